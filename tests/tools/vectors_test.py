@@ -1,7 +1,9 @@
 """Tests of tools/data/vector_archive.py, tools/search.py and tools/show_vectors.py."""
 
 import dataclasses
+import io
 import time
+import zipfile
 from types import SimpleNamespace
 
 import numpy as np
@@ -71,6 +73,90 @@ def test_archives_that_do_not_fit(archive, tmp_path):
     np.save(path + ".npy", POOLED)
     (tmp_path / "bad.npz.npy").rename(path)
     refused("must be a NumPy archive.*it is a single array, as np.save writes it; np.savez writes")
+
+
+def _npy(array: np.ndarray, header: str | None = None) -> bytes:
+    """Returns the content of a .npy file, whose header may say something else."""
+    data = io.BytesIO()
+    np.lib.format.write_array(data, array)
+    content = data.getvalue()
+    if header is None:
+        return content
+    size = int.from_bytes(content[8:10], "little")
+    return content[:10] + header.ljust(size - 1).encode() + b"\n" + content[10 + size :]
+
+
+_F4 = "{'descr': '<f4', 'fortran_order': False, 'shape': %s}"
+
+
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        ({"mean_vector.npy": b"no array"}, "magic string is not correct"),
+        ({"mean_vector": b""}, "EOF: reading magic string"),
+        (
+            {"mean_vector.npy": _npy(POOLED)[:-4]},
+            r"has 136 bytes, its header says \[5, 7\] float32",
+        ),
+        ({"mean_vector.npy": _npy(POOLED) + b"more"}, "has 144 bytes, its header says"),
+        ({"mean_vector.npy": _npy(POOLED, _F4 % "(2**40, 7)")}, "reading it failed"),
+        ({"mean_vector.npy": _npy(POOLED, _F4 % "(99999999999, 7)")}, r"says \[99999999999, 7\]"),
+        ({"mean_vector.npy": _npy(POOLED, _F4 % "(-5, -7)")}, "reading it failed"),
+        ({"mean_vector.npy": _npy(POOLED, _F4.replace("<f4", "|O") % "(5, 7)")}, "says .* object"),
+        ({"mean_vector.npy": _npy(POOLED, "{" * 50)}, "reading it failed"),
+        ({"mean_vector.npy": _npy(np.array(["a", "b"]))}, "says .* <U1"),
+        (
+            {"readme.txt": b"x", "list.npy": b"[1, 2]"},
+            "must have the array mean_vector or .* it has",
+        ),
+        (
+            {"mean_vector.npy": _npy(VECTORS), "layers.npy": _npy(np.arange(9))},
+            "number the 2 layers",
+        ),
+    ],
+)
+def test_members_that_are_no_arrays(tmp_path, members, message):
+    path = tmp_path / "odd.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    with pytest.raises(UserError, match=message) as error:
+        read_vectors(str(path), layer=8 if "layers.npy" in members else None)
+    assert str(error.value).startswith(f"--vectors={path}")
+
+
+def test_other_members_are_no_hindrance(tmp_path):
+    path = str(tmp_path / "other.npz")
+    np.savez_compressed(path, vectors=POOLED, texts=np.array(["a"] * 5))
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("readme.txt", "made by hand")
+    np.testing.assert_array_equal(read_vectors(path), POOLED)
+
+
+@pytest.mark.parametrize(
+    ("compression", "offset", "change", "message"),
+    [
+        (zipfile.ZIP_DEFLATED, 6, b"\x01", "encrypted"),
+        (zipfile.ZIP_DEFLATED, 8, b"\x5f", "compression"),  # a method that Python doesn't have
+        (zipfile.ZIP_STORED, -40, b"\x7f", "Bad CRC-32"),  # answered before with a wrong number
+        (zipfile.ZIP_DEFLATED, 60, b"\xff" * 20, "reading it failed"),
+        (zipfile.ZIP_BZIP2, 60, b"\xff" * 20, "reading it failed"),
+        (zipfile.ZIP_LZMA, 60, b"\xff" * 20, "reading it failed"),
+    ],
+)
+def test_damaged_and_encrypted_members(tmp_path, compression, offset, change, message):
+    path = tmp_path / "odd.npz"
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        archive.writestr("mean_vector.npy", _npy(POOLED))
+    data = bytearray(path.read_bytes())
+    directory = data.index(b"PK\x01\x02")
+    at = offset if offset >= 0 else directory + offset
+    data[at : at + len(change)] = change
+    if offset in (6, 8):  # the directory's copy
+        data[directory + offset + 2] = change[0]
+    path.write_bytes(data)
+    with pytest.raises(UserError, match=message):
+        read_vectors(str(path))
 
 
 def test_a_line_for_each_vector(tmp_path):

@@ -1,14 +1,20 @@
 """Reads the vectors of texts from a NumPy archive, and the texts themselves from a file."""
 
+import contextlib
+import io
+import math
 import zipfile
+from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
 import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import UserError, listed, quoted
+from bert_tf.files import storage
 from bert_tf.files.whole_files import read_text
 
+_LAYERS, _ENDING = "layers", ".npy"
 # The arrays of extract_features.py that have a vector for each text; the first one found is used.
 _PREFERRED = ("mean_vector", "pooled_vector")
 
@@ -23,23 +29,17 @@ def read_vectors(path: str, array: str | None = None, layer: int | None = None) 
         layer: which layer, by its number in the array `layers`; None if there is only one, or
             the array is [n, H].
     """
-    try:
-        with tf.io.gfile.GFile(path, "rb") as file, _open_archive(file) as archive:
-            name = array or _find_array(path, archive)
-            if name not in archive:
-                raise UserError(
-                    f"--array must be an array of --vectors={path}: {listed(archive)}; received"
-                    f" {quoted(name)}"
-                )
-            vectors = archive[name]
-            layers = archive["layers"].tolist() if "layers" in archive else []
-    except (tf.errors.OpError, ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-        if isinstance(error, UserError):
-            raise
-        raise UserError(
-            f"--vectors={path} must be a NumPy archive, as extract_features.py --output_format=npz"
-            f" writes it; reading it failed: {quoted(str(error))}"
-        ) from error
+    with _reading(path), tf.io.gfile.GFile(path, "rb") as file, _open_archive(file) as archive:
+        names = [name.removesuffix(_ENDING) for name in archive.namelist()]
+        name = array or _find_array(path, archive, names)
+        if name not in names:
+            raise UserError(
+                f"--array must be an array of --vectors={path}: {listed(names)}; received"
+                f" {quoted(name)}"
+            )
+        vectors = _read_array(archive, name)
+        layers = _read_array(archive, _LAYERS).tolist() if _LAYERS in names else []
+        layers = layers if isinstance(layers, list) else [layers]
     if vectors.ndim not in (2, 3) or vectors.dtype.kind != "f" or 0 in vectors.shape:
         raise UserError(
             f"--vectors={path}: {name} must be float vectors [texts, hidden size], or [texts,"
@@ -54,7 +54,8 @@ def read_vectors(path: str, array: str | None = None, layer: int | None = None) 
             f" {name} is {list(vectors.shape)}. Remove --layer, or choose another array with"
             " --array"
         )
-    vectors = np.ascontiguousarray(vectors, np.float32)
+    with np.errstate(over="ignore"):
+        vectors = np.ascontiguousarray(vectors, np.float32)
     bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
     if bad.size:
         raise UserError(
@@ -64,23 +65,74 @@ def read_vectors(path: str, array: str | None = None, layer: int | None = None) 
     return vectors
 
 
-def _open_archive(file: BinaryIO) -> np.lib.npyio.NpzFile:
+@contextlib.contextmanager
+def _reading(path: str) -> Iterator[None]:
+    """Turns what the parsers of a block raise into a UserError that names the file."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:  # of a zip file and of arrays there are a dozen kinds
+        reason = storage.cause(path, error) if isinstance(error, tf.errors.OpError) else str(error)
+        raise UserError(
+            f"--vectors={path} must be a NumPy archive, as extract_features.py --output_format=npz"
+            f" writes it; reading it failed: {quoted(reason)}"
+        ) from error
+
+
+def _open_archive(file: BinaryIO) -> zipfile.ZipFile:
     """Returns the archive in a file; raises `ValueError` if the file is a single array."""
-    archive = np.load(file)
-    if not isinstance(archive, np.lib.npyio.NpzFile):
+    is_array = file.read(len(np.lib.format.MAGIC_PREFIX)) == np.lib.format.MAGIC_PREFIX
+    if is_array:
         raise ValueError("it is a single array, as np.save writes it; np.savez writes an archive")
-    return archive
+    return zipfile.ZipFile(file)
 
 
-def _find_array(path: str, archive: np.lib.npyio.NpzFile) -> str:
+def _read_array(archive: zipfile.ZipFile, name: str) -> np.ndarray:
+    """Returns an array of numbers; raises `ValueError`, or whatever the parsers raise, for others.
+
+    The member is read whole, so that its checksum is verified and its header's sizes are checked
+    before memory is allocated; np.load does neither.
+    """
+    content = io.BytesIO(archive.read(_member(archive, name)))
+    shape, is_fortran, dtype = _read_header(content)
+    data = content.read()
+    if dtype.kind not in "bifu" or math.prod(shape) * dtype.itemsize != len(data):
+        raise ValueError(
+            f"the array {quoted(name)} has {len(data)} bytes, its header says {list(shape)} {dtype}"
+        )
+    return np.frombuffer(data, dtype).reshape(shape, order="F" if is_fortran else "C")
+
+
+def _member(archive: zipfile.ZipFile, name: str) -> str:
+    return name + _ENDING if name + _ENDING in archive.namelist() else name
+
+
+def _read_header(content: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype]:
+    """Returns the shape of an array, whether its order is Fortran's, and its type."""
+    if np.lib.format.read_magic(content) == (1, 0):
+        return np.lib.format.read_array_header_1_0(content)
+    return np.lib.format.read_array_header_2_0(content)
+
+
+def _is_float_matrix(archive: zipfile.ZipFile, name: str) -> bool:
+    try:
+        with archive.open(_member(archive, name)) as content:
+            shape, _, dtype = _read_header(content)
+    except ValueError:  # it is no array
+        return False
+    return dtype.kind == "f" and len(shape) == 2
+
+
+def _find_array(path: str, archive: zipfile.ZipFile, names: Sequence[str]) -> str:
     """Returns the name of the array that has a vector for each text."""
-    found = [name for name in _PREFERRED if name in archive][:1]
+    found = [name for name in _PREFERRED if name in names][:1]
     if not found:
-        found = [name for name in archive if (x := archive[name]).dtype.kind == "f" and x.ndim == 2]
+        found = [name for name in names if _is_float_matrix(archive, name)]
     if len(found) != 1:
         raise UserError(
             f"--vectors={path} must have the array mean_vector or pooled_vector, or one float"
-            f" matrix; it has {listed(archive)}. Choose one with --array"
+            f" matrix; it has {listed(names)}. Choose one with --array"
         )
     return found[0]
 
@@ -89,6 +141,11 @@ def _layer_index(path: str, layers: list[int], count: int, layer: int | None) ->
     """Returns the index of the chosen layer among the `count` layers of the array."""
     if layer is None and count == 1:
         return 0
+    if len(layers) != count:
+        raise UserError(
+            f"--vectors={path}: the array layers must number the {count} layers of the vectors; it"
+            f" has {listed(layers) or 'none'}"
+        )
     if layer not in layers:
         raise UserError(
             f"--layer must be one of {path}: {listed(layers)}; received {quoted(layer)}"
