@@ -63,6 +63,7 @@ class SearchSettings(Settings):
         help="Which points --num_restarts repeats: the best point of the grid, or each point.",
         group=Group.TRAINING,
         choices=("best", "each"),
+        needs="num_restarts",
     )
     metric: str = setting(
         "eval_accuracy", help="Metric of eval_results.txt to compare.", group=Group.EVALUATION

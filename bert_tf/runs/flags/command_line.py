@@ -73,13 +73,18 @@ class _Reader:
     """Sets flags from words as absl does, but goes on after a mistake.
 
     words: what is not a flag. With `takes_others` also unknown flags.
-    mistakes: a message for each unknown flag and wrong value.
+    mistakes: a message for each unknown flag and wrong value, in their order.
     """
 
     def __init__(self, takes_others: bool):
         self._takes_others = takes_others
+        self._allowed: set[str] = set()  # unknown flags that --undefok names
+        self._found: list[tuple[str, str]] = []  # each mistake, after the name if it is unknown
         self.words: list[str] = []
-        self.mistakes: list[str] = []
+
+    @property
+    def mistakes(self) -> list[str]:
+        return [message for unknown, message in self._found if unknown not in self._allowed]
 
     def read(self, words: Sequence[str]) -> None:
         """Sets the flags; see `parse`."""
@@ -101,42 +106,49 @@ class _Reader:
         name, equals, text = word.removeprefix("-").removeprefix("-").partition("=")
         value = text if equals else None
         negated = name.removeprefix("no")
-        if name in flags.FLAGS:
+        if name == "undefok":  # absl's: flags that may be unknown
+            value = next(remaining, "") if value is None else value
+            names = [each.strip() for each in value.split(",") if each.strip()]
+            self._allowed |= {*names, *(f"no{each}" for each in names)}
+        elif name in flags.FLAGS:
             if value is None:
                 value = "true" if flags.FLAGS[name].boolean else next(remaining, None)
             if value is None:
-                self.mistakes.append(f"--{name} has no value; write --{name}=VALUE")
+                self._note(f"--{name} has no value; write --{name}=VALUE")
             else:
                 self._set(name, value)
         elif negated != name and negated in flags.FLAGS and flags.FLAGS[negated].boolean:
             if equals:
-                self.mistakes.append(f"--{name} takes no value; received {quoted(text)}")
+                self._note(f"--{name} takes no value; received {quoted(text)}")
             else:
                 self._set(negated, "false")
         elif self._takes_others:
             self.words.append(word)
             return False
         else:
-            self.mistakes.append(_unknown(name))
+            self._found.append((name, _unknown(name)))
             return False
         return True
+
+    def _note(self, mistake: str) -> None:
+        self._found.append(("", mistake))
 
     def _set(self, name: str, value: str) -> None:
         flag = flags.FLAGS[name]
         if any("\ud800" <= char <= "\udfff" for char in value):  # how Python reads other bytes
-            self.mistakes.append(f"--{name} must be UTF-8 text; received {quoted(value)}")
+            self._note(f"--{name} must be UTF-8 text; received {quoted(value)}")
             return
         if "\0" in value:
-            self.mistakes.append(f"--{name} must not have a NUL; received {quoted(value)}")
+            self._note(f"--{name} must not have a NUL; received {quoted(value)}")
             return
         if value == "" and is_required(flag):
-            self.mistakes.append(f"--{name}= must not be empty")
+            self._note(f"--{name}= must not be empty")
             return
         try:
             flag.parse(value)
             flag.using_default_value = False
         except flags.IllegalFlagValueError as error:
-            self.mistakes.append(in_our_words(str(error)))
+            self._note(in_our_words(str(error)))
 
 
 def _unknown(name: str) -> str:

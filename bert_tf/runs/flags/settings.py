@@ -347,20 +347,26 @@ class DeviceSettings(Settings):
     )
     use_tpu: bool = setting(False, help="Run on a TPU.", group=Group.DEVICES)
     tpu_name: str | None = setting(
-        None, help="The same as --tpu, but needs --use_tpu.", group=Group.DEVICES
+        None, help="The same as --tpu.", group=Group.DEVICES, needs="use_tpu", excludes="tpu"
     )
     tpu_zone: str | None = setting(
         None,
         help="Zone of the TPU. Default: from the metadata of this machine.",
         group=Group.DEVICES,
+        needs_one_of=["tpu", "use_tpu"],
     )
     gcp_project: str | None = setting(
         None,
         help="Project of the TPU. Default: from the metadata of this machine.",
         group=Group.DEVICES,
+        needs_one_of=["tpu", "use_tpu"],
     )
     master: str | None = setting(
-        None, help="Address of a TPU without a name: grpc://...", group=Group.DEVICES
+        None,
+        help="Address of a TPU without a name: grpc://...",
+        group=Group.DEVICES,
+        needs="use_tpu",
+        excludes=["tpu", "tpu_name"],
     )
     num_tpu_cores: int | None = setting(
         None,

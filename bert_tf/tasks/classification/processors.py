@@ -47,10 +47,13 @@ class ProcessorSettings(Settings):
     )
 
 
+_XNLI_LANGUAGE = ProcessorSettings.xnli_language
+
+
 def get_processor(
     task_name: str,
     data_dir: str = "",
-    xnli_language: str = ProcessorSettings.xnli_language,
+    xnli_language: str = _XNLI_LANGUAGE,
     columns: TableColumns | None = None,
     source: TfdsSource | None = None,
     learned_labels: Sequence[str] | None = None,
@@ -84,6 +87,11 @@ def get_processor(
         raise UserError(
             f"--data_dir={data_dir} and --tfds={source.tfds} exclude each other: both name the"
             " examples to read; leave one of them out"
+        )
+    if not (processor_class is XnliProcessor or source) and xnli_language != _XNLI_LANGUAGE:
+        raise UserError(
+            f"--xnli_language={xnli_language} is for --task_name=XNLI; leave it out with"
+            f" --task_name={task_name}"
         )
     _check_columns(columns, task_name, is_table, source is not None)
     if is_table and not columns.regression and columns.labels is None:

@@ -24,6 +24,12 @@ class ClassifierSettings(EvaluationSettings, TeacherSettings):
         " learns in addition to the labels: the prefix of the checkpoint's files, or a folder with"
         " a file `checkpoint`.",
     )
+    temperature: float = inherit(
+        TeacherSettings,
+        "temperature",
+        needs=["teacher_checkpoint", "alpha_ce"],
+        because="only the loss of weight --alpha_ce has a temperature",
+    )
     alpha_ce: float = setting(
         0.5,
         help="Weight of the loss on the teacher's answers: the cross entropy with its probabilities"
@@ -139,18 +145,26 @@ class TfdsSource(Settings):
         group=Group.DATA,
     )
     tfds_data_dir: str | None = setting(
-        None, help="Folder of the dataset. Default: TensorFlow Datasets' own.", group=Group.DATA
+        None,
+        help="Folder of the dataset. Default: TensorFlow Datasets' own.",
+        group=Group.DATA,
+        needs="tfds",
     )
     tfds_train_split: str | None = setting(
         None,
         help="Split of the dataset to train on, such as train[:90%]. Default: the task's own.",
         group=Group.DATA,
+        needs="tfds",
     )
     tfds_dev_split: str | None = setting(
         None,
         help="Split of the dataset to evaluate on, such as train[90%:]. Default: the task's own.",
         group=Group.DATA,
+        needs="tfds",
     )
     tfds_test_split: str | None = setting(
-        None, help="Split of the dataset to predict. Default: the task's own.", group=Group.DATA
+        None,
+        help="Split of the dataset to predict. Default: the task's own.",
+        group=Group.DATA,
+        needs="tfds",
     )

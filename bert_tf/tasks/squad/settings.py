@@ -38,10 +38,11 @@ class AnswerSettings(Settings):
     )
     null_score_diff_threshold: float = setting(
         0.0,
-        help="With --version_2_with_negative: predict no answer if the score of no answer exceeds"
-        " the best answer's score by more than this. If --predict_file has answers, the run writes"
-        " the best value to null_threshold.json.",
+        help="Predict no answer if the score of no answer exceeds the best answer's score by more"
+        " than this. If --predict_file has answers, the run writes the best value to"
+        " null_threshold.json.",
         group=Group.EVALUATION,
+        needs="version_2_with_negative",
     )
 
 

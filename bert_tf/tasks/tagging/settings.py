@@ -55,6 +55,7 @@ class TaggingSettings(EvaluationSettings):
         help="Layers of BERT whose vectors the BiLSTM of --feature_based reads.",
         group=Group.MODEL,
         choices=tuple(FEATURE_LAYERS),
+        needs="feature_based",
     )
     lstm_size: int = setting(
         768,
@@ -62,4 +63,5 @@ class TaggingSettings(EvaluationSettings):
         group=Group.MODEL,
         at_least=1,
         at_most=2**16,  # as hidden_size
+        needs="feature_based",
     )

@@ -112,6 +112,11 @@ CASES = {
         " command line flag 'qqqqqq'; Unknown command line flag 'num_epochs' (did you mean"
         " --num_train_epochs?) (--help",
     ),
+    "allowed": (["--alpha=1", "--undefok=alpha,beta", "--beta", "2", "--nobeta"], None),
+    "not allowed": (
+        ["--undefok=alpha", "--alpha=1", "--qqqqqq=3"],
+        "run_x.py: Unknown command line flag 'qqqqqq' (--help",
+    ),
     "beginning of a name": (["--export=x"], "flag 'export' (did you mean --export_dir?) (--help"),
     "no value": (["--init_checkpoint"], "--init_checkpoint has no value; write --init_checkpoint="),
     "a value for --no": (["--nodo_train=1"], "--nodo_train takes no value; received '1' (--help"),

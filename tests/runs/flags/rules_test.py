@@ -23,9 +23,12 @@ from bert_tf.runs.flags.settings import (
     TrainingSettings,
 )
 from bert_tf.tasks.classification.processors import ProcessorSettings
-from bert_tf.tasks.classification.settings import ClassifierSettings, TableColumns
+from bert_tf.tasks.classification.settings import ClassifierSettings, TableColumns, TfdsSource
 from bert_tf.tasks.extraction.settings import ExtractionSettings
-from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
+from bert_tf.tasks.pretraining.records.data_settings import (
+    PackingSettings,
+    PretrainingDataSettings,
+)
 from bert_tf.tasks.pretraining.training.phases import parse_phases
 from bert_tf.tasks.pretraining.training.settings import (
     DistillationSettings,
@@ -142,6 +145,16 @@ RULES = {
     DeviceSettings: [
         ({"distribution_strategy": "mirror"}, "must be one of one_device, mirrored, multi"),
         ({"num_cpu_devices": 5000}, "must be between 1 and 64"),
+        ({"tpu_name": "t"}, "--tpu_name=t needs --use_tpu. Add --use_tpu, or leave --tpu_name out"),
+        ({"tpu_name": "t", "use_tpu": True, "tpu": "local"}, "excludes --tpu=local. Leave one"),
+        ({"master": "grpc://a"}, "needs --use_tpu. Add"),
+        ({"master": "grpc://a", "use_tpu": True, "tpu_name": "t"}, "excludes --tpu_name=t"),
+        ({"tpu_zone": "us-a"}, "needs --tpu or --use_tpu"),
+        ({"gcp_project": "p"}, "needs --tpu or --use_tpu"),
+        ({"gcp_project": "p", "tpu_zone": "us-a", "tpu": "t"}, None),
+        ({"tpu_name": "t", "use_tpu": True, "num_tpu_cores": 8}, None),
+        # The original's scripts give its defaults.
+        ({"num_tpu_cores": 8, "tpu_name": "", "master": ""}, None),
     ],
     FineTuningSettings: [
         ({"export_dir": ""}, "--export_dir= must not be empty"),
@@ -164,6 +177,10 @@ RULES = {
         ({"cos_all_layers": True}, TEACHER),
         ({"temperature": 4.0, "teacher_checkpoint": "t"}, None),
         ({"cos_all_layers": True, "teacher_checkpoint": "t"}, "needs --alpha_c"),
+        (
+            {"temperature": 4.0, "teacher_checkpoint": "t", "alpha_ce": 0.0},
+            "needs --alpha_ce, since only the loss",
+        ),
     ],
     ProcessorSettings: [({"xnli_language": "zz"}, "must be one of ")],
     TableColumns: [
@@ -171,11 +188,28 @@ RULES = {
         ({"delimiter": "::"}, "--delimiter must be one character"),
         ({"labels": ["a", "a"]}, "--labels names a class twice: 'a', 'a'"),
     ],
-    TaggingSettings: [({"feature_layers": "first"}, "must be one of ")],
+    TaggingSettings: [
+        ({"feature_layers": "first"}, "must be one of "),
+        ({"feature_layers": "last"}, "needs --feature_based. Add --feature_based"),
+        ({"lstm_size": 32}, "needs --feature_based. Add --feature_based"),
+        ({"lstm_size": 768, "feature_layers": "concat_last_four"}, None),
+        ({"lstm_size": 32, "feature_layers": "last", "feature_based": True}, None),
+    ],
+    TfdsSource: [
+        ({"tfds_data_dir": "d"}, "needs --tfds. Add --tfds"),
+        ({"tfds_train_split": "train[:9]"}, "needs --tfds. Add --tfds"),
+        ({"tfds_dev_split": "train[9:]"}, "needs --tfds. Add --tfds"),
+        ({"tfds_test_split": "x"}, "needs --tfds. Add --tfds"),
+        ({"tfds_test_split": "x", "tfds_data_dir": "d", "tfds": "glue/mrpc"}, None),
+    ],
+    PackingSettings: [({"spill_dir": "s"}, "needs --output_file. Add --output_file")],
     ExtractionSettings: [
         ({"output_format": "csv"}, "must be one of "),
         ({"max_seq_length": 2}, "must be between 3 and 1048576"),
         ({"output_file": ""}, "--output_file= must not be empty"),
+        ({"layers": "-1", "outputs": "pooled_vector"}, "needs an output of layers"),
+        ({"layers": "-1", "outputs": "pooled_vector,mean_vector"}, None),
+        ({"layers": "-1,-2,-3,-4", "outputs": "pooled_vector"}, None),
     ],
     SentenceSettings: [
         ({"score_scale": 5.0, **IN_BATCH}, "needs --loss=cosine; received --loss"),
@@ -188,6 +222,9 @@ RULES = {
     ],
     SquadSettings: [
         ({"doc_stride": 0}, "must be at least 1"),
+        ({"null_score_diff_threshold": -1.5}, "needs --version_2_with_negative. Add"),
+        ({"null_score_diff_threshold": 0.0}, None),
+        ({"null_score_diff_threshold": 2.0, "version_2_with_negative": True}, None),
         ({"do_train": True}, "needs --train_file"),
         ({"do_predict": True}, "needs --predict_file"),
         ({"evaluate_every_steps": 5, "predict_file": "x"}, "needs --do_train, since"),
@@ -214,6 +251,16 @@ RULES = {
         ({"across_documents": False}, "needs --objective=mlm, since pairs of sentences"),
         ({"do_whole_word_mask": True, **UNMASKED}, "needs --mask, since masks drawn w"),
         ({"max_sequences_per_pack": 5}, "needs --pack"),
+        (
+            {"short_seq_prob": 0.2, "objective": "mlm"},
+            "needs --objective=mlm_nsp or mlm_sop, since",
+        ),
+        ({"short_seq_prob": 0.1, "objective": "mlm"}, None),
+        ({"short_seq_prob": 0.0, **SOP}, None),
+        ({"masked_lm_prob": 0.2, **UNMASKED}, "needs --mask, since masks drawn while training"),
+        ({"tfds_data_dir": "d"}, "needs --tfds. Add"),
+        ({"tfds_text_feature": "body"}, "needs --tfds. Add"),
+        ({"text_field": "body", "tfds": "x", "input_file": None}, "excludes --tfds=x, since --tf"),
         ({"num_workers": 3}, "needs --num_shards, since workers share out the shards"),
         ({"worker_index": 0}, "needs --num_shards, since workers share out the shards"),
     ],
@@ -239,6 +286,9 @@ RULES = {
     ],
     DistillationSettings: [
         ({"cos_all_layers": True, "alpha_cos": 0.0}, "needs --alpha_cos, sinc"),
+        ({"temperature": 3.0, "alpha_ce": 0.0}, "needs --alpha_ce, since only the loss"),
+        ({"restrict_ce_to_mask": True, "alpha_ce": 0.0}, "needs --alpha_ce or --alpha_mse"),
+        ({"restrict_ce_to_mask": True, "alpha_ce": 0.0, "alpha_mse": 1.0}, None),
         ({"dynamic_masking": True}, None),  # the vocabulary may be beside the teacher
         (
             {"student_layers": "0,1", "init_checkpoint": "x"},

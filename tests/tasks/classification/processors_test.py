@@ -172,6 +172,11 @@ def test_xnli_in_another_language(tmp_path):
     assert len(XNLI_LANGUAGES) == 15
     with pytest.raises(UserError, match="--xnli_language must be one of ar, bg, .*, zh; got it"):
         processors.get_processor("xnli", xnli_language="it")
+    for name, options in (("mnli", {}), ("Table", {"data_dir": str(tmp_path)})):
+        with pytest.raises(
+            UserError, match=f"--xnli_language=de is for --task_name=XNLI; .*{name}"
+        ):
+            processors.get_processor(name, **options, **german)
 
 
 # --- the rest of GLUE -----------------------------------------------------------------------------

@@ -32,6 +32,8 @@ class PretrainingDataSettings(TextSettings):
         " is split into sentences.",
         group=Group.DATA,
         not_empty=True,
+        excludes="tfds",
+        because="--tfds_text_feature names the text of a dataset",
     )
     output_file: str = setting(
         help="TFRecord file to write, or several separated by commas, filled in turn.",
@@ -141,14 +143,18 @@ class PretrainingDataSettings(TextSettings):
         group=Group.DATA,
         at_least=0.0,
         at_most=1.0,
+        needs="mask",
+        because="masks drawn while training follow run_pretraining.py --masked_lm_prob",
     )
     short_seq_prob: float = setting(
         0.1,
         help="Share of the documents that are cut into sequences shorter than --max_seq_length, in"
-        " each pass; not with --objective=mlm.",
+        " each pass.",
         group=Group.DATA,
         at_least=0.0,
         at_most=1.0,
+        needs=("objective", MLM_NSP, MLM_SOP),
+        because="sequences of whole sentences are filled as far as possible",
     )
     tfds: str | None = setting(
         None,
@@ -161,9 +167,13 @@ class PretrainingDataSettings(TextSettings):
         None,
         help="Folder of the dataset. Default: the folder that TensorFlow Datasets uses.",
         group=Group.DATA,
+        needs="tfds",
     )
     tfds_text_feature: str = setting(
-        "text", help="Feature of the dataset that holds the text.", group=Group.DATA
+        "text",
+        help="Feature of the dataset that holds the text.",
+        group=Group.DATA,
+        needs="tfds",
     )
     spill_dir: str | None = setting(
         None,
@@ -249,6 +259,7 @@ class PackingSettings(Settings):
         help="Local folder for a temporary file as large as the input. Default: the folder of the"
         " first output file, or the system's temporary folder (TMPDIR) if the output is not on a"
         " local disk.",
+        needs="output_file",
     )
 
 

@@ -237,6 +237,12 @@ class DistillationSettings(PretrainingSettings, TeacherSettings):
         group=Group.TRAINING,
         at_least=0.0,
     )
+    temperature: float = inherit(
+        TeacherSettings,
+        "temperature",
+        needs="alpha_ce",
+        because="only the loss of weight --alpha_ce has a temperature",
+    )
     alpha_mlm: float = setting(
         2.0, help="Weight of the masked-LM loss.", group=Group.TRAINING, at_least=0.0
     )
@@ -251,6 +257,7 @@ class DistillationSettings(PretrainingSettings, TeacherSettings):
         help="Compare logits (--alpha_ce, --alpha_mse) only at masked positions, not at all tokens:"
         " less memory, fewer targets.",
         group=Group.TRAINING,
+        needs_one_of=["alpha_ce", "alpha_mse"],
     )
 
     def __post_init__(self):
