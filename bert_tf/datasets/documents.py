@@ -57,8 +57,9 @@ class Document:
         The tokens count as used.
         """
         start, end = start + self._first_token, end + self._first_token
-        if start < end:
-            self._documents.use(start, end)
+        taken = self._documents.taken
+        taken.append(start)
+        taken.append(end)
         tokens = slice(start, end)
         low = self._documents.low[tokens].tolist()
         if self._documents.high is None:
@@ -81,6 +82,7 @@ class Documents:
         # One entry more than there are documents: where the next document starts.
         self.first_edges = array("Q", [0])
         self.first_tokens = array("Q", [0])
+        self.taken = array("Q")
         self._used = bytearray()  # a bit for each token
         self._digests = array("Q")
         self._order = array("I")
@@ -108,6 +110,7 @@ class Documents:
     @property
     def num_used(self) -> int:
         """The number of tokens that `Document.ids` has returned."""
+        self.mark_used()
         starts = range(0, len(self._used), _BYTES_TO_COUNT)
         parts = (self._used[start : start + _BYTES_TO_COUNT] for start in starts)
         return sum(int.from_bytes(part, "little").bit_count() for part in parts)
@@ -120,16 +123,22 @@ class Documents:
     def _of_each(self, values: np.ndarray) -> np.ndarray:
         return values[np.array(self._order)]
 
-    def use(self, start: int, end: int) -> None:
-        """Counts tokens, by their numbers in the whole text, as used."""
-        used, first, last = self._used, start >> 3, end - 1 >> 3
-        begins, ends = 0xFF << (start & 7) & 0xFF, 0xFF >> (7 - (end - 1 & 7))
-        if first == last:
-            used[first] |= begins & ends
-        else:
-            used[first] |= begins
-            used[last] |= ends
-            used[first + 1 : last] = b"\xff" * (last - first - 1)
+    def mark_used(self, least: int = 0) -> None:
+        """Marks the tokens of `taken` as used and empties it, if it has `least` numbers."""
+        if len(self.taken) < max(least, 2):
+            return
+        starts, ends = np.array(self.taken).reshape(-1, 2).T.astype(np.int64)
+        self.taken = array("Q")
+        starts, ends = starts[starts < ends], ends[starts < ends]
+        used = np.frombuffer(self._used, np.uint8)
+        first, last = starts >> 3, ends - 1 >> 3
+        begins, stops = 0xFF << (starts & 7) & 0xFF, 0xFF >> (7 - (ends - 1 & 7))
+        single = first == last
+        np.bitwise_or.at(used, first, np.where(single, begins & stops, begins).astype(np.uint8))
+        np.bitwise_or.at(used, last, np.where(single, 0, stops).astype(np.uint8))
+        between = np.maximum(last - first - 1, 0)  # whole bytes
+        offsets = np.cumsum(between) - between
+        used[np.repeat(first + 1 - offsets, between) + np.arange(between.sum())] = 0xFF
 
     def take_heldout(self, fraction: float) -> "Documents":
         """Takes the documents out whose digest `is_heldout`, and returns them."""
@@ -139,7 +148,7 @@ class Documents:
         for number in order:
             mine = is_heldout(self._digests[number], fraction)
             (heldout if mine else self)._order.append(number)
-        heldout._used = bytearray(len(self._used))
+        heldout._used, heldout.taken = bytearray(len(self._used)), array("Q")
         return heldout
 
     def add_lines(self, lines: Sequence[str], encode: Encode, clean: Clean = str) -> None:
@@ -192,7 +201,7 @@ class Documents:
 
 
 def document_digest(lines: Sequence[str]) -> int:
-    """Returns a number of 64 bits that depends on a document's text, but for case and line breaks.
+    """Returns a number of 64 bits that depends on a document's text, but for case and white space.
 
     Two different texts of 100 million have the same number with a probability of 0.0003.
     """
@@ -209,7 +218,10 @@ def _number(digest: "hashlib._Hash") -> int:
 
 
 def _normalized(lines: Sequence[str]) -> bytes:
-    return " ".join((*lines, "")).lower().encode()
+    text = " ".join((*lines, "")).lower()
+    if "  " in text or "\t" in text:
+        text = " ".join((*text.split(), ""))
+    return text.encode()
 
 
 def count_repeated(digests: np.ndarray) -> int:

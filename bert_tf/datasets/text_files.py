@@ -7,6 +7,7 @@ else is text. Text and JSON lines may be compressed: NAME.gz, NAME.zst.
 import functools
 import gzip
 import io
+import itertools
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, BinaryIO
@@ -24,11 +25,21 @@ _ROWS_PER_BATCH = 256
 TEXT_FIELD = "text"
 
 
+def is_plain_text(path: str) -> bool:
+    """Returns whether a file, by its name, is text with lines, not JSON lines or Parquet."""
+    return not path.endswith(".parquet") and not _is_json_lines(path)
+
+
+def _is_json_lines(path: str) -> bool:
+    return path.removesuffix(".gz").removesuffix(".zst").endswith(_JSON_ENDINGS)
+
+
 def read_files(
     files: Sequence[str],
     flag: str,
     text_field: str = TEXT_FIELD,
     report_empty: EmptyReport = warn_of_empty_documents,
+    split_lines: bool = False,
 ) -> Iterator[tuple[str, list[str]]]:
     """Yields batches of stripped lines, about a megabyte each, with the name of their file.
 
@@ -40,6 +51,7 @@ def read_files(
         files: paths of files in UTF-8, from --`flag`.
         text_field: the field (JSON lines) or column (Parquet) that holds a document's text.
         report_empty: called at the end, with numbers for JSON lines and Parquet only.
+        split_lines: whether each line of text is split into sentences.
 
     Raises:
         UserError: a file cannot be read, is not in the format of its name, or is truncated (the
@@ -51,14 +63,18 @@ def read_files(
         for path in files:
             if path.endswith(".parquet"):
                 read_texts = _read_parquet
-            elif path.removesuffix(".gz").removesuffix(".zst").endswith(_JSON_ENDINGS):
+            elif _is_json_lines(path):
                 read_texts = _read_json_lines
             else:
                 read_texts = None
             try:
                 if read_texts is None:
                     for _, lines in _numbered_lines(path, work, flag):
-                        yield path, [line.strip() for line in lines]
+                        if split_lines:
+                            found = (split_sentences(line) or [""] for line in lines)
+                            yield path, list(itertools.chain.from_iterable(found))
+                        else:
+                            yield path, [line.strip() for line in lines]
                     continue
                 for texts in read_texts(path, work, flag, text_field):
                     documents = [split_sentences(text) for text in texts]

@@ -28,7 +28,7 @@ from apache_beam.runners.runner import PipelineResult
 
 from bert_tf.datasets.documents import warn_of_empty_documents
 from bert_tf.errors import UserError, quoted
-from bert_tf.tasks.pretraining.records.data import warn_of_few_real_pairs
+from bert_tf.tasks.pretraining.records import closing_lines
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.records.manifest import counts_of
 from bert_tf.tasks.pretraining.records.shards import (
@@ -37,6 +37,7 @@ from bert_tf.tasks.pretraining.records.shards import (
     begin_shards,
     no_document,
     read_documents,
+    training_files,
     write_shard,
 )
 from bert_tf.text.tokenizers import load_tokenizer
@@ -109,13 +110,18 @@ def create_shards_with_beam(settings: PretrainingDataSettings, options: Pipeline
     is_direct = runner.lower().removesuffix("runner") == "direct"
     pipeline = beam.Pipeline(FnApiRunner() if is_direct else None, options)
     sources = [{}] if settings.tfds else [{file: key} for file, key in files.items()]
-    (
+    documents = (
         pipeline
         | "Files" >> beam.Create(sources)
         | "Spread" >> beam.Reshuffle()
         | "Read" >> beam.FlatMap(_read, settings, frozenset(missing))
-        | "Group" >> beam.GroupByKey()
-        | "Make" >> beam.Map(_make, settings)
+    )
+    documents | "Group" >> beam.GroupByKey() | "Make" >> beam.Map(_make, settings)
+    (
+        documents
+        | "Digests" >> beam.Map(_digest)
+        | "Count" >> beam.combiners.Count.PerElement()
+        | "Repeated" >> beam.Map(_count_repeated)
     )
     for name in _TELL_ERRORS_TWICE:
         python_logging.getLogger(name).setLevel(python_logging.CRITICAL)
@@ -130,14 +136,15 @@ def create_shards_with_beam(settings: PretrainingDataSettings, options: Pipeline
     counts = _counts(result)
     if counts:
         logging.info("%s", ", ".join(f"{name}: {counts[name]:,}" for name in COUNTERS))
+        num_documents = counts["documents"] - counts["empty_documents"]
+        closing_lines.report_repeated(counts["repeated_documents"], num_documents)
     else:
         made = counts_of([names[shard] for shard in missing if tf.io.gfile.exists(names[shard])])
-        counts.update(instances=made.instances, real_pairs=made.real_pairs)
         logging.info("tokens: %s, instances: %s", f"{made.tokens:,}", f"{made.instances:,}")
-    warn_of_few_real_pairs(counts["real_pairs"], counts["instances"], settings.objective)
     for shard in missing:
         if not tf.io.gfile.exists(names[shard]):
             raise no_document(settings, shard, counts.get("documents"))
+    closing_lines.report(counts_of(training_files(settings)), settings)
 
 
 def _counts(result: PipelineResult) -> collections.Counter[str]:
@@ -170,6 +177,15 @@ def _read(
             yield shard, document
 
 
+def _digest(shard_and_document: tuple[int, HashedDocument]) -> bytes:
+    digest = HashedDocument(*shard_and_document[1]).digest
+    return digest.to_bytes(8, "little")  # Beam's integers have a sign
+
+
+def _count_repeated(digest_and_number: tuple[bytes, int]) -> None:
+    _count("repeated_documents", digest_and_number[1] - 1)
+
+
 def _make(
     shard_and_documents: tuple[int, Iterable[HashedDocument]], settings: PretrainingDataSettings
 ) -> None:
@@ -183,4 +199,3 @@ def _make(
     _count("empty_documents", len(spill) - counts.documents)
     _count("tokens", counts.tokens)
     _count("instances", counts.instances)
-    _count("real_pairs", counts.real_pairs)

@@ -1,7 +1,9 @@
 """Converts text to pre-training records (create_pretraining_data.py)."""
 
+import dataclasses
+import functools
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import tensorflow as tf
 from absl import logging
@@ -12,10 +14,10 @@ from bert_tf.datasets.tfds import read_tfds
 from bert_tf.errors import UserError
 from bert_tf.files import records, storage
 from bert_tf.files.overwriting import check_overwrites
-from bert_tf.tasks.pretraining.records import manifest
+from bert_tf.tasks.pretraining.records import closing_lines, manifest, sharding
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.records.instances import create_instances
-from bert_tf.tasks.pretraining.records.manifest import RecordCounts, manifest_of
+from bert_tf.tasks.pretraining.records.manifest import RecordCounts, manifest_file, manifest_of
 from bert_tf.tasks.pretraining.records.masking import Masks, check_predictions
 from bert_tf.tasks.pretraining.records.ngram_masking import TOKEN_BOUNDARY, NgramMasks
 from bert_tf.tasks.pretraining.records.packed_records import packed_rows
@@ -25,22 +27,7 @@ from bert_tf.text.casing import check_casing
 from bert_tf.text.sequences import unpadded_tokens
 from bert_tf.text.tokenizers import Tokenizer, load_tokenizer, vocabulary_files
 
-# Wikipedia's articles give 45%, and documents of two sentences a third: when the second text is
-# random, the unused sentence becomes a pair of its own, which is random, too.
-_LEAST_REAL_PAIRS = 0.3
 _LOGGED_INSTANCES = 20  # original: write_instance_to_example_files
-
-
-def warn_of_few_real_pairs(real_pairs: int, instances: int, objective: str) -> None:
-    """Warns if so few of the pairs are real that next sentences can hardly be learned."""
-    if objective != MLM and instances and real_pairs < _LEAST_REAL_PAIRS * instances:
-        logging.warning(
-            "only %d of %d pairs (%.1f%%) are real, the second text following the first; about half"
-            " should be. Pairs need documents of several sentences, each sentence on a line of its"
-            " own and shorter than --max_seq_length, and empty lines only between documents. For"
-            " text without pairs use --objective=mlm",
-            *(real_pairs, instances, 100 * real_pairs / instances),
-        )
 
 
 def create_pretraining_data(settings: PretrainingDataSettings) -> int:
@@ -67,10 +54,54 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> int:
     if settings.tfds:
         lines = read_tfds(settings.tfds, settings.tfds_data_dir, settings.tfds_text_feature)
     else:
-        lines = (lines for _, lines in read_files(files, "input_file", settings.text_field))
-    counts = write_records(lines, tokenizer, settings, output_files, settings.random_seed)
-    warn_of_few_real_pairs(counts.real_pairs, counts.instances, settings.objective)
+        found = read_files(
+            files, "input_file", settings.text_field, split_lines=settings.split_sentences
+        )
+        lines = (lines for _, lines in found)
+    num_documents = num_repeated = 0
+
+    def read() -> Documents:
+        nonlocal num_documents, num_repeated
+        documents = _read_documents(lines, tokenizer, settings)
+        num_documents, num_repeated = len(documents), documents.num_repeated
+        if settings.heldout_fraction:
+            heldout = documents.take_heldout(settings.heldout_fraction)
+            if not documents or not heldout:
+                raise no_heldout(settings, num_documents, len(heldout))
+            write_heldout(heldout, tokenizer, settings)
+        return documents
+
+    counts = _write_documents(read, tokenizer, settings, output_files, settings.random_seed)
+    closing_lines.report_repeated(num_repeated, num_documents)
+    closing_lines.report(counts, settings)
     return counts.instances
+
+
+def no_heldout(
+    settings: PretrainingDataSettings, num_documents: int | None, num_heldout: int
+) -> UserError:
+    """Returns the error if no document is held out, or all are; None if their number is unknown."""
+    all_of = "the" if num_documents is None else f"all {num_documents}"
+    found = f"{all_of} documents are held out" if num_heldout else f"none of {all_of} documents is"
+    return UserError(
+        f"--heldout_fraction={settings.heldout_fraction} must hold out some documents and leave"
+        f" some: {found}. {'Lower' if num_heldout else 'Raise'} it, or give more text. If all text"
+        " is one document, separate documents by empty lines"
+    )
+
+
+def write_heldout(
+    text: Documents | Lines, tokenizer: Tokenizer, settings: PretrainingDataSettings
+) -> RecordCounts:
+    """Writes the records of the held-out documents, in one pass over them."""
+
+    def read() -> Documents:
+        return text if isinstance(text, Documents) else _read_documents(text, tokenizer, settings)
+
+    settings = dataclasses.replace(settings, dupe_factor=1)
+    seed = sharding.shard_seed(sharding.HELDOUT, settings.random_seed)
+    logging.info("Held-out documents: --heldout_output_file=%s", settings.heldout_output_file)
+    return _write_documents(read, tokenizer, settings, [settings.heldout_output_file], seed)
 
 
 def prepare(
@@ -91,7 +122,15 @@ def prepare(
         )
     files = [] if settings.tfds else storage.expand_files(settings.input_file, "input_file")
     vocabulary = vocabulary_files(settings.vocab_file).values()
-    check_overwrites(output_files, "output_file", {"vocab_file": vocabulary, "input_file": files})
+    read = {"vocab_file": vocabulary, "input_file": files}
+    written = [*output_files, *map(manifest_file, output_files)]
+    check_overwrites(written, "output_file", read)
+    if heldout := settings.heldout_output_file:
+        check_overwrites(
+            [heldout, manifest_file(heldout)],
+            "heldout_output_file",
+            {**read, "output_file": written},
+        )
     if files:
         logging.info("*** Reading from input files ***")
     for path in files:
@@ -108,8 +147,20 @@ def write_records(
 ) -> RecordCounts:
     """Writes the records of a text and counts them; for errors see `create_pretraining_data`.
 
-    The arguments replace the settings for input, output and seed, which are ignored.
+    The arguments replace the settings for input, output, seed and held-out text, which are ignored.
     """
+    read = functools.partial(_read_documents, lines, tokenizer, settings)
+    return _write_documents(read, tokenizer, settings, output_files, seed)
+
+
+def _write_documents(
+    read: Callable[[], Documents],
+    tokenizer: Tokenizer,
+    settings: PretrainingDataSettings,
+    output_files: list[str],
+    seed: int,
+) -> RecordCounts:
+    """Writes the records of the documents that `read` returns; see `write_records`."""
 
     def beside(sizes: Mapping[str, int]) -> dict[str, str]:
         return manifest.beside(manifest_of(settings, tokenizer.vocab, counts), sizes)
@@ -129,7 +180,7 @@ def write_records(
         records.write_files(output_files, "output_file", beside) as write,
         SpillFile(settings.spill_dir, output_files[0]) as spill,
     ):
-        documents = _read_documents(lines, tokenizer, settings)
+        documents = read()
         documents.shuffle(rng)
         real_pairs = 0
         for instance in create_instances(documents, settings, masks, rng):
@@ -180,7 +231,8 @@ def _read_documents(
     if len(documents) == 1:
         logging.warning(
             "all text is one document, so random next sentences come from that document, too;"
-            " separate documents by empty lines"
+            " separate documents by empty lines. If each line is a document, `sed G` puts an empty"
+            " line after each"
         )
     return documents
 

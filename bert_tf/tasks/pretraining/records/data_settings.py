@@ -35,10 +35,32 @@ class PretrainingDataSettings(TextSettings):
         excludes="tfds",
         because="--tfds_text_feature names the text of a dataset",
     )
+    split_sentences: bool = setting(
+        False,
+        help="Split the lines of text files into sentences, for text with a paragraph or a whole"
+        " document on each line. JSON lines, Parquet and --tfds are always split.",
+        group=Group.DATA,
+    )
     output_file: str = setting(
         help="TFRecord file to write, or several separated by commas, filled in turn.",
         group=Group.OUTPUT,
         not_empty=True,
+    )
+    heldout_fraction: float = setting(
+        0.0,
+        help="Share of the documents to hold out for evaluation: their records go to"
+        " --heldout_output_file, in one pass. A document's text decides, so the same documents are"
+        " held out whatever the other flags, and all copies of a document are on the same side.",
+        group=Group.DATA,
+        at_least=0.0,
+        at_most=0.5,
+        needs="heldout_output_file",
+    )
+    heldout_output_file: str | None = setting(
+        None,
+        help="TFRecord file to write the records of the held-out documents to.",
+        group=Group.OUTPUT,
+        needs="heldout_fraction",
     )
     objective: str = setting(
         MLM_NSP,

@@ -22,6 +22,7 @@ from bert_tf.tasks.pretraining.schema import MLM, MLM_NSP
 from bert_tf.text import sequences
 
 _RANDOM_DOCUMENT_TRIES = 10  # original: create_instances_from_document
+_TAKEN = 1 << 16  # numbers that are kept before they are counted: 512 KB
 
 # (document, start, end): the document's tokens from `start` to before `end`.
 Part = tuple[Document, int, int]
@@ -49,6 +50,7 @@ def create_instances(
                 of_document = FullSentences(documents, settings, masks).of_document
             for index in range(len(documents)):
                 yield from of_document(index)
+                documents.mark_used(_TAKEN)
                 work.advance()
 
 

@@ -41,6 +41,8 @@ _SETTINGS = (
     "pack",
     "dupe_factor",
     "random_seed",
+    "split_sentences",
+    "heldout_fraction",
 )
 # Keys that a manifest must have, and their types.
 _NEEDED = {"vocab_file": str, "vocabulary": str, "do_lower_case": bool, "objective": str}

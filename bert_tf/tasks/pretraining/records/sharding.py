@@ -10,6 +10,7 @@ import itertools
 import os
 from collections.abc import Iterable, Iterator, Sequence
 
+HELDOUT = -1  # the shard of held-out documents, for its seed
 _SEED_BITS = 31  # every program accepts seeds of 31 bits
 
 

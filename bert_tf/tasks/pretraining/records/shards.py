@@ -10,41 +10,59 @@ from array import array
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert_tf.datasets.documents import EmptyReport, Lines, warn_of_empty_documents
+from bert_tf.datasets.documents import (
+    EmptyReport,
+    Lines,
+    count_repeated,
+    document_digest,
+    is_heldout,
+    warn_of_empty_documents,
+)
 from bert_tf.datasets.text_files import read_files
 from bert_tf.datasets.tfds import read_tfds_documents
 from bert_tf.errors import UserError, quoted
 from bert_tf.files.whole_files import read_bytes, read_json, write_whole
-from bert_tf.tasks.pretraining.records import sharding
+from bert_tf.tasks.pretraining.records import closing_lines, sharding
 from bert_tf.tasks.pretraining.records.data import (
+    no_heldout,
     prepare,
-    warn_of_few_real_pairs,
+    write_heldout,
     write_records,
 )
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
-from bert_tf.tasks.pretraining.records.manifest import RecordCounts
+from bert_tf.tasks.pretraining.records.manifest import RecordCounts, counts_of
 from bert_tf.tasks.pretraining.records.spill_file import SpillFile
 from bert_tf.tasks.pretraining.records.workers import run_workers
 from bert_tf.text.tokenizers import Tokenizer, vocabulary_files
 
 _LINES_PER_BATCH = 10_000
 # Settings that do not affect the records.
-_OF_THE_COURSE = ("output_file", "spill_dir", "num_workers", "worker_index", "tfds_data_dir")
+_OF_THE_COURSE = ("output_file", "heldout_output_file", "spill_dir", "num_workers")
+_OF_THE_COURSE += ("worker_index", "tfds_data_dir")
+
+
+# Settings that an earlier version did not have.
+_LATER = ("split_sentences", "heldout_fraction")
 
 
 class HashedDocument(NamedTuple):
-    """The hash of a document's key (see `sharding`), the key, and the lines, encoded."""
+    """The hash of a document's key (see `sharding`), the key, and the lines, encoded.
+
+    `digest` is the `document_digest`; 0 if it was not asked for.
+    """
 
     value: int
     key: str
     text: bytes
+    digest: int
 
 
 def create_shards(settings: PretrainingDataSettings) -> None:
-    """Writes the missing shards.
+    """Writes the missing shards, and the held-out documents as one more.
 
     A shard has the records that `create_pretraining_data` makes from the shard's documents with
     the shard's seed (see `sharding`). Each worker reads the whole text once and keeps its shards'
@@ -61,10 +79,11 @@ def create_shards(settings: PretrainingDataSettings) -> None:
             dataclasses.replace(settings, worker_index=i) for i in range(settings.num_workers)
         ]
         run_workers(create_shards, workers)
+        closing_lines.report(counts_of(training_files(settings)), settings)
         return
-    num_shards, worker = settings.num_shards, settings.worker_index or 0
+    worker = settings.worker_index or 0
     tokenizer, names, files = begin_shards(settings)
-    own = range(worker, num_shards, settings.num_workers)
+    own = range(worker, len(names), settings.num_workers)
     missing = [shard for shard in own if not tf.io.gfile.exists(names[shard])]
     logging.info(
         "Worker %d of %d: %d of its %d shards are there already",
@@ -73,10 +92,13 @@ def create_shards(settings: PretrainingDataSettings) -> None:
     if not missing:
         return
     with DocumentSpill(settings.spill_dir, settings.output_file) as spill:
-        counts = array("Q", bytes(8 * num_shards))
+        counts = array("Q", bytes(8 * len(names)))
+        digests = array("Q")
         kept = frozenset(missing)
-        for shard, document in read_documents(settings, files):
+        for shard, document in read_documents(settings, files, with_digests=not worker):
             counts[shard] += 1
+            if not worker:  # the first worker tells for all
+                digests.append(document.digest)
             if shard in kept:
                 spill.add_document(shard, document)
         if 0 in counts:
@@ -84,11 +106,14 @@ def create_shards(settings: PretrainingDataSettings) -> None:
             with contextlib.suppress(tf.errors.NotFoundError):
                 tf.io.gfile.remove(_settings_file(settings))
             raise no_document(settings, counts.index(0), sum(counts))
-        counted = RecordCounts()
         for number, shard in enumerate(missing):
             logging.info("Shard %d: %s (%d more)", shard, names[shard], len(missing) - number - 1)
-            counted += write_shard(spill, shard, tokenizer, settings)
-    warn_of_few_real_pairs(counted.real_pairs, counted.instances, settings.objective)
+            write_shard(spill, shard, tokenizer, settings)
+    if not worker:
+        closing_lines.report_repeated(count_repeated(np.array(digests)), sum(counts))
+    of_training = set(training_files(settings))
+    mine = [names[shard] for shard in own if names[shard] in of_training]
+    closing_lines.report(counts_of(mine), settings)
 
 
 def begin_shards(
@@ -97,44 +122,62 @@ def begin_shards(
     """Finds the text, and checks the settings saved next to the shards, or saves them.
 
     Returns:
-        The tokenizer; the names of all shards' files; the key of each text file, {} with --tfds.
+        The tokenizer; the names of all shards' files, at last of the held-out one if there is one;
+        the key of each text file, {} with --tfds.
 
     Raises:
         UserError: see `create_shards`.
     """
-    num_shards = settings.num_shards
-    names = [sharding.shard_file(settings.output_file, i, num_shards) for i in range(num_shards)]
+    names = training_files(settings)
     tokenizer, files = prepare(settings, names)
+    if settings.heldout_fraction:
+        names.append(settings.heldout_output_file)
     keys = sharding.file_keys(files)
     _check_earlier_shards(settings, keys)
     return tokenizer, names, keys
+
+
+def training_files(settings: PretrainingDataSettings) -> list[str]:
+    """Returns the names of the shards' files, without that of the held-out documents."""
+    count = settings.num_shards
+    return [sharding.shard_file(settings.output_file, i, count) for i in range(count)]
 
 
 def read_documents(
     settings: PretrainingDataSettings,
     files: Mapping[str, str],
     report_empty: EmptyReport = warn_of_empty_documents,
+    with_digests: bool = True,
 ) -> Iterator[tuple[int, HashedDocument]]:
-    """Yields the documents of the files (with their keys), or of --tfds, each with its shard."""
+    """Yields the documents of the files (with their keys), or of --tfds, each with its shard.
+
+    The shard of held-out documents is `num_shards`.
+    """
     if settings.tfds:
         batches = read_tfds_documents(
             settings.tfds, settings.tfds_data_dir, settings.tfds_text_feature, report_empty
         )
         found = (document for documents in batches for document in documents)
     else:
-        texts = read_files(list(files), "input_file", settings.text_field, report_empty)
+        texts = read_files(
+            list(files), "input_file", settings.text_field, report_empty, settings.split_sentences
+        )
         found = sharding.split_documents((files[file], lines) for file, lines in texts)
+    num_shards, fraction = settings.num_shards, settings.heldout_fraction
     for key, lines in found:
         if lines:
             value = sharding.document_hash(key, settings.random_seed)
-            text = "\n".join(lines).encode()
-            yield value % settings.num_shards, HashedDocument(value, key, text)
+            digest = document_digest(lines) if with_digests or fraction else 0
+            shard = num_shards if is_heldout(digest, fraction) else value % num_shards
+            yield shard, HashedDocument(value, key, "\n".join(lines).encode(), digest)
 
 
 def write_shard(
     spill: "DocumentSpill", shard: int, tokenizer: Tokenizer, settings: PretrainingDataSettings
 ) -> RecordCounts:
     """Writes the records of a shard's documents to its file; see `write_records`."""
+    if shard == settings.num_shards:
+        return write_heldout(spill.lines(shard), tokenizer, settings)
     name = sharding.shard_file(settings.output_file, shard, settings.num_shards)
     seed = sharding.shard_seed(shard, settings.random_seed)
     return write_records(spill.lines(shard), tokenizer, settings, [name], seed)
@@ -144,6 +187,8 @@ def no_document(
     settings: PretrainingDataSettings, shard: int, num_documents: int | None
 ) -> UserError:
     """Returns the error for a shard without documents; `num_documents` is None if unknown."""
+    if shard == settings.num_shards:
+        return no_heldout(settings, num_documents, 0)
     number = "too few" if num_documents is None else num_documents
     return UserError(
         f"--num_shards={settings.num_shards} leaves shard {shard} without a document: the text has"
@@ -177,6 +222,8 @@ def _check_earlier_shards(settings: PretrainingDataSettings, files: Mapping[str,
     earlier = read_json(path, path, "delete it and the shards beside it")
     if not isinstance(earlier, dict):
         earlier = {}
+    for name in _LATER:  # shards of an earlier version
+        earlier.setdefault(name, type(settings).__dataclass_fields__[name].default)
     for name in sorted({*values, *earlier}):
         if values.get(name) != earlier.get(name):
             raise UserError(

@@ -58,6 +58,28 @@ def test_shards_are_those_of_the_program(text, tmp_path):
         make(text, tmp_path / "expected", dupe_factor=3)
 
 
+def test_heldout_documents_are_those_of_the_program(text, tmp_path, monkeypatch):
+    (text / "d").mkdir()
+    (text / "d" / "copies.txt").write_text((text / "a" / "x.txt").read_text().upper())
+    lines = []
+
+    def log(message, *values):
+        lines.append(message % values if values else message)
+
+    def options(output):
+        more = {"heldout_fraction": 0.2, "heldout_output_file": f"{output}/heldout"}
+        return {**more, "split_sentences": True}
+
+    create_shards(settings_of(text, tmp_path / "expected", **options(tmp_path / "expected")))
+    expected = contents(tmp_path / "expected")
+    monkeypatch.setattr("absl.logging.info", log)
+    found = make(text, tmp_path / "out", **options(tmp_path / "out"))
+    assert {"heldout", "heldout.json"} < found.keys()
+    assert found == expected
+    # 17 copies, and of the JSON lines those that only have tokens count as documents.
+    assert any(line.startswith("17 of ") and "repeat the text" in line for line in lines)
+
+
 @pytest.fixture
 def no_counters(monkeypatch):
     """Lets Beam's runner have no counters, like Dask's."""

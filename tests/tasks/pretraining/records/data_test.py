@@ -356,11 +356,12 @@ def test_few_real_pairs_are_warned_of(tmp_path, vocab_file, warnings, text, obje
         (create_shards if shards else data.create_pretraining_data)(settings)
         names = sorted(map(str, tmp_path.glob(f"out{shards}-*-of-*"))) if shards else [output]
         found = [record for name in names for record in read_records(name)]
-        assert len(warnings) == is_warned
+        warned = [text for text in warnings if "are real" in text]
+        assert len(warned) == is_warned
         if is_warned:
             real = sum(record["next_sentence_labels"] == [0] for record in found)
             share = f"{100 * real / len(found):.1f}%"
-            assert warnings[0].startswith(f"only {real} of {len(found)} pairs ({share}) are real, ")
+            assert warned[0].startswith(f"only {real} of {len(found)} pairs ({share}) are real, ")
 
 
 def test_single_document_is_taken_with_a_warning(tmp_path, vocab_file):

@@ -125,7 +125,7 @@ def test_unmasked_pairs(documents, tmp_path):
 
 
 def test_too_few_predictions_are_warned_of(documents, tmp_path, warnings):
-    create(tmp_path, masked_lm_prob=0.3)
+    create(tmp_path, masked_lm_prob=0.3, objective="mlm")
     (warning,) = warnings
     assert warning == (
         "--max_predictions_per_seq=4 is too few for --masked_lm_prob=0.3 of --max_seq_length=19"

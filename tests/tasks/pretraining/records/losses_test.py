@@ -1,0 +1,273 @@
+"""What of a text gets into records: tokens that are lost, copies, lines that hold a paragraph."""
+
+import re
+
+import pytest
+import tensorflow as tf
+
+from bert_tf.errors import UserError
+from bert_tf.tasks.pretraining.records.data import create_pretraining_data
+from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
+from bert_tf.tasks.pretraining.records.shards import create_shards
+from tests.support.record_files import read_records
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "."]
+NUM_WORDS = 1500
+
+
+@pytest.fixture
+def logged(monkeypatch):
+    """The messages of the log, as (level, text)."""
+    found = []
+    for level in ("info", "warning"):
+
+        def log(message, *values, level=level):
+            found.append((level, message % values if values else message))
+
+        monkeypatch.setattr(f"absl.logging.{level}", log)
+    return found
+
+
+def write_text(folder, words_a_sentence, sentences_a_line, lines_a_document):
+    """Writes text in which each word occurs once, so that a record's ids tell their places."""
+    words = [f"w{i}" for i in range(NUM_WORDS)]
+    (folder / "vocab.txt").write_text("\n".join([*SPECIAL, *words]) + "\n")
+    sentences = [
+        " ".join(words[i : i + words_a_sentence]).capitalize()
+        for i in range(0, NUM_WORDS, words_a_sentence)
+    ]
+    lines = [
+        ". ".join(sentences[i : i + sentences_a_line])
+        for i in range(0, len(sentences), sentences_a_line)
+    ]
+    documents = [
+        "\n".join(lines[i : i + lines_a_document]) for i in range(0, len(lines), lines_a_document)
+    ]
+    (folder / "text.txt").write_text("\n\n".join(documents) + "\n")
+
+
+def make(folder, shards=None, name="out", **more):
+    options = {
+        "input_file": f"{folder}/text.txt",
+        "max_seq_length": 32,
+        "dupe_factor": 2,
+        "mask": False,
+        "num_shards": shards,
+    }
+    settings = PretrainingDataSettings(
+        output_file=f"{folder}/{name}.tfrecord",
+        vocab_file=f"{folder}/vocab.txt",
+        **{**options, **more},
+    )
+    (create_shards if shards else create_pretraining_data)(settings)
+    names = sorted(folder.glob(f"{name}-*-of-*.tfrecord")) if shards else [settings.output_file]
+    return [record for each in names for record in read_records(each)]
+
+
+def num_lost(records):
+    """Returns the number of words that no record has."""
+    ids = {number for record in records for number in record["input_ids"]}
+    return NUM_WORDS - len({number for number in ids if number >= len(SPECIAL)})
+
+
+@pytest.mark.parametrize("shards", [None, 3])
+@pytest.mark.parametrize(
+    "shape, more",
+    [
+        ((6, 1, 10), {}),
+        ((6, 1, 10), {"objective": "mlm_sop", "dupe_factor": 1}),
+        ((50, 1, 3), {}),  # lines of a paragraph
+        ((100, 1, 1), {"dupe_factor": 5}),  # documents of a line
+        ((100, 1, 1), {"pack": True, "objective": "mlm"}),
+        ((100, 1, 1), {"objective": "mlm", "across_documents": False}),
+        ((3, 1, 4), {"pack": True, "short_seq_prob": 0.9}),
+    ],
+)
+def test_the_share_of_lost_tokens_is_told(tmp_path, logged, shards, shape, more):
+    write_text(tmp_path, *shape)
+    lost = num_lost(make(tmp_path, shards, **more))
+    share = lost / NUM_WORDS
+    ((level, line),) = [x for x in logged if "are in no record" in x[1]]
+    assert line.startswith(f"{lost} of {NUM_WORDS} tokens ({share:.1%}) are in no record")
+    assert level == ("warning" if share > 0.05 else "info")
+    assert (": a pair of texts is cut to" in line) == (share > 0.05)
+    if more.get("objective") == "mlm":
+        assert lost == 0
+    elif shape[0] >= 50:
+        assert share > 0.1
+
+
+def test_the_way_out_is_told_and_helps(tmp_path, logged):
+    write_text(tmp_path, 8, 12, 2)
+    before = num_lost(make(tmp_path))
+    (text,) = [text for level, text in logged if "are in no record" in text]
+    assert text.endswith(
+        ": a pair of texts is cut to --max_seq_length=32, and the lines have 104 tokens on average."
+        " If lines hold several sentences, give --split_sentences. Otherwise raise --max_seq_length"
+        " or --dupe_factor, since each pass cuts other tokens off, or use --objective=mlm, which"
+        " loses none"
+    )
+    for more in ({"split_sentences": True}, {"objective": "mlm"}, {"max_seq_length": 512}):
+        assert num_lost(make(tmp_path, **more)) < before / 3
+    logged.clear()
+    make(tmp_path, split_sentences=True, max_seq_length=12, dupe_factor=1)
+    (text,) = [text for level, text in logged if "are in no record" in text]
+    assert "and the sentences have 9 tokens on average. Otherwise raise" in text
+    assert "--split_sentences" not in text
+
+
+@pytest.mark.parametrize("shards", [None, 2])
+@pytest.mark.parametrize("shape", [(5, 7, 1), (9, 4, 3), (4, 30, 2)])
+def test_split_sentences_gives_the_records_of_split_text(tmp_path, shape, shards):
+    write_text(tmp_path, *shape)
+    records = make(tmp_path, shards, split_sentences=True)
+    path = tmp_path / "text.txt"
+    path.write_text(path.read_text().replace(". ", ".\n"))
+    assert records == make(tmp_path, shards, name="other")
+
+
+def test_text_that_is_split_already_is_not_told_to_be(tmp_path, logged):
+    write_text(tmp_path, 8, 1, 100)
+    text = (tmp_path / "text.txt").read_text().replace("\n", " ")
+    (tmp_path / "text.jsonl").write_text(f'{{"text": "{text}"}}\n')
+    make(tmp_path, input_file=f"{tmp_path}/text.jsonl", max_seq_length=16)
+    (text,) = [text for level, text in logged if "are in no record" in text]
+    assert "--split_sentences" not in text and "the sentences have" in text
+
+
+COPIES = [
+    ("a b\nc\n\n", "A b c\n\n", "d\n\n", "d\n\n", "d\n\n", "e f g\n\n"),  # case and lines
+    # Two documents in the second text; blanks.
+    ("x y\n\n", "x y\n \nx y\n\n", "X  y\n\n", "y\n\n"),
+]
+
+
+@pytest.mark.parametrize("texts, expected", [*zip(COPIES, ["3 of 6", "3 of 5"], strict=True)])
+@pytest.mark.parametrize("shards", [None, 1])
+def test_documents_that_repeat_another_are_counted(tmp_path, logged, texts, expected, shards):
+    (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL, *"abcdefgxy"]) + "\n")
+    (tmp_path / "text.txt").write_text("".join(texts))
+    make(tmp_path, shards)
+    (line,) = [text for _, text in logged if "repeat the text" in text]
+    assert re.fullmatch(rf"{expected} documents \(\d\d\.\d%\) repeat the text of another one", line)
+
+
+# --- held-out documents ---------------------------------------------------------------------------
+
+
+def documents_of(records):
+    """Returns the numbers of the documents (of 30 words) whose words the records have."""
+    ids = {number for record in records for number in record["input_ids"]}
+    return {(number - len(SPECIAL)) // 30 for number in ids if number >= len(SPECIAL)}
+
+
+def heldout(folder, shards=None, **more):
+    path = folder / "heldout"
+    records = make(folder, shards, heldout_fraction=0.2, heldout_output_file=f"{path}", **more)
+    return documents_of(records), documents_of(read_records(path))
+
+
+def test_the_same_documents_are_held_out_in_all_ways(tmp_path):
+    write_text(tmp_path, 6, 1, 5)
+    training, held = heldout(tmp_path)
+    assert training | held == set(range(50)) and not training & held
+    assert 4 <= len(held) <= 16
+    for shards, more in (
+        (1, {}),
+        (3, {}),
+        (None, {"random_seed": 5, "max_seq_length": 64}),
+        (None, {"objective": "mlm", "dupe_factor": 1}),
+        (2, {"pack": True}),
+        (None, {"split_sentences": True}),
+    ):
+        folder = tmp_path / f"{shards}"
+        folder.mkdir(exist_ok=True)
+        write_text(folder, 6, 1, 5)
+        found = heldout(folder, shards, **more)
+        assert found[1] == held and not found[0] & held, (shards, more)
+
+
+def test_workers_share_out_the_heldout_documents_too(tmp_path):
+    write_text(tmp_path, 6, 1, 5)
+    files = []
+    for count in (1, 2, 5):
+        folder = tmp_path / str(count)
+        folder.mkdir()
+        (folder / "vocab.txt").write_text((tmp_path / "vocab.txt").read_text())
+        (folder / "text.txt").write_text((tmp_path / "text.txt").read_text())
+        for i in range(count):
+            heldout_now = i == 0 or (folder / "heldout").exists()
+            more = {"heldout_fraction": 0.3, "heldout_output_file": f"{folder}/heldout"}
+            make(folder, 4, num_workers=count, worker_index=i, **more)
+            assert heldout_now or count > 1
+        files.append((folder / "heldout").read_bytes())
+        assert len([*folder.glob("out-*-of-*.tfrecord")]) == 4
+    assert files[0] == files[1] == files[2]
+
+
+def test_copies_of_a_document_are_on_one_side(tmp_path):
+    write_text(tmp_path, 6, 1, 5)
+    path = tmp_path / "text.txt"
+    path.write_text(path.read_text() + "\n" + path.read_text().upper())
+    training, held = heldout(tmp_path)
+    assert training | held == set(range(50)) and not training & held
+
+
+def test_training_records_are_those_of_the_text_without_the_heldout_documents(tmp_path):
+    write_text(tmp_path, 6, 1, 5)
+    _, held = heldout(tmp_path, name="first")
+    documents = (tmp_path / "text.txt").read_text().strip().split("\n\n")
+    kept = [text for number, text in enumerate(documents) if number not in held]
+    (tmp_path / "text.txt").write_text("\n\n".join(kept) + "\n")
+    assert make(tmp_path) == read_records(tmp_path / "first.tfrecord")
+
+
+def test_heldout_documents_are_read_once(tmp_path):
+    write_text(tmp_path, 6, 1, 5)
+    more = {"heldout_fraction": 0.2, "heldout_output_file": f"{tmp_path}/heldout"}
+    sizes = []
+    for dupe_factor in (1, 7):
+        make(tmp_path, dupe_factor=dupe_factor, short_seq_prob=0.0, **more)
+        sizes.append(sum(1 for _ in tf.data.TFRecordDataset(f"{tmp_path}/heldout")))
+    assert sizes[0] == sizes[1]
+
+
+@pytest.mark.parametrize("shards", [None, 1])
+@pytest.mark.parametrize(
+    "fraction, found, advice",
+    [(1e-9, "none of all 50 documents is", "Raise"), (0.4, None, None)],
+)
+def test_nothing_to_hold_out(tmp_path, shards, fraction, found, advice):
+    write_text(tmp_path, 6, 1, 5)
+    more = {"heldout_fraction": fraction, "heldout_output_file": f"{tmp_path}/heldout"}
+    if found is None:
+        make(tmp_path, shards, **more)
+        return
+    with pytest.raises(UserError) as info:
+        make(tmp_path, shards, **more)
+    assert str(info.value) == (
+        f"--heldout_fraction={fraction} must hold out some documents and leave some: {found}."
+        f" {advice} it, or give more text. If all text is one document, separate documents by empty"
+        " lines"
+    )
+    assert {path.name for path in tmp_path.iterdir()} == {"vocab.txt", "text.txt"}
+
+
+@pytest.mark.parametrize(
+    "more, message",
+    [
+        ({"heldout_fraction": 0.1}, "--heldout_fraction=0.1 needs --heldout_output_file"),
+        ({"heldout_output_file": "x"}, "--heldout_output_file=x needs --heldout_fraction"),
+        ({"heldout_fraction": 0.6}, "--heldout_fraction=0.6 must be a finite number between"),
+    ],
+)
+def test_settings_of_heldout_text(tmp_path, more, message):
+    with pytest.raises(UserError, match=message):
+        make(tmp_path, **more)
+
+
+@pytest.mark.parametrize("name", ["text.txt", "out.tfrecord", "out.tfrecord.json", "vocab.txt"])
+def test_the_heldout_file_replaces_no_other(tmp_path, name):
+    write_text(tmp_path, 6, 1, 5)
+    with pytest.raises(UserError, match=f"--heldout_output_file={tmp_path}/{name} must not be a"):
+        make(tmp_path, heldout_fraction=0.2, heldout_output_file=f"{tmp_path}/{name}")
