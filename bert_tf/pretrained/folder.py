@@ -7,6 +7,7 @@ from typing import Any
 
 import keras
 import numpy as np
+from absl import logging
 
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.hugging_face.config import default_names
@@ -31,6 +32,14 @@ _TRAINED_BY = {
     "classification": "run_classifier.py",
     "squad": "run_squad.py",
     "tagging": "run_tagging.py",
+}
+# Head -> its bias. A step of training changes it, whatever the labels.
+_BIASES = {
+    "masked_lm": "cls/predictions/output_bias",
+    "classification": "output_bias",
+    "regression": "output_bias",
+    "tagging": "output_bias",
+    "squad": "cls/squad/output_bias",
 }
 
 
@@ -144,13 +153,22 @@ def read_folder(
             f"max_seq_length must be between 4 and {longest} ({config.length_rule} of"
             f" {files.config_file}); received {quoted(max_seq_length)}"
         )
+    heads = _heads(shapes, labels, files.is_tagger)
+    for head in heads:
+        if head in _BIASES and not files.read(_BIASES[head]).any():
+            logging.warning(
+                "%s: the bias of the head for %s is zero, so the head was never trained, and what"
+                " it answers means nothing. Fine-tune the model first",
+                path,
+                _LISTED_HEADS[head],
+            )
     return ModelFolder(
         path=path,
         config=config,
         shapes=shapes,
         read=files.read,
         tokenizer=tokenizer,
-        heads=_heads(shapes, labels, files.is_tagger),
+        heads=heads,
         labels=labels,
         max_seq_length=max_seq_length,
         source={

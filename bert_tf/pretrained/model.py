@@ -107,7 +107,7 @@ class Pretrained:
         return self._own_folder
 
     def __repr__(self) -> str:
-        return f"<{self._folder}>"
+        return f"<{vars(self).get('_own_folder', 'a model in a forked process')}>"
 
     def __reduce__(self) -> tuple[Callable[..., "Pretrained"], tuple[Any, ...]]:
         self._folder.check_unchanged(self.model)

@@ -124,6 +124,27 @@ def test_a_single_output_is_a_number_whatever_its_name(tmp_path, labels):
     assert (found.heads[-1], found.labels) == ("regression", ())
 
 
+@pytest.mark.parametrize(
+    ("head", "bias", "name"),
+    [
+        ("classifier", "output_bias", "classification"),
+        ("regressor", "output_bias", "regression"),
+        ("squad", "cls/squad/output_bias", "answers (SQuAD)"),
+        ("squad", "cls/predictions/output_bias", "masked language model"),
+    ],
+)
+def test_a_head_that_was_never_trained_is_warned_of(tmp_path, warnings, head, bias, name):
+    weights = random_weights(head)
+    read_folder(write_model(tmp_path / "trained", weights))
+    assert warnings == []
+    folder = write_model(tmp_path / "new", weights | {bias: np.zeros_like(weights[bias])})
+    read_folder(folder)
+    assert warnings == [
+        f"{folder}: the bias of the head for {name} is zero, so the head was never trained, and"
+        " what it answers means nothing. Fine-tune the model first"
+    ]
+
+
 def test_a_single_output_is_a_class_of_a_tagger_or_of_independent_classes(tmp_path):
     weights = random_weights("regressor")
     found = read_folder(write_model(tmp_path / "tagger", weights, ["O"]))
