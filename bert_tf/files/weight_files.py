@@ -28,6 +28,11 @@ _COMMANDS = {
     "tf_model.h5.index.json": ("tf", _OTHER),
     "flax_model.msgpack": ("flax", _OTHER),
 }
+_ADAPTER = "adapter_config.json"  # of the packages peft and adapters
+_MERGE = (
+    "python -c \"import peft; peft.AutoPeftModel.from_pretrained('{folder}').merge_and_unload()"
+    ".save_pretrained('MERGED')\""
+)
 
 
 def safetensors_in(folder: str) -> str | None:
@@ -40,6 +45,7 @@ def check_no_other_weights(folder: str, place: str) -> None:
 
     The message says how to convert them; `place` names the folder.
     """
+    check_no_adapter(folder)
     path = storage.first_file(folder, tuple(_COMMANDS))
     if path is not None:
         check_no_pointer(path, path)
@@ -48,6 +54,18 @@ def check_no_other_weights(folder: str, place: str) -> None:
         raise UserError(
             f"{place} has its weights in {name}, and {SAFETENSORS} is needed. Make it with: "
             + command.format(folder=folder, kind=kind)
+        )
+
+
+def check_no_adapter(folder: str) -> None:
+    """Raises UserError if a folder has an adapter, without which its weights are not the model."""
+    path = os.path.join(folder, _ADAPTER)
+    if tf.io.gfile.exists(path):
+        raise UserError(
+            f"{path} says that the model has an adapter (LoRA or the like), which changes what its"
+            " weights give and is not supported. Merge it into them with: "
+            + _MERGE.format(folder=folder)
+            + f", and copy the tokenizer's files to MERGED. If it is merged, delete {_ADAPTER}"
         )
 
 

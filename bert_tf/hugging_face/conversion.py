@@ -12,7 +12,7 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf.errors import UserError, listed, missing_package, quoted
-from bert_tf.files.weight_files import SAFETENSORS, SHARDS, safetensors_in
+from bert_tf.files.weight_files import SAFETENSORS, SHARDS, check_no_adapter, safetensors_in
 from bert_tf.files.whole_files import read_bytes, read_json
 from bert_tf.hugging_face import config as hugging_face_config
 from bert_tf.hugging_face import distilbert, roberta
@@ -45,6 +45,7 @@ def read_safetensors(folder: str) -> ConvertedModel:
         UserError: safetensors is not installed, a file is missing or damaged, or the model's
             architecture is not supported.
     """
+    check_no_adapter(folder)
     path = safetensors_in(folder) or os.path.join(folder, SAFETENSORS)
     config_path = os.path.join(folder, "config.json")
     _import_safetensors()

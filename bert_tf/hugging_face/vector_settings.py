@@ -77,7 +77,7 @@ class VectorSettings(NamedTuple):
     poolings: names of `pooling.POOLINGS`; the results of several are joined.
     normalize: whether the vector is divided by its length.
     max_seq_length: longest input in word pieces; None if the folder does not limit it.
-    do_lower_case: whether a text is lower-cased before the tokenizer, accents kept.
+    do_lower_case: whether texts are for the tokenizer's `after_lowering`.
     prompt: is put before every text, or before the first text of a pair.
     include_prompt: whether the pooling includes the prompt's tokens.
     truncate_dim: number of leading elements that are kept of the vector; None for all.
@@ -94,14 +94,10 @@ class VectorSettings(NamedTuple):
     similarity: str = "cosine"
 
     def prepared(self, text: Text) -> Text:
-        """Returns a text or a pair of texts with the prompt and the casing."""
+        """Returns a text or a pair of texts with the prompt."""
         if isinstance(text, tuple):
-            return self.prepared(text[0]), self._cased(text[1])
-        return self._cased(self.prompt + text)
-
-    def _cased(self, text: str) -> str:
-        # Character by character: the form of a letter does not depend on its neighbours.
-        return "".join(map(str.lower, text)) if self.do_lower_case else text
+            return self.prompt + text[0], text[1]
+        return self.prompt + text
 
 
 def transformer_folder(folder: str) -> str:

@@ -27,6 +27,7 @@ from bert_tf.pretrained.forward import Forward, Row, sigmoid, softmax
 from bert_tf.pretrained.pooling import POOLINGS, similarities, text_vectors
 from bert_tf.pretrained.results import Answer, Classification, Entity, Filling, TextAttention
 from bert_tf.text import sequences
+from bert_tf.text.base_tokenizer import Tokenizer
 
 Text = str | tuple[str, str]  # a text, or a pair of texts
 Path = str | os.PathLike[str]
@@ -346,7 +347,7 @@ class Pretrained:
             )
         texts, single = as_list(texts, pairs=True)
         prepared = [settings.prepared(text) for text in texts]
-        rows = text_input.encode(prepared, self.tokenizer, self.max_seq_length)
+        rows = text_input.encode(prepared, self._vector_tokenizer, self.max_seq_length)
         bert, num_skipped = self.model.bert, self._num_skipped
 
         def outputs(features: Tensors) -> dict[str, tf.Tensor]:
@@ -365,13 +366,19 @@ class Pretrained:
         return vectors[0] if single else vectors
 
     @functools.cached_property
+    def _vector_tokenizer(self) -> Tokenizer:
+        """The tokenizer for texts that become vectors."""
+        lowers = self._folder.vectors.do_lower_case
+        return self.tokenizer.after_lowering() if lowers else self.tokenizer
+
+    @functools.cached_property
     def _num_skipped(self) -> int:
         """Number of tokens at the beginning of a text that its vector does not include."""
         settings = self._folder.vectors
         if settings.include_prompt or not settings.prompt:
             return 0
         prompt = settings.prepared("")
-        (row,) = text_input.encode([prompt], self.tokenizer, self.max_seq_length)
+        (row,) = text_input.encode([prompt], self._vector_tokenizer, self.max_seq_length)
         return len(row["input_ids"]) - 1  # without [SEP]
 
     @overload

@@ -129,6 +129,13 @@ class Tokenizer(abc.ABC):
         """Returns a tokenizer with the same vocabulary and this casing; here, `self`."""
         return self
 
+    @abc.abstractmethod
+    def after_lowering(self) -> "Tokenizer":
+        """Returns a tokenizer that lower-cases each character of a text before all else.
+
+        Accents stay if they did. Added tokens are still found as they are written.
+        """
+
     def simplified(self, text: str) -> str:
         """Returns a text without the characters that the tokenizer drops before it splits."""
         return text

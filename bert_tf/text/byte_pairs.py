@@ -4,6 +4,7 @@ The bytes of a text are merged into pieces; a space belongs to the word after it
 be encoded, unchanged. The package `tokenizers` splits the text.
 """
 
+import copy
 import functools
 import json
 import os
@@ -84,6 +85,13 @@ class BytePairTokenizer(Tokenizer):
         self._tokenizer = _make_tokenizer(
             self.vocab, self.files[MERGES], merges_file, place, self.settings
         )
+
+    def after_lowering(self) -> "BytePairTokenizer":
+        """Returns a tokenizer that lower-cases each character of a text before all else."""
+        other = copy.copy(self)
+        other._tokenizer = type(self._tokenizer).from_str(self._tokenizer.to_str())
+        other._tokenizer.normalizer = import_tokenizers("--vocab_file").normalizers.Lowercase()
+        return other
 
     added = None  # the package `tokenizers` finds them
 

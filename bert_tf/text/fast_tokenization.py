@@ -9,6 +9,7 @@ A text takes one of two paths, which give the same ids:
     is loaded only after several megabytes of text. Not every TensorFlow build has it.
 """
 
+import dataclasses
 import functools
 import itertools
 import re
@@ -132,6 +133,12 @@ class FastTokenizer(Tokenizer):
     def with_casing(self, do_lower_case: bool) -> "FastTokenizer":
         """Returns a tokenizer with the same vocabulary and this casing."""
         return FastTokenizer(self.reference.vocab, do_lower_case, settings=self.settings)
+
+    def after_lowering(self) -> "FastTokenizer":
+        """Returns a tokenizer that lower-cases each character of a text before all else."""
+        strip_accents = self.reference.basic_tokenizer.strip_accents
+        settings = dataclasses.replace(self.settings, strip_accents=strip_accents)
+        return FastTokenizer(self.reference.vocab, True, settings=settings)
 
     @functools.cached_property
     def files(self) -> dict[str, str]:

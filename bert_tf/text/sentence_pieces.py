@@ -155,6 +155,10 @@ class SentencePieceTokenizer(Tokenizer):
         other.do_lower_case = do_lower_case  # nothing else depends on it
         return other
 
+    def after_lowering(self) -> "SentencePieceTokenizer":
+        """Returns a tokenizer that lower-cases each character of a text before all else."""
+        return self.with_casing(True)
+
     def simplified(self, text: str) -> str:
         """Returns a text without combining marks and with single spaces; its case stays."""
         simple = self._preprocess(text, lower=False)

@@ -74,6 +74,7 @@ def test_shards_that_do_not_fit_are_refused(folder, change, message):
     assert message in str(error.value) and len(str(error.value)) < 400
 
 
+CKPT = "checkpoint"
 OTHER = {
     "pytorch_model.bin": "torch.load(f, weights_only=True)",
     "pytorch_model.bin.index.json": "safetensors.torch",
@@ -137,3 +138,27 @@ def test_a_pointer_in_place_of_pytorch_weights(folder):
         writer.write(POINTER)
     with pytest.raises(UserError, match="pytorch_model.bin is a Git LFS pointer instead"):
         bert_tf.load(folder)
+
+
+@pytest.mark.parametrize("weights", ["model.safetensors", "adapter_model.safetensors", None])
+def test_an_adapter_is_refused(folder, tmp_path, weights):
+    source = f"{folder}/model.safetensors"
+    if weights is None:
+        os.remove(source)
+    else:
+        os.rename(source, f"{folder}/{weights}")
+    with open(f"{folder}/adapter_config.json", "w") as writer:
+        writer.write('{"peft_type": "LORA"}')
+    for call in (bert_tf.load, lambda x: convert_checkpoint.convert(x, str(tmp_path / "o"), CKPT)):
+        with pytest.raises(UserError) as error:
+            call(folder)
+        assert str(error.value) == (
+            f"{folder}/adapter_config.json says that the model has an adapter (LoRA or the like),"
+            " which changes what its weights give and is not supported. Merge it into them with:"
+            f" python -c \"import peft; peft.AutoPeftModel.from_pretrained('{folder}')"
+            ".merge_and_unload().save_pretrained('MERGED')\", and copy the tokenizer's files to"
+            " MERGED. If it is merged, delete adapter_config.json"
+        )
+    if weights == "model.safetensors":
+        os.remove(f"{folder}/adapter_config.json")
+        read_safetensors(folder)

@@ -217,3 +217,16 @@ def test_pairs_truncation_and_special_tokens_are_hugging_faces(golden):
         length = min(length, call.get("max_length", length))
         row = sequences.truncate_and_pack(*both, length, tokenizer.layout)
         assert row["input_ids"] == call["input_ids"], call
+
+
+def test_lower_casing_before_the_tokenizer(tmp_path):
+    path = write_vocabulary(tmp_path, JOINED)
+    config = {"additional_special_tokens": ["[E1]"]}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    tokenizer = load_tokenizer(path, do_lower_case=False, hugging_face=True)
+    lowering = tokenizer.after_lowering()
+    assert tokens_of_each(lowering, "THE CAT <mask> <MASK>", "[E1] The[e1]") == [
+        "t he Ġcat Ġ <mask> Ġ < m a s k >".split(),
+        "[E1] Ġthe [ e 1 ]".split(),
+    ]
+    assert tokens_of_each(tokenizer, "THE") == [["T", "H", "E"]]

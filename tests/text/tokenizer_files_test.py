@@ -323,3 +323,20 @@ def test_tokenizer_json_is_parsed_once(tmp_path, monkeypatch):
     tokenizer = load_tokenizer(path, True)
     assert casing.find_casing(str(tmp_path), path, VOCAB, tokenizer.settings) is False
     assert len(read) == 1
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_lower_casing_before_the_tokenizer(tmp_path, seed):
+    # As sentence-transformers 6 does it for do_lower_case of its sentence_bert_config.json.
+    expected = draw(random.Random(1000 + seed))
+    expected.save(str(tmp_path / "tokenizer.json"))
+    content = json.loads((tmp_path / "tokenizer.json").read_text(encoding="utf-8"))
+    tokenizer = load_tokenizer(
+        str(tmp_path / "tokenizer.json"), content["normalizer"]["lowercase"]
+    ).after_lowering()
+    lowercase = pytest.importorskip("tokenizers").normalizers.Lowercase()
+    steps = [lowercase, expected.normalizer]
+    expected.normalizer = pytest.importorskip("tokenizers").normalizers.Sequence(steps)
+    for text in TEXTS:
+        ids = expected.encode(text, add_special_tokens=False).ids
+        assert tokenizer.encode([text])[0].tolist() == ids, text
