@@ -9,6 +9,7 @@ from bert_tf.engine.prediction import check_prediction
 from bert_tf.errors import UserError
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.training.fine_tuning_checks import make_tokenizer
+from bert_tf.tasks.dev_split import read_sets
 from bert_tf.tasks.fine_tuner import FineTuner
 from bert_tf.tasks.task import FineTuningTask
 
@@ -31,7 +32,7 @@ def run_fine_tuning(
     purposes = _purposes(task, strategy)
     tokenizer = make_tokenizer(config, settings, settings.init_checkpoint, settings.output_dir)
     # Read all files first, to report errors in them before hours of training.
-    sets = {purpose: task.read_sets(purpose) for purpose in purposes}
+    sets = read_sets(task, purposes)
     labels = task.labels(sets)
     results = None
     with FineTuner(task, config, strategy, tokenizer, sets, labels) as tuner:

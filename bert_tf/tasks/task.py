@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import tensorflow as tf
@@ -108,6 +108,20 @@ class FineTuningTask:
         The same set may serve two purposes.
         """
         return [ExampleSet(purpose, self.read(purpose))]
+
+    # For --dev_fraction, in tasks with that setting.
+
+    def dev_set(self) -> str | None:
+        """Returns the path or the name of the examples to evaluate on; None if there are none."""
+        raise NotImplementedError
+
+    def key(self, example: Any) -> tuple[Hashable, str]:
+        """Returns an example's class, or None in tasks without classes, and all its text."""
+        raise NotImplementedError
+
+    def subset(self, whole: ExampleSet, purpose: str, numbers: Sequence[int]) -> ExampleSet:
+        """Returns the set of some examples of another set, for a purpose."""
+        return ExampleSet(purpose, [whole.examples[i] for i in numbers])
 
     def labels(self, sets: Mapping[str, Sequence[ExampleSet]]) -> Sequence[str] | None:
         """Returns the classes in the order of the logits, for `labels.txt` beside the checkpoints.

@@ -277,6 +277,14 @@ class EvaluationSettings(FineTuningSettings):
     do_predict: bool = setting(
         False, help="Predict; with --do_train, after training.", group=Group.EVALUATION
     )
+    dev_fraction: float = setting(
+        0.0,
+        help="Share of the training examples, and of each class, to hold out and evaluate on, where"
+        " there is no dev set. The texts decide which, so they are the same in every run.",
+        group=Group.DATA,
+        at_least=0.0,
+        at_most=0.5,
+    )
     eval_batch_size: int = setting(
         8,
         help="Examples in an evaluation step, over all replicas.",

@@ -1,6 +1,7 @@
 """Classification and regression as a task of fine-tuning (run_classifier.py)."""
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Hashable, Mapping, Sequence
 
 import tensorflow as tf
 
@@ -88,6 +89,16 @@ class ClassificationTask(FineTuningTask):
                 f" {type(processor).__name__} returned none for --data_dir={data_dir or ''}"
             )
         return examples
+
+    def dev_set(self) -> str | None:
+        with contextlib.suppress(NotImplementedError):  # a processor written for the original
+            if self.processor.has("dev", self.settings.data_dir):
+                return f"one in {self.settings.data_dir or '--tfds'}"
+        return None
+
+    def key(self, example: InputExample) -> tuple[Hashable, str]:
+        label = None if isinstance(example.label, float) else example.label
+        return label, f"{example.text_a}\n{example.text_b or ''}"
 
     def labels(self, sets: Mapping[str, Sequence[ExampleSet]]) -> list[str]:
         labels = self.processor.get_labels()

@@ -3,6 +3,7 @@
 import os
 
 import numpy as np
+import tensorflow as tf
 
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.folder import reporting
@@ -28,6 +29,13 @@ class MultipleChoiceTask(FineTuningTask):
     def read(self, purpose: str) -> list[swag.Question]:
         path = os.path.join(self.settings.data_dir, _FILES[purpose])
         return swag.read_questions(path, labelled=purpose != "predict")
+
+    def dev_set(self) -> str | None:
+        path = os.path.join(self.settings.data_dir, _FILES["eval"])
+        return path if tf.io.gfile.exists(path) else None
+
+    def key(self, example: swag.Question) -> tuple[int | None, str]:
+        return example.label, "\n".join([example.context, example.beginning, *example.endings])
 
     def encoder(
         self, example_set: ExampleSet, tokenizer: Tokenizer, labels: None

@@ -43,6 +43,12 @@ class SentenceSettings(EvaluationSettings):
         " quoted, except between tabs.",
         group=Group.DATA,
     )
+    dev_fraction: float = inherit(
+        EvaluationSettings,
+        "dev_fraction",
+        needs=("loss", COSINE),
+        because="an evaluation needs the scores of all pairs",
+    )
     # [CLS], a token and [SEP].
     max_seq_length: int = inherit(
         FineTuningSettings,

@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert_tf.datasets.tables import place_of, table_path
+from bert_tf.datasets.tables import find_table, place_of, table_path
 from bert_tf.engine.correlation import pearson, spearman
 from bert_tf.errors import UserError
 from bert_tf.files.checkpoints import folder_of
@@ -86,6 +86,12 @@ class SentenceTask(FineTuningTask):
                 f" {max(x.score for x in examples):g}. Lower --min_positive_score"
             )
         return positive
+
+    def dev_set(self) -> str | None:
+        return find_table(_FILES["eval"][0], self.settings.data_dir)
+
+    def key(self, example: Sentences) -> tuple[None, str]:
+        return None, "\n".join(example.texts)
 
     def encoder(
         self, example_set: ExampleSet, tokenizer: Tokenizer, labels: None

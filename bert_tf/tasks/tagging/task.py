@@ -54,10 +54,26 @@ class TaggingTask(FineTuningTask):
         sentences = conll.read_sentences(path, flag, tags_required=purpose != "predict")
         return [SentenceSet(purpose, data.documents(sentences), sentences=sentences)]
 
+    def dev_set(self) -> str | None:
+        if not self.settings.eval_file and not self.settings.data_dir:
+            return None
+        path, _ = _file(self.settings, "eval")
+        return path if self.settings.eval_file or tf.io.gfile.exists(path) else None
+
+    def key(self, example: list[Sentence]) -> tuple[None, str]:
+        return None, "\n".join(" ".join(sentence.words) for sentence in example)
+
+    def subset(self, whole: SentenceSet, purpose: str, numbers: Sequence[int]) -> SentenceSet:
+        documents = [whole.examples[i] for i in numbers]
+        sentences = [sentence for document in documents for sentence in document]
+        return SentenceSet(purpose, documents, sentences=sentences)
+
     def labels(self, sets: Mapping[str, Sequence[SentenceSet]]) -> list[str]:
         training = sets["train"][0].sentences if "train" in sets else None
         labels = _choose_labels(self.settings, training)
         for purpose, (found,) in sets.items():
+            if purpose == "eval" and self.settings.dev_fraction:
+                purpose = "train"  # its file has the examples
             unknown = sorted(_tags(found.sentences) - set(labels))
             path, flag = _file(self.settings, purpose)
             others = [label for label in labels if not conll.is_tag(label)]
