@@ -76,6 +76,9 @@ def check_model_vocabulary(
 def _check_settings(source: VocabularySource, model: VocabularySource, flag: str) -> None:
     """Raises UserError if two vocabularies' folders ask for different tokenizers."""
     ours, theirs = (_settings(x) for x in (source, model))
+    for one, other in ((ours, theirs), (theirs, ours)):
+        if one["strip_accents"] is None and other["strip_accents"] is not None:
+            one["strip_accents"] = one[DO_LOWER_CASE]  # that is what None stands for
     for name, value in theirs.items():
         if name == DO_LOWER_CASE and None in (value, ours[name]):
             continue  # not recorded
@@ -93,8 +96,6 @@ def _settings(source: VocabularySource) -> dict[str, Any]:
     settings = source.settings.with_ids(source.vocab, source.path)
     values = dataclasses.asdict(settings)
     casing = values.pop("recorded_casing")
-    if values["strip_accents"] is None:
-        values["strip_accents"] = casing
     added = sorted(values.pop("added_tokens"), key=lambda token: token["content"])
     first = {"tokenizer_class": settings.tokenizer_class}  # other settings follow from it
     return (

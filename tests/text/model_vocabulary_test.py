@@ -128,6 +128,17 @@ def test_tokenizers_with_other_settings_are_refused(tmp_path, ours, theirs, name
         check_model_vocabulary(read_vocab(mine), mine, checkpoint, flag)
 
 
+@pytest.mark.parametrize("recorded", [{"do_lower_case": True}, {"do_lower_case": False}])
+def test_a_model_s_record_of_its_casing_does_not_contradict_a_vocabulary_without_one(
+    tmp_path, recorded
+):
+    # Every run writes its record to --output_dir; a released vocabulary has none.
+    for ours, theirs in (({}, recorded), (recorded, {})):
+        mine = write_settings(tmp_path / "mine", **ours)
+        write_settings(tmp_path / "model", **theirs)
+        check_model_vocabulary(read_vocab(mine), mine, f"{tmp_path}/model/a.ckpt", "output_dir")
+
+
 def test_an_added_token_that_is_missing(tmp_path):
     mine = write_settings(tmp_path / "mine")
     write_settings(tmp_path / "model", added_tokens_decoder={FIRST_ID: {"content": "[E1]"}})
