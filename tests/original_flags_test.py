@@ -139,3 +139,83 @@ def test_help(program):
         elif default not in (None, "", []):
             assert line.endswith(f" (default: {default})"), name
     assert max(map(len, flags.splitlines())) <= 100
+
+
+BASE = """--vocab_file=$B/vocab.txt --bert_config_file=$B/bert_config.json
+    --init_checkpoint=$B/bert_model.ckpt"""
+SQUAD = f"""{BASE} --do_train=True --train_file=$S/train.json --do_predict=True
+    --predict_file=$S/dev.json --train_batch_size=24 --learning_rate=3e-5 --num_train_epochs=2.0
+    --max_seq_length=384 --doc_stride=128"""
+NO_TPU = "--use_tpu=False --tpu_name= --master= --num_tpu_cores=8"
+# Command lines of the original's README, and of scripts that give every default of the original.
+PUBLISHED = {
+    "train MRPC": f"""run_classifier {BASE} --task_name=MRPC --do_train=true --do_eval=true
+        --data_dir=$G/MRPC --max_seq_length=128 --train_batch_size=32 --learning_rate=2e-5
+        --num_train_epochs=3.0 --output_dir=o""",
+    "predict MRPC": f"""run_classifier {BASE} --task_name=MRPC --do_predict=true --data_dir=$G/MRPC
+        --max_seq_length=128 --output_dir=o""",
+    "XNLI": f"""run_classifier {BASE} --task_name=XNLI --do_train=true --do_eval=true --data_dir=d
+        --max_seq_length=128 --train_batch_size=32 --learning_rate=5e-5 --num_train_epochs=2.0
+        --output_dir=o""",
+    "SQuAD 1.1": f"run_squad {SQUAD} --output_dir=o",
+    "SQuAD 1.1 on a TPU": f"""run_squad {SQUAD} --output_dir=gs://b/o --use_tpu=True
+        --tpu_name=$TPU_NAME""",
+    "SQuAD 2.0 on a TPU": f"""run_squad {SQUAD} --output_dir=gs://b/o --use_tpu=True
+        --tpu_name=$TPU_NAME --version_2_with_negative=True""",
+    "SQuAD 2.0 with a threshold": f"""run_squad {SQUAD} --do_train=False --output_dir=gs://b/o
+        --use_tpu=True --tpu_name=$TPU_NAME --version_2_with_negative=True
+        --null_score_diff_threshold=-1.97""",
+    "records": """create_pretraining_data --input_file=./sample_text.txt --output_file=o.tfrecord
+        --vocab_file=$B/vocab.txt --do_lower_case=True --max_seq_length=128
+        --max_predictions_per_seq=20 --masked_lm_prob=0.15 --random_seed=12345 --dupe_factor=5""",
+    "pre-training": """run_pretraining --input_file=o.tfrecord --output_dir=o --do_train=True
+        --do_eval=True --bert_config_file=$B/bert_config.json --init_checkpoint=$B/bert_model.ckpt
+        --train_batch_size=32 --max_seq_length=128 --max_predictions_per_seq=20
+        --num_train_steps=20 --num_warmup_steps=10 --learning_rate=2e-5""",
+    "features": f"""extract_features {BASE} --input_file=i --output_file=o --layers=-1,-2,-3,-4
+        --max_seq_length=128 --batch_size=8""",
+    "defaults of SQuAD": f"""run_squad {SQUAD} --output_dir=o {NO_TPU}
+        --version_2_with_negative=False --null_score_diff_threshold=0.0 --verbose_logging=False
+        --warmup_proportion=0.1 --save_checkpoints_steps=1000 --iterations_per_loop=1000""",
+    "defaults of records": """create_pretraining_data --input_file=i --output_file=o --vocab_file=v
+        --do_whole_word_mask=False --short_seq_prob=0.1 --masked_lm_prob=0.15 --dupe_factor=10""",
+    "defaults of pre-training": f"""run_pretraining --input_file=i --output_dir=o
+        --bert_config_file=c --do_eval=False --eval_batch_size=8 --max_eval_steps=100
+        --init_checkpoint= {NO_TPU}""",
+}
+MAKE_SETTINGS = """
+import importlib, json, sys
+from bert_tf.runs.flags import command_flags
+from bert_tf.runs.flags.settings import DeviceSettings, ModelSettings
+from bert_tf.tasks import registry
+module, *words = sys.argv[1:]
+program = importlib.import_module(module)
+for task in registry.TASKS.values():
+    if task.program == module:
+        program.SETTINGS = (*task.load().settings_classes, ModelSettings, DeviceSettings)
+sys.argv = [f"{module}.py", *words]
+command_flags._parse(sys.argv)
+for settings in program.SETTINGS:
+    command_flags.settings_from_flags(settings)
+"""
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_command_lines_for_the_original_are_accepted(name):
+    words = [sys.executable, "-c", MAKE_SETTINGS, *PUBLISHED[name].split()]
+    status, printed = forked_programs.run(words)
+    assert status == 0, printed
+
+
+@pytest.mark.parametrize(
+    "name, more, message",
+    [
+        ("SQuAD 1.1", "--null_score_diff_threshold=1", "needs --version_2_with_negative"),
+        ("train MRPC", "--tpu_name=t", "--tpu_name=t needs --use_tpu"),
+        ("pre-training", "--master=grpc://a:8470", "needs --use_tpu"),
+    ],
+)
+def test_flags_that_the_original_ignores_are_refused(name, more, message):
+    words = [sys.executable, "-c", MAKE_SETTINGS, *PUBLISHED[name].split(), more]
+    status, printed = forked_programs.run(words)
+    assert status == 1 and message in printed

@@ -2,7 +2,6 @@
 
 import dataclasses
 
-from bert_tf.errors import UserError
 from bert_tf.runs.flags.setting_fields import Group, inherit, setting
 from bert_tf.runs.flags.settings import (
     MAX_BATCH,
@@ -72,11 +71,3 @@ class ExtractionSettings(ComputationSettings, TextSettings):
         at_least=1,
         at_most=MAX_BATCH,
     )
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self._is_given("layers") and self.outputs == "pooled_vector":
-            raise UserError(
-                f"--layers={self.layers} needs an output of layers, and --outputs=pooled_vector has"
-                " none. Add an output, or leave --layers out"
-            )

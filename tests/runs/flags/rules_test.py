@@ -207,9 +207,6 @@ RULES = {
         ({"output_format": "csv"}, "must be one of "),
         ({"max_seq_length": 2}, "must be between 3 and 1048576"),
         ({"output_file": ""}, "--output_file= must not be empty"),
-        ({"layers": "-1", "outputs": "pooled_vector"}, "needs an output of layers"),
-        ({"layers": "-1", "outputs": "pooled_vector,mean_vector"}, None),
-        ({"layers": "-1,-2,-3,-4", "outputs": "pooled_vector"}, None),
     ],
     SentenceSettings: [
         ({"score_scale": 5.0, **IN_BATCH}, "needs --loss=cosine; received --loss"),
