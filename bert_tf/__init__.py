@@ -19,6 +19,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from bert_tf.errors import UserError as UserError
+    from bert_tf.export.text_features import TextFeatures as TextFeatures
     from bert_tf.files.checkpoints import load_weights as load_weights
     from bert_tf.modeling import AlbertConfig as AlbertConfig
     from bert_tf.modeling import BertConfig as BertConfig
@@ -49,6 +50,7 @@ else:
     # checkers do not see this, so to them a name that is not here is an error.
     _NAMES = {
         "errors": "UserError",
+        "export.text_features": "TextFeatures",
         "files.checkpoints": "load_weights",
         "modeling": "AlbertConfig BertConfig BertModel DistilBertConfig RobertaConfig",
         "optimization": (

@@ -67,6 +67,7 @@ from absl import flags, logging
 
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints, storage
+from bert_tf.files.model_input import MODEL_INPUT_FILE, write_model_input
 from bert_tf.files.overwriting import check_overwrites, real_path
 from bert_tf.files.weight_files import SAFETENSORS
 from bert_tf.files.whole_files import write_whole
@@ -94,7 +95,7 @@ _NAMES = {
     "safetensors": (
         "config.json",
         {"config.json", SAFETENSORS, *VOCABULARIES, *VOCABULARY_FILES, TOKENIZER_CONFIG}
-        | {*VECTOR_FILES},
+        | {*VECTOR_FILES, MODEL_INPUT_FILE},
     ),
 }
 
@@ -161,6 +162,7 @@ def _convert(
         write_whole(os.path.join(folder, "config.json"), text)
         write_vocabulary(folder, vocabulary, do_lower_case)
     write_vector_settings(folder, vector_settings, config.hidden_size)
+    write_model_input(folder, files.model_input)
     return weights
 
 

@@ -32,6 +32,7 @@ from bert_tf import tokenization
 from bert_tf.datasets import text_files
 from bert_tf.errors import UserError, listed
 from bert_tf.files import storage
+from bert_tf.files.model_input import write_model_input
 from bert_tf.files.overwriting import check_overwrites
 from bert_tf.files.whole_files import read_text, write_whole
 from bert_tf.files.whole_folders import whole_folder
@@ -147,6 +148,7 @@ def extend_vocabulary(settings: ExtensionSettings) -> None:
         before = count_tokens(words, vocab)
         after = count_tokens(words, tokenization.load_vocab(os.path.join(place, WORD_PIECES)))
         write_vector_settings(place, model.vector_settings, config.hidden_size)
+        write_model_input(place, model.model_input)
         table = "".join(
             f"{entry}\t{ids[entry]}\t{after.uses[entry]}\t{' '.join(pieces)}\n"
             for entry, pieces in chosen.items()

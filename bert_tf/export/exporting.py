@@ -16,7 +16,15 @@ from bert_tf.export import formats, running
 from bert_tf.export.id_checks import asserted, looked_up
 from bert_tf.export.readme import readme
 from bert_tf.export.settings import IDS, LITERT, ONNX, SAVED_MODEL, ExportSettings
-from bert_tf.export.signatures import DEFAULT_SIGNATURE, ENCODER, HEADS, input_specs, outputs_of
+from bert_tf.export.signatures import (
+    DEFAULT_SIGNATURE,
+    ENCODER,
+    HEADS,
+    TRAINED_LAST,
+    input_specs,
+    outputs_of,
+)
+from bert_tf.export.text_features import DESCRIPTION_FILE
 from bert_tf.export.text_inputs import TextInputs
 from bert_tf.export.text_signatures import text_signatures
 from bert_tf.files.label_file import write_labels
@@ -27,12 +35,12 @@ from bert_tf.pretrained.build import build_model
 from bert_tf.pretrained.folder import ModelFolder, read_folder
 from bert_tf.text.tokenizers import WORD_PIECES
 
-DESCRIPTION_FILE = "export.json"
 # Names that an exported folder may contain.
 _OF_SAVED_MODEL = ("variables", "assets", "fingerprint.pb")
 _NAMES = (*formats.FILES.values(), *_OF_SAVED_MODEL, *COMPANIONS, "README.md", DESCRIPTION_FILE)
 # Rounding errors are at most 1e-5; a difference above this means a wrong conversion.
 _MOST_DIFFERENCE = 1e-3
+_ROWS_OF_INT8 = 16  # rows of a batch that is compared with each of its rows alone
 
 
 def export(settings: ExportSettings) -> None:
@@ -70,11 +78,7 @@ def export(settings: ExportSettings) -> None:
             raise UserError(
                 f"--head={head} must be a head of the model; {folder.path} has {listed(heads)}"
             )
-        if (settings.seq_length or 0) > longest:
-            raise UserError(
-                f"--seq_length={settings.seq_length} must be at most {longest}, the model's"
-                " longest input"
-            )
+        check_length(settings, folder)
         if head == ENCODER and (folder.vectors.prompt or folder.vectors.do_lower_case):
             raise UserError(
                 f"{folder.path}: an exported model cannot put the prompt of default_prompt_name"
@@ -93,7 +97,8 @@ def export(settings: ExportSettings) -> None:
         module.weights = [variable.value for variable in model.variables]
         if settings.takes_text:
             module.text_inputs = TextInputs(tokenizer, longest)
-            of_texts = text_signatures(head, outputs, module.text_inputs, tokenizer.tokens())
+            reads = folder.trained_on.reads
+            of_texts = text_signatures(head, outputs, module.text_inputs, tokenizer.tokens(), reads)
             signatures = {**of_texts, IDS: of_ids}
         with contextlib.ExitStack() as stack:
             # Silences the converters' progress messages and warnings.
@@ -113,12 +118,37 @@ def export(settings: ExportSettings) -> None:
             "labels": list(folder.labels if head in ("classification", "tagging") else ()),
             "do_lower_case": tokenizer.do_lower_case,
             "max_seq_length": settings.seq_length or longest,
+            "trained_max_seq_length": folder.trained_on.max_seq_length,
+            "reads": folder.trained_on.reads if head in TRAINED_LAST else None,
             "signatures": {name: _described(signatures[name]) for name in signatures},
         }
-        _write_companions(place, description, folder)
         sizes = folder.config.vocab_size, longest, folder.config.type_vocab_size
-        _check(place, settings, running.sample_inputs(specs, *sizes), of_ids)
+        num_rows = _ROWS_OF_INT8 if settings.quantize else 3
+        sample = running.sample_inputs(specs, *sizes, num_rows)
+        description["int8"] = _check(place, settings, sample, of_ids)
+        _write_companions(place, description, folder)
     logging.info("Wrote %s; its README.md says how to call the model", settings.output)
+
+
+def check_length(settings: ExportSettings, folder: ModelFolder) -> None:
+    """Checks the lengths; warns if the model was trained with a different one."""
+    longest, trained = folder.max_seq_length, folder.trained_on.max_seq_length
+    if (settings.seq_length or 0) > longest:
+        rule = "the model's longest input"
+        if settings.max_seq_length:
+            rule = "--max_seq_length"
+        elif longest == trained:
+            rule = (
+                "the length that the model was trained with. To export it with another length, give"
+                f" --max_seq_length={settings.seq_length}, too"
+            )
+        raise UserError(f"--seq_length={settings.seq_length} must be at most {longest}, {rule}")
+    if trained and longest > trained:
+        logging.warning(
+            "--max_seq_length=%d is longer than the %d word pieces that the model was trained and"
+            " evaluated with: its answers to longer texts were never measured",
+            *(longest, trained),
+        )
 
 
 def _described(function: tf.types.experimental.ConcreteFunction) -> dict[str, Any]:
@@ -146,16 +176,35 @@ def _check(
     settings: ExportSettings,
     inputs: Mapping[str, np.ndarray],
     of_ids: tf.types.experimental.ConcreteFunction,
-) -> None:
-    """Runs the exported model on ids, and compares its outputs with the original model's."""
+) -> dict[str, float] | None:
+    """Runs the exported model on ids, and compares its outputs with the original model's.
+
+    Returns None, or for int8 two differences of outputs: `original`, from the original model's, and
+    `batch`, between a row in a batch and the same row alone.
+    """
     outputs = of_ids(**{key: tf.constant(value) for key, value in inputs.items()})
     expected = {key: value.numpy() for key, value in outputs.items()}
     signature = IDS if settings.takes_text else DEFAULT_SIGNATURE
-    found = running.open_exported(place, settings.format, signature)(inputs)
+    run = running.open_exported(place, settings.format, signature)
+    found = run(inputs)
     difference = running.largest_difference(expected, found)
     logging.info("Its outputs differ from the original model's by at most %.1e", difference)
-    if not difference <= _MOST_DIFFERENCE and not settings.quantize:
+    if settings.quantize:
+        of_batch = 0.0
+        if settings.batch_size is None:
+            of_batch = running.difference_in_batch(run, inputs, found, settings.seq_length)
+        logging.info("int8: a row's outputs in a batch and alone differ by up to %.1e", of_batch)
+        if of_batch > _MOST_DIFFERENCE:
+            logging.warning(
+                "With --format=%s --quantize=int8 the answer to a text depends on the texts and the"
+                " padding beside it in a batch. Send one text at a time, without padding, or export"
+                " without --quantize",
+                settings.format,
+            )
+        return {"original": difference, "batch": of_batch}
+    if not difference <= _MOST_DIFFERENCE:
         raise RuntimeError(
             f"The exported model computes something else: its outputs differ by {difference}, more"
             " than rounding explains. The converter has a defect; do not use this model"
         )
+    return None

@@ -21,6 +21,7 @@ _FORMATS = {
 }
 _TEXTS = {
     "texts": f'"{EXAMPLE}"',
+    "second_texts": '"the dog ran"',
     "questions": '"where did the cat sit"',
     "contexts": '"the cat sat on the mat"',
     "choices": '["on the mat", "in the sky"]',
@@ -66,6 +67,13 @@ def readme(description: Mapping[str, Any], folder: ModelFolder) -> str:
             "- `probabilities`: of each class on its own, since a text can have several; they do"
             " not add up to 1.\n"
         )
+    if description["int8"] and description["int8"]["batch"] > 1e-3:
+        more += (
+            "- The matrices are 8-bit integers, and the answer to a text depends on the texts and"
+            " the padding beside it in a batch: send one text at a time, without padding.\n"
+        )
+    if trained := description["trained_max_seq_length"]:
+        more += f"- The model was trained with at most {trained} pieces.\n"
     segments = "0."
     if tokenizer.layout.second_segment:
         segments = f"1 for the second text and its `{end}`, 0 for all else."

@@ -74,7 +74,8 @@ class ExportSettings(Settings):
     max_seq_length: int | None = setting(
         None,
         help="Longest text in word pieces, [CLS] and [SEP] included; longer texts are truncated."
-        " Default: the longest that the model can take.",
+        " Default: the length that the model was fine-tuned with; if unknown, the longest that it"
+        " can take.",
         group=Group.MODEL,
         at_least=4,
     )

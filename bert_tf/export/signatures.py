@@ -13,8 +13,8 @@ from bert_tf.pretrained.pooling import text_vectors
 
 ENCODER = "encoder"
 # The first head that a model has is the default: the ones that training adds last come first.
-_TRAINED_LAST = ("classification", "regression", "tagging", "squad", "multiple_choice")
-HEADS = (*_TRAINED_LAST, "masked_lm", ENCODER)
+TRAINED_LAST = ("classification", "regression", "tagging", "squad", "multiple_choice")
+HEADS = (*TRAINED_LAST, "masked_lm", ENCODER)
 DEFAULT_SIGNATURE = "serving_default"
 
 

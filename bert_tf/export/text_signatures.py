@@ -11,6 +11,8 @@ import tensorflow as tf
 
 from bert_tf.export.signatures import DEFAULT_SIGNATURE, ENCODER
 from bert_tf.export.text_inputs import TextInputs
+from bert_tf.files.model_input import PAIRS as READS_PAIRS
+from bert_tf.files.model_input import TEXTS as READS_TEXTS
 from bert_tf.pretrained.build import INPUTS, Outputs, Tensors
 from bert_tf.tasks.squad.settings import AnswerSettings
 
@@ -20,7 +22,11 @@ _TOP_K = 5  # tokens for a mask; `fill_mask` has the same default
 
 
 def text_signatures(
-    head: str, outputs: Outputs, text_inputs: TextInputs, vocab: Sequence[str]
+    head: str,
+    outputs: Outputs,
+    text_inputs: TextInputs,
+    vocab: Sequence[str],
+    reads: str | None = None,
 ) -> dict[str, tf.types.experimental.ConcreteFunction]:
     """Returns name of a signature -> function.
 
@@ -29,13 +35,15 @@ def text_signatures(
         B = N, plus `tokens`, string [N, S], for tagging and squad. The masked language model
         instead returns `tokens`, string [N, P, K], and `probabilities`, float32 [N, P, K], best
         first, padded with "" and 0.
-    pairs: takes `texts` and `second_texts`, both [N]; for encoder, classification and regression.
+    pairs: takes `texts` and `second_texts`, both [N]; for encoder, and for classification and
+        regression unless `reads` is "texts". If it is "pairs", serving_default is the same.
     tokenize: same inputs as serving_default; returns `input_ids`, `input_mask`, `segment_ids`.
     tokenize_pairs: same inputs as pairs; returns the same as tokenize.
 
     Args:
         outputs: from `signatures.outputs_of(head, ...)`.
         vocab: the tokens, by id.
+        reads: see `ModelInput`.
     """
     tokens_of = tf.constant(list(vocab))
 
@@ -88,8 +96,11 @@ def text_signatures(
         "multiple_choice": (of_choices, ("contexts", "choices")),
         "masked_lm": (text_inputs.masked, ("texts",)),
     }.get(head, (text_inputs, ("texts",)))
+    is_classifier = head in ("classification", "regression")
+    pairs = text_inputs, ("texts", "second_texts")
+    if is_classifier and reads == READS_PAIRS:
+        texts = pairs
     found = {DEFAULT_SIGNATURE: traced(answers, *texts), TOKENIZE: traced(inputs, *texts)}
-    if head in (ENCODER, "classification", "regression"):
-        pairs = text_inputs, ("texts", "second_texts")
+    if head == ENCODER or (is_classifier and reads != READS_TEXTS):
         found |= {PAIRS: traced(answers, *pairs), f"{TOKENIZE}_{PAIRS}": traced(inputs, *pairs)}
     return found

@@ -11,6 +11,7 @@ import tensorflow as tf
 from bert_tf.errors import UserError, given, listed, quoted
 from bert_tf.files import checkpoints, storage, weight_files
 from bert_tf.files.label_file import LABELS_FILE, labels_in
+from bert_tf.files.model_input import ModelInput, read_model_input
 from bert_tf.files.weight_files import SAFETENSORS
 from bert_tf.hugging_face.config import is_tagger
 from bert_tf.hugging_face.conversion import ConvertedModel, read_safetensors
@@ -235,6 +236,11 @@ class ModelFiles:
             found = (tokenizer.vocab, tokenizer.settings, self.is_hugging_face and has_casing)
             do_lower_case = find_casing(self.home, path, *found) is not False
         return tokenizer.with_casing(do_lower_case)
+
+    @functools.cached_property
+    def model_input(self) -> ModelInput:
+        """What the model was fine-tuned on."""
+        return read_model_input(self.home)
 
     @functools.cached_property
     def vector_settings(self) -> VectorSettings:

@@ -9,6 +9,7 @@ import tensorflow as tf
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
 from bert_tf.files.label_file import LABELS_FILE, write_labels
+from bert_tf.files.model_input import MODEL_INPUT_FILE
 from bert_tf.files.whole_files import read_bytes, write_whole
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.family import CONFIG_FILES, read_config
@@ -22,7 +23,7 @@ CONFIG_FILE = CONFIG_FILES[0]
 # Files that may be in the folder of a checkpoint.
 _CHECKPOINT_FILES = tuple(f"{CHECKPOINT_NAME}.{x}" for x in ("index", "data-00000-of-00001"))
 VOCABULARIES = (WORD_PIECES, SENTENCE_PIECES, BYTE_PAIRS, MERGES)
-COMPANIONS = (CONFIG_FILE, *VOCABULARIES, TOKENIZER_CONFIG, LABELS_FILE)
+COMPANIONS = (CONFIG_FILE, *VOCABULARIES, TOKENIZER_CONFIG, LABELS_FILE, MODEL_INPUT_FILE)
 MODEL_NAMES = (*_CHECKPOINT_FILES, *COMPANIONS)  # of the folder that `write_model` writes
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from absl import logging
 
 from bert_tf.errors import UserError, listed, quoted
+from bert_tf.files.model_input import MODEL_INPUT_FILE, PAIRS, TEXTS, ModelInput
 from bert_tf.hugging_face.config import default_names
 from bert_tf.hugging_face.vector_settings import VectorSettings
 from bert_tf.model.configuration import BertConfig
@@ -58,6 +59,7 @@ class ModelFolder:
     source: arguments of `read_folder` that give the same again, from any working directory and
         after newer checkpoints.
     vectors: how a text's vector is made by default.
+    trained_on: what the model was fine-tuned on.
     """
 
     path: str
@@ -70,6 +72,8 @@ class ModelFolder:
     max_seq_length: int
     source: Mapping[str, Any]
     vectors: VectorSettings = VectorSettings()
+    trained_on: ModelInput = ModelInput()
+    _warned: list[bool] = dataclasses.field(default_factory=list, repr=False, compare=False)
 
     def __str__(self) -> str:
         config = self.config
@@ -87,6 +91,19 @@ class ModelFolder:
             raise UserError(
                 f"{method} needs a model with the head that {_TRAINED_BY[head]} trains;"
                 f" {self.path} has {listed(self.heads) or 'no head'}"
+            )
+
+    def warn_of_other_input(self, texts: Sequence[str | tuple[str, str]]) -> None:
+        """Warns, once, if a classifier of pairs is given single texts, or the other way round."""
+        reads, num_pairs = self.trained_on.reads, sum(isinstance(text, tuple) for text in texts)
+        others = {PAIRS: len(texts) - num_pairs, TEXTS: num_pairs}.get(reads or "", 0)
+        if others and not self._warned:
+            self._warned.append(True)
+            known = "pairs of texts" if reads == PAIRS else "single texts"
+            found = "single texts; pass pairs, (a, b)" if reads == PAIRS else "pairs"
+            logging.warning(
+                "%s was trained on %s, as its %s says, but %d of %d texts are %s",
+                *(self.path, known, MODEL_INPUT_FILE, others, len(texts), found),
             )
 
     def check_unchanged(self, model: keras.Model) -> None:
@@ -146,7 +163,8 @@ def read_folder(
     check_padding(tokenizer.vocab, config.pad_token_id, files.vocab_file, files.config_file)
     longest = config.longest_sequence
     if max_seq_length is None:
-        max_seq_length = min(longest, files.vector_settings.max_seq_length or longest)
+        known = files.vector_settings.max_seq_length, files.model_input.max_seq_length
+        max_seq_length = min(filter(None, (longest, *known)))
     max_seq_length = int(max_seq_length)
     if not 4 <= max_seq_length <= longest:
         raise UserError(
@@ -178,6 +196,7 @@ def read_folder(
             "do_lower_case": do_lower_case,
         },
         vectors=files.vector_settings,
+        trained_on=files.model_input,
     )
 
 

@@ -52,8 +52,9 @@ def load(
         vocab_file: overrides the folder's vocabulary.
         do_lower_case: whether text is lower-cased; None detects it.
         max_seq_length: longest input in word pieces, [CLS] and [SEP] included; longer texts are
-            truncated, and longer contexts of `answer` are split into windows. None for the limit of
-            the model or, in a folder of sentence-transformers, of its files.
+            truncated, and longer contexts of `answer` are split into windows. None for the length
+            that the model was fine-tuned with or, in a folder of sentence-transformers, that of its
+            files; if neither is known, for the model's limit.
 
     Raises:
         UserError: the folder has no model or several, or its files do not fit together.
@@ -179,6 +180,7 @@ class Pretrained:
         kind = "regression" if "regression" in self._folder.heads else "classification"
         self._folder.check_head(kind, "classify")
         texts, single = as_list(texts, pairs=True)
+        self._folder.warn_of_other_input(texts)
         rows = text_input.encode(texts, self.tokenizer, self.max_seq_length)
         found = self._run(kind, rows)
         if kind == "regression":

@@ -15,6 +15,7 @@ from bert_tf.engine.prediction import CHUNK_BATCHES, Columns, Predictor
 from bert_tf.engine.whole_file_input import WholeFileInput
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints, records, storage
+from bert_tf.files.model_input import ModelInput, write_model_input
 from bert_tf.files.temporary_names import working_name
 from bert_tf.files.whole_folders import check_folder, whole_folder
 from bert_tf.model.configuration import BertConfig
@@ -68,6 +69,10 @@ class FineTuner:
         if settings.do_train:
             self._teaching = task.teaching(config, tokenizer, labels, strategy)
         self._sets = sets
+        self._model_input = ModelInput()
+        if settings.do_train:
+            reads = task.reads(sets["train"][0].examples)
+            self._model_input = ModelInput(reads, settings.max_seq_length)
         for example_set in self._distinct_sets():
             example_set.encoder = task.encoder(example_set, tokenizer, labels)
         schema = next(iter(self._distinct_sets())).encoder.schema
@@ -168,6 +173,7 @@ class FineTuner:
         self.run.write_labels()  # only now: `Trainer` has refused a checkpoint that does not fit
         if self.run.chief:
             write_model_files(settings.output_dir, *self._model_files())
+            write_model_input(settings.output_dir, self._model_input)
 
         def evaluate_and_keep() -> bool:
             step = trainer.global_step
@@ -202,6 +208,7 @@ class FineTuner:
             weights = {v.path: v.value for v in trainer.model.variables}
             with whole_folder(settings.export_dir, *_EXPORTED) as place:
                 write_model(place, weights, *self._model_files(), self.run.labels)
+                write_model_input(place, self._model_input)
             logging.info("Exported the weights to %s", settings.export_dir)
 
     def _take_best(self, trainer: Trainer) -> None:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import tensorflow as tf
 
 from bert_tf.engine.prediction import Columns, join
+from bert_tf.files.model_input import TEXTS
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.flags.setting_fields import Settings
 from bert_tf.runs.flags.settings import FineTuningSettings
@@ -132,6 +133,10 @@ class FineTuningTask:
             sets: the sets of the run by purpose.
         """
         return None
+
+    def reads(self, examples: Sequence[Any]) -> str | None:
+        """Returns what the model reads; see `ModelInput`."""
+        return TEXTS
 
     def encoder(
         self, example_set: ExampleSet, tokenizer: Tokenizer, labels: Sequence[str] | None

@@ -161,6 +161,9 @@ def test_the_lines_of_the_readme_mask_no_token_of_roberta(fixed, tmp_path, monke
     variables = {}
     exec(readme_code("."), variables)
     model = bert_tf.load(source)
+    features = bert_tf.TextFeatures(".")([EXAMPLE] * len(variables["ids"]))
+    for name, value in features.items():
+        np.testing.assert_array_equal(value, variables["inputs"][name])
     assert variables["ids"][0, 0] == model.tokenizer.vocab["<s>"] == 0
     expected = model.encode(EXAMPLE)
     for vector in variables["outputs"]["vectors"].numpy():

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,14 +12,16 @@ from ai_edge_litert.interpreter import Interpreter
 
 from bert_tf.errors import UserError
 from bert_tf.export import exporting, formats, running
-from bert_tf.export.exporting import export
+from bert_tf.export.exporting import check_length, export
 from bert_tf.export.settings import ExportSettings
 from bert_tf.export.signatures import input_specs
+from bert_tf.files.model_input import ModelInput, write_model_input
 from bert_tf.model.configuration import BertConfig
+from bert_tf.pretrained.folder import read_folder
 from bert_tf.tasks.pretraining.training.model import PretrainingModel
 from tests.support import numpy_bert
 from tests.support.exported_heads import write_head
-from tests.support.model_folders import CONFIG, write_model
+from tests.support.model_folders import CONFIG, random_weights, write_model
 
 
 @pytest.fixture(scope="module")
@@ -98,9 +101,10 @@ def test_an_export_that_fails_leaves_what_was_there(folder, tmp_path, monkeypatc
     settings = ExportSettings(input=folder, output=str(output), input_kind="ids")
     export(settings)
     (output / "export.json").write_text("earlier")
-    monkeypatch.setattr(running, "largest_difference", lambda expected, found: float("nan"))
-    with pytest.raises(RuntimeError, match="computes something else"):
-        export(settings)
+    with monkeypatch.context() as patch:
+        patch.setattr(running, "largest_difference", lambda expected, found: float("nan"))
+        with pytest.raises(RuntimeError, match="computes something else"):
+            export(settings)
     monkeypatch.setattr(exporting, "readme", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         export(settings)
@@ -141,3 +145,66 @@ def test_int8_is_a_quarter_of_the_size(tmp_path, kind):
     assert sizes["int8"] < 0.35 * sizes[None]
     difference = running.largest_difference(outputs[None], outputs["int8"])
     assert 1e-4 < difference < 0.2
+    with open(f"{tmp_path}/int8/export.json") as file:
+        of_int8 = json.load(file)["int8"]
+    # ONNX Runtime has one scale for the activations of a batch, LiteRT one for each row.
+    assert of_int8["original"] > 1e-4 and (of_int8["batch"] > 1e-3) == (kind == "onnx")
+    assert ("beside it in a batch" in Path(tmp_path, "int8", "README.md").read_text()) == (
+        kind == "onnx"
+    )
+
+
+@pytest.mark.parametrize(
+    "trained, flags, refusal, warning",
+    [
+        (16, {}, None, None),
+        (16, {"max_seq_length": 16}, None, None),
+        (16, {"max_seq_length": 12}, None, None),
+        (16, {"max_seq_length": 17}, None, "--max_seq_length=17 is longer than the 16 word piec"),
+        (None, {"max_seq_length": 32}, None, None),
+        (
+            16,
+            {"seq_length": 17},
+            "at most 16, the length that the model was trained w.*gth=17",
+            None,
+        ),
+        (None, {"seq_length": 33}, "at most 32, the model's longest input", None),
+        (16, {"max_seq_length": 20, "seq_length": 21}, "at most 20, --max_seq_length", None),
+    ],
+)
+def test_the_length_of_an_export(tmp_path, warnings, trained, flags, refusal, warning):
+    settings = ExportSettings(input="x", output="y", input_kind="ids", **flags)
+    path = write_model(tmp_path, random_weights())
+    write_model_input(path, ModelInput(None, trained))
+    folder = read_folder(path, max_seq_length=settings.max_seq_length)
+    if refusal:
+        with pytest.raises(UserError, match=f"--seq_length=.* must be {refusal}"):
+            check_length(settings, folder)
+    else:
+        check_length(settings, folder)
+        assert [text[: len(warning or "")] for text in warnings] == ([warning] if warning else [])
+
+
+@pytest.mark.parametrize("head", ["classification", "masked_lm", "multiple_choice", "tagging"])
+@pytest.mark.parametrize("seq_length", [None, 8])
+def test_the_difference_between_a_row_in_a_batch_and_alone(head, seq_length):
+    """Found wherever it is; without one, it is 0 for outputs of every shape."""
+    specs = input_specs(head, None, seq_length)
+    inputs = running.sample_inputs(specs, 50, 32, num_rows=6)
+
+    def honest(arrays):
+        assert len({*(value.shape[0] for value in arrays.values())}) == 1
+        ids = arrays["input_ids"] * arrays["input_mask"]
+        found = {"sums": ids.sum(-1) / 1e3, "each": ids / 1e3}
+        if "masked_lm_positions" in arrays:
+            found["masks"] = np.take_along_axis(ids, arrays["masked_lm_positions"], -1) / 1e3
+        return found
+
+    def of_batch(arrays):
+        found = honest(arrays)
+        return {**found, "sums": found["sums"] + 0.01 * (len(found["sums"]) > 1)}
+
+    alone = running.difference_in_batch(honest, inputs, honest(inputs), seq_length)
+    assert alone == 0.0
+    found = running.difference_in_batch(of_batch, inputs, of_batch(inputs), seq_length)
+    assert 0.009 < found < 0.011

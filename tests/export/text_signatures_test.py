@@ -1,6 +1,8 @@
 """Tests of exported models that take text: they answer as bert_tf.load's models do."""
 
 import functools
+import json
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -8,11 +10,16 @@ import pytest
 import tensorflow as tf
 
 import bert_tf
+from bert_tf.errors import UserError
 from bert_tf.export.exporting import export
 from bert_tf.export.settings import ExportSettings
 from bert_tf.export.signatures import HEADS
+from bert_tf.export.text_inputs import TextInputs
+from bert_tf.export.text_signatures import text_signatures
+from bert_tf.files.model_input import ModelInput, write_model_input
 from bert_tf.pretrained.build import INPUTS
 from bert_tf.text import sequences
+from bert_tf.text.fast_tokenization import FastTokenizer
 from tests.export.exporting_test import run_readme
 from tests.support.exported_heads import write_head
 from tests.support.model_folders import VOCAB
@@ -26,9 +33,11 @@ COLUMNS = {"texts": [a for a, _ in PAIRS], "second_texts": [b for _, b in PAIRS]
 class Served:
     """An exported model with one head, and the library's model that it came from."""
 
-    def __init__(self, root, head):
+    def __init__(self, root, head, trained_on=None):
         self.head, self.folder = head, str(root / "export")
         source = write_head(root / "model", head)
+        if trained_on:
+            write_model_input(source, trained_on)
         export(ExportSettings(input=source, output=self.folder))
         self.model = bert_tf.load(source)
         self.loaded = tf.saved_model.load(self.folder)
@@ -73,9 +82,41 @@ def test_classification(serve):
         found = served("pairs" if pairs else "serving_default", **arguments)
         assert_near(found["probabilities"], np.array(expected), 1e-6)
         assert_packed(served(f"tokenize{pairs}", **arguments), packed(served.model, texts))
+        assert_packed(bert_tf.TextFeatures(served.folder)(texts), packed(served.model, texts))
     names = {"serving_default", "pairs", "tokenize", "tokenize_pairs", "ids"}
     assert {*served.loaded.signatures} == names
     assert served("serving_default", texts=np.array([], str))["logits"].shape == (0, 3)
+
+
+def test_a_model_of_pairs_takes_pairs_of_the_length_that_it_was_trained_with(tmp_path):
+    served = Served(tmp_path, "regression", ModelInput("pairs", 14))
+    assert {*served.loaded.signatures} == {
+        *"serving_default pairs tokenize tokenize_pairs ids".split()
+    }
+    for signature in ("serving_default", "pairs"):
+        assert_near(served(signature, **COLUMNS)["values"], served.model.classify(PAIRS), 1e-6)
+    ids = served("tokenize", **COLUMNS)["input_ids"]
+    assert ids.shape[1] == 14
+    described = json.loads(Path(served.folder, "export.json").read_text())
+    assert described["reads"] == "pairs"
+    assert described["max_seq_length"] == described["trained_max_seq_length"] == 14
+    assert "trained with at most 14 pieces" in Path(served.folder, "README.md").read_text()
+    features = bert_tf.TextFeatures(served.folder)
+    np.testing.assert_array_equal(features(PAIRS)["input_ids"], ids)
+
+
+def test_signatures_of_a_model_of_single_texts():
+    text_inputs = TextInputs(FastTokenizer({token: i for i, token in enumerate(VOCAB)}), 9)
+    outputs = lambda inputs: {"values": inputs["input_ids"][:, 0]}  # noqa: E731
+    for head, reads, pairs in (
+        ("classification", "texts", False),
+        ("regression", "texts", False),
+        ("regression", None, True),
+        ("encoder", "texts", True),  # vectors of whichever texts
+    ):
+        found = text_signatures(head, outputs, text_inputs, VOCAB, reads)
+        assert ("pairs" in found) == ("tokenize_pairs" in found) == pairs
+        assert [*found["serving_default"].structured_input_signature[1]] == ["texts"]
 
 
 def test_masked_lm(serve):
@@ -92,6 +133,10 @@ def test_masked_lm(serve):
     for row, place in ((1, 1), (2, 0), (2, 1)):
         assert not found["probabilities"][row, place].any()
         assert {*found["tokens"][row, place]} == {b""}
+    features = bert_tf.TextFeatures(served.folder)(texts[:2])
+    by_ids = served("ids", **features)["logits"]
+    assert features["masked_lm_positions"].tolist() == [[2, 5], [1, 0]]
+    assert by_ids.shape == (2, 2, len(VOCAB))
     ids = served("tokenize", texts=texts[1:2])["input_ids"]
     assert [VOCAB[i] for i in ids[0]] == ["[CLS]", "[MASK]", "ran", "[SEP]"]
 
@@ -130,6 +175,10 @@ def test_answers(serve):
     # A question is cut to what leaves room for no context; the original's longest is 64.
     assert tokens[1][:30] == ["[CLS]", *["the"] * 29] and len(tokens[1]) <= 32
     inputs = served("tokenize", questions=questions, contexts=contexts)
+    features = bert_tf.TextFeatures(served.folder)
+    assert_packed(features([*zip(questions, contexts, strict=True)]), inputs)
+    with pytest.raises(UserError, match=r"pass pairs \(question, context\), not 'a cat'"):
+        features("a cat")
     by_ids = served("ids", **inputs)
     for name in ("start_logits", "end_logits"):
         assert_near(found[name], by_ids[name], 1e-6)
@@ -146,6 +195,11 @@ def test_multiple_choice(serve):
     inputs = served("tokenize", **arguments)
     assert inputs["input_ids"].shape[:2] == (2, 3)
     assert_packed({n: x.reshape(6, -1) for n, x in inputs.items()}, expected)
+    features = bert_tf.TextFeatures(served.folder)
+    assert_packed(features([*zip(contexts, choices, strict=True)]), inputs)
+    for wrong in ("a", [("a", ["b"]), ("a", ["b", "c"])], [("a", "b", "c")], []):
+        with pytest.raises(UserError, match=r"texts must be a list of \(context, \[choice"):
+            features(wrong)
     logits = served.model.model({n: tf.constant(x) for n, x in inputs.items()}).numpy()
     found = served("serving_default", **arguments)
     assert_near(found["logits"], logits, 1e-6)

@@ -302,3 +302,48 @@ def test_a_multiple_choice_model_has_its_head(tmp_path):
     weights = model.model.head.output_weights.numpy()
     expected = model.encode(texts, pooling="pooled") @ weights[0]
     assert_near(model.model(ids).numpy(), expected[np.newaxis], 1e-5)
+
+
+def test_the_length_that_a_model_was_trained_with(tmp_path, weights):
+    path = write_model(tmp_path, weights, ["no", "maybe", "yes"])
+    assert read_folder(path).max_seq_length == 32
+    (tmp_path / "model_input.json").write_text('{"max_seq_length": 20}')
+    assert read_folder(path).max_seq_length == 20
+    assert read_folder(path, max_seq_length=28).max_seq_length == 28
+    (tmp_path / "model_input.json").write_text('{"max_seq_length": 512}')  # of a larger model
+    assert read_folder(path).max_seq_length == 32
+
+
+@pytest.mark.parametrize(
+    "reads, texts, end",
+    [
+        ("pairs", "a", "on pairs of texts, as its {}, but 1 of 1 texts are single texts; pass pa"),
+        ("pairs", ["a", ("a", "b"), "c"], "on pairs of texts, as its {}, but 2 of 3 texts are s"),
+        ("texts", ("a", "b"), "on single texts, as its {}, but 1 of 1 texts are pairs"),
+        ("texts", [("a", "b"), "a"], "on single texts, as its {}, but 1 of 2 texts are pairs"),
+        ("pairs", [("a", "b")], None),
+        ("pairs", [], None),
+        ("texts", ["a", "b"], None),
+        (None, ["a", ("a", "b")], None),
+    ],
+)
+def test_a_classifier_warns_once_of_texts_that_it_was_not_trained_on(
+    tmp_path, weights, warnings, reads, texts, end
+):
+    path = write_model(tmp_path, weights, ["no", "maybe", "yes"])
+    (tmp_path / "model_input.json").write_text(json.dumps({"reads": reads}))
+    folder = read_folder(path)
+    found = [texts] if isinstance(texts, str | tuple) else texts
+    for _ in range(2):
+        folder.warn_of_other_input(found)
+    assert len(warnings) == (end is not None)
+    if end:
+        assert end.format("model_input.json says") in warnings[0]
+        assert warnings[0].startswith(f"{path} was trained on")
+
+
+def test_classify_warns(tmp_path, weights, warnings):
+    path = write_model(tmp_path, weights, ["no", "maybe", "yes"])
+    (tmp_path / "model_input.json").write_text('{"reads": "pairs"}')
+    bert_tf.load(path).classify("a cat")
+    assert "pass pairs, (a, b)" in warnings[0]

@@ -1,6 +1,7 @@
 """Tests of fine-tuning, with classification; whole runs: run_classifier_test."""
 
 import dataclasses
+import json
 import os
 import re
 import shutil
@@ -16,12 +17,16 @@ from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
 from bert_tf.model import heads
 from bert_tf.model.configuration import BertConfig
+from bert_tf.pretrained.folder import read_folder
 from bert_tf.runs.folder import reporting
 from bert_tf.runs.folder.run import Run
 from bert_tf.runs.training.fine_tuning_checks import make_tokenizer
+from bert_tf.tasks.classification.examples import InputExample
 from bert_tf.tasks.classification.model import ClassificationModel
 from bert_tf.tasks.classification.settings import ClassifierSettings
+from bert_tf.tasks.classification.task import ClassificationTask
 from bert_tf.tasks.fine_tuner import training_schedule
+from bert_tf.tasks.registry import TASKS
 from tests.support.pretraining_runs import run_code, variables
 from tests.support.registered_tasks import REVIEWS, run_in
 from tests.support.small_classification import write_reviews
@@ -152,6 +157,9 @@ def test_a_trained_model_keeps_its_classes(classify, tmp_path, out):
     (out / "labels.txt").write_text("good\nbad\n")
     classify(do_train=True, num_train_epochs=0.4, evaluate_every_steps=1, keep_best=True)
     assert (out / "labels.txt").read_text() == "bad\ngood\n"
+    trained_on = {"reads": "texts", "max_seq_length": 24}
+    assert json.loads((out / "model_input.json").read_text()) == trained_on
+    assert read_folder(f"{out}/best").max_seq_length == 24
     elsewhere = {"init_checkpoint": f"{out}/best", "output_dir": tmp_path / "elsewhere"}
     for changes in ({}, elsewhere):
         message = "was trained with, in the same order: 'bad', 'good' .*'good', 'bad'"
@@ -295,3 +303,23 @@ def test_two_replicas_make_the_steps_of_one(reviews, tmp_path):
         "from tests.tasks import fine_tuning_test as t\n"
         f"t.compare_two_replicas_with_one({str(reviews)!r}, {str(tmp_path)!r})"
     )
+
+
+@pytest.mark.parametrize(
+    "second_texts, expected",
+    [
+        (["b", "c", "d"], "pairs"),
+        ([None] * 3, "texts"),
+        (["b", None, "d"], None),
+        (["", "b"], None),
+    ],
+)
+def test_what_a_classifier_reads(second_texts, expected):
+    examples = [InputExample("1", "a", text) for text in second_texts]
+    assert ClassificationTask.reads(None, examples) == expected
+
+
+def test_what_other_tasks_read():
+    found = {name: TASKS[name].load().reads(None, [1]) for name in TASKS if name[:2] != "cl"}
+    others = {"squad": "pairs", "multiple_choice": "choices"}
+    assert found == {name: others.get(name, "texts") for name in found} and len(found) > 3

@@ -7,6 +7,7 @@ import pytest
 import safetensors.numpy
 
 from bert_tf.errors import UserError
+from bert_tf.files.model_input import ModelInput, read_model_input
 from bert_tf.text import casing
 from tests.support.hugging_face_folders import ENCODER, assert_same_bits, make_tensors, write_folder
 from tests.support.pretraining_runs import variables
@@ -99,13 +100,15 @@ def test_what_a_fine_tuning_run_wrote_is_converted(tmp_path):
     convert_checkpoint.convert(export, from_export, "safetensors")
     files = (f"{export}/bert_config.json", f"{export}/vocab.txt")
     convert_checkpoint.convert(out, from_run, "safetensors", *files)
-    names = ["config.json", "model.safetensors", "tokenizer_config.json", "vocab.txt"]
+    names = "config.json model.safetensors model_input.json tokenizer_config.json vocab.txt".split()
     for folder in (from_export, from_run):
         assert sorted(os.listdir(folder)) == names
         with open(f"{folder}/config.json") as reader:
             assert json.load(reader)["id2label"] == {"0": "bad", "1": "good"}
         assert casing.read_casing(folder) is True
+        assert read_model_input(folder) == ModelInput("texts", 24)
     tensors = safetensors.numpy.load_file(f"{from_export}/model.safetensors")
     assert_same_bits(safetensors.numpy.load_file(f"{from_run}/model.safetensors"), tensors)
     convert_checkpoint.convert(export, copy, "checkpoint")
+    assert read_model_input(copy) == ModelInput("texts", 24)
     assert_same_bits(variables(f"{copy}/bert_model.ckpt"), variables(f"{export}/bert_model.ckpt"))

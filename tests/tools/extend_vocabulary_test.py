@@ -12,6 +12,7 @@ import tensorflow as tf
 import bert_tf
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
+from bert_tf.files.model_input import ModelInput, read_model_input, write_model_input
 from bert_tf.hugging_face.vector_settings import (
     VectorSettings,
     read_vector_settings,
@@ -215,9 +216,11 @@ def test_a_checkpoint_without_the_masked_lm_head_and_with_classes(tmp_path):
     Path(folder, "text.txt").write_text(TEXT)
     settings = VectorSettings(("max", "cls"), truncate_dim=5, prompt="a ")
     write_vector_settings(folder, settings, 12)
+    write_model_input(folder, ModelInput("texts", 30))
     for _ in range(2):  # replaces a folder of its own
         new = extend(Path(folder), tmp_path / "new")
     assert read_vector_settings(new) == settings
+    assert read_model_input(new) == ModelInput("texts", 30)
     assert BIAS not in variables(f"{new}/bert_model.ckpt")
     old = bert_tf.load(folder).classify(OLD_TEXT)
     assert bert_tf.load(new).classify(OLD_TEXT) == old

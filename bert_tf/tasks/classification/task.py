@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files.label_file import LABELS_FILE, check_label
+from bert_tf.files.model_input import PAIRS, TEXTS
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.folder import reporting
 from bert_tf.runs.training.fine_tuning_checks import learned_labels
@@ -122,6 +123,10 @@ class ClassificationTask(FineTuningTask):
                 " into"
             )
         return labels
+
+    def reads(self, examples: Sequence[InputExample]) -> str | None:
+        num_pairs = sum(bool(example.text_b) for example in examples)
+        return {0: TEXTS, len(examples): PAIRS}.get(num_pairs)
 
     def encoder(
         self, example_set: ExampleSet, tokenizer: Tokenizer, labels: Sequence[str]

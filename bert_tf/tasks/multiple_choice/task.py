@@ -1,10 +1,13 @@
 """Multiple choice as a task of fine-tuning (run_multiple_choice.py)."""
 
 import os
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.files.model_input import CHOICES
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.folder import reporting
 from bert_tf.tasks.multiple_choice import swag
@@ -36,6 +39,9 @@ class MultipleChoiceTask(FineTuningTask):
 
     def key(self, example: swag.Question) -> tuple[int | None, str]:
         return example.label, "\n".join([example.context, example.beginning, *example.endings])
+
+    def reads(self, examples: Sequence[Any]) -> str:
+        return CHOICES
 
     def encoder(
         self, example_set: ExampleSet, tokenizer: Tokenizer, labels: None

@@ -3,12 +3,14 @@
 import dataclasses
 import functools
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import tensorflow as tf
 from absl import logging
 
 from bert_tf.errors import UserError
+from bert_tf.files.model_input import PAIRS
 from bert_tf.files.overwriting import check_overwrites
 from bert_tf.model.configuration import BertConfig
 from bert_tf.tasks.squad import answers, scoring
@@ -76,6 +78,9 @@ class SquadTask(FineTuningTask):
     def _read(self, flag: str) -> SquadData:
         path, is_training = getattr(self.settings, flag), flag == "train_file"
         return read_squad_examples(path, flag, is_training, self.settings.version_2_with_negative)
+
+    def reads(self, examples: Sequence[Any]) -> str:
+        return PAIRS
 
     def encoder(self, example_set: QuestionSet, tokenizer: Tokenizer, labels: None) -> SquadEncoder:
         is_training = example_set.name == "train"

@@ -1,0 +1,149 @@
+"""`TextFeatures`: makes the inputs of a model that takes ids, such as one in ONNX, from texts."""
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from bert_tf.errors import UserError, quoted
+from bert_tf.export.signatures import DEFAULT_SIGNATURE, ENCODER, HEADS
+from bert_tf.files.whole_files import read_json
+from bert_tf.hugging_face.vector_settings import VectorSettings
+from bert_tf.pretrained import text_input
+from bert_tf.pretrained.arguments import PATH, WHOLE_NUMBER, as_list, check_type
+from bert_tf.pretrained.folder import read_folder
+from bert_tf.tasks.squad.settings import AnswerSettings
+from bert_tf.text import sequences
+from bert_tf.text.tokenizers import Tokenizer, load_tokenizer, vocabulary_in
+
+DESCRIPTION_FILE = "export.json"
+
+
+class TextFeatures:
+    """Makes the inputs of a model from texts: the same ids that it was trained on.
+
+        features = bert_tf.TextFeatures("output/serving/onnx")
+        outputs = session.run(None, features(["the cat sat.", "A dog."]))
+
+    It reads no weights, and needs no ONNX or LiteRT.
+
+    Args:
+        folder: one that tools.export wrote, or any that `bert_tf.load` takes.
+        max_seq_length: longest input in word pieces, [CLS] and [SEP] included; longer ones are
+            truncated, with a warning. None for that of the folder.
+
+    Attributes:
+        tokenizer: converts texts to ids.
+        head: the model's head, as in `tools.export --head`.
+        max_seq_length: see above.
+
+    Raises:
+        UserError: the folder has no model, or `max_seq_length` is too large.
+    """
+
+    tokenizer: Tokenizer
+    head: str
+    max_seq_length: int
+
+    def __init__(self, folder: str | os.PathLike[str], max_seq_length: int | None = None):
+        check_type("folder", folder, PATH)
+        check_type("max_seq_length", max_seq_length, WHOLE_NUMBER, "for that of the folder")
+        folder = os.fspath(folder)
+        path = os.path.join(folder, DESCRIPTION_FILE)
+        self._length: int | None = None  # of every row; None for that of the longest
+        self._vectors = VectorSettings()
+        if not tf.io.gfile.exists(path):
+            found = read_folder(folder, max_seq_length=max_seq_length)
+            self.tokenizer, self.max_seq_length = found.tokenizer, found.max_seq_length
+            self.head = next(head for head in HEADS if head in (*found.heads, ENCODER))
+            self._vectors = found.vectors
+            return
+        rule = "export the model again"
+        described = read_json(path, path, rule)
+        vocab_file = vocabulary_in(folder)
+        try:
+            longest, self.head = described["max_seq_length"], described["head"]
+            do_lower_case, signatures = described["do_lower_case"], described["signatures"]
+            inputs = signatures.get("ids", signatures[DEFAULT_SIGNATURE])["inputs"]
+            self._length = inputs["input_ids"]["shape"][-1]
+        except (AttributeError, KeyError, TypeError, IndexError) as error:
+            raise UserError(f"{path} must be as tools.export writes it; {rule}") from error
+        if not vocab_file:
+            raise UserError(f"{folder} must have the vocabulary that tools.export wrote; {rule}")
+        if max_seq_length is not None and not 4 <= max_seq_length <= longest:
+            raise UserError(
+                f"max_seq_length must be between 4 and {longest}, the max_seq_length of {path};"
+                f" received {quoted(max_seq_length)}"
+            )
+        self.tokenizer = load_tokenizer(vocab_file, do_lower_case)
+        self.max_seq_length = max_seq_length or longest
+
+    def __call__(self, texts: Any) -> dict[str, NDArray[np.int32]]:
+        """Returns `input_ids`, `input_mask` and `segment_ids`, int32 [texts, S], padded with 0.
+
+        S is the length of the longest row, or that of the exported model if it is fixed. A model
+        with masks also gets `masked_lm_positions`, [texts, masks]. For multiple choice the shape is
+        [texts, choices, S].
+
+        Args:
+            texts: a text, a pair of texts `(a, b)`, or a list of either. For question answering,
+                pairs `(question, context)`; for multiple choice, a list of
+                `(context, [choice, choice, ...])`; for the masked language model, texts with
+                [MASK].
+
+        Raises:
+            UserError: `texts` is something else.
+        """
+        if self.head == "multiple_choice":
+            return self._choices(texts)
+        found, _ = as_list(texts, pairs=self.head not in ("masked_lm", "tagging"))
+        if self.head == "masked_lm":
+            return self._padded(text_input.encode_masks(found, self.tokenizer, self.max_seq_length))
+        if self.head == "squad":
+            return self._padded([self._question(text) for text in found])
+        return self._padded(self._rows([self._vectors.prepared(text) for text in found]))
+
+    def _rows(self, texts: Sequence[str | tuple[str, str]]) -> list[dict[str, list[int]]]:
+        return text_input.encode(texts, self.tokenizer, self.max_seq_length)
+
+    def _question(self, pair: str | tuple[str, str]) -> dict[str, list[int]]:
+        """Returns the row of a question and its context, of which only the beginning may fit."""
+        if isinstance(pair, str):
+            raise UserError(
+                f"This model answers questions: pass pairs (question, context), not {quoted(pair)}"
+            )
+        layout = self.tokenizer.layout
+        room = self.max_seq_length - layout.num_special(is_pair=True)
+        question, context = (self.tokenizer.encode([text])[0].tolist() for text in pair)
+        question = question[: min(AnswerSettings().max_query_length, room)]
+        return sequences.pack_pair(question, context[: room - len(question)], 0, layout)
+
+    def _choices(self, texts: Any) -> dict[str, NDArray[np.int32]]:
+        rows = list(texts) if isinstance(texts, list) else []
+        counts = {len(row[1]) if isinstance(row, tuple) and len(row) == 2 else 0 for row in rows}
+        if len(counts) != 1 or counts == {0}:
+            raise UserError(
+                "texts must be a list of (context, [choice, choice, ...]), with as many choices in"
+                f" each; received {quoted(texts)}"
+            )
+        (count,) = counts
+        pairs = [(context, choice) for context, choices in rows for choice in choices]
+        found = self._padded(self._rows(as_list(pairs, pairs=True)[0]))
+        return {name: x.reshape(len(rows), count, -1) for name, x in found.items()}
+
+    def _padded(self, rows: Sequence[dict[str, list[int]]]) -> dict[str, NDArray[np.int32]]:
+        names = rows[0] if rows else ("input_ids", "input_mask", "segment_ids")
+        found = {}
+        for name in names:
+            length = None if name == "masked_lm_positions" else self._length
+            values = [row[name] for row in rows]
+            found[name] = (
+                keras.utils.pad_sequences(values, length, padding="post")
+                if rows
+                else (np.zeros([0, length or 0], np.int32))
+            )
+        return found

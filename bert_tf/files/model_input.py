@@ -1,0 +1,61 @@
+"""`model_input.json`: what a model was fine-tuned on, which its weights do not tell."""
+
+import dataclasses
+import json
+import os
+
+import tensorflow as tf
+
+from bert_tf.errors import UserError, quoted
+from bert_tf.files import whole_files
+
+MODEL_INPUT_FILE = "model_input.json"
+TEXTS, PAIRS, CHOICES = KINDS = ("texts", "pairs", "choices")
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelInput:
+    """What a model was fine-tuned on; a field is None if unknown.
+
+    reads: "texts", "pairs" of texts, or a text with "choices"; None also for texts and pairs.
+    max_seq_length: length of the sequences in word pieces, [CLS] and [SEP] included.
+    """
+
+    reads: str | None = None
+    max_seq_length: int | None = None
+
+
+def read_model_input(folder: str) -> ModelInput:
+    """Returns the content of a folder's `model_input.json`; without one, nothing is known.
+
+    Raises:
+        UserError: the file cannot be read, or has something else in it.
+    """
+    path = os.path.join(folder, MODEL_INPUT_FILE)
+    if not tf.io.gfile.exists(path):
+        return ModelInput()
+    rule = "correct it, or delete it: then nothing is known of the model's training"
+    found = whole_files.read_json(path, path, rule)
+    names = [field.name for field in dataclasses.fields(ModelInput)]
+    if not isinstance(found, dict) or not found.keys() <= {*names}:
+        raise UserError(
+            f"{path} must have no keys but {' and '.join(names)}; it has {quoted(found)}; {rule}"
+        )
+    reads, length = (found.get(name) for name in names)
+    if reads is not None and reads not in KINDS:
+        raise UserError(f"{path}: reads must be one of {', '.join(KINDS)}; {rule}")
+    if length is not None and (type(length) is not int or length < 1):
+        raise UserError(
+            f"{path}: max_seq_length must be a positive number; it is {quoted(length)}; {rule}"
+        )
+    return ModelInput(reads, length)
+
+
+def write_model_input(folder: str, model_input: ModelInput) -> None:
+    """Writes `model_input.json`; if nothing is known, removes that of an earlier model."""
+    path = os.path.join(folder, MODEL_INPUT_FILE)
+    if model_input != ModelInput():
+        content = json.dumps(dataclasses.asdict(model_input), indent=2) + "\n"
+        whole_files.write_whole(path, content)
+    elif tf.io.gfile.exists(path):
+        tf.io.gfile.remove(path)
