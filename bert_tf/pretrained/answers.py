@@ -250,7 +250,8 @@ def make_searches(
     if len(contexts) != len(questions):
         raise UserError(
             f"There must be a context for each question, or one for all; received"
-            f" {len(questions)} questions and {len(contexts)} contexts"
+            f" {len(questions)} questions and {len(contexts)} contexts. To ask one question of"
+            " several contexts, repeat it: [question] * len(contexts)"
         )
     settings = AnswerSettings(
         doc_stride=doc_stride,

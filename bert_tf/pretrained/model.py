@@ -413,6 +413,7 @@ class Pretrained:
         if len(a) != len(b):
             raise UserError(
                 f"texts_a and texts_b must be of equal length; received {len(a)} and {len(b)} texts"
+                ". To compare one text with several, repeat it: [text] * len(texts_b)"
             )
         name = self._folder.vectors.similarity
         vectors = self.encode(a + b, pooling, normalize=True if name == "cosine" else None)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -206,6 +207,9 @@ def test_a_run_s_folder_and_its_best(tmp_path, weights):
     np.testing.assert_array_equal(newest.encode("the cat"), expected)
     assert np.abs(best.encode("the cat") - expected).max() > 0.01
     assert (newest.labels, best.labels) == (("no", "maybe", "yes"), ("a", "b", "c"))
+    again = pickle.loads(pickle.dumps(best))
+    again._folder.check_unchanged(best.model)
+    assert again.labels == best.labels
 
 
 def test_what_is_not_there_is_refused_with_the_program_that_trains_it(encoder):
