@@ -18,10 +18,14 @@ from bert_tf.hugging_face.vector_settings import (
     read_vector_settings,
     write_vector_settings,
 )
+from bert_tf.model.configuration import BertConfig
 from bert_tf.pretrained.build import build_model
 from bert_tf.pretrained.folder import read_folder
 from bert_tf.tasks.pretraining.records.data import create_pretraining_data
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
+from bert_tf.tasks.pretraining.training.phases import RecordBatches
+from bert_tf.tasks.pretraining.training.run import run_pretraining
+from bert_tf.tasks.pretraining.training.settings import PretrainingSettings
 from bert_tf.text.casing import read_casing
 from bert_tf.text.new_words import choose_entries, count_tokens
 from bert_tf.text.word_counts import count_words
@@ -334,6 +338,25 @@ def write_records(extended: str, folder: Path) -> int:
     sizes = {"max_seq_length": 16, "max_predictions_per_seq": 3, "dupe_factor": 4}
     settings = PretrainingDataSettings(**files, vocab_file=f"{extended}/vocab.txt", **sizes)
     return create_pretraining_data(settings)
+
+
+def test_records_of_the_old_vocabulary_are_refused(model, extended, tmp_path):
+    """The new words would never be trained."""
+    write_records(str(model), tmp_path)
+    config = BertConfig.from_json_file(f"{extended}/bert_config.json")
+    settings = PretrainingSettings(
+        input_file=f"{tmp_path}/records*",
+        phases=[RecordBatches(16, 2, 4, 3)],
+        evaluation_batches=RecordBatches(16, 0, 5, 3),
+        do_train=True,
+        init_checkpoint=extended,
+        output_dir=f"{tmp_path}/out",
+    )
+    with pytest.raises(UserError) as info:
+        run_pretraining(config, tf.distribute.get_strategy(), settings)
+    vocabularies = f"'{model}/vocab.txt', than the model's, {extended}/vocab.txt"
+    assert f"records were made with another vocabulary, {vocabularies}: " in str(info.value)
+    assert f"Make them again with --vocab_file={extended}/vocab.txt" in str(info.value)
 
 
 def test_records_and_conversion(extended, tmp_path):

@@ -17,7 +17,12 @@ from bert_tf.files.overwriting import check_overwrites
 from bert_tf.tasks.pretraining.records import closing_lines, manifest, sharding
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.records.instances import create_instances
-from bert_tf.tasks.pretraining.records.manifest import RecordCounts, manifest_file, manifest_of
+from bert_tf.tasks.pretraining.records.manifest import (
+    RecordCounts,
+    check_place,
+    manifest_file,
+    manifest_of,
+)
 from bert_tf.tasks.pretraining.records.masking import Masks, check_predictions
 from bert_tf.tasks.pretraining.records.ngram_masking import TOKEN_BOUNDARY, NgramMasks
 from bert_tf.tasks.pretraining.records.packed_records import packed_rows
@@ -51,6 +56,8 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> int:
         )
     output_files = settings.output_file.split(",")
     tokenizer, files = prepare(settings, output_files)
+    for path in output_files:
+        check_place(path, "output_file")
     if settings.tfds:
         lines = read_tfds(settings.tfds, settings.tfds_data_dir, settings.tfds_text_feature)
     else:
@@ -126,6 +133,7 @@ def prepare(
     written = [*output_files, *map(manifest_file, output_files)]
     check_overwrites(written, "output_file", read)
     if heldout := settings.heldout_output_file:
+        check_place(heldout, "heldout_output_file")
         check_overwrites(
             [heldout, manifest_file(heldout)],
             "heldout_output_file",

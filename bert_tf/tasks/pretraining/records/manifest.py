@@ -111,6 +111,19 @@ def beside(manifest: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, s
     }
 
 
+def check_place(path: str, flag: str) -> None:
+    """Raises UserError if the manifest of a record file, from --`flag`, would replace a file."""
+    storage.check_file_system(path, flag)
+    file = manifest_file(path)
+    if not tf.io.gfile.exists(file):
+        return
+    rule = f"it is in the place of the manifest of --{flag}={path}: move it away, or choose another"
+    rule += " name for the records"
+    present = read_json(file, file, rule)
+    if not isinstance(present, dict) or "vocabulary" not in present:
+        raise UserError(f"{file} is no manifest of records, but {rule}")
+
+
 def record_files(patterns: str, flag: str) -> list[str]:
     """Returns `storage.expand_files` without the manifests of the files that it finds."""
     files = storage.expand_files(patterns, flag)

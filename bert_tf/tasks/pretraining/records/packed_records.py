@@ -17,6 +17,7 @@ from bert_tf.tasks.pretraining.records import packing
 from bert_tf.tasks.pretraining.records.data_settings import PackingSettings
 from bert_tf.tasks.pretraining.records.manifest import (
     beside,
+    check_place,
     common_manifest,
     read_manifests,
     record_files,
@@ -60,6 +61,8 @@ def pack_records(settings: PackingSettings) -> None:
         return
     output_files = settings.output_file.split(",")
     check_overwrites(output_files, "output_file", {"input_file": files})
+    for path in output_files:
+        check_place(path, "output_file")
 
     def write_manifests(sizes: Mapping[str, int]) -> dict[str, str]:
         return beside({**made_by, "pack": True}, sizes) if made_by else {}

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 
 import numpy as np
 import pytest
@@ -271,6 +272,26 @@ def test_patterns_do_not_take_manifests_for_records(make, tmp_path):
     shard = f"{tmp_path}/b-00002-of-00003"
     assert manifest.manifest_file(shard) == f"{tmp_path}/b-shards-00002.json"
     assert manifest.manifest_file(f"{shard}.rec") == f"{tmp_path}/b-shards-00002.json"
+
+
+@pytest.mark.parametrize("text", ['{"hidden_size": 3}', "[]", "# notes"])
+def test_no_other_file_is_replaced(make, tmp_path, text):
+    file = tmp_path / "a.tfrecord.json"
+    file.write_text(text)
+    for more in ({}, {"heldout_fraction": 0.3, "heldout_output_file": f"{tmp_path}/a.tfrecord"}):
+        with pytest.raises(
+            UserError, match=f"^{file} .*in the place of the manifest of --.*move it"
+        ):
+            make("b.tfrecord" if more else "a.tfrecord", **more)
+    assert file.read_text() == text
+    file.unlink()
+    make()
+    make()  # an earlier manifest is replaced
+
+
+def test_a_device_gets_none(make):
+    make("../../../../../../../dev/null")
+    assert not os.path.exists("/dev/null.json")
 
 
 def test_a_failed_run_leaves_none(make, tmp_path):
