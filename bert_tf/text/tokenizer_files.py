@@ -164,6 +164,7 @@ def read_settings(
         casing = in_file if casing is None else casing
     added = in_json.added_tokens if in_json else []
     tokens = _tokens(config, tokens_map, ids, added, kind, hugging_face, folder)
+    _check_more_tokens(config, tokens_map, tokens, folder)
     return TokenizerSettings(
         **values,
         added_tokens=tuple(tokens),
@@ -260,7 +261,10 @@ def _tokens(
             for value in values if isinstance(values, list) else [values]:
                 added = _token(value, path)
                 known = found.get(added.content, added)
-                found[added.content] = dataclasses.replace(added, token_id=known.token_id)
+                # transformers 5 takes the flags of added_tokens.json then.
+                stays = source is tokens_map and key == MORE_TOKENS and added.content in ids
+                if not stays:
+                    found[added.content] = dataclasses.replace(added, token_id=known.token_id)
     decoder = config.get(ADDED_TOKENS) or {}
     path = os.path.join(folder, TOKENIZER_CONFIG)
     for i, options in decoder.items() if isinstance(decoder, dict) else [("", decoder)]:
@@ -271,6 +275,30 @@ def _tokens(
         added = _token(options, os.path.join(folder, TOKENIZER_FILE))
         found[added.content] = added
     return list(found.values())
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _check_more_tokens(
+    config: Mapping[str, Any],
+    tokens_map: Mapping[str, Any],
+    tokens: list[AddedToken],
+    folder: str,
+) -> None:
+    """Checks that no token stands only in a list that transformers 5 ignores."""
+    old, new = (
+        [x for source in (config, tokens_map) for x in _list(source.get(key))]
+        for key in _MORE_TOKENS
+    )
+    for token in tokens if new else ():
+        if token.content in old and token.content not in new and token.token_id is None:
+            raise UserError(
+                f"{folder}: the files of its tokenizer must not have both {_MORE_TOKENS[0]} and"
+                f" {_MORE_TOKENS[1]}: transformers ignores the former, with"
+                f" {quoted(token.content)}. Delete the former, or move its tokens to the latter"
+            )
 
 
 def _tokens_without_files(kind: str, hugging_face: bool) -> dict[str, AddedToken]:

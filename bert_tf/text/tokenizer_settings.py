@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from bert_tf.errors import UserError, quoted
+from bert_tf.errors import UserError, listed, quoted
 from bert_tf.text.added_tokens import AddedToken
 from bert_tf.tokenization import MAX_INPUT_CHARS_PER_WORD
 
@@ -84,6 +84,14 @@ class TokenizerSettings:
                 f"{place}: an added token must have the id of its line, or an id after the last"
                 f" line; {quoted(wrong[0].content)} has id {wrong[0].token_id}. Are the files"
                 " from the same model?"
+            )
+        new = sorted(x.token_id for x in tokens if x.token_id not in names)
+        if self.hugging_face and new != list(range(len(vocab), len(vocab) + len(new))):
+            raise UserError(
+                f"{place}: the ids of added tokens must be the numbers from {len(vocab)} on, which"
+                " transformers gives them whatever the files say; they are"
+                f" {listed(map(str, new))}. Add tokens for the missing ids, such as [unused0], or"
+                " choose a different model"
             )
         return dataclasses.replace(self, added_tokens=tuple(tokens))
 

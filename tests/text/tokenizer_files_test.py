@@ -133,9 +133,9 @@ FILES = [
     (
         {
             "tokenizer_config.json": {"additional_special_tokens": ["[E1]"]},
-            "added_tokens.json": {"[E1]": len(VOCAB) + 4},
+            "added_tokens.json": {"[E2]": len(VOCAB), "[E1]": len(VOCAB) + 1},
         },
-        [len(VOCAB) + 4, VOCAB["the"], VOCAB["cafe"]],
+        [len(VOCAB) + 1, VOCAB["the"], VOCAB["cafe"]],
     ),
 ]
 
@@ -340,3 +340,63 @@ def test_lower_casing_before_the_tokenizer(tmp_path, seed):
     for text in TEXTS:
         ids = expected.encode(text, add_special_tokens=False).ids
         assert tokenizer.encode([text])[0].tolist() == ids, text
+
+
+E1 = {"added_tokens.json": {"[E1]": len(VOCAB)}}
+
+
+@pytest.mark.parametrize(
+    ("files", "found"),
+    [
+        (E1, True),
+        ({**E1, "special_tokens_map.json": {"additional_special_tokens": ["[E1]"]}}, True),
+        ({**E1, "tokenizer_config.json": {"additional_special_tokens": ["[E1]"]}}, False),
+        ({**E1, "special_tokens_map.json": {"extra_special_tokens": ["[E1]"]}}, False),
+    ],
+    ids=["alone", "map", "config", "extra"],
+)
+def test_whether_an_added_token_is_found_in_other_case(tmp_path, files, found):
+    # The values are those of transformers 5.24 for such folders.
+    (tmp_path / "vocab.txt").write_text("".join(f"{x}\n" for x in VOCAB), encoding="utf-8")
+    for name, content in files.items():
+        (tmp_path / name).write_text(json.dumps(content))
+    tokenizer = load_tokenizer(str(tmp_path / "vocab.txt"), True)
+    assert (len(VOCAB) in tokenizer.encode(["the [e1] cat"])[0]) == found
+    assert len(VOCAB) in tokenizer.encode(["the [E1] cat"])[0]
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        (
+            {
+                "tokenizer_config.json": {"extra_special_tokens": ["[E2]"]},
+                "special_tokens_map.json": {"additional_special_tokens": ["[E1]"]},
+            },
+            "transformers ignores the former, with '[E1]'. Delete the former, or move its tokens",
+        ),
+        (
+            {
+                "tokenizer_config.json": {
+                    "extra_special_tokens": ["[E2]"],
+                    "additional_special_tokens": ["[E2]", "[SPK]"],
+                }
+            },
+            "must not have both additional_special_tokens and extra_special_tokens",
+        ),
+        (
+            {"added_tokens.json": {"[E1]": len(VOCAB) + 1}},
+            f"the ids of added tokens must be the numbers from {len(VOCAB)} on",
+        ),
+        (
+            {"added_tokens.json": {"[E1]": len(VOCAB), "[E2]": len(VOCAB) + 5}},
+            f"they are '{len(VOCAB)}', '{len(VOCAB) + 5}'. Add tokens for the missing ids",
+        ),
+    ],
+    ids=["map", "config", "hole", "late"],
+)
+def test_added_tokens_that_transformers_has_otherwise(tmp_path, files, message):
+    (tmp_path / "vocab.txt").write_text("".join(f"{x}\n" for x in VOCAB), encoding="utf-8")
+    for name, content in files.items():
+        (tmp_path / name).write_text(json.dumps(content))
+    assert message in refusal(load_tokenizer, str(tmp_path / "vocab.txt"), True)
