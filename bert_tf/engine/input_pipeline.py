@@ -24,8 +24,9 @@ Augment = Callable[[Batch, tf.Tensor], Batch]
 # Drawn to try a place: more batches and records than were read ahead and saved with it.
 _DRAWN_BATCHES = 8
 _DRAWN_RECORDS = 16 * READERS
-# Read to estimate the number of records.
+# Read to estimate the number of records; few files up to so many bytes are counted instead.
 _SAMPLED_FILES, _SAMPLED_RECORDS = 10, 1000
+_COUNTED_BYTES = 2**25
 
 
 def without_autotune(dataset: tf.data.Dataset) -> tf.data.Dataset:
@@ -288,8 +289,8 @@ def count_records(files: Sequence[str]) -> int:
 def estimate_records(files: Sequence[str], ends: Sequence[record_checks.Ends]) -> tuple[int, bool]:
     """Returns the number of records in TFRecord files, and whether it is exact.
 
-    It reads 1,000 records of each of at most ten files. If there are more, the sizes of the files
-    give about how many.
+    Up to ten files of 32 MB in all are read. Of more, it reads 1,000 records of each of ten files,
+    and the sizes of the files give about how many there are.
 
     Args:
         ends: of the files, by `record_checks.check_ends`.
@@ -299,8 +300,10 @@ def estimate_records(files: Sequence[str], ends: Sequence[record_checks.Ends]) -
         OSError: a file cannot be read.
     """
     chosen = list(files[:: -(-len(files) // _SAMPLED_FILES)])
+    total = sum(end.length for end in ends)
+    most = -1 if len(chosen) == len(files) and total <= _COUNTED_BYTES else _SAMPLED_RECORDS
     sample = tf.data.Dataset.from_tensor_slices(chosen).flat_map(
-        lambda path: tf.data.TFRecordDataset(path).take(_SAMPLED_RECORDS)
+        lambda path: tf.data.TFRecordDataset(path).take(most)
     )
     start = (tf.constant(0, tf.int64), tf.constant(0, tf.int64))
     try:
@@ -313,7 +316,6 @@ def estimate_records(files: Sequence[str], ends: Sequence[record_checks.Ends]) -
         )
     except record_checks.READ_ERRORS as error:
         raise record_checks.explain(error, chosen, None) from error
-    total = sum(end.length for end in ends)
     return round(total * int(count) / int(size)), int(size) == total
 
 

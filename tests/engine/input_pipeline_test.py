@@ -323,6 +323,9 @@ def test_records_are_counted_or_estimated_from_a_few(tmp_path, monkeypatch):
     monkeypatch.setattr(input_pipeline, "_SAMPLED_FILES", 25)
     assert input_pipeline.estimate_records(files, ends) == (total, True)
     assert input_pipeline.estimate_records(files[:1], ends[:1]) == (20, True)
+    monkeypatch.setattr(input_pipeline, "_SAMPLED_RECORDS", 7)
+    assert input_pipeline.estimate_records(files, ends) == (total, True)
+    monkeypatch.setattr(input_pipeline, "_COUNTED_BYTES", 1000)
     for sampled_files, sampled_records in ((25, 7), (4, 1000), (1, 3)):
         monkeypatch.setattr(input_pipeline, "_SAMPLED_FILES", sampled_files)
         monkeypatch.setattr(input_pipeline, "_SAMPLED_RECORDS", sampled_records)
