@@ -141,7 +141,7 @@ def _convert(
     vocabulary = files.vocabulary
     vector_settings = files.vector_settings
     if SENTENCE_PIECES in vocabulary and not as_checkpoint:
-        make_model(read_unigrams(files.vocab_file))  # refuses some
+        make_model(read_unigrams(files.vocab_file), files.vocab_file)  # refuses some
         vocabulary[module_of(config).VOCABULARY] = vocabulary.pop(SENTENCE_PIECES)
     if not vocabulary:
         logging.warning(

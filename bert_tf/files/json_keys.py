@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from bert_tf.errors import UserError, quoted
+from bert_tf.errors import UserError, as_given, quoted
 from bert_tf.files.whole_files import read_json
 
 
@@ -54,9 +54,9 @@ class JsonKeys:
         unknown = sorted(content.keys() - self.known)
         if unknown:
             raise UserError(
-                f"{path}: {unknown[0]} is not known, so it may change what the model answers; it is"
-                f" {quoted(content[unknown[0]])}. Choose a different model or, if it does not"
-                " matter for this one, delete the key"
+                f"{path}: {as_given(unknown[0])} is not known, so it may change what the model"
+                f" answers; it is {quoted(content[unknown[0]])}. Choose a different model or, if it"
+                " does not matter for this one, delete the key"
             )
 
 

@@ -8,7 +8,7 @@ import copy
 import functools
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -181,7 +181,18 @@ def parse_vocabulary(content: str, place: str) -> dict[str, int]:
     found = in_order_of_ids(vocab) if isinstance(vocab, dict) else None
     if not found:
         raise UserError(f"{place}: {rule}; received {quoted(vocab)}")
+    check_text(found, place)
     return found
+
+
+def check_text(tokens: Iterable[str], place: str) -> None:
+    """Raises UserError, which names the file `place`, if a token is not Unicode."""
+    odd = next((x for x in tokens if any("\ud800" <= char <= "\udfff" for char in x)), None)
+    if odd is not None:
+        raise UserError(
+            f"{place}: tokens must be Unicode text; {quoted(odd)} has half a surrogate pair. The"
+            " file is damaged: copy or download it again"
+        )
 
 
 def in_order_of_ids(vocab: Mapping[str, Any]) -> dict[str, int]:

@@ -8,7 +8,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, quoted
 from bert_tf.files.whole_files import read_bytes
 
 # Fields of ModelProto, of a piece and of the NormalizerSpec; wire types.
@@ -66,11 +66,11 @@ def _parse(model: bytes) -> Unigrams:
     return Unigrams(pieces, unknown_id, marked, charsmap)
 
 
-def make_model(unigrams: Unigrams, keep_accents: bool = True) -> bytes:
+def make_model(unigrams: Unigrams, place: str, keep_accents: bool = True) -> bytes:
     """Returns the model that gives the pieces of transformers' `AlbertTokenizer`.
 
     It finds every piece by its score, control symbols, too, and none that spans words. Its unknown
-    piece has the id 1.
+    piece has the id 1. Messages name the file `place`.
 
     Raises:
         UserError: the unknown piece has another id. Or the pieces are Korean: transformers takes
@@ -82,15 +82,16 @@ def make_model(unigrams: Unigrams, keep_accents: bool = True) -> bytes:
         and any(_HANGUL.search(x) for x, _ in unigrams.pieces)
     ):
         raise UserError(
-            "An ALBERT in Hugging Face's format with Korean pieces must have keep_accents: true in"
-            " its tokenizer_config.json. Without it transformers splits syllables into letters."
-            " Choose a different model, or add the key if the model was trained with it"
+            f"{place}: an ALBERT in Hugging Face's format with Korean pieces must have"
+            " keep_accents: true in its tokenizer_config.json. Without it transformers splits"
+            " syllables into letters. Choose a different model, or add the key if the model"
+            " was trained with it"
         )
     if unigrams.unknown_id != _UNKNOWN_ID:
         raise UserError(
-            f"The unknown piece of an ALBERT in Hugging Face's format must have the id"
-            f" {_UNKNOWN_ID}, not {unigrams.unknown_id}: transformers takes that id, whatever the"
-            " model says. Choose a different model"
+            f"{place}: the unknown piece of an ALBERT in Hugging Face's format must have the id"
+            f" {_UNKNOWN_ID}, not {quoted(unigrams.unknown_id)}: transformers takes that id,"
+            " whatever the model says. Choose a different model"
         )
     model = bytearray()
     for i, (text, score) in enumerate(unigrams.pieces):

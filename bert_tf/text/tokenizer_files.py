@@ -13,7 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.errors import UserError, quoted
+from bert_tf.errors import UserError, as_given, quoted
 from bert_tf.files.json_keys import JsonKeys, Needed, read_checked
 from bert_tf.files.whole_files import read_json
 from bert_tf.text.added_tokens import AddedToken
@@ -193,7 +193,7 @@ def _check_arguments(config: Mapping[str, Any], path: str) -> None:
         if config.get(name) not in (None, _CLASS_DEFAULTS[name]):
             raise UserError(
                 f"{path}: {name} must be {json.dumps(_CLASS_DEFAULTS[name])}, not"
-                f" {json.dumps(config[name])}, which transformers ignores. Delete the key"
+                f" {_shown(config[name])}, which transformers ignores. Delete the key"
             )
 
 
@@ -215,15 +215,15 @@ def _check_same(
             if has_defaults and taken != value:
                 raise UserError(
                     f"{folder}: {TOKENIZER_FILE} and the class of its tokenizer must agree; {name}"
-                    f" is {json.dumps(value)} in the former, but without the key in"
-                    f" {TOKENIZER_CONFIG} the class takes {json.dumps(taken)}. If the model was"
+                    f" is {_shown(value)} in the former, but without the key in"
+                    f" {TOKENIZER_CONFIG} the class takes {_shown(taken)}. If the model was"
                     f' trained with {TOKENIZER_FILE}, write "tokenizer_class":'
                     f' "{_GENERIC_CLASSES[0]}" to {TOKENIZER_CONFIG}; else correct {TOKENIZER_FILE}'
                 )
         if stated is not None and stated != value:
             raise UserError(
                 f"{folder}: {TOKENIZER_CONFIG} and {TOKENIZER_FILE} must say the same; {name} is"
-                f" {json.dumps(stated)} in the former and {json.dumps(value)} in the latter."
+                f" {_shown(stated)} in the former and {_shown(value)} in the latter."
                 " Correct the one that the model was not trained with"
             )
 
@@ -317,6 +317,7 @@ def _token(value: Any, path: str) -> AddedToken:
         or not isinstance(options.get("content"), str)
         or not all(isinstance(options.get(flag, False), bool) for flag in flags)
         or type(options.get("id", 0)) is not int
+        or options.get("id", 0) < 0
     ):
         raise UserError(
             f"{path}: an added token must have a content, and may have an id and"
@@ -324,3 +325,7 @@ def _token(value: Any, path: str) -> AddedToken:
         )
     known = {flag: options[flag] for flag in flags if flag in options}
     return AddedToken(options["content"], options.get("id"), **known)
+
+
+def _shown(value: Any) -> str:
+    return as_given(json.dumps(value))

@@ -1,10 +1,10 @@
 """Reads Hugging Face's `tokenizer.json`: a whole tokenizer in a file, with its vocabulary."""
 
 import base64
-import binascii
 import dataclasses
 import json
 import os
+import struct
 from typing import Any
 
 import tensorflow as tf
@@ -13,7 +13,7 @@ from bert_tf.errors import UserError, quoted
 from bert_tf.files.json_keys import JsonKeys, Needed
 from bert_tf.files.whole_files import read_json
 from bert_tf.text import byte_pairs, fast_tokenization, sentence_pieces
-from bert_tf.text.byte_pairs import MERGES, in_order_of_ids
+from bert_tf.text.byte_pairs import MERGES, check_text, in_order_of_ids
 from bert_tf.text.sentence_piece_model import Unigrams
 from bert_tf.text.tokenizer_settings import MAX_INPUT_CHARS
 
@@ -141,6 +141,14 @@ def _word_pieces(
             f"{path}: the vocabulary's ids must be the numbers from 0 to"
             f" {len(model['vocab']) - 1}, each once, and it must have {', '.join(_SPECIAL)}"
         )
+    check_text(vocab, path)
+    if any(char in token for token in vocab for char in "\r\n") or len(
+        {token.strip() for token in vocab}
+    ) < len(vocab):
+        raise UserError(
+            f"{path}: tokens must be different lines of a {WORD_PIECES}, which has no white space"
+            " at the ends of a line; choose a different model"
+        )
     lowercase = normalizer.get("lowercase")
     if not isinstance(lowercase, bool):
         raise UserError(f"{path}: lowercase must be true or false; received {quoted(lowercase)}")
@@ -160,15 +168,24 @@ def _byte_pairs(
     _BYTE_PAIR_KEYS.check(model, path)
     _BYTE_LEVEL_KEYS.check(splitter, path)
     # A pair is a list, or in older files a string with a space in it.
-    lines = [x if isinstance(x, str) else " ".join(map(str, x)) for x in model["merges"]]
+    lines = [" ".join(x) if _is_pair(x) else x for x in model.get("merges", [])]
+    if wrong := [x for x in lines if not isinstance(x, str) or "\n" in x]:
+        raise UserError(
+            f"{path}: each of the merges must be two tokens; received {quoted(wrong[0])}. Choose a"
+            " different model"
+        )
     tokens = {
         token["content"]: token["id"]
-        for token in added
-        if isinstance(token, dict) and {"content", "id"} <= token.keys()
+        for token in added  # `tokenizer_files` refuses odd ones
+        if isinstance(token, dict) and "id" in token and isinstance(token.get("content"), str)
     }
     merges = "".join(f"{line}\n" for line in ["#version: 0.2", *lines])
     switches = {"add_prefix_space": splitter.get("add_prefix_space", True)}
     return TokenizerJson(BYTE_PAIRS, {**model["vocab"], **tokens}, merges, switches, added)
+
+
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(isinstance(x, str) for x in value)
 
 
 def _sentence_pieces(
@@ -207,13 +224,17 @@ def _sentence_pieces(
             f"{path}: the pre_tokenizer must be ALBERT's; received {quoted(parts)}: {ONLY}"
         )
     try:
-        pieces = [(str(piece), float(score)) for piece, score in model["vocab"]]
+        pieces = [
+            (f"{piece:s}", struct.unpack("<f", struct.pack("<f", score))[0])
+            for piece, score in model["vocab"]
+        ]
         rules = base64.b64decode(charsmap, validate=True)
-    except (TypeError, ValueError, KeyError, binascii.Error) as error:
+    except (TypeError, ValueError, KeyError, OverflowError, struct.error) as error:
         raise UserError(
             f"{path}: the model must have a vocab of pieces and scores, and the normalizer a"
-            f" precompiled_charsmap in base 64; {error}"
+            f" precompiled_charsmap in base 64; {quoted(str(error))}"
         ) from error
+    check_text((piece for piece, _ in pieces), path)
     unigrams = Unigrams(pieces, model.get("unk_id"), (), rules)
     vocab = {piece: i for i, (piece, _) in enumerate(pieces)}
     return TokenizerJson(SENTENCE_PIECES, vocab, "", switches, added, unigrams)

@@ -110,7 +110,7 @@ class VocabularySource:
             self.check_vocabulary({piece: i for i, (piece, _) in enumerate(unigrams.pieces)})
             unigrams = in_json or unigrams  # as in transformers, its scores count
             self.settings = self.settings.with_tokens(unigrams.marked)
-            self.model = make_model(unigrams, self.settings.keep_accents)
+            self.model = make_model(unigrams, vocab_file, self.settings.keep_accents)
 
     @functools.cached_property
     def vocab(self) -> dict[str, int]:
@@ -131,8 +131,8 @@ class VocabularySource:
         if wrong := next((x for x, i in beside.items() if vocab.get(x) != i), None):
             raise UserError(
                 f"{self.path} and the {TOKENIZER_FILE} beside it must have the same vocabulary;"
-                f" token {quoted(wrong)} has id {beside[wrong]} in the latter. Move the file that"
-                " is not the model's away"
+                f" token {quoted(wrong)} has id {quoted(beside[wrong])} in the latter. Move the file"
+                " that is not the model's away"
             )
 
 
@@ -178,7 +178,8 @@ def load_tokenizer(
     if source.own and source.kind == BYTE_PAIRS:
         return BytePairTokenizer(vocab_file, *arguments, source.own.files())
     if source.own:
-        return FastTokenizer(source.own.vocab, *arguments)
+        settings = source.settings.with_ids(source.own.vocab, vocab_file)  # names the file
+        return FastTokenizer(source.own.vocab, do_lower_case, required, settings)
     tokenizer = kind(vocab_file, *arguments)
     source.check_vocabulary(tokenizer.vocab)
     return tokenizer
