@@ -118,16 +118,17 @@ def _read_parquet(
         from pyarrow import parquet
     except ImportError as error:
         raise missing_package(f"--{flag}: {path}", "pyarrow", "text", error) from error
+    row = 0
     with tf.io.gfile.GFile(path, "rb") as file:
         try:
             table = parquet.ParquetFile(CountedFile(file, work))
-            columns = {field.name: field.type for field in table.schema_arrow}
-            if columns.get(text_field) not in (pyarrow.string(), pyarrow.large_string()):
+            columns = [(field.name, field.type) for field in table.schema_arrow]
+            kinds = [kind for name, kind in columns if name == text_field]
+            if len(kinds) != 1 or kinds[0] not in (pyarrow.string(), pyarrow.large_string()):
                 raise UserError(
-                    f"--{flag}: {path} must have a column {quoted(text_field)} of text, which"
-                    f" --text_field names; its columns are {listed(columns)}"
+                    f"--{flag}: {path} must have one column {quoted(text_field)} of text, which"
+                    f" --text_field names; its columns are {listed(name for name, _ in columns)}"
                 )
-            row = 0
             for batch in table.iter_batches(_ROWS_PER_BATCH, columns=[text_field]):
                 texts = []
                 for text in batch.column(0):
@@ -135,6 +136,11 @@ def _read_parquet(
                     texts.append(text.as_py() or "")
                 yield texts
         except UnicodeDecodeError as error:
+            if not row:
+                raise UserError(
+                    f"--{flag}: {path}: the name of a column is not UTF-8 ({error.reason}), or the"
+                    " file is damaged; write it again with names in UTF-8"
+                ) from error
             raise UserError(
                 f"--{flag}: {path}, row {row}, is not UTF-8 in column {quoted(text_field)}"
                 f" ({error.reason}); write the file again with texts in UTF-8"

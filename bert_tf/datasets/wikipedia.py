@@ -104,6 +104,13 @@ def read_articles(path: str, flag: str) -> Iterator[Article]:
                     parser.feed(data) if more else parser.close()
                 except (EOFError, OSError, ElementTree.ParseError) as error:
                     problem, more = error, False
+                except UserError:
+                    raise
+                except (LookupError, ValueError) as error:  # from a codec of Python's
+                    raise UserError(
+                        f"{place} must be a dump of MediaWiki, which is in UTF-8; its first line"
+                        f" names another encoding ({error}). Convert the file, and correct the line"
+                    ) from error
                 for article in collector.take():
                     count, last = count + 1, article.title
                     yield article

@@ -131,8 +131,8 @@ class VocabularySource:
         if wrong := next((x for x, i in beside.items() if vocab.get(x) != i), None):
             raise UserError(
                 f"{self.path} and the {TOKENIZER_FILE} beside it must have the same vocabulary;"
-                f" token {quoted(wrong)} has id {quoted(beside[wrong])} in the latter. Move the file"
-                " that is not the model's away"
+                f" token {quoted(wrong)} has id {quoted(beside[wrong])} in the latter. Move the"
+                " file that is not the model's away"
             )
 
 

@@ -115,7 +115,9 @@ def test_each_row_of_parquet_is_a_document(tmp_path, monkeypatch, warnings):
     assert lines_of(path, text_field="body") == ["One.", "Two?", "", "", "Three", "", ""]
     assert warnings == ["2 of 4 documents have no sentence and are left out"]
     for field in ("text", "id"):
-        rule = f"must have a column '{field}' of text, which --text_field names; its columns are 'i"
+        rule = (
+            f"must have one column '{field}' of text, which --text_field names; its columns are 'i"
+        )
         with pytest.raises(UserError, match=rule):
             lines_of(path, text_field=field)
     path.write_bytes(path.read_bytes()[:-9])
@@ -130,6 +132,24 @@ def test_parquet_text_must_be_utf_8(tmp_path, monkeypatch):
     parquet.write_table(pyarrow.table({"body": texts.view(pyarrow.string())}), path)
     message = f"^--input_file: {path}, row 4, is not UTF-8 in column 'body' .*; write the file aga"
     with pytest.raises(UserError, match=message):
+        lines_of(path, text_field="body")
+
+
+@pytest.mark.parametrize("names", [["body", "body"], ["x", "body", "body", "y"]])
+def test_a_parquet_column_must_be_the_only_one_of_its_name(tmp_path, names):
+    path = tmp_path / "a.parquet"
+    columns = [pyarrow.array(["One."]), pyarrow.array([[1]]), *[pyarrow.array(["x"])] * 2]
+    parquet.write_table(pyarrow.Table.from_arrays(columns[: len(names)], names), path)
+    with pytest.raises(UserError, match=f"{path} must have one column 'body' of text, .* 'body', "):
+        lines_of(path, text_field="body")
+
+
+@pytest.mark.parametrize("name", [b"bo\xffy", b"\x80\x81\x82\x83"])
+def test_names_of_parquet_columns_must_be_utf_8(tmp_path, name):
+    path = tmp_path / "a.parquet"
+    parquet.write_table(pyarrow.table({"body": ["One."]}), path, store_schema=False)
+    path.write_bytes(path.read_bytes().replace(b"body", name))
+    with pytest.raises(UserError, match=f"{path}: the name of a column is not UTF-8 .*; write it"):
         lines_of(path, text_field="body")
 
 

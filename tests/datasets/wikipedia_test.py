@@ -247,3 +247,14 @@ def test_markup_that_the_parser_fails_on_is_told(monkeypatch):
     monkeypatch.setattr(wikipedia, "passage_sentences", fail)
     articles = [wikipedia.Article("t", text, frozenset()) for text in ("good", "bad", "fine")]
     assert wikipedia.sentences_of(articles) == [["good"], None, ["fine"]]
+
+
+@pytest.mark.parametrize("encoding", ["shift_jis", "gb18030", "utf-7", "nonsense", "hex", "idna"])
+def test_a_dump_in_another_encoding_is_refused(tmp_path, encoding):
+    path = tmp_path / "a.xml"
+    path.write_bytes(f'<?xml version="1.0" encoding="{encoding}"?>{dump(page("x", "y"))}'.encode())
+    refused = refusal(read, path)
+    assert refused.startswith(
+        f"--input_file: {path} must be a dump of MediaWiki, which is in UTF-8"
+    )
+    assert "its first line names another encoding (" in refused
