@@ -125,7 +125,7 @@ def extend_vocabulary(settings: ExtensionSettings) -> None:
         settings.init_checkpoint, "init_checkpoint", settings.bert_config_file, only_checkpoint=True
     )
     prefix, config = model.checkpoint.prefix, model.config
-    _check_sizes(settings, vocab, config, model.shapes)
+    _check_sizes(settings, known, config, model.shapes)
     free = _free_lines(settings, vocab) if settings.use_unused else []
     written = [os.path.join(settings.output_dir, name) for name in _NAMES]
     read = {name: getattr(settings, name) for name in ("bert_config_file", "vocab_file")}
@@ -136,14 +136,15 @@ def extend_vocabulary(settings: ExtensionSettings) -> None:
         batches = text_files.read_files(files, "input_file", settings.text_field)
         words = count_words((x for _, x in batches), settings.do_lower_case, in_folder)
         chosen = _choose(settings, words, vocab)
-        size = max(vocab.values()) + 1
+        size = max(known.values()) + 1
         ids = dict(zip(chosen, free or range(size, size + len(chosen)), strict=False))
         rows = {ids[entry]: [vocab[piece] for piece in chosen[entry]] for entry in chosen}
         weights = model.read_weights()
         for name in {_EMBEDDINGS, _OUTPUT_BIAS}.intersection(weights):
             weights[name] = with_means(weights[name], rows)
         config = config_from_dict({**config.to_dict(), "vocab_size": len(weights[_EMBEDDINGS])})
-        files = {**in_folder.files(), WORD_PIECES: _extended(settings.vocab_file, ids)}
+        lines = _extended(settings.vocab_file, in_folder.added_vocabulary | ids)
+        files = {**in_folder.files(), WORD_PIECES: lines}
         write_model(place, weights, config, files, settings.do_lower_case, model.labels)
         before = count_tokens(words, vocab)
         after = count_tokens(words, tokenization.load_vocab(os.path.join(place, WORD_PIECES)))
@@ -171,7 +172,7 @@ def _check_sizes(
             f" {listed(sorted(shapes))}"
         )
     sizes = {
-        f"lines of --vocab_file={settings.vocab_file}": max(vocab.values()) + 1,
+        f"tokens of --vocab_file={settings.vocab_file}": max(vocab.values()) + 1,
         "vocab_size of --bert_config_file": config.vocab_size,
         f"{_EMBEDDINGS} of --init_checkpoint": shapes[_EMBEDDINGS][0],
     }

@@ -276,7 +276,7 @@ def test_vocabulary_and_checkpoint_of_different_sizes(model, tmp_path):
     prefix = str(tmp_path / "other" / "x.ckpt")
     checkpoints.write(prefix, variables(model / "bert_model.ckpt"))
     message = error_of(model, tmp_path / "new", vocab_file=str(short), init_checkpoint=prefix)
-    assert f"there are 26 lines of --vocab_file={short}, 27 vocab_size of" in message
+    assert f"there are 26 tokens of --vocab_file={short}, 27 vocab_size of" in message
     assert f"27 {EMBEDDINGS} of --init_checkpoint, 27 {BIAS} of" in message
     assert "add lines such as [unused1]" in message
     short.write_text("\n".join([*VOCAB[:-1], "[unused1]"]) + "\n")
@@ -285,7 +285,7 @@ def test_vocabulary_and_checkpoint_of_different_sizes(model, tmp_path):
     config = tmp_path / "bert_config.json"
     config.write_text(json.dumps({**CONFIG, "vocab_size": 28}))
     message = error_of(model, tmp_path / "other_new", bert_config_file=str(config))
-    assert "27 lines of --vocab_file" in message and "28 vocab_size of" in message
+    assert "27 tokens of --vocab_file" in message and "28 vocab_size of" in message
 
 
 def test_files_of_another_model(model, tmp_path):
@@ -411,3 +411,20 @@ def test_the_program(model, tmp_path):
     assert sorted(os.listdir(tmp_path / "new")) == FILES
     printed = run(*flags, f"--output_dir={model}", program=program, status=1)
     assert printed.splitlines()[-1].startswith("extend_vocabulary.py: --output_dir=")
+
+
+def test_added_tokens_become_lines(model, tmp_path):
+    source = tmp_path / "source"
+    source.mkdir()
+    for name in os.listdir(model):
+        (source / name).write_bytes((model / name).read_bytes())
+    (source / "vocab.txt").write_text("".join(f"{token}\n" for token in VOCAB[:-1]))
+    added = {str(len(VOCAB) - 1): {"content": "[E1]", "lstrip": True}}
+    config = {"do_lower_case": True, "added_tokens_decoder": added}
+    (source / "tokenizer_config.json").write_text(json.dumps(config))
+    folder = extend(source, tmp_path / "new")
+    lines = Path(folder, "vocab.txt").read_text().splitlines()
+    assert lines == [*VOCAB[:-1], "[E1]", "unaffable", "cats", "dogs"]
+    tokenizer = read_folder(folder).tokenizer
+    ids = tokenizer.encode(["the  [E1] cats"])[0].tolist()
+    assert [tokenizer.inv_vocab[i] for i in ids] == ["the", "[E1]", "cats"]
