@@ -15,7 +15,8 @@ from bert_tf.hugging_face.config import default_names
 from bert_tf.hugging_face.vector_settings import VectorSettings
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model_folder.reader import ModelFiles
-from bert_tf.pretrained.arguments import PATH, SWITCH, WHOLE_NUMBER, check_type, received
+from bert_tf.pretrained.arguments import PATH, STRING, SWITCH, WHOLE_NUMBER, check_type, received
+from bert_tf.pretrained.pooling import POOLINGS
 from bert_tf.text.base_tokenizer import Tokenizer
 from bert_tf.text.model_vocabulary import check_padding
 
@@ -92,6 +93,24 @@ class ModelFolder:
                 f"{method} needs a model with the head that {_TRAINED_BY[head]} trains;"
                 f" {self.path} has {listed(self.heads) or 'no head'}"
             )
+
+    def poolings(self, pooling: str | None) -> Sequence[str]:
+        """Returns the poolings that a call chooses, or else the folder's; see `Pretrained.encode`.
+
+        Raises:
+            UserError: the pooling is unknown, or the model has no pooler.
+        """
+        check_type("pooling", pooling, STRING, "for the folder's setting")
+        poolings = self.vectors.poolings if pooling is None else (pooling,)
+        if not set(poolings).issubset(POOLINGS):
+            raise UserError(
+                f"pooling must be one of {', '.join(POOLINGS)}; received {quoted(pooling)}"
+            )
+        if "pooled" in poolings and "bert/pooler/dense/kernel" not in self.shapes:
+            raise UserError(
+                f"{self.path} has no pooler, so pooling must be mean or cls, not pooled"
+            )
+        return poolings
 
     def warn_of_other_input(self, texts: Sequence[str | tuple[str, str]]) -> None:
         """Warns, once, if a classifier of pairs is given single texts, or the other way round."""

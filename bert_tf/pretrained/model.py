@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from bert_tf.errors import UserError, quoted
 from bert_tf.pretrained import entities, forking, text_input
 from bert_tf.pretrained.answers import AnswerOptions, find_all, make_searches
-from bert_tf.pretrained.arguments import STRING, SWITCH, WHOLE_NUMBER, as_list, check_type
+from bert_tf.pretrained.arguments import SWITCH, WHOLE_NUMBER, as_list, check_type
 from bert_tf.pretrained.build import BUILDERS, INPUTS, Outputs, Tensors, build_model, head_outputs
 from bert_tf.pretrained.folder import ModelFolder, read_folder
 from bert_tf.pretrained.forward import Forward, Row, sigmoid, softmax
-from bert_tf.pretrained.pooling import POOLINGS, similarities, text_vectors
+from bert_tf.pretrained.pooling import similarities, text_vectors
 from bert_tf.pretrained.results import Answer, Classification, Entity, Filling, TextAttention
 from bert_tf.text import sequences
 from bert_tf.text.base_tokenizer import Tokenizer
@@ -335,18 +335,8 @@ class Pretrained:
         Raises:
             UserError: the pooling is unknown, or the model has no pooler.
         """
-        check_type("pooling", pooling, STRING, "for the folder's setting")
+        settings, poolings = self._folder.vectors, self._folder.poolings(pooling)
         check_type("normalize", normalize, SWITCH, "for the folder's setting")
-        settings = self._folder.vectors
-        poolings = settings.poolings if pooling is None else (pooling,)
-        if not set(poolings).issubset(POOLINGS):
-            raise UserError(
-                f"pooling must be one of {', '.join(POOLINGS)}; received {quoted(pooling)}"
-            )
-        if "pooled" in poolings and "bert/pooler/dense/kernel" not in self._folder.shapes:
-            raise UserError(
-                f"{self._folder.path} has no pooler, so pooling must be mean or cls, not pooled"
-            )
         texts, single = as_list(texts, pairs=True)
         prepared = [settings.prepared(text) for text in texts]
         rows = text_input.encode(prepared, self._vector_tokenizer, self.max_seq_length)
