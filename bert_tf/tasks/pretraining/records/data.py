@@ -75,6 +75,7 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> int:
             heldout = documents.take_heldout(settings.heldout_fraction)
             if not documents or not heldout:
                 raise no_heldout(settings, num_documents, len(heldout))
+            logging.info("%d of %d documents are held out", len(heldout), num_documents)
             write_heldout(heldout, tokenizer, settings)
         return documents
 
