@@ -94,9 +94,11 @@ def test_a_tagger_whose_classes_are_no_tags_stays_one(tmp_path, pooler):
 def test_classes_without_names(tmp_path, outputs, config, labels):
     architectures = ["BertForTokenClassification"]
     source = write_classifier(tmp_path / "hf", outputs, architectures=architectures, **config)
+    named = {"id2label": {"0": "of", "1": "another", "2": "model"}}
+    earlier = write_classifier(tmp_path / "earlier", 3, architectures=architectures, **named)
     output_dir = str(tmp_path / "tf")
-    os.mkdir(output_dir)
-    label_file.write_labels(output_dir, ["of", "another", "model"])
+    convert_checkpoint.convert(earlier, output_dir, "checkpoint")
+    assert label_file.labels_in(output_dir) == ["of", "another", "model"]
     convert_checkpoint.convert(source, output_dir, "checkpoint")
     assert label_file.labels_in(output_dir) == labels
 
