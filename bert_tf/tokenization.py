@@ -48,6 +48,8 @@ CJK_RANGES = (
     (0xF900, 0xFAFF),
     (0x2F800, 0x2FA1F),
 )
+# White space to str.split, but not to the package `tokenizers`. A word with one is unknown.
+_SEPARATORS = dict.fromkeys(range(0x1C, 0x20), "\ufffd")
 _NO_IDEOGRAPHS = range(0x2B820, 0x2B920)  # to the package `tokenizers`
 
 _MAX_NAMED = 10  # lines in a warning
@@ -313,6 +315,8 @@ class BasicTokenizer:
         """
         if self.clean_text:
             text = self._clean_text(text)
+        elif self.hugging_face:
+            text = text.translate(_SEPARATORS)
         return self._tokenize_chinese_chars(text) if self.tokenize_chinese_chars else text
 
     def _run_strip_accents(self, text: str) -> str:

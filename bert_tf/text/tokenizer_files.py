@@ -164,7 +164,8 @@ def read_settings(
         casing = in_file if casing is None else casing
     added = in_json.added_tokens if in_json else []
     tokens = _tokens(config, tokens_map, ids, added, kind, hugging_face, folder)
-    _check_more_tokens(config, tokens_map, tokens, folder)
+    only_model = kind == SENTENCE_PIECES and not in_json
+    _check_more_tokens(config, tokens_map, tokens, only_model, folder)
     return TokenizerSettings(
         **values,
         added_tokens=tuple(tokens),
@@ -255,7 +256,8 @@ def _tokens(
                 )
             if isinstance(value, dict):
                 found[token] = added
-        for key in _MORE_TOKENS:
+        # A dictionary has the names of special tokens, which come first.
+        for key in sorted(_MORE_TOKENS, key=lambda x: not isinstance(source.get(x), dict)):
             values = source.get(key) or []
             values = list(values.values()) if isinstance(values, dict) else values
             for value in values if isinstance(values, list) else [values]:
@@ -285,19 +287,25 @@ def _check_more_tokens(
     config: Mapping[str, Any],
     tokens_map: Mapping[str, Any],
     tokens: list[AddedToken],
+    only_model: bool,
     folder: str,
 ) -> None:
-    """Checks that no token stands only in a list that transformers 5 ignores."""
-    old, new = (
-        [x for source in (config, tokens_map) for x in _list(source.get(key))]
-        for key in _MORE_TOKENS
-    )
-    for token in tokens if new else ():
-        if token.content in old and token.content not in new and token.token_id is None:
+    """Checks that no token stands only in a list that transformers 5 ignores.
+
+    only_model: whether the vocabulary is a SentencePiece model without a `tokenizer.json`.
+    """
+    old, new = _MORE_TOKENS
+    counts = _list(config.get(new)) + _list(tokens_map.get(new))
+    ignored = _list(config.get(old)) if counts else []
+    counts += _list(config.get(old)) if not ignored else []
+    ignored += _list(tokens_map.get(old)) if counts or only_model else []
+    for token in tokens:
+        if token.content in ignored and token.content not in counts and token.token_id is None:
             raise UserError(
-                f"{folder}: the files of its tokenizer must not have both {_MORE_TOKENS[0]} and"
-                f" {_MORE_TOKENS[1]}: transformers ignores the former, with"
-                f" {quoted(token.content)}. Delete the former, or move its tokens to the latter"
+                f"{folder}: transformers ignores {old} beside {new}, and in {_TOKENS_MAP} beside"
+                f" either in {TOKENIZER_CONFIG} and beside a SentencePiece model; so it ignores"
+                f" {quoted(token.content)}. Delete the token, or move it to {new} in"
+                f" {TOKENIZER_CONFIG}"
             )
 
 

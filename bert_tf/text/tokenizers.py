@@ -24,6 +24,7 @@ from bert_tf.text.tokenizer_json import (
     WORD_PIECES,
     read_tokenizer_json,
 )
+from bert_tf.text.tokenizer_settings import SENTENCE_PIECE_TOKENS
 
 # Names of a model's vocabulary in its folder. The last two come from ALBERT's released models and
 # from Hugging Face's.
@@ -109,7 +110,10 @@ class VocabularySource:
             unigrams = in_json if in_json and self.own else read_unigrams(vocab_file)
             self.check_vocabulary({piece: i for i, (piece, _) in enumerate(unigrams.pieces)})
             unigrams = in_json or unigrams  # as in transformers, its scores count
-            self.settings = self.settings.with_tokens(unigrams.marked)
+            # Nor does it find the symbols of the model if the files have a list of their own.
+            added, known = self.settings.added_tokens, SENTENCE_PIECE_TOKENS.values()
+            if not any(x.token_id is None and x.content not in known for x in added):
+                self.settings = self.settings.with_tokens(unigrams.marked)
             self.model = make_model(unigrams, vocab_file, self.settings.keep_accents)
 
     @functools.cached_property

@@ -103,6 +103,28 @@ def test_quotes_have_the_places_of_both_characters(tmp_path):
     assert [text[i:j] for i, j in places] == ["``", "e", "''", "", "a"]
 
 
+@pytest.mark.parametrize(
+    ("files", "tokens"),
+    [
+        ({}, ["[x", "▁", "a"]),
+        ({"tokenizer_config.json": {"extra_special_tokens": ["[E1]"]}}, ["▁", "[x", "a"]),
+        ({"special_tokens_map.json": {"additional_special_tokens": ["[E1]"]}}, None),
+    ],
+    ids=["none", "list", "map"],
+)
+def test_symbols_of_the_model_and_of_the_files(tmp_path, files, tokens):
+    # The tokens are those of transformers 5.24: a list in the files replaces the model's.
+    path = write_model(tmp_path / "spiece.model", [*MORE, "[x"], first=["<pad>"])
+    for name, text in files.items():
+        (tmp_path / name).write_text(json.dumps(text))
+    if tokens is None:
+        told = refusal(load_tokenizer, path, True, hugging_face=True)
+        assert "so it ignores '[E1]'. Delete the token, or move it to extra_special_tokens" in told
+    else:
+        tokenizer = load_tokenizer(path, True, hugging_face=True)
+        assert tokens_of_each(tokenizer, "[xa") == [tokens]
+
+
 def unigram_json(**changes):
     """Returns a tokenizer.json as transformers 5 writes it for ALBERT."""
     quotes = [{"type": "Replace", "pattern": {"String": x}, "content": '"'} for x in ("``", "''")]

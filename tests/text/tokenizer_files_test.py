@@ -35,6 +35,7 @@ TEXTS = [
     "ΟΔΟΣ σοςΣ Σ ΣΟ-ΔΟΣ. οδος",
     "ca\ue000t \uf0b7 news\U000f0001 the\U0010fffd",
     "the\U0002b820cat \U0002b820",
+    "a\x1cb\x1f c\x0bd\x85e\u2028x",
 ]
 
 
@@ -125,6 +126,15 @@ FILES = [
     (
         {"special_tokens_map.json": {"additional_special_tokens": ["[SPK]", "[E1]"]}},
         [len(VOCAB) + 1, VOCAB["the"], VOCAB["cafe"]],
+    ),
+    (
+        {
+            "tokenizer_config.json": {
+                "additional_special_tokens": ["[SPK]"],
+                "extra_special_tokens": {"begin": "[E1]"},
+            }
+        },
+        [len(VOCAB), VOCAB["the"], VOCAB["cafe"]],
     ),
     (
         {"tokenizer_config.json": {"extra_special_tokens": {"begin": "[E1] the"}}},
@@ -373,7 +383,7 @@ def test_whether_an_added_token_is_found_in_other_case(tmp_path, files, found):
                 "tokenizer_config.json": {"extra_special_tokens": ["[E2]"]},
                 "special_tokens_map.json": {"additional_special_tokens": ["[E1]"]},
             },
-            "transformers ignores the former, with '[E1]'. Delete the former, or move its tokens",
+            "so it ignores '[E1]'. Delete the token, or move it to extra_special_tokens in tok",
         ),
         (
             {
@@ -382,7 +392,14 @@ def test_whether_an_added_token_is_found_in_other_case(tmp_path, files, found):
                     "additional_special_tokens": ["[E2]", "[SPK]"],
                 }
             },
-            "must not have both additional_special_tokens and extra_special_tokens",
+            "transformers ignores additional_special_tokens beside extra_special_tokens, and in",
+        ),
+        (
+            {
+                "tokenizer_config.json": {"additional_special_tokens": ["[E2]"]},
+                "special_tokens_map.json": {"additional_special_tokens": ["[E2]", "[E1]"]},
+            },
+            "so it ignores '[E1]'. Delete the token",
         ),
         (
             {"added_tokens.json": {"[E1]": len(VOCAB) + 1}},
@@ -393,7 +410,7 @@ def test_whether_an_added_token_is_found_in_other_case(tmp_path, files, found):
             f"they are '{len(VOCAB)}', '{len(VOCAB) + 5}'. Add tokens for the missing ids",
         ),
     ],
-    ids=["map", "config", "hole", "late"],
+    ids=["map", "config", "both", "hole", "late"],
 )
 def test_added_tokens_that_transformers_has_otherwise(tmp_path, files, message):
     (tmp_path / "vocab.txt").write_text("".join(f"{x}\n" for x in VOCAB), encoding="utf-8")
