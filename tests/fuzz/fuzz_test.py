@@ -9,10 +9,10 @@ FUZZERS = fuzzers()
 
 @pytest.mark.parametrize("name", FUZZERS)
 def test_a_few_cases(name, tmp_path):
-    assert run_cases(name, FUZZERS[name], tmp_path, num_cases=50, seconds=3.0)
+    assert run_cases(name, FUZZERS[name], tmp_path, num_cases=200, seconds=2.0)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FUZZERS)
 def test_many_cases(name, tmp_path):
-    assert run_cases(name, FUZZERS[name], tmp_path, first_case=50, seconds=30.0) > 10
+    assert run_cases(name, FUZZERS[name], tmp_path, first_case=200, seconds=30.0) > 10
