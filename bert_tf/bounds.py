@@ -1,7 +1,10 @@
-"""Bounds of a number, for settings and for a model's configuration."""
+"""Bounds of numbers: in settings, in a model's configuration, and among a model's inputs."""
 
+import contextlib
+import contextvars
 import dataclasses
 import math
+from collections.abc import Iterator
 from typing import Any
 
 # The smallest and the greatest number that float32 holds together with its inverse: the update of a
@@ -54,3 +57,24 @@ class Bounds:
         names = ("at_least", "above", "at_most", "below")
         values = {name.replace("_", " "): getattr(self, name) for name in names}
         return " and ".join(f"{k} {v:.10g}" for k, v in values.items() if v is not None)
+
+
+_inputs_are_checked = contextvars.ContextVar("inputs_are_checked", default=False)
+
+
+@contextlib.contextmanager
+def inputs_were_checked() -> Iterator[None]:
+    """Models called in this context do not check the ranges of their inputs.
+
+    The training loop checks records when it reads them, so its steps need no second check.
+    """
+    token = _inputs_are_checked.set(True)
+    try:
+        yield
+    finally:
+        _inputs_are_checked.reset(token)
+
+
+def inputs_are_checked() -> bool:
+    """Returns whether this is called inside `inputs_were_checked`."""
+    return _inputs_are_checked.get()

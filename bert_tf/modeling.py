@@ -20,11 +20,12 @@ Variables, LayerNorm, softmax, logits and losses stay float32.
 """
 
 import copy
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
 
+from bert_tf.bounds import inputs_were_checked
 from bert_tf.errors import UserError, quoted
 from bert_tf.model.activations import gelu, get_activation
 from bert_tf.model.albert import AlbertEncoder
@@ -32,8 +33,10 @@ from bert_tf.model.albert_configuration import AlbertConfig
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.distilbert_configuration import DistilBertConfig
 from bert_tf.model.dropout import dropout, dropout_seed_of_call
+from bert_tf.model.dtypes import dtype_policy
 from bert_tf.model.embeddings import Embeddings
 from bert_tf.model.encoder import Encoder, attention_within_sequences
+from bert_tf.model.inputs import checked_inputs, export_vectors, named_inputs
 from bert_tf.model.layers import NamedDense, create_initializer, gather_indexes
 from bert_tf.model.roberta_configuration import RobertaConfig
 from bert_tf.model.saving import Savable, register
@@ -109,6 +112,10 @@ class BertModel(Savable, keras.Model):
         model = bert(input_ids, input_mask, token_type_ids, training=is_training)
         pooled_output = model.get_pooled_output()
 
+    A call takes the inputs in order, by keyword, in a list, or in a dictionary: `bert(features)`
+    with `input_ids`, `input_mask` and `segment_ids`. Other libraries' names of these, such as
+    `attention_mask` and `token_type_ids`, are understood too.
+
     The models of bert_tf/tasks pass their `**options` on to this constructor.
 
     Args:
@@ -118,11 +125,12 @@ class BertModel(Savable, keras.Model):
             which is faster on TPUs, instead of a gather.
         recompute_activations: whether to compute each encoder layer again in the backward pass
             instead of keeping its intermediate results: less memory, about a third more time.
-        dtype: "float32", or "bfloat16" for mixed precision (see the top of this module).
+        dtype: "float32", or "bfloat16" for mixed precision (see the top of this module), which is
+            Keras's "mixed_bfloat16"; also a `keras.DTypePolicy`. None is Keras's global policy.
         name: the first part of every variable's path.
 
     Raises:
-        UserError: `dtype` is neither of these.
+        UserError: `config` is no `BertConfig`, or `dtype` is none of these.
     """
 
     built: bool
@@ -133,13 +141,15 @@ class BertModel(Savable, keras.Model):
         *,
         use_one_hot_embeddings: bool = False,
         recompute_activations: bool = False,
-        dtype: str = "float32",
+        dtype: Any = None,
         name: str = "bert",
     ):
-        policies = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
-        if dtype not in policies:
-            raise UserError(f"dtype must be float32 or bfloat16, not {quoted(dtype)}")
-        policy = keras.DTypePolicy(policies[dtype])
+        if not isinstance(config, BertConfig):
+            raise UserError(
+                f"config must be a BertConfig; received {quoted(config)}. BertConfig.from_dict"
+                " makes one of a dictionary, and BertConfig.from_json_file of a file"
+            )
+        policy = dtype_policy(dtype)
         super().__init__(name=name, dtype=policy)
         self.config = copy.deepcopy(config)
         # As in each model's original: the kind of look-up changes the gradient's norm.
@@ -163,6 +173,28 @@ class BertModel(Savable, keras.Model):
                 layer.build()
             self.built = True
 
+    def __call__(self, *args: Any, **kwargs: Any) -> BertOutput:
+        """Returns the outputs of `call`, after checks of the inputs.
+
+        Args:
+            *args: the arguments of `call` in order; the first may also be a list of inputs, or a
+                dictionary of features.
+            **kwargs: arguments of `call` by name.
+
+        Raises:
+            UserError: `input_ids` is missing, an input is unknown or has the wrong shape, or a
+                value is out of range. In a graph `tf.debugging.Assert` checks values and sizes
+                that are not static, which fails with `tf.errors.InvalidArgumentError`, and which
+                XLA leaves out.
+        """
+        inputs = named_inputs(self, args, kwargs)
+        if "input_ids" not in inputs:
+            raise UserError("A call of BertModel must have 'input_ids'")
+        inputs = checked_inputs(inputs, self.config, wide_mask=True)
+        input_ids = inputs.pop("input_ids")
+        with inputs_were_checked():
+            return super().__call__(input_ids, **inputs)
+
     def call(
         self,
         input_ids: tf.Tensor,
@@ -180,8 +212,10 @@ class BertModel(Savable, keras.Model):
 
         Args:
             input_ids: int32 [B, S] word-piece ids.
-            input_mask: int32 [B, S], 1 for tokens and 0 for padding; None is all ones. In packed
-                rows the number of the token's sequence, from 1, and 0 for padding.
+            input_mask: int32 [B, S], 1 for tokens and 0 for padding; None is all ones. Or int32
+                [B, S, S], 1 where the position on the second axis may attend to the position on the
+                third. In packed rows [B, S], the number of the token's sequence, from 1, and 0 for
+                padding.
             token_type_ids: int32 [B, S] segment ids; None is all zeros.
             training: whether dropout is on.
             dropout_seed: int32 [2]; every dropout mask is a function of it. None draws one from
@@ -221,3 +255,26 @@ class BertModel(Savable, keras.Model):
             embedding_table=tf.convert_to_tensor(self.embeddings.word_embeddings.value),
             attention_probs=attention_probs,
         )
+
+    def predict_step(self, data: Any) -> BertOutput:
+        """Returns the outputs of a batch; `embedding_table` is empty, as `predict` joins rows."""
+        output = super().predict_step(data)
+        return output._replace(embedding_table=output.pooled_output[:, :0])
+
+    def predict(self, *args: Any, **kwargs: Any) -> BertOutput:
+        """Returns the outputs for all rows as arrays; see `keras.Model.predict`."""
+        return self._with_table(super().predict(*args, **kwargs))
+
+    def predict_on_batch(self, x: Any) -> BertOutput:
+        """Returns the outputs for a batch as arrays; see `keras.Model.predict_on_batch`."""
+        return self._with_table(super().predict_on_batch(x))
+
+    def export(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
+        """Exports `sequence_output` and `pooled_output` for serving; see `keras.Model.export`.
+
+        Inputs are `input_ids`, `input_mask` and `segment_ids`, int32 [B, S].
+        """
+        export_vectors(self, filepath, *args, **kwargs)
+
+    def _with_table(self, output: BertOutput) -> BertOutput:
+        return output._replace(embedding_table=self.embeddings.word_embeddings.numpy())

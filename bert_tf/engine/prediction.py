@@ -6,6 +6,7 @@ from typing import Any, Protocol
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.bounds import inputs_were_checked
 from bert_tf.engine import distribution
 from bert_tf.engine.length_buckets import Buckets, example_lengths
 from bert_tf.engine.loops import PredictionLoop
@@ -75,9 +76,12 @@ class Predictor:
 
     def __init__(self, model: PredictingModel, strategy: tf.distribute.Strategy):
         self._shards = distribution.input_shards(strategy)
-        self._loop = PredictionLoop(
-            strategy, lambda features, seed: model.predictions(model(features), features)
-        )
+
+        @inputs_were_checked()
+        def predict(features: Features, seed: tf.Tensor) -> dict[str, tf.Tensor]:
+            return model.predictions(model(features), features)
+
+        self._loop = PredictionLoop(strategy, predict)
 
     def predict(
         self,

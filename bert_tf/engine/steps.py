@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import keras
 import tensorflow as tf
 
+from bert_tf.bounds import inputs_were_checked
 from bert_tf.engine.distribution import GRADIENT_REDUCTIONS
 from bert_tf.errors import UserError
 from bert_tf.optimization import CLIP_NORM, AdamWeightDecayOptimizer
@@ -126,7 +127,7 @@ def train_step(
     variables = [variable.value for variable in objective.trainable_variables]
 
     def compute(part: Features, part_seed: tf.Tensor):
-        with tf.GradientTape() as tape:
+        with tf.GradientTape() as tape, inputs_were_checked():
             outputs = objective(part, training=True, dropout_seed=part_seed)
             loss, sums = objective.loss_and_metrics(outputs, part, normalizers)
         return loss, sums, tape.gradient(loss, variables)
@@ -231,6 +232,7 @@ def evaluation_step(
     if replicas.count > 1:
         totals = replicas.sum([*normalizers.values(), count])
         normalizers, all_count = dict(zip(normalizers, totals[:-1], strict=True)), totals[-1]
-    outputs = objective(features, training=False, dropout_seed=None)
+    with inputs_were_checked():
+        outputs = objective(features, training=False, dropout_seed=None)
     loss, sums = objective.loss_and_metrics(outputs, features, normalizers)
     return {"loss": (loss * all_count, count), **sums}

@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from bert_tf.bounds import inputs_were_checked
 from bert_tf.errors import UserError, listed
 from bert_tf.export import formats, running
 from bert_tf.export.id_checks import asserted, looked_up
@@ -87,7 +88,7 @@ def export(settings: ExportSettings) -> None:
             )
         model = build_model("" if head == ENCODER else head, folder)
         specs = input_specs(head, settings.batch_size, settings.seq_length)
-        outputs = outputs_of(head, model, folder)
+        outputs = inputs_were_checked()(outputs_of(head, model, folder))
         check = asserted if settings.format == SAVED_MODEL else looked_up
         checked = lambda inputs: outputs(check(inputs, specs, folder.config))  # noqa: E731
         function = tf.function(lambda **inputs: checked(inputs), autograph=False)

@@ -156,13 +156,20 @@ class AlbertEncoder(Savable, keras.layers.Layer):
             self.mapping = make_dense(*sizes, config, self.dtype_policy, name)
         self.transformer.build()
 
-    def call(self, embedding_output, input_mask, seed=None):
+    @property
+    def layers(self):
+        """The layers in their order; layers that share weights are the same object."""
+        return [self.transformer.groups[i] for i in self.transformer.order]
+
+    def call(self, embedding_output, input_mask=None, seed=None):
         """Returns tuples of outputs, float [B, S, H], and of probabilities, float32 [B, N, S, S].
 
         Both have one tensor for each inner group of each layer. `embedding_output` is float
-        [B, S, E].
+        [B, S, E]; an `input_mask` of None is all ones.
         """
         batch_size, seq_length, width = get_shape_list(embedding_output, expected_rank=3)
+        if input_mask is None:
+            input_mask = tf.ones([batch_size, seq_length], tf.int32)
         hidden = tf.reshape(embedding_output, [-1, width])  # [B*S, E]
         if self.mapping is not None:
             hidden = self.mapping(hidden)  # [B*S, H]

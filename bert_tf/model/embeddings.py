@@ -9,6 +9,7 @@ import tensorflow as tf
 from bert_tf.errors import UserError
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.dropout import dropout
+from bert_tf.model.inputs import checked_inputs
 from bert_tf.model.layers import LayerNorm, create_initializer
 from bert_tf.model.saving import Savable, register
 from bert_tf.model.shapes import get_shape_list
@@ -78,12 +79,12 @@ class Embeddings(Savable, keras.layers.Layer):
         one_hot_ids = tf.one_hot(tf.reshape(ids, [-1]), table.shape[0], dtype=self.compute_dtype)
         return tf.matmul(one_hot_ids, tf.cast(table, self.compute_dtype))
 
-    def call(self, input_ids, token_type_ids, position_ids=None, seed=None):
+    def call(self, input_ids, token_type_ids=None, position_ids=None, seed=None):
         """Returns the input of the encoder, float [B, S, E].
 
         Args:
             input_ids: int32 [B, S] word-piece ids.
-            token_type_ids: int32 [B, S] segment ids.
+            token_type_ids: int32 [B, S] segment ids; None is all zeros.
             position_ids: int32 [B, S], positions below S; None for 0 to S - 1 in every row, or
                 `positions_without_padding` in RoBERTa.
             seed: int32 [2] dropout seed, or None for no dropout.
@@ -92,8 +93,14 @@ class Embeddings(Savable, keras.layers.Layer):
             UserError: S is static and exceeds the configuration's `longest_sequence`.
             tf.errors.InvalidArgumentError: S is dynamic and exceeds `longest_sequence`.
         """
-        batch_size, seq_length = get_shape_list(input_ids)
         config = self.config
+        names = "input_ids", "token_type_ids", "position_ids"
+        given = zip(names, (input_ids, token_type_ids, position_ids), strict=True)
+        checked = checked_inputs({name: x for name, x in given if x is not None}, config)
+        input_ids, token_type_ids, position_ids = map(checked.get, names)
+        batch_size, seq_length = get_shape_list(input_ids)
+        if token_type_ids is None:
+            token_type_ids = tf.zeros([batch_size, seq_length], tf.int32)
         longest = config.longest_sequence
         rule = (
             f"must be at most {config.length_rule} ({longest}) of the configuration; lower"

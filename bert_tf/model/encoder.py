@@ -157,12 +157,19 @@ class Encoder(Savable, Composite):
             EncoderLayer(config, i, dtype) for i in range(config.num_hidden_layers)
         ]
 
-    def call(self, embedding_output, input_mask, seed=None):
+    @property
+    def layers(self):
+        """The layers in their order; layers that share weights are the same object."""
+        return list(self.encoder_layers)
+
+    def call(self, embedding_output, input_mask=None, seed=None):
         """Returns L outputs, float [B, S, H], and L attention probabilities, float32 [B, N, S, S].
 
-        `embedding_output` is float [B, S, H].
+        `embedding_output` is float [B, S, H]. An `input_mask` of None is all ones.
         """
         shape = get_shape_list(embedding_output, expected_rank=3)
+        if input_mask is None:
+            input_mask = tf.ones(shape[:2], tf.int32)
         hidden = tf.reshape(embedding_output, [-1, shape[-1]])  # [B*S, H]
         outputs, all_probs = [], []
         for i, layer in enumerate(self.encoder_layers):

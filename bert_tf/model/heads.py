@@ -6,15 +6,17 @@ Dimension letters and dtypes: see `bert_tf/modeling.py`.
 import functools
 
 import keras
+import numpy as np
 import tensorflow as tf
 
+from bert_tf.errors import UserError, quoted
 from bert_tf.model.dropout import dropout, dropout_seed_of_call
 from bert_tf.model.layers import create_initializer
 from bert_tf.model.saving import Savable, register
 from bert_tf.model.shapes import get_shape_list
 from bert_tf.seeds import fold_in
 
-# Before `OutputLayer`. A constant in the original's run_classifier.py, too, not in a configuration.
+# Of `OutputLayer`. A constant in the original's run_classifier.py, too, not in a configuration.
 OUTPUT_DROPOUT_PROB = 0.1
 
 
@@ -41,12 +43,33 @@ class OutputLayer(Savable, keras.layers.Layer):
     """Dropout and a linear layer, the head of fine-tuning (original: run_classifier.create_model).
 
     Its variables are `output_weights` and `output_bias`, outside all scopes. With a bfloat16 policy
-    the product is bfloat16, as in every other layer; variables and logits are float32. `size` is
-    the input width.
+    the product is bfloat16, as in every other layer; variables and logits are float32.
+
+    Args:
+        size: the input width.
+        dropout_prob: probability that a number of the input is dropped in training.
+
+    Raises:
+        UserError: `num_outputs` or `dropout_prob` is out of range.
     """
 
-    def __init__(self, num_outputs: int, size: int, use_bias: bool = True, dtype="float32"):
+    def __init__(
+        self,
+        num_outputs: int,
+        size: int,
+        use_bias: bool = True,
+        dtype=None,
+        dropout_prob: float = OUTPUT_DROPOUT_PROB,
+    ):
         super().__init__(name="output", dtype=dtype)
+        if not isinstance(num_outputs, int | np.integer) or num_outputs < 1:
+            raise UserError(f"num_labels must be a number from 1; received {quoted(num_outputs)}")
+        if not isinstance(dropout_prob, int | float) or not 0 <= dropout_prob < 1:
+            raise UserError(
+                "output_dropout_prob must be at least 0 and below 1; received"
+                f" {quoted(dropout_prob)}"
+            )
+        self.dropout_prob = dropout_prob
         # Created here, not in build, which would put the layer's name into their paths. Autocast
         # would round both to the compute dtype.
         make = functools.partial(keras.Variable, dtype="float32", autocast=False)
@@ -63,7 +86,7 @@ class OutputLayer(Savable, keras.layers.Layer):
         Keras casts `hidden` to the compute dtype. For `dropout_seed` see `BertModel.call`.
         """
         seed = dropout_seed_of_call(training, dropout_seed)
-        hidden = dropout(hidden, OUTPUT_DROPOUT_PROB, fold_in(seed, 2))
+        hidden = dropout(hidden, self.dropout_prob, fold_in(seed, 2))
         bias = None if self.output_bias is None else self.output_bias.value
         return linear(hidden, self.output_weights.value, bias)
 
@@ -91,7 +114,27 @@ def cross_entropy(logits: tf.Tensor, label_ids: tf.Tensor) -> tf.Tensor:
     """Returns the cross entropy of each row of logits, float32 [...].
 
     `logits` are float32 [..., classes], and `label_ids`, int32 [...], the correct classes.
+
+    Raises:
+        UserError: the static shapes do not fit.
     """
+    _check_shape(label_ids, logits.shape[:-1])
     classes = tf.shape(logits)[-1] if logits.shape[-1] is None else logits.shape[-1]
     one_hot_labels = tf.one_hot(label_ids, classes, dtype=tf.float32)
     return -tf.reduce_sum(tf.nn.log_softmax(logits) * one_hot_labels, axis=-1)
+
+
+def squared_errors(values: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    """Returns the squared error of each value, float32 [...]; both are numbers [...].
+
+    Raises:
+        UserError: the static shapes do not fit.
+    """
+    _check_shape(labels, values.shape)
+    return tf.square(values - tf.cast(labels, tf.float32))
+
+
+def _check_shape(labels: tf.Tensor, expected: tf.TensorShape) -> None:
+    """Raises UserError if labels do not have the expected shape: they would be broadcast."""
+    if not tf.TensorShape(labels.shape).is_compatible_with(expected):
+        raise UserError(f"labels must have the shape {expected}; received {labels.shape}")

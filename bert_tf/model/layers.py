@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from bert_tf.model.activations import Activation, get_activation
 from bert_tf.model.configuration import BertConfig
+from bert_tf.model.ranges import in_range
 from bert_tf.model.saving import Savable, register
 from bert_tf.model.shapes import get_shape_list
 from bert_tf.seeds import weights_are_read
@@ -50,6 +51,7 @@ def make_dense(
 def gather_indexes(sequence_tensor: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
     """Returns the vectors of a float [B, S, H] tensor at int32 [B, P] positions, float [B*P, H]."""
     batch_size, seq_length, width = get_shape_list(sequence_tensor, expected_rank=3)
+    positions = in_range(positions, "positions", seq_length, "the length of the sequence")
     offsets = tf.range(batch_size)[:, tf.newaxis] * seq_length  # [B, 1]
     flat_positions = tf.reshape(positions + offsets, [-1])
     return tf.gather(tf.reshape(sequence_tensor, [-1, width]), flat_positions)

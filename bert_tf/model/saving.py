@@ -5,6 +5,7 @@ classes by their registered names, so import the module of a class before you lo
 """
 
 import inspect
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -12,6 +13,7 @@ import keras
 from bert_tf.errors import UserError, quoted
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.family import config_from_dict
+from bert_tf.model.inputs import renamed
 
 # A decorator: Keras knows the class as `bert_tf>NAME`.
 register = keras.saving.register_keras_serializable("bert_tf")
@@ -38,6 +40,9 @@ class Savable:
             arguments |= value if is_options else {name: value}
         # vars() bypasses Keras, which would look for layers in the arguments.
         vars(instance)["_arguments"] = {name: _plain(value) for name, value in arguments.items()}
+        kinds = {parameter.kind for parameter in signature.parameters.values()}
+        takes_options = inspect.Parameter.VAR_KEYWORD in kinds  # passed on to `BertModel`
+        vars(instance)["_takes_dtype"] = takes_options or "dtype" in arguments
         return instance
 
     def get_config(self) -> dict[str, Any]:
@@ -47,8 +52,9 @@ class Savable:
             UserError: the activation is a function.
         """
         _check_activations(self._arguments)
+        dtype = {"dtype": self.dtype_policy.name} if self._takes_dtype else {}
         frozen = [variable.path for variable in self.variables if not variable.trainable]
-        return {**self._arguments, "trainable": self.trainable, "frozen": frozen}
+        return {**self._arguments, **dtype, "trainable": self.trainable, "frozen": frozen}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]):
@@ -63,6 +69,44 @@ class Savable:
         if not trainable:
             made.trainable = False
         return made
+
+    def compute_output_spec(self, *args, **kwargs):
+        """Returns Keras's symbolic outputs of symbolic arguments of `call`."""
+        return keras.Operation.compute_output_spec(self, *args, **kwargs)
+
+    def compute_output_shape(self, *shapes, **shapes_by_name):
+        """Returns the shapes of the outputs, in their structure.
+
+        Args:
+            *shapes: the shapes of the first arguments of `call`; or the first one has all of them,
+                in a list or by name.
+            **shapes_by_name: shapes of further arguments, each as `NAME_shape`.
+        """
+        names = [*inspect.signature(self.call).parameters]
+        first, *others = shapes or [shapes_by_name.pop("input_shape", None)]
+        if isinstance(first, Mapping):
+            given = renamed(first, names)
+        elif isinstance(first, list | tuple) and first and isinstance(first[0], list | tuple):
+            given = dict(zip(names, first, strict=False))
+        else:
+            given = {names[0]: first}
+        given |= dict(zip(names[1:], others, strict=False))
+        given |= {key.removesuffix("_shape"): shape for key, shape in shapes_by_name.items()}
+        given = {name: shape for name, shape in given.items() if name in names and shape}
+        if not given:  # as for the layers of `summary`
+            raise NotImplementedError("compute_output_shape needs the shape of an input")
+        inputs = {
+            name: keras.KerasTensor(
+                tuple(shape), "int32" if name.endswith(_INTEGERS) else self.compute_dtype
+            )
+            for name, shape in given.items()
+        }
+        outputs = self.compute_output_spec(**inputs)
+        return keras.tree.map_structure(lambda output: tuple(output.shape), outputs)
+
+
+# How the names of arguments that are integers end.
+_INTEGERS = ("_ids", "_mask", "positions", "_numbers")
 
 
 def _plain(value: Any) -> Any:

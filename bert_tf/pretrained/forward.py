@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
+from bert_tf.bounds import inputs_were_checked
 from bert_tf.progress import Progress
 
 BATCH_SIZE = 32
@@ -44,7 +45,7 @@ class Forward:
         spec = {name: tf.TensorSpec([None, None], tf.int32, name) for name in names}
         # TensorFlow counts traces by a function's source lines, over all models, and warns of many.
         # A partial is counted separately.
-        own = functools.partial(outputs)
+        own = functools.partial(inputs_were_checked()(outputs))
         self._function = tf.function(own, input_signature=[spec], autograph=False)
 
     def __call__(self, rows: Sequence[Row]) -> list[dict[str, np.ndarray]]:

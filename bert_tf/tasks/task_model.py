@@ -3,28 +3,43 @@
 Dimension letters and dtypes: see `bert_tf/modeling.py`.
 """
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
 import keras
 import tensorflow as tf
 
+from bert_tf.bounds import inputs_were_checked
 from bert_tf.engine.steps import Features, Sums
 from bert_tf.errors import UserError, listed
 from bert_tf.model.configuration import BertConfig
+from bert_tf.model.dtypes import dtype_policy
+from bert_tf.model.inputs import (
+    OPTIONAL_INPUTS,
+    checked_inputs,
+    features_by_name,
+    input_names,
+    is_numeric,
+    model_signature,
+    named_inputs,
+    numeric,
+    paired,
+    renamed,
+)
+from bert_tf.model.ranges import as_dtype, finite, shaped
 from bert_tf.model.saving import Savable
+from bert_tf.model.shapes import get_shape_list
 from bert_tf.modeling import BertModel
-
-OPTIONAL_INPUTS = ("input_mask", "segment_ids")
+from bert_tf.tasks.fit_arguments import array_arguments, set_modes, weigh_classes
 
 
 class TaskModel(Savable, keras.Model):
     """BERT with a task's head: a model and its objective (`bert_tf.engine.steps.Objective`) in one.
 
-    A call takes the arguments of `call`, or all features in one dictionary, or inputs in a list.
-    The inputs in OPTIONAL_INPUTS may be missing; all ids are then tokens of the first text. Without
-    another input the call raises UserError. Unknown keys of a dictionary are ignored, so it may
-    contain the labels.
+    A call takes the arguments of `call`, in order or by name, or all features in one dictionary, or
+    inputs in a list; see `BertModel`. A dictionary may also have labels and other features of
+    records; a name that neither the model nor any record knows raises UserError.
 
     `fit` and `evaluate` compute `loss_and_metrics` if `compile` was given no loss.
     Labels are features, or the y of Keras's (x, y): an array for the first of `label_names`, a
@@ -33,49 +48,86 @@ class TaskModel(Savable, keras.Model):
     """
 
     required_inputs: tuple[str, ...] = ("input_ids",)  # arguments that `call` requires
-    packing_inputs: tuple[str, ...] = ()  # further arguments that packed rows need
+    input_rank = 2  # number of axes of `input_ids`
     label_names: tuple[str, ...] = ()  # labels that `loss_and_metrics` reads; () without training
     task_metrics: tuple[str, ...] = ()  # names of the metrics of `loss_and_metrics`
 
-    def __init__(self, config: BertConfig, **options: Any):
-        super().__init__(name="")  # a name would come first in the variables' paths
-        self.bert = BertModel(config, **options)
+    def __init__(self, config: BertConfig, *, dtype: Any = None, **options: Any):
+        policy = dtype_policy(dtype)
+        super().__init__(name="", dtype=policy)  # a name would come first in the variables' paths
+        self.bert = BertModel(config, dtype=policy, **options)
         self.built = True
 
-    def __call__(self, inputs: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """Returns the outputs of `call`.
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Returns the outputs of `call`, after checks of the inputs.
 
         Args:
-            inputs: the first argument of `call`, or a dictionary of features by name, or a list of
-                `input_ids`, `input_mask`, `segment_ids` and further arguments of `call`.
-            *args, **kwargs: the other arguments of `call`.
+            *args: the arguments of `call` in order; the first may also be a list of inputs, or a
+                dictionary of features.
+            **kwargs: arguments of `call` by name.
+
+        Raises:
+            UserError: see `BertModel.__call__`.
         """
-        if isinstance(inputs, Mapping | list | tuple):
-            features = self._features(inputs)
-            missing = [name for name in self.required_inputs if name not in features]
-            if missing:
-                raise UserError(
-                    f"The features of {type(self).__name__} must have {listed(missing)}; received"
-                    f" {listed(sorted(features)) or 'none'}"
-                )
-            inputs, *others = self._input_names()
-            kwargs.update({name: features[name] for name in others if name in features})
-            inputs = features[inputs]
-        elif inputs is None:  # by name
-            inputs = kwargs.pop("input_ids")
-        return super().__call__(inputs, *args, **kwargs)
+        inputs = named_inputs(self, args, kwargs)
+        missing = [name for name in self.required_inputs if name not in inputs]
+        if missing:
+            raise UserError(
+                f"The features of {type(self).__name__} must have {listed(missing)}; received"
+                f" {listed(sorted(inputs)) or 'none'}"
+            )
+        inputs = checked_inputs(inputs, self.bert.config, self.input_rank)
+        input_ids = inputs.pop("input_ids")
+        with inputs_were_checked():
+            return super().__call__(input_ids, **inputs)
 
-    def _input_names(self) -> tuple[str, ...]:
-        first, *others = self.required_inputs
-        return (first, *OPTIONAL_INPUTS, *others, *self.packing_inputs)
+    def _features(self, x: Any, y: Any = None, sample_weight: Any = None) -> dict[str, Any]:
+        """Returns inputs and labels by name, as int32 or float32, and `example_weight`.
 
-    def _features(self, x: Any, y: Any = None) -> dict[str, Any]:
-        """Returns inputs and labels by name, as int32 or float32; drops values of other types."""
-        names = self._input_names()
-        features = {} if x is None else dict(_named(x, names))
-        features.update({} if y is None else _named(y, self.label_names))
-        typed = {name: _int32_or_float32(value) for name, value in features.items()}
-        return {name: value for name, value in typed.items() if value is not None}
+        Labels and weights are checked, and the inputs only converted: `__call__` checks them.
+        """
+        features = self._by_name(x, y)
+        missing = [name for name in self.label_names if name not in features]
+        if missing:
+            raise UserError(
+                f"The features or labels of {type(self).__name__} must have {listed(missing)} for"
+                f" its loss; received {listed(sorted(features))}"
+            )
+        inputs = {name: features[name] for name in input_names(self) if name in features}
+        with inputs_were_checked():
+            features |= checked_inputs(inputs, self.bert.config, self.input_rank)
+        batch = get_shape_list(features["input_ids"])[:1]
+        weights = [features["example_weight"]] if "example_weight" in features else []
+        # Keras repeats it in the structure of y.
+        weights += [] if sample_weight is None else tf.nest.flatten(sample_weight)[:1]
+        if weights:
+            one = "one number for each example"
+            checked = (shaped(numeric(w, "weights"), "weights", batch, one) for w in weights)
+            finite_weights = (finite(weight, "weights") for weight in checked)
+            features["example_weight"] = functools.reduce(tf.multiply, finite_weights)
+        features |= self.checked_labels(features)
+        return {
+            name: as_dtype(value, "float32" if value.dtype.is_floating else "int32")
+            for name, value in features.items()
+        }
+
+    def _by_name(self, x: Any, y: Any) -> dict[str, tf.Tensor]:
+        """Returns the tensors of numbers in x and y by name."""
+        if isinstance(x, Mapping):
+            features = features_by_name(self, x)
+        else:
+            values = x if isinstance(x, list | tuple) else [x]
+            features = paired(values, input_names(self))
+        if isinstance(y, Mapping):
+            features |= renamed(y, self.label_names)
+        elif y is not None:
+            features |= paired(y if isinstance(y, list | tuple) else [y], self.label_names)
+        known = {*input_names(self), *self.label_names}
+        return {
+            name: numeric(value, name)
+            for name, value in features.items()
+            if value is not None and (name in known or is_numeric(value))
+        }
 
     # --- loss, metrics, predictions ---------------------------------------------------------------
 
@@ -113,6 +165,53 @@ class TaskModel(Savable, keras.Model):
         """
         raise NotImplementedError
 
+    def checked_labels(self, features: Features) -> dict[str, tf.Tensor]:
+        """Returns the labels with the shapes and types of records; see `bert_tf.model.ranges`.
+
+        Args:
+            features: checked inputs and `example_weight`, and labels as they were given.
+
+        Raises:
+            UserError: a label has another shape or is out of range.
+        """
+        return {}
+
+    def fit(self, *args: Any, **kwargs: Any) -> keras.callbacks.History:
+        """Trains the model; see `keras.Model.fit`.
+
+        Values in lists and labels among the features are passed on as Keras needs them, and
+        callbacks that monitor a metric of the task are told in which direction it improves.
+
+        Raises:
+            UserError: labels are not numbers, or `class_weight` does not fit the task.
+        """
+        given = array_arguments(super().fit, args, kwargs, self)
+        if given.get("class_weight") is not None:
+            weigh_classes(given, self.label_names)
+        set_modes(given.get("callbacks"), self.task_metrics)
+        return super().fit(**given)
+
+    def evaluate(self, *args: Any, **kwargs: Any) -> Any:
+        """Returns loss and metrics; see `keras.Model.evaluate`, and `fit` for labels."""
+        return super().evaluate(**array_arguments(super().evaluate, args, kwargs, self))
+
+    def predict(self, *args: Any, **kwargs: Any) -> Any:
+        """Returns the outputs for all rows as arrays; see `keras.Model.predict`."""
+        return super().predict(**array_arguments(super().predict, args, kwargs, self))
+
+    def export(self, filepath: Any, *args: Any, input_signature: Any = None, **kwargs: Any) -> None:
+        """Exports the model for serving; see `keras.Model.export`.
+
+        Args:
+            filepath: the folder to write.
+            *args, **kwargs: see `keras.Model.export`.
+            input_signature: None for a dictionary of all inputs but those of packed rows, int32 of
+                any size.
+        """
+        names = (*self.required_inputs, *OPTIONAL_INPUTS)
+        signature = input_signature or [model_signature(names, self.input_rank)]
+        super().export(filepath, *args, input_signature=signature, **kwargs)
+
     def compile(
         self,
         optimizer: Any = "rmsprop",
@@ -136,7 +235,7 @@ class TaskModel(Savable, keras.Model):
             jit_compile = False
         # Metrics are created here, under the strategy. __dict__ bypasses Keras's tracking, which
         # refuses new metrics in a built model.
-        own_loss = loss is None and bool(self.label_names)
+        own_loss = loss is None and bool(type(self).label_names)
         means = {name: keras.metrics.Mean(name) for name in self.task_metrics}
         self.__dict__["_task_means"] = means if own_loss else None
         super().compile(optimizer, loss, jit_compile=jit_compile, **options)
@@ -170,16 +269,9 @@ class TaskModel(Savable, keras.Model):
         """
         means = vars(self).get("_task_means")
         if means is None:
+            y = self._labels_of(x) if y is None else y
             return super().compute_loss(x, y, y_pred, sample_weight, training)
-        features = self._features(x, y)
-        if sample_weight is not None:  # Keras repeats it in the structure of y
-            features["example_weight"] = tf.cast(tf.nest.flatten(sample_weight)[0], tf.float32)
-        missing = [name for name in self.label_names if name not in features]
-        if missing:
-            raise UserError(
-                f"The features or labels of {type(self).__name__} must have {listed(missing)} for"
-                f" its loss; received {listed(sorted(features))}"
-            )
+        features = self._features(x, y, sample_weight)
         loss, sums = self.loss_and_metrics(y_pred, features, self.normalizers(features))
         for name, (total, weight) in sums.items():
             mean = tf.math.divide_no_nan(total, weight)
@@ -187,31 +279,13 @@ class TaskModel(Savable, keras.Model):
         # Keras sums gradients over replicas.
         return loss / tf.distribute.get_strategy().num_replicas_in_sync
 
+    def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+        """Returns the metrics by name; labels may be among the features, as in `compute_loss`."""
+        y = self._labels_of(x) if y is None else y
+        return super().compute_metrics(x, y, y_pred, sample_weight)
 
-def _named(values: Any, names: tuple[str, ...]) -> Mapping[str, Any]:
-    """Returns values by name: a dictionary unchanged, a list or one tensor paired with `names`."""
-    if isinstance(values, Mapping):
-        return values
-    values = values if isinstance(values, list | tuple) else [values]
-    if len(values) > len(names):
-        raise UserError(
-            f"A list of inputs or labels must be no longer than {listed(names)}; received"
-            f" {len(values)} values. Pass them by name, in a dictionary"
-        )
-    return dict(zip(names, values, strict=False))
-
-
-def _int32_or_float32(value: Any) -> Any:
-    """Returns a tensor of numbers as int32 or float32, as in records; None for other tensors.
-
-    NumPy arrays are often int64, float64 or bool.
-    """
-    if value is None:
-        return None
-    if not isinstance(value, keras.KerasTensor):
-        value = tf.convert_to_tensor(value)
-    dtype = tf.as_dtype(value.dtype)
-    if not (dtype.is_floating or dtype.is_integer or dtype.is_bool):
-        return None
-    wanted = "float32" if dtype.is_floating else "int32"
-    return value if dtype.name == wanted else keras.ops.cast(value, wanted)
+    def _labels_of(self, x: Any) -> Any:
+        """Returns the labels among the features as Keras's y: one, a tuple of several, or None."""
+        features = features_by_name(self, x) if isinstance(x, Mapping) else {}
+        found = tuple(features[name] for name in type(self).label_names if name in features)
+        return found[0] if len(found) == 1 else found or None

@@ -60,8 +60,11 @@ def make_features(name, batch_size):
     limits.update(start_positions=S, end_positions=S)
     labels = None if name == "pretraining" else prepare(name, S).labels
     limits["label_ids"] = len(labels) if labels else 6  # scores from 0 to 5
+    schema = schema_of(name)
+    if name == "multiple_choice":
+        limits["label_ids"] = schema["input_ids"].shape[0]
     features = {}
-    for feature, spec in schema_of(name).items():
+    for feature, spec in schema.items():
         shape = (batch_size, *spec.shape)
         values = rng.integers(0, limits.get(feature, 2), shape)
         features[feature] = tf.constant(values, spec.dtype if spec.dtype.is_floating else tf.int32)

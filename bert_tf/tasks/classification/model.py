@@ -9,9 +9,18 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.engine.steps import Features, Sums
+from bert_tf.errors import UserError
 from bert_tf.model.configuration import BertConfig
-from bert_tf.model.heads import OutputLayer, cross_entropy, example_weights
+from bert_tf.model.heads import (
+    OUTPUT_DROPOUT_PROB,
+    OutputLayer,
+    cross_entropy,
+    example_weights,
+    squared_errors,
+)
+from bert_tf.model.ranges import finite, in_range, shaped
 from bert_tf.model.saving import register
+from bert_tf.model.shapes import get_shape_list
 from bert_tf.tasks.task_model import TaskModel
 
 
@@ -23,18 +32,30 @@ class ClassificationModel(TaskModel):
         num_labels: number of classes; 1 for regression.
         config: with a `problem_type` of "multi_label_classification", `predictions` makes the
             probability of each class on its own, also of a single one.
+        output_dropout_prob: dropout before the head, a constant in the original.
         **options: see `BertModel`.
     """
 
     label_names = ("label_ids",)
 
-    def __init__(self, config: BertConfig, num_labels: int, **options: Any):
+    def __init__(
+        self,
+        config: BertConfig,
+        num_labels: int,
+        output_dropout_prob: float = OUTPUT_DROPOUT_PROB,
+        **options: Any,
+    ):
         super().__init__(config, **options)
         self.num_labels = num_labels
         self.is_multi_label = config.is_multi_label
         self.is_regression = num_labels == 1 and not self.is_multi_label
         self.task_metrics = () if self.is_regression else ("accuracy",)
-        self.head = OutputLayer(num_labels, config.hidden_size, dtype=self.bert.dtype_policy)
+        self.head = OutputLayer(
+            num_labels,
+            config.hidden_size,
+            dtype=self.bert.dtype_policy,
+            dropout_prob=output_dropout_prob,
+        )
 
     def call(
         self,
@@ -74,6 +95,23 @@ class ClassificationModel(TaskModel):
         """Returns the number of examples, float32 []."""
         return {"examples": tf.reduce_sum(example_weights(features))}
 
+    def checked_labels(self, features: Features) -> dict[str, tf.Tensor]:
+        """Returns `label_ids`: classes, int32 [B], or numbers, float32 [B]."""
+        if self.is_multi_label:
+            raise UserError(
+                "A model whose problem_type is multi_label_classification has no loss of its own;"
+                " give compile one, such as keras.losses.BinaryCrossentropy(from_logits=True)"
+            )
+        batch = get_shape_list(features["input_ids"])[:1]
+        meaning = "one number" if self.is_regression else "one class (an index, not one-hot)"
+        meaning += " for each example"
+        labels = shaped(features["label_ids"], "label_ids", batch, meaning)
+        counted = example_weights(features) > 0.0
+        if self.is_regression:
+            return {"label_ids": finite(labels, "label_ids", counted)}
+        labels = in_range(labels, "label_ids", self.num_labels, "num_labels", counted)
+        return {"label_ids": labels}
+
     def loss_and_metrics(
         self, outputs: Any, features: Features, normalizers: Features
     ) -> tuple[tf.Tensor, Sums]:
@@ -108,5 +146,5 @@ class ClassificationModel(TaskModel):
         """Returns the cross entropy, or the squared error, of each example, float32 [B]."""
         label_ids = features["label_ids"]
         if self.is_regression:
-            return tf.square(logits[:, 0] - tf.cast(label_ids, tf.float32))
+            return squared_errors(logits[:, 0], label_ids)
         return cross_entropy(logits, label_ids)

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from bert_tf.engine.steps import Features
 from bert_tf.model.configuration import BertConfig
+from bert_tf.model.inputs import export_vectors
 from bert_tf.model.saving import register
 from bert_tf.modeling import BertOutput
 from bert_tf.tasks.task_model import TaskModel
@@ -59,6 +60,10 @@ class FeaturesModel(TaskModel):
         output = super().predict_step(data)
         names = ("sequence_output", "pooled_output")
         return {name: getattr(output, name) for name in names}
+
+    def export(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
+        """Exports `sequence_output` and `pooled_output`; see `BertModel.export`."""
+        export_vectors(self, filepath, *args, **kwargs)
 
     def predictions(self, outputs: BertOutput, features: Features) -> dict[str, tf.Tensor]:
         """Returns the outputs by name, float32 [B, ...]; `schema.SHAPES` has the other axes.

@@ -9,7 +9,13 @@ import tensorflow as tf
 
 from bert_tf.engine.steps import Features, Sums
 from bert_tf.model.configuration import BertConfig
-from bert_tf.model.heads import OutputLayer, cross_entropy, example_weights
+from bert_tf.model.heads import (
+    OUTPUT_DROPOUT_PROB,
+    OutputLayer,
+    cross_entropy,
+    example_weights,
+)
+from bert_tf.model.ranges import in_range, shaped
 from bert_tf.model.saving import register
 from bert_tf.model.shapes import get_shape_list
 from bert_tf.tasks.task_model import TaskModel
@@ -20,16 +26,30 @@ class MultipleChoiceModel(TaskModel):
     """BERT with one output vector: its product with a choice's [CLS] output is the choice's score.
 
     Args:
+        output_dropout_prob: dropout before the head, a constant in the original.
         **options: see `BertModel`.
     """
 
     label_names = ("label_ids",)
     task_metrics = ("accuracy",)
 
-    def __init__(self, config: BertConfig, **options: Any):
+    input_rank = 3
+
+    def __init__(
+        self,
+        config: BertConfig,
+        output_dropout_prob: float = OUTPUT_DROPOUT_PROB,
+        **options: Any,
+    ):
         super().__init__(config, **options)
         # No bias: adding the same number to all choices would not change their softmax.
-        self.head = OutputLayer(1, config.hidden_size, use_bias=False, dtype=self.bert.dtype_policy)
+        self.head = OutputLayer(
+            1,
+            config.hidden_size,
+            use_bias=False,
+            dtype=self.bert.dtype_policy,
+            dropout_prob=output_dropout_prob,
+        )
 
     def call(
         self,
@@ -61,6 +81,15 @@ class MultipleChoiceModel(TaskModel):
     def normalizers(self, features: Features) -> dict[str, tf.Tensor]:
         """Returns the number of questions, float32 []."""
         return {"questions": tf.reduce_sum(example_weights(features))}
+
+    def checked_labels(self, features: Features) -> dict[str, tf.Tensor]:
+        """Returns `label_ids`, the index of the right choice, int32 [B]."""
+        batch, num_choices, _ = get_shape_list(features["input_ids"])
+        meaning = "one choice (an index, not one-hot) for each example"
+        labels = shaped(features["label_ids"], "label_ids", [batch], meaning)
+        counted = example_weights(features) > 0.0
+        labels = in_range(labels, "label_ids", num_choices, "the number of choices", counted)
+        return {"label_ids": labels}
 
     def loss_and_metrics(
         self, outputs: Any, features: Features, normalizers: Features

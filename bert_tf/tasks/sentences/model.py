@@ -12,11 +12,13 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.engine.steps import Features, Sums
+from bert_tf.errors import UserError, listed, quoted
 from bert_tf.model.configuration import BertConfig
-from bert_tf.model.heads import cross_entropy, example_weights
+from bert_tf.model.heads import cross_entropy, example_weights, squared_errors
+from bert_tf.model.ranges import finite, shaped
 from bert_tf.model.saving import register
 from bert_tf.model.shapes import get_shape_list
-from bert_tf.tasks.sentences.schema import COSINE, IN_BATCH_NEGATIVES
+from bert_tf.tasks.sentences.schema import COSINE, IN_BATCH_NEGATIVES, LOSSES
 from bert_tf.tasks.task_model import TaskModel
 
 _MASKED = -1e9  # added to a logit to exclude it from a softmax
@@ -33,7 +35,8 @@ class SentenceModel(TaskModel):
         **options: see `BertModel`.
     """
 
-    label_names = ("label_ids",)
+    label_names: tuple[str, ...] = ("label_ids",)
+    input_rank = 3
 
     def __init__(
         self,
@@ -43,12 +46,16 @@ class SentenceModel(TaskModel):
         similarity_scale: float = 20.0,
         **options: Any,
     ):
+        if loss not in LOSSES:
+            raise UserError(f"loss must be one of {listed(LOSSES)}; received {quoted(loss)}")
         super().__init__(config, **options)
         self.bert.pooler.trainable = False  # vectors do not depend on it; a checkpoint may lack it
         self.loss_name = loss
         self.score_scale = score_scale
         self.similarity_scale = similarity_scale
-        self.task_metrics = ("accuracy",) if loss == IN_BATCH_NEGATIVES else ()
+        self.task_metrics: tuple[str, ...] = ()
+        if loss == IN_BATCH_NEGATIVES:
+            self.task_metrics, self.label_names = ("accuracy",), ()  # every pair is a right one
 
     def call(
         self,
@@ -88,6 +95,18 @@ class SentenceModel(TaskModel):
         """Returns the number of pairs, float32 []."""
         return {"pairs": tf.reduce_sum(example_weights(features))}
 
+    def checked_labels(self, features: Features) -> dict[str, tf.Tensor]:
+        """Returns `label_ids`, a score of each pair, float32 [B]; {} for in-batch negatives."""
+        batch, num_texts, _ = get_shape_list(features["input_ids"])
+        if num_texts != 2:
+            raise UserError(
+                f"The loss needs input_ids [B, 2, S]: pairs; received {num_texts} texts"
+            )
+        if not self.label_names:
+            return {}
+        labels = shaped(features["label_ids"], "label_ids", [batch], "a score for each pair")
+        return {"label_ids": finite(labels, "label_ids", example_weights(features) > 0.0)}
+
     def loss_and_metrics(
         self, outputs: Any, features: Features, normalizers: Features
     ) -> tuple[tf.Tensor, Sums]:
@@ -123,7 +142,7 @@ class SentenceModel(TaskModel):
 
     def _squared_errors(self, cosines: tf.Tensor, features: Features) -> tf.Tensor:
         """Returns the squared error of each pair's cosine, float32 [B]."""
-        return tf.square(cosines - features["label_ids"] / self.score_scale)
+        return squared_errors(cosines, features["label_ids"] / self.score_scale)
 
 
 def in_batch_negatives(

@@ -12,7 +12,9 @@ from bert_tf.engine.steps import Features, Sums
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.heads import example_weights, linear
 from bert_tf.model.layers import Composite, create_initializer
+from bert_tf.model.ranges import in_range, shaped
 from bert_tf.model.saving import Savable, register
+from bert_tf.model.shapes import get_shape_list
 from bert_tf.tasks.task_model import TaskModel
 
 
@@ -20,7 +22,7 @@ from bert_tf.tasks.task_model import TaskModel
 class SpanHead(Savable, keras.layers.Layer):
     """Start and end logits of every position (original: run_squad.create_model)."""
 
-    def __init__(self, config: BertConfig, dtype: Any = "float32"):
+    def __init__(self, config: BertConfig, dtype: Any = None):
         super().__init__(name="squad", dtype=dtype)
         self.hidden_size = config.hidden_size
 
@@ -46,7 +48,7 @@ class SpanHead(Savable, keras.layers.Layer):
 class SquadHeads(Savable, Composite):
     """The scope `cls` around `SpanHead`."""
 
-    def __init__(self, config: BertConfig, dtype: Any = "float32"):
+    def __init__(self, config: BertConfig, dtype: Any = None):
         super().__init__(name="cls", dtype=dtype)
         self.squad = SpanHead(config, self.dtype_policy)
 
@@ -99,6 +101,15 @@ class SquadModel(TaskModel):
     def normalizers(self, features: Features) -> dict[str, tf.Tensor]:
         """Returns the number of examples, float32 []."""
         return {"examples": tf.reduce_sum(example_weights(features))}
+
+    def checked_labels(self, features: Features) -> dict[str, tf.Tensor]:
+        """Returns `start_positions` and `end_positions`, int32 [B]."""
+        batch, seq_length = get_shape_list(features["input_ids"])
+        found = {}
+        for name in self.label_names:
+            positions = shaped(features[name], name, [batch], "one position for each example")
+            found[name] = in_range(positions, name, seq_length, "the length of the sequence")
+        return found
 
     def loss_and_metrics(
         self, outputs: Any, features: Features, normalizers: Features

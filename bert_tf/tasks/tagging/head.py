@@ -91,7 +91,7 @@ class BidirectionalLstm(Savable, Composite):
     the gates are float32 under every dtype policy.
     """
 
-    def __init__(self, input_size: int, units: int, name: str, dtype="float32"):
+    def __init__(self, input_size: int, units: int, name: str, dtype=None):
         super().__init__(name=name, dtype=dtype)
         self.units = units
         self.directions = [Direction(input_size, units, name) for name in ("forward", "backward")]
@@ -139,7 +139,7 @@ class BidirectionalLstm(Savable, Composite):
 class BiLstm(Savable, Composite):
     """Two bidirectional LSTMs: the scope `lstm` of `layer_0` and `layer_1`."""
 
-    def __init__(self, input_size: int, units: int, dtype="float32"):
+    def __init__(self, input_size: int, units: int, dtype=None):
         super().__init__(name="lstm", dtype=dtype)
         self.lstm_layers = [
             BidirectionalLstm(size, units, f"layer_{i}", self.dtype_policy)

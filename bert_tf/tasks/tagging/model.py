@@ -9,7 +9,13 @@ import tensorflow as tf
 
 from bert_tf.engine.steps import Features, Sums
 from bert_tf.model.configuration import BertConfig
-from bert_tf.model.heads import OutputLayer, cross_entropy, example_weights
+from bert_tf.model.heads import (
+    OUTPUT_DROPOUT_PROB,
+    OutputLayer,
+    cross_entropy,
+    example_weights,
+)
+from bert_tf.model.ranges import in_range, shaped
 from bert_tf.model.saving import register
 from bert_tf.model.shapes import get_shape_list
 from bert_tf.tasks.tagging.head import FEATURE_LAYERS, BiLstm, check_feature_layers
@@ -25,6 +31,7 @@ class TaggingModel(TaskModel):
         feature_layers: None to fine-tune all of BERT. Otherwise a name in `head.FEATURE_LAYERS`:
             BERT is frozen, and a two-layer BiLSTM on these features is trained.
         lstm_size: units of the BiLSTM in each direction.
+        output_dropout_prob: dropout before the head, a constant in the original.
         **options: see `BertModel`.
 
     Raises:
@@ -40,6 +47,7 @@ class TaggingModel(TaskModel):
         num_labels: int,
         feature_layers: str | None = None,
         lstm_size: int = 768,
+        output_dropout_prob: float = OUTPUT_DROPOUT_PROB,
         **options: Any,
     ):
         super().__init__(config, **options)
@@ -55,7 +63,9 @@ class TaggingModel(TaskModel):
             self.lstm = BiLstm(size, lstm_size, dtype=self.bert.dtype_policy)
             self.lstm.build()
             size = 2 * lstm_size
-        self.head = OutputLayer(num_labels, size, dtype=self.bert.dtype_policy)
+        self.head = OutputLayer(
+            num_labels, size, dtype=self.bert.dtype_policy, dropout_prob=output_dropout_prob
+        )
 
     def call(
         self,
@@ -88,6 +98,16 @@ class TaggingModel(TaskModel):
     def normalizers(self, features: Features) -> dict[str, tf.Tensor]:
         """Returns the number of words to tag, float32 []; every record has at least one."""
         return {"words": tf.reduce_sum(_word_weights(features))}
+
+    def checked_labels(self, features: Features) -> dict[str, tf.Tensor]:
+        """Returns `label_ids` and `label_mask`, int32 [B, S]; only a masked label is any number."""
+        shape, meaning = get_shape_list(features["input_ids"]), "a number for each token"
+        mask = shaped(features["label_mask"], "label_mask", shape, meaning)
+        mask = in_range(mask, "label_mask", 2, "1 for a label that counts")
+        labels = shaped(features["label_ids"], "label_ids", shape, meaning)
+        counted = _word_weights({**features, "label_mask": mask}) > 0.0
+        labels = in_range(labels, "label_ids", self.num_labels, "num_labels", counted)
+        return {"label_ids": labels, "label_mask": mask}
 
     def loss_and_metrics(
         self, outputs: Any, features: Features, normalizers: Features

@@ -45,7 +45,7 @@ class MaskedLanguageModel(Savable, keras.layers.Layer):
     The output weights are the word embeddings; only the bias belongs to this head.
     """
 
-    def __init__(self, config: BertConfig, dtype="float32"):
+    def __init__(self, config: BertConfig, dtype=None):
         super().__init__(name="predictions", dtype=dtype)
         self.vocab_size = config.vocab_size
         self.transform = Transform(config, self.dtype_policy)
@@ -81,7 +81,7 @@ class NextSentence(Savable, keras.layers.Layer):
     Class 0: the second sentence follows the first. Class 1: it is a random one.
     """
 
-    def __init__(self, config: BertConfig, dtype="float32"):
+    def __init__(self, config: BertConfig, dtype=None):
         super().__init__(name="seq_relationship", dtype=dtype)
         self.config = config
 
@@ -105,7 +105,7 @@ class NextSentence(Savable, keras.layers.Layer):
 class PretrainingHeads(Savable, keras.layers.Layer):
     """Both pre-training heads (scope `cls`); RoBERTa has only the masked-LM head."""
 
-    def __init__(self, config: BertConfig, dtype="float32"):
+    def __init__(self, config: BertConfig, dtype=None):
         super().__init__(name="cls", dtype=dtype)
         self.predictions = MaskedLanguageModel(config, self.dtype_policy)
         self.seq_relationship = None

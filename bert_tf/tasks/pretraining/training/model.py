@@ -8,10 +8,12 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.engine.steps import Features, Sums
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, listed, quoted
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.heads import cross_entropy, example_weights
+from bert_tf.model.ranges import finite, in_range, shaped
 from bert_tf.model.saving import register
+from bert_tf.model.shapes import get_shape_list
 from bert_tf.tasks.pretraining.schema import MLM, MLM_NSP, MLM_SOP
 from bert_tf.tasks.pretraining.training.heads import PretrainingHeads
 from bert_tf.tasks.task_model import TaskModel
@@ -36,14 +38,17 @@ class PretrainingModel(TaskModel):
     """
 
     required_inputs = ("input_ids", "masked_lm_positions")
-    packing_inputs = ("position_ids", "cls_positions")
     label_names: tuple[str, ...] = ("masked_lm_ids", "masked_lm_weights")
     task_metrics: tuple[str, ...] = ("masked_lm_loss", "masked_lm_accuracy")
 
     def __init__(self, config: BertConfig, objective: str | None = None, **options: Any):
         super().__init__(config, **options)
-        self.cls = PretrainingHeads(config, self.bert.dtype_policy)
         objective = objective or (MLM_NSP if config.has_next_sentence else MLM)
+        if objective not in _PAIR_OBJECTIVES:
+            raise UserError(
+                f"objective must be one of {listed(_PAIR_OBJECTIVES)}; received {quoted(objective)}"
+            )
+        self.cls = PretrainingHeads(config, self.bert.dtype_policy)
         self.pair_objective = _PAIR_OBJECTIVES[objective]
         if self.pair_objective:
             self.label_names += ("next_sentence_labels",)
@@ -105,6 +110,25 @@ class PretrainingModel(TaskModel):
             sequences = tf.reduce_max(features["input_mask"], axis=1)  # [B]
             sums["examples"] = tf.reduce_sum(weights * tf.cast(sequences, tf.float32))
         return sums
+
+    def checked_labels(self, features: Features) -> dict[str, tf.Tensor]:
+        """Returns `masked_lm_ids` and the labels of pairs, int32, and the masked words' weights."""
+        found: dict[str, tf.Tensor] = {}
+        shape, meaning = get_shape_list(features["masked_lm_positions"]), "a number for each mask"
+        name = "masked_lm_weights"
+        found[name] = finite(shaped(features[name], name, shape, meaning), name)
+        counted = found[name] * example_weights(features)[:, tf.newaxis] > 0.0
+        name = "masked_lm_ids"
+        ids = shaped(features[name], name, shape, meaning)
+        found[name] = in_range(ids, name, self.bert.config.vocab_size, "vocab_size", counted)
+        if self.pair_objective:
+            shape, meaning = get_shape_list(features["input_ids"])[:1], "a number for each example"
+            if "cls_positions" in features:
+                shape, meaning = get_shape_list(features["cls_positions"]), "one for each sequence"
+            name = "next_sentence_labels"
+            labels = shaped(features[name], name, shape, meaning)
+            found[name] = in_range(labels, name, 2, "0 or 1")
+        return found
 
     def loss_and_metrics(
         self, outputs: Any, features: Features, normalizers: Features

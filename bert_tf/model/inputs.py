@@ -1,0 +1,236 @@
+"""The one way to call the models: inputs in order, by keyword, in a list or in a dictionary.
+
+`BertModel` and the models of the tasks call `named_inputs`, then `checked_inputs`.
+"""
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from bert_tf.bounds import inputs_are_checked
+from bert_tf.errors import UserError, listed, quoted
+from bert_tf.model.configuration import BertConfig
+from bert_tf.model.ranges import as_dtype, in_range, shaped
+from bert_tf.model.shapes import get_shape_list
+
+# Names of one input: google-research/bert's, Hugging Face's, those of Keras and TensorFlow Hub.
+SYNONYMS = (
+    ("input_ids", "input_word_ids", "token_ids"),
+    ("input_mask", "attention_mask", "padding_mask"),
+    ("segment_ids", "token_type_ids", "input_type_ids"),
+    ("label_ids", "labels", "label"),
+)
+# What a dictionary of features may have besides inputs: the other features of any task's records,
+# and numbers of examples.
+_OTHER_FEATURES = {
+    *("label_ids", "label_mask", "start_positions", "end_positions", "unique_ids"),
+    *("masked_lm_positions", "masked_lm_ids", "masked_lm_weights"),
+    *("next_sentence_labels", "next_sentence_weights", "example_weight"),
+    *("guid", "idx", "index", "is_impossible", "is_real_example"),
+}
+OPTIONAL_INPUTS = ("input_mask", "segment_ids")
+_NO_TENSORS = ("training", "dropout_seed")  # arguments of `call` that are no inputs
+
+
+def input_names(model: keras.Model) -> list[str]:
+    """Returns the names of the inputs of a model, in the order of `call`."""
+    names = inspect.signature(model.call).parameters
+    return [name for name in names if name not in _NO_TENSORS]
+
+
+def named_inputs(model: keras.Model, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Returns the arguments of a call by the names of `model.call`'s parameters, without None.
+
+    Args:
+        model: a `BertModel` or a task's model.
+        args: arguments in order; the first may be a list of inputs or a dictionary of features.
+        kwargs: arguments by name.
+
+    Raises:
+        UserError: an input is unknown or is given twice.
+    """
+    names = [*inspect.signature(model.call).parameters]
+    given: dict[str, Any] = {}
+    if args and isinstance(args[0], Mapping):
+        given = features_by_name(model, args[0])
+        given = {name: value for name, value in given.items() if name in names}
+        args = [None, *args[1:]]
+    elif args and isinstance(args[0], list | tuple):
+        given = paired(args[0], input_names(model))
+        args = [None, *args[1:]]
+    by_name = renamed(kwargs, names)
+    unknown = [name for name in by_name if name not in names]
+    if unknown or len(args) > len(names):
+        wrong = f"{listed(unknown)} is none of them" if unknown else f"received {len(args)}"
+        raise UserError(f"A call of {type(model).__name__} takes {listed(names)}; {wrong}")
+    for more in (dict(zip(names, args, strict=False)), by_name):
+        more = {name: value for name, value in more.items() if value is not None}
+        twice = given.keys() & more.keys()
+        if twice:
+            raise UserError(f"{type(model).__name__} received {listed(sorted(twice))} twice")
+        given |= more
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def paired(values: Sequence[Any], names: Sequence[str]) -> dict[str, Any]:
+    """Returns the values of a list of inputs or labels by name."""
+    if len(values) > len(names):
+        raise UserError(
+            f"A list of inputs or labels must be no longer than {listed(names)}; received"
+            f" {len(values)} values. Pass them by name, in a dictionary, or a batch as an array"
+        )
+    return dict(zip(names, values, strict=False))
+
+
+def renamed(values: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """Returns values by name, each synonym replaced by the one of its names that is in `names`."""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        known = next((x for group in SYNONYMS if name in group for x in group if x in names), name)
+        if value is not None and found.get(known) is not None:
+            raise UserError(f"{quoted(name)} is another name of {quoted(known)}: pass one of them")
+        found[known] = value if value is not None else found.get(known)
+    return found
+
+
+def features_by_name(model: keras.Model, features: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a dictionary of features with the names of the model's inputs and of labels.
+
+    Features that are not numbers are dropped, such as texts and identifiers.
+
+    Raises:
+        UserError: a feature is neither an input of the model nor known from records.
+    """
+    names = [*input_names(model), "label_ids"]
+    found: dict[str, Any] = {}
+    for name, value in renamed(features, names).items():
+        if name in names or name in _OTHER_FEATURES or value is None or not is_numeric(value):
+            found[name] = value
+            continue
+        raise UserError(
+            f"{type(model).__name__} has no input {quoted(name)}; its inputs are"
+            f" {listed(input_names(model))}. Rename the feature or take it out of the dictionary"
+        )
+    return found
+
+
+def model_signature(names: Sequence[str], rank: int) -> dict[str, keras.InputSpec]:
+    """Returns what `keras.Model.export` needs to know of inputs, int32 of `rank` axes of any size.
+
+    Positions have two axes.
+    """
+    ranks = {name: 2 if name.endswith("positions") else rank for name in names}
+    return {
+        name: keras.InputSpec(shape=(None,) * size, dtype="int32", name=name)
+        for name, size in ranks.items()
+    }
+
+
+def export_vectors(model: keras.Model, *args: Any, **kwargs: Any) -> None:
+    """Calls `keras.Model.export` for a model that returns a `BertOutput`.
+
+    A SavedModel returns no tuples, so that only the last layer and the pooled output are exported.
+    """
+    names = ("input_ids", *OPTIONAL_INPUTS)
+    inputs = {name: keras.Input((None,), dtype="int32", name=name) for name in names}
+    output = model(inputs)
+    vectors = ("sequence_output", "pooled_output")
+    outputs = {name: getattr(output, name) for name in vectors}
+    keras.Model(inputs, outputs).export(*args, **kwargs)
+
+
+def checked_inputs(
+    inputs: Mapping[str, Any], config: BertConfig, rank: int = 2, wide_mask: bool = False
+) -> dict[str, Any]:
+    """Returns the inputs of a model as int32, with shapes and ranges checked; see `ranges`.
+
+    Args:
+        inputs: `input_ids` and further inputs by name; other arguments are returned unchanged.
+        rank: the number of axes of `input_ids`, of which the last is the sequence.
+        wide_mask: whether the mask may be [B, S, S].
+
+    Raises:
+        ValueError: `input_ids` has a different rank.
+        UserError: a value is out of range, or an input has the wrong shape or type.
+    """
+    found = dict(inputs)
+    names = [name for name in found if name not in _NO_TENSORS]
+    for name in names:
+        found[name] = numeric(found[name], name)
+    ids = found["input_ids"]
+    if _rank(ids) is None:
+        ids = tf.ensure_shape(ids, [None] * rank)
+    if len(ids.shape) != rank:
+        raise ValueError(
+            f"input_ids must have rank {rank}, not {len(ids.shape)} (shape {tuple(ids.shape)}); a"
+            " list or tuple has one element for each input, so pass a batch as an array"
+        )
+    sizes = _sizes(ids)
+    length = sizes[-1]
+    numbered = "position_ids" in found and length is not None  # the mask of packed rows
+    types = "segment_ids" if "segment_ids" in found else "token_type_ids"
+    in_row = (length, "the length of the sequence")
+    limits = {
+        "input_ids": (config.vocab_size, "vocab_size"),
+        "input_mask": (length + 1 if numbered else 2, "0 for padding"),
+        types: (config.type_vocab_size, "type_vocab_size"),
+        **dict.fromkeys(("position_ids", "cls_positions", "masked_lm_positions"), in_row),
+    }
+    for name in names:
+        value = ids if name == "input_ids" else found[name]
+        below, source = limits[name]
+        if name in ("cls_positions", "masked_lm_positions"):
+            value = shaped(value, name, [sizes[0], None], "a row of positions for each example")
+        elif name != "input_ids":
+            wide = wide_mask and name == "input_mask" and _rank(value) == rank + 1
+            expected = [*sizes, sizes[-1]] if wide else sizes
+            value = shaped(value, name, expected, "the shape of input_ids")
+        ignored = name == types and not config.has_token_types
+        found[name] = as_dtype(value, "int32") if ignored else in_range(value, name, below, source)
+    return found
+
+
+def numeric(value: Any, name: str) -> Any:
+    """Returns a value as a tensor of numbers, or as one of Keras's symbolic tensors.
+
+    Raises:
+        UserError: it is not a dense tensor of numbers.
+    """
+    dense = {tf.RaggedTensor: ".to_tensor()", tf.SparseTensor: "tf.sparse.to_dense"}
+    for kind, how in dense.items():
+        if isinstance(value, kind):
+            raise UserError(f"{name} must be dense, not a {kind.__name__}; convert it by {how}")
+    if not isinstance(value, keras.KerasTensor):
+        try:
+            value = tf.convert_to_tensor(value)
+        except (TypeError, ValueError) as error:
+            raise UserError(f"{name} must be a tensor of numbers: {error}") from error
+    dtype = tf.as_dtype(value.dtype)
+    if not (dtype.is_floating or dtype.is_integer or dtype.is_bool):
+        raise UserError(f"{name} must be numbers, not {dtype.name}; a tokenizer makes ids of texts")
+    return value
+
+
+def _rank(tensor: Any) -> int | None:
+    return len(tensor.shape) if isinstance(tensor, keras.KerasTensor) else tensor.shape.rank
+
+
+def _sizes(ids: Any) -> list[Any]:
+    """Returns the size of each axis; where it is not static, a scalar tensor if it is needed."""
+    if isinstance(ids, keras.KerasTensor) or inputs_are_checked():
+        return list(ids.shape)
+    return get_shape_list(ids)
+
+
+def is_numeric(value: Any) -> bool:
+    """Returns whether a feature has numbers."""
+    dtype = getattr(value, "dtype", None)
+    dtype = tf.convert_to_tensor(value).dtype if dtype is None else dtype
+    try:
+        kind = tf.as_dtype(dtype)
+    except TypeError:  # such as NumPy's texts
+        return False
+    return kind.is_floating or kind.is_integer or kind.is_bool

@@ -1,0 +1,133 @@
+"""Checks of a model's inputs and labels: their shapes, and the range of what they number.
+
+A shape that is known is checked at once, and so are the values of an eager tensor: `UserError`. In
+a graph `tf.debugging.Assert` checks them, which fails with `InvalidArgumentError`. XLA leaves
+assertions out, so that they cost nothing on TPUs; with `jit_compile=True` nothing is checked.
+Inside `bounds.inputs_were_checked` graphs have no assertions at all.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from bert_tf.bounds import inputs_are_checked
+from bert_tf.errors import UserError
+from bert_tf.model.shapes import get_shape_list
+
+Dimensions = Sequence[int | None | tf.Tensor]
+
+
+def in_range(
+    numbers: tf.Tensor,
+    name: str,
+    below: int | tf.Tensor,
+    source: str,
+    counted: tf.Tensor | None = None,
+) -> tf.Tensor:
+    """Returns whole numbers as int32 [...], all of them from 0 to `below` - 1.
+
+    Args:
+        numbers: integers, bool, or floats without a fraction, [...].
+        name: what they are called in the message.
+        below: the first number that is too large.
+        source: what sets `below`, for the message.
+        counted: bool [...], False where any number will do; None to check all.
+    """
+    dtype = tf.as_dtype(numbers.dtype)
+    if not (dtype.is_bool or inputs_are_checked() or isinstance(numbers, keras.KerasTensor)):
+        # In the widest type: `below` may not fit into int8, and int32 would hide 2**32.
+        wide = tf.cast(numbers, tf.float64 if dtype.is_floating else tf.int64)
+        right = (wide >= 0) & (wide < tf.cast(below, wide.dtype))  # False for NaN
+        if dtype.is_floating:
+            right &= wide == tf.floor(wide)
+        if counted is not None:
+            right |= ~counted
+        rule = [f"{name} must be from 0 to", below - 1, f"({source}); received"]
+        numbers = _all_right(right, numbers, rule)
+    return as_dtype(numbers, "int32")
+
+
+def finite(numbers: tf.Tensor, name: str, counted: tf.Tensor | None = None) -> tf.Tensor:
+    """Returns numbers as float32 [...], none of them NaN or infinite; see `in_range`."""
+    floating = as_dtype(numbers, "float32")
+    if not (inputs_are_checked() or isinstance(numbers, keras.KerasTensor)):
+        right = tf.math.is_finite(floating)
+        if counted is not None:
+            right |= ~counted
+        floating = _all_right(right, floating, [f"{name} must be finite; received"])
+    return floating
+
+
+def shaped(tensor: tf.Tensor, name: str, expected: Dimensions, meaning: str) -> tf.Tensor:
+    """Returns a tensor of the expected shape; an axis of size 1 too many at its end is removed.
+
+    Args:
+        tensor: a tensor of numbers; its rank may be unknown.
+        name: what it is called in the message.
+        expected: for each axis its size: a number or a scalar tensor; None for any size.
+        meaning: the expected shape in words, for the message.
+
+    Raises:
+        UserError: the tensor has a different shape.
+        tf.errors.InvalidArgumentError: the same, in a graph, where sizes are not static.
+    """
+    symbolic = isinstance(tensor, keras.KerasTensor)
+    if not symbolic and tensor.shape.rank is None:
+        tensor = tf.ensure_shape(tensor, [None] * len(expected))
+    given, sizes = tensor.shape, list(tensor.shape)
+    if len(sizes) == len(expected) + 1 and sizes[-1] == 1:
+        tensor, sizes = keras.ops.squeeze(tensor, -1), sizes[:-1]
+    differ = any(
+        isinstance(size, int) and isinstance(wanted, int) and size != wanted
+        for size, wanted in zip(sizes, expected, strict=False)
+    )
+    if differ or len(sizes) != len(expected):
+        rule = [wanted if isinstance(wanted, int) else None for wanted in expected]
+        raise UserError(f"{name} must have {meaning}, {_any(rule)}; received {_any(given)}")
+    if symbolic or inputs_are_checked():
+        return tensor
+    unknown = [
+        (size, wanted)
+        for size, wanted in zip(get_shape_list(tensor), expected, strict=True)
+        if wanted is not None and not (isinstance(size, int) and isinstance(wanted, int))
+    ]
+    if unknown:
+        found, wanted = (tf.stack(list(sizes)) for sizes in zip(*unknown, strict=True))
+        message = [f"{name} must have {meaning}; received sizes", found, "instead of", wanted]
+        check = tf.debugging.Assert(tf.reduce_all(found == wanted), message)
+        with tf.control_dependencies([check]):
+            tensor = tf.identity(tensor)
+    return tensor
+
+
+def as_dtype(tensor: tf.Tensor, dtype: str) -> tf.Tensor:
+    """Returns a tensor, or one of Keras's symbolic ones, in a dtype."""
+    return tensor if tf.as_dtype(tensor.dtype).name == dtype else keras.ops.cast(tensor, dtype)
+
+
+def _any(sizes: Any) -> str:
+    """Returns a shape for a message, such as `[any, 7]`."""
+    return str(list(sizes)).replace("None", "any")
+
+
+def _all_right(right: tf.Tensor, numbers: tf.Tensor, rule: list[Any]) -> tf.Tensor:
+    """Returns `numbers` if all are `right`, bool [...]; otherwise the first wrong one is told."""
+    wrong = ~right
+    if tf.executing_eagerly() and not tf.reduce_any(wrong):
+        return numbers
+    # One more is appended, as if it were wrong: a batch may be empty, or nothing wrong.
+    index = tf.argmax(tf.concat([tf.reshape(wrong, [-1]), [True]], 0), output_type=tf.int32)
+    value = tf.concat([tf.reshape(numbers, [-1]), tf.zeros([1], numbers.dtype)], 0)[index]
+    position: list[tf.Tensor] = []
+    for size in reversed(get_shape_list(numbers)):  # tf.unravel_index does not run under XLA
+        size = tf.maximum(size, 1)
+        position.insert(0, index % size)
+        index //= size
+    message = [*rule, value, "at position", tf.stack(position)]
+    if tf.executing_eagerly():
+        told = (x.numpy().tolist() if tf.is_tensor(x) else x for x in message)
+        raise UserError(" ".join(map(str, told)))
+    with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(right), message)]):
+        return tf.identity(numbers)

@@ -1,0 +1,317 @@
+"""Tests of labels, weights and arguments of Keras's fit, evaluate, predict and export."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.errors import UserError
+from bert_tf.model.dropout import dropout
+from bert_tf.model.heads import OutputLayer
+from bert_tf.modeling import BertConfig, BertModel
+from bert_tf.seeds import fold_in
+from bert_tf.tasks.classification.model import ClassificationModel
+from bert_tf.tasks.extraction.model import FeaturesModel
+from bert_tf.tasks.fit_arguments import set_modes
+from bert_tf.tasks.multiple_choice.model import MultipleChoiceModel
+from bert_tf.tasks.pretraining.training.model import PretrainingModel
+from bert_tf.tasks.sentences.model import SentenceModel
+from bert_tf.tasks.squad.model import SquadModel
+from bert_tf.tasks.tagging.model import TaggingModel
+from tests.keras_test import eager, results, small_config
+from tests.tasks.every_task_test import make, make_features
+
+LABELS = {
+    "classification": "label_ids",
+    "regression": "label_ids",
+    "multiple_choice": "label_ids",
+    "sentences": "label_ids",
+    "squad": "end_positions",
+    "tagging": "label_ids",
+    "pretraining": "masked_lm_ids",
+}
+
+
+def arrays(name, size=4):
+    features = {key: x.numpy() for key, x in make_features(name, size).items()}
+    if name == "tagging":
+        features["label_mask"][:] = 1
+    return features
+
+
+def changed(features, name, value):
+    return {**features, name: value}
+
+
+# --- shapes and ranges of labels ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", LABELS)
+def test_a_column_of_labels_counts_like_a_row(name):
+    model, features, label = eager(make(name)), arrays(name), LABELS[name]
+    expected = results(model, features)
+    column = changed(features, label, features[label][..., np.newaxis].astype(np.float64))
+    assert results(model, column) == expected
+
+
+@pytest.mark.parametrize("name", LABELS)
+@pytest.mark.parametrize("shape", [(4, 2), (3,), (), (1, 4), (4, 1, 1)])
+def test_labels_of_another_shape_are_refused(name, shape):
+    if name in ("tagging", "pretraining") and len(shape) == 2:
+        shape = (4, 1)
+    model, features = eager(make(name)), arrays(name)
+    features[LABELS[name]] = np.zeros(shape, int)
+    with pytest.raises(UserError, match=rf"{LABELS[name]} must have .*; received \[") as info:
+        model.test_on_batch(features)
+    assert str(list(shape)) in str(info.value)
+
+
+@pytest.mark.parametrize("name", [x for x in LABELS if x not in ("regression", "sentences")])
+@pytest.mark.parametrize("wrong", [-1, -100, 99, 0.5])
+def test_labels_out_of_range_are_refused(name, wrong):
+    model, features, label = eager(make(name)), arrays(name), LABELS[name]
+    labels = features[label].astype(np.float64)
+    place = (2, 1) if labels.ndim == 2 else (2,)
+    labels[place] = wrong
+    if name == "pretraining":
+        features["masked_lm_weights"][:] = 1.0
+    message = rf"{label} must be from 0 to \d+ \(.*\); received {float(wrong)} at position"
+    with pytest.raises(UserError, match=message) as info:
+        model.test_on_batch(changed(features, label, labels))
+    assert str(list(place)) in str(info.value)
+
+
+@pytest.mark.parametrize("name", ["regression", "sentences"])
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_scores_that_are_not_finite_are_refused(name, wrong):
+    features = arrays(name)
+    features["label_ids"] = np.float32([1.0, wrong, 0.0, 0.0])
+    with pytest.raises(UserError, match=rf"label_ids must be finite; received {wrong} at .*\[1\]"):
+        eager(make(name)).test_on_batch(features)
+
+
+def test_labels_that_do_not_count_may_be_any():
+    model, features = eager(make("tagging")), arrays("tagging")
+    features["label_mask"][:, 3:] = 0
+    expected = results(model, features)
+    features["label_ids"][:, 3:] = -100
+    assert results(model, features) == expected
+    features["label_ids"][1, 1] = -100
+    with pytest.raises(UserError, match=r"received -100 at position \[1, 1\]"):
+        model.test_on_batch(features)
+    model, features = eager(make("classification")), arrays("classification")
+    labels = features.pop("label_ids")
+    labels[1] = -1
+    assert results(model, features, labels, sample_weight=np.array([1, 0, 1, 1]))["loss"] > 0.5
+
+
+def test_a_graph_refuses_labels_out_of_range():
+    model = make("classification")
+    model.compile(keras.optimizers.SGD(0.0))
+    features = arrays("classification")
+    labels = features.pop("label_ids")
+    assert model.test_on_batch(features, labels[:, np.newaxis])[0] > 0.5
+    message = r"label_ids must be from 0 to\] \[\d+\] \[\(num_labels\); received\] \[9\]"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        model.test_on_batch(features, np.array([[0], [9], [1], [1]]))
+
+
+def test_pairs_need_two_texts_and_in_batch_negatives_no_labels():
+    ids = np.random.default_rng(0).integers(3, 53, (4, 3, 7))
+    model = eager(SentenceModel(small_config(), "in_batch_negatives"))
+    assert results(model, {"input_ids": ids[:, :2]}).keys() == {"loss", "accuracy"}
+    with pytest.raises(UserError, match=r"\[B, 2, S\]: pairs; received 3 texts"):
+        model.test_on_batch({"input_ids": ids})
+    with pytest.raises(UserError, match="loss must be one of 'cosine', .*; received 'mse'"):
+        SentenceModel(small_config(), "mse")
+
+
+def test_a_model_of_several_classes_needs_a_loss():
+    config = small_config(problem_type="multi_label_classification")
+    model, ids = ClassificationModel(config, 3), np.ones((2, 5), int)
+    labels = np.array([[1.0, 0.0, 1.0], [0.0, 0.0, 1.0]])
+    with pytest.raises(UserError, match="has no loss of its own; give compile one, such as keras."):
+        eager(model).test_on_batch(ids, labels)
+    loss = keras.losses.BinaryCrossentropy(from_logits=True)
+    assert 0.4 < results(eager(model, loss), ids, labels)["loss"] < 1.0
+
+
+# --- weights --------------------------------------------------------------------------------------
+
+
+def test_weights_in_a_column_count_like_a_row():
+    model, features = eager(make("classification")), arrays("classification")
+    labels, weights = features.pop("label_ids"), np.array([1.0, 0.0, 0.5, 2.0])
+    expected = results(model, features, labels, sample_weight=weights)
+    column = weights[:, np.newaxis]
+    assert results(model, features, labels, sample_weight=column) == expected
+    assert results(model, {**features, "example_weight": column}, labels) == expected
+    halves = {**features, "example_weight": weights / 4}
+    found = results(model, halves, labels, sample_weight=np.full(4, 4.0))
+    assert found["loss"] == pytest.approx(expected["loss"])
+    for wrong in (np.ones((4, 2)), np.ones(3)):
+        with pytest.raises(UserError, match=r"weights must have one number for each example, \[4"):
+            model.test_on_batch({**features, "example_weight": wrong}, labels)
+
+
+def test_class_weight_finds_the_labels():
+    model, features = eager(make("classification")), arrays("classification", 6)
+    features["label_ids"] = np.array([0, 1, 2, 0, 1, 2])
+    weights = {0: 1.0, 1: 2.0, 2: 0.0}
+    losses = []
+    for given in (features, {**features, "label": features["label_ids"], "label_ids": None}):
+        keras.utils.set_random_seed(1)  # dropout
+        history = model.fit(given, class_weight=weights, verbose=0, shuffle=False).history
+        losses.append(history["loss"])
+    labels = features.pop("label_ids")
+    keras.utils.set_random_seed(1)
+    history = model.fit(features, labels, class_weight=weights, verbose=0, shuffle=False).history
+    assert losses == [history["loss"]] * 2
+    with pytest.raises(UserError, match="class_weight needs the labels as y, or as 'label_ids'"):
+        model.fit(features, class_weight=weights, verbose=0)
+    data = tf.data.Dataset.from_tensors({**features, "label_ids": labels})
+    with pytest.raises(UserError, match="class_weight needs the labels as y"):
+        model.fit(data, class_weight=weights, verbose=0)
+    with pytest.raises(UserError, match="one label for each example; .*'start_positions', 'end_po"):
+        eager(make("squad")).fit(arrays("squad"), class_weight=weights, verbose=0)
+
+
+# --- arguments ------------------------------------------------------------------------------------
+
+
+def test_lists_of_numbers_are_arrays_and_texts_are_refused():
+    model, features = eager(make("classification")), arrays("classification")
+    expected = results(model, features)
+    lists = {name: x.tolist() for name, x in features.items()}
+    assert results(model, {**lists, "guid": ["a", "b", "c", "d"]}) == expected
+    given = ({**lists, "guid": ["a", "b", "c", "d"]},)
+    history = model.fit(features, validation_data=given, verbose=0).history
+    assert history["val_loss"] == [pytest.approx(expected["loss"])]
+    labels = lists.pop("label_ids")
+    assert results(model, lists, labels) == expected
+    predicted = model.predict({name: lists[name] for name in ("input_ids",)}, verbose=0)
+    assert predicted.shape == (4, model.num_labels)
+    for wrong in (["yes", "no", "yes", "no"], np.array(["yes", "no", "no", "no"])):
+        with pytest.raises(
+            UserError, match="y must be numbers; received 'yes'. .* numbered from 0"
+        ):
+            model.evaluate(lists, wrong, verbose=0)
+        with pytest.raises(UserError, match="input_ids must be numbers; received 'yes'"):
+            model.predict({"input_ids": wrong}, verbose=0)
+    with pytest.raises(UserError, match="a list must have rows of one length"):
+        model.predict({"input_ids": [[1, 2], [3]]}, verbose=0)
+
+
+def test_own_losses_and_metrics_find_the_labels_among_the_features():
+    model, features = make("classification"), arrays("classification")
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    metrics = ["sparse_categorical_accuracy"]
+    found = results(eager(model, loss, metrics=metrics), features)
+    expected = results(eager(model, metrics=metrics), features)
+    labels = features.pop("label_ids")
+    assert results(eager(model, loss, metrics=metrics), features, labels) == found
+    assert expected["loss"] == pytest.approx(found["loss"], rel=1e-5)
+    assert expected["accuracy"] == expected["sparse_categorical_accuracy"]
+
+
+def test_callbacks_know_which_way_a_metric_improves():
+    model, features = eager(make("tagging")), arrays("tagging")
+    made = keras.callbacks.EarlyStopping("val_accuracy")
+    model.fit(features, validation_data=(features, None), callbacks=[made], verbose=0)
+    assert made.mode == "max"
+    metrics = PretrainingModel.task_metrics + SquadModel.task_metrics
+    for monitor, mode, expected in (
+        ("masked_lm_loss", "auto", "min"),
+        ("val_masked_lm_accuracy", "auto", "max"),
+        ("end_accuracy", "auto", "max"),
+        ("end_accuracy", "min", "min"),
+        ("val_loss", "auto", "auto"),  # Keras knows
+    ):
+        for kind in (keras.callbacks.EarlyStopping, keras.callbacks.ReduceLROnPlateau):
+            made = kind(monitor, mode=mode)
+            set_modes(keras.callbacks.CallbackList([made]), metrics)
+            assert made.mode == expected
+
+
+# --- outputs and exports --------------------------------------------------------------------------
+
+
+def test_predict_gives_the_embedding_table_once():
+    model = BertModel(small_config())
+    ids = np.random.default_rng(1).integers(0, 53, (5, 7))
+    model.compile(run_eagerly=True)
+    expected = model(ids)
+    for output in (model.predict(ids, batch_size=2, verbose=0), model.predict_on_batch(ids)):
+        np.testing.assert_array_equal(output.get_embedding_table(), expected.embedding_table)
+        np.testing.assert_allclose(output.pooled_output, expected.pooled_output, atol=1e-5)
+        assert output.all_encoder_layers[0].shape == (5, 7, 24)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        SquadModel,
+        BertModel,
+        *(pytest.param(x, marks=pytest.mark.slow) for x in (MultipleChoiceModel, FeaturesModel)),
+    ],
+)
+def test_a_model_that_was_never_called_is_exported(kind, tmp_path):
+    model = kind(small_config())
+    model.export(tmp_path, verbose=False)
+    signature = tf.saved_model.load(tmp_path).signatures["serving_default"]
+    shape = (2, 4, 7) if kind is MultipleChoiceModel else (2, 7)
+    ids = tf.constant(np.random.default_rng(2).integers(0, 53, shape), tf.int32)
+    given = {"input_ids": ids, "input_mask": tf.ones_like(ids), "segment_ids": tf.zeros_like(ids)}
+    found, expected = signature(**given), model(given)
+    if hasattr(expected, "pooled_output"):
+        np.testing.assert_allclose(found["pooled_output"], expected.pooled_output, atol=1e-5)
+        assert found.keys() == {"pooled_output", "sequence_output"}
+    else:
+        outputs = [found[name] for name in sorted(found)]
+        for ours, theirs in zip(outputs, tf.nest.flatten(expected), strict=True):
+            np.testing.assert_allclose(ours, theirs, atol=1e-5)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="_ids must be from 0 to"):
+        signature(**{**given, "segment_ids": tf.fill(shape, 9)})
+
+
+@pytest.mark.slow
+def test_an_own_loss_on_several_replicas():
+    devices = tf.config.list_logical_devices("CPU")
+    strategy = tf.distribute.MirroredStrategy(devices[:2])
+    features = arrays("classification")
+    with strategy.scope():
+        model = ClassificationModel(small_config(), 3)
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(keras.optimizers.SGD(0.1), loss, metrics=["accuracy"])
+    labels = features.pop("label_ids") % 3
+    history = model.fit(features, labels, batch_size=4, verbose=0).history
+    assert history.keys() == {"loss", "accuracy"}
+
+
+# --- the head's dropout ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.1, 0.6])
+def test_the_dropout_before_the_head_is_an_argument(rate, tmp_path):
+    rates = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    config = BertConfig.from_dict({**small_config().to_dict(), **rates})
+    ids, seed = np.random.default_rng(3).integers(3, 53, (2, 7)), tf.constant([1, 2])
+    for kind in (ClassificationModel, TaggingModel):
+        model = kind(config, 3, output_dropout_prob=rate)
+        model = type(model).from_config(model.get_config())
+        output = model.bert(ids)
+        hidden = output.pooled_output if kind is ClassificationModel else output.sequence_output
+        expected = model.head(dropout(hidden, rate, fold_in(seed, 2)))
+        found = model(ids, training=True, dropout_seed=seed)
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    choices = MultipleChoiceModel(config, output_dropout_prob=rate)
+    assert choices.get_config()["output_dropout_prob"] == rate
+
+
+@pytest.mark.parametrize("rate", [-0.1, 1.0, "0.1", None])
+def test_other_rates_and_numbers_of_classes_are_refused(rate):
+    with pytest.raises(UserError, match="output_dropout_prob must be at least 0 and below 1; rec"):
+        OutputLayer(2, 24, dropout_prob=rate)
+    for wrong in (0, -2, "3", 1.0, None):
+        with pytest.raises(UserError, match="num_labels must be a number from 1; received"):
+            OutputLayer(wrong, 24)
