@@ -196,6 +196,15 @@ def tells_of_full_disk(message: str) -> bool:
     return re.search("space left|quota", message) is not None
 
 
+def tells_of_storage(message: str) -> bool:
+    """Returns whether the message of an OpError is about a disk that fails, is full or read-only.
+
+    TensorFlow has no class of errors for that.
+    """
+    reasons = "Input/output error|Read-only file system|Permission denied"
+    return tells_of_full_disk(message) or re.search(reasons, message) is not None
+
+
 @contextlib.contextmanager
 def write_errors(
     path: str, place: str, is_other: Callable[[tf.errors.OpError], bool] = lambda error: False

@@ -103,10 +103,10 @@ def _explain(error: Exception) -> tuple[int, str | None]:
         return DIVERGED_STATUS, str(error)
     if isinstance(error, UserError | OSError):
         return IO_ERROR_STATUS if isinstance(error, OSError) else 1, str(error)
+    text = quoted(storage.error_text(getattr(error, "message", str(error))))
+    if isinstance(error, tf.errors.OpError) and storage.tells_of_storage(error.message):
+        return IO_ERROR_STATUS, text
     if isinstance(error, tf.errors.ResourceExhaustedError | MemoryError):
-        text = quoted(getattr(error, "message", str(error)))
-        if storage.tells_of_full_disk(text):
-            return IO_ERROR_STATUS, text
         return 1, (
             f"this machine or device ran out of memory ({text}); lower the batch size or the"
             " sequence length, or use a smaller model"

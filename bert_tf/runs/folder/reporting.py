@@ -1,12 +1,14 @@
 """Reports metrics: log lines, TensorBoard, eval_results.txt, test_results.tsv."""
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import tensorflow as tf
 from absl import logging
 
 from bert_tf.errors import UserError, quoted
+from bert_tf.files import storage
 from bert_tf.files.whole_files import read_text, write_whole
 
 COUNTS = ("global_step", "total")  # results that are not metrics
@@ -14,7 +16,10 @@ SUMMARY_STEPS = 100  # steps per point in TensorBoard: the Estimator's default
 
 
 class Summaries:
-    """Writes scalars for TensorBoard to a directory, or nowhere if it is None."""
+    """Writes scalars for TensorBoard to a directory, or nowhere if it is None.
+
+    Its methods raise OSError if that fails.
+    """
 
     def __init__(self, directory: str | None):
         self._directory = directory
@@ -24,15 +29,26 @@ class Summaries:
         """Adds a point to each named curve."""
         if self._directory is None or not scalars:
             return
-        if self._writer is None:
-            self._writer = tf.summary.create_file_writer(self._directory)
-        with self._writer.as_default(step):
-            for name, value in scalars.items():
-                tf.summary.scalar(name, value)
+        with self._explained():
+            if self._writer is None:
+                self._writer = tf.summary.create_file_writer(self._directory)
+            with self._writer.as_default(step):
+                for name, value in scalars.items():
+                    tf.summary.scalar(name, value)
 
     def flush(self) -> None:
+        """Writes to disk what has been added."""
         if self._writer is not None:
-            self._writer.flush()
+            with self._explained():
+                self._writer.flush()
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except tf.errors.OpError as error:  # the directory was writable at the start
+            place = f"TensorBoard's file in {self._directory}, of --output_dir,"
+            raise OSError(storage.unwritable(place, str(self._directory), error)) from error
 
 
 def mean_losses(losses: np.ndarray, batch_size: int) -> dict[str, float]:

@@ -38,6 +38,12 @@ for error in (
     tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor" + 999 * "x\\n"),
     tf.errors.ResourceExhaustedError(None, None, "model.ckpt-1; No space left on device"),
     tf.errors.ResourceExhaustedError(None, None, "model.ckpt-2; Disk quota exceeded"),
+    tf.errors.UnknownError(
+        None, None, "{{function_node __wrapped__X}} a/b; Input/output error [Op:X] name: "
+    ),
+    tf.errors.PermissionDeniedError(
+        None, None, "{{function_node __wrapped__X}} " + "long/" * 90 + "; Read-only file system"
+    ),
     MemoryError("Unable to allocate 1.42 PiB"),
 ):
     def main():
@@ -233,13 +239,15 @@ print(command_flags._docstring(), end="")
 
 
 def test_running_out_of_memory_is_reported_in_one_line(parsed):
-    (oom, disk, quota, numpy) = parsed["ends"]
+    (oom, disk, quota, broken, read_only, numpy) = parsed["ends"]
     for (status, message), reason in ((oom, "OOM when allocating"), (numpy, "1.42 PiB")):
         assert status == 1 and message.count("\n") == 1 and len(message) <= 500
         assert "run_x.py: this machine or device ran out of memory ('" in message
         assert reason in message and "lower the batch size" in message
     assert disk == [74, "run_x.py: 'model.ckpt-1; No space left on device'\n"]
     assert quota == [74, "run_x.py: 'model.ckpt-2; Disk quota exceeded'\n"]
+    assert broken == [74, "run_x.py: 'a/b; Input/output error'\n"]
+    assert read_only[0] == 74 and read_only[1].endswith("g/; Read-only file system'\n")
 
 
 def test_an_interrupt_that_became_another_error_is_one(parsed):

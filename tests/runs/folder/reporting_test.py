@@ -1,7 +1,10 @@
 """Tests of bert_tf.runs.folder.reporting."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from bert_tf.errors import UserError
 from bert_tf.runs.folder import reporting
@@ -64,3 +67,32 @@ def test_names_of_results_may_have_any_character_but_a_line_end(tmp_path):
     path = str(tmp_path / "eval_results.txt")
     reporting.write_results(path, {"f1_A\u2028B": 0.5})
     assert reporting.read_results(path) == {"f1_A\u2028B": 0.5}
+
+
+@pytest.mark.parametrize("when", ["write", "flush"])
+@pytest.mark.parametrize(
+    "error",
+    [
+        tf.errors.UnknownError(None, None, "{{function_node x}} e.v2; Input/output error"),
+        tf.errors.PermissionDeniedError(None, None, "{{function_node x}} e.v2; Permission denied"),
+        tf.errors.ResourceExhaustedError(
+            None, None, "{{function_node x}} e.v2; Disk quota exceede"
+        ),
+    ],
+    ids=["disk", "permission", "quota"],
+)
+def test_a_disk_that_fails_while_curves_are_written(tmp_path, monkeypatch, error, when):
+    summaries = reporting.Summaries(str(tmp_path))
+    summaries.write({"loss": 1.0}, 1)
+
+    def fail(*unused, **options):
+        raise error
+
+    if when == "flush":
+        monkeypatch.setattr(summaries, "_writer", SimpleNamespace(flush=fail))
+    monkeypatch.setattr(tf.summary, "scalar", fail)
+    actions = {"flush": summaries.flush, "write": lambda: summaries.write({"loss": 1.0}, 2)}
+    reason = error.message.removeprefix("{{function_node x}} ")
+    with pytest.raises(OSError, match="^TensorBoard's file in .*, of --output_dir, cannot") as info:
+        actions[when]()
+    assert f", of --output_dir, cannot be written: {reason}. The folder above" in str(info.value)

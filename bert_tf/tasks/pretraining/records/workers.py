@@ -20,7 +20,7 @@ def run_workers(function: Callable[[Any], None], arguments: Sequence[Any]) -> No
 
     Raises:
         Exception: from the first call that failed.
-        RuntimeError: a process was killed.
+        OSError: a process was killed, such as for want of memory.
     """
     context = multiprocessing.get_context("spawn")  # TensorFlow's threads do not survive a fork
     errors = context.SimpleQueue()
@@ -37,7 +37,7 @@ def run_workers(function: Callable[[Any], None], arguments: Sequence[Any]) -> No
                 worker = running.pop(sentinel)
                 worker.join()
                 if worker.exitcode and errors.empty():
-                    raise RuntimeError(
+                    raise OSError(
                         f"worker {workers.index(worker)} ended with status {worker.exitcode};"
                         " start the same command again"
                     )
@@ -57,9 +57,10 @@ def _call(function: Callable[[Any], None], argument: Any, errors: Any) -> None:
     logging.use_absl_handler()
     logging.set_verbosity(logging.INFO)
     try:
-        function(argument)
-    except Exception as error:  # raised again in `run_workers`, which stops the other processes
-        errors.put(error)
-        sys.exit(1)
-    except KeyboardInterrupt as interrupt:
+        try:
+            function(argument)
+        except Exception as error:  # raised again in `run_workers`, which stops the other processes
+            errors.put(error)
+            sys.exit(1)
+    except KeyboardInterrupt as interrupt:  # also while the error is sent
         sys.exit(interrupts.exit_status(interrupt))
