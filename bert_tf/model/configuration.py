@@ -317,7 +317,7 @@ def load_configuration(
     try:
         return from_dict(json_object)
     except UserError as error:
-        raise UserError(f"{json_file}: {error}") from error
+        raise UserError(f"{json_file}: {error}; check --{flag}") from error
 
 
 def _is_deep(value: Any) -> bool:

@@ -17,7 +17,7 @@ from bert_tf.errors import UserError, as_given, quoted
 from bert_tf.files.json_keys import JsonKeys, Needed, read_checked
 from bert_tf.files.whole_files import read_json
 from bert_tf.text.added_tokens import AddedToken
-from bert_tf.text.byte_pairs import MASK
+from bert_tf.text.byte_pairs import MASK, check_text
 from bert_tf.text.tokenizer_json import (
     BYTE_PAIRS,
     ONLY,
@@ -325,12 +325,13 @@ def _token(value: Any, path: str) -> AddedToken:
         or not isinstance(options.get("content"), str)
         or not all(isinstance(options.get(flag, False), bool) for flag in flags)
         or type(options.get("id", 0)) is not int
-        or options.get("id", 0) < 0
+        or not 0 <= options.get("id", 0) < 2**31
     ):
         raise UserError(
             f"{path}: an added token must have a content, and may have an id and"
             f" {', '.join(flags)}, true or false; received {quoted(value)}"
         )
+    check_text([options["content"]], path)
     known = {flag: options[flag] for flag in flags if flag in options}
     return AddedToken(options["content"], options.get("id"), **known)
 

@@ -82,8 +82,8 @@ class TokenizerSettings:
         if wrong:
             raise UserError(
                 f"{place}: an added token must have the id of its line, or an id after the last"
-                f" line; {quoted(wrong[0].content)} has id {wrong[0].token_id}. Are the files"
-                " from the same model?"
+                f" line; {quoted(wrong[0].content)} has id {quoted(wrong[0].token_id)}. Are the"
+                " files from the same model?"
             )
         new = sorted(x.token_id for x in tokens if x.token_id not in names)
         if self.hugging_face and new != list(range(len(vocab), len(vocab) + len(new))):

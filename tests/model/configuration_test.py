@@ -266,5 +266,5 @@ def test_a_config_json_of_hugging_face_is_refused(tmp_path, key, read):
     assert str(error.value) == (
         f"{path}: this is a config.json of Hugging Face's, since it has '{key}'; its values mean"
         " something else in a bert_config.json (`gelu` is a different function). Convert it with"
-        " `python -m tools.convert_checkpoint`"
+        " `python -m tools.convert_checkpoint`; check --bert_config_file"
     )

@@ -69,6 +69,13 @@ def rename(old, new):
             "c",
         ),
         ("001", "tokenizer.json", lambda x: x["added_tokens"][0].update(id=-1), "an id"),
+        ("001", "tokenizer.json", lambda x: x["added_tokens"][0].update(id=2**31), "an id"),
+        (
+            "001",
+            "tokenizer.json",
+            lambda x: x["added_tokens"][0].update(content="\udead"),
+            "half a",
+        ),
         ("001", "tokenizer.json", lambda x: rename("the", "\ud8ff")(x["model"]["vocab"]), "half a"),
         (
             "001",
