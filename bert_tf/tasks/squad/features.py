@@ -23,7 +23,7 @@ from bert_tf.text.tokenizers import Tokenizer
 # From the original's convert_examples_to_features.
 FIRST_UNIQUE_ID = 1000000000
 
-_CONTEXTS_PER_CALL = 256  # contexts in one call of the tokenizer
+_CONTEXTS_PER_CALL = 512  # contexts in one call of the tokenizer
 
 
 class Context(NamedTuple):
