@@ -254,7 +254,7 @@ def _tokens(
                 raise UserError(
                     f"{path}: {key}_token must be {token}; received {quoted(added.content)}: {ONLY}"
                 )
-            if isinstance(value, dict):
+            if isinstance(value, dict) or hugging_face:
                 found[token] = added
         # A dictionary has the names of special tokens, which come first.
         for key in sorted(_MORE_TOKENS, key=lambda x: not isinstance(source.get(x), dict)):
@@ -311,9 +311,10 @@ def _check_more_tokens(
 
 def _tokens_without_files(kind: str, hugging_face: bool) -> dict[str, AddedToken]:
     """Returns the tokens that a tokenizer finds in every text if no file names any."""
-    if hugging_face:
-        return {x: AddedToken(x) for x in _SPECIAL_TOKENS[kind].values()}
-    return {MASK.content: MASK} if kind == BYTE_PAIRS else {}
+    found = {x: AddedToken(x) for x in _SPECIAL_TOKENS[kind].values()} if hugging_face else {}
+    if kind == BYTE_PAIRS:
+        found[MASK.content] = MASK  # as in RoBERTa's released files; transformers 5 forgets it
+    return found
 
 
 def _token(value: Any, path: str) -> AddedToken:

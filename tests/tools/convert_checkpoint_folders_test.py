@@ -39,11 +39,11 @@ def test_the_recorded_casing_goes_both_ways(tmp_path, do_lower_case):
 @pytest.mark.parametrize(
     ("vocab", "beside", "before", "expected"),
     [
-        (CASED_VOCAB, None, None, False),  # Hugging Face's own default is to lowercase
+        (CASED_VOCAB, False, None, False),
         ("[PAD]\nb\n", True, None, True),
         ("[PAD]\nb\n", None, False, None),
     ],
-    ids=["of the vocabulary", "beside the vocabulary", "unknown, another model's record before"],
+    ids=["cased", "beside the vocabulary", "unknown, another model's record before"],
 )
 def test_the_casing_that_is_recorded(tmp_path, vocab, beside, before, expected):
     source = write_folder(tmp_path / "hf", make_tensors(ENCODER), vocab=None)
@@ -59,6 +59,15 @@ def test_the_casing_that_is_recorded(tmp_path, vocab, beside, before, expected):
         os.remove(f"{checkpoint}/tokenizer_config.json")
         convert_checkpoint.convert(checkpoint, str(tmp_path / "back"), "safetensors")
         assert casing.read_casing(str(tmp_path / "back")) is False
+
+
+def test_a_cased_vocabulary_without_a_record_is_refused(tmp_path):
+    source = write_folder(tmp_path / "hf", make_tensors(ENCODER), vocab=None)
+    (tmp_path / "vocab.txt").write_text(CASED_VOCAB)  # transformers would lower-case its texts
+    with pytest.raises(UserError, match="vocab.txt is a cased vocabulary, but no file says"):
+        vocabulary = str(tmp_path / "vocab.txt")
+        convert_checkpoint.convert(source, str(tmp_path / "tf"), "checkpoint", None, vocabulary)
+    assert not (tmp_path / "tf").exists()
 
 
 @pytest.mark.parametrize("place", ["hf", "words"])

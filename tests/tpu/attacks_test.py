@@ -107,6 +107,8 @@ def test_ctrl_c_leaves_no_file(desk, script):
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
+        # A suite that runs in the background ignores Ctrl-C, and so would its children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     ends = time.monotonic() + 30
     while not (desk.state / "asked").exists():

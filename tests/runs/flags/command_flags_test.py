@@ -55,6 +55,7 @@ for error in (
             command_flags.run_program(main)
         except SystemExit as end:
             ends.append((end.code, page.getvalue()))
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a suite in the background ignores it
 interrupted = []
 for number in (signal.SIGTERM, signal.SIGINT):
     def main():
