@@ -155,7 +155,7 @@ def test_a_wrong_column_ends_the_program_with_one_line(reviews, tmp_path):
 
 @pytest.mark.slow
 def test_a_diverging_run_has_its_own_status(reviews, tmp_path):
-    words = flags(reviews, tmp_path / "out", "--do_train", "--learning_rate=1e38")
+    words = flags(reviews, tmp_path / "out", "--do_train", "--learning_rate=8e37")
     log = run(*words, program=PROGRAM, status=command_flags.DIVERGED_STATUS)
     last = log.splitlines()[-1]
     assert last.startswith("run_classifier.py: loss is nan at step "), log

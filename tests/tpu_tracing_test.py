@@ -13,6 +13,7 @@ import tensorflow as tf
 from tensorflow.python.framework import kernels
 
 from bert_tf import optimization
+from bert_tf.bounds import inputs_were_checked
 from bert_tf.engine import distribution, input_pipeline, steps
 from bert_tf.engine.evaluator import EvaluationInput, Evaluator
 from bert_tf.engine.length_buckets import Buckets
@@ -117,7 +118,8 @@ def trace_loops(folder, mistaken=False):
             evaluator = Evaluator(model, strategy)
             iterators = evaluator._iterators(source, 41)
             note("evaluation", evaluator._loop, iterators)
-            loop = PredictionLoop(strategy, lambda x, _, m=model: m.predictions(m(x), x))
+            predict = inputs_were_checked()(lambda x, _, m=model: m.predictions(m(x), x))
+            loop = PredictionLoop(strategy, predict)
             note("prediction", loop, iterators)
             if mistaken:
                 break

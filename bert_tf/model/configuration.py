@@ -18,7 +18,7 @@ _MOST_PARAMETERS = 10**11  # 400 GB in float32
 _MOST_BYTES = 2**40  # of one activation of a batch, over all replicas
 _DEEPEST = 50  # maximum nesting of lists and dictionaries
 _HUGGING_FACE_KEYS = {"architectures", "transformers_version"}  # a `config.json` has them
-_LONGEST_LIST = 330  # characters of listed problems in a message
+_LONGEST_LIST = 300  # characters of listed problems in a message
 
 
 # Value of `problem_type`, Hugging Face's name of a classifier whose classes are independent.

@@ -216,7 +216,7 @@ def _check_same(
             if has_defaults and taken != value:
                 raise UserError(
                     f"{folder}: {TOKENIZER_FILE} and the class of its tokenizer must agree; {name}"
-                    f" is {_shown(value)} in the former, but without the key in"
+                    f" is {_shown(value):.40} in the former, but without the key in"
                     f" {TOKENIZER_CONFIG} the class takes {_shown(taken)}. If the model was"
                     f' trained with {TOKENIZER_FILE}, write "tokenizer_class":'
                     f' "{_GENERIC_CLASSES[0]}" to {TOKENIZER_CONFIG}; else correct {TOKENIZER_FILE}'

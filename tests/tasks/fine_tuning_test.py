@@ -15,7 +15,6 @@ from bert_tf.engine import distribution
 from bert_tf.engine.prediction import Predictor
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
-from bert_tf.model import heads
 from bert_tf.model.configuration import BertConfig
 from bert_tf.pretrained.folder import read_folder
 from bert_tf.runs.folder import reporting
@@ -270,7 +269,7 @@ def compare_two_replicas_with_one(reviews, folder):
         "two": distribution.get_strategy("mirrored", num_cpu_devices=2),
         "one": tf.distribute.get_strategy(),
     }
-    heads.OUTPUT_DROPOUT_PROB = 0.0
+    ClassificationModel.__init__.__defaults__ = (0.0,)  # output_dropout_prob
     reviews, folder = Path(reviews), Path(folder)
     for name, strategy in strategies.items():
         flags = {
