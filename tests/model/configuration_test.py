@@ -167,7 +167,7 @@ def test_messages_are_short():
         with pytest.raises(UserError) as info:
             BertConfig.from_dict(values)
         assert len(str(info.value)) < 450
-        assert not (len(values) > 2) or str(info.value).endswith("; and 8 more")
+        assert not (len(values) > 2) or str(info.value).endswith("; and 9 more")
 
 
 NO_KEY = (
