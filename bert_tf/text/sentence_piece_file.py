@@ -13,7 +13,11 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message, message_fa
 _TYPES = descriptor_pb2.FieldDescriptorProto
 # Message -> field -> (number, type).
 _MESSAGES = {
-    "Piece": {"piece": (1, _TYPES.TYPE_BYTES), "score": (2, _TYPES.TYPE_FLOAT)},
+    "Piece": {
+        "piece": (1, _TYPES.TYPE_BYTES),
+        "score": (2, _TYPES.TYPE_FLOAT),
+        "type": (3, _TYPES.TYPE_INT32),
+    },
     "Normalizer": {"precompiled_charsmap": (2, _TYPES.TYPE_BYTES)},
     "Model": {
         "pieces": (1, "Piece"),
@@ -24,8 +28,8 @@ _MESSAGES = {
 
 
 @functools.cache
-def _model_class() -> Any:
-    """Returns the class of a protocol buffer with the fields that are checked."""
+def model_class() -> Any:
+    """Returns the class of a protocol buffer with the fields that are checked, read or made."""
     file = descriptor_pb2.FileDescriptorProto(name="bert_tf/sentence_piece.proto", syntax="proto2")
     file.package = "bert_tf.sentence_piece"
     for name, fields in _MESSAGES.items():
@@ -46,7 +50,7 @@ def _model_class() -> Any:
 def problem_of(data: bytes) -> str | None:
     """Returns what is wrong with the content of a model's file; None if it can be read."""
     try:
-        model = _model_class().FromString(data)
+        model = model_class().FromString(data)
     except message.DecodeError:
         return "it is not such a file, or it is damaged"
     if not model.pieces:

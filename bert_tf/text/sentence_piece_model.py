@@ -1,21 +1,15 @@
-"""Reads and makes the file of a SentencePiece model, a protocol buffer.
-
-The format is `ModelProto` of SentencePiece's sentencepiece_model.proto.
-"""
+"""Reads and makes the file of a SentencePiece model; for the format see `sentence_piece_file`."""
 
 import re
-import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
+
+from google.protobuf import message
 
 from bert_tf.errors import UserError, quoted
 from bert_tf.files.whole_files import read_bytes
+from bert_tf.text.sentence_piece_file import model_class
 
-# Fields of ModelProto, of a piece and of the NormalizerSpec; wire types.
-_PIECES, _NORMALIZER = 1, 3
-_TEXT, _SCORE, _TYPE = 1, 2, 3
-_CHARSMAP = 2
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 # Types of pieces.
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED = range(1, 6)
 _UNKNOWN_ID = 1
@@ -41,29 +35,24 @@ def read_unigrams(path: str) -> Unigrams:
     """Returns what the file of a model holds; raises UserError if it is damaged."""
     try:
         return _parse(read_bytes(path, f"--vocab_file={path}"))
-    except ValueError as error:
+    except (message.DecodeError, UnicodeDecodeError) as error:
+        what = error if isinstance(error, UnicodeDecodeError) else "a field cannot be read"
         raise UserError(
-            f"--vocab_file={path}: the file must be a SentencePiece model; it is damaged: {error}"
+            f"--vocab_file={path}: the file must be a SentencePiece model; it is damaged: {what}"
         ) from error
 
 
-def _parse(model: bytes) -> Unigrams:
-    pieces, marked, charsmap, unknown_id = [], [], b"", None
-    for field, value in _fields(model):
-        if field == _PIECES and isinstance(value, bytes):
-            piece = dict(_fields(value))
-            text, score = piece.get(_TEXT, b""), piece.get(_SCORE, bytes(4))
-            if not isinstance(text, bytes) or not isinstance(score, bytes) or len(score) != 4:
-                raise ValueError("a piece must have a text and a score")
-            if piece.get(_TYPE) == _UNKNOWN:
-                unknown_id = len(pieces)
-            if piece.get(_TYPE) in (_CONTROL, _USER_DEFINED):
-                marked.append(text.decode())
-            pieces.append((text.decode(), struct.unpack("<f", score)[0]))
-        elif field == _NORMALIZER and isinstance(value, bytes):
-            found = dict(_fields(value)).get(_CHARSMAP, b"")
-            charsmap = found if isinstance(found, bytes) else b""
-    return Unigrams(pieces, unknown_id, marked, charsmap)
+def _parse(data: bytes) -> Unigrams:
+    model = model_class().FromString(data)
+    pieces, marked, unknown_id = [], [], None
+    for number, piece in enumerate(model.pieces):
+        text = piece.piece.decode()
+        if piece.type == _UNKNOWN:
+            unknown_id = number
+        if piece.type in (_CONTROL, _USER_DEFINED):
+            marked.append(text)
+        pieces.append((text, piece.score))
+    return Unigrams(pieces, unknown_id, marked, model.normalizer_spec.precompiled_charsmap)
 
 
 def make_model(unigrams: Unigrams, place: str, keep_accents: bool = True) -> bytes:
@@ -93,49 +82,9 @@ def make_model(unigrams: Unigrams, place: str, keep_accents: bool = True) -> byt
             f" {_UNKNOWN_ID}, not {quoted(unigrams.unknown_id)}: transformers takes that id,"
             " whatever the model says. Choose a different model"
         )
-    model = bytearray()
+    model = model_class()()
     for i, (text, score) in enumerate(unigrams.pieces):
-        piece = _field(_TEXT, text.encode()) + bytes([_SCORE << 3 | _FIXED32])
-        piece += struct.pack("<f", score)
         kind = _UNKNOWN if i == _UNKNOWN_ID else _UNUSED if "▁" in text[1:] else _NORMAL
-        piece += bytes([_TYPE << 3 | _VARINT, kind])
-        model += _field(_PIECES, piece)
-    return bytes(model + _field(_NORMALIZER, _field(_CHARSMAP, unigrams.charsmap)))
-
-
-def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Yields the number and the value of each field of a message."""
-    place = 0
-    while place < len(data):
-        key, place = _varint(data, place)
-        kind = key & 7
-        if kind == _VARINT:
-            value, place = _varint(data, place)
-            yield key >> 3, value
-            continue
-        sizes = {_FIXED64: 8, _FIXED32: 4}
-        size, place = _varint(data, place) if kind == _BYTES else (sizes.get(kind), place)
-        if size is None or place + size > len(data):
-            raise ValueError("a field has no end")
-        yield key >> 3, data[place : place + size]
-        place += size
-
-
-def _varint(data: bytes, place: int) -> tuple[int, int]:
-    value = shift = 0
-    while place < len(data) and shift < 64:
-        byte = data[place]
-        place += 1
-        value |= (byte & 127) << shift
-        shift += 7
-        if byte < 128:
-            return value, place
-    raise ValueError("a number has no end")
-
-
-def _field(number: int, content: bytes) -> bytes:
-    size, length = len(content), bytearray()
-    while size > 127:
-        length.append(size & 127 | 128)
-        size >>= 7
-    return bytes([number << 3 | _BYTES, *length, size]) + content
+        model.pieces.add(piece=text.encode(), score=score, type=kind)
+    model.normalizer_spec.precompiled_charsmap = unigrams.charsmap
+    return model.SerializeToString()

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from bert_tf.errors import UserError
-from bert_tf.text.sentence_piece_file import _model_class, problem_of
+from bert_tf.text.sentence_piece_file import model_class, problem_of
 from bert_tf.text.sentence_pieces import SentencePieceTokenizer
 
 MODEL = (Path(__file__).parents[1] / "hugging_face/hub/005/spiece.model").read_bytes()
-CHARSMAP = _model_class().FromString(MODEL).normalizer_spec.precompiled_charsmap
+CHARSMAP = model_class().FromString(MODEL).normalizer_spec.precompiled_charsmap
 TRIE_SIZE = int.from_bytes(CHARSMAP[:4], "little")
 
 
