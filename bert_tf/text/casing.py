@@ -176,17 +176,24 @@ def check_casing(
             )
 
 
+def model_folders(init_checkpoint: str | None, output_dir: str | None) -> list[str]:
+    """Returns the folders of the model that a run starts from: its own, and `init_checkpoint`'s.
+
+    The folder of a run that stopped before its first checkpoint does not count. Raises OSError if
+    a file system does not respond.
+    """
+    folders = [output_dir] if output_dir and CheckpointDirectory(output_dir).latest() else []
+    if init_checkpoint:
+        storage.check_file_system(init_checkpoint, "init_checkpoint")
+        folders.append(checkpoints.folder_of(init_checkpoint))
+    return folders
+
+
 def _check_records(
     do_lower_case: bool, vocab_file: str, init_checkpoint: str | None, output_dir: str | None
 ) -> bool:
     """Raises if a record contradicts `do_lower_case`; returns whether any folder has a record."""
-    folders = [os.path.dirname(vocab_file)]
-    if init_checkpoint:
-        storage.check_file_system(init_checkpoint, "init_checkpoint")
-        folders.insert(0, checkpoints.folder_of(init_checkpoint))
-    # The record of a run that stopped before its first checkpoint does not count.
-    if output_dir and CheckpointDirectory(output_dir).latest():
-        folders.insert(0, output_dir)
+    folders = [*model_folders(init_checkpoint, output_dir), os.path.dirname(vocab_file)]
     recorded = {folder: read_casing(folder) for folder in dict.fromkeys(folders)}
     for folder, casing in recorded.items():
         if casing not in (None, bool(do_lower_case)):

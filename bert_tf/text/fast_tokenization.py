@@ -136,7 +136,7 @@ class FastTokenizer(Tokenizer):
 
     def after_lowering(self) -> "FastTokenizer":
         """Returns a tokenizer that lower-cases each character of a text before all else."""
-        strip_accents = self.reference.basic_tokenizer.strip_accents
+        strip_accents = self._basic.strip_accents
         settings = dataclasses.replace(self.settings, strip_accents=strip_accents)
         return FastTokenizer(self.reference.vocab, True, settings=settings)
 
@@ -157,7 +157,7 @@ class FastTokenizer(Tokenizer):
         return self.reference.basic_tokenizer
 
     def _normalize(self, char: str) -> str:
-        return self.reference.basic_tokenizer.normalize(char)
+        return self._basic.normalize(char)
 
     def _pieces(self, text: str) -> list[Piece]:
         return pieces_with_offsets(text, self.reference)

@@ -19,13 +19,12 @@ from absl import logging
 
 from bert_tf import tokenization
 from bert_tf.errors import UserError, quoted
-from bert_tf.files import checkpoints, storage
-from bert_tf.files.checkpoint_directory import CheckpointDirectory
+from bert_tf.files import storage
 from bert_tf.files.overwriting import real_path
 from bert_tf.files.whole_files import read_json
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.schema import MLM
-from bert_tf.text.casing import read_casing
+from bert_tf.text.casing import model_folders, read_casing
 from bert_tf.text.model_vocabulary import first_difference, read_vocab, vocabulary_digest
 from bert_tf.text.tokenizers import VOCABULARY_FILES
 
@@ -239,7 +238,7 @@ def check_manifest(
     made_for = manifest["objective"]
     if objective not in (MLM, made_for):
         raise UserError(
-            f"{place} were made with --objective={quoted(manifest['objective'])[1:-1]}, but now it"
+            f"{place} were made with --objective={quoted(made_for)[1:-1]}, but now it"
             f" is {objective}. Give the same --objective, or --objective={MLM}, which takes any"
             f" records. {anyway}"
         )
@@ -249,11 +248,7 @@ def check_manifest(
             f" --vocab_file={vocab_file}. Give the vocabulary that made them, or make them again."
             f" {anyway}"
         )
-    folders = [output_dir] if output_dir and CheckpointDirectory(output_dir).latest() else []
-    if init_checkpoint:
-        storage.check_file_system(init_checkpoint, "init_checkpoint")
-        folders.append(checkpoints.folder_of(init_checkpoint))
-    for folder in folders:
+    for folder in model_folders(init_checkpoint, output_dir):
         _check_vocabulary(manifest, place, folder, vocab_file, anyway)
         casing = read_casing(folder)
         if casing is None:

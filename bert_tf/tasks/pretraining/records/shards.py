@@ -41,10 +41,10 @@ from bert_tf.text.tokenizers import Tokenizer, vocabulary_files
 
 _LINES_PER_BATCH = 10_000
 # Settings that do not affect the records.
-_OF_THE_COURSE = ("output_file", "heldout_output_file", "spill_dir", "num_workers")
-_OF_THE_COURSE += ("worker_index", "tfds_data_dir")
-
-
+_OF_THE_COURSE = (
+    *("output_file", "heldout_output_file", "spill_dir", "num_workers", "worker_index"),
+    "tfds_data_dir",
+)
 # Settings that an earlier version did not have.
 _LATER = ("split_sentences", "heldout_fraction")
 
