@@ -322,8 +322,8 @@ def estimate_records(files: Sequence[str], ends: Sequence[record_checks.Ends]) -
 def trained_on(prefix: str) -> set[tuple[int, str]]:
     """Returns length and digest (see `record_checks.Ends`) of the files that a run trains on.
 
-    They are those of the phase in which the run wrote the checkpoint `prefix`; none if its place in
-    the input is lost.
+    Only files of the phase in which the run wrote the checkpoint `prefix` count. Returns none if
+    the run's place in the input is lost.
     """
     found: set[tuple[int, str]] = set()
     for path in checkpoint_names.files_of(prefix):

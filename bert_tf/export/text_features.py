@@ -34,7 +34,7 @@ class TextFeatures:
     Args:
         folder: one that tools.export wrote, or any that `bert_tf.load` takes.
         max_seq_length: longest input in word pieces, [CLS] and [SEP] included; longer ones are
-            truncated, with a warning. None for that of the folder.
+            truncated, with a warning. None for the folder's length.
 
     Attributes:
         tokenizer: converts texts to ids.
@@ -54,7 +54,7 @@ class TextFeatures:
         check_type("max_seq_length", max_seq_length, WHOLE_NUMBER, "for that of the folder")
         folder = os.fspath(folder)
         path = os.path.join(folder, DESCRIPTION_FILE)
-        self._length: int | None = None  # of every row; None for that of the longest
+        self._length: int | None = None  # of every row; None for the length of the longest
         self._vectors = VectorSettings()
         if not tf.io.gfile.exists(path):
             found = read_folder(folder, max_seq_length=max_seq_length)
@@ -85,7 +85,7 @@ class TextFeatures:
     def __call__(self, texts: Any) -> dict[str, NDArray[np.int32]]:
         """Returns `input_ids`, `input_mask` and `segment_ids`, int32 [texts, S], padded with 0.
 
-        S is the length of the longest row, or that of the exported model if it is fixed. A model
+        S is the length of the longest row, or the exported model's length if that is fixed. A model
         with masks also gets `masked_lm_positions`, [texts, masks]. For multiple choice the shape is
         [texts, choices, S].
 

@@ -52,7 +52,7 @@ def read_model_input(folder: str) -> ModelInput:
 
 
 def write_model_input(folder: str, model_input: ModelInput) -> None:
-    """Writes `model_input.json`; if nothing is known, removes that of an earlier model."""
+    """Writes `model_input.json`; if nothing is known, removes an earlier model's."""
     path = os.path.join(folder, MODEL_INPUT_FILE)
     if model_input != ModelInput():
         content = json.dumps(dataclasses.asdict(model_input), indent=2) + "\n"

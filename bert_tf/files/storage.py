@@ -225,7 +225,7 @@ def write_errors(
 
 
 def unwritable(place: str, path: str, error: tf.errors.OpError) -> str:
-    """Returns the message for a failed write; the arguments are those of `write_errors`."""
+    """Returns the message for a failed write; for the arguments see `write_errors`."""
     return (
         f"{place} cannot be written: {error_text(error.message)}. The folder above it must"
         f" exist, be writable and have free space.{advice(path)}"

@@ -16,7 +16,7 @@ from bert_tf.model.saving import Savable, register
 from bert_tf.model.shapes import get_shape_list
 from bert_tf.seeds import fold_in
 
-# Of `OutputLayer`. A constant in the original's run_classifier.py, too, not in a configuration.
+# Of `OutputLayer`. Also a constant in the original's run_classifier.py, not in a configuration.
 OUTPUT_DROPOUT_PROB = 0.1
 
 

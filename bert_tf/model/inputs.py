@@ -16,7 +16,7 @@ from bert_tf.model.configuration import BertConfig
 from bert_tf.model.ranges import as_dtype, in_range, shaped
 from bert_tf.model.shapes import get_shape_list
 
-# Names of one input: google-research/bert's, Hugging Face's, those of Keras and TensorFlow Hub.
+# Names of one input: google-research/bert's, Hugging Face's, KerasHub's and TensorFlow Hub's.
 SYNONYMS = (
     ("input_ids", "input_word_ids", "token_ids"),
     ("input_mask", "attention_mask", "padding_mask"),
@@ -32,7 +32,7 @@ _OTHER_FEATURES = {
     *("guid", "idx", "index", "is_impossible", "is_real_example"),
 }
 OPTIONAL_INPUTS = ("input_mask", "segment_ids")
-_NO_TENSORS = ("training", "dropout_seed")  # arguments of `call` that are no inputs
+_NO_TENSORS = ("training", "dropout_seed")  # arguments of `call` that are not inputs
 
 
 def input_names(model: keras.Model) -> list[str]:

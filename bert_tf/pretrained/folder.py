@@ -126,7 +126,7 @@ class ModelFolder:
             )
 
     def check_unchanged(self, model: keras.Model) -> None:
-        """Raises UserError if a weight of a model is no longer the folder's: it was trained."""
+        """Raises UserError if a weight of a model differs from the folder's."""
         for variable in model.variables:
             if variable.path not in self.shapes:  # one that no answer depends on
                 continue

@@ -14,7 +14,7 @@ def read_sets(task: FineTuningTask, purposes: Sequence[str]) -> dict[str, list[E
     """Returns the sets of examples for each purpose.
 
     With --dev_fraction the training set is split: its dev share serves the evaluation, in every run
-    with the same data. A run that only trains leaves that share out, too.
+    with the same data. A run that only trains also leaves that share out.
 
     Raises:
         UserError: --dev_fraction is given, but there is a dev set, or too few examples; or see

@@ -30,7 +30,7 @@ def check_model_vocabulary(
     The checkpoint's folder has the model's vocabulary. Word pieces may replace its [unusedN] and
     may be longer; a SentencePiece model or a byte-level BPE must have all its pieces. If the folder
     only has a vocabulary of a different kind, the given one is refused. If it has none, every
-    vocabulary passes. The settings of the tokenizer must be the same, too.
+    vocabulary passes. The settings of the tokenizer must also be the same.
 
     Args:
         vocab: token -> id, with added tokens.

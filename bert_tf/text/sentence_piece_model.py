@@ -58,7 +58,7 @@ def _parse(data: bytes) -> Unigrams:
 def make_model(unigrams: Unigrams, place: str, keep_accents: bool = True) -> bytes:
     """Returns the model that gives the pieces of transformers' `AlbertTokenizer`.
 
-    It finds every piece by its score, control symbols, too, and none that spans words. Its unknown
+    It finds every piece by its score, even control symbols, but none that spans words. Its unknown
     piece has the id 1. Messages name the file `place`.
 
     Raises:

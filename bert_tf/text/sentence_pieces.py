@@ -57,7 +57,7 @@ def preprocess_text(
 def preprocess_as_tokenizers(text: str, lower: bool, keep_accents: bool) -> str:
     """Returns a text as transformers' `AlbertTokenizer` has it before the model's own rules.
 
-    Pairs of quotes become one; all marks are dropped, not only those of a combining class; each
+    Pairs of quotes become one; all marks are dropped, not only marks with a combining class; each
     character is lower-cased by itself.
     """
     text = text.replace("``", '"').replace("''", '"')

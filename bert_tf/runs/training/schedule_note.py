@@ -23,7 +23,7 @@ _Parts = list[tuple[int, PolynomialSchedule]]
 def note_schedule(folder: str, schedule: Schedule, step: int) -> None:
     """Writes the schedule to `schedule.json`; warns if the run was at this step with another one.
 
-    Schedules of other kinds, such as that of a time budget, are not noted.
+    Schedules of other kinds, such as a time budget's, are not noted.
 
     Raises:
         UserError, OSError: the file cannot be written.

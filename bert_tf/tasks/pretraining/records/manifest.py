@@ -56,7 +56,7 @@ class RecordCounts:
         documents: documents with tokens.
         sentences: their lines with tokens.
         tokens: their tokens.
-        lost_tokens: those of them that are in no record.
+        lost_tokens: how many of the tokens are in no record.
         instances: records before packing.
         real_pairs: instances whose second text follows the first; 0 with --objective=mlm.
     """
@@ -216,12 +216,12 @@ def check_manifest(
     A model is in the folder of `init_checkpoint`, and in `output_dir` if that has a checkpoint. If
     its folder has a vocabulary, the records' must have all tokens of it at the same ids; it may
     have other tokens instead of [unusedN], and more at its end. If the folder records
-    `do_lower_case`, it must be that of the records.
+    `do_lower_case`, the records must have been made with the same.
 
     Args:
         files: the record files, from --`flag`.
         objective: the training's; `mlm` takes records of any objective.
-        vocab_file: the vocabulary that the program was given; must be that of the records.
+        vocab_file: the vocabulary that the program was given; the records must have the same.
         init_checkpoint: see `checkpoints.find_prefix`; None or "" if there is none.
         output_dir: the run's folder; None if there is none.
 
@@ -265,7 +265,7 @@ def check_manifest(
 def _check_vocabulary(
     manifest: Mapping[str, Any], place: str, folder: str, vocab_file: str | None, anyway: str
 ) -> None:
-    """Raises UserError if the vocabulary in a model's folder contradicts that of the records."""
+    """Raises UserError if the vocabulary in a model's folder contradicts the records'."""
     paths = [os.path.join(folder, name) for name in VOCABULARY_FILES]
     vocabs = {path: read_vocab(path) for path in paths if tf.io.gfile.exists(path)}
     digest = manifest["vocabulary"]

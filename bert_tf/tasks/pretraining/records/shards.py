@@ -138,7 +138,7 @@ def begin_shards(
 
 
 def training_files(settings: PretrainingDataSettings) -> list[str]:
-    """Returns the names of the shards' files, without that of the held-out documents."""
+    """Returns the names of the shards' files, without the held-out documents' file."""
     count = settings.num_shards
     return [sharding.shard_file(settings.output_file, i, count) for i in range(count)]
 
