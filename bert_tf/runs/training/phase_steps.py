@@ -16,6 +16,8 @@ from bert_tf.runs.folder import reporting
 from bert_tf.runs.folder.run import Run
 from bert_tf.runs.training.plan import Phase
 
+_LEAST_EXAMPLES = 8  # fewer may all have weight 0 by chance, in batches of one or two
+
 
 @dataclasses.dataclass
 class PhaseSteps:
@@ -34,6 +36,7 @@ class PhaseSteps:
     total: int | None
     _compiled: bool = False
     _without_weight: frozenset[str] | None = None
+    _num_steps: int = 0  # that `make` has made
 
     def make(self, step: int, stop: int, advance: Callable[[int], None]) -> None:
         """Makes the steps from `step` until `stop`. The first call compiles and reports no speed.
@@ -52,6 +55,7 @@ class PhaseSteps:
                 self.run.clock.move(self.loop.input_seconds, "steps", "input")
         seconds = time.monotonic() - began
         self._check_finite(metrics, step)
+        self._num_steps += stop - step
         self._check_weights(metrics, stop)
         self._report(metrics, step, stop, seconds)
         if not self._compiled:
@@ -69,7 +73,7 @@ class PhaseSteps:
                 raise self.run.divergence(f"{name} is {value}", first + bad)
 
     def _check_weights(self, metrics: StepMetrics, stop: int) -> None:
-        """Checks that the steps so far had something to learn from; a single step may have nothing.
+        """Checks that the steps so far had something to learn from, unless they were few.
 
         Raises:
             UserError: the weight of a loss is 0 in every step so far.
@@ -82,7 +86,8 @@ class PhaseSteps:
         if self._without_weight is not None:
             empty &= self._without_weight
         self._without_weight = frozenset(empty)
-        if empty and (self._compiled or stop == self.total):
+        are_enough = self._num_steps * self.phase.batch_size >= _LEAST_EXAMPLES
+        if empty and (self._compiled and are_enough or stop == self.total):
             raise UserError(
                 f"The input must have something to learn from: the weight of {min(empty)} is 0 in"
                 f" all examples up to step {stop}. Look at the weights and masks of the records, or"
