@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import tensorflow as tf
 
-from bert_tf.errors import UserError, given, listed
+from bert_tf.errors import UserError, given, listed, quoted
 from bert_tf.files.destinations import check_meant
 from bert_tf.files.temporary_names import temporary_name
 
@@ -22,14 +22,26 @@ from bert_tf.files.temporary_names import temporary_name
 _STORAGE_SECONDS = 15.0
 
 
+def is_path(text: str) -> bool:
+    """Returns whether `text` can be a path for TensorFlow: UTF-8 without null characters.
+
+    Python reads other bytes of a file's name as surrogates; at a null TensorFlow ends the path.
+    """
+    return "\0" not in text and not any("\ud800" <= char <= "\udfff" for char in text)
+
+
 def check_file_system(path: str, flag: str | None) -> None:
     """Checks that TensorFlow knows the file system of `path`, and that the file system responds.
 
     Raises:
-        UserError: this TensorFlow does not support the scheme (`gs://`, ...).
+        UserError: `path` is not a path, or this TensorFlow does not support the scheme (`gs://`,
+            ...).
         OSError: Google Cloud Storage does not respond. A refusal counts as a response; the next
             use of the path reports the refusal.
     """
+    if not is_path(path):
+        name = f"--{flag}" if flag else "a path"
+        raise UserError(f"{name} must be UTF-8 text without null characters; it is {quoted(path)}")
     scheme, separator, rest = path.partition("://")
     if separator and scheme not in tf.io.gfile.get_registered_schemes():
         raise UserError(

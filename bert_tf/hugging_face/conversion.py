@@ -12,6 +12,7 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf.errors import UserError, listed, missing_package, quoted
+from bert_tf.files import storage
 from bert_tf.files.weight_files import SAFETENSORS, SHARDS, check_no_adapter, safetensors_in
 from bert_tf.files.whole_files import read_bytes, read_json
 from bert_tf.hugging_face import config as hugging_face_config
@@ -93,7 +94,8 @@ def _read_tensors(path: str) -> dict[str, dict[str, Any]]:
     index = read_json(path, path, "it must name the file of each weight")
     files = index.get("weight_map") if isinstance(index, dict) else None
     if not isinstance(files, dict) or not all(
-        isinstance(file, str) and file == os.path.basename(file) for file in files.values()
+        isinstance(file, str) and storage.is_path(file) and file == os.path.basename(file)
+        for file in files.values()
     ):
         raise UserError(
             f"{path} must have a weight_map with the name of each weight's file in this folder;"

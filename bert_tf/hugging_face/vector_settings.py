@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 import tensorflow as tf
 
 from bert_tf.errors import UserError, listed, quoted
+from bert_tf.files import storage
 from bert_tf.files.json_keys import JsonKeys, Needed, read_checked
 from bert_tf.files.whole_files import write_whole
 from bert_tf.text.tokenizer_settings import TOKENIZER_CONFIG
@@ -217,7 +218,8 @@ def _modules(folder: str) -> dict[str, str]:
         )
     paths = [module.get("path") for module in modules]
     for path in paths:
-        if not isinstance(path, str) or os.path.isabs(path) or ".." in path.split("/"):
+        is_path = isinstance(path, str) and storage.is_path(path)
+        if not is_path or os.path.isabs(path) or ".." in path.split("/"):
             raise UserError(
                 f"{file}: path must be a folder within {folder}; it is {quoted(path)}. Correct it"
             )

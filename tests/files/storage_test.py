@@ -183,3 +183,24 @@ def test_storage_that_cannot_be_reached_is_refused_within_seconds(inputs):
 def test_an_output_folder_has_a_name():
     with pytest.raises(UserError, match="^--export_dir= must not be empty; name a folder$"):
         storage.make_output_dir("", "export_dir")
+
+
+@pytest.mark.parametrize(
+    ("path", "flag", "message"),
+    [
+        (
+            "/b\udce9rt",
+            None,
+            "a path must be UTF-8 text without null characters; it is '/b\\udce9rt'",
+        ),
+        (
+            "b\0",
+            "output_file",
+            "--output_file must be UTF-8 text without null characters; it is 'b\\x00'",
+        ),
+    ],
+)
+def test_a_text_that_cannot_be_a_path(path, flag, message):
+    with pytest.raises(UserError) as error:
+        storage.check_file_system(path, flag)
+    assert str(error.value) == message

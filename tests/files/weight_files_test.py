@@ -64,6 +64,8 @@ def test_shards_are_one_model(folder, tmp_path, count):
         (lambda files: {**files, "x": files["pooler.dense.bias"]}, "they differ in 'x'. Download"),
         (lambda files: {**files, "x": "model-7.safetensors"}, "model-7.safetensors cannot be read"),
         (lambda files: {**files, "x": "../hf2/a.safetensors"}, "must have a weight_map with the"),
+        (lambda files: {**files, "x": "a\udcff"}, "must have a weight_map with the name of each"),
+        (lambda files: {**files, "x": "a\0"}, "must have a weight_map with the name of each wei"),
         (lambda files: [3], "must have a weight_map with the name of each weight's file in this"),
     ],
 )

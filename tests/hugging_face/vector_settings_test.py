@@ -258,6 +258,7 @@ ORDER = "must list Transformer, Pooling and, if vectors have length 1, Normalize
         (MODULES, modules()[::-1], f"{ORDER}; it lists 'Pooling', 'Transformer'. To load"),
         (MODULES, modules("../other"), "path must be a folder within"),
         (MODULES, modules(3), "; it is 3. Correct it"),
+        (MODULES, modules("\udcff"), "; it is '\\udcff'. Correct it"),
         (MODULES, [x | {"kwargs": ["task"]} for x in modules()], "kwargs must be [], not ['task']"),
         (POOLING, [True], "must hold a dictionary; received [True]. Correct or delete it"),
         (POOLING, {"pooling_mode": ["mean", "sum"]}, "lasttoken; it is ['mean', 'sum']. Choose"),
