@@ -1,0 +1,93 @@
+"""`answer`: the part of a text that answers a question."""
+
+from collections.abc import Sequence
+from typing import Unpack, overload
+
+from bert_tf.pretrained.answers import AnswerOptions, find_all, make_searches
+from bert_tf.pretrained.arguments import WHOLE_NUMBER, check_type
+from bert_tf.pretrained.methods.base import LoadedModel
+from bert_tf.pretrained.results import Answer
+
+
+class AnswerQuestions(LoadedModel):
+    """Methods of models that were trained on SQuAD."""
+
+    @overload
+    def answer(
+        self, question: str, context: str, *, top_k: None = None, **options: Unpack[AnswerOptions]
+    ) -> Answer: ...
+    @overload
+    def answer(
+        self, question: str, context: str, *, top_k: int, **options: Unpack[AnswerOptions]
+    ) -> list[Answer]: ...
+    @overload
+    def answer(
+        self,
+        question: Sequence[str],
+        context: str | Sequence[str],
+        *,
+        top_k: None = None,
+        **options: Unpack[AnswerOptions],
+    ) -> list[Answer]: ...
+    @overload
+    def answer(
+        self,
+        question: Sequence[str],
+        context: str | Sequence[str],
+        *,
+        top_k: int,
+        **options: Unpack[AnswerOptions],
+    ) -> list[list[Answer]]: ...
+    def answer(
+        self,
+        question: str | Sequence[str],
+        context: str | Sequence[str],
+        *,
+        top_k: int | None = None,
+        null_score_diff_threshold: float | None = None,
+        max_seq_length: int = 384,
+        doc_stride: int = 128,
+        max_answer_length: int = 30,
+        method: str = "run_squad",
+    ) -> Answer | list[Answer] | list[list[Answer]]:
+        """Returns the answer to each question, a part of its context.
+
+        Args:
+            question: a question, or a list of questions.
+            context: the text with the answer: one for all questions, or a list with one for each.
+                A long context is split into windows.
+            top_k: None for the best answer; a number for a list of at most that many answers.
+            null_score_diff_threshold: None if every question has an answer, as in SQuAD 1.1.
+                Otherwise the best answer is `text=""` if the score of no answer exceeds the score
+                of the best answer by more than this (SQuAD 2.0); run_squad writes a good value to
+                null_threshold.json.
+            max_seq_length: longest window in word pieces; at most the model's `max_seq_length`.
+            doc_stride: word pieces between the starts of two windows; with
+                `method="transformers"`, word pieces that two windows share, as in transformers.
+            max_answer_length: maximum length of an answer in word pieces.
+            method: "run_squad" ranks like the program: the scores are the probabilities in its
+                nbest_predictions.json. "transformers" ranks like the question-answering
+                pipeline of transformers 4; its scores can exceed 1.
+
+        Raises:
+            UserError: the model has no head for answers, or an argument does not fit.
+        """
+        self._folder.check_head("squad", "answer")
+        check_type("max_seq_length", max_seq_length, WHOLE_NUMBER)
+        searches, single = make_searches(
+            question,
+            context,
+            self.tokenizer,
+            top_k=top_k,
+            null_score_diff_threshold=null_score_diff_threshold,
+            max_seq_length=min(max_seq_length, self.max_seq_length),
+            doc_stride=doc_stride,
+            max_answer_length=max_answer_length,
+            method=method,
+        )
+        rows = [row for search in searches for row in search.rows]
+        found = find_all(searches, self._run("squad", rows))
+        if top_k:
+            return found[0] if single else found
+        best = [answers[0] for answers in found]
+        return best[0] if single else best

@@ -1,0 +1,67 @@
+"""`LoadedModel`: what every method of a loaded model uses."""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+from numpy.typing import NDArray
+
+from bert_tf.model.configuration import BertConfig
+from bert_tf.pretrained import forking
+from bert_tf.pretrained.build import BUILDERS, Outputs, build_model, head_outputs
+from bert_tf.pretrained.folder import ModelFolder
+from bert_tf.pretrained.forward import Forward, Row
+from bert_tf.text.base_tokenizer import Tokenizer
+
+Text = str | tuple[str, str]  # a text, or a pair of texts
+
+
+class LoadedModel:
+    """The model of a folder, ready to run. For the attributes see `Pretrained`."""
+
+    config: BertConfig
+    tokenizer: Tokenizer
+    heads: tuple[str, ...]
+    labels: tuple[str, ...]
+    max_seq_length: int
+    model: keras.Model
+
+    def __init__(self, folder: ModelFolder):
+        """Builds the model; users call `load` instead."""
+        forking.mark_loaded()
+        self._own_folder = folder
+        self.config = folder.config
+        self.tokenizer = folder.tokenizer
+        self.heads = folder.heads
+        self.labels = folder.labels
+        self.max_seq_length = folder.max_seq_length
+        self._model: Callable[[str], keras.Model] = functools.cache(
+            lambda head: build_model(head, folder)
+        )
+        self._forwards: dict[str, Forward] = {}
+        self.model = self._model(next((head for head in self.heads if head in BUILDERS), ""))
+
+    @property
+    def _folder(self) -> ModelFolder:
+        """What the folder holds; every method needs it. Raises UserError in a forked process."""
+        forking.check_process()
+        return self._own_folder
+
+    def __repr__(self) -> str:
+        return f"<{vars(self).get('_own_folder', 'a model in a forked process')}>"
+
+    def _run(
+        self, name: str, rows: Sequence[Row], outputs: Outputs | None = None
+    ) -> list[dict[str, NDArray[Any]]]:
+        """Returns the outputs of each row, computed by the head `name`, or by `outputs` if given.
+
+        The function is traced at its first use, and found by `name` afterwards.
+        """
+        if not rows:
+            return []
+        self._folder.check_segment(max(max(row["segment_ids"]) for row in rows))
+        if name not in self._forwards:
+            outputs = outputs or head_outputs(name, self._model(name))
+            self._forwards[name] = Forward(outputs, [*rows[0]])
+        return self._forwards[name](rows)

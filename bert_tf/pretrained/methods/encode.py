@@ -1,0 +1,142 @@
+"""`encode`, `similarity` and `attention`: what any encoder makes of a text."""
+
+import functools
+from collections.abc import Sequence
+from typing import overload
+
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from bert_tf.errors import UserError
+from bert_tf.pretrained import text_input
+from bert_tf.pretrained.arguments import SWITCH, as_list, check_type
+from bert_tf.pretrained.build import INPUTS, Tensors
+from bert_tf.pretrained.methods.base import LoadedModel, Text
+from bert_tf.pretrained.pooling import similarities, text_vectors
+from bert_tf.pretrained.results import TextAttention
+from bert_tf.text import sequences
+from bert_tf.text.base_tokenizer import Tokenizer
+
+
+class Encode(LoadedModel):
+    """Methods of the encoder, which every model has."""
+
+    def encode(
+        self,
+        texts: Text | Sequence[Text],
+        pooling: str | None = None,
+        normalize: bool | None = None,
+    ) -> NDArray[np.float32]:
+        """Returns a vector for each text, float32 [texts, H]; [H] for one text.
+
+        In a folder of sentence-transformers, its prompt is put before each text, and its
+        lower-casing and its truncation of vectors apply; with P poolings a vector has P*H elements.
+
+        Args:
+            texts: a text, a pair of texts `(a, b)`, or a list of either.
+            pooling: "mean" of the last layer over all tokens, [CLS] and [SEP] included; "cls", the
+                last layer at [CLS]; "pooled", the pooler's output, on which classifiers are
+                trained; or another of sentence-transformers' poolings. None for the folder's
+                setting, or else "mean".
+            normalize: whether to divide each vector by its length. None for the folder's setting,
+                or else False.
+
+        Raises:
+            UserError: the pooling is unknown, or the model has no pooler.
+        """
+        settings, poolings = self._folder.vectors, self._folder.poolings(pooling)
+        check_type("normalize", normalize, SWITCH, "for the folder's setting")
+        texts, single = as_list(texts, pairs=True)
+        prepared = [settings.prepared(text) for text in texts]
+        rows = text_input.encode(prepared, self._vector_tokenizer, self.max_seq_length)
+        bert, num_skipped = self.model.bert, self._num_skipped
+
+        def outputs(features: Tensors) -> dict[str, tf.Tensor]:
+            output = bert(*(features[name] for name in INPUTS))
+            mask = features["input_mask"]
+            return {"vector": text_vectors(output, mask, poolings, num_skipped)}
+
+        found = [row["vector"] for row in self._run("+".join(poolings), rows, outputs)]
+        width = len(poolings) * self.config.hidden_size
+        vectors = np.array(found, np.float32).reshape(len(rows), width)
+        if settings.normalize and normalize is None:
+            vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+        vectors = vectors[:, : settings.truncate_dim]
+        if normalize:
+            vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+        return vectors[0] if single else vectors
+
+    @functools.cached_property
+    def _vector_tokenizer(self) -> Tokenizer:
+        """The tokenizer for texts that become vectors."""
+        lowers = self._folder.vectors.do_lower_case
+        return self.tokenizer.after_lowering() if lowers else self.tokenizer
+
+    @functools.cached_property
+    def _num_skipped(self) -> int:
+        """Number of tokens at the beginning of a text that its vector does not include."""
+        settings = self._folder.vectors
+        if settings.include_prompt or not settings.prompt:
+            return 0
+        prompt = settings.prepared("")
+        (row,) = text_input.encode([prompt], self._vector_tokenizer, self.max_seq_length)
+        return len(row["input_ids"]) - 1  # without [SEP]
+
+    @overload
+    def similarity(self, texts_a: Text, texts_b: Text, pooling: str | None = None) -> float: ...
+    @overload
+    def similarity(
+        self, texts_a: Sequence[Text], texts_b: Sequence[Text], pooling: str | None = None
+    ) -> NDArray[np.float32]: ...
+    def similarity(
+        self,
+        texts_a: Text | Sequence[Text],
+        texts_b: Text | Sequence[Text],
+        pooling: str | None = None,
+    ) -> float | NDArray[np.float32]:
+        """Returns the cosine of texts_a[i]'s and texts_b[i]'s vectors, float32 [texts], or a float.
+
+        To compare every text with every other, multiply matrices of `encode(..., normalize=True)`.
+        A folder of sentence-transformers may choose the dot product or a negative distance instead.
+
+        Args:
+            texts_a: a text, or a list of texts.
+            texts_b: the text to compare with, or a list of the same length.
+            pooling: see `encode`.
+
+        Raises:
+            UserError: the lists differ in length, or see `encode`.
+        """
+        a, single = as_list(texts_a, pairs=True, name="texts_a")
+        b, _ = as_list(texts_b, pairs=True, name="texts_b")
+        if len(a) != len(b):
+            raise UserError(
+                f"texts_a and texts_b must be of equal length; received {len(a)} and {len(b)} texts"
+                ". To compare one text with several, repeat it: [text] * len(texts_b)"
+            )
+        name = self._folder.vectors.similarity
+        vectors = self.encode(a + b, pooling, normalize=True if name == "cosine" else None)
+        found = similarities(vectors[: len(a)], vectors[len(a) :], name)
+        return float(found[0]) if single else found
+
+    def attention(self, text: Text) -> TextAttention:
+        """Returns the attention of every layer and head within a text or a pair of texts."""
+        texts, single = as_list(text, pairs=True, name="text")
+        if not single:
+            raise UserError(
+                f"attention takes one text, or one pair of texts; received a list of {len(texts)}"
+            )
+        (row,) = text_input.encode(texts, self._folder.tokenizer, self.max_seq_length)
+        bert = self.model.bert
+
+        def outputs(features: Tensors) -> dict[str, tf.Tensor]:
+            output = bert(*(features[name] for name in INPUTS))
+            return {"probabilities": tf.stack(output.attention_probs, axis=1)}
+
+        (found,) = self._run("attention", [row], outputs)
+        return TextAttention(
+            tokens=sequences.unpadded_tokens(row, self.tokenizer.inv_vocab),
+            segment_ids=np.array(row["segment_ids"], np.int32),
+            probabilities=found["probabilities"],
+        )

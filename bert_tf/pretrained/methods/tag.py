@@ -1,0 +1,50 @@
+"""`tag`: the entities of a text."""
+
+from collections.abc import Sequence
+from typing import overload
+
+from bert_tf.pretrained import entities
+from bert_tf.pretrained.arguments import as_list
+from bert_tf.pretrained.methods.base import LoadedModel
+from bert_tf.pretrained.results import Entity
+
+
+class Tag(LoadedModel):
+    """Methods of taggers."""
+
+    @overload
+    def tag(self, texts: str, aggregation_strategy: str = "word") -> list[Entity]: ...
+    @overload
+    def tag(
+        self, texts: Sequence[str], aggregation_strategy: str = "word"
+    ) -> list[list[Entity]]: ...
+    def tag(
+        self, texts: str | Sequence[str], aggregation_strategy: str = "word"
+    ) -> list[Entity] | list[list[Entity]]:
+        """Returns the entities of each text, in order.
+
+        Neighbours of the same type form one entity, until a `B-` tag begins a new one. Classes that
+        are all BILOU or IOBES tags are read as such: `U-` and `S-` are an entity of one word, `L-`
+        and `E-` end one. An entity is not empty and has no white space at its ends.
+
+        Args:
+            texts: sentences. A long sentence is split into windows.
+            aggregation_strategy: what gets a tag. "word": each run of characters without white
+                space, as in run_tagging. As in transformers' pipeline: "first", "average" and
+                "max", each word by its first piece, its pieces' mean or its surest piece (runs
+                without white space or punctuation; with RoBERTa and ALBERT, runs without a space);
+                "simple", each word piece; "none", each word piece, and neighbours are not joined.
+
+        Raises:
+            UserError: the model is not a tagger, or the strategy is unknown.
+        """
+        self._folder.check_head("tagging", "tag")
+        entities.check_strategy(aggregation_strategy)
+        texts, single = as_list(texts)
+        cuts = [entities.TaggedText(text, self.tokenizer, self.max_seq_length) for text in texts]
+        logits = iter(self._run("tagging", [row for cut in cuts for row in cut.rows]))
+        found = [
+            cut.join([next(logits)["logits"] for _ in cut.rows], self.labels, aggregation_strategy)
+            for cut in cuts
+        ]
+        return found[0] if single else found
