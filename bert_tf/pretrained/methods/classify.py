@@ -1,12 +1,14 @@
-"""`classify`: the class of a text."""
+"""`classify`: the class of a text, of the model's classes or of any."""
 
 from collections.abc import Sequence
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
+from numpy.typing import NDArray
 
-from bert_tf.pretrained import text_input
-from bert_tf.pretrained.arguments import as_list
+from bert_tf.errors import UserError
+from bert_tf.pretrained import text_input, zero_shot
+from bert_tf.pretrained.arguments import as_list, received
 from bert_tf.pretrained.forward import sigmoid, softmax
 from bert_tf.pretrained.methods.base import LoadedModel, Text
 from bert_tf.pretrained.results import Classification
@@ -19,8 +21,28 @@ class Classify(LoadedModel):
     def classify(self, texts: Text) -> Classification | float: ...
     @overload
     def classify(self, texts: Sequence[Text]) -> list[Classification] | list[float]: ...
+    @overload
     def classify(
-        self, texts: Text | Sequence[Text]
+        self,
+        texts: str,
+        labels: Sequence[str],
+        hypothesis_template: str = ...,
+        multi_label: bool = ...,
+    ) -> Classification: ...
+    @overload
+    def classify(
+        self,
+        texts: Sequence[str],
+        labels: Sequence[str],
+        hypothesis_template: str = ...,
+        multi_label: bool = ...,
+    ) -> list[Classification]: ...
+    def classify(
+        self,
+        texts: Text | Sequence[Text],
+        labels: Sequence[str] | None = None,
+        hypothesis_template: str = zero_shot.TEMPLATE,
+        multi_label: bool = False,
     ) -> Classification | float | list[Classification] | list[float]:
         """Returns the class of each text; if the model is a regression, a float for each.
 
@@ -28,12 +50,26 @@ class Classify(LoadedModel):
         one, and `probabilities` do not add up to 1: take the classes above a threshold, such as
         0.5.
 
+        With `labels` the classes are yours, and the model is one of natural language inference,
+        trained on data such as MNLI or XNLI: it judges whether a text entails "This example is
+        {label}." (zero-shot classification, as in the pipeline of transformers).
+
         Args:
-            texts: a text, a pair of texts `(a, b)`, or a list of either.
+            texts: a text, a pair of texts `(a, b)`, or a list of either. No pairs with `labels`.
+            labels: the classes to choose from. None for the classes that the model was trained on.
+            hypothesis_template: with `labels`: the hypothesis about a text, with `{}` where the
+                label goes.
+            multi_label: with `labels`: whether each label is judged by itself, entailment against
+                contradiction, so that a text can have several labels or none, and `probabilities`
+                do not add up to 1. A single label is always judged so.
 
         Raises:
-            UserError: the model has no classifier.
+            UserError: the model has no classifier or, with `labels`, no class for entailment.
         """
+        if labels is not None:
+            return self._zero_shot(texts, labels, hypothesis_template, multi_label)
+        if multi_label is not False or hypothesis_template != zero_shot.TEMPLATE:
+            raise UserError("multi_label and hypothesis_template need labels, the classes to judge")
         kind = "regression" if "regression" in self._folder.heads else "classification"
         self._folder.check_head(kind, "classify")
         texts, single = as_list(texts, pairs=True)
@@ -44,10 +80,29 @@ class Classify(LoadedModel):
             numbers = [float(row["logits"][0]) for row in found]
             return numbers[0] if single else numbers
         probabilities = sigmoid if self.config.is_multi_label else softmax
-        classes = [self._classification(probabilities(row["logits"])) for row in found]
+        classes = [_classification(probabilities(row["logits"]), self.labels) for row in found]
         return classes[0] if single else classes
 
-    def _classification(self, probabilities: np.ndarray) -> Classification:
-        by_label = dict(zip(self.labels, probabilities.tolist(), strict=True))
-        best = int(np.argmax(probabilities))
-        return Classification(self.labels[best], float(probabilities[best]), by_label)
+    def _zero_shot(
+        self, texts: Any, labels: Any, hypothesis_template: Any, multi_label: Any
+    ) -> Classification | list[Classification]:
+        labels = zero_shot.check_arguments(labels, hypothesis_template, multi_label)
+        judge = zero_shot.Judge(self._folder, labels, hypothesis_template, multi_label)
+        texts, single = as_list(texts, pairs=True)
+        for i, text in enumerate(texts):
+            if not isinstance(text, str):
+                raise UserError(
+                    f"texts[{i}] must be one text, not a pair: the second text is the hypothesis"
+                    f" about a label; {received(text)}"
+                )
+        self._folder.warn_of_other_input([(text, "") for text in texts])
+        found = self._run("classification", judge.rows(texts))
+        logits = np.array([row["logits"] for row in found]).reshape([len(found), len(self.labels)])
+        classes = [_classification(row, labels) for row in judge.probabilities(logits)]
+        return classes[0] if single else classes
+
+
+def _classification(probabilities: NDArray[np.float64], labels: Sequence[str]) -> Classification:
+    by_label = dict(zip(labels, probabilities.tolist(), strict=True))
+    best = int(np.argmax(probabilities))
+    return Classification(labels[best], float(probabilities[best]), by_label)
