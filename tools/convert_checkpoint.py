@@ -87,7 +87,12 @@ from bert_tf.runs.flags import command_flags
 from bert_tf.text.casing import find_casing
 from bert_tf.text.sentence_piece_model import make_model, read_unigrams
 from bert_tf.text.tokenizer_settings import TOKENIZER_CONFIG
-from bert_tf.text.tokenizers import SENTENCE_PIECES, VOCABULARY_FILES, WORD_PIECES
+from bert_tf.text.tokenizers import (
+    SENTENCE_PIECES,
+    VOCABULARY_FILES,
+    WORD_PIECES,
+    VocabularySource,
+)
 
 # Of a folder of each format: a name that every one has, and all names that it may have.
 _NAMES = {
@@ -161,9 +166,26 @@ def _convert(
         text = json.dumps(config_json, indent=2, sort_keys=True) + "\n"
         write_whole(os.path.join(folder, "config.json"), text)
         write_vocabulary(folder, vocabulary, do_lower_case)
+        _check_tokenizer(folder, output_format)
     write_vector_settings(folder, vector_settings, config.hidden_size)
     write_model_input(folder, files.model_input)
     return weights
+
+
+def _check_tokenizer(folder: str, output_format: str) -> None:
+    """Checks that the tokenizer's files in Hugging Face's format, just written, can be read."""
+    path = ModelFiles(folder).vocab_file
+    if not path:
+        return
+    try:
+        _ = VocabularySource(path, hugging_face=True).vocab
+    except UserError as error:
+        raise UserError(
+            f"--output_format={output_format} cannot express the tokenizer of --input, so the"
+            f" folder would be refused: {str(error).replace(os.path.join(folder, ''), '')}. Make"
+            " this change beside --input, or use --output_format=checkpoint, which keeps all"
+            " settings"
+        ) from error
 
 
 def _check_other_folder(source: str, output_dir: str) -> None:

@@ -35,6 +35,7 @@ _POOLINGS = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
+_POSITIVE = "a positive number"
 _NO_ARGUMENTS = Needed(({}, None), "arguments for transformers are not supported. Delete the key")
 _MODULE_KEYS = JsonKeys(
     used={"path", "type"}, needed={"kwargs": Needed(([], None))}, harmless={"idx", "name"}
@@ -135,6 +136,20 @@ def read_vector_settings(folder: str) -> VectorSettings:
         truncate_dim,
         similarity,
     )
+
+
+def tokenizer_length(folder: str) -> int | None:
+    """Returns the longest input by `tokenizer_config.json`; None if it does not say.
+
+    Raises:
+        UserError: the file is damaged.
+    """
+    path = os.path.join(folder, TOKENIZER_CONFIG)
+    config = read_checked(path)
+    key = "model_max_length" if "model_max_length" in config else "max_len"
+    # A tokenizer without a limit has 1e30.
+    length = _value(config, key, None, path, int | float, _POSITIVE)
+    return length and int(length)
 
 
 def write_vector_settings(folder: str, settings: VectorSettings, hidden_size: int) -> None:
@@ -249,15 +264,8 @@ def _input(folder: str) -> tuple[int | None, bool]:
     path = next((path for path in paths if read_checked(path)), paths[0])
     config = read_checked(path, _TRANSFORMER_KEYS)
     do_lower_case = _value(config, "do_lower_case", False, path, bool, "true or false")
-    wanted = "a positive number"
-    length = _value(config, "max_seq_length", None, path, int, wanted)
-    if length is None:
-        path = os.path.join(folder, TOKENIZER_CONFIG)
-        config = read_checked(path)
-        key = "model_max_length" if "model_max_length" in config else "max_len"
-        # A tokenizer without a limit has 1e30.
-        length = _value(config, key, None, path, int | float, wanted)
-    return length and int(length), do_lower_case
+    length = _value(config, "max_seq_length", None, path, int, _POSITIVE)
+    return tokenizer_length(folder) if length is None else length, do_lower_case
 
 
 def _output(path: str) -> tuple[str, int | None, str]:
@@ -278,7 +286,7 @@ def _output(path: str) -> tuple[str, int | None, str]:
             f"{path}: similarity_fn_name must be one of {', '.join(SIMILARITIES)}; it is"
             f" {quoted(similarity)}. Correct it"
         )
-    size = _value(config, "truncate_dim", None, path, int, "a positive number")
+    size = _value(config, "truncate_dim", None, path, int, _POSITIVE)
     return prompt, size, similarity
 
 

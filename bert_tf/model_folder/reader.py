@@ -1,5 +1,6 @@
 """`ModelFiles`: finds and reads the files of a trained model."""
 
+import dataclasses
 import functools
 import os
 import re
@@ -18,6 +19,7 @@ from bert_tf.hugging_face.conversion import ConvertedModel, read_safetensors
 from bert_tf.hugging_face.vector_settings import (
     VectorSettings,
     read_vector_settings,
+    tokenizer_length,
     transformer_folder,
 )
 from bert_tf.model.configuration import BertConfig
@@ -239,8 +241,14 @@ class ModelFiles:
 
     @functools.cached_property
     def model_input(self) -> ModelInput:
-        """What the model was fine-tuned on."""
-        return read_model_input(self.home)
+        """What the model was fine-tuned on; in Hugging Face's format the tokenizer has a length."""
+        found = read_model_input(self.home)
+        in_settings = found.max_seq_length or self.vector_settings.max_seq_length
+        if self.is_hugging_face and not in_settings:
+            length = tokenizer_length(self.path)
+            if length and length < self.config.longest_sequence:
+                return dataclasses.replace(found, max_seq_length=length)
+        return found
 
     @functools.cached_property
     def vector_settings(self) -> VectorSettings:

@@ -79,7 +79,7 @@ _HARMLESS_CONFIG = {
     *("processor_class", "model_type", "use_fast", "legacy"),
     # Arguments of calls, and what comes after a text's ids: bert_tf has its own.
     *("model_max_length", "max_len", "max_length", "stride", "truncation_strategy"),
-    *("truncation_side", "padding_side", "pad_to_multiple_of", "pad_token_type_id"),
+    *("padding_side", "pad_to_multiple_of", "pad_token_type_id"),
     *("model_input_names", "return_tensors", "chat_template"),
     # Turning ids back into text.
     *("clean_up_tokenization_spaces", "errors", "trim_offsets"),
@@ -101,6 +101,9 @@ def _config_keys(kind: str) -> JsonKeys:
             "do_basic_tokenize": Needed((True, None), ONLY),
             "never_split": Needed((None, []), "make them added tokens, or choose another model"),
             "wordpieces_prefix": Needed(("##",), ONLY),
+            "truncation_side": Needed(
+                ("right", None), "texts are cut at their end. Delete the key to cut them there"
+            ),
             "split_special_tokens": Needed((False, None), ONLY),
             "sp_model_kwargs": Needed(({}, None), ONLY),
             "add_special_tokens": Needed((True, None), ONLY),

@@ -17,6 +17,7 @@ from bert_tf.hugging_face.vector_settings import (
     read_vector_settings,
     write_vector_settings,
 )
+from bert_tf.model_folder.reader import ModelFiles
 from tests.support.hugging_face_folders import ENCODER, make_tensors, write_folder
 from tests.support.numpy_bert import assert_near
 from tools import convert_checkpoint
@@ -204,6 +205,29 @@ def test_vectors_are_those_of_the_library_also_after_converting(name, write_layo
         model = bert_tf.load(path)
         num_texts = expected.size // model.encode("").size
         assert_near(model.encode(TEXTS[:num_texts]), expected.reshape(num_texts, -1), 2e-6)
+
+
+@pytest.mark.parametrize(
+    ("key", "length", "expected"),
+    [
+        *[("model_max_length", 5, 5), ("max_len", 4, 4)],
+        *[("model_max_length", 7, None), ("model_max_length", 1e30, None)],
+    ],
+)
+def test_the_tokenizer_s_length_also_counts_without_modules(key, length, expected, tmp_path):
+    folder, converted = tmp_path / "model", str(tmp_path / "converted")
+    write_folder(folder, make_tensors(ENCODER), VOCAB)
+    write(folder, {"tokenizer_config.json": {"do_lower_case": False, key: length}})
+    convert_checkpoint.convert(str(folder), converted, "checkpoint")
+    for path in (str(folder), converted):
+        model = bert_tf.load(path)
+        assert model.max_seq_length == (expected or 7)
+        assert ModelFiles(path).model_input.max_seq_length == expected
+    assert bert_tf.load(folder, max_seq_length=6).max_seq_length == 6
+    # A length beside modules.json comes first, also a longer one.
+    write(folder, {"modules.json": modules(), "sentence_bert_config.json": {"max_seq_length": 6}})
+    write(folder, {"1_Pooling/config.json": MEAN})
+    assert bert_tf.load(folder).max_seq_length == 6
 
 
 def test_arguments_come_before_the_settings_of_the_folder(write_layout):

@@ -164,6 +164,7 @@ WRONG = [
     ({"tokenizer_class": "BertJapaneseTokenizer"}, 'tokenizer_class must be "BertTokenizer", not'),
     ({"tokenizer_class": "RobertaTokenizerFast"}, 'tokenizer_class must be "BertTokenizer", not'),
     ({"do_basic_tokenize": False}, "do_basic_tokenize must be true, not False: nothing else is"),
+    ({"truncation_side": "left"}, "truncation_side must be .right., not 'left': texts are cut at"),
     ({"never_split": ["MAX"]}, "never_split must be null, not .'MAX'.: make them added tokens"),
     ({"word_tokenizer_type": "mecab"}, "word_tokenizer_type is not known, .*; it is 'mecab'"),
     ({"strip_accents": "no"}, "strip_accents must be true or false; received 'no'"),

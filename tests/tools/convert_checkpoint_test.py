@@ -17,6 +17,7 @@ from bert_tf.hugging_face import bert as bert_weights
 from bert_tf.hugging_face import conversion
 from bert_tf.modeling import BertConfig, BertModel
 from bert_tf.tasks.multiple_choice.model import MultipleChoiceModel
+from bert_tf.text.tokenizers import load_tokenizer
 from tests.support.golden import needs_golden
 from tests.support.hugging_face_folders import (
     CONFIG,
@@ -30,6 +31,7 @@ from tests.support.hugging_face_folders import (
 )
 from tests.support.numpy_bert import NumpyBert, gelu, layer_norm, log_softmax
 from tests.support.pretraining_runs import run, variables
+from tests.support.refusals import refusal
 from tools import convert_checkpoint
 
 HEAD_NAMES = {
@@ -359,6 +361,47 @@ def test_without_safetensors(tmp_path, monkeypatch):
 
 
 @needs_golden
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"clean_text": False}, "clean_text must be true, not false, which transformers ignores"),
+        (
+            {"max_input_chars_per_word": 200, "strip_accents": True},
+            "max_input_chars_per_word must be 100, not 200, which transformers ignores",
+        ),
+        (
+            {"added_tokens_decoder": {"15": {"content": "[E1]"}}},
+            "the ids of added tokens must be the numbers from 13 on",
+        ),
+    ],
+    ids=["cleaning", "long words", "a gap in the ids"],
+)
+@pytest.mark.parametrize("output_format", ["safetensors", "distilbert"])
+def test_a_tokenizer_that_the_other_format_cannot_express(
+    settings, message, output_format, tmp_path
+):
+    """What is written loads again; the same files without the setting are converted."""
+    vocab = "[PAD] [UNK] [CLS] [SEP] [MASK] a b c d e f g h".replace(" ", "\n")
+    path = write_folder(tmp_path / "hf", make_tensors(ENCODER | POOLER), vocab)
+    convert_checkpoint.convert(path, str(tmp_path / "tf"), "checkpoint")
+    config = tmp_path / "tf" / "tokenizer_config.json"
+    kept = json.loads(config.read_text())
+    config.write_text(json.dumps(kept | settings))
+    target = tmp_path / "back"
+    arguments = str(tmp_path / "tf"), str(target), output_format
+    told = refusal(convert_checkpoint.convert, *arguments)
+    assert told.startswith(
+        f"--output_format={output_format} cannot express the tokenizer of --input, so the folder"
+        " would be refused: "
+    )
+    assert message in told and str(tmp_path) not in told
+    assert told.endswith("or use --output_format=checkpoint, which keeps all settings")
+    assert not target.exists()
+    config.write_text(json.dumps(kept))
+    convert_checkpoint.convert(*arguments)
+    assert load_tokenizer(str(target / "vocab.txt"), True, hugging_face=True).vocab["h"] == 12
+
+
 def test_names_of_a_released_checkpoint():
     folder = os.path.join(os.environ["BERT_TF_GOLDEN"], "programs")
     config = BertConfig.from_json_file(os.path.join(folder, "bert_config.json"))
