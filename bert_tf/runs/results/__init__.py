@@ -1,0 +1,1 @@
+"""A second look at results: reports, tables of predictions and errors, comparisons of runs."""
