@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from bert_tf.errors import UserError as UserError
     from bert_tf.export.text_features import TextFeatures as TextFeatures
     from bert_tf.files.checkpoints import load_weights as load_weights
+    from bert_tf.model.layerwise_rates import layerwise_lr_factors as layerwise_lr_factors
     from bert_tf.modeling import AlbertConfig as AlbertConfig
     from bert_tf.modeling import BertConfig as BertConfig
     from bert_tf.modeling import BertModel as BertModel
@@ -52,6 +53,7 @@ else:
         "errors": "UserError",
         "export.text_features": "TextFeatures",
         "files.checkpoints": "load_weights",
+        "model.layerwise_rates": "layerwise_lr_factors",
         "modeling": "AlbertConfig BertConfig BertModel DistilBertConfig RobertaConfig",
         "optimization": (
             "AdamWeightDecayOptimizer LAMBOptimizer PolynomialSchedule linear_schedule"

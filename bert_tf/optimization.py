@@ -11,11 +11,13 @@ training step, such as the programs', `create_optimizer` makes one of them.
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
+
+from bert_tf.errors import UserError, quoted
 
 Schedule = Callable[[tf.Tensor], tf.Tensor]
 
@@ -187,7 +189,7 @@ def _bias(beta: float, step: tf.Tensor) -> tf.Tensor | float:
 class AdamOptions:
     """The hyperparameters of an optimizer; see `AdamWeightDecayOptimizer` and `LAMBOptimizer`.
 
-    `optimizer` is one of `OPTIMIZERS`.
+    `optimizer` is one of `OPTIMIZERS`; `learning_rate_factors` has pairs instead of a dictionary.
     """
 
     optimizer: str = OPTIMIZERS[0]
@@ -197,6 +199,20 @@ class AdamOptions:
     epsilon: float = EPSILON
     exclude_from_weight_decay: tuple[str, ...] = EXCLUDE_FROM_WEIGHT_DECAY
     lamb_bias_correction: bool = False
+    learning_rate_factors: tuple[tuple[str, float], ...] = ()
+
+    def __post_init__(self) -> None:
+        for prefix, factor in self.learning_rate_factors:
+            if not 0.0 <= factor < math.inf:
+                raise UserError(
+                    "learning_rate_factors must be finite numbers of at least 0; the one of"
+                    f" {quoted(prefix)} is {factor}"
+                )
+
+    def learning_rate_factor(self, name: str) -> float:
+        """Returns what the learning rate of the variable with this name is multiplied by."""
+        factors = (f for prefix, f in self.learning_rate_factors if name.startswith(prefix))
+        return next(factors, 1.0)
 
     def update(
         self,
@@ -217,6 +233,8 @@ class AdamOptions:
         decay = 0.0 if excluded else self.weight_decay_rate
         # Keras variables become tensors, too.
         arguments: list[Any] = [tf.convert_to_tensor(x) for x in (param, m, v, grad, learning_rate)]
+        if (factor := self.learning_rate_factor(name)) != 1.0:
+            arguments[-1] *= factor
         arguments += [decay, self.beta_1, self.beta_2, self.epsilon]
         if self.optimizer == "lamb":
             corrected = tf.convert_to_tensor(step) + 1 if self.lamb_bias_correction else None
@@ -245,6 +263,9 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
             matches anywhere in its name, which is its `path`.
         global_clipnorm: maximum global norm of a step's gradients; None does not clip.
         name: name of the optimizer.
+        learning_rate_factors: beginnings of variables' names and what their learning rate is
+            multiplied by, such as `layerwise_lr_factors` returns. The first that fits a name
+            counts; a variable that none fits has the factor 1.
         **options: see `keras.optimizers.Optimizer`.
     """
 
@@ -258,12 +279,17 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
         exclude_from_weight_decay: Sequence[str] | None = EXCLUDE_FROM_WEIGHT_DECAY,
         global_clipnorm: float | None = CLIP_NORM,
         name: str = "AdamWeightDecayOptimizer",
+        learning_rate_factors: Mapping[str, float] | None = None,
         **options: Any,
     ):
         super().__init__(learning_rate, global_clipnorm=global_clipnorm, name=name, **options)
         # Keras's optimizers have a method with the name `exclude_from_weight_decay`.
         exclusions = tuple(exclude_from_weight_decay or ())
-        self.adam = AdamOptions("adamw", weight_decay_rate, beta_1, beta_2, epsilon, exclusions)
+        factors = tuple((learning_rate_factors or {}).items())
+        self.adam = AdamOptions(
+            *("adamw", weight_decay_rate, beta_1, beta_2, epsilon, exclusions),
+            learning_rate_factors=factors,
+        )
 
     def build(self, variables: Sequence[keras.Variable]) -> None:
         """Creates the moments of the trainable variables; Keras calls it."""
@@ -327,6 +353,7 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
             "beta_2": self.adam.beta_2,
             "epsilon": self.adam.epsilon,
             "exclude_from_weight_decay": list(self.adam.exclude_from_weight_decay),
+            "learning_rate_factors": dict(self.adam.learning_rate_factors),
         }
 
 

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from bert_tf import optimization
 from bert_tf.engine import steps
+from bert_tf.errors import UserError
 from bert_tf.modeling import BertConfig
 from bert_tf.tasks.pretraining.training.model import PretrainingModel
 from tests.support import numpy_bert, small_pretraining
@@ -169,6 +170,57 @@ def test_the_optimizer_against_numpy(clips):
             np.testing.assert_allclose(found, moments + 0 * param, rtol=1e-5, atol=1e-10)
     assert named["global_step"].dtype == tf.int64
     assert not any(v.trainable for v in named.values())
+
+
+@pytest.mark.parametrize("kind", ["AdamWeightDecayOptimizer", "LAMBOptimizer"])
+def test_learning_rate_factors_against_numpy(kind):
+    """The first beginning that fits a name counts, for Keras's steps and for the programs'."""
+    rng = np.random.default_rng(2)
+    shapes = {"low_a_w": (3, 5), "low_w": (7,), "lower_w": (2, 4), "head": (6,)}
+    factors = {"low_a": 0.125, "low_": 0.5, "lower_w": 0.0}
+    expected = {"low_a_w": 0.125, "low_w": 0.5, "lower_w": 0.0, "head": 1.0}
+    for ours in (False, True):
+        values = {name: rng.normal(size=shape) for name, shape in shapes.items()}
+        variables = _variables(**values)
+        optimizer = getattr(optimization, kind)(
+            0.1, global_clipnorm=None, learning_rate_factors=factors
+        )
+        optimizer = type(optimizer).from_config(optimizer.get_config())
+        optimizer.build(variables)
+        state = {v.path: (v.numpy().astype(np.float64), 0.0, 0.0) for v in variables}
+        for _ in range(3):
+            gradients = {name: rng.normal(size=shape) for name, shape in shapes.items()}
+            tensors = [tf.constant(g, tf.float32) for g in gradients.values()]
+            if ours:
+                optimizer.apply_reduced(tensors)
+            else:
+                optimizer.apply_gradients(zip(tensors, variables, strict=True))
+            update = getattr(numpy_bert, "lamb" if kind[0] == "L" else "adam_weight_decay")
+            for name, gradient in gradients.items():
+                state[name] = update(*state[name], gradient, 0.1 * expected[name], 0.01)
+        for variable in variables:
+            np.testing.assert_allclose(variable.numpy(), state[variable.path][0], rtol=2e-5)
+
+
+@pytest.mark.parametrize("factor", [-0.5, float("nan"), float("inf")])
+def test_factors_of_the_learning_rate_that_cannot_be(factor):
+    message = f"finite numbers of at least 0; the one of 'bert/' is {factor}"
+    with pytest.raises(UserError, match=message):
+        optimization.AdamWeightDecayOptimizer(0.1, learning_rate_factors={"bert/": factor})
+
+
+@pytest.mark.parametrize("name", optimization.OPTIMIZERS)
+def test_without_factors_a_step_has_the_same_operations(name):
+    """A factor of 1 adds none, either."""
+    ops = []
+    for factors in ((), (("x", 0.5), ("v", 1.0)), (("v", 0.5),)):
+        adam = optimization.AdamOptions(name, learning_rate_factors=factors)
+        update = tf.function(lambda *xs, adam=adam: adam.update("v", *xs))
+        spec = tf.TensorSpec([3], tf.float32)
+        one = tf.TensorSpec([], tf.float32)
+        graph = update.get_concrete_function(spec, spec, spec, spec, one, one).graph
+        ops.append([op.type for op in graph.get_operations()])
+    assert ops[0] == ops[1] and len(ops[2]) > len(ops[0])
 
 
 @pytest.mark.parametrize("name", optimization.OPTIMIZERS)

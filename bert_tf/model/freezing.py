@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from bert_tf.errors import UserError, quoted
 
 # The scopes of a part. The layer that widens ALBERT's embeddings is in the encoder's scope.
-_PARTS = {
+PARTS = {
     "all": ["bert/"],
     "embeddings": ["bert/embeddings/", "bert/encoder/embedding_hidden_mapping_in/"],
     "pooler": ["bert/pooler/"],
@@ -29,8 +29,8 @@ def parse_frozen_layers(text: str, layer_scopes: Sequence[str]) -> Callable[[str
     scopes: list[str] = []
     for part in filter(None, text.split(",")):
         numbers = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part)
-        if part in _PARTS:
-            scopes += _PARTS[part]
+        if part in PARTS:
+            scopes += PARTS[part]
         elif numbers and int(numbers[1]) <= int(numbers[2] or numbers[1]) < len(layer_scopes):
             scopes += layer_scopes[int(numbers[1]) : int(numbers[2] or numbers[1]) + 1]
         else:

@@ -20,6 +20,7 @@ from bert_tf.files.temporary_names import working_name
 from bert_tf.files.whole_folders import check_folder, whole_folder
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.freezing import parse_frozen_layers
+from bert_tf.model.layerwise_rates import layerwise_lr_factors
 from bert_tf.model_folder.writer import CONFIG_FILE, MODEL_NAMES, write_model, write_model_files
 from bert_tf.runs.flags.setting_fields import MAX_COUNT
 from bert_tf.runs.flags.settings import FineTuningSettings, model_options
@@ -84,6 +85,8 @@ class FineTuner:
             limits["label_ids"] = (len(labels), "the number of labels")
         self._schema = records.limited(schema, limits)
         self._frozen = parse_frozen_layers(settings.freeze_layers, config.layer_scopes)
+        decay = settings.layerwise_lr_decay
+        self._learning_rate_factors = layerwise_lr_factors(decay, config.layer_scopes)
         self._buckets = Buckets.of_schema(lengths, schema)
         self._keeps_best = settings.keep_best or settings.early_stopping_patience > 0
         best = BestCheckpoint(
@@ -168,7 +171,11 @@ class FineTuner:
         logging.info("  Num examples = %d", self._epoch_size)
         logging.info("  Batch size = %d", settings.train_batch_size)
         logging.info("  Num steps = %d", num_train_steps)
-        trainer = Trainer(self._build, self.run, schedule, self._frozen, **self._teaching)
+        trainer = Trainer(
+            *(self._build, self.run, schedule, self._frozen),
+            learning_rate_factors=self._learning_rate_factors,
+            **self._teaching,
+        )
         self._trainer = trainer
         self.run.write_labels()  # only now: `Trainer` has refused a checkpoint that does not fit
         if self.run.chief:

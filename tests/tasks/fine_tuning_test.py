@@ -26,7 +26,7 @@ from bert_tf.tasks.classification.settings import ClassifierSettings
 from bert_tf.tasks.classification.task import ClassificationTask
 from bert_tf.tasks.fine_tuner import training_schedule
 from bert_tf.tasks.registry import TASKS
-from tests.support.pretraining_runs import run_code, variables
+from tests.support.pretraining_runs import assert_same_variables, run_code, variables
 from tests.support.registered_tasks import REVIEWS, run_in
 from tests.support.small_classification import write_reviews
 
@@ -148,6 +148,32 @@ def test_steps_that_no_int32_counts_are_refused():
     message = "at most 2147483647 steps: 2000000 examples, --train_batch_size=7 and .* 2857142857 "
     with pytest.raises(UserError, match=message):
         training_schedule(settings, 2_000_000)
+
+
+@pytest.mark.slow
+def test_each_layer_has_its_own_learning_rate(classify, tmp_path, out):
+    """The step of the checkpoints by numpy; a resumed run goes on with the same rates."""
+    flags = {**THREE_STEPS, "layerwise_lr_decay": 0.25, "warmup_proportion": 0.0}
+    flags |= {"save_checkpoints_steps": 1, "learning_rate": 0.01, "weight_decay_rate": 0.0}
+    config = {"num_hidden_layers": 2}
+    classify(config, **flags)
+    before, after = (variables(out / f"model.ckpt-{step}") for step in (0, 1))
+    powers = {"bert/embeddings/": 4, "bert/encoder/layer_0/": 3, "bert/encoder/layer_1/": 2}
+    powers |= {"bert/pooler/": 1, "output_": 0}
+    seen = set()
+    for name in [name for name in before if f"{name}/adam_m" in before]:
+        (part,) = (part for part in powers if name.startswith(part))
+        m, v = (after[f"{name}/adam_{slot}"].astype(np.float64) for slot in "mv")
+        moved = 0.01 * 0.25 ** powers[part] * m / (np.sqrt(v) + 1e-6)
+        np.testing.assert_allclose(before[name] - after[name], moved, rtol=1e-3, atol=3e-7)
+        seen |= {part} if np.abs(moved).max() > 1e-5 else set()
+    assert seen == powers.keys()
+    shutil.copytree(out, tmp_path / "alone")
+    for path in [*out.glob("model.ckpt-2*"), *out.glob("model.ckpt-3*")]:
+        path.unlink()
+    (out / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-1"\n')
+    classify(config, **flags)
+    assert_same_variables(out / "model.ckpt-3", tmp_path / "alone" / "model.ckpt-3")
 
 
 def test_a_trained_model_keeps_its_classes(classify, tmp_path, out):
@@ -322,3 +348,11 @@ def test_what_other_tasks_read():
     found = {name: TASKS[name].load().reads(None, [1]) for name in TASKS if name[:2] != "cl"}
     others = {"squad": "pairs", "multiple_choice": "choices"}
     assert found == {name: others.get(name, "texts") for name in found} and len(found) > 3
+
+
+@pytest.mark.parametrize("decay", [0.0, -0.8, 1.0001, float("nan"), 1e-50])
+def test_a_decay_of_the_rates_that_cannot_be(decay):
+    values = {"output_dir": "unused", "vocab_file": "unused", "layerwise_lr_decay": decay}
+    message = f"--layerwise_lr_decay={decay} must be a finite number above 0 and at most 1"
+    with pytest.raises(UserError, match=re.escape(message)):
+        ClassifierSettings(**values)

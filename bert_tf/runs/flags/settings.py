@@ -1,6 +1,7 @@
 """Settings that several programs share. Each field is the flag of that name."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import ClassVar
 
 import tensorflow as tf
@@ -233,6 +234,15 @@ class FineTuningSettings(TrainingSettings, TextSettings):
         " embeddings,0-5,pooler.",
         group=Group.TRAINING,
     )
+    layerwise_lr_decay: float = setting(
+        1.0,
+        help="Factor of the learning rate from each layer to the one below, as in ELECTRA: the"
+        " task's head has --learning_rate, the pooler once the decay, the last layer the decay"
+        " squared, and so on down to the embeddings. 1: one rate for all.",
+        group=Group.TRAINING,
+        above=0.0,
+        at_most=1.0,
+    )
     keep_best: bool = setting(
         False,
         help="Keep the checkpoint with the best evaluation in OUTPUT_DIR/best, and use it for"
@@ -400,8 +410,10 @@ class DeviceSettings(Settings):
     )
 
 
-def adam_options(settings: TrainingSettings) -> optimization.AdamOptions:
-    """Returns the optimizer's options from the flags."""
+def adam_options(
+    settings: TrainingSettings, learning_rate_factors: Mapping[str, float] | None = None
+) -> optimization.AdamOptions:
+    """Returns the optimizer's options from the flags; see `AdamWeightDecayOptimizer`."""
     return optimization.AdamOptions(
         settings.optimizer,
         settings.weight_decay_rate,
@@ -409,6 +421,7 @@ def adam_options(settings: TrainingSettings) -> optimization.AdamOptions:
         settings.beta_2,
         settings.epsilon,
         lamb_bias_correction=settings.lamb_bias_correction,
+        learning_rate_factors=tuple((learning_rate_factors or {}).items()),
     )
 
 

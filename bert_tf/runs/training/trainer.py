@@ -42,6 +42,7 @@ class Trainer:
         objective: returns what to train for; by default the model is its own objective.
         initialize: called at the start of a run that does not resume, after --init_checkpoint is
             read, to set weights that are neither random nor in that checkpoint.
+        learning_rate_factors: see `optimization.AdamWeightDecayOptimizer`; None: 1 for all.
 
     Raises:
         UserError: the checkpoint does not fit the model; or the run does not train, and
@@ -57,6 +58,7 @@ class Trainer:
         budget: TimeBudget | None = None,
         objective: Callable[[keras.Model], Objective] = lambda model: model,
         initialize: Callable[[keras.Model], None] = lambda model: None,
+        learning_rate_factors: Mapping[str, float] | None = None,
     ):
         self.run = run
         self.strategy = run.strategy
@@ -75,7 +77,7 @@ class Trainer:
             self.optimizer = optimization.create_optimizer(
                 self.model.trainable_variables if trains else [],
                 schedule or (lambda step: 0.0),
-                adam_options(settings),
+                adam_options(settings, learning_rate_factors),
             )
         self.objective = objective(self.model)
         weights = {variable.path: variable.value for variable in self.model.variables}
