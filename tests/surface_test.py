@@ -21,7 +21,8 @@ from typing import Any, assert_type
 import numpy as np
 from numpy.typing import NDArray
 import bert_tf
-from bert_tf.pretrained.results import Answer, Classification, Entity, Filling, TextAttention
+from bert_tf.pretrained.results import Answer, Classification, Entity, Filling, RankedPassage
+from bert_tf.pretrained.results import TextAttention
 
 model = bert_tf.load("folder")
 assert_type(model, bert_tf.Pretrained)
@@ -32,6 +33,7 @@ assert_type(model.classify(("a", "b")), Classification | float)
 assert_type(model.classify(["a", ("a", "b")]), list[Classification] | list[float])
 assert_type(model.classify("a", ["x", "y"]), Classification)
 assert_type(model.classify(["a"], labels=["x"], multi_label=True), list[Classification])
+assert_type(model.rank("a", ["b"], top_k=1), list[RankedPassage])
 assert_type(model.answer("a", "b"), Answer)
 assert_type(model.answer("a", "b", top_k=2), list[Answer])
 assert_type(model.answer(["a"], "b", method="transformers"), list[Answer])

@@ -74,6 +74,7 @@ from bert_tf.files.whole_files import write_whole
 from bert_tf.files.whole_folders import whole_folder
 from bert_tf.hugging_face.config import module_of
 from bert_tf.hugging_face.conversion import to_safetensors
+from bert_tf.hugging_face.cross_encoder import write_score_function
 from bert_tf.hugging_face.vector_settings import VECTOR_FILES, write_vector_settings
 from bert_tf.model_folder.reader import ModelFiles
 from bert_tf.model_folder.writer import (
@@ -144,7 +145,9 @@ def _convert(
         )
     config, labels, weights = files.config, files.labels, files.read_weights()
     vocabulary = files.vocabulary
-    vector_settings = files.vector_settings
+    vector_settings, score_function = files.vector_settings, files.score_function
+    has_one_output = list(files.shapes.get("output_bias", ())) == [1]
+    gives_number = has_one_output and not (config.is_multi_label or files.is_tagger)
     if SENTENCE_PIECES in vocabulary and not as_checkpoint:
         make_model(read_unigrams(files.vocab_file), files.vocab_file)  # refuses some
         vocabulary[module_of(config).VOCABULARY] = vocabulary.pop(SENTENCE_PIECES)
@@ -159,10 +162,14 @@ def _convert(
     )
     if as_checkpoint:
         write_model(folder, weights, config, vocabulary, do_lower_case, labels)
+        if gives_number:
+            write_score_function(folder, score_function)
     else:
         as_distilbert = output_format == "distilbert"
         tensors, config_json = to_safetensors(weights, config, source, labels, as_distilbert)
         write_whole(os.path.join(folder, SAFETENSORS), tensors)
+        if gives_number:
+            config_json["sentence_transformers"] = {"activation_fn": score_function}
         text = json.dumps(config_json, indent=2, sort_keys=True) + "\n"
         write_whole(os.path.join(folder, "config.json"), text)
         write_vocabulary(folder, vocabulary, do_lower_case)

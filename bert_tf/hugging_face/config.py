@@ -9,6 +9,7 @@ from bert_tf.files.json_keys import JsonKeys, Needed
 from bert_tf.files.label_file import check_label, is_tag
 from bert_tf.files.whole_files import read_json
 from bert_tf.hugging_face import albert, bert, distilbert, roberta
+from bert_tf.hugging_face.cross_encoder import FUNCTION
 from bert_tf.model.configuration import MULTI_LABEL, BertConfig
 
 # model_type -> module.
@@ -20,11 +21,6 @@ _ACTIVATIONS = {
     "gelu_new": "gelu",
     "gelu_pytorch_tanh": "gelu",
 }
-_IDENTITY = "torch.nn.modules.linear.Identity"
-_NO_ACTIVATION = (
-    "classify gives the logit of a model with a single output as it is. Delete the key to load the"
-    " model, and apply the function yourself"
-)
 # Keys of `config.json` that all kinds of models share. A module has more.
 _NEEDED = {
     "position_embedding_type": Needed(("absolute",)),
@@ -41,7 +37,7 @@ _NEEDED = {
         " plain one of its model_type, delete the key",
     ),
     # Cross-encoders of sentence-transformers, up to version 3.
-    "sbert_ce_default_activation_function": Needed((_IDENTITY, None), _NO_ACTIVATION),
+    "sbert_ce_default_activation_function": FUNCTION,
 }
 _HARMLESS = {
     # The library's version, and the history of the file.
@@ -91,7 +87,7 @@ def read_config(path: str) -> dict[str, Any]:
         key = f"{path}: sentence_transformers"
         if not isinstance(cross_encoder, dict):
             raise UserError(f"{key} must be a dictionary, not {quoted(cross_encoder)}")
-        keys = JsonKeys({"version"}, {"activation_fn": Needed((_IDENTITY,), _NO_ACTIVATION)})
+        keys = JsonKeys({"version"}, {"activation_fn": FUNCTION})
         keys.check(cross_encoder, key)
     return config
 

@@ -1,5 +1,6 @@
 """Reads and writes how the sentence-transformers library makes the vector of a text."""
 
+import dataclasses
 import json
 import os
 from typing import Any, NamedTuple, TypeVar
@@ -10,6 +11,11 @@ from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files import storage
 from bert_tf.files.json_keys import JsonKeys, Needed, read_checked
 from bert_tf.files.whole_files import write_whole
+from bert_tf.hugging_face.cross_encoder import (
+    SETTINGS_FILE,
+    TRANSFORMER_VALUES,
+    is_cross_encoder,
+)
 from bert_tf.text.tokenizer_settings import TOKENIZER_CONFIG
 
 Text = TypeVar("Text", str, tuple[str, str])
@@ -19,10 +25,9 @@ _TRANSFORMER_FILES = [
     f"sentence_{kind}_config.json"
     for kind in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 ]  # the first that is not empty counts
-_SETTINGS_FILE = "config_sentence_transformers.json"
 _POOLING_FOLDER = "1_Pooling"
 # What `write_vector_settings` writes.
-VECTOR_FILES = (MODULES_FILE, _TRANSFORMER_FILES[0], _SETTINGS_FILE, _POOLING_FOLDER)
+VECTOR_FILES = (MODULES_FILE, _TRANSFORMER_FILES[0], SETTINGS_FILE, _POOLING_FOLDER)
 _MODULES = ("Transformer", "Pooling", "Normalize")
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 
@@ -57,6 +62,9 @@ _TRANSFORMER_KEYS = JsonKeys(
     },
     # How padding is removed, and what only `encode_query` and `encode_document` use.
     harmless={"unpad_inputs", "query_length", "document_length", "query_expansion"},
+)
+_CROSS_ENCODER_KEYS = dataclasses.replace(
+    _TRANSFORMER_KEYS, used=(), needed={**_TRANSFORMER_KEYS.needed, **TRANSFORMER_VALUES}
 )
 _POOLING_KEYS = JsonKeys(
     used={"pooling_mode", "include_prompt", *_POOLINGS},
@@ -121,11 +129,14 @@ def read_vector_settings(folder: str) -> VectorSettings:
     modules = _modules(folder)
     if not modules:
         return VectorSettings()
+    if "Pooling" not in modules:  # a cross-encoder, which makes no vectors
+        _read_transformer(transformer_folder(folder), _CROSS_ENCODER_KEYS)
+        return VectorSettings()
     if modules.get("Normalize"):
         read_checked(os.path.join(folder, modules["Normalize"], "config.json"), _NORMALIZE_KEYS)
     poolings, include_prompt = _pooling(os.path.join(folder, modules["Pooling"], "config.json"))
     length, do_lower_case = _input(transformer_folder(folder))
-    prompt, truncate_dim, similarity = _output(os.path.join(folder, _SETTINGS_FILE))
+    prompt, truncate_dim, similarity = _output(os.path.join(folder, SETTINGS_FILE))
     return VectorSettings(
         poolings,
         "Normalize" in modules,
@@ -187,7 +198,7 @@ def write_vector_settings(folder: str, settings: VectorSettings, hidden_size: in
     for name, content in (
         (os.path.join(_POOLING_FOLDER, "config.json"), pooling),
         (_TRANSFORMER_FILES[0], values),
-        (_SETTINGS_FILE, output),
+        (SETTINGS_FILE, output),
         (MODULES_FILE, modules),
     ):
         write_whole(os.path.join(folder, name), json.dumps(content, indent=2) + "\n")
@@ -226,7 +237,8 @@ def _modules(folder: str) -> dict[str, str]:
             f"{file} lists {listed(others)}; only sentence_transformers' {', '.join(_MODULES)} are"
             f" supported. {remedy}"
         )
-    if modules and tuple(kinds) not in (_MODULES[:2], _MODULES):
+    has_vectors = tuple(kinds) in (_MODULES[:2], _MODULES)
+    if modules and not has_vectors and not (len(kinds) == 1 and is_cross_encoder(folder)):
         raise UserError(
             f"{file} must list {_MODULES[0]}, {_MODULES[1]} and, if vectors have length 1,"
             f" {_MODULES[2]}, in this order; it lists {listed(kinds)}. {remedy}"
@@ -260,12 +272,17 @@ def _pooling(path: str) -> tuple[tuple[str, ...], bool]:
 
 def _input(folder: str) -> tuple[int | None, bool]:
     """Returns the longest input of a Transformer, or None, and whether it lower-cases texts."""
-    paths = [os.path.join(folder, name) for name in _TRANSFORMER_FILES]
-    path = next((path for path in paths if read_checked(path)), paths[0])
-    config = read_checked(path, _TRANSFORMER_KEYS)
+    config, path = _read_transformer(folder, _TRANSFORMER_KEYS)
     do_lower_case = _value(config, "do_lower_case", False, path, bool, "true or false")
     length = _value(config, "max_seq_length", None, path, int, _POSITIVE)
     return tokenizer_length(folder) if length is None else length, do_lower_case
+
+
+def _read_transformer(folder: str, keys: JsonKeys) -> tuple[dict[str, Any], str]:
+    """Returns the settings of a Transformer, and the path of their file."""
+    paths = [os.path.join(folder, name) for name in _TRANSFORMER_FILES]
+    path = next((path for path in paths if read_checked(path)), paths[0])
+    return read_checked(path, keys), path
 
 
 def _output(path: str) -> tuple[str, int | None, str]:

@@ -15,7 +15,9 @@ from bert_tf.files.label_file import LABELS_FILE, labels_in
 from bert_tf.files.model_input import ModelInput, read_model_input
 from bert_tf.files.weight_files import SAFETENSORS
 from bert_tf.hugging_face.config import is_tagger
+from bert_tf.hugging_face.config import read_config as read_config_json
 from bert_tf.hugging_face.conversion import ConvertedModel, read_safetensors
+from bert_tf.hugging_face.cross_encoder import read_score_function
 from bert_tf.hugging_face.vector_settings import (
     VectorSettings,
     read_vector_settings,
@@ -249,6 +251,15 @@ class ModelFiles:
             if length and length < self.config.longest_sequence:
                 return dataclasses.replace(found, max_seq_length=length)
         return found
+
+    @functools.cached_property
+    def score_function(self) -> str:
+        """What makes a score of the single output of a cross-encoder, see `read_score_function`."""
+        folder = self._root if self.is_hugging_face else self.folder
+        config = read_config_json(self.config_file) if self.is_hugging_face else None
+        outputs = self.shapes.get("output_bias", (0,))
+        has_classes = list(outputs) > [1] and not self.config.is_multi_label
+        return read_score_function(folder, config, has_classes)
 
     @functools.cached_property
     def vector_settings(self) -> VectorSettings:

@@ -12,6 +12,7 @@ from absl import logging
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files.model_input import MODEL_INPUT_FILE, PAIRS, TEXTS, ModelInput
 from bert_tf.hugging_face.config import default_names
+from bert_tf.hugging_face.cross_encoder import SIGMOID
 from bert_tf.hugging_face.vector_settings import VectorSettings
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model_folder.reader import ModelFiles
@@ -61,6 +62,7 @@ class ModelFolder:
         after newer checkpoints.
     vectors: how a text's vector is made by default.
     trained_on: what the model was fine-tuned on.
+    has_sigmoid: whether the score of a pair of texts is the sigmoid of the model's number.
     """
 
     path: str
@@ -74,6 +76,7 @@ class ModelFolder:
     source: Mapping[str, Any]
     vectors: VectorSettings = VectorSettings()
     trained_on: ModelInput = ModelInput()
+    has_sigmoid: bool = False
     _warned: list[bool] = dataclasses.field(default_factory=list, repr=False, compare=False)
 
     def __str__(self) -> str:
@@ -216,6 +219,7 @@ def read_folder(
         },
         vectors=files.vector_settings,
         trained_on=files.model_input,
+        has_sigmoid=files.score_function == SIGMOID,
     )
 
 

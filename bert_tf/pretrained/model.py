@@ -17,6 +17,7 @@ from bert_tf.pretrained.methods.answer import AnswerQuestions
 from bert_tf.pretrained.methods.classify import Classify
 from bert_tf.pretrained.methods.encode import Encode
 from bert_tf.pretrained.methods.fill_mask import FillMask
+from bert_tf.pretrained.methods.rank import Rank
 from bert_tf.pretrained.methods.tag import Tag
 
 Path = str | os.PathLike[str]
@@ -61,7 +62,7 @@ def _load_again(source: dict[str, Any], max_seq_length: int) -> "Pretrained":
     return Pretrained(read_folder(**source, max_seq_length=max_seq_length))
 
 
-class Pretrained(FillMask, Classify, AnswerQuestions, Tag, Encode):
+class Pretrained(FillMask, Classify, Rank, AnswerQuestions, Tag, Encode):
     """A trained model: text in, answers out. `print` describes it.
 
     A pickle or a copy has only the path of the folder, and loads the model again.

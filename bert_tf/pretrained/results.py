@@ -39,6 +39,22 @@ class Classification:
 
 
 @dataclasses.dataclass(frozen=True)
+class RankedPassage:
+    """A passage in the order of its relevance to a query.
+
+    Attributes:
+        index: its place in the given list, from 0.
+        score: the probability of the positive class or, if the model gives a number, the number or
+            its sigmoid.
+        text: the passage.
+    """
+
+    index: int
+    score: float
+    text: str
+
+
+@dataclasses.dataclass(frozen=True)
 class Answer:
     """An answer in a context.
 

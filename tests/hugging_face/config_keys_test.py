@@ -106,7 +106,13 @@ def test_exports_and_predictions_have_independent_probabilities(tmp_path):
         ({"tokenizer_class": "RobertaTokenizer"}, 'tokenizer_class must be "BertTokenizer"'),
         (
             {"sbert_ce_default_activation_function": "torch.nn.modules.activation.Sigmoid"},
-            'sbert_ce_default_activation_function must be "torch.nn.modules.linear.Identity"',
+            "names the function 'torch.nn.modules.activation.Sigmoid' for the outputs of the model,"
+            " but it has several classes, whose probabilities are a softmax. Delete the key",
+        ),
+        (
+            {"sbert_ce_default_activation_function": "torch.nn.ReLU"},
+            'sbert_ce_default_activation_function must be "torch.nn.modules.linear.Identity", not'
+            " 'torch.nn.ReLU': rank knows only this function and torch.nn.modules.activation.Sig",
         ),
         (
             {"sentence_transformers": {"activation_fn": "torch.nn.Tanh", "version": "5.0"}},

@@ -1,0 +1,83 @@
+"""Reads and writes how a cross-encoder of sentence-transformers makes a score of its output."""
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from bert_tf.errors import UserError, quoted
+from bert_tf.files.json_keys import JsonKeys, Needed, read_checked
+from bert_tf.files.whole_files import write_whole
+
+SETTINGS_FILE = "config_sentence_transformers.json"
+IDENTITY = "torch.nn.modules.linear.Identity"
+SIGMOID = "torch.nn.modules.activation.Sigmoid"
+# The value of `activation_fn` in SETTINGS_FILE and in the `sentence_transformers` of config.json,
+# and of `sbert_ce_default_activation_function` in config.json, until version 3.
+FUNCTION = Needed(
+    (IDENTITY, SIGMOID, None),
+    f"rank knows only this function and {SIGMOID}. Delete the key to load the model; its scores are"
+    " then sigmoids",
+)
+_KIND = "CrossEncoder"
+_NO_PROMPT = Needed((None,), "prompts of cross-encoders are not supported. Set it to null")
+_KEYS = JsonKeys(
+    used={"activation_fn"},
+    needed={
+        "model_type": Needed((_KIND,)),
+        "activation_fn": FUNCTION,
+        "default_prompt_name": _NO_PROMPT,
+    },
+    harmless={"__version__", "prompts", "requirements"},
+)
+# Values in the file of the Transformer, such as sentence_bert_config.json.
+TRANSFORMER_VALUES = {
+    "transformer_task": Needed(("sequence-classification",)),
+    "module_output_name": Needed(("scores",)),
+    "modality_config": Needed(({"text": {"method": "forward", "method_output_name": "logits"}},)),
+    "do_lower_case": Needed((False, None)),
+}
+
+
+def is_cross_encoder(folder: str) -> bool:
+    """Returns whether a folder has the settings file of a cross-encoder (version 5 and later)."""
+    return read_checked(os.path.join(folder, SETTINGS_FILE)).get("model_type") == _KIND
+
+
+def read_score_function(folder: str, config: Mapping[str, Any] | None, has_classes: bool) -> str:
+    """Returns the function, IDENTITY or SIGMOID, that makes the score of a single output.
+
+    Where no file names the function, it is a sigmoid in Hugging Face's format, as in the class
+    CrossEncoder, and none in a checkpoint, which was trained to give numbers.
+
+    Args:
+        config: the content of the `config.json`, from `hugging_face.config.read_config`; None for a
+            checkpoint.
+        has_classes: whether the outputs are classes that exclude each other.
+
+    Raises:
+        UserError: a function is named that is not supported, or fits no classes.
+    """
+    path = os.path.join(folder, SETTINGS_FILE)
+    own = read_checked(path, _KEYS) if is_cross_encoder(folder) else {}
+    config = config or {}
+    named = (
+        own.get("activation_fn")
+        or (config.get("sentence_transformers") or {}).get("activation_fn")
+        or config.get("sbert_ce_default_activation_function")
+    )
+    if has_classes and named == SIGMOID:
+        place = path if own.get("activation_fn") else os.path.join(folder, "config.json")
+        raise UserError(
+            f"{place} names the function {quoted(named)} for the outputs of the model, but it has"
+            " several classes, whose probabilities are a softmax. Delete the key to load the model"
+        )
+    return named or (SIGMOID if config else IDENTITY)
+
+
+def write_score_function(folder: str, function: str) -> None:
+    """Writes the function that makes a score into the folder of a checkpoint, if there is one."""
+    if function != IDENTITY:
+        content = {"model_type": _KIND, "activation_fn": function}
+        path = os.path.join(folder, SETTINGS_FILE)
+        write_whole(path, json.dumps(content, indent=2) + "\n")

@@ -1,0 +1,184 @@
+"""Tests of rank: passages by a number or a class, against classify, and what is refused."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+import bert_tf
+from bert_tf.errors import UserError
+from bert_tf.hugging_face.cross_encoder import IDENTITY, SIGMOID
+from bert_tf.pretrained.folder import read_folder
+from tests.support.hugging_face_folders import (
+    CONFIG,
+    ENCODER,
+    POOLER,
+    make_tensors,
+    with_biases,
+    write_folder,
+)
+from tests.support.model_folders import random_weights, write_model
+from tools import convert_checkpoint
+
+QUERY = "is the cat in paris"
+PASSAGES = ["a dog ran", "the cat sat on a mat", "paris is in france", "the cat sat on a mat"]
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-np.array(x)))
+
+
+def check(found, scores):
+    """The passages come by falling scores; equal ones in the given order."""
+    order = sorted(range(len(scores)), key=lambda i: -scores[i])
+    assert [passage.index for passage in found] == order
+    assert [passage.text for passage in found] == [PASSAGES[i] for i in order]
+    np.testing.assert_allclose([p.score for p in found], np.array(scores)[order], rtol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("classes")
+    return bert_tf.load(write_model(folder, random_weights("classifier", seed=2), ["a", "b", "c"]))
+
+
+@pytest.fixture(scope="module")
+def regression(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("number")
+    return bert_tf.load(write_model(folder, random_weights("regressor", seed=2), []))
+
+
+def test_a_number_is_the_score(regression):
+    scores = regression.classify([(QUERY, passage) for passage in PASSAGES])
+    check(regression.rank(QUERY, PASSAGES), scores)
+    assert len(set(scores)) == 3  # two passages are equal
+    found = regression.rank(QUERY, (x for x in PASSAGES), top_k=2)
+    assert found == regression.rank(QUERY, PASSAGES)[:2]
+    assert regression.rank(QUERY, []) == []
+    assert len(regression.rank(QUERY, PASSAGES, top_k=9)) == 4
+
+
+@pytest.mark.parametrize("positive", ["a", "b", "c"])
+def test_the_probability_of_a_class_is_the_score(classifier, positive):
+    found = classifier.classify([(QUERY, passage) for passage in PASSAGES])
+    scores = [result.probabilities[positive] for result in found]
+    check(classifier.rank(QUERY, PASSAGES, positive=positive), scores)
+
+
+def test_probabilities_that_round_to_one_keep_their_order(tmp_path):
+    weights = random_weights("classifier", seed=2)
+    weights["output_bias"] = np.float32([0, 90, 0])
+    model = bert_tf.load(write_model(tmp_path, weights, ["a", "b", "c"]))
+    found = model.rank(QUERY, PASSAGES, positive="b")
+    assert {passage.score for passage in found} == {1.0}
+    assert [passage.index for passage in found] != [0, 1, 2, 3]
+
+
+def write_cross_encoder(folder, settings=None, **config):
+    head = with_biases({"classifier": (1, 6)})
+    words = "[PAD] [UNK] [CLS] [SEP] [MASK] a b c d e f g h".replace(" ", "\n")
+    config = {"architectures": ["BertForSequenceClassification"], **config}
+    path = write_folder(
+        folder, make_tensors({**ENCODER, **POOLER, **head}, "bert."), words, **config
+    )
+    if settings:
+        kind = "sentence_transformers.base.modules.transformer.Transformer"
+        modules = [{"idx": 0, "name": "0", "path": "", "type": kind}]
+        task = {"transformer_task": "sequence-classification", "module_output_name": "scores"}
+        (folder / "modules.json").write_text(json.dumps(modules))
+        (folder / "sentence_bert_config.json").write_text(json.dumps(task))
+        (folder / "config_sentence_transformers.json").write_text(
+            json.dumps({"model_type": "CrossEncoder", "prompts": {}, **settings})
+        )
+    return path
+
+
+KEY = "sbert_ce_default_activation_function"
+FOLDERS = {
+    "transformers": ({}, None, True),
+    "version 3, identity": ({KEY: IDENTITY}, None, False),
+    "version 3, sigmoid": ({KEY: SIGMOID}, None, True),
+    "version 4, identity": ({"sentence_transformers": {"activation_fn": IDENTITY}}, None, False),
+    "version 4, sigmoid": ({"sentence_transformers": {"activation_fn": SIGMOID}}, None, True),
+    "version 6, identity": ({}, {"activation_fn": IDENTITY}, False),
+    "version 6, sigmoid": ({}, {"activation_fn": SIGMOID}, True),
+}
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_a_cross_encoder_scores_as_its_files_say(tmp_path, name):
+    config, settings, has_sigmoid = FOLDERS[name]
+    write_cross_encoder(tmp_path / "hf", settings, **config)
+    assert read_folder(tmp_path / "hf").has_sigmoid == has_sigmoid
+
+
+@pytest.mark.parametrize("name", ["transformers", "version 6, identity"])
+def test_a_converted_cross_encoder_keeps_its_scores(tmp_path, name):
+    config, settings, has_sigmoid = FOLDERS[name]
+    folders = [tmp_path / name for name in ("hf", "tf", "back")]
+    write_cross_encoder(folders[0], settings, **config)
+    convert_checkpoint.convert(str(folders[0]), str(folders[1]), "checkpoint")
+    convert_checkpoint.convert(str(folders[1]), str(folders[2]), "safetensors")
+    for folder in folders:
+        model = bert_tf.load(folder)
+        numbers = model.classify([("a b", "c"), ("a b", "d")])
+        found = sorted(model.rank("a b", ["c", "d"]), key=lambda passage: passage.index)
+        expected = sigmoid(numbers) if has_sigmoid else numbers
+        np.testing.assert_allclose([x.score for x in found], expected, rtol=1e-6)
+    written = json.loads((folders[2] / "config.json").read_text())["sentence_transformers"]
+    assert written == {"activation_fn": SIGMOID if has_sigmoid else IDENTITY}
+
+
+def test_the_length_of_a_cross_encoder_is_its_tokenizer_s(tmp_path):
+    folder = tmp_path / "hf"
+    write_cross_encoder(folder, {"activation_fn": IDENTITY})
+    assert bert_tf.load(folder).max_seq_length == CONFIG["max_position_embeddings"] == 7
+    (folder / "tokenizer_config.json").write_text('{"model_max_length": 6}')
+    assert bert_tf.load(folder).max_seq_length == 6
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"activation_fn": "torch.nn.modules.activation.Tanh"}, "rank knows only this function"),
+        ({"default_prompt_name": "query"}, "prompts of cross-encoders are not supported"),
+        ({"truncate_dim": 3}, "truncate_dim is not known, so it may change"),
+    ],
+)
+def test_settings_of_cross_encoders_that_are_refused(tmp_path, settings, message):
+    write_cross_encoder(tmp_path / "hf", settings)
+    with pytest.raises(UserError, match=re.escape(message)) as error:
+        bert_tf.load(tmp_path / "hf")
+    assert f"{tmp_path}/hf/config_sentence_transformers.json: " in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            {"positive": None},
+            "positive must be the class of relevant passages, one of 'a', 'b', 'c':"
+            " rank(query, passages, positive='c'); received None",
+        ),
+        ({"positive": "yes"}, "positive must be the class of relevant passages, one of 'a', 'b'"),
+        ({"positive": 2}, "positive must be a string, or None, for a model that gives a number"),
+        ({"query": ["a"]}, "query must be a string; received"),
+        ({"passages": "a dog"}, "passages must be a list of texts; received a single text"),
+        ({"passages": ["a dog", None]}, "passages[1] must be a text (str); received None"),
+        ({"passages": [("a", "b")]}, "passages[0] must be a text (str)"),
+        ({"top_k": 0}, "top_k must be at least 1, or None for all; received 0"),
+        ({"top_k": 2.5}, "top_k must be a whole number (int), or None, for all passages"),
+    ],
+)
+def test_what_is_refused(classifier, arguments, message):
+    with pytest.raises(UserError, match=re.escape(message)):
+        classifier.rank(**{"query": QUERY, "passages": PASSAGES, "positive": "a", **arguments})
+
+
+def test_models_that_rank_nothing(regression, tmp_path):
+    with pytest.raises(UserError, match="gives a number, not classes, so positive must be left"):
+        regression.rank(QUERY, PASSAGES, positive="yes")
+    model = bert_tf.load(write_model(tmp_path, random_weights()))
+    with pytest.raises(UserError, match="rank needs a model with the head that run_classifier.py"):
+        model.rank(QUERY, PASSAGES)
