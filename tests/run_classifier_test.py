@@ -1,6 +1,7 @@
 """Tests of run_classifier.py as a program."""
 
 import csv
+import json
 import os
 import re
 import shutil
@@ -16,6 +17,7 @@ import pytest
 from bert_tf.files import checkpoints
 from bert_tf.runs.flags import command_flags
 from bert_tf.runs.folder import reporting
+from bert_tf.runs.results import tables
 from tests.support import forked_programs
 from tests.support.golden import golden_cases
 from tests.support.pretraining_runs import assert_same_variables, command, run, variables
@@ -73,6 +75,25 @@ def test_predictions_are_in_the_order_of_the_test_file(trained, reviews):
     with open(reviews / "test.csv", newline="") as lines:
         wanted = [row["stars"] for row in csv.DictReader(lines)]
     assert [("bad", "good")[i] for i in rows.argmax(axis=1)] == wanted
+
+
+def test_predictions_and_errors_are_shown_beside_their_texts(trained, reviews):
+    output_dir, _ = trained
+    with open(reviews / "test.csv", newline="") as lines:
+        wanted = list(csv.DictReader(lines))
+    found = tables.read_table(f"{output_dir}/predictions.tsv")
+    assert found["text_a"] == [row["review"] for row in wanted]
+    assert found["label"] == found["prediction"] == [row["stars"] for row in wanted]
+    rows = np.loadtxt(output_dir / "test_results.tsv", delimiter="\t")
+    assert [float(x) for x in found["probability"]] == rows.max(axis=1).tolist()
+    accuracy = reporting.read_results(f"{output_dir}/eval_results.txt")["eval_accuracy"]
+    report = json.loads((output_dir / "eval_report.json").read_text())
+    assert report["accuracy"] == pytest.approx(accuracy)
+    every, errors = (
+        tables.read_table(f"{output_dir}/{name}.tsv") for name in ("eval_predictions", "errors")
+    )
+    assert len(every["id"]) == 41 and len(errors["id"]) == round(41 * (1 - accuracy))
+    assert errors["probability"] == sorted(errors["probability"], key=float, reverse=True)
 
 
 def test_the_best_checkpoint_is_what_is_evaluated(trained):

@@ -26,6 +26,7 @@ from bert_tf.runs.flags.setting_fields import MAX_COUNT
 from bert_tf.runs.flags.settings import FineTuningSettings, model_options
 from bert_tf.runs.folder.best_checkpoint import BestCheckpoint
 from bert_tf.runs.folder.run import Run
+from bert_tf.runs.results.kept_rows import KeptRows
 from bert_tf.runs.training.fine_tuning_checks import check_settings
 from bert_tf.runs.training.plan import Phase
 from bert_tf.runs.training.trainer import Trainer
@@ -129,6 +130,9 @@ class FineTuner:
         return self
 
     def __exit__(self, *exception) -> bool | None:
+        for example_set in self._distinct_sets():
+            if example_set.rows:
+                example_set.rows.close()
         for name, path in self._working_files.items():
             # The names of the original. Nothing reads them again, so no error counts.
             with contextlib.suppress(tf.errors.OpError):
@@ -136,13 +140,24 @@ class FineTuner:
         return self.run.__exit__(*exception)
 
     def write_records(self) -> None:
-        """Writes the records of all sets."""
+        """Writes the records of all sets, and keeps what tables of predictions need."""
+        wanted = {"eval": self._settings.do_eval, "predict": self._settings.do_predict}
+        for purpose in (name for name in self._sets if wanted.get(name)):
+            for example_set in self._sets[purpose]:
+                self._keep_rows(example_set, purpose)
         for example_set in self._distinct_sets():
             example_set.write_records(self._record_file(example_set.name))
         if self._settings.do_train:
             (training,) = self._sets.pop("train")  # frees its memory: the records are written
             self._num_records = training.num_records
             self._epoch_size = self._task.epoch_size(training.num_examples, training.num_records)
+
+    def _keep_rows(self, example_set: ExampleSet, purpose: str) -> None:
+        rows = (self._task.row(x, purpose, i) for i, x in enumerate(example_set.examples))
+        first = next(rows, None)
+        if first is not None:
+            folder = None if "://" in self.run.output_dir else self.run.output_dir
+            example_set.rows = KeptRows(itertools.chain([first], rows), folder)
 
     def _distinct_sets(self) -> Iterable[ExampleSet]:
         return dict.fromkeys(itertools.chain.from_iterable(self._sets.values()))
@@ -255,6 +270,12 @@ class FineTuner:
             found = self._task.evaluate(example_set, self._predict(example_set, "eval"))
             results |= {f"{key}{example_set.suffix}": found[key] for key in found}
         return results
+
+    def write_review(self) -> None:
+        """Writes what the final evaluation found; see `FineTuningTask.write_review`."""
+        if self.run.owns_results:
+            for example_set in self._sets["eval"]:
+                self._task.write_review(example_set)
 
     def write_predictions(self) -> dict[str, float] | None:
         """Writes predictions with the current weights; see `FineTuningTask.write_predictions`."""

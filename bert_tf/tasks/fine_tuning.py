@@ -23,7 +23,7 @@ def run_fine_tuning(
         train.tf_record, and at its end eval.tf_record and predict.tf_record: the examples.
         checkpoints, and the model's other files: configuration, vocabulary, labels.txt.
         eval_results.txt: the results of the evaluation.
-        the task's predictions.
+        the task's predictions, and tables and a report of the evaluated examples.
 
     Returns the results of the final evaluation; None without one. Raises what `FineTuner` raises.
     """
@@ -42,6 +42,7 @@ def run_fine_tuning(
         if settings.do_eval:
             logging.info("***** Running evaluation *****")
             results = tuner.write_results(tuner.evaluate())
+            tuner.write_review()
         if settings.do_predict:
             logging.info(task.prediction_heading)
             found = tuner.write_predictions()

@@ -12,6 +12,7 @@ from bert_tf.files.model_input import TEXTS
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.flags.setting_fields import Settings
 from bert_tf.runs.flags.settings import FineTuningSettings
+from bert_tf.runs.results.kept_rows import Cell, KeptRows
 from bert_tf.tasks.example_records import ExampleEncoder, write_records
 from bert_tf.tasks.task_model import TaskModel
 from bert_tf.text.tokenizers import Tokenizer
@@ -21,8 +22,8 @@ from bert_tf.text.tokenizers import Tokenizer
 class ExampleSet:
     """Examples that a run trains on, evaluates or predicts.
 
-    They are dropped once their records are written. A task that needs them later keeps what it
-    needs in fields of a subclass.
+    They are dropped once their records are written; what tables of predictions show of them is in
+    `rows`. A task that needs more keeps it in fields of a subclass.
     """
 
     name: str  # of the record file: the purpose, and `suffix`
@@ -31,6 +32,8 @@ class ExampleSet:
     encoder: ExampleEncoder | None = None
     num_examples: int = 0  # number of examples written
     num_records: int = 0
+    rows: KeptRows | None = None
+    answers: Any = None  # of the last evaluation, in the task's own form, for `write_review`
 
     def write_records(self, path: str) -> None:
         """Writes the records; see `example_records.write_records`."""
@@ -138,6 +141,14 @@ class FineTuningTask:
         """Returns what the model reads; see `ModelInput`."""
         return TEXTS
 
+    def row(self, example: Any, purpose: str, number: int) -> Mapping[str, Cell] | None:
+        """Returns what tables of predictions show of an example.
+
+        These are `id`, its texts, and `label` if it is known. None in tasks without such tables.
+        `number` is the example's place in its set, from 0.
+        """
+        return None
+
     def encoder(
         self, example_set: ExampleSet, tokenizer: Tokenizer, labels: Sequence[str] | None
     ) -> ExampleEncoder:
@@ -167,6 +178,9 @@ class FineTuningTask:
     def evaluate(self, example_set: ExampleSet, predictions: PredictionColumns) -> dict[str, float]:
         """Returns the results of an evaluation of a set for the purpose "eval"."""
         raise NotImplementedError
+
+    def write_review(self, example_set: ExampleSet) -> None:
+        """Writes what the final evaluation of a set found: tables of its examples, a report."""
 
     def write_predictions(
         self, example_set: ExampleSet, predictions: PredictionColumns

@@ -246,6 +246,11 @@ class Run:
         self._evaluation_summaries.flush()
         return results
 
+    @property
+    def owns_results(self) -> bool:
+        """Whether the results of an evaluation are this program's to write."""
+        return self.chief and not self._results_are_taken
+
     def write_results(self, results: Mapping[str, float | int]) -> None:
         """Writes `eval_results.txt`."""
         self.check_directory()

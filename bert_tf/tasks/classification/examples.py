@@ -15,13 +15,15 @@ class InputExample:
     """A text, or a pair of texts, to classify.
 
     The label is the name of the class, or a number for regression. Predictions ignore the label of
-    a test example, but it must be valid.
+    a test example, but it must be valid. `known_label` is the label that a test file has after all,
+    which tables of predictions show.
     """
 
     guid: str  # a name that is unique in the set of examples
     text_a: str
     text_b: str | None = None
     label: str | float | None = None
+    known_label: str | float | None = None
 
 
 class DataProcessor:

@@ -37,7 +37,7 @@ class ImdbProcessor(DataProcessor):
             for name in names:
                 guid = f"{split}-{label}-{name.removesuffix('.txt')}"
                 text = read_text(os.path.join(folder, name))
-                examples.append(InputExample(guid, text, label=label))
+                examples.append(InputExample(guid, text, None, label, label))
         return examples
 
     def _folder(self, split: str, data_dir: str) -> str:

@@ -118,6 +118,10 @@ class TableProcessor(DataProcessor):
             columns["label_column"] = table.label_column
         numbers = column_numbers(rows, path, table.has_header, columns, "--task_name=table")
         fields = {name.removesuffix("_column"): number for name, number in numbers.items()}
+        names = rows[0][1] if table.has_header else range(len(rows[0][1]))
+        names = [str(name).strip() for name in names]
+        if not needs_label and names.count(table.label_column) == 1:
+            fields["known_label"] = names.index(table.label_column)
         return ColumnNumbers(**fields, header=table.has_header)
 
 

@@ -10,6 +10,8 @@ from bert_tf.files.label_file import LABELS_FILE, check_label
 from bert_tf.files.model_input import PAIRS, TEXTS
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.folder import reporting
+from bert_tf.runs.results import review, tables
+from bert_tf.runs.results.kept_rows import Cell
 from bert_tf.runs.training.fine_tuning_checks import learned_labels
 from bert_tf.tasks.classification import scores, submission
 from bert_tf.tasks.classification.distillation import DistilledClassification, copy_head
@@ -41,8 +43,9 @@ class ClassificationTask(FineTuningTask):
     """Classifies texts or pairs of texts, or gives each a number.
 
     Predictions go to test_results.tsv (the probabilities of the classes, or the number, for each
-    test example) and, for a GLUE task, to the submission file. Records and predictions of a second
-    dev or test set (`DataProcessor.also`) have its suffix.
+    test example), beside the texts to predictions.tsv and, for a GLUE task, to the submission
+    file. Records and predictions of a second dev or test set (`DataProcessor.also`) have its
+    suffix.
     """
 
     settings_classes = (ClassifierSettings, ProcessorSettings, TableColumns, TfdsSource)
@@ -100,6 +103,11 @@ class ClassificationTask(FineTuningTask):
     def key(self, example: InputExample) -> tuple[Hashable, str]:
         label = None if isinstance(example.label, float) else example.label
         return label, f"{example.text_a}\n{example.text_b or ''}"
+
+    def row(self, example: InputExample, purpose: str, number: int) -> dict[str, Cell]:
+        label = example.known_label if purpose == "predict" else example.label
+        texts = {"text_a": example.text_a, "text_b": example.text_b or None}
+        return {"id": example.guid, **texts, "label": label}
 
     def labels(self, sets: Mapping[str, Sequence[ExampleSet]]) -> list[str]:
         labels = self.processor.get_labels()
@@ -163,14 +171,28 @@ class ClassificationTask(FineTuningTask):
     def evaluate(self, example_set: ExampleSet, predictions: PredictionColumns) -> dict[str, float]:
         """Returns the original's results, and the metrics of the processor."""
         columns = predictions.join("outputs", "label_ids", "per_example_loss")
+        example_set.answers = columns
         return {
             **reporting.mean_losses(columns["per_example_loss"], self.settings.eval_batch_size),
             **scores.evaluate(self.processor.metrics, columns["label_ids"], columns["outputs"]),
         }
 
+    def write_review(self, example_set: ExampleSet) -> None:
+        review.write_review(
+            self.settings.output_dir,
+            example_set.suffix,
+            example_set.rows,
+            self.processor.get_labels(),
+            example_set.answers["label_ids"],
+            example_set.answers["outputs"],
+        )
+
     def write_predictions(self, example_set: ExampleSet, predictions: PredictionColumns) -> None:
         outputs = predictions.join("outputs")["outputs"]
         path = self.path(f"test_results{example_set.suffix}.tsv")
         reporting.write_probabilities(path, outputs)
+        found = review.predicted_columns(self.processor.get_labels(), outputs)
+        path = self.path(f"predictions{example_set.suffix}.tsv")
+        tables.write_predictions(path, example_set.rows, found)
         processor = self.processor.also.get(example_set.suffix[1:], self.processor)
         submission.write_submission(self.settings.output_dir, processor, outputs)

@@ -100,9 +100,11 @@ class TfdsProcessor(DataProcessor):
                 place = f"--tfds={specification}, split {dataset_split}, example {i}"
                 place += " (counted from 0)"
                 label = default_label(self) if is_test else self._parse_label(value, split, place)
+                known = self._classes[value] if self._classes and value >= 0 else None
                 second = None if self._text_b is None else _decode(text_b, place)
                 numbers.append(number)
-                examples.append(InputExample(f"{split}-{i}", _decode(text_a, place), second, label))
+                first = _decode(text_a, place)
+                examples.append(InputExample(f"{split}-{i}", first, second, label, known))
         # A stable sort, because joined splits repeat the numbers: each split keeps its order.
         return [examples[i] for i in np.argsort(numbers, kind="stable")]
 

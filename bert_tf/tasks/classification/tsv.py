@@ -31,6 +31,7 @@ class ColumnNumbers:
     text_a: int
     text_b: int | None = None
     label: int | None = None  # without labels, examples get `default_label`
+    known_label: int | None = None  # of a test file: a label that is only shown
     guid: int | None = None  # without guids, examples get the number of the line, from 0
     header: bool = True  # whether the first line has the names of the columns
 
@@ -114,6 +115,7 @@ def rows_to_examples(
     If a label is not valid, the error says how to correct it: `label_remedy`.
     """
     label = default_label(processor)
+    known = columns.known_label if columns.label is None else columns.label
     examples = []
     for i, place, row in rows:
         if columns.label is not None:
@@ -121,7 +123,8 @@ def rows_to_examples(
             label = parse_label(row[columns.label], processor, where, label_remedy)
         guid = f"{guid_name}-{i if columns.guid is None else row[columns.guid]}"
         text_b = None if columns.text_b is None else row[columns.text_b]
-        examples.append(InputExample(guid, row[columns.text_a], text_b, label))
+        known_label = None if known is None else row[known] or None
+        examples.append(InputExample(guid, row[columns.text_a], text_b, label, known_label))
     return examples
 
 

@@ -10,6 +10,7 @@ from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.folder import reporting
+from bert_tf.runs.results import tables
 from bert_tf.tasks.classification.examples import DataProcessor, InputExample
 from bert_tf.tasks.classification.settings import ClassifierSettings
 from bert_tf.tasks.classification.task import ClassificationTask, run_classifier
@@ -102,9 +103,24 @@ def test_second_sets_are_evaluated_and_predicted_if_they_exist(reviews, monkeypa
         "eval_mismatched.tf_record",
         "eval_results.txt",
         "predict.tf_record",
+        "predictions.tsv",
         "test_results.tsv",
         "MNLI-m.tsv",
+        *(
+            f"{name.replace('.', f'{suffix}.')}"
+            for name in (
+                "errors.tsv",
+                "eval_predictions.tsv",
+                "eval_report.json",
+                "eval_report.txt",
+            )
+            for suffix in ("", "_mismatched")
+        ),
     }
+    found = tables.read_table(f"{out}/eval_predictions_mismatched.tsv")
+    classes = "contradiction entailment neutral".split()
+    assert found["label"] == [classes[i] for i in mismatched]
+    assert "label" not in tables.read_table(f"{out}/predictions.tsv")  # GLUE's test files have none
     for path in out.glob("*.tf_record"):  # the run's own, as the original leaves them
         assert path.read_bytes() != b"of another program"
 

@@ -44,6 +44,30 @@ def test_a_csv_file_by_its_columns_names(tmp_path):
     assert task.has("dev", str(tmp_path)) and task.submission_file is None
 
 
+@pytest.mark.parametrize(
+    ("test", "known"),
+    [
+        ("text,label\nx,b\ny,a\n", ["b", "a"]),
+        ("label,text\n?,x\n,y\n", ["?", None]),  # only shown, so anything will do
+        ("text\nx\ny\n", [None, None]),
+        ("text,label,label\nx,a,b\ny,a,b\n", [None, None]),  # which one?
+    ],
+)
+def test_labels_of_a_test_file_are_known_but_not_read(tmp_path, test, known):
+    write(tmp_path, {"train.csv": "text,label\nx,a\ny,b\n", "test.csv": test})
+    columns = TableColumns(text_a_column="text", label_column="label")
+    found = processor(tmp_path, columns).read("test", str(tmp_path))
+    assert [example.known_label for example in found] == known
+    assert [example.label for example in found] == ["a", "a"]
+
+
+def test_labels_of_a_test_file_without_header(tmp_path):
+    write(tmp_path, {"train.tsv": "a\tx\nb\ty\n", "test.tsv": "b\tz\n"})
+    columns = TableColumns(text_a_column="1", label_column="0", has_header=False, labels=["a", "b"])
+    (example,) = processor(tmp_path, columns).read("test", str(tmp_path))
+    assert (example.text_a, example.label, example.known_label) == ("z", "a", "b")
+
+
 def test_a_column_may_be_a_whole_book(tmp_path):
     write(tmp_path, {"train.csv": f'text,label\n"{"many words, " * 20000}",1\nfew,0\n'})
     columns = TableColumns(text_a_column="text", label_column="label")

@@ -1,0 +1,87 @@
+"""Writes what an evaluation found: all its examples, the errors among them, and a report."""
+
+import json
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from absl import logging
+
+from bert_tf.files.whole_files import write_whole
+from bert_tf.runs.results import tables
+from bert_tf.runs.results.kept_rows import KeptRows
+from bert_tf.runs.results.reports import Report, class_report, number_report
+
+# What `tools.compare_runs` reads.
+EVALUATED = "eval_predictions"
+
+
+def predicted_columns(labels: Sequence[str] | None, outputs: np.ndarray) -> dict[str, list[Any]]:
+    """Returns the columns of predictions for a table.
+
+    Args:
+        labels: names of the classes; None for a regression.
+        outputs: probabilities, float `[examples, classes]`; predicted numbers, float `[examples]`.
+    """
+    if labels is None:
+        return {"prediction": list(outputs)}
+    best = np.argmax(outputs, axis=1)
+    return {
+        "prediction": [labels[i] for i in best],
+        "probability": list(outputs[np.arange(len(best)), best]),
+    }
+
+
+def write_review(
+    output_dir: str,
+    suffix: str,
+    rows: KeptRows,
+    labels: Sequence[str] | None,
+    label_ids: np.ndarray,
+    outputs: np.ndarray,
+) -> None:
+    """Writes the review of an evaluation of classes or numbers.
+
+    `eval_predictions.tsv` has all examples; `errors.tsv` the wrong ones, the most certain first, or
+    for a regression the largest differences; `eval_report.txt` and `.json` the report.
+
+    Args:
+        output_dir: folder of the files; their names end in `suffix`.
+        rows: the texts and labels of the examples.
+        labels, outputs: see `predicted_columns`.
+        label_ids: the correct classes, int `[examples]`; numbers, float `[examples]`.
+    """
+    found = predicted_columns(labels, outputs)
+    if labels is None:
+        differences = outputs - label_ids
+        found["difference"] = list(differences)
+        wrong, certainty = differences != 0, np.abs(differences)
+        report = number_report(label_ids, outputs)
+    else:
+        wrong, certainty = np.argmax(outputs, axis=1) != label_ids, outputs.max(axis=1)
+        report = class_report(labels, label_ids, outputs)
+    order = surest_first(wrong, certainty)
+    for name, numbers in ((EVALUATED, None), ("errors", order)):
+        path = os.path.join(output_dir, f"{name}{suffix}.tsv")
+        tables.write_predictions(path, rows, found, numbers)
+    write_report(output_dir, suffix, report)
+
+
+def write_report(output_dir: str, suffix: str, report: Report, name: str = "eval_report") -> None:
+    """Writes a report as `eval_report.txt` and `eval_report.json`."""
+    path = os.path.join(output_dir, f"{name}{suffix}")
+    logging.info("Writing %s.txt", path)
+    write_whole(f"{path}.txt", str(report))
+    write_whole(f"{path}.json", json.dumps(report.values, indent=2, ensure_ascii=False) + "\n")
+
+
+def surest_first(wrong: np.ndarray, certainty: np.ndarray) -> np.ndarray:
+    """Returns the numbers of the examples that are wrong, the most certain ones first.
+
+    Args:
+        wrong: bool `[examples]`.
+        certainty: float `[examples]`, such as the probability of the prediction.
+    """
+    numbers = np.flatnonzero(wrong)
+    return numbers[np.argsort(-certainty[numbers], kind="stable")]

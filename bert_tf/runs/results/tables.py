@@ -1,0 +1,98 @@
+"""Writes tables of predictions that are safe to open in a spreadsheet.
+
+Columns are separated by tabs. A text is always in double quotes, with a double quote inside written
+twice, so tabs, line ends and other separators in it do not start a new cell. Numbers are bare.
+
+A spreadsheet runs a text that begins with =, +, - or @ as a formula, even in quotes. Such texts get
+an apostrophe in front (https://owasp.org/www-community/attacks/CSV_Injection), also after spaces,
+tabs and line ends, and in full-width letters. A text that is a number, such as the label -1, stays.
+"""
+
+import csv
+import io
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from absl import logging
+
+from bert_tf.errors import UserError, quoted
+from bert_tf.files.whole_files import UnfinishedFile, read_text
+from bert_tf.runs.results.kept_rows import KeptRows
+
+_FORMULA = re.compile(
+    r"[\s\x00-\x20\x7f-\xa0\u200b-\u200f\u2060\ufeff]*[-=+@\uff0d\uff1d\uff0b\uff20]"
+)
+_CONTROL = re.compile(r"[\t\r\n]")
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", re.ASCII)
+_ROWS_PER_WRITE = 1000
+
+
+def cell(value: Any) -> str:
+    """Returns a value as it is written between two tabs."""
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        return str(value)
+    # An unpaired surrogate, which JSON can write, is no Unicode text.
+    text = value.encode("utf-8", "replace").decode()
+    is_risky = _FORMULA.match(text) or _CONTROL.match(text)
+    if is_risky and not _NUMBER.fullmatch(text):
+        text = f"'{text}"
+    return '"{}"'.format(text.replace('"', '""'))
+
+
+def write_table(path: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Writes a table with a header, atomically."""
+    logging.info("Writing %s", path)
+    with UnfinishedFile(path) as file:
+        lines = ["\t".join(columns)]
+        for row in rows:
+            lines.append("\t".join(map(cell, row)))
+            if len(lines) == _ROWS_PER_WRITE:
+                file.write(("\n".join(lines) + "\n").encode())
+                lines = []
+        if lines:
+            file.write(("\n".join(lines) + "\n").encode())
+        file.finish()
+
+
+def write_predictions(
+    path: str,
+    kept: KeptRows,
+    found: Mapping[str, Sequence[Any]],
+    order: Iterable[int] | None = None,
+) -> None:
+    """Writes a row for each example: its kept columns, then the predicted ones.
+
+    Args:
+        kept: the texts and labels.
+        found: the cells of all examples, by column.
+        order: the numbers of the examples to write, in this order; None for all.
+    """
+
+    def rows() -> Iterable[list[Any]]:
+        for i in range(len(kept)) if order is None else order:
+            row = kept[i]
+            yield [*(row.get(name) for name in kept.columns), *(x[i] for x in found.values())]
+
+    write_table(path, [*kept.columns, *found], rows())
+
+
+def read_table(path: str) -> dict[str, list[str]]:
+    """Returns the columns of a table that `write_table` wrote; apostrophes stay.
+
+    Raises:
+        UserError: the file cannot be read, or it is another kind of table.
+    """
+    text = read_text(path, path, "evaluate again")
+    csv.field_size_limit(sys.maxsize)  # the default of 131,072 is too small for whole documents
+    rows = list(csv.reader(io.StringIO(text, newline=""), delimiter="\t"))
+    if not rows or any(len(row) != len(rows[0]) for row in rows):
+        raise UserError(
+            f"{path} must be a table as the evaluation writes it, with as many columns in each row"
+            f" as in its header; it begins {quoted(text[:60])}. Evaluate again"
+        )
+    header, *lines = rows
+    return {name: [row[i] for row in lines] for i, name in enumerate(header)}

