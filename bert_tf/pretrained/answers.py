@@ -22,6 +22,7 @@ from bert_tf.tasks.squad.settings import AnswerSettings
 from bert_tf.text import sequences
 from bert_tf.text.offsets import without_space
 from bert_tf.text.tokenizers import Tokenizer
+from bert_tf.text.windows import Span, make_spans
 
 # `start_logits` and `end_logits` of each window, float32 [S].
 Logits = Sequence[dict[str, np.ndarray]]
@@ -150,7 +151,7 @@ class PipelineSearch(Search):
                 f" pieces of the context in max_seq_length ({max_seq_length}); this one has"
                 f" {len(query)} word pieces. Shorten the question, or set a smaller doc_stride"
             )
-        self._spans = features.make_spans(len(self._pieces), room, room - settings.doc_stride)
+        self._spans = make_spans(len(self._pieces), room, room - settings.doc_stride)
         self.rows = []
         for start, length in self._spans:
             ids = [piece.token_id for piece in self._pieces[start : start + length]]
@@ -187,7 +188,7 @@ class PipelineSearch(Search):
             ranked.append(Answer("", 0, 0, null_score, 0.0))
         return sorted(ranked, key=lambda x: x.score, reverse=True)[: self._num_answers]
 
-    def _whole_words(self, span: features.Span, start: int, end: int) -> tuple[int, int]:
+    def _whole_words(self, span: Span, start: int, end: int) -> tuple[int, int]:
         """Returns the place of an answer's whole words in the context, limited to the window.
 
         `start` and `end` are the answer's first and last piece, counted from the window's first.

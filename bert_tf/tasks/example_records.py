@@ -51,6 +51,10 @@ class ExampleEncoder:
         """
         raise NotImplementedError
 
+    def about_cut(self) -> str:
+        """Returns the end of the warning about examples that are cut: what is lost, what helps."""
+        return ""
+
     def describe(self, example: Any, record: Mapping[str, list]) -> Iterator[str]:
         """Yields the log lines of a record: the tokens of each sequence, unless overridden."""
         for start in range(0, len(record["input_ids"]), self.max_seq_length):
@@ -94,7 +98,7 @@ def write_records(path: str, examples: Sequence[Any], encoder: ExampleEncoder) -
             progress.advance()
     if num_cut:
         logging.warning(
-            "%s: %d of %d %s (%.2g%%) are cut to fit --%s=%d. Uncut, the longest needs %d",
+            "%s: %d of %d %s (%.2g%%) are cut to fit --%s=%d. Uncut, the longest needs %d%s",
             os.path.basename(path),
             num_cut,
             num_examples,
@@ -103,6 +107,7 @@ def write_records(path: str, examples: Sequence[Any], encoder: ExampleEncoder) -
             encoder.length_flag,
             limit,
             longest,
+            encoder.about_cut(),
         )
     return num_records
 

@@ -75,9 +75,29 @@ def test_the_share_of_examples_that_are_cut_is_said_once(
     share = {2: "50", 3: "33"}[len(texts)]
     flag = "max_query_length" if make is squad else "max_seq_length"
     cut = f"1 of {len(texts)} {words} ({share}%) are cut"
-    assert warnings == [
+    (warning,) = warnings
+    assert warning.startswith(
         f"eval.tf_record: {cut} to fit --{flag}={longest - 1}. Uncut, the longest needs {longest}"
-    ]
+    )
+    assert ("--long_text" in warning) == (make is classifier)
+
+
+@pytest.mark.parametrize(
+    ("length", "texts", "end"),
+    [
+        (6, [("a b c a b c a b", None), ("a b", None)], "40% of all word pieces are lost"),
+        (8, [("a b c", "cd a"), ("a b c", "b b")], "9.1% of all word pieces are lost"),
+    ],
+)
+def test_a_classifier_says_how_much_text_is_lost_and_how_to_keep_it(
+    tmp_path, warnings, length, texts, end
+):
+    encoder, examples = classifier(length, *texts)
+    write_records(str(tmp_path / "eval.tf_record"), examples, encoder)
+    assert warnings[0].endswith(f". {end}; --long_text=mean reads all of them")
+    windows = ClassificationEncoder(TOKENIZER, length, None, stride=2)
+    write_records(str(tmp_path / "eval.tf_record"), examples, windows)
+    assert len(warnings) == 1  # nothing is lost
 
 
 def test_a_small_share_is_not_rounded_to_nothing(tmp_path, warnings):

@@ -8,37 +8,76 @@ from bert_tf.tasks.classification.schema import classification_schema
 from bert_tf.tasks.example_records import ExampleEncoder, Record
 from bert_tf.text import sequences
 from bert_tf.text.tokenizers import Tokenizer
+from bert_tf.text.windows import split_pair
 
 
 class ClassificationEncoder(ExampleEncoder):
-    """Turns an example into one record.
+    """Turns an example into one record, or into one for each window of a long text.
 
-    Records and log lines match the original's `file_based_convert_examples_to_features`.
-    Texts that are too long are truncated at their ends. `label_list` has the classes in the order
-    of the logits; None for regression. Raises UserError if `max_seq_length` has no room for a pair.
+    Records and log lines match the original's `file_based_convert_examples_to_features`, unless
+    there is a stride.
+
+    Args:
+        tokenizer: see `ExampleEncoder`.
+        max_seq_length: length of each record.
+        label_list: the classes in the order of the logits; None for regression.
+        stride: word pieces between the starts of windows, see `split_pair`. The records then have
+            the weight 1 / windows, so that every example counts once in the loss. None: texts that
+            are too long are truncated at their ends.
+
+    Raises:
+        UserError: `max_seq_length` has no room for a pair.
+
+    Attributes:
+        num_windows: number of records of each example so far.
     """
 
-    def __init__(self, tokenizer: Tokenizer, max_seq_length: int, label_list: Sequence[str] | None):
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        max_seq_length: int,
+        label_list: Sequence[str] | None,
+        stride: int | None = None,
+    ):
         least = tokenizer.layout.num_special(is_pair=True) + 1
         if max_seq_length < least:
             raise UserError(
                 f"--max_seq_length must be at least {least}, for the special tokens of a pair and"
                 f" one token of the text; got {max_seq_length}"
             )
-        schema = classification_schema(max_seq_length, regression=label_list is None)
+        schema = classification_schema(
+            max_seq_length, regression=label_list is None, weighted=stride is not None
+        )
         super().__init__(tokenizer, max_seq_length, schema)
         self._label_ids = label_list and {name: i for i, name in enumerate(label_list)}
+        self._stride = stride
+        self.num_windows: list[int] = []
+        self._num_pieces = self._num_lost = 0
 
     def texts(self, example: InputExample) -> list[str]:
         return [example.text_a, example.text_b or ""]
 
     def length_needed(self, ids: list[list[int]]) -> int:
+        if self._stride is not None:
+            return 0  # nothing is left out
         return sequences.packed_length(*ids, self.tokenizer.layout)
 
     def records(self, example: InputExample, ids: list[list[int]]) -> list[Record]:
-        # A second text without tokens is left out, as in the original.
-        values = sequences.truncate_and_pack(*ids, self.max_seq_length, self.tokenizer.layout)
-        return [{**values, "label_ids": [self._label(example)], "is_real_example": [1]}]
+        length, layout = self.max_seq_length, self.tokenizer.layout
+        labels = {"label_ids": [self._label(example)], "is_real_example": [1]}
+        if self._stride is None:
+            self._num_pieces += sum(map(len, ids))
+            self._num_lost += max(sequences.packed_length(*ids, layout) - length, 0)
+            # A second text without tokens is left out, as in the original.
+            return [{**sequences.truncate_and_pack(*ids, length, layout), **labels}]
+        windows = split_pair(*ids, length, self._stride, layout, f"Example {quoted(example.guid)}")
+        self.num_windows.append(len(windows))
+        labels["example_weight"] = [1 / len(windows)]
+        return [{**sequences.pack_pair(*window, length, layout), **labels} for window in windows]
+
+    def about_cut(self) -> str:
+        share = 100 * self._num_lost / self._num_pieces
+        return f". {share:.2g}% of all word pieces are lost; --long_text=mean reads all of them"
 
     def _label(self, example: InputExample) -> int | float:
         if self._label_ids is None:

@@ -3,15 +3,20 @@
 from bert_tf.files import records
 
 
-def classification_schema(max_seq_length: int, regression: bool) -> records.Schema:
+def classification_schema(
+    max_seq_length: int, regression: bool, weighted: bool = False
+) -> records.Schema:
     """Returns the schema of classification records.
 
     `label_ids` is the index of a class, or a float32 value for regression. `is_real_example` is 1.
     It is 0 for padding at the end of files that the original wrote for TPUs. Names and types:
-    `file_based_convert_examples_to_features` of the original.
+    `file_based_convert_examples_to_features` of the original. If records are `weighted`, they also
+    have `example_weight`, float32, the weight in the loss.
     """
+    weights = {"example_weight": records.float_feature([], low=0.0)} if weighted else {}
     return {
         **records.model_inputs([max_seq_length]),
         "label_ids": records.target_feature() if regression else records.int64_feature([], low=0),
         "is_real_example": records.int64_feature([], low=0, high=1),
+        **weights,
     }

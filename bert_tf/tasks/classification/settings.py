@@ -8,10 +8,11 @@ from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files.label_file import check_label
 from bert_tf.runs.flags.setting_fields import Group, Settings, inherit, setting
 from bert_tf.runs.flags.settings import EvaluationSettings, TeacherSettings
+from bert_tf.tasks.long_text import LongTextSettings
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ClassifierSettings(EvaluationSettings, TeacherSettings):
+class ClassifierSettings(LongTextSettings, EvaluationSettings, TeacherSettings):
     """Settings of run_classifier."""
 
     data_dir: str | None = setting(

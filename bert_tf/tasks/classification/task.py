@@ -1,10 +1,12 @@
 """Classification and regression as a task of fine-tuning (run_classifier.py)."""
 
 import contextlib
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 
 import tensorflow as tf
+from absl import logging
 
+from bert_tf.engine.prediction import Columns, join
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files.label_file import LABELS_FILE, check_label
 from bert_tf.files.model_input import PAIRS, TEXTS
@@ -22,6 +24,7 @@ from bert_tf.tasks.classification.processors import ProcessorSettings, get_proce
 from bert_tf.tasks.classification.settings import ClassifierSettings, TableColumns, TfdsSource
 from bert_tf.tasks.classification.teacher import read_teacher
 from bert_tf.tasks.fine_tuning import run_fine_tuning
+from bert_tf.tasks.long_text import text_columns
 from bert_tf.tasks.task import ExampleSet, FineTuningTask, PredictionColumns
 from bert_tf.text.tokenizers import Tokenizer
 
@@ -54,6 +57,7 @@ class ClassificationTask(FineTuningTask):
         super().__init__(settings)
         self.processor = processor
         self.best_metric = processor.best_metric
+        self._adds_up = True  # whether the probabilities of the classes add up to 1
 
     @classmethod
     def from_settings(
@@ -74,6 +78,9 @@ class ClassificationTask(FineTuningTask):
             learned_labels(settings),
         )
         return cls(settings, processor)
+
+    def check(self, config: BertConfig, strategy: tf.distribute.Strategy) -> None:
+        self._adds_up = not config.is_multi_label
 
     def read_sets(self, purpose: str) -> list[ExampleSet]:
         sets = [ExampleSet(purpose, self._read(purpose, self.processor))]
@@ -139,7 +146,10 @@ class ClassificationTask(FineTuningTask):
     def encoder(
         self, example_set: ExampleSet, tokenizer: Tokenizer, labels: Sequence[str]
     ) -> ClassificationEncoder:
-        return ClassificationEncoder(tokenizer, self.settings.max_seq_length, labels or None)
+        settings = self.settings
+        return ClassificationEncoder(
+            tokenizer, settings.max_seq_length, labels or None, settings.stride
+        )
 
     def build(self, config: BertConfig, labels: Sequence[str], **options) -> ClassificationModel:
         if config.is_multi_label and (self.settings.do_train or self.settings.do_eval):
@@ -168,8 +178,29 @@ class ClassificationTask(FineTuningTask):
             found["initialize"] = lambda student: copy_head(student, teacher)
         return found
 
+    def epoch_size(self, num_examples: int, num_records: int) -> int:
+        """Returns the number of records: with --long_text every window is trained on."""
+        if self.settings.stride is not None:
+            logging.info("  Num texts = %d, in %d windows", num_examples, num_records)
+        return num_records
+
+    def _of_texts(
+        self, example_set: ExampleSet, predictions: PredictionColumns
+    ) -> PredictionColumns:
+        """Returns the predictions for the texts of a set, from those for their windows."""
+        if self.settings.stride is None:
+            return predictions
+        counts, long_text = example_set.encoder.num_windows, self.settings.long_text
+        logging.info("  Num texts = %d, in %d windows", len(counts), sum(counts))
+
+        def chunks() -> Iterator[Columns]:
+            yield text_columns(join(predictions), counts, long_text, self._adds_up)
+
+        return PredictionColumns(chunks(), lambda: predictions.global_step)
+
     def evaluate(self, example_set: ExampleSet, predictions: PredictionColumns) -> dict[str, float]:
         """Returns the original's results, and the metrics of the processor."""
+        predictions = self._of_texts(example_set, predictions)
         columns = predictions.join("outputs", "label_ids", "per_example_loss")
         example_set.answers = columns
         return {
@@ -188,7 +219,7 @@ class ClassificationTask(FineTuningTask):
         )
 
     def write_predictions(self, example_set: ExampleSet, predictions: PredictionColumns) -> None:
-        outputs = predictions.join("outputs")["outputs"]
+        outputs = self._of_texts(example_set, predictions).join("outputs")["outputs"]
         path = self.path(f"test_results{example_set.suffix}.tsv")
         reporting.write_probabilities(path, outputs)
         found = review.predicted_columns(self.processor.get_labels(), outputs)

@@ -15,11 +15,12 @@ import numpy as np
 
 from bert_tf.files.whole_files import write_whole
 from bert_tf.tasks.squad.examples import SquadData
-from bert_tf.tasks.squad.features import Context, ContextWindow, max_context
+from bert_tf.tasks.squad.features import Context, ContextWindow
 from bert_tf.tasks.squad.final_text import FinalText
 from bert_tf.tasks.squad.settings import AnswerSettings, SquadSettings
 from bert_tf.tasks.squad.words import split_words, word_spans
 from bert_tf.text.tokenizers import Tokenizer
+from bert_tf.text.windows import max_context
 
 # The odds of "no answer" for a question without candidates: larger than any difference of logits.
 # The original starts its search for the lowest score of "no answer" at this value.

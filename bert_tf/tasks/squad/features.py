@@ -19,6 +19,7 @@ from bert_tf.tasks.squad.settings import SquadSettings
 from bert_tf.tasks.squad.words import PiecePlaces, is_spaced, place_pieces, split_words
 from bert_tf.text import sequences
 from bert_tf.text.tokenizers import Tokenizer
+from bert_tf.text.windows import Span, make_spans
 
 # From the original's convert_examples_to_features.
 FIRST_UNIQUE_ID = 1000000000
@@ -38,13 +39,6 @@ class Context(NamedTuple):
     ids: np.ndarray
     word_starts: np.ndarray
     places: PiecePlaces | None
-
-
-class Span(NamedTuple):
-    """`length` tokens of a context, beginning at token `start` (original: _DocSpan)."""
-
-    start: int
-    length: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -84,16 +78,6 @@ def tokenize_contexts(contexts: Sequence[str], tokenizer: Tokenizer) -> list[Con
     return result
 
 
-def make_spans(num_tokens: int, max_tokens: int, doc_stride: int) -> list[Span]:
-    """Returns spans of at most `max_tokens` that start `doc_stride` apart and cover all tokens."""
-    if not num_tokens:
-        return []
-    step = min(max_tokens, doc_stride)
-    last_start = max(num_tokens - max_tokens, 0)
-    starts = range(0, last_start + step, step)
-    return [Span(start, min(max_tokens, num_tokens - start)) for start in starts]
-
-
 def make_inputs(
     query: Sequence[int],
     context: Context,
@@ -110,24 +94,6 @@ def make_inputs(
     for span in make_spans(len(ids), max_tokens, doc_stride):
         text = ids[span.start : span.start + span.length]
         yield span, sequences.pack_pair(query, text, max_seq_length, layout)
-
-
-def max_context(spans: Sequence[Span]) -> list[np.ndarray]:
-    """Returns for each span a bool [length]: True for tokens that have their maximum context there.
-
-    A token in several spans has its maximum context in exactly one: the span with the largest
-    min(tokens to its left, tokens to its right). (Original: _check_is_max_context.)
-    """
-    end = max((span.start + span.length for span in spans), default=0)
-    best_score = np.full(end, -1.0)
-    best_span = np.zeros(end, np.int64)
-    for index, (start, length) in enumerate(spans):
-        left = np.arange(length)
-        score = np.minimum(left, left[::-1]) + 0.01 * length
-        better = score > best_score[start : start + length]
-        best_score[start : start + length][better] = score[better]
-        best_span[start : start + length][better] = index
-    return [best_span[start : start + length] == i for i, (start, length) in enumerate(spans)]
 
 
 def improve_answer_span(

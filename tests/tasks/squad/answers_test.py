@@ -16,6 +16,7 @@ from bert_tf.tasks.squad.final_text import FinalText
 from bert_tf.text.added_tokens import AddedToken
 from bert_tf.text.fast_tokenization import FastTokenizer
 from bert_tf.text.tokenizer_settings import TokenizerSettings
+from bert_tf.text.windows import max_context
 from bert_tf.tokenization import BasicTokenizer
 from tests.support.squad_files import make_tokenizer, question, settings_of_lengths, write_squad
 
@@ -104,7 +105,7 @@ def slow_nbest(questions, example, n_best_size, max_answer_length, with_negative
     word_of = np.repeat(np.arange(len(words)), np.diff(questions.contexts[0].word_starts))
     numbers = questions.of(example)
     windows = [questions.windows[i] for i in numbers]
-    has_most_context = features.max_context([window.span for window in windows])
+    has_most_context = max_context([window.span for window in windows])
     found, nulls = [], []
     for number, window, most in zip(numbers, windows, has_most_context, strict=True):
         _, starts, ends = questions.results[number]

@@ -12,7 +12,7 @@ import tensorflow as tf
 from bert_tf.tasks.example_records import write_records
 from bert_tf.tasks.squad import features
 from bert_tf.tasks.squad.examples import read_squad_examples
-from bert_tf.tasks.squad.features import Span, SquadEncoder
+from bert_tf.tasks.squad.features import SquadEncoder
 from bert_tf.tasks.squad.words import split_words
 from bert_tf.text.fast_tokenization import FastTokenizer
 from bert_tf.tokenization import SEQUENCE_TOKENS, FullTokenizer
@@ -29,30 +29,6 @@ from tests.support.squad_files import (
 )
 
 CONTEXT = "The leader was John Smith (1895-1943). The Japanese electronics store is a river ."
-
-
-def test_spans():
-    assert features.make_spans(0, 5, 2) == []
-    assert features.make_spans(5, 5, 2) == [Span(0, 5)]
-    assert features.make_spans(9, 5, 2) == [Span(0, 5), Span(2, 5), Span(4, 5)]
-    assert features.make_spans(8, 5, 3) == [Span(0, 5), Span(3, 5)]
-    # A stride beyond the length skips nothing.
-    assert features.make_spans(7, 3, 100) == [Span(0, 3), Span(3, 3), Span(6, 1)]
-
-
-@pytest.mark.parametrize("tokens, length, stride", [(1, 7, 3), (23, 7, 3), (40, 11, 2), (9, 3, 8)])
-def test_most_context(tokens, length, stride):
-    spans = features.make_spans(tokens, length, stride)
-    found = features.max_context(spans)
-    for position in range(tokens):
-        scores = {
-            i: min(position - start, start + size - 1 - position) + 0.01 * size
-            for i, (start, size) in enumerate(spans)
-            if start <= position < start + size
-        }
-        best = max(scores, key=scores.get)  # the first of equal ones
-        for i in scores:
-            assert found[i][position - spans[i].start] == (i == best)
 
 
 def test_improve_answer_span():

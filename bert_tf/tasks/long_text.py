@@ -1,0 +1,111 @@
+"""Texts longer than a sequence: cut, or split into windows whose answers are joined."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from bert_tf.engine.prediction import Columns
+from bert_tf.errors import UserError
+from bert_tf.runs.flags.setting_fields import Group, Settings, setting
+from bert_tf.text.windows import default_stride
+
+CUT, MEAN, MAX = LONG_TEXT = ("cut", "mean", "max")
+STRIDE_RULE = "or pieces of the text would be in no window"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LongTextSettings(Settings):
+    """What becomes of texts that are longer than `max_seq_length`, a field of the subclass.
+
+    Raises:
+        UserError: the stride is longer than a window.
+    """
+
+    long_text: str = setting(
+        CUT,
+        help="What becomes of a text that is longer than --max_seq_length. cut: its end is left"
+        " out. mean, max: it is split into overlapping windows, and its answer is the mean or the"
+        " maximum of theirs; in training every window is an example.",
+        group=Group.DATA,
+        choices=LONG_TEXT,
+    )
+    window_stride: int | None = setting(
+        None,
+        help="Word pieces from the start of a window of a long text to the start of the next one,"
+        " like --doc_stride of run_squad. Default: half a window.",
+        group=Group.DATA,
+        at_least=1,
+        needs=("long_text", MEAN, MAX),
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_stride(self.window_stride, self.max_seq_length)
+
+    @property
+    def stride(self) -> int | None:
+        """Word pieces between the starts of windows; None if long texts are cut."""
+        if self.long_text == CUT:
+            return None
+        return self.window_stride or default_stride(self.max_seq_length)
+
+
+def check_stride(window_stride: int | None, max_seq_length: int) -> None:
+    """Raises UserError if a stride is longer than the text of a window."""
+    room = max_seq_length - 2
+    if window_stride is not None and window_stride > room:
+        raise UserError(
+            f"--window_stride={window_stride} must be at most {room}, the word pieces of a window"
+            f" (--max_seq_length={max_seq_length} without two special tokens), {STRIDE_RULE}"
+        )
+
+
+def join_windows(
+    values: np.ndarray, counts: Sequence[int], long_text: str, add_up: bool = False
+) -> np.ndarray:
+    """Returns the mean or the maximum of the windows of each text, [texts, ...].
+
+    The value of a text with one window is the window's, bit for bit.
+
+    Args:
+        values: float [windows, ...], the windows of a text after one another.
+        counts: number of windows of each text.
+        long_text: `MEAN` or `MAX`.
+        add_up: whether values are probabilities that add up to 1 on the last axis. Maxima are
+            divided by their sum, so that they do too.
+    """
+    if not len(counts):
+        return values
+    sizes = np.asarray(counts).reshape([-1] + [1] * (values.ndim - 1))
+    starts = _starts(counts)
+    wide = values.astype(np.float64)
+    if long_text == MAX:
+        joined = np.maximum.reduceat(wide, starts)
+        if add_up:
+            joined = np.where(sizes > 1, joined / joined.sum(axis=-1, keepdims=True), joined)
+    else:
+        joined = np.add.reduceat(wide, starts) / sizes
+    return joined.astype(values.dtype)
+
+
+def text_columns(columns: Columns, counts: Sequence[int], long_text: str, add_up: bool) -> Columns:
+    """Returns the columns of texts, made of the columns of their windows.
+
+    `outputs` are joined by `join_windows`; without an axis of classes they never add up to 1.
+    `per_example_loss` is the mean of the windows' losses, as in training. Other columns have the
+    same value for all windows of a text.
+    """
+    starts = _starts(counts)
+    joined = {name: column[starts] for name, column in columns.items()}
+    if "outputs" in columns:
+        outputs = columns["outputs"]
+        joined["outputs"] = join_windows(outputs, counts, long_text, add_up and outputs.ndim > 1)
+    if "per_example_loss" in columns:
+        joined["per_example_loss"] = join_windows(columns["per_example_loss"], counts, MEAN)
+    return joined
+
+
+def _starts(counts: Sequence[int]) -> np.ndarray:
+    """Returns the number of the first window of each text."""
+    return np.cumsum([0, *counts[:-1]])

@@ -1,0 +1,148 @@
+"""Tests of long texts in classification: records of windows, and runs that join their answers."""
+
+import numpy as np
+import pytest
+from absl import logging
+
+from bert_tf.errors import UserError
+from bert_tf.tasks.classification.examples import InputExample
+from bert_tf.tasks.classification.features import ClassificationEncoder
+from bert_tf.tasks.example_records import write_records
+from bert_tf.text.fast_tokenization import FastTokenizer
+from bert_tf.tokenization import SEQUENCE_TOKENS
+from tests.support.record_files import read_records
+from tests.support.registered_tasks import REVIEWS, run_in
+from tests.support.small_classification import SIZES, write_reviews
+
+VOCAB = "[PAD] [UNK] [CLS] [SEP] a b c d e".split()
+TOKENIZER = FastTokenizer({x: i for i, x in enumerate(VOCAB)}, True, SEQUENCE_TOKENS)
+LENGTH, STRIDE = 14, 5
+FLAGS = {**REVIEWS, "labels": ["bad", "good"]}
+
+
+def test_records_of_windows_have_the_label_and_share_the_weight(tmp_path):
+    encoder = ClassificationEncoder(TOKENIZER, 5, ["no", "yes"], stride=2)
+    examples = [
+        InputExample("x", "a b c d e", None, "yes"),
+        InputExample("y", "a", None, "no"),
+        InputExample("z", "d", "a b c", "yes"),
+    ]
+    path = str(tmp_path / "train.tf_record")
+    assert write_records(path, examples, encoder) == 6
+    assert encoder.num_windows == [2, 1, 3]
+    found = read_records(path)
+    assert [record["input_ids"] for record in found] == [
+        [2, 4, 5, 6, 3],
+        [2, 6, 7, 8, 3],
+        [2, 4, 3, 0, 0],
+        [2, 7, 3, 4, 3],
+        [2, 7, 3, 5, 3],
+        [2, 7, 3, 6, 3],
+    ]
+    assert [record["label_ids"] for record in found] == [[1], [1], [0], [1], [1], [1]]
+    weights = [record["example_weight"][0] for record in found]
+    np.testing.assert_allclose(weights, [1 / 2, 1 / 2, 1, *[1 / 3] * 3])
+
+
+@pytest.mark.parametrize(
+    ("text_a", "text_b", "pieces"), [("a b c d e", "a b c d e a", 5), ("a " * 9, "b " * 7, 7)]
+)
+def test_a_pair_without_room_is_refused_by_its_name(tmp_path, text_a, text_b, pieces):
+    encoder = ClassificationEncoder(TOKENIZER, 8, None, stride=2)
+    examples = [InputExample("dev-7", text_a, text_b, 1.0)]
+    message = f"Example 'dev-7': the shorter text of a pair .* it has {pieces} word pieces, and"
+    with pytest.raises(UserError, match=message):
+        write_records(str(tmp_path / "eval.tf_record"), examples, encoder)
+
+
+@pytest.fixture
+def logs(monkeypatch):
+    """A list that gets the text of each line of information."""
+    texts = []
+    monkeypatch.setattr(logging, "info", lambda text, *args: texts.append(text % args))
+    return texts
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Returns a folder with reviews, and in `out` a run in which long texts would be cut."""
+    folder = write_reviews(tmp_path_factory.mktemp("reviews"))
+    run_in(folder, "classification", **FLAGS, **TRAINING)
+    return folder
+
+
+TRAINING = {
+    **{"do_train": True, "do_eval": True, "do_predict": True},
+    **{"max_seq_length": SIZES["max_position_embeddings"], "learning_rate": 5e-3},
+    **{"train_batch_size": 8, "num_train_epochs": 1.0},
+}
+
+
+def test_a_run_in_which_one_window_is_enough_is_the_plain_run_bit_for_bit(trained):
+    out = trained / "windows"
+    run_in(trained, "classification", **FLAGS, **TRAINING, long_text="max", output_dir=str(out))
+    for name in ("eval_results.txt", "test_results.tsv"):
+        assert (out / name).read_bytes() == (trained / "out" / name).read_bytes()
+    data = "model.ckpt-11.data-00000-of-00001"
+    assert (out / data).read_bytes() == (trained / "out" / data).read_bytes()
+
+
+def write_table(folder, name, rows):
+    """Writes a table of (review, stars); returns its folder, which has a copy of the model."""
+    folder.mkdir(exist_ok=True)
+    lines = [f"{text},{label}\n" for text, label in [("review", "stars"), *rows]]
+    (folder / f"{name}.csv").write_text("".join(lines))
+    for file in ("vocab.txt", "bert_config.json"):
+        (folder / file).write_bytes((folder.parent / file).read_bytes())
+    return folder
+
+
+def windows_of(text):
+    """Returns the windows of a text whose words are word pieces, by counting them."""
+    words, found = text.split(), []
+    for start in range(0, len(words), STRIDE):
+        found.append(" ".join(words[start : start + LENGTH - 2]))
+        if start + LENGTH - 2 >= len(words):
+            return found
+
+
+@pytest.mark.parametrize("long_text", ["mean", "max"])
+def test_answers_for_long_texts_are_those_of_their_windows_joined(trained, logs, long_text):
+    rows = [line.split(",") for line in (trained / "dev.csv").read_text().splitlines()[1:]]
+    reviews = [(text, label) for text, label in rows if len(text.split()) > 8][:12]
+    parts = [windows_of(text) for text, _ in reviews]
+    counts = [len(part) for part in parts]
+    assert max(counts) > 2 and min(counts) == 1
+    plain = write_table(trained / "parts", "test", [(x, "bad") for part in parts for x in part])
+    flags = {**FLAGS, "init_checkpoint": trained / "out", "max_seq_length": LENGTH}
+    flags["eval_batch_size"] = 5
+    run_in(plain, "classification", **flags, do_predict=True)
+    found = np.loadtxt(plain / "out" / "test_results.tsv")
+    groups = np.split(found, np.cumsum(counts)[:-1])
+    if long_text == "mean":
+        joined = np.array([group.mean(axis=0) for group in groups])
+    else:
+        maxima = np.array([group.max(axis=0) for group in groups])
+        joined = maxima / maxima.sum(axis=1, keepdims=True)
+
+    long = write_table(trained / "long", "test", reviews)
+    write_table(long, "dev", reviews)
+    flags |= {"long_text": long_text, "window_stride": STRIDE, "output_dir": long / long_text}
+    results = run_in(long, "classification", **flags, do_eval=True, do_predict=True)
+    np.testing.assert_allclose(np.loadtxt(long / long_text / "test_results.tsv"), joined, rtol=1e-5)
+    labels = np.array([label == "good" for _, label in reviews], int)
+    assert results["eval_accuracy"] == np.mean(joined.argmax(axis=1) == labels)
+    losses = [-np.log(g[:, label]).mean() for g, label in zip(groups, labels, strict=True)]
+    np.testing.assert_allclose(results["eval_loss"], np.mean(losses), rtol=1e-5)
+    assert f"  Num texts = 12, in {sum(counts)} windows" in logs
+
+
+def test_an_epoch_is_a_pass_over_all_windows(trained):
+    flags = {"long_text": "mean", "window_stride": STRIDE, "max_seq_length": LENGTH}
+    flags |= {"do_train": True, "num_train_epochs": 1.0, "train_batch_size": 8}
+    run_in(trained, "classification", **FLAGS, **flags, output_dir=trained / "trained")
+    rows = (trained / "train.csv").read_text().splitlines()[1:]
+    count = sum(len(windows_of(row.split(",")[0])) for row in rows)
+    assert count > len(rows)
+    (path,) = (trained / "trained").glob(f"model.ckpt-{count // 8}.index")
+    assert path.exists()

@@ -1,0 +1,77 @@
+"""Tests of bert_tf.text.windows: spans of a long text, and the windows of pairs."""
+
+import re
+
+import pytest
+
+from bert_tf.errors import UserError
+from bert_tf.text.sequences import Layout
+from bert_tf.text.windows import Span, default_stride, make_spans, max_context, split_pair
+
+LAYOUT = Layout(2, 3)  # of BERT: three special tokens in a pair
+WIDE = Layout(2, 3, separators=2, second_segment=0)  # of RoBERTa: four
+
+
+def test_spans():
+    assert make_spans(0, 5, 2) == []
+    assert make_spans(5, 5, 2) == [Span(0, 5)]
+    assert make_spans(9, 5, 2) == [Span(0, 5), Span(2, 5), Span(4, 5)]
+    assert make_spans(8, 5, 3) == [Span(0, 5), Span(3, 5)]
+    # A stride beyond the length skips nothing.
+    assert make_spans(7, 3, 100) == [Span(0, 3), Span(3, 3), Span(6, 1)]
+
+
+@pytest.mark.parametrize("tokens, length, stride", [(1, 7, 3), (23, 7, 3), (40, 11, 2), (9, 3, 8)])
+def test_most_context(tokens, length, stride):
+    spans = make_spans(tokens, length, stride)
+    found = max_context(spans)
+    for position in range(tokens):
+        scores = {
+            i: min(position - start, start + size - 1 - position) + 0.01 * size
+            for i, (start, size) in enumerate(spans)
+            if start <= position < start + size
+        }
+        best = max(scores, key=scores.get)  # the first of equal ones
+        for i in scores:
+            assert found[i][position - spans[i].start] == (i == best)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "length", "stride", "layout", "windows"),
+    [
+        # What fits stays whole, up to the last token.
+        ("abc", "", 5, 1, LAYOUT, [("abc", "")]),
+        ("abc", "xy", 8, 1, LAYOUT, [("abc", "xy")]),
+        ("", "", 4, 1, LAYOUT, [("", "")]),
+        ("abcd", "", 5, 2, LAYOUT, [("abc", ""), ("cd", "")]),
+        ("abcdefg", "", 6, 4, LAYOUT, [("abcd", ""), ("efg", "")]),
+        # The longer text of a pair is split, the second one if both are equally long.
+        ("ab", "uvwxyz", 9, 2, LAYOUT, [("ab", "uvwx"), ("ab", "wxyz")]),
+        ("abcdef", "z", 8, 3, LAYOUT, [("abcd", "z"), ("def", "z")]),
+        ("abc", "xyz", 8, 1, LAYOUT, [("abc", "xy"), ("abc", "yz")]),
+        ("", "xyz", 5, 1, LAYOUT, [("", "xy"), ("", "yz")]),
+        ("abc", "xyz", 9, 9, WIDE, [("abc", "xy"), ("abc", "z")]),
+    ],
+)
+def test_windows_of_texts_and_pairs(a, b, length, stride, layout, windows):
+    assert split_pair(a, b, length, stride, layout, "texts[0]") == windows
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "length", "layout", "pieces", "room"),
+    [("a" * 5, "b" * 9, 8, LAYOUT, 5, 5), ("a" * 9, "b" * 6, 10, WIDE, 6, 6)],
+)
+def test_a_pair_whose_shorter_text_fills_the_window_is_refused(a, b, length, layout, pieces, room):
+    message = (
+        "Example 'x': the shorter text of a pair is whole in every window, so it must leave room"
+        f" for the longer one; it has {pieces} word pieces, and max_seq_length ({length}) has room"
+        f" for {room} beside the special tokens. Shorten the text, raise max_seq_length, or set"
+        " long_text to cut"
+    )
+    with pytest.raises(UserError, match=f"^{re.escape(message)}$"):
+        split_pair(a, b, length, 2, layout, "Example 'x'")
+    assert len(split_pair(a, b, length + 1, 2, layout, "Example 'x'")) == 9  # of one piece each
+
+
+def test_half_a_window_is_the_usual_stride():
+    assert [default_stride(length) for length in (3, 4, 5, 128, 512)] == [1, 1, 1, 63, 255]
