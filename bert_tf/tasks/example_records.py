@@ -64,7 +64,9 @@ class ExampleEncoder:
             yield f"tokens: {' '.join(tokens)}"
 
 
-def write_records(path: str, examples: Sequence[Any], encoder: ExampleEncoder) -> int:
+def write_records(
+    path: str, examples: Sequence[Any], encoder: ExampleEncoder, name: str | None = None
+) -> int:
     """Writes the records of all examples in order, atomically; returns the number of records.
 
     A warning gives the share of examples that are cut.
@@ -72,6 +74,8 @@ def write_records(path: str, examples: Sequence[Any], encoder: ExampleEncoder) -
     Args:
         path: the TFRecord file, in --output_dir.
         examples: in the form that `encoder` takes.
+        encoder: makes their records.
+        name: the file's name for the warning; None for the one in `path`.
 
     Raises:
         UserError: an example is not valid, or the file cannot be written.
@@ -99,7 +103,7 @@ def write_records(path: str, examples: Sequence[Any], encoder: ExampleEncoder) -
     if num_cut:
         logging.warning(
             "%s: %d of %d %s (%.2g%%) are cut to fit --%s=%d. Uncut, the longest needs %d%s",
-            os.path.basename(path),
+            name or os.path.basename(path),
             num_cut,
             num_examples,
             encoder.unit,

@@ -38,7 +38,8 @@ class ExampleSet:
     def write_records(self, path: str) -> None:
         """Writes the records; see `example_records.write_records`."""
         self.num_examples = len(self.examples)
-        self.num_records = write_records(path, self.examples, self.encoder)
+        name = f"{self.name}.tf_record"  # while a run goes on, `path` may be another
+        self.num_records = write_records(path, self.examples, self.encoder, name)
         self.examples = ()  # frees their memory
 
 

@@ -14,6 +14,7 @@ from bert_tf.tasks.squad.features import SquadEncoder
 from bert_tf.tasks.squad.settings import SquadSettings
 from bert_tf.tasks.tagging.conll import Sentence
 from bert_tf.tasks.tagging.data import TaggingEncoder
+from bert_tf.tasks.task import ExampleSet
 from bert_tf.text.fast_tokenization import FastTokenizer
 from bert_tf.tokenization import SEQUENCE_TOKENS
 
@@ -98,6 +99,13 @@ def test_a_classifier_says_how_much_text_is_lost_and_how_to_keep_it(
     windows = ClassificationEncoder(TOKENIZER, length, None, stride=2)
     write_records(str(tmp_path / "eval.tf_record"), examples, windows)
     assert len(warnings) == 1  # nothing is lost
+
+
+@pytest.mark.parametrize("name", ["eval", "predict_mismatched"])
+def test_the_warning_has_the_name_that_the_file_gets_at_the_end(tmp_path, warnings, name):
+    encoder, examples = classifier(6, ("a b c a b c", None))
+    ExampleSet(name, examples, encoder=encoder).write_records(str(tmp_path / "1234.working"))
+    assert warnings[0].startswith(f"{name}.tf_record: 1 of 1 examples")
 
 
 def test_a_small_share_is_not_rounded_to_nothing(tmp_path, warnings):
