@@ -19,6 +19,7 @@ import tensorflow as tf
 
 from bert_tf.bounds import inputs_were_checked
 from bert_tf.engine.distribution import GRADIENT_REDUCTIONS
+from bert_tf.engine.parts import Parts
 from bert_tf.errors import UserError
 from bert_tf.optimization import CLIP_NORM, AdamWeightDecayOptimizer
 from bert_tf.seeds import fold_in
@@ -33,6 +34,11 @@ class Objective(Protocol):
 
     A task's model is its own objective. In distillation, student and teacher together are the
     objective.
+
+    An objective with a true `compares_examples` compares the examples of a batch with each other.
+    Its outputs are one tensor, [batch, ...], and `normalizers` and `loss_and_metrics` read only
+    `example_weight` of the features. A training step calls them for the batches of all replicas
+    together.
     """
 
     layers: Sequence[keras.layers.Layer]
@@ -80,10 +86,30 @@ class Replicas:
     """The replicas that make a step together: the only link between a step and its devices.
 
     `sum`: each replica's dense tensors -> their sums over all `count` replicas, on each replica.
+    `number`: of this replica, from 0; only `gather` and `own` need it.
     """
 
     count: int
     sum: Callable[[list[tf.Tensor]], list[tf.Tensor]]
+    number: tf.Tensor | int = 0
+
+    def gather(self, rows: tf.Tensor) -> tf.Tensor:
+        """Returns the rows of all replicas, in the replicas' order: [R, ...] -> [count*R, ...].
+
+        It has no gradient.
+        """
+        if self.count == 1:
+            return rows
+        mine = tf.reshape(tf.range(self.count) == self.number, [-1] + [1] * rows.shape.rank)
+        (blocks,) = self.sum([tf.where(mine, rows[tf.newaxis], tf.zeros([], rows.dtype))])
+        return tf.reshape(blocks, [-1, *rows.shape[1:]])
+
+    def own(self, gathered: tf.Tensor) -> tf.Tensor:
+        """Returns this replica's rows of what `gather` returned."""
+        if self.count == 1:
+            return gathered
+        size = gathered.shape[0] // self.count
+        return tf.reshape(gathered, [self.count, size, *gathered.shape[1:]])[self.number]
 
 
 def replicas_of_strategy() -> Replicas:
@@ -92,6 +118,7 @@ def replicas_of_strategy() -> Replicas:
     return Replicas(
         context.num_replicas_in_sync,
         lambda tensors: context.all_reduce(tf.distribute.ReduceOp.SUM, tensors),
+        context.replica_id_in_sync_group,
     )
 
 
@@ -115,7 +142,8 @@ def train_step(
         seed: int32 [2], of this run and replica; the step is folded in here.
         accumulation_steps: the number of equal parts that the batch is computed in, one after
             another, to save memory. The gradient is the same as for the whole batch, because every
-            part's loss is divided by the whole batch's normalizers.
+            part's loss is divided by the whole batch's normalizers. If the objective compares
+            examples, see `_comparison`.
         gradient_reduction: one of `distribution.GRADIENT_REDUCTIONS`.
         replicas: all replicas, this one included; None for the strategy's replicas.
         clip_norm: the largest global norm of the gradients; 0 does not clip.
@@ -123,20 +151,22 @@ def train_step(
     """
     replicas = replicas or replicas_of_strategy()
     seed = fold_in(seed, tf.cast(optimizer.global_step, tf.int32))
-    normalizers = objective.normalizers(features)
     variables = [variable.value for variable in objective.trainable_variables]
-
-    def compute(part: Features, part_seed: tf.Tensor):
-        with tf.GradientTape() as tape, inputs_were_checked():
-            outputs = objective(part, training=True, dropout_seed=part_seed)
-            loss, sums = objective.loss_and_metrics(outputs, part, normalizers)
-        return loss, sums, tape.gradient(loss, variables)
-
-    if accumulation_steps == 1:
-        loss, sums, gradients = compute(features, seed)
+    compares = getattr(objective, "compares_examples", False)
+    if compares and (accumulation_steps > 1 or replicas.count > 1):
+        loss, sums, gradients = _comparison(
+            objective, variables, features, seed, accumulation_steps, replicas
+        )
     else:
+        normalizers = objective.normalizers(features)
+
+        def compute(part: Features, part_seed: tf.Tensor):
+            with tf.GradientTape() as tape, inputs_were_checked():
+                outputs = objective(part, training=True, dropout_seed=part_seed)
+                loss, sums = objective.loss_and_metrics(outputs, part, normalizers)
+            return loss, sums, tape.gradient(loss, variables)
+
         loss, sums, gradients = _accumulate(compute, features, seed, accumulation_steps)
-        gradients = [gradients.get(i) for i in range(len(variables))]
     gradients, norm = reduce_gradients(gradients, gradient_reduction, replicas, clip_norm)
     learning_rate = tf.convert_to_tensor(optimizer.learning_rate)
     (update or optimizer.apply_reduced)(gradients)
@@ -189,31 +219,75 @@ def reduce_gradients(
     return clip(gradients)
 
 
-def _accumulate(compute, features, seed, accumulation_steps: int):
-    """Returns the sums, over the parts of the batch, of what `compute` returns.
+def _accumulate(compute, features: Features, seed: tf.Tensor, num_parts: int):
+    """Returns what `compute` returns for a batch: loss, metrics and gradients, summed over parts.
 
-    Gradients are by the number of their variable, without None, which a loop cannot carry.
+    With one part the gradients may be IndexedSlices.
     """
-    parts = {
-        name: tf.reshape(x, [accumulation_steps, x.shape[0] // accumulation_steps, *x.shape[1:]])
-        for name, x in features.items()
-    }
+    if num_parts == 1:
+        return compute(features, seed)
+    missing: list[bool] = []  # a loop cannot carry None
 
-    @tf.function(autograph=False)
     def compute_part(part: Features, part_seed: tf.Tensor):
         loss, sums, gradients = compute(part, part_seed)
-        dense = {i: tf.convert_to_tensor(g) for i, g in enumerate(gradients) if g is not None}
-        return loss, sums, dense
+        missing[:] = [gradient is None for gradient in gradients]
+        return loss, sums, [tf.convert_to_tensor(g) for g in gradients if g is not None]
 
-    def body(i: tf.Tensor, total):
-        part = compute_part({name: x[i] for name, x in parts.items()}, fold_in(seed, i))
-        return i + 1, tf.nest.map_structure(tf.add, total, part)
+    loss, sums, dense = Parts(features, seed, num_parts).sum(compute_part)
+    found = iter(dense)
+    return loss, sums, [None if is_missing else next(found) for is_missing in missing]
 
-    specs = {name: tf.TensorSpec(x.shape[1:], x.dtype) for name, x in parts.items()}
-    traced = compute_part.get_concrete_function(specs, tf.TensorSpec(seed.shape, seed.dtype))
-    zeros = tf.nest.map_structure(lambda x: tf.zeros(x.shape, x.dtype), traced.structured_outputs)
-    loop = tf.while_loop(lambda i, total: i < accumulation_steps, body, (tf.constant(0), zeros))
-    return loop[1]
+
+def _comparison(
+    objective: Objective,
+    variables: Sequence[tf.Variable],
+    features: Features,
+    seed: tf.Tensor,
+    num_parts: int,
+    replicas: Replicas,
+) -> tuple[tf.Tensor, Sums, Gradients]:
+    """Returns loss, metrics and gradients of an objective that compares examples.
+
+    Loss and metrics are those of all replicas' batches together. The gradients are this replica's
+    share of the loss's, times the number of replicas: their mean over the replicas is the gradient
+    of the loss.
+
+    With several parts every part is computed twice (gradient caching,
+    https://arxiv.org/abs/2101.06983, section 3): first the outputs without gradients; then, from
+    the gradient of the loss by the outputs, the gradients by the variables.
+    """
+
+    @inputs_were_checked()
+    def outputs_of(part: Features, part_seed: tf.Tensor) -> tf.Tensor:
+        return objective(part, training=True, dropout_seed=part_seed)
+
+    def back_propagate(part: Features, part_seed: tf.Tensor):
+        inputs = dict(part)
+        by_outputs = inputs.pop("output_gradients")
+        with tf.GradientTape() as part_tape:
+            outputs = outputs_of(inputs, part_seed)
+        nothing = tf.zeros([])
+        return nothing, {}, part_tape.gradient(outputs, variables, output_gradients=by_outputs)
+
+    with tf.GradientTape() as tape:
+        if num_parts == 1:
+            outputs = outputs_of(features, seed)
+        else:
+            with tape.stop_recording():
+                outputs = Parts(features, seed, num_parts).map(outputs_of)
+    everyones = replicas.gather(outputs)
+    weights = tf.ones([everyones.shape[0]])
+    if "example_weight" in features:
+        weights = replicas.gather(features["example_weight"])
+    batch = {"example_weight": weights}
+    with tf.GradientTape() as loss_tape:
+        loss_tape.watch(everyones)
+        loss, sums = objective.loss_and_metrics(everyones, batch, objective.normalizers(batch))
+    by_outputs = replicas.count * replicas.own(loss_tape.gradient(loss, everyones))
+    if num_parts == 1:
+        return loss, sums, tape.gradient(outputs, variables, output_gradients=by_outputs)
+    batch = {**features, "output_gradients": by_outputs}
+    return loss, sums, _accumulate(back_propagate, batch, seed, num_parts)[2]
 
 
 def evaluation_step(
@@ -223,7 +297,7 @@ def evaluation_step(
 
     Their sums over the replicas equal the values of one device with the whole batch. `features`
     have `example_weight`, float32 [batch], 0 for examples to ignore. For `replicas` see
-    `train_step`.
+    `train_step`. An objective that compares examples compares those of a replica.
     """
     replicas = replicas or replicas_of_strategy()
     normalizers = objective.normalizers(features)

@@ -56,6 +56,7 @@ class SentenceModel(TaskModel):
         self.task_metrics: tuple[str, ...] = ()
         if loss == IN_BATCH_NEGATIVES:
             self.task_metrics, self.label_names = ("accuracy",), ()  # every pair is a right one
+            self.compares_examples = True
 
     def call(
         self,

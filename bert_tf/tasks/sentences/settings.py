@@ -92,13 +92,6 @@ class SentenceSettings(EvaluationSettings):
         at_most=1e6,
         needs=("loss", IN_BATCH_NEGATIVES),
     )
-    gradient_accumulation_steps: int = inherit(
-        EvaluationSettings,
-        "gradient_accumulation_steps",
-        excludes=("loss", IN_BATCH_NEGATIVES),
-        because="a part of a batch would have only its own negatives"
-        " (--recompute_activations saves memory, too)",
-    )
 
     def __post_init__(self):
         super().__post_init__()

@@ -44,16 +44,16 @@ class SentenceTask(FineTuningTask):
         return 1 if self.settings.text_b_column is None else 2
 
     def check(self, config: BertConfig, strategy: tf.distribute.Strategy) -> None:
-        """Checks the model's kind of vectors, and that a batch has negatives on every replica."""
-        settings, least = self.settings, 2 * strategy.num_replicas_in_sync
+        """Checks the model's kind of vectors, and that a batch has negatives."""
+        settings = self.settings
         if settings.init_checkpoint:
             check_mean_vectors(folder_of(settings.init_checkpoint))
         needs_negatives = settings.do_train and settings.loss == IN_BATCH_NEGATIVES
-        if needs_negatives and settings.train_batch_size < least:
+        if needs_negatives and settings.train_batch_size < 2:
             raise UserError(
-                f"--train_batch_size must be at least {least}, two pairs for each replica, with"
-                f" --loss={IN_BATCH_NEGATIVES}, since the negatives of a pair are the other pairs"
-                f" of its replica; got {settings.train_batch_size}"
+                f"--train_batch_size must be at least 2 with --loss={IN_BATCH_NEGATIVES}, since the"
+                " negatives of a pair are the other pairs of its batch; got"
+                f" {settings.train_batch_size}"
             )
 
     def read(self, purpose: str) -> list[Sentences]:

@@ -77,7 +77,7 @@ def test_only_the_loss_of_scored_pairs_depends_on_their_scale(tables, tmp_path):
         ),
         (
             {**IN_BATCH, "train_batch_size": 1},
-            "--train_batch_size must be at least 2, two pairs for each replica, with --loss=in_bat",
+            "--train_batch_size must be at least 2 with --loss=in_batch_negatives, since the neg",
         ),
         ({"loss": "triplet"}, "--loss=triplet must be one of cosine, in_batch_negatives"),
         ({"score_scale": 0.0}, "--score_scale=0.0 must be a finite number above 0"),
