@@ -54,10 +54,10 @@ def place_of(path: str, row: int | None = None) -> str:
     return f"--data_dir: {path}" + ("" if row is None else f", line {row + 1}")
 
 
-def check_filled(label: str, place: str) -> None:
-    """Raises UserError if the label of the line `place` is empty."""
-    if not label.strip():
-        raise UserError(f"{place}: the line has no label; fill it in, or delete the line")
+def check_filled(cell: str, place: str, what: str = "label") -> None:
+    """Raises UserError if a cell of the line `place`, the label or `what` it is, is empty."""
+    if not cell.strip():
+        raise UserError(f"{place}: the line has no {what}; fill it in, or delete the line")
 
 
 def check_delimiter(delimiter: str | None) -> None:

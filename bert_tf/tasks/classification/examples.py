@@ -24,6 +24,7 @@ class InputExample:
     text_b: str | None = None
     label: str | float | None = None
     known_label: str | float | None = None
+    group: str | None = None  # such as the query of a passage, if results are ranked
 
 
 class DataProcessor:

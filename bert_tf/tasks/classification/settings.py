@@ -90,6 +90,14 @@ class TableColumns(Settings):
         " file may lack it.",
         group=Group.DATA,
     )
+    group_column: str | None = setting(
+        None,
+        help="--task_name=table or --tfds: name of the column or feature with the group of each"
+        " example, such as the query of a passage. Evaluation then also tells how well relevant"
+        " examples are ranked within their groups: MRR@10, nDCG@10 and MAP. With two classes the"
+        " second means relevant; with --regression labels are grades.",
+        group=Group.DATA,
+    )
     has_header: bool = setting(
         True,
         help="--task_name=table: the first line of each file names the columns. If false, columns"

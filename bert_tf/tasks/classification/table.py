@@ -38,9 +38,14 @@ class TableProcessor(DataProcessor):
         if columns.regression:
             self.metrics = ("pearson", "spearman")
             self.best_metric = "eval_pearson_and_spearman"
-            return
-        if columns.labels is None:
+        elif columns.labels is None:
             self.labels = self._collect_labels(data_dir)
+        if columns.group_column:
+            self.best_metric = "eval_ndcg_at_10"  # see `ranking`
+        if columns.regression:
+            return
+        if columns.group_column:
+            self._check_classes()
         if len(self.labels) == 2:
             self.metrics = ("accuracy", "f1", "matthews_correlation")
 
@@ -102,6 +107,15 @@ class TableProcessor(DataProcessor):
         logging.info("Classes: %s", listed(f"{name} ({counts[name]})" for name in classes))
         return classes
 
+    def _check_classes(self) -> None:
+        """Raises UserError unless the classes say which examples of a group are relevant."""
+        if len(self.labels) != 2:
+            raise UserError(
+                "--group_column needs two classes, of which the second means relevant, or"
+                " --regression with grades of relevance; the classes are"
+                f" {listed(self.labels)}"
+            )
+
     def _rows(self, path: str) -> list[NumberedRow]:
         """Returns the rows of a file from the first one that is not empty."""
         return read_table(path, self.table.delimiter, self.table.has_header)
@@ -116,6 +130,8 @@ class TableProcessor(DataProcessor):
             columns["text_b_column"] = table.text_b_column
         if needs_label:  # a test file may lack the labels: they are not read
             columns["label_column"] = table.label_column
+            if table.group_column is not None:
+                columns["group_column"] = table.group_column
         numbers = column_numbers(rows, path, table.has_header, columns, "--task_name=table")
         fields = {name.removesuffix("_column"): number for name, number in numbers.items()}
         names = rows[0][1] if table.has_header else range(len(rows[0][1]))

@@ -1,6 +1,7 @@
 """Classification and regression as a task of fine-tuning (run_classifier.py)."""
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 
 import tensorflow as tf
@@ -15,7 +16,7 @@ from bert_tf.runs.folder import reporting
 from bert_tf.runs.results import review, tables
 from bert_tf.runs.results.kept_rows import Cell
 from bert_tf.runs.training.fine_tuning_checks import learned_labels
-from bert_tf.tasks.classification import scores, submission
+from bert_tf.tasks.classification import ranking, scores, submission
 from bert_tf.tasks.classification.distillation import DistilledClassification, copy_head
 from bert_tf.tasks.classification.examples import DataProcessor, InputExample
 from bert_tf.tasks.classification.features import ClassificationEncoder
@@ -40,6 +41,13 @@ def run_classifier(
 ) -> dict[str, float | int] | None:
     """Fine-tunes, evaluates and predicts with a `DataProcessor`: see `run_fine_tuning`."""
     return run_fine_tuning(ClassificationTask(settings, processor), config, strategy)
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class GroupedSet(ExampleSet):
+    """Examples with the group of each, in which they are ranked."""
+
+    groups: Sequence[str]
 
 
 class ClassificationTask(FineTuningTask):
@@ -83,13 +91,22 @@ class ClassificationTask(FineTuningTask):
         self._adds_up = not config.is_multi_label
 
     def read_sets(self, purpose: str) -> list[ExampleSet]:
-        sets = [ExampleSet(purpose, self._read(purpose, self.processor))]
+        sets = [self._set(purpose, self._read(purpose, self.processor))]
         if purpose != "train":
             for key, processor in self.processor.also.items():
                 if processor.has(_SPLITS[purpose], self.settings.data_dir):
                     examples = self._read(purpose, processor)
                     sets.append(ExampleSet(f"{purpose}_{key}", examples, suffix=f"_{key}"))
         return sets
+
+    def _set(self, purpose: str, examples: Sequence[InputExample]) -> ExampleSet:
+        if purpose == "eval" and getattr(examples[0], "group", None) is not None:
+            ranking.check_relevance(purpose, examples, self.processor.get_labels())
+            return GroupedSet(purpose, examples, groups=[x.group for x in examples])
+        return ExampleSet(purpose, examples)
+
+    def subset(self, whole: ExampleSet, purpose: str, numbers: Sequence[int]) -> ExampleSet:
+        return self._set(purpose, [whole.examples[i] for i in numbers])
 
     def _read(self, purpose: str, processor: DataProcessor) -> list[InputExample]:
         split, data_dir = _SPLITS[purpose], self.settings.data_dir
@@ -108,6 +125,8 @@ class ClassificationTask(FineTuningTask):
         return None
 
     def key(self, example: InputExample) -> tuple[Hashable, str]:
+        if getattr(example, "group", None) is not None:  # a group is not divided
+            return None, example.group
         label = None if isinstance(example.label, float) else example.label
         return label, f"{example.text_a}\n{example.text_b or ''}"
 
@@ -199,14 +218,18 @@ class ClassificationTask(FineTuningTask):
         return PredictionColumns(chunks(), lambda: predictions.global_step)
 
     def evaluate(self, example_set: ExampleSet, predictions: PredictionColumns) -> dict[str, float]:
-        """Returns the original's results, and the metrics of the processor."""
+        """Returns the original's results, the metrics of the processor, and those of groups."""
         predictions = self._of_texts(example_set, predictions)
         columns = predictions.join("outputs", "label_ids", "per_example_loss")
         example_set.answers = columns
-        return {
+        labels, outputs = columns["label_ids"], columns["outputs"]
+        results = {
             **reporting.mean_losses(columns["per_example_loss"], self.settings.eval_batch_size),
-            **scores.evaluate(self.processor.metrics, columns["label_ids"], columns["outputs"]),
+            **scores.evaluate(self.processor.metrics, labels, outputs),
         }
+        if isinstance(example_set, GroupedSet):
+            results |= ranking.evaluate(example_set.groups, labels, outputs)
+        return results
 
     def write_review(self, example_set: ExampleSet) -> None:
         review.write_review(

@@ -8,6 +8,7 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf.datasets import tfds
+from bert_tf.datasets.tables import check_filled
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files.label_file import check_label
 from bert_tf.tasks.classification.examples import (
@@ -51,6 +52,7 @@ class TfdsProcessor(DataProcessor):
         self._language = language
         self._builder = tfds.find(source.tfds, source.tfds_data_dir, source.tfds)
         self._text_a, self._text_b, self._label = feature_names(self._builder, columns)
+        self._group = columns.group_column
         self._classes = _class_names(self._builder, self._label)
         # For messages: the labels of the task `table` come from flags, all other tasks' are fixed.
         self._label_flag = "--labels" if columns.labels else "--task_name"
@@ -95,7 +97,7 @@ class TfdsProcessor(DataProcessor):
             lambda i, example: (example["idx"] if is_numbered else i, *self._select(example))
         )
         for batch in dataset.batch(_EXAMPLES_PER_BATCH).as_numpy_iterator():
-            for number, text_a, text_b, value in zip(*batch, strict=True):
+            for number, text_a, text_b, value, group in zip(*batch, strict=True):
                 i = len(examples)
                 place = f"--tfds={specification}, split {dataset_split}, example {i}"
                 place += " (counted from 0)"
@@ -104,7 +106,11 @@ class TfdsProcessor(DataProcessor):
                 second = None if self._text_b is None else _decode(text_b, place)
                 numbers.append(number)
                 first = _decode(text_a, place)
-                examples.append(InputExample(f"{split}-{i}", first, second, label, known))
+                example = InputExample(f"{split}-{i}", first, second, label, known)
+                if self._group:
+                    example.group = _decode(group, place)
+                    check_filled(example.group, place, "group")
+                examples.append(example)
         # A stable sort, because joined splits repeat the numbers: each split keeps its order.
         return [examples[i] for i in np.argsort(numbers, kind="stable")]
 
@@ -133,11 +139,13 @@ class TfdsProcessor(DataProcessor):
                 f" --label_column from {listed(sorted(spec))}"
             )
 
-    def _select(self, example: dict[str, Any]) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Returns text_a, text_b (empty if there is none) and label (-1 if there is none)."""
+    def _select(self, example: dict[str, Any]) -> tuple[tf.Tensor, ...]:
+        """Returns text_a, text_b ("" if none), label (-1 if none) and group ("" if none)."""
         text_b = self._text(example[self._text_b]) if self._text_b else tf.constant("")
         label = example[self._label] if self._label in example else tf.constant(-1, tf.int64)
-        return self._text(example[self._text_a]), text_b, label
+        group = example[self._group] if self._group else tf.constant("")
+        group = group if group.dtype == tf.string else tf.strings.as_string(group)
+        return self._text(example[self._text_a]), text_b, label, group
 
     def _text(self, feature: tf.Tensor | dict[str, tf.Tensor]) -> tf.Tensor:
         """Returns a text, in the chosen language if there are several."""
@@ -186,7 +194,7 @@ def feature_names(builder: Any, columns: TableColumns) -> tuple[str, str | None,
     """Returns the names of the features text_a, text_b (None if there is none) and label."""
     features = builder.info.features
     names = listed(sorted(features))
-    for flag in ("text_a", "text_b", "label"):
+    for flag in ("text_a", "text_b", "label", "group"):
         name = getattr(columns, f"{flag}_column")
         if name and name not in features:
             raise UserError(

@@ -32,13 +32,14 @@ class ColumnNumbers:
     text_b: int | None = None
     label: int | None = None  # without labels, examples get `default_label`
     known_label: int | None = None  # of a test file: a label that is only shown
+    group: int | None = None
     guid: int | None = None  # without guids, examples get the number of the line, from 0
     header: bool = True  # whether the first line has the names of the columns
 
     @property
     def needed(self) -> int:
         """The minimum number of columns in a row."""
-        last = max(self.text_a, self.text_b or 0, self.label or 0, self.guid or 0)
+        last = max(self.text_a, self.text_b or 0, self.label or 0, self.guid or 0, self.group or 0)
         # A label that is counted from the end must come after the other columns.
         return last + 1 + (self.label is not None and self.label < 0)
 
@@ -124,7 +125,11 @@ def rows_to_examples(
         guid = f"{guid_name}-{i if columns.guid is None else row[columns.guid]}"
         text_b = None if columns.text_b is None else row[columns.text_b]
         known_label = None if known is None else row[known] or None
-        examples.append(InputExample(guid, row[columns.text_a], text_b, label, known_label))
+        example = InputExample(guid, row[columns.text_a], text_b, label, known_label)
+        if columns.group is not None:
+            example.group = row[columns.group]
+            tables.check_filled(example.group, place, "group")
+        examples.append(example)
     return examples
 
 
