@@ -41,7 +41,7 @@ class TableProcessor(DataProcessor):
         elif columns.labels is None:
             self.labels = self._collect_labels(data_dir)
         if columns.group_column:
-            self.best_metric = "eval_ndcg_at_10"  # see `ranking`
+            self.best_metric = "eval_ndcg@10"  # see `ranking`
         if columns.regression:
             return
         if columns.group_column:

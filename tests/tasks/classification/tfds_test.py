@@ -263,6 +263,6 @@ def test_groups_of_a_dataset(data_dir):
     columns = TableColumns(text_a_column="description", label_column="topic", group_column="number")
     found = processor("table", "tiny_news", data_dir, columns, tfds_dev_split="train[:2]")
     assert [x.group for x in found.get_dev_examples("")] == ["7", "8"]
-    assert found.best_metric == "eval_ndcg_at_10"
+    assert found.best_metric == "eval_ndcg@10"
     with pytest.raises(UserError, match="--group_column=x: tiny_news has no such feature; it has"):
         processor("table", "tiny_news", data_dir, TableColumns(group_column="x"))
