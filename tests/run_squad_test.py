@@ -10,6 +10,7 @@ import pytest
 
 from bert_tf.errors import UserError
 from bert_tf.runs.folder.reporting import read_results
+from bert_tf.runs.results import tables
 from tests.support.golden import needs_golden
 from tests.support.pretraining_runs import run, variables, write_config
 from tests.support.registered_tasks import run_in
@@ -187,6 +188,17 @@ def test_training_finds_the_answers(folder, trained):
     assert records == {"train.tf_record", "eval.tf_record"}
 
 
+def test_the_report_has_the_scores(folder, trained):
+    output = folder / "out"
+    results = results_of(output)
+    report = json.loads((output / "eval_report.json").read_text())
+    scores = report["all"]["all questions"]
+    assert scores["f1"] == pytest.approx(results["f1"])
+    found = tables.read_table(f"{output}/predictions.tsv")
+    answers = json.loads((output / "predictions.json").read_text())
+    assert dict(zip(found["id"], found["answer"], strict=True)) == answers
+
+
 def test_the_threshold_found_gives_the_f1_found(folder, trained, tmp_path):
     found = read(folder / "out", "null_threshold")
     for name, value in found.items():
@@ -212,7 +224,11 @@ def test_questions_without_answers_are_answered(folder, tmp_path):
     assert run_in_process(folder, **flags) is None
     assert list(read(tmp_path / "out", "predictions")) == ["q"]
     names = {path.name for path in (tmp_path / "out").iterdir()}
-    assert names == {"predictions.json", "nbest_predictions.json", "eval.tf_record"}
+    assert names == {
+        "eval.tf_record",
+        "predictions.tsv",
+        *(f"{x}predictions.json" for x in ("", "nbest_")),
+    }
 
 
 REFUSED = {

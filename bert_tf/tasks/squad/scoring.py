@@ -30,8 +30,8 @@ def exact_match(answer: str, prediction: str) -> float:
 def f1_score(answer: str, prediction: str) -> float:
     """Returns the F1 score of the words that prediction and answer share.
 
-    It is 0 if either text has no words, as in the 1.1 script; the 2.0 script, see `_scores`, then
-    compares the texts.
+    It is 0 if either text has no words, as in the 1.1 script; the 2.0 script, see
+    `scores_with_negative`, then compares the texts.
     """
     right, predicted = (normalize_answer(text).split() for text in (answer, prediction))
     common = sum((collections.Counter(right) & collections.Counter(predicted)).values())
@@ -46,14 +46,22 @@ def evaluate(answers: Answers, predictions: Mapping[str, str]) -> dict[str, floa
             answers scores 0.
         predictions: answers by question id. A question without a prediction scores 0.
     """
-    scores = []
+    scores = question_scores(answers, predictions)
+    exact, f1 = 100.0 * np.mean(list(scores.values()), axis=0)
+    return {"exact_match": float(exact), "f1": float(f1)}
+
+
+def question_scores(
+    answers: Answers, predictions: Mapping[str, str]
+) -> dict[str, tuple[float, float]]:
+    """Returns (exact match, F1) of the 1.1 script for each question; see `evaluate`."""
+    scores = {}
     for qas_id, texts in answers.items():
         right = texts if qas_id in predictions else ()
         exact = max((exact_match(text, predictions[qas_id]) for text in right), default=0.0)
         f1 = max((f1_score(text, predictions[qas_id]) for text in right), default=0.0)
-        scores.append((exact, f1))
-    exact, f1 = 100.0 * np.mean(scores, axis=0)
-    return {"exact_match": float(exact), "f1": float(f1)}
+        scores[qas_id] = exact, f1
+    return scores
 
 
 def evaluate_with_negative(
@@ -70,7 +78,7 @@ def evaluate_with_negative(
         predictions: answers by question id; "" for no answer. Questions without a prediction do
             not count.
     """
-    scores = _scores(answers, predictions)
+    scores = scores_with_negative(answers, predictions)
     results = _means(scores, "")
     for prefix, has_answer in (("HasAns_", True), ("NoAns_", False)):
         part = {key: value for key, value in scores.items() if bool(answers[key]) == has_answer}
@@ -93,7 +101,7 @@ def best_thresholds(
         answers: see `evaluate_with_negative`.
         best_answers, null_odds: see `answers.Predictions`.
     """
-    scores = _scores(answers, best_answers)
+    scores = scores_with_negative(answers, best_answers)
     ids = sorted(scores, key=null_odds.__getitem__)
     odds = np.array([null_odds[qas_id] for qas_id in ids])
     null = np.array([not answers[qas_id] for qas_id in ids], np.float64)
@@ -113,7 +121,9 @@ def best_thresholds(
     return results
 
 
-def _scores(answers: Answers, predictions: Mapping[str, str]) -> dict[str, tuple[float, float]]:
+def scores_with_negative(
+    answers: Answers, predictions: Mapping[str, str]
+) -> dict[str, tuple[float, float]]:
     """Returns (exact match, F1) of the 2.0 script for each question that has a prediction."""
     scores = {}
     for qas_id, texts in answers.items():

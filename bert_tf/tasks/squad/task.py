@@ -13,7 +13,7 @@ from bert_tf.errors import UserError
 from bert_tf.files.model_input import PAIRS
 from bert_tf.files.overwriting import check_overwrites
 from bert_tf.model.configuration import BertConfig
-from bert_tf.tasks.squad import answers, scoring
+from bert_tf.tasks.squad import answers, review, scoring
 from bert_tf.tasks.squad.examples import SquadData, read_squad_examples
 from bert_tf.tasks.squad.features import SquadEncoder
 from bert_tf.tasks.squad.model import SquadModel
@@ -37,8 +37,9 @@ class SquadTask(FineTuningTask):
     """Finds the answers to questions in texts.
 
     Answers go to predictions.json, the most likely candidates to nbest_predictions.json and, for
-    SQuAD 2.0, the odds of no answer to null_odds.json. If `predict_file` has answers, predictions
-    are scored; for SQuAD 2.0 the best thresholds then go to null_threshold.json.
+    SQuAD 2.0, the odds of no answer to null_odds.json; predictions.tsv has answers beside their
+    questions. If `predict_file` has answers, predictions are scored, and errors.tsv and eval_report
+    tell more; for SQuAD 2.0 the best thresholds then go to null_threshold.json.
     """
 
     settings_classes = (SquadSettings,)
@@ -52,7 +53,7 @@ class SquadTask(FineTuningTask):
 
     def check(self, config: BertConfig, strategy: tf.distribute.Strategy) -> None:
         """Checks that the predictions do not overwrite a file with questions."""
-        written = [self.path(name) for name in (*answers.FILES, _THRESHOLDS)]
+        written = [self.path(name) for name in (*answers.FILES, _THRESHOLDS, *review.FILES)]
         read = {flag: getattr(self.settings, flag) for flag in ("train_file", "predict_file")}
         check_overwrites(written, "output_dir", read)
 
@@ -110,11 +111,13 @@ class SquadTask(FineTuningTask):
         found = self._answer(example_set, predictions)
         logging.info("Writing predictions to: %s", self.settings.output_dir)
         answers.write_predictions(found, self.settings.output_dir)
+        with_negative = self.settings.version_2_with_negative
+        review.write_review(self.settings.output_dir, example_set.data, found, with_negative)
         if not _has_answers(example_set.data):
             logging.info("No scores: --predict_file has questions without `answers`")
             return None
         scores = self._score(example_set.data, found)
-        if self.settings.version_2_with_negative:
+        if with_negative:
             # With all digits, since a threshold equals the odds of a question; eval_results.txt
             # rounds.
             best = {name: value for name, value in scores.items() if name.startswith("best_")}

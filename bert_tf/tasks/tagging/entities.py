@@ -56,6 +56,27 @@ def entity_metrics(
     Raises:
         ValueError: `gold` and `predicted` have different lengths.
     """
+    counts, accuracy = entity_counts(gold, predicted)
+    results = {"accuracy": accuracy}
+    totals = (sum(column) for column in zip((0, 0, 0), *counts.values(), strict=True))
+    numbers = {"": tuple(totals)}
+    numbers |= {f"_{entity_type}": counts[entity_type] for entity_type in counts}
+    for suffix, (true_positives, positives, relevant) in numbers.items():
+        precision, recall = _share(true_positives, positives), _share(true_positives, relevant)
+        results[f"precision{suffix}"] = precision
+        results[f"recall{suffix}"] = recall
+        results[f"f1{suffix}"] = _share(2 * precision * recall, precision + recall)
+    return results
+
+
+def entity_counts(
+    gold: Iterable[Sequence[str]], predicted: Iterable[Sequence[str]]
+) -> tuple[dict[str, tuple[int, int, int]], float]:
+    """Returns the entities of each type, sorted, and the share of words with the correct tag.
+
+    The numbers of a type are those of its correct, of its predicted and of its true entities. The
+    arguments are as for `entity_metrics`.
+    """
     right, in_gold, in_predicted = Counter(), Counter(), Counter()
     words = right_words = 0
     for gold_tags, predicted_tags in zip(gold, predicted, strict=True):
@@ -64,16 +85,11 @@ def entity_metrics(
             counts.update(entity_type for entity_type, _, _ in spans)
         words += len(gold_tags)
         right_words += sum(a == b for a, b in zip(gold_tags, predicted_tags, strict=True))
-    results = {"accuracy": _share(right_words, words)}
-    numbers = {"": (right.total(), in_predicted.total(), in_gold.total())}
-    for entity_type in sorted(in_gold | in_predicted):
-        numbers[f"_{entity_type}"] = tuple(n[entity_type] for n in (right, in_predicted, in_gold))
-    for suffix, (true_positives, positives, relevant) in numbers.items():
-        precision, recall = _share(true_positives, positives), _share(true_positives, relevant)
-        results[f"precision{suffix}"] = precision
-        results[f"recall{suffix}"] = recall
-        results[f"f1{suffix}"] = _share(2 * precision * recall, precision + recall)
-    return results
+    counts = {
+        entity_type: tuple(n[entity_type] for n in (right, in_predicted, in_gold))
+        for entity_type in sorted(in_gold | in_predicted)
+    }
+    return counts, _share(right_words, words)
 
 
 def _share(part: float, whole: float) -> float:

@@ -13,8 +13,9 @@ from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files.label_file import LABELS_FILE, check_label
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.folder import reporting
+from bert_tf.runs.results.review import EVALUATED
 from bert_tf.runs.training.fine_tuning_checks import learned_labels
-from bert_tf.tasks.tagging import conll, data
+from bert_tf.tasks.tagging import conll, data, review
 from bert_tf.tasks.tagging.conll import Sentence
 from bert_tf.tasks.tagging.entities import entity_metrics
 from bert_tf.tasks.tagging.head import check_feature_layers
@@ -37,8 +38,9 @@ class SentenceSet(ExampleSet):
 class TaggingTask(FineTuningTask):
     """Gives each word of a sentence a tag.
 
-    The predicted tag of each word goes to predictions.txt. If the predicted file has tags, the
-    scores of the predictions go to test_results.txt.
+    The predicted tag of each word goes to predictions.txt, and each sentence with its tags to
+    predictions.tsv. If the predicted file has tags, the scores of the predictions go to
+    test_results.txt, test_report.txt and test_errors.tsv.
     """
 
     settings_classes = (TaggingSettings,)
@@ -104,13 +106,21 @@ class TaggingTask(FineTuningTask):
     def evaluate(
         self, example_set: SentenceSet, predictions: PredictionColumns
     ) -> dict[str, float]:
-        return _scores(example_set.sentences, *_tags_and_loss(example_set, predictions))
+        tags, losses, loss = _tags_and_losses(example_set, predictions)
+        example_set.answers = tags, losses
+        return _scores(example_set.sentences, tags, loss)
+
+    def write_review(self, example_set: SentenceSet) -> None:
+        sentences, found = example_set.sentences, example_set.answers
+        review.write_tables(self.settings.output_dir, EVALUATED, sentences, *found)
 
     def write_predictions(self, example_set: SentenceSet, predictions: PredictionColumns) -> None:
-        tags, loss = _tags_and_loss(example_set, predictions)
+        tags, losses, loss = _tags_and_losses(example_set, predictions)
         path = self.path("predictions.txt")
         logging.info("Writing predictions to: %s", path)
         conll.write_predictions(path, example_set.sentences, tags)
+        sentences = example_set.sentences
+        review.write_tables(self.settings.output_dir, "predictions", sentences, tags, losses)
         if example_set.sentences[0].tags is not None:
             scores = _scores(example_set.sentences, tags, loss)
             scores["global_step"] = predictions.global_step
@@ -179,20 +189,22 @@ def _tags(sentences: list[Sentence]) -> set[str]:
     return {tag for sentence in sentences for tag in sentence.tags or ()}
 
 
-def _tags_and_loss(
+def _tags_and_losses(
     example_set: SentenceSet, predictions: PredictionColumns
-) -> tuple[list[list[str]], float]:
-    """Returns the predicted tags of each sentence and the mean loss per word."""
+) -> tuple[list[list[str]], list[float], float]:
+    """Returns the predicted tags of each sentence, the loss of each word, and the mean loss."""
     labels = example_set.encoder.labels
     tags: list[str] = []
+    word_losses: list[float] = []
     loss = 0.0
     for columns in predictions:
         for predicted, losses in zip(columns["predictions"], columns["losses"], strict=True):
             tags += [labels[i] for i in predicted[predicted >= 0]]
+            word_losses += losses[predicted >= 0].tolist()
             loss += float(np.sum(losses, dtype=np.float64))
     stream = iter(tags)
     grouped = [list(itertools.islice(stream, len(s.words))) for s in example_set.sentences]
-    return grouped, loss / len(tags)
+    return grouped, word_losses, loss / len(tags)
 
 
 def _scores(sentences: list[Sentence], tags: list[list[str]], loss: float) -> dict[str, float]:

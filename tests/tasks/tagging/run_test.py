@@ -1,11 +1,13 @@
 """Tests of tagging from files to files: the program, and the library call."""
 
 import functools
+import json
 
 import pytest
 
 from bert_tf.errors import UserError
 from bert_tf.runs.folder import reporting
+from bert_tf.runs.results import tables
 from bert_tf.tasks.tagging.conll import read_sentences
 from bert_tf.tasks.tagging.entities import entity_metrics
 from tests.support.pretraining_runs import run, variables, write_config
@@ -78,6 +80,9 @@ def test_the_program_learns_scores_and_tags(trained):
     assert results["global_step"] == 45
     names = {f"{name}{of}" for name in ("precision", "recall", "f1") for of in ("", "_LOC", "_PER")}
     assert results.keys() == {*names, "eval_accuracy", "eval_loss", "global_step"}
+    report = json.loads((output_dir / "eval_report.json").read_text())
+    assert report["micro"]["f1"] == pytest.approx(results["f1"])
+    assert len(tables.read_table(f"{output_dir}/predictions.tsv")["id"]) == 3
     assert (output_dir / "labels.txt").read_text() == "B-LOC\nB-PER\nI-LOC\nO\n"
     # The predictions have the words and tags of the file, and their scores are those written.
     lines = (output_dir / "predictions.txt").read_text().splitlines()
