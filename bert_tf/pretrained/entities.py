@@ -30,12 +30,15 @@ class TaggedText:
 
     Args:
         max_seq_length: longest window in word pieces, [CLS] and [SEP] included.
+        stride: see `make_windows`.
 
     Attributes:
         rows: the model's input for each window.
     """
 
-    def __init__(self, text: str, tokenizer: Tokenizer, max_seq_length: int):
+    def __init__(
+        self, text: str, tokenizer: Tokenizer, max_seq_length: int, stride: int | None = None
+    ):
         self._text = text
         self._tokenizer = tokenizer
         self._pieces = tokenizer.pieces(text)
@@ -47,7 +50,7 @@ class TaggedText:
         lengths = np.diff(edges).tolist()
         self._windows = [
             TaggedWindow(*(edges[unit] for unit in window))
-            for window in make_windows(lengths, [len(lengths)], room, False)
+            for window in make_windows(lengths, [len(lengths)], room, False, stride)
         ]
         self.rows = []
         for window in self._windows:

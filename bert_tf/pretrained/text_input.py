@@ -1,7 +1,7 @@
 """Converts texts to the input of a loaded model."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from absl import logging
 
@@ -14,26 +14,38 @@ def encode(
     texts: Sequence[str | tuple[str, str]], tokenizer: Tokenizer, max_seq_length: int
 ) -> list[dict[str, list[int]]]:
     """Returns `sequences.pack_pair` of each text or pair, truncated if too long, not padded."""
-    parts = [(text, "") if isinstance(text, str) else text for text in texts]
-    ids, edges = tokenizer.encode([part for pair in parts for part in pair])
     layout = tokenizer.layout
     rows, num_cut = [], 0
-    for start, middle, end in zip(edges[:-1:2], edges[1::2], edges[2::2], strict=True):
-        both = ids[start:middle].tolist(), ids[middle:end].tolist()
+    for both in tokenize(texts, tokenizer):
         length = sequences.packed_length(*both, layout)
         num_cut += length > max_seq_length
         rows.append(sequences.truncate_and_pack(*both, min(length, max_seq_length), layout))
-    _warn_of_cut(num_cut, rows, max_seq_length)
+    remedy = ". long_text='mean' of classify and encode reads all of a text"
+    _warn_of_cut(num_cut, rows, max_seq_length, remedy)
     return rows
 
 
-def _warn_of_cut(num_cut: int, rows: Sequence[object], max_seq_length: int) -> None:
+def tokenize(
+    texts: Sequence[str | tuple[str, str]], tokenizer: Tokenizer
+) -> Iterator[tuple[list[int], list[int]]]:
+    """Yields the ids of each text or pair; a single text has an empty second one."""
+    parts = [(text, "") if isinstance(text, str) else text for text in texts]
+    ids, edges = tokenizer.encode([part for pair in parts for part in pair])
+    for start, middle, end in zip(edges[:-1:2], edges[1::2], edges[2::2], strict=True):
+        yield ids[start:middle].tolist(), ids[middle:end].tolist()
+
+
+def _warn_of_cut(
+    num_cut: int, rows: Sequence[object], max_seq_length: int, remedy: str = ""
+) -> None:
     if num_cut:
         logging.warning(
-            "%d of %d texts have more than %d word pieces with [CLS] and [SEP], and are truncated",
+            "%d of %d texts have more than %d word pieces with [CLS] and [SEP], and are"
+            " truncated%s",
             num_cut,
             len(rows),
             max_seq_length,
+            remedy,
         )
 
 

@@ -7,20 +7,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bert_tf.errors import UserError
-from bert_tf.pretrained import text_input, zero_shot
+from bert_tf.pretrained import zero_shot
 from bert_tf.pretrained.arguments import as_list, received
 from bert_tf.pretrained.forward import sigmoid, softmax
+from bert_tf.pretrained.long_texts import TextRows
 from bert_tf.pretrained.methods.base import LoadedModel, Text
 from bert_tf.pretrained.results import Classification
+from bert_tf.tasks.long_text import CUT
 
 
 class Classify(LoadedModel):
     """Methods of classifiers and regressions."""
 
     @overload
-    def classify(self, texts: Text) -> Classification | float: ...
+    def classify(
+        self, texts: Text, *, long_text: str = ..., window_stride: int | None = ...
+    ) -> Classification | float: ...
     @overload
-    def classify(self, texts: Sequence[Text]) -> list[Classification] | list[float]: ...
+    def classify(
+        self, texts: Sequence[Text], *, long_text: str = ..., window_stride: int | None = ...
+    ) -> list[Classification] | list[float]: ...
     @overload
     def classify(
         self,
@@ -43,6 +49,8 @@ class Classify(LoadedModel):
         labels: Sequence[str] | None = None,
         hypothesis_template: str = zero_shot.TEMPLATE,
         multi_label: bool = False,
+        long_text: str = CUT,
+        window_stride: int | None = None,
     ) -> Classification | float | list[Classification] | list[float]:
         """Returns the class of each text; if the model is a regression, a float for each.
 
@@ -62,11 +70,24 @@ class Classify(LoadedModel):
             multi_label: with `labels`: whether each label is judged by itself, entailment against
                 contradiction, so that a text can have several labels or none, and `probabilities`
                 do not add up to 1. A single label is always judged so.
+            long_text: what becomes of a text with more word pieces than `max_seq_length`. "cut"
+                leaves its end out. "mean" and "max" split it into overlapping windows, and its
+                probabilities, or its number, are the mean or the maximum of theirs; maxima of
+                probabilities that add up to 1 are divided by their sum. Of a pair the longer text
+                is split, and the other one is whole in every window. Not with `labels`.
+            window_stride: word pieces from the start of a window to the start of the next one.
+                None for half a window.
 
         Raises:
-            UserError: the model has no classifier or, with `labels`, no class for entailment.
+            UserError: the model has no classifier or, with `labels`, no class for entailment; or
+                windows have no room for the longer text of a pair.
         """
         if labels is not None:
+            if long_text != CUT or window_stride is not None:
+                raise UserError(
+                    "long_text and window_stride exclude labels: zero-shot classification cuts long"
+                    " texts. Split them before, and classify the parts"
+                )
             return self._zero_shot(texts, labels, hypothesis_template, multi_label)
         if multi_label is not False or hypothesis_template != zero_shot.TEMPLATE:
             raise UserError("multi_label and hypothesis_template need labels, the classes to judge")
@@ -74,13 +95,15 @@ class Classify(LoadedModel):
         self._folder.check_head(kind, "classify")
         texts, single = as_list(texts, pairs=True)
         self._folder.warn_of_other_input(texts)
-        rows = text_input.encode(texts, self.tokenizer, self.max_seq_length)
-        found = self._run(kind, rows)
+        windows = TextRows(texts, self.tokenizer, self.max_seq_length, long_text, window_stride)
+        found = [row["logits"] for row in self._run(kind, windows.rows)]
         if kind == "regression":
-            numbers = [float(row["logits"][0]) for row in found]
+            numbers = windows.join(np.array([logits[0] for logits in found])).tolist()
             return numbers[0] if single else numbers
-        probabilities = sigmoid if self.config.is_multi_label else softmax
-        classes = [_classification(probabilities(row["logits"]), self.labels) for row in found]
+        several = self.config.is_multi_label
+        probabilities = [(sigmoid if several else softmax)(logits) for logits in found]
+        joined = windows.join(np.array(probabilities), add_up=not several)
+        classes = [_classification(row, self.labels) for row in joined]
         return classes[0] if single else classes
 
     def _zero_shot(

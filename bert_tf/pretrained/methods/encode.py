@@ -12,9 +12,11 @@ from bert_tf.errors import UserError
 from bert_tf.pretrained import text_input
 from bert_tf.pretrained.arguments import SWITCH, as_list, check_type
 from bert_tf.pretrained.build import INPUTS, Tensors
+from bert_tf.pretrained.long_texts import TextRows
 from bert_tf.pretrained.methods.base import LoadedModel, Text
 from bert_tf.pretrained.pooling import similarities, text_vectors
 from bert_tf.pretrained.results import TextAttention
+from bert_tf.tasks.long_text import CUT
 from bert_tf.text import sequences
 from bert_tf.text.base_tokenizer import Tokenizer
 
@@ -27,6 +29,8 @@ class Encode(LoadedModel):
         texts: Text | Sequence[Text],
         pooling: str | None = None,
         normalize: bool | None = None,
+        long_text: str = CUT,
+        window_stride: int | None = None,
     ) -> NDArray[np.float32]:
         """Returns a vector for each text, float32 [texts, H]; [H] for one text.
 
@@ -41,6 +45,12 @@ class Encode(LoadedModel):
                 setting, or else "mean".
             normalize: whether to divide each vector by its length. None for the folder's setting,
                 or else False.
+            long_text: what becomes of a text with more word pieces than `max_seq_length`. "cut"
+                leaves its end out. "mean" and "max" split it into overlapping windows; the mean or
+                the maximum of their vectors, element by element, is then normalized and truncated.
+                For pairs see `classify`.
+            window_stride: word pieces from the start of a window to the start of the next one.
+                None for half a window.
 
         Raises:
             UserError: the pooling is unknown, or the model has no pooler.
@@ -49,17 +59,21 @@ class Encode(LoadedModel):
         check_type("normalize", normalize, SWITCH, "for the folder's setting")
         texts, single = as_list(texts, pairs=True)
         prepared = [settings.prepared(text) for text in texts]
-        rows = text_input.encode(prepared, self._vector_tokenizer, self.max_seq_length)
-        bert, num_skipped = self.model.bert, self._num_skipped
+        windows = TextRows(
+            *(prepared, self._vector_tokenizer, self.max_seq_length, long_text, window_stride),
+            num_first=self._num_prompt if long_text != CUT else 0,
+        )
+        bert = self.model.bert
+        num_skipped = 0 if settings.include_prompt or not settings.prompt else 1 + self._num_prompt
 
         def outputs(features: Tensors) -> dict[str, tf.Tensor]:
             output = bert(*(features[name] for name in INPUTS))
             mask = features["input_mask"]
             return {"vector": text_vectors(output, mask, poolings, num_skipped)}
 
-        found = [row["vector"] for row in self._run("+".join(poolings), rows, outputs)]
+        found = [row["vector"] for row in self._run("+".join(poolings), windows.rows, outputs)]
         width = len(poolings) * self.config.hidden_size
-        vectors = np.array(found, np.float32).reshape(len(rows), width)
+        vectors = windows.join(np.array(found, np.float32).reshape(len(found), width))
         if settings.normalize and normalize is None:
             vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
         vectors = vectors[:, : settings.truncate_dim]
@@ -74,14 +88,11 @@ class Encode(LoadedModel):
         return self.tokenizer.after_lowering() if lowers else self.tokenizer
 
     @functools.cached_property
-    def _num_skipped(self) -> int:
-        """Number of tokens at the beginning of a text that its vector does not include."""
-        settings = self._folder.vectors
-        if settings.include_prompt or not settings.prompt:
-            return 0
-        prompt = settings.prepared("")
+    def _num_prompt(self) -> int:
+        """Number of word pieces that the folder's prompt puts at the beginning of a text."""
+        prompt = self._folder.vectors.prompt
         (row,) = text_input.encode([prompt], self._vector_tokenizer, self.max_seq_length)
-        return len(row["input_ids"]) - 1  # without [SEP]
+        return len(row["input_ids"]) - 2  # without [CLS] and [SEP]
 
     @overload
     def similarity(self, texts_a: Text, texts_b: Text, pooling: str | None = None) -> float: ...

@@ -27,26 +27,33 @@ class TaggedWindow(NamedTuple):
 
 
 def make_windows(
-    lengths: Sequence[int], sentence_ends: Sequence[int], room: int, document_context: bool
+    lengths: Sequence[int],
+    sentence_ends: Sequence[int],
+    room: int,
+    document_context: bool,
+    stride: int | None = None,
 ) -> Iterator[TaggedWindow]:
     """Yields the windows of a document. Each word is tagged in exactly one window.
 
     There is one window for each sentence, filled up on both sides with whole words from the
-    document. A sentence that is too long is split into parts of at most half a window, so that
-    every word has context on both sides.
+    document. A sentence that is too long is split into parts of at most `stride` word pieces, each
+    in the middle of a window, so that every word has context on both sides: its tag comes from the
+    window in which it has most.
 
     Args:
         lengths: number of word pieces of each word of the document.
         sentence_ends: for each sentence, number of words of the document up to its end.
         room: number of word pieces in a window; a word has at most half as many.
         document_context: whether to fill up with words from other sentences of the document, too.
+        stride: word pieces of a part, and so between the starts of windows, at least those of one
+            word. None for half a window.
     """
     starts = [0, *sentence_ends[:-1]]
     for start, stop in zip(starts, sentence_ends, strict=True):
         low, high = (0, len(lengths)) if document_context else (start, stop)
-        limit = room if sum(lengths[start:stop]) <= room else room // 2
+        limit = room if sum(lengths[start:stop]) <= room else stride or room // 2
         while start < stop:
-            last, size = start, 0
+            last, size = start + 1, lengths[start]
             while last < stop and size + lengths[last] <= limit:
                 size += lengths[last]
                 last += 1
@@ -84,7 +91,7 @@ class TaggingEncoder(ExampleEncoder):
     Args:
         tokenizer, max_seq_length: see `ExampleEncoder`.
         labels: all tags in the order of the logits. Words without a tag get the first tag.
-        document_context: see `make_windows`.
+        document_context, stride: see `make_windows`.
     """
 
     unit = "documents"
@@ -95,11 +102,12 @@ class TaggingEncoder(ExampleEncoder):
         max_seq_length: int,
         labels: Sequence[str],
         document_context: bool,
+        stride: int | None = None,
     ):
         super().__init__(tokenizer, max_seq_length, tagging_schema(max_seq_length))
         self.labels = labels
         self._label_ids = {label: i for i, label in enumerate(labels)}
-        self._document_context = document_context
+        self._windows = {"document_context": document_context, "stride": stride}
 
     def texts(self, example: Sequence[Sentence]) -> list[str]:
         # If a vocabulary's pieces contain spaces, the space before a word changes its pieces.
@@ -122,7 +130,7 @@ class TaggingEncoder(ExampleEncoder):
         labels = [self._label_ids[tag] for tag in tags]
         lengths = [len(word) for word in pieces]
         ends = list(itertools.accumulate(len(sentence.words) for sentence in example))
-        for begin, end, first, last in make_windows(lengths, ends, room, self._document_context):
+        for begin, end, first, last in make_windows(lengths, ends, room, **self._windows):
             inputs = list(itertools.chain.from_iterable(pieces[begin:end]))
             label_ids, label_mask = [0] * length, [0] * length
             position = 1 + sum(lengths[begin:first])  # after [CLS]

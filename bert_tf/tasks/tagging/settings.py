@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from bert_tf.runs.flags.setting_fields import Group, inherit, setting
 from bert_tf.runs.flags.settings import EvaluationSettings
+from bert_tf.tasks.long_text import check_stride
 from bert_tf.tasks.tagging.head import FEATURE_LAYERS
 
 
@@ -45,6 +46,14 @@ class TaggingSettings(EvaluationSettings):
         " separate documents; in a file without them every sentence is a document.",
         group=Group.DATA,
     )
+    window_stride: int | None = setting(
+        None,
+        help="Word pieces that each window of a sentence longer than --max_seq_length tags, in its"
+        " middle; the windows start as far apart, like --doc_stride of run_squad. Default: half a"
+        " window.",
+        group=Group.DATA,
+        at_least=1,
+    )
     feature_based: bool = setting(
         False,
         help="Freeze BERT and train a two-layer BiLSTM on the vectors of --feature_layers.",
@@ -65,3 +74,7 @@ class TaggingSettings(EvaluationSettings):
         at_most=2**16,  # as hidden_size
         needs="feature_based",
     )
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_stride(self.window_stride, self.max_seq_length)

@@ -96,8 +96,9 @@ class TaggingTask(FineTuningTask):
     def encoder(
         self, example_set: ExampleSet, tokenizer: Tokenizer, labels: Sequence[str]
     ) -> data.TaggingEncoder:
-        length, document_context = self.settings.max_seq_length, self.settings.document_context
-        return data.TaggingEncoder(tokenizer, length, labels, document_context)
+        settings = self.settings
+        windows = settings.document_context, settings.window_stride
+        return data.TaggingEncoder(tokenizer, settings.max_seq_length, labels, *windows)
 
     def build(self, config: BertConfig, labels: Sequence[str], **options) -> TaggingModel:
         layers = self.settings.feature_layers if self.settings.feature_based else None

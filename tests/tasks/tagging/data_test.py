@@ -1,16 +1,19 @@
 """Tests of tagging records: which word pieces have labels, which words are context."""
 
 import random
+import re
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.errors import UserError
 from bert_tf.files import records
 from bert_tf.tasks.example_records import write_records
 from bert_tf.tasks.tagging import data
 from bert_tf.tasks.tagging.conll import Sentence
 from bert_tf.tasks.tagging.schema import tagging_schema
+from bert_tf.tasks.tagging.settings import TaggingSettings
 from bert_tf.text.fast_tokenization import FastTokenizer
 from bert_tf.tokenization import SEQUENCE_TOKENS
 
@@ -25,10 +28,10 @@ def tokenizer(tmp_path_factory):
     return FastTokenizer(str(path), False, SEQUENCE_TOKENS)
 
 
-def written(tmp_path, sentences, tokenizer, length, document_context=False):
+def written(tmp_path, sentences, tokenizer, length, document_context=False, stride=None):
     """Returns the pieces and the labels of each record, X for a piece without a label."""
     path = str(tmp_path / "file.tf_record")
-    encoder = data.TaggingEncoder(tokenizer, length, LABELS, document_context)
+    encoder = data.TaggingEncoder(tokenizer, length, LABELS, document_context, stride)
     count = write_records(path, data.documents(sentences), encoder)
     found = []
     for record in tf.data.TFRecordDataset(path):
@@ -110,7 +113,8 @@ def test_every_word_is_tagged_once_in_order_with_all_the_context_there_is_room_f
     room = rng.randint(2, 30)
     lengths = [rng.randint(1, max(1, room // 2)) for _ in range(rng.randint(1, 60))]
     ends = sorted({rng.randint(1, len(lengths)) for _ in range(5)} | {len(lengths)})
-    windows = list(data.make_windows(lengths, ends, room, document_context))
+    stride = rng.choice([None, 1, room // 2, room])
+    windows = list(data.make_windows(lengths, ends, room, document_context, stride))
     tagged = [word for w in windows for word in range(w.first, w.last)]
     assert tagged == list(range(len(lengths)))
     starts = [0, *ends[:-1]]
@@ -127,6 +131,43 @@ def test_every_word_is_tagged_once_in_order_with_all_the_context_there_is_room_f
             assert size + lengths[window.end] > room
         if sum(lengths[slice(*sentence)]) <= room:
             assert (window.first, window.last) == sentence
+        elif window.first + 1 < window.last:
+            assert sum(lengths[window.first : window.last]) <= (stride or room // 2)
+
+
+@pytest.mark.parametrize(("room", "stride", "count"), [(10, 4, 40), (9, 1, 30), (20, 6, 66)])
+def test_a_part_of_a_long_sentence_is_in_the_middle_of_its_window(room, stride, count):
+    windows = list(data.make_windows([1] * count, [count], room, False, stride))
+    assert [window.first for window in windows] == list(range(0, count, stride))
+    for window in windows:
+        left, right = window.first - window.begin, window.end - window.last
+        if window.begin > 0 and window.end < count:
+            assert abs(left - right) <= 1  # in all windows but those at the ends
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"window_stride": 0}, "--window_stride=0 must be at least 1"),
+        ({"window_stride": -2}, "--window_stride=-2 must be at least 1"),
+        ({"window_stride": 127}, "--window_stride=127 must be at most 126, the word pieces of a"),
+        ({"window_stride": 9, "max_seq_length": 10}, "--window_stride=9 must be at most 8, the"),
+    ],
+)
+def test_strides_that_are_refused(values, message):
+    with pytest.raises(UserError, match=f"^{re.escape(message)}"):
+        TaggingSettings(output_dir="x", vocab_file="x", **values)
+
+
+def test_a_smaller_stride_gives_a_word_more_context(tmp_path, tokenizer):
+    words = ["London", "is", "big", ",", "The", "big", "big"]
+    sentence = Sentence(words, ["B-LOC", *"OOOOO", "I-LOC"], 0)
+    assert written(tmp_path, [sentence], tokenizer, 8, stride=2) == [
+        ("[CLS] London is big , The big [SEP]", "X B-LOC O X X X X X"),
+        ("[CLS] London is big , The big [SEP]", "X X X O O X X X"),
+        ("[CLS] is big , The big big [SEP]", "X X X X O O X X"),
+        ("[CLS] is big , The big big [SEP]", "X X X X X X I-LOC X"),
+    ]
 
 
 def test_the_shortest_sequence_has_a_word_and_one_beside_it(tmp_path, tokenizer):

@@ -1,0 +1,182 @@
+"""Tests of long texts in the library: windows, their joined answers, and what is refused."""
+
+import dataclasses
+import re
+
+import numpy as np
+import pytest
+
+import bert_tf
+from bert_tf.errors import UserError
+from bert_tf.hugging_face.vector_settings import VectorSettings
+from bert_tf.pretrained.entities import TaggedText
+from bert_tf.pretrained.long_texts import TextRows
+from bert_tf.pretrained.model import Pretrained
+from tests.support.model_folders import random_weights, write_model
+from tests.support.numpy_bert import assert_near
+
+WORDS = ["the", "cat", "sat", "on", "mat", "dog", "ran", "paris", "is", "in", "france", "."]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model")
+    return bert_tf.load(write_model(folder, random_weights("classifier"), ["no", "maybe", "yes"]))
+
+
+def make_text(seed, length):
+    return " ".join(np.random.default_rng(seed).choice(WORDS, length))
+
+
+def parts(text, room, stride):
+    """Returns the windows of a text of whole words as texts, by counting words."""
+    words, found = text.split(), []
+    for start in range(0, len(words), stride):
+        found.append(" ".join(words[start : start + room]))
+        if start + room >= len(words):
+            return found
+
+
+@pytest.mark.parametrize(("long_text", "stride"), [("mean", 7), ("max", 30), ("mean", None)])
+def test_the_class_of_a_long_text_is_that_of_its_windows_joined(model, long_text, stride):
+    texts = [make_text(1, 75), "the cat sat", make_text(2, 31)]
+    found = model.classify(texts, long_text=long_text, window_stride=stride)
+    for text, result in zip(texts, found, strict=True):
+        windows = model.classify(parts(text, 30, stride or 15))
+        rows = np.array([list(window.probabilities.values()) for window in windows])
+        expected = rows.mean(axis=0) if long_text == "mean" else rows.max(axis=0)
+        expected = expected / expected.sum()
+        assert_near(list(result.probabilities.values()), expected, 1e-6)
+        assert result.label == ["no", "maybe", "yes"][expected.argmax()]
+
+
+def test_of_a_pair_the_longer_text_is_split(model, warnings):
+    short, long = make_text(3, 9), make_text(4, 40)
+    found = model.classify([(short, long), (long, short)], long_text="mean", window_stride=5)
+    for result, is_second in zip(found, (True, False), strict=True):
+        pairs = [(short, x) if is_second else (x, short) for x in parts(long, 32 - 3 - 9, 5)]
+        rows = [list(window.probabilities.values()) for window in model.classify(pairs)]
+        assert_near(list(result.probabilities.values()), np.mean(rows, axis=0), 1e-6)
+    assert not [text for text in warnings if "word pieces" in text]  # nothing is cut
+
+
+@pytest.mark.parametrize("long_text", ["mean", "max"])
+def test_a_text_of_one_window_has_the_same_bits(model, long_text):
+    texts = ["the cat sat", ("a dog", "paris is in france"), "", make_text(5, 30)]
+    assert model.classify(texts, long_text=long_text) == model.classify(texts)
+    assert model.encode(texts, long_text=long_text).tobytes() == model.encode(texts).tobytes()
+    assert model.classify([], long_text=long_text) == []
+    assert model.encode([], long_text=long_text).shape == (0, 12)
+
+
+@pytest.mark.parametrize("long_text", ["mean", "max"])
+def test_the_vector_of_a_long_text_is_made_of_its_windows(model, long_text):
+    text = make_text(6, 50)
+    vectors = model.encode(parts(text, 30, 9), pooling="cls")
+    expected = vectors.mean(axis=0) if long_text == "mean" else vectors.max(axis=0)
+    options = {"long_text": long_text, "window_stride": 9}
+    assert_near(model.encode(text, pooling="cls", **options), expected, 1e-5)
+    expected /= np.linalg.norm(expected)
+    found = model.encode([text, "the"], pooling="cls", normalize=True, **options)
+    assert_near(found[0], expected, 1e-5)
+
+
+@pytest.mark.parametrize("include_prompt", [True, False])
+def test_every_window_begins_with_the_prompt(model, include_prompt):
+    vectors = VectorSettings(prompt="the dog ", include_prompt=include_prompt)
+    prompted = Pretrained(dataclasses.replace(model._own_folder, vectors=vectors))
+    text = make_text(7, 44)
+    expected = prompted.encode(parts(text, 28, 10)).mean(axis=0)
+    assert_near(prompted.encode(text, long_text="mean", window_stride=10), expected, 1e-5)
+
+
+def test_rows_of_windows_with_a_prompt(model):
+    rows = TextRows([("the cat sat on", "mat")], model.tokenizer, 8, "mean", 2, num_first=1).rows
+    tokens = [[model.tokenizer.inv_vocab[i] for i in row["input_ids"]] for row in rows]
+    assert [" ".join(row) for row in tokens] == [
+        "[CLS] the cat sat on [SEP] mat [SEP]",
+    ]
+    rows = TextRows([("the cat sat on", "mat")], model.tokenizer, 7, "max", 1, num_first=1).rows
+    tokens = [[model.tokenizer.inv_vocab[i] for i in row["input_ids"]] for row in rows]
+    assert [" ".join(row) for row in tokens] == [
+        "[CLS] the cat sat [SEP] mat [SEP]",
+        "[CLS] the sat on [SEP] mat [SEP]",
+    ]
+
+
+STRIDE_RULE = (
+    "window_stride must be from 1 to 30, the word pieces of a window (max_seq_length 32 without two"
+    " special tokens); received "
+)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda m: m.classify("a", long_text="median"),
+            "long_text must be one of cut, mean, max; received 'median'",
+        ),
+        (
+            lambda m: m.encode("a", long_text="MEAN"),
+            "long_text must be one of cut, mean, max; received 'MEAN'",
+        ),
+        (
+            lambda m: m.classify("a", long_text=None),
+            "long_text must be a string; received None",
+        ),
+        (
+            lambda m: m.classify("a", long_text="mean", window_stride=0),
+            f"{STRIDE_RULE}0 (int)",
+        ),
+        (
+            lambda m: m.encode("a", long_text="max", window_stride=31),
+            f"{STRIDE_RULE}31 (int)",
+        ),
+        (
+            lambda m: m.encode("a", long_text="max", window_stride=1.5),
+            "window_stride must be a whole number (int), or None, for half a window; received"
+            " 1.5 (float)",
+        ),
+        (
+            lambda m: m.encode("a", window_stride=5),
+            "window_stride needs long_text='mean' or 'max'; received 5 and long_text='cut', which"
+            " makes no windows",
+        ),
+        (
+            lambda m: m.classify("a", labels=["x", "y"], long_text="mean"),
+            "long_text and window_stride exclude labels: zero-shot classification cuts long texts."
+            " Split them before, and classify the parts",
+        ),
+        (
+            lambda m: m.classify(["a", ("cat " * 29, "dog " * 30)], long_text="mean"),
+            "texts[1]: the shorter text of a pair is whole in every window, so it must leave room"
+            " for the longer one; it has 29 word pieces, and max_seq_length (32) has room for 29"
+            " beside the special tokens. Shorten the text, raise max_seq_length, or set long_text"
+            " to cut",
+        ),
+    ],
+)
+def test_arguments_that_are_refused(model, call, message):
+    with pytest.raises(UserError, match=f"^{re.escape(message)}$"):
+        call(model)
+
+
+def test_windows_of_a_tagger_start_a_stride_apart(model):
+    def windows(stride):
+        text = "the cat sat on mat dog ran paris is in"
+        rows = TaggedText(text, model.tokenizer, 8, stride).rows
+        return [[model.tokenizer.inv_vocab[i] for i in row["input_ids"][1:-1]] for row in rows]
+
+    assert windows(3) == windows(None) != windows(2)
+    assert [" ".join(row) for row in windows(2)] == [
+        "the cat sat on mat dog",
+        "the cat sat on mat dog",
+        "sat on mat dog ran paris",
+        "mat dog ran paris is in",
+        "mat dog ran paris is in",
+    ]
+    assert [" ".join(row) for row in windows(6)] == [
+        "the cat sat on mat dog",
+        "mat dog ran paris is in",
+    ]
