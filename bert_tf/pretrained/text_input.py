@@ -20,7 +20,7 @@ def encode(
         length = sequences.packed_length(*both, layout)
         num_cut += length > max_seq_length
         rows.append(sequences.truncate_and_pack(*both, min(length, max_seq_length), layout))
-    remedy = ". long_text='mean' of classify and encode reads all of a text"
+    remedy = ". long_text='mean' of classify, encode and rank reads all of a text"
     _warn_of_cut(num_cut, rows, max_seq_length, remedy)
     return rows
 

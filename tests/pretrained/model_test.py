@@ -413,7 +413,7 @@ def test_long_texts_are_cut(model, warnings):
     assert_near(model.encode(long), model.encode("the cat " * 15), 1e-6)
     assert warnings[0] == (
         "1 of 2 texts have more than 32 word pieces with [CLS] and [SEP], and are truncated."
-        " long_text='mean' of classify and encode reads all of a text"
+        " long_text='mean' of classify, encode and rank reads all of a text"
     )
     assert len(model.classify([long, (long, long)])) == 2
     assert model.answer("a", "the cat ran . " * 300).text

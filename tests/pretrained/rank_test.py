@@ -49,6 +49,28 @@ def regression(tmp_path_factory):
     return bert_tf.load(write_model(folder, random_weights("regressor", seed=2), []))
 
 
+@pytest.mark.parametrize("long_text", ["mean", "max"])
+@pytest.mark.parametrize("kind", ["classifier", "regression"])
+def test_a_long_passage_has_the_score_of_its_windows(request, kind, long_text):
+    model = request.getfixturevalue(kind)
+    positive = "b" if kind == "classifier" else None
+    long = "the cat sat on a mat . a dog ran in france , paris is un the cat".split() * 3
+    room, stride = 32 - 3 - len(QUERY.split()), 11  # max_seq_length, special tokens, query
+    starts = range(0, len(long) - room + stride, stride)
+    parts = [" ".join(long[start : start + room]) for start in starts]
+    windows = {x.index: x.score for x in model.rank(QUERY, parts, positive=positive)}
+    values = np.array([windows[i] for i in range(len(parts))])
+    if positive:
+        values = np.log(values / (1 - values))
+    value = values.mean() if long_text == "mean" else values.max()
+    options = {"positive": positive, "long_text": long_text, "window_stride": stride}
+    found = model.rank(QUERY, [" ".join(long), "a dog"], **options)
+    score = {x.index: x.score for x in found}
+    assert score[0] == pytest.approx(sigmoid(value) if positive else value, rel=1e-5)
+    (alone,) = model.rank(QUERY, ["a dog"], positive=positive)
+    assert score[1] == pytest.approx(alone.score, rel=1e-5)
+
+
 def test_a_number_is_the_score(regression):
     scores = regression.classify([(QUERY, passage) for passage in PASSAGES])
     check(regression.rank(QUERY, PASSAGES), scores)

@@ -6,11 +6,12 @@ from typing import Any
 import numpy as np
 
 from bert_tf.errors import UserError, listed, quoted
-from bert_tf.pretrained import text_input
 from bert_tf.pretrained.arguments import STRING, WHOLE_NUMBER, as_list, check_type
 from bert_tf.pretrained.forward import sigmoid
+from bert_tf.pretrained.long_texts import TextRows
 from bert_tf.pretrained.methods.base import LoadedModel
 from bert_tf.pretrained.results import RankedPassage
+from bert_tf.tasks.long_text import CUT
 
 
 class Rank(LoadedModel):
@@ -22,6 +23,8 @@ class Rank(LoadedModel):
         passages: Sequence[str],
         top_k: int | None = None,
         positive: str | None = None,
+        long_text: str = CUT,
+        window_stride: int | None = None,
     ) -> list[RankedPassage]:
         """Returns the passages, the most relevant one first; equal ones keep their order.
 
@@ -35,6 +38,12 @@ class Rank(LoadedModel):
             passages: a list of texts, such as what a search has found.
             top_k: number of passages to return. None for all.
             positive: the class of relevant passages; not for a regression.
+            long_text: what becomes of a passage that is too long beside the query. "cut" leaves its
+                end out. "mean" and "max" split it into overlapping windows, see `classify`; its
+                score comes from the mean or the maximum of the windows' numbers, or log odds of
+                `positive`. With "max" the best window decides.
+            window_stride: word pieces from the start of a window to the start of the next one.
+                None for half a window.
 
         Raises:
             UserError: the model is no classifier of texts, or has several classes and `positive` is
@@ -53,13 +62,14 @@ class Rank(LoadedModel):
             raise UserError("passages must be a list of texts; received a single text")
         pairs = [(query, text) for text in texts]
         self._folder.warn_of_other_input(pairs)
-        rows = text_input.encode(pairs, self.tokenizer, self.max_seq_length)
-        found = [row["logits"] for row in self._run(kind, rows)]
+        windows = TextRows(pairs, self.tokenizer, self.max_seq_length, long_text, window_stride)
+        found = [row["logits"] for row in self._run(kind, windows.rows)]
         logits = np.array(found, np.float64).reshape([len(found), max(1, len(self.labels))])
         value = logits[:, column]  # orders better than its sigmoid, which rounds to 1
         if not (is_number or self.config.is_multi_label):  # log odds: the sigmoid is the softmax
             others = np.delete(logits, column, axis=1)
             value = value - np.logaddexp.reduce(others, axis=1)
+        value = windows.join(value)
         scores = value if is_number and not self._folder.has_sigmoid else sigmoid(value)
         order = np.argsort(-value, kind="stable")
         return [RankedPassage(i, float(scores[i]), texts[i]) for i in order[:top_k].tolist()]
