@@ -88,7 +88,7 @@ setup(
         "keras>=3.10",
         "numpy",
         "scikit-learn",
-        "scipy",
+        "scipy>=1.15",  # bootstrap with `rng`
         "tensorflow-datasets",
         "tqdm",
     ],

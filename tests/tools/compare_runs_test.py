@@ -1,0 +1,205 @@
+"""Tests of tools/compare_runs.py: each kind of results, and what is refused."""
+
+import re
+
+import numpy as np
+import pytest
+from scipy import stats
+from sklearn import metrics
+
+from bert_tf.errors import UserError
+from bert_tf.runs.results import review, tables
+from bert_tf.runs.results.kept_rows import KeptRows
+from bert_tf.tasks.tagging.conll import Sentence
+from bert_tf.tasks.tagging.review import write_tables
+from tests.support.pretraining_runs import run
+from tools.data import comparison
+
+LABELS = ["no", "yes"]
+
+
+def write_classes(folder, labels, predicted):
+    """Writes the evaluation of a run on texts that these labels have; returns the folder."""
+    folder.mkdir(exist_ok=True)
+    rows = KeptRows(
+        {"id": f"dev-{i}", "text_a": f"text {i}", "label": LABELS[x]} for i, x in enumerate(labels)
+    )
+    outputs = np.eye(2)[predicted] * 0.8 + 0.1
+    review.write_review(f"{folder}", "", rows, LABELS, np.array(labels), outputs)
+    return folder
+
+
+def compared(one, two, num_resamples=300, file=None):
+    _, a, b = comparison.read_pair(f"{one}", f"{two}", file)
+    return comparison.compare(a, b, num_resamples, seed=1)
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """B is right on 12 examples where A is wrong, A on 3 where B is; 60 examples."""
+    rng = np.random.default_rng(5)
+    labels = rng.integers(0, 2, 60)
+    a, b = labels.copy(), labels.copy()
+    a[:16], b[12:19] = 1 - a[:16], 1 - b[12:19]  # both are wrong on 12 to 15
+    labels, a, b = (x.tolist() for x in (labels, a, b))
+    return (
+        labels,
+        write_classes(tmp_path / "a", labels, a),
+        write_classes(tmp_path / "b", labels, b),
+    )
+
+
+def test_classes(runs):
+    labels, one, two = runs
+    found = compared(one, two)
+    assert found.right == {
+        (True, True): 41,
+        (True, False): 3,
+        (False, True): 12,
+        (False, False): 4,
+    }
+    assert found.p_value == pytest.approx(2 * stats.binom.cdf(3, 15, 0.5))  # exact, two-sided
+    names = [metric.name for metric in found.metrics]
+    assert names == ["accuracy", "macro F1", "F1 of no", "F1 of yes"]
+    accuracy, macro, _, f1 = found.metrics
+    assert (accuracy.a, accuracy.b) == pytest.approx((44 / 60, 53 / 60))
+    found = tables.read_table(f"{one}/eval_predictions.tsv")["prediction"]
+    predicted = [LABELS.index(x) for x in found]
+    assert macro.a == pytest.approx(metrics.f1_score(labels, predicted, average="macro"))
+    assert f1.a == pytest.approx(metrics.f1_score(labels, predicted))
+    assert accuracy.low < accuracy.difference < accuracy.high
+    # The normal approximation of a paired difference: 9/60, and its standard error.
+    error = np.sqrt(15 / 60 - (9 / 60) ** 2) / np.sqrt(60)
+    assert accuracy.low == pytest.approx(0.15 - 1.96 * error, abs=0.03)
+    assert accuracy.high == pytest.approx(0.15 + 1.96 * error, abs=0.03)
+
+
+def test_the_order_of_the_runs_only_changes_signs(runs):
+    _, one, two = runs
+    forward, back = compared(one, two), compared(two, one)
+    assert forward.p_value == back.p_value
+    for there, here in zip(forward.metrics, back.metrics, strict=True):
+        assert (there.low, there.high) == pytest.approx((-here.high, -here.low), abs=1e-9)
+
+
+def test_the_program_says_it_in_sentences(runs):
+    _, one, two = runs
+    printed = run(f"{one}", f"{two}", "--num_resamples=300", program="tools.compare_runs")
+    assert "Both have the same 60 examples." in printed
+    assert "B is right on 12 examples where A is wrong; A is right on 3 examples where B" in printed
+    assert "McNemar's exact test: p = 0.0352. Two equally good models would rarely" in printed
+    line = r"accuracy: A 0\.7333, B 0\.8833; B - A = \+0\.1500, 95% interval .*: B is better\."
+    assert re.search(line, printed)
+
+
+def test_equal_runs_differ_in_nothing(tmp_path):
+    folders = [write_classes(tmp_path / name, [0, 1, 1], [0, 1, 0]) for name in "ab"]
+    found = compared(*folders)
+    assert found.p_value == 1.0
+    text = comparison.sentences(found)
+    assert "B is right on 0 examples where A is wrong" in text and "would often" in text
+    assert text.count("do not show which is better") == 4
+
+
+def test_one_example(tmp_path):
+    found = compared(*(write_classes(tmp_path / f"{x}", [1], [x]) for x in (0, 1)))
+    assert "B is right on 1 example where A is wrong" in comparison.sentences(found)
+
+
+def test_a_class_that_no_example_has(tmp_path):
+    folders = [write_classes(tmp_path / name, [0, 0], [x, 0]) for name, x in (("a", 0), ("b", 1))]
+    accuracy, macro = compared(*folders).metrics
+    assert (accuracy.b, macro.b) == (0.5, pytest.approx(2 / 3))
+
+
+def test_numbers(tmp_path):
+    rng = np.random.default_rng(2)
+    labels = rng.random(50)
+    for name, noise in (("a", 0.5), ("b", 0.05)):
+        (tmp_path / name).mkdir()
+        rows = KeptRows({"id": f"{i}", "text_a": "t", "label": x} for i, x in enumerate(labels))
+        predicted = labels + noise * rng.normal(size=50)
+        review.write_review(f"{tmp_path}/{name}", "", rows, None, labels, predicted)
+    found = compared(tmp_path / "a", tmp_path / "b")
+    assert found.p_value is None and found.right == {}
+    pearson, _, error = found.metrics
+    assert pearson.b == pytest.approx(stats.pearsonr(labels, predicted).statistic)
+    text = comparison.sentences(found)
+    assert "McNemar" not in text and text.count(": B is better.") == 3 and error.difference < 0
+
+
+def test_tags(tmp_path):
+    gold = [Sentence(["Ann", "left"], ["B-PER", "O"], 0), Sentence(["Rome"], ["B-LOC"], 0)] * 9
+    for name, tag in (("a", "O"), ("b", "B-PER")):
+        (tmp_path / name).mkdir()
+        predicted = [[tag, "O"], ["B-LOC"]] * 9
+        write_tables(f"{tmp_path}/{name}", "eval_predictions", gold, predicted, [0.0] * 27)
+    found = compared(tmp_path / "a", tmp_path / "b")
+    assert found.unit == "sentences" and found.right[False, True] == 9
+    f1, words, _ = found.metrics
+    assert (f1.a, f1.b) == (pytest.approx(2 * 9 / (9 + 18)), 1.0)
+    assert words.a == pytest.approx(18 / 27)
+
+
+def test_answers(tmp_path):
+    columns = ["id", "question", "context", "answer", "correct_answers", "exact", "f1"]
+    for name, scores in (("a", (1.0, 0.5)), ("b", (0.0, 0.25))):
+        (tmp_path / name).mkdir()
+        rows = [
+            ["q1", "who?", f"cut for {name}", "x", "", scores[0], scores[0]],  # no answer exists
+            ["q2", "why?", "c", "y", "z", 0.0, scores[1]],
+        ]
+        tables.write_table(f"{tmp_path}/{name}/predictions.tsv", columns, rows)
+    found = compared(tmp_path / "a", tmp_path / "b")
+    assert found.unit == "questions" and found.right[True, False] == 1
+    assert [(m.a, m.b) for m in found.metrics] == [(0.5, 0.0), (0.75, 0.125)]
+
+
+def test_what_is_refused(tmp_path, runs):
+    _, one, two = runs
+
+    def refused(message, a=one, b=two, file=None):
+        with pytest.raises(UserError, match=message):
+            compared(a, b, file=file)
+
+    refused("a and .*a/ are one folder; name the --output_dir of two runs", b=f"{one}/")
+    (tmp_path / "empty").mkdir()
+    missing = "empty must be the --output_dir of a run that has evaluated, but it has no"
+    refused(f"{missing} eval_predictions.tsv or predictions.tsv", b=tmp_path / "empty")
+    refused("it has no x.tsv; evaluate", file="x.tsv")
+    shorter = write_classes(tmp_path / "shorter", [0, 1], [0, 1])
+    longer = write_classes(tmp_path / "longer", [0, 1, 1], [0, 1, 0])
+    refused("longer/eval_predictions.tsv has 3 and .* has 2. Evaluate", a=longer, b=shorter)
+    other = write_classes(tmp_path / "other", [0, 0], [0, 1])
+    refused(r"example 1 \(counted from 0\) differs: its label is 'yes' in", a=shorter, b=other)
+    text = (other / "eval_predictions.tsv").read_text()
+    (other / "eval_predictions.tsv").write_text(text.replace("text 0", "another"))
+    refused(r"example 0 \(.*: its text_a is 'text 0' in .* and 'another'", a=shorter, b=other)
+    for folder in (other, tmp_path / "test"):
+        folder.mkdir(exist_ok=True)
+        tables.write_table(f"{folder}/predictions.tsv", ["id", "prediction"], [["t", "no"]])
+    refused("test/predictions.tsv has no labels; evaluate", a=tmp_path / "test", b=other)
+    refused("a has eval_predictions.tsv, .*test has predictions.tsv. Run", b=tmp_path / "test")
+    rows = [["t", "no", "no", 0.5], ["u", None, "no", 0.5]]
+    columns = ["id", "label", "prediction", "probability"]
+    for folder in (other, tmp_path / "test"):
+        tables.write_table(f"{folder}/predictions.tsv", columns, rows)
+    refused("predictions.tsv has no label for example 1", a=tmp_path / "test", b=other)
+    tables.write_table(f"{other}/eval_predictions.tsv", columns, [])
+    refused("must be of the same task: .* has the columns 'id', 'text_a', 'label'", b=other)
+
+
+def test_a_regression_s_labels_must_be_numbers(tmp_path):
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        rows = [["t", "high", 0.5]]
+        tables.write_table(
+            f"{tmp_path}/{name}/predictions.tsv", ["id", "label", "prediction"], rows
+        )
+    with pytest.raises(UserError, match="labels of a regression must be numbers .*'high'"):
+        compared(tmp_path / "a", tmp_path / "b")
+
+
+def test_the_number_of_folders():
+    printed = run("only_one", program="tools.compare_runs", status=1)
+    assert "tools.compare_runs A B; got 1" in printed

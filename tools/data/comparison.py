@@ -1,0 +1,297 @@
+"""Compares two runs on the same examples: McNemar's test, and a paired bootstrap of each metric."""
+
+import dataclasses
+import itertools
+import os
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.engine.correlation import pearson, spearman
+from bert_tf.errors import UserError, listed, quoted
+from bert_tf.runs.results.review import EVALUATED
+from bert_tf.runs.results.tables import read_table
+from bert_tf.tasks.tagging.entities import entities
+
+FILES = (f"{EVALUATED}.tsv", "predictions.tsv")
+CONFIDENCE = 0.95
+
+Table = Mapping[str, Sequence[str]]
+# Examples, as their numbers, int [any] -> a score of one run on them.
+Score = Callable[[np.ndarray], float]
+
+# The columns that a model made; the others must be equal in both runs.
+_OUTPUTS = {"prediction", "probability", "difference", "wrong", "loss", "answer", "exact", "f1"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Metric:
+    """A metric of two runs. `difference` is B's score minus A's, `low` and `high` its interval."""
+
+    name: str
+    a: float
+    b: float
+    low: float
+    high: float
+    lower_is_better: bool = False
+
+    @property
+    def difference(self) -> float:
+        return self.b - self.a
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """Two runs on the same examples.
+
+    Attributes:
+        num_examples: their number.
+        unit: what is right or wrong: examples, sentences, questions.
+        right: numbers of examples by whether A and whether B is right; {} for a regression.
+        p_value: of McNemar's exact test; None for a regression.
+        metrics: the metrics of both.
+    """
+
+    num_examples: int
+    unit: str
+    right: dict[tuple[bool, bool], int]
+    p_value: float | None
+    metrics: list[Metric]
+
+
+def read_pair(folder_a: str, folder_b: str, file: str | None = None) -> tuple[str, Table, Table]:
+    """Returns the name of the compared file, and its columns in both folders.
+
+    Args:
+        file: the file's name; None for the first of `FILES` that both folders have.
+
+    Raises:
+        UserError: a folder lacks the file, both are one folder, the file has no labels, or the
+            examples differ.
+    """
+    if os.path.realpath(folder_a) == os.path.realpath(folder_b):
+        raise UserError(
+            f"{folder_a} and {folder_b} are one folder; name the --output_dir of two runs"
+        )
+    names = [file] if file else list(FILES)
+    has = {
+        folder: [name for name in names if tf.io.gfile.exists(os.path.join(folder, name))]
+        for folder in (folder_a, folder_b)
+    }
+    for folder, found in has.items():
+        if not found:
+            raise UserError(
+                f"{folder} must be the --output_dir of a run that has evaluated, but it has no"
+                f" {' or '.join(names)}; evaluate with --do_eval, or predict a test file that has"
+                " labels"
+            )
+    both = [name for name in has[folder_a] if name in has[folder_b]]
+    if not both:
+        raise UserError(
+            f"The runs must have evaluated the same file: {folder_a} has {has[folder_a][0]},"
+            f" {folder_b} has {has[folder_b][0]}. Run both with the same of --do_eval and"
+            " --do_predict"
+        )
+    name = both[0]
+    paths = [os.path.join(folder, name) for folder in (folder_a, folder_b)]
+    tables = [read_table(path) for path in paths]
+    for path, table in zip(paths, tables, strict=True):
+        labels = next((table[x] for x in ("label", "tags", "exact") if x in table), None)
+        if labels is None or "" in labels:
+            which = "labels" if labels is None else f"label for example {labels.index('')}"
+            raise UserError(
+                f"{path} has no {which}; evaluate with --do_eval, or predict a test file that has"
+                " labels"
+            )
+    _check_same(paths, tables)
+    return name, *tables
+
+
+def _check_same(paths: Sequence[str], tables: Sequence[Table]) -> None:
+    """Raises UserError at the first example that differs."""
+    a, b = tables
+    if list(a) != list(b):
+        raise UserError(
+            f"The runs must be of the same task: {paths[0]} has the columns {listed(a)},"
+            f" {paths[1]} has {listed(b)}"
+        )
+    # The context of a question is cut around the answer.
+    ignored = _OUTPUTS | ({"context"} if "question" in a else set())
+    columns = [name for name in a if name not in ignored]
+    differences = (
+        (i, column)
+        for column in columns
+        for i, (cell_a, cell_b) in enumerate(zip(a[column], b[column], strict=False))
+        if cell_a != cell_b
+    )
+    if first := min(differences, default=None):
+        i, column = first
+        raise UserError(
+            "Both runs must have evaluated the same examples in the same order, but example"
+            f" {i} (counted from 0) differs: its {column} is {quoted(a[column][i])} in {paths[0]}"
+            f" and {quoted(b[column][i])} in {paths[1]}. Evaluate both on one file"
+        )
+    lengths = [len(table[columns[0]]) for table in tables]
+    if lengths[0] != lengths[1]:
+        raise UserError(
+            f"Both runs must have evaluated the same examples, but {paths[0]} has {lengths[0]} and"
+            f" {paths[1]} has {lengths[1]}. Evaluate both on one file"
+        )
+    if not lengths[0]:
+        raise UserError(f"{paths[0]} has no examples")
+
+
+def compare(a: Table, b: Table, num_resamples: int, seed: int) -> Comparison:
+    """Returns the comparison of two tables of the same examples.
+
+    Args:
+        num_resamples: of the bootstrap.
+        seed: of the bootstrap.
+    """
+    from scipy import stats  # here, because that takes a second
+
+    scores = [_scores(a), _scores(b)]
+    (unit, right_a, names), (_, right_b, others) = scores
+    count = len(next(iter(a.values())))
+    every = np.arange(count)
+    right, p_value = {}, None
+    if right_a is not None:
+        right = {
+            (x, y): int(np.sum((right_a == x) & (right_b == y)))
+            for x, y in itertools.product((True, False), repeat=2)
+        }
+        only_a, only_b = right[True, False], right[False, True]
+        p_value = 1.0
+        if only_a + only_b:
+            p_value = float(stats.binomtest(only_a, only_a + only_b).pvalue)
+    metrics = []
+    for name, (lower, of_a) in names.items():
+        of_b = others[name][1]
+        low = high = of_b(every) - of_a(every)
+        if count > 1:
+            found = stats.bootstrap(
+                [every],
+                lambda rows, of_a=of_a, of_b=of_b: of_b(rows) - of_a(rows),
+                vectorized=False,
+                n_resamples=num_resamples,
+                confidence_level=CONFIDENCE,
+                method="percentile",
+                rng=np.random.default_rng(seed),
+            )
+            low, high = map(float, found.confidence_interval)
+        metrics.append(Metric(name, of_a(every), of_b(every), low, high, lower))
+    return Comparison(count, unit, right, p_value, metrics)
+
+
+def _scores(table: Table) -> tuple[str, np.ndarray | None, dict[str, tuple[bool, Score]]]:
+    """Returns the unit, which examples are right, and each metric: is lower better, its score."""
+    if "exact" in table:
+        exact, f1 = (np.array(table[name], np.float64) for name in ("exact", "f1"))
+        scores = {
+            "exact match": lambda rows: exact[rows].mean(),
+            "F1": lambda rows: f1[rows].mean(),
+        }
+        return "questions", exact > 0, {name: (False, score) for name, score in scores.items()}
+    if "tags" in table:
+        return _tag_scores(table)
+    return _class_scores(table) if "probability" in table else _number_scores(table)
+
+
+def _class_scores(table: Table) -> tuple[str, np.ndarray, dict[str, tuple[bool, Score]]]:
+    # Not only the labels: a class may be predicted that no example has. Sorted, both runs have the
+    # same metrics; a class that only one of them predicts has no label, so no F1 of its own.
+    classes, labels = np.unique(table["label"], return_inverse=True)
+    numbers = {name: i for i, name in enumerate(classes)}
+    predicted = np.array([numbers.get(x, len(classes)) for x in table["prediction"]])
+    right = labels == predicted
+
+    def f1s(rows: np.ndarray) -> np.ndarray:
+        size = len(classes) + 1
+        hits = np.bincount(labels[rows][right[rows]], minlength=size)
+        total = np.bincount(labels[rows], minlength=size) + np.bincount(predicted[rows], None, size)
+        return (2 * hits / np.maximum(total, 1))[:-1]
+
+    scores: dict[str, Score] = {"accuracy": lambda rows: right[rows].mean()}
+    scores["macro F1"] = lambda rows: f1s(rows).mean()
+    if len(classes) == 2:
+        for i, name in enumerate(classes):
+            scores[f"F1 of {name}"] = lambda rows, i=i: f1s(rows)[i]
+    return "examples", right, {name: (False, score) for name, score in scores.items()}
+
+
+def _number_scores(table: Table) -> tuple[str, None, dict[str, tuple[bool, Score]]]:
+    try:
+        labels, predicted = (np.array(table[name], np.float64) for name in ("label", "prediction"))
+    except ValueError as error:
+        raise UserError(f"The labels of a regression must be numbers ({error})") from error
+    errors = np.abs(predicted - labels)
+    return (
+        "examples",
+        None,
+        {
+            "Pearson": (False, lambda rows: pearson(labels[rows], predicted[rows])),
+            "Spearman": (False, lambda rows: spearman(labels[rows], predicted[rows])),
+            "mean absolute error": (True, lambda rows: errors[rows].mean()),
+        },
+    )
+
+
+def _tag_scores(table: Table) -> tuple[str, np.ndarray, dict[str, tuple[bool, Score]]]:
+    counts = []
+    for gold, predicted in zip(table["tags"], table["prediction"], strict=True):
+        pair = gold.split(" "), predicted.split(" ")
+        wanted, found = (set(entities(tags)) for tags in pair)
+        hits = sum(x == y for x, y in zip(*pair, strict=True))
+        counts.append((len(wanted & found), len(wanted) + len(found), hits, len(pair[0])))
+    sums = np.array(counts)
+
+    def share(rows: np.ndarray, part: int, whole: int, factor: int) -> float:
+        return factor * sums[rows, part].sum() / max(sums[rows, whole].sum(), 1)
+
+    right = sums[:, 2] == sums[:, 3]
+    return (
+        "sentences",
+        right,
+        {
+            "entity F1": (False, lambda rows: share(rows, 0, 1, 2)),
+            "accuracy of words": (False, lambda rows: share(rows, 2, 3, 1)),
+            "sentences without a mistake": (False, lambda rows: right[rows].mean()),
+        },
+    )
+
+
+def sentences(found: Comparison) -> str:
+    """Returns a comparison in plain sentences."""
+    lines = [f"Both have the same {found.num_examples:,} {found.unit}."]
+    if found.p_value is not None:
+        right, unit = found.right, found.unit
+        lines += [
+            f"B is right on {_count(right[False, True], unit)} where A is wrong; A is right on"
+            f" {_count(right[True, False], unit)} where B is wrong.",
+            f"Both are right on {right[True, True]:,} and wrong on {right[False, False]:,}.",
+            f"McNemar's exact test: p = {found.p_value:.3g}. {_meaning(found.p_value)}",
+        ]
+    lines.append("")
+    for metric in found.metrics:
+        lines.append(
+            f"{metric.name}: A {metric.a:.4f}, B {metric.b:.4f}; B - A = {metric.difference:+.4f},"
+            f" 95% interval {metric.low:+.4f} to {metric.high:+.4f}: {_verdict(metric)}."
+        )
+    return "\n".join(lines)
+
+
+def _count(number: int, unit: str) -> str:
+    return f"1 {unit.removesuffix('s')}" if number == 1 else f"{number:,} {unit}"
+
+
+def _meaning(p_value: float) -> str:
+    if p_value < 1.0 - CONFIDENCE:
+        return "Two equally good models would rarely differ so much."
+    return "Two equally good models would often differ so much."
+
+
+def _verdict(metric: Metric) -> str:
+    if metric.low <= 0.0 <= metric.high:
+        return "these examples do not show which is better"
+    return "B is better" if (metric.difference > 0) != metric.lower_is_better else "A is better"
