@@ -19,6 +19,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from bert_tf.errors import UserError as UserError
+    from bert_tf.export.preprocessor import Preprocessor as Preprocessor
     from bert_tf.export.text_features import TextFeatures as TextFeatures
     from bert_tf.files.checkpoints import load_weights as load_weights
     from bert_tf.model.layerwise_rates import layerwise_lr_factors as layerwise_lr_factors
@@ -51,6 +52,7 @@ else:
     # checkers do not see this, so to them a name that is not here is an error.
     _NAMES = {
         "errors": "UserError",
+        "export.preprocessor": "Preprocessor",
         "export.text_features": "TextFeatures",
         "files.checkpoints": "load_weights",
         "model.layerwise_rates": "layerwise_lr_factors",

@@ -1,0 +1,189 @@
+"""`Preprocessor`: makes features from texts within a `tf.data` pipeline or a Keras model."""
+
+import os
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.errors import UserError, quoted
+from bert_tf.export.text_inputs import TextInputs
+from bert_tf.model.saving import register
+from bert_tf.pretrained.arguments import WHOLE_NUMBER, check_type, received
+from bert_tf.pretrained.build import INPUTS
+from bert_tf.pretrained.folder import read_folder
+from bert_tf.text import sequences
+from bert_tf.text.base_tokenizer import Tokenizer
+from bert_tf.text.fast_tokenization import FastTokenizer
+
+_SHORTEST = 4  # of a sequence: as for `load`
+
+
+@register
+class Preprocessor(keras.layers.Layer):
+    """Makes the features of a model from texts, as a function for `tf.data.Dataset.map`.
+
+        preprocessor = bert_tf.Preprocessor("uncased_L-12_H-768_A-12", max_seq_length=128)
+        dataset = dataset.batch(32).map(preprocessor, num_parallel_calls=tf.data.AUTOTUNE)
+
+    The ids are exactly the tokenizer's, and texts that are too long are truncated as by the
+    programs. With a vocabulary of word pieces all of it is core TensorFlow operations, so the layer
+    also works in an exported graph and in a Keras model that takes texts. With the vocabularies of
+    RoBERTa and ALBERT, and with added tokens that a graph cannot find, the graph calls Python:
+    that works in `tf.data`, but cannot be exported.
+
+    Args:
+        folder: a folder that `bert_tf.load` takes, or a tokenizer, as `bert_tf.load_tokenizer`
+            returns it.
+        max_seq_length: length S of every sequence, [CLS] and [SEP] included. None for the folder's.
+        **kwargs: a Keras layer's, such as `name`.
+
+    Attributes:
+        tokenizer: the tokenizer with the same ids.
+        max_seq_length: see above.
+
+    Raises:
+        UserError: the folder has no model, or `max_seq_length` is missing or out of range.
+    """
+
+    tokenizer: Tokenizer
+    max_seq_length: int
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str] | Tokenizer,
+        max_seq_length: int | None = None,
+        **kwargs: Any,
+    ):
+        super().__init__(**kwargs)
+        self._convert_input_args = False  # Keras would make floats of lists of texts
+        self._allow_non_tensor_positional_args = True
+        check_type("max_seq_length", max_seq_length, WHOLE_NUMBER, "for the folder's")
+        self._folder = None
+        if isinstance(folder, Tokenizer):
+            if max_seq_length is None or max_seq_length < _SHORTEST:
+                raise UserError(
+                    "With a tokenizer max_seq_length must be given, the length of each sequence:"
+                    f" at least {_SHORTEST}; {received(max_seq_length)}"
+                )
+            self.tokenizer, self.max_seq_length = folder, int(max_seq_length)
+        else:
+            found = read_folder(folder, max_seq_length=max_seq_length)
+            self._folder = os.fspath(folder)
+            self.tokenizer, self.max_seq_length = found.tokenizer, found.max_seq_length
+        self._layout = self.tokenizer.layout
+        self._in_graph: TextInputs | None = None
+        added = self.tokenizer.settings.added_tokens
+        if isinstance(self.tokenizer, FastTokenizer) and not any(
+            token.single_word or token.normalized for token in added
+        ):
+            self._in_graph = TextInputs(self.tokenizer, self.max_seq_length)
+        self.built = True
+
+    def call(self, texts: Any, y: Any = None, sample_weight: Any = None) -> Any:
+        """Returns `input_ids`, `input_mask` and `segment_ids` by name, int32 [B, S] each.
+
+        With `y` it returns (features, y), and with both (features, y, sample_weight), as Keras's
+        `fit` takes them.
+
+        Args:
+            texts: string [B]; a single text, string [], gives features [S]. Or a tuple of two such,
+                the first and the second texts of pairs. UTF-8; other bytes are ignored.
+            y: labels, which are passed on.
+            sample_weight: weights, which are passed on.
+
+        Raises:
+            UserError: `texts` is something else, or `y` is text.
+        """
+        if _is_text(y):
+            raise UserError(
+                "y must be labels, not texts. A pair of texts is one argument, a tuple:"
+                " dataset.map(lambda a, b: preprocessor((a, b))). Labels must be numbers"
+            )
+        parts = [_strings(part) for part in self._parts(texts)]
+        if len({part.shape.rank for part in parts}) > 1:
+            raise UserError(
+                "The first and the second texts must be as many; received the shapes"
+                f" {' and '.join(str(part.shape) for part in parts)}"
+            )
+        is_single = parts[0].shape.rank == 0
+        features = self._features([tf.reshape(part, [-1]) for part in parts])
+        if is_single:
+            features = {name: value[0] for name, value in features.items()}
+        return keras.utils.pack_x_y_sample_weight(features, y, sample_weight)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the arguments that make the layer again, from the same folder."""
+        if self._folder is None:
+            raise UserError(
+                "A Preprocessor of a tokenizer cannot be saved, since the vocabulary may be"
+                " anywhere: make it from a model's folder"
+            )
+        own = {"folder": self._folder, "max_seq_length": self.max_seq_length}
+        return {**super().get_config(), **own}
+
+    @staticmethod
+    def _parts(texts: Any) -> tuple[Any, ...]:
+        if isinstance(texts, list) and len(texts) == 2:  # so Keras keeps a tuple in a model's file
+            if all(tf.is_tensor(part) and part.shape.rank == 1 for part in texts):
+                return tuple(texts)
+        if not isinstance(texts, tuple):
+            return (texts,)
+        if len(texts) != 2:
+            raise UserError(
+                "A tuple is the first and the second texts of pairs, so it must have two elements;"
+                f" received {len(texts)}. Write several texts as a list or a tensor"
+            )
+        return texts
+
+    def _features(self, parts: list[tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Returns the features of texts, or of first and second texts, string [B] each."""
+        if self._in_graph is not None:
+            found = self._in_graph(*parts)
+            room = self.max_seq_length - tf.shape(found["input_ids"])[1]
+            found = {name: tf.pad(found[name], [[0, 0], [0, room]]) for name in INPUTS}
+        else:
+            values = tf.numpy_function(self._encode, parts, [tf.int32] * len(INPUTS))
+            found = dict(zip(INPUTS, values, strict=True))
+        shape = [parts[0].shape[0], self.max_seq_length]
+        return {name: tf.ensure_shape(value, shape) for name, value in found.items()}
+
+    def _encode(self, *parts: np.ndarray) -> list[np.ndarray]:
+        """Returns the features of texts as arrays: what the graph calls if it cannot do it."""
+        if len({len(part) for part in parts}) > 1:
+            raise ValueError("There must be as many texts as second texts")
+        texts = [text.decode("utf-8", "ignore") for part in parts for text in part]
+        ids, edges = self.tokenizer.encode(texts)
+        rows = [ids[start:end].tolist() for start, end in zip(edges[:-1], edges[1:], strict=True)]
+        count = len(parts[0])
+        second = rows[count:] or [[]] * count
+        packed = [
+            sequences.truncate_and_pack(a, b, self.max_seq_length, self._layout)
+            for a, b in zip(rows[:count], second, strict=True)
+        ]
+        shape = [count, self.max_seq_length]
+        return [np.array([row[name] for row in packed], np.int32).reshape(shape) for name in INPUTS]
+
+
+def _is_text(value: Any) -> bool:
+    if isinstance(value, str | bytes):
+        return True
+    if isinstance(value, list | tuple):
+        return any(map(_is_text, value))
+    return tf.as_dtype(getattr(value, "dtype", tf.int32)) == tf.string
+
+
+def _strings(texts: Any) -> tf.Tensor:
+    """Returns texts as a tensor, string [B] or []."""
+    try:
+        tensor = tf.convert_to_tensor(texts)
+    except (TypeError, ValueError):
+        tensor = None
+    if tensor is None or tensor.dtype != tf.string or tensor.shape.rank not in (0, 1):
+        what = f"a tensor, {tensor.dtype.name} {tensor.shape}" if tensor is not None else ""
+        raise UserError(
+            "texts must be strings, one axis of them or a single one, or a tuple of two such, the"
+            f" first and the second texts of pairs; received {what or quoted(texts)}"
+        )
+    return tensor

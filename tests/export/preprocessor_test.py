@@ -1,0 +1,229 @@
+"""Tests of Preprocessor: in tf.data and in models its features are those of the tokenizer."""
+
+import gzip
+import json
+import os
+import random
+import re
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import bert_tf
+from bert_tf.errors import UserError
+from bert_tf.text import sequences
+from bert_tf.text.added_tokens import AddedToken
+from bert_tf.text.fast_tokenization import FastTokenizer
+from bert_tf.text.tokenizer_settings import TokenizerSettings
+from bert_tf.text.tokenizers import load_tokenizer
+from tests.support.byte_pair_files import word_merges, write_vocabulary
+from tests.support.golden import needs_golden
+from tests.support.model_folders import VOCAB, random_weights, write_model
+from tests.support.sentence_piece_model import write_model as write_sentence_pieces
+
+NAMES = ("input_ids", "input_mask", "segment_ids")
+WORDS = (
+    "the cat dogs sat, on  a mat . UNAFFABLE (b) [SEP] <mask> \u9db4 \u00e9 cafe\u0301 \0 12".split(
+        " "
+    )
+)
+LENGTH = 11
+INDEX = {token: i for i, token in enumerate(VOCAB)}
+
+
+def texts_of(seed, count=40):
+    rng = random.Random(seed)
+    return [" ".join(rng.choices(WORDS, k=rng.randrange(14))) for _ in range(count)]
+
+
+def word_pieces(folder):
+    return FastTokenizer(INDEX)
+
+
+def word_pieces_with_a_word_to_find(folder):
+    token = AddedToken("cat", INDEX["cat"], single_word=True)
+    return FastTokenizer(INDEX, settings=TokenizerSettings(added_tokens=(token,)))
+
+
+def byte_pairs(folder):
+    merges = word_merges(["the", "cat", "sat"])
+    return load_tokenizer(write_vocabulary(folder, merges), False, needs_mask=True)
+
+
+def sentence_pieces(folder):
+    pieces = ["[CLS]", "[SEP]", "[MASK]", "\u2581", "\u2581the", "\u2581cat", *"abcdmnorstu,."]
+    return load_tokenizer(write_sentence_pieces(folder / "spiece.model", pieces), True)
+
+
+FAMILIES = (word_pieces, word_pieces_with_a_word_to_find, byte_pairs, sentence_pieces)
+
+
+def check(found, tokenizer, texts, second=None, length=LENGTH):
+    """Compares with the library's rows."""
+    second = second or [""] * len(texts)
+    for i, pair in enumerate(zip(texts, second, strict=True)):
+        a, b = (tokenizer.encode([text])[0].tolist() for text in pair)
+        row = sequences.truncate_and_pack(a, b, length, tokenizer.layout)
+        assert {name: found[name][i].tolist() for name in NAMES} == row
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write_model(tmp_path_factory.mktemp("model"), random_weights("classifier"))
+
+
+@pytest.fixture(scope="module")
+def of_folder(folder):
+    return bert_tf.Preprocessor(folder, LENGTH)
+
+
+@pytest.fixture(scope="module", params=FAMILIES, ids=lambda family: family.__name__)
+def preprocessor(request, of_folder, tmp_path_factory):
+    if request.param is word_pieces:
+        return of_folder  # making the tables of a graph takes a second
+    return bert_tf.Preprocessor(request.param(tmp_path_factory.mktemp("vocab")), LENGTH)
+
+
+def test_batches_of_a_dataset(preprocessor):
+    texts, second = texts_of(1), texts_of(2)
+    pairs = tf.data.Dataset.from_tensor_slices((texts, second)).batch(len(texts))
+    for found in pairs.map(lambda a, b: preprocessor((a, b)), num_parallel_calls=2):
+        check({k: v.numpy() for k, v in found.items()}, preprocessor.tokenizer, texts, second)
+    single = tf.data.Dataset.from_tensor_slices(texts).batch(len(texts), drop_remainder=True)
+    dataset = single.map(preprocessor)
+    assert dataset.element_spec == {
+        name: tf.TensorSpec([len(texts), LENGTH], tf.int32) for name in NAMES
+    }
+    for found in dataset:
+        check({k: v.numpy() for k, v in found.items()}, preprocessor.tokenizer, texts)
+
+
+def test_single_texts_with_labels_and_weights(preprocessor):
+    texts, labels = texts_of(3, 4), np.arange(4)
+    dataset = tf.data.Dataset.from_tensor_slices((texts, labels, labels / 2)).map(preprocessor)
+    features, label, weight = dataset.element_spec
+    assert {x.shape.as_list()[0] for x in features.values()} == {LENGTH}
+    assert (label.dtype, weight.dtype) == (tf.int64, tf.float64)
+    rows = list(dataset.as_numpy_iterator())
+    assert [(row[1], row[2]) for row in rows] == [(i, i / 2) for i in range(4)]
+    found = {name: np.stack([row[0][name] for row in rows]) for name in NAMES}
+    check(found, preprocessor.tokenizer, texts)
+
+
+def test_called_outside_of_a_dataset(preprocessor):
+    texts = texts_of(4, 3)
+    for given in (texts, np.array(texts), np.array(texts, object), tf.constant(texts)):
+        found, y = preprocessor(given, [1, 0, 1])
+        assert y == [1, 0, 1]
+        check({k: v.numpy() for k, v in found.items()}, preprocessor.tokenizer, texts)
+    found = preprocessor(("the cat", "sat"))
+    assert found["input_ids"].shape == [LENGTH]
+    batch = {name: value.numpy()[None] for name, value in found.items()}
+    check(batch, preprocessor.tokenizer, ["the cat"], ["sat"])
+    found = preprocessor(tf.constant([], tf.string))
+    assert found["input_ids"].shape == [0, LENGTH]
+    found = preprocessor(tf.constant([b"the \xff cat"]))
+    check({k: v.numpy() for k, v in found.items()}, preprocessor.tokenizer, ["the  cat"])
+
+
+def test_a_keras_model_takes_texts_and_is_saved(of_folder, tmp_path):
+    first, second = keras.Input((), dtype="string"), keras.Input((), dtype="string")
+    model = keras.Model([first, second], of_folder((first, second)))
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    texts = texts_of(5, 3), texts_of(6, 3)
+    found = again([tf.constant(part) for part in texts])
+    check({k: v.numpy() for k, v in found.items()}, of_folder.tokenizer, *texts)
+
+
+@pytest.mark.slow
+def test_the_tables_are_in_an_exported_graph(of_folder, tmp_path):
+    module = tf.Module()
+    module.preprocessor = of_folder
+    module.serve = tf.function(of_folder, input_signature=[tf.TensorSpec([None], tf.string)])
+    tf.saved_model.save(module, str(tmp_path))
+    loaded, texts = tf.saved_model.load(str(tmp_path)), texts_of(7, 5)
+    found = loaded.serve(tf.constant(texts))
+    check({k: v.numpy() for k, v in found.items()}, of_folder.tokenizer, texts)
+
+
+@needs_golden
+@pytest.mark.parametrize("family", ["roberta", "albert"])
+def test_every_id_is_the_originals(family, tmp_path):
+    source = Path(os.environ["BERT_TF_GOLDEN"]) / family
+    if family == "roberta":
+        for name in ("vocab.json", "merges.txt", "lines.jsonl", "ids.jsonl"):
+            content = gzip.decompress((source / "tokenizer" / f"{name}.gz").read_bytes())
+            (tmp_path / name).write_bytes(content)
+        tokenizer = load_tokenizer(str(tmp_path / "vocab.json"), False, needs_mask=True)
+        files = tmp_path / "lines.jsonl", tmp_path / "ids.jsonl"
+    else:
+        tokenizer = load_tokenizer(str(source / "text" / "albert_layout.model"), True)
+        files = source / "text" / "lines.jsonl", source / "text" / "albert_layout_uncased.jsonl"
+    lines, ids = ([json.loads(x) for x in file.open(encoding="utf-8")][:200] for file in files)
+    layout = tokenizer.layout
+    dataset = tf.data.Dataset.from_tensor_slices(lines).batch(len(lines))
+    (found,) = dataset.map(bert_tf.Preprocessor(tokenizer, 24))
+    for row, known in zip(found["input_ids"].numpy(), ids, strict=True):
+        expected = [layout.cls_id, *known[:22], layout.sep_id]
+        assert row.tolist() == expected + [0] * (24 - len(expected))
+
+
+PAIR = "A pair of texts is one argument, a tuple: dataset.map(lambda a, b: preprocessor((a, b)))"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("a", "b"), f"y must be labels, not texts. {PAIR}"),
+        ((["a"], ["yes"]), f"y must be labels, not texts. {PAIR}"),
+        ((tf.constant(["a"]), tf.constant(["b"])), "y must be labels, not texts"),
+        ((("a", "b", "c"),), "must have two elements; received 3. Write several texts as a list"),
+        ((tf.constant([[1, 2]]),), "texts must be strings, one axis of them or a single one, or a"),
+        ((tf.constant([["a", "b"]]),), "received a tensor, string (1, 2)"),
+        ((["a", None],), "received ['a', None]"),
+        ((({"text": "a"}),), "received {'text': 'a'}"),
+        ((("a", ["b"]),), "The first and the second texts must be as many; received the shapes"),
+    ],
+)
+def test_what_is_refused(of_folder, arguments, message):
+    with pytest.raises(UserError, match=re.escape(message)):
+        of_folder(*arguments)
+
+
+def test_pairs_of_different_numbers_are_refused(preprocessor):
+    with pytest.raises(Exception, match="There must be as many texts as second texts"):
+        preprocessor((["a", "b"], ["c"]))
+
+
+def test_bad_pipelines_are_refused_where_they_are_made(of_folder):
+    pairs = tf.data.Dataset.from_tensor_slices((["a"], ["b"]))
+    with pytest.raises(Exception, match=re.escape(PAIR)):
+        pairs.map(of_folder)
+
+
+@pytest.mark.parametrize(
+    ("length", "message"),
+    [
+        (None, "With a tokenizer max_seq_length must be given, the length of each sequence: at"),
+        (3, "at least 4; received 3 (int)"),
+        (9.5, "max_seq_length must be a whole number (int)"),
+    ],
+)
+def test_lengths_that_are_refused(length, message):
+    with pytest.raises(UserError, match=re.escape(message)):
+        bert_tf.Preprocessor(word_pieces(None), length)
+
+
+def test_a_folder_s_length_is_the_limit(folder):
+    with pytest.raises(UserError, match="max_seq_length must be between 4 and 32"):
+        bert_tf.Preprocessor(folder, 33)
+
+
+def test_a_preprocessor_of_a_tokenizer_is_not_saved(tmp_path):
+    preprocessor = bert_tf.Preprocessor(byte_pairs(tmp_path), 9)
+    with pytest.raises(UserError, match="A Preprocessor of a tokenizer cannot be saved"):
+        preprocessor.get_config()
