@@ -11,6 +11,7 @@ from bert_tf.files import whole_files
 
 MODEL_INPUT_FILE = "model_input.json"
 TEXTS, PAIRS, CHOICES = KINDS = ("texts", "pairs", "choices")
+_LONG_TEXT = ("mean", "max")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,10 +20,14 @@ class ModelInput:
 
     reads: "texts", "pairs" of texts, or a text with "choices"; None also for texts and pairs.
     max_seq_length: length of the sequences in word pieces, [CLS] and [SEP] included.
+    long_text: "mean" or "max" if long texts were split into windows; None if they were cut.
+    window_stride: word pieces between the starts of windows; None for half a window.
     """
 
     reads: str | None = None
     max_seq_length: int | None = None
+    long_text: str | None = None
+    window_stride: int | None = None
 
 
 def read_model_input(folder: str) -> ModelInput:
@@ -39,23 +44,29 @@ def read_model_input(folder: str) -> ModelInput:
     names = [field.name for field in dataclasses.fields(ModelInput)]
     if not isinstance(found, dict) or not found.keys() <= {*names}:
         raise UserError(
-            f"{path} must have no keys but {' and '.join(names)}; it has {quoted(found)}; {rule}"
+            f"{path} must have no keys but {', '.join(names)}; it has {quoted(found)}; {rule}"
         )
-    reads, length = (found.get(name) for name in names)
-    if reads is not None and reads not in KINDS:
-        raise UserError(f"{path}: reads must be one of {', '.join(KINDS)}; {rule}")
-    if length is not None and (type(length) is not int or length < 1):
-        raise UserError(
-            f"{path}: max_seq_length must be a positive number; it is {quoted(length)}; {rule}"
-        )
-    return ModelInput(reads, length)
+    for name, choices in (("reads", KINDS), ("long_text", _LONG_TEXT)):
+        if found.get(name) is not None and found[name] not in choices:
+            raise UserError(f"{path}: {name} must be one of {', '.join(choices)}; {rule}")
+    for name in ("max_seq_length", "window_stride"):
+        number = found.get(name)
+        if number is not None and (type(number) is not int or number < 1):
+            raise UserError(
+                f"{path}: {name} must be a positive number; it is {quoted(number)}; {rule}"
+            )
+    return ModelInput(**found)
 
 
 def write_model_input(folder: str, model_input: ModelInput) -> None:
     """Writes `model_input.json`; if nothing is known, removes an earlier model's."""
     path = os.path.join(folder, MODEL_INPUT_FILE)
     if model_input != ModelInput():
-        content = json.dumps(dataclasses.asdict(model_input), indent=2) + "\n"
+        values = dataclasses.asdict(model_input)
+        for name in ("long_text", "window_stride"):
+            if values[name] is None:
+                del values[name]
+        content = json.dumps(values, indent=2) + "\n"
         whole_files.write_whole(path, content)
     elif tf.io.gfile.exists(path):
         tf.io.gfile.remove(path)

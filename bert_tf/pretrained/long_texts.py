@@ -7,12 +7,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bert_tf.errors import UserError, quoted
+from bert_tf.files.model_input import ModelInput
 from bert_tf.pretrained import text_input
 from bert_tf.pretrained.arguments import STRING, WHOLE_NUMBER, check_type, received
 from bert_tf.tasks.long_text import CUT, LONG_TEXT, join_windows
 from bert_tf.text import sequences
 from bert_tf.text.tokenizers import Tokenizer
 from bert_tf.text.windows import default_stride, split_pair
+
+
+def of_folder(
+    long_text: Any, window_stride: Any, trained_on: ModelInput, max_seq_length: int
+) -> tuple[Any, Any]:
+    """Returns the arguments `long_text` and `window_stride`; for None what the folder says.
+
+    Its stride is lowered to the text of a window, if the windows are now shorter.
+    """
+    if long_text is None:
+        long_text = trained_on.long_text or CUT
+    if window_stride is None and long_text != CUT and trained_on.window_stride:
+        window_stride = min(trained_on.window_stride, max_seq_length - 2)
+    return long_text, window_stride
 
 
 def check_stride(window_stride: Any, max_seq_length: int) -> None:

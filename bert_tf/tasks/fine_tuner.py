@@ -30,6 +30,7 @@ from bert_tf.runs.results.kept_rows import KeptRows
 from bert_tf.runs.training.fine_tuning_checks import check_settings
 from bert_tf.runs.training.plan import Phase
 from bert_tf.runs.training.trainer import Trainer
+from bert_tf.tasks.long_text import windows
 from bert_tf.tasks.task import ExampleSet, FineTuningTask, PredictionColumns
 from bert_tf.text.tokenizers import Tokenizer, read_vocabulary
 
@@ -74,7 +75,7 @@ class FineTuner:
         self._model_input = ModelInput()
         if settings.do_train:
             reads = task.reads(sets["train"][0].examples)
-            self._model_input = ModelInput(reads, settings.max_seq_length)
+            self._model_input = ModelInput(reads, settings.max_seq_length, *windows(settings))
         for example_set in self._distinct_sets():
             example_set.encoder = task.encoder(example_set, tokenizer, labels)
         schema = next(iter(self._distinct_sets())).encoder.schema

@@ -61,6 +61,12 @@ def check_stride(window_stride: int | None, max_seq_length: int) -> None:
         )
 
 
+def windows(settings: Settings) -> tuple[str | None, int | None]:
+    """Returns `long_text` and `window_stride` of settings, for `ModelInput`."""
+    long_text = getattr(settings, "long_text", CUT)
+    return None if long_text == CUT else long_text, getattr(settings, "window_stride", None)
+
+
 def join_windows(
     values: np.ndarray, counts: Sequence[int], long_text: str, add_up: bool = False
 ) -> np.ndarray:

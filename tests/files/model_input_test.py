@@ -10,7 +10,8 @@ from bert_tf.files.model_input import ModelInput, read_model_input, write_model_
 
 def test_there_and_back(tmp_path):
     assert read_model_input(str(tmp_path)) == ModelInput()
-    for found in (ModelInput("pairs", 128), ModelInput(None, 12), ModelInput("choices")):
+    windows = ModelInput("texts", 64, "max", 20), ModelInput("texts", 64, "mean")
+    for found in (ModelInput("pairs", 128), ModelInput(None, 12), ModelInput("choices"), *windows):
         write_model_input(str(tmp_path), found)
         assert read_model_input(str(tmp_path)) == found
     write_model_input(str(tmp_path), ModelInput())  # of a model that is written over it
@@ -22,13 +23,20 @@ def test_there_and_back(tmp_path):
     "content, message",
     [
         ("{", "is not JSON"),
-        ("[]", r"must have no keys but reads and max_seq_length; it has \[\]"),
+        (
+            "[]",
+            r"must have no keys but reads, max_seq_length, long_text, window_stride; it has \[\]",
+        ),
         (json.dumps({"read": "pairs"}), "it has {'read': 'pairs'}; correct it, or delete it"),
         (json.dumps({"reads": "pair"}), "reads must be one of texts, pairs, choices; correct it"),
         (json.dumps({"reads": ["pairs"]}), "reads must be one of texts"),
         (json.dumps({"max_seq_length": 0}), "must be a positive number; it is 0"),
         (json.dumps({"max_seq_length": "128"}), "must be a positive number; it is '128'"),
         (json.dumps({"max_seq_length": True}), "must be a positive number; it is True"),
+        (json.dumps({"long_text": "cut"}), "long_text must be one of mean, max; correct it"),
+        (json.dumps({"long_text": 5}), "long_text must be one of mean, max; correct it"),
+        (json.dumps({"window_stride": 0}), "window_stride must be a positive number; it is 0"),
+        (json.dumps({"window_stride": "9"}), "window_stride must be a positive number; it is '9'"),
     ],
 )
 def test_another_content_is_refused(tmp_path, content, message):

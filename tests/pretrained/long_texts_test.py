@@ -8,6 +8,7 @@ import pytest
 
 import bert_tf
 from bert_tf.errors import UserError
+from bert_tf.files.model_input import ModelInput
 from bert_tf.hugging_face.vector_settings import VectorSettings
 from bert_tf.pretrained.entities import TaggedText
 from bert_tf.pretrained.long_texts import TextRows
@@ -90,6 +91,28 @@ def test_every_window_begins_with_the_prompt(model, include_prompt):
     assert_near(prompted.encode(text, long_text="mean", window_stride=10), expected, 1e-5)
 
 
+def test_a_model_that_was_trained_on_windows_reads_windows(model):
+    def trained_on(*values):
+        known = dataclasses.replace(model._own_folder, trained_on=ModelInput("texts", 32, *values))
+        return Pretrained(known)
+
+    text = make_text(8, 70)
+    trained = trained_on("max", 9)
+    expected = model.classify(text, long_text="max", window_stride=9)
+    assert trained.classify(text) == expected != model.classify(text)
+    assert trained.classify(text, long_text="cut") == model.classify(text)
+    assert trained.classify(text, window_stride=30) != expected
+    mean = model.classify(text, long_text="mean", window_stride=9)
+    assert trained.classify(text, long_text="mean") == mean
+    assert trained_on("mean").classify(text) == model.classify(text, long_text="mean")
+    shorter = trained_on("max", 29)
+    shorter.max_seq_length = 16  # of `load`
+    model.max_seq_length, before = 16, model.max_seq_length
+    expected = model.classify(text, long_text="max", window_stride=14)
+    model.max_seq_length = before
+    assert shorter.classify(text) == expected
+
+
 def test_rows_of_windows_with_a_prompt(model):
     rows = TextRows([("the cat sat on", "mat")], model.tokenizer, 8, "mean", 2, num_first=1).rows
     tokens = [[model.tokenizer.inv_vocab[i] for i in row["input_ids"]] for row in rows]
@@ -122,7 +145,11 @@ STRIDE_RULE = (
             "long_text must be one of cut, mean, max; received 'MEAN'",
         ),
         (
-            lambda m: m.classify("a", long_text=None),
+            lambda m: m.classify("a", long_text=5),
+            "long_text must be a string; received 5 (int)",
+        ),
+        (
+            lambda m: m.encode("a", long_text=None),
             "long_text must be a string; received None",
         ),
         (

@@ -10,10 +10,9 @@ from bert_tf.errors import UserError
 from bert_tf.pretrained import zero_shot
 from bert_tf.pretrained.arguments import as_list, received
 from bert_tf.pretrained.forward import sigmoid, softmax
-from bert_tf.pretrained.long_texts import TextRows
+from bert_tf.pretrained.long_texts import TextRows, of_folder
 from bert_tf.pretrained.methods.base import LoadedModel, Text
 from bert_tf.pretrained.results import Classification
-from bert_tf.tasks.long_text import CUT
 
 
 class Classify(LoadedModel):
@@ -21,11 +20,11 @@ class Classify(LoadedModel):
 
     @overload
     def classify(
-        self, texts: Text, *, long_text: str = ..., window_stride: int | None = ...
+        self, texts: Text, *, long_text: str | None = ..., window_stride: int | None = ...
     ) -> Classification | float: ...
     @overload
     def classify(
-        self, texts: Sequence[Text], *, long_text: str = ..., window_stride: int | None = ...
+        self, texts: Sequence[Text], *, long_text: str | None = ..., window_stride: int | None = ...
     ) -> list[Classification] | list[float]: ...
     @overload
     def classify(
@@ -49,7 +48,7 @@ class Classify(LoadedModel):
         labels: Sequence[str] | None = None,
         hypothesis_template: str = zero_shot.TEMPLATE,
         multi_label: bool = False,
-        long_text: str = CUT,
+        long_text: str | None = None,
         window_stride: int | None = None,
     ) -> Classification | float | list[Classification] | list[float]:
         """Returns the class of each text; if the model is a regression, a float for each.
@@ -74,16 +73,17 @@ class Classify(LoadedModel):
                 leaves its end out. "mean" and "max" split it into overlapping windows, and its
                 probabilities, or its number, are the mean or the maximum of theirs; maxima of
                 probabilities that add up to 1 are divided by their sum. Of a pair the longer text
-                is split, and the other one is whole in every window. Not with `labels`.
+                is split, and the other one is whole in every window. None for what the model was
+                trained with, --long_text of run_classifier, or else "cut". Not with `labels`.
             window_stride: word pieces from the start of a window to the start of the next one.
-                None for half a window.
+                None for what the model was trained with, or else half a window.
 
         Raises:
             UserError: the model has no classifier or, with `labels`, no class for entailment; or
                 windows have no room for the longer text of a pair.
         """
         if labels is not None:
-            if long_text != CUT or window_stride is not None:
+            if long_text not in (None, "cut") or window_stride is not None:
                 raise UserError(
                     "long_text and window_stride exclude labels: zero-shot classification cuts long"
                     " texts. Split them before, and classify the parts"
@@ -95,7 +95,12 @@ class Classify(LoadedModel):
         self._folder.check_head(kind, "classify")
         texts, single = as_list(texts, pairs=True)
         self._folder.warn_of_other_input(texts)
-        windows = TextRows(texts, self.tokenizer, self.max_seq_length, long_text, window_stride)
+        windows = TextRows(
+            texts,
+            self.tokenizer,
+            self.max_seq_length,
+            *of_folder(long_text, window_stride, self._folder.trained_on, self.max_seq_length),
+        )
         found = [row["logits"] for row in self._run(kind, windows.rows)]
         if kind == "regression":
             numbers = windows.join(np.array([logits[0] for logits in found])).tolist()

@@ -8,10 +8,9 @@ import numpy as np
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.pretrained.arguments import STRING, WHOLE_NUMBER, as_list, check_type
 from bert_tf.pretrained.forward import sigmoid
-from bert_tf.pretrained.long_texts import TextRows
+from bert_tf.pretrained.long_texts import TextRows, of_folder
 from bert_tf.pretrained.methods.base import LoadedModel
 from bert_tf.pretrained.results import RankedPassage
-from bert_tf.tasks.long_text import CUT
 
 
 class Rank(LoadedModel):
@@ -23,7 +22,7 @@ class Rank(LoadedModel):
         passages: Sequence[str],
         top_k: int | None = None,
         positive: str | None = None,
-        long_text: str = CUT,
+        long_text: str | None = None,
         window_stride: int | None = None,
     ) -> list[RankedPassage]:
         """Returns the passages, the most relevant one first; equal ones keep their order.
@@ -41,9 +40,9 @@ class Rank(LoadedModel):
             long_text: what becomes of a passage that is too long beside the query. "cut" leaves its
                 end out. "mean" and "max" split it into overlapping windows, see `classify`; its
                 score comes from the mean or the maximum of the windows' numbers, or log odds of
-                `positive`. With "max" the best window decides.
-            window_stride: word pieces from the start of a window to the start of the next one.
-                None for half a window.
+                `positive`. With "max" the best window decides. None for what the model was trained
+                with, or else "cut".
+            window_stride: see `classify`.
 
         Raises:
             UserError: the model is no classifier of texts, or has several classes and `positive` is
@@ -62,7 +61,12 @@ class Rank(LoadedModel):
             raise UserError("passages must be a list of texts; received a single text")
         pairs = [(query, text) for text in texts]
         self._folder.warn_of_other_input(pairs)
-        windows = TextRows(pairs, self.tokenizer, self.max_seq_length, long_text, window_stride)
+        windows = TextRows(
+            pairs,
+            self.tokenizer,
+            self.max_seq_length,
+            *of_folder(long_text, window_stride, self._folder.trained_on, self.max_seq_length),
+        )
         found = [row["logits"] for row in self._run(kind, windows.rows)]
         logits = np.array(found, np.float64).reshape([len(found), max(1, len(self.labels))])
         value = logits[:, column]  # orders better than its sigmoid, which rounds to 1

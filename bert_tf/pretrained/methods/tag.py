@@ -43,7 +43,7 @@ class Tag(LoadedModel):
                 "simple", each word piece; "none", each word piece, and neighbours are not joined.
             window_stride: word pieces that each window of a long sentence tags, and so between the
                 starts of windows: fewer give every word more context, in more windows. None for
-                half a window.
+                what the model was trained with, or else half a window.
 
         Raises:
             UserError: the model is not a tagger, the strategy is unknown, or the stride is not from
@@ -52,6 +52,7 @@ class Tag(LoadedModel):
         self._folder.check_head("tagging", "tag")
         entities.check_strategy(aggregation_strategy)
         check_stride(window_stride, self.max_seq_length)
+        window_stride = window_stride or self._folder.trained_on.window_stride
         texts, single = as_list(texts)
         window = self.max_seq_length, window_stride
         cuts = [entities.TaggedText(text, self.tokenizer, *window) for text in texts]

@@ -5,6 +5,7 @@ import pytest
 from absl import logging
 
 from bert_tf.errors import UserError
+from bert_tf.files.model_input import ModelInput, read_model_input
 from bert_tf.tasks.classification.examples import InputExample
 from bert_tf.tasks.classification.features import ClassificationEncoder
 from bert_tf.tasks.example_records import write_records
@@ -146,3 +147,5 @@ def test_an_epoch_is_a_pass_over_all_windows(trained):
     assert count > len(rows)
     (path,) = (trained / "trained").glob(f"model.ckpt-{count // 8}.index")
     assert path.exists()
+    assert read_model_input(f"{trained}/trained") == ModelInput("texts", LENGTH, "mean", STRIDE)
+    assert read_model_input(f"{trained}/out").long_text is None
