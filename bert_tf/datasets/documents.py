@@ -39,12 +39,13 @@ EmptyReport = Callable[[int, int], None]
 class Document:
     """A document: sentence i has its tokens from edge(i) up to, not including, edge(i + 1)."""
 
-    __slots__ = ("_documents", "_first_edge", "_first_token", "num_sentences")
+    __slots__ = ("_documents", "_first_edge", "_first_token", "_taken", "num_sentences")
 
     def __init__(self, documents: "Documents", index: int):
         self._documents = documents
         self._first_edge = documents.first_edges[index]
         self._first_token = documents.first_tokens[index]
+        self._taken = documents.taken
         self.num_sentences = documents.first_edges[index + 1] - self._first_edge - 1
 
     def edge(self, sentence: int) -> int:
@@ -57,9 +58,8 @@ class Document:
         The tokens count as used.
         """
         start, end = start + self._first_token, end + self._first_token
-        taken = self._documents.taken
-        taken.append(start)
-        taken.append(end)
+        self._taken.append(start)
+        self._taken.append(end)
         tokens = slice(start, end)
         low = self._documents.low[tokens].tolist()
         if self._documents.high is None:
@@ -128,7 +128,7 @@ class Documents:
         if len(self.taken) < max(least, 2):
             return
         starts, ends = np.array(self.taken).reshape(-1, 2).T.astype(np.int64)
-        self.taken = array("Q")
+        del self.taken[:]  # not a new array: every `Document` has this one
         starts, ends = starts[starts < ends], ends[starts < ends]
         used = np.frombuffer(self._used, np.uint8)
         first, last = starts >> 3, ends - 1 >> 3

@@ -66,6 +66,8 @@ class TokenizerSettings:
         Raises:
             UserError: an id is not the vocabulary's, or belongs to another token.
         """
+        if not self.added_tokens:
+            return self
         tokens: list[AddedToken] = []
         ids = {
             **vocab,

@@ -45,6 +45,23 @@ def test_documents_hold_ids_of_any_vocabulary(vocab_size):
     assert read.num_tokens == 8
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_used_tokens_are_counted_once_also_by_a_document_from_before_a_count(seed):
+    rng = random.Random(seed)
+    lines = ["1 2 3 4 5 6 7 8 9 10 11", "12 13", "14 " * 40, "", "15 16 17", "18 " * 30, ""]
+    read = documents.read_documents([lines], _fake_encode, 30)
+    first_tokens, kept, used = (0, 53), list(read), set()
+    for number in range(40):
+        which = rng.randrange(2)
+        start = rng.randrange(30)
+        end = rng.randrange(start, 33)
+        (kept[which] if rng.random() < 0.5 else read[which]).ids(start, end)
+        used.update(range(first_tokens[which] + start, first_tokens[which] + end))
+        if number % 7 == 0:
+            assert read.num_used == len(used)
+    assert read.num_used == len(used) < read.num_tokens
+
+
 def test_a_line_without_tokens_ends_a_document_only_if_nothing_is_left_when_cleaned():
     def encode(texts):
         return _fake_encode([text.replace("x", "").replace("y", "") for text in texts])

@@ -5,7 +5,11 @@ import re
 
 import pytest
 
-from bert_tf.text.model_vocabulary import check_model_vocabulary, read_vocab
+from bert_tf.text.model_vocabulary import (
+    check_model_vocabulary,
+    read_vocab,
+    vocabulary_digest,
+)
 from bert_tf.text.tokenizers import read_vocabulary
 from bert_tf.tokenization import load_vocab
 from tests.support.byte_pair_files import write_vocabulary
@@ -174,3 +178,26 @@ def test_a_tokenizer_json_as_vocabulary(tmp_path):
     path.write_text(json.dumps(content))
     told = refusal(check_model_vocabulary, read_vocab(str(path)), str(path), f"{tmp_path}/model/a")
     assert "must have the tokenizer of --init_checkpoint: tokenizer_class is null beside" in told
+
+
+@pytest.mark.parametrize(
+    "vocab",
+    [
+        {"a": 0, "b": 1, "c": 2},
+        {"a": 0, "b": 1, "d": 2},
+        {"b": 0, "a": 1, "c": 2},
+        {"a": 0, "b": 1, "c": 3},
+        {"a": 0, "b, c": 1},
+        {"a": 0, 'b", "c': 1},
+        {},
+    ],
+    ids=str,
+)
+def test_a_digest_depends_on_the_ids_alone(vocab):
+    of_others = {"a": 0, "c": 1, "b": 2}
+    backwards = dict(reversed(vocab.items()))
+    assert vocabulary_digest(vocab) == vocabulary_digest(backwards)
+    assert vocabulary_digest(vocab) != vocabulary_digest(of_others)
+    assert (vocabulary_digest(vocab) == vocabulary_digest({"b": 1, "c": 2, "a": 0})) == (
+        vocab == {"a": 0, "b": 1, "c": 2}
+    )

@@ -66,6 +66,7 @@ class Pairs:
     ):
         self._documents = documents
         self._masks = masks
+        self._layout = masks.layout
         self._rng = rng
         self._max_seq_length = settings.max_seq_length
         self._max_num_tokens = settings.max_seq_length - masks.layout.num_special(is_pair=True)
@@ -134,11 +135,11 @@ class Pairs:
             text_a.ids(start_a + keep_a, start_a + keep_a_end),
             text_b.ids(start_b + keep_b, start_b + keep_b_end),
             self._max_seq_length,
-            self._masks.layout,
+            self._layout,
         )
         instance["next_sentence_labels"] = [int(label)]
         length_a, length_b = keep_a_end - keep_a, keep_b_end - keep_b
-        second = self._masks.layout.second_start(length_a)
+        second = self._layout.second_start(length_a)
         positions = [*range(1, length_a + 1), *range(second, second + length_b)]
         self._masks.add(instance, positions)
         return instance

@@ -17,6 +17,7 @@ from bert_tf.runs.flags.settings import MAX_LENGTH
 from bert_tf.tasks.pretraining.records.shuffling import shuffle
 
 _SIZE_BYTES = 5
+_RECORDS_AT_ONCE = 256  # between looks at the clock
 _TOKEN_BITS = MAX_LENGTH.bit_length()
 
 
@@ -83,9 +84,10 @@ class SpillFile:
     def in_order(self) -> Iterator[bytes]:
         """Yields all records in their order."""
         with Progress("writing records", "records", len(self)) as work:
-            for record in self.read(range(len(self))):
-                yield record
-                work.advance()
+            for first in range(0, len(self), _RECORDS_AT_ONCE):
+                numbers = range(first, min(first + _RECORDS_AT_ONCE, len(self)))
+                yield from self.read(numbers)
+                work.advance(len(numbers))
 
     def read(self, numbers: Iterable[int]) -> Iterator[bytes]:
         """Yields the records with these numbers."""
