@@ -144,6 +144,12 @@ def _warn_of_quotes(rows: Iterable[NumberedRow], path: str) -> None:
         )
 
 
+def column_names(rows: Sequence[NumberedRow], has_header: bool) -> list[str]:
+    """Returns the names of the columns of a file's rows; numbers from 0 without a header."""
+    names = rows[0][1] if has_header else range(len(rows[0][1]))
+    return [str(name).strip() for name in names]
+
+
 def column_numbers(
     rows: Sequence[NumberedRow],
     path: str,
@@ -162,8 +168,7 @@ def column_numbers(
     Raises:
         UserError: a flag gives no name, or the file does not have exactly one such column.
     """
-    names = rows[0][1] if has_header else range(len(rows[0][1]))
-    names = [str(name).strip() for name in names]
+    names = column_names(rows, has_header)
     for flag, name in columns.items():
         if name is None:
             raise UserError(

@@ -72,6 +72,7 @@ class FineTuner:
         if settings.do_train:
             self._teaching = task.teaching(config, tokenizer, labels, strategy)
         self._sets = sets
+        task.prepare(sets, labels)
         self._model_input = ModelInput()
         if settings.do_train:
             reads = task.reads(sets["train"][0].examples)

@@ -99,8 +99,8 @@ def text_columns(columns: Columns, counts: Sequence[int], long_text: str, add_up
     """Returns the columns of texts, made of the columns of their windows.
 
     `outputs` are joined by `join_windows`; without an axis of classes they never add up to 1.
-    `per_example_loss` is the mean of the windows' losses, as in training. Other columns have the
-    same value for all windows of a text.
+    `per_example_loss` is the mean of the windows' losses, as in training, and `example_weight` the
+    sum of the windows' weights. Other columns have the same value for all windows of a text.
     """
     starts = _starts(counts)
     joined = {name: column[starts] for name, column in columns.items()}
@@ -109,6 +109,8 @@ def text_columns(columns: Columns, counts: Sequence[int], long_text: str, add_up
         joined["outputs"] = join_windows(outputs, counts, long_text, add_up and outputs.ndim > 1)
     if "per_example_loss" in columns:
         joined["per_example_loss"] = join_windows(columns["per_example_loss"], counts, MEAN)
+    if "example_weight" in columns:
+        joined["example_weight"] = np.add.reduceat(columns["example_weight"], starts)
     return joined
 
 

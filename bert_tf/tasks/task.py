@@ -138,6 +138,12 @@ class FineTuningTask:
         """
         return None
 
+    def prepare(self, sets: Mapping[str, Sequence[ExampleSet]], labels: Any) -> None:
+        """Changes the examples of a run before they are encoded; nothing unless overridden.
+
+        `sets` are the sets by purpose, and `labels` what the method of that name returned.
+        """
+
     def reads(self, examples: Sequence[Any]) -> str | None:
         """Returns what the model reads; see `ModelInput`."""
         return TEXTS

@@ -51,7 +51,9 @@ class Summaries:
             raise OSError(storage.unwritable(place, str(self._directory), error)) from error
 
 
-def mean_losses(losses: np.ndarray, batch_size: int) -> dict[str, float]:
+def mean_losses(
+    losses: np.ndarray, batch_size: int, weights: np.ndarray | None = None
+) -> dict[str, float]:
     """Returns `eval_loss`, the mean over the examples, and `loss`, the Estimator's loss.
 
     The Estimator takes the mean over the batches. The last batch counts as much as any other,
@@ -59,13 +61,19 @@ def mean_losses(losses: np.ndarray, batch_size: int) -> dict[str, float]:
 
     Args:
         losses: float [examples], in order.
+        weights: float [examples], the weight of each example in these means; None for 1. A batch
+            whose weights are all 0 does not count.
     """
     losses = losses.astype(np.float64)
-    batches = [losses[i : i + batch_size] for i in range(0, len(losses), batch_size)]
-    return {
-        "eval_loss": float(np.mean(losses)),
-        "loss": float(np.mean([np.mean(batch) for batch in batches])),
-    }
+    parts = [slice(i, i + batch_size) for i in range(0, len(losses), batch_size)]
+    if weights is None:
+        batches = [np.mean(losses[part]) for part in parts]
+        return {"eval_loss": float(np.mean(losses)), "loss": float(np.mean(batches))}
+    weights = weights.astype(np.float64)
+    counted = [part for part in parts if weights[part].any()]
+    batches = [np.average(losses[part], weights=weights[part]) for part in counted]
+    mean = np.average(losses, weights=weights)
+    return {"eval_loss": float(mean), "loss": float(np.mean(batches))}
 
 
 def describe(scalars: Mapping[str, float]) -> str:

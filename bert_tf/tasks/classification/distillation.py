@@ -59,7 +59,7 @@ class DistilledClassification(Distilled):
         weights = example_weights(features)
         weight = tf.reduce_sum(weights)
         ce_loss = tf.reduce_sum(weights * soft)
-        label_loss = tf.reduce_sum(weights * self.student.example_losses(logits, features))
+        label_loss = tf.reduce_sum(weights * self.student.training_losses(logits, features))
         total = self.alphas["ce"] * ce_loss + self.alphas["labels"] * label_loss
         sums = {"ce_loss": (ce_loss, weight), "label_loss": (label_loss, weight)}
         return [(1.0, total, normalizers["examples"])], sums

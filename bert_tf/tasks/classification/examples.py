@@ -3,11 +3,15 @@
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
+from bert_tf.bounds import Bounds
 from bert_tf.datasets.tables import check_filled
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files.records import LARGEST_TARGET
 from bert_tf.tasks.classification.settings import TableColumns
+
+_WEIGHTS = Bounds(at_least=0.0, at_most=LARGEST_TARGET)
 
 
 @dataclasses.dataclass(slots=True)
@@ -16,7 +20,8 @@ class InputExample:
 
     The label is the name of the class, or a number for regression. Predictions ignore the label of
     a test example, but it must be valid. `known_label` is the label that a test file has after all,
-    which tables of predictions show.
+    which tables of predictions show. The weight says how much the example counts in losses and
+    metrics: a number of at least 0; None for 1.
     """
 
     guid: str  # a name that is unique in the set of examples
@@ -25,6 +30,7 @@ class InputExample:
     label: str | float | None = None
     known_label: str | float | None = None
     group: str | None = None  # such as the query of a passage, if results are ranked
+    weight: float | None = None
 
 
 class DataProcessor:
@@ -111,6 +117,22 @@ def parse_label(text: str, processor: DataProcessor, place: str, remedy: str) ->
             valid += f" from {low:g} to {high:g}"
     check_filled(text, place)
     raise UserError(f"{place}: label {quoted(text)} must be {valid}; {remedy}")
+
+
+def parse_weight(value: Any, subject: str, remedy: str) -> float:
+    """Returns the weight that a text or number stands for.
+
+    Raises:
+        UserError: it is not a finite number of at least 0. The message begins with `subject` and
+            ends with `remedy`.
+    """
+    try:
+        number = float(value)
+        if _WEIGHTS.hold(number):
+            return number
+    except (TypeError, ValueError):
+        pass
+    raise UserError(f"{subject} must be a number {_WEIGHTS}; got {quoted(value)}. {remedy}")
 
 
 def default_label(processor: DataProcessor) -> str | float:

@@ -24,6 +24,7 @@ class ClassificationEncoder(ExampleEncoder):
         stride: word pieces between the starts of windows, see `split_pair`. The records then have
             the weight 1 / windows, so that every example counts once in the loss. None: texts that
             are too long are truncated at their ends.
+        weighted: whether records have the weights of their examples, divided by the windows.
 
     Raises:
         UserError: `max_seq_length` has no room for a pair.
@@ -38,6 +39,7 @@ class ClassificationEncoder(ExampleEncoder):
         max_seq_length: int,
         label_list: Sequence[str] | None,
         stride: int | None = None,
+        weighted: bool = False,
     ):
         least = tokenizer.layout.num_special(is_pair=True) + 1
         if max_seq_length < least:
@@ -45,12 +47,12 @@ class ClassificationEncoder(ExampleEncoder):
                 f"--max_seq_length must be at least {least}, for the special tokens of a pair and"
                 f" one token of the text; got {max_seq_length}"
             )
-        schema = classification_schema(
-            max_seq_length, regression=label_list is None, weighted=stride is not None
-        )
+        has_weight = weighted or stride is not None
+        schema = classification_schema(max_seq_length, label_list is None, has_weight)
         super().__init__(tokenizer, max_seq_length, schema)
         self._label_ids = label_list and {name: i for i, name in enumerate(label_list)}
         self._stride = stride
+        self.weighted = weighted
         self.num_windows: list[int] = []
         self._num_pieces = self._num_lost = 0
 
@@ -65,14 +67,17 @@ class ClassificationEncoder(ExampleEncoder):
     def records(self, example: InputExample, ids: list[list[int]]) -> list[Record]:
         length, layout = self.max_seq_length, self.tokenizer.layout
         labels = {"label_ids": [self._label(example)], "is_real_example": [1]}
+        weight = example.weight if self.weighted else 1.0
         if self._stride is None:
+            if self.weighted:
+                labels["example_weight"] = [weight]
             self._num_pieces += sum(map(len, ids))
             self._num_lost += max(sequences.packed_length(*ids, layout) - length, 0)
             # A second text without tokens is left out, as in the original.
             return [{**sequences.truncate_and_pack(*ids, length, layout), **labels}]
         windows = split_pair(*ids, length, self._stride, layout, f"Example {quoted(example.guid)}")
         self.num_windows.append(len(windows))
-        labels["example_weight"] = [1 / len(windows)]
+        labels["example_weight"] = [weight / len(windows)]
         return [{**sequences.pack_pair(*window, length, layout), **labels} for window in windows]
 
     def about_cut(self) -> str:

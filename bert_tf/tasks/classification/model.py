@@ -33,6 +33,8 @@ class ClassificationModel(TaskModel):
         config: with a `problem_type` of "multi_label_classification", `predictions` makes the
             probability of each class on its own, also of a single one.
         output_dropout_prob: dropout before the head, a constant in the original.
+        label_smoothing: share of each target that `loss_and_metrics` spreads evenly over all
+            classes, at least 0 and below 1. `predictions` ignores it.
         **options: see `BertModel`.
     """
 
@@ -43,9 +45,15 @@ class ClassificationModel(TaskModel):
         config: BertConfig,
         num_labels: int,
         output_dropout_prob: float = OUTPUT_DROPOUT_PROB,
+        label_smoothing: float = 0.0,
         **options: Any,
     ):
         super().__init__(config, **options)
+        if not 0.0 <= label_smoothing < 1.0:
+            raise UserError(
+                f"label_smoothing must be at least 0 and below 1; received {label_smoothing}"
+            )
+        self.label_smoothing = label_smoothing
         self.num_labels = num_labels
         self.is_multi_label = config.is_multi_label
         self.is_regression = num_labels == 1 and not self.is_multi_label
@@ -92,7 +100,7 @@ class ClassificationModel(TaskModel):
         return output.all_encoder_layers, logits
 
     def normalizers(self, features: Features) -> dict[str, tf.Tensor]:
-        """Returns the number of examples, float32 []."""
+        """Returns the sum of the examples' weights, float32 []: their number if all are 1."""
         return {"examples": tf.reduce_sum(example_weights(features))}
 
     def checked_labels(self, features: Features) -> dict[str, tf.Tensor]:
@@ -116,7 +124,8 @@ class ClassificationModel(TaskModel):
         self, outputs: Any, features: Features, normalizers: Features
     ) -> tuple[tf.Tensor, Sums]:
         """Returns the mean loss and, for classes, `accuracy`: (correct, examples); float32 []."""
-        loss = tf.reduce_sum(example_weights(features) * self.example_losses(outputs, features))
+        losses = self.training_losses(outputs, features)
+        loss = tf.reduce_sum(example_weights(features) * losses)
         loss = tf.math.divide_no_nan(loss, normalizers["examples"])
         return loss, self.accuracy(outputs, features)
 
@@ -134,13 +143,24 @@ class ClassificationModel(TaskModel):
 
         `outputs`: probabilities of the classes, float32 [B, num_labels], or the values of a
         regression, float32 [B]. `label_ids`: the records' labels. `per_example_loss`: float32 [B].
+        `example_weight`: the records' weights, if they have any.
         """
         probabilities = tf.sigmoid if self.is_multi_label else tf.nn.softmax
+        weighted = "example_weight" in features
         return {
             "outputs": outputs[:, 0] if self.is_regression else probabilities(outputs),
             "label_ids": features["label_ids"],
             "per_example_loss": self.example_losses(outputs, features),
+            **({"example_weight": features["example_weight"]} if weighted else {}),
         }
+
+    def training_losses(self, logits: tf.Tensor, features: Features) -> tf.Tensor:
+        """Returns the `example_losses`, float32 [B], with smoothed targets."""
+        losses = self.example_losses(logits, features)
+        if not self.label_smoothing or self.is_regression:
+            return losses
+        even = -tf.reduce_mean(tf.nn.log_softmax(logits), axis=-1)  # against all classes alike
+        return (1.0 - self.label_smoothing) * losses + self.label_smoothing * even
 
     def example_losses(self, logits: tf.Tensor, features: Features) -> tf.Tensor:
         """Returns the cross entropy, or the squared error, of each example, float32 [B]."""

@@ -11,7 +11,7 @@ def classification_schema(
     `label_ids` is the index of a class, or a float32 value for regression. `is_real_example` is 1.
     It is 0 for padding at the end of files that the original wrote for TPUs. Names and types:
     `file_based_convert_examples_to_features` of the original. If records are `weighted`, they also
-    have `example_weight`, float32, the weight in the loss.
+    have `example_weight`, float32, the weight in losses and metrics.
     """
     weights = {"example_weight": records.float_feature([], low=0.0)} if weighted else {}
     return {

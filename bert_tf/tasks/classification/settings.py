@@ -55,6 +55,22 @@ class ClassifierSettings(LongTextSettings, EvaluationSettings, TeacherSettings):
         needs="teacher_checkpoint",
     )
 
+    class_weights: Sequence[str] | None = setting(
+        None,
+        help="Weights of the classes in training: `balanced` (examples / (classes * examples of the"
+        " class), so that all classes count the same), a number for each class in the order of the"
+        " labels, or LABEL:NUMBER for some of them; the others count 1.",
+        group=Group.TRAINING,
+    )
+    label_smoothing: float = setting(
+        0.0,
+        help="Share of each training target to spread evenly over all classes, against"
+        " overconfidence and wrong labels.",
+        group=Group.TRAINING,
+        at_least=0.0,
+        below=1.0,
+    )
+
     @property
     def alphas(self) -> dict[str, float]:
         """The weight of each loss, by its name."""
@@ -96,6 +112,13 @@ class TableColumns(Settings):
         " example, such as the query of a passage. Evaluation then also tells how well relevant"
         " examples are ranked within their groups: MRR@10, nDCG@10 and MAP. With two classes the"
         " second means relevant; with --regression labels are grades.",
+        group=Group.DATA,
+    )
+    weight_column: str | None = setting(
+        None,
+        help="--task_name=table or --tfds: name of the column or feature with a number of at least"
+        " 0 that says how much an example counts, in training and evaluation. The dev file may"
+        " lack it.",
         group=Group.DATA,
     )
     has_header: bool = setting(

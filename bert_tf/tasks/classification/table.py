@@ -8,6 +8,7 @@ from absl import logging
 from bert_tf.datasets.tables import (
     NumberedRow,
     check_filled,
+    column_names,
     column_numbers,
     examples,
     find_table,
@@ -60,7 +61,7 @@ class TableProcessor(DataProcessor):
         path = table_path(split, data_dir)
         rows = self._rows(path)
         is_test = split == "test"
-        columns = self._column_numbers(rows, path, needs_label=not is_test)
+        columns = self._column_numbers(rows, path, split)
         flags = ["--label_column", "--regression" if self.table.regression else "--labels"]
         flags += [] if self.table.has_header else ["--has_header"]
         remedy = f"correct or delete the line, or change {' or '.join(flags)}"
@@ -79,7 +80,7 @@ class TableProcessor(DataProcessor):
             )
         path = table_path("train", data_dir)
         rows = self._rows(path)
-        columns = self._column_numbers(rows, path, needs_label=True)
+        columns = self._column_numbers(rows, path, "train")
         filled = [(i, row) for i, row in rows[columns.header :] if row]
         if not filled:
             raise no_examples(path, columns.header)
@@ -120,25 +121,34 @@ class TableProcessor(DataProcessor):
         """Returns the rows of a file from the first one that is not empty."""
         return read_table(path, self.table.delimiter, self.table.has_header)
 
-    def _column_numbers(
-        self, rows: Sequence[NumberedRow], path: str, needs_label: bool
-    ) -> ColumnNumbers:
+    def _column_numbers(self, rows: Sequence[NumberedRow], path: str, split: str) -> ColumnNumbers:
         """Returns the numbers of the columns that the flags name."""
         table = self.table
         columns = {"text_a_column": table.text_a_column}
         if table.text_b_column is not None:
             columns["text_b_column"] = table.text_b_column
-        if needs_label:  # a test file may lack the labels: they are not read
+        if split != "test":  # a test file may lack the labels: they are not read
             columns["label_column"] = table.label_column
             if table.group_column is not None:
                 columns["group_column"] = table.group_column
+        if self._has_weights(rows, path, split):
+            columns["weight_column"] = table.weight_column
         numbers = column_numbers(rows, path, table.has_header, columns, "--task_name=table")
         fields = {name.removesuffix("_column"): number for name, number in numbers.items()}
-        names = rows[0][1] if table.has_header else range(len(rows[0][1]))
-        names = [str(name).strip() for name in names]
-        if not needs_label and names.count(table.label_column) == 1:
+        names = column_names(rows, table.has_header)
+        if split == "test" and names.count(table.label_column) == 1:
             fields["known_label"] = names.index(table.label_column)
         return ColumnNumbers(**fields, header=table.has_header)
+
+    def _has_weights(self, rows: Sequence[NumberedRow], path: str, split: str) -> bool:
+        """Returns whether the weights of a file are read: a dev file may lack them."""
+        name = self.table.weight_column
+        if name is None or split == "test":
+            return False
+        if split == "train" or name in column_names(rows, self.table.has_header):
+            return True
+        logging.info("%s has no column %s: all its examples count the same", path, quoted(name))
+        return False
 
 
 def sort_labels(labels: Iterable[str]) -> list[str]:

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 
+import numpy as np
 import tensorflow as tf
 from absl import logging
 
@@ -16,7 +17,7 @@ from bert_tf.runs.folder import reporting
 from bert_tf.runs.results import review, tables
 from bert_tf.runs.results.kept_rows import Cell
 from bert_tf.runs.training.fine_tuning_checks import learned_labels
-from bert_tf.tasks.classification import ranking, scores, submission
+from bert_tf.tasks.classification import ranking, scores, submission, weights
 from bert_tf.tasks.classification.distillation import DistilledClassification, copy_head
 from bert_tf.tasks.classification.examples import DataProcessor, InputExample
 from bert_tf.tasks.classification.features import ClassificationEncoder
@@ -89,6 +90,8 @@ class ClassificationTask(FineTuningTask):
 
     def check(self, config: BertConfig, strategy: tf.distribute.Strategy) -> None:
         self._adds_up = not config.is_multi_label
+        settings, labels = self.settings, self.processor.get_labels()
+        weights.check_class_settings(settings.class_weights, settings.label_smoothing, labels)
 
     def read_sets(self, purpose: str) -> list[ExampleSet]:
         sets = [self._set(purpose, self._read(purpose, self.processor))]
@@ -158,6 +161,9 @@ class ClassificationTask(FineTuningTask):
             )
         return labels
 
+    def prepare(self, sets: Mapping[str, Sequence[ExampleSet]], labels: Sequence[str]) -> None:
+        weights.weigh(sets, self.settings.class_weights, labels)
+
     def reads(self, examples: Sequence[InputExample]) -> str | None:
         num_pairs = sum(bool(example.text_b) for example in examples)
         return {0: TEXTS, len(examples): PAIRS}.get(num_pairs)
@@ -166,9 +172,9 @@ class ClassificationTask(FineTuningTask):
         self, example_set: ExampleSet, tokenizer: Tokenizer, labels: Sequence[str]
     ) -> ClassificationEncoder:
         settings = self.settings
-        return ClassificationEncoder(
-            tokenizer, settings.max_seq_length, labels or None, settings.stride
-        )
+        weighted = any(weights.weight_of(example) is not None for example in example_set.examples)
+        length, stride = settings.max_seq_length, settings.stride
+        return ClassificationEncoder(tokenizer, length, labels or None, stride, weighted)
 
     def build(self, config: BertConfig, labels: Sequence[str], **options) -> ClassificationModel:
         if config.is_multi_label and (self.settings.do_train or self.settings.do_eval):
@@ -178,6 +184,7 @@ class ClassificationTask(FineTuningTask):
                 " one class. To predict, give only --do_predict. To train a model with one class"
                 " for each text, delete problem_type"
             )
+        options["label_smoothing"] = self.settings.label_smoothing
         return ClassificationModel(config, len(labels) or 1, **options)
 
     def teaching(
@@ -218,14 +225,23 @@ class ClassificationTask(FineTuningTask):
         return PredictionColumns(chunks(), lambda: predictions.global_step)
 
     def evaluate(self, example_set: ExampleSet, predictions: PredictionColumns) -> dict[str, float]:
-        """Returns the original's results, the metrics of the processor, and those of groups."""
+        """Returns the original's results, the metrics of the processor, and those of groups.
+
+        The weights of a dev set count in all but the results of groups.
+        """
         predictions = self._of_texts(example_set, predictions)
-        columns = predictions.join("outputs", "label_ids", "per_example_loss")
-        example_set.answers = columns
+        names = ["outputs", "label_ids", "per_example_loss"]
+        if getattr(example_set.encoder, "weighted", False):
+            names.append("example_weight")
+        columns = example_set.answers = predictions.join(*names)
         labels, outputs = columns["label_ids"], columns["outputs"]
+        importance = columns.get("example_weight")
+        if importance is not None and np.allclose(importance, 1.0):
+            importance = None
+        losses, batch_size = columns["per_example_loss"], self.settings.eval_batch_size
         results = {
-            **reporting.mean_losses(columns["per_example_loss"], self.settings.eval_batch_size),
-            **scores.evaluate(self.processor.metrics, labels, outputs),
+            **reporting.mean_losses(losses, batch_size, importance),
+            **scores.evaluate(self.processor.metrics, labels, outputs, importance),
         }
         if isinstance(example_set, GroupedSet):
             results |= ranking.evaluate(example_set.groups, labels, outputs)

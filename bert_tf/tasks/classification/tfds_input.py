@@ -16,6 +16,7 @@ from bert_tf.tasks.classification.examples import (
     InputExample,
     default_label,
     parse_label,
+    parse_weight,
 )
 from bert_tf.tasks.classification.settings import TableColumns, TfdsSource
 
@@ -53,6 +54,7 @@ class TfdsProcessor(DataProcessor):
         self._builder = tfds.find(source.tfds, source.tfds_data_dir, source.tfds)
         self._text_a, self._text_b, self._label = feature_names(self._builder, columns)
         self._group = columns.group_column
+        self._weight = columns.weight_column
         self._classes = _class_names(self._builder, self._label)
         # For messages: the labels of the task `table` come from flags, all other tasks' are fixed.
         self._label_flag = "--labels" if columns.labels else "--task_name"
@@ -97,7 +99,7 @@ class TfdsProcessor(DataProcessor):
             lambda i, example: (example["idx"] if is_numbered else i, *self._select(example))
         )
         for batch in dataset.batch(_EXAMPLES_PER_BATCH).as_numpy_iterator():
-            for number, text_a, text_b, value, group in zip(*batch, strict=True):
+            for number, text_a, text_b, value, *more in zip(*batch, strict=True):
                 i = len(examples)
                 place = f"--tfds={specification}, split {dataset_split}, example {i}"
                 place += " (counted from 0)"
@@ -108,8 +110,11 @@ class TfdsProcessor(DataProcessor):
                 first = _decode(text_a, place)
                 example = InputExample(f"{split}-{i}", first, second, label, known)
                 if self._group:
-                    example.group = _decode(group, place)
+                    example.group = _decode(more[0], place)
                     check_filled(example.group, place, "group")
+                if self._weight and not is_test:
+                    remedy = "Correct the dataset, or change --weight_column"
+                    example.weight = parse_weight(more[1], f"{place}: the weight", remedy)
                 examples.append(example)
         # A stable sort, because joined splits repeat the numbers: each split keeps its order.
         return [examples[i] for i in np.argsort(numbers, kind="stable")]
@@ -140,12 +145,13 @@ class TfdsProcessor(DataProcessor):
             )
 
     def _select(self, example: dict[str, Any]) -> tuple[tf.Tensor, ...]:
-        """Returns text_a, text_b ("" if none), label (-1 if none) and group ("" if none)."""
+        """Returns text_a, text_b, label, group and weight; "" and -1 stand for none."""
+        none = tf.constant(-1, tf.int64)
         text_b = self._text(example[self._text_b]) if self._text_b else tf.constant("")
-        label = example[self._label] if self._label in example else tf.constant(-1, tf.int64)
+        label, weight = example.get(self._label, none), example.get(self._weight, none)
         group = example[self._group] if self._group else tf.constant("")
         group = group if group.dtype == tf.string else tf.strings.as_string(group)
-        return self._text(example[self._text_a]), text_b, label, group
+        return self._text(example[self._text_a]), text_b, label, group, weight
 
     def _text(self, feature: tf.Tensor | dict[str, tf.Tensor]) -> tf.Tensor:
         """Returns a text, in the chosen language if there are several."""
@@ -194,7 +200,7 @@ def feature_names(builder: Any, columns: TableColumns) -> tuple[str, str | None,
     """Returns the names of the features text_a, text_b (None if there is none) and label."""
     features = builder.info.features
     names = listed(sorted(features))
-    for flag in ("text_a", "text_b", "label", "group"):
+    for flag in ("text_a", "text_b", "label", "group", "weight"):
         name = getattr(columns, f"{flag}_column")
         if name and name not in features:
             raise UserError(

@@ -15,6 +15,7 @@ from bert_tf.tasks.classification.examples import (
     InputExample,
     default_label,
     parse_label,
+    parse_weight,
 )
 
 _FLAGS = {
@@ -33,13 +34,15 @@ class ColumnNumbers:
     label: int | None = None  # without labels, examples get `default_label`
     known_label: int | None = None  # of a test file: a label that is only shown
     group: int | None = None
+    weight: int | None = None  # without weights, every example counts the same
     guid: int | None = None  # without guids, examples get the number of the line, from 0
     header: bool = True  # whether the first line has the names of the columns
 
     @property
     def needed(self) -> int:
         """The minimum number of columns in a row."""
-        last = max(self.text_a, self.text_b or 0, self.label or 0, self.guid or 0, self.group or 0)
+        others = (self.text_b, self.label, self.guid, self.group, self.weight)
+        last = max(self.text_a, *(number or 0 for number in others))
         # A label that is counted from the end must come after the other columns.
         return last + 1 + (self.label is not None and self.label < 0)
 
@@ -129,6 +132,9 @@ def rows_to_examples(
         if columns.group is not None:
             example.group = row[columns.group]
             tables.check_filled(example.group, place, "group")
+        if columns.weight is not None:
+            remedy = "Correct or delete the line, or change --weight_column"
+            example.weight = parse_weight(row[columns.weight], f"{place}: the weight", remedy)
         examples.append(example)
     return examples
 

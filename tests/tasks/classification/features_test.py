@@ -59,6 +59,21 @@ def test_a_pair_and_a_single_text(tmp_path, tokenizer):
     ]
 
 
+def test_weights_are_in_records_only_if_asked_for(tmp_path, tokenizer):
+    examples = [
+        InputExample("g", "a", "b", "x", weight=0.25),
+        InputExample("h", "a", None, "y", weight=1.0),
+    ]
+    encoders = [
+        ClassificationEncoder(tokenizer, 6, ["x", "y"], weighted=asked) for asked in (False, True)
+    ]
+    for name, encoder in zip("ab", encoders, strict=True):
+        write_records(str(tmp_path / name), examples, encoder)
+    plain, weighted = read_records(tmp_path / "a"), read_records(tmp_path / "b")
+    assert [record.pop("example_weight") for record in weighted] == [[0.25], [1.0]]
+    assert plain == weighted and "example_weight" not in encoders[0].schema
+
+
 def test_numbers_are_labels_of_regression(tmp_path, tokenizer):
     path = tmp_path / "train.tf_record"
     examples = [InputExample("g", "a", "b", 3.75), InputExample("h", "a", "b", 0.0)]

@@ -9,6 +9,7 @@ from bert_tf.files.model_input import ModelInput, read_model_input
 from bert_tf.tasks.classification.examples import InputExample
 from bert_tf.tasks.classification.features import ClassificationEncoder
 from bert_tf.tasks.example_records import write_records
+from bert_tf.tasks.long_text import text_columns
 from bert_tf.text.fast_tokenization import FastTokenizer
 from bert_tf.tokenization import SEQUENCE_TOKENS
 from tests.support.record_files import read_records
@@ -149,3 +150,17 @@ def test_an_epoch_is_a_pass_over_all_windows(trained):
     assert path.exists()
     assert read_model_input(f"{trained}/trained") == ModelInput("texts", LENGTH, "mean", STRIDE)
     assert read_model_input(f"{trained}/out").long_text is None
+
+
+def test_the_windows_of_a_text_share_its_weight():
+    encoder = ClassificationEncoder(TOKENIZER, 5, ["no", "yes"], stride=2, weighted=True)
+    example = InputExample("g", "a", None, "yes", weight=0.75)
+    found = [
+        record["example_weight"][0]
+        for ids in ([[4] * 7, []], [[4], []])
+        for record in encoder.records(example, ids)
+    ]
+    assert found == [0.25, 0.25, 0.25, 0.75]
+    columns = {"example_weight": np.array(found, np.float32)}
+    joined = text_columns(columns, encoder.num_windows, "mean", add_up=True)
+    np.testing.assert_allclose(joined["example_weight"], [0.75, 0.75])

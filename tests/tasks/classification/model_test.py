@@ -4,10 +4,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf import optimization
+from bert_tf.engine import distribution, steps
+from bert_tf.errors import UserError
 from bert_tf.model.configuration import BertConfig
 from bert_tf.tasks.classification.model import ClassificationModel
 from tests.support import numpy_bert
 from tests.support.objectives import compute, predict, set_random_weights
+from tests.support.pretraining_runs import run_code
 from tests.support.small_pretraining import SMALL, S, difference
 
 B = 5
@@ -71,6 +75,102 @@ def test_regression():
     assert difference(rows["per_example_loss"], losses) < 1e-5
     loss, sums = compute(model, features)
     assert difference(loss, losses.mean()) < 1e-5 and sums == {}
+
+
+def numpy_loss(logits, label_ids, weights, smoothing):
+    """The weighted mean of cross entropies with targets (1 - smoothing) * one_hot + even share."""
+    classes = logits.shape[1]
+    log_probabilities = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+    targets = (1 - smoothing) * np.eye(classes)[label_ids] + smoothing / classes
+    losses = -(targets * log_probabilities).sum(axis=-1)
+    return (weights * losses).sum() / weights.sum()
+
+
+@pytest.mark.parametrize("num_labels, smoothing", [(2, 0.0), (3, 0.25), (7, 0.9)])
+def test_weights_and_smoothed_targets(num_labels, smoothing):
+    """The loss is divided by the sum of the weights; predictions know neither of them."""
+    model, weights, reference = make(num_labels)
+    model.label_smoothing = smoothing
+    importance = np.array([0.5, 3.0, 0.0, 1.25, 7.0], np.float32)
+    features = {**make_features(num_labels), "example_weight": importance}
+    logits = numpy_logits(weights, reference, features)
+    loss, sums = compute(model, features)
+    expected = numpy_loss(logits, features["label_ids"], importance, smoothing)
+    assert difference(loss, expected) < 1e-5
+    right = np.argmax(logits, -1) == features["label_ids"]
+    assert difference(sums["accuracy"], [(importance * right).sum(), importance.sum()]) < 1e-5
+    rows = predict(model, features)
+    probabilities = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
+    losses = -np.log(probabilities[np.arange(B), features["label_ids"]])
+    assert difference(rows["per_example_loss"], losses) < 1e-5
+    np.testing.assert_array_equal(rows["example_weight"], importance)
+
+
+def test_parts_of_a_batch_add_up_to_its_weighted_loss():
+    model, _, _ = make(3)
+    model.label_smoothing = 0.1
+    importance = np.array([0.5, 3.0, 0.0, 1.25, 7.0], np.float32)
+    features = {**make_features(3), "example_weight": importance}
+    normalizers = model.normalizers(features)
+    parts = [{name: x[part] for name, x in features.items()} for part in ([0, 1], [2], [3, 4])]
+    losses = [model.loss_and_metrics(model(part), part, normalizers)[0] for part in parts]
+    assert difference(sum(losses), compute(model, features)[0]) < 1e-5
+
+
+@pytest.mark.parametrize("smoothing", [-0.1, 1.0, float("nan")])
+def test_a_share_of_smoothing_that_cannot_be(smoothing):
+    with pytest.raises(UserError, match="label_smoothing must be at least 0 and below 1; received"):
+        ClassificationModel(BertConfig.from_dict(SMALL), 2, label_smoothing=smoothing)
+
+
+def check_replicas():
+    """Each of two devices divides by the sum of its own weights; then gradients are averaged."""
+    strategy = distribution.get_strategy("mirrored", num_cpu_devices=2)
+    importance = np.array([0.5, 3.0, 0.25, 7.0], np.float32)
+    features = {name: x[:4] for name, x in make_features(3).items()}
+    features["example_weight"] = importance
+    quiet = {**SMALL, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    halves = [{name: x[part] for name, x in features.items()} for part in ([0, 1], [2, 3])]
+    with strategy.scope():
+        model = ClassificationModel(BertConfig.from_dict(quiet), 3, 0.0, label_smoothing=0.2)
+        weights = set_random_weights(model, 4)
+        optimizer = optimization.create_optimizer(model.trainable_variables, lambda step: 1e-2)
+    reference = numpy_bert.NumpyBert(quiet, weights)
+    gradients = []
+    for half in halves:
+        with tf.GradientTape() as tape:
+            loss, _ = compute(model, half, training=True)
+        gradients.append(tape.gradient(loss, model.head.output_weights.value).numpy())
+    mean = sum(gradients) / 2
+
+    def step(index):
+        part = {name: tf.stack([half[name] for half in halves])[index] for name in features}
+        return steps.train_step(
+            *(model, optimizer, part, tf.constant([0, 0])),
+            gradient_reduction="global_mean_clip",
+            clip_norm=0.0,
+        )
+
+    @tf.function(autograph=False)
+    def run():
+        replica = tf.distribute.get_replica_context
+
+        return strategy.run(lambda: step(replica().replica_id_in_sync_group))
+
+    found = strategy.experimental_local_results(run()["loss"])
+    for loss, half in zip(found, halves, strict=True):
+        logits = numpy_logits(weights, reference, half)
+        expected = numpy_loss(logits, half["label_ids"], half["example_weight"], 0.2)
+        assert difference(loss, expected) < 1e-5
+    (m,) = (
+        v for name, v in optimizer.checkpoint_variables().items() if name == "output_weights/adam_m"
+    )
+    assert difference(m, 0.1 * mean) < 1e-4
+
+
+@pytest.mark.slow
+def test_two_replicas_divide_by_their_own_weights():
+    run_code("from tests.tasks.classification import model_test as t\nt.check_replicas()")
 
 
 def test_a_tenth_of_the_pooled_output_is_dropped_whatever_the_configuration():

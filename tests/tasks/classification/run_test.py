@@ -15,6 +15,8 @@ from bert_tf.tasks.classification.examples import DataProcessor, InputExample
 from bert_tf.tasks.classification.settings import ClassifierSettings
 from bert_tf.tasks.classification.task import ClassificationTask, run_classifier
 from bert_tf.tasks.fine_tuner import FineTuner
+from bert_tf.tasks.task import ExampleSet
+from tests.support.pretraining_runs import assert_same_variables
 from tests.support.registered_tasks import REVIEWS, run_in
 from tests.support.small_classification import write_reviews
 
@@ -131,3 +133,42 @@ def test_a_head_with_other_classes_is_refused(reviews):
     message = "output_weights: float32 [2, 16] in the checkpoint, float32 [3, 16] in the model"
     with pytest.raises(UserError, match=re.escape(message)):
         run_in(reviews, "classification", max_seq_length=12, do_train=True, **flags)
+
+
+def test_the_settings_of_weights_reach_records_and_model():
+    files = {"output_dir": "unused", "vocab_file": "unused"}
+    settings = ClassifierSettings(**files, class_weights=["yes:3"], label_smoothing=0.25)
+    task = ClassificationTask(settings, OwnProcessor())
+    config = BertConfig(53, hidden_size=4, num_hidden_layers=1, num_attention_heads=1)
+    task.check(config, None)
+    examples = [InputExample(str(i), "a", label=label) for i, label in enumerate(["no", "yes"])]
+    sets = {"train": [ExampleSet("train", examples)]}
+    task.prepare(sets, ["no", "yes"])
+    assert [example.weight for example in sets["train"][0].examples] == [1.0, 3.0]
+    assert task.build(config, ["no", "yes"]).label_smoothing == 0.25
+    settings = ClassifierSettings(**files, class_weights=["maybe:3"])
+    with pytest.raises(UserError, match="a weight for 'maybe', which is not a class; the classes"):
+        ClassificationTask(settings, OwnProcessor()).check(config, None)
+
+
+@pytest.mark.slow
+def test_weights_of_classes_are_weights_of_their_examples(reviews):
+    """Two ways to the same steps; only the column counts in the evaluation."""
+    flags = {**REVIEWS, "do_train": True, "do_eval": True, "num_train_epochs": 1.0}
+    flags |= {"max_seq_length": 24, "train_batch_size": 15, "label_smoothing": 0.1}
+    flags["learning_rate"] = 5e-3
+    by_class = run_in(reviews, "classification", class_weights=["bad:0.5", "good:3"], **flags)
+    for name in ("train", "dev"):
+        header, *rows = (reviews / f"{name}.csv").read_text().splitlines()
+        rows = [f"{row},{0.5 if row.endswith('bad') else 3}" for row in rows]
+        (reviews / f"{name}.csv").write_text("\n".join([f"{header},trust", *rows]) + "\n")
+    out = {"output_dir": f"{reviews}/out2"}
+    by_column = run_in(reviews, "classification", weight_column="trust", **flags, **out)
+    assert_same_variables(reviews / "out", reviews / "out2")
+    assert by_column["eval_loss"] != pytest.approx(by_class["eval_loss"], rel=1e-3)
+    evaluated = run_in(
+        *(reviews, "classification"),
+        **{**REVIEWS, "do_eval": True, "max_seq_length": 24, "init_checkpoint": f"{reviews}/out"},
+        output_dir=f"{reviews}/out4",
+    )
+    assert evaluated["eval_loss"] == pytest.approx(by_class["eval_loss"], rel=1e-6)

@@ -340,3 +340,45 @@ def test_messages_are_short(tmp_path, text, columns):
     with pytest.raises(UserError) as error:
         read("train", tmp_path, TableColumns(*names, **columns))
     assert len(str(error.value)) < 500 and "\n" not in str(error.value)
+
+
+WEIGHTED = TableColumns(text_a_column="text", label_column="label", weight_column="trust")
+
+
+def test_a_column_of_weights(tmp_path):
+    """The dev file may lack it; the test file's is not read, like the labels."""
+    train = "text,trust,label\na,0.5,x\nb,0,y\nc,3e2,x\n"
+    write(tmp_path, {"train.csv": train, "dev.csv": "text,label\na,x\n"})
+    write(tmp_path, {"test.csv": "text,trust\na,?\n"})
+    found = {
+        split: [e.weight for e in processor(tmp_path, WEIGHTED).read(split, str(tmp_path))]
+        for split in ("train", "dev", "test")
+    }
+    assert found == {"train": [0.5, 0.0, 300.0], "dev": [None], "test": [None]}
+    write(tmp_path, {"dev.csv": "trust,label,text\n2,x,a\n"})
+    assert [e.weight for e in processor(tmp_path, WEIGHTED).read("dev", str(tmp_path))] == [2.0]
+    by_number = dict(text_a_column="0", label_column="2", weight_column="1", has_header=False)
+    write(tmp_path, {"train.csv": "a,0.5,x\nb,4,y\nc,1,x\n", "dev.csv": "a,2.5,x\n"})
+    for split, weights in (("train", [0.5, 4.0, 1.0]), ("dev", [2.5])):
+        found = processor(tmp_path, TableColumns(**by_number)).read(split, str(tmp_path))
+        assert [e.weight for e in found] == weights
+
+
+@pytest.mark.parametrize("weight", ["-1", "nan", "", "much", "inf", "1e-60"])
+def test_a_weight_that_cannot_be(tmp_path, weight):
+    write(tmp_path, {"train.csv": f"text,trust,label\na,1,x\nb,{weight},y\n"})
+    with pytest.raises(UserError) as info:
+        processor(tmp_path, WEIGHTED).read("train", str(tmp_path))
+    assert str(info.value) == (
+        f"--data_dir: {tmp_path}/train.csv, line 3: the weight must be a number between 0 and"
+        f" 1e+16; got {weight!r}. Correct or delete the line, or change --weight_column"
+    )
+
+
+def test_the_training_file_must_have_the_weights(tmp_path):
+    write(tmp_path, {"train.csv": "text,label\na,x\nb,y\n"})
+    message = "--weight_column=trust: .*train.csv has no such column .* it has columns named"
+    with pytest.raises(UserError, match=message):
+        processor(tmp_path, WEIGHTED).read("train", str(tmp_path))
+    with pytest.raises(UserError, match="--weight_column is for --task_name=table or --tfds"):
+        processors.get_processor("mrpc", str(tmp_path), columns=TableColumns(weight_column="trust"))
