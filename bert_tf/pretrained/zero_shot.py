@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from absl import logging
 from numpy.typing import NDArray
 
 from bert_tf.errors import UserError, listed, quoted
@@ -91,10 +92,17 @@ class Judge:
 
     def rows(self, texts: Sequence[str]) -> list[dict[str, list[int]]]:
         """Returns the model's input for each text with each label; only the text is truncated."""
-        layout = self._tokenizer.layout
+        layout, ids = self._tokenizer.layout, _ids(texts, self._tokenizer)
+        longest = max(map(len, self._hypotheses))
+        if num_cut := sum(len(text) > self._room - longest for text in ids):
+            logging.warning(
+                "%d of %d texts have more than %d word pieces, and are truncated so that the model"
+                " also reads a label's hypothesis",
+                *(num_cut, len(ids), self._room - longest),
+            )
         return [
             sequences.pack_pair(text[: self._room - len(hypothesis)], hypothesis, 0, layout)
-            for text in _ids(texts, self._tokenizer)
+            for text in ids
             for hypothesis in self._hypotheses
         ]
 

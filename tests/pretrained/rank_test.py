@@ -97,6 +97,17 @@ def test_probabilities_that_round_to_one_keep_their_order(tmp_path):
     assert [passage.index for passage in found] != [0, 1, 2, 3]
 
 
+def test_independent_classes_are_ranked_by_their_sigmoid(tmp_path):
+    write_model(tmp_path, random_weights("classifier", seed=2), ["a", "b", "c"])
+    config = json.loads((tmp_path / "bert_config.json").read_text())
+    config["problem_type"] = "multi_label_classification"
+    (tmp_path / "bert_config.json").write_text(json.dumps(config))
+    model = bert_tf.load(tmp_path)
+    found = model.classify([(QUERY, passage) for passage in PASSAGES])
+    scores = [result.probabilities["b"] for result in found]
+    check(model.rank(QUERY, PASSAGES, positive="b"), scores)
+
+
 def write_cross_encoder(folder, settings=None, **config):
     head = with_biases({"classifier": (1, 6)})
     words = "[PAD] [UNK] [CLS] [SEP] [MASK] a b c d e f g h".replace(" ", "\n")

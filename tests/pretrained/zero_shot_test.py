@@ -53,8 +53,12 @@ def logits(weights):
     return np.reshape(rows, [len(TEXTS), len(LABELS), 3])
 
 
-def test_one_label_of_several(model, logits):
+def test_one_label_of_several(model, logits, warnings):
     found = model.classify(TEXTS, LABELS, TEMPLATE)
+    assert warnings == [
+        "1 of 3 texts have more than 24 word pieces, and are truncated so that the model also reads"
+        " a label's hypothesis"
+    ]
     for result, expected in zip(found, softmax(logits[..., 2]), strict=True):
         assert list(result.probabilities) == LABELS
         assert_near(list(result.probabilities.values()), expected, 1e-5)
