@@ -21,7 +21,8 @@ from typing import Any, assert_type
 import numpy as np
 from numpy.typing import NDArray
 import bert_tf
-from bert_tf.pretrained.results import Answer, Classification, Entity, Filling, RankedPassage
+from bert_tf.pretrained.results import Answer, Classification, Entity, Evaluation, Filling
+from bert_tf.pretrained.results import RankedPassage
 from bert_tf.pretrained.results import TextAttention
 
 model = bert_tf.load("folder")
@@ -39,6 +40,10 @@ assert_type(model.answer("a", "b", top_k=2), list[Answer])
 assert_type(model.answer(["a"], "b", method="transformers"), list[Answer])
 assert_type(model.answer(["a"], ["b"], top_k=2), list[list[Answer]])
 assert_type(model.tag("a"), list[Entity])
+assert_type(model.for_classification(["a", "b"]), bert_tf.Pretrained)
+assert_type(model.for_regression(), bert_tf.Pretrained)
+assert_type(model.evaluate(["a"], ["b"]), Evaluation)
+assert_type(model.predict(["a"]), NDArray[np.float64])
 assert_type(model.tag(["a"]), list[list[Entity]])
 assert_type(model.encode("a"), NDArray[np.float32])
 assert_type(model.similarity("a", ("b", "c")), float)

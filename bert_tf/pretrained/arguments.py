@@ -114,7 +114,7 @@ def _remedy(text: Any, pairs: bool, name: str) -> str:
         (_num_texts(text) == 2 and pairs, f"Write pairs as tuples: [tuple(row) for row in {name}]"),
         (hasattr(text, "numpy"), f"Take a tensor's texts: [x.decode() for x in {name}.numpy()]"),
         (hasattr(text, "as_py"), f"Write the texts of an Arrow column as {name}.to_pylist()"),
-        (_is_missing(text), _MISSING),
+        (is_missing(text), _MISSING),
     )
     return next((hint for holds, hint in hints if holds), "")
 
@@ -125,7 +125,7 @@ def _num_texts(values: Any) -> int:
     return len(values) if is_collection and all(isinstance(x, str) for x in values) else 0
 
 
-def _is_missing(value: Any) -> bool:
+def is_missing(value: Any) -> bool:
     """Returns whether a value stands for a missing one: None, NaN, or pandas' NA and NaT."""
     is_nan = isinstance(value, float) and value != value
     return (
@@ -156,7 +156,7 @@ def _check_collection(texts: Any, pairs: bool, name: str) -> None:
     elif isinstance(texts, bytes | bytearray | memoryview):
         hint = _BYTES
     elif rank is None:
-        hint = _MISSING if _is_missing(texts) else ""
+        hint = _MISSING if is_missing(texts) else ""
     elif rank == 0:
         hint = f"Write the text of an array without axes as {name}.item()"
     elif rank > 1:

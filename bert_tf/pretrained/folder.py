@@ -193,7 +193,7 @@ def read_folder(
             f"max_seq_length must be between 4 and {longest} ({config.length_rule} of"
             f" {files.config_file}); received {quoted(max_seq_length)}"
         )
-    heads = _heads(shapes, labels, files.is_tagger)
+    heads = heads_of(shapes, labels, files.is_tagger)
     for head in heads:
         if head in _BIASES and not files.read(_BIASES[head]).any():
             logging.warning(
@@ -253,7 +253,7 @@ def _labels(
     return tuple(labels)
 
 
-def _heads(
+def heads_of(
     shapes: Mapping[str, Sequence[int]], labels: Sequence[str], tagging: bool
 ) -> tuple[str, ...]:
     classifier = "tagging" if tagging else "classification" if labels else "regression"

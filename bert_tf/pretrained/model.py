@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from bert_tf.errors import UserError
 from bert_tf.pretrained import forking
 from bert_tf.pretrained.folder import read_folder
 from bert_tf.pretrained.methods.answer import AnswerQuestions
@@ -19,6 +20,7 @@ from bert_tf.pretrained.methods.encode import Encode
 from bert_tf.pretrained.methods.fill_mask import FillMask
 from bert_tf.pretrained.methods.rank import Rank
 from bert_tf.pretrained.methods.tag import Tag
+from bert_tf.pretrained.methods.train import Train
 
 Path = str | os.PathLike[str]
 
@@ -62,7 +64,7 @@ def _load_again(source: dict[str, Any], max_seq_length: int) -> "Pretrained":
     return Pretrained(read_folder(**source, max_seq_length=max_seq_length))
 
 
-class Pretrained(FillMask, Classify, Rank, AnswerQuestions, Tag, Encode):
+class Pretrained(FillMask, Classify, Rank, AnswerQuestions, Tag, Encode, Train):
     """A trained model: text in, answers out. `print` describes it.
 
     A pickle or a copy has only the path of the folder, and loads the model again.
@@ -79,4 +81,9 @@ class Pretrained(FillMask, Classify, Rank, AnswerQuestions, Tag, Encode):
 
     def __reduce__(self) -> tuple[Callable[..., "Pretrained"], tuple[Any, ...]]:
         self._folder.check_unchanged(self.model)
+        if not self._folder.source:
+            raise UserError(
+                "A pickle or a copy of a model is loaded from its folder, and this model, trained"
+                " in memory, has none. Call save(folder), and pickle bert_tf.load(folder)"
+            )
         return _load_again, (self._folder.source, self.max_seq_length)

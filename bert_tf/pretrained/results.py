@@ -1,6 +1,7 @@
 """The results that a loaded model returns."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,28 @@ class RankedPassage:
     index: int
     score: float
     text: str
+
+
+class Evaluation(dict[str, float]):
+    """The metrics of an evaluation by name, such as `evaluation["accuracy"]`.
+
+    Printed, it is a line for each metric, and the report.
+
+    Attributes:
+        report: the numbers of the report by name; for a classification `classes`, the scores of
+            each class, and `confusion_matrix`. {} if the task has none.
+    """
+
+    def __init__(
+        self, metrics: Mapping[str, float], report: Mapping[str, Any] | None = None, text: str = ""
+    ):
+        super().__init__(metrics)
+        self.report = dict(report or {})
+        self._text = text
+
+    def __repr__(self) -> str:
+        lines = [f"{name}: {value:.4f}" for name, value in self.items()]
+        return "\n".join([*lines, *(["", self._text] if self._text else [])])
 
 
 @dataclasses.dataclass(frozen=True)

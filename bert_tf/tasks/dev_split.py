@@ -2,7 +2,7 @@
 
 import collections
 import hashlib
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 from absl import logging
 
@@ -10,25 +10,34 @@ from bert_tf.errors import UserError
 from bert_tf.tasks.task import ExampleSet, FineTuningTask
 
 
-def read_sets(task: FineTuningTask, purposes: Sequence[str]) -> dict[str, list[ExampleSet]]:
+def read_sets(
+    task: FineTuningTask,
+    purposes: Sequence[str],
+    given: Mapping[str, ExampleSet] | None = None,
+) -> dict[str, list[ExampleSet]]:
     """Returns the sets of examples for each purpose.
 
     With --dev_fraction the training set is split: its dev share serves the evaluation, in every run
     with the same data. A run that only trains also leaves that share out.
+
+    Args:
+        given: the sets by purpose, if they are in memory; None if the task reads them.
 
     Raises:
         UserError: --dev_fraction is given, but there is a dev set, or too few examples; or see
             `FineTuningTask.read_sets`.
     """
     fraction = getattr(task.settings, "dev_fraction", 0.0)
+    read = task.read_sets if given is None else lambda purpose: [given[purpose]]
     if not fraction or "train" not in purposes and "eval" not in purposes:
-        return {purpose: task.read_sets(purpose) for purpose in purposes}
-    if (dev_set := task.dev_set()) is not None:
+        return {purpose: read(purpose) for purpose in purposes}
+    dev_set = task.dev_set() if given is None else "validation_data" if "eval" in given else None
+    if dev_set is not None:
         raise UserError(
             f"--dev_fraction={fraction} is for data without a dev set, but there is {dev_set}."
             " Leave --dev_fraction out to evaluate on that, or move it away"
         )
-    (whole,) = task.read_sets("train")
+    (whole,) = read("train")
     keys = [task.key(example) for example in whole.examples]
     held = held_out(keys, fraction)
     if not held:
@@ -41,7 +50,7 @@ def read_sets(task: FineTuningTask, purposes: Sequence[str]) -> dict[str, list[E
     return {
         purpose: [task.subset(whole, purpose, parts[purpose])]
         if purpose in parts
-        else task.read_sets(purpose)
+        else read(purpose)
         for purpose in purposes
     }
 

@@ -30,6 +30,7 @@ from bert_tf.runs.results.kept_rows import KeptRows
 from bert_tf.runs.training.fine_tuning_checks import check_settings
 from bert_tf.runs.training.plan import Phase
 from bert_tf.runs.training.trainer import Trainer
+from bert_tf.tasks.in_memory import InMemory
 from bert_tf.tasks.long_text import windows
 from bert_tf.tasks.task import ExampleSet, FineTuningTask, PredictionColumns
 from bert_tf.text.tokenizers import Tokenizer, read_vocabulary
@@ -49,6 +50,7 @@ class FineTuner:
         sets: the sets of examples by purpose. The training set is removed once its records are
             written.
         labels: see `FineTuningTask.labels`.
+        memory: the model to start from, if it is in memory; None if files have it.
     """
 
     def __init__(
@@ -59,8 +61,11 @@ class FineTuner:
         tokenizer: Tokenizer,
         sets: dict[str, list[ExampleSet]],
         labels: Sequence[str] | None,
+        memory: InMemory | None = None,
     ):
         settings = task.settings
+        self._memory = memory
+        self._start = memory.start if memory else None
         lengths = parse_lengths(settings.length_buckets, settings.max_seq_length)
         check_settings(config, settings, len(lengths) == 1)
         self._task = task
@@ -99,7 +104,7 @@ class FineTuner:
             every_steps=settings.evaluate_every_steps,
             labels=labels,
         )
-        self.run = Run(strategy, settings, best, labels)
+        self.run = Run(strategy, settings, best, labels, saves=not memory or memory.saves)
         self._trainer: Trainer | None = None
         self._working_files: dict[str, str] = {}
         self._check_checkpoints()
@@ -114,7 +119,9 @@ class FineTuner:
             self.run.best.check()
         if self.run.checkpoints.latest():
             return
-        if settings.init_checkpoint:
+        if self._start:
+            pass
+        elif settings.init_checkpoint:
             checkpoints.find_prefix(settings.init_checkpoint)
         elif settings.do_train:
             logging.warning(
@@ -191,6 +198,7 @@ class FineTuner:
         trainer = Trainer(
             *(self._build, self.run, schedule, self._frozen),
             learning_rate_factors=self._learning_rate_factors,
+            start=self._start,
             **self._teaching,
         )
         self._trainer = trainer
@@ -222,12 +230,22 @@ class FineTuner:
             *(num_train_steps, settings.train_batch_size, open_input),
             num_examples=self._num_records,
         )
-        trainer.train([phase], evaluate_and_keep)
+        watch = self._memory.watch if self._memory else None
+        if watch:
+            steps_of_epoch = self._epoch_size / settings.train_batch_size
+            evaluate = self.evaluate if "eval" in self._sets else None
+            watch.begin(
+                *(trainer.model, trainer.global_step, num_train_steps, steps_of_epoch, evaluate)
+            )
+        trainer.train([phase], evaluate_and_keep, watch)
         # The last weights may be the best ones, at any step; and an earlier run that got this far
         # may have been stopped before it evaluated them.
         if self._keeps_best and self.run.evaluated_step != trainer.global_step:
             evaluate_and_keep()
         self._take_best(trainer)
+        if watch:
+            watch.end()
+            self._memory.model_input = self._model_input
         if settings.export_dir and self.run.chief:
             weights = {v.path: v.value for v in trainer.model.variables}
             with whole_folder(settings.export_dir, *_EXPORTED) as place:
@@ -249,15 +267,19 @@ class FineTuner:
                 self.run.best.folder,
             )
 
-    def _model_files(self) -> tuple[BertConfig, Mapping[str, bytes], bool]:
+    def _model_files(self) -> tuple[BertConfig, Mapping[str, str | bytes], bool]:
         """Returns configuration, vocabulary and casing, for `write_model_files`."""
         settings = self._settings
-        return self._config, read_vocabulary(settings.vocab_file), settings.do_lower_case
+        if self._memory:
+            vocabulary = self._memory.tokenizer.files
+        else:
+            vocabulary = read_vocabulary(settings.vocab_file)
+        return self._config, vocabulary, settings.do_lower_case
 
     def _trained(self) -> Trainer:
         """Returns the trainer; in a run without training, one that only restores weights."""
         if self._trainer is None:
-            self._trainer = Trainer(self._build, self.run, schedule=None)
+            self._trainer = Trainer(self._build, self.run, schedule=None, start=self._start)
             self._take_best(self._trainer)
         return self._trainer
 

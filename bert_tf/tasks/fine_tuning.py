@@ -11,11 +11,15 @@ from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.training.fine_tuning_checks import make_tokenizer
 from bert_tf.tasks.dev_split import read_sets
 from bert_tf.tasks.fine_tuner import FineTuner
+from bert_tf.tasks.in_memory import InMemory
 from bert_tf.tasks.task import FineTuningTask
 
 
 def run_fine_tuning(
-    task: FineTuningTask, config: BertConfig, strategy: tf.distribute.Strategy
+    task: FineTuningTask,
+    config: BertConfig,
+    strategy: tf.distribute.Strategy,
+    memory: InMemory | None = None,
 ) -> dict[str, float | int] | None:
     """Trains, evaluates and predicts, as the task's settings say.
 
@@ -25,17 +29,23 @@ def run_fine_tuning(
         eval_results.txt: the results of the evaluation.
         the task's predictions, and tables and a report of the evaluated examples.
 
+    With `memory`, the model to start from and the examples are in memory: settings that name files
+    with them are ignored.
+
     Returns the results of the final evaluation; None without one. Raises what `FineTuner` raises.
     """
     settings = task.settings
     task.check(config, strategy)
-    purposes = _purposes(task, strategy)
-    tokenizer = make_tokenizer(config, settings, settings.init_checkpoint, settings.output_dir)
+    purposes = _purposes(task, strategy, memory)
+    if memory:
+        tokenizer = memory.tokenizer
+    else:
+        tokenizer = make_tokenizer(config, settings, settings.init_checkpoint, settings.output_dir)
     # Read all files first, to report errors in them before hours of training.
-    sets = read_sets(task, purposes)
+    sets = read_sets(task, purposes, memory.sets if memory else None)
     labels = task.labels(sets)
     results = None
-    with FineTuner(task, config, strategy, tokenizer, sets, labels) as tuner:
+    with FineTuner(task, config, strategy, tokenizer, sets, labels, memory) as tuner:
         tuner.write_records()
         if settings.do_train:
             tuner.train()
@@ -50,7 +60,9 @@ def run_fine_tuning(
     return results
 
 
-def _purposes(task: FineTuningTask, strategy: tf.distribute.Strategy) -> list[str]:
+def _purposes(
+    task: FineTuningTask, strategy: tf.distribute.Strategy, memory: InMemory | None
+) -> list[str]:
     """Returns the run's purposes; raises UserError if there are none or a batch size is wrong."""
     settings = task.settings
     wanted = {
@@ -58,6 +70,8 @@ def _purposes(task: FineTuningTask, strategy: tf.distribute.Strategy) -> list[st
         "eval": settings.do_eval or settings.evaluate_every_steps,
         "predict": settings.do_predict,
     }
+    if memory:
+        wanted |= memory.wanted(settings)
     purposes = [purpose for purpose in wanted if wanted[purpose]]
     if not purposes:
         names = [f.name for f in dataclasses.fields(settings)]

@@ -30,6 +30,9 @@ class LoadedModel:
     def __init__(self, folder: ModelFolder):
         """Builds the model; users call `load` instead."""
         forking.mark_loaded()
+        self._set_folder(folder)
+
+    def _set_folder(self, folder: ModelFolder) -> None:
         self._own_folder = folder
         self.config = folder.config
         self.tokenizer = folder.tokenizer

@@ -36,6 +36,7 @@ class Run:
         best: the best checkpoint, if the run's evaluations choose one.
         labels: classes in the order of the logits, for `labels.txt`; () for regression. None if
             the task has no labels to keep.
+        saves: whether to write checkpoints. If not, the directory is for this run only.
 
     Raises:
         UserError: the directory cannot be written to.
@@ -48,12 +49,14 @@ class Run:
         settings: TrainingSettings,
         best: BestCheckpoint | None = None,
         labels: Sequence[str] | None = None,
+        saves: bool = True,
     ):
         self.strategy = strategy
         self.settings = settings
         self.output_dir = settings.output_dir
         self.best = best
         self.labels = labels
+        self._saves = saves
         self.chief = distribution.is_chief(strategy)
         self.goodput = Goodput(settings.output_dir)
         self.clock = self.goodput.clock
@@ -162,7 +165,7 @@ class Run:
             waited: seconds for which training waited for these values, for the log.
         """
         self.wait_for_save()
-        if step == self.saved_step:
+        if step == self.saved_step or not self._saves:
             return
         self.training_summaries.write(self.goodput.curves(), step)
         record = self.goodput.record()  # here, because the thread writes during later steps

@@ -38,8 +38,10 @@ class PhaseSteps:
     _without_weight: frozenset[str] | None = None
     _num_steps: int = 0  # that `make` has made
 
-    def make(self, step: int, stop: int, advance: Callable[[int], None]) -> None:
-        """Makes the steps from `step` until `stop`. The first call compiles and reports no speed.
+    def make(self, step: int, stop: int, advance: Callable[[int], None]) -> StepMetrics:
+        """Makes the steps from `step` until `stop`, and returns their metrics.
+
+        The first call compiles and reports no speed.
 
         It calls `advance` now and then with the number of steps made since the last call.
         """
@@ -62,6 +64,7 @@ class PhaseSteps:
             self._compiled = True
             self.run.write_goodput()
             logging.info("Traced, compiled and made the first step in %.1f s", seconds)
+        return metrics
 
     def _check_finite(self, metrics: StepMetrics, first: int) -> None:
         for name, values in metrics.items():

@@ -73,12 +73,14 @@ class Plan:
 
     phase_steps: number of steps of each phase.
     iterations_per_loop: maximum number of steps in a leg. For the other fields see their flags.
+    stops: steps after which a leg ends in any case, in order.
     """
 
     phase_steps: tuple[int, ...]
     save_checkpoints_steps: int
     evaluate_every_steps: int
     iterations_per_loop: int
+    stops: tuple[int, ...] = ()
 
     @property
     def total(self) -> int:
@@ -102,6 +104,7 @@ class Plan:
             compiled = False
             while step < end:
                 nexts = [step + interval - step % interval for interval in intervals if interval]
+                nexts += [stop for stop in self.stops if stop > step][:1]
                 stop = min(end, step + self.iterations_per_loop, *nexts)
                 if not compiled and step + 1 < stop:
                     yield self._leg(phase, step + 1)

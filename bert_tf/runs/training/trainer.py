@@ -17,14 +17,17 @@ from bert_tf.engine.replicate import update_function, xla_pays_on_cpu
 from bert_tf.engine.steps import Objective, train_step
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
-from bert_tf.progress import Progress
 from bert_tf.runs.flags.settings import adam_options
 from bert_tf.runs.folder.run import Run
 from bert_tf.runs.training.phase_steps import PhaseSteps
 from bert_tf.runs.training.plan import Phase, Plan
 from bert_tf.runs.training.schedule_note import note_schedule
 from bert_tf.runs.training.time_budget import TimeBudget
+from bert_tf.runs.training.watch import Watch
 from bert_tf.seeds import reading_weights, seeded
+
+# Sets the variables of a model, given by name.
+Start = Callable[[Mapping[str, tf.Variable]], None]
 
 
 class Trainer:
@@ -43,6 +46,8 @@ class Trainer:
         initialize: called at the start of a run that does not resume, after --init_checkpoint is
             read, to set weights that are neither random nor in that checkpoint.
         learning_rate_factors: see `optimization.AdamWeightDecayOptimizer`; None: 1 for all.
+        start: sets the weights that a run starts from if it does not resume. None: they are read
+            from --init_checkpoint, if that is given.
 
     Raises:
         UserError: the checkpoint does not fit the model; or the run does not train, and
@@ -59,6 +64,7 @@ class Trainer:
         objective: Callable[[keras.Model], Objective] = lambda model: model,
         initialize: Callable[[keras.Model], None] = lambda model: None,
         learning_rate_factors: Mapping[str, float] | None = None,
+        start: Start | None = None,
     ):
         self.run = run
         self.strategy = run.strategy
@@ -67,7 +73,7 @@ class Trainer:
         self._sources: list[TrainingInput] = []  # the current phase's
         trains = schedule is not None
         resumes = run.checkpoints.latest() is not None
-        all_read = resumes or (settings.init_checkpoint and not trains)
+        all_read = resumes or ((settings.init_checkpoint or start) and not trains)
         initial = reading_weights() if all_read else seeded(settings.random_seed)
         with self.strategy.scope(), initial:
             self.model = build()
@@ -91,12 +97,16 @@ class Trainer:
                 self._resumed_from,
             )
         if not self._resumed_from:
-            self._initialize(weights, [] if trains else learned)
+            self._initialize(weights, start, [] if trains else learned)
             initialize(self.model)
 
-    def _initialize(self, weights: Mapping[str, tf.Variable], needed: Sequence[str]) -> None:
+    def _initialize(
+        self, weights: Mapping[str, tf.Variable], start: Start | None, needed: Sequence[str]
+    ) -> None:
         init_checkpoint = self._settings.init_checkpoint
-        if init_checkpoint:
+        if start:
+            start(weights)
+        elif init_checkpoint:
             found = set(checkpoints.initialize(weights, init_checkpoint))
             missing = [name for name in needed if name not in found]
             if missing:
@@ -115,12 +125,18 @@ class Trainer:
     def global_step(self) -> int:
         return int(self.optimizer.global_step.numpy())
 
-    def train(self, phases: Sequence[Phase], evaluate: Callable[[], bool] = lambda: True) -> None:
+    def train(
+        self,
+        phases: Sequence[Phase],
+        evaluate: Callable[[], bool] = lambda: True,
+        watch: Watch | None = None,
+    ) -> None:
         """Trains from the current step to the end of the last phase.
 
         Args:
             phases: in order; a step belongs to the phase that its number falls into.
             evaluate: called every --evaluate_every_steps; returns whether to continue training.
+            watch: follows the steps. None: a progress bar, or log lines, show them.
 
         Raises:
             UserError: batch sizes do not fit the replicas, or the input is damaged.
@@ -135,6 +151,7 @@ class Trainer:
             settings.save_checkpoints_steps,
             settings.evaluate_every_steps,
             settings.iterations_per_loop,
+            watch.stops() if watch else (),
         )
         if self.global_step >= plan.total:
             logging.warning(
@@ -157,20 +174,24 @@ class Trainer:
         phase: int | None = None
         with self.run.training():
             try:
-                with Progress("Training", "steps", total, self.global_step) as progress:
+                watch = watch or Watch()
+                with watch.progress(total, self.global_step) as progress:
                     for leg in legs:
+                        goes_on = True
                         if leg.phase != phase:
                             phase = leg.phase
                             steps = self._begin(phases, phase, total)
                         if leg.stop > self.global_step:
-                            steps.make(self.global_step, leg.stop, progress.advance)
+                            metrics = steps.make(self.global_step, leg.stop, progress.advance)
                             self.run.check()
+                            goes_on = watch.after(leg.stop, metrics)
                         if leg.saves:
                             self._save()
                         if leg.evaluates:
                             with self.run.clock.spent("evaluating"):
-                                if not evaluate():
-                                    break
+                                goes_on = evaluate() and goes_on
+                        if not goes_on:
+                            break
             except KeyboardInterrupt:
                 logging.warning("Interrupted at step %d; saving", self.global_step)
                 self._save()

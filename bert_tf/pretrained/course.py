@@ -1,0 +1,178 @@
+"""Runs the programs' fine-tuning on a model and examples in memory."""
+
+import contextlib
+import dataclasses
+import difflib
+import json
+import os
+import re
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from bert_tf.errors import UserError, listed
+from bert_tf.files.whole_files import read_text
+from bert_tf.pretrained.folder import ModelFolder, heads_of
+from bert_tf.pretrained.kinds.base import Kind
+from bert_tf.pretrained.results import Evaluation
+from bert_tf.runs.flags.setting_fields import flags_of
+from bert_tf.runs.flags.settings import FineTuningSettings
+from bert_tf.runs.training.watch import CallbackWatch, plain_names
+from bert_tf.tasks.fine_tuning import run_fine_tuning
+from bert_tf.tasks.in_memory import InMemory
+from bert_tf.tasks.task import ExampleSet
+
+_MAX_SEQ_LENGTH = FineTuningSettings.max_seq_length  # the default
+# Keras's names.
+_ALIASES = {
+    "batch_size": "train_batch_size",
+    "epochs": "num_train_epochs",
+    "seed": "random_seed",
+    "validation_split": "dev_fraction",
+}
+# What a model, its examples and the call decide.
+_DECIDED = frozenset(
+    "vocab_file do_lower_case init_checkpoint do_train do_eval do_predict data_dir train_file"
+    " eval_file predict_file labels text_a_column text_b_column label_column has_header".split()
+)
+_FLAG = re.compile(r"--(?=[a-z]+(_[a-z0-9]+)+|optimizer|dtype|epsilon)")
+
+
+@dataclasses.dataclass(frozen=True)
+class Start:
+    """The model that a run starts from.
+
+    read: returns a weight by its name.
+    keeps_head: whether the weights of the head are the task's.
+    """
+
+    folder: ModelFolder
+    read: Callable[[str], np.ndarray]
+    keeps_head: bool
+
+    def __call__(self, variables: Mapping[str, tf.Variable]) -> None:
+        """Sets the variables that the model has."""
+        missing = []
+        for name, variable in variables.items():
+            of_bert = name.startswith("bert/")
+            if name in self.folder.shapes and (of_bert or self.keeps_head):
+                variable.assign(self.read(name))
+            elif of_bert:
+                missing.append(name)
+        if missing:
+            logging.warning(
+                "Not in %s, so left at their initial values: %s", self.folder.path, listed(missing)
+            )
+
+
+def make_settings(
+    kind: Kind,
+    folder: ModelFolder,
+    output_dir: str,
+    settings: FineTuningSettings | None,
+    given: Mapping[str, Any],
+    **decided: Any,
+) -> FineTuningSettings:
+    """Returns the settings of a run.
+
+    Args:
+        output_dir: the folder of a run without one.
+        settings: an object of the program's settings; None for their defaults.
+        given: settings by name, or by Keras's name; they override those of `settings`.
+        **decided: settings that the caller decides.
+
+    Raises:
+        UserError: a name is unknown or not the caller's to set, or a value is wrong.
+    """
+    cls = kind.settings_class
+    if settings is not None and not isinstance(settings, cls):
+        raise UserError(f"settings must be a {cls.__name__}; received a {type(settings).__name__}")
+    names = [field.name for field in flags_of(cls) if field.name not in _DECIDED]
+    values = {}
+    for name, value in given.items():
+        field = _ALIASES.get(name, name)
+        if field not in names:
+            if field in _DECIDED:
+                raise UserError(f"{name} must be left out: the model and the examples decide it")
+            known = difflib.get_close_matches(name, [*names, *_ALIASES], 3) or names
+            raise UserError(f"{name} must be a setting of {cls.__name__}, such as {listed(known)}")
+        if value is not None:
+            hint = cls.__dataclass_fields__[field].type
+            values[field] = float(value) if hint in (float, "float") else value
+    values |= {"vocab_file": folder.path, "do_lower_case": folder.tokenizer.do_lower_case}
+    values |= {"init_checkpoint": None, "do_train": False, **decided}
+    there = {field.name for field in dataclasses.fields(cls)}
+    values = {name: value for name, value in values.items() if name in there}
+    if settings is not None:
+        return dataclasses.replace(settings, **values)
+    length = min(_MAX_SEQ_LENGTH, folder.max_seq_length)
+    return cls(**{"output_dir": output_dir, "max_seq_length": length, **values})
+
+
+@contextlib.contextmanager
+def as_arguments() -> Iterator[None]:
+    """Errors about flags name the arguments of `fit` instead: the same names without dashes."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(_FLAG.sub("", str(error))) from error
+
+
+@contextlib.contextmanager
+def working_folder() -> Iterator[str]:
+    """A folder for the files of one run."""
+    with tempfile.TemporaryDirectory(prefix="bert_tf_") as folder:
+        yield os.path.join(folder, "run")
+
+
+def train(
+    kind: Kind,
+    settings: FineTuningSettings,
+    start: Start,
+    sets: Mapping[str, ExampleSet],
+    strategy: tf.distribute.Strategy,
+    watch: CallbackWatch,
+    saves: bool,
+) -> ModelFolder:
+    """Trains a model, and returns it as a folder that is in memory."""
+    folder = start.folder
+    memory = InMemory(tokenizer=folder.tokenizer, start=start, sets=sets, watch=watch, saves=saves)
+    run_fine_tuning(kind.task(settings), folder.config, strategy, memory)
+    weights = {variable.path: variable.numpy() for variable in watch.model.variables}
+    shapes = {name: list(value.shape) for name, value in weights.items()}
+    labels = tuple(kind.labels or ())
+    return dataclasses.replace(
+        folder,
+        shapes=shapes,
+        read=weights.__getitem__,
+        heads=heads_of(shapes, labels, kind.heads == ("tagging",)),
+        labels=labels,
+        max_seq_length=settings.max_seq_length,
+        source={},
+        trained_on=memory.model_input,
+        has_sigmoid=False,
+    )
+
+
+def evaluate(
+    kind: Kind,
+    settings: FineTuningSettings,
+    start: Start,
+    example_set: ExampleSet,
+    strategy: tf.distribute.Strategy,
+) -> Evaluation:
+    """Returns the results of an evaluation, by their names without `eval_`, and its report."""
+    folder = start.folder
+    memory = InMemory(tokenizer=folder.tokenizer, start=start, sets={"eval": example_set})
+    results = run_fine_tuning(kind.task(settings), folder.config, strategy, memory) or {}
+    found = plain_names(results)
+    del found["global_step"]
+    path = os.path.join(settings.output_dir, "eval_report")
+    if not os.path.exists(f"{path}.json"):
+        return Evaluation(found)
+    text, values = (read_text(f"{path}.{x}", path, "try again") for x in ("txt", "json"))
+    return Evaluation(found, json.loads(values), text)

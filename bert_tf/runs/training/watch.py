@@ -1,0 +1,163 @@
+"""Follows the steps of a training run: progress, and Keras's callbacks."""
+
+import contextlib
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import keras
+import numpy as np
+
+from bert_tf.engine.metrics import StepMetrics, means
+from bert_tf.errors import UserError
+from bert_tf.progress import Progress
+
+
+class Watch:
+    """Shows the progress of a run on a terminal, or in the log."""
+
+    def stops(self) -> tuple[int, ...]:
+        """Returns the steps after which the devices' loop must end, in order."""
+        return ()
+
+    def progress(
+        self, total: int | None, done: int
+    ) -> "contextlib.AbstractContextManager[Progress | CallbackWatch]":
+        """Returns an object whose `advance` is told of steps; for the arguments see `Progress`."""
+        return Progress("Training", "steps", total, done)
+
+    def after(self, step: int, metrics: StepMetrics) -> bool:
+        """Is told of the steps of a loop; returns whether to go on.
+
+        Args:
+            step: the number of steps so far.
+            metrics: of the loop's steps.
+        """
+        return True
+
+
+class CallbackWatch(Watch):
+    """Calls Keras's callbacks, as Keras does with `steps_per_execution`: once for each loop.
+
+    An epoch ends with the step in which its last example is seen, and its logs are means over its
+    steps. A batch may have examples of two epochs.
+
+    Args:
+        callbacks: called with the model of the run.
+        verbose: 1 for Keras's progress bar, 2 for a line for each epoch, 0 for neither.
+
+    Attributes:
+        model: the model of the run, once it has begun.
+        history: what Keras's `fit` returns.
+    """
+
+    def __init__(self, callbacks: Sequence[keras.callbacks.Callback] = (), verbose: int = 0):
+        for callback in callbacks:
+            if not isinstance(callback, keras.callbacks.Callback):
+                raise UserError(
+                    f"callbacks must be callbacks of Keras; received {type(callback).__name__}"
+                )
+        self.history = keras.callbacks.History()
+        self._given = [*callbacks, self.history]
+        self._verbose = verbose
+        self.model: keras.Model | None = None
+
+    def begin(
+        self,
+        model: keras.Model,
+        step: int,
+        num_steps: int,
+        steps_of_epoch: float,
+        evaluate: Callable[[], Mapping[str, float]] | None,
+    ) -> None:
+        """Begins a run.
+
+        Args:
+            model: the model that the run trains.
+            step: the number of steps that were made before.
+            num_steps: the number of steps of the whole run.
+            steps_of_epoch: the number of examples by the batch size.
+            evaluate: returns results to be added to an epoch's logs, with `val_` before their
+                names. None: there is nothing to evaluate on.
+        """
+        self.model = model
+        self._evaluate = evaluate
+        num_epochs = math.ceil(num_steps / steps_of_epoch)
+        ends = {int(epoch * steps_of_epoch) for epoch in range(1, num_epochs + 1)}
+        self._ends = sorted({end for end in ends if 0 < end < num_steps} | {num_steps})
+        self._step = step
+        self._metrics: list[StepMetrics] = []
+        progress = bool(self._verbose)
+        self._callbacks = keras.callbacks.CallbackList(self._given, False, progress, model)
+        self._set_params()
+        model.stop_training = False
+        self._callbacks.on_train_begin()
+        if step < num_steps:
+            self._begin_epoch()
+
+    @property
+    def _epoch(self) -> int:
+        return sum(end <= self._step for end in self._ends)
+
+    def _set_params(self) -> None:
+        steps = [end for end in self._ends if end > self._step][:1]
+        params = {"verbose": self._verbose, "epochs": len(self._ends)}
+        self._callbacks.set_params({**params, "steps": sum(steps) - self._step})
+
+    def _begin_epoch(self) -> None:
+        self._first, self._metrics = self._step, []
+        self._set_params()
+        self._callbacks.on_epoch_begin(self._epoch)
+        self._callbacks.on_train_batch_begin(0)
+
+    def stops(self) -> tuple[int, ...]:
+        return tuple(self._ends)
+
+    def progress(
+        self, total: int | None, done: int
+    ) -> contextlib.AbstractContextManager["CallbackWatch"]:
+        return contextlib.nullcontext(self)
+
+    def advance(self, count: int) -> None:
+        """Does nothing: the callbacks are called at the end of a loop, with its metrics."""
+
+    def after(self, step: int, metrics: StepMetrics) -> bool:
+        epoch = self._epoch
+        self._step = step
+        self._metrics.append(metrics)
+        logs = self._logs()
+        self._callbacks.on_train_batch_end(step - self._first - 1, logs)
+        if step in self._ends or self.model.stop_training:
+            if self._evaluate:
+                found = self._evaluate()
+                logs |= {f"val_{name}": value for name, value in plain_names(found).items()}
+            self._callbacks.on_epoch_end(epoch, logs)
+            if step < self._ends[-1] and not self.model.stop_training:
+                self._begin_epoch()
+        else:
+            self._callbacks.on_train_batch_begin(step - self._first)
+        return not self.model.stop_training
+
+    def _logs(self) -> dict[str, float]:
+        """Returns the means over the epoch's steps so far; the learning rate is the last step's."""
+        joined = {}
+        for name, values in self._metrics[0].items():
+            parts = [metrics[name] for metrics in self._metrics]
+            if isinstance(values, tuple):
+                joined[name] = tuple(map(np.concatenate, zip(*parts, strict=True)))
+            else:
+                joined[name] = np.concatenate(parts)
+        last = {name: float(x[-1]) for name, x in joined.items() if name == "learning_rate"}
+        return {**means(joined), **last}
+
+    def end(self) -> None:
+        """Ends the run, before its weights are read: a callback may restore the best ones."""
+        self._callbacks.on_train_end()
+
+
+def plain_names(results: Mapping[str, float]) -> dict[str, float]:
+    """Returns an evaluation's results without `eval_` before their names.
+
+    `eval_loss`, the mean over the examples, takes the place of the Estimator's `loss`.
+    """
+    named = {name.removeprefix("eval_"): value for name, value in results.items()}
+    return {**named, **({"loss": results["eval_loss"]} if "eval_loss" in results else {})}

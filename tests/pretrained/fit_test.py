@@ -1,0 +1,388 @@
+"""Tests of training from Python: the program's weights, its figures, and what is refused."""
+
+import csv
+import json
+import pickle
+import re
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import bert_tf
+from bert_tf.errors import UserError
+from bert_tf.files import checkpoints
+from bert_tf.pretrained.kinds.classification import ClassificationKind, RegressionKind
+from bert_tf.runs.folder.reporting import read_results
+from bert_tf.runs.training.watch import CallbackWatch
+from bert_tf.tasks.classification.model import ClassificationModel
+from bert_tf.tasks.classification.settings import ClassifierSettings
+from tests.support.registered_tasks import REVIEWS, run_in
+from tests.support.small_classification import write_reviews
+
+FLAGS = {"max_seq_length": 24, "train_batch_size": 32, "num_train_epochs": 2.0}
+FLAGS |= {"learning_rate": 5e-3, "do_train": True, "length_buckets": "none"}
+
+
+def table(folder, name):
+    with open(folder / f"{name}.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    return [row["review"] for row in rows], [row["stars"] for row in rows]
+
+
+@pytest.fixture(scope="module")
+def reviews(tmp_path_factory):
+    """The tables of reviews, and a model that was only pre-trained."""
+    folder = write_reviews(tmp_path_factory.mktemp("reviews"))
+    config = bert_tf.BertConfig.from_json_file(f"{folder}/bert_config.json")
+    bert = [v for v in ClassificationModel(config, 2).variables if v.path.startswith("bert/")]
+    checkpoints.write(f"{folder}/bert_model.ckpt", {v.path: v.numpy() for v in bert})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def untrained(reviews):
+    return bert_tf.load(reviews)
+
+
+class Events(keras.callbacks.Callback):
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.seen.append(f"epoch {epoch} of {self.params['epochs']}: {self.params['steps']} steps")
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.seen.append(batch)
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.seen.append("end")
+
+
+@pytest.fixture(scope="module")
+def trained(reviews):
+    """Returns the model that `fit` trained, its history, and the events of its callbacks."""
+    model = bert_tf.load(reviews).for_classification()
+    settings = ClassifierSettings(output_dir="/unused", vocab_file="/unused", **FLAGS)
+    events = Events()
+    history = model.fit(
+        *table(reviews, "train"),
+        validation_data=table(reviews, "dev"),
+        settings=settings,
+        output_dir=reviews / "fitted",
+        callbacks=[events],
+        verbose=0,
+    )
+    return model, history.history, events.seen
+
+
+def test_fit_ends_with_the_program_s_weights_bit_for_bit(reviews, trained):
+    """Also if it evaluates after each epoch and the program does not."""
+    flags = {**REVIEWS, **FLAGS, "init_checkpoint": f"{reviews}/bert_model.ckpt", "do_eval": True}
+    run_in(reviews, "classification", output_dir=reviews / "program", **flags)
+    of_program, of_fit = (
+        checkpoints.CheckpointReader(str(reviews / name)) for name in ("program", "fitted")
+    )
+    assert of_program.shapes.keys() == of_fit.shapes.keys()
+    for name in of_program.shapes:
+        np.testing.assert_array_equal(of_program.read(name), of_fit.read(name), name)
+    names = ("train.tf_record", "labels.txt", "vocab.txt", "bert_config.json", "model_input.json")
+    for name in names:
+        both = [(reviews / folder / name).read_bytes() for folder in ("program", "fitted")]
+        assert both[0] == both[1], name
+    figures = read_results(f"{reviews}/program/eval_results.txt")
+    for name in ("loss", "accuracy", "f1"):
+        assert trained[1][f"val_{name}"][-1] == pytest.approx(figures[f"eval_{name}"], rel=1e-6)
+
+
+def test_callbacks_are_called_as_by_keras(trained):
+    """90 examples in batches of 32 are 5 steps in 2 epochs, the first of 2 steps."""
+    _, history, seen = trained
+    assert seen == ["epoch 0 of 2: 2 steps", 0, 1, "end", "epoch 1 of 2: 3 steps", 0, 1, 2, "end"]
+    assert {"loss", "accuracy", "learning_rate", "val_loss", "val_accuracy"} <= {*history}
+    assert {len(values) for values in history.values()} == {2}
+    assert history["learning_rate"] == pytest.approx([4e-3, 1e-3])  # of 5e-3, linear to 0
+
+
+def test_the_trained_model_answers_and_is_saved(reviews, trained, tmp_path):
+    model, history, _ = trained
+    texts, labels = table(reviews, "dev")
+    assert (model.heads, model.labels, model.max_seq_length) == (
+        ("classification",),
+        ("bad", "good"),
+        24,
+    )
+    found = model.evaluate(texts, labels)
+    assert found["loss"] == pytest.approx(history["val_loss"][-1], rel=1e-6)
+    assert found["accuracy"] == found.report["accuracy"] == history["val_accuracy"][-1]
+    assert {*found.report["classes"]} == {"bad", "good"}
+    assert re.search(r"accuracy: 0\.\d{4}\n(.|\n)*\nconfusion matrix: ", str(found))
+    answers = model.classify(texts)
+    right = [x.label == y for x, y in zip(answers, labels, strict=True)]
+    assert np.mean(right) == found["accuracy"]
+    rows = [[*answer.probabilities.values()] for answer in answers]
+    np.testing.assert_array_equal(model.predict(texts), rows)
+    for _ in range(2):  # it may be saved over an earlier save
+        model.save(tmp_path / "saved")
+    again = bert_tf.load(tmp_path / "saved")
+    assert again.classify(texts) == answers
+    assert (again.labels, again.max_seq_length) == (model.labels, 24)
+    assert json.loads((tmp_path / "saved/model_input.json").read_text())["reads"] == "texts"
+    assert pickle.loads(pickle.dumps(again)).labels == again.labels
+    with pytest.raises(UserError, match=r"trained in memory, has none. Call save\(folder\), and"):
+        pickle.dumps(model)
+    with pytest.raises(UserError, match="folder=.* must be .* or one that save wrote"):
+        model.save(reviews)
+
+
+@pytest.mark.slow
+def test_training_resumes_and_stops(reviews, tmp_path):
+    """A callback stops after the first epoch; fit goes on from there, to the same weights."""
+
+    class Stop(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            self.model.stop_training = True
+
+    data = table(reviews, "train")
+    options = {**FLAGS, "output_dir": tmp_path, "verbose": 0}
+    del options["do_train"]
+    model = bert_tf.load(reviews).for_classification(["bad", "good"])
+    history = model.fit(*data, callbacks=Stop(), **options)
+    assert len(history.history["loss"]) == 1
+    resumed = bert_tf.load(reviews).for_classification(["bad", "good"])
+    assert len(resumed.fit(*data, **options).history["loss"]) == 1
+    whole = bert_tf.load(reviews).for_classification(["bad", "good"])
+    whole.fit(*data, **{**options, "output_dir": None})
+    for one, two in zip(resumed.model.variables, whole.model.variables, strict=True):
+        np.testing.assert_array_equal(one.numpy(), two.numpy(), one.path)
+    assert resumed.fit(*data, **options).history == {}  # nothing is left to train
+
+
+@pytest.mark.slow
+def test_numbers_under_a_strategy(reviews):
+    model = bert_tf.load(reviews).for_regression()
+    texts, labels = table(reviews, "train")
+    numbers = np.array([float(label == "good") for label in labels])
+    strategy = tf.distribute.MirroredStrategy(["CPU:0"])
+    model.fit(np.array(texts), numbers, strategy=strategy, epochs=1, batch_size=30, verbose=0)
+    assert isinstance(model.classify("a fine film"), float)
+    assert {"pearson", "spearman", "loss"} <= {*model.evaluate(texts, numbers)}
+
+
+def test_a_head_is_kept_only_for_the_same_task(trained):
+    model, *_ = trained
+    start = model.for_classification(["bad", "good"])._start()
+    assert start.keeps_head and start.read("output_bias").any()
+    for other in (model.for_classification(["good", "bad"]), model.for_regression()):
+        assert not other.heads and not other._start().keeps_head
+        with pytest.raises(UserError, match="classify needs a model with the head"):
+            other.classify("a text")
+        with pytest.raises(UserError, match="evaluate needs a trained model; call fit first"):
+            other.evaluate(["a"], ["good"])
+
+
+# --- examples -------------------------------------------------------------------------------------
+
+TEXTS = ["a fine film", "a dull film", "lovely"]
+NAMES = ["good", "bad", "good"]
+
+
+class Column:
+    """What `fit` needs of a column of pandas: a shape and the values."""
+
+    def __init__(self, values):
+        self.values = values
+        self.shape = (len(values),)
+
+    def __iter__(self):
+        return iter(self.values)
+
+
+def dataset(texts, labels):
+    return tf.data.Dataset.from_tensor_slices((texts, labels))
+
+
+@pytest.mark.parametrize(
+    "x,y",
+    [
+        (TEXTS, NAMES),
+        (tuple(TEXTS[i] for i in range(3)), np.array(NAMES)),
+        (np.array(TEXTS), np.array(NAMES, object)),
+        (Column(TEXTS), Column(NAMES)),
+        (Column(TEXTS), np.array([[1], [0], [1]], np.int64)),
+        (TEXTS, [1.0, np.float32(0), tf.constant(1)]),
+        (TEXTS, [True, False, np.bool_(True)]),
+        (iter(TEXTS), iter(NAMES)),
+        (((text, name) for text, name in zip(TEXTS, NAMES, strict=True)), None),
+        (dataset(TEXTS, NAMES), None),
+        (dataset(TEXTS, [1, 0, 1]).batch(2), None),
+    ],
+)
+def test_examples_come_in_many_forms(x, y):
+    found = ClassificationKind(["bad", "good"]).example_set("train", x, y).examples
+    assert [(example.text_a, example.label) for example in found] == [
+        *zip(TEXTS, NAMES, strict=True)
+    ]
+
+
+def test_pairs_and_classes_that_are_collected():
+    pairs = [("a", "b"), ("c", "d"), "e"]
+    kind = ClassificationKind()
+    found = kind.example_set("train", pairs, [10, 9, np.int64(10)]).examples
+    assert [(x.text_a, x.text_b, x.label) for x in found] == [
+        ("a", "b", "10"),
+        ("c", "d", "9"),
+        ("e", None, "10"),
+    ]
+    assert kind.labels == ("9", "10")  # as numbers
+    pairs = dataset((["a", "c"], ["b", "d"]), [0.5, 2])
+    found = RegressionKind().example_set("eval", pairs, None).examples
+    assert [(x.text_a, x.text_b, x.label) for x in found] == [("a", "b", 0.5), ("c", "d", 2.0)]
+
+
+CLASSES = ["bad", "good"]
+BAD = {
+    "length": (TEXTS, NAMES[:2], "labels must have one label for each of texts: there are 3 texts"),
+    "more": (TEXTS[:1], NAMES, "there are 1 texts and 3 labels"),
+    "empty": ([], [], "texts must have at least one example; there is none"),
+    "empty array": (np.array([], str), [], "texts must have at least one example; there is none"),
+    "no labels": (TEXTS, None, "labels must be given: one for each of texts. Give texts and"),
+    "unknown": (TEXTS, ["good", "fine", "bad"], "labels[1] must be one of 'bad', 'good'; received"),
+    "number": (TEXTS, [0, 1, 2], "labels[2] must be one of 'bad', 'good', or a number from 0 to 1"),
+    "negative": (TEXTS, [0, 1, -1], "labels[2] must be one of 'bad', 'good', or a number from 0"),
+    "None": (TEXTS, ["good", None, "bad"], "labels[1] is missing (None). Leave out the examples"),
+    "NaN": (TEXTS, np.array([0, 1, np.nan]), "labels[2] is missing (nan). Leave out the examples"),
+    "half": (
+        TEXTS,
+        [0, 0.5, 1],
+        "labels[1] must be a class's name or number; received 0.5 (f",
+    ),
+    "equal": (TEXTS, ["good"] * 3, "at least two classes; all are 'good', so there is nothing to"),
+    "equal numbers": (TEXTS, [0, 0, 0], "at least two classes; all are 'bad', so there is nothing"),
+    "one-hot": (
+        TEXTS,
+        np.eye(3),
+        "labels must have one axis; its shape is [3, 3]. Give the num",
+    ),
+    "table": (np.array([TEXTS, TEXTS]), NAMES, "texts must have one axis; its shape is [2, 3]."),
+    "one text": (
+        "a text",
+        ["good"],
+        "texts must be a list, an array or a column; received 'a te",
+    ),
+    "one label": (TEXTS, "good", "labels must be a list, an array or a column; received 'good'"),
+    "missing text": (["a", None, "c"], NAMES, "texts[1] must be a text or a pair of texts"),
+    "NaN text": (["a", "b", float("nan")], NAMES, "texts[2] must be a text or a pair of texts"),
+    "rows": (
+        iter([("a", "good"), "b"]),
+        None,
+        "must give pairs (text, label); row 1, counted f",
+    ),
+    "dataset and labels": (dataset(TEXTS, NAMES), NAMES, "labels must not be given with a tf.data"),
+    "no pairs": (
+        tf.data.Dataset.from_tensor_slices(TEXTS),
+        None,
+        "must be a tf.data.Dataset of ",
+    ),
+    "endless": (
+        dataset(TEXTS, NAMES).repeat(),
+        None,
+        "texts must end, but the tf.data.Dataset re",
+    ),
+    "bytes": (dataset([b"\xff"], [1]), None, "texts[0] must be UTF-8: invalid start byte"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_wrong_examples_are_refused_with_their_place(case):
+    x, y, message = BAD[case]
+    with pytest.raises(UserError, match=re.escape(message)):
+        ClassificationKind(CLASSES).example_set("train", x, y)
+
+
+def test_classes_that_training_does_not_have():
+    kind = ClassificationKind()
+    with pytest.raises(UserError, match="labels must have at least two classes; all are 'good'. F"):
+        kind.example_set("train", TEXTS, ["good"] * 3)
+    kind.example_set("train", TEXTS, NAMES)
+    message = r"validation_data\[1\]\[1\] must be one of 'bad', 'good', the classes of the training"
+    with pytest.raises(UserError, match=f"{message} labels; received 'ugly'"):
+        kind.example_set("eval", TEXTS, ["good", "ugly", "bad"], "validation_data")
+    with pytest.raises(UserError, match=r"the class ' good' must be text on one line"):
+        ClassificationKind().example_set("train", TEXTS, [" good", "bad", "bad"])
+
+
+def test_a_class_without_examples_is_warned_of(warnings):
+    ClassificationKind([*CLASSES, "ugly"]).example_set("train", TEXTS, NAMES)
+    assert warnings == ["labels: no example has the class 'ugly'"]
+
+
+@pytest.mark.parametrize("value", [None, float("nan"), np.inf, "3", 1e39, [1]])
+def test_wrong_numbers_are_refused(value):
+    with pytest.raises(UserError, match=r"^labels\[1\] (must be a number from|is missing)"):
+        RegressionKind().example_set("train", ["a", "b"], [0.5, value])
+
+
+@pytest.mark.parametrize(
+    "labels,message",
+    [
+        ("good", "labels must be a list of the classes' names; received 'good'"),
+        ([0, 1], "labels must be a list of the classes' names; received"),
+        (["good"], "--labels must list at least two classes"),
+        (["a", "a"], "--labels names a class twice"),
+    ],
+)
+def test_wrong_classes_are_refused(labels, message):
+    with pytest.raises(UserError, match=message):
+        ClassificationKind(labels)
+
+
+@pytest.mark.parametrize(
+    "options,message",
+    [
+        (
+            {"learning_rat": 1},
+            "learning_rat must be a setting of ClassifierSettings, such as 'learning_rate'",
+        ),
+        ({"init_checkpoint": "x"}, "init_checkpoint must be left out: the model and the exam"),
+        ({"max_seq_length": 41}, "The length 41 of max_seq_length must be at most"),
+        ({"batch_size": 0}, "train_batch_size=0 must be between 1 and"),
+        ({"epochs": -1}, "num_train_epochs=-1.0 must be a finite number above 0"),
+        (
+            {"batch_size": 64},
+            "3 examples, train_batch_size=64 and num_train_epochs=3.0 make",
+        ),
+        ({"evaluate_every_steps": 1}, "evaluate_every_steps needs validation_data or dev_fraction"),
+        ({"validation_split": 0.5, "validation_data": (TEXTS, NAMES)}, "there is validation_data."),
+        ({"validation_data": 3}, "validation_data[1] must be given: one for each of validation_da"),
+        ({"validation_data": (1, 2, 3)}, "validation_data must be (x, y) or a dataset; received"),
+        ({"callbacks": ["x"]}, "callbacks must be callbacks of Keras; received str"),
+        ({"output_dir": 3}, "output_dir must be a path; received"),
+        ({"settings": 3}, "settings must be a ClassifierSettings; received a int"),
+    ],
+)
+def test_wrong_settings_are_refused(untrained, options, message):
+    model = untrained.for_classification(CLASSES)
+    with pytest.raises(UserError, match=re.escape(message)):
+        model.fit(TEXTS, NAMES, **options)
+
+
+def test_a_model_without_a_task_trains_nothing(untrained):
+    for method in (untrained.fit, untrained.evaluate, untrained.predict):
+        with pytest.raises(UserError, match=rf"{method.__name__} needs a task. Choose it first"):
+            method(["a"])
+
+
+def test_stop_training_ends_the_loop():
+    model, stop = keras.Model(), Events()
+    stop.on_train_batch_end = lambda batch, logs: setattr(model, "stop_training", batch == 1)
+    watch = CallbackWatch([stop])
+    watch.begin(model, 0, 5, 2.5, None)
+    assert watch.stops() == (2, 5)
+    assert watch.after(1, {"loss": (np.array([3.0]), np.array([1.0]))})
+    assert not watch.after(2, {"loss": (np.array([1.0]), np.array([3.0]))})
+    watch.end()
+    assert watch.history.history == {"loss": [1.0]}  # weighted by the examples
+    assert stop.seen == ["epoch 0 of 2: 2 steps", "end"]
