@@ -280,6 +280,21 @@ def test_only_what_is_asked_for(files, tmp_path, oracle):
     assert lines[1]["features"] == [{"token": "[CLS]"}, {"token": "[SEP]"}]
 
 
+def test_the_vectors_of_a_long_line_are_those_of_its_windows_joined(files, tmp_path):
+    flags = {"output_format": "npz", "outputs": "mean_vector,pooled_vector", "max_seq_length": 6}
+    found, long = [], {"long_text": "max", "window_stride": 2}
+    for lines, more in (("d !\na b c d a b c\n", long), ("d !\na b c d\nc d a b\na b c\n", {})):
+        (tmp_path / "lines").write_text(lines)
+        more = {"input_file": str(tmp_path / "lines"), **flags, **more}
+        with np.load(extract(files, tmp_path / "out.npz", **more)) as archive:
+            found.append({key: archive[key] for key in archive})
+    joined, parts = found
+    assert joined["token_splits"].tolist() == parts["token_splits"][[0, 1, 4]].tolist()
+    for name in ("mean_vector", "pooled_vector"):
+        expected = [parts[name][0], parts[name][1:].max(axis=0)]
+        np.testing.assert_allclose(joined[name], expected, atol=1e-6)
+
+
 @pytest.mark.slow
 def test_the_program_on_several_replicas(files, tmp_path, oracle):
     run_program(
@@ -388,6 +403,14 @@ def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path, open_writer):
         (
             {"input_file": "no/such", "output_file": "./no/such"},
             "--output_file=./no/such must not be a file of --input_file, which it would replace",
+        ),
+        (
+            {"long_text": "mean"},
+            "--outputs must be mean_vector, pooled_vector or both; received 't",
+        ),
+        (
+            {"long_text": "max", "outputs": "mean_vector,attention_probs"},
+            "--long_text=max makes one vector of the windows of a line, so --outputs must be mean_",
         ),
     ],
 )

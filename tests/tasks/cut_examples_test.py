@@ -131,4 +131,5 @@ def test_lines_that_extract_features_cuts(tmp_path, warnings, lines, length, mes
     path = tmp_path / "input.txt"
     path.write_text("".join(f"{line}\n" for line in lines))
     assert len(list(read_examples(str(path), TOKENIZER, length))) == len(lines)
-    assert warnings == [message] * bool(message)
+    end = "; --long_text=mean makes mean_vector and pooled_vector of all of a line"
+    assert warnings == [f"{message}{end}"] * bool(message)

@@ -12,6 +12,7 @@ from bert_tf.files import storage
 from bert_tf.files.encodings import decode_utf8
 from bert_tf.text import sequences
 from bert_tf.text.tokenizers import Tokenizer
+from bert_tf.text.windows import split_pair
 
 _LINES_PER_CALL = 1000  # lines in one call of the tokenizer
 _LOGGED_EXAMPLES = 5  # original: convert_examples_to_features
@@ -19,7 +20,7 @@ _LOGGED_EXAMPLES = 5  # original: convert_examples_to_features
 
 @dataclasses.dataclass(frozen=True)
 class Example:
-    """The model's input for a line of text."""
+    """The model's input for a line of text, or for a window of it."""
 
     linex_index: int  # number of the line, from 0
     tokens: list[str]  # its word pieces, with [CLS] and [SEP]
@@ -62,12 +63,19 @@ def split_line(line: str) -> tuple[str, str]:
     return (first, second) if separator else (line, "")
 
 
-def read_examples(input_file: str, tokenizer: Tokenizer, max_seq_length: int) -> Iterator[Example]:
+def read_examples(
+    input_file: str, tokenizer: Tokenizer, max_seq_length: int, stride: int | None = None
+) -> Iterator[Example]:
     """Yields an example for each line of a file (original: convert_examples_to_features).
 
     Lines that are too long are truncated; in a pair, the longer text, one token at a time. After
-    the last line a warning gives their share. Raises what `read_lines` raises.
+    the last line a warning gives their share. With a stride no line is truncated: there is an
+    example for each of its windows, see `split_pair`.
+
+    Raises:
+        UserError: see `read_lines`, or a text leaves no room for the other one in its windows.
     """
+    layout = tokenizer.layout
     lines = enumerate(read_lines(input_file))
     num_lines = num_cut = 0
     while batch := list(itertools.islice(lines, _LINES_PER_CALL)):
@@ -76,17 +84,24 @@ def read_examples(input_file: str, tokenizer: Tokenizer, max_seq_length: int) ->
         rows = (ids[i:j].tolist() for i, j in itertools.pairwise(row_splits))
         for index, _ in batch:
             both = next(rows), next(rows)
-            num_cut += sequences.packed_length(*both, tokenizer.layout) > max_seq_length
-            features = sequences.truncate_and_pack(*both, max_seq_length, tokenizer.layout)
-            tokens = sequences.unpadded_tokens(features, tokenizer.inv_vocab)
-            example = Example(index, tokens, features)
-            if index < _LOGGED_EXAMPLES:
-                _log_example(example)
-            yield example
+            windows = [both]
+            if stride is not None:
+                place = f"--input_file={input_file}, line {index + 1}"
+                windows = split_pair(*both, max_seq_length, stride, layout, place)
+            elif sequences.packed_length(*both, layout) > max_seq_length:
+                num_cut += 1
+            for window in windows:
+                features = sequences.truncate_and_pack(*window, max_seq_length, layout)
+                tokens = sequences.unpadded_tokens(features, tokenizer.inv_vocab)
+                example = Example(index, tokens, features)
+                if index < _LOGGED_EXAMPLES:
+                    _log_example(example)
+                yield example
         num_lines += len(batch)
     if num_cut:
         logging.warning(
-            "%d of %d lines (%.2g%%) are cut to fit --max_seq_length=%d",
+            "%d of %d lines (%.2g%%) are cut to fit --max_seq_length=%d; --long_text=mean makes"
+            " mean_vector and pooled_vector of all of a line",
             num_cut,
             num_lines,
             100 * num_cut / num_lines,

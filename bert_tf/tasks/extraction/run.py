@@ -3,6 +3,8 @@
 import bisect
 import collections
 import contextlib
+import itertools
+import operator
 from collections.abc import Iterable, Iterator, Sequence
 
 import keras
@@ -12,7 +14,7 @@ from absl import logging
 
 from bert_tf.engine.length_buckets import Buckets, parse_lengths
 from bert_tf.engine.prediction import CHUNK_BATCHES, Predictor, check_prediction
-from bert_tf.errors import UserError, listed
+from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files import checkpoints, records
 from bert_tf.files.overwriting import check_overwrites
 from bert_tf.hugging_face.vector_settings import check_mean_vectors
@@ -23,7 +25,11 @@ from bert_tf.seeds import reading_weights
 from bert_tf.tasks.extraction import data, schema, writers
 from bert_tf.tasks.extraction.model import FeaturesModel
 from bert_tf.tasks.extraction.settings import ExtractionSettings
+from bert_tf.tasks.long_text import join_windows
 from bert_tf.text.tokenizers import Tokenizer, vocabulary_files
+
+# The number of a line, its tokens, and its outputs by name.
+Row = tuple[int, list[str], dict[str, np.ndarray]]
 
 
 def extract_features(
@@ -46,6 +52,12 @@ def extract_features(
     lengths = parse_lengths(settings.length_buckets, settings.max_seq_length)
     layers = schema.parse_layers(settings.layers, config.num_layer_outputs)
     outputs = schema.parse_outputs(settings.outputs)
+    if settings.stride is not None and not {*outputs} <= {"mean_vector", "pooled_vector"}:
+        raise UserError(
+            f"--long_text={settings.long_text} makes one vector of the windows of a line, so"
+            " --outputs must be mean_vector, pooled_vector or both; received"
+            f" {quoted(settings.outputs)}"
+        )
     check_prediction(strategy, settings.batch_size, "batch_size")
     if "mean_vector" in outputs:
         check_mean_vectors(checkpoints.folder_of(settings.init_checkpoint))
@@ -70,7 +82,9 @@ def extract_features(
     buckets = None
     if len(lengths) > 1:
         buckets = Buckets.of_schema(lengths, records.model_inputs([settings.max_seq_length]))
-    examples = data.read_examples(settings.input_file, tokenizer, settings.max_seq_length)
+    examples = data.read_examples(
+        settings.input_file, tokenizer, settings.max_seq_length, settings.stride
+    )
     computed: collections.deque[list[data.Example]] = collections.deque()
 
     def chunks() -> Iterator[dict[str, np.ndarray]]:
@@ -84,17 +98,38 @@ def extract_features(
             }
 
     predictor = Predictor(model, strategy)
-    with _open_writer(settings, layers, outputs, tokenizer) as write:
-        for columns in predictor.predict(chunks(), settings.batch_size, buckets, num_lines):
+    num_examples = num_lines if settings.stride is None else None  # of windows not yet known
+
+    def rows() -> Iterator[Row]:
+        for columns in predictor.predict(chunks(), settings.batch_size, buckets, num_examples):
             for i, example in enumerate(computed.popleft()):
                 tokens = slice(len(example.tokens))  # cuts the padding off
                 values = {
                     name: columns[name][i][(tokens,) * schema.SEQUENCE_AXES.get(name, 0)]
                     for name in outputs
                 }
-                write(example.linex_index, example.tokens, values)
+                yield example.linex_index, example.tokens, values
+
+    with _open_writer(settings, layers, outputs, tokenizer) as write:
+        for index, tokens, values in join_lines(rows(), settings.long_text):
+            write(index, tokens, values)
     logging.info("%s: %d lines", settings.output_file, num_lines)
     return num_lines
+
+
+def join_lines(rows: Iterable[Row], long_text: str) -> Iterator[Row]:
+    """Yields a row for each line; of a line with several windows, one with their joined vectors.
+
+    The tokens of the windows are written one after the other.
+    """
+    for index, group in itertools.groupby(rows, key=operator.itemgetter(0)):
+        _, tokens, values = zip(*group, strict=True)
+        if len(values) == 1:
+            yield index, tokens[0], values[0]
+            continue
+        vectors = {name: np.stack([one[name] for one in values]) for name in values[0]}
+        joined = {name: join_windows(x, [len(x)], long_text)[0] for name, x in vectors.items()}
+        yield index, list(itertools.chain.from_iterable(tokens)), joined
 
 
 def _initialize(model: keras.Model, init_checkpoint: str, outputs: list[str]) -> None:

@@ -9,12 +9,13 @@ from bert_tf.runs.flags.settings import (
     FineTuningSettings,
     TextSettings,
 )
+from bert_tf.tasks.long_text import LongTextSettings
 
 FORMATS = ("json", "npz", "tfrecord")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ExtractionSettings(ComputationSettings, TextSettings):
+class ExtractionSettings(LongTextSettings, ComputationSettings, TextSettings):
     """Settings of extract_features."""
 
     input_file: str = setting(
@@ -56,6 +57,13 @@ class ExtractionSettings(ComputationSettings, TextSettings):
         at_least=3,
         help="Maximum length of a sequence in word pieces, with [CLS] and [SEP]. Longer sequences"
         " are truncated.",
+    )
+    long_text: str = inherit(
+        LongTextSettings,
+        "long_text",
+        help="What becomes of a line that is longer than --max_seq_length. cut: its end is left"
+        " out. mean, max: it is split into overlapping windows, and its mean_vector and"
+        " pooled_vector are the mean or the maximum of theirs, element by element.",
     )
     length_buckets: str = inherit(
         FineTuningSettings,

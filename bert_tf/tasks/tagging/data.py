@@ -51,7 +51,7 @@ def make_windows(
     starts = [0, *sentence_ends[:-1]]
     for start, stop in zip(starts, sentence_ends, strict=True):
         low, high = (0, len(lengths)) if document_context else (start, stop)
-        limit = room if sum(lengths[start:stop]) <= room else stride or room // 2
+        limit = room if sum(lengths[start:stop]) <= room else min(stride or room // 2, room)
         while start < stop:
             last, size = start + 1, lengths[start]
             while last < stop and size + lengths[last] <= limit:

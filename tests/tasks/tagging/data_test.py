@@ -113,7 +113,7 @@ def test_every_word_is_tagged_once_in_order_with_all_the_context_there_is_room_f
     room = rng.randint(2, 30)
     lengths = [rng.randint(1, max(1, room // 2)) for _ in range(rng.randint(1, 60))]
     ends = sorted({rng.randint(1, len(lengths)) for _ in range(5)} | {len(lengths)})
-    stride = rng.choice([None, 1, room // 2, room])
+    stride = rng.choice([None, 1, room // 2, room, room + 1])
     windows = list(data.make_windows(lengths, ends, room, document_context, stride))
     tagged = [word for w in windows for word in range(w.first, w.last)]
     assert tagged == list(range(len(lengths)))
