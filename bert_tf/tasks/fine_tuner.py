@@ -91,7 +91,8 @@ class FineTuner:
         }
         if labels:
             limits["label_ids"] = (len(labels), "the number of labels")
-        self._schema = records.limited(schema, limits)
+        self._schema = records.limited(schema, limits)  # of the training set, if there is one
+        self._limits = limits
         self._frozen = parse_frozen_layers(settings.freeze_layers, config.layer_scopes)
         decay = settings.layerwise_lr_decay
         self._learning_rate_factors = layerwise_lr_factors(decay, config.layer_scopes)
@@ -323,8 +324,9 @@ class FineTuner:
         """
         logging.info("  Num examples = %d", example_set.num_records)
         logging.info("  Batch size = %d", batch_size)
+        schema = records.limited(example_set.encoder.schema, self._limits)
         chunks = input_pipeline.record_chunks(
-            [self._record_file(example_set.name)], self._schema, CHUNK_BATCHES * batch_size
+            [self._record_file(example_set.name)], schema, CHUNK_BATCHES * batch_size
         )
         one_length = len(self._buckets.lengths) == 1
         yield from self._predictor.predict(

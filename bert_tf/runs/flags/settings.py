@@ -312,8 +312,8 @@ class EvaluationSettings(FineTuningSettings):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TeacherSettings(Settings):
-    """The teacher of a distillation, and how the student is compared with the teacher."""
+class TeacherCheckpoint(Settings):
+    """The teacher of a distillation."""
 
     teacher_checkpoint: str | None = setting(
         None,
@@ -327,6 +327,12 @@ class TeacherSettings(Settings):
         group=Group.MODEL,
         needs="teacher_checkpoint",
     )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TeacherSettings(TeacherCheckpoint):
+    """The teacher of a distillation, and how the student is compared with the teacher."""
+
     temperature: float = setting(
         2.0,
         help="Temperature of the soft targets: divides both models' logits.",

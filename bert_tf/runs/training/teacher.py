@@ -1,5 +1,6 @@
 """The configuration and weights of a distillation's teacher."""
 
+import json
 from collections.abc import Callable, Sequence
 
 import keras
@@ -8,11 +9,12 @@ import tensorflow as tf
 from bert_tf.errors import UserError, listed
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model_folder.reader import ModelFiles
-from bert_tf.runs.flags.settings import TeacherSettings
+from bert_tf.runs.flags.settings import TeacherCheckpoint, TextSettings
 from bert_tf.seeds import reading_weights
+from bert_tf.text.tokenizer_settings import TOKENIZER_CONFIG
 
 
-def teacher_files(settings: TeacherSettings) -> ModelFiles:
+def teacher_files(settings: TeacherCheckpoint) -> ModelFiles:
     """Returns the teacher's checkpoint and the files next to it."""
     return ModelFiles(
         settings.teacher_checkpoint,
@@ -60,6 +62,18 @@ def check_inputs(student: BertConfig, config: BertConfig, path: str, max_seq_len
             f"Sequences must not be longer than the teacher can read: they have {max_seq_length}"
             f" tokens, and {config.length_rule} of the teacher ({path}) is"
             f" {config.longest_sequence}. Lower --max_seq_length"
+        )
+
+
+def check_casing(teacher: ModelFiles, settings: TextSettings) -> None:
+    """Raises a UserError if the teacher's files say that it was trained with another casing."""
+    casing = teacher.recorded_casing
+    if casing not in (None, settings.do_lower_case):
+        raise UserError(
+            f"--teacher_checkpoint={teacher.path} must use the student's casing:"
+            f" do_lower_case in its {TOKENIZER_CONFIG} is {json.dumps(casing)}, but"
+            f" --do_lower_case={settings.do_lower_case}. Choose another teacher, or set"
+            f" --do_lower_case={casing} if the student was pre-trained with it"
         )
 
 

@@ -1,7 +1,6 @@
 """The teacher of a classification: a model that was fine-tuned for the same classes."""
 
 import functools
-import json
 from collections.abc import Sequence
 
 import tensorflow as tf
@@ -11,6 +10,7 @@ from bert_tf.files.label_file import LABELS_FILE
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.flags.settings import model_options
 from bert_tf.runs.training.teacher import (
+    check_casing,
     check_hidden_sizes,
     load_teacher,
     read_teacher_config,
@@ -19,7 +19,6 @@ from bert_tf.runs.training.teacher import (
 from bert_tf.tasks.classification.model import ClassificationModel
 from bert_tf.tasks.classification.settings import ClassifierSettings
 from bert_tf.text.model_vocabulary import check_model_vocabulary
-from bert_tf.text.tokenizer_settings import TOKENIZER_CONFIG
 from bert_tf.text.tokenizers import Tokenizer
 
 
@@ -44,14 +43,7 @@ def read_teacher(
             f" problem_type in its configuration is {quoted(config.problem_type)}, and the student"
             " would learn other probabilities than its. Choose another teacher"
         )
-    casing = files.recorded_casing
-    if casing not in (None, settings.do_lower_case):
-        raise UserError(
-            f"--teacher_checkpoint={settings.teacher_checkpoint} must use the student's casing:"
-            f" do_lower_case in its {TOKENIZER_CONFIG} is {json.dumps(casing)}, but"
-            f" --do_lower_case={settings.do_lower_case}. Choose another teacher, or set"
-            f" --do_lower_case={casing} if the student was pre-trained with it"
-        )
+    check_casing(files, settings)
     learned = files.labels
     if learned not in (None, list(labels)):
         raise UserError(

@@ -1,8 +1,8 @@
-"""Reads pairs of texts and single texts from tables, and turns them into records."""
+"""Reads single texts, pairs and triplets from tables, and turns them into records."""
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from bert_tf.datasets import tables
 from bert_tf.errors import UserError, quoted
@@ -15,7 +15,7 @@ from bert_tf.text.tokenizers import Tokenizer
 
 @dataclasses.dataclass(frozen=True)
 class Sentences:
-    """A pair of texts, or a single one."""
+    """A pair of texts, a single one, or three: with a text that means something else."""
 
     texts: tuple[str, ...]
     score: float = 0.0  # how similar the two are in meaning; 0 if unknown
@@ -33,8 +33,9 @@ def read_sentences(
     """Returns the sentences of a table's rows. For the other arguments see `tables`.
 
     Args:
-        columns: the names of the columns to read, by their flags `text_a_column`, `text_b_column`
-            and `label_column`. A column whose flag is missing is not read.
+        columns: the names of the columns to read, by their flags `text_a_column`,
+            `text_b_column`, `negative_column` and `label_column`. A column whose flag is missing is
+            not read. The texts of triplets must not be empty.
         score_scale: the greatest score; the least is -score_scale. None for no bounds.
         refuse_empty: whether an empty row before an example is an error. Otherwise empty rows are
             skipped.
@@ -51,8 +52,26 @@ def read_sentences(
         rows[has_header:], path, needed, has_header, refuse_empty=refuse_empty
     ):
         score = 0.0 if label is None else _score(row[label], score_scale, place)
-        found.append(Sentences(tuple(row[number] for number in numbers.values()), score))
+        texts = tuple(row[number] for number in numbers.values())
+        if "negative_column" in numbers:
+            _check_triplet(texts, numbers, place)
+        found.append(Sentences(texts, score))
     return found
+
+
+def _check_triplet(texts: tuple[str, ...], flags: Iterable[str], place: str) -> None:
+    """Raises UserError if a text is empty, or the third equals the first or the second."""
+    for text, flag in zip(texts, flags, strict=True):
+        if not text.strip():
+            raise UserError(
+                f"{place}: the column of --{flag} must have a text; it is empty. A triplet needs"
+                " all three texts: fill it in or delete the line"
+            )
+    if texts[2] in texts[:2]:
+        raise UserError(
+            f"{place}: the text of --negative_column must differ from the other two; it is"
+            f" {quoted(texts[2])}. Correct or delete the line"
+        )
 
 
 def _score(text: str, score_scale: float | None, place: str) -> float:
@@ -78,10 +97,10 @@ def _score(text: str, score_scale: float | None, place: str) -> float:
 
 
 class SentenceEncoder(ExampleEncoder):
-    """Turns a pair or a single text into one record.
+    """Turns a single text, a pair or a triplet into one record.
 
     Each text becomes its own sequence, [CLS] text [SEP], truncated at its end if it is too long.
-    Every example has `num_texts` texts, 2 or 1.
+    Every example has `num_texts` texts, 1 to 3.
     """
 
     def __init__(self, tokenizer: Tokenizer, max_seq_length: int, num_texts: int):

@@ -3,10 +3,10 @@
 Dimension letters and dtypes: see `bert_tf/modeling.py`; T is the number of texts of an example.
 
 The mean over the tokens and the regression of the cosine are from Sentence-BERT
-(https://arxiv.org/abs/1908.10084, section 3). The loss with the other pairs of a batch as negatives
-is multiple negatives ranking (https://arxiv.org/abs/1705.00652, section 4.4).
+(https://arxiv.org/abs/1908.10084, section 3). For the other losses see `loss`.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -14,14 +14,18 @@ import tensorflow as tf
 from bert_tf.engine.steps import Features, Sums
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.model.configuration import BertConfig
-from bert_tf.model.heads import cross_entropy, example_weights, squared_errors
+from bert_tf.model.heads import example_weights, squared_errors
 from bert_tf.model.ranges import finite, shaped
 from bert_tf.model.saving import register
 from bert_tf.model.shapes import get_shape_list
-from bert_tf.tasks.sentences.schema import COSINE, IN_BATCH_NEGATIVES, LOSSES
+from bert_tf.tasks.sentences.loss import (
+    cosines,
+    in_batch_negatives,
+    triplet_losses,
+    truncated,
+)
+from bert_tf.tasks.sentences.schema import COSINE, IN_BATCH_NEGATIVES, LOSSES, TRIPLET
 from bert_tf.tasks.task_model import TaskModel
-
-_MASKED = -1e9  # added to a logit to exclude it from a softmax
 
 
 @register
@@ -31,7 +35,10 @@ class SentenceModel(TaskModel):
     Args:
         loss: one of `schema.LOSSES`.
         score_scale: the score that stands for a cosine of 1, for the loss `cosine`.
-        similarity_scale: see `in_batch_negatives`.
+        similarity_scale: see `loss.in_batch_negatives`.
+        triplet_margin: see `loss.triplet_losses`.
+        matryoshka_dims: sizes that vectors are truncated to. The loss is the sum of the losses of
+            all sizes (https://arxiv.org/abs/2205.13147). (): whole vectors.
         **options: see `BertModel`.
     """
 
@@ -44,6 +51,8 @@ class SentenceModel(TaskModel):
         loss: str = COSINE,
         score_scale: float = 1.0,
         similarity_scale: float = 20.0,
+        triplet_margin: float = 0.5,
+        matryoshka_dims: Sequence[int] = (),
         **options: Any,
     ):
         if loss not in LOSSES:
@@ -53,10 +62,13 @@ class SentenceModel(TaskModel):
         self.loss_name = loss
         self.score_scale = score_scale
         self.similarity_scale = similarity_scale
+        self.triplet_margin = triplet_margin
+        check_sizes(matryoshka_dims, config)
+        self.sizes: tuple[int | None, ...] = tuple(matryoshka_dims) or (None,)
         self.task_metrics: tuple[str, ...] = ()
-        if loss == IN_BATCH_NEGATIVES:
+        if loss != COSINE:
             self.task_metrics, self.label_names = ("accuracy",), ()  # every pair is a right one
-            self.compares_examples = True
+            self.compares_examples = loss == IN_BATCH_NEGATIVES
 
     def call(
         self,
@@ -97,12 +109,14 @@ class SentenceModel(TaskModel):
         return {"pairs": tf.reduce_sum(example_weights(features))}
 
     def checked_labels(self, features: Features) -> dict[str, tf.Tensor]:
-        """Returns `label_ids`, a score of each pair, float32 [B]; {} for in-batch negatives."""
+        """Returns `label_ids`, a score of each pair, float32 [B]; {} for the other losses."""
         batch, num_texts, _ = get_shape_list(features["input_ids"])
-        if num_texts != 2:
-            raise UserError(
-                f"The loss needs input_ids [B, 2, S]: pairs; received {num_texts} texts"
+        allowed = {COSINE: (2,), TRIPLET: (3,)}.get(self.loss_name, (2, 3))
+        if num_texts not in allowed:
+            kinds = " or ".join(
+                {2: "[B, 2, S]: pairs", 3: "[B, 3, S]: triplets"}[n] for n in allowed
             )
+            raise UserError(f"The loss needs input_ids {kinds}; received {num_texts} texts")
         if not self.label_names:
             return {}
         labels = shaped(features["label_ids"], "label_ids", [batch], "a score for each pair")
@@ -111,31 +125,48 @@ class SentenceModel(TaskModel):
     def loss_and_metrics(
         self, outputs: Any, features: Features, normalizers: Features
     ) -> tuple[tf.Tensor, Sums]:
-        """Returns the mean loss and, with `in_batch_negatives`, the accuracy; all float32 [].
+        """Returns the mean loss and, except for `cosine`, the accuracy; all float32 [].
 
-        The accuracy is the number of first texts whose nearest second text in the batch is their
-        partner, and the number of first texts.
+        The accuracy is the number of first texts that are nearest to their partner, among all
+        second and third texts of the batch or, for `triplet`, of the triplet; and the number of
+        first texts. It is that of the first size of vectors.
         """
         weights = example_weights(features)
+        found = [self._example_losses(truncated(outputs, size), features) for size in self.sizes]
+        losses, right = found[0]
         sums = {}
-        if self.loss_name == IN_BATCH_NEGATIVES:
-            first, second = outputs[:, 0], outputs[:, 1]
-            losses, right = in_batch_negatives(first, second, weights, self.similarity_scale)
+        if right is not None:
             sums["accuracy"] = (tf.reduce_sum(weights * right), tf.reduce_sum(weights))
-        else:
-            losses = self._squared_errors(_cosines(outputs), features)
+        losses = sum((other for other, _ in found[1:]), losses)
         loss = tf.reduce_sum(weights * losses)
         return tf.math.divide_no_nan(loss, normalizers["pairs"]), sums
+
+    def _example_losses(
+        self, vectors: tf.Tensor, features: Features
+    ) -> tuple[tf.Tensor, tf.Tensor | None]:
+        """Returns each example's loss and whether it is right, float32 [B]; None for `cosine`."""
+        if self.loss_name == TRIPLET:
+            return triplet_losses(vectors, self.triplet_margin)
+        if self.loss_name == COSINE:
+            return self._squared_errors(cosines(vectors), features), None
+        negatives = vectors[:, 2] if vectors.shape[1] == 3 else None
+        weights = example_weights(features)
+        return in_batch_negatives(
+            *(vectors[:, 0], vectors[:, 1], weights, self.similarity_scale, negatives)
+        )
 
     def predictions(self, outputs: Any, features: Features) -> dict[str, tf.Tensor]:
         """Returns the vectors of each example and, for pairs, the cosine, the score and the loss.
 
-        `vectors`: float32 [B, T, H]. For pairs: `outputs`: the cosines, float32 [B]. `label_ids`:
-        the records' scores. `per_example_loss`: float32 [B], only with the loss `cosine`.
+        `vectors`: float32 [B, T, H]. For pairs: `outputs`: the cosines, float32 [B], and
+        `outputs_SIZE` those of truncated vectors. `label_ids`: the records' scores.
+        `per_example_loss`: float32 [B], only with the loss `cosine`.
         """
         found = {"vectors": outputs}
         if outputs.shape[1] == 2:
-            found["outputs"] = _cosines(outputs)
+            found["outputs"] = cosines(outputs)
+            for size in filter(None, self.sizes):
+                found[f"outputs_{size}"] = cosines(truncated(outputs, size))
             found["label_ids"] = features["label_ids"]
             if self.loss_name == COSINE:
                 found["per_example_loss"] = self._squared_errors(found["outputs"], features)
@@ -146,32 +177,10 @@ class SentenceModel(TaskModel):
         return squared_errors(cosines, features["label_ids"] / self.score_scale)
 
 
-def in_batch_negatives(
-    first: tf.Tensor, second: tf.Tensor, weights: tf.Tensor, similarity_scale: float
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns each pair's loss among the pairs of the batch, and whether it finds its partner.
-
-    Each text must choose its partner among the other side's texts: the cross entropy of a softmax
-    over the cosines times `similarity_scale`. The loss is the mean of both directions. The paper
-    has only one, from a message to its reply; the order of two paraphrases means nothing.
-
-    Args:
-        first, second: float32 [B, H], the vectors of the pairs' texts, each of length 1.
-        weights: float32 [B]; a pair of weight 0 is padding, and is not used as a negative.
-
-    Returns:
-        The losses, and 1 where the partner has the highest cosine with the first text, else 0;
-        both float32 [B].
-    """
-    logits = similarity_scale * tf.matmul(first, second, transpose_b=True)  # [B, B]
-    absent = _MASKED * tf.cast(weights == 0.0, tf.float32)
-    from_first, from_second = logits + absent, tf.transpose(logits) + absent
-    partners = tf.range(get_shape_list(logits)[0])
-    losses = cross_entropy(from_first, partners) + cross_entropy(from_second, partners)
-    best = tf.argmax(from_first, axis=-1, output_type=tf.int32)
-    return losses / 2.0, tf.cast(best == partners, tf.float32)
-
-
-def _cosines(vectors: tf.Tensor) -> tf.Tensor:
-    """Returns the cosine of each pair of vectors of length 1: float32 [B, 2, H] -> [B]."""
-    return tf.reduce_sum(vectors[:, 0] * vectors[:, 1], axis=-1)
+def check_sizes(sizes: Sequence[int], config: BertConfig) -> None:
+    """Raises UserError if a model's vectors cannot be truncated to all `matryoshka_dims`."""
+    if sizes and max(sizes) > config.hidden_size:
+        raise UserError(
+            f"--matryoshka_dims must be at most hidden_size of --bert_config_file, which is"
+            f" {config.hidden_size}; got {','.join(map(str, sizes))}. Leave the larger sizes out"
+        )

@@ -2,11 +2,12 @@
 
 from bert_tf.files import records
 
-COSINE, IN_BATCH_NEGATIVES = LOSSES = ("cosine", "in_batch_negatives")
+COSINE, IN_BATCH_NEGATIVES, TRIPLET = LOSSES = ("cosine", "in_batch_negatives", "triplet")
+TEACHER = "teacher"  # the loss of a student, which needs a teacher
 
 
 def sentences_schema(max_seq_length: int, num_texts: int = 2) -> records.Schema:
-    """Returns the schema of records of pairs of texts, or of single texts.
+    """Returns the schema of records of single texts, pairs or triplets of texts.
 
     Each text is its own sequence, whose `segment_ids` are 0. `label_ids` is the score of the pair,
     float32; 0 if unknown.

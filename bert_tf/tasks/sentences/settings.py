@@ -1,15 +1,21 @@
 """Settings of run_sentence_similarity. Each field is the flag of that name."""
 
 import dataclasses
+import itertools
 
 from bert_tf.datasets.tables import check_delimiter
+from bert_tf.errors import UserError, quoted
 from bert_tf.runs.flags.setting_fields import Group, inherit, setting
-from bert_tf.runs.flags.settings import EvaluationSettings, FineTuningSettings
-from bert_tf.tasks.sentences.schema import COSINE, IN_BATCH_NEGATIVES, LOSSES
+from bert_tf.runs.flags.settings import (
+    EvaluationSettings,
+    FineTuningSettings,
+    TeacherCheckpoint,
+)
+from bert_tf.tasks.sentences.schema import COSINE, IN_BATCH_NEGATIVES, LOSSES, TEACHER, TRIPLET
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SentenceSettings(EvaluationSettings):
+class SentenceSettings(EvaluationSettings, TeacherCheckpoint):
     """Settings of run_sentence_similarity."""
 
     data_dir: str = setting(
@@ -22,8 +28,16 @@ class SentenceSettings(EvaluationSettings):
     )
     text_b_column: str | None = setting(
         None,
-        help="Name of the column with the second text. Needed for training and evaluation.",
+        help="Name of the column with the second text. Needed for evaluation and, except for"
+        " --loss=teacher, for training.",
         group=Group.DATA,
+    )
+    negative_column: str | None = setting(
+        None,
+        help="Name of the training file's column with a third text, which is like the first but"
+        " means something else: a hard negative. Needed for --loss=triplet.",
+        group=Group.DATA,
+        needs=("loss", IN_BATCH_NEGATIVES, TRIPLET),
     )
     label_column: str | None = setting(
         None,
@@ -61,9 +75,11 @@ class SentenceSettings(EvaluationSettings):
         COSINE,
         help="cosine: the squared difference between a pair's cosine and its score / --score_scale."
         " in_batch_negatives: the two texts of a pair mean the same, the texts of different pairs"
-        " do not.",
+        " do not. triplet: the first text is nearer to the second than to the one of"
+        " --negative_column. teacher: the squared difference between the vectors and those of the"
+        " model in --teacher_checkpoint, for single texts, or for both texts of pairs.",
         group=Group.TRAINING,
-        choices=LOSSES,
+        choices=(*LOSSES, TEACHER),
     )
     score_scale: float = setting(
         1.0,
@@ -93,6 +109,49 @@ class SentenceSettings(EvaluationSettings):
         needs=("loss", IN_BATCH_NEGATIVES),
     )
 
+    triplet_margin: float = setting(
+        0.5,
+        help="By how much the cosine of a triplet's first and second text must exceed the cosine of"
+        " the first and third.",
+        group=Group.TRAINING,
+        above=0.0,
+        at_most=2.0,
+        needs=("loss", TRIPLET),
+    )
+    matryoshka_dims: str | None = setting(
+        None,
+        help="Sizes of vectors to train, in descending order, such as 768,256,64: the sum of the"
+        " losses of the vectors' first 768, 256 and 64 elements. An evaluation has results of each"
+        " size. Default: whole vectors.",
+        group=Group.TRAINING,
+        excludes=("loss", TEACHER),
+        because="a teacher's vectors are learned whole",
+    )
+    teacher_checkpoint: str | None = inherit(
+        TeacherCheckpoint, "teacher_checkpoint", needs=("loss", TEACHER)
+    )
+
     def __post_init__(self):
         super().__post_init__()
         check_delimiter(self.delimiter)
+        for loss, flag, what in (
+            (TRIPLET, "negative_column", "the third text of a triplet"),
+            (TEACHER, "teacher_checkpoint", "the model whose vectors are learned"),
+        ):
+            if self.do_train and self.loss == loss and not getattr(self, flag):
+                raise UserError(f"--loss={loss} needs --{flag}, {what}. Add --{flag}")
+        self.sizes  # noqa: B018  # checks them
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The numbers of --matryoshka_dims; () if it is not given."""
+        if self.matryoshka_dims is None:
+            return ()
+        parts = self.matryoshka_dims.split(",")
+        sizes = [int(x) if x.isdecimal() and x.isascii() and len(x) < 10 else 0 for x in parts]
+        if min(sizes) < 1 or any(a <= b for a, b in itertools.pairwise(sizes)):
+            raise UserError(
+                "--matryoshka_dims must be whole numbers above 0 in descending order, separated by"
+                f" commas, such as 768,256,64; got {quoted(self.matryoshka_dims)}"
+            )
+        return tuple(sizes)

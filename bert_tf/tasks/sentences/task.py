@@ -1,6 +1,7 @@
 """Sentence vectors as a task of fine-tuning (run_sentence_similarity.py)."""
 
 import zipfile
+from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
@@ -15,9 +16,11 @@ from bert_tf.hugging_face.vector_settings import check_mean_vectors
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.folder import reporting
 from bert_tf.tasks.sentences.data import SentenceEncoder, Sentences, read_sentences
-from bert_tf.tasks.sentences.model import SentenceModel
-from bert_tf.tasks.sentences.schema import COSINE, IN_BATCH_NEGATIVES
+from bert_tf.tasks.sentences.distillation import TaughtVectors
+from bert_tf.tasks.sentences.model import SentenceModel, check_sizes
+from bert_tf.tasks.sentences.schema import COSINE, IN_BATCH_NEGATIVES, TEACHER
 from bert_tf.tasks.sentences.settings import SentenceSettings
+from bert_tf.tasks.sentences.teacher import read_teacher
 from bert_tf.tasks.task import ExampleSet, FineTuningTask, PredictionColumns
 from bert_tf.text.tokenizers import Tokenizer
 
@@ -39,13 +42,10 @@ class SentenceTask(FineTuningTask):
     settings_classes = (SentenceSettings,)
     best_metric = "eval_spearman"
 
-    @property
-    def _num_texts(self) -> int:
-        return 1 if self.settings.text_b_column is None else 2
-
     def check(self, config: BertConfig, strategy: tf.distribute.Strategy) -> None:
         """Checks the model's kind of vectors, and that a batch has negatives."""
         settings = self.settings
+        check_sizes(settings.sizes, config)
         if settings.init_checkpoint:
             check_mean_vectors(folder_of(settings.init_checkpoint))
         needs_negatives = settings.do_train and settings.loss == IN_BATCH_NEGATIVES
@@ -62,8 +62,11 @@ class SentenceTask(FineTuningTask):
         path = table_path(file_name, settings.data_dir)
         chosen = purpose == "train" and settings.min_positive_score is not None
         columns = {"text_a_column": settings.text_a_column}
-        if purpose != "predict" or settings.text_b_column is not None:
+        may_be_single = purpose == "predict" or (purpose == "train" and settings.loss == TEACHER)
+        if not may_be_single or settings.text_b_column is not None:
             columns["text_b_column"] = settings.text_b_column
+        if purpose == "train" and settings.negative_column is not None:
+            columns["negative_column"] = settings.negative_column
         if purpose == "eval" or chosen or (purpose == "train" and settings.loss == COSINE):
             columns["label_column"] = settings.label_column
         examples = read_sentences(
@@ -96,26 +99,50 @@ class SentenceTask(FineTuningTask):
     def encoder(
         self, example_set: ExampleSet, tokenizer: Tokenizer, labels: None
     ) -> SentenceEncoder:
-        return SentenceEncoder(tokenizer, self.settings.max_seq_length, self._num_texts)
+        num_texts = len(example_set.examples[0].texts)
+        return SentenceEncoder(tokenizer, self.settings.max_seq_length, num_texts)
 
     def build(self, config: BertConfig, labels: None, **options) -> SentenceModel:
         settings = self.settings
-        scales = settings.score_scale, settings.similarity_scale
-        return SentenceModel(config, settings.loss, *scales, **options)
+        return SentenceModel(
+            config,
+            COSINE if settings.loss == TEACHER else settings.loss,  # `TaughtVectors` has its own
+            settings.score_scale,
+            settings.similarity_scale,
+            settings.triplet_margin,
+            settings.sizes,
+            **options,
+        )
+
+    def teaching(
+        self,
+        config: BertConfig,
+        tokenizer: Tokenizer,
+        labels: None,
+        strategy: tf.distribute.Strategy,
+    ) -> dict[str, Callable]:
+        if self.settings.loss != TEACHER:
+            return {}
+        teacher = read_teacher(self.settings, config, tokenizer, strategy)
+        return {"objective": lambda student: TaughtVectors(student, teacher)}
 
     def evaluate(self, example_set: ExampleSet, predictions: PredictionColumns) -> dict[str, float]:
         losses = ["per_example_loss"] if self.settings.loss == COSINE else []
-        columns = predictions.join("outputs", "label_ids", *losses)  # without the large vectors
-        results = {
-            "eval_pearson": pearson(columns["label_ids"], columns["outputs"]),
-            "eval_spearman": spearman(columns["label_ids"], columns["outputs"]),
-        }
+        sizes = [f"_{size}" for size in self.settings.sizes]
+        outputs = [f"outputs{size}" for size in sizes]
+        # Without the large vectors.
+        columns = predictions.join("outputs", "label_ids", *outputs, *losses)
+        results = {}
+        for size in ("", *sizes):
+            found = columns["label_ids"], columns[f"outputs{size}"]
+            results |= {f"eval_pearson{size}": pearson(*found)}
+            results |= {f"eval_spearman{size}": spearman(*found)}
         for name in losses:
             results |= reporting.mean_losses(columns[name], self.settings.eval_batch_size)
         return results
 
     def write_predictions(self, example_set: ExampleSet, predictions: PredictionColumns) -> None:
-        is_pair = self._num_texts == 2
+        is_pair = self.settings.text_b_column is not None
         columns = predictions.join("vectors", *(["outputs"] if is_pair else []))
         _write_vectors(self.path("test_vectors.npz"), columns["vectors"])
         if is_pair:

@@ -212,6 +212,15 @@ RULES = {
         ({"score_scale": 5.0, **IN_BATCH}, "needs --loss=cosine; received --loss"),
         ({"min_positive_score": 0.0}, NEGATIVES),
         ({"similarity_scale": 10.0}, NEGATIVES),
+        ({"negative_column": "n"}, "needs --loss=in_batch_negatives or triplet; received --loss"),
+        ({"negative_column": "n", **IN_BATCH}, None),
+        ({"triplet_margin": 0.1}, "needs --loss=triplet; received --loss=cosine"),
+        ({"triplet_margin": 2.5, "loss": "triplet"}, "must be a finite number above 0 and at mo"),
+        ({"teacher_checkpoint": "t"}, "needs --loss=teacher; received --loss=cosine"),
+        (
+            {"matryoshka_dims": "4,2", "loss": "teacher"},
+            "excludes --loss=teacher, since a teacher's vectors are learned whole",
+        ),
         ({"gradient_accumulation_steps": 4, **IN_BATCH}, None),
     ],
     SquadSettings: [

@@ -35,6 +35,16 @@ def test_a_csv_file_without_header(tmp_path):
     assert found == [Sentences(("a; b",), 5.0), Sentences(("c",), 0.0)]
 
 
+TRIPLETS = "a|p|n\nx|y|z\nu|v|w\n".replace("|", "\t")
+TRIPLET = {"text_a_column": "a", "text_b_column": "p", "negative_column": "n"}
+
+
+def test_a_third_text_is_read_from_its_column(tmp_path):
+    columns = {**TRIPLET, "negative_column": "a", "text_a_column": "n"}
+    assert read(tmp_path, TRIPLETS, TRIPLET)[1] == Sentences(("u", "v", "w"), 0.0)
+    assert read(tmp_path, TRIPLETS, columns)[0] == Sentences(("z", "y", "x"), 0.0)
+
+
 @pytest.mark.parametrize(
     "text, columns, options, message",
     [
@@ -66,6 +76,21 @@ def test_a_csv_file_without_header(tmp_path):
             for number in ("1e39", "-3e38", "2e16")
         ),
         (TABLE.replace("4.5", "9" * 9000), SCORED, {}, "line 2: score '999"),
+        *(
+            (TRIPLETS.replace(text, "  "), TRIPLET, {}, f"line {line}: the column of --{flag} must")
+            for text, line, flag in (
+                ("y", 2, "text_b_column"),
+                ("w", 3, "negative_column"),
+                ("u", 3, "text_a_column"),
+            )
+        ),
+        (
+            TRIPLETS.replace("z", "x"),
+            TRIPLET,
+            {},
+            "line 2: the text of --negative_column must differ from the other two; it is 'x'",
+        ),
+        (TRIPLETS.replace("w", "v"), TRIPLET, {}, "line 3: .* differ from the other two; it is"),
     ],
 )
 def test_what_is_refused(tmp_path, text, columns, options, message):

@@ -5,7 +5,8 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.modeling import BertConfig
-from bert_tf.tasks.sentences.model import SentenceModel, in_batch_negatives
+from bert_tf.tasks.sentences.loss import in_batch_negatives
+from bert_tf.tasks.sentences.model import SentenceModel
 from bert_tf.tasks.sentences.schema import IN_BATCH_NEGATIVES
 from tests.support import numpy_bert
 from tests.support.objectives import compute, predict, set_random_weights

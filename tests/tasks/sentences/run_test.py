@@ -79,7 +79,27 @@ def test_only_the_loss_of_scored_pairs_depends_on_their_scale(tables, tmp_path):
             {**IN_BATCH, "train_batch_size": 1},
             "--train_batch_size must be at least 2 with --loss=in_batch_negatives, since the neg",
         ),
-        ({"loss": "triplet"}, "--loss=triplet must be one of cosine, in_batch_negatives"),
+        ({"loss": "dot"}, "--loss=dot must be one of cosine, in_batch_negatives, triplet, teacher"),
+        (
+            {"do_train": True, "loss": "triplet"},
+            "^--loss=triplet needs --negative_column, the third text of a triplet. Add --negative_",
+        ),
+        (
+            {"do_train": True, "loss": "teacher"},
+            "^--loss=teacher needs --teacher_checkpoint, the model whose vectors are learned. Add",
+        ),
+        (
+            {**IN_BATCH, "negative_column": "third"},
+            "--negative_column=third: .*/train.tsv has no such column",
+        ),
+        *(
+            ({**IN_BATCH, "matryoshka_dims": sizes}, "--matryoshka_dims must be whole numbers abov")
+            for sizes in ("8,8", "4,8", "8,0", "8,-4", "8,", "", "8.5", "8;4", "9" * 999)
+        ),
+        (
+            {**IN_BATCH, "matryoshka_dims": "17,4"},
+            "must be at most hidden_size of --bert_config_file, which is 16; got 17,4. Leave the",
+        ),
         ({"score_scale": 0.0}, "--score_scale=0.0 must be a finite number above 0"),
         ({"num_train_epochs": np.inf}, "--num_train_epochs=inf must be a finite number above 0"),
         ({"max_seq_length": 2}, "--max_seq_length=2 must be between 3"),
@@ -91,6 +111,49 @@ def test_what_is_refused(tables, tmp_path, options, message):
         compare(tables, tmp_path / "out", **options)
     assert len(str(error.value)) < 500
     assert not (tmp_path / "out").exists()
+
+
+def test_triplets_train_and_every_size_is_evaluated(tables, tmp_path):
+    rows = (tables / "train.tsv").read_text().splitlines()[1:9:2]
+    lines = ["one\tother\twrong", *(f"{row.split(chr(9), 1)[1]}\tin a {i}" for i, row in
+             enumerate(rows))]  # fmt: skip
+    for name in ("vocab.txt", "bert_config.json", "dev.tsv", "test.tsv"):
+        (tmp_path / name).write_bytes((tables / name).read_bytes())
+    (tmp_path / "train.tsv").write_text("\n".join(lines) + "\n")
+    flags = {"do_train": True, "do_eval": True, "do_predict": True, "negative_column": "wrong"}
+    flags |= {"train_batch_size": 4, "num_train_epochs": 1.0, "matryoshka_dims": "12,3"}
+    results = compare(
+        tmp_path,
+        tmp_path / "out",
+        loss="in_batch_negatives",
+        gradient_accumulation_steps=2,
+        **flags,
+    )
+    sizes = ("", "_12", "_3")
+    names = {f"eval_{name}{size}" for name in ("pearson", "spearman") for size in sizes}
+    assert results.keys() == {*names, "global_step", "loss"} or results.keys() == {
+        *names,
+        "global_step",
+    }
+    vectors = vectors_of(tmp_path / "out")
+    assert vectors.keys() == {"vectors", "second_vectors"}
+    cut = [vectors[name][:, :3] for name in ("vectors", "second_vectors")]
+    assert len({results[f"eval_spearman{size}"] for size in sizes}) == 3
+    assert cut[0].shape == (7, 3)
+
+
+def test_a_student_learns_from_single_texts(tables, tmp_path):
+    compare(tables, tmp_path / "teacher", max_seq_length=6, num_train_epochs=0.3, **IN_BATCH)
+    lines = ["one", *(["the bread", "a river of water"] * 8)]
+    for name in ("vocab.txt", "bert_config.json"):
+        (tmp_path / name).write_bytes((tables / name).read_bytes())
+    (tmp_path / "train.tsv").write_text("\n".join(lines) + "\n")
+    flags = {"do_train": True, "loss": "teacher", "teacher_checkpoint": tmp_path / "teacher"}
+    flags |= {"text_b_column": None, "label_column": None, "train_batch_size": 8}
+    compare(tmp_path, tmp_path / "out", num_train_epochs=1.0, **flags)
+    assert (tmp_path / "out/model.ckpt-2.index").exists()
+    with pytest.raises(UserError, match="the size of its teacher's: hidden_size of .* is 24, and"):
+        compare(tmp_path, tmp_path / "no", config={"hidden_size": 24}, **flags)
 
 
 def test_a_model_whose_vectors_are_no_means_is_refused(tables, tmp_path):
