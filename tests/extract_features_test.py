@@ -404,14 +404,8 @@ def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path, open_writer):
             {"input_file": "no/such", "output_file": "./no/such"},
             "--output_file=./no/such must not be a file of --input_file, which it would replace",
         ),
-        (
-            {"long_text": "mean"},
-            "--outputs must be mean_vector, pooled_vector or both; received 't",
-        ),
-        (
-            {"long_text": "max", "outputs": "mean_vector,attention_probs"},
-            "--long_text=max makes one vector of the windows of a line, so --outputs must be mean_",
-        ),
+        ({"long_text": "mean"}, "--long_text=mean makes one vector of the windows of a line, so"),
+        ({"long_text": "max", "outputs": "mean_vector,attention_probs"}, "received 'mean_vector,"),
     ],
 )
 def test_flags_that_do_not_fit(files, tmp_path, settings, message):
