@@ -7,10 +7,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.errors import UserError, quoted
+from bert_tf.errors import UserError, listed, quoted
 from bert_tf.export.text_inputs import TextInputs
 from bert_tf.model.saving import register
-from bert_tf.pretrained.arguments import WHOLE_NUMBER, check_type, received
+from bert_tf.pretrained.arguments import SWITCH, WHOLE_NUMBER, check_type, received
 from bert_tf.pretrained.build import INPUTS
 from bert_tf.pretrained.folder import read_folder
 from bert_tf.text import sequences
@@ -28,15 +28,17 @@ class Preprocessor(keras.layers.Layer):
         dataset = dataset.batch(32).map(preprocessor, num_parallel_calls=tf.data.AUTOTUNE)
 
     The ids are exactly the tokenizer's, and texts that are too long are truncated as by the
-    programs. With a vocabulary of word pieces all of it is core TensorFlow operations, so the layer
-    also works in an exported graph and in a Keras model that takes texts. With the vocabularies of
-    RoBERTa and ALBERT, and with added tokens that a graph cannot find, the graph calls Python:
-    that works in `tf.data`, but cannot be exported.
+    programs.
 
     Args:
         folder: a folder that `bert_tf.load` takes, or a tokenizer, as `bert_tf.load_tokenizer`
             returns it.
         max_seq_length: length S of every sequence, [CLS] and [SEP] included. None for the folder's.
+        in_graph: whether texts are split by core TensorFlow operations only, so that the layer also
+            works in an exported graph and in a Keras model that takes texts. If not, the graph
+            calls Python, which is several times faster, but only works in this process. None for
+            True if it is possible: it needs a vocabulary of word pieces, and no added token that is
+            a single word or normalized.
         **kwargs: a Keras layer's, such as `name`.
 
     Attributes:
@@ -44,7 +46,8 @@ class Preprocessor(keras.layers.Layer):
         max_seq_length: see above.
 
     Raises:
-        UserError: the folder has no model, or `max_seq_length` is missing or out of range.
+        UserError: the folder has no model, `max_seq_length` is missing or out of range, or
+            `in_graph` is impossible.
     """
 
     tokenizer: Tokenizer
@@ -54,12 +57,14 @@ class Preprocessor(keras.layers.Layer):
         self,
         folder: str | os.PathLike[str] | Tokenizer,
         max_seq_length: int | None = None,
+        in_graph: bool | None = None,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
         self._convert_input_args = False  # Keras would make floats of lists of texts
         self._allow_non_tensor_positional_args = True
         check_type("max_seq_length", max_seq_length, WHOLE_NUMBER, "for the folder's")
+        check_type("in_graph", in_graph, SWITCH, "for True if it is possible")
         self._folder = None
         if isinstance(folder, Tokenizer):
             if max_seq_length is None or max_seq_length < _SHORTEST:
@@ -74,11 +79,17 @@ class Preprocessor(keras.layers.Layer):
             self.tokenizer, self.max_seq_length = found.tokenizer, found.max_seq_length
         self._layout = self.tokenizer.layout
         self._in_graph: TextInputs | None = None
-        added = self.tokenizer.settings.added_tokens
-        if isinstance(self.tokenizer, FastTokenizer) and not any(
-            token.single_word or token.normalized for token in added
-        ):
-            self._in_graph = TextInputs(self.tokenizer, self.max_seq_length)
+        tokenizer, added = self.tokenizer, self.tokenizer.settings.added_tokens
+        unfindable = [x.content for x in added if x.single_word or x.normalized]
+        if in_graph is not False and isinstance(tokenizer, FastTokenizer) and not unfindable:
+            self._in_graph = TextInputs(tokenizer, self.max_seq_length)
+        elif in_graph:
+            has = f"the added tokens {listed(unfindable)}" if unfindable else "another vocabulary"
+            raise UserError(
+                "in_graph=True needs a vocabulary of word pieces, without added tokens that are"
+                f" single words or normalized; the model has {has}. Leave in_graph out: in"
+                " tf.data the graph can call Python"
+            )
         self.built = True
 
     def call(self, texts: Any, y: Any = None, sample_weight: Any = None) -> Any:
@@ -121,6 +132,7 @@ class Preprocessor(keras.layers.Layer):
                 " anywhere: make it from a model's folder"
             )
         own = {"folder": self._folder, "max_seq_length": self.max_seq_length}
+        own["in_graph"] = self._in_graph is not None
         return {**super().get_config(), **own}
 
     @staticmethod

@@ -58,7 +58,17 @@ def sentence_pieces(folder):
     return load_tokenizer(write_sentence_pieces(folder / "spiece.model", pieces), True)
 
 
-FAMILIES = (word_pieces, word_pieces_with_a_word_to_find, byte_pairs, sentence_pieces)
+def word_pieces_in_python(folder):
+    return FastTokenizer(INDEX)
+
+
+FAMILIES = (
+    word_pieces,
+    word_pieces_in_python,
+    word_pieces_with_a_word_to_find,
+    byte_pairs,
+    sentence_pieces,
+)
 
 
 def check(found, tokenizer, texts, second=None, length=LENGTH):
@@ -84,7 +94,9 @@ def of_folder(folder):
 def preprocessor(request, of_folder, tmp_path_factory):
     if request.param is word_pieces:
         return of_folder  # making the tables of a graph takes a second
-    return bert_tf.Preprocessor(request.param(tmp_path_factory.mktemp("vocab")), LENGTH)
+    tokenizer = request.param(tmp_path_factory.mktemp("vocab"))
+    in_graph = False if request.param is word_pieces_in_python else None
+    return bert_tf.Preprocessor(tokenizer, LENGTH, in_graph)
 
 
 def test_batches_of_a_dataset(preprocessor):
@@ -227,3 +239,17 @@ def test_a_preprocessor_of_a_tokenizer_is_not_saved(tmp_path):
     preprocessor = bert_tf.Preprocessor(byte_pairs(tmp_path), 9)
     with pytest.raises(UserError, match="A Preprocessor of a tokenizer cannot be saved"):
         preprocessor.get_config()
+
+
+def test_what_no_graph_can_split(tmp_path):
+    message = (
+        "in_graph=True needs a vocabulary of word pieces, .*; the model has another vocabulary"
+    )
+    with pytest.raises(UserError, match=message):
+        bert_tf.Preprocessor(byte_pairs(tmp_path), 9, in_graph=True)
+    with pytest.raises(UserError, match="the model has the added tokens 'cat'. Leave in_graph out"):
+        bert_tf.Preprocessor(word_pieces_with_a_word_to_find(tmp_path), 9, in_graph=True)
+    with pytest.raises(
+        UserError, match="in_graph must be True or False, or None, for True if it i"
+    ):
+        bert_tf.Preprocessor(byte_pairs(tmp_path), 9, in_graph="yes")
