@@ -247,6 +247,7 @@ class FineTuner:
         if watch:
             watch.end()
             self._memory.model_input = self._model_input
+        self._calibrate(trainer)
         if settings.export_dir and self.run.chief:
             weights = {v.path: v.value for v in trainer.model.variables}
             with whole_folder(settings.export_dir, *_EXPORTED) as place:
@@ -268,6 +269,14 @@ class FineTuner:
                 self.run.best.folder,
             )
 
+    def _calibrate(self, trainer: Trainer) -> None:
+        """Scales the final weights for --temperature_scaling; checkpoints keep the trained ones."""
+        if getattr(self._settings, "temperature_scaling", False):
+            logging.info("***** Fitting the temperature *****")
+            example_set = self._sets["eval"][0]
+            predictions = self._predict(example_set, "eval")
+            self._task.calibrate(trainer.model, example_set, predictions)
+
     def _model_files(self) -> tuple[BertConfig, Mapping[str, str | bytes], bool]:
         """Returns configuration, vocabulary and casing, for `write_model_files`."""
         settings = self._settings
@@ -282,6 +291,7 @@ class FineTuner:
         if self._trainer is None:
             self._trainer = Trainer(self._build, self.run, schedule=None, start=self._start)
             self._take_best(self._trainer)
+            self._calibrate(self._trainer)
         return self._trainer
 
     @functools.cached_property

@@ -77,6 +77,11 @@ def _purposes(
         names = [f.name for f in dataclasses.fields(settings)]
         *first, last = (f"--{x}" for x in ("do_train", "do_eval", "do_predict") if x in names)
         raise UserError(f"At least one of {', '.join(first)} and {last} must be given.")
+    if getattr(settings, "temperature_scaling", False) and "eval" not in purposes:
+        raise UserError(
+            "--temperature_scaling is fitted on the dev set: add --do_eval, or leave"
+            " --temperature_scaling out"
+        )
     for purpose in purposes:
         if flag := task.batch_flags.get(purpose):
             check_prediction(strategy, getattr(settings, flag), flag)

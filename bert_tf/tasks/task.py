@@ -186,6 +186,12 @@ class FineTuningTask:
         """Returns the results of an evaluation of a set for the purpose "eval"."""
         raise NotImplementedError
 
+    def calibrate(
+        self, model: TaskModel, example_set: ExampleSet, predictions: PredictionColumns
+    ) -> None:
+        """Scales a trained model's logits on the dev set, for --temperature_scaling."""
+        raise NotImplementedError
+
     def write_review(self, example_set: ExampleSet) -> None:
         """Writes what the final evaluation of a set found: tables of its examples, a report."""
 

@@ -38,6 +38,10 @@ class Report:
     def __repr__(self) -> str:
         return self.text
 
+    def with_values(self, **values: float) -> "Report":
+        """Returns the report with more numbers, which have a line each at the end."""
+        return Report(self.values | values, f"{self.text}\n{_value_lines(values)}")
+
     def __getitem__(self, name: str) -> Any:
         return self.values[name]
 

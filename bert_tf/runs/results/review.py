@@ -10,6 +10,7 @@ from absl import logging
 
 from bert_tf.files.whole_files import write_whole
 from bert_tf.runs.results import tables
+from bert_tf.runs.results.calibration import Calibration
 from bert_tf.runs.results.kept_rows import KeptRows
 from bert_tf.runs.results.reports import Report, class_report, number_report
 
@@ -40,6 +41,8 @@ def write_review(
     labels: Sequence[str] | None,
     label_ids: np.ndarray,
     outputs: np.ndarray,
+    *,
+    calibration: Calibration | None = None,
 ) -> None:
     """Writes the review of an evaluation of classes or numbers.
 
@@ -51,6 +54,7 @@ def write_review(
         rows: the texts and labels of the examples.
         labels, outputs: see `predicted_columns`.
         label_ids: the correct classes, int `[examples]`; numbers, float `[examples]`.
+        calibration: if the model's logits were scaled on these examples.
     """
     found = predicted_columns(labels, outputs)
     if labels is None:
@@ -61,6 +65,10 @@ def write_review(
     else:
         wrong, certainty = np.argmax(outputs, axis=1) != label_ids, outputs.max(axis=1)
         report = class_report(labels, label_ids, outputs)
+    if calibration is not None:
+        report = report.with_values(
+            temperature=calibration.temperature, calibration_error_before=calibration.before
+        )
     order = surest_first(wrong, certainty)
     for name, numbers in ((EVALUATED, None), ("errors", order)):
         path = os.path.join(output_dir, f"{name}{suffix}.tsv")

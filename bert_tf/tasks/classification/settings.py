@@ -70,6 +70,15 @@ class ClassifierSettings(LongTextSettings, EvaluationSettings, TeacherSettings):
         at_least=0.0,
         below=1.0,
     )
+    temperature_scaling: bool = setting(
+        False,
+        help="Divide the trained model's logits by one number, the temperature, so that its"
+        " probabilities fit the dev set: the least negative log-likelihood. For the evaluation, the"
+        " predictions and --export_dir; the checkpoints in --output_dir stay as they were trained.",
+        group=Group.EVALUATION,
+        excludes=[("long_text", "mean", "max")],
+        because="the answer for a long text is no softmax of logits",
+    )
 
     @property
     def alphas(self) -> dict[str, float]:

@@ -15,6 +15,7 @@ from bert_tf.files.model_input import PAIRS, TEXTS
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.folder import reporting
 from bert_tf.runs.results import review, tables
+from bert_tf.runs.results.calibration import Calibration, calibrate
 from bert_tf.runs.results.kept_rows import Cell
 from bert_tf.runs.training.fine_tuning_checks import learned_labels
 from bert_tf.tasks.classification import ranking, scores, submission, weights
@@ -28,6 +29,7 @@ from bert_tf.tasks.classification.teacher import read_teacher
 from bert_tf.tasks.fine_tuning import run_fine_tuning
 from bert_tf.tasks.long_text import text_columns
 from bert_tf.tasks.task import ExampleSet, FineTuningTask, PredictionColumns
+from bert_tf.tasks.task_model import TaskModel
 from bert_tf.text.tokenizers import Tokenizer
 
 # Purpose -> what processors call the set.
@@ -67,6 +69,7 @@ class ClassificationTask(FineTuningTask):
         self.processor = processor
         self.best_metric = processor.best_metric
         self._adds_up = True  # whether the probabilities of the classes add up to 1
+        self._calibration: Calibration | None = None
 
     @classmethod
     def from_settings(
@@ -90,6 +93,11 @@ class ClassificationTask(FineTuningTask):
 
     def check(self, config: BertConfig, strategy: tf.distribute.Strategy) -> None:
         self._adds_up = not config.is_multi_label
+        if self.settings.temperature_scaling and self.processor.get_labels() is None:
+            raise UserError(
+                "--temperature_scaling is for classes: a regression has no probabilities. Leave it"
+                " out"
+            )
         settings, labels = self.settings, self.processor.get_labels()
         weights.check_class_settings(settings.class_weights, settings.label_smoothing, labels)
 
@@ -224,6 +232,15 @@ class ClassificationTask(FineTuningTask):
 
         return PredictionColumns(chunks(), lambda: predictions.global_step)
 
+    def calibrate(
+        self, model: TaskModel, example_set: ExampleSet, predictions: PredictionColumns
+    ) -> None:
+        self.evaluate(example_set, predictions)
+        columns = example_set.answers
+        self._calibration = calibrate(columns["label_ids"], columns["outputs"])
+        for variable in (model.head.output_weights, model.head.output_bias):
+            variable.assign(variable.numpy() / self._calibration.temperature)
+
     def evaluate(self, example_set: ExampleSet, predictions: PredictionColumns) -> dict[str, float]:
         """Returns the original's results, the metrics of the processor, and those of groups.
 
@@ -255,6 +272,7 @@ class ClassificationTask(FineTuningTask):
             self.processor.get_labels(),
             example_set.answers["label_ids"],
             example_set.answers["outputs"],
+            calibration=None if example_set.suffix else self._calibration,
         )
 
     def write_predictions(self, example_set: ExampleSet, predictions: PredictionColumns) -> None:
