@@ -78,7 +78,8 @@ def split_pair(
             f"{place}: the shorter text of a pair is whole in every window, so it must leave room"
             f" for the longer one; it has {len(whole)} word pieces, and max_seq_length"
             f" ({max_seq_length}) has room for {max_seq_length - num_special} beside the special"
-            " tokens. Shorten the text, raise max_seq_length, or set long_text to cut"
+            f" tokens. Shorten the text, raise max_seq_length to {len(whole) + num_special + 1} or"
+            " more, or set long_text to cut"
         )
     parts = (split[start : start + size] for start, size in make_spans(len(split), room, stride))
     return [(part, whole) if splits_a else (whole, part) for part in parts]

@@ -113,6 +113,22 @@ def test_a_model_that_was_trained_on_windows_reads_windows(model):
     assert shorter.classify(text) == expected
 
 
+def test_a_model_that_fit_trains_on_windows_reads_windows(model):
+    texts = [f"{make_text(i, 30)} {('dog', 'paris')[i % 2]}" for i in range(12)]
+    labels = ["no", "yes"] * 6
+    own = Pretrained(model._own_folder).for_classification(labels=["no", "yes"])
+    options = {"long_text": "max", "window_stride": 9, "max_seq_length": 16}
+    options |= {"batch_size": 8, "learning_rate": 1e-2, "length_buckets": "none"}
+    own.fit(texts, labels, epochs=1, verbose=0, **options)
+    found = own.classify(texts)
+    assert found == own.classify(texts, long_text="max", window_stride=9)
+    assert found != own.classify(texts, long_text="cut")
+    right = [result.label == label for result, label in zip(found, labels, strict=True)]
+    assert own.evaluate(texts, labels, length_buckets="none")["accuracy"] == np.mean(right)
+    with pytest.raises(UserError, match="^window_stride=15 must be at most 14, the word pieces of"):
+        own.evaluate(texts, labels, long_text="mean", window_stride=15)
+
+
 def test_rows_of_windows_with_a_prompt(model):
     rows = TextRows([("the cat sat on", "mat")], model.tokenizer, 8, "mean", 2, num_first=1).rows
     tokens = [[model.tokenizer.inv_vocab[i] for i in row["input_ids"]] for row in rows]
@@ -179,8 +195,8 @@ STRIDE_RULE = (
             lambda m: m.classify(["a", ("cat " * 29, "dog " * 30)], long_text="mean"),
             "texts[1]: the shorter text of a pair is whole in every window, so it must leave room"
             " for the longer one; it has 29 word pieces, and max_seq_length (32) has room for 29"
-            " beside the special tokens. Shorten the text, raise max_seq_length, or set long_text"
-            " to cut",
+            " beside the special tokens. Shorten the text, raise max_seq_length to 33 or more, or"
+            " set long_text to cut",
         ),
     ],
 )

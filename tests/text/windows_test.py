@@ -65,8 +65,8 @@ def test_a_pair_whose_shorter_text_fills_the_window_is_refused(a, b, length, lay
     message = (
         "Example 'x': the shorter text of a pair is whole in every window, so it must leave room"
         f" for the longer one; it has {pieces} word pieces, and max_seq_length ({length}) has room"
-        f" for {room} beside the special tokens. Shorten the text, raise max_seq_length, or set"
-        " long_text to cut"
+        f" for {room} beside the special tokens. Shorten the text, raise max_seq_length to"
+        f" {length + 1} or more, or set long_text to cut"
     )
     with pytest.raises(UserError, match=f"^{re.escape(message)}$"):
         split_pair(a, b, length, 2, layout, "Example 'x'")

@@ -16,7 +16,7 @@ from bert_tf.files.model_input import write_model_input
 from bert_tf.files.whole_folders import whole_folder
 from bert_tf.hugging_face.vector_settings import VECTOR_FILES, write_vector_settings
 from bert_tf.model_folder.writer import CONFIG_FILE, MODEL_NAMES, write_model
-from bert_tf.pretrained import course
+from bert_tf.pretrained import course, long_texts
 from bert_tf.pretrained.arguments import PATH, check_type, received
 from bert_tf.pretrained.kinds.base import Kind
 from bert_tf.pretrained.kinds.classification import ClassificationKind, RegressionKind
@@ -171,7 +171,8 @@ class Train(LoadedModel):
 
         Args:
             x, y, strategy: see `fit`.
-            **options: settings by name, such as `eval_batch_size`.
+            **options: settings by name, such as `eval_batch_size`. `long_text` and `window_stride`
+                are those of the training unless one is given.
 
         Returns:
             The metrics by name, such as `accuracy` and `loss`. Printed, it also shows the report:
@@ -186,6 +187,8 @@ class Train(LoadedModel):
         with course.as_arguments(), course.working_folder() as folder:
             example_set = kind.example_set("eval", x, y)
             options.setdefault("max_seq_length", self.max_seq_length)
+            if not options.keys() & {"long_text", "window_stride"}:
+                options |= long_texts.settings_of(self._folder.trained_on)
             made = course.make_settings(kind, self._folder, folder, None, options, do_eval=True)
             return course.evaluate(
                 kind, made, self._start(), example_set, strategy or tf.distribute.get_strategy()
