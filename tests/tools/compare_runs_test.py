@@ -112,6 +112,37 @@ def test_a_class_that_no_example_has(tmp_path):
     assert (accuracy.b, macro.b) == (0.5, pytest.approx(2 / 3))
 
 
+def test_several_labels(tmp_path):
+    names = ["new york", "-york", "new"]
+    columns = ["id", "label", "prediction", *(f"probability {name}" for name in names)]
+    wanted = ["new york; new", "", "-york", "new"]
+    for folder, predicted in (
+        ("a", ["new york", "new", "-york;new", "new"]),
+        ("b", ["new;new york", "", "-york", "-york"]),
+    ):
+        (tmp_path / folder).mkdir()
+        cells = zip(wanted, predicted, strict=True)
+        rows = [[f"{i}", *pair, 0.5, 0.5, 0.5] for i, pair in enumerate(cells)]
+        tables.write_table(f"{tmp_path}/{folder}/eval_predictions.tsv", columns, rows)
+    found = compared(tmp_path / "a", tmp_path / "b")
+    assert found.right == {
+        (True, True): 0,
+        (True, False): 1,
+        (False, True): 3,
+        (False, False): 0,
+    }
+    sets = (
+        [[1, 0, 1], [0, 0, 0], [0, 1, 0], [0, 0, 1]],
+        [[1, 0, 0], [0, 0, 1], [0, 1, 1], [0, 0, 1]],
+    )
+    right, micro, macro = found.metrics
+    assert (right.a, right.b) == (0.25, 0.75)
+    assert micro.a == pytest.approx(metrics.f1_score(*map(np.array, sets), average="micro"))
+    assert macro.a == pytest.approx(metrics.f1_score(*map(np.array, sets), average="macro"))
+    with pytest.raises(UserError, match=r"Example 1 .* has unknown labels: 'newark'"):
+        comparison.compare({**dict.fromkeys(columns, ["new", "newark"])}, {}, 1, 1)
+
+
 def test_numbers(tmp_path):
     rng = np.random.default_rng(2)
     labels = rng.random(50)

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -23,6 +24,8 @@ Score = Callable[[np.ndarray], float]
 
 # The columns that a model made; the others must be equal in both runs.
 _OUTPUTS = {"prediction", "probability", "difference", "wrong", "loss", "answer", "exact", "f1"}
+# The rest of the name of a column is a label, if an example can have several.
+_PROBABILITY_OF = "probability "
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,7 +101,8 @@ def read_pair(folder_a: str, folder_b: str, file: str | None = None) -> tuple[st
     tables = [read_table(path) for path in paths]
     for path, table in zip(paths, tables, strict=True):
         labels = next((table[x] for x in ("label", "tags", "exact") if x in table), None)
-        if labels is None or "" in labels:
+        may_be_empty = any(map(_is_output, table.keys() - _OUTPUTS))
+        if labels is None or ("" in labels and not may_be_empty):
             which = "labels" if labels is None else f"label for example {labels.index('')}"
             raise UserError(
                 f"{path} has no {which}; evaluate with --do_eval, or predict a test file that has"
@@ -106,6 +110,10 @@ def read_pair(folder_a: str, folder_b: str, file: str | None = None) -> tuple[st
             )
     _check_same(paths, tables)
     return name, *tables
+
+
+def _is_output(column: str) -> bool:
+    return column in _OUTPUTS or column.startswith(_PROBABILITY_OF)
 
 
 def _check_same(paths: Sequence[str], tables: Sequence[Table]) -> None:
@@ -117,8 +125,8 @@ def _check_same(paths: Sequence[str], tables: Sequence[Table]) -> None:
             f" {paths[1]} has {listed(b)}"
         )
     # The context of a question is cut around the answer.
-    ignored = _OUTPUTS | ({"context"} if "question" in a else set())
-    columns = [name for name in a if name not in ignored]
+    ignored = {"context"} if "question" in a else set()
+    columns = [name for name in a if not _is_output(name) and name not in ignored]
     differences = (
         (i, column)
         for column in columns
@@ -195,7 +203,10 @@ def _scores(table: Table) -> tuple[str, np.ndarray | None, dict[str, tuple[bool,
         return "questions", exact > 0, {name: (False, score) for name, score in scores.items()}
     if "tags" in table:
         return _tag_scores(table)
-    return _class_scores(table) if "probability" in table else _number_scores(table)
+    if "probability" in table:
+        return _class_scores(table)
+    names = [x.removeprefix(_PROBABILITY_OF) for x in table if x.startswith(_PROBABILITY_OF)]
+    return _label_scores(table, names) if names else _number_scores(table)
 
 
 def _class_scores(table: Table) -> tuple[str, np.ndarray, dict[str, tuple[bool, Score]]]:
@@ -218,6 +229,47 @@ def _class_scores(table: Table) -> tuple[str, np.ndarray, dict[str, tuple[bool, 
         for i, name in enumerate(classes):
             scores[f"F1 of {name}"] = lambda rows, i=i: f1s(rows)[i]
     return "examples", right, {name: (False, score) for name, score in scores.items()}
+
+
+def _label_scores(
+    table: Table, names: Sequence[str]
+) -> tuple[str, np.ndarray, dict[str, tuple[bool, Score]]]:
+    wanted, found = (_label_matrix(table[column], names) for column in ("label", "prediction"))
+    hits, sizes = wanted & found, wanted.astype(int) + found
+    right = (wanted == found).all(axis=1)
+
+    def f1(rows: np.ndarray, axis: int | None) -> float:
+        total = np.maximum(sizes[rows].sum(axis=axis), 1)
+        return float(np.mean(2 * hits[rows].sum(axis=axis) / total))
+
+    return (
+        "examples",
+        right,
+        {
+            "all labels right": (False, lambda rows: right[rows].mean()),
+            "micro F1": (False, lambda rows: f1(rows, None)),
+            "macro F1": (False, lambda rows: f1(rows, 0)),
+        },
+    )
+
+
+def _label_matrix(cells: Sequence[str], names: Sequence[str]) -> np.ndarray:
+    """Returns whether each example has each label, bool [examples, labels].
+
+    A cell has labels with one character between them, which is in none of them.
+    """
+    longest_first = sorted(map(re.escape, names), key=len, reverse=True)
+    label = re.compile(rf"\s*({'|'.join(longest_first)})\s*(?:.|$)")
+    matrix = np.zeros([len(cells), len(names)], bool)
+    for i, text in enumerate(cells):
+        place = 1 if text.startswith("'") and not label.match(text) else 0
+        while place < len(text):
+            found = label.match(text, place)
+            if not found:
+                raise UserError(f"Example {i} (counted from 0) has unknown labels: {quoted(text)}")
+            matrix[i, names.index(found[1])] = True
+            place = found.end()
+    return matrix
 
 
 def _number_scores(table: Table) -> tuple[str, None, dict[str, tuple[bool, Score]]]:

@@ -26,6 +26,7 @@ _FORMULA = re.compile(
 )
 _CONTROL = re.compile(r"[\t\r\n]")
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", re.ASCII)
+_PLAIN = re.compile(r"[A-Za-z0-9_ ]+")  # a column's name that needs no quotes
 _ROWS_PER_WRITE = 1000
 
 
@@ -47,7 +48,7 @@ def write_table(path: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]
     """Writes a table with a header, atomically."""
     logging.info("Writing %s", path)
     with UnfinishedFile(path) as file:
-        lines = ["\t".join(columns)]
+        lines = ["\t".join(x if _PLAIN.fullmatch(x) else cell(x) for x in columns)]
         for row in rows:
             lines.append("\t".join(map(cell, row)))
             if len(lines) == _ROWS_PER_WRITE:

@@ -81,6 +81,13 @@ def test_other_separators_start_no_cell(tmp_path):
         assert [row[1] for row in rows] == ["text", "a;=1", "a,=1"]
 
 
+def test_names_of_columns_may_have_labels_in_them(tmp_path):
+    columns = ["id", "probability B", 'probability a\t"b"', "=x"]
+    tables.write_table(f"{tmp_path}/t.tsv", columns, [])
+    assert list(tables.read_table(f"{tmp_path}/t.tsv")) == [*columns[:3], "'=x"]
+    assert (tmp_path / "t.tsv").read_text().startswith("id\tprobability B\t")
+
+
 def test_an_unpaired_surrogate_is_replaced(tmp_path):
     tables.write_table(f"{tmp_path}/t.tsv", ["text"], [["a\ud800b"]])
     assert tables.read_table(f"{tmp_path}/t.tsv") == {"text": ["a?b"]}
