@@ -67,6 +67,11 @@ def readme(description: Mapping[str, Any], folder: ModelFolder) -> str:
             "- `probabilities`: of each class on its own, since a text can have several; they do"
             " not add up to 1.\n"
         )
+    if description["head"] == "regression" and folder.has_sigmoid:
+        more += (
+            "- `values`: the outputs of a cross-encoder. Scores of `rank` are their sigmoids,"
+            " 1 / (1 + exp(-value)).\n"
+        )
     if description["int8"] and description["int8"]["batch"] > 1e-3:
         more += (
             "- The matrices are 8-bit integers, and the answer to a text depends on the texts and"

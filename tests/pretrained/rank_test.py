@@ -1,5 +1,6 @@
 """Tests of rank: passages by a number or a class, against classify, and what is refused."""
 
+import dataclasses
 import json
 import re
 
@@ -8,6 +9,7 @@ import pytest
 
 import bert_tf
 from bert_tf.errors import UserError
+from bert_tf.export.readme import readme
 from bert_tf.hugging_face.cross_encoder import IDENTITY, SIGMOID
 from bert_tf.pretrained.folder import read_folder
 from tests.support.hugging_face_folders import (
@@ -161,6 +163,18 @@ def test_a_converted_cross_encoder_keeps_its_scores(tmp_path, name):
         np.testing.assert_allclose([x.score for x in found], expected, rtol=1e-6)
     written = json.loads((folders[2] / "config.json").read_text())["sentence_transformers"]
     assert written == {"activation_fn": SIGMOID if has_sigmoid else IDENTITY}
+
+
+def test_an_export_says_what_makes_a_score(tmp_path):
+    write_cross_encoder(tmp_path / "hf", {"activation_fn": SIGMOID})
+    folder = read_folder(tmp_path / "hf")
+    description = {"head": "regression", "labels": [], "int8": None, "quantize": False}
+    tensor = {"input_ids": {"dtype": "int32", "shape": [None, None]}}
+    signatures = {"serving_default": {"inputs": tensor, "outputs": {"values": tensor["input_ids"]}}}
+    description |= {"format": "onnx", "signatures": signatures, "trained_max_seq_length": None}
+    text = "- `values`: the outputs of a cross-encoder. Scores of `rank` are their sigmoids"
+    assert text in readme(description, folder)
+    assert text not in readme(description, dataclasses.replace(folder, has_sigmoid=False))
 
 
 def test_the_length_of_a_cross_encoder_is_its_tokenizer_s(tmp_path):
