@@ -23,7 +23,8 @@ Table = Mapping[str, Sequence[str]]
 Score = Callable[[np.ndarray], float]
 
 # The columns that a model made; the others must be equal in both runs.
-_OUTPUTS = {"prediction", "probability", "difference", "wrong", "loss", "answer", "exact", "f1"}
+_OUTPUTS = {"prediction", "probability", "difference", "rank_difference", "wrong", "loss"}
+_OUTPUTS |= {"answer", "exact", "f1"}  # of a question
 # The rest of the name of a column is a label, if an example can have several.
 _PROBABILITY_OF = "probability "
 
@@ -277,16 +278,14 @@ def _number_scores(table: Table) -> tuple[str, None, dict[str, tuple[bool, Score
         labels, predicted = (np.array(table[name], np.float64) for name in ("label", "prediction"))
     except ValueError as error:
         raise UserError(f"The labels of a regression must be numbers ({error})") from error
-    errors = np.abs(predicted - labels)
-    return (
-        "examples",
-        None,
-        {
-            "Pearson": (False, lambda rows: pearson(labels[rows], predicted[rows])),
-            "Spearman": (False, lambda rows: spearman(labels[rows], predicted[rows])),
-            "mean absolute error": (True, lambda rows: errors[rows].mean()),
-        },
-    )
+    scores: dict[str, tuple[bool, Score]] = {
+        "Pearson": (False, lambda rows: pearson(labels[rows], predicted[rows])),
+        "Spearman": (False, lambda rows: spearman(labels[rows], predicted[rows])),
+    }
+    if "rank_difference" not in table:  # else labels and cosines have different scales
+        errors = np.abs(predicted - labels)
+        scores["mean absolute error"] = True, lambda rows: errors[rows].mean()
+    return "examples", None, scores
 
 
 def _tag_scores(table: Table) -> tuple[str, np.ndarray, dict[str, tuple[bool, Score]]]:

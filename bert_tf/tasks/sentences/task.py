@@ -15,6 +15,9 @@ from bert_tf.files.whole_files import UnfinishedFile
 from bert_tf.hugging_face.vector_settings import check_mean_vectors
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.folder import reporting
+from bert_tf.runs.results.kept_rows import Cell
+from bert_tf.runs.results.tables import write_predictions
+from bert_tf.tasks.sentences import review
 from bert_tf.tasks.sentences.data import SentenceEncoder, Sentences, read_sentences
 from bert_tf.tasks.sentences.distillation import TaughtVectors
 from bert_tf.tasks.sentences.model import SentenceModel, check_sizes
@@ -36,7 +39,7 @@ class SentenceTask(FineTuningTask):
     """Turns sentences into vectors whose cosine tells how similar they are in meaning.
 
     Predictions go to test_vectors.npz, a vector of length 1 for each text of the test file, and to
-    test_results.tsv, the cosine of each pair.
+    test_results.tsv, the cosine of each pair; in predictions.tsv it stands beside the texts.
     """
 
     settings_classes = (SentenceSettings,)
@@ -96,6 +99,13 @@ class SentenceTask(FineTuningTask):
     def key(self, example: Sentences) -> tuple[None, str]:
         return None, "\n".join(example.texts)
 
+    def row(self, example: Sentences, purpose: str, number: int) -> dict[str, Cell] | None:
+        if len(example.texts) != 2:
+            return None
+        text_a, text_b = example.texts
+        label = example.score if purpose == "eval" else None
+        return {"id": f"{purpose}-{number}", "text_a": text_a, "text_b": text_b, "label": label}
+
     def encoder(
         self, example_set: ExampleSet, tokenizer: Tokenizer, labels: None
     ) -> SentenceEncoder:
@@ -132,6 +142,7 @@ class SentenceTask(FineTuningTask):
         outputs = [f"outputs{size}" for size in sizes]
         # Without the large vectors.
         columns = predictions.join("outputs", "label_ids", *outputs, *losses)
+        example_set.answers = columns
         results = {}
         for size in ("", *sizes):
             found = columns["label_ids"], columns[f"outputs{size}"]
@@ -141,12 +152,19 @@ class SentenceTask(FineTuningTask):
             results |= reporting.mean_losses(columns[name], self.settings.eval_batch_size)
         return results
 
+    def write_review(self, example_set: ExampleSet) -> None:
+        if example_set.rows:  # pairs
+            found = (example_set.answers[name] for name in ("label_ids", "outputs"))
+            review.write_review(self.settings.output_dir, example_set.rows, *found)
+
     def write_predictions(self, example_set: ExampleSet, predictions: PredictionColumns) -> None:
         is_pair = self.settings.text_b_column is not None
         columns = predictions.join("vectors", *(["outputs"] if is_pair else []))
         _write_vectors(self.path("test_vectors.npz"), columns["vectors"])
         if is_pair:
             reporting.write_probabilities(self.path("test_results.tsv"), columns["outputs"])
+            found = {"prediction": list(columns["outputs"])}
+            write_predictions(self.path("predictions.tsv"), example_set.rows, found)
 
 
 def _write_vectors(path: str, vectors: np.ndarray) -> None:

@@ -12,6 +12,9 @@ import pytest
 from bert_tf.engine.correlation import pearson, spearman
 from bert_tf.errors import UserError
 from bert_tf.hugging_face.vector_settings import VectorSettings, write_vector_settings
+from bert_tf.runs.results.kept_rows import KeptRows
+from bert_tf.runs.results.tables import read_table
+from bert_tf.tasks.sentences.review import write_review
 from tests.support.golden import needs_golden
 from tests.support.registered_tasks import run_in
 from tests.support.small_sentences import write_sentences
@@ -46,6 +49,9 @@ def test_single_texts_have_vectors_but_no_cosines(tables, tmp_path):
     assert found.keys() == {"vectors"} and found["vectors"].shape == (7, 16)
     np.testing.assert_allclose(found["vectors"], expected["vectors"], atol=1e-6)
     assert (pairs / "test_results.tsv").exists() and not (single / "test_results.tsv").exists()
+    shown = read_table(f"{pairs}/predictions.tsv")
+    assert list(shown) == ["id", "text_a", "text_b", "prediction"] and len(shown["id"]) == 7
+    assert not (single / "predictions.tsv").exists()
 
 
 def test_only_the_loss_of_scored_pairs_depends_on_their_scale(tables, tmp_path):
@@ -55,6 +61,17 @@ def test_only_the_loss_of_scored_pairs_depends_on_their_scale(tables, tmp_path):
     assert scaled.keys() - plain.keys() == {"eval_loss", "loss"}
     for name, value in plain.items():
         assert value == pytest.approx(scaled[name], abs=1e-6)
+    found = read_table(f"{tmp_path}/a/eval_predictions.tsv")
+    columns = (np.array(found[name], float) for name in ("label", "prediction"))
+    assert spearman(*columns) == pytest.approx(scaled["eval_spearman"], abs=1e-6)
+
+
+def test_the_worst_pairs_are_those_of_the_largest_rank_difference(tmp_path):
+    rows = KeptRows({"id": f"eval-{i}", "label": x} for i, x in enumerate([0, 4, 3, 5]))
+    write_review(f"{tmp_path}", rows, np.array([0.0, 4, 3, 5]), np.array([0.1, 0.9, 0.3, 0.2]))
+    errors = read_table(f"{tmp_path}/errors.tsv")
+    assert errors["id"] == ["eval-3", "eval-1", "eval-2"]
+    assert errors["rank_difference"] == ["-0.5", "0.25", "0.25"]
 
 
 @pytest.mark.parametrize(
