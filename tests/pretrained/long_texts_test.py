@@ -113,6 +113,7 @@ def test_a_model_that_was_trained_on_windows_reads_windows(model):
     assert shorter.classify(text) == expected
 
 
+@pytest.mark.slow
 def test_a_model_that_fit_trains_on_windows_reads_windows(model):
     texts = [f"{make_text(i, 30)} {('dog', 'paris')[i % 2]}" for i in range(12)]
     labels = ["no", "yes"] * 6

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from bert_tf.errors import UserError
+from bert_tf.tasks.classification.examples import DataProcessor
 from bert_tf.tasks.classification.settings import ClassifierSettings
-from bert_tf.tasks.long_text import join_windows, text_columns
+from bert_tf.tasks.classification.task import ClassificationTask
+from bert_tf.tasks.long_text import join_windows, text_columns, windows
 
 PROBABILITIES = np.array([[0.9, 0.1], [0.3, 0.7], [0.2, 0.8], [0.6, 0.4]], np.float32)
 
@@ -105,3 +107,17 @@ def test_the_stride_of_settings():
     assert settings(long_text="mean").stride == 63
     assert settings(long_text="max", window_stride=126).stride == 126
     assert settings(long_text="mean", max_seq_length=4, window_stride=1).stride == 1
+
+
+@pytest.mark.parametrize(
+    ("values", "kept"),
+    [
+        ({}, (None, None)),
+        ({"long_text": "max"}, ("max", None)),
+        ({"long_text": "mean", "window_stride": 9}, ("mean", 9)),
+    ],
+)
+def test_what_a_model_s_folder_keeps_and_the_size_of_an_epoch(values, kept):
+    task = ClassificationTask(settings(**values), DataProcessor())
+    assert windows(task.settings) == kept
+    assert task.epoch_size(num_examples=90, num_records=130) == 130  # every window once

@@ -108,7 +108,7 @@ def windows_of(text):
             return found
 
 
-@pytest.mark.parametrize("long_text", ["mean", "max"])
+@pytest.mark.parametrize("long_text", ["mean", pytest.param("max", marks=pytest.mark.slow)])
 def test_answers_for_long_texts_are_those_of_their_windows_joined(trained, logs, long_text):
     rows = [line.split(",") for line in (trained / "dev.csv").read_text().splitlines()[1:]]
     reviews = [(text, label) for text, label in rows if len(text.split()) > 8][:12]
@@ -139,6 +139,7 @@ def test_answers_for_long_texts_are_those_of_their_windows_joined(trained, logs,
     assert f"  Num texts = 12, in {sum(counts)} windows" in logs
 
 
+@pytest.mark.slow
 def test_an_epoch_is_a_pass_over_all_windows(trained):
     flags = {"long_text": "mean", "window_stride": STRIDE, "max_seq_length": LENGTH}
     flags |= {"do_train": True, "num_train_epochs": 1.0, "train_batch_size": 8}
