@@ -126,14 +126,25 @@ def test_pairs_need_two_texts_and_in_batch_negatives_no_labels():
         SentenceModel(small_config(), "mse")
 
 
-def test_a_model_of_several_classes_needs_a_loss():
+def test_a_text_can_have_several_classes():
+    """The model's own loss is Keras's binary cross entropy; labels are [B, num_labels]."""
     config = small_config(problem_type="multi_label_classification")
     model, ids = ClassificationModel(config, 3), np.ones((2, 5), int)
     labels = np.array([[1.0, 0.0, 1.0], [0.0, 0.0, 1.0]])
-    with pytest.raises(UserError, match="has no loss of its own; give compile one, such as keras."):
-        eager(model).test_on_batch(ids, labels)
     loss = keras.losses.BinaryCrossentropy(from_logits=True)
-    assert 0.4 < results(eager(model, loss), ids, labels)["loss"] < 1.0
+    expected = results(eager(model, loss), ids, labels)["loss"]
+    found = results(eager(model), ids, labels)
+    assert found.keys() == {"loss", "accuracy"} and 0.4 < expected < 1.0
+    np.testing.assert_allclose(found["loss"], expected, rtol=1e-5)
+    for wrong in (np.array([1, 2]), np.ones((2, 2), int)):
+        with pytest.raises(
+            UserError, match=r"must have a 0 or 1 for each class .*, \[2, 3\]; receiv"
+        ):
+            eager(model).test_on_batch(ids, wrong)
+    with pytest.raises(
+        UserError, match=r"label_ids must be from 0 to 1 \(1 for each class that the"
+    ):
+        eager(model).test_on_batch(ids, labels * 2)
 
 
 # --- weights --------------------------------------------------------------------------------------

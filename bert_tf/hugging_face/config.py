@@ -95,7 +95,7 @@ def read_config(path: str) -> dict[str, Any]:
 def _keys(module: ModuleType) -> JsonKeys:
     """Returns the keys of the `config.json` of a module of `FAMILY`."""
     used = {*module.KEYS, "architectures", "id2label", "model_type", "tie_word_embeddings"}
-    used |= {"problem_type", "sentence_transformers"}
+    used |= {"problem_type", "sentence_transformers", "threshold"}
     classes = [f"{name}Tokenizer{end}" for name in module.TOKENIZERS for end in ("", "Fast")]
     tokenizer = Needed(
         (*classes, None),
@@ -119,7 +119,8 @@ def to_bert_config(config: Mapping[str, Any], path: str) -> BertConfig:
     """
     module = FAMILY[config["model_type"]]
     known = module.to_ours(config, path)
-    known.pop("problem_type", None)  # see `problem_type`
+    for name in ("problem_type", "threshold"):  # see the functions of these names
+        known.pop(name, None)
     hidden_act = known["hidden_act"]
     try:
         if not isinstance(hidden_act, str):
@@ -154,6 +155,23 @@ def problem_type(config: Mapping[str, Any], num_outputs: int, path: str) -> str 
             " Correct problem_type, or choose a different model"
         )
     return MULTI_LABEL if value == MULTI_LABEL else None
+
+
+def threshold(config: Mapping[str, Any], path: str) -> float:
+    """Returns the least probability of a class that a text has; for a `MULTI_LABEL` problem.
+
+    The key is ours; transformers keeps it.
+
+    Raises:
+        UserError: it is no probability.
+    """
+    value = config.get("threshold", BertConfig.threshold)
+    if not isinstance(value, int | float) or not 0 < value < 1:  # True is 1
+        raise UserError(
+            f"{path}: threshold must be above 0 and below 1; it is {quoted(value)}. Correct it: it"
+            " decides which classes a text has"
+        )
+    return float(value)
 
 
 def task_of(config: Mapping[str, Any]) -> str:
@@ -263,9 +281,12 @@ def to_config(
     known = _keys(module).known
     config = {name: x for name, x in module.to_theirs(values).items() if name in known}
     config["architectures"] = [module.CLASS_NAME + task]
-    config.pop("problem_type", None)
+    for name in ("problem_type", "threshold"):
+        config.pop(name, None)
     if task == "ForSequenceClassification" and bert_config.is_multi_label:
         config["problem_type"] = MULTI_LABEL
+        if bert_config.threshold != BertConfig.threshold:
+            config["threshold"] = bert_config.threshold
     elif task == "ForSequenceClassification" and num_outputs == 1:
         config["problem_type"] = "regression"
     if num_outputs:

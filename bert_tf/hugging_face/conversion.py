@@ -74,6 +74,8 @@ def read_safetensors(folder: str) -> ConvertedModel:
         labels = hugging_face_config.class_names(content, count, config_path)
         if task != "ForTokenClassification":
             config.problem_type = hugging_face_config.problem_type(content, count, config_path)
+            if config.is_multi_label:
+                config.threshold = hugging_face_config.threshold(content, config_path)
     if "masked-LM head" in parts and content.get("tie_word_embeddings") not in (True, None):
         raise UserError(
             f"{config_path}: tie_word_embeddings must be true in a model with a masked-LM head, not"

@@ -60,6 +60,7 @@ class BertConfig:
         problem_type: "multi_label_classification" if a text can have several classes of the
             model's classifier: the probability of each class is then the sigmoid of its logit. None
             for any other model.
+        threshold: with that `problem_type`, the least probability of a class that a text has.
 
     Raises:
         UserError: a value is out of range; the message lists all of these values.
@@ -84,12 +85,13 @@ class BertConfig:
     type_vocab_size: int = within(16, at_least=1, at_most=2**16)  # segments are looked up one-hot
     # Above 10, products overflow float32 within a few layers.
     initializer_range: float = within(0.02, above=0, at_most=10)
-    # Departures from the original, whose files lack both keys. It calls
+    # Departures from the original, whose files lack these keys. It calls
     # tf.contrib.layers.layer_norm, which has this epsilon, and has one class for each text.
     layer_norm_eps: float = within(1e-12, optional=True, above=0, at_most=1)
     problem_type: str | None = dataclasses.field(
         default=None, metadata={"optional": True}, kw_only=True
     )
+    threshold: float = within(0.5, optional=True, above=0, below=1)
 
     def __post_init__(self) -> None:
         self._unknown: dict[str, Any] = {}

@@ -30,6 +30,21 @@ def soft_cross_entropy(
     return temperature**2 * tf.reduce_sum(tf.exp(teacher) * (teacher - student), axis=-1)
 
 
+def soft_binary_cross_entropy(
+    student_logits: tf.Tensor, teacher_logits: tf.Tensor, temperature: float
+) -> tf.Tensor:
+    """Returns temperature^2 * KL(teacher || student) of each row, float32 [R].
+
+    It is the mean over the classes, each of which is there or not with the probability
+    sigmoid(logit / temperature), of logits float32 [R, classes]; see `soft_cross_entropy`.
+    """
+    student, teacher = student_logits / temperature, teacher_logits / temperature
+    there = tf.sigmoid(teacher)
+    losses = tf.nn.sigmoid_cross_entropy_with_logits(labels=there, logits=student)
+    entropies = tf.nn.sigmoid_cross_entropy_with_logits(labels=there, logits=teacher)
+    return temperature**2 * tf.reduce_mean(losses - entropies, axis=-1)
+
+
 def squared_distance(student: tf.Tensor, teacher: tf.Tensor) -> tf.Tensor:
     """Returns the sum of squared differences of each row, float32 [R]; both are [R, size]."""
     return tf.reduce_sum(tf.square(student - teacher), axis=-1)

@@ -124,6 +124,21 @@ def cross_entropy(logits: tf.Tensor, label_ids: tf.Tensor) -> tf.Tensor:
     return -tf.reduce_sum(tf.nn.log_softmax(logits) * one_hot_labels, axis=-1)
 
 
+def binary_cross_entropy(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    """Returns the mean binary cross entropy of each row of logits, float32 [...].
+
+    `logits` are float32 [..., classes], and `labels`, [..., classes], 1 for each class that a row
+    has, else 0.
+
+    Raises:
+        UserError: the static shapes do not fit.
+    """
+    _check_shape(labels, logits.shape)
+    labels = tf.cast(labels, tf.float32)
+    losses = tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)
+    return tf.reduce_mean(losses, axis=-1)
+
+
 def squared_errors(values: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     """Returns the squared error of each value, float32 [...]; both are numbers [...].
 

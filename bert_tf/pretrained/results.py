@@ -32,11 +32,14 @@ class Classification:
         probability: its probability.
         probabilities: the probability of each class, in the order of the model's classes. They add
             up to 1, unless a text can have several classes.
+        labels: the classes that the text has, in the same order: only `label`, unless a text can
+            have several classes or none. It has those of at least `config.threshold`.
     """
 
     label: str
     probability: float
     probabilities: dict[str, float]
+    labels: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

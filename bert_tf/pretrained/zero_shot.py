@@ -74,9 +74,9 @@ class Judge:
     ):
         self._labels = labels
         self._entailment = _entailment(folder)
-        self._is_multi_label = multi_label or len(labels) == 1
+        self.is_multi_label = multi_label or len(labels) == 1
         self._contradiction = (
-            _contradiction(folder, self._entailment) if self._is_multi_label else -1
+            _contradiction(folder, self._entailment) if self.is_multi_label else -1
         )
         self._tokenizer, self._length = folder.tokenizer, folder.max_seq_length
         hypotheses = [hypothesis_template.replace("{}", label) for label in labels]
@@ -109,7 +109,7 @@ class Judge:
     def probabilities(self, logits: NDArray[Any]) -> NDArray[np.float64]:
         """Returns the probability of each label, [texts, labels], from the logits of `rows`."""
         logits = logits.reshape([-1, len(self._labels), logits.shape[-1]])
-        if self._is_multi_label:
+        if self.is_multi_label:
             return softmax(logits[..., [self._contradiction, self._entailment]])[..., 1]
         return softmax(logits[..., self._entailment])
 

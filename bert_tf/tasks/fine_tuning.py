@@ -35,6 +35,7 @@ def run_fine_tuning(
     Returns the results of the final evaluation; None without one. Raises what `FineTuner` raises.
     """
     settings = task.settings
+    config = task.model_config(config)
     task.check(config, strategy)
     purposes = _purposes(task, strategy, memory)
     if memory:

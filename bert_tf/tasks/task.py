@@ -100,6 +100,10 @@ class FineTuningTask:
 
     # --- before training --------------------------------------------------------------------------
 
+    def model_config(self, config: BertConfig) -> BertConfig:
+        """Returns the configuration of the run's model: --bert_config_file's unless overridden."""
+        return config
+
     def check(self, config: BertConfig, strategy: tf.distribute.Strategy) -> None:
         """Raises UserError if settings do not fit each other, the model or the devices."""
 

@@ -37,12 +37,13 @@ def write_classifier(folder, names=NAMES, **config):
     ("names", "config", "expected"),
     [
         (NAMES, MULTI_LABEL, INDEPENDENT),
+        (NAMES, {**MULTI_LABEL, "threshold": 0.6}, INDEPENDENT),
         (NAMES, {"layer_norm_eps": 0.125}, (0.2807407081, 0.2438278347, 0.4754314721)),
         (("toxic",), MULTI_LABEL, (0.6704112291,)),
         (("s",), {"problem_type": "regression"}, 0.7100458145),
         (("s",), {"problem_type": "regression", "id2label": None}, 0.7100458145),
     ],
-    ids=["multi-label", "epsilon", "one_label", "number", "number_without_names"],
+    ids=["multi-label", "threshold", "epsilon", "one_label", "number", "number_without_names"],
 )
 def test_probabilities_are_transformers_before_and_after_conversions(
     tmp_path, names, config, expected
@@ -56,12 +57,16 @@ def test_probabilities_are_transformers_before_and_after_conversions(
         if isinstance(expected, float):
             assert found == pytest.approx(expected, abs=1e-6)
         else:
+            several = "problem_type" in config
+            least = config.get("threshold", 0.5 if several else max(expected))
+            above = [name for name, x in zip(names, expected, strict=True) if x >= least]
+            assert list(found.labels) == above
             assert found.probabilities == pytest.approx(
                 dict(zip(names, expected, strict=True)), abs=1e-6
             )
     kept = json.loads(Path(back, "config.json").read_text())
     ours = json.loads(Path(checkpoint, "bert_config.json").read_text())
-    optional = {"problem_type", "layer_norm_eps"}
+    optional = {"problem_type", "layer_norm_eps", "threshold"}
     assert all(kept[key] == config[key] for key in optional & config.keys())
     is_number = isinstance(expected, float)
     assert optional & ours.keys() == (set() if is_number else optional & config.keys())
@@ -85,7 +90,7 @@ def test_exports_and_predictions_have_independent_probabilities(tmp_path):
 
     model = ClassificationModel(BertConfig.from_dict(written), 3)
     logits = tf.constant([[0.0, 2.0, -3.0]])
-    outputs = model.predictions(logits, {"label_ids": tf.constant([1])})["outputs"]
+    outputs = model.predictions(logits, {"label_ids": tf.constant([[0, 1, 0]])})["outputs"]
     np.testing.assert_allclose(outputs, [[0.5, 0.880797, 0.047426]], atol=1e-6)
 
 
@@ -119,6 +124,11 @@ def test_exports_and_predictions_have_independent_probabilities(tmp_path):
             'sentence_transformers: activation_fn must be "torch.nn.modules.linear.Identity"',
         ),
         ({"sentence_transformers": "5.0"}, "sentence_transformers must be a dictionary, not '5.0'"),
+        (
+            {**MULTI_LABEL, "threshold": 1},
+            "threshold must be above 0 and below 1; it is 1. Correct",
+        ),
+        ({**MULTI_LABEL, "threshold": "x"}, "threshold must be above 0 and below 1; it is 'x'."),
         ({"layer_norm_eps": 0}, "layer_norm_eps must be above 0 and at most 1, not 0"),
     ],
     ids=str,

@@ -53,9 +53,9 @@ class Classify(LoadedModel):
     ) -> Classification | float | list[Classification] | list[float]:
         """Returns the class of each text; if the model is a regression, a float for each.
 
-        If a text can have several classes (`config.is_multi_label`), the class is the most likely
-        one, and `probabilities` do not add up to 1: take the classes above a threshold, such as
-        0.5.
+        If a text can have several classes (`config.is_multi_label`), `labels` are those of at least
+        the probability `config.threshold`, maybe none; `label` is the most likely one, and
+        `probabilities` do not add up to 1.
 
         With `labels` the classes are yours, and the model is one of natural language inference,
         trained on data such as MNLI or XNLI: it judges whether a text entails "This example is
@@ -108,7 +108,8 @@ class Classify(LoadedModel):
         several = self.config.is_multi_label
         probabilities = [(sigmoid if several else softmax)(logits) for logits in found]
         joined = windows.join(np.array(probabilities), add_up=not several)
-        classes = [_classification(row, self.labels) for row in joined]
+        threshold = self.config.threshold if several else None
+        classes = [_classification(row, self.labels, threshold) for row in joined]
         return classes[0] if single else classes
 
     def _zero_shot(
@@ -126,11 +127,19 @@ class Classify(LoadedModel):
         self._folder.warn_of_other_input([(text, "") for text in texts])
         found = self._run("classification", judge.rows(texts))
         logits = np.array([row["logits"] for row in found]).reshape([len(found), len(self.labels)])
-        classes = [_classification(row, labels) for row in judge.probabilities(logits)]
+        threshold = 0.5 if judge.is_multi_label else None
+        found_classes = judge.probabilities(logits)
+        classes = [_classification(row, labels, threshold) for row in found_classes]
         return classes[0] if single else classes
 
 
-def _classification(probabilities: NDArray[np.float64], labels: Sequence[str]) -> Classification:
+def _classification(
+    probabilities: NDArray[np.float64], labels: Sequence[str], threshold: float | None
+) -> Classification:
+    """Returns the class of a text; with a threshold it can have several."""
     by_label = dict(zip(labels, probabilities.tolist(), strict=True))
     best = int(np.argmax(probabilities))
-    return Classification(labels[best], float(probabilities[best]), by_label)
+    above: tuple[str, ...] = (labels[best],)
+    if threshold is not None:
+        above = tuple(label for label in labels if by_label[label] >= threshold)
+    return Classification(labels[best], float(probabilities[best]), by_label, above)

@@ -1,5 +1,6 @@
 """Writes what an evaluation found: all its examples, the errors among them, and a report."""
 
+import dataclasses
 import json
 import os
 from collections.abc import Sequence
@@ -18,15 +19,46 @@ from bert_tf.runs.results.reports import Report, class_report, number_report
 EVALUATED = "eval_predictions"
 
 
-def predicted_columns(labels: Sequence[str] | None, outputs: np.ndarray) -> dict[str, list[Any]]:
+@dataclasses.dataclass(frozen=True)
+class Decision:
+    """How a text gets several labels, and how they are written in a cell.
+
+    Attributes:
+        threshold: the least probability of a label that is predicted.
+        separator: stands between the labels.
+    """
+
+    threshold: float
+    separator: str
+
+    def labels(self, names: Sequence[str], probabilities: np.ndarray) -> list[tuple[str, ...]]:
+        """Returns the predicted labels of each text.
+
+        Args:
+            names: all labels, in the order of the probabilities.
+            probabilities: float `[texts, labels]`.
+        """
+        found = probabilities >= self.threshold
+        return [tuple(names[i] for i in np.flatnonzero(row)) for row in found]
+
+
+def predicted_columns(
+    labels: Sequence[str] | None, outputs: np.ndarray, decision: Decision | None = None
+) -> dict[str, list[Any]]:
     """Returns the columns of predictions for a table.
 
     Args:
         labels: names of the classes; None for a regression.
         outputs: probabilities, float `[examples, classes]`; predicted numbers, float `[examples]`.
+        decision: if an example can have several labels; `probability LABEL` is then a column for
+            each label.
     """
     if labels is None:
         return {"prediction": list(outputs)}
+    if decision is not None:
+        found = [decision.separator.join(names) for names in decision.labels(labels, outputs)]
+        columns = {f"probability {name}": list(outputs[:, i]) for i, name in enumerate(labels)}
+        return {"prediction": found, **columns}
     best = np.argmax(outputs, axis=1)
     return {
         "prediction": [labels[i] for i in best],
@@ -41,6 +73,7 @@ def write_review(
     labels: Sequence[str] | None,
     label_ids: np.ndarray,
     outputs: np.ndarray,
+    decision: Decision | None = None,
     *,
     calibration: Calibration | None = None,
 ) -> None:
@@ -52,16 +85,23 @@ def write_review(
     Args:
         output_dir: folder of the files; their names end in `suffix`.
         rows: the texts and labels of the examples.
-        labels, outputs: see `predicted_columns`.
-        label_ids: the correct classes, int `[examples]`; numbers, float `[examples]`.
+        labels, outputs, decision: see `predicted_columns`.
+        label_ids: the correct classes, int `[examples]`; numbers, float `[examples]`. With a
+            `decision` 1 for each label that an example has, `[examples, labels]`; the certainty of
+            an error is then that of the label that is most wrong.
         calibration: if the model's logits were scaled on these examples.
     """
-    found = predicted_columns(labels, outputs)
+    found = predicted_columns(labels, outputs, decision)
     if labels is None:
         differences = outputs - label_ids
         found["difference"] = list(differences)
         wrong, certainty = differences != 0, np.abs(differences)
         report = number_report(label_ids, outputs)
+    elif decision is not None:
+        wrong_labels = (outputs >= decision.threshold) != label_ids
+        wrong = wrong_labels.any(axis=1)
+        certainty = np.max(np.abs(outputs - label_ids) * wrong_labels, axis=1)
+        report = class_report(labels, label_ids, outputs, decision.threshold)
     else:
         wrong, certainty = np.argmax(outputs, axis=1) != label_ids, outputs.max(axis=1)
         report = class_report(labels, label_ids, outputs)

@@ -10,7 +10,11 @@ from collections.abc import Mapping
 import tensorflow as tf
 from absl import logging
 
-from bert_tf.model.distillation import soft_cross_entropy, squared_distance
+from bert_tf.model.distillation import (
+    soft_binary_cross_entropy,
+    soft_cross_entropy,
+    squared_distance,
+)
 from bert_tf.model.heads import example_weights
 from bert_tf.tasks.classification.model import ClassificationModel
 from bert_tf.tasks.distilled import Distilled
@@ -22,9 +26,10 @@ class DistilledClassification(Distilled):
     """A student that learns classification or regression from a teacher.
 
     Args:
-        alphas: the weights of the losses: `ce`, the cross entropy with the teacher's probabilities,
-            or in a regression the squared difference from its output; `labels`, the loss of the
-            examples' own labels; `cos`, see `Distilled`, also for the other arguments.
+        alphas: the weights of the losses: `ce`, the cross entropy with the teacher's probabilities
+            (the mean over the classes, if a text can have several), or in a regression the squared
+            difference from its output; `labels`, the loss of the examples' own labels; `cos`, see
+            `Distilled`, also for the other arguments.
         temperature: the temperature of the probabilities; ignored in a regression.
     """
 
@@ -54,6 +59,8 @@ class DistilledClassification(Distilled):
         """Returns the losses except `cos` as one part, since they share a normalizer; metrics."""
         if self.student.is_regression:
             soft = squared_distance(logits, targets)
+        elif self.student.is_multi_label:
+            soft = soft_binary_cross_entropy(logits, targets, self._temperature)
         else:
             soft = soft_cross_entropy(logits, targets, self._temperature)
         weights = example_weights(features)

@@ -9,6 +9,7 @@ from bert_tf.bounds import Bounds
 from bert_tf.datasets.tables import check_filled
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files.records import LARGEST_TARGET
+from bert_tf.tasks.classification import several_labels
 from bert_tf.tasks.classification.settings import TableColumns
 
 _WEIGHTS = Bounds(at_least=0.0, at_most=LARGEST_TARGET)
@@ -18,16 +19,17 @@ _WEIGHTS = Bounds(at_least=0.0, at_most=LARGEST_TARGET)
 class InputExample:
     """A text, or a pair of texts, to classify.
 
-    The label is the name of the class, or a number for regression. Predictions ignore the label of
-    a test example, but it must be valid. `known_label` is the label that a test file has after all,
-    which tables of predictions show. The weight says how much the example counts in losses and
-    metrics: a number of at least 0; None for 1.
+    The label is the name of the class, or a number for regression. If a text can have several
+    labels, it is a list or tuple of their names, such as ("PER", "LOC"), or () for none.
+    Predictions ignore the label of a test example, but it must be valid. `known_label` is the label
+    that a test file has after all, which tables of predictions show. The weight says how much the
+    example counts in losses and metrics: a number of at least 0; None for 1.
     """
 
     guid: str  # a name that is unique in the set of examples
     text_a: str
     text_b: str | None = None
-    label: str | float | None = None
+    label: str | float | Sequence[str] | None = None
     known_label: str | float | None = None
     group: str | None = None  # such as the query of a passage, if results are ranked
     weight: float | None = None
@@ -42,6 +44,9 @@ class DataProcessor:
 
     # Names of the classes in the order of the logits; None for regression.
     labels: Sequence[str] | None = None
+    # Whether a text can have several labels, or none. The labels of an example are then a tuple.
+    multi_label: bool = False
+    label_separator: str = several_labels.SEPARATOR  # between the labels in a cell of a table
     # Minimum and maximum of the labels of a regression; None for no bounds.
     label_range: tuple[float, float] | None = None
     # Names in `scores.METRICS`, which evaluation reports in addition to the loss.
@@ -94,12 +99,19 @@ class DataProcessor:
         raise NotImplementedError
 
 
-def parse_label(text: str, processor: DataProcessor, place: str, remedy: str) -> str | float:
+def parse_label(
+    text: str, processor: DataProcessor, place: str, remedy: str
+) -> str | float | tuple[str, ...]:
     """Returns the label that `text` stands for: a class, or a number for regression.
+
+    If a text can have several labels, it returns all of them.
 
     If it is not valid, the error names `place` (file and line) and `remedy` (how to correct it).
     """
     labels = processor.get_labels()
+    if labels is not None and processor.multi_label:
+        separator = processor.label_separator
+        return several_labels.parse_labels(text, labels, separator, place, remedy)
     if labels is not None:
         if text in labels:
             return text
@@ -135,7 +147,12 @@ def parse_weight(value: Any, subject: str, remedy: str) -> float:
     raise UserError(f"{subject} must be a number {_WEIGHTS}; got {quoted(value)}. {remedy}")
 
 
-def default_label(processor: DataProcessor) -> str | float:
-    """Returns the placeholder label of test examples: the first label, as in the original."""
+def default_label(processor: DataProcessor) -> str | float | tuple[str, ...]:
+    """Returns the placeholder label of test examples: the first label, as in the original.
+
+    If a text can have several labels, it is ().
+    """
+    if processor.multi_label:
+        return ()
     labels = processor.get_labels()
     return labels[0] if labels else (processor.label_range or (0.0, 0.0))[0]

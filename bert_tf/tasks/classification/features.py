@@ -1,10 +1,12 @@
 """Converts examples to records: [CLS] text_a [SEP] text_b [SEP], and the label."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.tasks.classification.examples import InputExample
 from bert_tf.tasks.classification.schema import classification_schema
+from bert_tf.tasks.classification.several_labels import as_labels
 from bert_tf.tasks.example_records import ExampleEncoder, Record
 from bert_tf.text import sequences
 from bert_tf.text.tokenizers import Tokenizer
@@ -25,6 +27,7 @@ class ClassificationEncoder(ExampleEncoder):
             the weight 1 / windows, so that every example counts once in the loss. None: texts that
             are too long are truncated at their ends.
         weighted: whether records have the weights of their examples, divided by the windows.
+        multi_label: whether an example has several labels; see `InputExample`.
 
     Raises:
         UserError: `max_seq_length` has no room for a pair.
@@ -40,6 +43,7 @@ class ClassificationEncoder(ExampleEncoder):
         label_list: Sequence[str] | None,
         stride: int | None = None,
         weighted: bool = False,
+        multi_label: bool = False,
     ):
         least = tokenizer.layout.num_special(is_pair=True) + 1
         if max_seq_length < least:
@@ -47,10 +51,15 @@ class ClassificationEncoder(ExampleEncoder):
                 f"--max_seq_length must be at least {least}, for the special tokens of a pair and"
                 f" one token of the text; got {max_seq_length}"
             )
-        has_weight = weighted or stride is not None
-        schema = classification_schema(max_seq_length, label_list is None, has_weight)
+        schema = classification_schema(
+            max_seq_length,
+            label_list is None,
+            weighted or stride is not None,
+            num_labels=len(label_list) if label_list and multi_label else None,
+        )
         super().__init__(tokenizer, max_seq_length, schema)
         self._label_ids = label_list and {name: i for i, name in enumerate(label_list)}
+        self._multi_label = multi_label
         self._stride = stride
         self.weighted = weighted
         self.num_windows: list[int] = []
@@ -66,7 +75,7 @@ class ClassificationEncoder(ExampleEncoder):
 
     def records(self, example: InputExample, ids: list[list[int]]) -> list[Record]:
         length, layout = self.max_seq_length, self.tokenizer.layout
-        labels = {"label_ids": [self._label(example)], "is_real_example": [1]}
+        labels = {"label_ids": self._label_values(example), "is_real_example": [1]}
         weight = example.weight if self.weighted else 1.0
         if self._stride is None:
             if self.weighted:
@@ -84,20 +93,29 @@ class ClassificationEncoder(ExampleEncoder):
         share = 100 * self._num_lost / self._num_pieces
         return f". {share:.2g}% of all word pieces are lost; --long_text=mean reads all of them"
 
-    def _label(self, example: InputExample) -> int | float:
+    def _label_values(self, example: InputExample) -> list[int] | list[float]:
         if self._label_ids is None:
-            return float(example.label)
-        if example.label not in self._label_ids:
+            return [float(example.label)]
+        if not self._multi_label:
+            return [self._label_id(example.label, example)]
+        ids = {self._label_id(label, example) for label in as_labels(example.label)}
+        return [int(i in ids) for i in range(len(self._label_ids))]
+
+    def _label_id(self, label: Any, example: InputExample) -> int:
+        if label not in self._label_ids:
             raise UserError(
-                f"Example {quoted(example.guid)}: label {quoted(example.label)} must be one of"
+                f"Example {quoted(example.guid)}: label {quoted(label)} must be one of"
                 f" {listed(self._label_ids)}; change the label, or what get_labels of the task's"
                 " processor returns"
             )
-        return self._label_ids[example.label]
+        return self._label_ids[label]
 
     def describe(self, example: InputExample, record: Mapping[str, list]) -> Iterator[str]:
         yield f"guid: {example.guid}"
         yield from super().describe(example, record)
         for name in ("input_ids", "input_mask", "segment_ids"):
             yield f"{name}: {' '.join(map(str, record[name]))}"
-        yield f"label: {example.label} (id = {record['label_ids'][0]})"
+        if self._multi_label:
+            yield f"labels: {listed(as_labels(example.label)) or 'none'} ({record['label_ids']})"
+        else:
+            yield f"label: {example.label} (id = {record['label_ids'][0]})"

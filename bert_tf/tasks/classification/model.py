@@ -14,6 +14,7 @@ from bert_tf.model.configuration import BertConfig
 from bert_tf.model.heads import (
     OUTPUT_DROPOUT_PROB,
     OutputLayer,
+    binary_cross_entropy,
     cross_entropy,
     example_weights,
     squared_errors,
@@ -30,8 +31,10 @@ class ClassificationModel(TaskModel):
 
     Args:
         num_labels: number of classes; 1 for regression.
-        config: with a `problem_type` of "multi_label_classification", `predictions` makes the
-            probability of each class on its own, also of a single one.
+        config: with a `problem_type` of "multi_label_classification", a text can have several of
+            the classes: `label_ids` have a 1 for each, the loss is the mean of the classes' binary
+            cross entropies, and `predictions` makes the probability of each class on its own, also
+            of a single one.
         output_dropout_prob: dropout before the head, a constant in the original.
         label_smoothing: share of each target that `loss_and_metrics` spreads evenly over all
             classes, at least 0 and below 1. `predictions` ignores it.
@@ -56,6 +59,7 @@ class ClassificationModel(TaskModel):
         self.label_smoothing = label_smoothing
         self.num_labels = num_labels
         self.is_multi_label = config.is_multi_label
+        self._threshold = config.threshold
         self.is_regression = num_labels == 1 and not self.is_multi_label
         self.task_metrics = () if self.is_regression else ("accuracy",)
         self.head = OutputLayer(
@@ -104,17 +108,22 @@ class ClassificationModel(TaskModel):
         return {"examples": tf.reduce_sum(example_weights(features))}
 
     def checked_labels(self, features: Features) -> dict[str, tf.Tensor]:
-        """Returns `label_ids`: classes, int32 [B], or numbers, float32 [B]."""
-        if self.is_multi_label:
-            raise UserError(
-                "A model whose problem_type is multi_label_classification has no loss of its own;"
-                " give compile one, such as keras.losses.BinaryCrossentropy(from_logits=True)"
-            )
+        """Returns `label_ids`: classes, int32 [B], or numbers, float32 [B].
+
+        If a text can have several classes, they are 0 or 1, int32 [B, num_labels].
+        """
         batch = get_shape_list(features["input_ids"])[:1]
+        counted = example_weights(features) > 0.0
+        if self.is_multi_label:
+            meaning = "a 0 or 1 for each class of each example"
+            labels = features["label_ids"]
+            labels = shaped(labels, "label_ids", [*batch, self.num_labels], meaning)
+            source = "1 for each class that the text has"
+            labels = in_range(labels, "label_ids", 2, source, counted[:, tf.newaxis])
+            return {"label_ids": labels}
         meaning = "one number" if self.is_regression else "one class (an index, not one-hot)"
         meaning += " for each example"
         labels = shaped(features["label_ids"], "label_ids", batch, meaning)
-        counted = example_weights(features) > 0.0
         if self.is_regression:
             return {"label_ids": finite(labels, "label_ids", counted)}
         labels = in_range(labels, "label_ids", self.num_labels, "num_labels", counted)
@@ -130,12 +139,20 @@ class ClassificationModel(TaskModel):
         return loss, self.accuracy(outputs, features)
 
     def accuracy(self, logits: tf.Tensor, features: Features) -> Sums:
-        """Returns `accuracy`, as in `loss_and_metrics`; {} for a regression."""
+        """Returns `accuracy`, as in `loss_and_metrics`; {} for a regression.
+
+        If a text can have several classes, all of them must be right.
+        """
         if self.is_regression:
             return {}
         weights = example_weights(features)
-        predictions = tf.argmax(logits, axis=-1, output_type=tf.int32)
-        right = tf.cast(predictions == features["label_ids"], tf.float32)
+        if self.is_multi_label:
+            predictions = tf.cast(tf.sigmoid(logits) >= self._threshold, tf.int32)
+            right = tf.reduce_all(predictions == features["label_ids"], axis=-1)
+        else:
+            predictions = tf.argmax(logits, axis=-1, output_type=tf.int32)
+            right = predictions == features["label_ids"]
+        right = tf.cast(right, tf.float32)
         return {"accuracy": (tf.reduce_sum(weights * right), tf.reduce_sum(weights))}
 
     def predictions(self, outputs: Any, features: Features) -> dict[str, tf.Tensor]:
@@ -159,12 +176,21 @@ class ClassificationModel(TaskModel):
         losses = self.example_losses(logits, features)
         if not self.label_smoothing or self.is_regression:
             return losses
-        even = -tf.reduce_mean(tf.nn.log_softmax(logits), axis=-1)  # against all classes alike
+        if self.is_multi_label:
+            even = binary_cross_entropy(logits, 0.5 * tf.ones_like(logits))
+        else:
+            even = -tf.reduce_mean(tf.nn.log_softmax(logits), axis=-1)  # against all classes alike
         return (1.0 - self.label_smoothing) * losses + self.label_smoothing * even
 
     def example_losses(self, logits: tf.Tensor, features: Features) -> tf.Tensor:
-        """Returns the cross entropy, or the squared error, of each example, float32 [B]."""
+        """Returns the cross entropy, or the squared error, of each example, float32 [B].
+
+        If a text can have several classes, it is the mean of their binary cross entropies, as of
+        PyTorch's `BCEWithLogitsLoss`.
+        """
         label_ids = features["label_ids"]
+        if self.is_multi_label:
+            return binary_cross_entropy(logits, label_ids)
         if self.is_regression:
             return squared_errors(logits[:, 0], label_ids)
         return cross_entropy(logits, label_ids)

@@ -112,7 +112,7 @@ def _check_columns(columns: TableColumns, task_name: str, is_table: bool, is_dat
                 f"--{name} is for --task_name=table or --tfds; leave it out, since the files of"
                 f" --task_name={task_name} have fixed columns"
             )
-        if not is_table and name in ("labels", "regression"):
+        if not is_table and name in ("labels", "regression", "multi_label", "label_separator"):
             raise UserError(
                 f"--{name} is for --task_name=table; leave it out, since the labels of"
                 f" --task_name={task_name} are fixed"

@@ -8,6 +8,7 @@ from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files.label_file import check_label
 from bert_tf.runs.flags.setting_fields import Group, Settings, inherit, setting
 from bert_tf.runs.flags.settings import EvaluationSettings, TeacherSettings
+from bert_tf.tasks.classification.several_labels import SEPARATOR
 from bert_tf.tasks.long_text import LongTextSettings
 
 
@@ -78,6 +79,23 @@ class ClassifierSettings(LongTextSettings, EvaluationSettings, TeacherSettings):
         group=Group.EVALUATION,
         excludes=[("long_text", "mean", "max")],
         because="the answer for a long text is no softmax of logits",
+    )
+    threshold: float | None = setting(
+        None,
+        help="Least probability of a predicted label if a text can have several (--multi_label)."
+        " Training keeps it with the model. Default: the model's, or else 0.5.",
+        group=Group.EVALUATION,
+        above=0.0,
+        below=1.0,
+    )
+    find_threshold: bool = setting(
+        False,
+        help="Find the --threshold with the highest micro F1 on the evaluation set, and keep it"
+        " with the model.",
+        group=Group.EVALUATION,
+        needs="do_eval",
+        excludes="threshold",
+        because="it finds another one",
     )
 
     @property
@@ -156,13 +174,40 @@ class TableColumns(Settings):
         because="a regression has no classes",
     )
 
+    multi_label: bool = setting(
+        False,
+        help="--task_name=table: a text can have several labels, or none. The cells of"
+        " --label_column have them all.",
+        group=Group.DATA,
+        excludes=["regression", "group_column"],
+        because="that needs one number or class for each example",
+    )
+    label_separator: str = setting(
+        SEPARATOR,
+        help="Character between the labels in a cell. White space beside it is ignored.",
+        group=Group.DATA,
+        needs="multi_label",
+    )
+
     def __post_init__(self):
         super().__post_init__()
         check_delimiter(self.delimiter)
+        sign = self.label_separator
+        if len(sign) != 1 or sign in '\t\r\n"':
+            raise UserError(
+                "--label_separator must be one character, neither a tab, which separates columns,"
+                f" nor a quote or the end of a line; got {quoted(sign)}"
+            )
         if self.labels is None:
             return
         for label in self.labels:
             check_label(label, "--labels")
+            if self.multi_label and sign in label:
+                raise UserError(
+                    f"--labels: the label {quoted(label)} must not have --label_separator"
+                    f" ({quoted(sign)}) in it, which separates labels; give another"
+                    " --label_separator"
+                )
         if len(set(self.labels)) < len(self.labels):
             raise UserError(f"--labels names a class twice: {listed(self.labels)}")
         if len(self.labels) < 2:

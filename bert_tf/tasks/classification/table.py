@@ -20,6 +20,7 @@ from bert_tf.datasets.tables import (
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files.label_file import check_label
 from bert_tf.files.storage import contents
+from bert_tf.tasks.classification import several_labels
 from bert_tf.tasks.classification.examples import DataProcessor, InputExample
 from bert_tf.tasks.classification.settings import TableColumns
 from bert_tf.tasks.classification.tsv import ColumnNumbers, rows_to_examples
@@ -36,6 +37,7 @@ class TableProcessor(DataProcessor):
     def __init__(self, columns: TableColumns, data_dir: str):
         self.table = columns
         self.labels = columns.labels
+        self.multi_label, self.label_separator = columns.multi_label, columns.label_separator
         if columns.regression:
             self.metrics = ("pearson", "spearman")
             self.best_metric = "eval_pearson_and_spearman"
@@ -47,7 +49,9 @@ class TableProcessor(DataProcessor):
             return
         if columns.group_column:
             self._check_classes()
-        if len(self.labels) == 2:
+        if self.multi_label:
+            self.metrics, self.best_metric = several_labels.METRICS, several_labels.BEST_METRIC
+        elif len(self.labels) == 2:
             self.metrics = ("accuracy", "f1", "matthews_correlation")
 
     @classmethod
@@ -86,11 +90,10 @@ class TableProcessor(DataProcessor):
             raise no_examples(path, columns.header)
         counts: collections.Counter[str] = collections.Counter()
         for i, row in filled:
-            label = row[columns.label]
-            if label not in counts:
-                check_filled(label, place_of(path, i))
-                check_label(label, place_of(path, i), _LABEL_REMEDY)
-            counts[label] += 1
+            for label in self._labels_of(row[columns.label], place_of(path, i)):
+                if label not in counts:
+                    check_label(label, place_of(path, i), _LABEL_REMEDY)
+                counts[label] += 1
         once = [label for label, count in counts.items() if count == 1]
         if not columns.header and len(counts) > 2 and once == list(counts)[:1]:
             raise UserError(
@@ -116,6 +119,13 @@ class TableProcessor(DataProcessor):
                 " --regression with grades of relevance; the classes are"
                 f" {listed(self.labels)}"
             )
+
+    def _labels_of(self, cell: str, place: str) -> list[str]:
+        """Returns the labels in a cell of the training file."""
+        if self.multi_label:
+            return several_labels.split_labels(cell, self.label_separator, place, _LABEL_REMEDY)
+        check_filled(cell, place)
+        return [cell]
 
     def _rows(self, path: str) -> list[NumberedRow]:
         """Returns the rows of a file from the first one that is not empty."""

@@ -9,7 +9,7 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf.engine.prediction import Columns, join
-from bert_tf.errors import UserError, listed, quoted
+from bert_tf.errors import UserError, listed
 from bert_tf.files.label_file import LABELS_FILE, check_label
 from bert_tf.files.model_input import PAIRS, TEXTS
 from bert_tf.model.configuration import BertConfig
@@ -17,8 +17,16 @@ from bert_tf.runs.folder import reporting
 from bert_tf.runs.results import review, tables
 from bert_tf.runs.results.calibration import Calibration, calibrate
 from bert_tf.runs.results.kept_rows import Cell
+from bert_tf.runs.results.review import Decision
 from bert_tf.runs.training.fine_tuning_checks import learned_labels
-from bert_tf.tasks.classification import ranking, scores, submission, weights
+from bert_tf.tasks.classification import (
+    ranking,
+    scores,
+    several_labels,
+    submission,
+    weights,
+)
+from bert_tf.tasks.classification.decision import configured, keep_threshold
 from bert_tf.tasks.classification.distillation import DistilledClassification, copy_head
 from bert_tf.tasks.classification.examples import DataProcessor, InputExample
 from bert_tf.tasks.classification.features import ClassificationEncoder
@@ -68,8 +76,8 @@ class ClassificationTask(FineTuningTask):
         super().__init__(settings)
         self.processor = processor
         self.best_metric = processor.best_metric
-        self._adds_up = True  # whether the probabilities of the classes add up to 1
         self._calibration: Calibration | None = None
+        self._decision: Decision | None = None  # if a text can have several labels
 
     @classmethod
     def from_settings(
@@ -91,8 +99,13 @@ class ClassificationTask(FineTuningTask):
         )
         return cls(settings, processor)
 
+    def model_config(self, config: BertConfig) -> BertConfig:
+        config = configured(config, self.settings, self.processor.multi_label)
+        if config.is_multi_label:
+            self._decision = Decision(config.threshold, self.processor.label_separator)
+        return config
+
     def check(self, config: BertConfig, strategy: tf.distribute.Strategy) -> None:
-        self._adds_up = not config.is_multi_label
         if self.settings.temperature_scaling and self.processor.get_labels() is None:
             raise UserError(
                 "--temperature_scaling is for classes: a regression has no probabilities. Leave it"
@@ -139,10 +152,13 @@ class ClassificationTask(FineTuningTask):
         if getattr(example, "group", None) is not None:  # a group is not divided
             return None, example.group
         label = None if isinstance(example.label, float) else example.label
+        label = tuple(label) if isinstance(label, list) else label
         return label, f"{example.text_a}\n{example.text_b or ''}"
 
     def row(self, example: InputExample, purpose: str, number: int) -> dict[str, Cell]:
         label = example.known_label if purpose == "predict" else example.label
+        if isinstance(label, list | tuple):
+            label = self.processor.label_separator.join(label)
         texts = {"text_a": example.text_a, "text_b": example.text_b or None}
         return {"id": example.guid, **texts, "label": label}
 
@@ -182,16 +198,10 @@ class ClassificationTask(FineTuningTask):
         settings = self.settings
         weighted = any(weights.weight_of(example) is not None for example in example_set.examples)
         length, stride = settings.max_seq_length, settings.stride
-        return ClassificationEncoder(tokenizer, length, labels or None, stride, weighted)
+        several = self._decision is not None
+        return ClassificationEncoder(tokenizer, length, labels or None, stride, weighted, several)
 
     def build(self, config: BertConfig, labels: Sequence[str], **options) -> ClassificationModel:
-        if config.is_multi_label and (self.settings.do_train or self.settings.do_eval):
-            raise UserError(
-                f"problem_type in --bert_config_file is {quoted(config.problem_type)}: a text can"
-                " have several classes. That cannot be trained or evaluated, since examples have"
-                " one class. To predict, give only --do_predict. To train a model with one class"
-                " for each text, delete problem_type"
-            )
         options["label_smoothing"] = self.settings.label_smoothing
         return ClassificationModel(config, len(labels) or 1, **options)
 
@@ -228,7 +238,7 @@ class ClassificationTask(FineTuningTask):
         logging.info("  Num texts = %d, in %d windows", len(counts), sum(counts))
 
         def chunks() -> Iterator[Columns]:
-            yield text_columns(join(predictions), counts, long_text, self._adds_up)
+            yield text_columns(join(predictions), counts, long_text, self._decision is None)
 
         return PredictionColumns(chunks(), lambda: predictions.global_step)
 
@@ -258,11 +268,25 @@ class ClassificationTask(FineTuningTask):
         losses, batch_size = columns["per_example_loss"], self.settings.eval_batch_size
         results = {
             **reporting.mean_losses(losses, batch_size, importance),
-            **scores.evaluate(self.processor.metrics, labels, outputs, importance),
+            **self._scores(labels, outputs, importance),
         }
         if isinstance(example_set, GroupedSet):
             results |= ranking.evaluate(example_set.groups, labels, outputs)
         return results
+
+    def _scores(
+        self, labels: np.ndarray, outputs: np.ndarray, importance: np.ndarray | None
+    ) -> dict[str, float]:
+        """Returns the metrics of the processor; finds the threshold if --find_threshold is set."""
+        if self._decision is None:
+            return scores.evaluate(self.processor.metrics, labels, outputs, importance)
+        found = {}
+        if self.settings.find_threshold:
+            threshold = several_labels.best_threshold(labels, outputs, importance)
+            self._decision = dataclasses.replace(self._decision, threshold=threshold)
+            found["eval_threshold"] = threshold
+        threshold = self._decision.threshold
+        return {**found, **several_labels.evaluate(labels, outputs, threshold, importance)}
 
     def write_review(self, example_set: ExampleSet) -> None:
         review.write_review(
@@ -272,14 +296,18 @@ class ClassificationTask(FineTuningTask):
             self.processor.get_labels(),
             example_set.answers["label_ids"],
             example_set.answers["outputs"],
+            self._decision,
             calibration=None if example_set.suffix else self._calibration,
         )
+        if self._decision and self.settings.find_threshold:
+            keep_threshold(self.settings, self._decision.threshold)
 
     def write_predictions(self, example_set: ExampleSet, predictions: PredictionColumns) -> None:
         outputs = self._of_texts(example_set, predictions).join("outputs")["outputs"]
         path = self.path(f"test_results{example_set.suffix}.tsv")
         reporting.write_probabilities(path, outputs)
-        found = review.predicted_columns(self.processor.get_labels(), outputs)
+        labels = self.processor.get_labels()
+        found = review.predicted_columns(labels, outputs, self._decision)
         path = self.path(f"predictions{example_set.suffix}.tsv")
         tables.write_predictions(path, example_set.rows, found)
         processor = self.processor.also.get(example_set.suffix[1:], self.processor)

@@ -37,11 +37,13 @@ def read_teacher(
     files = teacher_files(settings)
     config = read_teacher_config(files, student, settings.max_seq_length)
     check_model_vocabulary(tokenizer.vocab, settings.vocab_file, files.home, "teacher_checkpoint")
-    if config.is_multi_label:
+    if config.is_multi_label != student.is_multi_label:
+        kinds = "several classes for each text", "one class for each text"
+        its, ours = kinds if config.is_multi_label else kinds[::-1]
         raise UserError(
-            f"--teacher_checkpoint={settings.teacher_checkpoint} must have one class for each text:"
-            f" problem_type in its configuration is {quoted(config.problem_type)}, and the student"
-            " would learn other probabilities than its. Choose another teacher"
+            f"--teacher_checkpoint={settings.teacher_checkpoint} must have {ours}, as the student"
+            f" does: problem_type in its configuration is {quoted(config.problem_type)}, so it has"
+            f" {its}. Choose another teacher, or change --multi_label"
         )
     check_casing(files, settings)
     learned = files.labels

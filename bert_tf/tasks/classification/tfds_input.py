@@ -61,6 +61,7 @@ class TfdsProcessor(DataProcessor):
         if columns.regression:
             self._label_flag = "--regression"
         self.labels, self.label_range = task.get_labels(), task.label_range
+        self.multi_label, self.label_separator = task.multi_label, task.label_separator
         self.metrics, self.best_metric = task.metrics, task.best_metric
         self.submission_file, self.tfds_splits = task.submission_file, task.tfds_splits
         # The flags choose splits for the task itself, not for the tasks in `also`.

@@ -111,7 +111,7 @@ def weigh(
             subject = f"Example {quoted(example.guid)}: the weight"
             own = parse_weight(own, subject, "1 counts an example as it is")
             weighed.append(copy.copy(example))
-            weighed[-1].weight = own * factors.get(example.label, 1.0)
+            weighed[-1].weight = own * factors.get(example.label, 1.0) if factors else own
         if not any(example.weight for example in weighed):
             raise UserError(
                 f"The weights of the examples to {example_set.name} must have a sum above 0; all"

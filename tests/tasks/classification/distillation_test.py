@@ -49,6 +49,28 @@ def models(num_labels, teacher=None):
     return made
 
 
+@pytest.mark.parametrize("temperature", [1.0, 3.0])
+def test_the_loss_of_several_classes_against_numpy(temperature):
+    several = {"problem_type": "multi_label_classification"}
+    student, teacher = (
+        ClassificationModel(BertConfig.from_dict({**CONFIG, **several}), 3) for _ in range(2)
+    )
+    for seed, model in enumerate((student, teacher)):
+        set_random_weights(model, seed)
+    features = make_features(False)
+    features["label_ids"] = np.random.default_rng(1).integers(0, 2, (BATCH, 3), dtype=np.int32)
+    alphas = {"ce": 0.7, "labels": 0.0, "cos": 0.0}
+    objective = DistilledClassification(student, teacher, alphas, temperature)
+    tensors = {name: tf.constant(x) for name, x in features.items()}
+    loss, _ = compute(objective, tensors)
+    inputs = [features[name] for name in ("input_ids", "input_mask", "segment_ids")]
+    logits, targets = (np.asarray(model(*inputs), np.float64) for model in (student, teacher))
+    q, p = (1 / (1 + np.exp(-x / temperature)) for x in (logits, targets))
+    each = temperature**2 * (p * np.log(p / q) + (1 - p) * np.log((1 - p) / (1 - q)))
+    expected = 0.7 * np.average(each.mean(axis=1), weights=features["example_weight"])
+    np.testing.assert_allclose(loss, expected, rtol=1e-4)
+
+
 @pytest.mark.parametrize("regression", [False, True])
 def test_loss_against_numpy(regression):
     student, teacher = models(1 if regression else 3)
@@ -288,17 +310,17 @@ def test_a_teacher_with_other_classes(reviews, tmp_path):
         run(reviews, tmp_path / "out", teacher_checkpoint=f"{tmp_path}/x.ckpt")
 
 
-def test_independent_classes_are_only_predicted(reviews, tmp_path):
-    """`problem_type` in the configuration of a student that is not trained here, or a teacher."""
+def test_several_classes_of_a_student_or_a_teacher(reviews, tmp_path):
+    """`problem_type` in the configuration of a model whose examples have one class each."""
     config = {"problem_type": "multi_label_classification"}
     for flags in ({"do_train": True}, {"do_train": False, "do_eval": True}):
-        with pytest.raises(UserError, match="a text can have several classes. That cannot be trai"):
+        with pytest.raises(UserError, match="a text can have several labels, but the examples hav"):
             run(reviews, tmp_path / "out", student=config, **flags)
     file = tmp_path / "multi.json"
     file.write_text(
         json.dumps({**json.loads((reviews / "bert_config.json").read_text()), **config})
     )
-    with pytest.raises(UserError, match="must have one class for each text: problem_type in its c"):
+    with pytest.raises(UserError, match="must have one class for each text, as the student does:"):
         teacher = {"teacher_checkpoint": f"{reviews}/teacher", "teacher_config_file": str(file)}
         run(reviews, tmp_path / "out", **teacher)
 

@@ -1,0 +1,120 @@
+"""Whether a text can have several labels, and from which probability: part of the model.
+
+`problem_type` and `threshold` of its `bert_config.json` say so.
+"""
+
+import copy
+import json
+import os
+
+import tensorflow as tf
+from absl import logging
+
+from bert_tf.errors import UserError
+from bert_tf.files import checkpoints
+from bert_tf.files.checkpoint_directory import CheckpointDirectory
+from bert_tf.files.storage import first_file
+from bert_tf.files.whole_files import read_text
+from bert_tf.model.configuration import MULTI_LABEL, BertConfig
+from bert_tf.model.family import CONFIG_FILES, read_config
+from bert_tf.model_folder.reader import ModelFiles
+from bert_tf.model_folder.writer import CONFIG_FILE, write_config
+from bert_tf.tasks.classification.settings import ClassifierSettings
+
+# Settings that a model of several labels refuses, and why.
+_ONE_LABEL = {
+    "class_weights": "an example with several has the weight of no single class",
+    "temperature_scaling": "with several each label has a sigmoid, and a --threshold of its own",
+}
+
+
+def configured(config: BertConfig, settings: ClassifierSettings, multi_label: bool) -> BertConfig:
+    """Returns the configuration of a run's model.
+
+    A run that does not train a new head follows the `bert_config.json` beside the checkpoint, also
+    if --bert_config_file is the pre-trained model's.
+
+    Args:
+        config: of --bert_config_file.
+        settings: of the run.
+        multi_label: whether the examples have several labels each.
+
+    Raises:
+        UserError: the model and the examples do not both have several labels, or --threshold is
+            given for a model with one.
+    """
+    path = _learned_config(settings)
+    learned_several = bool(path) and _has_several_labels(path)
+    if path and settings.do_train and learned_several != multi_label:
+        has = "several labels for each text" if learned_several else "one label for each text"
+        raise UserError(
+            f"The model in --output_dir was trained with {has}; to go on,"
+            f" {'set' if learned_several else 'leave out'} --multi_label. Or choose another"
+            " --output_dir to train into"
+        )
+    if not (multi_label or config.is_multi_label or learned_several):
+        for name in ("threshold", "find_threshold"):
+            if getattr(settings, name):
+                raise UserError(
+                    f"--{name} is for texts with several labels (--multi_label): with one label,"
+                    " the most likely class is the prediction. Leave it out"
+                )
+        return config
+    if not multi_label and (settings.do_train or settings.do_eval):
+        raise UserError(
+            f"problem_type in bert_config.json is {MULTI_LABEL}: a text can have several labels,"
+            " but the examples have one each. Set --multi_label with --task_name=table. To train a"
+            " model with one label for each text, delete problem_type"
+        )
+    for name, reason in _ONE_LABEL.items():
+        if getattr(settings, name):
+            raise UserError(
+                f"--{name} is for examples with one label; {reason}. Leave out --{name} or"
+                " --multi_label"
+            )
+    source = read_config(path) if path and learned_several else config
+    threshold = source.threshold if settings.threshold is None else settings.threshold
+    config = copy.copy(config)
+    config.problem_type, config.threshold = MULTI_LABEL, threshold
+    return config
+
+
+def _learned_config(settings: ClassifierSettings) -> str | None:
+    """Returns the path of the configuration beside the checkpoint that a run goes on with."""
+    prefix = CheckpointDirectory(settings.output_dir).latest()
+    if not prefix and settings.init_checkpoint and not settings.do_train:
+        prefix = checkpoints.find_prefix(settings.init_checkpoint)
+    home = ModelFiles(prefix, only_checkpoint=True).home if prefix else None
+    return first_file(home, CONFIG_FILES) if home else None
+
+
+def _has_several_labels(path: str) -> bool:
+    """Returns whether the model of a `bert_config.json` does; not if the file is damaged.
+
+    `read_config` would warn of unknown keys, as it does for --bert_config_file.
+    """
+    try:
+        values = json.loads(read_text(path, path))
+    except (UserError, ValueError):
+        return False
+    return isinstance(values, dict) and values.get("problem_type") == MULTI_LABEL
+
+
+def keep_threshold(settings: ClassifierSettings, threshold: float) -> None:
+    """Writes a threshold that was found into `bert_config.json`, where the run keeps its model."""
+    folders = [settings.export_dir] if settings.do_train and settings.export_dir else []
+    if CheckpointDirectory(settings.output_dir).latest():
+        folders.insert(0, settings.output_dir)
+    else:
+        logging.warning(
+            "The model is not in --output_dir, so the threshold is not kept with it; to predict,"
+            " give --threshold=%s",
+            threshold,
+        )
+    for folder in folders:
+        path = os.path.join(folder, CONFIG_FILE)
+        if tf.io.gfile.exists(path):
+            config = read_config(path)
+            config.threshold = threshold
+            write_config(folder, config)
+            logging.info("Wrote the threshold %.4g to %s", threshold, path)

@@ -1,0 +1,333 @@
+"""Tests of several labels for each text: run_classifier --multi_label."""
+
+import json
+import random
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from sklearn import metrics
+
+import bert_tf
+from bert_tf.errors import UserError
+from bert_tf.files import records
+from bert_tf.model.configuration import BertConfig
+from bert_tf.runs.folder.reporting import read_results
+from bert_tf.runs.results.tables import read_table
+from bert_tf.tasks.classification import processors, several_labels, weights
+from bert_tf.tasks.classification.examples import InputExample
+from bert_tf.tasks.classification.features import ClassificationEncoder
+from bert_tf.tasks.classification.model import ClassificationModel
+from bert_tf.tasks.classification.schema import classification_schema
+from bert_tf.tasks.classification.settings import ClassifierSettings, TableColumns
+from bert_tf.tasks.task import ExampleSet
+from bert_tf.text.tokenizers import load_tokenizer
+from tests.support.objectives import compute, predict, set_random_weights
+from tests.support.registered_tasks import REVIEWS, run_in
+from tests.support.small_classification import WORDS, write_reviews
+from tests.support.small_pretraining import SMALL
+
+# Label -> the words of a text that has it.
+MEANINGS = {"blame": {"dull", "awful"}, "praise": {"fine", "lovely"}, "sound": {"music"}}
+COLUMNS = {"text_a_column": "text", "label_column": "labels", "multi_label": True}
+FLAGS = {**REVIEWS, "multi_label": True}
+
+
+def read(folder, split="train", **columns):
+    table = TableColumns(**{**COLUMNS, **columns})
+    task = processors.get_processor("table", str(folder), columns=table)
+    return task, [example.label for example in task.read(split, str(folder))]
+
+
+# --- tables ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "columns"),
+    [
+        ("train.csv", "text,labels\nx,b|a\ny,\nz, a \n", {}),
+        ("train.csv", 'text,labels\nx,"b, a"\ny,""\nz,a\n', {"label_separator": ","}),
+        ("train.tsv", "text\tlabels\nx\tb;a\ny\t \nz\ta\n", {"label_separator": ";"}),
+        ("train.tsv", "text\tlabels\nx\tb a\ny\t\nz\ta\n", {"label_separator": " "}),
+    ],
+)
+def test_labels_in_a_cell(tmp_path, name, text, columns):
+    (tmp_path / name).write_text(text)
+    task, labels = read(tmp_path, **columns)
+    assert task.get_labels() == ["a", "b"]
+    assert labels == [("a", "b"), (), ("a",)]
+    assert task.best_metric == "eval_micro_f1"
+    _, labels = read(tmp_path, **columns, labels=["c", "b", "a"])
+    assert labels == [("b", "a"), (), ("a",)]
+
+
+@pytest.mark.parametrize(
+    ("cell", "columns", "message"),
+    [
+        ("a||b", {}, "train.csv, line 2: 'a||b' has an empty label; --label_separator=| must st"),
+        ("a|b|", {"labels": ["a", "b"]}, "line 2: 'a|b|' has an empty label"),
+        (
+            "b|a|b",
+            {},
+            "train.csv, line 2: 'b|a|b' has the label 'b' twice. Correct or delete the l",
+        ),
+        (
+            "a|d",
+            {"labels": ["a", "b"]},
+            "line 2: label 'd' must be one of 'a', 'b'; correct or del",
+        ),
+        ("a;b", {"labels": ["a", "b"]}, "must be one of 'a', 'b'; give --label_separator=';', or"),
+        ("a,b", {"label_separator": ","}, "has 3 columns, but the header names 2; put quotes arou"),
+    ],
+)
+def test_wrong_cells_are_told_with_their_place(tmp_path, cell, columns, message):
+    (tmp_path / "train.csv").write_text(f"text,labels\nx,{cell}\ny,a\nz,b\n")
+    with pytest.raises(UserError) as error:
+        read(tmp_path, **columns)
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"labels": ["a|b", "c"]}, "the label 'a|b' must not have --label_separator ('|') in it"),
+        ({"labels": ["r&b", "c"], "label_separator": "&"}, "('&') in it, which separates labels"),
+        ({"label_separator": "\t"}, "must be one character, neither a tab, which separates colum"),
+        ({"label_separator": "||"}, "must be one character, neither a tab"),
+        ({"label_separator": ""}, "must be one character"),
+        ({"regression": True}, "--multi_label excludes --regression, since that needs one numb"),
+        ({"group_column": "g"}, "--multi_label excludes --group_column=g, since that needs one"),
+        ({"multi_label": False, "label_separator": ","}, "--label_separator=, needs --multi_label"),
+    ],
+)
+def test_columns_that_contradict_each_other(columns, message):
+    with pytest.raises(UserError) as error:
+        TableColumns(**{**COLUMNS, **columns})
+    assert message in str(error.value)
+
+
+def test_other_tasks_have_one_label():
+    with pytest.raises(UserError, match="--multi_label is for --task_name=table"):
+        processors.get_processor("cola", "unused", columns=TableColumns(multi_label=True))
+
+
+@pytest.mark.parametrize("threshold", [0.0, 1.0, -0.5, float("nan")])
+def test_a_threshold_is_a_probability(threshold):
+    with pytest.raises(UserError, match="--threshold=.* must be .*above 0.* below 1"):
+        ClassifierSettings(output_dir="x", vocab_file="x", threshold=threshold)
+
+
+def test_a_found_threshold_excludes_a_given_one():
+    files = {"output_dir": "x", "vocab_file": "x", "find_threshold": True}
+    with pytest.raises(UserError, match="--find_threshold excludes --threshold=0.3"):
+        ClassifierSettings(**files, do_eval=True, threshold=0.3)
+    with pytest.raises(UserError, match="--find_threshold needs --do_eval"):
+        ClassifierSettings(**files, do_train=True)
+
+
+# --- records --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("label", "ids"),
+    [(("b", "c"), [0, 1, 1]), (["c"], [0, 0, 1]), ("a", [1, 0, 0]), (None, [0] * 3)],
+)
+def test_a_record_has_a_number_for_each_label(tmp_path, label, ids):
+    tokenizer = load_tokenizer(f"{write_reviews(tmp_path)}/vocab.txt", True)
+    encoder = ClassificationEncoder(tokenizer, 8, ["a", "b", "c"], multi_label=True)
+    example = InputExample("x", "fine film", label=label)
+    (record,) = encoder.records(example, [[15, 6], []])
+    assert record["label_ids"] == ids
+    schema = classification_schema(8, regression=False, num_labels=3)
+    assert records.serialize(record, schema) and encoder.schema["label_ids"].shape == [3]
+    assert f"({ids})" in list(encoder.describe(example, record))[-1]
+    with pytest.raises(UserError, match="Example 'x': label 'd' must be one of 'a', 'b', 'c'"):
+        encoder.records(InputExample("x", "film", label=("a", "d")), [[6], []])
+
+
+# --- the model ------------------------------------------------------------------------------------
+
+
+def small_model(num_labels, **changes):
+    config = {**SMALL, "problem_type": "multi_label_classification", **changes}
+    model = ClassificationModel(BertConfig.from_dict(config), num_labels)
+    set_random_weights(model, 4)
+    return model
+
+
+def small_features(num_labels):
+    rng = np.random.default_rng(2)
+    return {
+        "input_ids": rng.integers(0, 53, (6, 5), dtype=np.int32),
+        "label_ids": rng.integers(0, 2, (6, num_labels), dtype=np.int32),
+    }
+
+
+@pytest.mark.parametrize(("num_labels", "threshold"), [(3, 0.5), (1, 0.25)])
+def test_the_loss_is_the_mean_of_binary_cross_entropies(num_labels, threshold):
+    model, features = small_model(num_labels, threshold=threshold), small_features(num_labels)
+    logits = np.asarray(model(features["input_ids"]), np.float64)
+    probabilities, labels = 1 / (1 + np.exp(-logits)), features["label_ids"]
+    losses = -np.log(np.where(labels == 1, probabilities, 1 - probabilities)).mean(axis=1)
+    rows = predict(model, features)
+    np.testing.assert_allclose(rows["outputs"], probabilities, rtol=1e-5)
+    np.testing.assert_allclose(rows["per_example_loss"], losses, rtol=1e-4)
+    np.testing.assert_array_equal(rows["label_ids"], labels)
+    weights = np.array([1, 0, 1, 2, 1, 1], np.float32)
+    loss, sums = compute(model, {**features, "example_weight": weights})
+    np.testing.assert_allclose(loss, np.average(losses, weights=weights), rtol=1e-4)
+    right = ((probabilities >= threshold) == labels).all(axis=1)
+    np.testing.assert_allclose(sums["accuracy"], [(right * weights).sum(), weights.sum()])
+
+
+def test_smoothed_targets_are_keras_s():
+    model, features = small_model(3), small_features(3)
+    logits = np.asarray(model(features["input_ids"]))
+    smoothed = tf.keras.losses.BinaryCrossentropy(from_logits=True, label_smoothing=0.2)
+    model.label_smoothing = 0.2
+    loss, _ = compute(model, features)
+    np.testing.assert_allclose(loss, smoothed(features["label_ids"], logits), rtol=1e-4)
+
+
+def test_weights_of_examples_with_several_labels():
+    labels = [["a", "b"], [], ("a",)]
+    examples = [InputExample(str(i), "x", label=x, weight=i) for i, x in enumerate(labels)]
+    sets = {"train": [ExampleSet("train", examples)]}
+    weights.weigh(sets, None, ["a", "b"])
+    assert [example.weight for example in sets["train"][0].examples] == [0.0, 1.0, 2.0]
+
+
+# --- metrics --------------------------------------------------------------------------------------
+
+
+def test_metrics_are_scikit_learn_s():
+    rng = np.random.default_rng(5)
+    labels, probabilities = rng.integers(0, 2, (40, 3)), rng.uniform(size=(40, 3))
+    found = several_labels.evaluate(labels, probabilities, 0.6)
+    predicted = probabilities >= 0.6
+    assert found == {
+        "eval_micro_f1": metrics.f1_score(labels, predicted, average="micro"),
+        "eval_macro_f1": metrics.f1_score(labels, predicted, average="macro"),
+        "eval_average_precision": metrics.average_precision_score(labels, probabilities),
+        "eval_accuracy": metrics.accuracy_score(labels, predicted),
+    }
+    repeated = np.repeat(labels, 2, axis=0), np.repeat(probabilities, 2, axis=0)
+    doubled = several_labels.evaluate(labels, probabilities, 0.6, np.full(40, 2.0))
+    assert doubled == pytest.approx(several_labels.evaluate(*repeated, 0.6))
+    labels[:, 1] = 0  # no example has it: it has no average precision
+    found = several_labels.evaluate(labels, probabilities, 0.6)
+    kept = labels[:, [0, 2]], probabilities[:, [0, 2]]
+    assert found["eval_average_precision"] == metrics.average_precision_score(*kept)
+    assert set(several_labels.evaluate(labels * 0, probabilities, 0.9999).values()) == {0.0, 1.0}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_threshold_with_the_best_micro_f1(seed):
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, 2, (20, 2))
+    probabilities = np.clip(labels * 0.3 + rng.uniform(0, 0.7, (20, 2)), 0, 1).astype(np.float32)
+    threshold = several_labels.best_threshold(labels, probabilities)
+
+    def micro_f1(threshold):
+        predicted = probabilities >= threshold
+        return 2 * (predicted & (labels == 1)).sum() / (predicted.sum() + labels.sum())
+
+    tried = [micro_f1(one) for one in np.linspace(0.001, 0.999, 999)]
+    assert 0 < threshold < 1 and micro_f1(threshold) >= max(tried)
+
+
+def test_a_threshold_without_labels_or_at_the_ends(caplog):
+    one = np.ones((2, 2), int)
+    assert several_labels.best_threshold(one * 0, one * 0.3) == 0.5
+    assert 0 < several_labels.best_threshold(one, one * 0.0) < 1
+    assert several_labels.best_threshold(np.array([[1, 0]]), np.array([[1.0, 0.0]])) == 0.5
+
+
+# --- whole runs -----------------------------------------------------------------------------------
+
+
+def write_tables(folder):
+    write_reviews(folder)
+    rng = random.Random(1)
+    for name, count in (("train", 120), ("dev", 40), ("test", 7)):
+        lines = ["review,stars"]
+        for _ in range(count):
+            words = rng.choices(WORDS[:3] + WORDS[6:8], k=6)
+            for label in rng.sample([*MEANINGS], rng.choice((0, 1, 2, 3))):
+                words[rng.randrange(6)] = rng.choice([*MEANINGS[label]])
+            labels = [label for label in MEANINGS if MEANINGS[label] & {*words}]
+            lines.append(f"{' '.join(words)},{'|'.join(reversed(labels))}")
+        (folder / f"{name}.csv").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = write_tables(tmp_path_factory.mktemp("several"))
+    flags = {**FLAGS, "do_train": True, "do_eval": True, "do_predict": True}
+    flags |= {"max_seq_length": 8, "learning_rate": 1e-2, "train_batch_size": 8}
+    flags |= {"num_train_epochs": 8, "length_buckets": "none", "find_threshold": True}
+    run_in(folder, "classification", output_dir=folder / "out", **flags)
+    return folder
+
+
+def test_a_run_learns_several_labels(trained):
+    results = read_results(f"{trained}/out/eval_results.txt")
+    assert results["eval_micro_f1"] > 0.8 and results["eval_average_precision"] > 0.6
+    config = json.loads((trained / "out/bert_config.json").read_text())
+    assert config["problem_type"] == "multi_label_classification"
+    assert config["threshold"] == pytest.approx(results["eval_threshold"])
+    assert (trained / "out/labels.txt").read_text() == "blame\npraise\nsound\n"
+    (example,) = tf.data.TFRecordDataset(f"{trained}/out/eval.tf_record").take(1)
+    example = tf.train.Example.FromString(example.numpy())
+    assert len(example.features.feature["label_ids"].int64_list.value) == 3
+    report = json.loads((trained / "out/eval_report.json").read_text())
+    assert report["micro"]["f1"] == pytest.approx(results["eval_micro_f1"])
+    assert report["accuracy"] == pytest.approx(results["eval_accuracy"])
+
+
+def test_predictions_and_classify_give_the_labels_above_the_threshold(trained):
+    out = trained / "out"
+    probabilities = np.loadtxt(out / "test_results.tsv")
+    threshold = json.loads((out / "bert_config.json").read_text())["threshold"]
+    table = read_table(f"{out}/predictions.tsv")
+    names = ["blame", "praise", "sound"]
+    expected = [
+        [x for x, p in zip(names, row, strict=True) if p >= threshold] for row in probabilities
+    ]
+    assert [cell.split("|") if cell else [] for cell in table["prediction"]] == expected
+    assert [float(x) for x in table["probability sound"]] == pytest.approx(probabilities[:, 2])
+    found = bert_tf.load(out).classify(table["text_a"])
+    assert [list(one.labels) for one in found] == expected
+    for one, row in zip(found, probabilities, strict=True):
+        assert list(one.probabilities.values()) == pytest.approx(row, abs=1e-5)
+    errors = read_table(f"{out}/errors.tsv")
+    assert all(a != b for a, b in zip(errors["label"], errors["prediction"], strict=True))
+
+
+def test_the_model_s_folder_decides_how_it_is_evaluated(trained, tmp_path):
+    """--bert_config_file of the pre-trained model does not say that texts have several labels."""
+    start = {**FLAGS, "init_checkpoint": f"{trained}/out", "max_seq_length": 8}
+    run_in(trained, "classification", output_dir=tmp_path / "a", **start, do_eval=True)
+    found = read_results(f"{tmp_path}/a/eval_results.txt")
+    expected = read_results(f"{trained}/out/eval_results.txt")
+    assert found["eval_micro_f1"] == expected["eval_micro_f1"]
+    flags = {**start, "multi_label": False, "do_predict": True, "threshold": 0.01}
+    run_in(trained, "classification", output_dir=tmp_path / "b", **flags)
+    ours, theirs = (
+        x.read_text() for x in (tmp_path / "b/test_results.tsv", trained / "out/test_results.tsv")
+    )
+    assert ours == theirs
+    assert all(read_table(f"{tmp_path}/b/predictions.tsv")["prediction"])
+    with pytest.raises(UserError, match="but the examples have one each. Set --multi_label"):
+        one = {**start, "multi_label": False}
+        run_in(trained, "classification", output_dir=tmp_path / "c", **one, do_eval=True)
+    with pytest.raises(UserError, match="trained with several labels for each text; to go on, set"):
+        run_in(trained, "classification", output_dir=trained / "out", **REVIEWS, do_train=True)
+    for name, value in (("class_weights", ["balanced"]), ("temperature_scaling", True)):
+        one = {**FLAGS, name: value, "do_train": True, "do_eval": True}
+        with pytest.raises(UserError, match=f"--{name} is for examples with one label; "):
+            run_in(trained, "classification", output_dir=tmp_path / "d", **one)
+    with pytest.raises(UserError, match="--threshold is for texts with several labels"):
+        one = {**REVIEWS, "labels": ["a", "b"], "threshold": 0.3}
+        run_in(trained, "classification", output_dir=tmp_path / "d", **one, do_train=True)
