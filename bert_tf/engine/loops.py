@@ -199,17 +199,16 @@ class PredictionLoop(_Loop):
         super().__init__(strategy)
         # A tf.function, so that the trace that gives the shapes is the one that the loop calls.
         self._replica_step = tf.function(replica_step, autograph=False)
-        self._names: list[str] = []
         # No XLA on a CPU, where it makes prediction take twice as long.
         self._step = replicate(strategy, self._replica_step, self._flatten, 0, False)
         self._loop = tf.function(self._run_steps, autograph=False)  # converting takes 0.2 s
 
-    def _flatten(self, outputs: dict[str, tf.Tensor]) -> list[tf.Tensor]:
-        self._names = sorted(outputs)
-        return [outputs[name] for name in self._names]
+    @staticmethod
+    def _flatten(outputs: dict[str, tf.Tensor]) -> list[tf.Tensor]:
+        return [outputs[name] for name in sorted(outputs)]
 
-    def _output_specs(self, iterators: Sequence[Iterator]) -> list[tf.TensorSpec]:
-        """Returns dtype and shape of each output for a whole batch."""
+    def _output_specs(self, iterators: Sequence[Iterator]) -> dict[str, tf.TensorSpec]:
+        """Returns dtype and shape of each output for a whole batch, sorted by name."""
         replicas = self._strategy.num_replicas_in_sync
         hosts = distribution.input_shards(self._strategy)[0].count
         part = {
@@ -217,17 +216,20 @@ class PredictionLoop(_Loop):
             for name, spec in iterators[0].element_spec.items()
         }
         traced = self._replica_step.get_concrete_function(part, tf.TensorSpec([2], tf.int32))
-        return [
-            tf.TensorSpec([replicas * x.shape[0], *x.shape[1:]], x.dtype)
-            for _, x in sorted(traced.structured_outputs.items())
-        ]
+        return {
+            name: tf.TensorSpec([replicas * x.shape[0], *x.shape[1:]], x.dtype)
+            for name, x in sorted(traced.structured_outputs.items())
+        }
 
-    def _run_steps(self, iterators: Sequence[Iterator], num_steps: tf.Tensor) -> list[tf.Tensor]:
-        """Returns each output of all steps, [steps, batch, ...]."""
+    def _run_steps(
+        self, iterators: Sequence[Iterator], num_steps: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        """Returns each output of all steps, [steps, batch, ...], by name."""
+        specs = self._output_specs(iterators)
         with tf.device(self._host):
             arrays = [
                 tf.TensorArray(spec.dtype, size=0, dynamic_size=True, element_shape=spec.shape)
-                for spec in self._output_specs(iterators)
+                for spec in specs.values()
             ]
 
         def step(done: tf.Tensor, arrays: list[tf.TensorArray]):
@@ -241,7 +243,7 @@ class PredictionLoop(_Loop):
         _, arrays = tf.while_loop(
             lambda done, _: (done < num_steps) & ~self._stop, step, (0, arrays)
         )
-        return [array.stack() for array in arrays]
+        return {name: array.stack() for name, array in zip(specs, arrays, strict=True)}
 
     def run(
         self, iterators: Sequence[Iterator], num_steps: int, advance: Callable[[int], None]
@@ -255,8 +257,8 @@ class PredictionLoop(_Loop):
         """
         if interrupts.held():
             raise interrupts.held()
-        outputs = [x.numpy() for x in self._run(iterators, num_steps, advance)]
+        found = self._run(iterators, num_steps, advance)
+        outputs = {name: x.numpy() for name, x in found.items()}
         if interrupts.held():
             raise interrupts.held()
-        columns = [x.reshape(-1, *x.shape[2:]) for x in outputs]
-        return dict(zip(self._names, columns, strict=True))
+        return {name: x.reshape(-1, *x.shape[2:]) for name, x in outputs.items()}

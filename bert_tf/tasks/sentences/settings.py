@@ -45,6 +45,16 @@ class SentenceSettings(EvaluationSettings, TeacherCheckpoint):
         " Needed for --loss=cosine and for evaluation; the test file may lack it.",
         group=Group.DATA,
     )
+    retrieval_dir: str | None = setting(
+        None,
+        help="Folder with a retrieval set to evaluate on: queries.jsonl, corpus.jsonl and"
+        " qrels.tsv, in the form of the BEIR benchmark. The dev file is then evaluated only with"
+        " --label_column.",
+        group=Group.EVALUATION,
+        needs_one_of=["do_eval", "evaluate_every_steps"],
+        excludes="dev_fraction",
+        because="the retrieval set is the set to evaluate on",
+    )
     has_header: bool = setting(
         True,
         help="The first line of each file names the columns. If false, columns are named by their"

@@ -1,12 +1,14 @@
 """Sentence vectors as a task of fine-tuning (run_sentence_similarity.py)."""
 
+import dataclasses
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from bert_tf.datasets.retrieval import read_retrieval_set
 from bert_tf.datasets.tables import find_table, place_of, table_path
 from bert_tf.engine.correlation import pearson, spearman
 from bert_tf.errors import UserError
@@ -17,7 +19,7 @@ from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.folder import reporting
 from bert_tf.runs.results.kept_rows import Cell
 from bert_tf.runs.results.tables import write_predictions
-from bert_tf.tasks.sentences import review
+from bert_tf.tasks.sentences import retrieval, review
 from bert_tf.tasks.sentences.data import SentenceEncoder, Sentences, read_sentences
 from bert_tf.tasks.sentences.distillation import TaughtVectors
 from bert_tf.tasks.sentences.model import SentenceModel, check_sizes
@@ -35,6 +37,24 @@ _FILES = {
 }
 
 
+@dataclasses.dataclass(eq=False)
+class _Queries(ExampleSet):
+    """The queries of a retrieval set.
+
+    vectors: float32 [queries, H], of the last evaluation.
+    """
+
+    vectors: np.ndarray | None = None
+
+
+@dataclasses.dataclass(eq=False)
+class _Corpus(ExampleSet):
+    """The texts of a retrieval set, which are evaluated after its queries."""
+
+    queries: _Queries | None = None
+    relevant: Sequence[Mapping[int, float]] = ()  # of each query, by the text's number
+
+
 class SentenceTask(FineTuningTask):
     """Turns sentences into vectors whose cosine tells how similar they are in meaning.
 
@@ -43,7 +63,10 @@ class SentenceTask(FineTuningTask):
     """
 
     settings_classes = (SentenceSettings,)
-    best_metric = "eval_spearman"
+
+    def __init__(self, settings: SentenceSettings):
+        super().__init__(settings)
+        self.best_metric = "eval_ndcg@10" if settings.retrieval_dir else "eval_spearman"
 
     def check(self, config: BertConfig, strategy: tf.distribute.Strategy) -> None:
         """Checks the model's kind of vectors, and that a batch has negatives."""
@@ -93,6 +116,19 @@ class SentenceTask(FineTuningTask):
             )
         return positive
 
+    def read_sets(self, purpose: str) -> list[ExampleSet]:
+        """Returns the set for a purpose; for an evaluation the retrieval set, too."""
+        settings = self.settings
+        if purpose != "eval" or settings.retrieval_dir is None:
+            return super().read_sets(purpose)
+        found = read_retrieval_set(settings.retrieval_dir, "retrieval_dir")
+        queries, texts = (
+            [Sentences((x,)) for x in texts] for texts in (found.queries, found.texts)
+        )
+        sets = super().read_sets(purpose) if settings.label_column else []
+        sets.append(_Queries("queries", queries))
+        return [*sets, _Corpus("corpus", texts, queries=sets[-1], relevant=found.relevant)]
+
     def dev_set(self) -> str | None:
         return find_table(_FILES["eval"][0], self.settings.data_dir)
 
@@ -137,6 +173,13 @@ class SentenceTask(FineTuningTask):
         return {"objective": lambda student: TaughtVectors(student, teacher)}
 
     def evaluate(self, example_set: ExampleSet, predictions: PredictionColumns) -> dict[str, float]:
+        if isinstance(example_set, _Queries):
+            example_set.vectors = predictions.join("vectors")["vectors"][:, 0]
+            return {}
+        if isinstance(example_set, _Corpus):
+            vectors = (chunk["vectors"][:, 0] for chunk in predictions)
+            queries, relevant = example_set.queries.vectors, example_set.relevant
+            return retrieval.evaluate(queries, vectors, relevant, self.settings.sizes)
         losses = ["per_example_loss"] if self.settings.loss == COSINE else []
         sizes = [f"_{size}" for size in self.settings.sizes]
         outputs = [f"outputs{size}" for size in sizes]

@@ -216,6 +216,12 @@ RULES = {
         ({"negative_column": "n", **IN_BATCH}, None),
         ({"triplet_margin": 0.1}, "needs --loss=triplet; received --loss=cosine"),
         ({"triplet_margin": 2.5, "loss": "triplet"}, "must be a finite number above 0 and at mo"),
+        ({"retrieval_dir": "r"}, "needs --do_eval or --evaluate_every_steps"),
+        ({"retrieval_dir": "r", "do_eval": True}, None),
+        (
+            {"retrieval_dir": "r", "do_eval": True, "dev_fraction": 0.1},
+            "excludes --dev_fraction=0.1, since the retrieval set is the set to evaluate on",
+        ),
         ({"teacher_checkpoint": "t"}, "needs --loss=teacher; received --loss=cosine"),
         (
             {"matryoshka_dims": "4,2", "loss": "teacher"},

@@ -159,6 +159,34 @@ def test_triplets_train_and_every_size_is_evaluated(tables, tmp_path):
     assert cut[0].shape == (7, 3)
 
 
+def test_a_retrieval_set_is_evaluated_beside_the_dev_file(tables, tmp_path):
+    """Pairs and single texts take turns, in every evaluation."""
+    (tmp_path / "queries.jsonl").write_text('{"_id": "1", "text": "a river"}\n')
+    texts = ["the song of snow", "of the river", "bread"]
+    lines = [json.dumps({"_id": f"t{i}", "text": text}) for i, text in enumerate(texts)]
+    (tmp_path / "corpus.jsonl").write_text("\n".join(lines))
+    (tmp_path / "qrels.tsv").write_text("1\tt1\t1\n")
+    flags = {"do_train": True, "do_eval": True, "score_scale": 4.0, "max_seq_length": 8}
+    flags |= {"train_batch_size": 60, "num_train_epochs": 1.0, "evaluate_every_steps": 1}
+    results = compare(tables, tmp_path / "out", retrieval_dir=tmp_path, keep_best=True, **flags)
+    names = (
+        "pearson",
+        "spearman",
+        "loss",
+        "mrr@10",
+        "ndcg@10",
+        "recall@1",
+        "recall@10",
+        "recall@100",
+    )
+    assert results.keys() == {*(f"eval_{name}" for name in names), "global_step", "loss"}
+    assert results["eval_recall@10"] == 1.0  # there are three texts
+    alone = compare(tables, tmp_path / "out", retrieval_dir=tmp_path, label_column=None,
+                    do_eval=True, max_seq_length=8)  # fmt: skip
+    shared = alone.keys() - {"global_step"}
+    assert len(shared) == 5 and all(alone[name] == results[name] for name in shared)
+
+
 def test_a_student_learns_from_single_texts(tables, tmp_path):
     compare(tables, tmp_path / "teacher", max_seq_length=6, num_train_epochs=0.3, **IN_BATCH)
     lines = ["one", *(["the bread", "a river of water"] * 8)]

@@ -1,0 +1,121 @@
+"""Reads sets of queries and texts for retrieval, in the form of the BEIR benchmark.
+
+A folder holds queries.jsonl and corpus.jsonl, an object with `_id` and `text` on each line, in the
+corpus also `title`; and qrels.tsv, or qrels/test.tsv, with columns query-id, corpus-id and score.
+"""
+
+import dataclasses
+import math
+import os
+from collections.abc import Iterator, Mapping
+
+import tensorflow as tf
+
+from bert_tf import strict_json
+from bert_tf.errors import UserError, listed, quoted
+from bert_tf.files import storage, whole_files
+
+_QRELS = ("qrels.tsv", "qrels/test.tsv")
+_QRELS_RULE = "a query's _id, a text's _id and a score of 0 or more, separated by tabs"
+
+
+@dataclasses.dataclass(frozen=True)
+class RetrievalSet:
+    """Queries and the texts to find.
+
+    queries: the queries that have a relevant text, in the order of their file.
+    texts: all texts, each after its title.
+    relevant: of each query, how relevant a text is by its number in `texts`; 0 is left out.
+    """
+
+    queries: list[str]
+    texts: list[str]
+    relevant: list[Mapping[int, float]]
+
+
+def read_retrieval_set(folder: str, flag: str) -> RetrievalSet:
+    """Returns the set in a folder, which --`flag` names.
+
+    Raises:
+        UserError: a file is missing or malformed; the message names the line.
+    """
+    place = f"--{flag}: {folder}"
+    queries = _read_texts(place, folder, "queries.jsonl")
+    texts = _read_texts(place, folder, "corpus.jsonl")
+    numbers = {name: number for number, name in enumerate(texts)}
+    name = next((x for x in _QRELS if tf.io.gfile.exists(os.path.join(folder, x))), _QRELS[0])
+    relevant: dict[str, dict[int, float]] = {}
+    for where, query, text, score in _read_qrels(place, folder, name):
+        for known, file, given in ((queries, "queries", query), (texts, "corpus", text)):
+            if given not in known:
+                raise UserError(
+                    f"{where}: {quoted(given)} must be the _id of a line of {file}.jsonl, which has"
+                    f" {listed([*known][:3])} ...; correct or delete the line"
+                )
+        if score > 0:
+            relevant.setdefault(query, {})[numbers[text]] = score
+    found = [query for query in queries if query in relevant]
+    if not found:
+        raise UserError(
+            f"{place}/{name} must name a relevant text, with a score above 0, for at least one"
+            " query. Correct the file or choose another folder"
+        )
+    return RetrievalSet(
+        [queries[query] for query in found], [*texts.values()], [relevant[q] for q in found]
+    )
+
+
+def _lines(place: str, folder: str, name: str) -> Iterator[tuple[str, str]]:
+    """Yields each line of a file that is not empty, after the line's place for messages."""
+    path = os.path.join(folder, name)
+    rule = "the folder must hold queries.jsonl, corpus.jsonl and qrels.tsv or qrels/test.tsv"
+    if not tf.io.gfile.exists(path):
+        raise UserError(f"{place}/{name} does not exist: {storage.contents(folder)}; {rule}")
+    text = whole_files.read_text(path, f"{place}/{name}", rule)
+    for number, line in enumerate(text.replace("\r", "").split("\n"), 1):
+        if line.strip():
+            yield f"{place}/{name}, line {number}", line
+
+
+def _read_texts(place: str, folder: str, name: str) -> dict[str, str]:
+    """Returns _id -> text, after its title if it has one."""
+    texts: dict[str, str] = {}
+    for where, line in _lines(place, folder, name):
+        try:
+            value = strict_json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"{where}, is not JSON ({error}): {quoted(line)}") from error
+        fields = value if isinstance(value, dict) else {}
+        key, text, title = (fields.get(field, "") for field in ("_id", "text", "title"))
+        if not (isinstance(key, str) and key and isinstance(text, str) and isinstance(title, str)):
+            raise UserError(
+                f"{where}, must be an object with the texts _id, text and, if it has one, title; it"
+                f" is {quoted(line)}"
+            )
+        if key in texts:
+            raise UserError(f"{where}: the _id {quoted(key)} must be unique, but is there before")
+        texts[key] = f"{title} {text}".strip()
+        if not texts[key]:
+            raise UserError(f"{where}: {quoted(key)} must have a text; fill it in or delete it")
+    if not texts:
+        raise UserError(f"{place}/{name} is empty; it must have a text on each line")
+    return texts
+
+
+def _read_qrels(place: str, folder: str, name: str) -> Iterator[tuple[str, str, str, float]]:
+    """Yields place, query, text and score of each line but a header."""
+    for i, (where, line) in enumerate(_lines(place, folder, name)):
+        parts = line.split("\t")
+        score = _number(parts[2]) if len(parts) == 3 else math.nan
+        if i == 0 and len(parts) == 3 and math.isnan(score):
+            continue  # the header
+        if not 0 <= score < math.inf:
+            raise UserError(f"{where}, must have {_QRELS_RULE}; it is {quoted(line)}")
+        yield where, parts[0], parts[1], score
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan

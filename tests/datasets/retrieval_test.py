@@ -1,0 +1,74 @@
+"""Tests of bert_tf.datasets.retrieval: BEIR's files, and lines that are refused."""
+
+import pytest
+
+from bert_tf.datasets.retrieval import RetrievalSet, read_retrieval_set
+from bert_tf.errors import UserError
+
+FILES = {
+    "queries.jsonl": '{"_id": "q1", "text": "who?"}\n{"_id": "q2", "text": "why?"}\n',
+    "corpus.jsonl": (
+        '{"_id": "a", "title": "One", "text": "text", "metadata": {}}\n\n'
+        '{"_id": "b", "text": "plain"}\n{"_id": "7", "title": "only a title", "text": ""}\n'
+    ),
+    "qrels.tsv": "query-id\tcorpus-id\tscore\nq2\t7\t1\nq2\ta\t2\nq2\tb\t0\nq1\tb\t0\n",
+}
+
+
+def read(folder, **changes):
+    for name, text in {**FILES, **changes}.items():
+        if text is not None:
+            path = folder / name
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+    return read_retrieval_set(str(folder), "retrieval_dir")
+
+
+def test_queries_with_a_relevant_text_are_read(tmp_path):
+    """Scores of 0 say that a text was judged, and is not relevant."""
+    found = read(tmp_path)
+    texts = ["One text", "plain", "only a title"]
+    assert found == RetrievalSet(["why?"], texts, [{2: 1.0, 0: 2.0}])
+
+
+def test_relevant_texts_may_be_in_beirs_folder_and_without_a_header(tmp_path):
+    test = {"qrels.tsv": None, "qrels/test.tsv": "q1\tb\t1\r\n"}
+    assert read(tmp_path, **test).relevant == [{1: 1.0}]
+
+
+@pytest.mark.parametrize(
+    "name, text, message",
+    [
+        (
+            "qrels.tsv",
+            "q1\tb\t1\nq1\tz\t1\n",
+            "qrels.tsv, line 2: 'z' must be the _id of a line of corpus.jsonl, which has 'a', 'b',",
+        ),
+        (
+            "qrels.tsv",
+            "q3\tb\t1\n",
+            "line 1: 'q3' must be the _id of a line of queries.jsonl, whic",
+        ),
+        ("qrels.tsv", "q1\tb\t0\n", "qrels.tsv must name a relevant text, with a score above 0"),
+        ("qrels.tsv", "q1\tb\t1\nq1\ta\tx\n", "line 2, must have a query's _id, a text's _id and"),
+        ("qrels.tsv", "q1\tb\t-1\n", "line 1, must have a query's _id, .*; it is 'q1.tb.t-1'"),
+        ("qrels.tsv", "q1\tb\tinf\n", "line 1, must have a query's _id"),
+        ("qrels.tsv", "q1 0 b 1\n", "line 1, must have .* separated by tabs; it is 'q1 0 b 1'"),
+        ("qrels.tsv", None, "qrels.tsv does not exist: .*; the folder must hold queries.jsonl, co"),
+        ("corpus.jsonl", "{'_id': 1}", "corpus.jsonl, line 1, is not JSON"),
+        (
+            "corpus.jsonl",
+            '{"_id": "a", "text": "t"}\n{"_id": 7, "text": "t"}',
+            "line 2, must be an",
+        ),
+        ("corpus.jsonl", '["a"]', "line 1, must be an object with the texts _id, text and, if"),
+        ("corpus.jsonl", '{"_id": "a", "text": null}', "line 1, must be an object with the texts"),
+        ("queries.jsonl", '{"_id": "a", "text": " "}', "line 1: 'a' must have a text; fill it in"),
+        ("queries.jsonl", "\n", "queries.jsonl is empty; it must have a text on each line"),
+        ("queries.jsonl", FILES["queries.jsonl"] * 2, "line 3: the _id 'q1' must be unique, but"),
+    ],
+)
+def test_what_is_refused(tmp_path, name, text, message):
+    with pytest.raises(UserError, match=f"^--retrieval_dir: .*{message}") as error:
+        read(tmp_path, **{name: text})
+    assert len(str(error.value)) < 600
