@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from absl import logging
 
+import bert_tf
 from bert_tf.errors import UserError
 from bert_tf.files.model_input import ModelInput, read_model_input
 from bert_tf.tasks.classification.examples import InputExample
@@ -165,3 +166,19 @@ def test_the_windows_of_a_text_share_its_weight():
     columns = {"example_weight": np.array(found, np.float32)}
     joined = text_columns(columns, encoder.num_windows, "mean", add_up=True)
     np.testing.assert_allclose(joined["example_weight"], [0.75, 0.75])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flags", [FLAGS, {**FLAGS, "multi_label": True}])
+def test_a_loaded_model_gives_the_program_s_probabilities(trained, flags):
+    several = "multi_label" in flags
+    out = trained / f"loaded_{several}"
+    flags = {**flags, "long_text": "max", "window_stride": STRIDE, "max_seq_length": LENGTH}
+    flags |= {"do_train": True, "do_eval": True, "do_predict": True, "find_threshold": several}
+    run_in(trained, "classification", **flags, num_train_epochs=1.0, output_dir=out)
+    texts = [row.rpartition(",")[0] for row in (trained / "test.csv").read_text().split("\n")[1:-1]]
+    assert max(len(windows_of(text)) for text in texts) > 1
+    found = bert_tf.load(out).classify(texts)
+    probabilities = [list(result.probabilities.values()) for result in found]
+    np.testing.assert_allclose(np.loadtxt(out / "test_results.tsv"), probabilities, rtol=1e-4)
+    assert np.allclose(np.sum(probabilities, axis=1), 1.0) != several
