@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import random
 
 import numpy as np
 import pytest
@@ -70,6 +71,19 @@ def test_texts_come_back_as_they_were(tmp_path):
     path = f"{tmp_path}/t.tsv"
     tables.write_table(path, ["id", "text"], [[f"x-{i}", text] for i, text in enumerate(TEXTS)])
     assert tables.read_table(path) == {"id": [f"x-{i}" for i in range(len(TEXTS))], "text": TEXTS}
+
+
+def test_random_texts_come_back_and_begin_no_formula(tmp_path):
+    rng = random.Random(7)
+    signs = "=+-@\t\r\n\"' ,;a1.e\u00a0\ufeff\uff1d\x00"
+    texts = ["".join(rng.choices(signs, k=rng.randint(0, 6))) for _ in range(5000)]
+    tables.write_table(f"{tmp_path}/t.tsv", ["text", "number"], [[x, -1.5] for x in texts])
+    found = tables.read_table(f"{tmp_path}/t.tsv")
+    assert found["number"] == ["-1.5"] * 5000
+    for text, cell in zip(texts, found["text"], strict=True):
+        assert cell in (text, f"'{text}")
+        if cell.lstrip(" \t\r\n\u00a0\ufeff\x00")[:1] in tuple("=+-@\uff1d"):
+            float(cell)  # nothing else may begin so
 
 
 def test_other_separators_start_no_cell(tmp_path):
