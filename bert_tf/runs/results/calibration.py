@@ -32,21 +32,18 @@ def calibrate(label_ids: np.ndarray, probabilities: np.ndarray) -> Calibration:
     """Returns the temperature with the least negative log-likelihood of the labels.
 
     Args:
-        label_ids: the correct classes, int `[examples]`; if an example can have several labels,
-            1 for each that it has, `[examples, labels]`.
+        label_ids: the correct classes, int `[examples]`.
         probabilities: float `[examples, classes]`.
     """
     from scipy import optimize  # here, because that takes a second
 
-    several = label_ids.ndim == 2
-    logits = _logits(probabilities, several)
-    right = label_ids if several else np.eye(logits.shape[1])[label_ids]
+    # Logits up to a constant for each example, which a softmax ignores.
+    tiny = np.finfo(np.float32).tiny
+    logits = np.log(np.maximum(probabilities.astype(np.float64), tiny))
+    right = np.arange(len(label_ids)), label_ids
 
     def loss(log_temperature: float) -> float:
-        scaled = logits / np.exp(log_temperature)
-        if several:
-            return float(np.mean(np.logaddexp(0.0, scaled) - right * scaled))
-        return float(np.mean(np.logaddexp.reduce(scaled, axis=1) - (right * scaled).sum(axis=1)))
+        return -float(np.mean(_log_softmax(logits / np.exp(log_temperature))[right]))
 
     low, high = np.log(BOUNDS)
     found = optimize.minimize_scalar(loss, bounds=(low, high), method="bounded")
@@ -58,7 +55,9 @@ def calibrate(label_ids: np.ndarray, probabilities: np.ndarray) -> Calibration:
             " take a larger dev set",
             temperature,
         )
-    errors = [_error(label_ids, logits / t, several) for t in (1.0, temperature)]
+    correct = np.argmax(logits, axis=1) == label_ids
+    highest = (np.exp(_log_softmax(logits / t)).max(axis=1) for t in (1.0, temperature))
+    errors = [calibration_error(x, correct) for x in highest]
     logging.info(
         "Temperature %.4g, from %d examples: calibration error %.4f, before %.4f; loss %.4f, before"
         " %.4f",
@@ -67,17 +66,5 @@ def calibrate(label_ids: np.ndarray, probabilities: np.ndarray) -> Calibration:
     return Calibration(temperature, *errors)
 
 
-def _logits(probabilities: np.ndarray, several: bool) -> np.ndarray:
-    """Returns logits, up to a constant for each example, which a softmax ignores."""
-    tiny = float(np.finfo(np.float32).tiny)
-    probabilities = probabilities.astype(np.float64)
-    logits = np.log(np.maximum(probabilities, tiny))
-    return logits - np.log(np.maximum(1.0 - probabilities, tiny)) if several else logits
-
-
-def _error(label_ids: np.ndarray, logits: np.ndarray, several: bool) -> float:
-    if several:
-        return calibration_error((1.0 / (1.0 + np.exp(-logits))).ravel(), label_ids.ravel())
-    probabilities = np.exp(logits - np.logaddexp.reduce(logits, axis=1, keepdims=True))
-    correct = np.argmax(logits, axis=1) == label_ids
-    return calibration_error(probabilities.max(axis=1), correct)
+def _log_softmax(logits: np.ndarray) -> np.ndarray:
+    return logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)

@@ -27,16 +27,6 @@ def test_the_temperature_undoes_a_factor_of_the_logits(factor):
     assert found.after < 0.015 and (factor == 1.0 or found.before > 0.08)
 
 
-def test_the_temperature_of_several_labels():
-    rng = np.random.default_rng(2)
-    logits = rng.normal(size=(8000, 4)) * 2
-    labels = (rng.random(logits.shape) < 1 / (1 + np.exp(-logits))).astype(int)
-    probabilities = 1 / (1 + np.exp(-2.5 * logits))
-    found = calibration.calibrate(labels, probabilities.astype(np.float32))
-    assert found.temperature == pytest.approx(2.5, rel=0.05)
-    assert found.after < 0.015 < 0.05 < found.before
-
-
 @pytest.mark.parametrize(("labels", "bound"), [([0, 1], 0.05), ([1, 0], 20.0)])
 def test_predictions_that_are_all_right_or_wrong_have_no_temperature(labels, bound, caplog):
     probabilities = np.array([[0.9, 0.1], [0.2, 0.8]], np.float32)
@@ -49,6 +39,4 @@ def test_predictions_that_are_all_right_or_wrong_have_no_temperature(labels, bou
 def test_probabilities_of_0_and_1_are_finite():
     probabilities = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]], np.float32)
     found = calibration.calibrate(np.array([0, 1, 1]), probabilities)
-    assert 1.0 < found.temperature < 20.0 * 20.0 and np.isfinite(found.after)
-    several = calibration.calibrate(np.array([[1, 0], [1, 1], [0, 1]]), probabilities)
-    assert np.isfinite([several.temperature, several.before, several.after]).all()
+    assert 1.0 < found.temperature < 20.5 and np.isfinite([found.before, found.after]).all()
