@@ -133,6 +133,8 @@ def test_answers_for_long_texts_are_those_of_their_windows_joined(trained, logs,
     flags |= {"long_text": long_text, "window_stride": STRIDE, "output_dir": long / long_text}
     results = run_in(long, "classification", **flags, do_eval=True, do_predict=True)
     np.testing.assert_allclose(np.loadtxt(long / long_text / "test_results.tsv"), joined, rtol=1e-5)
+    table = (long / long_text / "predictions.tsv").read_text().splitlines()
+    assert len(table) == 13 and all(x[0] in row for x, row in zip(reviews, table[1:], strict=True))
     labels = np.array([label == "good" for _, label in reviews], int)
     assert results["eval_accuracy"] == np.mean(joined.argmax(axis=1) == labels)
     losses = [-np.log(g[:, label]).mean() for g, label in zip(groups, labels, strict=True)]
