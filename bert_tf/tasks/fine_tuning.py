@@ -9,6 +9,7 @@ from bert_tf.engine.prediction import check_prediction
 from bert_tf.errors import UserError
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.training.fine_tuning_checks import make_tokenizer
+from bert_tf.tasks.cross_validation import cross_validate
 from bert_tf.tasks.dev_split import read_sets
 from bert_tf.tasks.fine_tuner import FineTuner
 from bert_tf.tasks.in_memory import InMemory
@@ -21,7 +22,7 @@ def run_fine_tuning(
     strategy: tf.distribute.Strategy,
     memory: InMemory | None = None,
 ) -> dict[str, float | int] | None:
-    """Trains, evaluates and predicts, as the task's settings say.
+    """Trains, evaluates and predicts, as the task's settings say; with --folds several times.
 
     It writes to `output_dir`:
         train.tf_record, and at its end eval.tf_record and predict.tf_record: the examples.
@@ -32,8 +33,26 @@ def run_fine_tuning(
     With `memory`, the model to start from and the examples are in memory: settings that name files
     with them are ignored.
 
-    Returns the results of the final evaluation; None without one. Raises what `FineTuner` raises.
+    Returns the results of the final evaluation; None without one. With --folds see
+    `cross_validate`. Raises what `FineTuner` raises.
     """
+    if not getattr(task.settings, "folds", 0):
+        return _run(task, config, strategy, memory)
+    if memory:
+        raise UserError(
+            "--folds is for run_classifier.py; for examples in memory use scikit-learn's"
+            " cross_validate"
+        )
+    task.check(task.model_config(config), strategy)  # before the examples are read
+    return cross_validate(task, lambda fold: _run(fold, config, strategy, None), strategy)
+
+
+def _run(
+    task: FineTuningTask,
+    config: BertConfig,
+    strategy: tf.distribute.Strategy,
+    memory: InMemory | None,
+) -> dict[str, float | int] | None:
     settings = task.settings
     config = task.model_config(config)
     task.check(config, strategy)

@@ -14,6 +14,7 @@ from bert_tf.runs.flags.setting_fields import Settings
 from bert_tf.runs.flags.settings import FineTuningSettings
 from bert_tf.runs.results.kept_rows import Cell, KeptRows
 from bert_tf.tasks.example_records import ExampleEncoder, write_records
+from bert_tf.tasks.folds import FoldKey
 from bert_tf.tasks.task_model import TaskModel
 from bert_tf.text.tokenizers import Tokenizer
 
@@ -126,6 +127,10 @@ class FineTuningTask:
 
     def key(self, example: Any) -> tuple[Hashable, str]:
         """Returns an example's class, or None in tasks without classes, and all its text."""
+        raise NotImplementedError
+
+    def fold_key(self, example: Any) -> FoldKey:
+        """Returns what decides the fold of an example, for --folds in tasks with that setting."""
         raise NotImplementedError
 
     def subset(self, whole: ExampleSet, purpose: str, numbers: Sequence[int]) -> ExampleSet:

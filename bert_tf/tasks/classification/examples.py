@@ -33,6 +33,7 @@ class InputExample:
     known_label: str | float | None = None
     group: str | None = None  # such as the query of a passage, if results are ranked
     weight: float | None = None
+    fold_group: str | None = None  # a fold has all examples of a group or none
 
 
 class DataProcessor:

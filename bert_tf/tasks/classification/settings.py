@@ -98,6 +98,21 @@ class ClassifierSettings(LongTextSettings, EvaluationSettings, TeacherSettings):
         because="it finds another one",
     )
 
+    folds: int = setting(
+        0,
+        help="Cross-validation: divide the training examples into N parts, each class evenly, and"
+        " N times train on all parts but one, in OUTPUT_DIR/fold-1 and so on, and evaluate on that"
+        " one. Results are the mean and standard deviation over the folds. 0: none.",
+        group=Group.EVALUATION,
+        at_least=0,
+        needs=["do_train", "do_eval"],
+        excludes=[
+            *("do_predict", "dev_fraction", "export_dir"),
+            *("find_threshold", "temperature_scaling"),
+        ],
+        because="every fold trains a model on its part of the data, only to evaluate it",
+    )
+
     @property
     def alphas(self) -> dict[str, float]:
         """The weight of each loss, by its name."""
@@ -105,6 +120,11 @@ class ClassifierSettings(LongTextSettings, EvaluationSettings, TeacherSettings):
 
     def __post_init__(self):
         super().__post_init__()
+        if self.folds == 1:
+            raise UserError(
+                "--folds=1 must be at least 2: a model is evaluated on one fold and trained on the"
+                " others. For one division of the data use --dev_fraction"
+            )
         if not any(self.alphas.values()):
             raise UserError(
                 "At least one of --alpha_ce, --alpha_labels and --alpha_cos must be above 0:"
@@ -146,6 +166,13 @@ class TableColumns(Settings):
         help="--task_name=table or --tfds: name of the column or feature with a number of at least"
         " 0 that says how much an example counts, in training and evaluation. The dev file may"
         " lack it.",
+        group=Group.DATA,
+    )
+    fold_group_column: str | None = setting(
+        None,
+        help="--task_name=table or --tfds: name of the column or feature with the group of each"
+        " example, such as its author, for --folds: a group is never divided. Default:"
+        " --group_column, if given.",
         group=Group.DATA,
     )
     has_header: bool = setting(

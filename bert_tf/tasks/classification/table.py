@@ -141,6 +141,8 @@ class TableProcessor(DataProcessor):
             columns["label_column"] = table.label_column
             if table.group_column is not None:
                 columns["group_column"] = table.group_column
+        if split == "train" and table.fold_group_column is not None:
+            columns["fold_group_column"] = table.fold_group_column
         if self._has_weights(rows, path, split):
             columns["weight_column"] = table.weight_column
         numbers = column_numbers(rows, path, table.has_header, columns, "--task_name=table")

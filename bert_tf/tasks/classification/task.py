@@ -35,6 +35,7 @@ from bert_tf.tasks.classification.processors import ProcessorSettings, get_proce
 from bert_tf.tasks.classification.settings import ClassifierSettings, TableColumns, TfdsSource
 from bert_tf.tasks.classification.teacher import read_teacher
 from bert_tf.tasks.fine_tuning import run_fine_tuning
+from bert_tf.tasks.folds import FoldKey
 from bert_tf.tasks.long_text import text_columns
 from bert_tf.tasks.task import ExampleSet, FineTuningTask, PredictionColumns
 from bert_tf.tasks.task_model import TaskModel
@@ -89,6 +90,11 @@ class ClassificationTask(FineTuningTask):
     ) -> "ClassificationTask":
         if not settings.data_dir and not source.tfds:
             raise UserError("--data_dir or --tfds must be given, to say where the examples are")
+        if columns.fold_group_column is not None and not settings.folds:
+            raise UserError(
+                f"--fold_group_column={columns.fold_group_column} needs --folds: it says which"
+                " examples are never in two folds"
+            )
         processor = get_processor(
             named.task_name,
             settings.data_dir or "",
@@ -154,6 +160,11 @@ class ClassificationTask(FineTuningTask):
         label = None if isinstance(example.label, float) else example.label
         label = tuple(label) if isinstance(label, list) else label
         return label, f"{example.text_a}\n{example.text_b or ''}"
+
+    def fold_key(self, example: InputExample) -> FoldKey:
+        label = example.label if isinstance(example.label, str) else None
+        group = getattr(example, "fold_group", None) or getattr(example, "group", None)
+        return FoldKey(label, f"{example.text_a}\n{example.text_b or ''}", group)
 
     def row(self, example: InputExample, purpose: str, number: int) -> dict[str, Cell]:
         label = example.known_label if purpose == "predict" else example.label

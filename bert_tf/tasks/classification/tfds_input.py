@@ -53,7 +53,7 @@ class TfdsProcessor(DataProcessor):
         self._language = language
         self._builder = tfds.find(source.tfds, source.tfds_data_dir, source.tfds)
         self._text_a, self._text_b, self._label = feature_names(self._builder, columns)
-        self._group = columns.group_column
+        self._groups = {"group": columns.group_column, "fold_group": columns.fold_group_column}
         self._weight = columns.weight_column
         self._classes = _class_names(self._builder, self._label)
         # For messages: the labels of the task `table` come from flags, all other tasks' are fixed.
@@ -110,12 +110,13 @@ class TfdsProcessor(DataProcessor):
                 numbers.append(number)
                 first = _decode(text_a, place)
                 example = InputExample(f"{split}-{i}", first, second, label, known)
-                if self._group:
-                    example.group = _decode(more[0], place)
-                    check_filled(example.group, place, "group")
+                for field, group in zip(self._groups, more, strict=False):
+                    if self._groups[field]:
+                        setattr(example, field, _decode(group, place))
+                        check_filled(getattr(example, field), place, "group")
                 if self._weight and not is_test:
                     remedy = "Correct the dataset, or change --weight_column"
-                    example.weight = parse_weight(more[1], f"{place}: the weight", remedy)
+                    example.weight = parse_weight(more[-1], f"{place}: the weight", remedy)
                 examples.append(example)
         # A stable sort, because joined splits repeat the numbers: each split keeps its order.
         return [examples[i] for i in np.argsort(numbers, kind="stable")]
@@ -146,13 +147,13 @@ class TfdsProcessor(DataProcessor):
             )
 
     def _select(self, example: dict[str, Any]) -> tuple[tf.Tensor, ...]:
-        """Returns text_a, text_b, label, group and weight; "" and -1 stand for none."""
+        """Returns text_a, text_b, label, groups and weight; "" and -1 stand for none."""
         none = tf.constant(-1, tf.int64)
         text_b = self._text(example[self._text_b]) if self._text_b else tf.constant("")
         label, weight = example.get(self._label, none), example.get(self._weight, none)
-        group = example[self._group] if self._group else tf.constant("")
-        group = group if group.dtype == tf.string else tf.strings.as_string(group)
-        return self._text(example[self._text_a]), text_b, label, group, weight
+        groups = [example[x] if x else tf.constant("") for x in self._groups.values()]
+        groups = [x if x.dtype == tf.string else tf.strings.as_string(x) for x in groups]
+        return self._text(example[self._text_a]), text_b, label, *groups, weight
 
     def _text(self, feature: tf.Tensor | dict[str, tf.Tensor]) -> tf.Tensor:
         """Returns a text, in the chosen language if there are several."""
@@ -201,7 +202,7 @@ def feature_names(builder: Any, columns: TableColumns) -> tuple[str, str | None,
     """Returns the names of the features text_a, text_b (None if there is none) and label."""
     features = builder.info.features
     names = listed(sorted(features))
-    for flag in ("text_a", "text_b", "label", "group", "weight"):
+    for flag in ("text_a", "text_b", "label", "group", "fold_group", "weight"):
         name = getattr(columns, f"{flag}_column")
         if name and name not in features:
             raise UserError(

@@ -34,6 +34,7 @@ class ColumnNumbers:
     label: int | None = None  # without labels, examples get `default_label`
     known_label: int | None = None  # of a test file: a label that is only shown
     group: int | None = None
+    fold_group: int | None = None
     weight: int | None = None  # without weights, every example counts the same
     guid: int | None = None  # without guids, examples get the number of the line, from 0
     header: bool = True  # whether the first line has the names of the columns
@@ -41,7 +42,7 @@ class ColumnNumbers:
     @property
     def needed(self) -> int:
         """The minimum number of columns in a row."""
-        others = (self.text_b, self.label, self.guid, self.group, self.weight)
+        others = (self.text_b, self.label, self.guid, self.group, self.fold_group, self.weight)
         last = max(self.text_a, *(number or 0 for number in others))
         # A label that is counted from the end must come after the other columns.
         return last + 1 + (self.label is not None and self.label < 0)
@@ -132,6 +133,9 @@ def rows_to_examples(
         if columns.group is not None:
             example.group = row[columns.group]
             tables.check_filled(example.group, place, "group")
+        if columns.fold_group is not None:
+            example.fold_group = row[columns.fold_group]
+            tables.check_filled(example.fold_group, place, "group")
         if columns.weight is not None:
             remedy = "Correct or delete the line, or change --weight_column"
             example.weight = parse_weight(row[columns.weight], f"{place}: the weight", remedy)

@@ -1,0 +1,256 @@
+"""Tests of cross-validation: bert_tf.tasks.folds and bert_tf.tasks.cross_validation."""
+
+import collections
+import json
+import os
+import random
+import re
+import shutil
+import statistics
+
+import numpy as np
+import pytest
+
+from bert_tf.errors import UserError
+from bert_tf.runs.folder import reporting
+from bert_tf.runs.results.tables import read_table
+from bert_tf.tasks import fine_tuning
+from bert_tf.tasks.classification.settings import ClassifierSettings
+from bert_tf.tasks.folds import FoldKey, divide
+from tests.support.registered_tasks import REVIEWS, run_in, task_with
+from tests.support.small_classification import write_reviews
+
+
+def keys_of(sizes, group=lambda i: None):
+    labels = [label for label, size in sizes.items() for _ in range(size)]
+    return [FoldKey(label, f"{label} {i}", group(i)) for i, label in enumerate(labels)]
+
+
+def counts_of(keys, folds):
+    return [collections.Counter(keys[i].label for i in held) for held in folds]
+
+
+@pytest.mark.parametrize(
+    "sizes, folds", [({"a": 50, "b": 10}, 5), ({"a": 7, "b": 4, "c": 9}, 4), ({"x": 2, "y": 2}, 2)]
+)
+def test_every_fold_has_its_share_of_each_class(sizes, folds):
+    keys = keys_of(sizes)
+    found = divide(keys, folds)
+    assert sorted(i for held in found for i in held) == list(range(len(keys)))
+    for label, size in sizes.items():
+        shares = {counts[label] for counts in counts_of(keys, found)}
+        assert shares <= {size // folds, -(-size // folds)}
+
+
+@pytest.mark.parametrize("label", ["class", None])
+def test_the_order_of_the_file_does_not_matter(label):
+    keys = [FoldKey(label and f"{label} {i % 3}", f"text {i}") for i in range(40)]
+    shuffled = random.Random(1).sample(keys, len(keys))
+    found = [[{of[i].text for i in held} for held in divide(of, 4)] for of in (keys, shuffled)]
+    assert found[0] == found[1]
+    assert [len(held) for held in found[0]] == [10] * 4
+    firsts = [sorted(held)[0] for held in divide(keys, 4)]
+    assert firsts != [0, 10, 20, 30]  # not in the order of the file, which may be sorted
+
+
+@pytest.mark.parametrize("label", ["class", None])
+@pytest.mark.parametrize("folds", [2, 5])
+def test_no_group_is_in_two_folds(label, folds):
+    rng = random.Random(folds)
+    keys = [
+        FoldKey(label and f"{label} {i % 2}", f"text {i % 30}", f"author {rng.randrange(12)}")
+        for i in range(90)
+    ]
+    places = collections.defaultdict(set)
+    for number, held in enumerate(divide(keys, folds)):
+        assert held == sorted(held)
+        for i in held:
+            places[keys[i].group].add(number)
+    assert len(places) == 12 and all(len(numbers) == 1 for numbers in places.values())
+
+
+def test_copies_of_a_text_are_in_one_fold():
+    keys = [FoldKey("ab"[i % 2], ("Text", "text")[i // 20] + f" {i % 20}") for i in range(40)]
+    for held in divide(keys, 5):
+        texts = collections.Counter(keys[i].text.lower() for i in held)
+        assert set(texts.values()) == {2}
+    assert [counts["a"] for counts in counts_of(keys, divide(keys, 5))] == [4] * 5
+
+
+BAD = {
+    "rarest": (
+        keys_of({"good": 9, "so so": 2, "bad": 3}),
+        "--folds=3 must be at most 2, the number of examples of the rarest class, 'so so': every"
+        " fold needs one to evaluate. Give fewer folds, or more examples",
+    ),
+    "numbers": (keys_of({None: 2}), "--folds=3 must be at most 2, the number of examples: every"),
+    "groups": (
+        keys_of({"a": 9, "b": 9}, lambda i: f"g{i % 2}"),
+        "--folds=3 must be at most 2, the number of groups: examples of one are never in two",
+    ),
+    "texts": (
+        [FoldKey("ab"[i % 2], "same" if i else "other") for i in range(8)],
+        "--folds=3 must be at most 2, the number of different texts",
+    ),
+    "a class in one group": (
+        keys_of({"a": 9, "b": 4}, lambda i: f"g{i % 4}" if i < 9 else "g7"),
+        "--folds=3 must leave examples of every class to train on; all 4 examples of 'b' are in one"
+        " group. Add others of it",
+    ),
+    "a class of one text": (
+        [*keys_of({"a": 9}), *[FoldKey("b", "b")] * 4],
+        "all 4 examples of 'b' have the same text. Add others of it",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_folds_that_cannot_be(case):
+    keys, message = BAD[case]
+    with pytest.raises(UserError, match=re.escape(message)):
+        divide(keys, 3)
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"folds": 1}, "--folds=1 must be at least 2: a model is evaluated on one fold and"),
+        ({"folds": -3}, "--folds=-3 must be at least 0"),
+        ({"do_eval": False}, "--folds=3 needs --do_eval, since every fold trains a model"),
+        ({"do_train": False}, "--folds=3 needs --do_train"),
+        ({"dev_fraction": 0.1}, "--folds=3 excludes --dev_fraction"),
+        ({"do_predict": True}, "--folds=3 excludes --do_predict"),
+        ({"export_dir": "x"}, "--folds=3 excludes --export_dir"),
+        ({"find_threshold": True}, "--folds=3 excludes --find_threshold"),
+        ({"temperature_scaling": True}, "--folds=3 excludes --temperature_scaling"),
+    ],
+)
+def test_settings_that_do_not_fit_folds(changes, message):
+    values = {"output_dir": "unused", "vocab_file": "unused", "folds": 3}
+    values |= {"do_train": True, "do_eval": True}
+    with pytest.raises(UserError, match=re.escape(message)):
+        ClassifierSettings(**{**values, **changes})
+
+
+def test_groups_of_folds_need_folds():
+    flags = {**REVIEWS, "data_dir": "x", "output_dir": "x", "vocab_file": "x", "labels": ["a", "b"]}
+    with pytest.raises(UserError, match="--fold_group_column=author needs --folds: it says which"):
+        task_with("classification", {**flags, "fold_group_column": "author"})
+
+
+def test_a_column_of_groups(tmp_path):
+    (tmp_path / "train.csv").write_text("text,author,label\na,1,x\nb,2,y\nc,1,x\nd,2,y\n")
+    columns = {"text_a_column": "text", "label_column": "label", "fold_group_column": "author"}
+    flags = {"data_dir": str(tmp_path), "output_dir": "x", "vocab_file": "x", "task_name": "table"}
+    flags |= {"folds": 2, "do_train": True, "do_eval": True, **columns}
+    (train,) = task_with("classification", flags).read_sets("train")
+    assert [example.fold_group for example in train.examples] == ["1", "2", "1", "2"]
+    (tmp_path / "train.csv").write_text("text,author,label\na,1,x\nb,,y\n")
+    with pytest.raises(UserError, match="line 3: the line has no group; fill it in"):
+        task_with("classification", flags).read_sets("train")
+
+
+class FakeRuns(list):
+    """The settings and the examples of runs that train nothing; one of them may be stopped."""
+
+    stopped_fold = None
+    accuracies = (0.0, 1.0, 0.5, 0.25, 0.125)
+
+    def run(self, task, config, strategy, memory):
+        train, held = (task.read_sets(purpose)[0] for purpose in ("train", "eval"))
+        self.append((task.settings, train.examples, held.examples))
+        number = int(task.settings.output_dir.rpartition("-")[2])
+        if number == self.stopped_fold:
+            raise KeyboardInterrupt
+        labels = np.array([["bad", "good"].index(example.label) for example in held.examples])
+        os.makedirs(task.settings.output_dir, exist_ok=True)
+        answers = 1 - labels if number == 1 else labels  # all answers of the first fold are wrong
+        outputs = np.eye(2)[answers] * 0.8 + 0.1
+        held.answers = {"label_ids": labels, "outputs": outputs, "per_example_loss": labels * 0.5}
+        return {"eval_accuracy": self.accuracies[number - 1], "global_step": 7}
+
+
+@pytest.fixture
+def fake_runs(monkeypatch):
+    runs = FakeRuns()
+    monkeypatch.setattr(fine_tuning, "_run", runs.run)
+    return runs
+
+
+FLAGS = {**REVIEWS, "do_train": True, "do_eval": True}
+
+
+def test_results_of_folds_and_what_a_second_run_repeats(tmp_path, fake_runs):
+    reviews, out = write_reviews(tmp_path), tmp_path / "out"
+    fake_runs.stopped_fold = 4
+    with pytest.raises(KeyboardInterrupt):
+        run_in(reviews, "classification", folds=5, **FLAGS)
+    assert len(fake_runs) == 4 and not (out / "eval_results.txt").exists()
+    fake_runs.stopped_fold = None
+    fake_runs.pop()
+    results = run_in(reviews, "classification", folds=5, **FLAGS)
+    expected = {
+        "eval_accuracy": statistics.fmean(fake_runs.accuracies),
+        "eval_accuracy_std": np.std(fake_runs.accuracies, ddof=1),
+    }
+    assert results == pytest.approx(expected)
+    assert reporting.read_results(f"{out}/eval_results.txt") == pytest.approx(expected)
+    assert [settings.output_dir for settings, _, _ in fake_runs] == [
+        f"{out}/fold-{number}" for number in (1, 2, 3, 4, 5)
+    ]
+    for settings, train, held in fake_runs:
+        assert settings.folds == 0 and len(train) == 72 and len(held) == 18
+        assert not {example.guid for example in train} & {example.guid for example in held}
+    table = read_table(f"{out}/eval_predictions.tsv")
+    lines = (reviews / "train.csv").read_text().splitlines()[1:]
+    assert table["text_a"] == [line.split(",")[0] for line in lines]
+    assert table["label"] == [line.split(",")[1] for line in lines]
+    wrong = {example.guid for example in fake_runs[0][2]}
+    columns = (table[name] for name in ("id", "label", "prediction"))
+    assert {x for x, a, b in zip(*columns, strict=True) if a != b} == wrong
+    assert len(read_table(f"{out}/errors.tsv")["id"]) == 18
+    assert json.loads((out / "eval_report.json").read_text())["examples"] == 90
+
+
+def test_folds_of_other_runs_are_not_mixed(tmp_path, fake_runs):
+    reviews = write_reviews(tmp_path)
+    run_in(reviews, "classification", folds=2, **FLAGS)
+    assert len(fake_runs) == 2
+    message = "has folds of a run that differs in --learning_rate; their results must not be mixed."
+    with pytest.raises(UserError, match=message):
+        run_in(reviews, "classification", folds=2, **FLAGS, learning_rate=1e-3)
+    with pytest.raises(UserError, match="differs in --folds; "):
+        run_in(reviews, "classification", folds=3, **FLAGS)
+    lines = (reviews / "train.csv").read_text().splitlines()
+    (reviews / "train.csv").write_text("\n".join(lines[:-1]) + "\n")
+    with pytest.raises(UserError, match="differs in the training examples; "):
+        run_in(reviews, "classification", folds=2, **FLAGS)
+    (reviews / "train.csv").write_text("\n".join(lines) + "\n")
+    (reviews / "out" / "fold-2" / "fold.npz").write_bytes(b"PK")
+    with pytest.raises(UserError, match="fold-2/fold.npz must be as a finished fold has written"):
+        run_in(reviews, "classification", folds=2, **FLAGS)
+    assert len(fake_runs) == 2
+
+
+@pytest.mark.slow
+def test_a_fold_is_a_run_on_the_rest(tmp_path):
+    """The same figures as a run with the fold's lines as dev file."""
+    reviews = write_reviews(tmp_path)
+    flags = {**FLAGS, "max_seq_length": 24, "num_train_epochs": 1.0, "learning_rate": 5e-3}
+    results = run_in(reviews, "classification", folds=2, **flags)
+    header, *lines = (reviews / "train.csv").read_text().splitlines()
+    keys = [FoldKey(line.split(",")[1], line.split(",")[0] + "\n") for line in lines]
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    for name in ("vocab.txt", "bert_config.json"):
+        shutil.copy(reviews / name, plain)
+    losses = []
+    for held in divide(keys, 2):
+        rest = [line for i, line in enumerate(lines) if i not in held]
+        (plain / "train.csv").write_text("\n".join([header, *rest]) + "\n")
+        (plain / "dev.csv").write_text("\n".join([header, *(lines[i] for i in held)]) + "\n")
+        found = run_in(plain, "classification", **flags, output_dir=f"{plain}/{len(losses)}")
+        losses.append(found["eval_loss"])
+    assert results["eval_loss"] == pytest.approx(statistics.fmean(losses), rel=1e-6)
+    assert results["eval_loss_std"] == pytest.approx(statistics.stdev(losses), rel=1e-5)
+    assert losses[0] != losses[1]
