@@ -170,7 +170,9 @@ class Train(LoadedModel):
         """Returns the metrics of the task's program, and a report.
 
         Args:
-            x, y, strategy: see `fit`.
+            x: the texts, see `fit`.
+            y: the labels, see `fit`.
+            strategy: a `tf.distribute.Strategy`; None for the current one.
             **options: settings by name, such as `eval_batch_size`. `long_text` and `window_stride`
                 are those of the training unless one is given.
 
