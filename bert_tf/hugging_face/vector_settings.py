@@ -28,6 +28,7 @@ _TRANSFORMER_FILES = [
 _POOLING_FOLDER = "1_Pooling"
 # What `write_vector_settings` writes.
 VECTOR_FILES = (MODULES_FILE, _TRANSFORMER_FILES[0], SETTINGS_FILE, _POOLING_FOLDER)
+_DEFAULT_PROMPT = "default"  # its name in the files that are written
 _MODULES = ("Transformer", "Pooling", "Normalize")
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 
@@ -89,6 +90,7 @@ class VectorSettings(NamedTuple):
     max_seq_length: longest input in word pieces; None if the folder does not limit it.
     do_lower_case: whether texts are for the tokenizer's `after_lowering`.
     prompt: is put before every text, or before the first text of a pair.
+    prompts: name and text of the other prompts that `encode` may be given, if they have a text.
     include_prompt: whether the pooling includes the prompt's tokens.
     truncate_dim: number of leading elements that are kept of the vector; None for all.
     similarity: one of `SIMILARITIES`.
@@ -102,6 +104,13 @@ class VectorSettings(NamedTuple):
     include_prompt: bool = True
     truncate_dim: int | None = None
     similarity: str = "cosine"
+    prompts: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def named_prompts(self) -> dict[str, str]:
+        """The text of each prompt; sentence-transformers always has `query` and `document`."""
+        own = {_DEFAULT_PROMPT: self.prompt} if self.prompt else {}
+        return {"query": "", "document": "", **own, **dict(self.prompts)}
 
     def prepared(self, text: Text) -> Text:
         """Returns a text or a pair of texts with the prompt."""
@@ -136,7 +145,7 @@ def read_vector_settings(folder: str) -> VectorSettings:
         read_checked(os.path.join(folder, modules["Normalize"], "config.json"), _NORMALIZE_KEYS)
     poolings, include_prompt = _pooling(os.path.join(folder, modules["Pooling"], "config.json"))
     length, do_lower_case = _input(transformer_folder(folder))
-    prompt, truncate_dim, similarity = _output(os.path.join(folder, SETTINGS_FILE))
+    prompt, truncate_dim, similarity, prompts = _output(os.path.join(folder, SETTINGS_FILE))
     return VectorSettings(
         poolings,
         "Normalize" in modules,
@@ -146,6 +155,7 @@ def read_vector_settings(folder: str) -> VectorSettings:
         include_prompt,
         truncate_dim,
         similarity,
+        prompts,
     )
 
 
@@ -188,8 +198,8 @@ def write_vector_settings(folder: str, settings: VectorSettings, hidden_size: in
         "include_prompt": settings.include_prompt,
     }
     output = {
-        "prompts": {"default": settings.prompt},
-        "default_prompt_name": "default",
+        "prompts": {**dict(settings.prompts), _DEFAULT_PROMPT: settings.prompt},
+        "default_prompt_name": _DEFAULT_PROMPT,
         "similarity_fn_name": settings.similarity,
         "truncate_dim": settings.truncate_dim,
     }
@@ -285,8 +295,8 @@ def _read_transformer(folder: str, keys: JsonKeys) -> tuple[dict[str, Any], str]
     return read_checked(path, keys), path
 
 
-def _output(path: str) -> tuple[str, int | None, str]:
-    """Returns the prompt, the length of the vectors or None, and the similarity."""
+def _output(path: str) -> tuple[str, int | None, str, tuple[tuple[str, str], ...]]:
+    """Returns `prompt`, `truncate_dim`, `similarity` and `prompts` of `VectorSettings`."""
     config = read_checked(path, _SETTINGS_KEYS)
     given = _value(config, "prompts", {}, path, dict, "a dictionary")
     prompts = {"query": "", "document": ""} | {key: text or "" for key, text in given.items()}
@@ -304,7 +314,13 @@ def _output(path: str) -> tuple[str, int | None, str]:
             f" {quoted(similarity)}. Correct it"
         )
     size = _value(config, "truncate_dim", None, path, int, _POSITIVE)
-    return prompt, size, similarity
+    texts = {key: text for key, text in given.items() if text and key != _DEFAULT_PROMPT}
+    for key, text in texts.items():
+        if not isinstance(text, str):
+            raise UserError(
+                f"{path}: prompts must be texts; {quoted(key)} is {quoted(text)}. Correct it"
+            )
+    return prompt, size, similarity, tuple(texts.items())
 
 
 def _value(

@@ -238,6 +238,80 @@ def test_arguments_come_before_the_settings_of_the_folder(write_layout):
     assert model.encode([], pooling="max").shape == (0, 4)
 
 
+# What sentence-transformers 6.2 answers for TEXTS with prompt or prompt_name, truncate_dim and
+# normalize_embeddings.
+WITH_ARGUMENTS = {
+    "every pooling without the prompt": [
+        (
+            {"pooling": "mean", "prompt": "B "},
+            "0.505207 1.192045 -1.821306 -0.905184 -2.139799 0.301451 "
+            "0.602284 0.551635 -1.818288 -0.656148 -2.746847 0.558313",
+        ),
+    ],
+    "version 6": [
+        (
+            {"prompt": "query", "truncate_dim": 3, "normalize": True},
+            "0.421161 0.060707 -0.904952 0.311678 0.265919 -0.912219",
+        ),
+        (
+            {"prompt": "? c A "},
+            "0.917241 -0.409267 -1.689259 -1.001447 -2.516064 0.680794 "
+            "0.917241 -0.409267 -1.689259 -1.001447 -2.516064 0.680794",
+        ),
+    ],
+    "a prompt": [
+        (
+            {"prompt": ""},
+            "1.775381 1.637825 -4.633956 -2.830177 -6.182166 1.309133 "
+            "1.766609 0.092392 -3.923821 -2.037611 -5.611520 1.365224",
+        ),
+        ({"prompt": "document", "truncate_dim": 2}, "1.775381 1.637825 1.766609 0.092392"),
+    ],
+    "normalized, then truncated": [
+        (
+            {"truncate_dim": 6},
+            "0.204661 0.188804 -0.534190 -0.326255 -0.712664 0.150913 "
+            "0.236008 0.012343 -0.524199 -0.272213 -0.749666 0.182386",
+        ),
+        ({"truncate_dim": 1, "prompt": "a "}, "0.208264 0.230269"),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", WITH_ARGUMENTS)
+def test_prompts_and_sizes_are_those_of_the_library(name, write_layout, tmp_path):
+    folder, converted = write_layout(name), str(tmp_path / "converted")
+    convert_checkpoint.convert(folder, converted, "checkpoint")
+    for path in (folder, converted):
+        model = bert_tf.load(path)
+        before = model.encode(TEXTS)
+        for arguments, expected in WITH_ARGUMENTS[name]:
+            found = model.encode(TEXTS, **arguments)
+            assert_near(found, np.float64(expected.split()).reshape(2, -1), 2e-6)
+        assert_near(model.encode(TEXTS), before, 1e-12)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"truncate_dim": 0}, "truncate_dim must be from 1 to 6, the size of the vectors; receiv"),
+        ({"truncate_dim": 7}, "truncate_dim must be from 1 to 6, .*received 7"),
+        ({"truncate_dim": 2.0}, "truncate_dim must be a whole number (int), or None, for the fold"),
+        ({"prompt": 3}, "prompt must be a string, or None, for the folder's default; received"),
+        (
+            {"prompt": "querry"},
+            "prompt must be the name of one of the folder's prompts, 'query', 'document',"
+            " 'default', 'passage', or a text that ends with a space or a mark, since it is put"
+            " right before each text; received 'querry'",
+        ),
+    ],
+)
+def test_arguments_that_are_refused(arguments, message, write_layout):
+    model = bert_tf.load(write_layout("a prompt"))
+    with pytest.raises(UserError, match=re.escape(message).replace(r"\.\*", ".*")):
+        model.encode(TEXTS, **arguments)
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -259,6 +333,8 @@ def test_settings_that_are_written_are_read_again(tmp_path):
     for settings in (
         VectorSettings(("max", "cls"), True, 9, True, "a: ", False, 3, "dot"),
         VectorSettings(max_seq_length=17),
+        VectorSettings(prompt="p ", prompts=(("query", "q: "), ("other", "o"))),
+        VectorSettings(prompts=(("query", "q: "),)),
         VectorSettings(),  # removes what was written before
     ):
         write_vector_settings(str(tmp_path), settings, 6)
@@ -304,6 +380,7 @@ ORDER = "must list Transformer, Pooling and, if vectors have length 1, Normalize
             {"default_prompt_name": "x"},
             "a text in prompts, 'query', 'document'; it is 'x'.",
         ),
+        (OUTPUT, {"prompts": {"q": 3}}, "prompts must be texts; 'q' is 3. Correct it"),
         (OUTPUT, {"prompts": ["x"]}, "prompts must be a dictionary; it is ['x']. Correct it"),
         (OUTPUT, {"truncate_dim": 0}, "truncate_dim must be a positive number; it is 0. Correct"),
         (OUTPUT, {"similarity_fn_name": "maxsim"}, "euclidean, manhattan; it is 'maxsim'. Corr"),

@@ -8,9 +8,17 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, listed, quoted
+from bert_tf.hugging_face.vector_settings import VectorSettings
 from bert_tf.pretrained import text_input
-from bert_tf.pretrained.arguments import SWITCH, as_list, check_type
+from bert_tf.pretrained.arguments import (
+    STRING,
+    SWITCH,
+    WHOLE_NUMBER,
+    as_list,
+    check_type,
+    received,
+)
 from bert_tf.pretrained.build import INPUTS, Tensors
 from bert_tf.pretrained.long_texts import TextRows
 from bert_tf.pretrained.methods.base import LoadedModel, Text
@@ -31,6 +39,8 @@ class Encode(LoadedModel):
         normalize: bool | None = None,
         long_text: str = CUT,
         window_stride: int | None = None,
+        prompt: str | None = None,
+        truncate_dim: int | None = None,
     ) -> NDArray[np.float32]:
         """Returns a vector for each text, float32 [texts, H]; [H] for one text.
 
@@ -51,28 +61,37 @@ class Encode(LoadedModel):
                 For pairs see `classify`.
             window_stride: word pieces from the start of a window to the start of the next one.
                 None for half a window.
+            prompt: the name of one of the folder's prompts, such as "query", or a text to put
+                before each text, such as "query: "; "" for no prompt. None for the folder's
+                default.
+            truncate_dim: number of leading elements to keep of each vector, as models trained with
+                `--matryoshka_dims` allow. None for the folder's setting, or else all.
 
         Raises:
-            UserError: the pooling is unknown, or the model has no pooler.
+            UserError: the pooling, the name of the prompt or the number of elements is unknown, or
+                the model has no pooler.
         """
-        settings, poolings = self._folder.vectors, self._folder.poolings(pooling)
+        poolings = self._folder.poolings(pooling)
+        width = len(poolings) * self.config.hidden_size
+        settings = self._vector_settings(prompt, truncate_dim, width)
         check_type("normalize", normalize, SWITCH, "for the folder's setting")
         texts, single = as_list(texts, pairs=True)
         prepared = [settings.prepared(text) for text in texts]
         windows = TextRows(
             *(prepared, self._vector_tokenizer, self.max_seq_length, long_text, window_stride),
-            num_first=self._num_prompt if long_text != CUT else 0,
+            num_first=self._num_pieces(settings.prompt) if long_text != CUT else 0,
         )
-        bert = self.model.bert
-        num_skipped = 0 if settings.include_prompt or not settings.prompt else 1 + self._num_prompt
+        bert, num_skipped = self.model.bert, 0
+        if settings.prompt and not settings.include_prompt:
+            num_skipped = 1 + self._num_pieces(settings.prompt)
 
         def outputs(features: Tensors) -> dict[str, tf.Tensor]:
             output = bert(*(features[name] for name in INPUTS))
             mask = features["input_mask"]
             return {"vector": text_vectors(output, mask, poolings, num_skipped)}
 
-        found = [row["vector"] for row in self._run("+".join(poolings), windows.rows, outputs)]
-        width = len(poolings) * self.config.hidden_size
+        name = "+".join(poolings) + (f" after {num_skipped}" if num_skipped else "")
+        found = [row["vector"] for row in self._run(name, windows.rows, outputs)]
         vectors = windows.join(np.array(found, np.float32).reshape(len(found), width))
         if settings.normalize and normalize is None:
             vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -87,12 +106,37 @@ class Encode(LoadedModel):
         lowers = self._folder.vectors.do_lower_case
         return self.tokenizer.after_lowering() if lowers else self.tokenizer
 
-    @functools.cached_property
-    def _num_prompt(self) -> int:
-        """Number of word pieces that the folder's prompt puts at the beginning of a text."""
-        prompt = self._folder.vectors.prompt
+    def _num_pieces(self, prompt: str) -> int:
+        """Returns the number of word pieces that a prompt puts at the beginning of a text."""
+        if not prompt:
+            return 0
         (row,) = text_input.encode([prompt], self._vector_tokenizer, self.max_seq_length)
         return len(row["input_ids"]) - 2  # without [CLS] and [SEP]
+
+    def _vector_settings(
+        self, prompt: str | None, truncate_dim: int | None, width: int
+    ) -> VectorSettings:
+        """Returns the folder's settings, with what the arguments of `encode` change, checked."""
+        settings = self._folder.vectors
+        check_type("prompt", prompt, STRING, "for the folder's default")
+        check_type("truncate_dim", truncate_dim, WHOLE_NUMBER, "for the folder's setting")
+        if prompt is not None:
+            prompts = settings.named_prompts
+            if prompt.isidentifier() and prompt not in prompts:
+                raise UserError(
+                    f"prompt must be the name of one of the folder's prompts, {listed(prompts)}, or"
+                    " a text that ends with a space or a mark, since it is put right before each"
+                    f" text; received {quoted(prompt)}"
+                )
+            settings = settings._replace(prompt=prompts.get(prompt, prompt))
+        if truncate_dim is not None:
+            if not 1 <= truncate_dim <= width:
+                raise UserError(
+                    f"truncate_dim must be from 1 to {width}, the size of the vectors;"
+                    f" {received(truncate_dim)}"
+                )
+            settings = settings._replace(truncate_dim=int(truncate_dim))
+        return settings
 
     @overload
     def similarity(self, texts_a: Text, texts_b: Text, pooling: str | None = None) -> float: ...
