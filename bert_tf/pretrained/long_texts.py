@@ -89,6 +89,12 @@ class TextRows:
             self.rows = text_input.encode(texts, tokenizer, max_seq_length)
             return
         stride, room = window_stride or default_stride(max_seq_length), max_seq_length - num_first
+        if num_first and room <= tokenizer.layout.num_special(is_pair=True):
+            raise UserError(
+                f"long_text={long_text!r} puts the prompt, {num_first} word pieces, into every"
+                f" window, so max_seq_length ({max_seq_length}) must leave room for a text beside"
+                " it. Load the model with a greater max_seq_length, or set long_text='cut'"
+            )
         self.rows, self._counts = [], []
         for i, (ids_a, ids_b) in enumerate(text_input.tokenize(texts, tokenizer)):
             first, rest = ids_a[:num_first], ids_a[num_first:]

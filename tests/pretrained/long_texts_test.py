@@ -144,6 +144,19 @@ def test_rows_of_windows_with_a_prompt(model):
     ]
 
 
+@pytest.mark.parametrize(("length", "num_first"), [(8, 5), (6, 4)])
+def test_a_prompt_that_fills_the_windows_is_refused(model, length, num_first):
+    arguments = ["the cat sat on"], model.tokenizer, length, "mean", None
+    message = (
+        f"long_text='mean' puts the prompt, {num_first} word pieces, into every window, so"
+        f" max_seq_length ({length}) must leave room for a text beside it. Load the model with a"
+        " greater max_seq_length, or set long_text='cut'"
+    )
+    with pytest.raises(UserError, match=f"^{re.escape(message)}$"):
+        TextRows(*arguments, num_first)
+    assert TextRows(*arguments, length - 4).rows and TextRows(["the"], *arguments[1:2], 3, "max", 1)
+
+
 STRIDE_RULE = (
     "window_stride must be from 1 to 30, the word pieces of a window (max_seq_length 32 without two"
     " special tokens); received "
