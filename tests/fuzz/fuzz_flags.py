@@ -18,6 +18,7 @@ from bert_tf.errors import UserError
 from bert_tf.model.freezing import parse_frozen_layers
 from bert_tf.runs.flags import command_flags, command_line
 from bert_tf.runs.flags.setting_fields import REQUIRED, Settings, rule_of
+from bert_tf.tasks.classification.weights import check_class_settings
 from tests.fuzz.cases import attempt
 
 SCOPES = [f"bert/encoder/layer_{i}/" for i in range(12)]
@@ -27,6 +28,17 @@ NUMBERS += ["2147483647", "2147483648", str(10**20), "9" * 99, "9" * 5000, "0x" 
 WORDS = ["", "true", "False", "none", "auto", "all", "é", "a\nb", "\udce9", "\0", "a,b", "a,a", '"']
 WORDS += ["x" * 9999, "x," * 9999]
 PHASES = ["128:9:256:20", "128:9:256", "١:1:1:1", "1:1:1:1,", f"8:{10**20}:8:8", "8:8:9999999:8"]
+WEIGHTS = [
+    "balanced",
+    "1,2",
+    "1,2,3",
+    "good:4",
+    "good:4,2",
+    "bad:nan,good:1",
+    "a:b:1",
+    "0,0",
+    ":,:",
+]
 LISTS = ["32,64", "64,32,64", "0-5", "5-0", "embeddings,0,pooler", "٣,9", "1,,2", "0-" + "9" * 5000]
 
 
@@ -70,6 +82,7 @@ def _text(random: random_module.Random, field: dataclasses.Field) -> str:
     choices = [NUMBERS, WORDS, NUMBERS, list(rule_of(field).choices or WORDS)]
     if field.name in ("phases", "phase_learning_rates", "length_buckets", "freeze_layers"):
         choices += [PHASES, LISTS, LISTS]
+    choices += [WEIGHTS, WEIGHTS] if field.name == "class_weights" else []
     text = random.choice(random.choice(choices))
     if random.random() < 0.1:
         at = random.randrange(len(text) + 1)
@@ -120,5 +133,7 @@ def _use(settings: Settings, name: str) -> None:
         attempt(lambda: parse_lengths(value, settings.max_seq_length), naming=name)
     elif name == "freeze_layers":
         attempt(lambda: parse_frozen_layers(value, SCOPES), naming=name)
+    elif name == "class_weights":
+        attempt(lambda: check_class_settings(value, 0.0, ["bad", "good"]), naming=name)
     elif name == "phases" and value is not None:
         attempt(lambda: settings.make_phases(()), naming=name)
