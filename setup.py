@@ -124,6 +124,7 @@ setup(
             "mypy",
             "nbclient",
             "nbformat",
+            "pandas",
             "pytest",
             "pytest-xdist",
             "pyyaml",

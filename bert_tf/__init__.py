@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from bert_tf.optimization import LAMBOptimizer as LAMBOptimizer
     from bert_tf.optimization import PolynomialSchedule as PolynomialSchedule
     from bert_tf.optimization import linear_schedule as linear_schedule
+    from bert_tf.pretrained.estimators import BertClassifier as BertClassifier
+    from bert_tf.pretrained.estimators import BertRegressor as BertRegressor
     from bert_tf.pretrained.model import Pretrained as Pretrained
     from bert_tf.pretrained.model import load as load
     from bert_tf.tasks.classification.model import ClassificationModel as ClassificationModel
@@ -60,6 +62,7 @@ else:
         "optimization": (
             "AdamWeightDecayOptimizer LAMBOptimizer PolynomialSchedule linear_schedule"
         ),
+        "pretrained.estimators": "BertClassifier BertRegressor",
         "pretrained.model": "Pretrained load",
         "tasks.classification.model": "ClassificationModel",
         "tasks.extraction.model": "FeaturesModel",

@@ -105,7 +105,9 @@ class TrainingLoop(_Loop):
         self._structure: Any = None
         compiled = compile_on_cpu and buckets is None
         self.step = replicate(strategy, replica_step, self._average, seed, compiled)
-        self._loop = tf.function(self._run_steps)
+        # TensorFlow counts traces by a function's source lines, over all loops of a process, and
+        # warns of many. A partial is counted separately.
+        self._loop = tf.function(functools.partial(self._run_steps))
 
     def _average(self, metrics: Any, *stop: tf.Tensor) -> list[tf.Tensor]:
         """Returns the metrics, and `stop`, averaged over the replicas: one float32 vector."""
@@ -201,7 +203,8 @@ class PredictionLoop(_Loop):
         self._replica_step = tf.function(replica_step, autograph=False)
         # No XLA on a CPU, where it makes prediction take twice as long.
         self._step = replicate(strategy, self._replica_step, self._flatten, 0, False)
-        self._loop = tf.function(self._run_steps, autograph=False)  # converting takes 0.2 s
+        own = functools.partial(self._run_steps)  # see `TrainingLoop`
+        self._loop = tf.function(own, autograph=False)  # converting takes 0.2 s
 
     @staticmethod
     def _flatten(outputs: dict[str, tf.Tensor]) -> list[tf.Tensor]:

@@ -216,12 +216,17 @@ def write_vector_settings(folder: str, settings: VectorSettings, hidden_size: in
 
 def check_mean_vectors(folder: str) -> None:
     """Raises UserError if a model's vectors are not means over the tokens of the plain text."""
-    settings, default = read_vector_settings(folder), VectorSettings()
+    check_are_means(read_vector_settings(folder), os.path.join(folder, MODULES_FILE))
+
+
+def check_are_means(settings: VectorSettings, path: str) -> None:
+    """The same for settings from a path."""
+    default = VectorSettings()
     names = ("poolings", "do_lower_case", "prompt", "truncate_dim")
     others = {x: getattr(settings, x) for x in names if getattr(settings, x) != getattr(default, x)}
     if others:
         raise UserError(
-            f"{os.path.join(folder, MODULES_FILE)} and its modules' files ask for vectors with"
+            f"{path} and its modules' files ask for vectors with"
             f" {', '.join(f'{name}={quoted(value)}' for name, value in others.items())}; this"
             " program makes the mean over the tokens of the plain text. Use"
             " bert_tf.load(FOLDER).encode, or delete modules.json to make means all the same"

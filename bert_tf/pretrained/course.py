@@ -7,7 +7,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,8 @@ from absl import logging
 
 from bert_tf.errors import UserError, listed
 from bert_tf.files.whole_files import read_text
+from bert_tf.hugging_face.vector_settings import VectorSettings
+from bert_tf.pretrained.arguments import received
 from bert_tf.pretrained.folder import ModelFolder, heads_of
 from bert_tf.pretrained.kinds.base import Kind
 from bert_tf.pretrained.results import Evaluation
@@ -26,7 +28,6 @@ from bert_tf.tasks.fine_tuning import run_fine_tuning
 from bert_tf.tasks.in_memory import InMemory
 from bert_tf.tasks.task import ExampleSet
 
-_MAX_SEQ_LENGTH = FineTuningSettings.max_seq_length  # the default
 # Keras's names.
 _ALIASES = {
     "batch_size": "train_batch_size",
@@ -37,7 +38,8 @@ _ALIASES = {
 # What a model, its examples and the call decide.
 _DECIDED = frozenset(
     "vocab_file do_lower_case init_checkpoint do_train do_eval do_predict data_dir train_file"
-    " eval_file predict_file labels text_a_column text_b_column label_column has_header".split()
+    " eval_file predict_file labels text_a_column text_b_column label_column negative_column"
+    " weight_column group_column has_header delimiter".split()
 )
 _FLAG = re.compile(r"--(?=[a-z]+(_[a-z0-9]+)+|optimizer|dtype|epsilon)")
 
@@ -104,13 +106,34 @@ def make_settings(
             hint = cls.__dataclass_fields__[field].type
             values[field] = float(value) if hint in (float, "float") else value
     values |= {"vocab_file": folder.path, "do_lower_case": folder.tokenizer.do_lower_case}
-    values |= {"init_checkpoint": None, "do_train": False, **decided}
+    values |= {"init_checkpoint": None, "do_train": False, **kind.decided(), **decided}
     there = {field.name for field in dataclasses.fields(cls)}
     values = {name: value for name, value in values.items() if name in there}
     if settings is not None:
-        return dataclasses.replace(settings, **values)
-    length = min(_MAX_SEQ_LENGTH, folder.max_seq_length)
-    return cls(**{"output_dir": output_dir, "max_seq_length": length, **values})
+        made = dataclasses.replace(settings, **values)
+    else:
+        length = min(cls.__dataclass_fields__["max_seq_length"].default, folder.max_seq_length)
+        made = cls(**{"output_dir": output_dir, "max_seq_length": length, **values})
+    kind.check(made)
+    return made
+
+
+def class_weights(value: Any, labels: Sequence[str] | None) -> Sequence[str]:
+    """Returns the setting `class_weights` for Keras's class_weight, or scikit-learn's.
+
+    Args:
+        value: "balanced", or a dictionary of weights by the classes' names or numbers.
+        labels: the classes.
+    """
+    if value == "balanced":
+        return ["balanced"]
+    if not isinstance(value, Mapping):
+        raise UserError(
+            f"class_weight must be 'balanced' or a dictionary of weights; {received(value)}"
+        )
+    numbers = {str(i): label for i, label in enumerate(labels or ())}
+    numbers |= {label: label for label in labels or ()}  # a name comes first
+    return [f"{numbers.get(str(key), key)}:{weight}" for key, weight in value.items()]
 
 
 @contextlib.contextmanager
@@ -147,6 +170,7 @@ def train(
     labels = tuple(kind.labels or ())
     return dataclasses.replace(
         folder,
+        config=memory.config,
         shapes=shapes,
         read=weights.__getitem__,
         heads=heads_of(shapes, labels, kind.heads == ("tagging",)),
@@ -155,22 +179,26 @@ def train(
         source={},
         trained_on=memory.model_input,
         has_sigmoid=False,
+        vectors=VectorSettings(),
     )
 
 
-def evaluate(
+def predict(
     kind: Kind,
     settings: FineTuningSettings,
     start: Start,
     example_set: ExampleSet,
     strategy: tf.distribute.Strategy,
-) -> Evaluation:
-    """Returns the results of an evaluation, by their names without `eval_`, and its report."""
+) -> dict[str, float]:
+    """Runs the program on a set, to evaluate or predict as the settings say; returns results."""
     folder = start.folder
-    memory = InMemory(tokenizer=folder.tokenizer, start=start, sets={"eval": example_set})
-    results = run_fine_tuning(kind.task(settings), folder.config, strategy, memory) or {}
-    found = plain_names(results)
-    del found["global_step"]
+    memory = InMemory(tokenizer=folder.tokenizer, start=start, sets={example_set.name: example_set})
+    return run_fine_tuning(kind.task(settings), folder.config, strategy, memory) or {}
+
+
+def evaluation(settings: FineTuningSettings, results: Mapping[str, float]) -> Evaluation:
+    """Returns the results of an evaluation, with the report that the program wrote."""
+    found = {name: x for name, x in plain_names(results).items() if name != "global_step"}
     path = os.path.join(settings.output_dir, "eval_report")
     if not os.path.exists(f"{path}.json"):
         return Evaluation(found)

@@ -246,7 +246,7 @@ class FineTuner:
         self._take_best(trainer)
         if watch:
             watch.end()
-            self._memory.model_input = self._model_input
+            self._memory.model_input, self._memory.config = self._model_input, self._config
         self._calibrate(trainer)
         if settings.export_dir and self.run.chief:
             weights = {v.path: v.value for v in trainer.model.variables}

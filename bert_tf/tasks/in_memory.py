@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 from bert_tf.errors import UserError
 from bert_tf.files.model_input import ModelInput
+from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.flags.settings import FineTuningSettings
 from bert_tf.runs.training.trainer import Start
 from bert_tf.runs.training.watch import CallbackWatch
@@ -21,7 +22,7 @@ class InMemory:
     sets: the examples by purpose.
     watch: calls Keras's callbacks in training; None in a run that does not train.
     saves: whether --output_dir gets checkpoints. If not, it is for this run only.
-    model_input: after training, what the model was trained on.
+    model_input, config: after training, what the model was trained on, and its configuration.
     """
 
     tokenizer: Tokenizer
@@ -30,6 +31,7 @@ class InMemory:
     watch: CallbackWatch | None = None
     saves: bool = False
     model_input: ModelInput = ModelInput()
+    config: BertConfig | None = None
 
     def wanted(self, settings: FineTuningSettings) -> dict[str, bool]:
         """Returns whether a run evaluates: on the examples for it, whenever there are some.

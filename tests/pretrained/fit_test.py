@@ -244,11 +244,11 @@ def test_pairs_and_classes_that_are_collected():
 
 CLASSES = ["bad", "good"]
 BAD = {
-    "length": (TEXTS, NAMES[:2], "labels must have one label for each of texts: there are 3 texts"),
+    "length": (TEXTS, NAMES[:2], "labels must have one value for each of texts: there are 3 texts"),
     "more": (TEXTS[:1], NAMES, "there are 1 texts and 3 labels"),
     "empty": ([], [], "texts must have at least one example; there is none"),
     "empty array": (np.array([], str), [], "texts must have at least one example; there is none"),
-    "no labels": (TEXTS, None, "labels must be given: one for each of texts. Give texts and"),
+    "no labels": (TEXTS, None, "labels must be given: one for each of texts. Give the two"),
     "unknown": (TEXTS, ["good", "fine", "bad"], "labels[1] must be one of 'bad', 'good'; received"),
     "number": (TEXTS, [0, 1, 2], "labels[2] must be one of 'bad', 'good', or a number from 0 to 1"),
     "negative": (TEXTS, [0, 1, -1], "labels[2] must be one of 'bad', 'good', or a number from 0"),
@@ -278,13 +278,13 @@ BAD = {
     "rows": (
         iter([("a", "good"), "b"]),
         None,
-        "must give pairs (text, label); row 1, counted f",
+        "must give pairs (input, label), or all (input, la",
     ),
     "dataset and labels": (dataset(TEXTS, NAMES), NAMES, "labels must not be given with a tf.data"),
     "no pairs": (
         tf.data.Dataset.from_tensor_slices(TEXTS),
         None,
-        "must be a tf.data.Dataset of ",
+        "texts must give pairs (input, label), or all ",
     ),
     "endless": (
         dataset(TEXTS, NAMES).repeat(),
@@ -309,7 +309,7 @@ def test_classes_that_training_does_not_have():
     kind.example_set("train", TEXTS, NAMES)
     message = r"validation_data\[1\]\[1\] must be one of 'bad', 'good', the classes of the training"
     with pytest.raises(UserError, match=f"{message} labels; received 'ugly'"):
-        kind.example_set("eval", TEXTS, ["good", "ugly", "bad"], "validation_data")
+        kind.example_set("validation", TEXTS, ["good", "ugly", "bad"])
     with pytest.raises(UserError, match=r"the class ' good' must be text on one line"):
         ClassificationKind().example_set("train", TEXTS, [" good", "bad", "bad"])
 
@@ -357,7 +357,10 @@ def test_wrong_classes_are_refused(labels, message):
         ({"evaluate_every_steps": 1}, "evaluate_every_steps needs validation_data or dev_fraction"),
         ({"validation_split": 0.5, "validation_data": (TEXTS, NAMES)}, "there is validation_data."),
         ({"validation_data": 3}, "validation_data[1] must be given: one for each of validation_da"),
-        ({"validation_data": (1, 2, 3)}, "validation_data must be (x, y) or a dataset; received"),
+        (
+            {"validation_data": (1, 2, 3, 4)},
+            "validation_data must be (x, y), (x, y, sample_w",
+        ),
         ({"callbacks": ["x"]}, "callbacks must be callbacks of Keras; received str"),
         ({"output_dir": 3}, "output_dir must be a path; received"),
         ({"settings": 3}, "settings must be a ClassifierSettings; received a int"),

@@ -1,10 +1,8 @@
-"""`Kind`: what `fit` and `evaluate` need to know of a task."""
+"""`Kind`: what `fit`, `evaluate` and `predict` need to know of a task."""
 
 from typing import Any, ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
-
+from bert_tf.errors import UserError
 from bert_tf.runs.flags.settings import FineTuningSettings
 from bert_tf.tasks.registry import TASKS
 from bert_tf.tasks.task import ExampleSet, FineTuningTask
@@ -15,8 +13,11 @@ class Kind:
 
     Attributes:
         name: the task's in `registry.TASKS`.
-        heads: the heads of a trained model of this kind; see `Pretrained.heads`.
-        inputs, targets: the arguments of `fit`, for messages.
+        heads: the heads of a trained model of this kind; see `Pretrained.heads`. () if it is the
+            model without a head.
+        inputs, targets: what x and y of `fit` are, for messages.
+        multi_label: whether an example can have several labels.
+        evaluation: the purpose for which the program scores a model.
         labels: the classes in the order of the logits; None if they are not known yet, or if the
             task has none.
     """
@@ -25,6 +26,8 @@ class Kind:
     heads: ClassVar[tuple[str, ...]]
     inputs: ClassVar[str] = "texts"
     targets: ClassVar[str] = "labels"
+    evaluation: ClassVar[str] = "eval"
+    multi_label: ClassVar[bool] = False
     labels: tuple[str, ...] | None = None
 
     @property
@@ -32,22 +35,52 @@ class Kind:
         """The settings of the task's program."""
         return TASKS[self.name].load().settings_classes[0]
 
-    def example_set(self, purpose: str, x: Any, y: Any, place: str = "") -> ExampleSet:
+    def names(self, purpose: str) -> tuple[str, str]:
+        """Returns what x and y are called in messages."""
+        if purpose == "validation":
+            return "validation_data[0]", "validation_data[1]"
+        return self.inputs, self.targets
+
+    def set_name(self, purpose: str) -> str:
+        """Returns the name of the set: the program's purpose."""
+        return {"validation": "eval", "eval": self.evaluation}.get(purpose, purpose)
+
+    def example_set(self, purpose: str, x: Any, y: Any, weights: Any = None) -> ExampleSet:
         """Returns the set of the examples for a purpose; to train, it also learns the classes.
 
         Args:
-            x, y: see `Pretrained.fit`.
-            place: the argument that has the two, for messages; "" if they are arguments.
+            purpose: "train", "validation", "eval" or "predict".
+            x, y: see `Pretrained.fit`; y is None to predict.
+            weights: the weight of each example; None for 1.
 
         Raises:
             UserError: the examples are malformed; the message names the first such example.
         """
         raise NotImplementedError
 
-    def predict(self, model: Any, x: Any) -> NDArray[np.float64]:
-        """Returns the outputs of a trained model, a `Pretrained`; see `Pretrained.predict`."""
-        raise NotImplementedError
+    def no_weights(self, weights: Any) -> None:
+        """Raises UserError if there are weights, in a task whose examples all count the same."""
+        if weights is not None:
+            raise UserError("sample_weight is for classification and regression; leave it out")
+
+    def decided(self) -> dict[str, Any]:
+        """Returns the settings that the examples decide."""
+        return {}
+
+    def check(self, settings: FineTuningSettings) -> None:
+        """Raises UserError if the settings do not fit the examples."""
 
     def task(self, settings: FineTuningSettings) -> FineTuningTask:
         """Returns the task of a run; its examples come from `example_set`."""
+        return TASKS[self.name].load().from_settings(settings)
+
+    def predict(self, model: Any, x: Any) -> Any:
+        """Returns the outputs of a trained model, a `Pretrained`; None if the program makes them.
+
+        For the outputs see `Pretrained.predict`.
+        """
+        return None
+
+    def read_predictions(self, settings: FineTuningSettings) -> Any:
+        """Returns the outputs that the program wrote into `output_dir`."""
         raise NotImplementedError

@@ -14,9 +14,9 @@ from bert_tf.files.label_file import check_label
 from bert_tf.files.records import LARGEST_TARGET
 from bert_tf.pretrained.arguments import as_list, received
 from bert_tf.pretrained.kinds.base import Kind
-from bert_tf.pretrained.kinds.rows import check_there, read_rows
+from bert_tf.pretrained.kinds.rows import check_there, plain, read_rows
 from bert_tf.runs.flags.settings import FineTuningSettings
-from bert_tf.tasks.classification.examples import InputExample
+from bert_tf.tasks.classification.examples import InputExample, parse_weight
 from bert_tf.tasks.classification.settings import TableColumns
 from bert_tf.tasks.classification.table import TableProcessor, sort_labels
 from bert_tf.tasks.classification.task import ClassificationTask
@@ -40,9 +40,9 @@ class ClassificationKind(Kind):
             self.labels = tuple(TableColumns(labels=tuple(labels)).labels or ())
         self._are_given = labels is not None
 
-    def example_set(self, purpose: str, x: Any, y: Any, place: str = "") -> ExampleSet:
-        inputs, targets = (f"{place}[0]", f"{place}[1]") if place else (self.inputs, self.targets)
-        x, y = read_rows(x, y, inputs, targets)
+    def example_set(self, purpose: str, x: Any, y: Any, weights: Any = None) -> ExampleSet:
+        inputs, targets = self.names(purpose)
+        x, y, weights = read_rows(x, y, weights, inputs, targets)
         texts, _ = as_list(x, pairs=True, name=inputs)
         labels = self._labels(y, targets, is_training=purpose == "train")
         pairs = [text if isinstance(text, tuple) else (text, None) for text in texts]
@@ -50,9 +50,12 @@ class ClassificationKind(Kind):
             InputExample(f"{purpose}-{i}", *pair, label)
             for i, (pair, label) in enumerate(zip(pairs, labels, strict=True))
         ]
-        return ExampleSet(purpose, examples)
+        for i, weight in enumerate(weights or ()):
+            remedy = "1 counts an example once"
+            examples[i].weight = parse_weight(weight, f"sample_weight[{i}]", remedy)
+        return ExampleSet(self.set_name(purpose), examples)
 
-    def _labels(self, values: list[Any], name: str, is_training: bool) -> Sequence[str | float]:
+    def _labels(self, values: list[Any], name: str, is_training: bool) -> list[Any]:
         """Returns the classes of the examples by name; in training also collects them."""
         if self.labels is None:
             names = [_name(value, f"{name}[{i}]") for i, value in enumerate(values)]
@@ -104,6 +107,55 @@ class ClassificationKind(Kind):
         return ClassificationTask(settings, TableProcessor(TableColumns(labels=self.labels), ""))
 
 
+class MultiLabelKind(ClassificationKind):
+    """Gives each text, or pair of texts, any number of classes."""
+
+    multi_label = True
+
+    def example_set(self, purpose: str, x: Any, y: Any, weights: Any = None) -> ExampleSet:
+        targets = self.names(purpose)[1]
+        if len(getattr(y, "shape", ())) == 2:
+            y = self._of_array(np.asarray(y), targets)
+        elif isinstance(y, list | tuple):
+            y = [row.tolist() if isinstance(row, np.ndarray) else row for row in y]
+        return super().example_set(purpose, x, y, weights)
+
+    def _of_array(self, y: NDArray[Any], name: str) -> list[list[str]]:
+        """Returns the classes of each row of an array of 0 and 1."""
+        labels = self.labels or ()
+        if y.shape[1] != len(labels) or not np.isin(y, (0, 1)).all():
+            raise UserError(
+                f"{name} as an array must have 0 or 1 for each of the classes that labels=[...]"
+                f" names, [texts, {len(labels) or 'classes'}]; its shape is {list(y.shape)}"
+            )
+        return [[label for label, has in zip(labels, row, strict=True) if has] for row in y]
+
+    def _labels(self, values: list[Any], name: str, is_training: bool) -> list[Any]:
+        for i, value in enumerate(values):
+            if not isinstance(value, list | tuple | set | frozenset | np.ndarray):
+                raise UserError(
+                    f"{name}[{i}] must be a list of classes, such as ['a', 'b'], or [] for none;"
+                    f" {received(value)}"
+                )
+        places = [f"{name}[{i}]" for i in range(len(values))]
+        rows = [[plain(label) for label in value] for value in values]
+        if self.labels is None:
+            named = {_name(x, place) for place, row in zip(places, rows, strict=True) for x in row}
+            for label in named:
+                check_label(label, name)
+            self.labels = tuple(
+                TableColumns(labels=sort_labels(named), multi_label=True).labels or ()
+            )
+        found = [
+            {self._known(x, place) for x in row} for place, row in zip(places, rows, strict=True)
+        ]
+        return [tuple(label for label in self.labels if label in row) for row in found]
+
+    def task(self, settings: FineTuningSettings) -> ClassificationTask:
+        columns = TableColumns(labels=self.labels, multi_label=True)
+        return ClassificationTask(settings, TableProcessor(columns, ""))
+
+
 class RegressionKind(ClassificationKind):
     """Gives each text, or pair of texts, a number."""
 
@@ -113,7 +165,7 @@ class RegressionKind(ClassificationKind):
         super().__init__()
         self.labels = ()
 
-    def _labels(self, values: list[Any], name: str, is_training: bool) -> Sequence[str | float]:
+    def _labels(self, values: list[Any], name: str, is_training: bool) -> list[Any]:
         return [number(value, f"{name}[{i}]") for i, value in enumerate(values)]
 
     def task(self, settings: FineTuningSettings) -> ClassificationTask:

@@ -1,4 +1,4 @@
-"""Reads the examples that users give to `fit` and `evaluate`: inputs, and a label for each."""
+"""Reads the examples that users give to `fit` and its kin: inputs, labels and weights."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -6,62 +6,65 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, quoted
 from bert_tf.pretrained.arguments import is_missing, received
 
-_FORMS = (
-    "Give texts and labels of the same length, or a tf.data.Dataset or a generator of (text, label)"
-)
+_FORMS = "Give the two with the same length, or a tf.data.Dataset or a generator of (input, label)"
+Rows = tuple[list[Any], list[Any], list[Any] | None]
 
 
-def read_rows(x: Any, y: Any, inputs: str, labels: str) -> tuple[list[Any], list[Any]]:
-    """Returns the inputs and the labels as lists of the same length.
+def read_rows(
+    x: Any, y: Any, weights: Any, inputs: str, labels: str, needs_labels: bool = True
+) -> Rows:
+    """Returns the inputs, the labels and the weights as lists of the same length.
 
     Args:
         x: a list, an array or a column of a table; or, without y, a `tf.data.Dataset` or an
-            iterator, such as a generator, of pairs (input, label).
+            iterator, such as a generator, of (input, label) or (input, label, weight).
         y: a list, an array or a column of labels.
-        inputs, labels: names of the two for messages.
+        weights: a list, an array or a column of weights; None for none.
+        inputs, labels: names of x and y for messages.
+        needs_labels: whether there must be labels. If not, they may be None.
 
     Raises:
-        UserError: the two differ in length, are empty, or are something else.
+        UserError: the lengths differ or are 0, or an argument is something else.
     """
-    if isinstance(x, tf.data.Dataset):
-        x = _of_dataset(x, inputs)
-    elif y is not None or not isinstance(x, Iterator):
-        return _columns(x, y, inputs, labels)
-    if y is not None:
+    are_rows = isinstance(x, tf.data.Dataset) or isinstance(x, Iterator) and y is None
+    if not are_rows or not needs_labels:
+        x = _of_dataset(x, inputs) if isinstance(x, tf.data.Dataset) else x
+        return _columns(x, y, weights, inputs, labels, needs_labels)
+    if y is not None or weights is not None:
         raise UserError(f"{labels} must not be given with a tf.data.Dataset, which has them")
-    found_x, found_y = [], []
-    for i, row in enumerate(x):
-        if not isinstance(row, tuple) or len(row) != 2:
+    rows = list(_of_dataset(x, inputs) if isinstance(x, tf.data.Dataset) else x)
+    for i, row in enumerate(rows):
+        if not isinstance(row, tuple) or not 2 <= len(row) <= 3 or len(row) != len(rows[0]):
             raise UserError(
-                f"{inputs} must give pairs (text, label); row {i}, counted from 0, is something"
-                f" else: {received(row)}"
+                f"{inputs} must give pairs (input, label), or all (input, label, weight); row {i},"
+                f" counted from 0, is something else: {received(row)}"
             )
-        found_x.append(row[0])
-        found_y.append(row[1])
-    return _checked(found_x, found_y, inputs, labels)
+    columns = [list(column) for column in zip(*rows, strict=True)] or [[], []]
+    found_weights = columns[2] if len(columns) == 3 else None
+    return _checked(columns[0], [plain(y) for y in columns[1]], found_weights, inputs, labels)
 
 
-def _columns(x: Any, y: Any, inputs: str, labels: str) -> tuple[list[Any], list[Any]]:
-    if y is None:
+def _columns(x: Any, y: Any, weights: Any, inputs: str, labels: str, needs_labels: bool) -> Rows:
+    if y is None and needs_labels:
         raise UserError(f"{labels} must be given: one for each of {inputs}. {_FORMS}")
-    for name, value in ((inputs, x), (labels, y)):
-        rank = len(getattr(value, "shape", (0,)))
+    for name, value in ((inputs, x), (labels, y), ("sample_weight", weights)):
+        if value is None and name != inputs:
+            continue
+        shape = getattr(value, "shape", (0,))
         if isinstance(value, str | bytes | Mapping | set | frozenset) or not _is_iterable(value):
             raise UserError(f"{name} must be a list, an array or a column; {received(value)}")
-        if rank != 1 and not (rank == 2 and name == labels and value.shape[1] == 1):
-            raise UserError(
-                f"{name} must have one axis; its shape is {list(value.shape)}. "
-                + (
-                    "Give the number of each class: np.argmax(labels, axis=1)"
-                    if name == labels
-                    else "Name the column: table['text']; for pairs list(zip(table['a'],"
-                    " table['b']))"
-                )
-            )
-    return _checked(list(x), [plain(label) for label in y], inputs, labels)
+        if len(shape) != 1 and not (len(shape) == 2 and name != inputs and shape[1] == 1):
+            hint = "Name the column: table['text']; for pairs list(zip(table['a'], table['b']))"
+            if name == labels:
+                hint = "Give the number of each class: np.argmax(labels, axis=1)"
+            raise UserError(f"{name} must have one axis; its shape is {list(shape)}. {hint}")
+    x = list(x)
+    y = [None] * len(x) if y is None else [plain(label) for label in y]
+    weights = None if weights is None else [plain(weight) for weight in weights]
+    return _checked(x, y, weights, inputs, labels)
 
 
 def _is_iterable(value: Any) -> bool:
@@ -72,43 +75,41 @@ def _is_iterable(value: Any) -> bool:
     return True
 
 
-def _checked(x: list[Any], y: list[Any], inputs: str, labels: str) -> tuple[list[Any], list[Any]]:
-    if len(x) != len(y):
-        raise UserError(
-            f"{labels} must have one label for each of {inputs}: there are {len(x)} {inputs} and"
-            f" {len(y)} labels"
-        )
+def _checked(x: list[Any], y: list[Any], weights: list[Any] | None, *names: str) -> Rows:
+    inputs, labels = names
+    for name, values in ((labels, y), ("sample_weight", weights)):
+        if values is not None and len(x) != len(values):
+            raise UserError(
+                f"{name} must have one value for each of {inputs}: there are {len(x)} {inputs} and"
+                f" {len(values)} {name}"
+            )
     if not x:
         raise UserError(f"{inputs} must have at least one example; there is none")
-    return x, y
+    return x, y, weights
 
 
 def _of_dataset(dataset: tf.data.Dataset, name: str) -> Iterable[Any]:
-    """Returns the rows of a dataset of (input, label), its texts decoded."""
-    spec = dataset.element_spec
-    if not isinstance(spec, tuple) or len(spec) != 2:
-        raise UserError(
-            f"{name} must be a tf.data.Dataset of (text, label); its elements are {spec}"
-        )
+    """Returns the rows of a dataset, its texts decoded."""
+    leaves = tf.nest.flatten(dataset.element_spec)
     if int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY:
         raise UserError(
             f"{name} must end, but the tf.data.Dataset repeats without end. Leave repeat() out;"
             " epochs says how often it is read"
         )
-    if all(getattr(leaf, "shape", None) is not None for leaf in tf.nest.flatten(spec)):
-        ranks = {leaf.shape.rank for leaf in tf.nest.flatten(spec)}
-        if ranks == {1}:
-            dataset = dataset.unbatch()
-    rows = enumerate(dataset.as_numpy_iterator())
-    return ((decoded(x, f"{name}[{i}]"), plain(y)) for i, (x, y) in rows)
+    if not all(isinstance(leaf, tf.TensorSpec) and leaf.shape.rank in (0, 1) for leaf in leaves):
+        raise UserError(
+            f"{name} must be a tf.data.Dataset of texts and labels, or of batches of them; its"
+            f" elements are {quoted(dataset.element_spec)}"
+        )
+    if all(leaf.shape.rank == 1 for leaf in leaves):
+        dataset = dataset.unbatch()
+    return (decoded(row, f"{name}[{i}]") for i, row in enumerate(dataset.as_numpy_iterator()))
 
 
 def decoded(value: Any, place: str) -> Any:
     """Returns a value of TensorFlow, or several in a tuple, with texts for bytes."""
     if isinstance(value, tuple):
         return tuple(decoded(part, place) for part in value)
-    if isinstance(value, np.ndarray):
-        return [decoded(part, place) for part in value.tolist()]
     if not isinstance(value, bytes):
         return value
     try:
@@ -121,7 +122,7 @@ def plain(value: Any) -> Any:
     """Returns a label as Python's number or text, if it is one of NumPy or TensorFlow."""
     if isinstance(value, tf.Tensor):
         value = value.numpy()
-    if isinstance(value, np.ndarray) and value.size == 1:
+    if isinstance(value, np.ndarray) and value.size == 1 and value.dtype != object:
         value = value.reshape([])[()]
     if isinstance(value, np.generic):
         value = value.item()

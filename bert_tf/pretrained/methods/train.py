@@ -1,25 +1,37 @@
 """`fit` and its kin: training from texts in Python, as the programs train from files."""
 
+import copy
 import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 import keras
-import numpy as np
 import tensorflow as tf
-from numpy.typing import NDArray
 
 from bert_tf.errors import UserError
 from bert_tf.files.checkpoints import SLOT_PATTERN
 from bert_tf.files.model_input import write_model_input
 from bert_tf.files.whole_folders import whole_folder
-from bert_tf.hugging_face.vector_settings import VECTOR_FILES, write_vector_settings
+from bert_tf.hugging_face.vector_settings import (
+    MODULES_FILE,
+    VECTOR_FILES,
+    check_are_means,
+    write_vector_settings,
+)
 from bert_tf.model_folder.writer import CONFIG_FILE, MODEL_NAMES, write_model
 from bert_tf.pretrained import course, long_texts
 from bert_tf.pretrained.arguments import PATH, check_type, received
+from bert_tf.pretrained.kinds.answers import AnswersKind
 from bert_tf.pretrained.kinds.base import Kind
-from bert_tf.pretrained.kinds.classification import ClassificationKind, RegressionKind
+from bert_tf.pretrained.kinds.choices import ChoicesKind
+from bert_tf.pretrained.kinds.classification import (
+    ClassificationKind,
+    MultiLabelKind,
+    RegressionKind,
+)
+from bert_tf.pretrained.kinds.sentences import SentencesKind
+from bert_tf.pretrained.kinds.tagging import TaggingKind
 from bert_tf.pretrained.methods.base import LoadedModel
 from bert_tf.pretrained.results import Evaluation
 from bert_tf.runs.flags.settings import FineTuningSettings
@@ -29,6 +41,9 @@ from bert_tf.runs.training.watch import CallbackWatch
 _KINDS: Mapping[str, Callable[[Sequence[str]], Kind]] = {
     "classification": ClassificationKind,
     "regression": lambda labels: RegressionKind(),
+    "tagging": TaggingKind,
+    "squad": lambda labels: AnswersKind(),
+    "multiple_choice": lambda labels: ChoicesKind(),
 }
 
 
@@ -37,26 +52,72 @@ class Train(LoadedModel):
 
     _chosen: Kind | None = None
 
-    def for_classification(self, labels: Sequence[str] | None = None) -> Self:
+    def for_classification(
+        self, labels: Sequence[str] | None = None, multi_label: bool = False
+    ) -> Self:
         """Returns a model to train: it will give each text, or pair of texts, a class.
 
         Args:
             labels: names of the classes, in the order of the model's outputs. None for the classes
                 of the labels that `fit` gets, sorted.
+            multi_label: whether a text can have several classes, or none. `fit` then takes a list
+                of classes for each text, or an array of 0 and 1, [texts, classes].
         """
-        return self._for(ClassificationKind(labels))
+        return self._for(MultiLabelKind(labels) if multi_label else ClassificationKind(labels))
 
     def for_regression(self) -> Self:
         """Returns a model to train: it will give each text, or pair of texts, a number."""
         return self._for(RegressionKind())
 
+    def for_tagging(self, labels: Sequence[str] | None = None) -> Self:
+        """Returns a model to train: it will give each word a tag.
+
+        `fit` takes lists of words, such as `text.split()`, and lists of their tags.
+
+        Args:
+            labels: the tags, such as `["O", "B-PER", "I-PER"]`, which numbers in the data stand
+                for. None for the tags that `fit` gets, sorted.
+        """
+        return self._for(TaggingKind(labels))
+
+    def for_answers(self) -> Self:
+        """Returns a model to train: it will find the answer to a question in a context.
+
+        `fit` takes pairs `(question, context)`, and for each the answer: `(text, start)`, with the
+        start in characters from 0; or only the text, if it occurs once; or a dictionary with the
+        lists `text` and `answer_start`; or None if the context has no answer.
+        """
+        return self._for(AnswersKind())
+
+    def for_multiple_choice(self) -> Self:
+        """Returns a model to train: it will choose one of four texts.
+
+        `fit` takes `(text, [choice, choice, choice, choice])`, and the number of the right choice.
+        """
+        return self._for(ChoicesKind())
+
+    def for_sentences(self) -> Self:
+        """Returns a model to train: its vectors will tell how similar two texts are.
+
+        `fit` takes pairs `(a, b)` and their scores; with `loss="in_batch_negatives"` pairs that
+        mean the same, or triplets `(a, b, negative)`, without scores. See run_sentence_similarity.
+        """
+        path = os.path.join(self._folder.path, MODULES_FILE)
+        check_are_means(self._folder.vectors, path)
+        return self._for(SentencesKind())
+
     def _for(self, kind: Kind) -> Self:
         """Returns a model with this one's weights, and its head if that is for the same task."""
         folder = self._folder
-        is_same = folder.heads[-1:] and folder.heads[-1] in kind.heads
+        is_same = any(head in folder.heads for head in kind.heads)
+        is_same = is_same and kind.multi_label == folder.config.is_multi_label
         if not is_same or kind.labels not in (None, folder.labels):
             shapes = {x: shape for x, shape in self._shapes().items() if x.startswith("bert/")}
-            folder = dataclasses.replace(folder, shapes=shapes, heads=(), labels=())
+            config = copy.copy(folder.config)
+            config.problem_type = None
+            folder = dataclasses.replace(
+                folder, config=config, shapes=shapes, heads=(), labels=(), has_sigmoid=False
+            )
         model = type(self)(dataclasses.replace(folder, read=self._read))
         model._chosen = kind
         return model
@@ -65,7 +126,8 @@ class Train(LoadedModel):
         """Returns the task that was chosen, or that the model was trained for."""
         for head in self._folder.heads if self._chosen is None else ():
             if head in _KINDS:
-                self._chosen = _KINDS[head](self.labels)
+                several = head == "classification" and self.config.is_multi_label
+                self._chosen = (MultiLabelKind if several else _KINDS[head])(self.labels)
         if self._chosen is None:
             raise UserError(
                 f"{method} needs a task. Choose it first, as in model ="
@@ -82,6 +144,8 @@ class Train(LoadedModel):
         settings: FineTuningSettings | None = None,
         output_dir: str | os.PathLike[str] | None = None,
         strategy: Any = None,
+        sample_weight: Any = None,
+        class_weight: Any = None,
         callbacks: Sequence[keras.callbacks.Callback] = (),
         verbose: int = 1,
         **options: Any,
@@ -102,6 +166,10 @@ class Train(LoadedModel):
             output_dir: folder for checkpoints and results, as of the program: called again, `fit`
                 resumes there. None: nothing is kept but the trained model in memory.
             strategy: a `tf.distribute.Strategy`; None for the current one.
+            sample_weight: how much each example counts in the loss, numbers of at least 0; only in
+                classification and regression.
+            class_weight: how much the examples of a class count, by its name or number:
+                `{"bad": 1, "good": 3}`; or "balanced", as in scikit-learn.
             callbacks: Keras's callbacks. The methods for batches are called once for each loop on
                 the device. `model.stop_training` ends training.
             verbose: 1 for a progress bar, 2 for a line for each epoch, 0 for neither.
@@ -125,15 +193,18 @@ class Train(LoadedModel):
             check_type("output_dir", output_dir, PATH)
             options["output_dir"] = os.fspath(output_dir)
         with course.as_arguments(), course.working_folder() as folder:
-            sets = {"train": kind.example_set("train", x, y)}
+            sets = {"train": kind.example_set("train", x, y, sample_weight)}
             if validation_data is not None:
-                pair = validation_data if isinstance(validation_data, tuple) else (validation_data,)
-                if not 1 <= len(pair) <= 2:
+                parts = validation_data
+                parts = parts if isinstance(parts, tuple) else (parts,)
+                if not 1 <= len(parts) <= 3:
                     raise UserError(
-                        f"validation_data must be (x, y) or a dataset; {received(validation_data)}"
+                        "validation_data must be (x, y), (x, y, sample_weight) or a dataset;"
+                        f" {received(validation_data)}"
                     )
-                own_x, own_y = (*pair, None)[:2]
-                sets["eval"] = kind.example_set("eval", own_x, own_y, "validation_data")
+                sets["eval"] = kind.example_set("validation", *(*parts, None, None)[:3])
+            if class_weight is not None:
+                options["class_weights"] = course.class_weights(class_weight, kind.labels)
             made = course.make_settings(
                 kind, self._folder, folder, settings, options, do_train=True, do_predict=False
             )
@@ -142,7 +213,7 @@ class Train(LoadedModel):
                 made,
                 self._start(),
                 sets,
-                strategy or tf.distribute.get_strategy(),
+                _strategy(strategy),
                 watch,
                 saves=made.output_dir != folder,
             )
@@ -165,13 +236,20 @@ class Train(LoadedModel):
         return lambda name: variables[name].numpy() if name in variables else read(name)
 
     def evaluate(
-        self, x: Any, y: Any = None, *, strategy: Any = None, **options: Any
+        self,
+        x: Any,
+        y: Any = None,
+        *,
+        sample_weight: Any = None,
+        strategy: Any = None,
+        **options: Any,
     ) -> Evaluation:
         """Returns the metrics of the task's program, and a report.
 
         Args:
             x: the texts, see `fit`.
             y: the labels, see `fit`.
+            sample_weight: see `fit`.
             strategy: a `tf.distribute.Strategy`; None for the current one.
             **options: settings by name, such as `eval_batch_size`. `long_text` and `window_stride`
                 are those of the training unless one is given.
@@ -184,31 +262,53 @@ class Train(LoadedModel):
             UserError: examples or settings are wrong, or the model is not trained for a task.
         """
         kind = self._kind("evaluate")
-        if not self._folder.heads:
-            raise UserError("evaluate needs a trained model; call fit first")
+        self._check_trained(kind, "evaluate")
         with course.as_arguments(), course.working_folder() as folder:
-            example_set = kind.example_set("eval", x, y)
-            options.setdefault("max_seq_length", self.max_seq_length)
-            if not options.keys() & {"long_text", "window_stride"}:
-                options |= long_texts.settings_of(self._folder.trained_on)
-            made = course.make_settings(kind, self._folder, folder, None, options, do_eval=True)
-            return course.evaluate(
-                kind, made, self._start(), example_set, strategy or tf.distribute.get_strategy()
-            )
+            example_set = kind.example_set("eval", x, y, sample_weight)
+            made = self._settings(kind, folder, options, f"do_{kind.evaluation}")
+            results = course.predict(kind, made, self._start(), example_set, _strategy(strategy))
+            return course.evaluation(made, results)
 
-    def predict(self, x: Any) -> NDArray[np.float64]:
-        """Returns the model's outputs for each example as an array.
+    def _settings(
+        self, kind: Kind, output_dir: str, options: dict[str, Any], purpose: str
+    ) -> FineTuningSettings:
+        """Returns the settings of a run that does not train."""
+        values = {"max_seq_length": self.max_seq_length, **options}
+        if not options.keys() & {"long_text", "window_stride"}:
+            fields = kind.settings_class.__dataclass_fields__
+            found = long_texts.settings_of(self._folder.trained_on)
+            values |= {name: found[name] for name in found if name in fields}
+        return course.make_settings(kind, self._folder, output_dir, None, values, **{purpose: True})
 
-        The probabilities of the classes in the order of `labels`, [texts, classes]; in a regression
-        the numbers, [texts].
+    def predict(self, x: Any, *, strategy: Any = None, **options: Any) -> Any:
+        """Returns the model's outputs for each example.
+
+        For classes the probabilities in the order of `labels`, float [texts, classes], and for a
+        regression the numbers, float [texts]. For tagging the tags of each word, in lists. For
+        answers the texts, "" for none. For multiple choice the probabilities, float [questions, 4].
+        For sentence vectors the cosine of each pair, float [pairs].
 
         Args:
-            x: see `fit`.
+            x: the inputs, see `fit`.
+            strategy: see `evaluate`; not for classes, numbers and answers.
+            **options: see `evaluate`; not for classes, numbers and answers.
 
         Raises:
-            UserError: the model is not trained for a task, or has another one.
+            UserError: the inputs are wrong, or the model is not trained for a task.
         """
-        return self._kind("predict").predict(self, x)
+        kind = self._kind("predict")
+        self._check_trained(kind, "predict")
+        with course.as_arguments(), course.working_folder() as folder:
+            if (found := kind.predict(self, x)) is not None:
+                return found
+            example_set = kind.example_set("predict", x, None)
+            made = self._settings(kind, folder, options, "do_predict")
+            course.predict(kind, made, self._start(), example_set, _strategy(strategy))
+            return kind.read_predictions(made)
+
+    def _check_trained(self, kind: Kind, method: str) -> None:
+        if kind.heads and not self._folder.heads:
+            raise UserError(f"{method} needs a trained model; call fit first")
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Writes the model to a folder, which `load`, the programs and the tools take.
@@ -231,6 +331,10 @@ class Train(LoadedModel):
             write_model(place, weights, held.config, files, casing, labels)
             write_model_input(place, held.trained_on)
             write_vector_settings(place, held.vectors, held.config.hidden_size)
+
+
+def _strategy(strategy: Any) -> Any:
+    return strategy or tf.distribute.get_strategy()
 
 
 def _as_list(callbacks: Any) -> list[Any]:

@@ -64,13 +64,23 @@ def read_squad_examples(
             training: a question has no answer or several, or its answer lies outside the context.
             For prediction: two questions have the same id.
     """
-    source = f"--{flag}={path}"
+    content = load_json(path, flag, "SQuAD")
+    return squad_data(content, f"--{flag}={path}", is_training, version_2_with_negative)
+
+
+def squad_data(
+    content: object, source: str, is_training: bool, version_2_with_negative: bool
+) -> SquadData:
+    """Returns the contexts and questions of a SQuAD file's content.
+
+    `source` is the file's name for messages. For the rest see `read_squad_examples`.
+    """
     contexts: list[str] = []
     examples: list[SquadExample] = []
     ids: set[str] = set()
     repeated: list[str] = []
     unanswered = 0
-    for where, context, question in _questions(load_json(path, flag, "SQuAD"), source):
+    for where, context, question in _questions(content, source):
         if not contexts or contexts[-1] is not context:
             contexts.append(context)
             spans = word_spans(context) if is_training else []

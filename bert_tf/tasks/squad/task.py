@@ -33,6 +33,12 @@ class QuestionSet(ExampleSet):
     data: SquadData
 
 
+def training_set(data: SquadData) -> QuestionSet:
+    """Returns the questions to train on, in the original's order."""
+    random.Random(_SHUFFLE_SEED).shuffle(data.examples)
+    return QuestionSet("train", data.examples, data=data)
+
+
 class SquadTask(FineTuningTask):
     """Finds the answers to questions in texts.
 
@@ -60,9 +66,7 @@ class SquadTask(FineTuningTask):
     def read_sets(self, purpose: str) -> list[ExampleSet]:
         if purpose != "train":
             return [self._questions]
-        data = self._read("train_file")
-        random.Random(_SHUFFLE_SEED).shuffle(data.examples)
-        return [QuestionSet("train", data.examples, data=data)]
+        return [training_set(self._read("train_file"))]
 
     @functools.cached_property
     def _questions(self) -> QuestionSet:

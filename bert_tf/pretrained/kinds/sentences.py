@@ -1,0 +1,62 @@
+"""Sentence vectors, trained from pairs of texts in memory."""
+
+import os
+from typing import Any
+
+import numpy as np
+
+from bert_tf.errors import UserError
+from bert_tf.pretrained.arguments import received
+from bert_tf.pretrained.kinds.base import Kind
+from bert_tf.pretrained.kinds.classification import number
+from bert_tf.pretrained.kinds.rows import read_rows
+from bert_tf.runs.flags.settings import FineTuningSettings
+from bert_tf.tasks.sentences.data import Sentences
+from bert_tf.tasks.task import ExampleSet
+
+
+class SentencesKind(Kind):
+    """Makes vectors whose cosine tells how similar two texts are."""
+
+    name = "sentences"
+    heads = ()
+    inputs, targets = "pairs", "scores"
+
+    def __init__(self) -> None:
+        self._have_scores = True
+
+    def decided(self) -> dict[str, Any]:
+        columns = {"text_a_column": "a", "text_b_column": "b", "label_column": "score"}
+        return {"data_dir": "", **columns}
+
+    def example_set(self, purpose: str, x: Any, y: Any, weights: Any = None) -> ExampleSet:
+        inputs, targets = self.names(purpose)
+        self.no_weights(weights)
+        rows, scores, _ = read_rows(x, y, None, inputs, targets, needs_labels=purpose == "eval")
+        examples = []
+        for i, (row, score) in enumerate(zip(rows, scores, strict=True)):
+            is_row = isinstance(row, tuple) and len(row) in (2, 3 if purpose == "train" else 2)
+            if not is_row or not all(isinstance(text, str) for text in row):
+                raise UserError(
+                    f"{inputs}[{i}] must be a pair of texts, (a, b), or in training also (a, b,"
+                    f" negative); {received(row)}"
+                )
+            if len(row) != len(rows[0]):
+                raise UserError(
+                    f"{inputs} must be all pairs or all triplets; {inputs}[{i}] differs"
+                )
+            value = 0.0 if y is None and score is None else number(score, f"{targets}[{i}]")
+            examples.append(Sentences(row, value))
+        if purpose == "train":
+            self._have_scores = scores[0] is not None
+        return ExampleSet(self.set_name(purpose), examples)
+
+    def check(self, settings: FineTuningSettings) -> None:
+        if settings.do_train and settings.loss == "cosine" and not self._have_scores:
+            raise UserError(
+                "fit needs the scores of the pairs for loss='cosine'. For pairs that mean the same,"
+                " give loss='in_batch_negatives'"
+            )
+
+    def read_predictions(self, settings: FineTuningSettings) -> Any:
+        return np.loadtxt(os.path.join(settings.output_dir, "test_results.tsv"), ndmin=1)

@@ -1,0 +1,84 @@
+"""Tagging, trained from words and tags in memory."""
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from bert_tf.errors import UserError
+from bert_tf.files.label_file import is_tag
+from bert_tf.pretrained.arguments import received
+from bert_tf.pretrained.kinds.base import Kind
+from bert_tf.pretrained.kinds.rows import check_there, plain, read_rows
+from bert_tf.runs.flags.settings import FineTuningSettings
+from bert_tf.tasks.tagging import conll, data
+from bert_tf.tasks.tagging.task import SentenceSet
+
+
+class TaggingKind(Kind):
+    """Gives each word a tag, such as `B-PER`.
+
+    Args:
+        labels: the tags in the order of the logits; None for those of the training data.
+    """
+
+    name = "tagging"
+    heads = ("tagging",)
+    inputs, targets = "sentences", "tags"
+
+    def __init__(self, labels: Sequence[str] | None = None):
+        self.labels = None if labels is None else tuple(labels)
+
+    def decided(self) -> dict[str, Any]:
+        return {"labels": list(self.labels or ()), "data_dir": "in memory"}
+
+    def example_set(self, purpose: str, x: Any, y: Any, weights: Any = None) -> SentenceSet:
+        inputs, targets = self.names(purpose)
+        self.no_weights(weights)
+        sentences, tags, _ = read_rows(x, y, None, inputs, targets, purpose != "predict")
+        found = [
+            conll.Sentence(*self._sentence(words, own, f"{inputs}[{i}]", f"{targets}[{i}]"), i)
+            for i, (words, own) in enumerate(zip(sentences, tags, strict=True))
+        ]
+        if purpose == "train" and self.labels is None:
+            self.labels = tuple(sorted({tag for sentence in found for tag in sentence.tags or ()}))
+            if len(self.labels) < 2:
+                raise UserError(f"{targets} must have at least two tags; all are {self.labels}")
+        name = self.set_name(purpose)
+        return SentenceSet(name, data.documents(found), sentences=found)
+
+    def _sentence(
+        self, words: Any, tags: Any, place: str, tags_place: str
+    ) -> tuple[list[str], list[str] | None]:
+        """Returns the words and the tags of a sentence, checked."""
+        if isinstance(words, str | bytes) or not hasattr(words, "__len__") or not len(words):
+            raise UserError(
+                f"{place} must be a list of words, such as text.split(); {received(words)}"
+            )
+        words = [plain(word) for word in words]
+        for i, word in enumerate(words):
+            if not isinstance(word, str) or word.split() != [word]:
+                raise UserError(
+                    f"{place}[{i}] must be a word, without white space; {received(word)}"
+                )
+        if tags is None:
+            return words, None
+        if isinstance(tags, str) or not hasattr(tags, "__len__") or len(tags) != len(words):
+            raise UserError(
+                f"{tags_place} must be a list of {len(words)} tags, one for each word;"
+                f" {received(tags)}"
+            )
+        return words, [self._tag(plain(tag), f"{tags_place}[{i}]") for i, tag in enumerate(tags)]
+
+    def _tag(self, tag: Any, place: str) -> str:
+        check_there(tag, place)
+        if isinstance(tag, int) and self.labels and 0 <= tag < len(self.labels):
+            return self.labels[tag]
+        if isinstance(tag, str) and (tag in self.labels if self.labels else is_tag(tag)):
+            return tag
+        rule = f"one of {', '.join(self.labels)}" if self.labels else "O, B-TYPE or I-TYPE"
+        hint = ". For tags as numbers, name them: labels=[...]" if isinstance(tag, int) else ""
+        raise UserError(f"{place} must be {rule}; {received(tag)}{hint}")
+
+    def read_predictions(self, settings: FineTuningSettings) -> list[list[str]]:
+        path = os.path.join(settings.output_dir, "predictions.txt")
+        return [sentence.tags or [] for sentence in conll.read_sentences(path, "output_dir")]

@@ -1,0 +1,130 @@
+"""Tests of the estimators: scikit-learn's checks, cross-validation, searches."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score
+from sklearn.utils import estimator_checks
+
+import bert_tf
+from bert_tf import BertClassifier, BertRegressor
+from bert_tf.errors import UserError
+from bert_tf.pretrained import estimators
+from tests.support.model_folders import random_weights, write_model
+
+TEXTS = ["the cat sat", "a dog ran", "the cat ran", "a dog sat on a mat"] * 3
+NAMES = ["cat", "dog", "cat", "dog"] * 3
+ROWS = {"a": TEXTS, "b": TEXTS[::-1]}
+
+
+class StandIn:
+    """A model that knows each text, and takes twice its own number for a class's or a text's."""
+
+    calls: list[dict] = []
+
+    def for_classification(self, labels):
+        self.labels = labels
+        return self
+
+    def for_regression(self):
+        self.labels = None
+        return self
+
+    def fit(self, x, y, **options):
+        StandIn.calls.append(options)
+        self.known = dict(zip(map(str, x), y, strict=True))
+        return self
+
+    def predict(self, x):
+        found = [self.known.get(str(text)) for text in x]
+        if self.labels is None:
+            return np.array([float(y or 0) for y in found])
+        return np.array([[0.9 if y == label else 0.1 for label in self.labels] for y in found])
+
+
+@pytest.fixture
+def stand_in(monkeypatch):
+    monkeypatch.setattr(estimators, "load", lambda folder: StandIn())
+    monkeypatch.setattr(StandIn, "calls", [])
+    return StandIn
+
+
+@pytest.mark.parametrize("estimator", [BertClassifier(), BertRegressor("folder", epochs=2)])
+@pytest.mark.parametrize(
+    "check",
+    [
+        "check_estimator_cloneable",
+        "check_estimator_repr",
+        "check_estimator_tags_renamed",
+        "check_valid_tag_types",
+        "check_no_attributes_set_in_init",
+        "check_do_not_raise_errors_in_init_or_set_param",
+        "check_parameters_default_constructible",
+        "check_get_params_invariance",
+        "check_set_params",
+        "check_mixin_order",
+    ],
+)
+def test_the_checks_of_scikit_learn(estimator, check):
+    function = getattr(estimator_checks, check, None)
+    if function is None:
+        pytest.skip("not in this version of scikit-learn")
+    function(type(estimator).__name__, clone(estimator))
+
+
+@pytest.mark.parametrize("y", [NAMES, [1, 3] * 6, np.array([True, False] * 6)])
+def test_classes_keep_their_type(stand_in, y):
+    estimator = BertClassifier("folder", random_state=3, options={"warmup_proportion": 0.0})
+    assert estimator.fit(np.array(TEXTS), y) is estimator
+    assert estimator.classes_.tolist() == sorted(set(np.array(y).tolist()))
+    assert estimator.predict(TEXTS).tolist() == np.array(y).tolist()
+    assert estimator.predict_proba(TEXTS).shape == (12, 2) and estimator.score(TEXTS, y) == 1.0
+    (options,) = stand_in.calls
+    assert options["seed"] == 3 and options["warmup_proportion"] == 0.0 and options["epochs"] == 3.0
+
+
+def test_tables_and_pairs(stand_in):
+    table = pd.DataFrame(ROWS)
+    numbers = pd.Series(np.arange(12.0))
+    for x in (table, table.to_numpy(), list(zip(TEXTS, TEXTS[::-1], strict=True))):
+        estimator = BertRegressor("folder").fit(x, numbers, sample_weight=np.ones(12))
+        assert str(("the cat sat", "a dog sat on a mat")) in estimator.model_.known
+    estimator = BertClassifier("folder").fit(table[["a"]], pd.Series(NAMES, dtype="category"))
+    assert estimator.predict(table["a"]).tolist() == NAMES
+
+
+def test_searches_and_cross_validation(stand_in):
+    assert cross_val_score(BertClassifier("folder"), TEXTS, NAMES, cv=3).tolist() == [1.0] * 3
+    values = {"epochs": [1, 2], "learning_rate": [1e-5, 2e-5]}
+    search = GridSearchCV(BertClassifier("folder"), values, cv=2).fit(pd.Series(TEXTS), NAMES)
+    assert len(stand_in.calls) == 3 + 2 * 4 + 1 and search.best_score_ == 1.0
+    found = cross_val_predict(BertRegressor("folder"), TEXTS, np.arange(12.0), cv=3)
+    assert found.shape == (12,)
+
+
+def test_what_is_refused():
+    with pytest.raises(NotFittedError):
+        BertClassifier("folder").predict(["a"])
+    with pytest.raises(UserError, match="folder must name the model to start from; received None"):
+        BertClassifier().fit(TEXTS, NAMES)
+
+
+@pytest.mark.slow
+def test_a_model_is_trained(tmp_path):
+    weights = {k: v for k, v in random_weights().items() if k.startswith("bert/")}
+    folder = write_model(tmp_path / "base", weights)
+    estimator = BertClassifier(
+        folder, epochs=4, batch_size=4, learning_rate=5e-3, max_seq_length=16
+    )
+    scores = cross_val_score(estimator, pd.Series(TEXTS), pd.Series(NAMES), cv=2)
+    assert scores.shape == (2,) and np.isfinite(scores).all()
+    estimator.fit(TEXTS, NAMES)
+    estimator.model_.save(tmp_path / "saved")
+    again = bert_tf.load(tmp_path / "saved")
+    np.testing.assert_array_equal(again.predict(TEXTS), estimator.predict_proba(TEXTS))
+    regressor = BertRegressor(folder, epochs=1, batch_size=4).fit(TEXTS, range(12))
+    assert regressor.predict(TEXTS).shape == (12,) and np.isfinite(
+        regressor.score(TEXTS, range(12))
+    )

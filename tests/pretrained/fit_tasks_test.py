@@ -1,0 +1,299 @@
+"""Tests of training from Python for the tasks beside classification."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import bert_tf
+from bert_tf.errors import UserError
+from bert_tf.files import checkpoints
+from bert_tf.pretrained import course
+from bert_tf.pretrained.kinds.answers import AnswersKind
+from bert_tf.pretrained.kinds.choices import ChoicesKind
+from bert_tf.pretrained.kinds.classification import ClassificationKind, MultiLabelKind
+from bert_tf.pretrained.kinds.sentences import SentencesKind
+from bert_tf.pretrained.kinds.tagging import TaggingKind
+from bert_tf.tasks.fine_tuning import run_fine_tuning
+from tests.support.model_folders import random_weights, write_model
+from tests.support.registered_tasks import task_with
+
+FLAGS = {"max_seq_length": 24, "train_batch_size": 2, "num_train_epochs": 1.0, "do_train": True}
+FLAGS |= {"learning_rate": 1e-2, "length_buckets": "none"}
+SENTENCES = [["the", "cat", "sat"], ["paris", "is", "in", "france"], ["a", "dog", "ran"]]
+TAGS = [["O", "O", "O"], ["B-LOC", "O", "O", "B-LOC"], ["O", "O", "O"]]
+CONTEXT = "the cat sat on a mat, paris is in france"
+QUESTIONS = [("is paris in france", CONTEXT), ("the cat sat on", CONTEXT), ("dog", "a dog ran")]
+ANSWERS = [("france", 34), ("a mat", 15), ("ran", 6)]
+CHOICES = [
+    ("the cat", ["sat", "ran", "is in france", "on a mat"]),
+    ("a dog", ["sat", "a", "b", "ran"]),
+]
+PAIRS = [("the cat sat", "a cat sat"), ("a dog ran", "paris is in france"), ("a dog", "a cat")]
+SCORES = [0.9, 0.1, 0.5]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pretrained")
+    weights = random_weights(seed=3)
+    bert = {name: value for name, value in weights.items() if name.startswith("bert/")}
+    write_model(folder, bert)
+    (folder / "train.txt").write_text(
+        "\n\n".join(
+            "\n".join(f"{word} {tag}" for word, tag in zip(words, tags, strict=True))
+            for words, tags in zip(SENTENCES, TAGS, strict=True)
+        )
+    )
+    paragraphs = [
+        {
+            "context": context,
+            "qas": [{"id": i, "question": q, "answers": [{"text": text, "answer_start": start}]}],
+        }
+        for i, ((q, context), (text, start)) in enumerate(zip(QUESTIONS, ANSWERS, strict=True))
+    ]
+    (folder / "squad.json").write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
+    rows = [f"{text},,{','.join(choices)},{i}" for i, (text, choices) in enumerate(CHOICES)]
+    header = "sent1,sent2,ending0,ending1,ending2,ending3,label"
+    (folder / "train.csv").write_text("\n".join([header, *rows]))
+    (folder / "pairs").mkdir()
+    lines = [f"{a}\t{b}\t{score}" for (a, b), score in zip(PAIRS, SCORES, strict=True)]
+    (folder / "pairs/train.tsv").write_text("\n".join(["a\tb\tscore", *lines]))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def base(folder):
+    return bert_tf.load(folder)
+
+
+# Task -> the method, its x and y, and the program's flags.
+TASKS = {
+    "tagging": ("for_tagging", SENTENCES, TAGS, {}),
+    "squad": ("for_answers", QUESTIONS, ANSWERS, {"max_query_length": 8, "doc_stride": 8}),
+    "multiple_choice": ("for_multiple_choice", CHOICES, np.array([0, 1]), {}),
+    "sentences": ("for_sentences", PAIRS, SCORES, {"loss": "cosine"}),
+}
+FILES = {
+    "squad": {"train_file": "squad.json"},
+    "tagging": {"data_dir": ""},
+    "multiple_choice": {"data_dir": ""},
+    "sentences": {
+        "data_dir": "pairs",
+        "text_a_column": "a",
+        "text_b_column": "b",
+        "label_column": "score",
+    },
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TASKS)
+def test_each_task_ends_with_the_program_s_weights(name, folder, base, tmp_path):
+    method, x, y, flags = TASKS[name]
+    flags = {**FLAGS, **flags}
+    model = getattr(base, method)()
+    options = {key: value for key, value in flags.items() if key != "do_train"}
+    history = model.fit(x, y, validation_data=(x, y), verbose=0, **options)
+    files = dict(FILES[name])
+    files |= {key: f"{folder}/{files[key]}" for key in files if key.endswith(("file", "dir"))}
+    arguments = {**flags, "init_checkpoint": f"{folder}/bert_model.ckpt", **files}
+    arguments |= {"output_dir": str(tmp_path), "vocab_file": f"{folder}/vocab.txt"}
+    arguments["do_lower_case"] = base.tokenizer.do_lower_case
+    run_fine_tuning(task_with(name, arguments), base.config, tf.distribute.get_strategy())
+    weights = checkpoints.CheckpointReader(str(tmp_path)).read_weights()
+    read = model._read
+    for variable in weights:
+        np.testing.assert_array_equal(read(variable), weights[variable], variable)
+    validated = {
+        key.removeprefix("val_"): v[-1] for key, v in history.history.items() if "val" in key
+    }
+    found = model.evaluate(
+        x, y, **({"max_query_length": 8, "doc_stride": 8} if name == "squad" else {})
+    )
+    assert validated == pytest.approx({key: found[key] for key in validated}, rel=1e-5)
+    model.save(tmp_path / "saved")
+    again = bert_tf.load(tmp_path / "saved")
+    again = again.for_sentences() if name == "sentences" else again
+    outputs = model.predict(x)
+    assert len(outputs) == len(x)
+    same = again.predict(x)
+    if name == "tagging":
+        assert [len(tags) for tags in outputs] == [3, 4, 3] and outputs == same
+        assert isinstance(again.tag("paris is in france"), list)
+    else:
+        np.testing.assert_array_equal(outputs, same)
+
+
+def test_questions_without_answers_ask_for_squad_2():
+    kind = AnswersKind()
+    kind.example_set("train", QUESTIONS, [ANSWERS[0], None, {"text": ["ran"], "answer_start": [6]}])
+    assert kind.decided()["version_2_with_negative"] is True
+    kind = AnswersKind()
+    found = kind.example_set("train", QUESTIONS, ["france", "a mat", ANSWERS[2]]).examples
+    assert {x.question_text: x.answer_start for x in found} == {
+        "is paris in france": 34,
+        "the cat sat on": 15,
+        "dog": 6,
+    }
+    assert "version_2_with_negative" not in kind.decided()
+
+
+WRONG = {
+    "a text": (TaggingKind, ["the cat"], [["O"]], "sentences[0] must be a list of words, such as"),
+    "white space": (
+        TaggingKind,
+        [["a b"]],
+        [["O"]],
+        "sentences[0][0] must be a word, without white",
+    ),
+    "few tags": (TaggingKind, SENTENCES[:1], [["O"]], "tags[0] must be a list of 3 tags, one for"),
+    "other tag": (
+        TaggingKind,
+        [["a"]],
+        [["NOUN"]],
+        "tags[0][0] must be O, B-TYPE or I-TYPE; receiv",
+    ),
+    "number": (TaggingKind, [["a"]], [[1]], "(int). For tags as numbers, name them: labels=[...]"),
+    "no tag": (TaggingKind, [["a"]], [[None]], "tags[0][0] is missing (None)"),
+    "one tag": (TaggingKind, [["a"]], [["O"]], "tags must have at least two tags; all are"),
+    "no pair": (
+        AnswersKind,
+        ["who"],
+        ["x"],
+        "questions[0] must be a pair of texts, (question, cont",
+    ),
+    "twice": (
+        AnswersKind,
+        [("who", "a a")],
+        ["a"],
+        "(text, start), the start in characters from 0, a",
+    ),
+    "outside": (
+        AnswersKind,
+        [("who", "a b")],
+        [("b", 9)],
+        "an answer must lie within its context of",
+    ),
+    "kind": (
+        AnswersKind,
+        [("who", "a b")],
+        [3],
+        "answers[0] must be (text, start), a text that occ",
+    ),
+    "three": (
+        ChoicesKind,
+        [("a", ["b", "c", "d"])],
+        [0],
+        "questions[0] must be (text, [4 choices])",
+    ),
+    "label": (
+        ChoicesKind,
+        CHOICES,
+        [0, 4],
+        "labels[1] must be the number of the right choice, from",
+    ),
+    "NaN": (ChoicesKind, CHOICES, [0, np.nan], "labels[1] is missing (nan)"),
+    "single": (SentencesKind, ["a"], [1], "pairs[0] must be a pair of texts, (a, b)"),
+    "score": (SentencesKind, PAIRS, [1, 2, "x"], "scores[2] must be a number from"),
+    "mixed": (
+        SentencesKind,
+        [("a", "b"), ("a", "b", "c")],
+        [1, 2],
+        "must be all pairs or all triplets",
+    ),
+    "length": (
+        SentencesKind,
+        PAIRS,
+        [1, 2],
+        "scores must have one value for each of pairs: there are",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_examples_are_refused_with_their_place(case):
+    kind, x, y, message = WRONG[case]
+    with pytest.raises(UserError, match=re.escape(message)):
+        kind().example_set("train", x, y)
+
+
+def test_numbers_stand_for_named_tags():
+    found = TaggingKind(["O", "B-LOC"]).example_set(
+        "train", SENTENCES, [[0] * 3, [1, 0, 0, 1], [0] * 3]
+    )
+    assert [sentence.tags for sentence in found.sentences] == TAGS
+
+
+def test_pairs_without_scores_need_another_loss(base):
+    with pytest.raises(UserError, match="fit needs the scores of the pairs for loss='cosine'"):
+        base.for_sentences().fit(PAIRS)
+    with pytest.raises(UserError, match="sample_weight is for classification and regression"):
+        base.for_multiple_choice().fit(CHOICES, [0, 1], sample_weight=[1, 1])
+
+
+def test_weights_of_examples_and_classes():
+    kind = ClassificationKind(["bad", "good"])
+    found = kind.example_set("train", ["a", "b"], [0, 1], np.array([0.5, 2])).examples
+    assert [example.weight for example in found] == [0.5, 2.0]
+    for weights, message in (
+        ([1, -1], "sample_weight[1] must be a number between 0 and"),
+        ([1], "sample_weight must have one value for each of texts: there are 2 texts and 1"),
+        ([1, float("nan")], "sample_weight[1] must be a number"),
+    ):
+        with pytest.raises(UserError, match=re.escape(message)):
+            kind.example_set("train", ["a", "b"], [0, 1], weights)
+
+
+@pytest.mark.parametrize(
+    "value,expected",
+    [
+        ("balanced", ["balanced"]),
+        ({0: 1, 1: 2.5}, ["bad:1", "good:2.5"]),
+        ({"good": 3}, ["good:3"]),
+        ({7: 1}, ["7:1"]),
+    ],
+)
+def test_class_weights_by_name_or_number(value, expected):
+    assert course.class_weights(value, ("bad", "good")) == expected
+
+
+def test_several_labels_in_many_forms():
+    expected = [("a", "b"), (), ("b",)]
+    for labels, y in (
+        (["a", "b"], [["b", "a"], [], {"b"}]),
+        (["a", "b"], np.array([[1, 1], [0, 0], [0, 1]])),
+        (["a", "b"], [(0, 1), (), np.array([1])]),
+        (None, [["a", "b"], [], ["b"]]),
+    ):
+        kind = MultiLabelKind(labels)
+        found = kind.example_set("train", ["x", "y", "z"], y).examples
+        assert [example.label for example in found] == expected and kind.labels == ("a", "b")
+    for y, message in (
+        (["a", [], []], "labels[0] must be a list of classes, such as ['a', 'b'], or [] for none"),
+        ([["a"], ["c"], []], "labels[1] must be one of 'a', 'b'; received 'c'"),
+        ([["a"], [None], []], "labels[1] is missing (None)"),
+        (np.eye(3), "[texts, 2]; its shape is [3, 3]"),
+        (np.full([3, 2], 0.5), "labels as an array must have 0 or 1 for each of the classes"),
+    ):
+        with pytest.raises(UserError, match=re.escape(message)):
+            MultiLabelKind(["a", "b"]).example_set("train", ["x", "y", "z"], y)
+
+
+@pytest.mark.slow
+def test_several_labels_are_trained(base, tmp_path):
+    texts, labels = ["the cat sat", "a dog ran", "the dog sat"], [["cat"], ["dog", "ran"], []]
+    model = base.for_classification(multi_label=True)
+    options = {key: value for key, value in FLAGS.items() if key != "do_train"}
+    model.fit(texts, labels, validation_data=(texts, labels), verbose=0, **options)
+    assert model.config.is_multi_label and model.labels == ("cat", "dog", "ran")
+    assert "micro_f1" in model.evaluate(texts, labels)
+    assert model.predict(texts).shape == (3, 3)
+    model.save(tmp_path / "saved")
+    again = bert_tf.load(tmp_path / "saved")
+    np.testing.assert_array_equal(again.predict(texts), model.predict(texts))
+    again.fit(texts, labels, verbose=0, **options)  # goes on with its head
+    single = again.for_classification(["a", "b"])
+    assert not single.heads and not single.config.is_multi_label
