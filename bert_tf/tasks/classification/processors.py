@@ -94,7 +94,7 @@ def get_processor(
             f" --task_name={task_name}"
         )
     _check_columns(columns, task_name, is_table, source is not None)
-    if is_table and not columns.regression and columns.labels is None:
+    if is_table and not (columns.regression or columns.labels or columns.label_columns):
         labels = learned_labels or (class_names(source, columns) if source else None)
         columns = dataclasses.replace(columns, labels=labels)
     processor = processor_class.create(columns, data_dir, xnli_language)
@@ -105,7 +105,7 @@ def _check_columns(columns: TableColumns, task_name: str, is_table: bool, is_dat
     """Checks that the given flags apply to the task and to the source of its examples."""
     given = [f.name for f in dataclasses.fields(columns) if getattr(columns, f.name) != f.default]
     for name in given:
-        if is_dataset and name in ("has_header", "delimiter"):
+        if is_dataset and name in ("has_header", "delimiter", "label_columns"):
             raise UserError(f"--{name} is for files; leave it out with --tfds")
         if not is_table and not is_dataset:
             raise UserError(

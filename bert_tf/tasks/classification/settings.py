@@ -93,7 +93,6 @@ class ClassifierSettings(LongTextSettings, EvaluationSettings, TeacherSettings):
         help="Find the --threshold with the highest micro F1 on the evaluation set, and keep it"
         " with the model.",
         group=Group.EVALUATION,
-        needs="do_eval",
         excludes="threshold",
         because="it finds another one",
     )
@@ -200,7 +199,6 @@ class TableColumns(Settings):
         excludes="labels",
         because="a regression has no classes",
     )
-
     multi_label: bool = setting(
         False,
         help="--task_name=table: a text can have several labels, or none. The cells of"
@@ -215,6 +213,15 @@ class TableColumns(Settings):
         group=Group.DATA,
         needs="multi_label",
     )
+    label_columns: Sequence[str] | None = setting(
+        None,
+        help="--task_name=table: instead of --label_column, the names of several columns, each a"
+        " label. They have 1 for a text with that label, else 0.",
+        group=Group.DATA,
+        needs=["multi_label", "has_header"],
+        excludes=["label_column", "labels"],
+        because="the names of the columns are the labels",
+    )
 
     def __post_init__(self):
         super().__post_init__()
@@ -225,22 +232,24 @@ class TableColumns(Settings):
                 "--label_separator must be one character, neither a tab, which separates columns,"
                 f" nor a quote or the end of a line; got {quoted(sign)}"
             )
-        if self.labels is None:
+        flag = "--label_columns" if self.label_columns else "--labels"
+        labels = self.label_columns or self.labels
+        if labels is None:
             return
-        for label in self.labels:
-            check_label(label, "--labels")
+        for label in labels:
+            check_label(label, flag)
             if self.multi_label and sign in label:
                 raise UserError(
-                    f"--labels: the label {quoted(label)} must not have --label_separator"
+                    f"{flag}: the label {quoted(label)} must not have --label_separator"
                     f" ({quoted(sign)}) in it, which separates labels; give another"
                     " --label_separator"
                 )
-        if len(set(self.labels)) < len(self.labels):
-            raise UserError(f"--labels names a class twice: {listed(self.labels)}")
-        if len(self.labels) < 2:
+        if len(set(labels)) < len(labels):
+            raise UserError(f"{flag} names a class twice: {listed(labels)}")
+        if len(labels) < 2:
             raise UserError(
-                "--labels must list at least two classes, separated by commas; got"
-                f" {quoted(','.join(self.labels))}"
+                f"{flag} must list at least two classes, separated by commas; got"
+                f" {quoted(','.join(labels))}"
             )
 
 

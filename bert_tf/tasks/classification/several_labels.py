@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from absl import logging
 
+from bert_tf.datasets.tables import NumberedRow, column_numbers, place_of
 from bert_tf.errors import UserError, listed, quoted
 
 SEPARATOR = "|"
@@ -67,6 +68,40 @@ def _separator_in(name: str, labels: Sequence[str]) -> str | None:
 
 def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:]
+
+
+def join_columns(
+    rows: Sequence[NumberedRow], path: str, labels: Sequence[str], separator: str
+) -> list[NumberedRow]:
+    """Returns the rows of a table with one more column at the end, which has all labels of a row.
+
+    Args:
+        rows: the rows of the file `path`, from `read_table`, with the header.
+        path: for messages.
+        labels: the columns that have 1 for a row with the label of that name, else 0.
+        separator: to be put between the labels.
+
+    Raises:
+        UserError: there is no such column, or a cell has something else.
+    """
+    numbers = {
+        label: column_numbers(rows, path, True, {"label_columns": label}, "--multi_label")
+        for label in labels
+    }
+    joined = [(rows[0][0], [*rows[0][1], ""])]
+    for i, row in rows[1:]:
+        found = []
+        for label, number in numbers.items() if row else ():
+            cell = row[number["label_columns"]].strip()
+            if cell not in ("0", "1"):
+                raise UserError(
+                    f"{place_of(path, i)}: the column {quoted(label)} of --label_columns must have"
+                    f" 1 for a text with that label, else 0; it has {quoted(cell)}. Correct or"
+                    " delete the line"
+                )
+            found += [label] if cell == "1" else []
+        joined.append((i, [*row, separator.join(found)] if row else row))
+    return joined
 
 
 def as_labels(label: str | Sequence[str] | None) -> tuple[str, ...]:

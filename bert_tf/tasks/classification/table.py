@@ -36,12 +36,12 @@ class TableProcessor(DataProcessor):
 
     def __init__(self, columns: TableColumns, data_dir: str):
         self.table = columns
-        self.labels = columns.labels
+        self.labels = columns.label_columns or columns.labels
         self.multi_label, self.label_separator = columns.multi_label, columns.label_separator
         if columns.regression:
             self.metrics = ("pearson", "spearman")
             self.best_metric = "eval_pearson_and_spearman"
-        elif columns.labels is None:
+        elif self.labels is None:
             self.labels = self._collect_labels(data_dir)
         if columns.group_column:
             self.best_metric = "eval_ndcg@10"  # see `ranking`
@@ -65,6 +65,8 @@ class TableProcessor(DataProcessor):
         path = table_path(split, data_dir)
         rows = self._rows(path)
         is_test = split == "test"
+        if self.table.label_columns and not is_test:
+            rows = several_labels.join_columns(rows, path, self.labels, self.label_separator)
         columns = self._column_numbers(rows, path, split)
         flags = ["--label_column", "--regression" if self.table.regression else "--labels"]
         flags += [] if self.table.has_header else ["--has_header"]
@@ -138,7 +140,8 @@ class TableProcessor(DataProcessor):
         if table.text_b_column is not None:
             columns["text_b_column"] = table.text_b_column
         if split != "test":  # a test file may lack the labels: they are not read
-            columns["label_column"] = table.label_column
+            if not table.label_columns:
+                columns["label_column"] = table.label_column
             if table.group_column is not None:
                 columns["group_column"] = table.group_column
         if split == "train" and table.fold_group_column is not None:
@@ -147,6 +150,8 @@ class TableProcessor(DataProcessor):
             columns["weight_column"] = table.weight_column
         numbers = column_numbers(rows, path, table.has_header, columns, "--task_name=table")
         fields = {name.removesuffix("_column"): number for name, number in numbers.items()}
+        if table.label_columns and split != "test":
+            fields["label"] = len(rows[0][1]) - 1  # see `several_labels.join_columns`
         names = column_names(rows, table.has_header)
         if split == "test" and names.count(table.label_column) == 1:
             fields["known_label"] = names.index(table.label_column)

@@ -78,7 +78,7 @@ class ClassificationTask(FineTuningTask):
         self.processor = processor
         self.best_metric = processor.best_metric
         self._calibration: Calibration | None = None
-        self._decision: Decision | None = None  # if a text can have several labels
+        self._config: BertConfig | None = None  # if a text can have several labels
 
     @classmethod
     def from_settings(
@@ -107,9 +107,15 @@ class ClassificationTask(FineTuningTask):
 
     def model_config(self, config: BertConfig) -> BertConfig:
         config = configured(config, self.settings, self.processor.multi_label)
-        if config.is_multi_label:
-            self._decision = Decision(config.threshold, self.processor.label_separator)
+        self._config = config if config.is_multi_label else None
         return config
+
+    @property
+    def _decision(self) -> Decision | None:
+        """How a text gets its labels, if it can have several."""
+        if self._config is None:
+            return None
+        return Decision(self._config.threshold, self.processor.label_separator)
 
     def check(self, config: BertConfig, strategy: tf.distribute.Strategy) -> None:
         if self.settings.temperature_scaling and self.processor.get_labels() is None:
@@ -184,6 +190,11 @@ class ClassificationTask(FineTuningTask):
                 f" {listed(labels) or 'none'}. For a regression it must return None"
             )
         labels = labels or []
+        if self.settings.find_threshold and "eval" not in sets:
+            raise UserError(
+                "--find_threshold needs examples to evaluate on: add --do_eval, or leave"
+                " --find_threshold out"
+            )
         learned = learned_labels(self.settings)
         if learned not in (None, labels):
             raise UserError(
@@ -289,14 +300,13 @@ class ClassificationTask(FineTuningTask):
         self, labels: np.ndarray, outputs: np.ndarray, importance: np.ndarray | None
     ) -> dict[str, float]:
         """Returns the metrics of the processor; finds the threshold if --find_threshold is set."""
-        if self._decision is None:
+        if self._config is None:
             return scores.evaluate(self.processor.metrics, labels, outputs, importance)
         found = {}
         if self.settings.find_threshold:
             threshold = several_labels.best_threshold(labels, outputs, importance)
-            self._decision = dataclasses.replace(self._decision, threshold=threshold)
-            found["eval_threshold"] = threshold
-        threshold = self._decision.threshold
+            self._config.threshold = found["eval_threshold"] = threshold
+        threshold = self._config.threshold
         return {**found, **several_labels.evaluate(labels, outputs, threshold, importance)}
 
     def write_review(self, example_set: ExampleSet) -> None:
@@ -310,8 +320,8 @@ class ClassificationTask(FineTuningTask):
             self._decision,
             calibration=None if example_set.suffix else self._calibration,
         )
-        if self._decision and self.settings.find_threshold:
-            keep_threshold(self.settings, self._decision.threshold)
+        if self._config and self.settings.find_threshold:
+            keep_threshold(self.settings, self._config.threshold)
 
     def write_predictions(self, example_set: ExampleSet, predictions: PredictionColumns) -> None:
         outputs = self._of_texts(example_set, predictions).join("outputs")["outputs"]

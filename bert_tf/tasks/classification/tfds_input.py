@@ -105,7 +105,7 @@ class TfdsProcessor(DataProcessor):
                 place = f"--tfds={specification}, split {dataset_split}, example {i}"
                 place += " (counted from 0)"
                 label = default_label(self) if is_test else self._parse_label(value, split, place)
-                known = self._classes[value] if self._classes and value >= 0 else None
+                known = self._known_label(value)
                 second = None if self._text_b is None else _decode(text_b, place)
                 numbers.append(number)
                 first = _decode(text_a, place)
@@ -140,6 +140,13 @@ class TfdsProcessor(DataProcessor):
                     f" {quoted(spec[name])}. Choose others with --text_a_column and"
                     " --text_b_column, or another language with --xnli_language"
                 )
+        several = getattr(spec.get(self._label), "shape", tf.TensorShape([])).rank
+        if several and not (self.multi_label and self._classes):
+            raise UserError(
+                f"--tfds={self._source.tfds}: the feature {self._label!r} has several values for"
+                " each example. Set --multi_label if they are classes, or choose another feature"
+                " with --label_column"
+            )
         if needs_label and self._label not in spec:
             raise UserError(
                 f"--tfds={self._source.tfds} has no feature {self._label!r}; choose the labels with"
@@ -151,6 +158,8 @@ class TfdsProcessor(DataProcessor):
         none = tf.constant(-1, tf.int64)
         text_b = self._text(example[self._text_b]) if self._text_b else tf.constant("")
         label, weight = example.get(self._label, none), example.get(self._weight, none)
+        if self.multi_label and label.shape.rank == 1 and label.dtype != tf.string:
+            label = tf.strings.reduce_join(tf.strings.as_string(label), separator=" ")
         groups = [example[x] if x else tf.constant("") for x in self._groups.values()]
         groups = [x if x.dtype == tf.string else tf.strings.as_string(x) for x in groups]
         return self._text(example[self._text_a]), text_b, label, *groups, weight
@@ -165,8 +174,20 @@ class TfdsProcessor(DataProcessor):
         found = tf.boolean_mask(feature["translation"], feature["language"] == self._language)
         return tf.strings.reduce_join(found[:1])
 
-    def _parse_label(self, value: Any, split: str, place: str) -> str | float:
-        """Returns the label of the task that the dataset's value stands for."""
+    def _known_label(self, value: Any) -> str | None:
+        """Returns a label as tables of predictions show it; None if there is none."""
+        if isinstance(value, bytes):
+            return None
+        return self._classes[value] if self._classes and value >= 0 else None
+
+    def _parse_label(self, value: Any, split: str, place: str) -> str | float | tuple[str, ...]:
+        """Returns the label of the task that the dataset's value stands for.
+
+        The numbers of several classes are bytes with spaces between them.
+        """
+        if self.multi_label and self._classes and isinstance(value, bytes):
+            numbers = map(int, value.split())
+            return tuple(self._parse_label(number, split, place) for number in numbers)
         labels = self.get_labels()
         names = self._classes
         if labels is None or names is None:
@@ -245,5 +266,8 @@ def class_names(source: TfdsSource, columns: TableColumns) -> list[str]:
 def _class_names(builder: Any, label: str) -> list[str] | None:
     """Returns the names of a label's classes; None if the dataset lacks the label or names."""
     features = builder.info.features
-    names = getattr(features[label], "names", None) if label in features else None
+    if label not in features:
+        return None
+    feature = getattr(features[label], "feature", features[label])  # of a sequence
+    names = getattr(feature, "names", None)
     return list(names) if names else None

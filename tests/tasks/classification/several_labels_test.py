@@ -19,12 +19,13 @@ from bert_tf.tasks.classification.examples import InputExample
 from bert_tf.tasks.classification.features import ClassificationEncoder
 from bert_tf.tasks.classification.model import ClassificationModel
 from bert_tf.tasks.classification.schema import classification_schema
-from bert_tf.tasks.classification.settings import ClassifierSettings, TableColumns
+from bert_tf.tasks.classification.settings import ClassifierSettings, TableColumns, TfdsSource
 from bert_tf.tasks.task import ExampleSet
 from bert_tf.text.tokenizers import load_tokenizer
 from tests.support.objectives import compute, predict, set_random_weights
 from tests.support.registered_tasks import REVIEWS, run_in
 from tests.support.small_classification import WORDS, write_reviews
+from tests.support.small_datasets import build
 from tests.support.small_pretraining import SMALL
 
 # Label -> the words of a text that has it.
@@ -121,8 +122,60 @@ def test_a_found_threshold_excludes_a_given_one():
     files = {"output_dir": "x", "vocab_file": "x", "find_threshold": True}
     with pytest.raises(UserError, match="--find_threshold excludes --threshold=0.3"):
         ClassifierSettings(**files, do_eval=True, threshold=0.3)
-    with pytest.raises(UserError, match="--find_threshold needs --do_eval"):
-        ClassifierSettings(**files, do_train=True)
+
+
+def test_a_column_for_each_label(tmp_path):
+    (tmp_path / "train.csv").write_text("insult,text,toxic\n1,x,1\n0,y,0\n\n0,z, 1 \n")
+    (tmp_path / "test.csv").write_text("text\nx\n")
+    columns = {"label_column": None, "label_columns": ["toxic", "insult"]}
+    task, labels = read(tmp_path, **columns)
+    assert task.get_labels() == ["toxic", "insult"]
+    assert labels == [("toxic", "insult"), (), ("toxic",)]
+    assert read(tmp_path, "test", **columns)[1] == [()]
+
+
+@pytest.mark.parametrize(
+    ("cell", "columns", "message"),
+    [
+        (
+            "2",
+            {},
+            "train.csv, line 2: the column 'a' of --label_columns must have 1 for a text with",
+        ),
+        ("", {}, "else 0; it has ''. Correct or delete the line"),
+        ("1", {"label_columns": ["a", "c"]}, "--label_columns=c: "),
+        ("1", {"label_columns": ["a"]}, "--label_columns must list at least two classes"),
+        (
+            "1",
+            {"label_columns": ["a", "a|b"]},
+            "--label_columns: the label 'a|b' must not have --la",
+        ),
+        ("1", {"label_column": "a"}, "excludes --label_column=a, since the names of the columns"),
+        ("1", {"has_header": False}, "needs --has_header, since the names of the columns are the"),
+        ("1", {"multi_label": False}, "--label_columns=a,b needs --multi_label"),
+    ],
+)
+def test_wrong_columns_of_labels(tmp_path, cell, columns, message):
+    (tmp_path / "train.csv").write_text(f"text,a,b\nx,{cell},0\ny,0,1\n")
+    with pytest.raises(UserError) as error:
+        read(tmp_path, **{"label_column": None, "label_columns": ["a", "b"], **columns})
+    assert message in str(error.value)
+
+
+def test_a_dataset_with_several_classes_for_each_example(tmp_path):
+    tfds = pytest.importorskip("tensorflow_datasets")
+    kinds = tfds.features.Sequence(tfds.features.ClassLabel(names=["joy", "fear", "anger"]))
+    texts = {"train": [("x", [2, 0]), ("y", []), ("z", [1])], "test": [("q", [0])]}
+    build(str(tmp_path), "tiny_emotions", {"text": str, "label": kinds}, texts)
+    source = TfdsSource(tfds="tiny_emotions", tfds_data_dir=str(tmp_path))
+    task = processors.get_processor("table", columns=TableColumns(multi_label=True), source=source)
+    assert task.get_labels() == ["joy", "fear", "anger"]
+    found = [example.label for example in task.get_train_examples("")]
+    assert found == [("anger", "joy"), (), ("fear",)]
+    assert [example.label for example in task.get_test_examples("")] == [()]
+    task = processors.get_processor("table", columns=TableColumns(), source=source)
+    with pytest.raises(UserError, match="'label' has several values for each example. Set --multi"):
+        task.get_train_examples("")
 
 
 # --- records --------------------------------------------------------------------------------------
@@ -328,6 +381,11 @@ def test_the_model_s_folder_decides_how_it_is_evaluated(trained, tmp_path):
         one = {**FLAGS, name: value, "do_train": True, "do_eval": True}
         with pytest.raises(UserError, match=f"--{name} is for examples with one label; "):
             run_in(trained, "classification", output_dir=tmp_path / "d", **one)
+    with pytest.raises(
+        UserError, match="--find_threshold needs examples to evaluate on: add --do_"
+    ):
+        one = {**FLAGS, "find_threshold": True, "do_train": True}
+        run_in(trained, "classification", output_dir=tmp_path / "d", **one)
     with pytest.raises(UserError, match="--threshold is for texts with several labels"):
         one = {**REVIEWS, "labels": ["a", "b"], "threshold": 0.3}
         run_in(trained, "classification", output_dir=tmp_path / "d", **one, do_train=True)
