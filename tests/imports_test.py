@@ -30,7 +30,9 @@ DATA = {"datasets", "files", "text", "tokenization"}
 # In a task's folder, TASK_MODELS hold the model; TASK_NEITHER are the schema, where both sides
 # meet, the settings, and what joins the two for a program. Every other module is data code.
 TASK_MODELS = {"model", "head", "heads", "loss", "metrics", "distillation"}
-TASK_NEITHER = {*"__init__ schema phases settings task teacher run run_distillation".split()}
+TASK_NEITHER = {
+    *"__init__ schema phases settings decision task teacher run run_distillation".split()
+}
 
 SURFACE = "bert_tf"  # imports what it shows only when it is used: for users, never for the library
 
