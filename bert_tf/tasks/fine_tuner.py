@@ -18,6 +18,7 @@ from bert_tf.files import checkpoints, records, storage
 from bert_tf.files.model_input import ModelInput, write_model_input
 from bert_tf.files.temporary_names import working_name
 from bert_tf.files.whole_folders import check_folder, whole_folder
+from bert_tf.hugging_face.vector_settings import VECTOR_FILES, write_vector_settings
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.freezing import parse_frozen_layers
 from bert_tf.model.layerwise_rates import layerwise_lr_factors
@@ -36,7 +37,12 @@ from bert_tf.tasks.task import ExampleSet, FineTuningTask, PredictionColumns
 from bert_tf.text.tokenizers import Tokenizer, read_vocabulary
 
 # Of --export_dir, for `whole_folder`.
-_EXPORTED = ("export_dir", CONFIG_FILE, MODEL_NAMES, "one that an earlier export wrote")
+_EXPORTED = (
+    "export_dir",
+    CONFIG_FILE,
+    (*MODEL_NAMES, *VECTOR_FILES),
+    "one that an earlier export wrote",
+)
 
 
 class FineTuner:
@@ -206,7 +212,7 @@ class FineTuner:
         self.run.write_labels()  # only now: `Trainer` has refused a checkpoint that does not fit
         if self.run.chief:
             write_model_files(settings.output_dir, *self._model_files())
-            write_model_input(settings.output_dir, self._model_input)
+            self._write_use(settings.output_dir)
 
         def evaluate_and_keep() -> bool:
             step = trainer.global_step
@@ -252,8 +258,14 @@ class FineTuner:
             weights = {v.path: v.value for v in trainer.model.variables}
             with whole_folder(settings.export_dir, *_EXPORTED) as place:
                 write_model(place, weights, *self._model_files(), self.run.labels)
-                write_model_input(place, self._model_input)
+                self._write_use(place)
             logging.info("Exported the weights to %s", settings.export_dir)
+
+    def _write_use(self, folder: str) -> None:
+        """Writes what the model reads, and how it makes vectors, if the task trains them."""
+        write_model_input(folder, self._model_input)
+        if vectors := self._task.vector_settings:
+            write_vector_settings(folder, vectors, self._config.hidden_size)
 
     def _take_best(self, trainer: Trainer) -> None:
         best = self.run.best.prefix()

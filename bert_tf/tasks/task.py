@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from bert_tf.engine.prediction import Columns, join
 from bert_tf.files.model_input import TEXTS
+from bert_tf.hugging_face.vector_settings import VectorSettings
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.flags.setting_fields import Settings
 from bert_tf.runs.flags.settings import FineTuningSettings
@@ -81,6 +82,7 @@ class FineTuningTask:
         best_metric: the evaluation result that chooses the best checkpoint; higher is better.
         batch_flags: the flag of the batch size for each purpose except training.
         prediction_heading: the log line before the final predictions.
+        vector_settings: how the vectors that the task trains are made; None if it trains none.
     """
 
     settings_classes: ClassVar[tuple[type[Settings], ...]]
@@ -90,6 +92,7 @@ class FineTuningTask:
         "predict": "predict_batch_size",
     }
     prediction_heading = "***** Running prediction*****"
+    vector_settings: VectorSettings | None = None
 
     def __init__(self, settings: FineTuningSettings):
         self.settings = settings

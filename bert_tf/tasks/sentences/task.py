@@ -14,7 +14,7 @@ from bert_tf.engine.correlation import pearson, spearman
 from bert_tf.errors import UserError
 from bert_tf.files.checkpoints import folder_of
 from bert_tf.files.whole_files import UnfinishedFile
-from bert_tf.hugging_face.vector_settings import check_mean_vectors
+from bert_tf.hugging_face.vector_settings import VectorSettings, check_mean_vectors
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.folder import reporting
 from bert_tf.runs.results.kept_rows import Cell
@@ -66,6 +66,8 @@ class SentenceTask(FineTuningTask):
 
     def __init__(self, settings: SentenceSettings):
         super().__init__(settings)
+        length = settings.max_seq_length
+        self.vector_settings = VectorSettings(normalize=True, max_seq_length=length)
         self.best_metric = "eval_ndcg@10" if settings.retrieval_dir else "eval_spearman"
 
     def check(self, config: BertConfig, strategy: tf.distribute.Strategy) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import bert_tf
 from bert_tf.engine.correlation import pearson, spearman
 from bert_tf.errors import UserError
 from bert_tf.hugging_face.vector_settings import VectorSettings, write_vector_settings
@@ -152,11 +153,17 @@ def test_triplets_train_and_every_size_is_evaluated(tables, tmp_path):
         *names,
         "global_step",
     }
+    assert len({results[f"eval_spearman{size}"] for size in sizes}) == 3
     vectors = vectors_of(tmp_path / "out")
     assert vectors.keys() == {"vectors", "second_vectors"}
-    cut = [vectors[name][:, :3] for name in ("vectors", "second_vectors")]
-    assert len({results[f"eval_spearman{size}"] for size in sizes}) == 3
-    assert cut[0].shape == (7, 3)
+    texts = [row.split("\t")[0] for row in (tables / "test.tsv").read_text().splitlines()[1:]]
+    model = bert_tf.load(tmp_path / "out")
+    np.testing.assert_allclose(model.encode(texts), vectors["vectors"], atol=1e-6)
+    cut = vectors["vectors"][:, :3]
+    cut /= np.linalg.norm(cut, axis=1, keepdims=True)
+    found = model.encode(texts, truncate_dim=3, normalize=True)
+    np.testing.assert_allclose(found, cut, atol=2e-6)
+    assert model.max_seq_length == 13
 
 
 def test_a_retrieval_set_is_evaluated_beside_the_dev_file(tables, tmp_path):
