@@ -36,6 +36,7 @@ from bert_tf.files.model_input import write_model_input
 from bert_tf.files.overwriting import check_overwrites
 from bert_tf.files.whole_files import read_text, write_whole
 from bert_tf.files.whole_folders import whole_folder
+from bert_tf.hugging_face.cross_encoder import write_score_function
 from bert_tf.hugging_face.vector_settings import VECTOR_FILES, write_vector_settings
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.family import config_from_dict
@@ -149,6 +150,7 @@ def extend_vocabulary(settings: ExtensionSettings) -> None:
         before = count_tokens(words, vocab)
         after = count_tokens(words, tokenization.load_vocab(os.path.join(place, WORD_PIECES)))
         write_vector_settings(place, model.vector_settings, config.hidden_size)
+        write_score_function(place, model.score_function)
         write_model_input(place, model.model_input)
         table = "".join(
             f"{entry}\t{ids[entry]}\t{after.uses[entry]}\t{' '.join(pieces)}\n"

@@ -151,10 +151,11 @@ def test_a_cross_encoder_scores_as_its_files_say(tmp_path, name):
 @pytest.mark.parametrize("name", ["transformers", "version 6, identity"])
 def test_a_converted_cross_encoder_keeps_its_scores(tmp_path, name):
     config, settings, has_sigmoid = FOLDERS[name]
-    folders = [tmp_path / name for name in ("hf", "tf", "back")]
+    folders = [tmp_path / name for name in ("hf", "tf", "back", "saved")]
     write_cross_encoder(folders[0], settings, **config)
     convert_checkpoint.convert(str(folders[0]), str(folders[1]), "checkpoint")
     convert_checkpoint.convert(str(folders[1]), str(folders[2]), "safetensors")
+    bert_tf.load(folders[0]).save(folders[3])
     for folder in folders:
         model = bert_tf.load(folder)
         numbers = model.classify([("a b", "c"), ("a b", "d")])

@@ -13,6 +13,7 @@ from bert_tf.errors import UserError
 from bert_tf.files.checkpoints import SLOT_PATTERN
 from bert_tf.files.model_input import write_model_input
 from bert_tf.files.whole_folders import whole_folder
+from bert_tf.hugging_face.cross_encoder import SIGMOID, write_score_function
 from bert_tf.hugging_face.vector_settings import (
     MODULES_FILE,
     VECTOR_FILES,
@@ -331,6 +332,8 @@ class Train(LoadedModel):
             write_model(place, weights, held.config, files, casing, labels)
             write_model_input(place, held.trained_on)
             write_vector_settings(place, held.vectors, held.config.hidden_size)
+            if "regression" in held.heads and held.has_sigmoid:
+                write_score_function(place, SIGMOID)
 
 
 def _strategy(strategy: Any) -> Any:
