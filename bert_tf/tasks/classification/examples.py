@@ -30,7 +30,7 @@ class InputExample:
     text_a: str
     text_b: str | None = None
     label: str | float | Sequence[str] | None = None
-    known_label: str | float | None = None
+    known_label: str | float | tuple[str, ...] | None = None
     group: str | None = None  # such as the query of a passage, if results are ranked
     weight: float | None = None
     fold_group: str | None = None  # a fold has all examples of a group or none

@@ -1,5 +1,6 @@
 """Examples of a classification task from TensorFlow Datasets instead of files."""
 
+import contextlib
 import dataclasses
 from typing import Any
 
@@ -105,7 +106,7 @@ class TfdsProcessor(DataProcessor):
                 place = f"--tfds={specification}, split {dataset_split}, example {i}"
                 place += " (counted from 0)"
                 label = default_label(self) if is_test else self._parse_label(value, split, place)
-                known = self._known_label(value)
+                known = self._known_label(value, split, place) if is_test else label
                 second = None if self._text_b is None else _decode(text_b, place)
                 numbers.append(number)
                 first = _decode(text_a, place)
@@ -174,11 +175,12 @@ class TfdsProcessor(DataProcessor):
         found = tf.boolean_mask(feature["translation"], feature["language"] == self._language)
         return tf.strings.reduce_join(found[:1])
 
-    def _known_label(self, value: Any) -> str | None:
-        """Returns a label as tables of predictions show it; None if there is none."""
-        if isinstance(value, bytes):
-            return None
-        return self._classes[value] if self._classes and value >= 0 else None
+    def _known_label(self, value: Any, split: str, place: str) -> str | tuple[str, ...] | None:
+        """Returns the label of a test example, which is only shown; None if it has none."""
+        if self._classes and (self.multi_label if isinstance(value, bytes) else value >= 0):
+            with contextlib.suppress(UserError):  # the dataset's classes are not the task's
+                return self._parse_label(value, split, place)
+        return None
 
     def _parse_label(self, value: Any, split: str, place: str) -> str | float | tuple[str, ...]:
         """Returns the label of the task that the dataset's value stands for.

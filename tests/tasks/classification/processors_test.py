@@ -401,6 +401,8 @@ def test_imdb(tmp_path):
     tests = [("neg-0_2", "No", None, "neg"), ("pos-0_7", "Yes", None, "pos")]
     for which in ("dev", "test"):
         assert read("imdb", which, tmp_path) == [(f"{which}-{row[0]}", *row[1:]) for row in tests]
+    found = processors.get_processor("imdb", str(tmp_path)).get_test_examples(str(tmp_path))
+    assert [example.known_label for example in found] == ["neg", "pos"]
     (tmp_path / "train/neg/3_1.txt").unlink()
     with pytest.raises(
         UserError, match="There are no reviews in .*train/neg: .* holds 'test', 'tr"

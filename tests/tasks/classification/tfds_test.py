@@ -60,6 +60,8 @@ def data_dir(tmp_path_factory):
     single = {"sentence": str, "label": ["no", "yes"]}
     build(folder, "tiny_cola", {**single, "idx": np.int32}, numbered, shuffled=True)
     build(folder, "tiny_sst", single, {"test": [(f"t{i}", -1) for i in range(9)]}, shuffled=True)
+    tests = {"test": [("a", "b", 1), ("c", "d", 0)]}
+    build(folder, "tiny_equal", {**pair, "label": ["different", "equal"]}, tests)
     lines = {"train": [("a", 0), ("b", 1)]}
     build(folder, "tiny_lines", {"text": str, "label": ["no", "y\u2028es"]}, lines)
     return folder
@@ -115,6 +117,21 @@ def test_single_texts(data_dir):
     ]
     # Without a dev set the test set is evaluated, as with files.
     assert read("IMDB", "dev", "tiny_reviews", data_dir) == [("dev-0", "so", None, "pos")]
+
+
+@pytest.mark.parametrize(
+    ("task", "dataset", "known"),
+    [
+        ("IMDB", "tiny_reviews", ["pos"]),
+        ("SST-2", "tiny_sst", [None] * 9),
+        ("MRPC", "tiny_mrpc", [None]),
+        ("QQP", "tiny_equal", ["1", "0"]),  # the task's name of the dataset's class
+        ("MNLI", "tiny_equal", [None, None]),  # two classes, three in the task
+    ],
+)
+def test_labels_of_a_test_set_are_known_where_it_has_them(data_dir, task, dataset, known):
+    found = processor(task, dataset, data_dir).get_test_examples("")
+    assert [example.known_label for example in found] == known
 
 
 def test_examples_are_in_the_order_of_their_own_numbers(data_dir, warnings):
