@@ -5,10 +5,13 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+import tensorflow as tf
+
 from bert_tf.errors import UserError, quoted
 from bert_tf.files.json_keys import JsonKeys, Needed, read_checked
 from bert_tf.files.whole_files import write_whole
 
+MODULES_FILE = "modules.json"
 SETTINGS_FILE = "config_sentence_transformers.json"
 IDENTITY = "torch.nn.modules.linear.Identity"
 SIGMOID = "torch.nn.modules.activation.Sigmoid"
@@ -76,8 +79,11 @@ def read_score_function(folder: str, config: Mapping[str, Any] | None, has_class
 
 
 def write_score_function(folder: str, function: str) -> None:
-    """Writes the function that makes a score into the folder of a checkpoint, if there is one."""
-    if function != IDENTITY:
+    """Writes the function that makes a score into the folder of a checkpoint, if there is one.
+
+    The settings of a model that makes vectors have the same file, and come first.
+    """
+    if function != IDENTITY and not tf.io.gfile.exists(os.path.join(folder, MODULES_FILE)):
         content = {"model_type": _KIND, "activation_fn": function}
         path = os.path.join(folder, SETTINGS_FILE)
         write_whole(path, json.dumps(content, indent=2) + "\n")

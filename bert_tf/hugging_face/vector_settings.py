@@ -12,6 +12,7 @@ from bert_tf.files import storage
 from bert_tf.files.json_keys import JsonKeys, Needed, read_checked
 from bert_tf.files.whole_files import write_whole
 from bert_tf.hugging_face.cross_encoder import (
+    MODULES_FILE,
     SETTINGS_FILE,
     TRANSFORMER_VALUES,
     is_cross_encoder,
@@ -20,7 +21,6 @@ from bert_tf.text.tokenizer_settings import TOKENIZER_CONFIG
 
 Text = TypeVar("Text", str, tuple[str, str])
 
-MODULES_FILE = "modules.json"
 _TRANSFORMER_FILES = [
     f"sentence_{kind}_config.json"
     for kind in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")

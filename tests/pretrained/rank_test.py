@@ -10,7 +10,12 @@ import pytest
 import bert_tf
 from bert_tf.errors import UserError
 from bert_tf.export.readme import readme
-from bert_tf.hugging_face.cross_encoder import IDENTITY, SIGMOID
+from bert_tf.hugging_face.cross_encoder import IDENTITY, SIGMOID, write_score_function
+from bert_tf.hugging_face.vector_settings import (
+    VectorSettings,
+    read_vector_settings,
+    write_vector_settings,
+)
 from bert_tf.pretrained.folder import read_folder
 from tests.support.hugging_face_folders import (
     CONFIG,
@@ -164,6 +169,13 @@ def test_a_converted_cross_encoder_keeps_its_scores(tmp_path, name):
         np.testing.assert_allclose([x.score for x in found], expected, rtol=1e-6)
     written = json.loads((folders[2] / "config.json").read_text())["sentence_transformers"]
     assert written == {"activation_fn": SIGMOID if has_sigmoid else IDENTITY}
+
+
+def test_settings_of_vectors_are_not_replaced(tmp_path):
+    settings = VectorSettings(("cls",))
+    write_vector_settings(str(tmp_path), settings, 6)
+    write_score_function(str(tmp_path), SIGMOID)
+    assert read_vector_settings(str(tmp_path)) == settings
 
 
 def test_an_export_says_what_makes_a_score(tmp_path):
