@@ -19,6 +19,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from bert_tf.errors import UserError as UserError
+    from bert_tf.export.exporting import export_model as export_model
     from bert_tf.export.preprocessor import Preprocessor as Preprocessor
     from bert_tf.export.text_features import TextFeatures as TextFeatures
     from bert_tf.files.checkpoints import load_weights as load_weights
@@ -55,6 +56,7 @@ else:
     _NAMES = {
         "errors": "UserError",
         "export.preprocessor": "Preprocessor",
+        "export.exporting": "export_model",
         "export.text_features": "TextFeatures",
         "files.checkpoints": "load_weights",
         "model.layerwise_rates": "layerwise_lr_factors",

@@ -1,6 +1,7 @@
 """Exports a trained model (tools/export.py)."""
 
 import contextlib
+import dataclasses
 import json
 import logging as python_logging
 import os
@@ -34,6 +35,7 @@ from bert_tf.files.whole_folders import whole_folder
 from bert_tf.model_folder.writer import COMPANIONS, write_model_files
 from bert_tf.pretrained.build import build_model
 from bert_tf.pretrained.folder import ModelFolder, read_folder
+from bert_tf.pretrained.model import Pretrained
 from bert_tf.text.tokenizers import WORD_PIECES
 
 # Names that an exported folder may contain.
@@ -44,10 +46,11 @@ _MOST_DIFFERENCE = 1e-3
 _ROWS_OF_INT8 = 16  # rows of a batch that is compared with each of its rows alone
 
 
-def export(settings: ExportSettings) -> None:
+def export(settings: ExportSettings, folder: ModelFolder | None = None) -> None:
     """Writes a trained model in the format that `settings` names.
 
     Before its folder appears, the exported model is run and compared with the original model.
+    `folder` is the model if it is in memory: settings that name its files are ignored.
 
     Raises:
         UserError: the input has no such model, a package is missing, or the output folder has other
@@ -58,7 +61,7 @@ def export(settings: ExportSettings) -> None:
     running.import_runtime(settings.format)
     what = "one that an earlier export wrote"
     with whole_folder(settings.output, "output", DESCRIPTION_FILE, _NAMES, what) as place:
-        folder = read_folder(
+        folder = folder or read_folder(
             settings.input,
             settings.bert_config_file,
             settings.vocab_file,
@@ -129,6 +132,34 @@ def export(settings: ExportSettings) -> None:
         description["int8"] = _check(place, settings, sample, of_ids)
         _write_companions(place, description, folder)
     logging.info("Wrote %s; its README.md says how to call the model", settings.output)
+
+
+def export_model(model: Pretrained, output: str | os.PathLike[str], **options: Any) -> None:
+    """Writes a loaded or trained model for servers, other languages or phones.
+
+        bert_tf.export_model(model, "exported", format="onnx")
+
+    The exported model has the weights that `model` has now.
+
+    Args:
+        model: what `bert_tf.load` returns, trained or not.
+        output: the folder to write to. An earlier export there is replaced.
+        **options: the flags of tools/export.py: `format` ("saved_model", "onnx" or "litert"),
+            `input_kind`, `quantize`, `head`, `batch_size`, `seq_length`.
+
+    Raises:
+        UserError: an option is wrong or does not fit the model, a package is missing, or the folder
+            has other files.
+        OSError: writing failed for a reason that may be temporary, such as a full disk.
+    """
+    folder = model.held_folder()
+    of_files = ("input", "bert_config_file", "vocab_file", "do_lower_case", "max_seq_length")
+    names = [x.name for x in dataclasses.fields(ExportSettings) if x.name not in of_files]
+    if wrong := [name for name in options if name not in names or name == "output"]:
+        raise UserError(
+            f"export_model takes no {listed(wrong)}; its options are {', '.join(names)}"
+        )
+    export(ExportSettings(input=folder.path, output=os.fspath(output), **options), folder)
 
 
 def check_length(settings: ExportSettings, folder: ModelFolder) -> None:

@@ -23,6 +23,7 @@ from bert_tf.hugging_face.vector_settings import (
 from bert_tf.model_folder.writer import CONFIG_FILE, MODEL_NAMES, write_model
 from bert_tf.pretrained import course, long_texts
 from bert_tf.pretrained.arguments import PATH, check_type, received
+from bert_tf.pretrained.folder import ModelFolder
 from bert_tf.pretrained.kinds.answers import AnswersKind
 from bert_tf.pretrained.kinds.base import Kind
 from bert_tf.pretrained.kinds.choices import ChoicesKind
@@ -310,6 +311,10 @@ class Train(LoadedModel):
     def _check_trained(self, kind: Kind, method: str) -> None:
         if kind.heads and not self._folder.heads:
             raise UserError(f"{method} needs a trained model; call fit first")
+
+    def held_folder(self) -> ModelFolder:
+        """Returns the model as a folder in memory, with the weights that it has now."""
+        return dataclasses.replace(self._folder, shapes=self._shapes(), read=self._read)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Writes the model to a folder, which `load`, the programs and the tools take.

@@ -1,0 +1,61 @@
+"""Tests of exports from Python: the model as it is in memory, and what is refused."""
+
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import bert_tf
+from bert_tf.errors import UserError
+from bert_tf.export import exporting
+from tests.support.model_folders import random_weights, write_model
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("classes")
+    weights = {k: v for k, v in random_weights("classifier").items() if not k.startswith("cls/")}
+    model = bert_tf.load(write_model(folder, weights, ["a", "b", "c"]))
+    bias = next(v for v in model.model.variables if v.path == "output_bias")
+    bias.assign([0.0, 9.0, 0.0])  # as training in memory would
+    return model
+
+
+def test_the_options_are_the_tool_s_flags(model, tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(exporting, "export", lambda *arguments: seen.append(arguments))
+    bert_tf.export_model(model, tmp_path / "out", format="onnx", quantize="int8", seq_length=16)
+    ((settings, folder),) = seen
+    assert (settings.format, settings.quantize, settings.seq_length) == ("onnx", "int8", 16)
+    assert settings.output == str(tmp_path / "out")
+    assert folder.read("output_bias").tolist() == [0.0, 9.0, 0.0]
+    assert folder.labels == ("a", "b", "c")
+
+
+@pytest.mark.parametrize(
+    "options,message",
+    [
+        (
+            {"vocab_file": "x"},
+            "export_model takes no 'vocab_file'; its options are output, format,",
+        ),
+        ({"fromat": "onnx"}, "export_model takes no 'fromat'"),
+        ({"format": "h5"}, "--format=h5 must be one of saved_model, onnx, litert"),
+        ({"quantize": "int8"}, "--quantize=int8 needs --format=onnx or litert"),
+        ({"head": "squad"}, "--head=squad must be a head of the model"),
+    ],
+)
+def test_wrong_options_are_refused(model, tmp_path, options, message):
+    with pytest.raises(UserError, match=re.escape(message)):
+        bert_tf.export_model(model, tmp_path / "out", **options)
+
+
+@pytest.mark.slow
+def test_the_exported_model_has_the_weights_in_memory(model, tmp_path):
+    bert_tf.export_model(model, tmp_path / "out")
+    served = tf.saved_model.load(tmp_path / "out").signatures["serving_default"]
+    outputs = served(tf.constant(["the cat sat"]))
+    expected = [*model.classify("the cat sat").probabilities.values()]
+    np.testing.assert_allclose(outputs["probabilities"][0], expected, atol=1e-5)
+    assert expected[1] > 0.9
