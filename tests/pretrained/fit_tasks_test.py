@@ -141,6 +141,19 @@ def test_questions_without_answers_ask_for_squad_2():
     assert "version_2_with_negative" not in kind.decided()
 
 
+def test_triplets_train_by_their_third_text():
+    kind = SentencesKind()
+    kind.example_set("train", [(*pair, "a mat") for pair in PAIRS], None)
+    kind.example_set("validation", PAIRS, SCORES)
+    values = {"output_dir": "o", "vocab_file": "v", "do_train": True, **kind.decided()}
+    settings = kind.settings_class(**values, loss="triplet")
+    assert settings.negative_column == "negative"
+    with pytest.raises(UserError, match="negative_column.* needs --loss=in_batch_negatives or tri"):
+        kind.settings_class(**values, loss="cosine")
+    kind.example_set("eval", PAIRS, SCORES)
+    assert "negative_column" not in kind.decided()
+
+
 WRONG = {
     "a text": (TaggingKind, ["the cat"], [["O"]], "sentences[0] must be a list of words, such as"),
     "white space": (

@@ -24,9 +24,12 @@ class SentencesKind(Kind):
 
     def __init__(self) -> None:
         self._have_scores = True
+        self._are_triplets = False
 
     def decided(self) -> dict[str, Any]:
         columns = {"text_a_column": "a", "text_b_column": "b", "label_column": "score"}
+        if self._are_triplets:
+            columns["negative_column"] = "negative"
         return {"data_dir": "", **columns}
 
     def example_set(self, purpose: str, x: Any, y: Any, weights: Any = None) -> ExampleSet:
@@ -49,6 +52,8 @@ class SentencesKind(Kind):
             examples.append(Sentences(row, value))
         if purpose == "train":
             self._have_scores = scores[0] is not None
+        if purpose != "validation":  # belongs to the training before it
+            self._are_triplets = len(rows[0]) == 3
         return ExampleSet(self.set_name(purpose), examples)
 
     def check(self, settings: FineTuningSettings) -> None:
