@@ -164,7 +164,8 @@ def train(
     """Trains a model, and returns it as a folder that is in memory."""
     folder = start.folder
     memory = InMemory(tokenizer=folder.tokenizer, start=start, sets=sets, watch=watch, saves=saves)
-    run_fine_tuning(kind.task(settings), folder.config, strategy, memory)
+    task = kind.task(settings)
+    run_fine_tuning(task, folder.config, strategy, memory)
     weights = {variable.path: variable.numpy() for variable in watch.model.variables}
     shapes = {name: list(value.shape) for name, value in weights.items()}
     labels = tuple(kind.labels or ())
@@ -179,7 +180,7 @@ def train(
         source={},
         trained_on=memory.model_input,
         has_sigmoid=False,
-        vectors=VectorSettings(),
+        vectors=task.vector_settings or VectorSettings(),
     )
 
 

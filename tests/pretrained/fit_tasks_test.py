@@ -116,7 +116,12 @@ def test_each_task_ends_with_the_program_s_weights(name, folder, base, tmp_path)
     assert validated == pytest.approx({key: found[key] for key in validated}, rel=1e-5)
     model.save(tmp_path / "saved")
     again = bert_tf.load(tmp_path / "saved")
-    again = again.for_sentences() if name == "sentences" else again
+    if name == "sentences":
+        again = again.for_sentences()
+        vectors = [x.encode("a cat") for x in (model, again, bert_tf.load(tmp_path))]
+        np.testing.assert_array_equal(vectors[0], vectors[1])
+        np.testing.assert_array_equal(vectors[0], vectors[2])
+        np.testing.assert_allclose(np.linalg.norm(vectors[0]), 1.0, rtol=1e-6)
     outputs = model.predict(x)
     assert len(outputs) == len(x)
     same = again.predict(x)
