@@ -13,9 +13,8 @@ from bert_tf.errors import UserError
 from bert_tf.files.checkpoints import SLOT_PATTERN
 from bert_tf.files.model_input import write_model_input
 from bert_tf.files.whole_folders import whole_folder
-from bert_tf.hugging_face.cross_encoder import SIGMOID, write_score_function
+from bert_tf.hugging_face.cross_encoder import MODULES_FILE, SIGMOID, write_score_function
 from bert_tf.hugging_face.vector_settings import (
-    MODULES_FILE,
     VECTOR_FILES,
     check_are_means,
     write_vector_settings,
