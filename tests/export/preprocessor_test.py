@@ -141,6 +141,7 @@ def test_called_outside_of_a_dataset(preprocessor):
     check({k: v.numpy() for k, v in found.items()}, preprocessor.tokenizer, ["the  cat"])
 
 
+@pytest.mark.slow
 def test_a_keras_model_takes_texts_and_is_saved(of_folder, tmp_path):
     first, second = keras.Input((), dtype="string"), keras.Input((), dtype="string")
     model = keras.Model([first, second], of_folder((first, second)))

@@ -153,7 +153,9 @@ def test_a_cross_encoder_scores_as_its_files_say(tmp_path, name):
     assert read_folder(tmp_path / "hf").has_sigmoid == has_sigmoid
 
 
-@pytest.mark.parametrize("name", ["transformers", "version 6, identity"])
+@pytest.mark.parametrize(
+    "name", ["transformers", pytest.param("version 6, identity", marks=pytest.mark.slow)]
+)
 def test_a_converted_cross_encoder_keeps_its_scores(tmp_path, name):
     config, settings, has_sigmoid = FOLDERS[name]
     folders = [tmp_path / name for name in ("hf", "tf", "back", "saved")]

@@ -71,8 +71,8 @@ def test_one_label_of_several(model, logits, warnings):
 @pytest.mark.parametrize(
     "names",
     [
-        ("contradiction", "neutral", "entailment"),
-        ("entailment", "neutral", "contradiction"),
+        pytest.param(("contradiction", "neutral", "entailment"), marks=pytest.mark.slow),
+        pytest.param(("entailment", "neutral", "contradiction"), marks=pytest.mark.slow),
         ("Contradictory", "Entail", "other"),
         ("neutral", "contradiction", "entailment"),  # transformers compares with `neutral`
     ],
