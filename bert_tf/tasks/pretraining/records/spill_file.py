@@ -70,8 +70,10 @@ class SpillFile:
         except OSError as error:  # a context manager would be slow for every record
             raise self._explanation(error) from error
         self._entries.append(self._end << _TOKEN_BITS | num_tokens)
-        self._end += _SIZE_BYTES + len(record)
-        self._longest = max(self._longest, _SIZE_BYTES + len(record))
+        size = _SIZE_BYTES + len(record)
+        self._end += size
+        if size > self._longest:
+            self._longest = size
 
     def shuffle(self, rng: random.Random) -> None:
         """Shuffles the records into the order that `rng.shuffle` gives a list of them."""
