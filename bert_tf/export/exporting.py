@@ -35,6 +35,7 @@ from bert_tf.files.whole_folders import whole_folder
 from bert_tf.model_folder.writer import COMPANIONS, write_model_files
 from bert_tf.pretrained.build import build_model
 from bert_tf.pretrained.folder import ModelFolder, read_folder
+from bert_tf.pretrained.methods.train import held_folder
 from bert_tf.pretrained.model import Pretrained
 from bert_tf.text.tokenizers import WORD_PIECES
 
@@ -152,7 +153,7 @@ def export_model(model: Pretrained, output: str | os.PathLike[str], **options: A
             has other files.
         OSError: writing failed for a reason that may be temporary, such as a full disk.
     """
-    folder = model.held_folder()
+    folder = held_folder(model)
     of_files = ("input", "bert_config_file", "vocab_file", "do_lower_case", "max_seq_length")
     names = [x.name for x in dataclasses.fields(ExportSettings) if x.name not in of_files]
     if wrong := [name for name in options if name not in names or name == "output"]:

@@ -161,6 +161,33 @@ def test_training_resumes_and_stops(reviews, tmp_path):
 
 
 @pytest.mark.slow
+def test_weights_are_those_of_the_program(untrained, reviews, tmp_path):
+    """Of classes by name or number as by --class_weights, of examples as by --weight_column."""
+    texts, labels = table(reviews, "train")
+    options = {name: FLAGS[name] for name in FLAGS if name != "do_train"} | {"verbose": 0}
+    weights = np.array([3.0 if label == "good" else 1.0 for label in labels])
+    found = []
+    for chosen in (
+        {"class_weight": {1: 3, "bad": 1}},
+        {"class_weights": ["1", "3"]},
+        {"sample_weight": weights},
+        {},
+    ):
+        model = untrained.for_classification()
+        model.fit(texts, labels, **options, **chosen)
+        found.append({v.path: v.numpy() for v in model.model.variables})
+    for name, value in found[0].items():
+        for other in found[1:3]:
+            np.testing.assert_array_equal(other[name], value, name)
+    assert not np.array_equal(found[3]["output_bias"], found[0]["output_bias"])
+    weighted, plain = (
+        model.evaluate(texts, labels, sample_weight=weights),
+        model.evaluate(texts, labels),
+    )
+    assert weighted["loss"] != plain["loss"]
+
+
+@pytest.mark.slow
 def test_numbers_under_a_strategy(reviews):
     model = bert_tf.load(reviews).for_regression()
     texts, labels = table(reviews, "train")

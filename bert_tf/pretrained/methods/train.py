@@ -311,10 +311,6 @@ class Train(LoadedModel):
         if kind.heads and not self._folder.heads:
             raise UserError(f"{method} needs a trained model; call fit first")
 
-    def held_folder(self) -> ModelFolder:
-        """Returns the model as a folder in memory, with the weights that it has now."""
-        return dataclasses.replace(self._folder, shapes=self._shapes(), read=self._read)
-
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Writes the model to a folder, which `load`, the programs and the tools take.
 
@@ -338,6 +334,11 @@ class Train(LoadedModel):
             write_vector_settings(place, held.vectors, held.config.hidden_size)
             if "regression" in held.heads and held.has_sigmoid:
                 write_score_function(place, SIGMOID)
+
+
+def held_folder(model: Train) -> ModelFolder:
+    """Returns a model as a folder in memory, with the weights that it has now."""
+    return dataclasses.replace(model._folder, shapes=model._shapes(), read=model._read)
 
 
 def _strategy(strategy: Any) -> Any:
