@@ -65,7 +65,7 @@ def readme(description: Mapping[str, Any], folder: ModelFolder) -> str:
     if description["head"] == "classification" and config.is_multi_label:
         more += (
             "- `probabilities`: of each class on its own, since a text can have several; they do"
-            " not add up to 1.\n"
+            f" not add up to 1. A text has the classes of at least {config.threshold:.4g}.\n"
         )
     if description["head"] == "regression" and folder.has_sigmoid:
         more += (

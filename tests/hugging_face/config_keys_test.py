@@ -73,7 +73,7 @@ def test_probabilities_are_transformers_before_and_after_conversions(
 
 
 def test_exports_and_predictions_have_independent_probabilities(tmp_path):
-    source = write_classifier(tmp_path / "hf", **MULTI_LABEL)
+    source = write_classifier(tmp_path / "hf", **MULTI_LABEL, threshold=0.7)
     output = tmp_path / "exported"
     export(ExportSettings(input=source, output=str(output), format="saved_model"))
     function = tf.saved_model.load(str(output)).signatures["serving_default"]
@@ -84,7 +84,9 @@ def test_exports_and_predictions_have_independent_probabilities(tmp_path):
         inputs = {"input_ids": ids, "input_mask": 0 * ids + 1, "segment_ids": 0 * ids}
     found = function(**inputs)["probabilities"]
     np.testing.assert_allclose(found, [INDEPENDENT], atol=1e-6)
-    assert "`probabilities`: of each class on its own" in (output / "README.md").read_text()
+    text = (output / "README.md").read_text()
+    assert "`probabilities`: of each class on its own" in text
+    assert "A text has the classes of at least 0.7.\n" in text
     written = json.loads((output / "bert_config.json").read_text())
     assert written["problem_type"] == "multi_label_classification"
 
