@@ -182,7 +182,8 @@ def run_notebook(path: Path, folder: Path, finished_quickstart: Path) -> str:
 @pytest.fixture(scope="module")
 def runs(request, tmp_path_factory):
     """The runs of the chosen pages and notebooks, by name or path; two at a time."""
-    chosen = [item for item in request.session.items if "runs" in getattr(item, "fixturenames", ())]
+    here = [item for item in request.session.items if item.path == request.path]
+    chosen = [item for item in here if "runs" in item.fixturenames]
     keys = [next(iter(item.callspec.params.values())) for item in chosen]
     finished = None
     if any(key not in TEXTS or needs_quickstart(key) for key in keys):

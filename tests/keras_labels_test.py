@@ -19,7 +19,7 @@ from bert_tf.tasks.sentences.model import SentenceModel
 from bert_tf.tasks.squad.model import SquadModel
 from bert_tf.tasks.tagging.model import TaggingModel
 from tests.keras_test import eager, results, small_config
-from tests.tasks.every_task_test import make, make_features
+from tests.tasks.every_task_test import make, make_features, new_model
 
 LABELS = {
     "classification": "label_ids",
@@ -117,10 +117,10 @@ def test_a_graph_refuses_labels_out_of_range():
 
 
 def test_pairs_need_two_texts_and_in_batch_negatives_no_labels():
-    ids = np.random.default_rng(0).integers(3, 53, (4, 3, 7))
+    ids = np.random.default_rng(0).integers(3, 53, (4, 5, 7))
     model = eager(SentenceModel(small_config(), "in_batch_negatives"))
     assert results(model, {"input_ids": ids[:, :2]}).keys() == {"loss", "accuracy"}
-    with pytest.raises(UserError, match=r"\[B, 2, S\]: pairs; received 3 texts"):
+    with pytest.raises(UserError, match=r"pairs or \[B, 3, S\]: triplets; received 5 texts"):
         model.test_on_batch({"input_ids": ids})
     with pytest.raises(UserError, match="loss must be one of 'cosine', .*; received 'mse'"):
         SentenceModel(small_config(), "mse")
@@ -214,7 +214,7 @@ def test_lists_of_numbers_are_arrays_and_texts_are_refused():
 
 
 def test_own_losses_and_metrics_find_the_labels_among_the_features():
-    model, features = make("classification"), arrays("classification")
+    model, features = new_model("classification"), arrays("classification")  # keeps the metrics
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     metrics = ["sparse_categorical_accuracy"]
     found = results(eager(model, loss, metrics=metrics), features)
