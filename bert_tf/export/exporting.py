@@ -154,9 +154,9 @@ def export_model(model: Pretrained, output: str | os.PathLike[str], **options: A
         OSError: writing failed for a reason that may be temporary, such as a full disk.
     """
     folder = held_folder(model)
-    of_files = ("input", "bert_config_file", "vocab_file", "do_lower_case", "max_seq_length")
+    of_files = "input output bert_config_file vocab_file do_lower_case max_seq_length".split()
     names = [x.name for x in dataclasses.fields(ExportSettings) if x.name not in of_files]
-    if wrong := [name for name in options if name not in names or name == "output"]:
+    if wrong := [name for name in options if name not in names]:
         raise UserError(
             f"export_model takes no {listed(wrong)}; its options are {', '.join(names)}"
         )

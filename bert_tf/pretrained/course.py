@@ -180,6 +180,7 @@ def train(
         source={},
         trained_on=memory.model_input,
         has_sigmoid=False,
+        _warned=[],
         vectors=task.vector_settings or VectorSettings(),
     )
 

@@ -86,4 +86,10 @@ class Pretrained(FillMask, Classify, Rank, AnswerQuestions, Tag, Encode, Train):
                 "A pickle or a copy of a model is loaded from its folder, and this model, trained"
                 " in memory, has none. Call save(folder), and pickle bert_tf.load(folder)"
             )
+        if self._chosen is not None:
+            raise UserError(
+                "A pickle or a copy of a model is loaded from its folder, and would lose the task"
+                " that was chosen for this one. Pickle what bert_tf.load returns, and choose the"
+                " task afterwards"
+            )
         return _load_again, (self._folder.source, self.max_seq_length)

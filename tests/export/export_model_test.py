@@ -38,7 +38,7 @@ def test_the_options_are_the_tool_s_flags(model, tmp_path, monkeypatch):
     [
         (
             {"vocab_file": "x"},
-            "export_model takes no 'vocab_file'; its options are output, format,",
+            "export_model takes no 'vocab_file'; its options are format,",
         ),
         ({"fromat": "onnx"}, "export_model takes no 'fromat'"),
         ({"format": "h5"}, "--format=h5 must be one of saved_model, onnx, litert"),
@@ -49,6 +49,13 @@ def test_the_options_are_the_tool_s_flags(model, tmp_path, monkeypatch):
 def test_wrong_options_are_refused(model, tmp_path, options, message):
     with pytest.raises(UserError, match=re.escape(message)):
         bert_tf.export_model(model, tmp_path / "out", **options)
+
+
+def test_a_model_is_not_exported_before_it_is_trained_for_its_task(model, tmp_path):
+    for untrained in (model.for_classification(["x", "y"]), model.for_tagging()):
+        with pytest.raises(UserError, match="export_model needs a trained model; call fit first"):
+            bert_tf.export_model(untrained, tmp_path / "out")
+    assert exporting.held_folder(model.for_classification()).labels == ("a", "b", "c")
 
 
 @pytest.mark.slow

@@ -128,6 +128,8 @@ def test_each_task_ends_with_the_program_s_weights(name, folder, base, tmp_path)
     if name == "tagging":
         assert [len(tags) for tags in outputs] == [3, 4, 3] and outputs == same
         assert isinstance(again.tag("paris is in france"), list)
+        unnamed = again.for_tagging()
+        assert unnamed.evaluate(x, y) == found and unnamed.predict(x) == outputs
     else:
         np.testing.assert_array_equal(outputs, same)
 

@@ -1,5 +1,6 @@
 """Tests of training from Python: the program's weights, its figures, and what is refused."""
 
+import copy
 import csv
 import json
 import pickle
@@ -200,14 +201,55 @@ def test_numbers_under_a_strategy(reviews):
 
 def test_a_head_is_kept_only_for_the_same_task(trained):
     model, *_ = trained
-    start = model.for_classification(["bad", "good"])._start()
+    same = model.for_classification(["bad", "good"])
+    start = same._start(same._kind("fit"))
     assert start.keeps_head and start.read("output_bias").any()
     for other in (model.for_classification(["good", "bad"]), model.for_regression()):
-        assert not other.heads and not other._start().keeps_head
+        assert not other.heads and not other._start(other._kind("fit")).keeps_head
         with pytest.raises(UserError, match="classify needs a model with the head"):
             other.classify("a text")
         with pytest.raises(UserError, match="evaluate needs a trained model; call fit first"):
             other.evaluate(["a"], ["good"])
+
+
+def test_classes_that_no_one_names_are_the_model_s_until_it_is_trained(reviews, trained):
+    """Evaluated examples of a single class, or of others, change nothing."""
+    model = trained[0].for_classification()
+    texts, labels = table(reviews, "dev")
+    for _ in range(2):
+        assert model._trained_kind("evaluate").labels == ("bad", "good")
+        with pytest.raises(
+            UserError, match=r"labels\[0\] must be one of 'bad', 'good', the classes of the"
+        ):
+            model.evaluate(TEXTS[:2], ["x", "y"])
+    good = [text for text, label in zip(texts, labels, strict=True) if label == "good"]
+    found = model.evaluate(good, ["good"] * len(good))["accuracy"]
+    assert found == np.mean([x.label == "good" for x in trained[0].classify(good)])
+    for names, keeps_head in ((NAMES, True), (["x", "y", "x"], False), (["x", "y", "z"], False)):
+        kind = model._kind("fit")
+        kind.example_set("train", TEXTS, names)
+        start = model._start(kind)
+        assert start.keeps_head == bool(start.folder.heads) == keeps_head, names
+
+
+def test_a_fit_that_fails_leaves_no_classes_behind(untrained):
+    model = untrained.for_classification()
+    for names in (["x", "y", "x"], NAMES):
+        with pytest.raises(UserError, match="learning_rat must be a setting of ClassifierSettings"):
+            model.fit(TEXTS, names, learning_rat=1)
+        assert model._kind("fit").labels is None
+    several = untrained.for_classification(multi_label=True)
+    with pytest.raises(UserError, match="train_batch_size=0 must be between 1 and"):
+        several.fit(TEXTS, [["x"], ["y"], []], batch_size=0)
+    assert several._kind("fit").labels is None
+
+
+def test_a_copy_would_lose_the_chosen_task(untrained):
+    for model in (untrained.for_classification(), untrained.for_sentences()):
+        for make in (copy.copy, copy.deepcopy, pickle.dumps):
+            with pytest.raises(UserError, match="would lose the task that was chosen for this one"):
+                make(model)
+    assert copy.copy(untrained).heads == untrained.heads
 
 
 # --- examples -------------------------------------------------------------------------------------

@@ -57,7 +57,7 @@ class ClassificationKind(Kind):
 
     def _labels(self, values: list[Any], name: str, is_training: bool) -> list[Any]:
         """Returns the classes of the examples by name; in training also collects them."""
-        if self.labels is None:
+        if self.labels is None and is_training:
             names = [_name(value, f"{name}[{i}]") for i, value in enumerate(values)]
             counts = collections.Counter(names)
             if len(counts) < 2:
@@ -139,7 +139,7 @@ class MultiLabelKind(ClassificationKind):
                 )
         places = [f"{name}[{i}]" for i in range(len(values))]
         rows = [[plain(label) for label in value] for value in values]
-        if self.labels is None:
+        if self.labels is None and is_training:
             named = {_name(x, place) for place, row in zip(places, rows, strict=True) for x in row}
             for label in named:
                 check_label(label, name)

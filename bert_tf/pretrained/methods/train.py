@@ -19,6 +19,7 @@ from bert_tf.hugging_face.vector_settings import (
     check_are_means,
     write_vector_settings,
 )
+from bert_tf.model.configuration import BertConfig
 from bert_tf.model_folder.writer import CONFIG_FILE, MODEL_NAMES, write_model
 from bert_tf.pretrained import course, long_texts
 from bert_tf.pretrained.arguments import PATH, check_type, received
@@ -112,29 +113,43 @@ class Train(LoadedModel):
         folder = self._folder
         is_same = any(head in folder.heads for head in kind.heads)
         is_same = is_same and kind.multi_label == folder.config.is_multi_label
-        if not is_same or kind.labels not in (None, folder.labels):
-            shapes = {x: shape for x, shape in self._shapes().items() if x.startswith("bert/")}
-            config = copy.copy(folder.config)
-            config.problem_type = None
-            folder = dataclasses.replace(
-                folder, config=config, shapes=shapes, heads=(), labels=(), has_sigmoid=False
-            )
+        if not is_same or not _has_classes(folder, kind):
+            folder = self._without_head()
         model = type(self)(dataclasses.replace(folder, read=self._read))
         model._chosen = kind
         return model
 
+    def _without_head(self) -> ModelFolder:
+        folder = self._folder
+        shapes = {x: shape for x, shape in self._shapes().items() if x.startswith("bert/")}
+        config = copy.copy(folder.config)
+        config.problem_type, config.threshold = None, BertConfig.threshold
+        return dataclasses.replace(
+            folder, config=config, shapes=shapes, heads=(), labels=(), has_sigmoid=False
+        )
+
     def _kind(self, method: str) -> Kind:
-        """Returns the task that was chosen, or that the model was trained for."""
-        for head in self._folder.heads if self._chosen is None else ():
+        """Returns the task that was chosen, or that the model was trained for: one to change."""
+        kind = copy.copy(self._chosen)
+        for head in self._folder.heads if kind is None else ():
             if head in _KINDS:
                 several = head == "classification" and self.config.is_multi_label
-                self._chosen = (MultiLabelKind if several else _KINDS[head])(self.labels)
-        if self._chosen is None:
+                kind = (MultiLabelKind if several else _KINDS[head])(self.labels)
+        if kind is None:
             raise UserError(
                 f"{method} needs a task. Choose it first, as in model ="
                 " model.for_classification(labels=['bad', 'good'])"
             )
-        return self._chosen
+        return kind
+
+    def _trained_kind(self, method: str) -> Kind:
+        """Returns the task, with the classes of the model; raises UserError if it is untrained."""
+        kind = self._kind(method)
+        if kind.heads and not self._folder.heads:
+            raise UserError(f"{method} needs a trained model; call fit first")
+        if kind.labels is None:
+            kind.labels = self._folder.labels
+        return kind
 
     def fit(
         self,
@@ -212,17 +227,20 @@ class Train(LoadedModel):
             trained = course.train(
                 kind,
                 made,
-                self._start(),
+                self._start(kind),
                 sets,
                 _strategy(strategy),
                 watch,
                 saves=made.output_dir != folder,
             )
         self._set_folder(trained)
+        self._chosen = kind
         return watch.history
 
-    def _start(self) -> course.Start:
-        return course.Start(self._folder, self._read, bool(self._folder.heads))
+    def _start(self, kind: Kind) -> course.Start:
+        """Returns what a run starts from: with the head only if its classes are the task's."""
+        folder = self._folder if _has_classes(self._folder, kind) else self._without_head()
+        return course.Start(folder, self._read, bool(folder.heads))
 
     def _shapes(self) -> dict[str, Sequence[int]]:
         """Returns the shape of each weight by name, without an optimizer's slots."""
@@ -262,12 +280,13 @@ class Train(LoadedModel):
         Raises:
             UserError: examples or settings are wrong, or the model is not trained for a task.
         """
-        kind = self._kind("evaluate")
-        self._check_trained(kind, "evaluate")
+        kind = self._trained_kind("evaluate")
         with course.as_arguments(), course.working_folder() as folder:
             example_set = kind.example_set("eval", x, y, sample_weight)
             made = self._settings(kind, folder, options, f"do_{kind.evaluation}")
-            results = course.predict(kind, made, self._start(), example_set, _strategy(strategy))
+            results = course.predict(
+                kind, made, self._start(kind), example_set, _strategy(strategy)
+            )
             return course.evaluation(made, results)
 
     def _settings(
@@ -297,19 +316,14 @@ class Train(LoadedModel):
         Raises:
             UserError: the inputs are wrong, or the model is not trained for a task.
         """
-        kind = self._kind("predict")
-        self._check_trained(kind, "predict")
+        kind = self._trained_kind("predict")
         with course.as_arguments(), course.working_folder() as folder:
             if (found := kind.predict(self, x)) is not None:
                 return found
             example_set = kind.example_set("predict", x, None)
             made = self._settings(kind, folder, options, "do_predict")
-            course.predict(kind, made, self._start(), example_set, _strategy(strategy))
+            course.predict(kind, made, self._start(kind), example_set, _strategy(strategy))
             return kind.read_predictions(made)
-
-    def _check_trained(self, kind: Kind, method: str) -> None:
-        if kind.heads and not self._folder.heads:
-            raise UserError(f"{method} needs a trained model; call fit first")
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Writes the model to a folder, which `load`, the programs and the tools take.
@@ -337,8 +351,19 @@ class Train(LoadedModel):
 
 
 def held_folder(model: Train) -> ModelFolder:
-    """Returns a model as a folder in memory, with the weights that it has now."""
+    """Returns a model as a folder in memory, with the weights that it has now.
+
+    Raises:
+        UserError: a task was chosen, and the model is not trained for it yet.
+    """
+    if model._chosen is not None:
+        model._trained_kind("export_model")
     return dataclasses.replace(model._folder, shapes=model._shapes(), read=model._read)
+
+
+def _has_classes(folder: ModelFolder, kind: Kind) -> bool:
+    """Returns whether the classes of a model are those of a task, as far as the task knows them."""
+    return kind.labels in (None, folder.labels)
 
 
 def _strategy(strategy: Any) -> Any:
