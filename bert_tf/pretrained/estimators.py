@@ -13,6 +13,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from bert_tf.errors import UserError
+from bert_tf.pretrained.kinds.rows import check_there, read_rows
 from bert_tf.pretrained.model import Pretrained, load
 
 
@@ -23,8 +24,9 @@ class TextEstimator(BaseEstimator):
 
     Args:
         folder: the model to start from; see `bert_tf.load`.
-        epochs, learning_rate, batch_size, max_seq_length: see `Pretrained.fit`.
-        random_state: the seed; None for the programs' default.
+        epochs, learning_rate, batch_size, max_seq_length: see `Pretrained.fit`; None for the
+            program's defaults.
+        random_state: the seed; None for the program's default.
         options: other arguments of `Pretrained.fit`, such as `{"warmup_proportion": 0.0}`.
 
     Attributes:
@@ -35,9 +37,9 @@ class TextEstimator(BaseEstimator):
         self,
         folder: str | os.PathLike[str] | None = None,
         *,
-        epochs: float = 3.0,
-        learning_rate: float = 5e-5,
-        batch_size: int = 32,
+        epochs: float | None = None,
+        learning_rate: float | None = None,
+        batch_size: int | None = None,
         max_seq_length: int | None = None,
         random_state: int | None = None,
         options: Mapping[str, Any] | None = None,
@@ -76,9 +78,12 @@ class BertClassifier(ClassifierMixin, TextEstimator):
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Trains on texts and their classes, names or numbers."""
-        self.classes_ = np.unique(np.asarray(y))
+        for i, label in enumerate(read_rows(_texts(X), y, None, "X", "y")[1]):
+            check_there(label, f"y[{i}]")
+        labels = np.asarray(y).ravel()
+        self.classes_ = np.unique(labels)
         model = self._load().for_classification([str(label) for label in self.classes_])
-        return self._train(model, X, [str(label) for label in np.asarray(y)], sample_weight)
+        return self._train(model, X, [str(label) for label in labels], sample_weight)
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Returns the probabilities of `classes_`, [texts, classes]."""

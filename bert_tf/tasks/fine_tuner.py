@@ -252,6 +252,8 @@ class FineTuner:
         self._take_best(trainer)
         if watch:
             watch.end()
+            if getattr(settings, "find_threshold", False):
+                self.evaluate()  # finds that of the final weights
             self._memory.model_input, self._memory.config = self._model_input, self._config
         self._calibrate(trainer)
         if settings.export_dir and self.run.chief:

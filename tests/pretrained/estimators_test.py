@@ -82,7 +82,9 @@ def test_classes_keep_their_type(stand_in, y):
     assert estimator.predict(TEXTS).tolist() == np.array(y).tolist()
     assert estimator.predict_proba(TEXTS).shape == (12, 2) and estimator.score(TEXTS, y) == 1.0
     (options,) = stand_in.calls
-    assert options["seed"] == 3 and options["warmup_proportion"] == 0.0 and options["epochs"] == 3.0
+    assert (
+        options["seed"] == 3 and options["warmup_proportion"] == 0.0 and options["epochs"] is None
+    )
 
 
 def test_tables_and_pairs(stand_in):
@@ -109,6 +111,14 @@ def test_what_is_refused():
         BertClassifier("folder").predict(["a"])
     with pytest.raises(UserError, match="folder must name the model to start from; received None"):
         BertClassifier().fit(TEXTS, NAMES)
+    for missing in (None, float("nan"), pd.NA):
+        for y in (["cat", "dog", missing], pd.Series(["cat", "dog", missing])):
+            with pytest.raises(UserError, match=r"^y\[2\] is missing .*Leave out the examples"):
+                BertClassifier("folder").fit(TEXTS[:3], y)
+    with pytest.raises(
+        UserError, match="y must have one value for each of X: there are 12 X and 3"
+    ):
+        BertClassifier("folder").fit(TEXTS, NAMES[:3])
 
 
 @pytest.mark.slow

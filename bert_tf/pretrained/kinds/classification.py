@@ -2,7 +2,7 @@
 
 import collections
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,8 @@ from bert_tf.tasks.classification.settings import TableColumns
 from bert_tf.tasks.classification.table import TableProcessor, sort_labels
 from bert_tf.tasks.classification.task import ClassificationTask
 from bert_tf.tasks.task import ExampleSet
+
+_MULTI_HOT = "For rows with 0 or 1 for each class give np.array(y)"
 
 
 class ClassificationKind(Kind):
@@ -80,7 +82,10 @@ class ClassificationKind(Kind):
                 f"{name} must have examples of at least two classes; all are {quoted(names[0])}, so"
                 " there is nothing to learn"
             )
-        if unseen := [label for label in self.labels or () if label not in set(names)]:
+        self._warn_of_unseen(set(names), name)
+
+    def _warn_of_unseen(self, seen: Collection[str], name: str) -> None:
+        if unseen := [label for label in self.labels or () if label not in seen]:
             logging.warning("%s: no example has the class %s", name, listed(unseen))
 
     def _known(self, value: Any, place: str) -> str:
@@ -117,7 +122,10 @@ class MultiLabelKind(ClassificationKind):
         if len(getattr(y, "shape", ())) == 2:
             y = self._of_array(np.asarray(y), targets)
         elif isinstance(y, list | tuple):
-            y = [row.tolist() if isinstance(row, np.ndarray) else row for row in y]
+            y = [
+                self._row(row, f"{targets}[{i}]") if isinstance(row, np.ndarray) else row
+                for i, row in enumerate(y)
+            ]
         return super().example_set(purpose, x, y, weights)
 
     def _of_array(self, y: NDArray[Any], name: str) -> list[list[str]]:
@@ -128,28 +136,69 @@ class MultiLabelKind(ClassificationKind):
                 f"{name} as an array must have 0 or 1 for each of the classes that labels=[...]"
                 f" names, [texts, {len(labels) or 'classes'}]; its shape is {list(y.shape)}"
             )
-        return [[label for label, has in zip(labels, row, strict=True) if has] for row in y]
+        return [self._of_row(row) for row in y]
+
+    def _of_row(self, row: NDArray[Any]) -> list[str]:
+        return [label for label, has in zip(self.labels or (), row, strict=True) if has]
+
+    def _row(self, value: Any, place: str) -> list[Any]:
+        """Returns the classes of an example by name or number; an array may have 0 and 1."""
+        if not isinstance(value, list | tuple | set | frozenset | np.ndarray):
+            raise UserError(
+                f"{place} must be a list of classes, such as ['a', 'b'], or [] for none;"
+                f" {received(value)}"
+            )
+        shape, count = getattr(value, "shape", None), len(self.labels or ())
+        if not isinstance(value, np.ndarray) or value.dtype.kind not in "biuf" or shape != (count,):
+            return [plain(label) for label in value]
+        if not np.isin(value, (0, 1)).all():
+            raise UserError(
+                f"{place} is an array with a number for each of the {count} classes, so each must"
+                f" be 0 or 1; {received(value)}. For the numbers of classes give a list"
+            )
+        return self._of_row(value)
 
     def _labels(self, values: list[Any], name: str, is_training: bool) -> list[Any]:
-        for i, value in enumerate(values):
-            if not isinstance(value, list | tuple | set | frozenset | np.ndarray):
-                raise UserError(
-                    f"{name}[{i}] must be a list of classes, such as ['a', 'b'], or [] for none;"
-                    f" {received(value)}"
-                )
         places = [f"{name}[{i}]" for i in range(len(values))]
-        rows = [[plain(label) for label in value] for value in values]
+        rows = [self._row(value, place) for value, place in zip(values, places, strict=True)]
         if self.labels is None and is_training:
             named = {_name(x, place) for place, row in zip(places, rows, strict=True) for x in row}
+            if len(named) < 2:
+                raise UserError(
+                    f"{name} must have at least two classes; it has {listed(named) or 'none'}"
+                )
             for label in named:
                 check_label(label, name)
             self.labels = tuple(
                 TableColumns(labels=sort_labels(named), multi_label=True).labels or ()
             )
-        found = [
-            {self._known(x, place) for x in row} for place, row in zip(places, rows, strict=True)
+        labels = self.labels or ()
+        named_rows = [
+            [self._known(x, place) for x in row] for place, row in zip(places, rows, strict=True)
         ]
-        return [tuple(label for label in self.labels if label in row) for row in found]
+        for place, names in zip(places, named_rows, strict=True):
+            if twice := [label for label in labels if names.count(label) > 1]:
+                raise UserError(
+                    f"{place} must name each of its classes once; it names {listed(twice)} more"
+                    f" often. {_MULTI_HOT}"
+                )
+        if labels and all(len(row) == len(labels) and {*row} <= {0, 1} for row in rows):
+            raise UserError(
+                f"{name} must be lists of classes; each has {len(labels)} numbers that are 0 or 1."
+                f" {_MULTI_HOT}. If every example has both classes, name them"
+            )
+        found = [tuple(label for label in labels if label in names) for names in named_rows]
+        if is_training:
+            self._check_training(found, name)
+        return found
+
+    def _check_training(self, names: Sequence[Collection[str]], name: str) -> None:
+        if len(set(names)) == 1:
+            raise UserError(
+                f"{name} must have examples with different classes; all have"
+                f" {listed(names[0]) or 'none'}, so there is nothing to learn"
+            )
+        self._warn_of_unseen({label for row in names for label in row}, name)
 
     def task(self, settings: FineTuningSettings) -> ClassificationTask:
         columns = TableColumns(labels=self.labels, multi_label=True)
