@@ -79,7 +79,7 @@ def read_score_function(folder: str, config: Mapping[str, Any] | None, has_class
 
 
 def write_score_function(folder: str, function: str) -> None:
-    """Writes the function that makes a score into the folder of a checkpoint, if there is one.
+    """Unless it is the identity, writes the score function into the folder of a checkpoint.
 
     The settings of a model that makes vectors have the same file, and come first.
     """

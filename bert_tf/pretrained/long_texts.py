@@ -37,7 +37,7 @@ def settings_of(trained_on: ModelInput) -> dict[str, Any]:
 
 
 def check_stride(window_stride: Any, max_seq_length: int) -> None:
-    """Raises UserError if a stride is not a number of word pieces from 1 to those of a window."""
+    """Raises UserError if a stride is not from 1 to the number of word pieces in a window."""
     check_type("window_stride", window_stride, WHOLE_NUMBER, "for half a window")
     room = max_seq_length - 2
     if window_stride is not None and not 1 <= window_stride <= room:

@@ -89,6 +89,13 @@ def test_a_model_that_was_trained_has_no_pickle(model, name):
     assert pickle.dumps(model)
 
 
+def test_a_copy_would_lose_the_chosen_task(model):
+    for chosen in (model.for_classification(), model.for_sentences()):
+        for make in (copy.copy, copy.deepcopy, pickle.dumps):
+            with pytest.raises(UserError, match="would lose the task that was chosen for this one"):
+                make(chosen)
+
+
 def message_in_a_fork(call):
     """Returns the message of the UserError that a call raises in a forked process."""
     reading, writing = os.pipe()
