@@ -7,8 +7,9 @@ import json
 import os
 import re
 import tempfile
+import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import numpy as np
 import tensorflow as tf
@@ -17,9 +18,17 @@ from absl import logging
 from bert_tf.errors import UserError, listed
 from bert_tf.files.whole_files import read_text
 from bert_tf.hugging_face.vector_settings import VectorSettings
-from bert_tf.pretrained.arguments import received
+from bert_tf.pretrained.arguments import (
+    NUMBER,
+    STRING,
+    SWITCH,
+    WHOLE_NUMBER,
+    check_type,
+    received,
+)
 from bert_tf.pretrained.folder import ModelFolder, heads_of
 from bert_tf.pretrained.kinds.base import Kind
+from bert_tf.pretrained.kinds.rows import plain
 from bert_tf.pretrained.results import Evaluation
 from bert_tf.runs.flags.setting_fields import flags_of
 from bert_tf.runs.flags.settings import FineTuningSettings
@@ -42,7 +51,8 @@ _DECIDED = frozenset(
     " eval_file predict_file labels text_a_column text_b_column label_column negative_column"
     " weight_column group_column has_header delimiter".split()
 )
-_FLAG = re.compile(r"--(?=[a-z]+(_[a-z0-9]+)+|optimizer|dtype|epsilon)")
+_FLAG = re.compile(r"(?<![\w-])--(?=[a-z])")
+_TYPES = {bool: SWITCH, int: WHOLE_NUMBER, float: NUMBER, str: STRING}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +105,7 @@ def make_settings(
     if settings is not None and not isinstance(settings, cls):
         raise UserError(f"settings must be a {cls.__name__}; received a {type(settings).__name__}")
     names = [field.name for field in flags_of(cls) if field.name not in _DECIDED]
-    values = {}
+    hints, values = get_type_hints(cls), {}
     for name, value in given.items():
         field = _ALIASES.get(name, name)
         if field not in names:
@@ -104,8 +114,10 @@ def make_settings(
             known = difflib.get_close_matches(name, [*names, *_ALIASES], 3) or names
             raise UserError(f"{name} must be a setting of {cls.__name__}, such as {listed(known)}")
         if value is not None:
-            hint = cls.__dataclass_fields__[field].type
-            values[field] = float(value) if hint in (float, "float") else value
+            if field in values:
+                both = [other for other in given if _ALIASES.get(other, other) == field]
+                raise UserError(f"{' and '.join(both)} name the same setting; give one of them")
+            values[field] = _typed(name, value, hints[field])
     values |= {"vocab_file": folder.path, "do_lower_case": folder.tokenizer.do_lower_case}
     values |= {"init_checkpoint": None, "do_train": False, **kind.decided(), **decided}
     there = {field.name for field in dataclasses.fields(cls)}
@@ -119,6 +131,19 @@ def make_settings(
     return made
 
 
+def _typed(name: str, value: Any, hint: Any) -> Any:
+    """Returns a setting as Python's own type, which the field has; see `check_type`."""
+    value = os.fspath(value) if isinstance(value, os.PathLike) else plain(value)
+    hints = get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    for kind, accepted in _TYPES.items():
+        if kind in hints:
+            check_type(name, value, accepted)
+            return value if kind is str else kind(value)
+    if isinstance(value, str):
+        raise UserError(f"{name} must be a list of strings; {received(value)}")
+    return value
+
+
 def class_weights(value: Any, labels: Sequence[str] | None) -> Sequence[str]:
     """Returns the setting `class_weights` for Keras's class_weight, or scikit-learn's.
 
@@ -126,11 +151,12 @@ def class_weights(value: Any, labels: Sequence[str] | None) -> Sequence[str]:
         value: "balanced", or a dictionary of weights by the classes' names or numbers.
         labels: the classes.
     """
-    if value == "balanced":
+    if isinstance(value, str) and value == "balanced":
         return ["balanced"]
     if not isinstance(value, Mapping):
         raise UserError(
-            f"class_weight must be 'balanced' or a dictionary of weights; {received(value)}"
+            f"class_weight must be 'balanced' or a dictionary of weights; {received(value)}. Of"
+            " scikit-learn's compute_class_weight: dict(zip(classes, weights))"
         )
     numbers = {str(i): label for i, label in enumerate(labels or ())}
     numbers |= {label: label for label in labels or ()}  # a name comes first

@@ -255,6 +255,14 @@ def test_pairs_without_scores_need_another_loss(base):
         base.for_multiple_choice().fit(CHOICES, [0, 1], sample_weight=[1, 1])
 
 
+def test_a_tagger_refuses_what_it_cannot_keep(base):
+    model = base.for_tagging()
+    with pytest.raises(UserError, match="^feature_based must be left out: a model in memory has"):
+        model.fit(SENTENCES, TAGS, feature_based=True)
+    with pytest.raises(UserError, match=r"labels must be a list of the tags; received 'OB' \(str"):
+        base.for_tagging("OB")
+
+
 def test_weights_of_examples_and_classes():
     kind = ClassificationKind(["bad", "good"])
     found = kind.example_set("train", ["a", "b"], [0, 1], np.array([0.5, 2])).examples

@@ -13,6 +13,7 @@ import tensorflow as tf
 import bert_tf
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
+from bert_tf.pretrained import course
 from bert_tf.pretrained.kinds.classification import ClassificationKind, RegressionKind
 from bert_tf.runs.folder.reporting import read_results
 from bert_tf.runs.training.watch import CallbackWatch
@@ -407,6 +408,19 @@ def test_wrong_classes_are_refused(labels, message):
         ({"init_checkpoint": "x"}, "init_checkpoint must be left out: the model and the exam"),
         ({"max_seq_length": 41}, "The length 41 of max_seq_length must be at most"),
         ({"batch_size": 0}, "train_batch_size=0 must be between 1 and"),
+        ({"batch_size": "8"}, "batch_size must be a whole number (int); received '8' (str)"),
+        ({"batch_size": 4.0}, "batch_size must be a whole number (int); received 4.0 (float)"),
+        ({"learning_rate": "high"}, "learning_rate must be a number; received 'high' (str)"),
+        ({"keep_checkpoint_max": np.array([1, 2])}, "keep_checkpoint_max must be a whole number"),
+        (
+            {"batch_size": 4, "train_batch_size": 8},
+            "batch_size and train_batch_size name the same setting; give one of them",
+        ),
+        (
+            {"class_weight": np.array([1.0, 2.0])},
+            "class_weight must be 'balanced' or a dictionary of weights; received",
+        ),
+        ({"max_seq_length": np.int64(41)}, "The length 41 of max_seq_length must be at most"),
         ({"epochs": -1}, "num_train_epochs=-1.0 must be a finite number above 0"),
         (
             {"batch_size": 64},
@@ -428,6 +442,20 @@ def test_wrong_settings_are_refused(untrained, options, message):
     model = untrained.for_classification(CLASSES)
     with pytest.raises(UserError, match=re.escape(message)):
         model.fit(TEXTS, NAMES, **options)
+
+
+def test_settings_become_python_s_own_numbers(untrained):
+    given = {"seed": np.int64(4), "max_seq_length": np.array(16), "epochs": np.float32(2)}
+    kind, folder = ClassificationKind(CLASSES), untrained._folder
+    made = course.make_settings(kind, folder, "/x", None, given, do_train=True)
+    values = made.random_seed, made.max_seq_length, made.num_train_epochs
+    assert values == (4, 16, 2.0) and [*map(type, values)] == [int, int, float]
+
+
+def test_errors_name_arguments_not_flags():
+    message = "^labels, folder=x and a--b and max_seq_length$"
+    with pytest.raises(UserError, match=message), course.as_arguments():
+        raise UserError("--labels, --folder=x and a--b and --max_seq_length")
 
 
 def test_a_model_without_a_task_trains_nothing(untrained):

@@ -26,10 +26,19 @@ class TaggingKind(Kind):
     inputs, targets = "sentences", "tags"
 
     def __init__(self, labels: Sequence[str] | None = None):
+        if isinstance(labels, str):
+            raise UserError(f"labels must be a list of the tags; {received(labels)}")
         self.labels = None if labels is None else tuple(labels)
 
     def decided(self) -> dict[str, Any]:
         return {"labels": list(self.labels or ()), "data_dir": "in memory"}
+
+    def check(self, settings: FineTuningSettings) -> None:
+        if getattr(settings, "feature_based", False):
+            raise UserError(
+                "feature_based must be left out: a model in memory has no BiLSTM. Train one with"
+                " run_tagging.py"
+            )
 
     def example_set(self, purpose: str, x: Any, y: Any, weights: Any = None) -> SentenceSet:
         inputs, targets = self.names(purpose)

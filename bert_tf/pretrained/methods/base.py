@@ -33,17 +33,19 @@ class LoadedModel:
         self._set_folder(folder)
 
     def _set_folder(self, folder: ModelFolder) -> None:
+        build: Callable[[str], keras.Model] = functools.cache(
+            lambda head: build_model(head, folder)
+        )
+        model = build(next((head for head in folder.heads if head in BUILDERS), ""))
         self._own_folder = folder
         self.config = folder.config
         self.tokenizer = folder.tokenizer
         self.heads = folder.heads
         self.labels = folder.labels
         self.max_seq_length = folder.max_seq_length
-        self._model: Callable[[str], keras.Model] = functools.cache(
-            lambda head: build_model(head, folder)
-        )
+        self._model = build
         self._forwards: dict[str, Forward] = {}
-        self.model = self._model(next((head for head in self.heads if head in BUILDERS), ""))
+        self.model = model
 
     @property
     def _folder(self) -> ModelFolder:
