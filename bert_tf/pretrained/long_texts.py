@@ -30,12 +30,6 @@ def of_folder(
     return long_text, window_stride
 
 
-def settings_of(trained_on: ModelInput) -> dict[str, Any]:
-    """Returns the settings of long texts that a model was trained with, by name."""
-    found = {"long_text": trained_on.long_text, "window_stride": trained_on.window_stride}
-    return {name: value for name, value in found.items() if value is not None}
-
-
 def check_stride(window_stride: Any, max_seq_length: int) -> None:
     """Raises UserError if a stride is not from 1 to the number of word pieces in a window."""
     check_type("window_stride", window_stride, WHOLE_NUMBER, "for half a window")

@@ -1,5 +1,6 @@
 """Tests of training from Python for the tasks beside classification."""
 
+import dataclasses
 import json
 import re
 
@@ -10,6 +11,7 @@ import tensorflow as tf
 import bert_tf
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
+from bert_tf.files.model_input import ModelInput
 from bert_tf.pretrained import course
 from bert_tf.pretrained.kinds.answers import AnswersKind
 from bert_tf.pretrained.kinds.choices import ChoicesKind
@@ -147,6 +149,56 @@ def test_questions_without_answers_ask_for_squad_2():
         "dog": 6,
     }
     assert "version_2_with_negative" not in kind.decided()
+
+
+def test_each_evaluation_asks_by_its_own_answers():
+    kind = AnswersKind()
+    kind.example_set("eval", QUESTIONS, [ANSWERS[0], None, ANSWERS[2]])
+    assert kind.decided()["version_2_with_negative"] is True
+    kind.example_set("eval", QUESTIONS, ANSWERS)
+    assert "version_2_with_negative" not in kind.decided()
+
+
+def test_settings_of_an_evaluation_fit_the_model(base, monkeypatch):
+    answers, texts = AnswersKind(), ClassificationKind(["a", "b"])
+    assert (
+        base._settings(answers, "/x", {"max_seq_length": 32}, "do_predict").max_query_length == 16
+    )
+    trained_on = ModelInput(long_text="mean", window_stride=25)
+    monkeypatch.setattr(
+        base, "_own_folder", dataclasses.replace(base._folder, trained_on=trained_on)
+    )
+    for options in ({}, {"long_text": "max"}):
+        made = base._settings(texts, "/x", {"max_seq_length": 16, **options}, "do_eval")
+        assert (made.long_text, made.window_stride) == (options.get("long_text", "mean"), 14)
+    made = base._settings(texts, "/x", {"long_text": "cut"}, "do_eval")
+    assert (made.long_text, made.window_stride) == ("cut", None)
+
+
+class Recorder:
+    """A model that has no answers and no classes, and keeps the options it was asked with."""
+
+    def answer(self, questions, contexts, **options):
+        self.options = options
+        return []
+
+    def classify(self, texts, **options):
+        self.options = options
+        return []
+
+
+def test_predict_hands_its_options_on():
+    model, kind = Recorder(), AnswersKind()
+    assert kind.predict(model, [], {}).shape == (0,)
+    assert model.options == {"null_score_diff_threshold": None}
+    kind.example_set("train", QUESTIONS, [ANSWERS[0], None, ANSWERS[2]])
+    kind.predict(model, [], {"doc_stride": 8})
+    assert model.options == {"null_score_diff_threshold": 0.0, "doc_stride": 8}
+    with pytest.raises(UserError, match=r"questions\[0\] must be a pair of texts, \(question"):
+        kind.predict(model, ["a"], {})
+    kind = ClassificationKind(["a", "b", "c"])
+    assert kind.predict(model, [], {"long_text": "max"}).shape == (0, 3)
+    assert model.options == {"long_text": "max"}
 
 
 def test_triplets_train_by_their_third_text():

@@ -199,6 +199,21 @@ def test_numbers_under_a_strategy(reviews):
     assert {"pearson", "spearman", "loss"} <= {*model.evaluate(texts, numbers)}
 
 
+def test_predict_ignores_nothing(trained):
+    model, *_ = trained
+    for options, message in (
+        ({"bogus": 3}, "bogus must be an option of predict: one of 'long_text'"),
+        ({"long_text": "nonsense"}, "long_text must be one of cut, mean, max; received 'nonsense'"),
+        ({"strategy": "no"}, "strategy must be left out: predict of this task runs on one device"),
+    ):
+        with pytest.raises(UserError, match=re.escape(message)):
+            model.predict(["a fine film"], **options)
+    texts = ["a fine film", "a bad film"]
+    found = model.predict(tf.data.Dataset.from_tensor_slices(texts))
+    np.testing.assert_array_equal(found, model.predict(texts))
+    assert model.predict([]).shape == (0, 2)
+
+
 def test_a_head_is_kept_only_for_the_same_task(trained):
     model, *_ = trained
     same = model.for_classification(["bad", "good"])

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from bert_tf.errors import UserError
+from bert_tf.pretrained.answers import AnswerOptions
 from bert_tf.pretrained.arguments import is_missing, received
 from bert_tf.pretrained.kinds.base import Kind
 from bert_tf.pretrained.kinds.rows import plain, read_rows
@@ -22,6 +23,7 @@ class AnswersKind(Kind):
     heads = ("squad",)
     inputs, targets = "questions", "answers"
     evaluation = "predict"  # the program scores its predictions
+    predict_options = frozenset(AnswerOptions.__annotations__)
 
     def __init__(self) -> None:
         self._are_all_answered = True
@@ -35,12 +37,10 @@ class AnswersKind(Kind):
         self.no_weights(weights)
         pairs, answers, _ = read_rows(x, y, None, inputs, targets)
         paragraphs = []
+        if purpose != "validation":  # belongs to the training before it
+            self._are_all_answered = True
         for i, (pair, answer) in enumerate(zip(pairs, answers, strict=True)):
-            if not isinstance(pair, tuple | list) or [*map(type, pair)] != [str, str]:
-                raise UserError(
-                    f"{inputs}[{i}] must be a pair of texts, (question, context); {received(pair)}."
-                    " Of two columns: list(zip(table['question'], table['context']))"
-                )
+            _check_pair(pair, f"{inputs}[{i}]")
             found = _answers(answer, pair[1], f"{targets}[{i}]", purpose == "train")
             self._are_all_answered &= bool(found)
             question = {"id": str(i), "question": pair[0], "answers": found}
@@ -53,10 +53,22 @@ class AnswersKind(Kind):
             return training_set(data)
         return QuestionSet(self.set_name(purpose), data.examples, data=data)
 
-    def predict(self, model: Any, x: Any) -> Any:
+    def predict(self, model: Any, x: Any, options: dict[str, Any]) -> Any:
         pairs = list(x)
-        found = model.answer([pair[0] for pair in pairs], [pair[1] for pair in pairs])
+        for i, pair in enumerate(pairs):
+            _check_pair(pair, f"{self.inputs}[{i}]")
+        threshold = None if self._are_all_answered else 0.0  # what the training had
+        options = {"null_score_diff_threshold": threshold, **options}
+        found = model.answer([pair[0] for pair in pairs], [pair[1] for pair in pairs], **options)
         return np.array([answer.text for answer in found], object)
+
+
+def _check_pair(pair: Any, place: str) -> None:
+    if not isinstance(pair, tuple | list) or [*map(type, pair)] != [str, str]:
+        raise UserError(
+            f"{place} must be a pair of texts, (question, context); {received(pair)}."
+            " Of two columns: list(zip(table['question'], table['context']))"
+        )
 
 
 def _answers(value: Any, context: str, place: str, is_training: bool) -> list[dict[str, Any]]:

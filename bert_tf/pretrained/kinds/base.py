@@ -18,6 +18,8 @@ class Kind:
         inputs, targets: what x and y of `fit` are, for messages.
         multi_label: whether an example can have several labels.
         evaluation: the purpose for which the program scores a model.
+        predict_options: names of the options of `predict`; None if the program predicts, so that
+            they are its settings.
         labels: the classes in the order of the logits; None if they are not known yet, or if the
             task has none.
     """
@@ -28,6 +30,7 @@ class Kind:
     targets: ClassVar[str] = "labels"
     evaluation: ClassVar[str] = "eval"
     multi_label: ClassVar[bool] = False
+    predict_options: ClassVar[frozenset[str] | None] = None
     labels: tuple[str, ...] | None = None
 
     @property
@@ -74,12 +77,12 @@ class Kind:
         """Returns the task of a run; its examples come from `example_set`."""
         return TASKS[self.name].load().from_settings(settings)
 
-    def predict(self, model: Any, x: Any) -> Any:
-        """Returns the outputs of a trained model, a `Pretrained`; None if the program makes them.
+    def predict(self, model: Any, x: Any, options: dict[str, Any]) -> Any:
+        """Returns the outputs of a trained model, a `Pretrained`, if `predict_options` are given.
 
         For the outputs see `Pretrained.predict`.
         """
-        return None
+        raise NotImplementedError
 
     def read_predictions(self, settings: FineTuningSettings) -> Any:
         """Returns the outputs that the program wrote into `output_dir`."""

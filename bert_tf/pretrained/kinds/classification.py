@@ -34,6 +34,7 @@ class ClassificationKind(Kind):
 
     name = "classification"
     heads = ("classification",)
+    predict_options = frozenset({"long_text", "window_stride"})
 
     def __init__(self, labels: Sequence[str] | None = None):
         if labels is not None:
@@ -103,10 +104,11 @@ class ClassificationKind(Kind):
             f"{place} must be one of {listed(labels)}{numbers}{source}; {received(value)}"
         )
 
-    def predict(self, model: Any, x: Any) -> NDArray[np.float64]:
-        found = model.classify(as_list(x, pairs=True, name=self.inputs)[0])
+    def predict(self, model: Any, x: Any, options: dict[str, Any]) -> NDArray[np.float64]:
+        found = model.classify(as_list(x, pairs=True, name=self.inputs)[0], **options)
         rows = [x if isinstance(x, float) else list(x.probabilities.values()) for x in found]
-        return np.array(rows, np.float64)
+        shape = (len(rows), len(self.labels)) if self.labels else (len(rows),)
+        return np.array(rows, np.float64).reshape(shape)
 
     def task(self, settings: FineTuningSettings) -> ClassificationTask:
         return ClassificationTask(settings, TableProcessor(TableColumns(labels=self.labels), ""))

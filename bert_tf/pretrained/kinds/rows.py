@@ -31,11 +31,11 @@ def read_rows(
     """
     are_rows = isinstance(x, tf.data.Dataset) or isinstance(x, Iterator) and y is None
     if not are_rows or not needs_labels:
-        x = _of_dataset(x, inputs) if isinstance(x, tf.data.Dataset) else x
+        x = of_dataset(x, inputs) if isinstance(x, tf.data.Dataset) else x
         return _columns(x, y, weights, inputs, labels, needs_labels)
     if y is not None or weights is not None:
         raise UserError(f"{labels} must not be given with a tf.data.Dataset, which has them")
-    rows = list(_of_dataset(x, inputs) if isinstance(x, tf.data.Dataset) else x)
+    rows = list(of_dataset(x, inputs) if isinstance(x, tf.data.Dataset) else x)
     for i, row in enumerate(rows):
         if not isinstance(row, tuple) or not 2 <= len(row) <= 3 or len(row) != len(rows[0]):
             raise UserError(
@@ -88,7 +88,7 @@ def _checked(x: list[Any], y: list[Any], weights: list[Any] | None, *names: str)
     return x, y, weights
 
 
-def _of_dataset(dataset: tf.data.Dataset, name: str) -> Iterable[Any]:
+def of_dataset(dataset: tf.data.Dataset, name: str) -> Iterable[Any]:
     """Returns the rows of a dataset, its texts decoded."""
     leaves = tf.nest.flatten(dataset.element_spec)
     if int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY:

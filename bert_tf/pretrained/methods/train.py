@@ -3,13 +3,13 @@
 import copy
 import dataclasses
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Self
 
 import keras
 import tensorflow as tf
 
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, listed
 from bert_tf.files.checkpoints import SLOT_PATTERN
 from bert_tf.files.model_input import write_model_input
 from bert_tf.files.whole_folders import whole_folder
@@ -22,7 +22,7 @@ from bert_tf.hugging_face.vector_settings import (
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model_folder.writer import CONFIG_FILE, MODEL_NAMES, write_model
 from bert_tf.pretrained import course, long_texts
-from bert_tf.pretrained.arguments import PATH, check_type, received
+from bert_tf.pretrained.arguments import PATH, WHOLE_NUMBER, check_type, received
 from bert_tf.pretrained.folder import ModelFolder
 from bert_tf.pretrained.kinds.answers import AnswersKind
 from bert_tf.pretrained.kinds.base import Kind
@@ -32,6 +32,7 @@ from bert_tf.pretrained.kinds.classification import (
     MultiLabelKind,
     RegressionKind,
 )
+from bert_tf.pretrained.kinds.rows import of_dataset
 from bert_tf.pretrained.kinds.sentences import SentencesKind
 from bert_tf.pretrained.kinds.tagging import TaggingKind
 from bert_tf.pretrained.methods.base import LoadedModel
@@ -293,11 +294,17 @@ class Train(LoadedModel):
         self, kind: Kind, output_dir: str, options: dict[str, Any], purpose: str
     ) -> FineTuningSettings:
         """Returns the settings of a run that does not train."""
-        values = {"max_seq_length": self.max_seq_length, **options}
-        if not options.keys() & {"long_text", "window_stride"}:
-            fields = kind.settings_class.__dataclass_fields__
-            found = long_texts.settings_of(self._folder.trained_on)
-            values |= {name: found[name] for name in found if name in fields}
+        length = options.get("max_seq_length", self.max_seq_length)
+        check_type("max_seq_length", length, WHOLE_NUMBER)
+        values = {"max_seq_length": length}
+        fields = kind.settings_class.__dataclass_fields__
+        if "long_text" in fields:
+            given = (options.get("long_text"), options.get("window_stride"))
+            found = long_texts.of_folder(*given, self._folder.trained_on, length)
+            options = {**options, "long_text": found[0], "window_stride": found[1]}
+        if "max_query_length" in fields:  # as `answer`
+            values["max_query_length"] = max(1, min(64, length // 2))
+        values |= options
         return course.make_settings(kind, self._folder, output_dir, None, values, **{purpose: True})
 
     def predict(self, x: Any, *, strategy: Any = None, **options: Any) -> Any:
@@ -305,21 +312,27 @@ class Train(LoadedModel):
 
         For classes the probabilities in the order of `labels`, float [texts, classes], and for a
         regression the numbers, float [texts]. For tagging the tags of each word, in lists. For
-        answers the texts, "" for none. For multiple choice the probabilities, float [questions, 4].
-        For sentence vectors the cosine of each pair, float [pairs].
+        answers the texts, "" for none: only with `null_score_diff_threshold`, which is 0 by default
+        if this object was trained with questions without answers, and else, also after `load`,
+        None. For multiple choice the probabilities, float [questions, 4]. For sentence vectors the
+        cosine of each pair, float [pairs].
 
         Args:
-            x: the inputs, see `fit`.
+            x: the inputs, see `fit`; or a `tf.data.Dataset` of them.
             strategy: see `evaluate`; not for classes, numbers and answers.
-            **options: see `evaluate`; not for classes, numbers and answers.
+            **options: for classes and numbers `long_text` and `window_stride`, see `classify`; for
+                answers the options of `answer`; else settings by name, see `evaluate`.
 
         Raises:
             UserError: the inputs are wrong, or the model is not trained for a task.
         """
         kind = self._trained_kind("predict")
         with course.as_arguments(), course.working_folder() as folder:
-            if (found := kind.predict(self, x)) is not None:
-                return found
+            if isinstance(x, tf.data.Dataset):
+                x = list(of_dataset(x, kind.inputs))
+            if kind.predict_options is not None:
+                _check_options(kind.predict_options, options, strategy)
+                return kind.predict(self, x, options)
             example_set = kind.example_set("predict", x, None)
             made = self._settings(kind, folder, options, "do_predict")
             course.predict(kind, made, self._start(kind), example_set, _strategy(strategy))
@@ -359,6 +372,15 @@ def held_folder(model: Train) -> ModelFolder:
     if model._chosen is not None:
         model._trained_kind("export_model")
     return dataclasses.replace(model._folder, shapes=model._shapes(), read=model._read)
+
+
+def _check_options(known: Collection[str], options: Mapping[str, Any], strategy: Any) -> None:
+    """Raises UserError if `predict` would ignore an argument."""
+    if strategy is not None:
+        raise UserError("strategy must be left out: predict of this task runs on one device")
+    for name in options:
+        if name not in known:
+            raise UserError(f"{name} must be an option of predict: one of {listed(sorted(known))}")
 
 
 def _has_classes(folder: ModelFolder, kind: Kind) -> bool:
