@@ -127,6 +127,9 @@ def test_each_task_ends_with_the_program_s_weights(name, folder, base, tmp_path)
         np.testing.assert_allclose(np.linalg.norm(vectors[0]), 1.0, rtol=1e-6)
     outputs = model.predict(x)
     assert len(outputs) == len(x)
+    if name == "squad":
+        is_right = [a == b for a, (b, _) in zip(outputs, y, strict=True)]
+        assert found["exact_match"] == pytest.approx(100 * np.mean(is_right))
     same = again.predict(x)
     if name == "tagging":
         assert [len(tags) for tags in outputs] == [3, 4, 3] and outputs == same
@@ -307,12 +310,40 @@ def test_pairs_without_scores_need_another_loss(base):
         base.for_multiple_choice().fit(CHOICES, [0, 1], sample_weight=[1, 1])
 
 
+def test_pairs_are_validated_by_their_scores(base):
+    message = "validation_data[1] must be given: one for each of validation_data[0]"
+    with pytest.raises(UserError, match=re.escape(message)):
+        options = {"loss": "in_batch_negatives", "validation_data": (PAIRS,)}
+        base.for_sentences().fit(PAIRS, **options)
+
+
+@pytest.mark.parametrize("purpose", ["train", "validation", "eval"])
+def test_rows_of_pairs_and_scores(purpose):
+    rows = list(zip(PAIRS, SCORES, strict=True))
+    texts = tuple(tf.constant(column) for column in zip(*PAIRS, strict=True))
+    dataset = tf.data.Dataset.from_tensor_slices((texts, tf.constant(SCORES, tf.float64)))
+    for given in (iter(rows), dataset, dataset.batch(2)):
+        examples = SentencesKind().example_set(purpose, given, None).examples
+        assert [(example.texts, example.score) for example in examples] == rows
+    if purpose == "train":
+        examples = SentencesKind().example_set(purpose, iter(PAIRS), None).examples
+        assert [(example.texts, example.score) for example in examples] == [(x, 0.0) for x in PAIRS]
+
+
 def test_a_tagger_refuses_what_it_cannot_keep(base):
     model = base.for_tagging()
     with pytest.raises(UserError, match="^feature_based must be left out: a model in memory has"):
         model.fit(SENTENCES, TAGS, feature_based=True)
     with pytest.raises(UserError, match=r"labels must be a list of the tags; received 'OB' \(str"):
         base.for_tagging("OB")
+
+
+def test_classes_and_folders_are_named_as_arguments(base, tmp_path):
+    with pytest.raises(UserError, match="^labels must list at least two classes"):
+        base.for_classification(["one"])
+    (tmp_path / "notes.txt").write_text("x")
+    with pytest.raises(UserError, match="^folder"):
+        base.save(tmp_path)
 
 
 def test_weights_of_examples_and_classes():

@@ -24,14 +24,18 @@ def read_rows(
         y: a list, an array or a column of labels.
         weights: a list, an array or a column of weights; None for none.
         inputs, labels: names of x and y for messages.
-        needs_labels: whether there must be labels. If not, they may be None.
+        needs_labels: whether there must be labels. If not, they may be None; rows of x that begin
+            with a tuple, as in ((a, b), label), have them.
 
     Raises:
         UserError: the lengths differ or are 0, or an argument is something else.
     """
     are_rows = isinstance(x, tf.data.Dataset) or isinstance(x, Iterator) and y is None
-    if not are_rows or not needs_labels:
-        x = of_dataset(x, inputs) if isinstance(x, tf.data.Dataset) else x
+    if are_rows and not needs_labels:
+        x = list(of_dataset(x, inputs) if isinstance(x, tf.data.Dataset) else x)
+        first = x[0] if x and isinstance(x[0], tuple) else ()
+        are_rows = y is None and [*map(type, first[:1])] == [tuple]
+    if not are_rows:
         return _columns(x, y, weights, inputs, labels, needs_labels)
     if y is not None or weights is not None:
         raise UserError(f"{labels} must not be given with a tf.data.Dataset, which has them")

@@ -35,7 +35,7 @@ class SentencesKind(Kind):
     def example_set(self, purpose: str, x: Any, y: Any, weights: Any = None) -> ExampleSet:
         inputs, targets = self.names(purpose)
         self.no_weights(weights)
-        rows, scores, _ = read_rows(x, y, None, inputs, targets, needs_labels=purpose == "eval")
+        rows, scores, _ = read_rows(x, y, None, inputs, targets, purpose in ("eval", "validation"))
         examples = []
         for i, (row, score) in enumerate(zip(rows, scores, strict=True)):
             is_row = isinstance(row, tuple) and len(row) in (2, 3 if purpose == "train" else 2)
@@ -48,7 +48,8 @@ class SentencesKind(Kind):
                 raise UserError(
                     f"{inputs} must be all pairs or all triplets; {inputs}[{i}] differs"
                 )
-            value = 0.0 if y is None and score is None else number(score, f"{targets}[{i}]")
+            is_without = y is None and scores[0] is None
+            value = 0.0 if is_without else number(score, f"{targets}[{i}]")
             examples.append(Sentences(row, value))
         if purpose == "train":
             self._have_scores = scores[0] is not None

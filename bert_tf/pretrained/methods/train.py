@@ -66,7 +66,9 @@ class Train(LoadedModel):
             multi_label: whether a text can have several classes, or none. `fit` then takes a list
                 of classes for each text, or an array of 0 and 1, [texts, classes].
         """
-        return self._for(MultiLabelKind(labels) if multi_label else ClassificationKind(labels))
+        with course.as_arguments():
+            kind = MultiLabelKind(labels) if multi_label else ClassificationKind(labels)
+        return self._for(kind)
 
     def for_regression(self) -> Self:
         """Returns a model to train: it will give each text, or pair of texts, a number."""
@@ -354,7 +356,8 @@ class Train(LoadedModel):
         labels = held.labels if {"classification", "tagging"} & {*held.heads} else None
         labels = () if "regression" in held.heads else labels
         weights = {name: self._read(name) for name in self._shapes()}
-        with whole_folder(path, "folder", CONFIG_FILE, names, "one that save wrote") as place:
+        rule = "one that save wrote"
+        with course.as_arguments(), whole_folder(path, "folder", CONFIG_FILE, names, rule) as place:
             files, casing = held.tokenizer.files, held.tokenizer.do_lower_case
             write_model(place, weights, held.config, files, casing, labels)
             write_model_input(place, held.trained_on)
