@@ -295,7 +295,7 @@ def compare_two_replicas_with_one(reviews, folder):
         "two": distribution.get_strategy("mirrored", num_cpu_devices=2),
         "one": tf.distribute.get_strategy(),
     }
-    ClassificationModel.__init__.__defaults__ = (0.0,)  # output_dropout_prob
+    ClassificationModel.__init__.__defaults__ = (0.0, 0.0)  # output_dropout_prob, label_smoothing
     reviews, folder = Path(reviews), Path(folder)
     for name, strategy in strategies.items():
         flags = {
