@@ -15,7 +15,7 @@ from bert_tf.files.model_input import ModelInput
 from bert_tf.pretrained import course
 from bert_tf.pretrained.kinds.answers import AnswersKind
 from bert_tf.pretrained.kinds.choices import ChoicesKind
-from bert_tf.pretrained.kinds.classification import ClassificationKind, MultiLabelKind
+from bert_tf.pretrained.kinds.classification import ClassificationKind
 from bert_tf.pretrained.kinds.sentences import SentencesKind
 from bert_tf.pretrained.kinds.tagging import TaggingKind
 from bert_tf.tasks.classification import several_labels
@@ -370,74 +370,6 @@ def test_weights_of_examples_and_classes():
 )
 def test_class_weights_by_name_or_number(value, expected):
     assert course.class_weights(value, ("bad", "good")) == expected
-
-
-def test_several_labels_in_many_forms():
-    expected = [("a", "b"), (), ("b",)]
-    for labels, y in (
-        (["a", "b"], [["b", "a"], [], {"b"}]),
-        (["a", "b"], np.array([[1, 1], [0, 0], [0, 1]])),
-        (["a", "b"], [(0, 1), (), np.array([1])]),
-        (["a", "b"], [np.array([1, 1]), np.array([0, 0]), np.array([False, True])]),
-        (["a", "b"], [np.array(["a", "b"]), np.array([], str), np.array(["b"])]),
-        (None, [["a", "b"], [], ["b"]]),
-    ):
-        kind = MultiLabelKind(labels)
-        found = kind.example_set("train", ["x", "y", "z"], y).examples
-        assert [example.label for example in found] == expected and kind.labels == ("a", "b")
-    for y, message in (
-        (["a", [], []], "labels[0] must be a list of classes, such as ['a', 'b'], or [] for none"),
-        ([["a"], ["c"], []], "labels[1] must be one of 'a', 'b'; received 'c'"),
-        ([["a"], [None], []], "labels[1] is missing (None)"),
-        (
-            [[1, 0], [0, 1], [1, 0]],
-            "labels must be lists of classes; each has 2 numbers that are 0",
-        ),
-        ([["a", "b", "a"], [], []], "labels[0] must name each of its classes once; it names 'a'"),
-        (
-            [[0], [1, 1], []],
-            "it names 'b' more often. For rows with 0 or 1 for each class give np.",
-        ),
-        (
-            [np.array([2, 0]), [], []],
-            "labels[0] is an array with a number for each of the 2 classe",
-        ),
-        ([["b", "a"], ["a", "b"], {0, 1}], "labels must have examples with different classes; all"),
-        ([[], [], []], "labels must have examples with different classes; all have none, so there"),
-        (np.eye(3), "[texts, 2]; its shape is [3, 3]"),
-        (np.full([3, 2], 0.5), "labels as an array must have 0 or 1 for each of the classes"),
-    ):
-        with pytest.raises(UserError, match=re.escape(message)):
-            MultiLabelKind(["a", "b"]).example_set("train", ["x", "y", "z"], y)
-
-
-def test_rows_of_0_and_1_are_not_the_numbers_of_classes():
-    rows, texts = [[1, 0, 1], [0, 0, 0], [0, 0, 1]], ["x", "y", "z"]
-    expected = [("p", "r"), (), ("r",)]
-    arrays = [np.array(row, np.float32) for row in rows]
-    pairs = tf.data.Dataset.from_tensor_slices((texts, rows))
-    for x, y in ((texts, arrays), (zip(texts, arrays, strict=True), None), (pairs, None)):
-        found = MultiLabelKind(["p", "q", "r"]).example_set("train", x, y).examples
-        assert [example.label for example in found] == expected
-    for labels in (["p", "q", "r"], None):
-        for x, y in ((texts, rows), (zip(texts, rows, strict=True), None)):
-            with pytest.raises(UserError, match=r"labels\[0\] must name .*give np\.array\(y\)"):
-                MultiLabelKind(labels).example_set("train", x, y)
-
-
-def test_a_class_that_no_text_of_several_has_is_warned_of(warnings):
-    kind = MultiLabelKind(["a", "b", "c"])
-    kind.example_set("eval", ["x", "y"], [["a"], ["a"]])
-    assert warnings == []
-    kind.example_set("train", ["x", "y"], [["a", "c"], ["a"]])
-    assert warnings == ["labels: no example has the class 'b'"]
-    for y, found in (([[], []], "none"), ([["a"], ["a"]], "'a'")):
-        with pytest.raises(UserError, match=f"all have {found}, so there is nothing to learn"):
-            MultiLabelKind(["a", "b"]).example_set("train", ["x", "y"], y)
-        with pytest.raises(
-            UserError, match=f"labels must have at least two classes; it has {found}"
-        ):
-            MultiLabelKind().example_set("train", ["x", "y"], y)
 
 
 @pytest.mark.slow
