@@ -34,7 +34,7 @@ class KeptRows:
             self._file = tempfile.TemporaryFile(dir=folder)
             for row in rows:
                 self._starts.append(self._file.tell())
-                self._file.write(json.dumps(row).encode() + b"\n")
+                self._file.write(json.dumps(row, default=_number).encode() + b"\n")
                 columns |= dict.fromkeys(name for name, cell in row.items() if cell is not None)
             self._file.flush()
         except OSError as error:
@@ -54,3 +54,8 @@ class KeptRows:
 
     def close(self) -> None:
         self._file.close()
+
+
+def _number(value: Any) -> Any:
+    """Returns a number of NumPy, such as a processor's label, as Python's own."""
+    return value.item()

@@ -173,7 +173,9 @@ class ClassificationTask(FineTuningTask):
         return FoldKey(label, f"{example.text_a}\n{example.text_b or ''}", group)
 
     def row(self, example: InputExample, purpose: str, number: int) -> dict[str, Cell]:
-        label = example.known_label if purpose == "predict" else example.label
+        # Examples of a processor that was written for the original have no `known_label`.
+        known = getattr(example, "known_label", None)
+        label = known if purpose == "predict" else example.label
         if isinstance(label, list | tuple):
             label = self.processor.label_separator.join(label)
         texts = {"text_a": example.text_a, "text_b": example.text_b or None}

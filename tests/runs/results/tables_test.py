@@ -192,3 +192,9 @@ def test_no_errors_are_an_empty_table(tmp_path):
     y_true = np.array([0, 1])
     review.write_review(f"{tmp_path}", "", kept(["a", "b"]), ["a", "b"], y_true, np.eye(2))
     assert tables.read_table(f"{tmp_path}/errors.tsv")["id"] == []
+
+
+def test_numbers_of_numpy_are_kept():
+    labels = [np.float32(1.5), np.int64(-7)]
+    rows = kept(labels)
+    assert [rows[i]["label"] for i in range(len(rows))] == [1.5, -7]
