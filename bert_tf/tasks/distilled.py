@@ -17,14 +17,34 @@ from bert_tf.tasks.task_model import Sums, TaskModel
 Part = tuple[float, tf.Tensor, tf.Tensor]
 
 
-class Distilled:
-    """A student that learns from a teacher: a `bert_tf.engine.steps.Objective`.
+class TaughtStudent:
+    """A student and its teacher: what every `bert_tf.engine.steps.Objective` of the two shares.
 
     The teacher computes its answers in each step, so they fit batches of any length.
 
     Args:
         student: the model to train; its layers and variables are the objective's.
         teacher: computes the targets, without dropout; it gets no gradients.
+    """
+
+    def __init__(self, student: TaskModel, teacher: TaskModel):
+        self.student = student
+        self.teacher = teacher
+
+    @property
+    def layers(self) -> list[keras.layers.Layer]:
+        return self.student.layers
+
+    @property
+    def trainable_variables(self) -> list[keras.Variable]:
+        return self.student.trainable_variables
+
+
+class Distilled(TaughtStudent):
+    """A student that learns the outputs and the layers of a teacher.
+
+    Args:
+        student, teacher: see `TaughtStudent`.
         alphas: the weight of each loss. `cos` is the cosine distance between the two models' layer
             outputs, averaged over all tokens; it is skipped if its weight is 0.
         cos_all_layers: whether `cos` compares all layers or only the last; see `layers_distance`.
@@ -37,18 +57,9 @@ class Distilled:
         alphas: Mapping[str, float],
         cos_all_layers: bool = False,
     ):
-        self.student = student
-        self.teacher = teacher
+        super().__init__(student, teacher)
         self.alphas = dict(alphas)
         self._cos_all_layers = cos_all_layers
-
-    @property
-    def layers(self) -> list[keras.layers.Layer]:
-        return self.student.layers
-
-    @property
-    def trainable_variables(self) -> list[keras.Variable]:
-        return self.student.trainable_variables
 
     def __call__(self, features, training=False, dropout_seed=None):
         """Returns `outputs_of` the student and of the teacher; see `TaskModel`."""

@@ -12,6 +12,7 @@ from bert_tf.pretrained import forking
 from bert_tf.pretrained.build import BUILDERS, Outputs, build_model, head_outputs
 from bert_tf.pretrained.folder import ModelFolder
 from bert_tf.pretrained.forward import Forward, Row
+from bert_tf.pretrained.long_texts import TextRows, of_folder
 from bert_tf.text.base_tokenizer import Tokenizer
 
 Text = str | tuple[str, str]  # a text, or a pair of texts
@@ -55,6 +56,14 @@ class LoadedModel:
 
     def __repr__(self) -> str:
         return f"<{vars(self).get('_own_folder', 'a model in a forked process')}>"
+
+    def _windows(
+        self, texts: Sequence[Text], long_text: str | None, window_stride: int | None
+    ) -> TextRows:
+        """Returns the rows of texts, split as the arguments or, if None, the model's folder say."""
+        length = self.max_seq_length
+        given = of_folder(long_text, window_stride, self._folder.trained_on, length)
+        return TextRows(texts, self.tokenizer, length, *given)
 
     def _run(
         self, name: str, rows: Sequence[Row], outputs: Outputs | None = None

@@ -10,7 +10,6 @@ from bert_tf.errors import UserError
 from bert_tf.pretrained import zero_shot
 from bert_tf.pretrained.arguments import as_list, received
 from bert_tf.pretrained.forward import sigmoid, softmax
-from bert_tf.pretrained.long_texts import TextRows, of_folder
 from bert_tf.pretrained.methods.base import LoadedModel, Text
 from bert_tf.pretrained.results import Classification
 
@@ -95,12 +94,7 @@ class Classify(LoadedModel):
         self._folder.check_head(kind, "classify")
         texts, single = as_list(texts, pairs=True)
         self._folder.warn_of_other_input(texts)
-        windows = TextRows(
-            texts,
-            self.tokenizer,
-            self.max_seq_length,
-            *of_folder(long_text, window_stride, self._folder.trained_on, self.max_seq_length),
-        )
+        windows = self._windows(texts, long_text, window_stride)
         found = [row["logits"] for row in self._run(kind, windows.rows)]
         if kind == "regression":
             numbers = windows.join(np.array([logits[0] for logits in found])).tolist()

@@ -8,7 +8,6 @@ import numpy as np
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.pretrained.arguments import STRING, WHOLE_NUMBER, as_list, check_type
 from bert_tf.pretrained.forward import sigmoid
-from bert_tf.pretrained.long_texts import TextRows, of_folder
 from bert_tf.pretrained.methods.base import LoadedModel
 from bert_tf.pretrained.results import RankedPassage
 
@@ -61,12 +60,7 @@ class Rank(LoadedModel):
             raise UserError("passages must be a list of texts; received a single text")
         pairs = [(query, text) for text in texts]
         self._folder.warn_of_other_input(pairs)
-        windows = TextRows(
-            pairs,
-            self.tokenizer,
-            self.max_seq_length,
-            *of_folder(long_text, window_stride, self._folder.trained_on, self.max_seq_length),
-        )
+        windows = self._windows(pairs, long_text, window_stride)
         found = [row["logits"] for row in self._run(kind, windows.rows)]
         logits = np.array(found, np.float64).reshape([len(found), max(1, len(self.labels))])
         value = logits[:, column]  # orders better than its sigmoid, which rounds to 1

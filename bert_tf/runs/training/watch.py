@@ -38,8 +38,8 @@ class Watch:
 class CallbackWatch(Watch):
     """Calls Keras's callbacks, as Keras does with `steps_per_execution`: once for each loop.
 
-    An epoch ends with the step in which its last example is seen, and its logs are means over its
-    steps. A batch may have examples of two epochs.
+    An epoch ends with the last step that has only examples of this epoch and earlier ones, and its
+    logs are means over its steps. A batch may have examples of two epochs.
 
     Args:
         callbacks: called with the model of the run.

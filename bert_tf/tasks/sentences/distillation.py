@@ -5,33 +5,15 @@ Source: https://arxiv.org/abs/2004.09813, section 2, and sentence-transformers' 
 
 from typing import Any
 
-import keras
 import tensorflow as tf
 
 from bert_tf.engine.steps import Features, Sums
 from bert_tf.model.heads import example_weights
-from bert_tf.tasks.sentences.model import SentenceModel
+from bert_tf.tasks.distilled import TaughtStudent
 
 
-class TaughtVectors:
-    """A student that learns a teacher's vectors: a `bert_tf.engine.steps.Objective`.
-
-    Args:
-        student: the model to train; its layers and variables are the objective's.
-        teacher: makes the vectors to learn, without dropout; it gets no gradients.
-    """
-
-    def __init__(self, student: SentenceModel, teacher: SentenceModel):
-        self.student = student
-        self.teacher = teacher
-
-    @property
-    def layers(self) -> list[keras.layers.Layer]:
-        return self.student.layers
-
-    @property
-    def trainable_variables(self) -> list[keras.Variable]:
-        return self.student.trainable_variables
+class TaughtVectors(TaughtStudent):
+    """A student that learns a teacher's vectors; both are models of sentences."""
 
     def __call__(
         self, features: Features, *, training: bool, dropout_seed: tf.Tensor | None
