@@ -33,7 +33,6 @@ from bert_tf.pretrained.results import Evaluation
 from bert_tf.runs.flags.setting_fields import flags_of
 from bert_tf.runs.flags.settings import FineTuningSettings
 from bert_tf.runs.training.watch import CallbackWatch, plain_names
-from bert_tf.tasks.classification.decision import keep_threshold
 from bert_tf.tasks.fine_tuning import run_fine_tuning
 from bert_tf.tasks.in_memory import InMemory
 from bert_tf.tasks.task import ExampleSet
@@ -193,8 +192,6 @@ def train(
     memory = InMemory(tokenizer=folder.tokenizer, start=start, sets=sets, watch=watch, saves=saves)
     task = kind.task(settings)
     run_fine_tuning(task, folder.config, strategy, memory)
-    if saves and getattr(settings, "find_threshold", False) and memory.config:
-        keep_threshold(settings, memory.config.threshold)
     weights = {variable.path: variable.numpy() for variable in watch.model.variables}
     shapes = {name: list(value.shape) for name, value in weights.items()}
     labels = tuple(kind.labels or ())

@@ -23,20 +23,31 @@ from bert_tf.engine import distribution
 from bert_tf.errors import UserError
 from bert_tf.files import storage
 from bert_tf.files.whole_files import read_bytes, read_json, write_whole
-from bert_tf.runs.flags.setting_fields import Group, flags_of, rule_of
+from bert_tf.model.configuration import BertConfig
+from bert_tf.runs.flags.setting_fields import flags_of
+from bert_tf.runs.flags.settings import model_options
 from bert_tf.runs.folder import reporting
 from bert_tf.runs.results.kept_rows import KeptRows
-from bert_tf.tasks.folds import FoldKey, divide
+from bert_tf.tasks.fine_tuner import training_schedule
+from bert_tf.tasks.folds import divide
+from bert_tf.tasks.long_text import windows
 from bert_tf.tasks.task import ExampleSet, FineTuningTask
+from bert_tf.text.tokenizers import read_vocabulary
 
 _NOTE = "folds.json"  # in --output_dir: what the folds are made of
 _FINISHED = "fold.npz"  # in the folder of a fold
 Results = dict[str, float | int]
+# Settings that don't change the results; --data_dir and --vocab_file count by what they hold.
+_NO_MATTER = frozenset(
+    "output_dir data_dir tfds_data_dir vocab_file labels save_checkpoints_steps keep_checkpoint_max"
+    " iterations_per_loop predict_batch_size".split()
+)
 _Fold = tuple[Results, dict[str, np.ndarray]]  # results, and the columns of the predictions
 
 
 def cross_validate(
     task: FineTuningTask,
+    config: BertConfig,
     run: Callable[[FineTuningTask], Results | None],
     strategy: tf.distribute.Strategy,
 ) -> Results:
@@ -48,6 +59,7 @@ def cross_validate(
 
     Args:
         task: its training examples are divided.
+        config: the configuration of the run's model.
         run: runs a task with the settings of a fold.
 
     Raises:
@@ -55,13 +67,17 @@ def cross_validate(
     """
     settings = task.settings
     (whole,) = task.read_sets("train")
-    keys = [task.fold_key(example) for example in whole.examples]
-    folds = divide(keys, settings.folds)
+    folds = divide([task.fold_key(example) for example in whole.examples], settings.folds)
     if (dev_set := task.dev_set()) is not None:
         logging.info("--folds: the dev set, %s, is not read", dev_set)
+    for number, held in enumerate(folds, 1):  # all folds, before hours of training
+        try:
+            _check_fold(task, _fold_sets(task, whole, held))
+        except UserError as error:
+            raise UserError(f"Fold {number} of --folds={len(folds)}: {error}") from error
     chief = distribution.is_chief(strategy)
     storage.make_output_dir(settings.output_dir, "output_dir")
-    _check_note(settings, keys, chief)
+    _check_note(settings.output_dir, *_note(task, config, strategy, whole.examples), chief)
     found = []
     for number, held in enumerate(folds, 1):
         path = task.path(os.path.join(f"fold-{number}", _FINISHED))
@@ -90,11 +106,26 @@ def _run_fold(
     own = copy.copy(task)
     folder = task.path(f"fold-{number}")
     own.settings = dataclasses.replace(task.settings, folds=0, output_dir=folder)
-    rest = sorted(set(range(len(whole.examples))) - set(held))
-    sets = {"train": own.subset(whole, "train", rest), "eval": own.subset(whole, "eval", held)}
+    sets = _fold_sets(own, whole, held)
     own.read_sets = lambda purpose: [sets[purpose]]
     results = run(own) or {}
     return results, {name: np.asarray(x) for name, x in sets["eval"].answers.items()}
+
+
+def _fold_sets(
+    task: FineTuningTask, whole: ExampleSet, held: Sequence[int]
+) -> dict[str, ExampleSet]:
+    rest = sorted(set(range(len(whole.examples))) - set(held))
+    numbers = {"train": rest, "eval": held}
+    return {purpose: task.subset(whole, purpose, numbers[purpose]) for purpose in numbers}
+
+
+def _check_fold(task: FineTuningTask, sets: dict[str, ExampleSet]) -> None:
+    """Checks what depends on the examples of a fold, such as weights that are all 0."""
+    by_purpose = {purpose: [example_set] for purpose, example_set in sets.items()}
+    task.prepare(by_purpose, task.labels(by_purpose))
+    if not windows(task.settings)[0]:  # else there are more records than examples
+        training_schedule(task.settings, len(sets["train"].examples))
 
 
 def _finish(path: str, fold: _Fold) -> None:
@@ -149,24 +180,60 @@ def _write_review(
     everything.rows.close()
 
 
-def _check_note(settings: Any, keys: Sequence[FoldKey], chief: bool) -> None:
-    """Notes what the folds are made of; checks that finished ones are made of the same."""
-    kinds = (Group.DATA, Group.MODEL, Group.TRAINING)
-    fields = [field for field in flags_of(type(settings)) if rule_of(field).group in kinds]
-    note = {f"--{x.name}": getattr(settings, x.name) for x in fields if x.name != "data_dir"}
-    note["--folds"] = settings.folds
-    text = json.dumps(keys, ensure_ascii=True)
-    note["the training examples"] = hashlib.sha256(text.encode()).hexdigest()
-    note = json.loads(json.dumps(note))
-    path = os.path.join(settings.output_dir, _NOTE)
-    if tf.io.gfile.exists(path):
-        noted = read_json(path, path, "it must be as a run with --folds has written it")
-        changed = [name for name in note if noted.get(name) != note[name]]
-        if changed:
-            raise UserError(
-                f"--output_dir={settings.output_dir} has folds of a run that differs in"
-                f" {', '.join(changed)}; their results must not be mixed. Give what it had, or"
-                " choose another --output_dir"
-            )
-    elif chief:
-        write_whole(path, json.dumps(note, indent=1) + "\n")
+def _note(
+    task: FineTuningTask,
+    config: BertConfig,
+    strategy: tf.distribute.Strategy,
+    examples: Sequence[Any],
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns all that the results of the folds depend on, by name, and the flags' defaults."""
+    settings = task.settings
+    note: dict[str, Any] = {}
+    defaults: dict[str, Any] = {}
+    for one in (settings, *task.other_settings):
+        names = [field.name for field in flags_of(type(one)) if field.name not in _NO_MATTER]
+        note |= {f"--{name}": getattr(one, name) for name in names}
+        defaults |= {f"--{name}": type(one).__dataclass_fields__[name].default for name in names}
+    note |= {f"--{name}": value for name, value in model_options(settings, strategy).items()}
+    note["--labels"] = task.labels({})
+    note["--bert_config_file"] = config.to_dict()
+    vocabulary = read_vocabulary(settings.vocab_file)
+    note["--vocab_file"] = _digest({name: str(text) for name, text in vocabulary.items()})
+    note["the number of replicas"] = strategy.num_replicas_in_sync
+    note["the training examples"] = _digest([_content(example) for example in examples])
+    return json.loads(json.dumps(note)), defaults
+
+
+def _content(example: Any) -> dict[str, Any]:
+    """Returns the fields of an example, which may be of a user's own class."""
+    return dataclasses.asdict(example) if dataclasses.is_dataclass(example) else vars(example)
+
+
+def _digest(values: Any) -> str:
+    return hashlib.sha256(json.dumps(values, default=str).encode()).hexdigest()
+
+
+def _check_note(
+    output_dir: str, note: dict[str, Any], defaults: dict[str, Any], chief: bool
+) -> None:
+    """Writes the note of a run; checks that folds which are there have the same one.
+
+    A flag that a note lacks, because it is from an earlier release, had its default.
+    """
+    path = os.path.join(output_dir, _NOTE)
+    begun = [name for name in tf.io.gfile.listdir(output_dir) if name.startswith("fold-")]
+    if not any(
+        tf.io.gfile.exists(os.path.join(output_dir, name, file))
+        for name in begun
+        for file in (_FINISHED, "checkpoint")
+    ):
+        if chief:  # also over the note of a run that ended with an error before its first step
+            write_whole(path, json.dumps(note, indent=1) + "\n")
+        return
+    noted = read_json(path, path, "it must be as a run with --folds has written it")
+    changed = [name for name in note if noted.get(name, defaults.get(name)) != note[name]]
+    if changed:
+        raise UserError(
+            f"--output_dir={output_dir} has folds of a run that differs in {', '.join(changed)};"
+            " their results must not be mixed. Give what it had, or choose another --output_dir"
+        )

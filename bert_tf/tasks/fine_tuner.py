@@ -252,8 +252,11 @@ class FineTuner:
         self._take_best(trainer)
         if watch:
             watch.end()
-            if getattr(settings, "find_threshold", False):
-                self.evaluate()  # finds that of the final weights
+        if getattr(settings, "find_threshold", False):
+            self.evaluate()  # finds the threshold of the final weights
+            if self.run.chief:
+                write_model_files(settings.output_dir, *self._model_files())
+        if watch:
             self._memory.model_input, self._memory.config = self._model_input, self._config
         self._calibrate(trainer)
         if settings.export_dir and self.run.chief:

@@ -43,8 +43,9 @@ def run_fine_tuning(
             "--folds is for run_classifier.py; for examples in memory use scikit-learn's"
             " cross_validate"
         )
-    task.check(task.model_config(config), strategy)  # before the examples are read
-    return cross_validate(task, lambda fold: _run(fold, config, strategy, None), strategy)
+    own = task.model_config(config)
+    task.check(own, strategy)  # before the examples are read
+    return cross_validate(task, own, lambda fold: _run(fold, config, strategy, None), strategy)
 
 
 def _run(

@@ -79,6 +79,7 @@ class FineTuningTask:
     Attributes:
         settings_classes: they define the program's flags. `from_settings` takes an instance of
             each; the first is `settings`.
+        other_settings: the instances after the first, in tasks with --folds.
         best_metric: the evaluation result that chooses the best checkpoint; higher is better.
         batch_flags: the flag of the batch size for each purpose except training.
         prediction_heading: the log line before the final predictions.
@@ -86,6 +87,7 @@ class FineTuningTask:
     """
 
     settings_classes: ClassVar[tuple[type[Settings], ...]]
+    other_settings: Sequence[Settings] = ()
     best_metric: str
     batch_flags: ClassVar[Mapping[str, str]] = {
         "eval": "eval_batch_size",

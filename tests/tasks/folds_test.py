@@ -1,6 +1,7 @@
 """Tests of cross-validation: bert_tf.tasks.folds and bert_tf.tasks.cross_validation."""
 
 import collections
+import gc
 import json
 import os
 import random
@@ -23,11 +24,15 @@ from tests.support.small_classification import write_reviews
 
 def keys_of(sizes, group=lambda i: None):
     labels = [label for label, size in sizes.items() for _ in range(size)]
-    return [FoldKey(label, f"{label} {i}", group(i)) for i, label in enumerate(labels)]
+    return [FoldKey(of(label), f"{label} {i}", group(i)) for i, label in enumerate(labels)]
+
+
+def of(label):
+    return None if label is None else (label,)
 
 
 def counts_of(keys, folds):
-    return [collections.Counter(keys[i].label for i in held) for held in folds]
+    return [collections.Counter(label for i in held for label in keys[i].labels) for held in folds]
 
 
 @pytest.mark.parametrize(
@@ -44,7 +49,7 @@ def test_every_fold_has_its_share_of_each_class(sizes, folds):
 
 @pytest.mark.parametrize("label", ["class", None])
 def test_the_order_of_the_file_does_not_matter(label):
-    keys = [FoldKey(label and f"{label} {i % 3}", f"text {i}") for i in range(40)]
+    keys = [FoldKey(label and (f"{label} {i % 3}",), f"text {i}") for i in range(40)]
     shuffled = random.Random(1).sample(keys, len(keys))
     found = [[{of[i].text for i in held} for held in divide(of, 4)] for of in (keys, shuffled)]
     assert found[0] == found[1]
@@ -58,7 +63,7 @@ def test_the_order_of_the_file_does_not_matter(label):
 def test_no_group_is_in_two_folds(label, folds):
     rng = random.Random(folds)
     keys = [
-        FoldKey(label and f"{label} {i % 2}", f"text {i % 30}", f"author {rng.randrange(12)}")
+        FoldKey(label and (f"{label} {i % 2}",), f"text {i % 30}", f"author {rng.randrange(12)}")
         for i in range(90)
     ]
     places = collections.defaultdict(set)
@@ -70,11 +75,66 @@ def test_no_group_is_in_two_folds(label, folds):
 
 
 def test_copies_of_a_text_are_in_one_fold():
-    keys = [FoldKey("ab"[i % 2], ("Text", "text")[i // 20] + f" {i % 20}") for i in range(40)]
+    keys = [FoldKey(of("ab"[i % 2]), ("Text", "text")[i // 20] + f" {i % 20}") for i in range(40)]
     for held in divide(keys, 5):
         texts = collections.Counter(keys[i].text.lower() for i in held)
         assert set(texts.values()) == {2}
     assert [counts["a"] for counts in counts_of(keys, divide(keys, 5))] == [4] * 5
+
+
+def several(count, seed, num_labels=6, group=lambda i: None):
+    """Texts with any of some labels, each rarer than the one before."""
+    rng = random.Random(seed)
+    shares = {name: 0.5 / (i + 1) ** 1.2 for i, name in enumerate("fedcba"[:num_labels])}
+    labels = [tuple(x for x in sorted(shares) if rng.random() < shares[x]) for _ in range(count)]
+    return [FoldKey(several, f"text {i}", group(i)) for i, several in enumerate(labels)]
+
+
+@pytest.mark.parametrize("count, folds, seed", [(200, 5, 0), (600, 3, 1), (1000, 10, 2)])
+def test_every_fold_has_its_share_of_each_of_several_labels(count, folds, seed):
+    keys = several(count, seed)
+    found = divide(keys, folds)
+    assert {len(held) for held in found} <= {count // folds, -(-count // folds)}
+    counts = counts_of(keys, found)
+    plain = counts_of(keys, divide([key._replace(labels=None) for key in keys], folds))
+    totals = collections.Counter(label for key in keys for label in key.labels)
+    rarest = min(totals, key=totals.get)
+
+    def spread(counts, label):
+        return max(one[label] for one in counts) - min(one[label] for one in counts)
+
+    assert spread(counts, rarest) <= 1
+    spreads = [(spread(counts, x), spread(plain, x)) for x in totals]
+    assert all(
+        ours <= max(5, 0.1 * totals[x]) for x, (ours, _) in zip(totals, spreads, strict=True)
+    )
+    assert sum(ours for ours, _ in spreads) < 0.75 * sum(theirs for _, theirs in spreads)
+    shuffled = random.Random(1).sample(keys, count)
+    texts = [{keys[i].text for i in held} for held in found]
+    assert texts == [{shuffled[i].text for i in held} for held in divide(shuffled, folds)]
+
+
+def test_strata_of_several_labels(recwarn):
+    common, rare = ("a",), ("a", "b")
+    keys = [*[common] * 6, *[()] * 6, *[rare] * 2, ("b",), ("b", "c"), *[("c",)] * 3]
+    keys = [FoldKey(labels, f"text {i}") for i, labels in enumerate(keys)]
+    found = divide(keys, 3)
+    for labels, count in ((common, 2), ((), 2), (("c",), 1)):  # those in three texts or more
+        assert [sum(keys[i].labels == labels for i in held) for held in found] == [count] * 3
+    # The other four texts have b as their rarest label.
+    assert sorted(one["b"] for one in counts_of(keys, found)) == [1, 1, 2] and not recwarn.list
+
+
+def test_groups_with_several_labels():
+    keys = several(400, 4, 3, lambda i: f"author {i % 40}")
+    found = divide(keys, 4)
+    assert len({(keys[i].group, n) for n, held in enumerate(found) for i in held}) == 40
+    plain = divide([key._replace(labels=None) for key in keys], 4)
+
+    def spread(folds):
+        return sum(np.ptp([one[label] for one in counts_of(keys, folds)]) for label in "fed")
+
+    assert spread(found) < 0.75 * spread(plain)
 
 
 BAD = {
@@ -89,7 +149,7 @@ BAD = {
         "--folds=3 must be at most 2, the number of groups: examples of one are never in two",
     ),
     "texts": (
-        [FoldKey("ab"[i % 2], "same" if i else "other") for i in range(8)],
+        [FoldKey(of("ab"[i % 2]), "same" if i else "other") for i in range(8)],
         "--folds=3 must be at most 2, the number of different texts",
     ),
     "a class in one group": (
@@ -97,8 +157,16 @@ BAD = {
         "--folds=3 must leave examples of every class to train on; all 4 examples of 'b' are in one"
         " group. Add others of it",
     ),
+    "the rarest of several labels": (
+        [FoldKey(("a", "b") if i < 2 else ("b",), f"{i}") for i in range(9)],
+        "--folds=3 must be at most 2, the number of examples of the rarest class, 'a'",
+    ),
+    "texts without any label": (
+        [FoldKey((), f"{i}") for i in range(2)],
+        "--folds=3 must be at most 2, the number of examples: ",
+    ),
     "a class of one text": (
-        [*keys_of({"a": 9}), *[FoldKey("b", "b")] * 4],
+        [*keys_of({"a": 9}), *[FoldKey(("b",), "b")] * 4],
         "all 4 examples of 'b' have the same text. Add others of it",
     ),
 }
@@ -174,6 +242,7 @@ class FakeRuns(list):
 def fake_runs(monkeypatch):
     runs = FakeRuns()
     monkeypatch.setattr(fine_tuning, "_run", runs.run)
+    monkeypatch.setattr(gc, "collect", lambda: 0)  # it takes long in a process of many tests
     return runs
 
 
@@ -232,6 +301,114 @@ def test_folds_of_other_runs_are_not_mixed(tmp_path, fake_runs):
     assert len(fake_runs) == 2
 
 
+CHANGES = {
+    "labels": ["good", "bad"],
+    "keep_best": True,
+    "early_stopping_patience": 2,
+    "dtype": "bfloat16",
+    "evaluate_every_steps": 3,
+    "gradient_accumulation_steps": 2,
+    "recompute_activations": True,
+    "eval_batch_size": 4,
+    "weight_column": "trust",
+    "long_text": "max",
+    "label_smoothing": 0.1,
+    "text_b_column": "stars",
+}
+
+
+def test_settings_that_differ_are_named(tmp_path, fake_runs):
+    """No list names them: all settings count but a few."""
+    reviews = write_reviews(tmp_path)
+    header, *lines = (reviews / "train.csv").read_text().splitlines()
+    lines = [f"{header},trust", *(f"{line},1" for line in lines)]
+    (reviews / "train.csv").write_text("\n".join(lines) + "\n")
+    flags = {**FLAGS, "folds": 2, "evaluate_every_steps": 2}
+    run_in(reviews, "classification", **flags)
+    for name, value in CHANGES.items():
+        with pytest.raises(UserError, match=f"has folds of a run that differs in .*--{name}\\b"):
+            run_in(reviews, "classification", **flags | {name: value})
+    assert len(fake_runs) == 2
+
+
+def test_settings_that_change_no_result(tmp_path, fake_runs):
+    reviews = write_reviews(tmp_path)
+    run_in(reviews, "classification", folds=2, **FLAGS)
+    (reviews / "moved").mkdir()
+    for name in ("train.csv", "vocab.txt"):
+        (reviews / name).rename(reviews / "moved" / name)
+    flags = {"save_checkpoints_steps": 7, "keep_checkpoint_max": 1, "iterations_per_loop": 3}
+    flags |= {"data_dir": reviews / "moved", "vocab_file": reviews / "moved/vocab.txt"}
+    flags |= {"labels": ["bad", "good"], "dtype": "float32"}  # as they were by default
+    run_in(reviews, "classification", folds=2, **FLAGS, **flags)
+    assert len(fake_runs) == 2
+    # A flag that came later, with its default.
+    note = json.loads((reviews / "out/folds.json").read_text())
+    del note["--label_smoothing"]
+    (reviews / "out/folds.json").write_text(json.dumps(note))
+    run_in(reviews, "classification", folds=2, **FLAGS, **flags)
+    with pytest.raises(UserError, match="differs in --bert_config_file; "):
+        run_in(reviews, "classification", {"initializer_range": 0.5}, folds=2, **FLAGS, **flags)
+    words = (reviews / "moved/vocab.txt").read_text().split()
+    (reviews / "moved/vocab.txt").write_text("\n".join([*words[:-2], *words[:-3:-1]]) + "\n")
+    with pytest.raises(UserError, match="differs in --vocab_file; "):
+        run_in(reviews, "classification", folds=2, **FLAGS, **flags)
+
+
+def test_a_run_that_ended_before_its_first_checkpoint_binds_nobody(tmp_path, fake_runs):
+    reviews = write_reviews(tmp_path)
+    fake_runs.stopped_fold = 1
+    with pytest.raises(KeyboardInterrupt):
+        run_in(reviews, "classification", folds=2, **FLAGS, max_seq_length=39)
+    fake_runs.stopped_fold = None
+    run_in(reviews, "classification", folds=2, **FLAGS)
+    with pytest.raises(UserError, match="differs in --max_seq_length; "):
+        run_in(reviews, "classification", folds=2, **FLAGS, max_seq_length=39)
+
+
+def test_weights_and_groups_of_finished_folds(tmp_path, fake_runs):
+    reviews = write_reviews(tmp_path)
+    table = (reviews / "train.csv").read_text().splitlines()
+    flags = {**FLAGS, "group_column": "query", "fold_group_column": "author", "weight_column": "w"}
+
+    def run(weight, query):
+        lines = [
+            f"{line},a{i // 10},{query if i == 2 else i // 9},1" for i, line in enumerate(table)
+        ]
+        lines = [f"{table[0]},author,query,w", *lines[1:-1], f"{lines[-1][:-1]}{weight}"]
+        (reviews / "train.csv").write_text("\n".join(lines) + "\n")
+        run_in(reviews, "classification", folds=2, **flags)
+
+    run(1, 0)
+    for changed in ((2, 0), (1, 5)):
+        with pytest.raises(UserError, match="differs in the training examples; "):
+            run(*changed)
+    assert len(fake_runs) == 2
+
+
+def test_all_folds_are_checked_before_the_first(tmp_path, fake_runs):
+    reviews = write_reviews(tmp_path)
+    header, *lines = (reviews / "train.csv").read_text().splitlines()
+    keys = [FoldKey((line.split(",")[1],), line.split(",")[0] + "\n") for line in lines]
+    last = divide(keys, 5)[-1]
+    rows = [f"{line},{int(i not in last)}" for i, line in enumerate(lines)]
+    (reviews / "train.csv").write_text("\n".join([f"{header},w", *rows]) + "\n")
+    with pytest.raises(UserError) as error:
+        run_in(reviews, "classification", folds=5, weight_column="w", **FLAGS)
+    message = "Fold 5 of --folds=5: The weights of the examples to eval must have a sum above 0;"
+    assert str(error.value).startswith(message)
+    rows = [f"{line.split(',')[0]},{int(i < 10)},{i // 10}" for i, line in enumerate(lines)]
+    (reviews / "train.csv").write_text("\n".join(["review,stars,query", *rows]) + "\n")
+    with pytest.raises(UserError, match=r"Fold \d of --folds=4: With --group_column a group of"):
+        run_in(reviews, "classification", folds=4, group_column="query", regression=True, **FLAGS)
+    (reviews / "train.csv").write_text("\n".join([header, *lines]) + "\n")
+    with pytest.raises(UserError, match="Fold 1 of --folds=4: Training must have at least one st"):
+        run_in(
+            reviews, "classification", folds=4, train_batch_size=99, num_train_epochs=1.0, **FLAGS
+        )
+    assert not fake_runs and not (reviews / "out").exists()
+
+
 @pytest.mark.slow
 def test_a_fold_is_a_run_on_the_rest(tmp_path):
     """The same figures as a run with the fold's lines as dev file."""
@@ -239,7 +416,7 @@ def test_a_fold_is_a_run_on_the_rest(tmp_path):
     flags = {**FLAGS, "max_seq_length": 24, "num_train_epochs": 1.0, "learning_rate": 5e-3}
     results = run_in(reviews, "classification", folds=2, **flags)
     header, *lines = (reviews / "train.csv").read_text().splitlines()
-    keys = [FoldKey(line.split(",")[1], line.split(",")[0] + "\n") for line in lines]
+    keys = [FoldKey((line.split(",")[1],), line.split(",")[0] + "\n") for line in lines]
     plain = tmp_path / "plain"
     plain.mkdir()
     for name in ("vocab.txt", "bert_config.json"):

@@ -28,12 +28,15 @@ class Calibration:
     after: float
 
 
-def calibrate(label_ids: np.ndarray, probabilities: np.ndarray) -> Calibration:
+def calibrate(
+    label_ids: np.ndarray, probabilities: np.ndarray, weights: np.ndarray | None = None
+) -> Calibration:
     """Returns the temperature with the least negative log-likelihood of the labels.
 
     Args:
         label_ids: the correct classes, int `[examples]`.
         probabilities: float `[examples, classes]`.
+        weights: float `[examples]`, how much each example counts in the likelihood; None for 1.
     """
     from scipy import optimize  # here, because that takes a second
 
@@ -43,7 +46,8 @@ def calibrate(label_ids: np.ndarray, probabilities: np.ndarray) -> Calibration:
     right = np.arange(len(label_ids)), label_ids
 
     def loss(log_temperature: float) -> float:
-        return -float(np.mean(_log_softmax(logits / np.exp(log_temperature))[right]))
+        likelihoods = _log_softmax(logits / np.exp(log_temperature))[right]
+        return -float(np.average(likelihoods, weights=weights))
 
     low, high = np.log(BOUNDS)
     found = optimize.minimize_scalar(loss, bounds=(low, high), method="bounded")

@@ -101,20 +101,16 @@ def _has_several_labels(path: str) -> bool:
 
 
 def keep_threshold(settings: ClassifierSettings, threshold: float) -> None:
-    """Writes a threshold that was found into `bert_config.json`, where the run keeps its model."""
-    folders = [settings.export_dir] if settings.do_train and settings.export_dir else []
-    if CheckpointDirectory(settings.output_dir).latest():
-        folders.insert(0, settings.output_dir)
-    else:
+    """Writes a threshold that was found without training into --output_dir's `bert_config.json`."""
+    path = os.path.join(settings.output_dir, CONFIG_FILE)
+    if not CheckpointDirectory(settings.output_dir).latest() or not tf.io.gfile.exists(path):
         logging.warning(
             "The model is not in --output_dir, so the threshold is not kept with it; to predict,"
             " give --threshold=%s",
             threshold,
         )
-    for folder in folders:
-        path = os.path.join(folder, CONFIG_FILE)
-        if tf.io.gfile.exists(path):
-            config = read_config(path)
-            config.threshold = threshold
-            write_config(folder, config)
-            logging.info("Wrote the threshold %.4g to %s", threshold, path)
+        return
+    config = read_config(path)
+    config.threshold = threshold
+    write_config(settings.output_dir, config)
+    logging.info("Wrote the threshold %.4g to %s", threshold, path)

@@ -90,8 +90,8 @@ class ClassifierSettings(LongTextSettings, EvaluationSettings, TeacherSettings):
     )
     find_threshold: bool = setting(
         False,
-        help="Find the --threshold with the highest micro F1 on the evaluation set, and keep it"
-        " with the model.",
+        help="Find the --threshold with the highest micro F1 on the dev set, by the model's final"
+        " weights, and keep it with the model.",
         group=Group.EVALUATION,
         excludes="threshold",
         because="it finds another one",
@@ -99,9 +99,11 @@ class ClassifierSettings(LongTextSettings, EvaluationSettings, TeacherSettings):
 
     folds: int = setting(
         0,
-        help="Cross-validation: divide the training examples into N parts, each class evenly, and"
-        " N times train on all parts but one, in OUTPUT_DIR/fold-1 and so on, and evaluate on that"
-        " one. Results are the mean and standard deviation over the folds. 0: none.",
+        help="Cross-validation: divide the training examples into N parts, each class evenly (with"
+        " --multi_label each combination of labels; those in fewer than N texts together, by their"
+        " rarest label), and N times train on all parts but one, in OUTPUT_DIR/fold-1 and so on,"
+        " and evaluate on that one. Results are the mean and standard deviation over the folds. 0:"
+        " none.",
         group=Group.EVALUATION,
         at_least=0,
         needs=["do_train", "do_eval"],

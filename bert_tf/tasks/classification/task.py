@@ -103,7 +103,9 @@ class ClassificationTask(FineTuningTask):
             source,
             learned_labels(settings),
         )
-        return cls(settings, processor)
+        task = cls(settings, processor)
+        task.other_settings = (named, columns, source)
+        return task
 
     def model_config(self, config: BertConfig) -> BertConfig:
         config = configured(config, self.settings, self.processor.multi_label)
@@ -168,9 +170,11 @@ class ClassificationTask(FineTuningTask):
         return label, f"{example.text_a}\n{example.text_b or ''}"
 
     def fold_key(self, example: InputExample) -> FoldKey:
-        label = example.label if isinstance(example.label, str) else None
+        labels: tuple[str, ...] | None = None
+        if self.processor.get_labels() is not None:
+            labels = tuple(sorted(set(several_labels.as_labels(example.label))))
         group = getattr(example, "fold_group", None) or getattr(example, "group", None)
-        return FoldKey(label, f"{example.text_a}\n{example.text_b or ''}", group)
+        return FoldKey(labels, f"{example.text_a}\n{example.text_b or ''}", group)
 
     def row(self, example: InputExample, purpose: str, number: int) -> dict[str, Cell]:
         # Examples of a processor that was written for the original have no `known_label`.
@@ -271,7 +275,8 @@ class ClassificationTask(FineTuningTask):
     ) -> None:
         self.evaluate(example_set, predictions)
         columns = example_set.answers
-        self._calibration = calibrate(columns["label_ids"], columns["outputs"])
+        importance = columns.get("example_weight")
+        self._calibration = calibrate(columns["label_ids"], columns["outputs"], importance)
         for variable in (model.head.output_weights, model.head.output_bias):
             variable.assign(variable.numpy() / self._calibration.temperature)
 
@@ -292,20 +297,23 @@ class ClassificationTask(FineTuningTask):
         losses, batch_size = columns["per_example_loss"], self.settings.eval_batch_size
         results = {
             **reporting.mean_losses(losses, batch_size, importance),
-            **self._scores(labels, outputs, importance),
+            **self._scores(labels, outputs, importance, finds=not example_set.suffix),
         }
         if isinstance(example_set, GroupedSet):
             results |= ranking.evaluate(example_set.groups, labels, outputs)
         return results
 
     def _scores(
-        self, labels: np.ndarray, outputs: np.ndarray, importance: np.ndarray | None
+        self, labels: np.ndarray, outputs: np.ndarray, importance: np.ndarray | None, finds: bool
     ) -> dict[str, float]:
-        """Returns the metrics of the processor; finds the threshold if --find_threshold is set."""
+        """Returns the metrics of the processor; finds the threshold first for --find_threshold.
+
+        `finds`: whether the set is the one to find it on, and not a second dev set.
+        """
         if self._config is None:
             return scores.evaluate(self.processor.metrics, labels, outputs, importance)
         found = {}
-        if self.settings.find_threshold:
+        if self.settings.find_threshold and finds:
             threshold = several_labels.best_threshold(labels, outputs, importance)
             self._config.threshold = found["eval_threshold"] = threshold
         threshold = self._config.threshold
@@ -322,7 +330,7 @@ class ClassificationTask(FineTuningTask):
             self._decision,
             calibration=None if example_set.suffix else self._calibration,
         )
-        if self._config and self.settings.find_threshold:
+        if self._config and self.settings.find_threshold and not self.settings.do_train:
             keep_threshold(self.settings, self._config.threshold)
 
     def write_predictions(self, example_set: ExampleSet, predictions: PredictionColumns) -> None:

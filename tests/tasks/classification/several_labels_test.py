@@ -389,3 +389,42 @@ def test_the_model_s_folder_decides_how_it_is_evaluated(trained, tmp_path):
     with pytest.raises(UserError, match="--threshold is for texts with several labels"):
         one = {**REVIEWS, "labels": ["a", "b"], "threshold": 0.3}
         run_in(trained, "classification", output_dir=tmp_path / "d", **one, do_train=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("best", [False, True])
+def test_the_threshold_is_that_of_the_final_weights(tmp_path, best):
+    """Also without a final evaluation: evaluations in training find those of earlier weights."""
+    folder = write_tables(tmp_path)
+    flags = {**FLAGS, "do_train": True, "do_predict": True, "find_threshold": True}
+    flags |= {"max_seq_length": 8, "learning_rate": 3e-2, "train_batch_size": 8}
+    flags |= {"num_train_epochs": 2, "evaluate_every_steps": 25, "keep_best": best}
+    run_in(folder, "classification", export_dir=folder / "export", **flags)
+    model = bert_tf.load(folder / "export")
+    dev = [line.split(",") for line in (folder / "dev.csv").read_text().splitlines()[1:]]
+    wanted = [[int(label in cell.split("|")) for label in model.labels] for _, cell in dev]
+    probabilities = model.predict([text for text, _ in dev])
+    expected = several_labels.best_threshold(np.array(wanted), probabilities)
+    assert model.config.threshold == pytest.approx(expected, rel=1e-4) != 0.5
+    config = json.loads((folder / "out/bert_config.json").read_text())
+    assert config["threshold"] == model.config.threshold
+    predicted = np.loadtxt(folder / "out/test_results.tsv") >= config["threshold"]
+    table = read_table(f"{folder}/out/predictions.tsv")
+    assert [cell.count("|") + 1 if cell else 0 for cell in table["prediction"]] == list(
+        predicted.sum(axis=1)
+    )
+
+
+@pytest.mark.slow
+def test_folds_of_texts_with_several_labels(tmp_path):
+    folder = write_tables(tmp_path)
+    flags = {**FLAGS, "do_train": True, "do_eval": True, "max_seq_length": 8, "folds": 2}
+    with pytest.raises(UserError, match="--folds=2 excludes --find_threshold"):
+        run_in(folder, "classification", find_threshold=True, **flags)
+    results = run_in(folder, "classification", threshold=0.4, num_train_epochs=1, **flags)
+    assert {"eval_micro_f1", "eval_micro_f1_std"} <= results.keys()
+    report = json.loads((folder / "out/eval_report.json").read_text())
+    assert report["examples"] == 120
+    table = read_table(f"{folder}/out/eval_predictions.tsv")
+    found = [float(x) >= 0.4 for x in table["probability sound"]]
+    assert found == ["sound" in cell for cell in table["prediction"]]
