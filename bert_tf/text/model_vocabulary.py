@@ -128,8 +128,7 @@ def first_difference(vocab: Mapping[str, int], expected: Mapping[str, int]) -> s
 
 def vocabulary_digest(vocab: Mapping[str, int]) -> str:
     """Returns a text that is the same for vocabularies with the same ids, whatever their files."""
-    # In the order of the ids, which is nearly the order of a file: 6 ms for 30,000 tokens.
-    text = json.dumps([sorted(vocab, key=vocab.__getitem__), sorted(vocab.values())])
+    text = json.dumps(sorted(vocab.items()))  # manifests of existing records have its digest
     return f"sha256 {hashlib.sha256(text.encode()).hexdigest()}"
 
 

@@ -201,3 +201,19 @@ def test_a_digest_depends_on_the_ids_alone(vocab):
     assert (vocabulary_digest(vocab) == vocabulary_digest({"b": 1, "c": 2, "a": 0})) == (
         vocab == {"a": 0, "b": 1, "c": 2}
     )
+
+
+@pytest.mark.parametrize(
+    ("vocab", "digest"),
+    [
+        ({}, "4f53cda18c2baa0c0354bb5f9a3ecbe5ed12ab4d8e11ba873c2f11161202b945"),
+        ({"b": 0, "a": 1}, "1afcd7d9710382fc6aded76948aaaa4b8652073bea34d26d01eafa333e6f7803"),
+        (
+            {"[PAD]": 0, "über": 1, 'a"b': 7},
+            "83dbeaa90dd4c53e3ae79b913171a56274ffbd8727461da3a77bc25eba3b7374",
+        ),
+    ],
+)
+def test_a_digest_never_changes(vocab, digest):
+    """Manifests hold it: with another formula their records would be refused."""
+    assert vocabulary_digest(vocab) == f"sha256 {digest}"
