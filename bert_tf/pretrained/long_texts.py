@@ -13,7 +13,7 @@ from bert_tf.pretrained.arguments import STRING, WHOLE_NUMBER, check_type, recei
 from bert_tf.tasks.long_text import CUT, LONG_TEXT, join_windows
 from bert_tf.text import sequences
 from bert_tf.text.tokenizers import Tokenizer
-from bert_tf.text.windows import default_stride, split_pair
+from bert_tf.text.windows import split_pair
 
 
 def of_folder(
@@ -48,7 +48,7 @@ class TextRows:
         texts: texts and pairs of texts.
         long_text: "cut" truncates long texts. "mean" or "max" split them into windows, see
             `windows.split_pair`, and say how `join` joins the windows' values.
-        window_stride: word pieces between the starts of windows; None for half a window.
+        window_stride: word pieces between the starts of windows; None for half of the room.
         num_first: number of word pieces at the start of every text that are in all its windows.
 
     Attributes:
@@ -82,7 +82,7 @@ class TextRows:
                 )
             self.rows = text_input.encode(texts, tokenizer, max_seq_length)
             return
-        stride, room = window_stride or default_stride(max_seq_length), max_seq_length - num_first
+        room = max_seq_length - num_first
         if num_first and room <= tokenizer.layout.num_special(is_pair=True):
             raise UserError(
                 f"long_text={long_text!r} puts the prompt, {num_first} word pieces, into every"
@@ -92,7 +92,8 @@ class TextRows:
         self.rows, self._counts = [], []
         for i, (ids_a, ids_b) in enumerate(text_input.tokenize(texts, tokenizer)):
             first, rest = ids_a[:num_first], ids_a[num_first:]
-            windows = split_pair(rest, ids_b, room, stride, tokenizer.layout, f"texts[{i}]")
+            place, stride = f"texts[{i}]", window_stride or 0
+            windows = split_pair(rest, ids_b, room, stride, tokenizer.layout, place)
             self._counts.append(len(windows))
             for window_a, window_b in windows:
                 pair = [*first, *window_a], window_b

@@ -8,7 +8,6 @@ import numpy as np
 from bert_tf.engine.prediction import Columns
 from bert_tf.errors import UserError
 from bert_tf.runs.flags.setting_fields import Group, Settings, setting
-from bert_tf.text.windows import default_stride
 
 CUT, MEAN, MAX = LONG_TEXT = ("cut", "mean", "max")
 STRIDE_RULE = "or pieces of the text would be in no window"
@@ -45,10 +44,8 @@ class LongTextSettings(Settings):
 
     @property
     def stride(self) -> int | None:
-        """Word pieces between the starts of windows; None if long texts are cut."""
-        if self.long_text == CUT:
-            return None
-        return self.window_stride or default_stride(self.max_seq_length)
+        """The stride of `windows.split_pair`; None if long texts are cut."""
+        return None if self.long_text == CUT else self.window_stride or 0
 
 
 def check_stride(window_stride: int | None, max_seq_length: int) -> None:

@@ -46,11 +46,6 @@ def max_context(spans: Sequence[Span]) -> list[np.ndarray]:
     return [best_span[start : start + length] == i for i, (start, length) in enumerate(spans)]
 
 
-def default_stride(max_seq_length: int) -> int:
-    """Returns half of the tokens of a text that fit beside [CLS] and [SEP]."""
-    return max((max_seq_length - 2) // 2, 1)
-
-
 def split_pair(
     ids_a: Ids, ids_b: Ids, max_seq_length: int, stride: int, layout: Layout, place: str
 ) -> list[tuple[Ids, Ids]]:
@@ -62,6 +57,8 @@ def split_pair(
     Args:
         ids_a: the ids of the first text.
         ids_b: the ids of the second text; empty for a single text.
+        stride: tokens between the starts of windows; 0 for half of the longer text's room in a
+            window, so that every two successive windows overlap.
         place: names the texts in messages.
 
     Raises:
@@ -81,5 +78,6 @@ def split_pair(
             f" tokens. Shorten the text, raise max_seq_length to {len(whole) + num_special + 1} or"
             " more, or set long_text to cut"
         )
-    parts = (split[start : start + size] for start, size in make_spans(len(split), room, stride))
+    spans = make_spans(len(split), room, stride or max(room // 2, 1))
+    parts = (split[start : start + size] for start, size in spans)
     return [(part, whole) if splits_a else (whole, part) for part in parts]

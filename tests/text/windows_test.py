@@ -1,12 +1,13 @@
 """Tests of bert_tf.text.windows: spans of a long text, and the windows of pairs."""
 
+import itertools
 import re
 
 import pytest
 
 from bert_tf.errors import UserError
 from bert_tf.text.sequences import Layout
-from bert_tf.text.windows import Span, default_stride, make_spans, max_context, split_pair
+from bert_tf.text.windows import Span, make_spans, max_context, split_pair
 
 LAYOUT = Layout(2, 3)  # of BERT: three special tokens in a pair
 WIDE = Layout(2, 3, separators=2, second_segment=0)  # of RoBERTa: four
@@ -73,5 +74,25 @@ def test_a_pair_whose_shorter_text_fills_the_window_is_refused(a, b, length, lay
     assert len(split_pair(a, b, length + 1, 2, layout, "Example 'x'")) == 9  # of one piece each
 
 
-def test_half_a_window_is_the_usual_stride():
-    assert [default_stride(length) for length in (3, 4, 5, 128, 512)] == [1, 1, 1, 63, 255]
+@pytest.mark.parametrize("layout", [LAYOUT, WIDE])
+@pytest.mark.parametrize(
+    ("lengths", "max_seq_length", "stride"),
+    [
+        ((700, 0), 128, 63),
+        ((0, 600), 512, 254),
+        ((200, 700), 512, 154),
+        ((90, 60), 128, 32),  # the other text takes half of the sequence
+        ((700, 110), 128, 7),
+        ((9, 3), 8, 1),
+    ],
+)
+def test_half_of_the_room_is_the_usual_stride(layout, lengths, max_seq_length, stride):
+    """Of the split text: successive windows overlap, however long the other text is."""
+    texts = [list(range(length)) for length in lengths]
+    windows = split_pair(*texts, max_seq_length, 0, layout, "texts[0]")
+    split = 0 if lengths[0] > lengths[1] else 1
+    starts = [window[split][0] for window in windows]
+    assert starts[1] in (stride, max(stride - 1, 1))  # RoBERTa has a token more between texts
+    if max_seq_length > 8:
+        assert all(b[split][0] <= a[split][-1] for a, b in itertools.pairwise(windows))
+    assert windows[-1][split][-1] == lengths[split] - 1

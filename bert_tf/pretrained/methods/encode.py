@@ -60,7 +60,7 @@ class Encode(LoadedModel):
                 the maximum of their vectors, element by element, is then normalized and truncated.
                 For pairs see `classify`.
             window_stride: word pieces from the start of a window to the start of the next one.
-                None for half a window.
+                None for half of the room for the text.
             prompt: the name of one of the folder's prompts, such as "query", or a text to put
                 before each text, such as "query: "; "" for no prompt. None for the folder's
                 default.
