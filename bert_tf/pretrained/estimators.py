@@ -4,7 +4,7 @@ print(cross_val_score(bert_tf.BertClassifier("uncased_L-12_H-768_A-12"), texts, 
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -57,6 +57,7 @@ class TextEstimator(BaseEstimator):
         names = ("epochs", "learning_rate", "batch_size", "max_seq_length")
         options = {name: getattr(self, name) for name in names} | {"seed": self.random_state}
         options |= {"verbose": 0, "sample_weight": sample_weight, **(self.options or {})}
+        vars(model._chosen).update(inputs="X", targets="y")  # their names in messages
         model.fit(_texts(X), y, **options)
         self.model_ = model
         return self
@@ -78,10 +79,8 @@ class BertClassifier(ClassifierMixin, TextEstimator):
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Trains on texts and their classes, names or numbers."""
-        for i, label in enumerate(read_rows(_texts(X), y, None, "X", "y")[1]):
-            check_there(label, f"y[{i}]")
+        self.classes_ = _classes(read_rows(_texts(X), y, None, "X", "y")[1])
         labels = np.asarray(y).ravel()
-        self.classes_ = np.unique(labels)
         model = self._load().for_classification([str(label) for label in self.classes_])
         return self._train(model, X, [str(label) for label in labels], sample_weight)
 
@@ -105,6 +104,26 @@ class BertRegressor(RegressorMixin, TextEstimator):
     def predict(self, X: Any) -> NDArray[np.float64]:
         """Returns the number of each text."""
         return self._outputs(X)
+
+
+def _classes(labels: Sequence[Any]) -> NDArray[Any]:
+    """Returns the classes, sorted; raises UserError if there are fewer than two."""
+    for i, label in enumerate(labels):
+        check_there(label, f"y[{i}]")
+        if not isinstance(label, str | int) and not (isinstance(label, float) and label % 1 == 0):
+            raise UserError(
+                f"y[{i}] must be a class, a name or a whole number; received {label!r}. For numbers"
+                " to predict use BertRegressor"
+            )
+        if isinstance(label, str) != isinstance(labels[0], str):
+            raise UserError(
+                f"y must have names or numbers, not both: y[0] is {labels[0]!r} and y[{i}] is"
+                f" {label!r}"
+            )
+    classes = np.unique(labels)
+    if len(classes) < 2:
+        raise UserError(f"y must have at least two classes; all are {labels[0]!r}")
+    return classes
 
 
 def _texts(X: Any) -> Any:

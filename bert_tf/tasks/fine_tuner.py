@@ -250,8 +250,6 @@ class FineTuner:
         if self._keeps_best and self.run.evaluated_step != trainer.global_step:
             evaluate_and_keep()
         self._take_best(trainer)
-        if watch:
-            watch.end()
         if getattr(settings, "find_threshold", False):
             self.evaluate()  # finds the threshold of the final weights
             if self.run.chief:

@@ -1,5 +1,8 @@
 """Tests of the estimators: scikit-learn's checks, cross-validation, searches."""
 
+import re
+import types
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -23,6 +26,9 @@ class StandIn:
     """A model that knows each text, and takes twice its own number for a class's or a text's."""
 
     calls: list[dict] = []
+
+    def __init__(self):
+        self._chosen = types.SimpleNamespace()
 
     def for_classification(self, labels):
         self.labels = labels
@@ -121,10 +127,54 @@ def test_what_is_refused():
         BertClassifier("folder").fit(TEXTS, NAMES[:3])
 
 
-@pytest.mark.slow
-def test_a_model_is_trained(tmp_path):
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    """The folder of a model that was only pre-trained."""
     weights = {k: v for k, v in random_weights().items() if k.startswith("bert/")}
-    folder = write_model(tmp_path / "base", weights)
+    return write_model(tmp_path_factory.mktemp("model") / "base", weights)
+
+
+@pytest.mark.parametrize(
+    ("X", "y", "weight", "message"),
+    [
+        (TEXTS, [*range(11), "one"], None, "y[11] must be a number from -1e+16 to 1e+16; received"),
+        (TEXTS, [*range(11), None], None, "y[11] is missing (None). Leave out the examples"),
+        (TEXTS, range(3), None, "y must have one value for each of X: there are 12 X and 3 y"),
+        ([*TEXTS[:11], 3.0], range(12), None, "X[11] must be a text or a pair of texts, (a, b);"),
+        ([], [], None, "X must have at least one example; there is none"),
+        (np.array([TEXTS] * 3).T, range(12), None, "X must have one axis; its shape is [12, 3]"),
+        (TEXTS, range(12), [1, 2], "sample_weight must have one value for each of X: there are 12"),
+        (TEXTS, range(12), [-1.0] * 12, "sample_weight[0] must be a"),
+        (TEXTS, None, None, "y must be given: one for each of X."),
+    ],
+)
+def test_a_regression_names_its_arguments(base, X, y, weight, message):
+    with pytest.raises(UserError, match=f"^{re.escape(message)}"):
+        BertRegressor(base).fit(X, y, weight)
+
+
+@pytest.mark.parametrize(
+    ("X", "y", "message"),
+    [
+        (TEXTS, ["a"] * 12, "y must have at least two classes; all are 'a'"),
+        (TEXTS, [["x"]] * 12, "y[0] must be a class, a name or a whole number; received ['x']."),
+        ([*TEXTS[:11], None], NAMES, "X[11] must be a text or a pair of texts, (a, b); received"),
+        (
+            TEXTS,
+            [1.0, 1.5] * 6,
+            "y[1] must be a class, a name or a whole number; received 1.5. For",
+        ),
+        (TEXTS, ["a", 1] * 6, "y must have names or numbers, not both: y[0] is 'a' and y[1] is 1"),
+    ],
+)
+def test_a_classifier_names_its_arguments(base, X, y, message):
+    with pytest.raises(UserError, match=f"^{re.escape(message)}"):
+        BertClassifier(base).fit(X, y)
+
+
+@pytest.mark.slow
+def test_a_model_is_trained(base, tmp_path):
+    folder = base
     estimator = BertClassifier(
         folder, epochs=4, batch_size=4, learning_rate=5e-3, max_seq_length=16
     )

@@ -139,6 +139,23 @@ def test_the_trained_model_answers_and_is_saved(reviews, trained, tmp_path):
         model.save(reviews)
 
 
+def test_an_untrained_model_for_a_task_is_not_saved(untrained, trained, tmp_path):
+    """It has no head: an encoder alone would be written."""
+    for model in (
+        *(untrained.for_classification(["bad", "good"]), untrained.for_regression()),
+        *(untrained.for_tagging(), untrained.for_answers(), trained[0].for_multiple_choice()),
+    ):
+        with pytest.raises(UserError, match="^save needs a trained model; call fit first$"):
+            model.save(tmp_path / "saved")
+    assert not (tmp_path / "saved").exists()
+    trained[0].for_classification(["bad", "good"]).save(tmp_path / "head")  # has its head
+    untrained.for_sentences().save(tmp_path / "vectors")  # needs none
+    assert [bert_tf.load(tmp_path / x).heads for x in ("head", "vectors")] == [
+        ("classification",),
+        (),
+    ]
+
+
 @pytest.mark.slow
 def test_training_resumes_and_stops(reviews, tmp_path):
     """A callback stops after the first epoch; fit goes on from there, to the same weights."""
@@ -160,6 +177,41 @@ def test_training_resumes_and_stops(reviews, tmp_path):
     for one, two in zip(resumed.model.variables, whole.model.variables, strict=True):
         np.testing.assert_array_equal(one.numpy(), two.numpy(), one.path)
     assert resumed.fit(*data, **options).history == {}  # nothing is left to train
+
+
+@pytest.mark.slow
+def test_early_stopping_keeps_the_best_weights_in_the_folder(reviews, tmp_path):
+    """Also if it does not stop; and the same call again trains nothing more."""
+    data, dev = table(reviews, "train"), table(reviews, "dev")
+    options = {name: FLAGS[name] for name in FLAGS if name != "do_train"} | {"verbose": 0}
+
+    class Worse(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            logs["got_worse"] = float(epoch)
+
+    for name, patience, epochs in (("stops", 1, 4.0), ("whole", 9, 3.0)):
+        early = keras.callbacks.EarlyStopping("got_worse", patience=patience, mode="min")
+        early.restore_best_weights = True
+        options |= {"output_dir": tmp_path / name, "num_train_epochs": epochs}
+        options |= {"callbacks": [Worse(), early], "validation_data": dev}
+        model = bert_tf.load(reviews).for_classification(["bad", "good"])
+        history = model.fit(*data, **options).history["loss"]
+        assert len(history) == {"stops": 2, "whole": 3}[name]
+        weights = {v.path: v.numpy() for v in model.model.variables}
+        best = {v.path: w for v, w in zip(early.model.variables, early.best_weights, strict=True)}
+        again = bert_tf.load(reviews).for_classification(["bad", "good"])
+        assert again.fit(*data, **options).history == {}
+        loaded = bert_tf.load(tmp_path / name)
+        for path, weight in weights.items():
+            for found in (*(again.model, loaded.model),):
+                (value,) = (v.numpy() for v in found.variables if v.path == path)
+                np.testing.assert_array_equal(value, weight, path)
+            np.testing.assert_array_equal(best[path], weight, path)
+    texts = dev[0][:3]
+    assert again.classify(texts) == loaded.classify(texts) == model.classify(texts)
+    stopped = {**options, "output_dir": tmp_path / "stops", "num_train_epochs": 4.0}
+    resumed = bert_tf.load(reviews).for_classification(["bad", "good"])
+    assert len(resumed.fit(*data, **{**stopped, "callbacks": ()}).history["loss"]) == 2
 
 
 @pytest.mark.slow
@@ -329,6 +381,7 @@ def test_stop_training_ends_the_loop():
     stop.on_train_batch_end = lambda batch, logs: setattr(model, "stop_training", batch == 1)
     watch = CallbackWatch([stop])
     watch.begin(model, 0, 5, 2.5, None)
+    watch.progress(5, 0)
     assert watch.stops() == (2, 5)
     assert watch.after(1, {"loss": (np.array([3.0]), np.array([1.0]))})
     assert not watch.after(2, {"loss": (np.array([1.0]), np.array([3.0]))})

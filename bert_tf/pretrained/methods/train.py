@@ -183,14 +183,16 @@ class Train(LoadedModel):
             settings: the program's settings in one object, such as a `ClassifierSettings`. The
                 fields that name the model, its vocabulary and the examples are ignored.
             output_dir: folder for checkpoints and results, as of the program: called again, `fit`
-                resumes there. None: nothing is kept but the trained model in memory.
+                resumes there, or gives the same model if it had ended. None: nothing is kept but
+                the trained model in memory.
             strategy: a `tf.distribute.Strategy`; None for the current one.
             sample_weight: how much each example counts in the loss, numbers of at least 0; only in
                 classification and regression.
             class_weight: how much the examples of a class count, by its name or number:
                 `{"bad": 1, "good": 3}`; or "balanced", as in scikit-learn.
             callbacks: Keras's callbacks. The methods for batches are called once for each loop on
-                the device. `model.stop_training` ends training.
+                the device. `model.stop_training` ends training, for good in `output_dir`: a call
+                without callbacks, or with more epochs, goes on.
             verbose: 1 for a progress bar, 2 for a line for each epoch, 0 for neither.
             **options: settings by their names, which are the program's flags, such as
                 `learning_rate` and `max_seq_length`. Keras's `epochs`, `batch_size`, `seed` and
@@ -351,6 +353,8 @@ class Train(LoadedModel):
             OSError: writing failed for a reason that may be temporary, such as a full disk.
         """
         check_type("folder", folder, PATH)
+        if self._chosen is not None:
+            self._trained_kind("save")
         held, path = self._folder, os.fspath(folder)
         names = (*MODEL_NAMES, *VECTOR_FILES)
         labels = held.labels if {"classification", "tagging"} & {*held.heads} else None

@@ -16,7 +16,7 @@ from bert_tf.engine.loops import TrainingLoop
 from bert_tf.engine.replicate import update_function, xla_pays_on_cpu
 from bert_tf.engine.steps import Objective, train_step
 from bert_tf.errors import UserError
-from bert_tf.files import checkpoints
+from bert_tf.files import checkpoints, whole_files
 from bert_tf.runs.flags.settings import adam_options
 from bert_tf.runs.folder.run import Run
 from bert_tf.runs.training.phase_steps import PhaseSteps
@@ -136,7 +136,8 @@ class Trainer:
         Args:
             phases: in order; a step belongs to the phase that its number falls into.
             evaluate: called every --evaluate_every_steps; returns whether to continue training.
-            watch: follows the steps. None: a progress bar, or log lines, show them.
+            watch: follows the steps. None: a progress bar, or log lines, show them. A run that its
+                callbacks ended is not continued with callbacks, unless `phases` have more steps.
 
         Raises:
             UserError: batch sizes do not fit the replicas, or the input is damaged.
@@ -145,24 +146,18 @@ class Trainer:
             KeyboardInterrupt: Ctrl-C or SIGTERM; the current step has been finished and saved.
         """
         self._check_batches(phases)
-        settings = self._settings
+        settings, watch = self._settings, watch or Watch()
         plan = Plan(
             tuple(phase.num_steps for phase in phases),
             settings.save_checkpoints_steps,
             settings.evaluate_every_steps,
             settings.iterations_per_loop,
-            watch.stops() if watch else (),
+            watch.stops(),
         )
-        if self.global_step >= plan.total:
-            logging.warning(
-                "Nothing to train: %s is at step %d of %d already. Raise %s to continue, or choose"
-                " another --output_dir to start over, with other data or flags.",
-                self._resumed_from or "the model",
-                self.global_step,
-                plan.total,
-                settings.amount_of_training,
-            )
-            return
+        # Beside the checkpoint of a run that its callbacks ended.
+        mark = f".ended-of-{plan.total}" if watch.has_callbacks else ""
+        if self._has_ended(plan.total, mark):
+            return watch.end()
         if self._resumed_from:
             logging.info("Resumed from %s", self._resumed_from)
         legs, total = plan.legs(self.global_step), plan.total
@@ -174,7 +169,6 @@ class Trainer:
         phase: int | None = None
         with self.run.training():
             try:
-                watch = watch or Watch()
                 with watch.progress(total, self.global_step) as progress:
                     for leg in legs:
                         goes_on = True
@@ -185,7 +179,7 @@ class Trainer:
                             metrics = steps.make(self.global_step, leg.stop, progress.advance)
                             self.run.check()
                             goes_on = watch.after(leg.stop, metrics)
-                        if leg.saves:
+                        if leg.saves and goes_on:
                             self._save()
                         if leg.evaluates:
                             with self.run.clock.spent("evaluating"):
@@ -196,7 +190,27 @@ class Trainer:
                 logging.warning("Interrupted at step %d; saving", self.global_step)
                 self._save()
                 raise
-            self._save()  # unless the last leg did
+            watch.end()
+            self._save(mark)  # unless the last leg did
+
+    def _has_ended(self, total: int, mark: str) -> bool:
+        """Returns whether there is nothing to train; a warning then says so."""
+        by_callbacks = mark and self._resumed_from and self.global_step < total
+        if self.global_step < total and not (
+            by_callbacks and tf.io.gfile.exists(f"{self._resumed_from}{mark}")
+        ):
+            return False
+        logging.warning(
+            "Nothing to train: %s is at step %d of %d already%s. Raise %s to continue%s, or choose"
+            " another --output_dir to start over, with other data or flags.",
+            self._resumed_from or "the model",
+            self.global_step,
+            total,
+            ", where a callback ended the training" if by_callbacks else "",
+            self._settings.amount_of_training,
+            " or leave the callbacks out" if by_callbacks else "",
+        )
+        return True
 
     def _begin(self, phases: Sequence[Phase], number: int, total: int | None) -> PhaseSteps:
         """Opens the input of a phase, and returns the object that makes its steps."""
@@ -256,12 +270,18 @@ class Trainer:
         seed, compiles = self._settings.random_seed, xla_pays_on_cpu(self.model)
         return TrainingLoop(self.strategy, replica_step, seed, buckets, compiles)
 
-    def _save(self) -> None:
-        """Copies everything a checkpoint of this step needs, unless it is already saved."""
+    def _save(self, mark: str = "") -> None:
+        """Copies everything a checkpoint of this step needs, unless it is already saved.
+
+        With `mark`, after callbacks that may have set the weights, it is saved in any case, beside
+        an empty file whose name is the prefix and the mark.
+        """
         with self.run.clock.spent("saving"):
             began = time.monotonic()
             self.run.wait_for_save()
             step = self.global_step
+            if mark:
+                self.run.saved_step = None
             if step == self.run.saved_step:
                 return
             values = self.values()
@@ -270,6 +290,8 @@ class Trainer:
             def save_places(prefix: str) -> None:
                 for write in places:
                     write(prefix)
+                if mark and self.run.chief:
+                    whole_files.write_whole(f"{prefix}{mark}", "")
 
             self.run.save(values, step, save_places, time.monotonic() - began)
 

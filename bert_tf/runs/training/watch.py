@@ -13,7 +13,13 @@ from bert_tf.progress import Progress
 
 
 class Watch:
-    """Shows the progress of a run on a terminal, or in the log."""
+    """Shows the progress of a run on a terminal, or in the log.
+
+    Attributes:
+        has_callbacks: whether a user's callbacks may end training, and set the weights.
+    """
+
+    has_callbacks = False
 
     def stops(self) -> tuple[int, ...]:
         """Returns the steps after which the devices' loop must end, in order."""
@@ -34,12 +40,17 @@ class Watch:
         """
         return True
 
+    def end(self) -> None:
+        """Is told that training is over, before its weights are saved and read."""
+
 
 class CallbackWatch(Watch):
     """Calls Keras's callbacks, as Keras does with `steps_per_execution`: once for each loop.
 
-    An epoch ends with the last step that has only examples of this epoch and earlier ones, and its
-    logs are means over its steps. A batch may have examples of two epochs.
+    Epoch n, counted from 1, ends after floor(n * examples / batch size) steps, and the last one
+    with the run. The batch that holds the end of an epoch and the start of the next one counts for
+    the next one. An epoch without a step of its own, with fewer examples than a batch, is skipped.
+    An epoch's logs are means over its steps.
 
     Args:
         callbacks: called with the model of the run.
@@ -58,6 +69,7 @@ class CallbackWatch(Watch):
                 )
         self.history = keras.callbacks.History()
         self._given = [*callbacks, self.history]
+        self.has_callbacks = bool(callbacks)
         self._verbose = verbose
         self.model: keras.Model | None = None
 
@@ -69,7 +81,7 @@ class CallbackWatch(Watch):
         steps_of_epoch: float,
         evaluate: Callable[[], Mapping[str, float]] | None,
     ) -> None:
-        """Begins a run.
+        """Prepares the callbacks for a run.
 
         Args:
             model: the model that the run trains.
@@ -91,8 +103,6 @@ class CallbackWatch(Watch):
         self._set_params()
         model.stop_training = False
         self._callbacks.on_train_begin()
-        if step < num_steps:
-            self._begin_epoch()
 
     @property
     def _epoch(self) -> int:
@@ -115,6 +125,7 @@ class CallbackWatch(Watch):
     def progress(
         self, total: int | None, done: int
     ) -> contextlib.AbstractContextManager["CallbackWatch"]:
+        self._begin_epoch()
         return contextlib.nullcontext(self)
 
     def advance(self, count: int) -> None:
@@ -135,7 +146,7 @@ class CallbackWatch(Watch):
                 self._begin_epoch()
         else:
             self._callbacks.on_train_batch_begin(step - self._first)
-        return not self.model.stop_training
+        return step < self._ends[-1] and not self.model.stop_training
 
     def _logs(self) -> dict[str, float]:
         """Returns the means over the epoch's steps so far; the learning rate is the last step's."""
@@ -150,7 +161,6 @@ class CallbackWatch(Watch):
         return {**means(joined), **last}
 
     def end(self) -> None:
-        """Ends the run, before its weights are read: a callback may restore the best ones."""
         self._callbacks.on_train_end()
 
 
