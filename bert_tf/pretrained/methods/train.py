@@ -172,7 +172,7 @@ class Train(LoadedModel):
         """Trains the model, as the task's program does; afterwards it answers.
 
         The same settings give the same weights as the program, bit for bit. The batches of an epoch
-        go on in the next one, as in the original, so that an epoch may end within a batch.
+        go on in the next one, as in the original; for the ends of epochs see `CallbackWatch`.
 
         Args:
             x: the texts, or pairs of texts `(a, b)`: a list, a NumPy array or a column of a table.
