@@ -89,10 +89,10 @@ class InnerGroup(Savable, Composite):
         rate = self.config.hidden_dropout_prob
         seeds = [fold_in(seed, i) for i in range(3)]
         attended, probs = self.attention(hidden, input_mask, seed=seeds[0])
-        attended = self.attention_norm(dropout(attended, rate, seeds[1]) + hidden)
-        attended = tf.cast(attended, self.compute_dtype)
+        attended = dropout(attended, rate, seeds[1]) + hidden
+        attended = self.attention_norm.cast_to(self.compute_dtype, attended)
         output = dropout(self.feed_forward(attended), rate, seeds[2])
-        return tf.cast(self.output_norm(output + attended), self.compute_dtype), probs
+        return self.output_norm.cast_to(self.compute_dtype, output + attended), probs
 
 
 @register

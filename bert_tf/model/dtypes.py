@@ -12,6 +12,8 @@ _POLICIES = {
     "bfloat16": "mixed_bfloat16",
     "mixed_bfloat16": "mixed_bfloat16",
 }
+# For models that only answer: variables are bfloat16, too. Half the memory, and no casts.
+ROUNDED = keras.DTypePolicy("bfloat16")
 
 
 def dtype_policy(dtype: Any = None) -> keras.DTypePolicy:
@@ -19,11 +21,13 @@ def dtype_policy(dtype: Any = None) -> keras.DTypePolicy:
 
     Args:
         dtype: a name such as "float32", "bfloat16" or "mixed_bfloat16", a dtype of TensorFlow or
-            NumPy, a `keras.DTypePolicy`, or None for `keras.config.dtype_policy()`.
+            NumPy, a `keras.DTypePolicy`, `ROUNDED`, or None for `keras.config.dtype_policy()`.
 
     Raises:
         UserError: another dtype.
     """
+    if dtype is ROUNDED:
+        return ROUNDED
     policy = keras.config.dtype_policy() if dtype is None else dtype
     name = policy if isinstance(policy, str) else getattr(policy, "name", None)
     name = name or getattr(policy, "__name__", "")  # np.float32 is a class

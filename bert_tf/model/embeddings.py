@@ -134,14 +134,14 @@ class Embeddings(Savable, keras.layers.Layer):
                 position_ids += offset
             positions = self._positions(position_ids, shape)
         embeddings = tf.cast(words, tf.float32) + tf.cast(types, tf.float32) + positions
-        embeddings = tf.cast(self.layer_norm(embeddings), self.compute_dtype)
+        embeddings = self.layer_norm.cast_to(self.compute_dtype, embeddings)
         return dropout(embeddings, config.hidden_dropout_prob, seed)
 
     def _positions(self, position_ids: tf.Tensor | None, shape: list) -> tf.Tensor:
         """Returns the position embeddings, float32 [S, E], or [B, S, E] for given positions."""
         table = self.position_embeddings.value[: shape[1] + self.config.position_offset]
         if position_ids is None:
-            return table
+            return tf.cast(table, tf.float32)
         # A gather from the slice has a dense gradient, as without packing. In a sparse gradient,
         # clipping would count duplicate rows separately.
         if self.use_one_hot_embeddings:

@@ -18,6 +18,7 @@ import math
 import keras
 import tensorflow as tf
 
+from bert_tf.model.answering import answers_in_bfloat16
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.dropout import dropout
 from bert_tf.model.layers import Composite, LayerNorm, NamedDense, make_dense
@@ -69,14 +70,15 @@ class SelfAttention(Savable, keras.layers.Layer):
             return tf.transpose(x, [0, 2, 1, 3])
 
         query, key, value = (split_heads(d(hidden)) for d in (self.query, self.key, self.value))
-        scores = tf.cast(tf.matmul(query, key, transpose_b=True), tf.float32)  # [B, N, S, S]
+        dtype = tf.bfloat16 if answers_in_bfloat16(self.compute_dtype) else tf.float32
+        scores = tf.cast(tf.matmul(query, key, transpose_b=True), dtype)  # [B, N, S, S]
         # The same for every head and, unless rows are packed, for every attending position. As in
         # the original, padding attends, too.
         mask_adder = (1.0 - tf.cast(input_mask, tf.float32)) * MASKED_SCORE  # [B, S] or [B, S, S]
         # Not by tf.newaxis, which LiteRT cannot convert where S is dynamic.
         while mask_adder.shape.rank < 4:
             mask_adder = tf.expand_dims(mask_adder, 1)  # [B, 1, 1, S] or [B, 1, S, S]
-        scores = scores * (1.0 / math.sqrt(head_size)) + mask_adder
+        scores = scores * (1.0 / math.sqrt(head_size)) + tf.cast(mask_adder, dtype)
         probs = tf.nn.softmax(scores)
         dropped = dropout(probs, config.attention_probs_dropout_prob, seed)
         context = tf.matmul(tf.cast(dropped, self.compute_dtype), value)  # [B, N, S, D]
@@ -106,7 +108,7 @@ class ResidualOutput(Savable, keras.layers.Layer):
     def call(self, branch, residual, seed=None):
         """Returns float [B*S, H] for `branch`, float [B*S, input_size], and `residual`."""
         branch = dropout(self.dense(branch), self.config.hidden_dropout_prob, seed)
-        return tf.cast(self.layer_norm(branch + residual), self.compute_dtype)
+        return self.layer_norm.cast_to(self.compute_dtype, branch + residual)
 
 
 @register

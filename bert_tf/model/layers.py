@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 
 from bert_tf.model.activations import Activation, get_activation
+from bert_tf.model.answering import answers_in_bfloat16, layer_norm
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.ranges import in_range
 from bert_tf.model.saving import Savable, register
@@ -61,8 +62,8 @@ def gather_indexes(sequence_tensor: tf.Tensor, positions: tf.Tensor) -> tf.Tenso
 class LayerNorm(Savable, keras.layers.LayerNormalization):
     """Normalises the last axis; statistics, scale and shift are float32.
 
-    `call` takes float [..., H] and returns float32 [..., H], under a bfloat16 policy too. Callers
-    cast the result to their own compute dtype.
+    `call` takes float [..., H] and returns float32 [..., H], under a bfloat16 policy too. `cast_to`
+    returns the result in the caller's compute dtype.
     """
 
     def __init__(self, config: BertConfig, name: str = "LayerNorm"):
@@ -71,6 +72,13 @@ class LayerNorm(Savable, keras.layers.LayerNormalization):
 
     def build(self, input_shape=None):
         super().build(input_shape or (None, self.hidden_size))
+
+    def cast_to(self, dtype: str, inputs: tf.Tensor) -> tf.Tensor:
+        """Returns the normalised inputs, in a dtype."""
+        if answers_in_bfloat16(inputs.dtype):
+            inputs = layer_norm(inputs, self.gamma.value, self.beta.value, self.epsilon)
+            return tf.cast(inputs, dtype)
+        return tf.cast(self(inputs), dtype)
 
 
 class Composite(keras.layers.Layer):

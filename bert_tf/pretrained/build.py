@@ -20,32 +20,35 @@ POSITIONS = "masked_lm_positions"
 Tensors = Mapping[str, tf.Tensor]
 Outputs = Callable[[Tensors], dict[str, tf.Tensor]]
 
-# Head -> its Keras model, built from a configuration and a number of classes.
+# Head -> its Keras model, built from a configuration, a number of classes and a dtype.
 BUILDERS = {
-    "masked_lm": lambda config, num_labels: PretrainingModel(config),
+    "masked_lm": lambda config, num_labels, dtype: PretrainingModel(config, dtype=dtype),
     "classification": ClassificationModel,
     "regression": ClassificationModel,
     "tagging": TaggingModel,
-    "multiple_choice": lambda config, num_labels: MultipleChoiceModel(config),
-    "squad": lambda config, num_labels: SquadModel(config),
-    "": lambda config, num_labels: FeaturesModel(config),
+    "multiple_choice": lambda config, num_labels, dtype: MultipleChoiceModel(config, dtype=dtype),
+    "squad": lambda config, num_labels, dtype: SquadModel(config, dtype=dtype),
+    "": lambda config, num_labels, dtype: FeaturesModel(config, dtype=dtype),
 }
 # Weights that a checkpoint may lack if no answer depends on them, and heads that need all weights.
 _OPTIONAL = ("bert/pooler/", "cls/seq_relationship/")
 _WITH_POOLER = ("classification", "regression", "multiple_choice")
 
 
-def build_model(head: str, folder: ModelFolder) -> keras.Model:
+def build_model(
+    head: str, folder: ModelFolder, dtype: keras.DTypePolicy | str | None = None
+) -> keras.Model:
     """Returns the Keras model with a head, its weights read from a folder.
 
     Args:
         head: a name in `BUILDERS`; "" for BERT without a head.
+        dtype: see `dtype_policy`.
 
     Raises:
         UserError: weights that answers depend on are missing or have the wrong shape.
     """
     with reading_weights():
-        model = BUILDERS[head](folder.config, max(1, len(folder.labels)))
+        model = BUILDERS[head](folder.config, max(1, len(folder.labels)), dtype=dtype)
     optional = () if head in _WITH_POOLER else _OPTIONAL
     wrong = []
     for variable in model.variables:

@@ -131,14 +131,19 @@ class ModelFolder:
     def check_unchanged(self, model: keras.Model) -> None:
         """Raises UserError if a weight of a model differs from the folder's."""
         for variable in model.variables:
-            if variable.path not in self.shapes:  # one that no answer depends on
-                continue
-            if not np.array_equal(variable.numpy(), self.read(variable.path)):
+            if not self.is_unchanged(variable):
                 raise UserError(
                     f"A pickle or a copy of a model is loaded from its folder, {self.path}, but"
                     f" this model's weights were changed since then, such as {variable.path}. Save"
                     " the weights to a folder, and load that"
                 )
+
+    def is_unchanged(self, variable: keras.Variable) -> bool:
+        """Returns whether a variable has the folder's weight, rounded to the variable's dtype."""
+        if variable.path not in self.shapes:  # one that no answer depends on
+            return True
+        value = variable.numpy()
+        return np.array_equal(value, self.read(variable.path).astype(value.dtype))
 
     def check_segment(self, segment: int) -> None:
         """Raises UserError if the model has no embedding for a segment."""

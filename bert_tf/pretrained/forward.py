@@ -14,6 +14,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from bert_tf.bounds import inputs_were_checked
+from bert_tf.model.answering import only_answering
 from bert_tf.progress import Progress
 
 BATCH_SIZE = 32
@@ -45,7 +46,7 @@ class Forward:
         spec = {name: tf.TensorSpec([None, None], tf.int32, name) for name in names}
         # TensorFlow counts traces by a function's source lines, over all models, and warns of many.
         # A partial is counted separately.
-        own = functools.partial(inputs_were_checked()(outputs))
+        own = functools.partial(only_answering()(inputs_were_checked()(outputs)))
         self._function = tf.function(own, input_signature=[spec], autograph=False)
 
     def __call__(self, rows: Sequence[Row]) -> list[dict[str, np.ndarray]]:

@@ -32,6 +32,7 @@ def load(
     vocab_file: Path | None = None,
     do_lower_case: bool | None = None,
     max_seq_length: int | None = None,
+    dtype: str | None = None,
 ) -> "Pretrained":
     """Loads a trained model.
 
@@ -47,21 +48,26 @@ def load(
             truncated, and longer contexts of `answer` are split into windows. None for the length
             that the model was fine-tuned with or, in a folder of sentence-transformers, that of its
             files; if neither is known, for the model's limit.
+        dtype: "float32"; "bfloat16", which halves the memory of the weights, and is faster on
+            devices that multiply it; or "auto", which is bfloat16 on those devices and else
+            float32. Answers are float32 in any case, and training does not depend on it. None for
+            Keras's global policy: float32 if it was not set.
 
     Raises:
         UserError: the folder has no model or several, or its files do not fit together.
     """
     forking.check_process()
-    return Pretrained(
-        read_folder(folder, bert_config_file, vocab_file, do_lower_case, max_seq_length)
-    )
+    options = (bert_config_file, vocab_file, do_lower_case, max_seq_length)
+    return Pretrained(read_folder(folder, *options), dtype)
 
 
-def _load_again(source: dict[str, Any], max_seq_length: int) -> "Pretrained":
+def _load_again(
+    source: dict[str, Any], max_seq_length: int, dtype: str | None = None
+) -> "Pretrained":
     """Returns the model that a pickle names."""
     if forking.is_forked():  # let its methods raise: an error here would hang a process pool
         return Pretrained.__new__(Pretrained)
-    return Pretrained(read_folder(**source, max_seq_length=max_seq_length))
+    return Pretrained(read_folder(**source, max_seq_length=max_seq_length), dtype)
 
 
 class Pretrained(FillMask, Classify, Rank, AnswerQuestions, Tag, Encode, Train):
@@ -92,4 +98,4 @@ class Pretrained(FillMask, Classify, Rank, AnswerQuestions, Tag, Encode, Train):
                 " that was chosen for this one. Pickle what bert_tf.load returns, and choose the"
                 " task afterwards"
             )
-        return _load_again, (self._folder.source, self.max_seq_length)
+        return _load_again, (self._folder.source, self.max_seq_length, self._dtype)

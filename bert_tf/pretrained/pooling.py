@@ -36,7 +36,7 @@ def text_vectors(
             output.
         num_skipped: tokens at the beginning that do not count, except for "pooled".
     """
-    layer = output.sequence_output  # [B, S, H]
+    layer = tf.cast(output.sequence_output, tf.float32)  # [B, S, H]
     mask = tf.cast(input_mask, tf.float32)  # [B, S]
     positions = tf.range(tf.shape(mask)[1])  # [S]
     if num_skipped:
@@ -51,7 +51,7 @@ def text_vectors(
         return tf.gather(layer, index, batch_dims=1)
 
     make = {
-        "pooled": lambda: output.pooled_output,
+        "pooled": lambda: tf.cast(output.pooled_output, tf.float32),
         "cls": lambda: at(tf.argmax(mask, axis=1)) if num_skipped else layer[:, 0],
         "lasttoken": lambda: at(tf.reduce_sum(input_mask, axis=1) - 1),
         "mean": lambda: mean(mask),

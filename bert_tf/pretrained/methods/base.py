@@ -13,6 +13,7 @@ from bert_tf.pretrained.build import BUILDERS, Outputs, build_model, head_output
 from bert_tf.pretrained.folder import ModelFolder
 from bert_tf.pretrained.forward import Forward, Row
 from bert_tf.pretrained.long_texts import TextRows, of_folder
+from bert_tf.pretrained.processor import answering_dtype
 from bert_tf.text.base_tokenizer import Tokenizer
 
 Text = str | tuple[str, str]  # a text, or a pair of texts
@@ -28,14 +29,16 @@ class LoadedModel:
     max_seq_length: int
     model: keras.Model
 
-    def __init__(self, folder: ModelFolder):
+    def __init__(self, folder: ModelFolder, dtype: str | None = None):
         """Builds the model; users call `load` instead."""
         forking.mark_loaded()
+        self._dtype = dtype
         self._set_folder(folder)
 
     def _set_folder(self, folder: ModelFolder) -> None:
+        dtype = answering_dtype(self._dtype)
         build: Callable[[str], keras.Model] = functools.cache(
-            lambda head: build_model(head, folder)
+            lambda head: build_model(head, folder, dtype)
         )
         model = build(next((head for head in folder.heads if head in BUILDERS), ""))
         self._own_folder = folder

@@ -187,7 +187,8 @@ class Encode(LoadedModel):
 
         def outputs(features: Tensors) -> dict[str, tf.Tensor]:
             output = bert(*(features[name] for name in INPUTS))
-            return {"probabilities": tf.stack(output.attention_probs, axis=1)}
+            probabilities = tf.stack(output.attention_probs, axis=1)
+            return {"probabilities": tf.cast(probabilities, tf.float32)}
 
         (found,) = self._run("attention", [row], outputs)
         return TextAttention(

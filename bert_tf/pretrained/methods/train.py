@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Self
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import UserError, listed
@@ -118,7 +119,7 @@ class Train(LoadedModel):
         is_same = is_same and kind.multi_label == folder.config.is_multi_label
         if not is_same or not _has_classes(folder, kind):
             folder = self._without_head()
-        model = type(self)(dataclasses.replace(folder, read=self._read))
+        model = type(self)(dataclasses.replace(folder, read=self._read), self._dtype)
         model._chosen = kind
         return model
 
@@ -254,10 +255,21 @@ class Train(LoadedModel):
 
     @property
     def _read(self) -> Callable[[str], Any]:
-        """Returns a weight by name: the Keras model's if it has it, since it may have changed."""
+        """Returns a weight by name: the Keras model's if it has it, since it may have changed.
+
+        A rounded weight that was not changed comes from the folder.
+        """
         variables = {variable.path: variable for variable in self.model.variables}
-        read = self._folder.read
-        return lambda name: variables[name].numpy() if name in variables else read(name)
+        folder = self._folder
+
+        def read(name: str) -> Any:
+            variable = variables.get(name)
+            is_rounded = variable is not None and variable.dtype == "bfloat16"
+            if variable is None or (is_rounded and folder.is_unchanged(variable)):
+                return folder.read(name)
+            return variable.numpy().astype(np.float32, copy=False)
+
+        return read
 
     def evaluate(
         self,
@@ -300,7 +312,9 @@ class Train(LoadedModel):
         """Returns the settings of a run that does not train."""
         length = options.get("max_seq_length", self.max_seq_length)
         check_type("max_seq_length", length, WHOLE_NUMBER)
-        values = {"max_seq_length": length}
+        values: dict[str, Any] = {"max_seq_length": length}
+        if self.model.variable_dtype == "bfloat16":
+            values["dtype"] = "bfloat16"
         fields = kind.settings_class.__dataclass_fields__
         if "long_text" in fields:
             given = (options.get("long_text"), options.get("window_stride"))

@@ -31,11 +31,12 @@ class SpanHead(Savable, keras.layers.Layer):
         self.output_weights = self.add_weight(
             shape=(2, self.hidden_size),
             initializer=create_initializer(0.02),
+            dtype="float32",
             autocast=False,
             name="output_weights",
         )
         self.output_bias = self.add_weight(
-            shape=(2,), initializer="zeros", autocast=False, name="output_bias"
+            shape=(2,), initializer="zeros", dtype="float32", autocast=False, name="output_bias"
         )
 
     def call(self, sequence_output: tf.Tensor) -> list[tf.Tensor]:

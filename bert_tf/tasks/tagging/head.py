@@ -80,7 +80,11 @@ class Direction(Savable, keras.layers.Layer):
             ("recurrent_kernel", (units, 4 * units), "orthogonal"),
             ("bias", (4 * units,), forget_nothing),
         ):
-            setattr(self, name, self.add_weight(shape, initializer, autocast=False, name=name))
+            setattr(
+                self,
+                name,
+                self.add_weight(shape, initializer, "float32", autocast=False, name=name),
+            )
 
 
 @register

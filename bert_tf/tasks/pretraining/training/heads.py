@@ -35,7 +35,7 @@ class Transform(Savable, keras.layers.Layer):
 
     def call(self, hidden):
         """Takes float [B*P, H] and returns float [B*P, E]."""
-        return tf.cast(self.layer_norm(self.dense(hidden)), self.compute_dtype)
+        return self.layer_norm.cast_to(self.compute_dtype, self.dense(hidden))
 
 
 @register
@@ -53,7 +53,11 @@ class MaskedLanguageModel(Savable, keras.layers.Layer):
     def build(self, input_shape=None):
         self.transform.build()
         self.output_bias = self.add_weight(
-            shape=(self.vocab_size,), initializer="zeros", autocast=False, name="output_bias"
+            shape=(self.vocab_size,),
+            initializer="zeros",
+            dtype="float32",
+            autocast=False,
+            name="output_bias",
         )
 
     def call(self, sequence_output, positions, embedding_table):
@@ -89,11 +93,12 @@ class NextSentence(Savable, keras.layers.Layer):
         self.output_weights = self.add_weight(
             shape=(2, self.config.hidden_size),
             initializer=create_initializer(self.config.initializer_range),
+            dtype="float32",
             autocast=False,
             name="output_weights",
         )
         self.output_bias = self.add_weight(
-            shape=(2,), initializer="zeros", autocast=False, name="output_bias"
+            shape=(2,), initializer="zeros", dtype="float32", autocast=False, name="output_bias"
         )
 
     def call(self, pooled_output):
