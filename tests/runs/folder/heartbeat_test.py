@@ -7,35 +7,38 @@ import json
 import os
 import signal
 import socket
-import subprocess
 import sys
 import time
+from multiprocessing.connection import Listener
 
 import pytest
 
 from bert_tf.errors import UserError
 from bert_tf.runs.folder.heartbeat import Heartbeat
-from tests.support import standin_storage
-from tests.support.pretraining_runs import ROOT
+from tests.support import forked_programs, standin_storage
 
-# Runs: each begins at a line with directory and seconds, answers "check", and ends at "end".
+# Runs: each begins with a directory and seconds, answers "check", and ends at "end".
 RUN = """
 import sys
+from multiprocessing.connection import Client
 from bert_tf.runs.folder.heartbeat import Heartbeat
-while line := sys.stdin.readline():
-    output_dir, seconds = line.split()
+test = Client(sys.argv[1])
+while begin := test.recv():
+    output_dir, seconds = begin
     try:
-        with Heartbeat(output_dir, beat_seconds=0.2, expires_seconds=float(seconds)) as heartbeat:
-            print("began", flush=True)
-            while (word := sys.stdin.readline()) and word.strip() != "end":
+        with Heartbeat(output_dir, beat_seconds=0.2, expires_seconds=seconds) as heartbeat:
+            test.send("began")
+            while (word := test.recv()) != "end":
+                if word is None:
+                    sys.exit()
                 try:
                     heartbeat.check()
-                    print("ours", flush=True)
+                    test.send("ours")
                 except OSError as error:
-                    print(error, flush=True)
-        print("ended", flush=True)
+                    test.send(str(error))
+        test.send("ended")
     except ValueError as error:
-        print(error, flush=True)
+        test.send(str(error))
 """
 
 
@@ -43,33 +46,27 @@ class Runs:
     """A process that makes one run after another."""
 
     def __init__(self, **environment):
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", RUN],
-            cwd=ROOT,
-            env={**os.environ, **environment},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        with Listener() as listener:
+            words = [sys.executable, "-c", RUN, str(listener.address)]
+            self.process = forked_programs.start(words, os.devnull, {**os.environ, **environment})
+            self._run = listener.accept()
         self.pid = self.process.pid
 
-    def begin(self, output_dir, expires_seconds=30) -> None:
+    def begin(self, output_dir, expires_seconds=30.0) -> None:
         """Begins a run; `hear` says whether it did."""
-        self._say(f"{output_dir} {expires_seconds}")
-
-    def _say(self, word: str) -> None:
-        print(word, file=self.process.stdin, flush=True)
+        self._run.send((str(output_dir), expires_seconds))
 
     def hear(self) -> str:
-        return self.process.stdout.readline().rstrip("\n")
+        return self._run.recv()
 
     def ask(self, word: str) -> str:
-        self._say(word)
+        self._run.send(word)
         return self.hear()
 
     def end(self) -> None:
-        self.process.stdin.close()
-        assert self.process.wait() == 0
+        self._run.send(None)
+        self.process.join()
+        assert self.process.exitcode == 0
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +132,7 @@ def test_a_live_run_keeps_its_directory_and_a_killed_one_does_not(tmp_path, log)
     )
     assert live.ask("check") == "ours"
     live.process.kill()
-    live.process.wait()
+    live.process.join()
     assert (tmp_path / "run.heartbeat").exists()
     began = time.monotonic()
     with heartbeat(tmp_path) as restarted:
@@ -191,10 +188,10 @@ def test_a_stopped_run_keeps_its_directory(tmp_path, three):
     stopped = three[0]
     stopped.begin(tmp_path)
     assert stopped.hear() == "began"
-    stopped.process.send_signal(signal.SIGSTOP)
+    os.kill(stopped.pid, signal.SIGSTOP)
     with pytest.raises(UserError, match=f"in use: process {stopped.pid} on "):
         heartbeat(tmp_path, expires_seconds=0.1).__enter__()
-    stopped.process.send_signal(signal.SIGCONT)
+    os.kill(stopped.pid, signal.SIGCONT)
     assert stopped.ask("check") == "ours"
     assert stopped.ask("end") == "ended"
     assert os.listdir(tmp_path) == []

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from bert_tf.errors import UserError
-from bert_tf.tasks.pretraining.records import sharding
+from bert_tf.tasks.pretraining.records import sharding, shards
 from bert_tf.tasks.pretraining.records.data import create_pretraining_data
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.records.shards import create_shards
@@ -185,6 +185,14 @@ def test_the_end_of_a_file_ends_a_document():
 PROGRAM = "create_pretraining_data.py"
 
 
+def test_workers_of_one_machine_have_an_index_each(text, tmp_path, monkeypatch):
+    create_shards(settings(text, tmp_path / "1"))
+    monkeypatch.setattr(shards, "run_workers", lambda function, each: [*map(function, each)])
+    create_shards(settings(text, tmp_path / "out", num_workers=3))
+    assert contents(tmp_path / "out") == contents(tmp_path / "1")
+
+
+@pytest.mark.slow
 def test_processes_of_one_machine(text, tmp_path):
     create_shards(settings(text, tmp_path / "1"))
     output = tmp_path / "out"

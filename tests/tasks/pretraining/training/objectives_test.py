@@ -79,14 +79,23 @@ def test_masked_records_may_be_evaluated_on(trained, inputs):
     assert results["next_sentence_loss"] > 0.0
 
 
-def test_without_next_sentences_what_predicts_them_stays(trained, inputs, tmp_path):
+ADAM = {"beta_1": 0.5, "beta_2": 0.75, "epsilon": 1e-5, "weight_decay_rate": 0.125}
+
+
+@pytest.fixture(scope="module")
+def of_sequences(trained, inputs, tmp_path_factory):
+    """The checkpoints before and after a step without next sentences, and the results."""
+    folder = tmp_path_factory.mktemp("of_sequences")
     init = f"{trained[0]}/model.ckpt-4"
-    results = pretrain(
-        inputs, tmp_path, "sequences", init_checkpoint=init, objective="mlm", do_eval=True
-    )
+    options = {"init_checkpoint": init, "objective": "mlm", "num_steps": 1, "do_eval": True}
+    results = pretrain(inputs, folder, "sequences", **options, **ADAM)
+    return variables(init), variables(folder / "model.ckpt-1"), results
+
+
+def test_without_next_sentences_what_predicts_them_stays(of_sequences):
+    before, after, results = of_sequences
     assert results.keys() == {"global_step", "loss", "masked_lm_loss", "masked_lm_accuracy"}
     assert np.isclose(results["loss"], results["masked_lm_loss"], rtol=1e-4)
-    before, after = variables(init), variables(tmp_path / "model.ckpt-4")
     assert before.keys() == after.keys()
     same = {name for name, value in before.items() if np.array_equal(value, after[name])}
     weights = {name for name in same if "adam" not in name and name != "global_step"}
@@ -96,18 +105,14 @@ def test_without_next_sentences_what_predicts_them_stays(trained, inputs, tmp_pa
     }
 
 
-def test_adam_s_flags_reach_the_update(trained, inputs, tmp_path):
-    """The first moments from zero are (1 - beta_1) g and (1 - beta_2) g^2."""
-    init = {"init_checkpoint": f"{trained[0]}/model.ckpt-4", "num_steps": 1}
-    pretrain(inputs, tmp_path / "a", **init)
-    changes = {"beta_1": 0.5, "beta_2": 0.98, "epsilon": 0.25}
-    pretrain(inputs, tmp_path / "b", weight_decay_rate=0.125, **changes, **init)
-    before, a, b = variables(init["init_checkpoint"]), *(variables(tmp_path / x) for x in "ab")
+def test_adam_s_flags_reach_the_update(of_sequences):
+    """The first moments from zero are m = (1 - beta_1) g and (1 - beta_2) g^2, here m^2."""
+    before, after, _ = of_sequences
     name = "bert/encoder/layer_0/attention/self/query/kernel"
-    np.testing.assert_allclose(b[f"{name}/adam_m"], 5.0 * a[f"{name}/adam_m"], rtol=1e-4)
-    np.testing.assert_allclose(b[f"{name}/adam_v"], 20.0 * a[f"{name}/adam_v"], rtol=1e-4)
-    update = b[f"{name}/adam_m"] / (np.sqrt(b[f"{name}/adam_v"]) + 0.25) + 0.125 * before[name]
-    np.testing.assert_allclose(b[name], before[name] - 1e-2 * update, rtol=1e-5, atol=1e-7)
+    m, v = (after[f"{name}/adam_{x}"] for x in "mv")
+    np.testing.assert_allclose(v, m**2, rtol=1e-4)
+    update = m / (np.sqrt(v) + ADAM["epsilon"]) + ADAM["weight_decay_rate"] * before[name]
+    np.testing.assert_allclose(after[name], before[name] - 1e-2 * update, rtol=1e-5, atol=1e-7)
 
 
 @pytest.mark.parametrize(
