@@ -210,6 +210,7 @@ def test_a_stopped_run_ends_like_one_left_alone(reviews, tmp_path):
     assert next(best).read_text() == next(best).read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", golden_cases("programs/golden.json", program="run_classifier"))
 def test_the_original_s_files_and_figures(tmp_path, case):
     golden = os.environ["BERT_TF_GOLDEN"]

@@ -2,10 +2,13 @@
 
 import re
 
+import pytest
+
 from tests.support.pretraining_runs import run, write_config
 from tests.support.small_classification import SIZES, VOCAB, WORDS
 
 
+@pytest.mark.slow
 def test_a_task_of_few_examples(tmp_path):
     """All its epochs together are less than a batch."""
     for name, count in (("train", 7), ("dev", 5)):

@@ -121,6 +121,7 @@ def test_each_head_in_each_format(folders, exported, head, output_format):
         assert axes == ["batch", *["choices"][: len(axes) - 2], "length"]
 
 
+@pytest.mark.slow
 def test_a_saved_model_needs_tensorflow_alone(exported):
     output = exported("classification", "saved_model")
     hidden = ("bert_tf", "keras", "tensorflow_text", "onnx", "ai_edge_litert")
@@ -141,7 +142,9 @@ def test_the_lines_of_the_readme_run(folders, exported, head, output_format, tmp
     assert len(readme_code(exported(head, output_format)).splitlines()) <= 12
 
 
-@pytest.mark.parametrize("fixed", [{}, {"batch_size": 2, "seq_length": 24}])
+@pytest.mark.parametrize(
+    "fixed", [{}, pytest.param({"batch_size": 2, "seq_length": 24}, marks=pytest.mark.slow)]
+)
 def test_the_lines_of_the_readme_mask_no_token_of_roberta(fixed, tmp_path, monkeypatch):
     """Its first token has the id 0, which other models have for padding."""
     pytest.importorskip("tokenizers")

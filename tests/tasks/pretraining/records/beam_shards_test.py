@@ -168,6 +168,7 @@ PROGRAM = {"program": "tools.create_pretraining_data_beam", "cwd": ROOT}
 PROGRAM |= {"env": {**os.environ, "PYTHONPATH": ROOT}}
 
 
+@pytest.mark.slow
 def test_program(text, tmp_path):
     """Beam's options come first, their values as words of their own."""
     create_shards(settings_of(text, tmp_path / "expected"))
