@@ -10,6 +10,7 @@ occur in lower-cased text, where `text_symbols` puts marks in order:
     that is not a nonspacing mark.
 """
 
+import functools
 import itertools
 import unicodedata
 from collections.abc import Iterable
@@ -64,11 +65,14 @@ def _points_with_rules(
 ) -> list[int]:
     """Returns the code points that may become anything but (UNKNOWN,)."""
     plain = _UNASSIGNED - ({"Co"} if basic.hugging_face else set())
-    found = {x for x in range(_CODE_POINTS) if unicodedata.category(chr(x)) not in plain}
-    found.update(map(ord, letters))
-    for first, last in tokenization.CJK_RANGES:
-        found.update(range(first, last + 1))
-    return sorted(found)
+    return sorted(_points_without(plain).union(map(ord, letters)))
+
+
+@functools.lru_cache(1)
+def _points_without(categories: frozenset[str]) -> frozenset[int]:
+    """Returns the code points of ideographs, and of all categories but these."""
+    found = {x for x in range(_CODE_POINTS) if unicodedata.category(chr(x)) not in categories}
+    return frozenset(found.union(*(range(a, b + 1) for a, b in tokenization.CJK_RANGES)))
 
 
 def _spell(char: str, letters: dict[str, int], basic: tokenization.BasicTokenizer) -> Iterable[int]:

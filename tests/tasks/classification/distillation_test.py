@@ -223,6 +223,7 @@ def test_a_student_begins_with_the_teacher_s_head(reviews, tmp_path):
         np.testing.assert_array_equal(again[name], other[name], err_msg=name)
 
 
+@pytest.mark.slow
 def test_a_regression_learns_from_the_teacher_s_numbers(reviews, tmp_path):
     """The student predicts as the teacher does, although its own labels have another range."""
 
