@@ -5,7 +5,7 @@ import json
 import os
 import pathlib
 import random
-import resource
+import sys
 
 import pytest
 import tensorflow as tf
@@ -17,10 +17,11 @@ from bert_tf.tasks.pretraining import schema
 from bert_tf.tasks.pretraining.records import data
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.records.shards import create_shards
+from tests.support import forked_programs
 from tests.support.byte_pair_files import write_vocabulary
 from tests.support.golden import golden_cases
 from tests.support.memory import peak_memory
-from tests.support.pretraining_runs import run
+from tests.support.pretraining_runs import ROOT, run
 from tests.support.record_files import read_records
 
 PROGRAM = "create_pretraining_data.py"
@@ -317,13 +318,15 @@ def test_disk_full(tmp_path, vocab_file, where):
     limit = 2000 if where == "--spill_dir" else (tmp_path / "out").stat().st_size - 1
     (tmp_path / "out").write_text("before")
     (tmp_path / "out.json").unlink()
-    log = run(
-        *(f"--{name}={value}" for name, value in settings.items()),
-        program=PROGRAM,
-        status=74,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
-    )
-    assert where in log.splitlines()[-1], log
+    code = f"""
+import resource, runpy, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))
+sys.argv[0] = "{PROGRAM}"
+runpy.run_path("{ROOT}/{PROGRAM}", run_name="__main__")
+"""
+    words = [f"--{name}={value}" for name, value in settings.items()]
+    status, log = forked_programs.run([sys.executable, "-c", code, *words])
+    assert status == 74 and where in log.splitlines()[-1], log
     assert sorted(os.listdir(tmp_path)) == ["out", "text", "vocab.txt"]
     assert (tmp_path / "out").read_text() == "before"
 
