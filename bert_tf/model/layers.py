@@ -3,6 +3,8 @@
 Dimension letters and dtypes: see `bert_tf/modeling.py`.
 """
 
+import math
+
 import keras
 import tensorflow as tf
 
@@ -56,6 +58,18 @@ def gather_indexes(sequence_tensor: tf.Tensor, positions: tf.Tensor) -> tf.Tenso
     offsets = tf.range(batch_size)[:, tf.newaxis] * seq_length  # [B, 1]
     flat_positions = tf.reshape(positions + offsets, [-1])
     return tf.gather(tf.reshape(sequence_tensor, [-1, width]), flat_positions)
+
+
+def weighted_sum(weights: tf.Tensor, vectors: tf.Tensor) -> tf.Tensor:
+    """Returns the sum of vectors, float [B, S, ...], over S with float [B, S] weights: [B, ...].
+
+    The product that `tf.einsum` makes of it has the same bits, but converters to other formats lose
+    axes of einsum's reshapes.
+    """
+    batch_size, seq_length, *sizes = get_shape_list(vectors)
+    matrix = tf.reshape(vectors, [batch_size, seq_length, math.prod(sizes)])
+    total = tf.matmul(tf.expand_dims(weights, 1), matrix)  # [B, 1, ...]
+    return tf.reshape(total, [batch_size, *sizes])
 
 
 @register

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.model.layers import weighted_sum
 from bert_tf.modeling import BertOutput
 
 POOLINGS = (
@@ -43,7 +44,7 @@ def text_vectors(
         mask *= tf.cast(positions >= num_skipped, tf.float32)
 
     def mean(weights: tf.Tensor, power: float = 1.0) -> tf.Tensor:
-        total = tf.einsum("bs,bsh->bh", weights, layer)
+        total = weighted_sum(weights, layer)
         count = tf.maximum(tf.reduce_sum(weights, axis=1, keepdims=True), 1e-9)
         return total / (count if power == 1 else count**power)
 

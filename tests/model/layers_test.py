@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from bert_tf.model.configuration import BertConfig
-from bert_tf.model.layers import LayerNorm
+from bert_tf.model.layers import LayerNorm, weighted_sum
 from tests.support import numpy_bert
 from tests.support.numpy_bert import assert_near
 
@@ -25,3 +26,12 @@ def test_layer_norm_epsilon_is_1e_12(deviation):
     if deviation < 1e-5:
         without = numpy_bert.layer_norm(x.astype(np.float64), gamma, beta, epsilon=0.0)
         assert np.abs(expected - without).max() > 0.1
+
+
+@pytest.mark.parametrize("shape", [(3, 7, 12), (2, 5, 4, 6), (4, 1, 3)])
+def test_a_weighted_sum_has_the_bits_of_einsum(shape):
+    generator = np.random.default_rng(1)
+    vectors = tf.constant(generator.normal(size=shape), tf.float32)
+    weights = tf.constant(generator.random(shape[:2]), tf.float32)
+    expected = tf.einsum("bs,bsh->bh" if len(shape) == 3 else "bs,bslh->blh", weights, vectors)
+    np.testing.assert_array_equal(weighted_sum(weights, vectors), expected)

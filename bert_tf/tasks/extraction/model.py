@@ -11,6 +11,7 @@ import tensorflow as tf
 from bert_tf.engine.steps import Features
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.inputs import export_vectors
+from bert_tf.model.layers import weighted_sum
 from bert_tf.model.saving import register
 from bert_tf.modeling import BertOutput
 from bert_tf.tasks.task_model import TaskModel
@@ -77,7 +78,7 @@ class FeaturesModel(TaskModel):
             found["token_vectors"] = vectors
         if "mean_vector" in self.extracted_outputs:
             mask = tf.cast(features["input_mask"], tf.float32)  # [B, S]
-            total = tf.einsum("bs,bslh->blh", mask, vectors)
+            total = weighted_sum(mask, vectors)  # [B, L, H]
             found["mean_vector"] = total / tf.reduce_sum(mask, axis=1)[:, tf.newaxis, tf.newaxis]
         if "pooled_vector" in self.extracted_outputs:
             found["pooled_vector"] = tf.cast(outputs.pooled_output, tf.float32)

@@ -15,6 +15,7 @@ from bert_tf.engine.steps import Features, Sums
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.heads import example_weights, squared_errors
+from bert_tf.model.layers import weighted_sum
 from bert_tf.model.ranges import finite, shaped
 from bert_tf.model.saving import register
 from bert_tf.model.shapes import get_shape_list
@@ -99,7 +100,7 @@ class SentenceModel(TaskModel):
         output = self.bert(*sequences, training=training, dropout_seed=dropout_seed)
         hidden = output.sequence_output  # [B*T, S, H]
         mask = tf.cast(sequences[1], tf.float32)  # [B*T, S]
-        total = tf.einsum("bs,bsh->bh", mask, tf.cast(hidden, tf.float32))
+        total = weighted_sum(mask, tf.cast(hidden, tf.float32))
         # The sum is enough: dividing it by the number of tokens would not change its direction.
         vectors = tf.math.l2_normalize(total, axis=-1)
         return tf.reshape(vectors, [-1, num_texts, vectors.shape[-1]])
