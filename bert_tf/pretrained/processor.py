@@ -13,7 +13,7 @@ from bert_tf.pretrained.arguments import received
 
 _CPU_INFO = Path("/proc/cpuinfo")
 _DTYPES = ("float32", "bfloat16", "auto")
-# Measured on an Intel Xeon (Sapphire Rapids) without AMX; see docs/measuring.md.
+# Measured on an Intel Xeon (Sapphire Rapids) without AMX; see docs/devices.md.
 _SLOW = (
     'dtype="bfloat16" is slow on this processor, which does not multiply bfloat16: on such a'
     ' processor float32 answered 1.9 times as fast. dtype="auto" chooses float32 here'
