@@ -13,9 +13,7 @@ The input is UTF-8 text, one sentence on each line, with an empty line between d
 flags and seed give the same records as google-research/bert's program of this name.
 """
 
-from bert_tf.runs.flags import command_flags  # first: it keeps TensorFlow's start quiet
-
-# isort: split
+from bert_tf.runs.flags import command_flags
 from bert_tf.tasks.pretraining.records.data import create_pretraining_data
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.records.shards import create_shards

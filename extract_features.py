@@ -13,15 +13,13 @@ NumPy archive:
     python extract_features.py ... --layers=-2 --outputs=mean_vector --output_format=npz
 """
 
-from bert_tf.runs.flags import command_flags  # first: it keeps TensorFlow's start quiet
+from bert_tf.runs.flags import command_flags  # first: it looks at the installation
 
 # isort: split
 from absl import flags
 
 from bert_tf.files.overwriting import check_overwrites
-from bert_tf.model.family import read_config
 from bert_tf.runs.flags.settings import DeviceSettings, ModelSettings
-from bert_tf.tasks.extraction.run import extract_features
 from bert_tf.tasks.extraction.schema import parse_layers
 from bert_tf.tasks.extraction.settings import ExtractionSettings
 
@@ -32,6 +30,10 @@ command_flags.define_flags(*SETTINGS)
 
 def main() -> None:
     """Reads the flags and extracts the features."""
+    # Here, because they import TensorFlow, and --help and mistakes need not wait for that.
+    from bert_tf.model.family import read_config
+    from bert_tf.tasks.extraction.run import extract_features
+
     config = read_config(FLAGS.bert_config_file)
     settings = command_flags.settings_from_flags(ExtractionSettings)
     read = {"bert_config_file": FLAGS.bert_config_file}

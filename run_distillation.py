@@ -13,14 +13,12 @@ run_pretraining.py. The student is a BERT checkpoint like any other.
 Started again, the same command resumes from the last checkpoint in --output_dir.
 """
 
-from bert_tf.runs.flags import command_flags  # first: it keeps TensorFlow's start quiet
+from bert_tf.runs.flags import command_flags  # first: it looks at the installation
 
 # isort: split
 from absl import flags
 
-from bert_tf.model.family import read_config
 from bert_tf.runs.flags.settings import DeviceSettings, ModelSettings
-from bert_tf.tasks.pretraining.training.run_distillation import run_distillation
 from bert_tf.tasks.pretraining.training.settings import DistillationSettings, ScheduleSettings
 
 FLAGS = flags.FLAGS
@@ -30,6 +28,10 @@ command_flags.define_flags(*SETTINGS)
 
 def main() -> None:
     """Reads the flags and distils the student."""
+    # Here, because they import TensorFlow, and --help and mistakes need not wait for that.
+    from bert_tf.model.family import read_config
+    from bert_tf.tasks.pretraining.training.run_distillation import run_distillation
+
     settings = command_flags.settings_from_flags(DistillationSettings)
     config = read_config(FLAGS.bert_config_file)
     strategy = command_flags.get_strategy(

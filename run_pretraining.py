@@ -17,14 +17,12 @@ The paper's schedule (A.2), 90% of the steps at length 128 and the rest at 512, 
 Started again, the same command resumes from the last checkpoint in --output_dir.
 """
 
-from bert_tf.runs.flags import command_flags  # first: it keeps TensorFlow's start quiet
+from bert_tf.runs.flags import command_flags  # first: it looks at the installation
 
 # isort: split
 from absl import flags
 
-from bert_tf.model.family import read_config
 from bert_tf.runs.flags.settings import DeviceSettings, ModelSettings
-from bert_tf.tasks.pretraining.training.run import run_pretraining
 from bert_tf.tasks.pretraining.training.settings import PretrainingSettings, ScheduleSettings
 
 FLAGS = flags.FLAGS
@@ -34,6 +32,10 @@ command_flags.define_flags(*SETTINGS)
 
 def main() -> None:
     """Reads the flags and pre-trains the model."""
+    # Here, because they import TensorFlow, and --help and mistakes need not wait for that.
+    from bert_tf.model.family import read_config
+    from bert_tf.tasks.pretraining.training.run import run_pretraining
+
     settings = command_flags.settings_from_flags(PretrainingSettings)
     config = read_config(FLAGS.bert_config_file)
     strategy = command_flags.get_strategy(

@@ -102,7 +102,7 @@ def time_input_pipeline(
     """Prints how fast this process, which should run on one core, reads batches from `files`."""
     schema = pretraining_schema(length, None if masking else predictions)
     # Training checks all features of ids. The cost does not depend on the limit.
-    names = [name for name, feature in schema.items() if feature.dtype.is_integer]
+    names = [name for name, feature in schema.items() if feature.dtype is np.int64]
     limits = dict.fromkeys(names, (vocab_size, "vocab_size"))
     augment = None
     if masking:

@@ -13,7 +13,7 @@ The names here are the public surface; docs/api.md describes each and says what 
 import importlib
 from typing import TYPE_CHECKING
 
-from bert_tf import installation
+from bert_tf.start import installation, quiet_start
 
 __version__ = "0.1.0"
 
@@ -81,11 +81,14 @@ else:
         "tokenization": "FullTokenizer",
     }
     _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
+    _LIGHT = ("errors", "files", "text", "tokenization")  # import TensorFlow where they use it
     __all__ = sorted([*_HOMES, "__version__"])
 
     def __getattr__(name: str) -> object:
         if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        if not _HOMES[name].startswith(_LIGHT):
+            quiet_start.import_tensorflow()  # before the module imports it with all its messages
         return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
 
     def __dir__() -> list[str]:

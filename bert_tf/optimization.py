@@ -18,15 +18,19 @@ import keras
 import tensorflow as tf
 
 from bert_tf.errors import UserError, quoted
+from bert_tf.optimizer_defaults import (
+    BETA_1,
+    BETA_2,
+    CLIP_NORM,
+    EPSILON,
+    EXCLUDE_FROM_WEIGHT_DECAY,
+    OPTIMIZERS,
+    WEIGHT_DECAY_RATE,
+)
 
 Schedule = Callable[[tf.Tensor], tf.Tensor]
 
 # Constants of the original's create_optimizer.
-CLIP_NORM = 1.0  # maximum global norm of a step's gradients
-BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-6  # of Adam
-WEIGHT_DECAY_RATE = 0.01
-EXCLUDE_FROM_WEIGHT_DECAY = ("LayerNorm", "layer_norm", "bias")
-OPTIMIZERS = ("adamw", "lamb")  # names of ALBERT's create_optimizer; the first is BERT's
 
 
 @keras.saving.register_keras_serializable("bert_tf")

@@ -9,6 +9,7 @@ from bert_tf import optimization
 from bert_tf.engine import steps
 from bert_tf.errors import UserError
 from bert_tf.modeling import BertConfig
+from bert_tf.optimizer_defaults import OPTIMIZERS
 from bert_tf.tasks.pretraining.training.model import PretrainingModel
 from tests.support import numpy_bert, small_pretraining
 
@@ -209,7 +210,7 @@ def test_factors_of_the_learning_rate_that_cannot_be(factor):
         optimization.AdamWeightDecayOptimizer(0.1, learning_rate_factors={"bert/": factor})
 
 
-@pytest.mark.parametrize("name", optimization.OPTIMIZERS)
+@pytest.mark.parametrize("name", OPTIMIZERS)
 def test_without_factors_a_step_has_the_same_operations(name):
     """A factor of 1 adds none, either."""
     ops = []
@@ -223,7 +224,7 @@ def test_without_factors_a_step_has_the_same_operations(name):
     assert ops[0] == ops[1] and len(ops[2]) > len(ops[0])
 
 
-@pytest.mark.parametrize("name", optimization.OPTIMIZERS)
+@pytest.mark.parametrize("name", OPTIMIZERS)
 def test_sparse_gradients_update_moments_of_every_row(name):
     """As dense gradients do: rows without a gradient are decayed, their moments shrink."""
     table = np.arange(12.0).reshape(4, 3) + 1

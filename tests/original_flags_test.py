@@ -58,7 +58,7 @@ with contextlib.redirect_stdout(io.StringIO()) as page:
 defined = {name: flags.FLAGS[name] for name in flags.FLAGS}
 for task in registry.TASKS.values():
     if task.program == program.__name__:
-        program.SETTINGS = (*task.load().settings_classes, ModelSettings, DeviceSettings)
+        program.SETTINGS = (*task.settings_classes(), ModelSettings, DeviceSettings)
 texts = [(f, help_text(settings, f)) for settings in program.SETTINGS for f in flags_of(settings)]
 print(json.dumps({
     "flags": {name: [flag.default, flag.help] for name, flag in defined.items()},
@@ -192,7 +192,7 @@ module, *words = sys.argv[1:]
 program = importlib.import_module(module)
 for task in registry.TASKS.values():
     if task.program == module:
-        program.SETTINGS = (*task.load().settings_classes, ModelSettings, DeviceSettings)
+        program.SETTINGS = (*task.settings_classes(), ModelSettings, DeviceSettings)
 sys.argv = [f"{module}.py", *words]
 command_flags._parse(sys.argv)
 for settings in program.SETTINGS:

@@ -8,15 +8,13 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from bert_tf.runs.flags import quiet_start  # first: it looks at the installation
+import bert_tf  # noqa: F401  # first: it looks at the installation
 
 # isort: split
 from absl import flags
 
 # Holds flags/ and tpu/: the checkout, or the installed package.
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-
-quiet_start.import_tensorflow()  # before a tool does
 
 
 def call_with_flags(function: Callable[..., Any]) -> None:

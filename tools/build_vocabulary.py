@@ -23,7 +23,6 @@ import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 
-import tensorflow as tf
 from absl import flags, logging
 
 from bert_tf import tokenization
@@ -33,6 +32,7 @@ from bert_tf.files import storage
 from bert_tf.files.overwriting import check_overwrites
 from bert_tf.files.whole_files import UnfinishedFile, write_whole
 from bert_tf.runs.flags import command_flags
+from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.text.byte_pairs import MERGES, import_tokenizers
 from bert_tf.text.byte_pairs import SPECIAL_TOKENS as BYTE_PAIR_TOKENS
 from bert_tf.text.word_counts import count_words

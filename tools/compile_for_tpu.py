@@ -28,26 +28,17 @@ import sys
 import time
 from collections.abc import Callable
 
-import tensorflow as tf
 from absl import flags
-from tensorflow.compiler.tf2xla.ops.gen_xla_ops import xla_all_reduce
 
 import run_pretraining
-from bert_tf import optimization
-from bert_tf.engine.steps import Replicas, train_step
 from bert_tf.errors import UserError
-from bert_tf.model.family import read_config
 from bert_tf.runs.flags import command_flags
-from bert_tf.runs.flags.settings import adam_options, device_options
-from bert_tf.runs.training.teacher import check_hidden_sizes, check_inputs
-from bert_tf.tasks.pretraining.schema import MLM, pretraining_schema
-from bert_tf.tasks.pretraining.training.distillation import DistilledPretraining
-from bert_tf.tasks.pretraining.training.model import PretrainingModel, check_objective
+from bert_tf.tasks.pretraining.schema import MLM
 from bert_tf.tasks.pretraining.training.phases import RecordBatches
-from bert_tf.tasks.pretraining.training.settings import DistillationSettings, PretrainingSettings
+from bert_tf.tasks.pretraining.training.settings import PretrainingSettings
 
-from .tpu import compiler, hlo_text
-from .tpu.report import Program, Run, report
+from .tpu import compiler
+from .tpu.report import Run, report
 
 FLAGS = flags.FLAGS
 
@@ -55,62 +46,6 @@ FLAGS = flags.FLAGS
 NOT_NEEDED = ("input_file", "output_dir", "vocab_file")
 STATUS_DOES_NOT_FIT = 2
 BATCH_MULTIPLE = 8  # examples; a TPU's registers have 8 rows
-
-
-def lower(run: Run, phase: RecordBatches) -> Program:
-    """Returns the training step of a phase as HLO.
-
-    TensorFlow's CPU build lowers it. The TPU build differs only in its default random generator,
-    and `bert_tf.model.dropout.dropout` does not use the default. `phase.batch_size` is the batch
-    size of one replica.
-    """
-    model = PretrainingModel(run.config, run.objective, **run.options)
-    objective = model if run.teacher is None else _distilled(model, run, phase)
-    optimizer = optimization.create_optimizer(
-        model.trainable_variables, optimization.linear_schedule(1e-4, 1_000_000, 10_000), run.adam
-    )
-    group = [list(range(run.replicas))]
-    # TPUStrategy's all_reduce becomes this operation. The strategy itself needs a TPU build.
-    replicas = Replicas(
-        run.replicas,
-        lambda tensors: [xla_all_reduce(x, group, "Add", "CrossReplica") for x in tensors],
-    )
-
-    @tf.function(jit_compile=True, autograph=False)
-    def step(features, seed):
-        metrics = train_step(
-            *(objective, optimizer, features, seed),
-            accumulation_steps=run.accumulation_steps,
-            gradient_reduction=run.gradient_reduction,
-            replicas=replicas,
-        )
-        return tf.stack(tf.nest.flatten(metrics))
-
-    # Lowering needs tensors; specs are not enough.
-    lengths = (phase.max_seq_length, phase.max_predictions_per_seq)
-    schema = pretraining_schema(
-        *lengths, run.objective, max_sequences_per_pack=run.max_sequences_per_pack
-    )
-    features = {}
-    for name, feature in schema.items():
-        dtype = tf.int32 if feature.dtype.is_integer else feature.dtype
-        features[name] = tf.zeros([phase.batch_size, *feature.shape], dtype)
-    get_ir = step.experimental_get_compiler_ir(features, tf.zeros([2], tf.int32))
-    products = hlo_text.matrix_products(get_ir(stage="hlo"))
-    return Program(get_ir(stage="hlo_serialized"), products)
-
-
-def _distilled(student: PretrainingModel, run: Run, phase: RecordBatches) -> DistilledPretraining:
-    """Returns a student's objective: a random teacher, and DistilBERT's weights of the losses."""
-    check_inputs(run.config, run.teacher, "--teacher_config_file", phase.max_seq_length)
-    check_hidden_sizes(run.config, run.teacher)
-    options = {**run.options, "recompute_activations": False}
-    teacher = PretrainingModel(run.teacher, run.objective, **options)
-    teacher.trainable = False
-    names = ("alpha_ce", "alpha_mlm", "alpha_cos", "alpha_mse")
-    alphas = {name.removeprefix("alpha_"): getattr(DistillationSettings, name) for name in names}
-    temperature = DistillationSettings.temperature
-    return DistilledPretraining(student, teacher, alphas, temperature, run.restrict_ce_to_mask)
 
 
 def largest_batch(fits: Callable[[int], bool], start: int, multiple: int) -> int:
@@ -144,6 +79,8 @@ def divide(phase: RecordBatches, replicas: int, accumulation_steps: int) -> Reco
 
 def try_phase(run: Run, phase: RecordBatches, topology: compiler.Topology) -> bool:
     """Compiles a phase, prints the compiler's report, and returns whether the phase fits."""
+    from .tpu.lowering import lower  # imports TensorFlow
+
     parts = f" in {run.accumulation_steps} parts" if run.accumulation_steps > 1 else ""
     print(
         f"length {phase.max_seq_length}, {phase.max_predictions_per_seq} predictions, batch"
@@ -179,6 +116,11 @@ def search_phase(run: Run, phase: RecordBatches, topology: compiler.Topology) ->
 
 
 def main() -> None:
+    # Here, because they import TensorFlow, and --help and mistakes need not wait for that.
+    from bert_tf.model.family import read_config
+    from bert_tf.runs.training.options import adam_options, device_options
+    from bert_tf.tasks.pretraining.training.model import check_objective
+
     logging.getLogger("jax").setLevel(logging.WARNING)
     settings = command_flags.settings_from_flags(PretrainingSettings)
     config = read_config(FLAGS.bert_config_file)

@@ -19,9 +19,7 @@ from absl import flags
 import run_pretraining
 from bert_tf.errors import UserError
 from bert_tf.model.configuration import BertConfig
-from bert_tf.model.family import read_config
 from bert_tf.runs.flags import command_flags
-from bert_tf.runs.flags.settings import device_options
 from bert_tf.tasks.pretraining.training.phases import RecordBatches
 from bert_tf.tasks.pretraining.training.settings import PretrainingSettings
 
@@ -133,6 +131,10 @@ def estimate(
 
 
 def main() -> None:
+    # Here, because they import TensorFlow, and --help and mistakes need not wait for that.
+    from bert_tf.model.family import read_config
+    from bert_tf.runs.training.options import device_options
+
     accelerator = read_accelerator(FLAGS.accelerator)
     settings = command_flags.settings_from_flags(PretrainingSettings)
     if not settings.do_train:

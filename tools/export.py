@@ -16,12 +16,13 @@ original model's. Inputs may have any batch size and length unless --batch_size 
 fixes them.
 """
 
-from bert_tf.export.exporting import export
 from bert_tf.export.settings import ExportSettings
 from bert_tf.runs.flags import command_flags
 
 
 def main() -> None:
+    from bert_tf.export.exporting import export  # imports TensorFlow
+
     export(command_flags.settings_from_flags(ExportSettings))
 
 

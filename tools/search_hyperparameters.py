@@ -30,7 +30,6 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 
-import tensorflow as tf
 from absl import flags, logging
 
 from bert_tf.engine import interrupts
@@ -41,6 +40,7 @@ from bert_tf.runs.flags import command_flags
 from bert_tf.runs.flags.setting_fields import Group, Settings, setting
 from bert_tf.runs.folder import reporting
 from bert_tf.runs.folder.heartbeat import Heartbeat
+from bert_tf.start import lazy_tensorflow as tf
 
 from .data.trials import Trial, aligned, as_csv, folder_name, read_trials, words, write_json
 

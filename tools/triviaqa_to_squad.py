@@ -17,7 +17,6 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-import tensorflow as tf
 from absl import flags, logging
 
 from bert_tf.errors import UserError, quoted
@@ -26,6 +25,7 @@ from bert_tf.files.overwriting import check_overwrites
 from bert_tf.files.whole_files import UnfinishedFile
 from bert_tf.progress import Progress
 from bert_tf.runs.flags import command_flags
+from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.tasks.squad.examples import load_json
 
 from . import call_with_flags

@@ -9,11 +9,10 @@ import math
 import os
 from collections.abc import Iterator, Mapping
 
-import tensorflow as tf
-
 from bert_tf import strict_json
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files import storage, whole_files
+from bert_tf.start import lazy_tensorflow as tf
 
 _QRELS = ("qrels.tsv", "qrels/test.tsv")
 _QRELS_RULE = "a query's _id, a text's _id and a score of 0 or more, separated by tabs"

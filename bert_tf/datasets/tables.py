@@ -11,12 +11,12 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-import tensorflow as tf
 from absl import logging
 
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files import whole_files
 from bert_tf.files.storage import contents, only_file
+from bert_tf.start import lazy_tensorflow as tf
 
 _DELIMITERS = {".tsv": "\t", ".csv": ","}
 _USUAL_DELIMITERS = (";", "\t", ",", "|")

@@ -12,12 +12,11 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, BinaryIO
 
-import tensorflow as tf
-
 from bert_tf import progress, strict_json
 from bert_tf.datasets.documents import EmptyReport, split_sentences, warn_of_empty_documents
 from bert_tf.errors import UserError, listed, missing_package, quoted
 from bert_tf.files.encodings import decode_utf8
+from bert_tf.start import lazy_tensorflow as tf
 
 _BYTES_PER_READ = 1 << 20
 _JSON_ENDINGS = (".jsonl", ".ndjson")

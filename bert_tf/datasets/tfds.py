@@ -7,15 +7,16 @@ The functions take `specification`, the value of --tfds, NAME[/CONFIG][:VERSION]
 `data_dir`, --tfds_data_dir, the folder of prepared datasets; None for the package's default.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterator
 from typing import Any
 
-import tensorflow as tf
-
 from bert_tf import progress
 from bert_tf.datasets.documents import EmptyReport, split_sentences, warn_of_empty_documents
 from bert_tf.errors import UserError, listed, quoted
+from bert_tf.start import lazy_tensorflow as tf
 
 _DOCUMENTS_PER_BATCH = 256
 _ID = "tfds_id"

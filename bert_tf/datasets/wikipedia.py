@@ -14,7 +14,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
-import tensorflow as tf
 from absl import logging
 
 from bert_tf.datasets.documents import split_sentences
@@ -22,6 +21,7 @@ from bert_tf.datasets.text_files import CountedFile
 from bert_tf.datasets.wikipedia_templates import template_name, template_text
 from bert_tf.errors import UserError, missing_package, quoted
 from bert_tf.progress import Progress
+from bert_tf.start import lazy_tensorflow as tf
 
 _BYTES_PER_READ = 1 << 20
 _FIELDS = ("title", "ns", "model", "text")

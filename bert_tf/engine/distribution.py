@@ -1,14 +1,16 @@
 """Devices: the `tf.distribute` strategy, the hosts that feed its replicas, and its batches."""
 
+from __future__ import annotations
+
 import dataclasses
 import os
 from collections.abc import Callable
 
-import tensorflow as tf
 from absl import logging
 
 from bert_tf.engine.tf_config import check_tf_config
 from bert_tf.errors import UserError, as_given, quoted
+from bert_tf.start import lazy_tensorflow as tf
 
 # How gradients are reduced over replicas: see `steps.reduce_gradients`.
 GRADIENT_REDUCTIONS = ("local_clip_sum", "global_mean_clip")

@@ -74,7 +74,7 @@ class Evaluator:
             iterators = self._iterators(source, num_examples)
             with Progress("Evaluating", "steps", num_steps) as progress:
                 return means(self._loop.run(iterators, num_steps, progress.advance))
-        except record_checks.READ_ERRORS as error:
+        except record_checks.read_errors() as error:
             raise record_checks.explain(error, source.files, source.limited_schema) from error
 
     def _iterators(self, source: EvaluationInput, num_examples: int) -> list[Iterator]:

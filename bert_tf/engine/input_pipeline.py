@@ -235,7 +235,7 @@ class TrainingInput:
                     next(self.iterator)
         except tf.errors.DataLossError:
             return record_checks.find_problem(self._files, None) is not None
-        except record_checks.READ_ERRORS:
+        except record_checks.read_errors():
             pass  # the training step that reads the record will report this error
         return True
 
@@ -267,7 +267,7 @@ def record_chunks(files: Sequence[str], schema: records.Schema, size: int) -> It
     dataset = dataset.map(lambda serialized: records.parse(serialized, schema))
     try:
         yield from without_autotune(dataset)
-    except record_checks.READ_ERRORS as error:
+    except record_checks.read_errors() as error:
         raise record_checks.explain(error, files, schema) from error
 
 
@@ -282,7 +282,7 @@ def count_records(files: Sequence[str]) -> int:
     dataset = tf.data.TFRecordDataset(list(files))
     try:
         return int(dataset.reduce(tf.constant(0, tf.int64), lambda count, _: count + 1))
-    except record_checks.READ_ERRORS as error:
+    except record_checks.read_errors() as error:
         raise record_checks.explain(error, files, None) from error
 
 
@@ -314,7 +314,7 @@ def estimate_records(files: Sequence[str], ends: Sequence[record_checks.Ends]) -
                 sums[1] + tf.cast(tf.strings.length(record), tf.int64) + record_checks.FRAME_BYTES,
             ),
         )
-    except record_checks.READ_ERRORS as error:
+    except record_checks.read_errors() as error:
         raise record_checks.explain(error, chosen, None) from error
     return round(total * int(count) / int(size)), int(size) == total
 

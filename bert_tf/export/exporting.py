@@ -17,15 +17,17 @@ from bert_tf.errors import UserError, listed
 from bert_tf.export import formats, running
 from bert_tf.export.id_checks import asserted, looked_up
 from bert_tf.export.readme import readme
-from bert_tf.export.settings import IDS, LITERT, ONNX, SAVED_MODEL, ExportSettings
-from bert_tf.export.signatures import (
-    DEFAULT_SIGNATURE,
+from bert_tf.export.settings import (
     ENCODER,
     HEADS,
+    IDS,
+    LITERT,
+    ONNX,
+    SAVED_MODEL,
     TRAINED_LAST,
-    input_specs,
-    outputs_of,
+    ExportSettings,
 )
+from bert_tf.export.signatures import DEFAULT_SIGNATURE, input_specs, outputs_of
 from bert_tf.export.text_features import DESCRIPTION_FILE
 from bert_tf.export.text_inputs import TextInputs
 from bert_tf.export.text_signatures import text_signatures

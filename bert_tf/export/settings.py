@@ -3,8 +3,12 @@
 import dataclasses
 
 from bert_tf.errors import UserError
-from bert_tf.export.signatures import HEADS
 from bert_tf.runs.flags.setting_fields import Group, Settings, setting
+
+ENCODER = "encoder"
+# The first head that a model has is the default: the ones that training adds last come first.
+TRAINED_LAST = ("classification", "regression", "tagging", "squad", "multiple_choice")
+HEADS = (*TRAINED_LAST, "masked_lm", ENCODER)
 
 SAVED_MODEL, ONNX, LITERT = FORMATS = ("saved_model", "onnx", "litert")
 TEXT, IDS = INPUT_KINDS = ("text", "ids")

@@ -7,14 +7,11 @@ choices, and P the number of masks in a text.
 import keras
 import tensorflow as tf
 
+from bert_tf.export.settings import ENCODER
 from bert_tf.pretrained.build import INPUTS, POSITIONS, Outputs, Tensors, head_outputs
 from bert_tf.pretrained.folder import ModelFolder
 from bert_tf.pretrained.pooling import text_vectors
 
-ENCODER = "encoder"
-# The first head that a model has is the default: the ones that training adds last come first.
-TRAINED_LAST = ("classification", "regression", "tagging", "squad", "multiple_choice")
-HEADS = (*TRAINED_LAST, "masked_lm", ENCODER)
 DEFAULT_SIGNATURE = "serving_default"
 
 

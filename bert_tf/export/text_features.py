@@ -10,7 +10,8 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from bert_tf.errors import UserError, quoted
-from bert_tf.export.signatures import DEFAULT_SIGNATURE, ENCODER, HEADS
+from bert_tf.export.settings import ENCODER, HEADS
+from bert_tf.export.signatures import DEFAULT_SIGNATURE
 from bert_tf.files.whole_files import read_json
 from bert_tf.hugging_face.vector_settings import VectorSettings
 from bert_tf.pretrained import text_input

@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from bert_tf.export.signatures import DEFAULT_SIGNATURE, ENCODER
+from bert_tf.export.settings import ENCODER
+from bert_tf.export.signatures import DEFAULT_SIGNATURE
 from bert_tf.export.text_inputs import TextInputs
 from bert_tf.files.model_input import PAIRS as READS_PAIRS
 from bert_tf.files.model_input import TEXTS as READS_TEXTS

@@ -1,14 +1,16 @@
 """`CheckpointDirectory` saves and restores the checkpoints of a run, and deletes old ones."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Callable, Mapping
 
-import tensorflow as tf
 from absl import logging
 
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoint_names, checkpoints
 from bert_tf.files.temporary_names import is_left_behind
+from bert_tf.start import lazy_tensorflow as tf
 
 
 class CheckpointDirectory:

@@ -4,10 +4,9 @@ import os
 import re
 from collections.abc import Sequence
 
-import tensorflow as tf
-
 from bert_tf.errors import UserError, given, quoted
 from bert_tf.files import storage, whole_files
+from bert_tf.start import lazy_tensorflow as tf
 
 # A step is an int64. A name with more digits is not a checkpoint of this library.
 _NUMBERED = re.compile(r"model\.ckpt-([0-9]{1,18})")

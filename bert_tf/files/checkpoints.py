@@ -6,19 +6,24 @@ format of TensorFlow 1. `model.ckpt-STEP` is the checkpoint's *prefix*. The file
 same directory lists the prefixes.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-import keras
 import numpy as np
-import tensorflow as tf
 from absl import logging
 
 from bert_tf.errors import UserError, given, quoted
 from bert_tf.files import checkpoint_names, weight_files
 from bert_tf.files.whole_files import check_no_pointer
+from bert_tf.start import lazy_tensorflow as tf
+
+if TYPE_CHECKING:
+    import keras
 
 SLOT_PATTERN = re.compile(r"(.*/adam_[mv]|global_step)$")
 

@@ -5,10 +5,9 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
-import tensorflow as tf
-
 from bert_tf.errors import UserError, as_given, quoted
 from bert_tf.files.whole_files import read_json
+from bert_tf.start import lazy_tensorflow as tf
 
 
 class Needed(NamedTuple):

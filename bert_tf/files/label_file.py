@@ -5,11 +5,10 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
-import tensorflow as tf
-
 from bert_tf.errors import UserError, quoted
 from bert_tf.files import checkpoints, whole_files
 from bert_tf.files.checkpoint_directory import CheckpointDirectory
+from bert_tf.start import lazy_tensorflow as tf
 
 LABELS_FILE = "labels.txt"
 _TAG = re.compile(r"O|[BI]-.+")

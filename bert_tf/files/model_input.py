@@ -4,10 +4,9 @@ import dataclasses
 import json
 import os
 
-import tensorflow as tf
-
 from bert_tf.errors import UserError, quoted
 from bert_tf.files import whole_files
+from bert_tf.start import lazy_tensorflow as tf
 
 MODEL_INPUT_FILE = "model_input.json"
 TEXTS, PAIRS, CHOICES = KINDS = ("texts", "pairs", "choices")

@@ -4,6 +4,8 @@ When files are opened, `check_files` checks the first record of each file, and `
 All other problems show up while records are read; `explain` then names the record.
 """
 
+from __future__ import annotations
+
 import hashlib
 import os
 import re
@@ -12,25 +14,22 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
 from bert_tf.errors import UserError, quoted
 from bert_tf.files import records, storage
+from bert_tf.start import lazy_tensorflow as tf
 
 END_BYTES = 1 << 16  # read at each end of a file; records are seldom longer
 FRAME_BYTES = 16  # around a record: its length, and the checksums of length and data
 _SHOWN_PROBLEMS = 3
 _SHOWN_CHARACTERS = 150
 _BATCH = 1024
-# The errors that TensorFlow raises while it reads and parses records. UnicodeDecodeError comes from
-# a message that quotes a record which is not a tf.Example.
-READ_ERRORS = (tf.errors.OpError, UnicodeDecodeError)
 
 
 # --- when files are opened ------------------------------------------------------------------------
 
 
-def check_files(files: Sequence[str], schema: records.Schema, flag: str) -> "list[Ends]":
+def check_files(files: Sequence[str], schema: records.Schema, flag: str) -> list[Ends]:
     """Checks every file's first record against `schema`, and that every file's end is whole.
 
     Returns the ends.
@@ -150,6 +149,14 @@ def _masked_crc32c(data: bytes) -> bytes:
 # --- after an error -------------------------------------------------------------------------------
 
 
+def read_errors() -> tuple[type[Exception], ...]:
+    """Returns the errors that TensorFlow raises while it reads and parses records.
+
+    UnicodeDecodeError comes from a message that quotes a record which is not a tf.Example.
+    """
+    return tf.errors.OpError, UnicodeDecodeError
+
+
 def explain(
     error: tf.errors.OpError | UnicodeDecodeError,
     files: Sequence[str],
@@ -160,7 +167,7 @@ def explain(
     Reads the files again to name the record. Raises OSError if a file cannot be read again.
 
     Args:
-        error: one of `READ_ERRORS`, raised by TensorFlow while it read batches.
+        error: one of `read_errors`, raised by TensorFlow while it read batches.
         files: what TensorFlow read.
         schema: what TensorFlow parsed; None if it did not parse the records.
     """
@@ -261,7 +268,7 @@ def _features(record: bytes) -> dict[str, tf.train.Feature]:
 
 def _differences(found: Mapping[str, tf.train.Feature], schema: records.Schema) -> list[str]:
     """Returns which features are missing, or differ in type or length."""
-    kinds = {tf.int64: "int64_list", tf.float32: "float_list"}
+    kinds = {np.int64: "int64_list", np.float32: "float_list"}
     problems = []
     lengths: dict[tuple, list[str]] = {}  # one message for all lengths that a flag sets
     for name, feature in schema.items():
@@ -276,9 +283,8 @@ def _differences(found: Mapping[str, tf.train.Feature], schema: records.Schema) 
         if found_kind not in (kind, None):  # None: an empty list
             problems.append(f"feature {name} is a {found_kind}, not a {kind}")
         elif length != wanted:
-            flag = getattr(feature, "length_flag", None)
-            source = getattr(feature, "length_source", records.BY_FLAGS)
-            lengths.setdefault((length, wanted, flag, source), []).append(name)
+            key = (length, wanted, feature.length_flag, feature.length_source)
+            lengths.setdefault(key, []).append(name)
     for (length, wanted, flag, source), names in lengths.items():
         change = f" (--{flag}={length} would fit)" if flag else ""
         problems.append(
@@ -293,8 +299,8 @@ def _wrong_values(found: Mapping[str, tf.train.Feature], schema: records.Schema)
     for name, feature in schema.items():
         if name not in found:
             continue
-        allowed = records.range_of(feature)
-        if feature.dtype is tf.int64:
+        allowed = feature.range
+        if feature.dtype is np.int64:
             values = np.array(found[name].int64_list.value, np.int64)
         else:
             values = np.array(found[name].float_list.value, np.float32)

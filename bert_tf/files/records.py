@@ -1,24 +1,26 @@
 """Writes and parses TFRecord files of tf.Examples.
 
-A *schema* says what a record holds: feature name -> `tf.io.FixedLenFeature`, int64 or float32, from
-`int64_feature` or `float_feature`, which add the range of the values. Each task defines its schema
-once, for writing the records and for training on them.
+A *schema* says what a record holds: feature name -> `Feature`, from `int64_feature` or
+`float_feature`. Each task defines its schema once, for writing the records and for training on
+them.
 """
 
+from __future__ import annotations
+
 import contextlib
-import copy
+import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-import tensorflow as tf
+import numpy as np
 
 from bert_tf.errors import UserError
 from bert_tf.files import storage
 from bert_tf.files.whole_files import UnfinishedFile, write_whole
+from bert_tf.start import lazy_tensorflow as tf
 
-Schema = Mapping[str, tf.io.FixedLenFeature]
 # Feature of ids -> the number that its ids must be below, and what sets that number.
 Limits = Mapping[str, tuple[int, str]]
 OUT_OF_RANGE = "values out of their range:"  # in the message of `parse`'s InvalidArgumentError
@@ -49,26 +51,25 @@ _FLOAT32_MAX = 3.4028234663852886e38
 LARGEST_TARGET = 1e16
 
 
-class _Feature(tf.io.FixedLenFeature):
-    """A FixedLenFeature with its range, and with what sets its length."""
+@dataclasses.dataclass(frozen=True)
+class Feature:
+    """A feature of fixed length, as `tf.io.FixedLenFeature`, and what TensorFlow does not need.
 
+    dtype: np.int64 or np.float32.
+    default_value: the value where a record lacks the feature; None if every record must have it.
+    length_flag: the flag (no dashes) that sets the shape, for messages.
+    length_source: what sets the shape, in words, for messages.
+    """
+
+    shape: list[int]
+    dtype: type[np.number]
+    range: Range
+    default_value: int | None = None
     length_flag: str | None = None
     length_source: str = BY_FLAGS
-    range: Range | None = None
 
 
-def _feature(
-    dtype: tf.DType,
-    shape: Sequence[int],
-    allowed: Range,
-    length_flag: str | None,
-    length_source: str,
-    default: int | None = None,
-) -> tf.io.FixedLenFeature:
-    feature = _Feature(list(shape), dtype, default)
-    feature.length_flag, feature.length_source = length_flag, length_source
-    feature.range = allowed
-    return feature
+Schema = Mapping[str, Feature]
 
 
 def int64_feature(
@@ -79,16 +80,16 @@ def int64_feature(
     high: int = _INT32_MAX,
     default: int | None = None,
     length_source: str = BY_FLAGS,
-) -> tf.io.FixedLenFeature:
+) -> Feature:
     """Returns an int64 feature of values from `low` to `high`; they become int32, so both must fit.
 
     Args:
         shape: shape of the feature's values.
         length_flag: the flag (no dashes) that sets the shape, for messages.
-        default: the value where a record lacks the feature; None if every record must have it.
+        default: the `default_value`.
         length_source: what sets the shape, in words, for messages.
     """
-    return _feature(tf.int64, shape, Range(low, high), length_flag, length_source, default)
+    return Feature(list(shape), np.int64, Range(low, high), default, length_flag, length_source)
 
 
 def float_feature(
@@ -98,12 +99,12 @@ def float_feature(
     low: float = -_FLOAT32_MAX,
     high: float = _FLOAT32_MAX,
     length_source: str = BY_FLAGS,
-) -> tf.io.FixedLenFeature:
+) -> Feature:
     """Returns a float32 feature of finite values; see `int64_feature`."""
-    return _feature(tf.float32, shape, Range(low, high), length_flag, length_source)
+    return Feature(list(shape), np.float32, Range(low, high), None, length_flag, length_source)
 
 
-def target_feature() -> tf.io.FixedLenFeature:
+def target_feature() -> Feature:
     """Returns the feature of one number to predict, whose squared error must be finite."""
     return float_feature([], low=-LARGEST_TARGET, high=LARGEST_TARGET)
 
@@ -118,25 +119,18 @@ def model_inputs(shape: Sequence[int]) -> Schema:
     return {"input_ids": ids, "input_mask": mask, "segment_ids": ids}
 
 
-def range_of(feature: tf.io.FixedLenFeature) -> Range:
-    """Returns the values that a feature may have."""
-    if allowed := getattr(feature, "range", None):
-        return allowed
-    return (int64_feature if feature.dtype is tf.int64 else float_feature)(feature.shape).range
-
-
 def limited(schema: Schema, limits: Limits) -> Schema:
     """Returns the schema with ids that are at least 0 and below their limits."""
-    narrowed = {}
-    for name, (limit, source) in limits.items():
-        narrowed[name] = copy.copy(schema[name])
-        narrowed[name].range = Range(0, limit - 1, f"{source} is {limit}")
+    narrowed = {
+        name: dataclasses.replace(schema[name], range=Range(0, limit - 1, f"{source} is {limit}"))
+        for name, (limit, source) in limits.items()
+    }
     return {**schema, **narrowed}
 
 
 def sequence_features(schema: Schema) -> list[str]:
     """Returns the names of the features whose length --max_seq_length sets."""
-    return [n for n, f in schema.items() if getattr(f, "length_flag", None) == "max_seq_length"]
+    return [n for n, f in schema.items() if f.length_flag == "max_seq_length"]
 
 
 # --- writing --------------------------------------------------------------------------------------
@@ -159,7 +153,7 @@ def serialize(values: Mapping[str, Sequence[int] | Sequence[float]], schema: Sch
             raise UserError(
                 f"feature {name} has {len(numbers)} values; its shape is {feature.shape}"
             )
-        if feature.dtype is tf.int64:
+        if feature.dtype is np.int64:
             features[name].int64_list.value.extend(numbers)
         else:
             features[name].float_list.value.extend(numbers)
@@ -225,10 +219,16 @@ def parse(serialized: tf.Tensor, schema: Schema) -> dict[str, tf.Tensor]:
         serialized: string [batch], serialized tf.Examples.
         schema: what the records hold.
     """
-    features = tf.io.parse_example(serialized, dict(schema))
+    features = tf.io.parse_example(
+        serialized,
+        {
+            name: tf.io.FixedLenFeature(feature.shape, feature.dtype, feature.default_value)
+            for name, feature in schema.items()
+        },
+    )
     checks = []
     for name, values in features.items():
-        allowed = range_of(schema[name])
+        allowed = schema[name].range
         inside = tf.reduce_all((values >= allowed.low) & (values <= allowed.high))  # NaN never is
         checks.append(tf.debugging.Assert(inside, [OUT_OF_RANGE, allowed.rule(name)], name="range"))
     with tf.control_dependencies(checks):

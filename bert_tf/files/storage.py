@@ -4,6 +4,8 @@ A path is local or in a bucket of Google Cloud Storage (gs://). Messages name th
 it, which every function takes without dashes; None if none did.
 """
 
+from __future__ import annotations
+
 import contextlib
 import functools
 import os
@@ -12,11 +14,10 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-import tensorflow as tf
-
 from bert_tf.errors import UserError, given, listed, quoted
 from bert_tf.files.destinations import check_meant
 from bert_tf.files.temporary_names import temporary_name
+from bert_tf.start import lazy_tensorflow as tf
 
 # A response takes about a second. TensorFlow itself retries for minutes without saying so.
 _STORAGE_SECONDS = 15.0

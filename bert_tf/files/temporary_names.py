@@ -7,9 +7,8 @@ import os
 import re
 import uuid
 
-import tensorflow as tf
-
 from bert_tf.files import processes
+from bert_tf.start import lazy_tensorflow as tf
 
 # The digest of the process's space, the process's number, and a random part.
 _NAME = re.compile(r"([0-9a-f]{8})-(\d{1,10})-[0-9a-f]{12}\.(unfinished|working)")

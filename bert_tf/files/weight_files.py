@@ -2,11 +2,10 @@
 
 import os
 
-import tensorflow as tf
-
 from bert_tf.errors import UserError
 from bert_tf.files import storage
 from bert_tf.files.whole_files import check_no_pointer
+from bert_tf.start import lazy_tensorflow as tf
 
 SAFETENSORS = "model.safetensors"
 SHARDS = "model.safetensors.index.json"  # names the file of each tensor

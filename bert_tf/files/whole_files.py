@@ -6,13 +6,13 @@ If a file cannot be written, a UserError is raised if trying again does not help
 directory), an OSError if it may help (a full disk).
 """
 
+from __future__ import annotations
+
 import contextlib
 import functools
 import os
 from collections.abc import Callable
 from typing import Any, Self
-
-import tensorflow as tf
 
 from bert_tf import strict_json
 from bert_tf.errors import UserError
@@ -20,6 +20,7 @@ from bert_tf.files import storage
 from bert_tf.files.destinations import destination
 from bert_tf.files.encodings import decode_utf8
 from bert_tf.files.temporary_names import temporary_name
+from bert_tf.start import lazy_tensorflow as tf
 
 _POINTER = b"version https://git-lfs.github.com/spec/"
 

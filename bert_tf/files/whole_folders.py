@@ -5,17 +5,18 @@ as a mounted volume, is emptied and filled instead, its `marker` first and last:
 killed in between, the folder is incomplete and lacks the marker.
 """
 
+from __future__ import annotations
+
 import contextlib
 import functools
 import os
 from collections.abc import Collection, Iterator
 
-import tensorflow as tf
-
 from bert_tf.errors import UserError, listed
 from bert_tf.files import storage
 from bert_tf.files.destinations import check_meant, folder_destination
 from bert_tf.files.temporary_names import is_temporary, temporary_name
+from bert_tf.start import lazy_tensorflow as tf
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from bert_tf.files.json_keys import Needed
 from bert_tf.hugging_face import bert
 from bert_tf.hugging_face.weights import Weight, dense, layer, masked_lm, output
 from bert_tf.model.albert_configuration import AlbertConfig
-from bert_tf.model.heads import OUTPUT_DROPOUT_PROB
+from bert_tf.model.configuration import OUTPUT_DROPOUT_PROB
 
 CONFIG = AlbertConfig
 CLASS_NAME = "Albert"

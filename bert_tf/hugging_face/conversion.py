@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from types import ModuleType
 from typing import Any, NamedTuple
 
+import ml_dtypes
 import numpy as np
-import tensorflow as tf
 from absl import logging
 
 from bert_tf.errors import UserError, listed, missing_package, quoted
@@ -20,7 +20,7 @@ from bert_tf.hugging_face import distilbert, roberta
 from bert_tf.hugging_face.weights import Weight, present_parts
 from bert_tf.model.configuration import BertConfig
 
-_DTYPES = {"F32": np.float32, "F16": np.float16, "BF16": tf.bfloat16.as_numpy_dtype}
+_DTYPES = {"F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}
 # Hugging Face's tensors that are not weights but constants.
 _BUFFERS = re.compile(r"embeddings\.(position_ids|token_type_ids)$")
 
@@ -174,7 +174,8 @@ def _as_checkpoint(
     weights = {}
     for weight in itertools.chain.from_iterable(present.values()):
         tensor = tensors[weight.other_name]
-        value = np.frombuffer(tensor["data"], _DTYPES[tensor["dtype"]]).astype(np.float32)
+        value = np.frombuffer(tensor["data"], _DTYPES[tensor["dtype"]])
+        value = value.astype(np.float32, copy=False)
         if not np.isfinite(value).all():
             raise UserError(
                 f"{path} is damaged: every weight must be a finite number, and {weight.name} has"

@@ -5,11 +5,10 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-import tensorflow as tf
-
 from bert_tf.errors import UserError, quoted
 from bert_tf.files.json_keys import JsonKeys, Needed, read_checked
 from bert_tf.files.whole_files import write_whole
+from bert_tf.start import lazy_tensorflow as tf
 
 MODULES_FILE = "modules.json"
 SETTINGS_FILE = "config_sentence_transformers.json"

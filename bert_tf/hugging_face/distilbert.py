@@ -15,9 +15,8 @@ from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files.json_keys import Needed
 from bert_tf.hugging_face import bert
 from bert_tf.hugging_face.weights import Weight, dense, layer, masked_lm
-from bert_tf.model.configuration import BertConfig
+from bert_tf.model.configuration import OUTPUT_DROPOUT_PROB, BertConfig
 from bert_tf.model.distilbert_configuration import DistilBertConfig
-from bert_tf.model.heads import OUTPUT_DROPOUT_PROB
 
 CONFIG = DistilBertConfig
 CLASS_NAME = "DistilBert"

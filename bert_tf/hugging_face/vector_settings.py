@@ -5,8 +5,6 @@ import json
 import os
 from typing import Any, NamedTuple, TypeVar
 
-import tensorflow as tf
-
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files import storage
 from bert_tf.files.json_keys import JsonKeys, Needed, read_checked
@@ -17,6 +15,7 @@ from bert_tf.hugging_face.cross_encoder import (
     TRANSFORMER_VALUES,
     is_cross_encoder,
 )
+from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.text.tokenizer_settings import TOKENIZER_CONFIG
 
 Text = TypeVar("Text", str, tuple[str, str])

@@ -3,23 +3,23 @@
 import math
 from collections.abc import Callable
 
-import keras
-import tensorflow as tf
-
 from bert_tf.errors import UserError, quoted
+from bert_tf.start import lazy_tensorflow as tf
 
-Activation = Callable[[tf.Tensor], tf.Tensor]
+Activation = Callable[["tf.Tensor"], "tf.Tensor"]
 
 
-def gelu(x: tf.Tensor) -> tf.Tensor:
+def gelu(x: "tf.Tensor") -> "tf.Tensor":
     """Returns the Gaussian error linear unit of `x`, float [...], in its tanh form.
 
     Original: modeling.gelu.
     """
+    import keras  # imports TensorFlow
+
     return keras.activations.gelu(x, approximate=True)
 
 
-def gelu_erf(x: tf.Tensor) -> tf.Tensor:
+def gelu_erf(x: "tf.Tensor") -> "tf.Tensor":
     """Returns the Gaussian error linear unit of `x`, float [...], with the exact error function.
 
     Hugging Face's models call this form "gelu", and the original's form "gelu_new".

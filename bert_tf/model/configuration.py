@@ -6,13 +6,13 @@ import json
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-import tensorflow as tf
 from absl import logging
 
 from bert_tf import strict_json
 from bert_tf.bounds import Bounds
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.model.activations import Activation, get_activation
+from bert_tf.start import lazy_tensorflow as tf
 
 _MOST_PARAMETERS = 10**11  # 400 GB in float32
 _MOST_BYTES = 2**40  # of one activation of a batch, over all replicas
@@ -23,6 +23,8 @@ _LONGEST_LIST = 300  # characters of listed problems in a message
 
 # Value of `problem_type`, Hugging Face's name of a classifier whose classes are independent.
 MULTI_LABEL = "multi_label_classification"
+# Of `heads.OutputLayer`. Also a constant in the original's run_classifier.py.
+OUTPUT_DROPOUT_PROB = 0.1
 
 
 def within(default: Any = dataclasses.MISSING, optional: bool = False, **bounds: float) -> Any:

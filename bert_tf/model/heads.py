@@ -10,14 +10,12 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import UserError, quoted
+from bert_tf.model.configuration import OUTPUT_DROPOUT_PROB
 from bert_tf.model.dropout import dropout, dropout_seed_of_call
 from bert_tf.model.layers import create_initializer
 from bert_tf.model.saving import Savable, register
 from bert_tf.model.shapes import get_shape_list
 from bert_tf.seeds import fold_in
-
-# Of `OutputLayer`. Also a constant in the original's run_classifier.py, not in a configuration.
-OUTPUT_DROPOUT_PROB = 0.1
 
 
 def linear(hidden: tf.Tensor, weights: tf.Tensor, bias: tf.Tensor | None) -> tf.Tensor:

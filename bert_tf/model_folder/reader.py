@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import tensorflow as tf
 
 from bert_tf.errors import UserError, given, listed, quoted
 from bert_tf.files import checkpoints, storage, weight_files
@@ -26,6 +25,7 @@ from bert_tf.hugging_face.vector_settings import (
 )
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.family import CONFIG_FILES, read_config
+from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.text.base_tokenizer import Tokenizer
 from bert_tf.text.byte_pairs import BytePairTokenizer
 from bert_tf.text.casing import find_casing, read_casing

@@ -1,10 +1,10 @@
 """Writes the files that the programs, the tools and `bert_tf.load` read in a model's folder."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 from collections.abc import Mapping, Sequence
-
-import tensorflow as tf
 
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
@@ -13,6 +13,7 @@ from bert_tf.files.model_input import MODEL_INPUT_FILE
 from bert_tf.files.whole_files import read_bytes, write_whole
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.family import CONFIG_FILES, read_config
+from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.text.byte_pairs import MERGES
 from bert_tf.text.casing import write_casing
 from bert_tf.text.tokenizer_settings import TOKENIZER_CONFIG

@@ -25,9 +25,9 @@ from bert_tf.files import storage
 from bert_tf.files.whole_files import read_bytes, read_json, write_whole
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.flags.setting_fields import flags_of
-from bert_tf.runs.flags.settings import model_options
 from bert_tf.runs.folder import reporting
 from bert_tf.runs.results.kept_rows import KeptRows
+from bert_tf.runs.training.options import model_options
 from bert_tf.tasks.fine_tuner import training_schedule
 from bert_tf.tasks.folds import divide
 from bert_tf.tasks.long_text import windows

@@ -24,11 +24,12 @@ from bert_tf.model.freezing import parse_frozen_layers
 from bert_tf.model.layerwise_rates import layerwise_lr_factors
 from bert_tf.model_folder.writer import CONFIG_FILE, MODEL_NAMES, write_model, write_model_files
 from bert_tf.runs.flags.setting_fields import MAX_COUNT
-from bert_tf.runs.flags.settings import FineTuningSettings, model_options
+from bert_tf.runs.flags.settings import FineTuningSettings
 from bert_tf.runs.folder.best_checkpoint import BestCheckpoint
 from bert_tf.runs.folder.run import Run
 from bert_tf.runs.results.kept_rows import KeptRows
 from bert_tf.runs.training.fine_tuning_checks import check_settings
+from bert_tf.runs.training.options import model_options
 from bert_tf.runs.training.plan import Phase
 from bert_tf.runs.training.trainer import Trainer
 from bert_tf.tasks.in_memory import InMemory

@@ -2,12 +2,15 @@
 
 import dataclasses
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bert_tf.engine.prediction import Columns
 from bert_tf.errors import UserError
 from bert_tf.runs.flags.setting_fields import Group, Settings, setting
+
+if TYPE_CHECKING:
+    from bert_tf.engine.prediction import Columns
 
 CUT, MEAN, MAX = LONG_TEXT = ("cut", "mean", "max")
 STRIDE_RULE = "or pieces of the text would be in no window"
@@ -92,7 +95,9 @@ def join_windows(
     return joined.astype(values.dtype)
 
 
-def text_columns(columns: Columns, counts: Sequence[int], long_text: str, add_up: bool) -> Columns:
+def text_columns(
+    columns: "Columns", counts: Sequence[int], long_text: str, add_up: bool
+) -> "Columns":
     """Returns the columns of texts, made of the columns of their windows.
 
     `outputs` are joined by `join_windows`; without an axis of classes they never add up to 1.

@@ -4,12 +4,8 @@ from collections.abc import Callable
 
 from absl import flags
 
-from bert_tf.runs.flags import command_flags  # first: it keeps TensorFlow's start quiet
-
-# isort: split
-from bert_tf.model.family import read_config
+from bert_tf.runs.flags import command_flags
 from bert_tf.runs.flags.settings import DeviceSettings, ModelSettings
-from bert_tf.tasks.fine_tuning import run_fine_tuning
 from bert_tf.tasks.registry import TASKS
 
 run = command_flags.run_program
@@ -21,14 +17,18 @@ flags.disclaim_key_flags()
 
 def main_of(name: str) -> Callable[[], None]:
     """Defines the flags of the program for a task of `registry.TASKS`; returns its `main`."""
-    task_class = TASKS[name].load()
-    command_flags.define_flags(*task_class.settings_classes, ModelSettings, DeviceSettings)
+    settings_classes = TASKS[name].settings_classes()
+    command_flags.define_flags(*settings_classes, ModelSettings, DeviceSettings)
 
     def main() -> None:
         """Reads the flags, then trains, evaluates and predicts."""
+        # Here, because they import TensorFlow, and --help and mistakes need not wait for that.
+        from bert_tf.model.family import read_config
+        from bert_tf.tasks.fine_tuning import run_fine_tuning
+
         config = read_config(flags.FLAGS.bert_config_file)
-        settings = map(command_flags.settings_from_flags, task_class.settings_classes)
-        task = task_class.from_settings(*settings)
+        settings = map(command_flags.settings_from_flags, settings_classes)
+        task = TASKS[name].load().from_settings(*settings)
         strategy = command_flags.get_strategy([path for path in _PATHS if path in flags.FLAGS])
         run_fine_tuning(task, config, strategy)
 

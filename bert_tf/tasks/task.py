@@ -77,16 +77,13 @@ class FineTuningTask:
     model do not fit together, and OSError if a file cannot be written.
 
     Attributes:
-        settings_classes: they define the program's flags. `from_settings` takes an instance of
-            each; the first is `settings`.
-        other_settings: the instances after the first, in tasks with --folds.
+        other_settings: instances of the other settings classes, in tasks with --folds.
         best_metric: the evaluation result that chooses the best checkpoint; higher is better.
         batch_flags: the flag of the batch size for each purpose except training.
         prediction_heading: the log line before the final predictions.
         vector_settings: how the vectors that the task trains are made; None if it trains none.
     """
 
-    settings_classes: ClassVar[tuple[type[Settings], ...]]
     other_settings: Sequence[Settings] = ()
     best_metric: str
     batch_flags: ClassVar[Mapping[str, str]] = {
@@ -101,7 +98,7 @@ class FineTuningTask:
 
     @classmethod
     def from_settings(cls, *settings: Settings) -> "FineTuningTask":
-        """Returns the task of a run from an instance of each of `settings_classes`."""
+        """Returns the task of a run from an instance of each class of settings in the registry."""
         return cls(*settings)
 
     # --- before training --------------------------------------------------------------------------

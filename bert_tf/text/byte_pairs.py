@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from bert_tf.errors import UserError, missing_package, quoted
 from bert_tf.files.whole_files import read_text
+from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.text.added_tokens import AddedToken
 from bert_tf.text.base_tokenizer import Tokenizer
 from bert_tf.text.offsets import Piece, without_space

@@ -10,7 +10,6 @@ import os
 import re
 from collections.abc import Collection
 
-import tensorflow as tf
 from absl import logging
 
 from bert_tf import tokenization
@@ -18,6 +17,7 @@ from bert_tf.errors import UserError, listed
 from bert_tf.files import checkpoints, storage
 from bert_tf.files.checkpoint_directory import CheckpointDirectory
 from bert_tf.files.whole_files import write_whole
+from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.text.tokenizer_files import read_tokenizer_config
 from bert_tf.text.tokenizer_json import read_tokenizer_json
 from bert_tf.text.tokenizer_settings import (

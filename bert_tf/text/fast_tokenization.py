@@ -17,10 +17,10 @@ import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
-import tensorflow as tf
 from absl import logging
 
 from bert_tf import tokenization
+from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.text.added_tokens import CharacterTable
 from bert_tf.text.base_tokenizer import Encoded, Tokenizer, tokens_by_id
 from bert_tf.text.offsets import Piece, pieces_with_offsets

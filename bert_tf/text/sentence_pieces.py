@@ -13,11 +13,11 @@ import unicodedata
 from collections.abc import Sequence
 
 import numpy as np
-import tensorflow as tf
 
 from bert_tf import tokenization
 from bert_tf.errors import UserError
 from bert_tf.files.whole_files import read_bytes
+from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.text import sentence_piece_file
 from bert_tf.text.base_tokenizer import Encoded, Tokenizer
 from bert_tf.text.offsets import Piece

@@ -11,11 +11,10 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-import tensorflow as tf
-
 from bert_tf.errors import UserError, as_given, quoted
 from bert_tf.files.json_keys import JsonKeys, Needed, read_checked
 from bert_tf.files.whole_files import read_json
+from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.text.added_tokens import AddedToken
 from bert_tf.text.byte_pairs import MASK, check_text
 from bert_tf.text.tokenizer_json import (

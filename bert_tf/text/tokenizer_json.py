@@ -7,11 +7,10 @@ import os
 import struct
 from typing import Any
 
-import tensorflow as tf
-
 from bert_tf.errors import UserError, quoted
 from bert_tf.files.json_keys import JsonKeys, Needed
 from bert_tf.files.whole_files import read_json
+from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.text import byte_pairs, fast_tokenization, sentence_pieces
 from bert_tf.text.byte_pairs import MERGES, check_text, in_order_of_ids
 from bert_tf.text.sentence_piece_model import Unigrams

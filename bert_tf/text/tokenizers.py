@@ -5,12 +5,11 @@ import functools
 import os
 from collections.abc import Mapping
 
-import tensorflow as tf
-
 from bert_tf import tokenization
 from bert_tf.errors import UserError, quoted
 from bert_tf.files import storage
 from bert_tf.files.whole_files import read_bytes
+from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.text.base_tokenizer import Tokenizer
 from bert_tf.text.byte_pairs import MERGES, BytePairTokenizer, parse_vocabulary, read_files
 from bert_tf.text.fast_tokenization import FastTokenizer

@@ -206,7 +206,7 @@ def draw_with_error(files, schema=SCHEMA, batch_size=13):
     source = input_pipeline.TrainingInput(files, schema, batch_size, LIMITS, 5)
     try:
         draw(source.iterator, 60)
-    except record_checks.READ_ERRORS as error:
+    except record_checks.read_errors() as error:
         problem = source.explain(error)
         assert isinstance(problem, UserError), problem
         return str(problem)

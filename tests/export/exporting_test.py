@@ -23,8 +23,8 @@ import bert_tf
 from bert_tf.export import running
 from bert_tf.export.exporting import export
 from bert_tf.export.readme import EXAMPLE
-from bert_tf.export.settings import FORMATS, ExportSettings
-from bert_tf.export.signatures import HEADS, input_specs
+from bert_tf.export.settings import FORMATS, HEADS, ExportSettings
+from bert_tf.export.signatures import input_specs
 from bert_tf.files import checkpoints
 from bert_tf.pretrained.folder import read_folder
 from tests.support.byte_pair_files import word_merges, write_vocabulary

@@ -12,8 +12,7 @@ import tensorflow as tf
 import bert_tf
 from bert_tf.errors import UserError
 from bert_tf.export.exporting import export
-from bert_tf.export.settings import ExportSettings
-from bert_tf.export.signatures import HEADS
+from bert_tf.export.settings import HEADS, ExportSettings
 from bert_tf.export.text_inputs import TextInputs
 from bert_tf.export.text_signatures import text_signatures
 from bert_tf.files.model_input import ModelInput, write_model_input

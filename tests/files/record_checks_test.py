@@ -41,7 +41,7 @@ def check(path, schema=SCHEMA):
 
 def test_check_files_takes_what_fits(tmp_path):
     path = _write(tmp_path / "a", 1)
-    optional = tf.io.FixedLenFeature([], tf.int64, default_value=0)
+    optional = records.int64_feature([], default=0)
     for schema in (SCHEMA, {"label": SCHEMA["label"]}, {**SCHEMA, "extra": optional}):
         check(path, schema)
 
@@ -57,7 +57,7 @@ def test_check_files_names_file_feature_length_and_flag(tmp_path):
         f"--input_file: {path} was made with other settings: "
         "length of words, flags is 5 in the file, 7 by the flags (--max_words=5 would fit)"
     )
-    plain = tf.io.FixedLenFeature([4], tf.int64)  # has no flag
+    plain = records.int64_feature([4])  # has no flag
     for name, feature, message in (
         ("new", SCHEMA["words"], "feature new is missing .the file has flags, label, we"),
         ("words", records.float_feature([5]), "feature words is a int64_list, not a float_list"),

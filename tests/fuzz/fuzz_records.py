@@ -88,7 +88,7 @@ def _row(record: bytes, schema: records.Schema) -> Row | None:
         if kind != ("int64_list" if integer else "float_list"):
             return None
         numbers = list(getattr(value, kind).value)
-        low, high, _ = records.range_of(feature)
+        low, high, _ = feature.range
         if len(numbers) != np.prod(feature.shape) or not all(low <= x <= high for x in numbers):
             return None
         row[name] = np.array(numbers).reshape(feature.shape)
@@ -101,7 +101,7 @@ def _row(record: bytes, schema: records.Schema) -> Row | None:
 def _values(random: random_module.Random, schema: records.Schema) -> dict[str, list]:
     values = {}
     for name, feature in schema.items():
-        low, high, _ = records.range_of(feature)
+        low, high, _ = feature.range
         low, high = max(low, -9), min(high, 9**5)
         draw = random.randint if feature.dtype == tf.int64 else random.uniform
         values[name] = [draw(low, high) for _ in range(int(np.prod(feature.shape)))]
@@ -161,7 +161,7 @@ def _check_drawn(source, rows: list[Row] | None, num_batches: int, bad: str) -> 
         for _ in range(num_batches):
             try:
                 batch = next(source.iterator)
-            except record_checks.READ_ERRORS as error:
+            except record_checks.read_errors() as error:
                 raise source.explain(error) from error
             batch.pop("longest", None)
             assert rows is not None or bad, "nothing was refused"

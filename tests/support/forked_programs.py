@@ -13,9 +13,13 @@ from collections.abc import Mapping, Sequence
 from multiprocessing.process import BaseProcess
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-# All programs import these two. What defines a program's own flags must not be here.
+# All programs that train import these. What defines a program's own flags must not be here.
 _CONTEXT.set_forkserver_preload(
-    ["bert_tf.runs.flags.command_flags", "bert_tf.runs.training.trainer"]
+    [
+        "tests.support.tensorflow_started",
+        "bert_tf.runs.flags.command_flags",
+        "bert_tf.runs.training.trainer",
+    ]
 )
 
 

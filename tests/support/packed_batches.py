@@ -45,7 +45,7 @@ def plain_record(sequence, row_length=ROW_LENGTH, predictions=PREDICTIONS):
 def batch(rows, schema):
     """Returns records, dictionaries of lists, as a batch of NumPy arrays, int32 or float32."""
     return {
-        name: np.array([row[name] for row in rows], np.int32 if feature.dtype.is_integer else "f")
+        name: np.array([row[name] for row in rows], np.int32 if feature.dtype is np.int64 else "f")
         for name, feature in schema.items()
     }
 

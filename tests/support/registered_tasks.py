@@ -46,11 +46,11 @@ class Prepared(NamedTuple):
 
 def task_with(name, values):
     """Returns a task with these values of its flags; flags that it does not have are left out."""
-    task_class, settings = TASKS[name].load(), []
-    for cls in task_class.settings_classes:
+    settings = []
+    for cls in TASKS[name].settings_classes():
         names = {field.name for field in flags_of(cls)} & values.keys()
         settings.append(cls(**{name: values[name] for name in names}))
-    return task_class.from_settings(*settings)
+    return TASKS[name].load().from_settings(*settings)
 
 
 def make_task(name, **flags):
@@ -70,7 +70,7 @@ def run_in(folder, name, config=None, strategy=None, **flags):
     The output goes to `out` in it, and batches have one length, unless flags say otherwise.
     `config` has changes of the model's configuration.
     """
-    known = {f.name for cls in TASKS[name].load().settings_classes for f in flags_of(cls)}
+    known = {f.name for cls in TASKS[name].settings_classes() for f in flags_of(cls)}
     assert flags.keys() <= known
     values = {"data_dir": str(folder), "output_dir": f"{folder}/out", "length_buckets": "none"}
     values |= {"vocab_file": f"{folder}/vocab.txt", **flags}

@@ -67,7 +67,8 @@ def make_features(name, batch_size):
     for feature, spec in schema.items():
         shape = (batch_size, *spec.shape)
         values = rng.integers(0, limits.get(feature, 2), shape)
-        features[feature] = tf.constant(values, spec.dtype if spec.dtype.is_floating else tf.int32)
+        dtype = tf.float32 if spec.dtype is np.float32 else tf.int32
+        features[feature] = tf.constant(values, dtype)
     # Every record has a token, and a word to tag.
     for feature in {"input_mask", "label_mask"} & features.keys():
         first = tf.range(S) == 0

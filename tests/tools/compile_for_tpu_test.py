@@ -21,7 +21,7 @@ from bert_tf.optimization import AdamOptions
 from bert_tf.tasks.pretraining.training.phases import RecordBatches
 from tests.support.pretraining_runs import run
 from tools import compile_for_tpu
-from tools.tpu import compiler, hlo_text, report
+from tools.tpu import compiler, hlo_text, lowering, report
 from tools.tpu.matrix_products import training_flops
 
 ROOT = Path(__file__).parents[2]
@@ -60,7 +60,7 @@ def make_run(
 def lowered(replicas=1, accumulation_steps=1, reduction="local_clip_sum", **options):
     """Returns the step of `make_run` with these arguments. Lowering takes seconds."""
     run = make_run(replicas, accumulation_steps, reduction, **options)
-    return compile_for_tpu.lower(run, PHASE)
+    return lowering.lower(run, PHASE)
 
 
 def lookup_flops(run, phase):
@@ -89,7 +89,7 @@ def test_the_products_of_the_step_are_those_on_paper(one_hot, accumulation_steps
 def test_albert_computes_each_layer_though_their_weights_are_shared():
     sizes = {"embedding_size": 24, "num_hidden_groups": 1, "num_hidden_layers": 3}
     run = make_run(sizes=sizes, objective="mlm_sop", optimizer="lamb")
-    program = compile_for_tpu.lower(run, PHASE)
+    program = lowering.lower(run, PHASE)
     on_paper = training_flops(run.config, PHASE)
     assert report.program_flops(program, 1) == on_paper + lookup_flops(run, PHASE)
 
@@ -111,7 +111,7 @@ def test_a_teacher_adds_its_forward_pass(restrict):
     teacher = config_from_dict(sizes)
     run = make_run(2, objective="mlm")
     run = dataclasses.replace(run, teacher=teacher, restrict_ce_to_mask=restrict)
-    program = compile_for_tpu.lower(run, PHASE)
+    program = lowering.lower(run, PHASE)
     of_teacher = lookup_flops(dataclasses.replace(run, config=teacher), PHASE) / 2
     # Nothing uses the poolers: the compiler drops them.
     poolers = 2 * PHASE.batch_size * sum(c.hidden_size**2 for c in (run.config, teacher))
@@ -139,7 +139,7 @@ def test_a_teacher_that_does_not_fit(sizes, message):
     teacher = config_from_dict({**ONE_LAYER, **sizes})
     run = dataclasses.replace(make_run(objective="mlm"), teacher=teacher)
     with pytest.raises(UserError) as error:
-        compile_for_tpu.lower(run, PHASE)
+        lowering.lower(run, PHASE)
     assert message in str(error.value)
 
 
@@ -148,7 +148,7 @@ def test_a_packed_step_has_few_more_products():
     """For more masked positions, a pooled vector for each place, and looking up positions."""
     places, more_predictions = 5, 2
     run = dataclasses.replace(make_run(2), max_sequences_per_pack=places)
-    packed, plain = compile_for_tpu.lower(run, PHASE), lowered(2)
+    packed, plain = lowering.lower(run, PHASE), lowered(2)
     more = report.program_flops(packed, 1) - report.program_flops(plain, 1)
     hidden, vocab = run.config.hidden_size, run.config.vocab_size
     rows, length = PHASE.batch_size, PHASE.max_seq_length
@@ -165,7 +165,7 @@ def test_recomputed_layers_count_as_operations_but_not_as_the_models():
     recomputed = make_run(sizes=two_layers, recompute_activations=True)
     layers_forward = training_flops(plain.config, PHASE) - training_flops(make_run().config, PHASE)
     layer_forward = layers_forward // 3
-    steps = [compile_for_tpu.lower(run, PHASE) for run in (recomputed, plain)]
+    steps = [lowering.lower(run, PHASE) for run in (recomputed, plain)]
     more = report.program_flops(steps[0], 1) - report.program_flops(steps[1], 1)
     # The last product of a layer is not needed for the layer's own gradient.
     assert 1.5 * layer_forward < more <= 2 * layer_forward
@@ -321,7 +321,7 @@ def test_recomputing_activations_takes_less_memory():
         options = {"recompute_activations": recompute, "use_one_hot_embeddings": False}
         run = make_run(sizes={"num_hidden_layers": 4}, **options)
         with pytest.raises(compiler.DoesNotFit) as error:
-            compiler.compile_hlo(compile_for_tpu.lower(run, phase).hlo, topology, 1)
+            compiler.compile_hlo(lowering.lower(run, phase).hlo, topology, 1)
         needed.append(float(re.search(r"\(([\d.]+)G\) exceeds", str(error.value)).group(1)))
     assert needed[1] < 0.7 * needed[0]  # a half or a third, depending on the compiler's version
 

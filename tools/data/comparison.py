@@ -7,12 +7,12 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-import tensorflow as tf
 
 from bert_tf.engine.correlation import pearson, spearman
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.runs.results.review import EVALUATED
 from bert_tf.runs.results.tables import read_table
+from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.tasks.tagging.entities import entities
 
 FILES = (f"{EVALUATED}.tsv", "predictions.tsv")

@@ -10,10 +10,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import tensorflow as tf
-
 from bert_tf.errors import UserError, quoted
 from bert_tf.files.whole_files import read_json, write_whole
+from bert_tf.start import lazy_tensorflow as tf
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
 import numpy as np
-import tensorflow as tf
 
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files import storage
 from bert_tf.files.whole_files import read_text
+from bert_tf.start import lazy_tensorflow as tf
 
 _LAYERS, _ENDING = "layers", ".npy"
 # The arrays of extract_features.py that have a vector for each text; the first one found is used.

@@ -1,13 +1,16 @@
 """Reports a compiled pre-training step's memory, its FLOPs and a lower bound on its time."""
 
 import dataclasses
+from typing import TYPE_CHECKING
 
 from bert_tf.model.configuration import BertConfig
-from bert_tf.optimization import AdamOptions
 from bert_tf.tasks.pretraining.training.phases import RecordBatches
 
 from . import compiler, hlo_text
 from .matrix_products import forward_products, training_flops
+
+if TYPE_CHECKING:
+    from bert_tf.optimization import AdamOptions
 
 NAMES_SHOWN = 4
 GIB = 2**30
@@ -31,7 +34,7 @@ class Run:
     accumulation_steps: int
     gradient_reduction: str
     objective: str
-    adam: AdamOptions
+    adam: "AdamOptions"
     max_sequences_per_pack: int | None = None
     teacher: BertConfig | None = None
     restrict_ce_to_mask: bool = False

@@ -36,7 +36,7 @@ class Kind:
     @property
     def settings_class(self) -> type[FineTuningSettings]:
         """The settings of the task's program."""
-        return TASKS[self.name].load().settings_classes[0]
+        return TASKS[self.name].settings_classes()[0]
 
     def names(self, purpose: str) -> tuple[str, str]:
         """Returns what x and y are called in messages."""

@@ -1,9 +1,12 @@
-# ruff: noqa: E402
 """Defines flags from settings and runs a program's main function. For programs and tools."""
+
+from __future__ import annotations
 
 import ast
 import contextlib
 import dataclasses
+import gc
+import logging as python_logging
 import multiprocessing
 import os
 import sys
@@ -12,12 +15,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar, get_args, get_type_hints
 
 from absl import app, flags, logging
-
-from bert_tf.runs.flags import quiet_start
-
-quiet_start.import_tensorflow()  # before the imports below load TensorFlow with all its messages
-
-import tensorflow as tf
 
 from bert_tf.engine import distribution, interrupts
 from bert_tf.errors import UserError, as_line, quoted
@@ -34,6 +31,8 @@ from bert_tf.runs.flags.setting_fields import (
 )
 from bert_tf.runs.flags.settings import DeviceSettings
 from bert_tf.runs.folder import goodput
+from bert_tf.start import lazy_tensorflow as tf
+from bert_tf.start import quiet_start
 
 # 65, 70 and 74.
 DIVERGED_STATUS, UNEXPECTED_STATUS, IO_ERROR_STATUS = os.EX_DATAERR, os.EX_SOFTWARE, os.EX_IOERR
@@ -51,9 +50,12 @@ if multiprocessing.current_process().name != "MainProcess":
 
 
 def run_program(
-    main: Callable[..., None], takes_words: bool = False, takes_others: bool = False
+    main: Callable[..., None],
+    takes_words: bool = False,
+    takes_others: bool = False,
+    needs_tensorflow: bool = True,
 ) -> None:
-    """Parses the command line and runs `main`.
+    """Parses the command line, imports TensorFlow without noise, and runs `main`.
 
     --help prints the program's docstring and flags, and exits with status 0. Other exit statuses:
     1 for an error that the user can fix, in the command line or later: the message on one line
@@ -65,6 +67,7 @@ def run_program(
         takes_words: call `main` with the list of words that are not flags, or that follow `--`.
             By default such words are an error.
         takes_others: the same, and unknown flags are passed among the words, for a library's flags.
+        needs_tensorflow: False if `main` imports it where it is used (`lazy_tensorflow`).
     """
     takes_words = takes_words or takes_others
 
@@ -72,11 +75,14 @@ def run_program(
         if not flags.FLAGS["verbosity"].present:
             logging.set_verbosity(logging.INFO)
             # TensorFlow logs lines about devices and collectives, each of them twice.
-            tf.get_logger().setLevel(logging.converter.ABSL_TO_STANDARD[logging.WARNING])
+            python_logging.getLogger("tensorflow").setLevel(python_logging.WARNING)
         interrupts.raise_on_sigterm()
         interrupts.raise_on_ctrl_c()
         goodput.count_from_process_start()
         try:
+            if needs_tensorflow:
+                quiet_start.import_tensorflow()
+                gc.freeze()  # modules are never garbage
             main(*([argv[1:]] if takes_words else []))
             interrupts.ignore_sigterm()
         except KeyboardInterrupt as interrupt:

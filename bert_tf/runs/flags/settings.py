@@ -1,12 +1,9 @@
 """Settings that several programs share. Each field is the flag of that name."""
 
 import dataclasses
-from collections.abc import Mapping
 from typing import ClassVar
 
-import tensorflow as tf
-
-from bert_tf import optimization
+from bert_tf import optimizer_defaults as defaults
 from bert_tf.engine.distribution import GRADIENT_REDUCTIONS, STRATEGIES
 from bert_tf.errors import UserError
 from bert_tf.runs.flags.setting_fields import Group, Settings, setting
@@ -81,11 +78,11 @@ class TrainingSettings(ComputationSettings):
         5e-5, help="Peak learning rate.", group=Group.TRAINING, at_least=0.0
     )
     optimizer: str = setting(
-        optimization.OPTIMIZERS[0],
+        defaults.OPTIMIZERS[0],
         help="adamw: Adam with decoupled weight decay (BERT). lamb: the same, with the update of"
         " each variable scaled to the variable's norm, for large batches (ALBERT).",
         group=Group.TRAINING,
-        choices=optimization.OPTIMIZERS,
+        choices=defaults.OPTIMIZERS,
     )
     lamb_bias_correction: bool = setting(
         False,
@@ -94,33 +91,33 @@ class TrainingSettings(ComputationSettings):
         needs=("optimizer", "lamb"),
     )
     beta_1: float = setting(
-        optimization.BETA_1,
+        defaults.BETA_1,
         help="The optimizer's decay rate of the mean of gradients.",
         group=Group.TRAINING,
         at_least=0.0,
         at_most=1.0,
     )
     beta_2: float = setting(
-        optimization.BETA_2,
+        defaults.BETA_2,
         help="The optimizer's decay rate of the mean of squared gradients.",
         group=Group.TRAINING,
         at_least=0.0,
         at_most=1.0,
     )
     epsilon: float = setting(
-        optimization.EPSILON,
+        defaults.EPSILON,
         help="The optimizer's term that avoids division by 0.",
         group=Group.TRAINING,
         above=0.0,
     )
     weight_decay_rate: float = setting(
-        optimization.WEIGHT_DECAY_RATE,
+        defaults.WEIGHT_DECAY_RATE,
         help="Weight decay per step, times the learning rate; biases and LayerNorm get none.",
         group=Group.TRAINING,
         at_least=0.0,
     )
     clip_norm: float = setting(
-        optimization.CLIP_NORM,
+        defaults.CLIP_NORM,
         help="Scale a step's gradients down to this norm if theirs is larger; 0: never.",
         group=Group.TRAINING,
         at_least=0.0,
@@ -414,37 +411,3 @@ class DeviceSettings(Settings):
         at_least=1,
         at_most=64,  # each is traced and compiled
     )
-
-
-def adam_options(
-    settings: TrainingSettings, learning_rate_factors: Mapping[str, float] | None = None
-) -> optimization.AdamOptions:
-    """Returns the optimizer's options from the flags; see `AdamWeightDecayOptimizer`."""
-    return optimization.AdamOptions(
-        settings.optimizer,
-        settings.weight_decay_rate,
-        settings.beta_1,
-        settings.beta_2,
-        settings.epsilon,
-        lamb_bias_correction=settings.lamb_bias_correction,
-        learning_rate_factors=tuple((learning_rate_factors or {}).items()),
-    )
-
-
-def model_options(
-    settings: ComputationSettings, strategy: tf.distribute.Strategy
-) -> dict[str, bool | str]:
-    """Returns the arguments of `BertModel` that the settings decide, for the strategy's devices."""
-    return device_options(settings, isinstance(strategy, tf.distribute.TPUStrategy))
-
-
-def device_options(settings: ComputationSettings, on_tpu: bool) -> dict[str, bool | str]:
-    """Returns `model_options` for a TPU, or for any other device."""
-    one_hot = settings.use_one_hot_embeddings
-    options: dict[str, bool | str] = {
-        "use_one_hot_embeddings": on_tpu if one_hot is None else one_hot,
-        "dtype": settings.dtype or ("bfloat16" if on_tpu else "float32"),
-    }
-    if isinstance(settings, TrainingSettings):
-        options["recompute_activations"] = settings.recompute_activations
-    return options

@@ -13,12 +13,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-import tensorflow as tf
 from absl import logging
 
 from bert_tf.errors import UserError
 from bert_tf.files import processes
 from bert_tf.files.whole_files import read_json, write_whole
+from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.strict_json import checksum
 
 FILE_NAME = "goodput.json"

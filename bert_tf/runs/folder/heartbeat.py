@@ -23,11 +23,11 @@ import threading
 import time
 import uuid
 
-import tensorflow as tf
 from absl import logging
 
 from bert_tf.errors import UserError
 from bert_tf.files import processes
+from bert_tf.start import lazy_tensorflow as tf
 
 FILE_NAME = "run.heartbeat"
 TRAINING = "training"

@@ -1,15 +1,17 @@
 """Reports metrics: log lines, TensorBoard, eval_results.txt, test_results.tsv."""
 
+from __future__ import annotations
+
 import contextlib
 from collections.abc import Iterator, Mapping
 
 import numpy as np
-import tensorflow as tf
 from absl import logging
 
 from bert_tf.errors import UserError, quoted
 from bert_tf.files import storage
 from bert_tf.files.whole_files import read_text, write_whole
+from bert_tf.start import lazy_tensorflow as tf
 
 COUNTS = ("global_step", "total")  # results that are not metrics
 SUMMARY_STEPS = 100  # steps per point in TensorBoard: the Estimator's default

@@ -50,7 +50,7 @@ class PhaseSteps:
             with self.run.clock.spent("steps" if self._compiled else "compiling"):
                 iterators = [source.iterator for source in self.sources]
                 metrics = self.loop.run(iterators, stop - step, advance)
-        except record_checks.READ_ERRORS as error:
+        except record_checks.read_errors() as error:
             raise self.sources[0].explain(error) from error
         finally:
             if self._compiled:

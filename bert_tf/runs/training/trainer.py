@@ -17,8 +17,8 @@ from bert_tf.engine.replicate import update_function, xla_pays_on_cpu
 from bert_tf.engine.steps import Objective, train_step
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints, whole_files
-from bert_tf.runs.flags.settings import adam_options
 from bert_tf.runs.folder.run import Run
+from bert_tf.runs.training.options import adam_options
 from bert_tf.runs.training.phase_steps import PhaseSteps
 from bert_tf.runs.training.plan import Phase, Plan
 from bert_tf.runs.training.schedule_note import note_schedule

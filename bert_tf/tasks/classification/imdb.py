@@ -2,11 +2,10 @@
 
 import os
 
-import tensorflow as tf
-
 from bert_tf.datasets.tables import read_text
 from bert_tf.errors import UserError
 from bert_tf.files.storage import contents
+from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.tasks.classification.examples import DataProcessor, InputExample
 
 

@@ -10,9 +10,8 @@ import tensorflow as tf
 
 from bert_tf.engine.steps import Features, Sums
 from bert_tf.errors import UserError
-from bert_tf.model.configuration import BertConfig
+from bert_tf.model.configuration import OUTPUT_DROPOUT_PROB, BertConfig
 from bert_tf.model.heads import (
-    OUTPUT_DROPOUT_PROB,
     OutputLayer,
     binary_cross_entropy,
     cross_entropy,

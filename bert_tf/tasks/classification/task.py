@@ -71,8 +71,6 @@ class ClassificationTask(FineTuningTask):
     suffix.
     """
 
-    settings_classes = (ClassifierSettings, ProcessorSettings, TableColumns, TfdsSource)
-
     def __init__(self, settings: ClassifierSettings, processor: DataProcessor):
         super().__init__(settings)
         self.processor = processor

@@ -8,7 +8,7 @@ import tensorflow as tf
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files.label_file import LABELS_FILE
 from bert_tf.model.configuration import BertConfig
-from bert_tf.runs.flags.settings import model_options
+from bert_tf.runs.training.options import model_options
 from bert_tf.runs.training.teacher import (
     check_casing,
     check_hidden_sizes,

@@ -1,17 +1,19 @@
 """Examples of a classification task from TensorFlow Datasets instead of files."""
 
+from __future__ import annotations
+
 import contextlib
 import dataclasses
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 from absl import logging
 
 from bert_tf.datasets import tfds
 from bert_tf.datasets.tables import check_filled
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files.label_file import check_label
+from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.tasks.classification.examples import (
     DataProcessor,
     InputExample,

@@ -5,11 +5,11 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-import tensorflow as tf
 from absl import logging
 
 from bert_tf.datasets import tables
 from bert_tf.errors import UserError, quoted
+from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.tasks.classification.examples import (
     DataProcessor,
     InputExample,

@@ -4,12 +4,12 @@ import dataclasses
 import itertools
 from collections.abc import Iterator
 
-import tensorflow as tf
 from absl import logging
 
 from bert_tf.errors import UserError
 from bert_tf.files import storage
 from bert_tf.files.encodings import decode_utf8
+from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.text import sequences
 from bert_tf.text.tokenizers import Tokenizer
 from bert_tf.text.windows import split_pair

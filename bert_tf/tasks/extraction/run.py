@@ -19,8 +19,8 @@ from bert_tf.files import checkpoints, records
 from bert_tf.files.overwriting import check_overwrites
 from bert_tf.hugging_face.vector_settings import check_mean_vectors
 from bert_tf.model.configuration import BertConfig
-from bert_tf.runs.flags.settings import model_options
 from bert_tf.runs.training.fine_tuning_checks import make_tokenizer
+from bert_tf.runs.training.options import model_options
 from bert_tf.seeds import reading_weights
 from bert_tf.tasks.extraction import data, schema, writers
 from bert_tf.tasks.extraction.model import FeaturesModel

@@ -14,10 +14,10 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
-import tensorflow as tf
 
 from bert_tf.files import records
 from bert_tf.files.whole_files import UnfinishedFile
+from bert_tf.start import lazy_tensorflow as tf
 
 # Arguments: number of the line, its tokens, its outputs by name (float32; `schema.SHAPES`).
 Write = Callable[[int, Sequence[str], Mapping[str, np.ndarray]], None]

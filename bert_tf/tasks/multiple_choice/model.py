@@ -8,9 +8,8 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.engine.steps import Features, Sums
-from bert_tf.model.configuration import BertConfig
+from bert_tf.model.configuration import OUTPUT_DROPOUT_PROB, BertConfig
 from bert_tf.model.heads import (
-    OUTPUT_DROPOUT_PROB,
     OutputLayer,
     cross_entropy,
     example_weights,

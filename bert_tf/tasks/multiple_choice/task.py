@@ -15,7 +15,6 @@ from bert_tf.runs.results.kept_rows import Cell
 from bert_tf.tasks.multiple_choice import swag
 from bert_tf.tasks.multiple_choice.data import QuestionEncoder
 from bert_tf.tasks.multiple_choice.model import MultipleChoiceModel
-from bert_tf.tasks.multiple_choice.settings import MultipleChoiceSettings
 from bert_tf.tasks.task import ExampleSet, FineTuningTask, PredictionColumns
 from bert_tf.text.tokenizers import Tokenizer
 
@@ -29,7 +28,6 @@ class MultipleChoiceTask(FineTuningTask):
     beside the texts, to predictions.tsv.
     """
 
-    settings_classes = (MultipleChoiceSettings,)
     best_metric = "eval_accuracy"
 
     def read(self, purpose: str) -> list[swag.Question]:

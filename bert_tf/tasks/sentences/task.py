@@ -62,8 +62,6 @@ class SentenceTask(FineTuningTask):
     test_results.tsv, the cosine of each pair; in predictions.tsv it stands beside the texts.
     """
 
-    settings_classes = (SentenceSettings,)
-
     def __init__(self, settings: SentenceSettings):
         super().__init__(settings)
         length = settings.max_seq_length

@@ -7,7 +7,7 @@ import tensorflow as tf
 from bert_tf.errors import UserError
 from bert_tf.hugging_face.vector_settings import check_mean_vectors
 from bert_tf.model.configuration import BertConfig
-from bert_tf.runs.flags.settings import model_options
+from bert_tf.runs.training.options import model_options
 from bert_tf.runs.training.teacher import (
     check_casing,
     load_teacher,

@@ -48,7 +48,6 @@ class SquadTask(FineTuningTask):
     tell more; for SQuAD 2.0 the best thresholds then go to null_threshold.json.
     """
 
-    settings_classes = (SquadSettings,)
     batch_flags = {**FineTuningTask.batch_flags, "eval": "predict_batch_size"}
     prediction_heading = "***** Running predictions *****"
 

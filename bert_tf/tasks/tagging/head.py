@@ -4,9 +4,6 @@ Dimension letters and dtypes: see `bert_tf/modeling.py`; F (`input_size`) is the
 features, U (`units`) the number of units of the LSTM in each direction.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
-
 import keras
 import tensorflow as tf
 
@@ -14,34 +11,7 @@ from bert_tf.errors import UserError
 from bert_tf.model.layers import Composite
 from bert_tf.model.saving import Savable, register
 from bert_tf.model.shapes import get_shape_list
-from bert_tf.modeling import BertOutput
-
-
-class Features(NamedTuple):
-    """How the features of a token are computed from BERT's layers.
-
-    of: returns the features, float [B, S, F], of a `BertOutput`.
-    layers: minimum number of encoder layers of BERT.
-    width: F / H.
-    """
-
-    of: Callable[[BertOutput], tf.Tensor]
-    layers: int = 1
-    width: int = 1
-
-
-# The rows of the paper's table 7. The paper calls the sums weighted but does not give the weights;
-# this implementation uses 1 for all.
-FEATURE_LAYERS = {
-    "embeddings": Features(lambda bert: bert.embedding_output),
-    "last": Features(lambda bert: bert.all_encoder_layers[-1]),
-    "second_to_last": Features(lambda bert: bert.all_encoder_layers[-2], layers=2),
-    "sum_last_four": Features(lambda bert: tf.add_n(bert.all_encoder_layers[-4:]), layers=4),
-    "concat_last_four": Features(
-        lambda bert: tf.concat(bert.all_encoder_layers[-4:], axis=-1), layers=4, width=4
-    ),
-    "sum_all": Features(lambda bert: tf.add_n(bert.all_encoder_layers)),
-}
+from bert_tf.tasks.tagging.schema import FEATURE_LAYERS
 
 
 def check_feature_layers(feature_layers: str, num_hidden_layers: int) -> None:

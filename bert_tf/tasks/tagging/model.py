@@ -8,9 +8,8 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.engine.steps import Features, Sums
-from bert_tf.model.configuration import BertConfig
+from bert_tf.model.configuration import OUTPUT_DROPOUT_PROB, BertConfig
 from bert_tf.model.heads import (
-    OUTPUT_DROPOUT_PROB,
     OutputLayer,
     cross_entropy,
     example_weights,
@@ -18,7 +17,8 @@ from bert_tf.model.heads import (
 from bert_tf.model.ranges import in_range, shaped
 from bert_tf.model.saving import register
 from bert_tf.model.shapes import get_shape_list
-from bert_tf.tasks.tagging.head import FEATURE_LAYERS, BiLstm, check_feature_layers
+from bert_tf.tasks.tagging.head import BiLstm, check_feature_layers
+from bert_tf.tasks.tagging.schema import FEATURE_LAYERS
 from bert_tf.tasks.task_model import TaskModel
 
 
@@ -28,7 +28,7 @@ class TaggingModel(TaskModel):
 
     Args:
         num_labels: number of labels.
-        feature_layers: None to fine-tune all of BERT. Otherwise a name in `head.FEATURE_LAYERS`:
+        feature_layers: None to fine-tune all of BERT. Otherwise a name in `schema.FEATURE_LAYERS`:
             BERT is frozen, and a two-layer BiLSTM on these features is trained.
         lstm_size: units of the BiLSTM in each direction.
         output_dropout_prob: dropout before the head, a constant in the original.

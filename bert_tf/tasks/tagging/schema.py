@@ -1,6 +1,10 @@
-"""The features of a tagging record."""
+"""The features of a tagging record, and the layers that the feature-based tagger reads."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from bert_tf.files import records
+from bert_tf.start import lazy_tensorflow as tf
 
 
 def tagging_schema(max_seq_length: int) -> records.Schema:
@@ -14,3 +18,30 @@ def tagging_schema(max_seq_length: int) -> records.Schema:
     """
     inputs = records.model_inputs([max_seq_length])
     return {**inputs, "label_ids": inputs["input_ids"], "label_mask": inputs["input_mask"]}
+
+
+class Features(NamedTuple):
+    """How the features of a token are computed from BERT's layers.
+
+    of: returns the features, float [B, S, F], of a `BertOutput`.
+    layers: minimum number of encoder layers of BERT.
+    width: F / H.
+    """
+
+    of: Callable[[Any], Any]
+    layers: int = 1
+    width: int = 1
+
+
+# The rows of the paper's table 7. The paper calls the sums weighted but does not give the weights;
+# this implementation uses 1 for all.
+FEATURE_LAYERS = {
+    "embeddings": Features(lambda bert: bert.embedding_output),
+    "last": Features(lambda bert: bert.all_encoder_layers[-1]),
+    "second_to_last": Features(lambda bert: bert.all_encoder_layers[-2], layers=2),
+    "sum_last_four": Features(lambda bert: tf.add_n(bert.all_encoder_layers[-4:]), layers=4),
+    "concat_last_four": Features(
+        lambda bert: tf.concat(bert.all_encoder_layers[-4:], axis=-1), layers=4, width=4
+    ),
+    "sum_all": Features(lambda bert: tf.add_n(bert.all_encoder_layers)),
+}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from bert_tf.runs.flags.setting_fields import Group, inherit, setting
 from bert_tf.runs.flags.settings import EvaluationSettings
 from bert_tf.tasks.long_text import check_stride
-from bert_tf.tasks.tagging.head import FEATURE_LAYERS
+from bert_tf.tasks.tagging.schema import FEATURE_LAYERS
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -43,7 +43,6 @@ class TaggingTask(FineTuningTask):
     test_results.txt, test_report.txt and test_errors.tsv.
     """
 
-    settings_classes = (TaggingSettings,)
     best_metric = "f1"
 
     def check(self, config: BertConfig, strategy: tf.distribute.Strategy) -> None:

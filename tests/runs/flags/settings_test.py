@@ -13,8 +13,8 @@ from bert_tf.runs.flags.settings import (
     ComputationSettings,
     FineTuningSettings,
     TrainingSettings,
-    model_options,
 )
+from bert_tf.runs.training.options import model_options
 from bert_tf.tasks.classification.processors import get_processor
 from bert_tf.tasks.pretraining.training.settings import PretrainingSettings, ScheduleSettings
 from bert_tf.tasks.squad.settings import SquadSettings

@@ -8,7 +8,7 @@ import pytest
 from bert_tf.tasks.multiple_choice import swag
 from bert_tf.tasks.multiple_choice.settings import MultipleChoiceSettings
 from bert_tf.tasks.tagging import conll
-from bert_tf.tasks.tagging.head import FEATURE_LAYERS
+from bert_tf.tasks.tagging.schema import FEATURE_LAYERS
 from bert_tf.tasks.tagging.settings import TaggingSettings
 from tests.tasks.classification.recipes_test import FLAGS, comment, values
 

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NoReturn
 
 import apache_beam as beam
-import tensorflow as tf
 from absl import logging
 from apache_beam.metrics import Metrics, MetricsFilter
 from apache_beam.options.pipeline_options import (
@@ -28,6 +27,7 @@ from apache_beam.runners.runner import PipelineResult
 
 from bert_tf.datasets.documents import warn_of_empty_documents
 from bert_tf.errors import UserError, quoted
+from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.tasks.pretraining.records import closing_lines
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.records.manifest import counts_of

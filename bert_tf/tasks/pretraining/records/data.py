@@ -5,7 +5,6 @@ import functools
 import random
 from collections.abc import Callable, Mapping
 
-import tensorflow as tf
 from absl import logging
 
 from bert_tf.datasets.documents import Documents, Lines, read_documents
@@ -14,6 +13,7 @@ from bert_tf.datasets.tfds import read_tfds
 from bert_tf.errors import UserError
 from bert_tf.files import records, storage
 from bert_tf.files.overwriting import check_overwrites
+from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.tasks.pretraining.records import closing_lines, manifest, sharding
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.records.instances import create_instances

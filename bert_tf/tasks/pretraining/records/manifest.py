@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import tensorflow as tf
 from absl import logging
 
 from bert_tf import tokenization
@@ -22,6 +21,7 @@ from bert_tf.errors import UserError, quoted
 from bert_tf.files import storage
 from bert_tf.files.overwriting import real_path
 from bert_tf.files.whole_files import read_json
+from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.schema import MLM
 from bert_tf.text.casing import model_folders, read_casing

@@ -6,13 +6,13 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
-import tensorflow as tf
 from absl import logging
 
 from bert_tf.errors import UserError
 from bert_tf.files import record_checks, records
 from bert_tf.files.overwriting import check_overwrites
 from bert_tf.progress import Progress
+from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.tasks.pretraining.records import packing
 from bert_tf.tasks.pretraining.records.data_settings import PackingSettings
 from bert_tf.tasks.pretraining.records.manifest import (
@@ -166,7 +166,7 @@ def pack_row(sequences: Iterable[Features], schema: records.Schema) -> Features:
             row["next_sentence_weights"].append(1.0)
     for name, feature in schema.items():
         padding = feature.shape[0] - len(row[name])
-        row[name] += [0.0 if feature.dtype.is_floating else 0] * padding
+        row[name] += [0.0 if feature.dtype is np.float32 else 0] * padding
     return row
 
 
@@ -180,7 +180,7 @@ def mean_sequences(files: Sequence[str], schema: records.Schema) -> float:
     sample = tf.data.TFRecordDataset(list(files)).take(_SAMPLE).batch(_READ)
     try:
         numbers = [records.parse(batch, mask)["input_mask"].numpy().max(axis=1) for batch in sample]
-    except record_checks.READ_ERRORS as error:
+    except record_checks.read_errors() as error:
         raise record_checks.explain(error, files, schema) from error
     return float(np.mean(np.concatenate(numbers)))
 
@@ -236,7 +236,7 @@ def _read(
                 )
             yield serialized, lengths
             count += len(serialized)
-    except record_checks.READ_ERRORS as error:
+    except record_checks.read_errors() as error:
         raise record_checks.explain(error, files, schema) from error
 
 

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
-import tensorflow as tf
 from absl import logging
 
 from bert_tf.datasets.documents import (
@@ -26,6 +25,7 @@ from bert_tf.datasets.text_files import read_files
 from bert_tf.datasets.tfds import read_tfds_documents
 from bert_tf.errors import UserError, quoted
 from bert_tf.files.whole_files import read_bytes, read_json, write_whole
+from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.tasks.pretraining.records import closing_lines, sharding
 from bert_tf.tasks.pretraining.records.data import (
     no_heldout,

@@ -47,7 +47,7 @@ def check_content(files: Sequence[str], schema: records.Schema, flag: str) -> No
     sample = tf.data.TFRecordDataset(list(files)).take(_SAMPLE).batch(_SAMPLE)
     try:
         found = records.parse(next(iter(sample)), part)
-    except record_checks.READ_ERRORS as error:
+    except record_checks.read_errors() as error:
         raise record_checks.explain(error, files, part) from error
     for name in names:
         if not np.any(found[name]):

@@ -16,8 +16,8 @@ from bert_tf.files import record_checks
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model_folder.writer import write_config
 from bert_tf.runs.flags.setting_fields import MAX_COUNT
-from bert_tf.runs.flags.settings import model_options
 from bert_tf.runs.folder.run import Run
+from bert_tf.runs.training.options import model_options
 from bert_tf.runs.training.plan import Phase
 from bert_tf.runs.training.time_budget import TimeBudget
 from bert_tf.runs.training.trainer import Trainer

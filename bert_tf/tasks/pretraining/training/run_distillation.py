@@ -12,8 +12,8 @@ from bert_tf.model.configuration import BertConfig
 from bert_tf.model.distilbert_configuration import DistilBertConfig
 from bert_tf.model.distillation import matching_layers
 from bert_tf.model_folder.writer import write_config, write_model_files
-from bert_tf.runs.flags.settings import model_options
 from bert_tf.runs.folder.run import Run
+from bert_tf.runs.training.options import model_options
 from bert_tf.runs.training.teacher import (
     check_hidden_sizes,
     load_teacher,

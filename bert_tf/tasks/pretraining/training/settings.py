@@ -2,10 +2,9 @@
 
 import dataclasses
 from collections.abc import Collection, Mapping
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from bert_tf.errors import UserError, as_given, quoted
-from bert_tf.optimization import PolynomialSchedule
 from bert_tf.runs.flags.setting_fields import (
     REQUIRED,
     Group,
@@ -24,6 +23,9 @@ from bert_tf.runs.flags.settings import (
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.schema import MLM, MLM_NSP, OBJECTIVES
 from bert_tf.tasks.pretraining.training.phases import RecordBatches, parse_phases
+
+if TYPE_CHECKING:
+    from bert_tf.optimization import PolynomialSchedule
 
 # A flag with a value for each phase -> the flag with one for all.
 _OF_ALL = {"phase_learning_rates": "learning_rate", "phase_warmup_steps": "num_warmup_steps"}
@@ -153,11 +155,13 @@ class PretrainingSettings(TrainingSettings):
         settings.check_given(given)
         return settings
 
-    def schedules(self) -> list[tuple[int, PolynomialSchedule]]:
+    def schedules(self) -> "list[tuple[int, PolynomialSchedule]]":
         """Returns the learning rate schedules in order, each with the number of its steps.
 
         There is one schedule for all phases (the paper, A.2), or one for each phase.
         """
+        from bert_tf.optimization import PolynomialSchedule  # imports TensorFlow
+
         steps = [phase.num_steps for phase in self.phases]
         if not (self.restart_schedule or self.phase_learning_rates or self.phase_warmup_steps):
             steps = [sum(steps)]

@@ -1,7 +1,4 @@
-"""Imports TensorFlow quickly, and without messages that mean nothing to a user.
-
-Only for programs, through `command_flags`: a library must not change what its user sees.
-"""
+"""Imports TensorFlow quickly, and without messages that mean nothing to a user."""
 
 import contextlib
 import gc
@@ -11,7 +8,7 @@ import re
 import signal
 import sys
 from collections.abc import Iterator
-from types import TracebackType
+from typing import Any
 
 _LEVEL = "TF_CPP_MIN_LOG_LEVEL"  # 1: warnings and errors
 # TensorFlow 2.21 logs while its libraries load, before it has read the level: that it uses oneDNN
@@ -22,20 +19,22 @@ _INFO = rb"I\d{4} \d\d:|\d{4}-\d\d-\d\d \S+: I "
 _NO_GPU = rb"(E\d{4}|\d{4}-\d\d-\d\d \S+: E) .*failed call to cuInit"
 
 
-def import_tensorflow() -> None:
-    """Imports TensorFlow so that it logs only warnings and errors.
+def import_tensorflow() -> Any:
+    """Imports TensorFlow so that it logs only warnings and errors, and returns it.
 
-    Ctrl-C during the imports ends the program with one line instead of a traceback. On a machine
-    without a GPU, the error that says so (cuInit) is hidden, too. --verbosity=1 on the command line
-    shows everything. The environment variable TF_CPP_MIN_LOG_LEVEL, if set, overrides these rules.
+    On a machine without a GPU, the error that says so (cuInit) is hidden, too. --verbosity=1 on the
+    command line shows everything. The environment variable TF_CPP_MIN_LOG_LEVEL, if set, overrides
+    these rules. Nothing is changed if TensorFlow was imported before.
     """
     level = os.environ.get(_LEVEL)
     if "tensorflow" in sys.modules or level == "0" or _is_verbose():
-        return
-    sys.excepthook = _report
+        import tensorflow as tf
+
+        return tf
     has_gpu = glob.glob("/dev/nvidia[0-9]*") or os.path.exists("/dev/dxg")  # the latter: WSL
     os.environ[_LEVEL] = level or "1"
     dropped = [_HEADING, _INFO] if has_gpu else [_HEADING, _INFO, _NO_GPU]
+    collects = gc.isenabled()
     gc.disable()  # saves 1 s: imported modules are never garbage
     try:
         with _filtered_stderr(re.compile(b"|".join(dropped))):
@@ -43,20 +42,13 @@ def import_tensorflow() -> None:
 
             if not has_gpu and tf.test.is_built_with_cuda():
                 tf.config.list_physical_devices("GPU")  # calls cuInit, as every run does later
-        gc.freeze()
     finally:
-        gc.enable()
+        if collects:
+            gc.enable()
     if level is None:
         # TensorFlow has read the variable. Programs that this one starts must not inherit it.
         del os.environ[_LEVEL]
-
-
-def _report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Prints one line for Ctrl-C, and a traceback for any other exception that ends Python."""
-    if issubclass(kind, KeyboardInterrupt):
-        print("Stopped by Ctrl-C before anything was begun.", file=sys.stderr)
-    else:
-        sys.__excepthook__(kind, error, trace)
+    return tf
 
 
 def _is_verbose() -> bool:

@@ -1,4 +1,4 @@
-"""Tests of bert_tf.installation with empty packages and their metadata.
+"""Tests of bert_tf.start.installation with empty packages and their metadata.
 
 Each case is a process that sees, beyond the standard library, only what is made here.
 """
@@ -11,8 +11,8 @@ from pathlib import Path
 import absl
 import pytest
 
-ROOT = Path(__file__).parents[1]
-CHECK = "from bert_tf import installation; print('passed')"
+ROOT = Path(__file__).parents[2]
+CHECK = "from bert_tf.start import installation; print('passed')"
 
 
 @pytest.fixture
@@ -179,7 +179,7 @@ def refuse(path, flags, *arguments):
     return create(path, flags, *arguments)
 os.open = refuse
 sys.argv = ["-c"]
-from bert_tf import installation
+from bert_tf.start import installation
 """
 
 
@@ -197,4 +197,4 @@ def test_no_folder_for_temporary_files(site, number):
 def test_the_stand_in_tensorflow_is_what_an_import_meets(site):
     """Without this the tests above could not fail."""
     install(site, tensorflow_tpu="2.20.0", libtpu="0.0.31")
-    assert python(site, "-c", "import bert_tf.files.records").returncode == 66
+    assert python(site, "-c", "import bert_tf.seeds").returncode == 66

@@ -1,0 +1,17 @@
+"""TensorFlow, imported when one of its names is first used.
+
+For modules that programs import before they read their command line, or that often need nothing of
+TensorFlow:
+
+    from bert_tf.start import lazy_tensorflow as tf
+"""
+
+from typing import Any
+
+from bert_tf.start import quiet_start
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("__"):  # Python's import system asks for them
+        raise AttributeError(name)
+    return getattr(quiet_start.import_tensorflow(), name)

@@ -1,0 +1,72 @@
+"""No program or tool imports TensorFlow to show its help or the mistakes of its command line."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PROGRAMS = [path.stem for path in sorted(ROOT.glob("*.py")) if path.stem != "setup"]
+PROGRAMS += [f"tools.{path.stem}" for path in sorted(ROOT.glob("tools/[!_]*.py"))]
+MISTAKES = ["--no_such_flag=1", "stray"]
+# Starts each program in a fork, which cannot import TensorFlow; prints statuses and outputs.
+CODE = """
+import importlib, json, os, runpy, sys, tempfile
+sys.path.insert(0, os.getcwd())
+from bert_tf.runs.flags import command_flags
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name in ("tensorflow", "keras"):
+            raise RuntimeError(f"imported {name}")
+sys.meta_path.insert(0, Refuse())
+programs, mistakes = json.loads(sys.argv[1])
+for name in programs:  # they share what they import
+    if name.startswith("tools.") and name not in ("tools.compile_for_tpu", "tools.estimate_cost"):
+        importlib.import_module(name)
+        del sys.modules[name]
+found = {}
+for name in programs:
+    for words in (["--help"], mistakes):
+        with tempfile.TemporaryFile() as output:
+            if (child := os.fork()) == 0:
+                os.dup2(output.fileno(), 1)
+                os.dup2(output.fileno(), 2)
+                sys.argv = [name, *words]
+                runpy.run_module(name, run_name="__main__", alter_sys=True)
+                os._exit(70)
+            status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            output.seek(0)
+            found.setdefault(name, []).append([status, output.read().decode()])
+print(json.dumps(found))
+"""
+
+
+@pytest.fixture(scope="module")
+def printed():
+    words = [sys.executable, "-c", CODE, json.dumps([PROGRAMS, MISTAKES])]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_help(printed, name):
+    status, page = printed[name][0]
+    assert status == 0, page
+    path = ROOT / f"{name.replace('.', '/')}.py"
+    summary = path.read_text().split('"""')[1].splitlines()[0]
+    assert page.startswith(summary) and "\nFlags are written --name=value" in page
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_mistakes(printed, name):
+    status, line = printed[name][1]
+    assert status == 1 and line.count("\n") == 1, line
+    if name == "tools.create_pretraining_data_beam":  # other flags are the runner's
+        assert "--vocab_file, --output_file, --num_shards must be given" in line
+        return
+    assert ": Unknown command line flag 'no_such_flag'" in line
+    takes_words = name in ("tools.compare_runs", "tools.goodput", "tools.search_hyperparameters")
+    assert ("received the stray words 'stray'" in line) is not takes_words

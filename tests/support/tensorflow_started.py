@@ -1,0 +1,5 @@
+"""Imports TensorFlow as programs do."""
+
+from bert_tf.start import quiet_start
+
+quiet_start.import_tensorflow()
