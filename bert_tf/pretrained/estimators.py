@@ -30,7 +30,7 @@ class TextEstimator(BaseEstimator):
         options: other arguments of `Pretrained.fit`, such as `{"warmup_proportion": 0.0}`.
 
     Attributes:
-        model_: the trained model. `model_.save(FOLDER)` keeps it; it cannot be pickled.
+        model_: the trained model. `model_.save(FOLDER)` keeps it for other programs.
     """
 
     def __init__(

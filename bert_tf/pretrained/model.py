@@ -7,13 +7,16 @@ Every method takes one text and returns one result, or takes a list of texts and
 results in the same order. Long lists are sorted by length and computed in batches.
 """
 
+import dataclasses
 import os
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from bert_tf.errors import UserError
 from bert_tf.pretrained import forking
 from bert_tf.pretrained.folder import read_folder
+from bert_tf.pretrained.kinds.base import Kind
 from bert_tf.pretrained.methods.answer import AnswerQuestions
 from bert_tf.pretrained.methods.classify import Classify
 from bert_tf.pretrained.methods.encode import Encode
@@ -22,14 +25,14 @@ from bert_tf.pretrained.methods.rank import Rank
 from bert_tf.pretrained.methods.tag import Tag
 from bert_tf.pretrained.methods.train import Train
 
-Path = str | os.PathLike[str]
+FolderPath = str | os.PathLike[str]
 
 
 def load(
-    folder: Path,
+    folder: FolderPath,
     *,
-    bert_config_file: Path | None = None,
-    vocab_file: Path | None = None,
+    bert_config_file: FolderPath | None = None,
+    vocab_file: FolderPath | None = None,
     do_lower_case: bool | None = None,
     max_seq_length: int | None = None,
     dtype: str | None = None,
@@ -62,18 +65,36 @@ def load(
 
 
 def _load_again(
-    source: dict[str, Any], max_seq_length: int, dtype: str | None = None
+    source: dict[str, Any],
+    files: dict[str, bytes],
+    max_seq_length: int,
+    dtype: str | None,
+    chosen: Kind | None,
 ) -> "Pretrained":
-    """Returns the model that a pickle names."""
+    """Returns the model that a pickle names; or has, as the files of its folder."""
     if forking.is_forked():  # let its methods raise: an error here would hang a process pool
         return Pretrained.__new__(Pretrained)
-    return Pretrained(read_folder(**source, max_seq_length=max_seq_length), dtype)
+    if source:
+        model = Pretrained(read_folder(**source, max_seq_length=max_seq_length), dtype)
+        return model if chosen is None else model._for(chosen)
+    with tempfile.TemporaryDirectory(prefix="bert_tf_") as place:
+        for name, content in files.items():
+            path = Path(place, name)
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(content)
+        folder = read_folder(place, max_seq_length=max_seq_length)
+        weights = {name: folder.read(name) for name in folder.shapes}
+    read = weights.__getitem__
+    model = Pretrained(dataclasses.replace(folder, path="a pickle", source={}, read=read), dtype)
+    model._chosen = chosen
+    return model
 
 
 class Pretrained(FillMask, Classify, Rank, AnswerQuestions, Tag, Encode, Train):
     """A trained model: text in, answers out. `print` describes it.
 
-    A pickle or a copy has only the path of the folder, and loads the model again.
+    A pickle or a copy has only the path of the folder, and loads the model again. That of a model
+    that was trained in memory has its weights.
 
     Attributes:
         config: the model's BertConfig.
@@ -86,16 +107,12 @@ class Pretrained(FillMask, Classify, Rank, AnswerQuestions, Tag, Encode, Train):
     """
 
     def __reduce__(self) -> tuple[Callable[..., "Pretrained"], tuple[Any, ...]]:
-        self._folder.check_unchanged(self.model)
-        if not self._folder.source:
-            raise UserError(
-                "A pickle or a copy of a model is loaded from its folder, and this model, trained"
-                " in memory, has none. Call save(folder), and pickle bert_tf.load(folder)"
-            )
-        if self._chosen is not None:
-            raise UserError(
-                "A pickle or a copy of a model is loaded from its folder, and would lose the task"
-                " that was chosen for this one. Pickle what bert_tf.load returns, and choose the"
-                " task afterwards"
-            )
-        return _load_again, (self._folder.source, self.max_seq_length, self._dtype)
+        source, files = self._folder.source, {}
+        if source:
+            self._folder.check_unchanged(self.model)
+        else:
+            with tempfile.TemporaryDirectory(prefix="bert_tf_") as place:
+                self.save(f"{place}/model")
+                paths = [path for path in Path(place).rglob("*") if path.is_file()]
+                files = {f"{x.relative_to(f'{place}/model')}": x.read_bytes() for x in paths}
+        return _load_again, (source, files, self.max_seq_length, self._dtype, self._chosen)

@@ -1,8 +1,10 @@
 """Tests of the estimators: scikit-learn's checks, cross-validation, searches."""
 
+import pickle
 import re
 import types
 
+import joblib
 import numpy as np
 import pandas as pd
 import pytest
@@ -172,6 +174,24 @@ def test_a_classifier_names_its_arguments(base, X, y, message):
         BertClassifier(base).fit(X, y)
 
 
+def joblib_copy(estimator, path):
+    joblib.dump(estimator, path)
+    return joblib.load(path)
+
+
+@pytest.mark.slow
+def test_a_search_in_two_processes_finds_what_one_finds(base):
+    """Every process starts TensorFlow; the best estimator comes from this one."""
+    estimator = BertClassifier(base, batch_size=4, learning_rate=5e-3, max_seq_length=16, epochs=1)
+    found = [
+        GridSearchCV(estimator, {"epochs": [1, 6]}, cv=2, n_jobs=n).fit(pd.Series(TEXTS), NAMES)
+        for n in (1, 2)
+    ]
+    one, two = (search.cv_results_["mean_test_score"].tolist() for search in found)
+    assert one == two and found[0].best_params_ == found[1].best_params_
+    assert found[1].best_estimator_.predict(TEXTS).shape == (12,)
+
+
 @pytest.mark.slow
 def test_a_model_is_trained(base, tmp_path):
     folder = base
@@ -184,6 +204,15 @@ def test_a_model_is_trained(base, tmp_path):
     estimator.model_.save(tmp_path / "saved")
     again = bert_tf.load(tmp_path / "saved")
     np.testing.assert_array_equal(again.predict(TEXTS), estimator.predict_proba(TEXTS))
+    for kept in (
+        pickle.loads(pickle.dumps(estimator)),
+        joblib_copy(estimator, tmp_path / "x.joblib"),
+    ):
+        assert (
+            kept.classes_.tolist() == ["cat", "dog"] and kept.get_params() == estimator.get_params()
+        )
+        np.testing.assert_array_equal(kept.predict_proba(TEXTS), estimator.predict_proba(TEXTS))
+        assert kept.score(TEXTS, NAMES) == estimator.score(TEXTS, NAMES)
     regressor = BertRegressor(folder, epochs=1, batch_size=4).fit(TEXTS, range(12))
     assert regressor.predict(TEXTS).shape == (12,) and np.isfinite(
         regressor.score(TEXTS, range(12))

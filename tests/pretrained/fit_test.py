@@ -1,9 +1,11 @@
 """Tests of training from Python: the program's weights, its figures, and what is refused."""
 
+import copy
 import csv
 import json
 import pickle
 import re
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -20,6 +22,7 @@ from bert_tf.runs.training.watch import CallbackWatch
 from bert_tf.tasks.classification.model import ClassificationModel
 from bert_tf.tasks.classification.settings import ClassifierSettings
 from tests.pretrained.fit_examples_test import CLASSES, NAMES, TEXTS
+from tests.support.pretraining_runs import run_code
 from tests.support.registered_tasks import REVIEWS, run_in
 from tests.support.small_classification import write_reviews
 
@@ -133,8 +136,12 @@ def test_the_trained_model_answers_and_is_saved(reviews, trained, tmp_path):
     assert (again.labels, again.max_seq_length) == (model.labels, 24)
     assert json.loads((tmp_path / "saved/model_input.json").read_text())["reads"] == "texts"
     assert pickle.loads(pickle.dumps(again)).labels == again.labels
-    with pytest.raises(UserError, match=r"trained in memory, has none. Call save\(folder\), and"):
-        pickle.dumps(model)
+    for copied in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model)):  # with its weights
+        assert copied.classify(texts) == answers and copied.max_seq_length == 24
+        assert copied.evaluate(texts, labels) == found
+        assert copy.copy(copied).classify(texts) == answers
+        copied.save(tmp_path / "copied")  # its files are gone, its weights are not
+        assert bert_tf.load(tmp_path / "copied").classify(texts) == answers
     with pytest.raises(UserError, match="folder=.* must be .* or one that save wrote"):
         model.save(reviews)
 
@@ -239,6 +246,44 @@ def test_weights_are_those_of_the_program(untrained, reviews, tmp_path):
         model.evaluate(texts, labels),
     )
     assert weighted["loss"] != plain["loss"]
+
+
+def check_two_replicas(strategy, reviews, folder):
+    """The program and `fit` under the same strategy, in a process whose CPU is two devices."""
+    reviews, folder = Path(reviews), Path(folder)
+    flags = {**REVIEWS, **FLAGS, "init_checkpoint": f"{reviews}/bert_model.ckpt"}
+    run_in(reviews, "classification", strategy=strategy, output_dir=folder / "program", **flags)
+    model = bert_tf.load(reviews).for_classification()
+    options = {name: FLAGS[name] for name in FLAGS if name != "do_train"} | {"verbose": 0}
+    early = keras.callbacks.EarlyStopping("loss", patience=9, restore_best_weights=True)
+    data = table(reviews, "train")
+    model.fit(*data, strategy=strategy, output_dir=folder / "fitted", **options)
+    of_program, of_fit = (
+        checkpoints.CheckpointReader(str(folder / name)) for name in ("program", "fitted")
+    )
+    assert of_program.shapes.keys() == of_fit.shapes.keys()
+    for name in of_program.shapes:
+        np.testing.assert_array_equal(of_program.read(name), of_fit.read(name), name)
+    found = model.evaluate(*table(reviews, "dev"), strategy=strategy)
+    assert found["loss"] == pytest.approx(model.evaluate(*table(reviews, "dev"))["loss"], rel=1e-5)
+    with strategy.scope():  # the current strategy; and callbacks see a model on two devices
+        options |= {"callbacks": early, "output_dir": folder / "scope"}
+        model = bert_tf.load(reviews).for_classification()
+        model.fit(*data, validation_data=table(reviews, "dev"), **options)
+    loaded = {v.path: v.numpy() for v in bert_tf.load(folder / "scope").model.variables}
+    for variable in model.model.variables:
+        np.testing.assert_array_equal(variable.numpy(), loaded[variable.path], variable.path)
+
+
+@pytest.mark.slow
+def test_weights_on_two_replicas_are_the_program_s(reviews, tmp_path):
+    code = (
+        "import sys; from bert_tf.engine import distribution;"
+        " strategy = distribution.get_strategy('mirrored', num_cpu_devices=2);"
+        " from tests.pretrained.fit_test import check_two_replicas;"
+        " check_two_replicas(strategy, *sys.argv[1:])"
+    )
+    run_code(code, reviews, tmp_path)
 
 
 @pytest.mark.slow

@@ -89,11 +89,16 @@ def test_a_model_that_was_trained_has_no_pickle(model, name):
     assert pickle.dumps(model)
 
 
-def test_a_copy_would_lose_the_chosen_task(model):
-    for chosen in (model.for_classification(), model.for_sentences()):
-        for make in (copy.copy, copy.deepcopy, pickle.dumps):
-            with pytest.raises(UserError, match="would lose the task that was chosen for this one"):
-                make(chosen)
+def test_a_copy_keeps_the_chosen_task(model):
+    for chosen, heads in (
+        (model.for_classification(["x", "y", "z"]), ()),
+        (model.for_classification(model.labels), model.heads),
+        (model.for_sentences(), ()),
+    ):
+        for again in (copy.copy(chosen), pickle.loads(pickle.dumps(chosen))):
+            kind = again._kind("fit")
+            assert type(kind) is type(chosen._chosen) and kind.labels == chosen._chosen.labels
+            assert again.heads == chosen.heads == heads
 
 
 def message_in_a_fork(call):
