@@ -41,7 +41,7 @@ from bert_tf.model.layers import NamedDense, create_initializer, gather_indexes
 from bert_tf.model.roberta_configuration import RobertaConfig
 from bert_tf.model.saving import Savable, register
 from bert_tf.model.shapes import get_shape_list
-from bert_tf.seeds import fold_in
+from bert_tf.seeds import fold_in_range
 
 __all__ = [
     "AlbertConfig",
@@ -236,7 +236,7 @@ class BertModel(Savable, keras.Model):
         if token_type_ids is None:
             token_type_ids = tf.zeros(input_shape, tf.int32)
         seed = dropout_seed_of_call(training, dropout_seed)
-        seeds = fold_in(seed, 0), fold_in(seed, 1)
+        seeds = fold_in_range(seed, 2)
         if position_ids is not None:
             input_mask = attention_within_sequences(input_mask)
         embedding_output = self.embeddings(

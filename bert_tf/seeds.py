@@ -3,9 +3,31 @@
 import contextlib
 import contextvars
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import tensorflow as tf
+
+# Of TensorFlow's `_philox_scramble_seed`, and of its enumeration of algorithms.
+_SCRAMBLING_KEY, _PHILOX = 0x02461E293EC8F720, 1
+
+
+def random_bits(shape: Sequence[int] | tf.Tensor, seed: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """Returns random integers of `dtype` that follow from `seed`, int32 [2]; all bits are random.
+
+    They are those of `tf.random.stateless_uniform(shape, seed, None, None, dtype, "philox")`, whose
+    every call adds 30 operations to a graph. The algorithm is pinned because the automatic choice
+    differs between XLA and TensorFlow's own kernels.
+    """
+
+    def draw(shape: Any, key: tf.Tensor, counter: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+        return tf.raw_ops.StatelessRandomUniformFullIntV2(
+            shape=shape, key=key, counter=counter, dtype=dtype, alg=_PHILOX
+        )
+
+    scrambling = tf.constant([_SCRAMBLING_KEY], tf.uint64)
+    mixed = draw([2], scrambling, tf.cast(seed, tf.uint64), tf.uint64)
+    return draw(shape, mixed[:1], mixed * tf.constant([0, 1], tf.uint64), dtype)
 
 
 def fold_in(seed: tf.Tensor | None, data: int | tf.Tensor) -> tf.Tensor | None:
@@ -17,7 +39,15 @@ def fold_in(seed: tf.Tensor | None, data: int | tf.Tensor) -> tf.Tensor | None:
     """
     if seed is None:
         return None
-    return tf.random.experimental.stateless_fold_in(seed, data, alg="philox")
+    return tf.stack([random_bits([], seed, tf.int32), data])
+
+
+def fold_in_range(seed: tf.Tensor | None, count: int) -> list[tf.Tensor | None]:
+    """Returns `fold_in(seed, i)` for each i below `count`."""
+    if seed is None:
+        return [None] * count
+    first = random_bits([], seed, tf.int32)
+    return [tf.stack([first, i]) for i in range(count)]
 
 
 _weights_are_read = contextvars.ContextVar("weights_are_read", default=False)

@@ -107,7 +107,8 @@ class TrainingLoop(_Loop):
         self.step = replicate(strategy, replica_step, self._average, seed, compiled)
         # TensorFlow counts traces by a function's source lines, over all loops of a process, and
         # warns of many. A partial is counted separately.
-        self._loop = tf.function(functools.partial(self._run_steps))
+        # AutoGraph would take 0.5 s to convert it.
+        self._loop = tf.function(functools.partial(self._run_steps), autograph=False)
 
     def _average(self, metrics: Any, *stop: tf.Tensor) -> list[tf.Tensor]:
         """Returns the metrics, and `stop`, averaged over the replicas: one float32 vector."""
@@ -125,25 +126,32 @@ class TrainingLoop(_Loop):
         with tf.device(self._host):
             rows = tf.TensorArray(tf.float32, size=0, dynamic_size=True, element_shape=[None])
             waited, free_since = tf.constant(0.0, tf.float64), tf.timestamp()
-        done = tf.constant(0)
-        # Checked one step late, so that the devices already have their next step while the host
-        # waits for the metrics of the last one.
-        good, good_before = tf.constant(True), tf.constant(True)
-        while done < num_steps and good_before and (self._several or not self._stop):
+
+        def go_on(done, good_before, *_) -> tf.Tensor:
+            going = (done < num_steps) & good_before
+            return going if self._several else going & ~self._stop
+
+        # `good` is checked one step late, so that the devices already have their next step while
+        # the host waits for the metrics of the last one.
+        def step(done, good_before, good, rows, waited, free_since) -> tuple[Any, ...]:
             batches = [iterator.get_next() for iterator in iterators]
             with tf.device(self._host), tf.control_dependencies(tf.nest.flatten(batches)):
                 waited += tf.maximum(tf.timestamp() - free_since, 0.0)
             stop = (tf.cast(self._stop, tf.float32),) if self._several else ()
-            step = self.step if self._buckets is None else self._step_in_bucket
-            averages = step(batches, *stop)
+            make = self.step if self._buckets is None else self._step_in_bucket
+            averages = make(batches, *stop)
             with tf.device(self._host):
                 row = tf.identity(averages[0][0])  # of the first replica; all have the same
                 with tf.control_dependencies([row]):
                     free_since = tf.timestamp()
                 rows = rows.write(done, row)
-                good_before, good = good, self._is_good(row)
-            done += 1
-            self._steps_done.assign(done)
+                is_good = self._is_good(row)
+            self._steps_done.assign(done + 1)
+            return done + 1, good, is_good, rows, waited, free_since
+
+        yes = tf.constant(True)
+        start = tf.constant(0), yes, yes, rows, waited, free_since
+        _, _, _, rows, waited, _ = tf.while_loop(go_on, step, start)
         return rows.stack(), waited
 
     def _step_in_bucket(self, batches: Batches, *stop: tf.Tensor) -> list[list[tf.Tensor]]:
@@ -156,6 +164,8 @@ class TrainingLoop(_Loop):
             return self.step([self._buckets.trim(batch, bucket) for batch in batches], *stop)
 
         count = len(self._buckets.lengths)
+        if count == 1:
+            return cut_to(0)
         return tf.switch_case(index, [functools.partial(cut_to, i) for i in range(count)])
 
     def _is_good(self, row: tf.Tensor) -> tf.Tensor:

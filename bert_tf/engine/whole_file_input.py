@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.engine.distribution import ONE_HOST, InputShard
-from bert_tf.engine.input_pipeline import TrainingInput
+from bert_tf.engine.input_pipeline import TrainingInput, plain_function
 from bert_tf.engine.length_buckets import Buckets, example_lengths
 from bert_tf.errors import UserError
 from bert_tf.files import record_checks, records
@@ -60,6 +60,7 @@ class WholeFileInput(TrainingInput):
         begin = self._shard.index * part
         self.buckets = self._frequent_buckets(seed)
 
+        @plain_function
         def read(indices: tf.Tensor) -> dict[str, tf.Tensor]:
             mine = tf.gather(self._examples, indices[begin : begin + part])
             features = records.parse(mine, self._schema)
@@ -67,9 +68,11 @@ class WholeFileInput(TrainingInput):
             # run that resumes from it may have different buckets.
             return {**features, "longest": tf.reduce_max(tf.gather(self._lengths, indices))}
 
-        dataset = tf.data.Dataset.counter().flat_map(
-            lambda epoch: tf.data.Dataset.from_tensor_slices(self._order(epoch, seed))
-        )
+        @plain_function
+        def epoch_order(epoch: tf.Tensor) -> tf.data.Dataset:
+            return tf.data.Dataset.from_tensor_slices(self._order(epoch, seed))
+
+        dataset = tf.data.Dataset.counter().flat_map(epoch_order)
         dataset = dataset.batch(self._batch_size, drop_remainder=True)
         return dataset.map(read, num_parallel_calls=2, deterministic=True)
 
@@ -114,6 +117,7 @@ def _read(files: Sequence[str], schema: records.Schema) -> tuple[tf.Tensor, tf.T
     """Returns all records, string [records], and their lengths, int32 [records]."""
     mask = {"input_mask": schema["input_mask"]}
 
+    @plain_function
     def with_lengths(serialized: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         return serialized, example_lengths(records.parse(serialized, mask)["input_mask"])
 

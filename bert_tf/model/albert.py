@@ -19,7 +19,7 @@ from bert_tf.model.encoder import SelfAttention
 from bert_tf.model.layers import Composite, LayerNorm, NamedDense, make_dense
 from bert_tf.model.saving import Savable, register
 from bert_tf.model.shapes import get_shape_list
-from bert_tf.seeds import fold_in
+from bert_tf.seeds import fold_in_range
 
 
 @register
@@ -87,7 +87,7 @@ class InnerGroup(Savable, Composite):
     def call(self, hidden, input_mask, seed=None):
         """Returns the next hidden states, float [B*S, H], and attention, float32 [B, N, S, S]."""
         rate = self.config.hidden_dropout_prob
-        seeds = [fold_in(seed, i) for i in range(3)]
+        seeds = fold_in_range(seed, 3)
         attended, probs = self.attention(hidden, input_mask, seed=seeds[0])
         attended = dropout(attended, rate, seeds[1]) + hidden
         attended = self.attention_norm.cast_to(self.compute_dtype, attended)
@@ -106,8 +106,9 @@ class LayerGroup(Savable, Composite):
     def call(self, hidden, input_mask, seed=None):
         """Returns lists of the outputs and probabilities of each inner group."""
         outputs, all_probs = [], []
-        for i, inner_group in enumerate(self.inner_groups):
-            hidden, probs = inner_group(hidden, input_mask, seed=fold_in(seed, i))
+        seeds = fold_in_range(seed, len(self.inner_groups))
+        for inner_group, inner_seed in zip(self.inner_groups, seeds, strict=True):
+            hidden, probs = inner_group(hidden, input_mask, seed=inner_seed)
             outputs.append(hidden)
             all_probs.append(probs)
         return outputs, all_probs
@@ -128,8 +129,9 @@ class Transformer(Savable, Composite):
     def call(self, hidden, input_mask, seed=None):
         """Returns lists of the outputs and probabilities of each inner group of each layer."""
         outputs, all_probs = [], []
-        for i, index in enumerate(self.order):
-            run = functools.partial(self.groups[index], seed=fold_in(seed, i))
+        seeds = fold_in_range(seed, len(self.order))
+        for index, layer_seed in zip(self.order, seeds, strict=True):
+            run = functools.partial(self.groups[index], seed=layer_seed)
             if self.recompute_activations:
                 run = tf.recompute_grad(run)
             layer_outputs, probs = run(hidden, input_mask)

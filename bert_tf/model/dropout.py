@@ -14,6 +14,8 @@ In ALBERT the number of the inner group comes after the layer's: 1, i, j, 0 and 
 
 import tensorflow as tf
 
+from bert_tf.seeds import random_bits
+
 
 def dropout_seed_of_call(training: bool, dropout_seed: tf.Tensor | None = None) -> tf.Tensor | None:
     """Returns the seed of a call's dropout masks, int32 [2], or None if there is no dropout.
@@ -41,11 +43,15 @@ def dropout(
     """
     if not dropout_prob or seed is None:
         return input_tensor
-    # Comparing raw bits with a threshold saves the conversion to float. The algorithm is pinned
-    # because the automatic choice differs between XLA and TensorFlow's own kernels.
-    bits = tf.random.stateless_uniform(
-        tf.shape(input_tensor), seed, minval=None, maxval=None, dtype=tf.uint32, alg="philox"
-    )
+    # Comparing raw bits with a threshold saves the conversion to float.
+    bits = random_bits(tf.shape(input_tensor), seed, tf.uint32)
     keep = bits >= tf.constant(round(dropout_prob * 2**32), tf.uint32)
     scale = tf.constant(1.0 / (1.0 - dropout_prob), input_tensor.dtype)
-    return tf.where(keep, input_tensor * scale, tf.zeros([], input_tensor.dtype))
+    zero = tf.zeros([], input_tensor.dtype)
+
+    # The gradient that TensorFlow takes of `tf.where` has 20 operations.
+    @tf.custom_gradient
+    def drop(x: tf.Tensor):
+        return tf.where(keep, x * scale, zero), lambda g: tf.where(keep, g, zero) * scale
+
+    return drop(input_tensor)

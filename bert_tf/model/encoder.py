@@ -24,7 +24,7 @@ from bert_tf.model.dropout import dropout
 from bert_tf.model.layers import Composite, LayerNorm, NamedDense, make_dense
 from bert_tf.model.saving import Savable, register
 from bert_tf.model.shapes import get_shape_list
-from bert_tf.seeds import fold_in
+from bert_tf.seeds import fold_in_range
 
 MASKED_SCORE = -10000.0  # the original's attention_layer adds this where the mask is 0
 
@@ -142,7 +142,7 @@ class EncoderLayer(Savable, Composite):
 
     def call(self, hidden, input_mask, seed=None):
         """Returns the next hidden states, float [B*S, H], and attention, float32 [B, N, S, S]."""
-        seeds = [fold_in(seed, i) for i in range(3)]
+        seeds = fold_in_range(seed, 3)
         attended, probs = self.attention(hidden, input_mask, seeds=seeds[:2])
         output = self.residual_output(self.intermediate(attended), attended, seed=seeds[2])
         return output, probs
@@ -174,8 +174,9 @@ class Encoder(Savable, Composite):
             input_mask = tf.ones(shape[:2], tf.int32)
         hidden = tf.reshape(embedding_output, [-1, shape[-1]])  # [B*S, H]
         outputs, all_probs = [], []
-        for i, layer in enumerate(self.encoder_layers):
-            run = functools.partial(layer, seed=fold_in(seed, i))
+        seeds = fold_in_range(seed, len(self.encoder_layers))
+        for layer, layer_seed in zip(self.encoder_layers, seeds, strict=True):
+            run = functools.partial(layer, seed=layer_seed)
             if self.recompute_activations:
                 run = tf.recompute_grad(run)
             hidden, probs = run(hidden, input_mask)
