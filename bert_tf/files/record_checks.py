@@ -24,6 +24,9 @@ FRAME_BYTES = 16  # around a record: its length, and the checksums of length and
 _SHOWN_PROBLEMS = 3
 _SHOWN_CHARACTERS = 150
 _BATCH = 1024
+# What messages about the content of a record have in them. TensorFlow cuts a message at the first
+# NUL of the record, and the name of the operation with it.
+_OF_RECORDS = ("ParseExample", "Could not parse example", records.OUT_OF_RANGE)
 
 
 # --- when files are opened ------------------------------------------------------------------------
@@ -174,7 +177,7 @@ def explain(
     message = error.message if isinstance(error, tf.errors.OpError) else ""
     if isinstance(error, (tf.errors.DataLossError, UnicodeDecodeError)) or (
         isinstance(error, tf.errors.InvalidArgumentError)
-        and ("ParseExample" in message or records.OUT_OF_RANGE in message)
+        and any(text in message for text in _OF_RECORDS)
     ):
         if problem := find_problem(files, schema):
             return UserError(f"The input is wrong: {problem}")

@@ -233,6 +233,7 @@ WRONG_RECORDS = {
     "length": ({"ids": [1, 2, 3, 4]}, "length of ids is 4 in the file, 3 by"),
     "no ids": (example(w=[0.0]), "feature ids is missing (the file has w)"),
     "no example": (b"\xff\xff\x0f", "it is not a tf.Example: "),
+    "no example, with a NUL": (b"\x00\xba\xfa", "it is not a tf.Example: "),
 }
 
 
