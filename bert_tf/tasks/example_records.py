@@ -82,7 +82,7 @@ def write_records(
         OSError: writing failed, for example because the disk is full; a retry may succeed.
     """
     num_examples = num_records = num_cut = longest = 0
-    limit = encoder.max_length
+    limit, serialize = encoder.max_length, records.Serializer(encoder.schema)
     with (
         records.write_files([path], "output_dir") as write,
         Progress("writing records", encoder.unit, len(examples)) as progress,
@@ -96,7 +96,7 @@ def write_records(
                     logging.debug("*** Example ***")
                     for line in encoder.describe(example, record):
                         logging.debug("%s", line)
-                write(records.serialize(record, encoder.schema))
+                write(serialize(record))
                 num_records += 1
             num_examples += 1
             progress.advance()

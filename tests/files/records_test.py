@@ -48,6 +48,17 @@ def test_serialize_is_the_tf_example_with_these_values(seed):
     assert list(features["weights"].float_list.value) == values["weights"]
 
 
+def test_a_serializer_keeps_nothing_of_earlier_records():
+    serialize = records.Serializer(SCHEMA)
+    first, *others = [_values(seed) for seed in range(4)]
+    empty = {name: [0] * len(values) for name, values in first.items()}
+    for values in (first, empty, *others, first):
+        assert serialize(values) == records.serialize(values, SCHEMA)
+    with pytest.raises(UserError, match="feature flags has 0 values"):
+        serialize({**empty, "weights": first["weights"], "flags": []})
+    assert serialize(empty) == records.serialize(empty, SCHEMA)
+
+
 def test_serialize_does_not_depend_on_the_order_of_names_or_the_process():
     values = _values(3)
     backwards = dict(reversed(values.items()))

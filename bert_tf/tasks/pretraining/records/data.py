@@ -192,10 +192,11 @@ def _write_documents(
         documents = read()
         documents.shuffle(rng)
         real_pairs = 0
+        serialize = records.Serializer(schema)
         for instance in create_instances(documents, settings, masks, rng):
             real_pairs += instance.get("next_sentence_labels") == [0]
             num_tokens = sum(instance["input_mask"]) if settings.pack else 0
-            spill.add(records.serialize(instance, schema), num_tokens)
+            spill.add(serialize(instance), num_tokens)
         spill.shuffle(rng)
         logging.info("*** Writing to output files ***")
         for path in output_files:

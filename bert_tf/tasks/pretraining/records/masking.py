@@ -7,7 +7,7 @@ in the original's order.
 
 import math
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from absl import logging
 
@@ -17,6 +17,7 @@ from bert_tf.tasks.pretraining.schema import UNMASKED
 from bert_tf.text.tokenizers import Tokenizer
 
 MASKED = 0.8  # share of the chosen tokens
+Word = Sequence[int]  # the positions of its tokens
 UNCHANGED = 0.5  # share of the chosen tokens that do not become [MASK]
 
 
@@ -80,31 +81,32 @@ class Masks:
         instance["masked_lm_ids"] = [labels[position] for position in chosen] + padding
         instance["masked_lm_weights"] = [1.0] * len(chosen) + [0.0] * len(padding)
 
-    def _words(self, input_ids: list[int], positions: list[int]) -> list[list[int]]:
+    def _words(self, input_ids: list[int], positions: list[int]) -> list[Word]:
         """Returns the positions of each word, or of each token if words are not kept whole.
 
         As in the original, a piece whose word was cut off belongs to the previous word, even
         across [SEP], or is its own word if no word comes before it. Also replaces the ids that
         only `encode_for_masking` gives by the ids that they stand for, in place.
         """
-        words: list[list[int]] = []
-        if self._whole_words:
-            for position in positions:
-                if words and input_ids[position] in self._continuations:
-                    words[-1].append(position)
-                else:
-                    words.append([position])
+        words: list[Word] = []
+        if not self._whole_words:
+            words.extend(zip(positions, strict=True))  # much faster than lists
         else:
-            words = [[position] for position in positions]
+            start = 0
+            for end, position in enumerate(positions[1:], 1):
+                if input_ids[position] not in self._continuations:
+                    words.append(positions[start:end])
+                    start = end
+            words.append(positions[start:])  # an instance has a token
         if self._aliases:
             input_ids[:] = [self._aliases.get(number, number) for number in input_ids]
         return words
 
-    def _mask_words(
-        self, input_ids: list[int], words: list[list[int]], number: int
-    ) -> dict[int, int]:
+    def _mask_words(self, input_ids: list[int], words: list[Word], number: int) -> dict[int, int]:
         """Masks at most `number` tokens in place; returns their original ids by position."""
         shuffle(words, self._rng)
+        if not self._whole_words:
+            return self._replace(input_ids, [position for (position,) in words[:number]])
         chosen: list[int] = []
         for word in words:
             if len(chosen) == number:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
-from bert_tf.tasks.pretraining.records.masking import Masks
+from bert_tf.tasks.pretraining.records.masking import Masks, Word
 from bert_tf.tasks.pretraining.records.shuffling import shuffle
 from bert_tf.text.tokenizers import Tokenizer
 
@@ -70,9 +70,7 @@ class NgramMasks(Masks):
         instance[TOKEN_BOUNDARY] = boundary
         super().add(instance, positions)
 
-    def _mask_words(
-        self, input_ids: list[int], words: list[list[int]], number: int
-    ) -> dict[int, int]:
+    def _mask_words(self, input_ids: list[int], words: list[Word], number: int) -> dict[int, int]:
         if not self._masked_lm_prob:
             return {}
         order = list(range(len(words)))
@@ -90,7 +88,7 @@ class NgramMasks(Masks):
         return labels
 
     def _choose(
-        self, words: list[list[int]], order: list[int], num_to_choose: int, taken: set[int]
+        self, words: list[Word], order: list[int], num_to_choose: int, taken: set[int]
     ) -> list[int]:
         """Returns the positions of n-grams of words, at most `num_to_choose`.
 

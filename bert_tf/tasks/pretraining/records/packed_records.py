@@ -89,11 +89,12 @@ def packed_rows(
     predictions = None if UNMASKED in schema else schema["masked_lm_positions"].shape[0]
     most = predictions_per_row(predictions or 0, max_sequences_per_pack)
     packed = pretraining_schema(row_length, predictions, objective, max_sequences_per_pack)
+    serialize = records.Serializer(packed)
     written = 0
     with Progress("writing rows", "rows", num_rows) as work:
         for numbers in packing.rows_of(lengths, packs, seed):
             for row in split_row([read_sequence(r) for r in spill.read(numbers)], most):
-                yield records.serialize(pack_row(row, packed), packed)
+                yield serialize(pack_row(row, packed))
                 written += 1
             work.advance()
     split = written - num_rows
