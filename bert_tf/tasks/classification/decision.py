@@ -74,6 +74,13 @@ def configured(config: BertConfig, settings: ClassifierSettings, multi_label: bo
             )
     source = read_config(path) if path and learned_several else config
     threshold = source.threshold if settings.threshold is None else settings.threshold
+    chosen = settings.threshold is not None or settings.find_threshold
+    if settings.do_train and learned_several and threshold != BertConfig.threshold and not chosen:
+        logging.warning(
+            "threshold is %s in %s, found or given for the weights that training goes on from. To"
+            " find it for the new weights, add --find_threshold",
+            *(threshold, path),
+        )
     config = copy.copy(config)
     config.problem_type, config.threshold = MULTI_LABEL, threshold
     return config

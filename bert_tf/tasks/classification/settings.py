@@ -234,6 +234,14 @@ class TableColumns(Settings):
                 "--label_separator must be one character, neither a tab, which separates columns,"
                 f" nor a quote or the end of a line; got {quoted(sign)}"
             )
+        answers = self.label_columns or [self.label_column]
+        for role in ("text_a", "text_b", "weight", "group", "fold_group"):
+            column = getattr(self, f"{role}_column")
+            if column is not None and column in answers:
+                raise UserError(
+                    f"--{role}_column={column} is the column of the labels, which a model must find"
+                    " without reading them; name another column"
+                )
         flag = "--label_columns" if self.label_columns else "--labels"
         labels = self.label_columns or self.labels
         if labels is None:

@@ -133,7 +133,7 @@ def test_a_table_of_numbers(tmp_path):
             "or change --label_column or --labels$",
         ),
         (
-            *(CSV, {"regression": True, "label_column": "title"}),
+            *(CSV, {"regression": True, "text_a_column": "the body", "label_column": "title"}),
             "line 2: label 'Good, .* a number; .*, or change --label_column or --regression$",
         ),
         (
@@ -382,3 +382,23 @@ def test_the_training_file_must_have_the_weights(tmp_path):
         processor(tmp_path, WEIGHTED).read("train", str(tmp_path))
     with pytest.raises(UserError, match="--weight_column is for --task_name=table or --tfds"):
         processors.get_processor("mrpc", str(tmp_path), columns=TableColumns(weight_column="trust"))
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"text_a_column": "stars"},
+        {"text_a_column": "title", "text_b_column": "stars"},
+        {"text_a_column": "title", "weight_column": "stars"},
+        {"text_a_column": "title", "group_column": "stars"},
+        {"text_a_column": "title", "fold_group_column": "stars"},
+    ],
+)
+def test_the_labels_are_read_as_nothing_else(columns):
+    name = list(columns)[-1]
+    message = f"^--{name}=stars is the column of the labels, which a model must find without"
+    with pytest.raises(UserError, match=message):
+        TableColumns(label_column="stars", **columns)
+    if name != "group_column":  # which has no meaning with several labels
+        with pytest.raises(UserError, match=message):
+            TableColumns(multi_label=True, label_columns=["bad", "stars"], **columns)
