@@ -218,7 +218,7 @@ def _make_ascii_encoder(reference: tokenization.FullTokenizer) -> _Encoder | Non
             ' twice as long. To install it: pip install --no-deps "tensorflow-text==%s.*"',
             1,
             error,
-            ".".join(tf.__version__.split(".")[:2]),
+            ".".join(tf.version.VERSION.split(".")[:2]),
         )
         return None
     wordpiece = reference.wordpiece_tokenizer

@@ -105,7 +105,7 @@ class SentencePieceTokenizer(Tokenizer):
         try:
             import tensorflow_text
         except (ImportError, tf.errors.NotFoundError) as error:
-            version = ".".join(tf.__version__.split(".")[:2])
+            version = ".".join(tf.version.VERSION.split(".")[:2])
             raise UserError(
                 f"--vocab_file={model_file} is a SentencePiece model, which needs tensorflow-text"
                 f' ({error}); to install it: pip install --no-deps "tensorflow-text=={version}.*"'
