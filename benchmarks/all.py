@@ -167,4 +167,4 @@ if __name__ == "__main__":
     flags.DEFINE_string("classifier", None, "Folder of a classifier trained on MRPC.")
     flags.DEFINE_string("torch_python", None, "Python with torch and transformers.")
     flags.DEFINE_bool("full", False, "BERT-Base, and more steps, texts and rounds.")
-    command_flags.run_program(main, needs_tensorflow=False)
+    command_flags.run_program(main)

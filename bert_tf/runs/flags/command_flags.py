@@ -50,10 +50,7 @@ if multiprocessing.current_process().name != "MainProcess":
 
 
 def run_program(
-    main: Callable[..., None],
-    takes_words: bool = False,
-    takes_others: bool = False,
-    needs_tensorflow: bool = True,
+    main: Callable[..., None], takes_words: bool = False, takes_others: bool = False
 ) -> None:
     """Parses the command line, imports TensorFlow without noise, and runs `main`.
 
@@ -67,7 +64,6 @@ def run_program(
         takes_words: call `main` with the list of words that are not flags, or that follow `--`.
             By default such words are an error.
         takes_others: the same, and unknown flags are passed among the words, for a library's flags.
-        needs_tensorflow: False if `main` imports it where it is used (`lazy_tensorflow`).
     """
     takes_words = takes_words or takes_others
 
@@ -80,9 +76,8 @@ def run_program(
         interrupts.raise_on_ctrl_c()
         goodput.count_from_process_start()
         try:
-            if needs_tensorflow:
-                quiet_start.import_tensorflow()
-                gc.freeze()  # modules are never garbage
+            quiet_start.import_tensorflow()
+            gc.freeze()  # modules are never garbage
             main(*([argv[1:]] if takes_words else []))
             interrupts.ignore_sigterm()
         except KeyboardInterrupt as interrupt:
