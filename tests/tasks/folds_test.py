@@ -313,7 +313,7 @@ CHANGES = {
     "weight_column": "trust",
     "long_text": "max",
     "label_smoothing": 0.1,
-    "text_b_column": "stars",
+    "text_b_column": "author",
 }
 
 
@@ -321,7 +321,7 @@ def test_settings_that_differ_are_named(tmp_path, fake_runs):
     """No list names them: all settings count but a few."""
     reviews = write_reviews(tmp_path)
     header, *lines = (reviews / "train.csv").read_text().splitlines()
-    lines = [f"{header},trust", *(f"{line},1" for line in lines)]
+    lines = [f"{header},trust,author", *(f"{line},1,Ann" for line in lines)]
     (reviews / "train.csv").write_text("\n".join(lines) + "\n")
     flags = {**FLAGS, "folds": 2, "evaluate_every_steps": 2}
     run_in(reviews, "classification", **flags)
