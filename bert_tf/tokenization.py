@@ -268,15 +268,19 @@ class BasicTokenizer:
         strip_accents: bool | None = None,
         tokenize_chinese_chars: bool = True,
         clean_text: bool = True,
+        drop_category_c: bool = False,
         hugging_face: bool = False,
     ):
-        """Stores the switches. The original has only the first; the others are Hugging Face's.
+        """Stores the switches. BERT's original has only the first; most others are Hugging Face's.
 
         Args:
             do_lower_case: whether to lower-case text.
             strip_accents: whether to strip accents; None: if text is lower-cased.
             tokenize_chinese_chars: whether each ideograph is a word.
             clean_text: whether to drop control characters and make all white space spaces.
+            drop_category_c: whether cleaning drops all of Unicode's category C, as ELECTRA's does
+                (google-research/electra, `_is_control`): also what is for private use or
+                unassigned. BERT's drops Cc and Cf.
             hugging_face: whether to do what the package `tokenizers` does where it differs: a
                 character is lower-cased by itself, so that no sigma becomes a final sigma;
                 cleaning drops characters for private use; U+2B820 to U+2B91F are no ideographs.
@@ -286,7 +290,9 @@ class BasicTokenizer:
         self.tokenize_chinese_chars = tokenize_chinese_chars
         self.clean_text = clean_text
         self.hugging_face = hugging_face
-        self._controls = ("Cc", "Cf", "Co") if hugging_face else ("Cc", "Cf")
+        self.dropped = {"Cc", "Cf"} | ({"Co"} if hugging_face else set())
+        if drop_category_c:
+            self.dropped |= {"Co", "Cn", "Cs"}
 
     def tokenize(self, text: str | bytes) -> list[str]:
         """Returns the words of `text`; each punctuation mark and each ideograph is a word."""
@@ -344,7 +350,7 @@ class BasicTokenizer:
 
     def _is_control(self, char: str) -> bool:
         # Unicode counts tabs and line ends as controls; the original counts them as white space.
-        return char not in "\t\n\r" and unicodedata.category(char) in self._controls
+        return char not in "\t\n\r" and unicodedata.category(char) in self.dropped
 
 
 class WordpieceTokenizer:

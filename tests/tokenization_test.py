@@ -2,12 +2,16 @@
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
 
 from bert_tf import tokenization
 from bert_tf.errors import UserError
+from bert_tf.text.fast_tokenization import FastTokenizer
+from bert_tf.text.tokenizer_settings import TokenizerSettings
+from tests.support.encoded import ids_of_each
 from tests.support.golden import needs_golden
 
 PIECES = ["[UNK]", "[CLS]", "[SEP]", "want", "##want", "##ed", "wa", "un", "runn", "##ing", ","]
@@ -185,6 +189,33 @@ def test_ids_are_the_originals(casing):
         for line, ids in zip(lines, f, strict=True):
             tokens = tokenizer.tokenize(json.loads(line))
             assert tokenizer.convert_tokens_to_ids(tokens) == json.loads(ids), line
+
+
+@needs_golden
+@pytest.mark.parametrize(("lower", "strip"), [(0, 1), (1, 0), (1, 1)])
+def test_ids_are_electras(lower, strip):
+    golden = Path(os.environ["BERT_TF_GOLDEN"])
+    settings = TokenizerSettings(drop_category_c=True, strip_accents=bool(lower and strip))
+    vocab = tokenization.load_vocab(str(golden.parent / "released" / "vocab_uncased.txt"))
+    text = golden / "electra" / "text"
+    lines = [json.loads(line) for line in (text / "lines.jsonl").read_text().splitlines()]
+    # The original ran with Unicode 11, in which these characters of the lines were unassigned.
+    lines = [re.sub("[\u061d\u20c0\u9ff0-\u9fff]", "", line) for line in lines]
+    ids = (text / f"ids_lower{lower}_strip{strip}.jsonl").read_text().splitlines()
+    reference = tokenization.FullTokenizer(vocab, bool(lower), **settings.switches)
+    fast = FastTokenizer(vocab, bool(lower), settings=settings)
+    for line, found, wanted in zip(lines, ids_of_each(fast, lines), ids, strict=True):
+        assert found == json.loads(wanted), ascii(line)
+        assert found == reference.convert_tokens_to_ids(reference.tokenize(line)), ascii(line)
+
+
+def test_category_c_is_dropped_whole():
+    unassigned, private, surrogate = "\u0378", "\uf8ff", "\udfff"
+    text = f"a{unassigned}b{private}c{surrogate}d\u200be"
+    words = tokenization.BasicTokenizer(drop_category_c=True).tokenize(text)
+    assert words == ["abcde"] == tokenization.BasicTokenizer().tokenize("a\u200bbcde")
+    kept = tokenization.BasicTokenizer().tokenize(text)
+    assert kept == [f"a{unassigned}b{private}c{surrogate}de"]
 
 
 def test_messages_on_vocabularies_are_short(tmp_path, warnings):

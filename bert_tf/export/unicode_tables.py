@@ -64,8 +64,7 @@ def _points_with_rules(
     basic: tokenization.BasicTokenizer, letters: Iterable[str] = ()
 ) -> list[int]:
     """Returns the code points that may become anything but (UNKNOWN,)."""
-    plain = _UNASSIGNED - ({"Co"} if basic.hugging_face else set())
-    return sorted(_points_without(plain).union(map(ord, letters)))
+    return sorted(_points_without(_UNASSIGNED - basic.dropped).union(map(ord, letters)))
 
 
 @functools.lru_cache(1)

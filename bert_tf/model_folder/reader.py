@@ -234,7 +234,12 @@ class ModelFiles:
     def tokenizer(self, do_lower_case: bool | None = None) -> Tokenizer:
         """Returns the tokenizer; `do_lower_case` None detects the casing, see `find_casing`."""
         path = self.vocab_file or self._must_have(VOCABULARY_FILES, "vocab_file")
-        tokenizer = load_tokenizer(path, bool(do_lower_case), hugging_face=self.is_hugging_face)
+        tokenizer = load_tokenizer(
+            path,
+            bool(do_lower_case),
+            hugging_face=self.is_hugging_face,
+            electra=self.config.MODEL_TYPE == "electra",
+        )
         if do_lower_case is None:
             has_casing = not isinstance(tokenizer, BytePairTokenizer)
             found = (tokenizer.vocab, tokenizer.settings, self.is_hugging_face and has_casing)

@@ -51,19 +51,19 @@ _MORE_TOKENS = (MORE_TOKENS, "extra_special_tokens")
 _SWITCHES = {
     WORD_PIECES: {
         **{"strip_accents": bool, "tokenize_chinese_chars": bool, "clean_text": bool},
-        "max_input_chars_per_word": int,
+        **{"drop_category_c": bool, "max_input_chars_per_word": int},
     },
     SENTENCE_PIECES: {"keep_accents": bool, "remove_space": bool},
     BYTE_PAIRS: {"add_prefix_space": bool},
 }
 # What the classes below take for a switch that tokenizer_config.json lacks, whatever
-# tokenizer.json says; they have no argument for the last two.
+# tokenizer.json says; they have no argument for the last three.
 _CLASS_DEFAULTS = {
     **{DO_LOWER_CASE: True, "strip_accents": None, "tokenize_chinese_chars": True},
     **{"keep_accents": False, "add_prefix_space": False},
-    **{"clean_text": True, "max_input_chars_per_word": MAX_INPUT_CHARS},
+    **{"clean_text": True, "drop_category_c": False, "max_input_chars_per_word": MAX_INPUT_CHARS},
 }
-_NO_ARGUMENTS = ("clean_text", "max_input_chars_per_word")
+_NO_ARGUMENTS = ("clean_text", "drop_category_c", "max_input_chars_per_word")
 # Classes that take a tokenizer.json as it is.
 _GENERIC_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
 _CLASSES = {

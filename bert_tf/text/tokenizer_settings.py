@@ -31,7 +31,8 @@ class TokenizerSettings:
 
     The defaults are google-research's. `do_lower_case` is apart: the programs have a flag for it.
 
-    strip_accents, tokenize_chinese_chars, clean_text: see `tokenization.BasicTokenizer`.
+    strip_accents, tokenize_chinese_chars, clean_text, drop_category_c: see
+        `tokenization.BasicTokenizer`.
     max_input_chars_per_word: longer words are unknown; None for the library's own limit.
     keep_accents, remove_space: see `sentence_pieces.preprocess_text`.
     add_prefix_space: whether a byte-level BPE puts a space before every text.
@@ -45,6 +46,7 @@ class TokenizerSettings:
     strip_accents: bool | None = None
     tokenize_chinese_chars: bool = True
     clean_text: bool = True
+    drop_category_c: bool = False
     max_input_chars_per_word: int | None = None
     keep_accents: bool = False
     remove_space: bool = True
@@ -106,8 +108,8 @@ class TokenizerSettings:
     @property
     def switches(self) -> dict[str, Any]:
         """The arguments of `tokenization.BasicTokenizer`, without `do_lower_case`."""
-        names = ("strip_accents", "tokenize_chinese_chars", "clean_text", "hugging_face")
-        return {name: getattr(self, name) for name in names}
+        names = ("strip_accents", "tokenize_chinese_chars", "clean_text", "drop_category_c")
+        return {name: getattr(self, name) for name in (*names, "hugging_face")}
 
     @property
     def hugging_face(self) -> bool:

@@ -91,11 +91,12 @@ def test_a_tokenizer_json_drawn_at_random(tmp_path, seed):
             {"strip_accents": True, "clean_text": False},
             {"[E1]": {}, "<x>": {"lstrip": True}},
         ),
+        pytest.param(True, {"drop_category_c": True}, {"[E1]": {}}, marks=pytest.mark.slow),
         (True, {"tokenize_chinese_chars": False}, {"_E2_": {"rstrip": True, "lstrip": True}}),
         (True, {"tokenizer_class": "BertTokenizer"}, {}),
         (False, {"tokenizer_class": "BertTokenizerFast", "strip_accents": True}, {"[E1]": {}}),
     ],
-    ids=["accents", "cased", "ideographs", "hugging_face", "hugging_face_cased"],
+    ids=["accents", "cased", "electra", "ideographs", "hugging_face", "hugging_face_cased"],
 )
 def test_the_graph_gives_the_same_ids(tmp_path, lower, switches, added):
     (tmp_path / "vocab.txt").write_text("".join(f"{x}\n" for x in VOCAB), encoding="utf-8")
@@ -309,7 +310,8 @@ def test_a_class_that_ignores_tokenizer_json(tmp_path, config, normalizer, messa
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("clean_text", False), ("max_input_chars_per_word", 9)]
+    ("name", "value"),
+    [("clean_text", False), ("max_input_chars_per_word", 9), ("drop_category_c", True)],
 )
 def test_a_switch_that_the_class_ignores(tmp_path, name, value):
     path = vocabulary(tmp_path, **{name: value})

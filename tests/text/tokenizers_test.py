@@ -5,6 +5,7 @@ import pytest
 
 from bert_tf.errors import UserError
 from bert_tf.text.tokenizers import load_tokenizer, read_vocabulary
+from tests.support.encoded import tokens_of_each
 
 
 @pytest.mark.parametrize("read", [read_vocabulary, lambda path: load_tokenizer(path, True)])
@@ -100,3 +101,18 @@ def test_tokens_and_merges_of_other_types(tmp_path, hub, name, change, message):
     with pytest.raises(UserError, match=message) as error:
         load_tokenizer(path, False, hugging_face=True)
     assert str(tmp_path) in str(error.value) and "\n" not in str(error.value)
+
+
+def test_an_electra_has_its_own_rules_unless_the_folder_is_hugging_faces(tmp_path):
+    path = tmp_path / "vocab.txt"
+    path.write_text("[UNK]\n[CLS]\n[SEP]\nab\nc\n")
+    text = "a\ue000b \u0378c"
+    assert tokens_of_each(load_tokenizer(str(path), True, electra=True), text) == [["ab", "c"]]
+    assert tokens_of_each(load_tokenizer(str(path), True), text) == [["[UNK]", "[UNK]"]]
+    settings = load_tokenizer(str(path), True, electra=True).settings
+    for name, content in settings.files().items():  # what is written is read again
+        (tmp_path / name).write_text(content)
+    assert tokens_of_each(load_tokenizer(str(path), True), text) == [["ab", "c"]]
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "ElectraTokenizer"}')
+    of_hugging_face = load_tokenizer(str(path), True, electra=True)
+    assert tokens_of_each(of_hugging_face, text) == [["ab", "[UNK]"]]
