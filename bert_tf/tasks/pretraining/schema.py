@@ -3,7 +3,7 @@
 from bert_tf.files import records
 
 # What a model is trained to predict (--objective).
-MLM_NSP, MLM, MLM_SOP = OBJECTIVES = ("mlm_nsp", "mlm", "mlm_sop")
+MLM_NSP, MLM, MLM_SOP, ELECTRA = OBJECTIVES = ("mlm_nsp", "mlm", "mlm_sop", "electra")
 UNMASKED = "word_ids"  # the feature that unmasked records have
 PACKED = "cls_positions"  # the feature that packed records have, with a value for each place
 
@@ -32,7 +32,8 @@ def pretraining_schema(
             `masked_lm_ids` (the original tokens there) and `masked_lm_weights` (1.0 = prediction,
             0.0 = padding). None for unmasked records, which have `word_ids` instead: for each token
             the number of its word in the sequence, from 1; 0 for [CLS], [SEP] and padding.
-        objective: one of `OBJECTIVES`. Records of `mlm` have no `next_sentence_labels`.
+        objective: one of `OBJECTIVES`. Records of `mlm` have no `next_sentence_labels`. Those of
+            `electra` only have `input_ids`, `input_mask` and `segment_ids`.
         max_sequences_per_pack: K of packed records; None for records of one sequence each.
 
     `next_sentence_labels` is 0 if the second text follows the first. It is 1 if the second text is
@@ -47,6 +48,8 @@ def pretraining_schema(
     place.
     """
     schema = dict(records.model_inputs([max_seq_length]))
+    if objective == ELECTRA:
+        return schema
     position = max_seq_length - 1
     places = {"shape": [1]}
     number = {"shape": [max_predictions_per_seq], "length_flag": "max_predictions_per_seq"}

@@ -29,6 +29,7 @@ from bert_tf.datasets.documents import warn_of_empty_documents
 from bert_tf.errors import UserError, quoted
 from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.tasks.pretraining.records import closing_lines
+from bert_tf.tasks.pretraining.records.data import tokenizer_of
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.records.manifest import counts_of
 from bert_tf.tasks.pretraining.records.shards import (
@@ -40,7 +41,6 @@ from bert_tf.tasks.pretraining.records.shards import (
     training_files,
     write_shard,
 )
-from bert_tf.text.tokenizers import load_tokenizer
 
 _NAMESPACE = "bert_tf"
 COUNTERS = ("documents", "empty_documents", "tokens", "instances")  # the log's
@@ -192,7 +192,7 @@ def _make(
 ) -> None:
     """Writes a shard; its file appears when it is complete. A retry writes the same shard."""
     shard, documents = shard_and_documents
-    tokenizer = load_tokenizer(settings.vocab_file, settings.do_lower_case, needs_mask=True)
+    tokenizer = tokenizer_of(settings)
     with DocumentSpill(settings.spill_dir, settings.output_file) as spill:
         for document in documents:
             spill.add_document(shard, HashedDocument(*document))

@@ -5,7 +5,7 @@ from absl import logging
 from bert_tf.datasets.text_files import is_plain_text
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.records.manifest import RecordCounts
-from bert_tf.tasks.pretraining.schema import MLM
+from bert_tf.tasks.pretraining.schema import ELECTRA, MLM_NSP, MLM_SOP
 
 # Wikipedia's articles give 45%, and documents of two sentences a third: when the second text is
 # random, the unused sentence becomes a pair of its own, which is random, too.
@@ -26,7 +26,8 @@ def report(counts: RecordCounts, settings: PretrainingDataSettings) -> None:
         logging.info("%s", line)
     else:
         logging.warning("%s%s", line, _ways_out(counts, settings))
-    if settings.objective != MLM and counts.real_pairs < _LEAST_REAL_PAIRS * counts.instances:
+    has_pairs = settings.objective in (MLM_NSP, MLM_SOP)
+    if has_pairs and counts.real_pairs < _LEAST_REAL_PAIRS * counts.instances:
         logging.warning(
             "only %d of %d pairs (%.1f%%) are real, the second text following the first; about half"
             " should be. Pairs need documents of several sentences, each sentence on a line of its"
@@ -40,6 +41,12 @@ def _ways_out(counts: RecordCounts, settings: PretrainingDataSettings) -> str:
     patterns = (settings.input_file or "").split(",")
     is_split = settings.split_sentences or not any(map(is_plain_text, filter(None, patterns)))
     unit = "sentences" if is_split else "lines"
+    if settings.objective == ELECTRA:
+        return (
+            ": what exceeds --max_seq_length in the last sentence of a sequence, as in the"
+            f" original. On average the {unit} have {counts.tokens / counts.sentences:.0f} tokens."
+            " Shorter ones lose less (--split_sentences), and so does a higher --max_seq_length"
+        )
     reason = (
         f": a pair of texts is cut to --max_seq_length={settings.max_seq_length}, and the {unit}"
         f" have {counts.tokens / counts.sentences:.0f} tokens on average. "

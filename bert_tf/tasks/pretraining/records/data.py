@@ -16,6 +16,7 @@ from bert_tf.files.overwriting import check_overwrites
 from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.tasks.pretraining.records import closing_lines, manifest, sharding
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
+from bert_tf.tasks.pretraining.records.electra_segments import document_lines
 from bert_tf.tasks.pretraining.records.instances import create_instances
 from bert_tf.tasks.pretraining.records.manifest import (
     RecordCounts,
@@ -27,7 +28,7 @@ from bert_tf.tasks.pretraining.records.masking import Masks, check_predictions
 from bert_tf.tasks.pretraining.records.ngram_masking import TOKEN_BOUNDARY, NgramMasks
 from bert_tf.tasks.pretraining.records.packed_records import packed_rows
 from bert_tf.tasks.pretraining.records.spill_file import SpillFile
-from bert_tf.tasks.pretraining.schema import MLM, MLM_SOP, pretraining_schema
+from bert_tf.tasks.pretraining.schema import ELECTRA, MLM, MLM_SOP, pretraining_schema
 from bert_tf.text.casing import check_casing
 from bert_tf.text.sequences import unpadded_tokens
 from bert_tf.text.tokenizers import Tokenizer, load_tokenizer, vocabulary_files
@@ -64,7 +65,10 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> int:
         found = read_files(
             files, "input_file", settings.text_field, split_lines=settings.split_sentences
         )
-        lines = (lines for _, lines in found)
+        if settings.objective == ELECTRA:
+            lines = document_lines(found, settings.blanks_separate_docs)
+        else:
+            lines = (lines for _, lines in found)
     num_documents = num_repeated = 0
 
     def read() -> Documents:
@@ -120,7 +124,7 @@ def prepare(
         check_predictions(
             settings.max_seq_length, settings.max_predictions_per_seq, settings.masked_lm_prob
         )
-    tokenizer = load_tokenizer(settings.vocab_file, settings.do_lower_case, needs_mask=True)
+    tokenizer = tokenizer_of(settings)
     check_casing(settings.do_lower_case, tokenizer.vocab, settings.vocab_file)
     least = tokenizer.layout.num_special(is_pair=True) + 2
     if settings.objective != MLM and settings.max_seq_length < least:
@@ -145,6 +149,14 @@ def prepare(
     for path in files:
         logging.info("  %s", path)
     return tokenizer, files
+
+
+def tokenizer_of(settings: PretrainingDataSettings) -> Tokenizer:
+    """Returns the tokenizer; for errors see `load_tokenizer`."""
+    is_electra = settings.objective == ELECTRA
+    return load_tokenizer(
+        settings.vocab_file, settings.do_lower_case, needs_mask=True, electra=is_electra
+    )
 
 
 def write_records(
@@ -175,6 +187,7 @@ def _write_documents(
         return manifest.beside(manifest_of(settings, tokenizer.vocab, counts), sizes)
 
     rng = random.Random(seed)
+    in_order = settings.objective == ELECTRA  # as in its original
     is_ngram = settings.objective == MLM_SOP and settings.mask
     if is_ngram:
         masks = NgramMasks(tokenizer, settings, rng, seed)
@@ -190,14 +203,16 @@ def _write_documents(
         SpillFile(settings.spill_dir, output_files[0]) as spill,
     ):
         documents = read()
-        documents.shuffle(rng)
+        if not in_order:
+            documents.shuffle(rng)
         real_pairs = 0
         serialize = records.Serializer(schema)
         for instance in create_instances(documents, settings, masks, rng):
             real_pairs += instance.get("next_sentence_labels") == [0]
             num_tokens = sum(instance["input_mask"]) if settings.pack else 0
             spill.add(serialize(instance), num_tokens)
-        spill.shuffle(rng)
+        if not in_order:
+            spill.shuffle(rng)
         logging.info("*** Writing to output files ***")
         for path in output_files:
             logging.info("  %s", path)
@@ -227,7 +242,8 @@ def _read_documents(
     ids = tokenizer.vocab.values()
     encode = tokenizer.encode
     # These need to know where words begin.
-    if settings.do_whole_word_mask or not settings.mask or settings.objective == MLM_SOP:
+    numbers_words = not settings.mask and settings.objective != ELECTRA
+    if settings.do_whole_word_mask or numbers_words or settings.objective == MLM_SOP:
         ids = [*ids, *tokenizer.aliases]
         encode = tokenizer.encode_for_masking
     # ALBERT removes combining marks before it looks for empty lines (create_training_instances).
@@ -238,7 +254,7 @@ def _read_documents(
         if settings.tfds:
             flag, value = "tfds", settings.tfds
         raise UserError(f"The text of --{flag}={value} must have tokens; there are none")
-    if len(documents) == 1:
+    if len(documents) == 1 and settings.objective != ELECTRA:
         logging.warning(
             "all text is one document, so random next sentences come from that document, too;"
             " separate documents by empty lines. If each line is a document, `sed G` puts an empty"

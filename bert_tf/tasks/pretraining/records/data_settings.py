@@ -6,7 +6,7 @@ from bert_tf.datasets.text_files import TEXT_FIELD
 from bert_tf.errors import UserError, as_given, quoted
 from bert_tf.runs.flags.setting_fields import REQUIRED, Group, Settings, inherit, setting
 from bert_tf.runs.flags.settings import MAX_LENGTH, TextSettings
-from bert_tf.tasks.pretraining.schema import MLM, MLM_NSP, MLM_SOP, OBJECTIVES
+from bert_tf.tasks.pretraining.schema import ELECTRA, MLM, MLM_NSP, MLM_SOP, OBJECTIVES
 
 _OF_NGRAMS = "only this objective masks n-grams, and only when the records are made"
 
@@ -66,7 +66,8 @@ class PretrainingDataSettings(TextSettings):
         MLM_NSP,
         help="mlm_nsp: pairs of sentences, for masked LM and next sentence prediction (BERT). mlm:"
         " sequences of whole sentences, for masked LM only (RoBERTa). mlm_sop: two stretches of"
-        " text, in order or swapped, and masked n-grams (ALBERT).",
+        " text, in order or swapped, and masked n-grams (ALBERT). electra: one segment or"
+        " two, which training masks (ELECTRA).",
         group=Group.DATA,
         choices=OBJECTIVES,
     )
@@ -109,10 +110,19 @@ class PretrainingDataSettings(TextSettings):
         needs=("objective", MLM),
         because="pairs of sentences never cross documents",
     )
+    blanks_separate_docs: bool = setting(
+        True,
+        help="With --objective=electra, end a document at empty lines."
+        " --noblanks_separate_docs ends it only with its file.",
+        group=Group.DATA,
+        needs=("objective", ELECTRA),
+        excludes="tfds",
+        because="only a file of text for ELECTRA may be one document with empty lines",
+    )
     mask: bool = setting(
         True,
         help="Mask tokens. --nomask leaves that to run_pretraining.py --dynamic_masking, so that"
-        " one pass over the text is enough (--dupe_factor=1).",
+        " one pass over the text is enough (--dupe_factor=1). Always off with --objective=electra.",
         group=Group.DATA,
     )
     do_whole_word_mask: bool = setting(
@@ -127,6 +137,8 @@ class PretrainingDataSettings(TextSettings):
         help="Pack the sequences: a record holds as many as fit into --max_seq_length. They do not"
         " attend to each other.",
         group=Group.DATA,
+        excludes=("objective", ELECTRA),
+        because="its sequences are full but at the ends of documents",
     )
     max_sequences_per_pack: int = setting(
         12,
@@ -155,7 +167,7 @@ class PretrainingDataSettings(TextSettings):
     random_seed: int = setting(12345, help="Seed of all random choices.", group=Group.DATA)
     dupe_factor: int = setting(
         10,
-        help="Passes over the text, each with different masks.",
+        help="Passes over the text, each with different masks. Always 1 with --objective=electra.",
         group=Group.DATA,
         at_least=1,
     )
@@ -234,6 +246,14 @@ class PretrainingDataSettings(TextSettings):
     )
 
     def __post_init__(self):
+        if self.objective == ELECTRA:
+            if self.dupe_factor not in (1, type(self).__dataclass_fields__["dupe_factor"].default):
+                raise UserError(
+                    f"--dupe_factor={self.dupe_factor} must be 1 with --objective={ELECTRA}: masks"
+                    " are drawn while training, so each pass has new ones. Leave it out"
+                )
+            object.__setattr__(self, "dupe_factor", 1)
+            object.__setattr__(self, "mask", False)
         super().__post_init__()
         if self.worker_index is not None and self.worker_index >= self.num_workers:
             raise UserError(

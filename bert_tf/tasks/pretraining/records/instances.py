@@ -5,6 +5,7 @@
 *   `mlm_sop`: pairs of texts, in order or swapped. ALBERT (https://arxiv.org/abs/1909.11942),
     section 3.1 (original: google-research/albert, the function of the same name).
 *   `mlm`: sequences of whole sentences (see `full_sentences`).
+*   `electra`: one segment or two (see `electra_segments`).
 
 Random numbers are drawn from `random.Random` in the order of the originals, so that the same text,
 flags and seed give the same instances.
@@ -16,9 +17,10 @@ from collections.abc import Iterator
 from bert_tf.datasets.documents import Document, Documents
 from bert_tf.progress import Progress
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
+from bert_tf.tasks.pretraining.records.electra_segments import ElectraSegments
 from bert_tf.tasks.pretraining.records.full_sentences import FullSentences
 from bert_tf.tasks.pretraining.records.masking import Masks
-from bert_tf.tasks.pretraining.schema import MLM, MLM_NSP
+from bert_tf.tasks.pretraining.schema import ELECTRA, MLM, MLM_NSP
 from bert_tf.text import sequences
 
 _RANDOM_DOCUMENT_TRIES = 10  # original: create_instances_from_document
@@ -48,6 +50,9 @@ def create_instances(
                 if number and settings.across_documents:
                     documents.shuffle(rng)  # so that each pass has different sequences
                 of_document = FullSentences(documents, settings, masks).of_document
+            elif settings.objective == ELECTRA:
+                segments = ElectraSegments(documents, settings, masks.layout, rng)
+                of_document = segments.of_document
             for index in range(len(documents)):
                 yield from of_document(index)
                 documents.mark_used(_TAKEN)

@@ -23,7 +23,7 @@ from bert_tf.files.overwriting import real_path
 from bert_tf.files.whole_files import read_json
 from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
-from bert_tf.tasks.pretraining.schema import MLM
+from bert_tf.tasks.pretraining.schema import ELECTRA, MLM
 from bert_tf.text.casing import model_folders, read_casing
 from bert_tf.text.model_vocabulary import first_difference, read_vocab, vocabulary_digest
 from bert_tf.text.tokenizers import VOCABULARY_FILES
@@ -220,7 +220,7 @@ def check_manifest(
 
     Args:
         files: the record files, from --`flag`.
-        objective: the training's; `mlm` takes records of any objective.
+        objective: the training's; `mlm` takes records of any objective but `electra`.
         vocab_file: the vocabulary that the program was given; the records must have the same.
         init_checkpoint: see `checkpoints.find_prefix`; None or "" if there is none.
         output_dir: the run's folder; None if there is none.
@@ -236,11 +236,14 @@ def check_manifest(
     place = f"--{flag}: the records of {file}"
     anyway = f"To use them nevertheless, delete {manifest_file(file)}, which says so"
     made_for = manifest["objective"]
-    if objective not in (MLM, made_for):
+    is_electra = ELECTRA in (objective, made_for)
+    if objective != made_for and (is_electra or objective != MLM):
+        other = f"--objective={MLM}, which takes any records"
+        if is_electra:
+            other = f"make the records again with --objective={objective}"
         raise UserError(
             f"{place} were made with --objective={quoted(made_for)[1:-1]}, but now it"
-            f" is {objective}. Give the same --objective, or --objective={MLM}, which takes any"
-            f" records. {anyway}"
+            f" is {objective}. Give the same --objective, or {other}. {anyway}"
         )
     if vocab_file and vocabulary_digest(read_vocab(vocab_file)) != manifest["vocabulary"]:
         raise UserError(

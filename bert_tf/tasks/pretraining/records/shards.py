@@ -46,7 +46,7 @@ _OF_THE_COURSE = (
     "tfds_data_dir",
 )
 # Settings that an earlier version did not have.
-_LATER = ("split_sentences", "heldout_fraction")
+_LATER = ("split_sentences", "heldout_fraction", "blanks_separate_docs")
 
 
 class HashedDocument(NamedTuple):
@@ -162,6 +162,8 @@ def read_documents(
         texts = read_files(
             list(files), "input_file", settings.text_field, report_empty, settings.split_sentences
         )
+        if not settings.blanks_separate_docs:
+            texts = ((file, list(filter(None, lines))) for file, lines in texts)
         found = sharding.split_documents((files[file], lines) for file, lines in texts)
     num_shards, fraction = settings.num_shards, settings.heldout_fraction
     for key, lines in found:
@@ -190,9 +192,10 @@ def no_document(
     if shard == settings.num_shards:
         return no_heldout(settings, num_documents, 0)
     number = "too few" if num_documents is None else num_documents
+    separators = "empty lines separate" if settings.blanks_separate_docs else "are its files"
     return UserError(
         f"--num_shards={settings.num_shards} leaves shard {shard} without a document: the text has"
-        f" {number} documents, which empty lines separate. Lower --num_shards"
+        f" {number} documents, which {separators}. Lower --num_shards"
     )
 
 

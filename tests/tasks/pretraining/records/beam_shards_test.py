@@ -58,6 +58,14 @@ def test_shards_are_those_of_the_program(text, tmp_path):
         make(text, tmp_path / "expected", dupe_factor=3)
 
 
+@pytest.mark.slow
+def test_electras_shards_are_those_of_the_program(text, tmp_path):
+    (text / "b" / "x.txt").write_text("see the br\ue000ead\u0378 .\n\nwalking\n")
+    electra = {"objective": "electra", "dupe_factor": 1}
+    create_shards(settings_of(text, tmp_path / "expected", **electra))
+    assert make(text, tmp_path / "out", **electra) == contents(tmp_path / "expected")
+
+
 def test_heldout_documents_are_those_of_the_program(text, tmp_path, monkeypatch):
     (text / "d").mkdir()
     (text / "d" / "copies.txt").write_text((text / "a" / "x.txt").read_text().upper())

@@ -1,0 +1,160 @@
+"""ELECTRA's records: the original's digests, and an independent statement of its algorithm."""
+
+import os
+import pathlib
+import random
+
+import pytest
+
+from bert_tf import tokenization
+from bert_tf.errors import UserError
+from bert_tf.tasks.pretraining.records import sharding
+from bert_tf.tasks.pretraining.records.data import create_pretraining_data
+from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
+from bert_tf.tasks.pretraining.records.manifest import check_manifest
+from bert_tf.tasks.pretraining.records.shards import create_shards
+from tests.support.golden import golden_cases
+from tests.support.record_files import read_records
+from tests.support.text_in_shards import TEXTS, corpus, settings, write_text
+
+
+@pytest.mark.parametrize("case", golden_cases("electra/records/golden.json"))
+def test_digests_of_the_original(tmp_path, case, monkeypatch):
+    folder = pathlib.Path(os.environ["BERT_TF_GOLDEN"])
+    monkeypatch.syspath_prepend(str(folder))
+    import records_digest
+
+    (tmp_path / "vocab.txt").symlink_to(folder.parent / "released" / "vocab_uncased.txt")
+    options = dict(case["settings"])
+    if not options.pop("strip_accents"):
+        (tmp_path / "tokenizer_config.json").write_text('{"strip_accents": false}')
+    outputs = [str(tmp_path / f"out{number}") for number in range(case["num_out_files"])]
+    create_pretraining_data(
+        PretrainingDataSettings(
+            input_file=",".join(str(folder / "electra/records" / x) for x in case["inputs"]),
+            output_file=",".join(outputs),
+            vocab_file=str(tmp_path / "vocab.txt"),
+            objective="electra",
+            random_seed=case["random_seed"],
+            **options,
+        )
+    )
+    assert [records_digest.digest(path) for path in outputs] == case["digest"]
+    assert [len(read_records(path)) for path in outputs] == case["records"]
+
+
+def oracle(documents: list[str], folder, length: int, seed: int) -> list[dict[str, list[int]]]:
+    """Returns the records of documents, each a text with a sentence on each line."""
+    tokenizer = tokenization.FullTokenizer(f"{folder}/vocab.txt", drop_category_c=True)
+    rng = random.Random(seed)
+    target, found = length, []
+
+    def make(sentences):
+        nonlocal target
+        limit = 10**5 if rng.random() < 0.1 else (target - 3) // 2
+        first, second = [], []
+        for ids in sentences:
+            fits = not first or len(first) + len(ids) < limit
+            if fits or not second and len(first) < limit and rng.random() < 0.5:
+                first += ids
+            else:
+                second += ids
+        first = [2, *first[: length - 2], 3]
+        second = second[: max(0, length - len(first) - 1)]
+        second += [3] if second else []
+        row = {
+            "input_ids": first + second,
+            "input_mask": [1] * len(first + second),
+            "segment_ids": [0] * len(first) + [1] * len(second),
+        }
+        found.append({name: x + [0] * (length - len(x)) for name, x in row.items()})
+        target = rng.randint(5, length) if rng.random() < 0.05 else length
+
+    for document in documents:
+        now = []
+        for line in document.split("\n"):
+            ids = tokenizer.convert_tokens_to_ids(tokenizer.tokenize(line))
+            now += [ids] if ids else []
+            if sum(map(len, now)) >= target:
+                make(now)
+                now = []
+        if now:
+            make(now)
+    return found
+
+
+@pytest.mark.parametrize(("length", "seed"), [(5, 8), (13, 9), (24, 10), (64, 11)])
+@pytest.mark.parametrize("blanks", [True, False])
+def test_records_equal_an_independent_statement(tmp_path, length, seed, blanks):
+    text = write_text(tmp_path)
+    (text / "b/x.txt").write_text(corpus(*TEXTS["b/x.txt"]).replace("bread", "br\ue000ead\u0378"))
+    made = settings(text, tmp_path / "out", **_options(length, seed, blanks))
+    assert create_pretraining_data(made) == len(read_records(made.output_file))
+    files = [corpus(*TEXTS[name]) for name in sorted(TEXTS)]
+    documents = [x for file in files for x in file.split("\n\n \n")] if blanks else files
+    assert read_records(made.output_file) == oracle(documents, tmp_path, length, seed)
+
+
+def _options(length, seed, blanks):
+    return {
+        **{"objective": "electra", "blanks_separate_docs": blanks, "num_shards": None},
+        **{"max_seq_length": length, "random_seed": seed, "dupe_factor": 1},
+    }
+
+
+@pytest.mark.parametrize("blanks", [True, False])
+def test_a_shard_has_the_records_of_its_documents(tmp_path, blanks):
+    text = write_text(tmp_path)
+    create_shards(settings(text, tmp_path / "out", **_options(24, 1, blanks) | {"num_shards": 2}))
+    documents = []
+    for name, numbers in TEXTS.items():
+        parts = corpus(*numbers).split("\n\n \n") if blanks else [corpus(*numbers)]
+        documents += [(sharding.document_hash(f"{name}\t{i}", 1), x) for i, x in enumerate(parts)]
+    for shard in range(2):
+        mine = [x for value, x in sorted(documents) if value % 2 == shard]
+        found = read_records(f"{tmp_path}/out/r-{shard:05}-of-00002.tfrecord")
+        assert found == oracle(mine, tmp_path, 24, sharding.shard_seed(shard, 1))
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (
+            {"dupe_factor": 3},
+            r"--dupe_factor=3 must be 1 with --objective=electra: masks are drawn",
+        ),
+        ({"do_whole_word_mask": True}, r"--do_whole_word_mask needs --mask"),
+        ({"masked_lm_prob": 0.2}, r"--masked_lm_prob=0.2 needs --mask"),
+        ({"short_seq_prob": 0.2}, r"--short_seq_prob=0.2 needs --objective=mlm_nsp or mlm_sop"),
+        ({"pack": True}, r"--pack excludes --objective=electra, since its sequences are full but"),
+        ({"objective": "mlm", "blanks_separate_docs": False}, r"--noblanks_separate_docs needs --"),
+    ],
+)
+def test_settings_that_do_not_fit(tmp_path, more, message):
+    with pytest.raises(UserError, match=message):
+        settings(tmp_path, tmp_path / "out", **_options(24, 5, True) | more)
+
+
+@pytest.mark.parametrize("other", ["mlm", "mlm_nsp", "mlm_sop"])
+def test_records_of_bert_and_of_electra_do_not_mix(tmp_path, other):
+    text = write_text(tmp_path)
+    for made, trained in ((other, "electra"), ("electra", other)):
+        options = {"objective": made, "dupe_factor": 1, "num_shards": None}
+        path = settings(text, tmp_path / "out", **options)
+        create_pretraining_data(path)
+        check_manifest([path.output_file], "input_file", made)
+        with pytest.raises(UserError) as error:
+            check_manifest([path.output_file], "input_file", trained)
+        assert (
+            f"were made with --objective={made}, but now it is {trained}. Give the same"
+            f" --objective, or make the records again with --objective={trained}. To use them"
+            in str(error.value)
+        )
+
+
+def test_lost_tokens_are_the_originals(tmp_path, warnings):
+    text = write_text(tmp_path)
+    create_pretraining_data(settings(text, tmp_path / "out", **_options(9, 5, True)))
+    (told,) = [line for line in warnings if "are in no record" in line]
+    assert "what exceeds --max_seq_length in the last sentence of a sequence, as in the ori" in told
+    assert "dupe_factor" not in told and "--objective=mlm" not in told
