@@ -116,7 +116,7 @@ class RunSquadSearch(Search):
                 best.start,
                 best.end,
                 probability,
-                best.score - null_score if best.end else 0.0,
+                best.score * (not null_score.is_odds) - null_score.value if best.end else 0.0,
             )
             for best, probability in zip(nbest, probabilities, strict=True)
         ]

@@ -35,7 +35,7 @@ class Predictions:
 
     answers: the answer; "" for no answer.
     nbest: the most likely answers, each with `text`, `probability`, `start_logit`, `end_logit`.
-    null_odds: for SQuAD 2.0 only, the score of "no answer" minus the score of the best answer.
+    null_odds: for SQuAD 2.0 only, see the function of this name.
     best_answers: the most likely answer, "no answer" excluded; "" if there is no candidate.
     """
 
@@ -45,12 +45,47 @@ class Predictions:
     best_answers: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
+class Beam(NamedTuple):
+    """The K most likely starts of a window, and for each the K most likely ends (ELECTRA).
+
+    Positions are int [K] and [K, K], their log probabilities float32 of the same shapes.
+    """
+
+    starts: np.ndarray
+    ends: np.ndarray
+    start_scores: np.ndarray
+    end_scores: np.ndarray
+
+
 class WindowLogits(NamedTuple):
-    """The start and end logits of a window, float32 [S] (original: RawResult)."""
+    """The start and end logits of a window, float32 [S] (original: RawResult).
+
+    beam: of a model that predicts both jointly. Its scores then replace the logits.
+    impossible: logit that the window has no answer, of a model with a classifier for that.
+    """
 
     unique_id: int
     start: np.ndarray
     end: np.ndarray
+    beam: Beam | None = None
+    impossible: float | None = None
+
+    @property
+    def null_score(self) -> float:
+        """The score of "no answer"."""
+        if self.impossible is not None:
+            return float(self.impossible)
+        return float(self.start[0]) + float(self.end[0])
+
+
+class NullScore(NamedTuple):
+    """The score of "no answer" to a question.
+
+    is_odds: whether a classifier says so, whose logit needs no comparison with an answer's score.
+    """
+
+    value: float
+    is_odds: bool
 
 
 class Candidate(NamedTuple):
@@ -172,14 +207,14 @@ def _scored(window: ContextWindow, logits: WindowLogits) -> WindowLogits:
             f"logits must come in the order of the windows; expected window {window.unique_id},"
             f" received window {logits.unique_id}"
         )
-    return WindowLogits(logits.unique_id, np.float64(logits.start), np.float64(logits.end))
+    return logits._replace(start=np.float64(logits.start), end=np.float64(logits.end))
 
 
 def _add_prediction(
     predictions: Predictions,
     qas_id: str,
     nbest: Sequence[Candidate],
-    null_score: float,
+    null_score: NullScore,
     settings: SquadSettings,
 ) -> None:
     probabilities = softmax([answer.score for answer in nbest])
@@ -201,9 +236,15 @@ def _add_prediction(
     predictions.answers[qas_id] = chosen
 
 
-def null_odds(best: Candidate | None, null_score: float) -> float:
-    """Returns the score of "no answer" minus the score of the best answer with text, if any."""
-    return null_score - best.start_logit - best.end_logit if best else NO_OTHER_ANSWER
+def null_odds(best: Candidate | None, null_score: NullScore) -> float:
+    """Returns the score of "no answer" minus the score of the best answer with text, if any.
+
+    If a classifier gave the score, it is returned as it is.
+    """
+    if not best:
+        return NO_OTHER_ANSWER
+    value, is_odds = null_score
+    return value if is_odds else value - best.start_logit - best.end_logit
 
 
 def find_answers(
@@ -211,11 +252,11 @@ def find_answers(
     logits: Sequence[WindowLogits],
     settings: AnswerSettings,
     context: ContextText,
-) -> tuple[list[Candidate], float]:
+) -> tuple[list[Candidate], NullScore]:
     """Returns the most likely answers with different texts, and the score of "no answer".
 
-    For SQuAD 2.0 they include "no answer", with the text "". If nothing is found, the only answer
-    has the text "empty", as in the original.
+    For SQuAD 2.0 they include "no answer", with the text "", unless a classifier scores it. If
+    nothing is found, the only answer has the text "empty", as in the original.
 
     Args:
         windows: the windows of one question.
@@ -224,12 +265,14 @@ def find_answers(
         context: the text that was split into windows.
     """
     null, null_score = Candidate("", 0.0, 0.0), NO_OTHER_ANSWER
-    for _, start_logits, end_logits in logits:
-        candidate = Candidate("", float(start_logits[0]), float(end_logits[0]))
-        if candidate.score < null_score:
-            null, null_score = candidate, candidate.score
+    for window in logits:
+        if window.null_score < null_score:
+            null = Candidate("", float(window.start[0]), float(window.end[0]))
+            null_score = window.null_score
+    has_classifier = any(window.impossible is not None for window in logits)
+    lists_null = settings.version_2_with_negative and not has_classifier
     spans = _token_spans(windows, logits, settings)
-    if settings.version_2_with_negative:
+    if lists_null:
         spans.append((None, None, null.start_logit, null.end_logit))
     spans.sort(key=lambda span: span[2] + span[3], reverse=True)
     texts: dict[str, Candidate] = {}
@@ -239,9 +282,10 @@ def find_answers(
         text, start, end = ("", 0, 0) if first is None else context.of(first, last)
         if text not in texts:
             texts[text] = Candidate(text, start_logit, end_logit, start, end)
-    if settings.version_2_with_negative:
+    if lists_null:
         texts.setdefault("", null)
-    return list(texts.values()) or [Candidate("empty", 0.0, 0.0)], null_score
+    found = list(texts.values()) or [Candidate("empty", 0.0, 0.0)]
+    return found, NullScore(null_score, has_classifier)
 
 
 def _token_spans(
@@ -249,35 +293,44 @@ def _token_spans(
 ) -> list[tuple[int | None, int | None, float, float]]:
     """Returns (first token, last token, start logit, end logit) of all possible answers.
 
-    An answer starts and ends at one of the n best positions of a window, lies in the context, has
-    at most `max_answer_length` tokens, and starts at a token with its maximum context.
+    An answer is one of the `_pairs` of a window, lies in the context, has at most
+    `max_answer_length` tokens, and starts at a token with its maximum context.
     """
     found = []
     most_context = max_context([window.span for window in windows])
-    for window, (_, start_logits, end_logits), has_most_context in zip(
-        windows, logits, most_context, strict=True
-    ):
-        starts = _best_positions(start_logits, window, settings.n_best_size)
-        starts = starts[has_most_context[starts]]
-        ends = _best_positions(end_logits, window, settings.n_best_size)
-        lengths = ends[np.newaxis, :] - starts[:, np.newaxis] + 1
-        rows, columns = np.nonzero((lengths >= 1) & (lengths <= settings.max_answer_length))
-        first, last = starts[rows], ends[columns]
-        found += zip(
-            (first + window.span.start).tolist(),
-            (last + window.span.start).tolist(),
-            start_logits[first + window.offset].tolist(),
-            end_logits[last + window.offset].tolist(),
-            strict=True,
-        )
+    for window, of_window, has_most_context in zip(windows, logits, most_context, strict=True):
+        pairs = _pairs(of_window, window, settings.n_best_size)
+        first, last = pairs[0] - window.offset, pairs[1] - window.offset
+        length = window.span.length
+        kept = (first >= 0) & (first <= last) & (last < length)
+        kept &= last - first < settings.max_answer_length
+        kept[kept] = has_most_context[first[kept]]
+        columns = first + window.span.start, last + window.span.start, *pairs[2:]
+        found += zip(*(column[kept].tolist() for column in columns), strict=True)
     return found
 
 
+def _pairs(logits: WindowLogits, window: ContextWindow, n_best_size: int) -> list[np.ndarray]:
+    """Returns starts, ends, start logits and end logits of a window's pairs of positions.
+
+    They are the pairs of the n best starts and ends, or those of the beam.
+    """
+    if (beam := logits.beam) is not None:
+        size = beam.ends.shape[-1]
+        scores = np.float64(beam.start_scores), np.float64(beam.end_scores)
+        starts, start_scores = np.repeat(beam.starts, size), np.repeat(scores[0], size)
+        return [starts, beam.ends.ravel(), start_scores, scores[1].ravel()]
+    starts = _best_positions(logits.start, window, n_best_size)
+    ends = _best_positions(logits.end, window, n_best_size)
+    first, last = np.repeat(starts, len(ends)), np.tile(ends, len(starts))
+    return [first, last, logits.start[first], logits.end[last]]
+
+
 def _best_positions(logits: np.ndarray, window: ContextWindow, n_best_size: int) -> np.ndarray:
-    """Returns which of the n best positions are in the window's span, relative to its start."""
+    """Returns which of the n best positions are in the window's span."""
     # The n best come from all positions, question and padding included, as in the original.
-    best = np.argsort(-logits, kind="stable")[:n_best_size] - window.offset
-    return best[(best >= 0) & (best < window.span.length)]
+    best = np.argsort(-logits, kind="stable")[:n_best_size]
+    return best[(best >= window.offset) & (best < window.offset + window.span.length)]
 
 
 def softmax(scores: Sequence[float]) -> list[float]:

@@ -82,8 +82,9 @@ class Questions:
 
     def randomize(self, seed):
         rng = np.random.RandomState(seed)
-        for _, *pair in self.results:
-            for logits in pair:  # few different values, so that order among equals shows
+        for result in self.results:
+            for logits in (result.start, result.end):
+                # Few different values, so that order among equals shows.
                 logits[:] = rng.randint(-8, 8, LENGTH).astype(np.float32) / 2
         return self
 
@@ -108,7 +109,7 @@ def slow_nbest(questions, example, n_best_size, max_answer_length, with_negative
     has_most_context = max_context([window.span for window in windows])
     found, nulls = [], []
     for number, window, most in zip(numbers, windows, has_most_context, strict=True):
-        _, starts, ends = questions.results[number]
+        _, starts, ends, *_ = questions.results[number]
         starts, ends = starts.astype(float).tolist(), ends.astype(float).tolist()
         nulls.append((starts[0] + ends[0], starts[0], ends[0]))
         best = [
@@ -179,7 +180,7 @@ def test_threshold(questions):
 def test_no_answer_is_possible(questions):
     """The original fails where no candidate is left, and where a text has no token."""
     for number in questions.of(0):
-        for logits in questions.results[number][1:]:
+        for logits in questions.results[number][1:3]:
             logits[0] = 5.0  # the best position is in the question
     settings = {"n_best_size": 1, "version_2_with_negative": True}
     predictions = questions.predict(**settings, null_score_diff_threshold=100.0)
