@@ -50,13 +50,16 @@ class PolynomialSchedule(keras.optimizers.schedules.LearningRateSchedule):
         start_warmup_step: step at which the warm-up starts from 0. With -n, step 0 has the rate of
             the warm-up's n-th step, and the warm-up ends n steps earlier. Before a positive
             `start_warmup_step` rates are negative, as in the original.
+        scales_decay: whether the warm-up multiplies the decay instead of replacing it, as in
+            google-research/electra.
     """
 
     init_lr: float
     num_train_steps: int
-    num_warmup_steps: int = 0
+    num_warmup_steps: float = 0
     decay_power: float = 1.0
     start_warmup_step: int = 0
+    scales_decay: bool = False
 
     def __call__(self, step: tf.Tensor) -> tf.Tensor:
         """Returns the rate, float32 [], of the update with `step` updates before it, an integer."""
@@ -66,6 +69,8 @@ class PolynomialSchedule(keras.optimizers.schedules.LearningRateSchedule):
         if not self.num_warmup_steps:
             return decayed
         step -= float(self.start_warmup_step)
+        if self.scales_decay:
+            return decayed * tf.minimum(1.0, step / float(self.num_warmup_steps))
         warming_up = self.init_lr * (step / float(self.num_warmup_steps))
         return tf.where(step < float(self.num_warmup_steps), warming_up, decayed)
 

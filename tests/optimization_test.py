@@ -31,6 +31,18 @@ def test_the_schedule_against_numpy(arguments):
     assert _rates(again, at) == _rates(schedule, at)
 
 
+@pytest.mark.parametrize("warmup", [0.3, 4, 12.5, 0])
+def test_a_warmup_that_multiplies_the_decay(warmup):
+    schedule = optimization.PolynomialSchedule(0.01, 12, warmup, scales_decay=True)
+    at = range(15)
+    expected = [
+        0.01 * max(0, 1 - step / 12) * (min(1, step / warmup) if warmup else 1) for step in at
+    ]
+    np.testing.assert_allclose(_rates(schedule, at), expected, rtol=1e-6, atol=1e-10)
+    again = type(schedule).from_config(schedule.get_config())
+    assert _rates(again, at) == _rates(schedule, at)
+
+
 def test_linear_schedule_at_its_corners():
     schedule = optimization.linear_schedule(1.0, 100, 10)
     at = [0, 1, 9, 10, 11, 99, 100, 101, 10**9]

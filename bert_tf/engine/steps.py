@@ -39,6 +39,9 @@ class Objective(Protocol):
     Its outputs are one tensor, [batch, ...], and `normalizers` and `loss_and_metrics` read only
     `example_weight` of the features. A training step calls them for the batches of all replicas
     together.
+
+    A training step of an objective with a true `sums_losses` minimizes the sum of its losses: all
+    normalizers are 1.
     """
 
     layers: Sequence[keras.layers.Layer]
@@ -159,6 +162,8 @@ def train_step(
         )
     else:
         normalizers = objective.normalizers(features)
+        if getattr(objective, "sums_losses", False):
+            normalizers = dict.fromkeys(normalizers, tf.ones([]))
 
         def compute(part: Features, part_seed: tf.Tensor):
             with tf.GradientTape() as tape, inputs_were_checked():

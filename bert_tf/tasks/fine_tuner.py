@@ -198,7 +198,8 @@ class FineTuner:
             FloatingPointError: a loss or gradient is not finite.
         """
         settings = self._settings
-        num_train_steps, schedule = training_schedule(settings, self._epoch_size)
+        is_electra = self._config.MODEL_TYPE == "electra"
+        num_train_steps, schedule = training_schedule(settings, self._epoch_size, is_electra)
         logging.info("***** Running training *****")
         logging.info("  Num examples = %d", self._epoch_size)
         logging.info("  Batch size = %d", settings.train_batch_size)
@@ -209,6 +210,7 @@ class FineTuner:
             start=self._start,
             **self._teaching,
         )
+        trainer.objective.sums_losses = settings.loss_reduction == "sum"
         self._trainer = trainer
         self.run.write_labels()  # only now: `Trainer` has refused a checkpoint that does not fit
         if self.run.chief:
@@ -371,9 +373,11 @@ class FineTuner:
 
 
 def training_schedule(
-    settings: FineTuningSettings, num_examples: int
+    settings: FineTuningSettings, num_examples: int, is_electra: bool = False
 ) -> tuple[int, optimization.Schedule]:
     """Returns the number of training steps, rounded as in the original, and the learning rates.
+
+    ELECTRA's original does not round the number of warm-up steps, and multiplies warm-up and decay.
 
     Raises:
         UserError: there are too few examples for one step, or too many steps.
@@ -385,5 +389,11 @@ def training_schedule(
             f" examples, --train_batch_size={settings.train_batch_size} and"
             f" --num_train_epochs={settings.num_train_epochs} make {steps} steps"
         )
-    num_warmup_steps = int(steps * settings.warmup_proportion)
+    num_warmup_steps = steps * settings.warmup_proportion
+    if is_electra:
+        rate = settings.learning_rate
+        return steps, optimization.PolynomialSchedule(
+            rate, steps, num_warmup_steps, scales_decay=True
+        )
+    num_warmup_steps = int(num_warmup_steps)
     return steps, optimization.linear_schedule(settings.learning_rate, steps, num_warmup_steps)

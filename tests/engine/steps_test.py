@@ -17,19 +17,35 @@ from tests.support.small_pretraining import (
 )
 
 
+class FirstToken(OtherObjective):
+    """A loss that does not reach the pooler nor the heads."""
+
+    def __call__(self, features, training, dropout_seed):
+        return self.model.bert(features["input_ids"]).sequence_output[:, 0]
+
+    def normalizers(self, features):
+        return {"rows": tf.cast(tf.shape(features["input_ids"])[0], tf.float32)}
+
+    def loss_and_metrics(self, outputs, features, normalizers):
+        return tf.reduce_sum(outputs**4) / normalizers["rows"], {}
+
+
+@pytest.mark.parametrize("accumulation_steps", [1, 2])
+def test_a_sum_of_losses_is_the_mean_times_their_number(accumulation_steps):
+    results = []
+    for sums_losses in (False, True):
+        model, _ = small_model(7)
+        optimizer = optimization.create_optimizer(model.trainable_variables, lambda step: 0.0)
+        features = {"input_ids": tf.constant(make_features(7, batch_size=6)["input_ids"])}
+        objective = FirstToken(model)
+        objective.sums_losses = sums_losses
+        seed = tf.constant([0, 0])
+        metrics = steps.train_step(objective, optimizer, features, seed, accumulation_steps)
+        results.append([metrics[name].numpy() for name in ("loss", "gradient_norm")])
+    np.testing.assert_allclose(results[1], 6 * np.array(results[0]), rtol=1e-5)
+
+
 def test_accumulation_leaves_a_variable_without_gradient_as_it_is():
-    class FirstToken(OtherObjective):
-        """A loss that does not reach the pooler nor the heads."""
-
-        def __call__(self, features, training, dropout_seed):
-            return self.model.bert(features["input_ids"]).sequence_output[:, 0]
-
-        def normalizers(self, features):
-            return {"rows": tf.cast(tf.shape(features["input_ids"])[0], tf.float32)}
-
-        def loss_and_metrics(self, outputs, features, normalizers):
-            return tf.reduce_sum(outputs**4) / normalizers["rows"], {}
-
     results = []
     for accumulation_steps in (1, 3):
         model, reference = small_model(7)

@@ -212,6 +212,13 @@ class FineTuningSettings(TrainingSettings, TextSettings):
         at_least=0.0,
         at_most=1.0,
     )
+    loss_reduction: str = setting(
+        "mean",
+        help="mean: the loss of a batch is the mean of its losses. sum: it is their sum, as in"
+        " ELECTRA, so that almost every gradient is clipped to the same norm.",
+        group=Group.TRAINING,
+        choices=("mean", "sum"),
+    )
     length_buckets: str = setting(
         "auto",
         help="Lengths to pad batches to instead of --max_seq_length, such as 32,64,128. auto: up to"

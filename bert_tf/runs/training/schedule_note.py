@@ -70,6 +70,8 @@ def _describe(parts: _Parts) -> str:
         text += f" and {part.num_warmup_steps} of warm-up"
         if part.decay_power != 1.0:
             text += f", decay power {part.decay_power:.4g}"
+        if part.scales_decay:
+            text += " that multiplies the decay"
         if part.start_warmup_step:
             text += f", warm-up from step {part.start_warmup_step}"
         texts.append(text)

@@ -18,6 +18,8 @@ from bert_tf.tasks.sentences.schema import COSINE, IN_BATCH_NEGATIVES, LOSSES, T
 class SentenceSettings(EvaluationSettings, TeacherCheckpoint):
     """Settings of run_sentence_similarity."""
 
+    loss_reduction: str = "mean"  # not a flag: a comparison of the batch's pairs has no sum
+
     data_dir: str = setting(
         help="Folder with train, dev and test, each .tsv or .csv.", group=Group.DATA
     )
