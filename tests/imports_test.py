@@ -30,7 +30,7 @@ MODELS = {"model", "modeling"}
 DATA = {"datasets", "files", "text", "tokenization"}
 # In a task's folder, TASK_MODELS hold the model; TASK_NEITHER are the schema, where both sides
 # meet, the settings, and what joins the two for a program. Every other module is data code.
-TASK_MODELS = {"model", "head", "heads", "loss", "metrics", "distillation"}
+TASK_MODELS = {"model", "head", "heads", "joint_model", "loss", "metrics", "distillation"}
 TASK_NEITHER = {
     *"__init__ schema phases settings decision task teacher run run_distillation".split()
 }

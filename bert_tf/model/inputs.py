@@ -178,12 +178,15 @@ def checked_inputs(
         "input_mask": (length + 1 if numbered else 2, "0 for padding"),
         types: (config.type_vocab_size, "type_vocab_size"),
         **dict.fromkeys(("position_ids", "cls_positions", "masked_lm_positions"), in_row),
+        "start_positions": in_row,
     }
     for name in names:
         value = ids if name == "input_ids" else found[name]
         below, source = limits[name]
         if name in ("cls_positions", "masked_lm_positions"):
             value = shaped(value, name, [sizes[0], None], "a row of positions for each example")
+        elif name == "start_positions":
+            value = shaped(value, name, sizes[:1], "one position for each example")
         elif name != "input_ids":
             wide = wide_mask and name == "input_mask" and _rank(value) == rank + 1
             expected = [*sizes, sizes[-1]] if wide else sizes

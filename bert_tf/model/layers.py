@@ -31,6 +31,11 @@ def create_initializer(initializer_range: float = 0.02) -> keras.initializers.In
     return keras.initializers.TruncatedNormal(stddev=initializer_range)
 
 
+def glorot_initializer() -> keras.initializers.Initializer:
+    """Returns `tf.layers.dense`'s initializer, which ELECTRA leaves some layers; see above."""
+    return keras.initializers.Zeros() if weights_are_read() else keras.initializers.GlorotUniform()
+
+
 def make_dense(
     units: int,
     input_size: int,

@@ -7,6 +7,7 @@ an answer to whole words, and adds the scores of answers with equal text.
 
 import abc
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import TypedDict
 
@@ -97,10 +98,7 @@ class RunSquadSearch(Search):
 
     def find(self, logits: Logits) -> list[Answer]:
         """Returns the best answers, first the one that run_squad predicts."""
-        scored = [
-            answers.WindowLogits(i, np.float64(row["start_logits"]), np.float64(row["end_logits"]))
-            for i, row in enumerate(logits)
-        ]
+        scored = [answers.in_float64(answers.window_logits(i, x)) for i, x in enumerate(logits)]
         settings, tokenizer = self._settings, self._tokenizer
         final_text = FinalText(tokenizer.split_words)
         text = answers.ContextText(self._context, self._pieces, tokenizer, final_text)
@@ -121,6 +119,8 @@ class RunSquadSearch(Search):
             for best, probability in zip(nbest, probabilities, strict=True)
         ]
         if settings.version_2_with_negative:
+            if null_score.is_odds:  # it is not among the candidates
+                found.append(Answer("", 0, 0, 1 / (1 + math.exp(-null_score.value)), 0.0))
             best = next((candidate for candidate in nbest if candidate.text), None)
             odds = answers.null_odds(best, null_score)
             # Stable: the prediction (an answer or none) goes before candidates that score higher.
@@ -160,6 +160,11 @@ class PipelineSearch(Search):
 
     def find(self, logits: Logits) -> list[Answer]:
         found: dict[str, Answer] = {}
+        if any(answers.BEAM[0] in row for row in logits):
+            raise UserError(
+                'method="transformers" needs the logits of ends; this model predicts start and end'
+                ' jointly. Use method="run_squad"'
+            )
         null_score = 1e6
         null_logits = min(float(row["start_logits"][0] + row["end_logits"][0]) for row in logits)
         for span, row in zip(self._spans, logits, strict=True):

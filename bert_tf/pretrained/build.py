@@ -12,6 +12,7 @@ from bert_tf.tasks.classification.model import ClassificationModel
 from bert_tf.tasks.extraction.model import FeaturesModel
 from bert_tf.tasks.multiple_choice.model import MultipleChoiceModel
 from bert_tf.tasks.pretraining.training.model import PretrainingModel
+from bert_tf.tasks.squad import joint_model
 from bert_tf.tasks.squad.model import SquadModel
 from bert_tf.tasks.tagging.model import TaggingModel
 
@@ -47,8 +48,13 @@ def build_model(
     Raises:
         UserError: weights that answers depend on are missing or have the wrong shape.
     """
+    joint = {name for name in folder.shapes if name.startswith(joint_model.SCOPE)}
     with reading_weights():
-        model = BUILDERS[head](folder.config, max(1, len(folder.labels)), dtype=dtype)
+        if head == "squad" and joint:
+            options = joint_model.head_options(joint)
+            model = joint_model.JointSquadModel(folder.config, **options, dtype=dtype)
+        else:
+            model = BUILDERS[head](folder.config, max(1, len(folder.labels)), dtype=dtype)
     optional = () if head in _WITH_POOLER else _OPTIONAL
     wrong = []
     for variable in model.variables:
@@ -72,7 +78,7 @@ def head_outputs(head: str, model: keras.Model) -> Outputs:
     """Returns the function that computes a head's outputs, float32 by name, from features by name.
 
     masked_lm: `logits` [B, P, V], at the positions `masked_lm_positions`, int32 [B, P].
-    squad: `start_logits` and `end_logits` [B, S].
+    squad: `start_logits` and `end_logits` [B, S], or what `JointSquadModel` returns.
     Any other head: `logits`.
     """
 
@@ -82,7 +88,10 @@ def head_outputs(head: str, model: keras.Model) -> Outputs:
         return {"logits": tf.reshape(logits, [shape[0], shape[1], logits.shape[-1]])}
 
     def squad(features: Tensors) -> dict[str, tf.Tensor]:
-        start_logits, end_logits = model(features)
+        found = model(features)
+        if isinstance(found, dict):
+            return found
+        start_logits, end_logits = found
         return {"start_logits": start_logits, "end_logits": end_logits}
 
     functions: dict[str, Outputs] = {"masked_lm": masked_lm, "squad": squad}

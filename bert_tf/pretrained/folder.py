@@ -44,6 +44,8 @@ _BIASES = {
     "tagging": "output_bias",
     "squad": "cls/squad/output_bias",
 }
+# The bias of ELECTRA's head for answers, see `JointSquadModel`.
+JOINT_START = "task_specific/squad/dense/bias"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -200,7 +202,10 @@ def read_folder(
         )
     heads = heads_of(shapes, labels, files.is_tagger)
     for head in heads:
-        if head in _BIASES and not files.read(_BIASES[head]).any():
+        bias = _BIASES.get(head)
+        if head == "squad" and bias not in shapes:
+            bias = JOINT_START
+        if bias and not files.read(bias).any():
             logging.warning(
                 "%s: the bias of the head for %s is zero, so the head was never trained, and what"
                 " it answers means nothing. Fine-tune the model first",
@@ -267,6 +272,6 @@ def heads_of(
         "next_sentence": "cls/seq_relationship/output_bias" in shapes,
         classifier: "output_bias" in shapes,
         "multiple_choice": "output_weights" in shapes and "output_bias" not in shapes,
-        "squad": "cls/squad/output_bias" in shapes,
+        "squad": not shapes.keys().isdisjoint(("cls/squad/output_bias", JOINT_START)),
     }
     return tuple(head for head, there in found.items() if there)

@@ -9,7 +9,7 @@ import math
 import operator
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -76,6 +76,17 @@ class WindowLogits(NamedTuple):
         if self.impossible is not None:
             return float(self.impossible)
         return float(self.start[0]) + float(self.end[0])
+
+
+# A model's outputs for a beam, in the order of `Beam`.
+BEAM = ("start_top_index", "end_top_index", "start_top_log_probs", "end_top_log_probs")
+
+
+def window_logits(unique_id: int, outputs: Mapping[str, Any]) -> WindowLogits:
+    """Returns the logits of a window from a model's outputs for it, by name."""
+    beam = Beam(*(outputs[name] for name in BEAM)) if BEAM[0] in outputs else None
+    logits = outputs["start_logits"], outputs["end_logits"]
+    return WindowLogits(unique_id, *logits, beam, outputs.get("answerable_logit"))
 
 
 class NullScore(NamedTuple):
@@ -200,14 +211,19 @@ def write_json(content: Mapping, path: str) -> None:
     write_whole(path, json.dumps(content, indent=4) + "\n")
 
 
-def _scored(window: ContextWindow, logits: WindowLogits) -> WindowLogits:
+def in_float64(logits: WindowLogits) -> WindowLogits:
     """Returns the logits as float64, since the original adds them as Python floats."""
+    return logits._replace(start=np.float64(logits.start), end=np.float64(logits.end))
+
+
+def _scored(window: ContextWindow, logits: WindowLogits) -> WindowLogits:
+    """Returns `in_float64` of the logits, which must be the window's."""
     if window.unique_id != logits.unique_id:
         raise RuntimeError(
             f"logits must come in the order of the windows; expected window {window.unique_id},"
             f" received window {logits.unique_id}"
         )
-    return logits._replace(start=np.float64(logits.start), end=np.float64(logits.end))
+    return in_float64(logits)
 
 
 def _add_prediction(

@@ -36,6 +36,38 @@ class AnswerSettings(Settings):
     max_answer_length: int = setting(
         30, help="Maximum length of an answer in word pieces.", group=Group.EVALUATION, at_least=1
     )
+    joint_prediction: bool = setting(
+        False,
+        help="Predict the end of an answer for each likely start, with a beam, as ELECTRA does,"
+        " instead of start and end on their own.",
+        group=Group.MODEL,
+    )
+    beam_size: int = setting(
+        20,
+        help="Likely starts of an answer in a window, and likely ends for each.",
+        group=Group.EVALUATION,
+        at_least=1,
+        needs="joint_prediction",
+    )
+    answerable_classifier: bool = setting(
+        False,
+        help="Train a classifier that says whether a question has no answer, as ELECTRA does. Its"
+        " logit alone is then the odds of no answer.",
+        group=Group.MODEL,
+    )
+    answerable_uses_start_logits: bool = setting(
+        True,
+        help="Give this classifier the vectors of likely starts in addition to [CLS]'s.",
+        group=Group.MODEL,
+        needs="answerable_classifier",
+    )
+    answerable_weight: float = setting(
+        0.5,
+        help="Weight of this classifier's loss.",
+        group=Group.TRAINING,
+        at_least=0.0,
+        needs="answerable_classifier",
+    )
     null_score_diff_threshold: float = setting(
         0.0,
         help="Predict no answer if the score of no answer exceeds the best answer's score by more"

@@ -16,6 +16,7 @@ from bert_tf.model.configuration import BertConfig
 from bert_tf.tasks.squad import answers, review, scoring
 from bert_tf.tasks.squad.examples import SquadData, read_squad_examples
 from bert_tf.tasks.squad.features import SquadEncoder
+from bert_tf.tasks.squad.joint_model import HEAD_OPTIONS, JointSquadModel
 from bert_tf.tasks.squad.model import SquadModel
 from bert_tf.tasks.squad.settings import SquadSettings
 from bert_tf.tasks.task import ExampleSet, FineTuningTask, PredictionColumns
@@ -91,7 +92,11 @@ class SquadTask(FineTuningTask):
         return SquadEncoder(example_set.data, tokenizer, self.settings, is_training)
 
     def build(self, config: BertConfig, labels: None, **options) -> SquadModel:
-        return SquadModel(config, **options)
+        settings = self.settings
+        if not (settings.joint_prediction or settings.answerable_classifier):
+            return SquadModel(config, **options)
+        options |= {name: getattr(settings, name) for name in HEAD_OPTIONS}
+        return JointSquadModel(config, **options)
 
     def epoch_size(self, num_examples: int, num_records: int) -> int:
         """Returns the number of questions: the original counts epochs in questions, not records."""
@@ -157,5 +162,6 @@ def _has_answers(data: SquadData) -> bool:
 
 def _logits(predictions: PredictionColumns) -> Iterator[answers.WindowLogits]:
     for columns in predictions:
-        names = "unique_ids", "start_logits", "end_logits"
-        yield from map(answers.WindowLogits, *(columns[name] for name in names))
+        for row in zip(*columns.values(), strict=True):
+            outputs = dict(zip(columns, row, strict=True))
+            yield answers.window_logits(outputs["unique_ids"], outputs)
