@@ -87,8 +87,55 @@ def test_roberta_squad_recipe(name):
     assert f"exact match {exact} and F1 {f1}" in " ".join(re.sub("#", "", text).split())
 
 
+# The README of google-research/electra: small, base, large; and what configure_finetuning.py sets
+# for one task.
+ELECTRA = {
+    "cola": (57.0, 67.7, 69.1, {}),
+    "mnli": (81.3, 88.8, 90.9, {}),
+    "mrpc": (88.0, 89.5, 90.8, {"double_unordered": "true"}),
+    "qnli": (88.4, 93.2, 95.0, {}),
+    "qqp": (89.0, 91.5, 92.4, {}),
+    "rte": (66.7, 82.7, 88.0, {"num_train_epochs": "10"}),
+    "sst2": (91.2, 95.1, 96.9, {}),
+    "stsb": (
+        *(87.5, 91.2, 92.6),
+        {"num_train_epochs": "10", "double_unordered": "true", "label_scale": "5"},
+    ),
+    "squad_v1": (75.8, 86.8, 89.7, {"num_train_epochs": "2", "max_seq_length": "512"}),
+    "squad_v2": (
+        *(70.1, 80.5, 88.1),
+        {"num_train_epochs": "2", "max_seq_length": "512", "null_score_diff_threshold": "-2.75"},
+    ),
+    "chunk": (96.5, 97.1, 97.2, {"max_seq_length": "256", "tag_scheme": "bioes"}),
+}
+ELECTRA_COMMON = {
+    **{"loss_reduction": "sum", "layerwise_lr_decay": "0.8", "learning_rate": "1e-4"},
+    **{"train_batch_size": "32", "warmup_proportion": "0.1", "num_train_epochs": "3"},
+}
+
+
+@pytest.mark.parametrize("name", ELECTRA)
+def test_electra_recipe(name):
+    text, flags = recipe(f"electra/{name}")
+    *figures, own = ELECTRA[name]
+    assert flags.items() >= {**ELECTRA_COMMON, **own}.items()
+    assert [f"{figure}" for figure in figures] == re.findall(r"(\d\d\.\d)\s(?:#\s+)?with", text)
+    assert ("joint_prediction" in flags) == name.startswith("squad")
+    assert ("answerable_classifier" in flags) == name.startswith("squad")
+
+
+def test_electra_large():
+    _, flags = recipe("electra/large")
+    assert flags == {"learning_rate": "5e-5", "layerwise_lr_decay": "0.9"}
+
+
 @pytest.mark.parametrize(
-    "family, names", [("albert", ALBERT), ("roberta", {*ROBERTA_GLUE, *ROBERTA_SQUAD})]
+    "family, names",
+    [
+        ("albert", ALBERT),
+        ("roberta", {*ROBERTA_GLUE, *ROBERTA_SQUAD}),
+        ("electra", {*ELECTRA, "large"}),
+    ],
 )
 def test_every_recipe_is_tested(family, names):
     assert {path.stem for path in (FLAGS / family).iterdir()} == {*names, "glue"}

@@ -251,6 +251,7 @@ for recipe in recipes:
     values = {flag: FLAGS[flag].value for flag in FLAGS}
     phases = [list(vars(phase).values()) for phase in settings.phases]
     schedules = [list(schedule.get_config().values()) for _, schedule in settings.schedules()]
+    assert not any(schedule.pop() for schedule in schedules)  # ELECTRA's warm-up
     found[recipe] = {"flags": values, "phases": phases, "schedules": schedules}
 print(json.dumps(found))
 """

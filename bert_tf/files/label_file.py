@@ -11,7 +11,6 @@ from bert_tf.files.checkpoint_directory import CheckpointDirectory
 from bert_tf.start import lazy_tensorflow as tf
 
 LABELS_FILE = "labels.txt"
-_TAG = re.compile(r"O|[BI]-.+")
 
 
 def read_labels(output_dir: str, init_checkpoint: str | None) -> list[str] | None:
@@ -54,9 +53,12 @@ def check_label(label: str, place: str, remedy: str = "rename it") -> None:
         )
 
 
-def is_tag(label: str) -> bool:
-    """Returns whether a class is a tag of IOB1 or IOB2: `O`, `B-TYPE` or `I-TYPE`."""
-    return _TAG.fullmatch(label) is not None
+def is_tag(label: str, letters: str = "BI") -> bool:
+    """Returns whether a class is a tag: `O`, or one of these letters, `-` and a type.
+
+    The default are IOB1 and IOB2.
+    """
+    return re.fullmatch(f"O|[{letters}]-.+", label) is not None
 
 
 def labels_in(folder: str) -> list[str] | None:

@@ -236,9 +236,10 @@ def is_tagger(shapes: Mapping[str, Sequence[int]], labels: Sequence[str] | None)
     """
     if "output_bias" not in shapes or labels == []:
         return False
-    if "bert/pooler/dense/kernel" not in shapes:
+    is_electra = "electra/embeddings/word_embeddings" in shapes  # never has a pooler
+    if "bert/pooler/dense/kernel" not in shapes and not is_electra:
         return True
-    return bool(labels) and "O" in labels and all(map(is_tag, labels))
+    return bool(labels) and "O" in labels and all(is_tag(label, "BIES") for label in labels)
 
 
 def task_to_write(shapes: Mapping[str, Sequence[int]], labels: Sequence[str] | None) -> str:

@@ -157,3 +157,34 @@ def default_label(processor: DataProcessor) -> str | float | tuple[str, ...]:
         return ()
     labels = processor.get_labels()
     return labels[0] if labels else (processor.label_range or (0.0, 0.0))[0]
+
+
+def in_both_orders(examples: Sequence[InputExample]) -> list[InputExample]:
+    """Returns the examples, and after them the same with their texts exchanged.
+
+    Raises:
+        UserError: an example has no second text.
+    """
+    swapped = []
+    for example in examples:
+        if not example.text_b:
+            raise UserError(
+                f"--double_unordered needs pairs of texts; example {quoted(example.guid)} has one."
+                " Leave it out"
+            )
+        names = {"guid": f"{example.guid}-swapped", "text_a": example.text_b}
+        swapped.append(dataclasses.replace(example, **names, text_b=example.text_a))
+    return [*examples, *swapped]
+
+
+def scaled(examples: Sequence[InputExample], scale: float) -> list[InputExample]:
+    """Returns the examples of a regression with their labels divided by `scale`."""
+    if scale == 1.0:
+        return list(examples)
+
+    def divided(example: InputExample) -> InputExample:
+        labels = {"label": example.label, "known_label": example.known_label}
+        found = {name: float(x) / scale for name, x in labels.items() if x is not None}
+        return dataclasses.replace(example, **found)
+
+    return [divided(example) for example in examples]

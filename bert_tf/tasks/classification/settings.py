@@ -71,6 +71,21 @@ class ClassifierSettings(LongTextSettings, EvaluationSettings, TeacherSettings):
         at_least=0.0,
         below=1.0,
     )
+    double_unordered: bool = setting(
+        False,
+        help="Train on each pair of texts in both orders, for tasks where the order means nothing,"
+        " as ELECTRA does on MRPC and STS-B. Twice the examples.",
+        group=Group.TRAINING,
+        excludes=("long_text", "mean", "max"),
+        because="the windows of a long pair are already many",
+    )
+    label_scale: float = setting(
+        1.0,
+        help="Divide the labels of a regression by this number, as ELECTRA does with STS-B's by 5."
+        " Outputs and errors are then of the divided labels, but not GLUE's submission file.",
+        group=Group.TRAINING,
+        above=0.0,
+    )
     temperature_scaling: bool = setting(
         False,
         help="Divide the trained model's logits by one number, the temperature, so that its"

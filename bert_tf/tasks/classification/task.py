@@ -28,7 +28,12 @@ from bert_tf.tasks.classification import (
 )
 from bert_tf.tasks.classification.decision import configured, keep_threshold
 from bert_tf.tasks.classification.distillation import DistilledClassification, copy_head
-from bert_tf.tasks.classification.examples import DataProcessor, InputExample
+from bert_tf.tasks.classification.examples import (
+    DataProcessor,
+    InputExample,
+    in_both_orders,
+    scaled,
+)
 from bert_tf.tasks.classification.features import ClassificationEncoder
 from bert_tf.tasks.classification.model import ClassificationModel
 from bert_tf.tasks.classification.processors import ProcessorSettings, get_processor
@@ -124,6 +129,11 @@ class ClassificationTask(FineTuningTask):
                 " out"
             )
         settings, labels = self.settings, self.processor.get_labels()
+        if settings.label_scale != 1.0 and labels is not None:
+            raise UserError(
+                f"--label_scale={settings.label_scale} is for numbers; this task has the classes"
+                f" {listed(labels)}. Leave it out"
+            )
         weights.check_class_settings(settings.class_weights, settings.label_smoothing, labels)
 
     def read_sets(self, purpose: str) -> list[ExampleSet]:
@@ -152,7 +162,7 @@ class ClassificationTask(FineTuningTask):
                 f"The {split} set must have at least one example; get_{split}_examples of"
                 f" {type(processor).__name__} returned none for --data_dir={data_dir or ''}"
             )
-        return examples
+        return scaled(examples, self.settings.label_scale)
 
     def dev_set(self) -> str | None:
         with contextlib.suppress(NotImplementedError):  # a processor written for the original
@@ -212,6 +222,9 @@ class ClassificationTask(FineTuningTask):
         return labels
 
     def prepare(self, sets: Mapping[str, Sequence[ExampleSet]], labels: Sequence[str]) -> None:
+        if self.settings.double_unordered and "train" in sets:
+            (training,) = sets["train"]
+            training.examples = in_both_orders(training.examples)
         weights.weigh(sets, self.settings.class_weights, labels)
 
     def reads(self, examples: Sequence[InputExample]) -> str | None:
@@ -340,4 +353,5 @@ class ClassificationTask(FineTuningTask):
         path = self.path(f"predictions{example_set.suffix}.tsv")
         tables.write_predictions(path, example_set.rows, found)
         processor = self.processor.also.get(example_set.suffix[1:], self.processor)
+        outputs = outputs * self.settings.label_scale
         submission.write_submission(self.settings.output_dir, processor, outputs)

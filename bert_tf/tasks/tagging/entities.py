@@ -44,6 +44,17 @@ def entities(tags: Sequence[str]) -> list[tuple[str, int, int]]:
     return found
 
 
+def bioes_tags(tags: Sequence[str]) -> list[str]:
+    """Returns the tags of a sentence with the ends of its entities, E-, and S- for single words."""
+    found = ["O"] * len(tags)
+    for entity_type, first, end in entities(tags):
+        found[first:end] = [f"I-{entity_type}"] * (end - first)
+        found[first], found[end - 1] = f"B-{entity_type}", f"E-{entity_type}"
+        if end - first == 1:
+            found[first] = f"S-{entity_type}"
+    return found
+
+
 def entity_metrics(
     gold: Iterable[Sequence[str]], predicted: Iterable[Sequence[str]]
 ) -> dict[str, float]:

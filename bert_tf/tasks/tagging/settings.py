@@ -40,6 +40,13 @@ class TaggingSettings(EvaluationSettings):
         " --init_checkpoint, or else of the training file.",
         group=Group.DATA,
     )
+    tag_scheme: str = setting(
+        "iob",
+        help="iob: tags as in the files. bioes: train and predict B-, I-, O, E- (end) and S- (an"
+        " entity of one word), made from the tags of the files, as ELECTRA does for chunking.",
+        group=Group.DATA,
+        choices=("iob", "bioes"),
+    )
     document_context: bool = setting(
         True,
         help="Fill each sequence with the sentences around the one to tag. -DOCSTART- lines"

@@ -17,13 +17,15 @@ from bert_tf.runs.results.review import EVALUATED
 from bert_tf.runs.training.fine_tuning_checks import learned_labels
 from bert_tf.tasks.tagging import conll, data, review
 from bert_tf.tasks.tagging.conll import Sentence
-from bert_tf.tasks.tagging.entities import entity_metrics
+from bert_tf.tasks.tagging.entities import bioes_tags, entity_metrics
 from bert_tf.tasks.tagging.head import check_feature_layers
 from bert_tf.tasks.tagging.model import TaggingModel
 from bert_tf.tasks.tagging.settings import TaggingSettings
 from bert_tf.tasks.task import ExampleSet, FineTuningTask, PredictionColumns
 from bert_tf.text.tokenizers import Tokenizer
 
+# --tag_scheme -> the letters of tags beside O.
+_LETTERS = {"iob": "BI", "bioes": "BIES"}
 # Flag -> file in --data_dir that is read without the flag.
 _FILES = {"train_file": "train.txt", "eval_file": "valid.txt", "predict_file": "test.txt"}
 
@@ -52,7 +54,7 @@ class TaggingTask(FineTuningTask):
 
     def read_sets(self, purpose: str) -> list[ExampleSet]:
         path, flag = _file(self.settings, purpose)
-        sentences = conll.read_sentences(path, flag, tags_required=purpose != "predict")
+        sentences = _sentences(self.settings, path, flag, tags_required=purpose != "predict")
         return [SentenceSet(purpose, data.documents(sentences), sentences=sentences)]
 
     def dev_set(self) -> str | None:
@@ -77,12 +79,14 @@ class TaggingTask(FineTuningTask):
                 purpose = "train"  # its file has the examples
             unknown = sorted(_tags(found.sentences) - set(labels))
             path, flag = _file(self.settings, purpose)
-            others = [label for label in labels if not conll.is_tag(label)]
+            letters = _LETTERS[self.settings.tag_scheme]
+            others = [label for label in labels if not conll.is_tag(label, letters)]
             if others and found.sentences[0].tags is not None:
                 raise UserError(
                     f"--{flag}: {path} has tags, which are IOB1 or IOB2; the model's include"
                     f" {listed(others)}. run_tagging trains and scores only models of IOB1 and IOB2"
-                    " tags: leave the tags out of the file, and use --do_predict"
+                    " tags, or of BIOES with --tag_scheme=bioes: leave the tags out of the file,"
+                    " and use --do_predict"
                 )
             if unknown:
                 raise UserError(
@@ -127,6 +131,16 @@ class TaggingTask(FineTuningTask):
             reporting.write_results(self.path("test_results.txt"), scores)
 
 
+def _sentences(
+    settings: TaggingSettings, path: str, flag: str, tags_required: bool = True
+) -> list[Sentence]:
+    """Returns the sentences of a file, with tags of --tag_scheme."""
+    sentences = conll.read_sentences(path, flag, tags_required)
+    if settings.tag_scheme == "iob":
+        return sentences
+    return [dataclasses.replace(s, tags=s.tags and bioes_tags(s.tags)) for s in sentences]
+
+
 def _file(settings: TaggingSettings, purpose: str) -> tuple[str, str]:
     """Returns the path of a purpose's file and the flag that names it: PURPOSE_file or data_dir."""
     flag = f"{purpose}_file"
@@ -157,10 +171,12 @@ def _choose_labels(settings: TaggingSettings, training: list[Sentence] | None) -
             )
         return learned
     if labels:
-        if len(set(labels)) < len(labels) or not all(map(conll.is_tag, labels)):
+        letters = _LETTERS[settings.tag_scheme]
+        if len(set(labels)) < len(labels) or not all(conll.is_tag(x, letters) for x in labels):
+            *begin, last = (f"{letter}-TYPE" for letter in letters)
             raise UserError(
-                "--labels must list each tag once, O, B-TYPE or I-TYPE, separated by commas; got"
-                f" {quoted(','.join(labels))}"
+                f"--labels must list each tag once, O, {', '.join(begin)} or {last}, separated by"
+                f" commas; got {quoted(','.join(labels))}"
             )
         for label in labels:
             check_label(label, "--labels")
@@ -174,7 +190,7 @@ def _choose_labels(settings: TaggingSettings, training: list[Sentence] | None) -
                 f" writes ({file}) or from the training file (--{flag}: {path}); neither file"
                 " exists. Give --labels"
             )
-        training = conll.read_sentences(path, flag)
+        training = _sentences(settings, path, flag)
     labels = sorted(_tags(training))
     if len(labels) == 1:
         raise UserError(

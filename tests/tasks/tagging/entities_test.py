@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from bert_tf.tasks.tagging.entities import entities, entity_metrics
+from bert_tf.tasks.tagging.entities import bioes_tags, entities, entity_metrics
 
 
 @pytest.mark.parametrize(
@@ -28,6 +28,22 @@ from bert_tf.tasks.tagging.entities import entities, entity_metrics
 )
 def test_entities(tags, expected):
     assert entities(tags.split()) == expected
+
+
+@pytest.mark.parametrize(
+    "tags, expected",
+    [
+        ("O", "O"),
+        ("B-A O B-A I-A O I-A", "S-A O B-A E-A O S-A"),
+        ("B-NP I-NP I-NP B-NP B-VP I-NP", "B-NP I-NP E-NP S-NP S-VP S-NP"),
+        ("I-A I-A B-A I-A I-A I-A", "B-A E-A B-A I-A I-A E-A"),  # IOB1
+    ],
+)
+def test_bioes(tags, expected):
+    found = bioes_tags(tags.split())
+    assert found == expected.split()
+    assert entities(found) == entities(tags.split())  # so the scores are the same
+    assert bioes_tags(found) == found
 
 
 # Gold and predicted tags of sentences, then percentages as conlleval prints them. seqeval 1.2.2

@@ -131,6 +131,19 @@ def test_a_model_of_another_scheme_tags_words_but_has_no_scores(trained):
     labels.write_text(before)
 
 
+def test_bioes_tags_are_made_learned_and_scored(folder):
+    scheme = {"tag_scheme": "bioes", "do_train": True, "num_train_epochs": 2}
+    tag(folder, **scheme, do_eval=True, do_predict=True)
+    assert (folder / "out/labels.txt").read_text() == "B-LOC\nE-LOC\nO\nS-LOC\nS-PER\n"
+    lines = (folder / "out/predictions.txt").read_text().split("\n\n")[0].split("\n")
+    words = [line.split(" ") for line in lines if line]
+    assert {columns[1] for columns in words} <= {"B-LOC", "E-LOC", "O", "S-LOC", "S-PER"}
+    names = reporting.read_results(f"{folder}/out/eval_results.txt")
+    assert {"f1", "f1_LOC", "f1_PER"} <= names.keys()
+    with pytest.raises(UserError, match="--labels must list each tag once, O, B-TYPE, I-TYPE, E-T"):
+        tag(folder, tag_scheme="bioes", do_train=True, labels=["O", "L-X"], output_dir="other")
+
+
 def test_the_feature_based_variant_does_not_change_bert(folder):
     flags = {"feature_based": True, "feature_layers": "last", "lstm_size": 3}
     tag(folder, **flags, do_train=True, train_batch_size=8, num_train_epochs=1, learning_rate=0.1)
