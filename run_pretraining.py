@@ -23,10 +23,11 @@ from bert_tf.runs.flags import command_flags  # first: it looks at the installat
 from absl import flags
 
 from bert_tf.runs.flags.settings import DeviceSettings, ModelSettings
-from bert_tf.tasks.pretraining.training.settings import PretrainingSettings, ScheduleSettings
+from bert_tf.tasks.pretraining.training.electra_settings import ElectraSettings
+from bert_tf.tasks.pretraining.training.settings import ScheduleSettings
 
 FLAGS = flags.FLAGS
-SETTINGS = (PretrainingSettings, ScheduleSettings, ModelSettings, DeviceSettings)
+SETTINGS = (ElectraSettings, ScheduleSettings, ModelSettings, DeviceSettings)
 command_flags.define_flags(*SETTINGS)
 
 
@@ -36,7 +37,7 @@ def main() -> None:
     from bert_tf.model.family import read_config
     from bert_tf.tasks.pretraining.training.run import run_pretraining
 
-    settings = command_flags.settings_from_flags(PretrainingSettings)
+    settings = command_flags.settings_from_flags(ElectraSettings)
     config = read_config(FLAGS.bert_config_file)
     strategy = command_flags.get_strategy(
         ["input_file", "eval_input_file", "output_dir", "init_checkpoint"]

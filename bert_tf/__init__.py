@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from bert_tf.modeling import BertConfig as BertConfig
     from bert_tf.modeling import BertModel as BertModel
     from bert_tf.modeling import DistilBertConfig as DistilBertConfig
+    from bert_tf.modeling import ElectraConfig as ElectraConfig
     from bert_tf.modeling import RobertaConfig as RobertaConfig
     from bert_tf.optimization import AdamWeightDecayOptimizer as AdamWeightDecayOptimizer
     from bert_tf.optimization import LAMBOptimizer as LAMBOptimizer
@@ -60,7 +61,9 @@ else:
         "export.text_features": "TextFeatures",
         "files.checkpoints": "load_weights",
         "model.layerwise_rates": "layerwise_lr_factors",
-        "modeling": "AlbertConfig BertConfig BertModel DistilBertConfig RobertaConfig",
+        "modeling": (
+            "AlbertConfig BertConfig BertModel DistilBertConfig ElectraConfig RobertaConfig"
+        ),
         "optimization": (
             "AdamWeightDecayOptimizer LAMBOptimizer PolynomialSchedule linear_schedule"
         ),

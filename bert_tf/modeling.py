@@ -10,7 +10,7 @@ Dimension letters and dtypes in the docstrings and comments of models, layers an
     L  encoder layers          N  attention heads
     P  masked positions        D  size of an attention head, H / N
     K  maximum number of sequences in a packed row
-    E  width of the embeddings: H, except in ALBERT
+    E  width of the embeddings: H, except in ALBERT and ELECTRA
 
     float    the compute dtype: float32, or bfloat16 in a model with `dtype="bfloat16"`
     float32  float32 in either case
@@ -34,10 +34,11 @@ from bert_tf.model.configuration import BertConfig
 from bert_tf.model.distilbert_configuration import DistilBertConfig
 from bert_tf.model.dropout import dropout, dropout_seed_of_call
 from bert_tf.model.dtypes import dtype_policy
+from bert_tf.model.electra_configuration import ElectraConfig
 from bert_tf.model.embeddings import Embeddings
 from bert_tf.model.encoder import Encoder, attention_within_sequences
 from bert_tf.model.inputs import checked_inputs, export_vectors, named_inputs
-from bert_tf.model.layers import NamedDense, create_initializer, gather_indexes
+from bert_tf.model.layers import NamedDense, create_initializer, gather_indexes, make_dense
 from bert_tf.model.roberta_configuration import RobertaConfig
 from bert_tf.model.saving import Savable, register
 from bert_tf.model.shapes import get_shape_list
@@ -49,6 +50,7 @@ __all__ = [
     "BertModel",
     "BertOutput",
     "DistilBertConfig",
+    "ElectraConfig",
     "RobertaConfig",
     "create_initializer",
     "dropout",
@@ -62,12 +64,13 @@ class BertOutput(NamedTuple):
     """Output tensors of a `BertModel`, with the getters of the original's model object.
 
     Attributes:
-        embedding_output: float [B, S, E], the input of the encoder.
+        embedding_output: float [B, S, E], the input of the encoder (ELECTRA: projected, float
+            [B, S, H]).
         all_encoder_layers: a tuple of L tensors, float [B, S, H], the outputs of the encoder layers
             (ALBERT: of every inner group).
         sequence_output: float [B, S, H], the output of the last encoder layer.
         pooled_output: float [B, H], the first token ([CLS]) after a dense tanh layer (DistilBERT:
-            ReLU). For packed rows float [B*K, H], one vector per sequence.
+            ReLU; ELECTRA: as it is). For packed rows float [B*K, H], one vector per sequence.
         embedding_table: float32 [V, E], the word embeddings.
         attention_probs: a tuple of L tensors, float32 [B, N, S, S], before dropout: how much each
             position (third axis) attends to every position (last axis).
@@ -120,14 +123,16 @@ class BertModel(Savable, keras.Model):
 
     Args:
         config: copied, as in the original. Its class decides whether this is a BERT, an ALBERT, a
-            RoBERTa or a DistilBERT.
+            RoBERTa, a DistilBERT or an ELECTRA.
         use_one_hot_embeddings: whether to look up word embeddings by a product with one-hot ids,
             which is faster on TPUs, instead of a gather.
         recompute_activations: whether to compute each encoder layer again in the backward pass
             instead of keeping its intermediate results: less memory, about a third more time.
         dtype: "float32", or "bfloat16" for mixed precision (see the top of this module), which is
             Keras's "mixed_bfloat16"; also a `keras.DTypePolicy`. None is Keras's global policy.
-        name: the first part of every variable's path.
+        name: the first part of every variable's path; None for `config.scope`.
+        embeddings: the embeddings of another model, which ELECTRA's generator shares; None for its
+            own.
 
     Raises:
         UserError: `config` is no `BertConfig`, or `dtype` is none of these.
@@ -142,7 +147,8 @@ class BertModel(Savable, keras.Model):
         use_one_hot_embeddings: bool = False,
         recompute_activations: bool = False,
         dtype: Any = None,
-        name: str = "bert",
+        name: str | None = None,
+        embeddings: Embeddings | None = None,
     ):
         if not isinstance(config, BertConfig):
             raise UserError(
@@ -150,27 +156,38 @@ class BertModel(Savable, keras.Model):
                 " makes one of a dictionary, and BertConfig.from_json_file of a file"
             )
         policy = dtype_policy(dtype)
-        super().__init__(name=name, dtype=policy)
+        super().__init__(name=name or config.scope, dtype=policy)
         self.config = copy.deepcopy(config)
         # As in each model's original: the kind of look-up changes the gradient's norm.
         gather_token_types = isinstance(config, AlbertConfig) and not use_one_hot_embeddings
-        self.embeddings = Embeddings(
+        self.embeddings = embeddings or Embeddings(
             self.config, use_one_hot_embeddings, policy, gather_token_types
         )
         if isinstance(self.config, AlbertConfig):
             self.encoder = AlbertEncoder(self.config, recompute_activations, policy)
         else:
             self.encoder = Encoder(self.config, recompute_activations, policy)
-        self.pooler = NamedDense(
-            self.config, config.hidden_size, config.pooler_activation, "pooler", policy
-        )
+        if config.has_pooler:
+            self.pooler = NamedDense(
+                self.config, config.hidden_size, config.pooler_activation, "pooler", policy
+            )
+        else:
+            self.pooler = keras.layers.Identity(name="pooler", dtype=policy)
         self.build()
 
     def build(self, input_shape: object = None) -> None:
         """Creates the variables. The constructor calls it."""
         if not self.built:
+            config = self.config
             for layer in (self.embeddings, self.encoder, self.pooler):
-                layer.build()
+                if not layer.built:
+                    layer.build()
+            self.embeddings_project = None
+            if isinstance(config, ElectraConfig) and config.embedding_width != config.hidden_size:
+                self.embeddings_project = make_dense(
+                    *(config.hidden_size, config.embedding_width, config, self.dtype_policy),
+                    *("embeddings_project", None, True),
+                )
             self.built = True
 
     def __call__(self, *args: Any, **kwargs: Any) -> BertOutput:
@@ -242,6 +259,10 @@ class BertModel(Savable, keras.Model):
         embedding_output = self.embeddings(
             input_ids, token_type_ids, position_ids=position_ids, seed=seeds[0]
         )
+        if self.embeddings_project is not None:
+            width = self.config.embedding_width
+            projected = self.embeddings_project(tf.reshape(embedding_output, [-1, width]))
+            embedding_output = tf.reshape(projected, [*input_shape, self.config.hidden_size])
         layers, attention_probs = self.encoder(embedding_output, input_mask, seed=seeds[1])
         if cls_positions is None:
             first_tokens = layers[-1][:, 0]

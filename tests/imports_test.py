@@ -30,9 +30,10 @@ MODELS = {"model", "modeling"}
 DATA = {"datasets", "files", "text", "tokenization"}
 # In a task's folder, TASK_MODELS hold the model; TASK_NEITHER are the schema, where both sides
 # meet, the settings, and what joins the two for a program. Every other module is data code.
-TASK_MODELS = {"model", "head", "heads", "joint_model", "loss", "metrics", "distillation"}
+TASK_MODELS = set("model head heads joint_model electra loss metrics distillation".split())
 TASK_NEITHER = {
-    *"__init__ schema phases settings decision task teacher run run_distillation".split()
+    *"__init__ schema phases settings decision task teacher run run_distillation".split(),
+    *("electra_masking", "electra_settings"),  # pipeline and model mask and unmask alike
 }
 
 SURFACE = "bert_tf"  # imports what it shows only when it is used: for users, never for the library

@@ -12,6 +12,7 @@ from bert_tf import modeling
 from bert_tf.model.family import config_from_dict, read_config
 from bert_tf.model.roberta_configuration import RobertaConfig
 from bert_tf.modeling import AlbertConfig
+from bert_tf.tasks.pretraining.training.electra import ElectraPretrainingModel
 from bert_tf.tasks.pretraining.training.model import PretrainingModel
 from tests.support import forked_programs
 from tests.support.golden import needs_golden
@@ -54,6 +55,9 @@ def parameters(vocab_size, layers, hidden):
 
 # The same of the family's models, and with the heads of pre-training.
 FAMILY_PARAMETERS = {
+    "electra_small": (13_483_008, 14_196_219),
+    "electra_base": (108_891_648, 119_386_427),
+    "electra_large": (334_092_288, 354_655_291),
     "albert_base": (11_683_584, 11_813_810),
     "albert_large": (17_683_968, 17_847_474),
     "albert_xlarge": (58_724_864, 59_021_490),
@@ -72,20 +76,33 @@ def roberta_file(size):
     return MODELS / f"roberta_{size}" / "bert_config.json"
 
 
+def electra_file(size):
+    return MODELS / f"electra_{size}" / "bert_config.json"
+
+
 def test_every_released_model_has_a_configuration():
     bert = {MODELS / name / "bert_config.json" for name in RELEASED}
     albert = {albert_file(size, version) for size in ALBERT_SIZES for version in (1, 2)}
     roberta = {roberta_file(size) for size in ("base", "large")}
-    assert set(MODELS.glob("*/*")) == bert | albert | roberta
+    electra = {electra_file(size) for size in ("small", "base", "large")}
+    assert set(MODELS.glob("*/*")) == bert | albert | roberta | electra
 
 
 @pytest.mark.parametrize("name", FAMILY_PARAMETERS)
 def test_parameters_of_the_family(name):
     family, size = name.split("_")
-    path = albert_file(size, 2) if family == "albert" else roberta_file(size)
+    path = MODELS / (
+        f"{name}_v2/albert_config.json" if family == "albert" else f"{name}/bert_config.json"
+    )
     config = read_config(str(path))
+    share = 1 / 3 if name == "electra_base" else 0.25
     with variables_without_values():
-        counts = modeling.BertModel(config).count_params(), PretrainingModel(config).count_params()
+        body = modeling.BertModel(config)
+        if family == "electra":
+            model = ElectraPretrainingModel(config, generator_hidden_size=share)
+        else:
+            model = PretrainingModel(config)
+        counts = body.count_params(), model.count_params()
     assert counts == FAMILY_PARAMETERS[name]
     page = (ROOT / "docs" / f"{family}.md").read_text(encoding="utf-8")
     row = next(line for line in page.splitlines() if line.startswith(f"| {size} "))
@@ -205,6 +222,19 @@ RECIPES = {
         "schedules": [[0.00176, 125_000, 3125, 1.0, 0]],
         "flags": {"objective": "mlm_sop", "optimizer": "lamb"},
     },
+    # Clark et al. (2020), table 6.
+    **{
+        f"electra_{size}": {
+            "phases": [[length, steps, batch, predictions]],
+            "schedules": [[rate, steps, 10_000, 1.0, 0]],
+            "flags": {"objective": "electra", "mask_prob": share, "disc_weight": 50.0},
+        }
+        for size, length, steps, batch, predictions, rate, share in (
+            ("small", 128, 1_000_000, 128, 19, 5e-4, 0.15),
+            ("base", 512, 766_000, 256, 79, 2e-4, 0.15),
+            ("large", 512, 400_000, 2048, 130, 2e-4, 0.25),
+        )
+    },
     # You et al. (2020) with NVIDIA's rates.
     "lamb_large": {
         "phases": [[128, 7038, 65536, 20], [512, 1563, 32768, 77]],
@@ -251,7 +281,6 @@ for recipe in recipes:
     values = {flag: FLAGS[flag].value for flag in FLAGS}
     phases = [list(vars(phase).values()) for phase in settings.phases]
     schedules = [list(schedule.get_config().values()) for _, schedule in settings.schedules()]
-    assert not any(schedule.pop() for schedule in schedules)  # ELECTRA's warm-up
     found[recipe] = {"flags": values, "phases": phases, "schedules": schedules}
 print(json.dumps(found))
 """
@@ -276,7 +305,8 @@ def test_pretraining_recipe(name, recipes):
     values = found["flags"]
     assert {flag: values[flag] for flag in expected["flags"]} == expected["flags"]
     assert found["phases"] == expected["phases"]
-    assert found["schedules"] == expected["schedules"]
+    scales_decay = name.startswith("electra")
+    assert found["schedules"] == [[*values, scales_decay] for values in expected["schedules"]]
     for _, _, batch, _ in found["phases"]:  # on the 8 cores of a v3-8 or a v5e-8
         assert batch % (8 * values["gradient_accumulation_steps"]) == 0
 

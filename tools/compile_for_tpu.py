@@ -34,8 +34,8 @@ import run_pretraining
 from bert_tf.errors import UserError
 from bert_tf.runs.flags import command_flags
 from bert_tf.tasks.pretraining.schema import MLM
+from bert_tf.tasks.pretraining.training.electra_settings import ElectraSettings
 from bert_tf.tasks.pretraining.training.phases import RecordBatches
-from bert_tf.tasks.pretraining.training.settings import PretrainingSettings
 
 from .tpu import compiler
 from .tpu.report import Run, report
@@ -122,7 +122,7 @@ def main() -> None:
     from bert_tf.tasks.pretraining.training.model import check_objective
 
     logging.getLogger("jax").setLevel(logging.WARNING)
-    settings = command_flags.settings_from_flags(PretrainingSettings)
+    settings = command_flags.settings_from_flags(ElectraSettings)
     config = read_config(FLAGS.bert_config_file)
     objective = MLM if FLAGS.teacher_config_file else settings.objective
     check_objective(config, objective)
@@ -151,6 +151,7 @@ def main() -> None:
         FLAGS.max_sequences_per_pack,
         read_config(teacher, "teacher_config_file") if teacher else None,
         FLAGS.restrict_ce_to_mask,
+        settings.model_arguments,
     )
     phases = [divide(phase, replicas, run.accumulation_steps) for phase in settings.phases]
     print(

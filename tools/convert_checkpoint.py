@@ -16,14 +16,17 @@ r"""Converts models of BERT's family between Hugging Face's format and google-re
                   tokenizer_config.json
     safetensors   model.safetensors, config.json, vocab.txt, tokenizer_config.json
     distilbert    the same files, with a BERT model written as a DistilBERT
+    electra_generator
+                  the same files, with the generator of an ELECTRA instead of its discriminator;
+                  it is a masked LM with the discriminator's embeddings
 
 --output_dir appears when all its files are written. It must be new or empty, or a folder that an
 earlier conversion to the same format wrote, which is then replaced as a whole.
 
-The tool converts BERT, ALBERT, RoBERTa and DistilBERT. It recognizes the model by `model_type` in
-config.json or bert_config.json, or by the keys of bert_config.json. In place of vocab.txt, ALBERT
-has spm.model (spiece.model in Hugging Face's format), and RoBERTa has vocab.json and merges.txt, or
-only Hugging Face's tokenizer.json.
+The tool converts BERT, ALBERT, RoBERTa, DistilBERT and ELECTRA. It recognizes the model by
+`model_type` in config.json or bert_config.json, or by the keys of bert_config.json. In place of
+vocab.txt, ALBERT has spm.model (spiece.model in Hugging Face's format), and RoBERTa has vocab.json
+and merges.txt, or only Hugging Face's tokenizer.json.
 
 DistilBERT has no token types. Its checkpoint has zeros for them. In the other direction, the type
 of a first text is added to the position embeddings, and a second text is read like a first.
@@ -165,8 +168,8 @@ def _convert(
         if gives_number:
             write_score_function(folder, score_function)
     else:
-        as_distilbert = output_format == "distilbert"
-        tensors, config_json = to_safetensors(weights, config, source, labels, as_distilbert)
+        kinds = [output_format == x for x in ("distilbert", "electra_generator")]
+        tensors, config_json = to_safetensors(weights, config, source, labels, *kinds)
         write_whole(os.path.join(folder, SAFETENSORS), tensors)
         if gives_number:
             config_json["sentence_transformers"] = {"activation_fn": score_function}
@@ -221,7 +224,10 @@ if __name__ == "__main__":
     )
     flags.DEFINE_string("output_dir", None, "Folder to write to.", required=True)
     flags.DEFINE_enum(
-        "output_format", "checkpoint", ["checkpoint", "safetensors", "distilbert"], "See above."
+        "output_format",
+        "checkpoint",
+        ["checkpoint", "safetensors", "distilbert", "electra_generator"],
+        "See above.",
     )
     flags.DEFINE_string(
         "bert_config_file",

@@ -134,12 +134,14 @@ def main() -> None:
     # Here, because they import TensorFlow, and --help and mistakes need not wait for that.
     from bert_tf.model.family import read_config
     from bert_tf.runs.training.options import device_options
+    from bert_tf.tasks.pretraining.training.model import check_objective
 
     accelerator = read_accelerator(FLAGS.accelerator)
     settings = command_flags.settings_from_flags(PretrainingSettings)
     if not settings.do_train:
         raise UserError("add --do_train: only training is estimated, and --do_train is false")
     config = read_config(FLAGS.bert_config_file)
+    check_objective(config, settings.objective)
     recompute = settings.recompute_activations
     compiled = (memory.OPTIONS, memory.OPTIMIZER)
     compiled_so = (device_options(settings, on_tpu=True), settings.optimizer) == compiled

@@ -52,6 +52,8 @@ class Evaluator:
 
     def __init__(self, objective: Objective, strategy: tf.distribute.Strategy):
         self._strategy = strategy
+        # An objective may compute metrics from others.
+        self._finish = getattr(objective, "finish", lambda results: results)
         self._loop = TrainingLoop(
             strategy,
             lambda features, seed: evaluation_step(objective, features),
@@ -73,7 +75,8 @@ class Evaluator:
             logging.info("Evaluating on %d examples, batches of %d", num_examples, batch_size)
             iterators = self._iterators(source, num_examples)
             with Progress("Evaluating", "steps", num_steps) as progress:
-                return means(self._loop.run(iterators, num_steps, progress.advance))
+                results = means(self._loop.run(iterators, num_steps, progress.advance))
+            return self._finish(results)
         except record_checks.read_errors() as error:
             raise record_checks.explain(error, source.files, source.limited_schema) from error
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 SLOT_PATTERN = re.compile(r"(.*/adam_[mv]|global_step)$")
 
-_ENCODER = "bert/encoder/"  # begins the names of the layers in every kind of model
+_ENCODER = "bert/encoder/", "electra/encoder/"  # begin the names of the layers in every model
 _NAME_ONE = "name a prefix such as MODEL/bert_model.ckpt, or the directory of a run"
 
 

@@ -81,17 +81,17 @@ def parts(config: BertConfig, task: str) -> dict[str, list[Weight]]:
 
 def embeddings(config: BertConfig) -> list[Weight]:
     """Returns the weights of the embeddings, whose names are the same in all kinds of models."""
-    width = config.embedding_width
+    width, scope = config.embedding_width, f"{config.scope}/embeddings"
     sizes = {
         "word": config.vocab_size,
         "position": config.max_position_embeddings,
         "token_type": config.type_vocab_size,
     }
     tables = [
-        Weight(f"bert/embeddings/{k}_embeddings", (n, width), f"embeddings.{k}_embeddings.weight")
+        Weight(f"{scope}/{k}_embeddings", (n, width), f"embeddings.{k}_embeddings.weight")
         for k, n in sizes.items()
     ]
-    return tables + layer_norm("bert/embeddings/LayerNorm", "embeddings.LayerNorm", width)
+    return tables + layer_norm(f"{scope}/LayerNorm", "embeddings.LayerNorm", width)
 
 
 def fine_tuning_heads(hidden: int, task: str) -> dict[str, list[Weight]]:

@@ -8,12 +8,18 @@ from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files.json_keys import JsonKeys, Needed
 from bert_tf.files.label_file import check_label, is_tag
 from bert_tf.files.whole_files import read_json
-from bert_tf.hugging_face import albert, bert, distilbert, roberta
+from bert_tf.hugging_face import albert, bert, distilbert, electra, roberta
 from bert_tf.hugging_face.cross_encoder import FUNCTION
 from bert_tf.model.configuration import MULTI_LABEL, BertConfig
 
 # model_type -> module.
-FAMILY = {"bert": bert, "albert": albert, "distilbert": distilbert, "roberta": roberta}
+FAMILY = {
+    "bert": bert,
+    "albert": albert,
+    "distilbert": distilbert,
+    "electra": electra,
+    "roberta": roberta,
+}
 # Hugging Face's names of activations -> ours, if they differ.
 _ACTIVATIONS = {
     "gelu": "gelu_erf",
@@ -227,8 +233,8 @@ def default_names(count: int) -> list[str]:
 def is_tagger(shapes: Mapping[str, Sequence[int]], labels: Sequence[str] | None) -> bool:
     """Returns whether the classifier of a checkpoint classifies words.
 
-    A text classifier's variables have the same names, but it needs a pooler. If there is a pooler,
-    the model is a tagger if its classes are tags.
+    A text classifier's variables have the same names, but it needs a pooler, except in ELECTRA. If
+    there is a pooler, or in an ELECTRA, the model is a tagger if its classes are tags.
 
     Args:
         shapes: variable of the checkpoint -> its shape.
@@ -249,8 +255,11 @@ def task_to_write(shapes: Mapping[str, Sequence[int]], labels: Sequence[str] | N
         "ForTokenClassification": is_tagger(shapes, labels),
         "ForSequenceClassification": "output_bias" in shapes,
         "ForMultipleChoice": shapes.get("output_weights", ())[:1] == (1,),  # one score, no bias
-        "ForPreTraining": "cls/seq_relationship/output_weights" in shapes,
-        "ForMaskedLM": "cls/predictions/output_bias" in shapes,
+        "ForPreTraining": "cls/seq_relationship/output_weights" in shapes
+        or f"{electra.DISCRIMINATOR}dense/kernel" in shapes,
+        "ForMaskedLM": not shapes.keys().isdisjoint(
+            ("cls/predictions/output_bias", "generator_predictions/output_bias")
+        ),
     }
     return next((task for task, is_it in tasks.items() if is_it), "Model")
 

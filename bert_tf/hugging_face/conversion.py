@@ -16,9 +16,10 @@ from bert_tf.files import storage
 from bert_tf.files.weight_files import SAFETENSORS, SHARDS, check_no_adapter, safetensors_in
 from bert_tf.files.whole_files import read_bytes, read_json
 from bert_tf.hugging_face import config as hugging_face_config
-from bert_tf.hugging_face import distilbert, roberta
+from bert_tf.hugging_face import distilbert, electra, roberta
 from bert_tf.hugging_face.weights import Weight, present_parts
 from bert_tf.model.configuration import BertConfig
+from bert_tf.model.electra_configuration import ElectraConfig
 
 _DTYPES = {"F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}
 # Hugging Face's tensors that are not weights but constants.
@@ -192,6 +193,7 @@ def to_safetensors(
     path: str,
     labels: Sequence[str] | None = None,
     as_distilbert: bool = False,
+    as_generator: bool = False,
 ) -> tuple[bytes, dict[str, Any]]:
     """Returns a `model.safetensors` and its `config.json`.
 
@@ -199,11 +201,19 @@ def to_safetensors(
         variables: the variables of the checkpoint at `path`, by name, without slots.
         labels: the names of the classes; None if unknown, [] for a number.
         as_distilbert: whether to write a BERT model as a DistilBERT.
+        as_generator: whether to write the generator of an ELECTRA instead of the discriminator.
 
     Raises:
         UserError: safetensors is not installed, or Hugging Face's format has no such model.
     """
     safetensors = _import_safetensors()
+    if isinstance(bert_config, ElectraConfig):
+        variables, bert_config = electra.one_model(variables, bert_config, as_generator, path)
+    elif as_generator:
+        raise UserError(
+            f"--output_format=electra_generator needs an ELECTRA; {path} is of kind"
+            f" {bert_config.NAME}"
+        )
     shapes = {name: value.shape for name, value in variables.items()}
     task = hugging_face_config.task_to_write(shapes, labels)
     if as_distilbert:

@@ -71,6 +71,7 @@ class BertConfig:
     NAME = "BERT"
     MODEL_TYPE = ""  # `model_type` in the file, if other keys do not identify the model
     pooler_activation = "tanh"
+    scope = "bert"  # of the encoder's variables
 
     vocab_size: int = within(at_least=1, at_most=2**31 - 1)  # ids
     # GPT-3 has 12,288; a kernel of twice 2**16 would not fit a device.
@@ -108,9 +109,10 @@ class BertConfig:
             value = getattr(self, name)
             if value is None and isinstance(None, types[name]):
                 continue  # no dropout, as in the original
-            is_number = isinstance(value, int if types[name] is int else int | float)
+            is_whole = types[name] in (int, int | None)
+            is_number = isinstance(value, int if is_whole else int | float)
             if not is_number or isinstance(value, bool) or not bounds.hold(value):
-                kind = "a whole number " if types[name] is int else ""
+                kind = "a whole number " if is_whole else ""
                 note = bounds.float32_note(value)
                 problems.append(f"{name} must be {kind}{bounds}{note}, not {quoted(value)}")
         if not problems and self.hidden_size % self.num_attention_heads:
@@ -145,6 +147,7 @@ class BertConfig:
     # Not keys of a `bert_config.json`. Other models of the family override them.
 
     has_next_sentence = True  # whether the model has a head for a pair of sentences
+    has_pooler = True  # whether a dense layer follows the vector of [CLS]
     has_token_types = True  # whether the input distinguishes a second text from the first
     position_offset = 0  # row of the position table for a sequence's first token
     pad_token_id: ClassVar[int | None] = None  # id of padding, if padding has no position
@@ -178,7 +181,7 @@ class BertConfig:
     @property
     def layer_scopes(self) -> list[str]:
         """First parts of the variables' names for each encoder layer."""
-        return [f"bert/encoder/layer_{i}/" for i in range(self.num_hidden_layers)]
+        return [f"{self.scope}/encoder/layer_{i}/" for i in range(self.num_hidden_layers)]
 
     @property
     def num_layer_outputs(self) -> int:

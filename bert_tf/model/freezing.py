@@ -5,10 +5,13 @@ from collections.abc import Callable, Sequence
 
 from bert_tf.errors import UserError, quoted
 
-# The scopes of a part. The layer that widens ALBERT's embeddings is in the encoder's scope.
+# The scopes of a part, BERT's and ELECTRA's. ALBERT widens embeddings in the encoder's scope.
 PARTS = {
-    "all": ["bert/"],
-    "embeddings": ["bert/embeddings/", "bert/encoder/embedding_hidden_mapping_in/"],
+    "all": ["bert/", "electra/"],
+    "embeddings": [
+        *("bert/embeddings/", "bert/encoder/embedding_hidden_mapping_in/"),
+        *("electra/embeddings/", "electra/embeddings_project/"),
+    ],
     "pooler": ["bert/pooler/"],
 }
 
@@ -18,9 +21,9 @@ def parse_frozen_layers(text: str, layer_scopes: Sequence[str]) -> Callable[[str
 
     Args:
         text: the value of --freeze_layers, separated by commas: `embeddings` (with the layer that
-            widens ALBERT's), `pooler`, indices of encoder layers (`3`; in ALBERT of groups), ranges
-            of them (`0-5`, both ends included), or `all` for all of BERT, so that only the task's
-            head is trained. "" freezes nothing.
+            widens ALBERT's or ELECTRA's), `pooler`, indices of encoder layers (`3`; in ALBERT of
+            groups), ranges of them (`0-5`, both ends included), or `all` for all of BERT, so that
+            only the task's head is trained. "" freezes nothing.
         layer_scopes: first parts of the variables' names for each encoder layer.
 
     Raises:

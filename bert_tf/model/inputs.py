@@ -174,7 +174,7 @@ def checked_inputs(
     types = "segment_ids" if "segment_ids" in found else "token_type_ids"
     in_row = (length, "the length of the sequence")
     limits = {
-        "input_ids": (config.vocab_size, "vocab_size"),
+        **dict.fromkeys(("input_ids", "masked_lm_ids"), (config.vocab_size, "vocab_size")),
         "input_mask": (length + 1 if numbered else 2, "0 for padding"),
         types: (config.type_vocab_size, "type_vocab_size"),
         **dict.fromkeys(("position_ids", "cls_positions", "masked_lm_positions"), in_row),
@@ -183,7 +183,7 @@ def checked_inputs(
     for name in names:
         value = ids if name == "input_ids" else found[name]
         below, source = limits[name]
-        if name in ("cls_positions", "masked_lm_positions"):
+        if name in ("cls_positions", "masked_lm_positions", "masked_lm_ids"):
             value = shaped(value, name, [sizes[0], None], "a row of positions for each example")
         elif name == "start_positions":
             value = shaped(value, name, sizes[:1], "one position for each example")

@@ -43,12 +43,18 @@ def make_dense(
     dtype: keras.DTypePolicy | str,
     name: str,
     activation: Activation | None = None,
+    glorot: bool = False,
 ) -> keras.layers.Dense:
-    """Returns a built `keras.layers.Dense` with the original's initial values."""
+    """Returns a built `keras.layers.Dense` with the original's initial values.
+
+    `glorot`: where the original, ELECTRA's, gives no initializer.
+    """
     layer = keras.layers.Dense(
         units,
         activation=activation,
-        kernel_initializer=create_initializer(config.initializer_range),
+        kernel_initializer=(
+            glorot_initializer() if glorot else create_initializer(config.initializer_range)
+        ),
         dtype=dtype,
         name=name,
     )

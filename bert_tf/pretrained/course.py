@@ -70,7 +70,7 @@ class Start:
         """Sets the variables that the model has."""
         missing = []
         for name, variable in variables.items():
-            of_bert = name.startswith("bert/")
+            of_bert = name.startswith(f"{self.folder.config.scope}/")
             if name in self.folder.shapes and (of_bert or self.keeps_head):
                 variable.assign(self.read(name))
             elif of_bert:

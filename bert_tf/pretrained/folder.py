@@ -44,6 +44,7 @@ _BIASES = {
     "tagging": "output_bias",
     "squad": "cls/squad/output_bias",
 }
+GENERATOR_BIAS = "generator_predictions/output_bias"
 # The bias of ELECTRA's head for answers, see `JointSquadModel`.
 JOINT_START = "task_specific/squad/dense/bias"
 
@@ -205,6 +206,8 @@ def read_folder(
         bias = _BIASES.get(head)
         if head == "squad" and bias not in shapes:
             bias = JOINT_START
+        elif head == "masked_lm" and bias not in shapes:
+            bias = GENERATOR_BIAS
         if bias and not files.read(bias).any():
             logging.warning(
                 "%s: the bias of the head for %s is zero, so the head was never trained, and what"
@@ -267,8 +270,10 @@ def heads_of(
     shapes: Mapping[str, Sequence[int]], labels: Sequence[str], tagging: bool
 ) -> tuple[str, ...]:
     classifier = "tagging" if tagging else "classification" if labels else "regression"
+    # An ELECTRA whose generator is another model only keeps the discriminator when it is loaded.
+    fills = GENERATOR_BIAS in shapes and not any(x.startswith("generator/") for x in shapes)
     found = {
-        "masked_lm": "cls/predictions/output_bias" in shapes,
+        "masked_lm": fills or "cls/predictions/output_bias" in shapes,
         "next_sentence": "cls/seq_relationship/output_bias" in shapes,
         classifier: "output_bias" in shapes,
         "multiple_choice": "output_weights" in shapes and "output_bias" not in shapes,

@@ -274,9 +274,10 @@ class TaskModel(Savable, keras.Model):
             return super().compute_loss(x, y, y_pred, sample_weight, training)
         features = self._features(x, y, sample_weight)
         loss, sums = self.loss_and_metrics(y_pred, features, self.normalizers(features))
-        for name, (total, weight) in sums.items():
+        for name, metric in means.items():
+            total, weight = sums[name]
             mean = tf.math.divide_no_nan(total, weight)
-            means[name].update_state(mean, sample_weight=weight)
+            metric.update_state(mean, sample_weight=weight)
         # Keras sums gradients over replicas.
         return loss / tf.distribute.get_strategy().num_replicas_in_sync
 

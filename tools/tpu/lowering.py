@@ -7,8 +7,9 @@ from tensorflow.compiler.tf2xla.ops.gen_xla_ops import xla_all_reduce
 from bert_tf import optimization
 from bert_tf.engine.steps import Replicas, train_step
 from bert_tf.runs.training.teacher import check_hidden_sizes, check_inputs
-from bert_tf.tasks.pretraining.schema import pretraining_schema
+from bert_tf.tasks.pretraining.schema import ELECTRA, MLM, pretraining_schema
 from bert_tf.tasks.pretraining.training.distillation import DistilledPretraining
+from bert_tf.tasks.pretraining.training.electra import ElectraPretrainingModel
 from bert_tf.tasks.pretraining.training.model import PretrainingModel
 from bert_tf.tasks.pretraining.training.phases import RecordBatches
 from bert_tf.tasks.pretraining.training.settings import DistillationSettings
@@ -24,7 +25,10 @@ def lower(run: Run, phase: RecordBatches) -> Program:
     and `bert_tf.model.dropout.dropout` does not use the default. `phase.batch_size` is the batch
     size of one replica.
     """
-    model = PretrainingModel(run.config, run.objective, **run.options)
+    if run.objective == ELECTRA:
+        model = ElectraPretrainingModel(run.config, **run.electra, **run.options)
+    else:
+        model = PretrainingModel(run.config, run.objective, **run.options)
     objective = model if run.teacher is None else _distilled(model, run, phase)
     optimizer = optimization.create_optimizer(
         model.trainable_variables, optimization.linear_schedule(1e-4, 1_000_000, 10_000), run.adam
@@ -49,7 +53,8 @@ def lower(run: Run, phase: RecordBatches) -> Program:
     # Lowering needs tensors; specs are not enough.
     lengths = (phase.max_seq_length, phase.max_predictions_per_seq)
     schema = pretraining_schema(
-        *lengths, run.objective, max_sequences_per_pack=run.max_sequences_per_pack
+        *(*lengths, MLM if run.objective == ELECTRA else run.objective),  # as training masks them
+        max_sequences_per_pack=run.max_sequences_per_pack,
     )
     features = {}
     for name, feature in schema.items():

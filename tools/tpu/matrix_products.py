@@ -7,8 +7,11 @@ products, nor do recomputed activations.
 """
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Any
 
 from bert_tf.model.configuration import BertConfig
+from bert_tf.model.electra_configuration import ElectraConfig
 from bert_tf.tasks.pretraining.schema import MLM, MLM_NSP
 from bert_tf.tasks.pretraining.training.phases import RecordBatches
 
@@ -65,6 +68,28 @@ def forward_products(
         Product("pooler", 1, 1, phase.batch_size, hidden, hidden, in_encoder=False),
         Product("next sentence", 1, 1, phase.batch_size, hidden, 2, True, False),
     ]
+
+
+def electra_products(
+    config: ElectraConfig, phase: RecordBatches, electra: Mapping[str, Any]
+) -> list[Product]:
+    """Returns the matrix products in the forward pass of both models of ELECTRA.
+
+    `electra` has the arguments of `ElectraPretrainingModel`.
+    """
+    generator = config
+    if electra["electra_objective"] and electra["untied_generator"]:
+        sizes = electra["generator_hidden_size"], electra["generator_layers"]
+        generator = config.generator(*sizes, electra["untied_generator_embeddings"])
+    products: list[Product] = []
+    if not electra["uniform_generator"]:
+        products += forward_products(generator, phase, MLM)
+    if electra["electra_objective"]:
+        tokens, hidden = phase.batch_size * phase.max_seq_length, config.hidden_size
+        own = ("transform", "vocabulary")
+        products += [x for x in forward_products(config, phase, MLM) if x.name not in own]
+        products.append(Product("discriminator's head", 1, 1, tokens, hidden, hidden + 1))
+    return products
 
 
 def training_flops(

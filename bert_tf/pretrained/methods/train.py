@@ -125,7 +125,8 @@ class Train(LoadedModel):
 
     def _without_head(self) -> ModelFolder:
         folder = self._folder
-        shapes = {x: shape for x, shape in self._shapes().items() if x.startswith("bert/")}
+        scope = f"{folder.config.scope}/"
+        shapes = {x: shape for x, shape in self._shapes().items() if x.startswith(scope)}
         config = copy.copy(folder.config)
         config.problem_type, config.threshold = None, BertConfig.threshold
         return dataclasses.replace(

@@ -4,6 +4,7 @@ from bert_tf.files import records
 
 # What a model is trained to predict (--objective).
 MLM_NSP, MLM, MLM_SOP, ELECTRA = OBJECTIVES = ("mlm_nsp", "mlm", "mlm_sop", "electra")
+MASKED = "masked_lm_positions"  # the feature that masked records have
 UNMASKED = "word_ids"  # the feature that unmasked records have
 PACKED = "cls_positions"  # the feature that packed records have, with a value for each place
 

@@ -3,6 +3,8 @@
 Dimension letters and dtypes: see `bert_tf/modeling.py`.
 """
 
+from collections.abc import Callable
+
 import keras
 import tensorflow as tf
 
@@ -17,8 +19,8 @@ from bert_tf.model.saving import Savable, register
 class Transform(Savable, keras.layers.Layer):
     """Dense layer, activation and LayerNorm before the product with the word embeddings."""
 
-    def __init__(self, config: BertConfig, dtype):
-        super().__init__(name="transform", dtype=dtype)
+    def __init__(self, config: BertConfig, dtype, name: str = "transform"):
+        super().__init__(name=name, dtype=dtype)
         self.config = config
         self.dense = keras.layers.Dense(
             config.embedding_width,
@@ -68,14 +70,27 @@ class MaskedLanguageModel(Savable, keras.layers.Layer):
             positions: int32 [B, P], the masked positions; None for all, with logits [B*S, V].
             embedding_table: float [V, E], the word embeddings.
         """
-        if positions is None:
-            hidden = tf.reshape(sequence_output, [-1, sequence_output.shape[-1]])  # [B*S, H]
-        else:
-            hidden = gather_indexes(sequence_output, positions)  # [B*P, H]
-        hidden = self.transform(hidden)  # [B*P, E]
-        table = tf.cast(embedding_table, self.compute_dtype)
-        logits = tf.cast(tf.matmul(hidden, table, transpose_b=True), tf.float32)
-        return logits + self.output_bias.value
+        return masked_lm_logits(
+            self.transform, sequence_output, positions, embedding_table, self.output_bias
+        )
+
+
+def masked_lm_logits(
+    transform: Callable[[tf.Tensor], tf.Tensor],
+    sequence_output: tf.Tensor,
+    positions: tf.Tensor | None,
+    embedding_table: tf.Tensor,
+    output_bias: keras.Variable,
+) -> tf.Tensor:
+    """Returns what `MaskedLanguageModel.call` returns, with the layer and the bias that it has."""
+    if positions is None:
+        hidden = tf.reshape(sequence_output, [-1, sequence_output.shape[-1]])  # [B*S, H]
+    else:
+        hidden = gather_indexes(sequence_output, positions)  # [B*P, H]
+    hidden = transform(hidden)  # [B*P, E]
+    table = tf.cast(embedding_table, hidden.dtype)
+    logits = tf.cast(tf.matmul(hidden, table, transpose_b=True), tf.float32)
+    return logits + output_bias.value
 
 
 @register

@@ -10,11 +10,12 @@ import tensorflow as tf
 from bert_tf.engine.steps import Features, Sums
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.model.configuration import BertConfig
+from bert_tf.model.electra_configuration import ElectraConfig
 from bert_tf.model.heads import cross_entropy, example_weights
 from bert_tf.model.ranges import finite, in_range, shaped
 from bert_tf.model.saving import register
 from bert_tf.model.shapes import get_shape_list
-from bert_tf.tasks.pretraining.schema import MLM, MLM_NSP, MLM_SOP
+from bert_tf.tasks.pretraining.schema import ELECTRA, MLM, MLM_NSP, MLM_SOP
 from bert_tf.tasks.pretraining.training.heads import PretrainingHeads
 from bert_tf.tasks.task_model import TaskModel
 
@@ -165,7 +166,15 @@ class PretrainingModel(TaskModel):
 
 
 def check_objective(config: BertConfig, objective: str) -> None:
-    """Raises UserError if the objective is for pairs, and the model has no head for pairs."""
+    """Raises UserError if the model does not have the heads that the objective trains."""
+    if (objective == ELECTRA) != isinstance(config, ElectraConfig):
+        raise UserError(
+            f"--objective={objective} does not fit the model of --bert_config_file, which is of"
+            f" kind {config.NAME}: --objective={ELECTRA} trains an ELECTRA, any other --objective"
+            f' another model. A configuration is an ELECTRA\'s if it has "model_type": "electra"'
+        )
+    if objective == ELECTRA:
+        return
     if objective != MLM and not config.has_next_sentence:
         raise UserError(
             f"--objective={objective} needs a model with a head for pairs of sentences; the model"

@@ -1,7 +1,7 @@
 """Looks at a run's record files before it starts: their size, and whether they teach anything."""
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from bert_tf.engine.input_pipeline import estimate_records, trained_on
 from bert_tf.errors import UserError
 from bert_tf.files import record_checks, records
 from bert_tf.files.record_checks import Ends
+from bert_tf.tasks.pretraining.schema import ELECTRA, MASKED, UNMASKED
 
 _SAMPLE = 1000  # records
 
@@ -33,6 +34,28 @@ class OpenedRecords:
         """Returns the number of examples, and whether it is an estimate."""
         count, exact = estimate_records(self.source["files"], self.ends)
         return count * self.sequences, not exact or self.sequences != 1.0
+
+
+def check_kind(names: Container[str], file: str, flag: str, objective: str) -> None:
+    """Raises UserError if records with features of these names are BERT's but should be ELECTRA's.
+
+    Also for the reverse. ELECTRA's have neither masks nor numbers of words.
+    """
+    if "input_ids" not in names:
+        return  # records of another task: their features are compared next
+    is_electra = MASKED not in names and UNMASKED not in names
+    if is_electra and objective != ELECTRA:
+        raise UserError(
+            f"--{flag}: the records of {file} are ELECTRA's, which have no masks, and"
+            f" --objective={objective} needs BERT's. Make them with create_pretraining_data.py"
+            f" --objective={objective}, or train with --objective={ELECTRA}"
+        )
+    if not is_electra and objective == ELECTRA:
+        raise UserError(
+            f"--{flag}: the records of {file} are BERT's, and --objective={ELECTRA} needs its own,"
+            f" which training masks. Make them with create_pretraining_data.py"
+            f" --objective={ELECTRA}, or train with another --objective"
+        )
 
 
 def check_content(files: Sequence[str], schema: records.Schema, flag: str) -> None:

@@ -10,9 +10,10 @@ from absl import logging
 from bert_tf import optimization, tokenization
 from bert_tf.engine.distribution import InputShard
 from bert_tf.engine.evaluator import EvaluationInput, Evaluator
-from bert_tf.engine.input_pipeline import TrainingInput
+from bert_tf.engine.input_pipeline import Augment, TrainingInput
 from bert_tf.errors import UserError
 from bert_tf.files import record_checks
+from bert_tf.files.checkpoints import CheckpointReader
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model_folder.writer import write_config
 from bert_tf.runs.flags.setting_fields import MAX_COUNT
@@ -28,17 +29,27 @@ from bert_tf.tasks.pretraining.records.packed_records import (
     mean_sequences,
 )
 from bert_tf.tasks.pretraining.records.packing import rows_a_step
-from bert_tf.tasks.pretraining.schema import PACKED, UNMASKED, pretraining_schema
+from bert_tf.tasks.pretraining.schema import (
+    ELECTRA,
+    PACKED,
+    UNMASKED,
+    pretraining_schema,
+)
 from bert_tf.tasks.pretraining.training.dynamic_masking import DynamicMasking
+from bert_tf.tasks.pretraining.training.electra import ElectraPretrainingModel
+from bert_tf.tasks.pretraining.training.electra_masking import ElectraMasking
+from bert_tf.tasks.pretraining.training.electra_settings import ElectraSettings
 from bert_tf.tasks.pretraining.training.model import PretrainingModel, check_objective
 from bert_tf.tasks.pretraining.training.phases import RecordBatches
 from bert_tf.tasks.pretraining.training.record_files import (
     OpenedRecords,
     check_content,
+    check_kind,
     warn_of_repeats,
     warn_of_training_records,
 )
 from bert_tf.tasks.pretraining.training.settings import PretrainingSettings
+from bert_tf.tasks.task_model import TaskModel
 from bert_tf.text.model_vocabulary import check_padding
 from bert_tf.text.tokenizers import load_tokenizer
 
@@ -61,8 +72,12 @@ def run_pretraining(
         FloatingPointError: a loss or a gradient is not finite.
     """
 
-    def build() -> PretrainingModel:
-        return PretrainingModel(config, settings.objective, **model_options(settings, strategy))
+    def build() -> TaskModel:
+        options = model_options(settings, strategy)
+        if isinstance(settings, ElectraSettings) and settings.objective == ELECTRA:
+            warn_of_missing_generator(settings)
+            return ElectraPretrainingModel(config, **settings.model_arguments, **options)
+        return PretrainingModel(config, settings.objective, **options)
 
     def write_files() -> None:
         write_config(settings.output_dir, config)
@@ -181,8 +196,11 @@ def _open_records(
     lengths = record_checks.feature_lengths(files[0], flag)
     packed_places = lengths.get(PACKED)
     predictions: int | None = batches.max_predictions_per_seq
-    masking = None
-    if _are_unmasked(lengths, files[0], flag, settings):
+    masking: Augment | None = None
+    check_kind(lengths, files[0], flag, settings.objective)
+    if settings.objective == ELECTRA:
+        masking = _electra_masking(config, settings, batches)
+    elif _are_unmasked(lengths, files[0], flag, settings):
         predictions = None
         masking = _dynamic_masking(config, settings, batches, packed_places)
     elif packed_places is not None:
@@ -233,15 +251,43 @@ def _are_unmasked(
     return unmasked
 
 
+def warn_of_missing_generator(settings: ElectraSettings) -> None:
+    """Warns if --init_checkpoint, which the run starts from, only has a discriminator."""
+    if not settings.init_checkpoint or settings.uniform_generator:
+        return
+    names = CheckpointReader(settings.init_checkpoint).shapes
+    if not any(name.startswith("generator_predictions/") for name in names):
+        logging.warning(
+            "--init_checkpoint=%s has no generator, so a new one starts, with random weights; its"
+            " samples are poor until it has learned",
+            settings.init_checkpoint,
+        )
+
+
+def _tokenizer(config: BertConfig, settings: PretrainingSettings) -> tokenization.FullTokenizer:
+    """Returns the tokenizer of --vocab_file, whose size fits the model."""
+    tokenizer = load_tokenizer(settings.vocab_file, do_lower_case=False, needs_mask=True)
+    tokenization.check_vocab_size(tokenizer.vocab, config.vocab_size, settings.vocab_file)
+    return tokenizer
+
+
+def _electra_masking(
+    config: BertConfig, settings: ElectraSettings, batches: RecordBatches
+) -> ElectraMasking:
+    tokenizer = _tokenizer(config, settings)
+    ids = [tokenizer.vocab[x] for x in (tokenizer.mask_token, "[CLS]", "[SEP]")]
+    number = batches.max_predictions_per_seq
+    return ElectraMasking(ids[0], tuple(ids), number, settings.mask_prob)
+
+
 def _dynamic_masking(
     config: BertConfig,
     settings: PretrainingSettings,
     batches: RecordBatches,
     packed_places: int | None,
 ) -> DynamicMasking:
-    tokenizer = load_tokenizer(settings.vocab_file, do_lower_case=False, needs_mask=True)
+    tokenizer = _tokenizer(config, settings)
     vocab = tokenizer.vocab
-    tokenization.check_vocab_size(vocab, config.vocab_size, settings.vocab_file)
     place = f"--vocab_file={settings.vocab_file}"
     check_padding(vocab, config.pad_token_id, place, "--bert_config_file")
     predictions = batches.max_predictions_per_seq

@@ -21,7 +21,7 @@ from bert_tf.runs.flags.settings import (
     TrainingSettings,
 )
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
-from bert_tf.tasks.pretraining.schema import MLM, MLM_NSP, OBJECTIVES
+from bert_tf.tasks.pretraining.schema import MLM, MLM_NSP, MLM_SOP
 from bert_tf.tasks.pretraining.training.phases import RecordBatches, parse_phases
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class PretrainingSettings(TrainingSettings):
         " masked LM only (RoBERTa), with records of any objective, mlm_sop for masked LM and the"
         " order of sentences (ALBERT).",
         group=Group.TRAINING,
-        choices=OBJECTIVES,
+        choices=(MLM_NSP, MLM, MLM_SOP),
     )
     dynamic_masking: bool = setting(
         False,
@@ -148,12 +148,17 @@ class PretrainingSettings(TrainingSettings):
     @classmethod
     def from_flags(cls, values: Mapping[str, Any], given: Collection[str]) -> Self:
         """Returns the settings, with the phases that the flags of `ScheduleSettings` describe."""
-        schedule = ScheduleSettings.from_flags(values, given)
-        phases, evaluation_batches = schedule.make_phases(given)
+        phases, evaluation_batches = cls._phases(values, given)
         fields = {field.name: values[field.name] for field in flags_of(cls)}
         settings = cls(phases=phases, evaluation_batches=evaluation_batches, **fields)
         settings.check_given(given)
         return settings
+
+    @classmethod
+    def _phases(
+        cls, values: Mapping[str, Any], given: Collection[str]
+    ) -> tuple[list[RecordBatches], RecordBatches]:
+        return ScheduleSettings.from_flags(values, given).make_phases(given)
 
     def schedules(self) -> "list[tuple[int, PolynomialSchedule]]":
         """Returns the learning rate schedules in order, each with the number of its steps.

@@ -1,0 +1,138 @@
+"""ELECTRA in Hugging Face's format: what differs from `bert_tf/hugging_face/bert.py`.
+
+There, discriminator and generator are two models. A generator becomes a checkpoint of its own, an
+ELECTRA's that is trained as a masked LM.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from absl import logging
+
+from bert_tf.errors import UserError, quoted
+from bert_tf.files.json_keys import Needed
+from bert_tf.hugging_face import bert
+from bert_tf.hugging_face.weights import Weight, dense, layer, layer_norm
+from bert_tf.model.electra_configuration import ElectraConfig
+
+CONFIG = ElectraConfig
+CLASS_NAME = "Electra"
+VOCABULARY = "vocab.txt"
+TOKENIZERS = bert.TOKENIZERS
+KEYS = CONFIG.known_keys()
+NEEDED: dict[str, Needed] = {}
+# Settings of a head for multiple choice, which is not converted.
+HARMLESS_KEYS = {f"summary_{x}" for x in ("activation", "last_dropout", "type", "use_proj")}
+PREFIX = "electra."
+TIED = {"generator_lm_head.weight": "embeddings.word_embeddings.weight"}
+DISCRIMINATOR = "discriminator_predictions/"
+_GENERATOR, _PREDICTIONS = "generator/", "generator_predictions/"
+
+
+def to_ours(config: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """Returns the values of a `bert_config.json`; see `bert.to_ours`."""
+    # Hugging Face's defaults, which are ELECTRA-Small's.
+    known = {
+        "vocab_size": 30522,
+        "embedding_size": 128,
+        "hidden_size": 256,
+        "num_attention_heads": 4,
+        "intermediate_size": 1024,
+        "hidden_act": "gelu",
+        **{key: config[key] for key in CONFIG.known_keys() if key in config},
+    }
+    if known["hidden_act"] in ("gelu_new", "gelu_pytorch_tanh"):
+        raise UserError(
+            f"{path}: hidden_act is {quoted(known['hidden_act'])}; an ELECTRA here has the exact"
+            " GELU, gelu, or no GELU. Choose a different model"
+        )
+    return known
+
+
+def to_theirs(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the values of a `config.json`; see `bert.to_theirs`."""
+    return {
+        **bert.to_theirs(config),
+        "embedding_size": config["embedding_size"] or config["hidden_size"],
+        "model_type": "electra",
+    }
+
+
+def parts(config: ElectraConfig, task: str) -> dict[str, list[Weight]]:
+    """Returns the weights of each part of a model; see `bert.parts`.
+
+    Hugging Face's text classifier has another first layer, and its model for multiple choice, too.
+    """
+    hidden, width = config.hidden_size, config.embedding_width
+    encoder = bert.embeddings(config)
+    if width != hidden:
+        encoder += dense("electra/embeddings_project", "embeddings_project", width, hidden)
+    theirs = bert.LAYER.replace("/", ".")
+    for i in range(config.num_hidden_layers):
+        encoder += layer(
+            f"electra/encoder/layer_{i}", bert.LAYER, f"encoder.layer.{i}", theirs, config
+        )
+    found, name = DISCRIMINATOR.rstrip("/"), _PREDICTIONS.rstrip("/")
+    known = {
+        "encoder": encoder,
+        "discriminator's head": [
+            *dense(f"{found}/dense", f"{found}.dense", hidden, hidden),
+            *dense(f"{found}/dense_1", f"{found}.dense_prediction", hidden, 1),
+        ],
+        "masked-LM head": [
+            *dense(f"{name}/dense", f"{name}.dense", hidden, width),
+            *layer_norm(f"{name}/LayerNorm", f"{name}.LayerNorm", width),
+            Weight(f"{name}/output_bias", (config.vocab_size,), "generator_lm_head.bias"),
+        ],
+    }
+    if task not in ("ForSequenceClassification", "ForMultipleChoice"):
+        known |= bert.fine_tuning_heads(hidden, task)
+    return known
+
+
+def one_model(
+    variables: Mapping[str, np.ndarray], config: ElectraConfig, generator: bool, path: str
+) -> tuple[dict[str, np.ndarray], ElectraConfig]:
+    """Returns one of the two models in the checkpoint at `path`, and its configuration.
+
+    A checkpoint with one model is returned as it is.
+
+    Raises:
+        UserError: the generator is asked for, and the checkpoint has none.
+    """
+    layers = f"{_GENERATOR}encoder/layer_"
+    own = {name for name in variables if name.startswith(layers)}
+    if not generator:
+        if not any(name.startswith(DISCRIMINATOR) for name in variables):
+            return dict(variables), config
+        kept = {k: v for k, v in variables.items() if not k.startswith((_GENERATOR, _PREDICTIONS))}
+        if len(kept) < len(variables):
+            logging.info(
+                "%s: the discriminator is written; --output_format=electra_generator writes the"
+                " generator",
+                path,
+            )
+        return kept, config
+    if not own:
+        raise UserError(
+            f"{path} has no generator beside its discriminator, which --output_format="
+            "electra_generator needs; use --output_format=safetensors"
+        )
+    inner = variables[f"{layers}0/intermediate/dense/kernel"].shape
+    sizes = config.to_dict() | {
+        "embedding_size": variables[f"{_PREDICTIONS}dense/kernel"].shape[1],
+        "hidden_size": inner[0],
+        "intermediate_size": inner[1],
+        "num_attention_heads": max(1, inner[0] // 64),
+        "num_hidden_layers": len({name.removeprefix(layers).split("/")[0] for name in own}),
+    }
+    shared = {
+        k: v for k, v in variables.items() if k.startswith(("electra/embeddings/", _PREDICTIONS))
+    }
+    renamed = {
+        f"electra/{name.removeprefix(_GENERATOR)}": value
+        for name, value in variables.items()
+        if name.startswith(_GENERATOR)
+    }
+    return shared | renamed, ElectraConfig.from_dict(sizes)  # type: ignore[return-value]

@@ -1,0 +1,321 @@
+"""ELECTRA's pre-training (https://arxiv.org/abs/2003.10555, section 2): two models in one step.
+
+A generator, a small masked LM, predicts masked tokens, and samples from its predictions replace
+them. The discriminator, which is the model to keep, says of each token whether it was replaced.
+
+Original: google-research/electra, run_pretraining.py. Dimension letters and dtypes: see
+`bert_tf/modeling.py`.
+"""
+
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.engine.steps import Features, Sums
+from bert_tf.model.activations import get_activation
+from bert_tf.model.dropout import dropout_seed_of_call
+from bert_tf.model.electra_configuration import ElectraConfig
+from bert_tf.model.heads import example_weights, token_weights
+from bert_tf.model.layers import make_dense
+from bert_tf.model.saving import Savable, register
+from bert_tf.model.shapes import get_shape_list
+from bert_tf.modeling import BertModel
+from bert_tf.seeds import fold_in, random_bits
+from bert_tf.tasks.pretraining.schema import ELECTRA
+from bert_tf.tasks.pretraining.training.electra_masking import write_at
+from bert_tf.tasks.pretraining.training.heads import Transform, masked_lm_logits
+from bert_tf.tasks.pretraining.training.model import (
+    check_objective,
+    loss_and_accuracy,
+    masked_lm_weights,
+)
+from bert_tf.tasks.task_model import TaskModel
+
+_EPSILON = 1e-6  # added to the sums of weights that divide the losses
+# Numbers folded into a call's seed; dropout of the discriminator has 0 and 1.
+_GENERATOR, _SAMPLES = 3, 4
+_DISALLOWED = 1000.0  # subtracted from the logit of the right token
+_THRESHOLDS = 200  # of tf.metrics.auc, whose first and last are this much below 0 and above 1:
+_BEYOND = 1e-7
+
+
+class ElectraOutputs(NamedTuple):
+    """What an `ElectraPretrainingModel` returns; None: the model does not have it.
+
+    Attributes:
+        masked_lm_logits: float32 [B*P, V], of the generator.
+        sampled_ids: int32 [B, P], tokens drawn from the generator's probabilities.
+        fake_input_ids: int32 [B, S], the original tokens, with those at masked places.
+        labels: int32 [B, S], 1 where a token differs from the original.
+        logits: float32 [B, S], of the discriminator; above 0 for a replaced token.
+    """
+
+    masked_lm_logits: tf.Tensor
+    sampled_ids: tf.Tensor | None = None
+    fake_input_ids: tf.Tensor | None = None
+    labels: tf.Tensor | None = None
+    logits: tf.Tensor | None = None
+
+
+@register
+class GeneratorPredictions(Transform):
+    """Logits over the vocabulary at masked places: the scope `generator_predictions`."""
+
+    def __init__(self, config: ElectraConfig, dtype=None):
+        super().__init__(config, dtype, "generator_predictions")
+        self.build()
+
+    def build(self, input_shape=None):
+        """Creates the variables. The constructor calls this; later calls do nothing."""
+        if not self.built:
+            super().build()
+            shape, options = (self.config.vocab_size,), {"dtype": "float32", "autocast": False}
+            self.output_bias = self.add_weight(shape, "zeros", name="output_bias", **options)
+            self.built = True
+
+    def call(self, sequence_output, positions, embedding_table):
+        """Returns logits, float32 [B*P, V]; see `heads.MaskedLanguageModel`."""
+        return masked_lm_logits(
+            super().call, sequence_output, positions, embedding_table, self.output_bias
+        )
+
+
+@register
+class DiscriminatorPredictions(Savable, keras.layers.Layer):
+    """A logit for each token: the scope `discriminator_predictions`."""
+
+    def __init__(self, config: ElectraConfig, dtype=None):
+        super().__init__(name="discriminator_predictions", dtype=dtype)
+        self.config = config
+        self.build()
+
+    def build(self, input_shape=None):
+        """Creates the variables. The constructor calls this; later calls do nothing."""
+        if not self.built:
+            config, size = self.config, self.config.hidden_size
+            act = get_activation(config.hidden_act)
+            self.dense = make_dense(size, size, config, self.dtype_policy, "dense", act)
+            self.output_layer = make_dense(
+                1, size, config, self.dtype_policy, "dense_1", glorot=True
+            )
+            self.built = True
+
+    def call(self, sequence_output):
+        """Returns logits, float32 [B, S], of the last layer, float [B, S, H]."""
+        batch_size, length, size = get_shape_list(sequence_output)
+        hidden = self.dense(tf.reshape(sequence_output, [-1, size]))  # [B*S, H]
+        return tf.cast(tf.reshape(self.output_layer(hidden), [batch_size, length]), tf.float32)
+
+
+@register
+class ElectraPretrainingModel(TaskModel):
+    """Generator and discriminator, and the same variables as a released checkpoint.
+
+    Args:
+        config: the discriminator's.
+        electra_objective: False to train only the model of `config`, as a masked LM.
+        generator_hidden_size, generator_layers: see `ElectraConfig.generator`.
+        untied_generator: False to share all weights between generator and discriminator.
+        untied_generator_embeddings: whether the generator has its own embeddings.
+        uniform_generator: whether to draw replacements from the vocabulary, without a generator.
+        gen_weight, disc_weight: the weights of the two losses.
+        temperature: of the samples: divides the generator's logits.
+        disallow_correct: whether never to sample the right token.
+        **options: see `BertModel`.
+    """
+
+    required_inputs = ("input_ids", "masked_lm_positions", "masked_lm_ids")
+    label_names: tuple[str, ...] = ("masked_lm_weights",)
+    task_metrics: tuple[str, ...] = ("masked_lm_loss", "masked_lm_accuracy")
+
+    def __init__(
+        self,
+        config: ElectraConfig,
+        electra_objective: bool = True,
+        generator_hidden_size: float = 0.25,
+        generator_layers: float = 1.0,
+        untied_generator: bool = True,
+        untied_generator_embeddings: bool = False,
+        uniform_generator: bool = False,
+        gen_weight: float = 1.0,
+        disc_weight: float = 50.0,
+        temperature: float = 1.0,
+        disallow_correct: bool = False,
+        **options: Any,
+    ):
+        check_objective(config, ELECTRA)
+        super().__init__(config, **options)
+        self.gen_weight, self.disc_weight = gen_weight, disc_weight
+        self.temperature, self.disallow_correct = temperature, disallow_correct
+        policy = self.bert.dtype_policy
+        self.generator = self.generator_predictions = self.discriminator_predictions = None
+        if not uniform_generator:
+            self.generator = self.bert
+            generator_config = config
+            if electra_objective and untied_generator:
+                generator_config = config.generator(
+                    generator_hidden_size, generator_layers, untied_generator_embeddings
+                )
+                shared = None if untied_generator_embeddings else self.bert.embeddings
+                options = {**options, "dtype": policy, "embeddings": shared}
+                self.generator = BertModel(generator_config, name="generator", **options)
+            self.generator_predictions = GeneratorPredictions(generator_config, policy)
+        if electra_objective:
+            self.discriminator_predictions = DiscriminatorPredictions(config, policy)
+            self.task_metrics += ("sampled_masked_lm_accuracy", "disc_loss")
+            self.task_metrics += ("disc_accuracy", "disc_precision", "disc_recall")
+        else:
+            self.required_inputs = self.required_inputs[:2]
+
+    def call(
+        self,
+        input_ids: tf.Tensor,
+        input_mask: tf.Tensor | None = None,
+        segment_ids: tf.Tensor | None = None,
+        masked_lm_positions: tf.Tensor | None = None,
+        masked_lm_ids: tf.Tensor | None = None,
+        training: bool = False,
+        dropout_seed: tf.Tensor | None = None,
+    ) -> ElectraOutputs:
+        """Returns the outputs of both models.
+
+        Args:
+            input_ids: int32 [B, S], masked.
+            input_mask: int32 [B, S], 1 for tokens and 0 for padding; None is all ones.
+            segment_ids: int32 [B, S], 1 for the second segment; None is all zeros.
+            masked_lm_positions: int32 [B, P], the places to predict; 0 for none.
+            masked_lm_ids: int32 [B, P], the original tokens there.
+            training: whether dropout is on.
+            dropout_seed: int32 [2]; dropout and samples are functions of it. None draws one in
+                training; else samples are a function of the tokens and places.
+        """
+        seed = dropout_seed_of_call(training, dropout_seed)
+        mode = {"training": training}
+        shape = *get_shape_list(masked_lm_positions), self.bert.config.vocab_size  # [B, P, V]
+        if self.generator is None:
+            logits = tf.zeros([shape[0] * shape[1], shape[2]])
+        else:
+            generator_seed = fold_in(seed, _GENERATOR)
+            output = self.generator(
+                input_ids, input_mask, segment_ids, dropout_seed=generator_seed, **mode
+            )
+            logits = self.generator_predictions(
+                output.sequence_output, masked_lm_positions, output.embedding_table
+            )
+        if self.discriminator_predictions is None:
+            return ElectraOutputs(logits)
+        original, _ = write_at(input_ids, masked_lm_ids, masked_lm_positions)
+        if seed is None:
+            seed = tf.stack([tf.reduce_sum(original), tf.reduce_sum(masked_lm_positions)])
+        sampled = self._sample(tf.reshape(logits, shape), masked_lm_ids, fold_in(seed, _SAMPLES))
+        fake, written = write_at(original, sampled, masked_lm_positions)
+        labels = tf.cast(written & (fake != original), tf.int32)
+        dropout_seed = seed if training else None
+        output = self.bert(fake, input_mask, segment_ids, dropout_seed=dropout_seed, **mode)
+        found = self.discriminator_predictions(output.sequence_output)
+        return ElectraOutputs(logits, sampled, fake, labels, found)
+
+    def _sample(self, logits: tf.Tensor, right_ids: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+        """Returns tokens drawn from the softmax of float32 [B, P, V] logits, int32 [B, P]."""
+        logits = tf.stop_gradient(logits) / self.temperature
+        if self.disallow_correct:
+            logits -= _DISALLOWED * tf.one_hot(right_ids, logits.shape[-1])
+        noise = self.uniform_noise(tf.shape(logits), seed)
+        gumbel = -tf.math.log(-tf.math.log(noise + 1e-9) + 1e-9)
+        return tf.argmax(tf.nn.softmax(logits + gumbel), axis=-1, output_type=tf.int32)
+
+    def uniform_noise(self, shape: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+        """Returns numbers from 0 to below 1, float32, a function of the seed, int32 [2]."""
+        bits = random_bits(shape, seed, tf.uint32)
+        bits = tf.bitwise.right_shift(bits, tf.constant(8, tf.uint32))
+        return tf.cast(bits, tf.float32) * 2.0**-24
+
+    def normalizers(self, features: Features) -> dict[str, tf.Tensor]:
+        """Returns the sums of weights of the places to predict and of the tokens, float32 []."""
+        return {
+            "masked_lm": tf.reduce_sum(masked_lm_weights(features, example_weights(features))),
+            "disc": tf.reduce_sum(token_weights(features)),
+        }
+
+    def loss_and_metrics(
+        self, outputs: ElectraOutputs, features: Features, normalizers: Features
+    ) -> tuple[tf.Tensor, Sums]:
+        """Returns the weighted sum of both losses, float32 [], and the original's metrics.
+
+        With `example_weight`, in an evaluation, the metrics include what `finish` makes disc_auc
+        of.
+        """
+        weights = masked_lm_weights(features, example_weights(features))
+        label_ids = tf.reshape(features["masked_lm_ids"], [-1])
+        sums = loss_and_accuracy("masked_lm", outputs.masked_lm_logits, label_ids, weights)
+        total = self.gen_weight * sums["masked_lm_loss"][0] / (normalizers["masked_lm"] + _EPSILON)
+        if outputs.logits is None:
+            return total, sums
+        right = tf.cast(tf.reshape(outputs.sampled_ids, [-1]) == label_ids, tf.float32)
+        sums["sampled_masked_lm_accuracy"] = tf.reduce_sum(weights * right), tf.reduce_sum(weights)
+        loss, disc_sums = self._discriminator(outputs, features, normalizers)
+        return total + self.disc_weight * loss, sums | disc_sums
+
+    def _discriminator(
+        self, outputs: ElectraOutputs, features: Features, normalizers: Features
+    ) -> tuple[tf.Tensor, Sums]:
+        """Returns the discriminator's loss and metrics."""
+        logits, labels = outputs.logits, tf.cast(outputs.labels, tf.float32)
+        weights = tf.reshape(token_weights(features), tf.shape(logits))  # [B, S]
+        losses = tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits) * weights
+        row_weights = example_weights(features)
+        rows = tf.reduce_sum(losses, axis=1) / (tf.reduce_sum(weights, axis=1) + _EPSILON)
+        found = tf.cast(logits > 0, tf.float32)
+        right = tf.cast(found == labels, tf.float32)
+        sums: Sums = {"disc_loss": (tf.reduce_sum(rows * row_weights), tf.reduce_sum(row_weights))}
+        kinds = {"accuracy": weights, "precision": weights * found, "recall": weights * labels}
+        for name, counted in kinds.items():
+            sums[f"disc_{name}"] = tf.reduce_sum(counted * right), tf.reduce_sum(counted)
+        if "example_weight" in features:
+            sums |= _rates(tf.sigmoid(logits) * weights, labels * weights, row_weights)
+        return tf.reduce_sum(losses) / (normalizers["disc"] + _EPSILON), sums
+
+    def finish(self, results: dict[str, float]) -> dict[str, float]:
+        """Returns an evaluation's metrics with disc_auc instead of the rates it is made of.
+
+        The area under the curve by trapezoids, as tf.metrics.auc.
+        """
+        rates = [
+            [results[name.format(i)] for i in range(_THRESHOLDS) if name.format(0) in results]
+            for name in (_TRUE, _FALSE)
+        ]
+        for i in range(_THRESHOLDS if rates[0] else 0):
+            del results[_TRUE.format(i)], results[_FALSE.format(i)]
+        if rates[0]:
+            results["disc_auc"] = float(-np.trapezoid(*rates))
+        return results
+
+    def predictions(self, outputs: ElectraOutputs, features: Features) -> dict[str, tf.Tensor]:
+        """Returns the probability that each token was replaced, float32 [B, S]."""
+        return {"probabilities": tf.sigmoid(outputs.logits)}
+
+
+_TRUE, _FALSE = "disc_true_positive_rate_{}", "disc_false_positive_rate_{}"
+
+
+def _rates(probs: tf.Tensor, labels: tf.Tensor, row_weights: tf.Tensor) -> Sums:
+    """Returns the rates of true and false positives at each threshold.
+
+    As in the original, padding counts as true negatives: both arguments are 0 there.
+    """
+    inner = np.arange(1, _THRESHOLDS - 1) / (_THRESHOLDS - 1)
+    thresholds = tf.constant([-_BEYOND, *inner, 1.0 + _BEYOND], tf.float32)
+    counted = tf.broadcast_to(row_weights[:, tf.newaxis], tf.shape(probs))
+    sums: Sums = {}
+    for name, kind in ((_TRUE, labels), (_FALSE, counted - labels)):
+        kind = kind * counted
+
+        def count(threshold: tf.Tensor, kind: tf.Tensor = kind) -> tf.Tensor:
+            return tf.reduce_sum(tf.where(probs > threshold, kind, 0.0))
+
+        counts = tf.map_fn(count, thresholds)
+        for i, total in enumerate(tf.unstack(counts)):
+            sums[name.format(i)] = total, tf.reduce_sum(kind)
+    return sums

@@ -1,0 +1,162 @@
+"""ELECTRA's settings of run_pretraining, with their names in google-research/electra."""
+
+import dataclasses
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any
+
+from bert_tf.errors import UserError
+from bert_tf.runs.flags.setting_fields import Group, inherit, setting
+from bert_tf.tasks.pretraining.schema import ELECTRA, OBJECTIVES
+from bert_tf.tasks.pretraining.training.settings import PretrainingSettings
+
+if TYPE_CHECKING:
+    from bert_tf.optimization import PolynomialSchedule
+
+_NEEDS = ("objective", ELECTRA)
+_HAS_GENERATOR = [_NEEDS, "electra_objective"]
+_TIED = {"excludes": "uniform_generator", "because": "a uniform generator has no weights"}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ElectraSettings(PretrainingSettings):
+    """Settings of run_pretraining: BERT's, and with --objective=electra ELECTRA's."""
+
+    objective: str = inherit(
+        PretrainingSettings,
+        "objective",
+        help="What to train: mlm_nsp for masked LM and next sentence prediction (BERT), mlm for"
+        " masked LM only (RoBERTa), with records of any objective but electra, mlm_sop for masked"
+        " LM and the order of sentences (ALBERT), electra for a generator and a discriminator that"
+        " finds the tokens it replaced (ELECTRA).",
+        choices=OBJECTIVES,
+    )
+    electra_objective: bool = setting(
+        True,
+        help="Train a discriminator. --noelectra_objective: only a masked LM, on the same records"
+        " and with the same masks.",
+        group=Group.TRAINING,
+        needs=_NEEDS,
+    )
+    mask_prob: float = setting(
+        0.15,
+        help="Share of the tokens to predict.",
+        group=Group.DATA,
+        above=0.0,
+        at_most=1.0,
+        needs=_NEEDS,
+    )
+    generator_hidden_size: float = setting(
+        0.25,
+        help="Hidden size of the generator as a share of the discriminator's.",
+        group=Group.MODEL,
+        above=0.0,
+        needs=_HAS_GENERATOR,
+        **_TIED,
+    )
+    generator_layers: float = setting(
+        1.0,
+        help="Layers of the generator as a share of the discriminator's.",
+        group=Group.MODEL,
+        above=0.0,
+        needs=_HAS_GENERATOR,
+        **_TIED,
+    )
+    untied_generator: bool = setting(
+        True,
+        help="Give the generator its own layers. --nountied_generator: it is the discriminator.",
+        group=Group.MODEL,
+        needs=_HAS_GENERATOR,
+        excludes=["generator_hidden_size", "generator_layers", "untied_generator_embeddings"],
+        because="a tied generator is the discriminator itself",
+    )
+    untied_generator_embeddings: bool = setting(
+        False,
+        help="Give the generator its own embeddings, as wide as its layers.",
+        group=Group.MODEL,
+        needs=_HAS_GENERATOR,
+        **_TIED,
+    )
+    uniform_generator: bool = setting(
+        False,
+        help="Draw replacements uniformly from the vocabulary, without a generator.",
+        group=Group.MODEL,
+        needs=_HAS_GENERATOR,
+    )
+    gen_weight: float = setting(
+        1.0,
+        help="Weight of the generator's loss.",
+        group=Group.TRAINING,
+        at_least=0.0,
+        needs=_NEEDS,
+    )
+    disc_weight: float = setting(
+        50.0,
+        help="Weight of the discriminator's loss.",
+        group=Group.TRAINING,
+        at_least=0.0,
+        needs=_HAS_GENERATOR,
+    )
+    temperature: float = setting(
+        1.0,
+        help="Temperature of the generator's samples: divides its logits.",
+        group=Group.TRAINING,
+        above=0.0,
+        needs=_HAS_GENERATOR,
+        **_TIED,
+    )
+    disallow_correct: bool = setting(
+        False,
+        help="Never sample the right token, so that every predicted place is replaced.",
+        group=Group.TRAINING,
+        needs=_HAS_GENERATOR,
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.objective != ELECTRA:
+            return
+        from bert_tf.tasks.pretraining.training.electra_masking import number_of_predictions
+
+        if not self.vocab_file:
+            raise UserError(
+                f"--objective={ELECTRA} needs --vocab_file: the ids of [MASK], [CLS] and [SEP] are"
+                " in the vocabulary of the records"
+            )
+        for phase in (*self.phases, self.evaluation_batches):
+            count = number_of_predictions(self.mask_prob, phase.max_seq_length)
+            if phase.max_predictions_per_seq != count:
+                raise UserError(
+                    f"ELECTRA predicts int((mask_prob + 0.005) * length) tokens of a sequence, here"
+                    f" {count} of {phase.max_seq_length}; --max_predictions_per_seq or --phases"
+                    f" says {phase.max_predictions_per_seq}. Leave out --max_predictions_per_seq,"
+                    f" and write {count} in --phases"
+                )
+
+    @classmethod
+    def _phases(cls, values: Mapping[str, Any], given: Collection[str]) -> tuple[list, Any]:
+        """Returns the phases, with ELECTRA's number of predictions where no flag gives one."""
+        from bert_tf.tasks.pretraining.training.electra_masking import number_of_predictions
+
+        phases, evaluation = super()._phases(values, given)
+        if values["objective"] != ELECTRA or "max_predictions_per_seq" in given:
+            return phases, evaluation
+
+        def counted(batches):
+            count = number_of_predictions(values["mask_prob"], batches.max_seq_length)
+            return dataclasses.replace(batches, max_predictions_per_seq=count)
+
+        return phases if values["phases"] else list(map(counted, phases)), counted(evaluation)
+
+    def schedules(self) -> "list[tuple[int, PolynomialSchedule]]":
+        """Returns the learning rate schedules; ELECTRA's warm-up multiplies the decay."""
+        scales_decay = self.objective == ELECTRA
+        return [
+            (steps, dataclasses.replace(schedule, scales_decay=scales_decay))
+            for steps, schedule in super().schedules()
+        ]
+
+    @property
+    def model_arguments(self) -> dict[str, Any]:
+        """The arguments of `ElectraPretrainingModel`."""
+        own = vars(ElectraSettings)["__annotations__"].keys() - {"objective", "mask_prob"}
+        return {name: getattr(self, name) for name in sorted(own)}

@@ -1,0 +1,168 @@
+"""ELECTRA's models and pre-training, against golden figures of the original."""
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf import optimization
+from bert_tf.engine import steps
+from bert_tf.files import checkpoints
+from bert_tf.model.family import config_from_dict, read_config
+from bert_tf.tasks.pretraining.training.electra import ElectraPretrainingModel
+from bert_tf.tasks.pretraining.training.electra_masking import ElectraMasking, number_of_predictions
+from tests.support.golden import needs_golden
+from tests.support.small_pretraining import difference, weights_of
+
+CASES = ("small", "base", "tied", "uniform", "mlm")
+SETTINGS = (
+    "electra_objective generator_hidden_size generator_layers untied_generator"
+    " untied_generator_embeddings uniform_generator gen_weight disc_weight temperature"
+    " disallow_correct"
+).split()
+
+
+def golden(*names):
+    return Path(os.environ["BERT_TF_GOLDEN"]).joinpath("electra", *names)
+
+
+class GivenNoise(ElectraPretrainingModel):
+    """Samples with the noise of the figures."""
+
+    noise = None
+
+    def uniform_noise(self, shape, seed):
+        return self.noise
+
+
+def build(name, **options):
+    hparams = json.loads(golden(name, "hparams.json").read_text())
+    config = read_config(str(golden(name, "hparams.json")))
+    given = {key: hparams[key] for key in SETTINGS if key in hparams}
+    model = GivenNoise(config, **given, **options)
+    vocab = golden(name, "vocab.txt").read_text().splitlines()
+    special = [vocab.index(token) for token in ("[MASK]", "[CLS]", "[SEP]")]
+    mask_prob = hparams.get("mask_prob", 0.15)
+    limit = number_of_predictions(mask_prob, hparams["max_seq_length"])
+    return model, ElectraMasking(special[0], tuple(special), limit, mask_prob)
+
+
+def masked(masking, arrays, index=None):
+    """Returns the features of a batch of figures after masking."""
+    names = "input_ids input_mask segment_ids positions mask_noise".split()
+    batch = [tf.constant(arrays[x] if index is None else arrays[x][index]) for x in names]
+    features = dict(zip(names[:3], batch, strict=False))
+    return masking.mask(features, *batch[3:])
+
+
+def check(found, expected, bound=1e-5):
+    for key, value in found.items():
+        if expected[key].dtype == np.int32:
+            np.testing.assert_array_equal(value, expected[key], key)
+        else:
+            assert difference(value, expected[key]) < bound, key
+
+
+@needs_golden
+@pytest.mark.parametrize("size", ["small", "small_released", "base", "large"])
+def test_the_variables_are_the_originals(size):
+    expected = json.loads(golden("variables.json").read_text())[size]
+    config = config_from_dict({"model_size": "small", **expected["hparams"]})
+    sizes = expected["discriminator_config"]
+    from_sizes = config_from_dict(
+        {"model_type": "electra", "embedding_size": expected["embedding_size"], **sizes}
+    )
+    assert {**config.to_dict(), **from_sizes.to_dict()} == {
+        **from_sizes.to_dict(),
+        **config.to_dict(),
+    }
+    share = expected["hparams"].get("generator_hidden_size", 0.25)
+    with tf.Graph().as_default():  # no memory is taken
+        model = ElectraPretrainingModel(config, generator_hidden_size=share)
+        found = {variable.path: list(variable.shape) for variable in model.variables}
+    assert found == expected["variables"]
+    length = expected["hparams"].get("max_seq_length", 128)
+    share = expected["hparams"].get("mask_prob", 0.15)
+    assert number_of_predictions(share, length) == expected["max_predictions_per_seq"]
+
+
+@needs_golden
+@pytest.mark.parametrize("name", CASES)
+def test_every_stage_is_the_originals(name):
+    model, masking = build(name)
+    checkpoints.initialize(weights_of(model), str(golden(name, "model.ckpt-0")))
+    arrays = dict(np.load(golden(name, "forward.npz")))
+    features = masked(masking, arrays)
+    GivenNoise.noise = tf.constant(arrays["gumbel_noise"])
+    outputs = model(features)
+    found = {"masked_input_ids": features["input_ids"]}
+    found |= {key: features[key] for key in features if key.startswith("masked_lm_")}
+    shape = arrays["masked_lm_logits"].shape
+    found["masked_lm_logits"] = tf.reshape(outputs.masked_lm_logits, shape)
+    inputs = [features[key] for key in ("input_mask", "segment_ids")]
+    bodies = {} if model.generator is None else {"generator": (model.generator, "input_ids")}
+    if name != "mlm":
+        found |= {"sampled_ids": outputs.sampled_ids, "fake_labels": outputs.labels}
+        found |= {
+            "fake_input_ids": outputs.fake_input_ids,
+            "discriminator_logits": outputs.logits,
+            "discriminator_probs": model.predictions(outputs, features)["probabilities"],
+        }
+        bodies["discriminator"] = (model.bert, "fake_input_ids")
+    given = {"input_ids": features["input_ids"], "fake_input_ids": outputs.fake_input_ids}
+    for body, (bert, ids) in bodies.items():
+        output = bert(given[ids], *inputs)
+        for key in ("embedding_output", "sequence_output", "pooled_output"):
+            found[f"{body}_{key}"] = getattr(output, key)
+        found[f"{body}_all_encoder_layers"] = tf.stack(output.all_encoder_layers)
+    features["example_weight"] = tf.ones(shape[:1])
+    loss, sums = model.loss_and_metrics(outputs, features, model.normalizers(features))
+    results = model.finish({key: float(a / b) if b else 0.0 for key, (a, b) in sums.items()})
+    found |= {"total_loss": loss, "masked_lm_loss": results["masked_lm_loss"]}
+    found |= {f"eval_{key}": np.float32(value) for key, value in results.items()}
+    check(found, arrays)
+    assert {key for key in arrays if key.startswith("eval_")} <= set(found)
+
+
+@needs_golden
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name, run",
+    [
+        *(("small", "rtd"), ("small", "one_hot"), ("base", "rtd"), ("tied", "rtd")),
+        *(("uniform", "rtd"), ("mlm", "mlm")),
+    ],
+)
+def test_training_is_the_originals(name, run):
+    folder = golden(name, run)
+    arrays = dict(np.load(folder / "train.npz"))
+    model, masking = build(name, use_one_hot_embeddings=bool(arrays["one_hot"]))
+    names = "learning_rate num_train_steps num_warmup_steps lr_decay_power".split()
+    schedule = optimization.PolynomialSchedule(
+        *(arrays[key].item() for key in names), scales_decay=True
+    )
+    options = optimization.AdamOptions(weight_decay_rate=arrays["weight_decay_rate"].item())
+    optimizer = optimization.create_optimizer(model.trainable_variables, schedule, options)
+    variables = {**weights_of(model), **optimizer.checkpoint_variables()}
+    checkpoints.initialize(weights_of(model), str(golden(name, "model.ckpt-0")))
+    GivenNoise.noise = tf.Variable(arrays["gumbel_noise"][0])
+
+    @tf.function(autograph=False)
+    def step(features):
+        return steps.train_step(model, optimizer, features, tf.constant([0, 0]))
+
+    count = arrays["steps"].item()
+    for i in range(count):
+        GivenNoise.noise.assign(arrays["gumbel_noise"][i])
+        metrics = step(masked(masking, arrays, i))
+        np.testing.assert_allclose(metrics["loss"], arrays["losses"][i], rtol=1e-6)
+        for key in ("learning_rate", "gradient_norm"):
+            np.testing.assert_allclose(metrics[key], arrays[f"{key}s"][i], rtol=3e-6)
+    reader = tf.train.load_checkpoint(str(folder / f"model.ckpt-{count}"))
+    assert set(variables) == set(reader.get_variable_to_shape_map())
+    for key, variable in variables.items():
+        if "key/bias" not in key:  # its gradient is rounding noise, of which Adam makes a step
+            assert difference(variable.numpy(), reader.get_tensor(key)) < 1e-5, key

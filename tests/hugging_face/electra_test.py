@@ -1,0 +1,113 @@
+"""ELECTRA's two models in Hugging Face's format."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import bert_tf
+from bert_tf.errors import UserError
+from bert_tf.hugging_face.conversion import read_safetensors, to_safetensors
+from bert_tf.model.electra_configuration import ElectraConfig
+from bert_tf.model_folder.writer import write_model
+from bert_tf.tasks.pretraining.training.electra import ElectraPretrainingModel
+from tests.support.objectives import set_random_weights
+from tests.support.pretraining_runs import CONFIG, WORDS
+
+pytest.importorskip("safetensors")
+CONFIGURATION = {**CONFIG, "hidden_size": 128, "num_attention_heads": 4, "num_hidden_layers": 2}
+
+
+def made(width, **options):
+    """Returns a configuration, and random weights of both models."""
+    config = ElectraConfig.from_dict({**CONFIGURATION, "embedding_size": width})
+    model = ElectraPretrainingModel(config, generator_hidden_size=0.5, **options)
+    return config, set_random_weights(model, seed=3), model
+
+
+def written(folder, weights, config, generator=False):
+    """Writes a folder in Hugging Face's format; returns its `config.json`."""
+    tensors, content = to_safetensors(weights, config, "here", as_generator=generator)
+    folder.mkdir(exist_ok=True)
+    (folder / "model.safetensors").write_bytes(tensors)
+    (folder / "config.json").write_text(json.dumps(content))
+    return content
+
+
+@pytest.mark.parametrize("width", [6, 128])
+def test_both_models_go_both_ways(tmp_path, width):
+    config, weights, _ = made(width)
+    content = written(tmp_path, weights, config)
+    assert content["architectures"] == ["ElectraForPreTraining"]
+    assert (content["hidden_act"], content["embedding_size"]) == ("gelu", width)
+    found = read_safetensors(str(tmp_path))
+    expected = {k: v for k, v in weights.items() if not k.startswith("generator")}
+    assert found.weights.keys() == expected.keys()
+    assert all(np.array_equal(found.weights[k], v) for k, v in expected.items())
+    assert found.config.to_dict() == {**config.to_dict(), "embedding_size": width}
+
+    content = written(tmp_path, weights, config, generator=True)
+    assert content["architectures"] == ["ElectraForMaskedLM"]
+    found = read_safetensors(str(tmp_path))
+    sizes = (found.config.hidden_size, found.config.embedding_width, found.config.hidden_act)
+    assert sizes == (64, width, "gelu_erf")
+    for name, value in weights.items():
+        if name.startswith("generator/"):
+            name = f"electra/{name.removeprefix('generator/')}"
+        elif not name.startswith(("generator_predictions/", "electra/embeddings/")):
+            continue
+        np.testing.assert_array_equal(found.weights[name], value)
+
+
+def test_a_generator_fills_masks_and_a_discriminator_gives_vectors(tmp_path):
+    config, weights, model = made(6, temperature=1.0)
+    (tmp_path / "vocab.txt").write_text("\n".join(WORDS) + "\n")
+    written(tmp_path, weights, config, generator=True)
+    loaded = bert_tf.load(str(tmp_path))
+    assert loaded.heads == ("masked_lm",)
+    ids = tf.constant([[2, 9, 4, 3]])
+    output = model.generator(ids)
+    logits = model.generator_predictions(
+        output.sequence_output, tf.constant([[2]]), output.embedding_table
+    )
+    best = loaded.fill_mask("w4 [MASK]", top_k=1)
+    assert best[0][0].token == WORDS[int(tf.argmax(logits[0]))]
+
+    folder = tmp_path / "ours"
+    folder.mkdir()
+    vocabulary = {"vocab.txt": ("\n".join(WORDS) + "\n").encode()}
+    write_model(str(folder), weights, config, vocabulary, True, None)
+    loaded = bert_tf.load(str(folder))
+    vectors = loaded.encode(["w4 w4"], pooling="cls", normalize=False)
+    expected = model.bert(tf.constant([[2, 9, 9, 3]])).pooled_output
+    np.testing.assert_allclose(vectors, expected, rtol=1e-4, atol=1e-5)
+    with pytest.raises(UserError, match="has no pooler, so pooling must be mean or cls"):
+        loaded.encode(["w4"], pooling="pooled")
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"hidden_act": "gelu_new"}, "an ELECTRA here has the exact GELU"),
+        ({"embedding_size": 0}, "embedding_size must be a whole number"),
+        ({"embedding_size": 7}, "of another shape"),
+    ],
+)
+def test_a_config_that_does_not_fit_is_refused(tmp_path, changes, message):
+    config, weights, _ = made(6)
+    content = written(tmp_path, weights, config)
+    (tmp_path / "config.json").write_text(json.dumps({**content, **changes}))
+    with pytest.raises(UserError, match=message):
+        read_safetensors(str(tmp_path))
+
+
+def test_what_has_no_equivalent_is_refused():
+    config, weights, _ = made(6)
+    alone = {k: v for k, v in weights.items() if not k.startswith("generator")}
+    with pytest.raises(UserError, match="here has no generator beside its discriminator"):
+        to_safetensors(alone, config, "here", as_generator=True)
+    body = {k: v for k, v in alone.items() if not k.startswith("discriminator")}
+    classifier = {"output_weights": np.zeros([3, 128]), "output_bias": np.zeros(3)}
+    with pytest.raises(UserError, match="unexpected: 'output_bias' and 1 more"):
+        to_safetensors({**body, **classifier}, config, "here", ["a", "b", "c"])

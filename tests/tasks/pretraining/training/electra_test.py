@@ -1,0 +1,201 @@
+"""Tests of ELECTRA's pre-training: masks, resuming, wrong input."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.engine.hashed_random import hash_numbers
+from bert_tf.errors import UserError
+from bert_tf.files import checkpoints
+from bert_tf.model.configuration import BertConfig
+from bert_tf.model.electra_configuration import ElectraConfig
+from bert_tf.tasks.pretraining.records.data import create_pretraining_data
+from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
+from bert_tf.tasks.pretraining.training.electra import ElectraPretrainingModel
+from bert_tf.tasks.pretraining.training.electra_masking import (
+    ElectraMasking,
+    number_of_predictions,
+    write_at,
+)
+from bert_tf.tasks.pretraining.training.electra_settings import ElectraSettings
+from bert_tf.tasks.pretraining.training.phases import RecordBatches
+from bert_tf.tasks.pretraining.training.run import run_pretraining
+from tests.support.pretraining_runs import (
+    CONFIG,
+    assert_same_variables,
+    variables,
+    write_text,
+)
+
+CONFIGURATION = {**CONFIG, "embedding_size": 6, "num_hidden_layers": 2}
+MASKING = ElectraMasking(4, (4, 2, 3), 19, 0.15)
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory):
+    """Records of length 16: ELECTRA's, masked pairs, and unmasked pairs."""
+    folder = tmp_path_factory.mktemp("inputs")
+    text = write_text(folder)
+    kinds = {"electra": {"objective": "electra"}, "masked": {}, "unmasked": {"mask": False}}
+    for name, options in kinds.items():
+        path = f"{folder}/{name}.tfrecord"
+        sizes = {"max_seq_length": 16, "max_predictions_per_seq": 2, "dupe_factor": 1}
+        create_pretraining_data(
+            PretrainingDataSettings(output_file=path, **sizes, **text, **options)
+        )
+        for manifest in folder.glob(f"{name}*.json"):  # the original writes none
+            manifest.unlink()
+    return folder
+
+
+def pretrain(inputs, folder, records="electra", config=None, **changes):
+    options = {
+        "objective": "electra",
+        "generator_hidden_size": 0.5,
+        "vocab_file": f"{inputs}/vocab.txt",
+        "do_train": True,
+        "learning_rate": 1e-2,
+        "num_warmup_steps": 2,
+        "phases": [RecordBatches(16, 4, 8, 2)],
+        "evaluation_batches": RecordBatches(16, 2, 8, 2),
+    }
+    settings = ElectraSettings(
+        input_file=f"{inputs}/{records}.tfrecord", output_dir=str(folder), **{**options, **changes}
+    )
+    config = config or ElectraConfig.from_dict(CONFIGURATION)
+    return run_pretraining(config, tf.distribute.get_strategy(), settings)
+
+
+@pytest.fixture(scope="module")
+def trained(inputs, tmp_path_factory):
+    """The folder of a run, and its results."""
+    folder = tmp_path_factory.mktemp("trained")
+    return folder, pretrain(inputs, folder, do_eval=True, save_checkpoints_steps=2)
+
+
+@pytest.mark.slow
+def test_a_resumed_run_has_the_bits_of_one_left_alone(trained, inputs, tmp_path):
+    folder, results = trained
+    names = {"disc_loss", "disc_auc", "disc_accuracy", "disc_precision", "disc_recall"}
+    names |= {"masked_lm_loss", "masked_lm_accuracy", "sampled_masked_lm_accuracy", "loss"}
+    assert results.keys() == {*names, "global_step"}
+    for path in folder.glob("model.ckpt-2*"):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    assert pretrain(inputs, tmp_path, do_eval=True) == results
+    assert_same_variables(tmp_path / "model.ckpt-4", folder / "model.ckpt-4")
+
+
+@pytest.mark.slow
+def test_a_generator_that_a_checkpoint_lacks_starts_anew(trained, inputs, tmp_path, caplog):
+    found = variables(trained[0])
+    kept = {k: v for k, v in found.items() if not k.startswith("generator") and "adam" not in k}
+    checkpoints.write(f"{tmp_path}/alone.ckpt", kept)
+    pretrain(inputs, tmp_path / "run", init_checkpoint=f"{tmp_path}/alone.ckpt")
+    assert "has no generator, so a new one starts, with random weights" in caplog.text
+    with pytest.raises(UserError, match="must have every weight of this task's model"):
+        pretrain(
+            *(inputs, tmp_path / "evaluated"),
+            init_checkpoint=f"{tmp_path}/alone.ckpt",
+            do_train=False,
+            do_eval=True,
+        )
+
+
+@pytest.mark.parametrize(
+    "records, changes, message",
+    [
+        ("masked", {}, "are BERT's, and --objective=electra needs its own, which training masks"),
+        ("unmasked", {}, "are BERT's, and --objective=electra needs its own, which training masks"),
+        ("electra", {"vocab_file": None}, "--objective=electra needs --vocab_file"),
+        ("electra", {"mask_prob": 0.05}, "leaves no prediction in sequences of 16 tokens"),
+        ("electra", {"mask_prob": 0.4}, "here 6 of 16; --max_predictions_per_seq or --phases"),
+        ("electra", {"generator_hidden_size": 1.5}, "makes a generator of hidden size 12; a gen"),
+        ("electra", {"untied_generator": False}, "excludes --generator_hidden_size"),
+        ("electra", {"uniform_generator": True}, "excludes --uniform_generator"),
+        ("electra", {"config": BertConfig.from_dict(CONFIG)}, "of kind BERT: --objective=electra"),
+        ("electra", {"config": ElectraConfig(9)}, "vocab_size"),
+        ("masked", {"objective": "mlm"}, "needs --objective=electra"),
+        (
+            "masked",
+            {"objective": "mlm", "generator_hidden_size": 0.25, "vocab_file": None},
+            "of kind ELECTRA: --objective=electra trains an ELECTRA",
+        ),
+    ],
+)
+def test_wrong_input_is_refused(inputs, tmp_path, records, changes, message):
+    with pytest.raises(UserError, match=message.replace("(", r"\(")):
+        pretrain(inputs, tmp_path, records, **changes)
+
+
+@pytest.mark.parametrize("objective", ["mlm", "mlm_nsp"])
+def test_a_bert_is_not_trained_on_records_of_electra(inputs, tmp_path, objective):
+    changes = {"objective": objective, "generator_hidden_size": 0.25, "vocab_file": None}
+    with pytest.raises(UserError, match="are ELECTRA's, which have no masks, and"):
+        pretrain(inputs, tmp_path, config=BertConfig.from_dict(CONFIG), **changes)
+
+
+@pytest.mark.parametrize(
+    "share, length, count", [(0.15, 128, 19), (0.15, 512, 79), (0.25, 512, 130), (0.5, 9, 4)]
+)
+def test_the_number_of_predictions_follows_from_the_length(share, length, count):
+    assert number_of_predictions(share, length) == count
+
+
+def test_a_place_that_is_written_twice_gets_the_mean_and_the_first_none():
+    ids = tf.constant([[9, 8, 7, 6], [5, 4, 3, 2]])
+    values = tf.constant([[10, 13, 20], [1, 1, 30]])
+    found, written = write_at(ids, values, tf.constant([[2, 2, 1], [0, 0, 3]]))
+    np.testing.assert_array_equal(found, [[9, 20, 11, 6], [5, 4, 3, 30]])
+    np.testing.assert_array_equal(written, [[0, 1, 1, 0], [0, 0, 0, 1]])
+
+
+def test_masks_are_distributed_as_the_original_s():
+    """The shares that 20,032 rows of the original's masks have."""
+    rng = np.random.default_rng(1)
+    rows, length = 4000, 128
+    lengths = rng.integers(65, length + 1, rows)
+    lengths[: rows // 2] = length
+    mask = (np.arange(length) < lengths[:, None]).astype(np.int32)
+    ids = rng.integers(5, 400, (rows, length)) * mask
+    ids[:, 0], ids[np.arange(rows), lengths - 1] = 2, 3
+    features = {"input_ids": tf.constant(ids, tf.int32), "input_mask": tf.constant(mask)}
+    found = MASKING(features, hash_numbers(7, tf.range(rows)))
+    weights, positions = (found[f"masked_lm_{x}"].numpy() for x in ("weights", "positions"))
+    wanted = np.rint(np.float32(0.15) * lengths.astype(np.float32))
+    np.testing.assert_array_equal(weights.sum(1), wanted.clip(1, 19))
+    rows_of = np.repeat(np.arange(rows), 19).reshape(rows, 19)
+    real = weights > 0
+    assert np.all(ids[rows_of, positions][real] >= 5) and not positions[~real].any()
+    places = len({*zip(rows_of[real], positions[real], strict=True)})
+    assert abs(places / real.sum() - 0.9304) < 0.005
+    assert abs((found["input_ids"].numpy() == 4).sum() / places - 0.8589) < 0.005
+    share = np.bincount(positions[: rows // 2][real[: rows // 2]], minlength=length)[1:127]
+    assert share.min() > 0.75 * share.mean() and share.max() < 1.25 * share.mean()
+    # 30 tokens are 4.5 predictions: a half is rounded to even.
+    few = {name: value[:1, :30] for name, value in features.items()}
+    assert MASKING(few, hash_numbers(tf.range(1)))["masked_lm_weights"].numpy().sum() == 4
+
+
+def test_a_row_without_a_place_to_predict_predicts_nothing():
+    features = {"input_ids": tf.constant([[2, 3, 0]]), "input_mask": tf.constant([[1, 1, 0]])}
+    found = MASKING(features, hash_numbers(tf.range(1)))
+    np.testing.assert_array_equal(found["input_ids"], features["input_ids"])
+    assert not found["masked_lm_weights"].numpy().any()
+
+
+def test_samples_are_the_generator_s_probabilities_and_may_exclude_the_right_token():
+    config = ElectraConfig.from_dict(CONFIGURATION)
+    logits = np.log([[0.5, 0.25, 0.125, 0.125]], dtype=np.float32)
+    many = tf.tile(tf.constant(logits)[tf.newaxis], [1, 40000, 1])
+    right = tf.zeros([1, 40000], tf.int32)
+    seed = tf.constant([3, 4])
+    for options, expected in (
+        ({}, [0.5, 0.25, 0.125, 0.125]),
+        ({"temperature": 0.5}, np.array([16, 4, 1, 1]) / 22),
+        ({"disallow_correct": True}, [0, 0.5, 0.25, 0.25]),
+    ):
+        model = ElectraPretrainingModel(config, uniform_generator=True, **options)
+        sampled = model._sample(many, right, seed)
+        np.testing.assert_array_equal(sampled, model._sample(many, right, seed))
+        shares = np.bincount(sampled.numpy().ravel(), minlength=4) / 40000
+        np.testing.assert_allclose(shares, expected, atol=0.01)
