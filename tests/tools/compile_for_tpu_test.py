@@ -105,6 +105,19 @@ def test_masked_lm_alone_trains_neither_pooler_nor_next_sentences():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("share, accumulation_steps", [(0.5, 1), (1.0, 2)])
+def test_electra_s_step_has_the_products_of_both_models(share, accumulation_steps):
+    sizes = {"model_type": "electra", "embedding_size": 24}
+    run = make_run(2, accumulation_steps, sizes=sizes, objective="electra")
+    settings = {"electra_objective": True, "untied_generator": True, "generator_layers": 1.0}
+    settings |= {"untied_generator_embeddings": False, "uniform_generator": False}
+    run = dataclasses.replace(run, electra={**settings, "generator_hidden_size": share})
+    program = lowering.lower(run, PHASE)
+    found = report.program_flops(program, accumulation_steps) - 2 * lookup_flops(run, PHASE)
+    assert found == report.model_flops(run, PHASE)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("restrict", [False, True])
 def test_a_teacher_adds_its_forward_pass(restrict):
     sizes = {**ONE_LAYER, "num_hidden_layers": 3, "intermediate_size": 200}

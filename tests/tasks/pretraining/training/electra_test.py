@@ -199,3 +199,42 @@ def test_samples_are_the_generator_s_probabilities_and_may_exclude_the_right_tok
         np.testing.assert_array_equal(sampled, model._sample(many, right, seed))
         shares = np.bincount(sampled.numpy().ravel(), minlength=4) / 40000
         np.testing.assert_allclose(shares, expected, atol=0.01)
+
+
+@pytest.mark.parametrize(
+    "options, scopes",
+    [
+        ({}, {"electra/embeddings", "electra/embeddings_project", "generator/embeddings_project"}),
+        (
+            {"untied_generator_embeddings": True, "generator_hidden_size": 1.5},
+            {"electra/embeddings", "electra/embeddings_project", "generator/embeddings"},
+        ),
+        ({"untied_generator": False}, {"electra/embeddings", "electra/embeddings_project"}),
+        ({"uniform_generator": True}, {"electra/embeddings", "electra/embeddings_project"}),
+        ({"electra_objective": False}, {"electra/embeddings", "electra/embeddings_project"}),
+    ],
+)
+def test_which_embeddings_there_are(options, scopes):
+    model = ElectraPretrainingModel(ElectraConfig.from_dict(CONFIGURATION), **options)
+    names = [variable.path for variable in model.variables]
+    assert len(names) == len(set(names))
+    found = {"/".join(name.split("/")[:2]) for name in names if "/embeddings" in name}
+    assert found == scopes
+    assert any(x.startswith("generator_p") for x in names) == ("uniform_generator" not in options)
+
+
+def test_layers_without_an_initializer_in_the_original_start_from_glorot():
+    sizes = {"hidden_size": 384, "embedding_size": 96, "num_hidden_layers": 1}
+    config = ElectraConfig.from_dict({**CONFIG, **sizes, "num_attention_heads": 6})
+    model = ElectraPretrainingModel(config, generator_hidden_size=0.5)
+    weights = {variable.path: variable.numpy() for variable in model.variables}
+    expected = {
+        "electra/embeddings_project/kernel": (6 / 480) ** 0.5,
+        "generator/embeddings_project/kernel": (6 / 288) ** 0.5,
+        "discriminator_predictions/dense_1/kernel": (6 / 385) ** 0.5,
+        # Truncated at twice the standard deviation.
+        "discriminator_predictions/dense/kernel": 0.04,
+        "generator_predictions/dense/kernel": 0.04,
+    }
+    for name, limit in expected.items():
+        assert 0.95 * limit < np.abs(weights[name]).max() < 1.15 * limit, name
