@@ -12,7 +12,7 @@ import tensorflow as tf
 from bert_tf.errors import UserError, quoted
 from bert_tf.model.configuration import OUTPUT_DROPOUT_PROB
 from bert_tf.model.dropout import dropout, dropout_seed_of_call
-from bert_tf.model.layers import create_initializer
+from bert_tf.model.layers import create_initializer, glorot_initializer
 from bert_tf.model.saving import Savable, register
 from bert_tf.model.shapes import get_shape_list
 from bert_tf.seeds import fold_in
@@ -46,6 +46,7 @@ class OutputLayer(Savable, keras.layers.Layer):
     Args:
         size: the input width.
         dropout_prob: probability that a number of the input is dropped in training.
+        glorot: whether the weights start from Glorot's uniform distribution, as ELECTRA's heads do.
 
     Raises:
         UserError: `num_outputs` or `dropout_prob` is out of range.
@@ -58,6 +59,7 @@ class OutputLayer(Savable, keras.layers.Layer):
         use_bias: bool = True,
         dtype=None,
         dropout_prob: float = OUTPUT_DROPOUT_PROB,
+        glorot: bool = False,
     ):
         super().__init__(name="output", dtype=dtype)
         if not isinstance(num_outputs, int | np.integer) or num_outputs < 1:
@@ -72,7 +74,8 @@ class OutputLayer(Savable, keras.layers.Layer):
         # would round both to the compute dtype.
         make = functools.partial(keras.Variable, dtype="float32", autocast=False)
         shape = num_outputs, size
-        self.output_weights = make(create_initializer(), shape=shape, name="output_weights")
+        initializer = glorot_initializer() if glorot else create_initializer()
+        self.output_weights = make(initializer, shape=shape, name="output_weights")
         self.output_bias = None
         if use_bias:
             self.output_bias = make("zeros", shape=shape[:1], name="output_bias")

@@ -66,6 +66,7 @@ class ClassificationModel(TaskModel):
             config.hidden_size,
             dtype=self.bert.dtype_policy,
             dropout_prob=output_dropout_prob,
+            glorot=config.MODEL_TYPE == "electra",
         )
 
     def call(

@@ -64,7 +64,11 @@ class TaggingModel(TaskModel):
             self.lstm.build()
             size = 2 * lstm_size
         self.head = OutputLayer(
-            num_labels, size, dtype=self.bert.dtype_policy, dropout_prob=output_dropout_prob
+            num_labels,
+            size,
+            dtype=self.bert.dtype_policy,
+            dropout_prob=output_dropout_prob,
+            glorot=config.MODEL_TYPE == "electra",
         )
 
     def call(
