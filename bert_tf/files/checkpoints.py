@@ -278,7 +278,7 @@ def _check_shapes(
     if different:
         raise UserError(
             f"{checkpoint} does not fit the configuration; check {configuration} (vocab_size is the"
-            " first dimension of bert/embeddings/word_embeddings) and the number of classes (the"
+            " first dimension of embeddings/word_embeddings) and the number of classes (the"
             f" first dimension of output_weights).\nDifferent: {_lines(different)}"
         )
 

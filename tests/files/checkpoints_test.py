@@ -258,7 +258,7 @@ def test_initialize_refuses_the_encoder_of_another_model(tmp_path):
 
 DIFFERENT = (
     " does not fit the configuration; check --bert_config_file (vocab_size is the first dimension"
-    " of bert/embeddings/word_embeddings) and the number of classes (the first dimension of"
+    " of embeddings/word_embeddings) and the number of classes (the first dimension of"
     " output_weights).\nDifferent: "
     "\n  bert/embeddings/word_embeddings: float32 [5, 3] in the checkpoint, float32 [3, 5] in the"
     " model\n  output_bias: float32 [2] in the checkpoint, float64 [2] in the model"
