@@ -5,9 +5,10 @@ import dataclasses
 import json
 import logging as python_logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 from absl import logging
@@ -18,7 +19,9 @@ from bert_tf.export import formats, running
 from bert_tf.export.id_checks import asserted, looked_up
 from bert_tf.export.readme import readme
 from bert_tf.export.settings import (
+    BFLOAT16,
     ENCODER,
+    FLOAT32,
     HEADS,
     IDS,
     LITERT,
@@ -35,17 +38,18 @@ from bert_tf.files.label_file import write_labels
 from bert_tf.files.whole_files import write_whole
 from bert_tf.files.whole_folders import whole_folder
 from bert_tf.model_folder.writer import COMPANIONS, write_model_files
-from bert_tf.pretrained.build import build_model
+from bert_tf.pretrained.build import Outputs, build_model
 from bert_tf.pretrained.folder import ModelFolder, read_folder
 from bert_tf.pretrained.methods.train import held_folder
 from bert_tf.pretrained.model import Pretrained
+from bert_tf.pretrained.processor import answering_dtype
 from bert_tf.text.tokenizers import WORD_PIECES
 
 # Names that an exported folder may contain.
 _OF_SAVED_MODEL = ("variables", "assets", "fingerprint.pb")
 _NAMES = (*formats.FILES.values(), *_OF_SAVED_MODEL, *COMPANIONS, "README.md", DESCRIPTION_FILE)
-# Rounding errors are at most 1e-5; a difference above this means a wrong conversion.
-_MOST_DIFFERENCE = 1e-3
+# Rounding errors are at most 1e-5, of bfloat16 about 1e-2; larger ones mean a wrong conversion.
+_MOST_DIFFERENCE = {FLOAT32: 1e-3, BFLOAT16: 0.5}
 _ROWS_OF_INT8 = 16  # rows of a batch that is compared with each of its rows alone
 
 
@@ -92,9 +96,13 @@ def export(settings: ExportSettings, folder: ModelFolder | None = None) -> None:
                 " before a text, or lower-case a text as do_lower_case of sentence_bert_config.json"
                 " asks. Delete the key, and do it before the texts are sent to the model"
             )
-        model = build_model("" if head == ENCODER else head, folder)
+
+        def outputs_in(dtype: keras.DTypePolicy | str | None) -> tuple[keras.Model, Outputs]:
+            model = build_model("" if head == ENCODER else head, folder, dtype)
+            return model, inputs_were_checked()(outputs_of(head, model, folder))
+
+        model, outputs = outputs_in(answering_dtype(settings.dtype))
         specs = input_specs(head, settings.batch_size, settings.seq_length)
-        outputs = inputs_were_checked()(outputs_of(head, model, folder))
         check = asserted if settings.format == SAVED_MODEL else looked_up
         checked = lambda inputs: outputs(check(inputs, specs, folder.config))  # noqa: E731
         function = tf.function(lambda **inputs: checked(inputs), autograph=False)
@@ -121,6 +129,7 @@ def export(settings: ExportSettings, folder: ModelFolder | None = None) -> None:
         description = {
             "format": settings.format,
             "head": head,
+            "dtype": settings.dtype,
             "quantize": settings.quantize,
             "labels": list(folder.labels if head in ("classification", "tagging") else ()),
             "do_lower_case": tokenizer.do_lower_case,
@@ -132,7 +141,10 @@ def export(settings: ExportSettings, folder: ModelFolder | None = None) -> None:
         sizes = folder.config.vocab_size, longest, folder.config.type_vocab_size
         num_rows = _ROWS_OF_INT8 if settings.quantize else 3
         sample = running.sample_inputs(specs, *sizes, num_rows)
-        description["int8"] = _check(place, settings, sample, of_ids)
+        original = of_ids
+        if settings.dtype != FLOAT32:
+            original = lambda **inputs: outputs_in(FLOAT32)[1](inputs)  # noqa: E731
+        description["int8"] = _check(place, settings, sample, original)
         _write_companions(place, description, folder)
     logging.info("Wrote %s; its README.md says how to call the model", settings.output)
 
@@ -148,7 +160,7 @@ def export_model(model: Pretrained, output: str | os.PathLike[str], **options: A
         model: what `bert_tf.load` returns, trained or not.
         output: the folder to write to. An earlier export there is replaced.
         **options: the flags of tools/export.py: `format` ("saved_model", "onnx" or "litert"),
-            `input_kind`, `quantize`, `head`, `batch_size`, `seq_length`.
+            `input_kind`, `quantize`, `dtype`, `head`, `batch_size`, `seq_length`.
 
     Raises:
         UserError: an option is wrong or does not fit the model, a package is missing, or the folder
@@ -210,14 +222,14 @@ def _check(
     place: str,
     settings: ExportSettings,
     inputs: Mapping[str, np.ndarray],
-    of_ids: tf.types.experimental.ConcreteFunction,
+    original: Callable[..., Mapping[str, tf.Tensor]],
 ) -> dict[str, float] | None:
     """Runs the exported model on ids, and compares its outputs with the original model's.
 
     Returns None, or for int8 two differences of outputs: `original`, from the original model's, and
     `batch`, between a row in a batch and the same row alone.
     """
-    outputs = of_ids(**{key: tf.constant(value) for key, value in inputs.items()})
+    outputs = original(**{key: tf.constant(value) for key, value in inputs.items()})
     expected = {key: value.numpy() for key, value in outputs.items()}
     signature = IDS if settings.takes_text else DEFAULT_SIGNATURE
     run = running.open_exported(place, settings.format, signature)
@@ -229,7 +241,7 @@ def _check(
         if settings.batch_size is None:
             of_batch = running.difference_in_batch(run, inputs, found, settings.seq_length)
         logging.info("int8: a row's outputs in a batch and alone differ by up to %.1e", of_batch)
-        if of_batch > _MOST_DIFFERENCE:
+        if of_batch > _MOST_DIFFERENCE[FLOAT32]:
             logging.warning(
                 "With --format=%s --quantize=int8 the answer to a text depends on the texts and the"
                 " padding beside it in a batch. Send one text at a time, without padding, or export"
@@ -237,7 +249,7 @@ def _check(
                 settings.format,
             )
         return {"original": difference, "batch": of_batch}
-    if not difference <= _MOST_DIFFERENCE:
+    if not difference <= _MOST_DIFFERENCE[settings.dtype]:
         raise RuntimeError(
             f"The exported model computes something else: its outputs differ by {difference}, more"
             " than rounding explains. The converter has a defect; do not use this model"

@@ -35,7 +35,7 @@ def readme(description: Mapping[str, Any], folder: ModelFolder) -> str:
     config, tokenizer = folder.config, folder.tokenizer
     is_masked_lm = description["head"] == "masked_lm"
     casing = "uncased" if tokenizer.do_lower_case else "cased"
-    numbers = "8-bit integers for matrices" if description["quantize"] else "float32"
+    numbers = "8-bit integers for matrices" if description["quantize"] else description["dtype"]
     about = (
         f"{config.NAME} with the head `{description['head']}`: {config.num_hidden_layers} layers,"
         f" hidden size {config.hidden_size}, {casing}, {numbers}. Exported by bert-tf."

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+import tensorflow as tf
 
 import bert_tf
 from bert_tf.export import running
@@ -119,6 +120,29 @@ def test_each_head_in_each_format(folders, exported, head, output_format):
         assert {node.op_type for node in model.graph.node} <= ONNX_OPERATIONS
         axes = [axis.dim_param for axis in model.graph.input[0].type.tensor_type.shape.dim]
         assert axes == ["batch", *["choices"][: len(axes) - 2], "length"]
+
+
+@pytest.mark.parametrize(
+    "head", [pytest.param(x, marks=[] if x == "encoder" else pytest.mark.slow) for x in HEADS]
+)
+def test_each_head_in_bfloat16(folders, exported, head, tmp_path):
+    """Matrices take half the memory; inputs and outputs are float32's, with nearly its numbers."""
+    output = do_export(folders[head], tmp_path / "half", dtype="bfloat16")
+    half, whole = (
+        json.loads((folder / "export.json").read_text())
+        for folder in (output, exported(head, "saved_model"))
+    )
+    assert (half["dtype"], whole["dtype"]) == ("bfloat16", "float32")
+    assert half["signatures"] == whole["signatures"]
+    stored = tf.train.load_checkpoint(str(output / "variables" / "variables"))
+    dtypes, shapes = stored.get_variable_to_dtype_map(), stored.get_variable_to_shape_map()
+    matrices = [dtypes[name] for name, shape in shapes.items() if len(shape) == 2]
+    assert len(matrices) >= 15 and matrices.count(tf.bfloat16) >= len(matrices) - 1  # a head's
+    inputs = running.sample_inputs(input_specs(head), CONFIG["vocab_size"], 32)
+    found = running.open_exported(str(output), "saved_model", "serving_default")(inputs)
+    expected = program_outputs(head, read_folder(folders[head]), inputs)
+    assert {value.dtype for value in found.values()} == {np.dtype("float32")}
+    assert 1e-4 < running.largest_difference(expected, found) < 0.03
 
 
 @pytest.mark.slow

@@ -36,6 +36,15 @@ def folder(tmp_path_factory):
         ({"format": "litert", "input_kind": "text"}, "litert has no operations for text"),
         ({"batch_size": 4}, "--batch_size fixes the shape of ids, but"),
         ({"seq_length": 8, "input_kind": "text"}, "--seq_length fixes the shape of ids, but"),
+        (
+            {"format": "onnx", "dtype": "bfloat16"},
+            "--dtype=bfloat16 needs --format=saved_model, since .*; received --format=onnx. Change",
+        ),
+        (
+            {"format": "litert", "dtype": "bfloat16", "quantize": "int8"},
+            "--dtype=bfloat16 needs --format=saved_model, since .*; received --format=litert",
+        ),
+        ({"dtype": "float16"}, "--dtype=float16 must be one of float32, bfloat16$"),
         ({"format": "tflite"}, "--format=tflite must be one of saved_model, onnx, litert"),
         ({"head": "squad"}, "a head of the model; .* has 'classification', 'encoder'$"),
         (
