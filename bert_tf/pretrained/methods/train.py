@@ -410,6 +410,8 @@ def _has_classes(folder: ModelFolder, kind: Kind) -> bool:
 
 
 def _strategy(strategy: Any) -> Any:
+    if not isinstance(strategy, tf.distribute.Strategy | None):
+        raise UserError(f"strategy must be a tf.distribute.Strategy; {received(strategy)}")
     return strategy or tf.distribute.get_strategy()
 
 
