@@ -102,7 +102,7 @@ def _is_read_by_tensorflow_alone(record: bytes, schema: records.Schema) -> bool:
     try:
         tf.train.Example.FromString(record)
     except DecodeError:
-        with contextlib.suppress(tf.errors.OpError):
+        with contextlib.suppress(*record_checks.read_errors()):
             records.parse(tf.constant([record]), schema)
             return True
     return False
