@@ -428,6 +428,8 @@ def test_several_labels_are_trained(base, tmp_path):
     assert threshold != 0.5
     read = bert_tf.BertConfig.from_json_file(tmp_path / "out/bert_config.json")
     assert again.config.threshold == read.threshold == pytest.approx(threshold, rel=1e-4)
+    kept = bert_tf.load(tmp_path / "out")
+    np.testing.assert_array_equal(kept.predict(texts), again.predict(texts))
     other = again.for_classification(["a", "b"], multi_label=True)
     assert other.config.threshold == 0.5 and not other.heads
     single = again.for_classification(["a", "b"])
