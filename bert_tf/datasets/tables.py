@@ -7,6 +7,7 @@ not: the original takes the columns that it needs from each row (`read_rows`, `e
 import csv
 import io
 import itertools
+import math
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -58,6 +59,17 @@ def check_filled(cell: str, place: str, what: str = "label") -> None:
     """Raises UserError if a cell of the line `place`, the label or `what` it is, is empty."""
     if not cell.strip():
         raise UserError(f"{place}: the line has no {what}; fill it in, or delete the line")
+
+
+def number_in(cell: str) -> float:
+    """Returns the number in a cell; NaN if there is none.
+
+    "1_000" and the digits of other scripts, which Python takes, are no numbers.
+    """
+    try:
+        return float(cell) if cell.isascii() and "_" not in cell else math.nan
+    except ValueError:
+        return math.nan
 
 
 def check_delimiter(delimiter: str | None) -> None:

@@ -59,8 +59,8 @@ class ModelFiles:
     `model.safetensors`, or its shards and their index, or with a `modules.json` of
     sentence-transformers that names such a folder; or it is a checkpoint with `bert_config.json`
     and `labels.txt` in the same folder: a released model, an --output_dir, an --export_dir. A run's
-    OUTPUT_DIR/best has no configuration; the files that it lacks are read from OUTPUT_DIR. OUTPUT_DIR
-    itself stands for the best checkpoint if there is one; a prefix names another one.
+    OUTPUT_DIR/best has no configuration; the files that it lacks are read from OUTPUT_DIR.
+    OUTPUT_DIR itself stands for the best checkpoint if there is one; a prefix names another one.
 
     Args:
         path: the folder, or the prefix of a checkpoint.
