@@ -60,8 +60,9 @@ class PolynomialSchedule(keras.optimizers.schedules.LearningRateSchedule):
     start_warmup_step: int = 0
 
     def __post_init__(self) -> None:
-        Bounds(at_least=0).check(init_lr=self.init_lr, num_warmup_steps=self.num_warmup_steps)
-        Bounds(above=0).check(num_train_steps=self.num_train_steps, decay_power=self.decay_power)
+        steps = {"num_train_steps": self.num_train_steps, "num_warmup_steps": self.num_warmup_steps}
+        Bounds(at_least=0).check(init_lr=self.init_lr, **steps)  # a phase may have no step
+        Bounds(above=0).check(decay_power=self.decay_power)
 
     def __call__(self, step: tf.Tensor) -> tf.Tensor:
         """Returns the rate, float32 [], of the update with `step` updates before it, an integer."""
@@ -83,6 +84,7 @@ def linear_schedule(
     init_lr: float, num_train_steps: int, num_warmup_steps: int
 ) -> PolynomialSchedule:
     """Returns BERT's schedule: linear warm-up from step 0, then linear decay."""
+    Bounds(above=0).check(num_train_steps=num_train_steps)
     return PolynomialSchedule(init_lr, num_train_steps, num_warmup_steps)
 
 

@@ -13,6 +13,7 @@ from bert_tf import strict_json
 from bert_tf.datasets.tables import number_in
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files import storage, whole_files
+from bert_tf.files.encodings import drop_carriage_returns
 from bert_tf.start import lazy_tensorflow as tf
 
 _QRELS = ("qrels.tsv", "qrels/test.tsv")
@@ -72,7 +73,8 @@ def _lines(place: str, folder: str, name: str) -> Iterator[tuple[str, str]]:
     if not tf.io.gfile.exists(path):
         raise UserError(f"{place}/{name} does not exist: {storage.contents(folder)}; {rule}")
     text = whole_files.read_text(path, f"{place}/{name}", rule)
-    for number, line in enumerate(text.replace("\r", "").split("\n"), 1):
+    text = drop_carriage_returns(text, f"{place}/{name}")
+    for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             yield f"{place}/{name}, line {number}", line
 

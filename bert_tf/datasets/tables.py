@@ -16,6 +16,7 @@ from absl import logging
 
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files import whole_files
+from bert_tf.files.encodings import drop_carriage_returns
 from bert_tf.files.storage import contents, only_file
 from bert_tf.start import lazy_tensorflow as tf
 
@@ -215,7 +216,7 @@ def read_text(path: str, header: bool = False) -> str:
     if not tf.io.gfile.exists(path):
         raise UserError(f"{place} does not exist: {contents(os.path.dirname(path))}. {rule}")
     # The original's reader drops every carriage return too (GFile.readline).
-    text = whole_files.read_text(path, place, rule).replace("\r", "")
+    text = drop_carriage_returns(whole_files.read_text(path, place, rule), place)
     if not text.strip():
         rule = "a header line, then its examples" if header else "the text of its examples"
         raise UserError(f"{place} is empty; it must hold {rule}")
