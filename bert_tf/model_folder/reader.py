@@ -37,7 +37,6 @@ from bert_tf.text.tokenizers import (
     vocabulary_in,
 )
 
-BEST_FOLDER = "best"  # in --output_dir: the best checkpoint of a run
 # A model's name on huggingface.co, with or without its owner's.
 _HUB_NAME = re.compile(r"(\w[\w.-]*/)?\w[\w.-]*")
 
@@ -60,7 +59,6 @@ class ModelFiles:
     sentence-transformers that names such a folder; or it is a checkpoint with `bert_config.json`
     and `labels.txt` in the same folder: a released model, an --output_dir, an --export_dir. A run's
     OUTPUT_DIR/best has no configuration; the files that it lacks are read from OUTPUT_DIR.
-    OUTPUT_DIR itself stands for the best checkpoint if there is one; a prefix names another one.
 
     Args:
         path: the folder, or the prefix of a checkpoint.
@@ -68,7 +66,7 @@ class ModelFiles:
         config_file, vocab_file: override the files in the folder. `config_file` must not be given
             for Hugging Face's format.
         config_flag: the argument or flag (no dashes) of `config_file`, for messages.
-        only_checkpoint: whether to ignore a `model.safetensors`, and the best checkpoint.
+        only_checkpoint: whether to ignore a `model.safetensors`.
 
     Attributes:
         is_hugging_face: whether the folder is in Hugging Face's format.
@@ -91,7 +89,7 @@ class ModelFiles:
         self.path = path = path if only_checkpoint else transformer_folder(path)
         safetensors = None if only_checkpoint else weight_files.safetensors_in(path)
         self.is_hugging_face = safetensors is not None
-        self._flag, self._only_checkpoint = flag, only_checkpoint
+        self._flag = flag
         self._config_file, self._config_flag = config_file, config_flag
         self._vocab_file = vocab_file
 
@@ -137,7 +135,7 @@ class ModelFiles:
         A folder named `best` with a configuration of its own is a complete model's.
         """
         above, name = os.path.split(self.folder.rstrip("/"))
-        is_of_run = name == BEST_FOLDER and not self.is_hugging_face
+        is_of_run = name == checkpoints.BEST_FOLDER and not self.is_hugging_face
         if is_of_run and not storage.first_file(self.folder, CONFIG_FILES):
             return above
         return self.folder
@@ -181,10 +179,7 @@ class ModelFiles:
     @functools.cached_property
     def checkpoint(self) -> checkpoints.CheckpointReader:
         """The checkpoint; not for a model in Hugging Face's format."""
-        best = os.path.join(self.path, BEST_FOLDER)
-        is_best = not self._only_checkpoint and storage.first_file(best, ["checkpoint"])
-        is_best = is_best and not storage.first_file(best, CONFIG_FILES)
-        return checkpoints.CheckpointReader(best if is_best else self.path, self._flag)
+        return checkpoints.CheckpointReader(self.path, self._flag)
 
     @functools.cached_property
     def _converted(self) -> ConvertedModel:

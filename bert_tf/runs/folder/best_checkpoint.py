@@ -10,8 +10,8 @@ from absl import logging
 
 from bert_tf.errors import UserError, as_given, quoted
 from bert_tf.files.checkpoint_directory import CheckpointDirectory
+from bert_tf.files.checkpoints import BEST_FOLDER
 from bert_tf.files.label_file import write_labels
-from bert_tf.model_folder.reader import BEST_FOLDER
 from bert_tf.runs.folder import reporting
 from bert_tf.text.casing import read_casing, write_casing
 
