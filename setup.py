@@ -51,7 +51,7 @@ _BUILD = tempfile.TemporaryDirectory()
 _TENSORBOARD = "tensorboard>=2.20"
 _BEAM = ["apache-beam>=2.77"]
 _CONVERT = ["safetensors"]
-_EXPORT = ["ai-edge-litert", "onnx", "onnxruntime", "tf2onnx>=1.17"]
+_EXPORT = ["ai-edge-litert", "onnx", "onnxruntime"]
 _PICTURES = ["matplotlib"]
 _ROBERTA = ["tokenizers>=0.20"]
 _TEXT = ["pyarrow", "zstandard"]

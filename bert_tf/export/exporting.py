@@ -26,7 +26,6 @@ from bert_tf.export.settings import (
     IDS,
     LITERT,
     ONNX,
-    SAVED_MODEL,
     TRAINED_LAST,
     ExportSettings,
 )
@@ -103,7 +102,7 @@ def export(settings: ExportSettings, folder: ModelFolder | None = None) -> None:
 
         model, outputs = outputs_in(answering_dtype(settings.dtype))
         specs = input_specs(head, settings.batch_size, settings.seq_length)
-        check = asserted if settings.format == SAVED_MODEL else looked_up
+        check = looked_up if settings.format == LITERT else asserted
         checked = lambda inputs: outputs(check(inputs, specs, folder.config))  # noqa: E731
         function = tf.function(lambda **inputs: checked(inputs), autograph=False)
         of_ids = function.get_concrete_function(**specs)
@@ -121,7 +120,8 @@ def export(settings: ExportSettings, folder: ModelFolder | None = None) -> None:
             python_logging.disable(python_logging.WARNING)
             path = os.path.join(place, formats.FILES[settings.format])
             if settings.format == ONNX:
-                formats.write_onnx(path, model, checked, specs, settings.quantize)
+                results = of_ids.structured_outputs
+                formats.write_onnx(path, head, folder, specs, results, settings.quantize)
             elif settings.format == LITERT:
                 formats.write_litert(path, module, signatures, settings.quantize)
             else:
