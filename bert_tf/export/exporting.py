@@ -49,7 +49,6 @@ _OF_SAVED_MODEL = ("variables", "assets", "fingerprint.pb")
 _NAMES = (*formats.FILES.values(), *_OF_SAVED_MODEL, *COMPANIONS, "README.md", DESCRIPTION_FILE)
 # Rounding errors are at most 1e-5, of bfloat16 about 1e-2; larger ones mean a wrong conversion.
 _MOST_DIFFERENCE = {FLOAT32: 1e-3, BFLOAT16: 0.5}
-_ROWS_OF_INT8 = 16  # rows of a batch that is compared with each of its rows alone
 
 
 def export(settings: ExportSettings, folder: ModelFolder | None = None) -> None:
@@ -139,12 +138,11 @@ def export(settings: ExportSettings, folder: ModelFolder | None = None) -> None:
             "signatures": {name: _described(signatures[name]) for name in signatures},
         }
         sizes = folder.config.vocab_size, longest, folder.config.type_vocab_size
-        num_rows = _ROWS_OF_INT8 if settings.quantize else 3
-        sample = running.sample_inputs(specs, *sizes, num_rows)
+        sample = running.sample_inputs(specs, *sizes)
         original = of_ids
         if settings.dtype != FLOAT32:
             original = lambda **inputs: outputs_in(FLOAT32)[1](inputs)  # noqa: E731
-        description["int8"] = _check(place, settings, sample, original)
+        _check(place, settings, sample, original)
         _write_companions(place, description, folder)
     logging.info("Wrote %s; its README.md says how to call the model", settings.output)
 
@@ -223,12 +221,8 @@ def _check(
     settings: ExportSettings,
     inputs: Mapping[str, np.ndarray],
     original: Callable[..., Mapping[str, tf.Tensor]],
-) -> dict[str, float] | None:
-    """Runs the exported model on ids, and compares its outputs with the original model's.
-
-    Returns None, or for int8 two differences of outputs: `original`, from the original model's, and
-    `batch`, between a row in a batch and the same row alone.
-    """
+) -> None:
+    """Runs the exported model on ids, and compares its outputs with the original model's."""
     outputs = original(**{key: tf.constant(value) for key, value in inputs.items()})
     expected = {key: value.numpy() for key, value in outputs.items()}
     signature = IDS if settings.takes_text else DEFAULT_SIGNATURE
@@ -236,22 +230,8 @@ def _check(
     found = run(inputs)
     difference = running.largest_difference(expected, found)
     logging.info("Its outputs differ from the original model's by at most %.1e", difference)
-    if settings.quantize:
-        of_batch = 0.0
-        if settings.batch_size is None:
-            of_batch = running.difference_in_batch(run, inputs, found, settings.seq_length)
-        logging.info("int8: a row's outputs in a batch and alone differ by up to %.1e", of_batch)
-        if of_batch > _MOST_DIFFERENCE[FLOAT32]:
-            logging.warning(
-                "With --format=%s --quantize=int8 the answer to a text depends on the texts and the"
-                " padding beside it in a batch. Send one text at a time, without padding, or export"
-                " without --quantize",
-                settings.format,
-            )
-        return {"original": difference, "batch": of_batch}
-    if not difference <= _MOST_DIFFERENCE[settings.dtype]:
+    if not (settings.quantize or difference <= _MOST_DIFFERENCE[settings.dtype]):
         raise RuntimeError(
             f"The exported model computes something else: its outputs differ by {difference}, more"
             " than rounding explains. The converter has a defect; do not use this model"
         )
-    return None

@@ -1,6 +1,5 @@
 """Writes a model in each of the three formats."""
 
-import os
 import tempfile
 from collections.abc import Mapping
 from typing import Any
@@ -8,11 +7,11 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.export.onnx_graph import OnnxGraph
+from bert_tf.export.onnx_int8 import Int8Graph, calibrated_ranges
 from bert_tf.export.onnx_model import OnnxModel, checked
-from bert_tf.export.packages import import_package
 from bert_tf.export.settings import INT8, LITERT, ONNX, SAVED_MODEL
 from bert_tf.export.signatures import DEFAULT_SIGNATURE
-from bert_tf.files.whole_files import read_bytes, write_whole
+from bert_tf.files.whole_files import write_whole
 from bert_tf.pretrained.build import INPUTS
 from bert_tf.pretrained.folder import ModelFolder
 
@@ -45,22 +44,12 @@ def write_onnx(
     Raises:
         UserError: the package onnx is missing.
     """
-    graph = OnnxGraph()
+    graph = Int8Graph(calibrated_ranges(folder)) if quantize == INT8 else OnnxGraph()
     tensors = {name: graph.input(name, *_described(name, x, head)) for name, x in inputs.items()}
-    tensors = checked(graph, tensors, folder.config)
-    found = OnnxModel(graph, folder).outputs(head, tensors)
+    found = OnnxModel(graph, folder).outputs(head, checked(graph, tensors, folder.config))
     for name, x in outputs.items():
         graph.output(name, found[name], *_described(name, x, head))
-    model = graph.model()
-    if quantize == INT8:
-        quantization = import_package("onnxruntime.quantization", "onnxruntime", "--quantize=int8")
-        with tempfile.TemporaryDirectory() as place:
-            local, kind = os.path.join(place, FILES[ONNX]), quantization.QuantType.QInt8
-            quantization.quantize_dynamic(model, local, weight_type=kind, per_channel=True)
-            content = read_bytes(local, local)
-    else:
-        content = model.SerializeToString()
-    write_whole(path, content)
+    write_whole(path, graph.model().SerializeToString())
 
 
 def _described(name: str, x: tf.TensorSpec, head: str) -> tuple[Any, list[int | str]]:

@@ -59,6 +59,14 @@ class OnnxGraph:
         product = self("MatMul", x, self.constant(name, kernel))
         return self("Add", product, self.constant(bias_name, bias))
 
+    def rows(self, name: str, table: np.ndarray, ids: str) -> str:
+        """Returns the rows of a table, float32 [V, E], at ids, int32 [...]: float32 [..., E]."""
+        return self("Gather", self.constant(name, table), ids)
+
+    def table(self, name: str, table: np.ndarray) -> str:
+        """Returns a table, float32 [V, E], of which other nodes take rows."""
+        return self.constant(name, table)
+
     def gelu(self, x: str, approximate: bool) -> str:
         """Returns GELU of a tensor, with tanh if `approximate`, else with the error function."""
         if not approximate:

@@ -96,7 +96,7 @@ class OnnxModel:
             )
             rows = graph("Concat", NEW, _length(graph, inputs), axis=0)
             inputs = {name: graph("Reshape", x, rows) for name, x in inputs.items()}
-        hidden = self._encoder(inputs)
+        hidden = self.encoded(inputs)
         if head in ("squad", "tagging"):
             logits = self._linear(hidden, "cls/squad/" if head == "squad" else "")  # [B, S, C]
         if head == "encoder":
@@ -117,7 +117,7 @@ class OnnxModel:
             return {"logits": logits, "probabilities": graph("Sigmoid", logits)}
         return {"logits": logits, "probabilities": graph("Softmax", logits, axis=-1)}
 
-    def _encoder(self, inputs: Tensors) -> str:
+    def encoded(self, inputs: Tensors) -> str:
         """Returns the last layer, float32 [B, S, H]."""
         config, graph = self._config, self._graph
         mask = graph("Unsqueeze", graph("Unsqueeze", inputs["input_mask"], ONE), np.array([2]))
@@ -174,7 +174,8 @@ class OnnxModel:
         scope = "bert/embeddings/"
         positions = self._folder.read(f"{scope}position_embeddings")
         segments = self._folder.read(f"{scope}token_type_embeddings")
-        words = graph("Gather", self._constant(f"{scope}word_embeddings"), inputs["input_ids"])
+        name = f"{scope}word_embeddings"
+        words = graph.rows(name, self._folder.read(name), inputs["input_ids"])
         if config.has_token_types and config.type_vocab_size > 1:
             segments = graph.constant(f"{scope}token_type_embeddings", segments)
             words = graph("Add", words, graph("Gather", segments, inputs["segment_ids"]))
@@ -234,7 +235,8 @@ class OnnxModel:
         hidden = graph("GatherND", hidden, places, batch_dims=1)  # [B, P, H]
         hidden = self._dense(hidden, f"{scope}transform/dense/", config.masked_lm_act)
         hidden = self._norm(hidden, f"{scope}transform/LayerNorm/")
-        table = graph("Transpose", self._constant("bert/embeddings/word_embeddings"), perm=[1, 0])
+        name = "bert/embeddings/word_embeddings"
+        table = graph("Transpose", graph.table(name, self._folder.read(name)), perm=[1, 0])
         bias = self._constant(f"{scope}output_bias")
         return graph("Add", graph("MatMul", hidden, table), bias)
 

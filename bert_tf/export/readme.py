@@ -72,11 +72,6 @@ def readme(description: Mapping[str, Any], folder: ModelFolder) -> str:
             "- `values`: the outputs of a cross-encoder. Scores of `rank` are their sigmoids,"
             " 1 / (1 + exp(-value)).\n"
         )
-    if description["int8"] and description["int8"]["batch"] > 1e-3:
-        more += (
-            "- The matrices are 8-bit integers, and the answer to a text depends on the texts and"
-            " the padding beside it in a batch: send one text at a time, without padding.\n"
-        )
     if trained := description["trained_max_seq_length"]:
         more += f"- The model was trained with at most {trained} pieces.\n"
     segments = "0."
