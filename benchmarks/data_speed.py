@@ -46,15 +46,18 @@ def synthetic_batch(config: BertConfig, phase: RecordBatches) -> dict[str, tf.Te
     }
 
 
-def run_program(arguments: list[str]) -> tuple[float, float, str]:
-    """Runs Python with these arguments on one core; returns seconds, peak memory (MB), output."""
+def run_program(arguments: list[str], cores: int = 1) -> tuple[float, float, str]:
+    """Runs Python with these arguments on so many cores at most.
+
+    Returns seconds, peak memory (MB) and output.
+    """
     command = [sys.executable, *arguments]
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}
-    core = min(os.sched_getaffinity(0))
+    used = sorted(os.sched_getaffinity(0))[:cores]
     began = time.monotonic()
     with tempfile.TemporaryFile() as output:
         options = {"env": environment, "stdout": output, "stderr": subprocess.STDOUT}
-        options["preexec_fn"] = lambda: os.sched_setaffinity(0, {core})
+        options["preexec_fn"] = lambda: os.sched_setaffinity(0, used)
         process = subprocess.Popen(command, **options)
         _, status, usage = os.wait4(process.pid, 0)
         seconds = time.monotonic() - began
