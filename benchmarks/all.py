@@ -8,7 +8,7 @@ Without further flags it measures what needs no files from elsewhere: making rec
 and training steps. --model, a folder in Hugging Face's format, and --data_dir with MRPC and STS-B
 add fine-tuning, answers and their operations. --classifier, a classifier of pairs trained on MRPC,
 adds its exports. --torch_python also measures transformers. --full takes BERT-Base, and more steps
-and texts.
+and texts, and adds the memory of training.
 
 Each measurement is a benchmark in a process of its own, and what it prints goes to --output_dir.
 Started again, it goes on with the measurements that are missing there.
@@ -58,6 +58,9 @@ def measurements() -> Iterator[tuple[str, list[list[str]]]]:
     yield "training step", [pretraining("training_step", *steps)]
     yield "float32 and bfloat16", [pretraining("dtypes", *steps)]
     peer = [f"--torch_python={FLAGS.torch_python}"] if FLAGS.torch_python else []
+    if FLAGS.full:
+        model = [f"--model={FLAGS.model}"] if FLAGS.model else []
+        yield "memory", [["benchmarks.memory", *model, *peer]]
     if FLAGS.model:
         yield "fine-tuning", list(fine_tuning())
         yield "answers", list(answers(peer))
