@@ -69,7 +69,7 @@ def measurements() -> Iterator[tuple[str, list[list[str]]]]:
             command = ["benchmarks.operations", f"--model={FLAGS.model}", text, f"--dtype={dtype}"]
             yield f"operations, {dtype}", [command]
     if FLAGS.classifier:
-        yield "serving", list(serving(peer))
+        yield "serving", [serving(peer)]
 
 
 def fine_tuning() -> Iterator[list[str]]:
@@ -92,24 +92,10 @@ def answers(peer: list[str]) -> Iterator[list[str]]:
     yield ["benchmarks.answers", *words, *peer]
 
 
-def serving(peer: list[str]) -> Iterator[list[str]]:
-    formats = {
-        "saved_model": ["--format=saved_model"],
-        "onnx": ["--format=onnx"],
-        "onnx_int8": ["--format=onnx", "--quantize=int8"],
-        "litert": ["--format=litert"],
-    }
-    exports = []
-    for name, words in formats.items():
-        exports.append(f"{FLAGS.output_dir}/classifier_{name}")
-        yield ["tools.export", f"--input={FLAGS.classifier}", f"--output={exports[-1]}", *words]
-    words = [f"--exports={','.join(exports)}", f"--data_dir={FLAGS.data_dir}/MRPC"]
-    if peer:
-        folder = f"{FLAGS.output_dir}/classifier_torch"
-        tool = ["tools.convert_checkpoint", f"--input={FLAGS.classifier}"]
-        yield [*tool, "--output_format=safetensors", f"--output_dir={folder}"]
-        words += [*peer, f"--torch_model={folder}"]
-    yield ["benchmarks.serving", *words, "--rounds=5" if FLAGS.full else "--rounds=2"]
+def serving(peer: list[str]) -> list[str]:
+    words = [f"--classifier={FLAGS.classifier}", f"--data_dir={FLAGS.data_dir}/MRPC"]
+    words += [f"--output_dir={FLAGS.output_dir}/exports", "" if FLAGS.full else "--rounds=3"]
+    return ["benchmarks.serving", *filter(None, words), *peer]
 
 
 def run(module: str, *words: str) -> str:

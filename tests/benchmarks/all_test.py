@@ -63,9 +63,10 @@ def test_what_is_given_decides_what_is_measured(monkeypatch):
     operations = ["operations, float32", "operations, bfloat16"]
     assert [*found] == [*plain, "memory", "fine-tuning", "answers", *operations, "serving"]
     assert found["memory"] == [["benchmarks.memory", "--model=m", "--torch_python=p"]]
-    assert [command[0] for command in found["serving"]] == (
-        ["tools.export"] * 4 + ["tools.convert_checkpoint", "benchmarks.serving"]
-    )
+    assert found["serving"] == [
+        ["benchmarks.serving", "--classifier=c", "--data_dir=d/MRPC", "--output_dir=o/exports"]
+        + ["--torch_python=p"]
+    ]
     assert {"--torch_python=p", "--onnx_export=o/onnx", "--classifier=c"} <= {*found["answers"][1]}
     assert "--bert_config_file=flags/quickstart/bert_config.json" not in found["training step"][0]
 
