@@ -18,6 +18,7 @@ Extras that add to a build:
     beam      Apache Beam, for tools/create_pretraining_data_beam.py
     convert   safetensors, for checkpoints in Hugging Face's format (tools/convert_checkpoint.py)
     export    ONNX and LiteRT, for tools/export.py; a SavedModel needs no extra
+    openvino  OpenVINO, to run exported models
     pictures  matplotlib, for the tools show_attention.py, show_vectors.py and goodput.py
     roberta   tokenizers, for RoBERTa's byte-level BPE
     text      pyarrow and zstandard, to read text from Parquet and .zst files
@@ -51,7 +52,8 @@ _BUILD = tempfile.TemporaryDirectory()
 _TENSORBOARD = "tensorboard>=2.20"
 _BEAM = ["apache-beam>=2.77"]
 _CONVERT = ["safetensors"]
-_EXPORT = ["ai-edge-litert", "onnx", "onnxruntime", "tf2onnx>=1.17"]
+_EXPORT = ["ai-edge-litert", "onnx", "onnxruntime"]
+_OPENVINO = ["openvino>=2026.4"]
 _PICTURES = ["matplotlib"]
 _ROBERTA = ["tokenizers>=0.20"]
 _TEXT = ["pyarrow", "zstandard"]
@@ -105,6 +107,7 @@ setup(
         "beam": _BEAM,
         "convert": _CONVERT,
         "export": _EXPORT,
+        "openvino": _OPENVINO,
         "pictures": _PICTURES,
         "roberta": _ROBERTA,
         "text": _TEXT,
@@ -113,6 +116,7 @@ setup(
             *_BEAM,
             *_CONVERT,
             *_EXPORT,
+            *_OPENVINO,
             *_PICTURES,
             *_ROBERTA,
             *_TEXT,

@@ -1,5 +1,8 @@
 """Measurements: `python -m benchmarks.NAME`, in a checkout."""
 
+import sys
+
 from bert_tf.start import quiet_start
 
-quiet_start.import_tensorflow()  # before a benchmark does
+if "--help" not in sys.argv:
+    quiet_start.import_tensorflow()  # before a benchmark does

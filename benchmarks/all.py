@@ -8,7 +8,7 @@ Without further flags it measures what needs no files from elsewhere: making rec
 and training steps. --model, a folder in Hugging Face's format, and --data_dir with MRPC and STS-B
 add fine-tuning, answers and their operations. --classifier, a classifier of pairs trained on MRPC,
 adds its exports. --torch_python also measures transformers. --full takes BERT-Base, and more steps
-and texts.
+and texts, and adds the memory of training.
 
 Each measurement is a benchmark in a process of its own, and what it prints goes to --output_dir.
 Started again, it goes on with the measurements that are missing there.
@@ -58,6 +58,9 @@ def measurements() -> Iterator[tuple[str, list[list[str]]]]:
     yield "training step", [pretraining("training_step", *steps)]
     yield "float32 and bfloat16", [pretraining("dtypes", *steps)]
     peer = [f"--torch_python={FLAGS.torch_python}"] if FLAGS.torch_python else []
+    if FLAGS.full:
+        model = [f"--model={FLAGS.model}"] if FLAGS.model else []
+        yield "memory", [["benchmarks.memory", *model, *peer]]
     if FLAGS.model:
         yield "fine-tuning", list(fine_tuning())
         yield "answers", list(answers(peer))
@@ -66,7 +69,7 @@ def measurements() -> Iterator[tuple[str, list[list[str]]]]:
             command = ["benchmarks.operations", f"--model={FLAGS.model}", text, f"--dtype={dtype}"]
             yield f"operations, {dtype}", [command]
     if FLAGS.classifier:
-        yield "serving", list(serving(peer))
+        yield "serving", [serving(peer)]
 
 
 def fine_tuning() -> Iterator[list[str]]:
@@ -89,24 +92,10 @@ def answers(peer: list[str]) -> Iterator[list[str]]:
     yield ["benchmarks.answers", *words, *peer]
 
 
-def serving(peer: list[str]) -> Iterator[list[str]]:
-    formats = {
-        "saved_model": ["--format=saved_model"],
-        "onnx": ["--format=onnx"],
-        "onnx_int8": ["--format=onnx", "--quantize=int8"],
-        "litert": ["--format=litert"],
-    }
-    exports = []
-    for name, words in formats.items():
-        exports.append(f"{FLAGS.output_dir}/classifier_{name}")
-        yield ["tools.export", f"--input={FLAGS.classifier}", f"--output={exports[-1]}", *words]
-    words = [f"--exports={','.join(exports)}", f"--data_dir={FLAGS.data_dir}/MRPC"]
-    if peer:
-        folder = f"{FLAGS.output_dir}/classifier_torch"
-        tool = ["tools.convert_checkpoint", f"--input={FLAGS.classifier}"]
-        yield [*tool, "--output_format=safetensors", f"--output_dir={folder}"]
-        words += [*peer, f"--torch_model={folder}"]
-    yield ["benchmarks.serving", *words, "--rounds=5" if FLAGS.full else "--rounds=2"]
+def serving(peer: list[str]) -> list[str]:
+    words = [f"--classifier={FLAGS.classifier}", f"--data_dir={FLAGS.data_dir}/MRPC"]
+    words += [f"--output_dir={FLAGS.output_dir}/exports", "" if FLAGS.full else "--rounds=3"]
+    return ["benchmarks.serving", *filter(None, words), *peer]
 
 
 def run(module: str, *words: str) -> str:

@@ -13,6 +13,7 @@ ONNX Runtime. The last lines compare float32 and bfloat16: Spearman's correlatio
 and, with --classifier, a classifier that was trained on MRPC, its accuracy on MRPC's dev.tsv.
 """
 
+import inspect
 import json
 import os
 import subprocess
@@ -24,6 +25,7 @@ import numpy as np
 from absl import flags
 
 import bert_tf
+from benchmarks import peak_memory
 from benchmarks.take_turns import take_turns
 from bert_tf.engine.correlation import spearman
 from bert_tf.errors import UserError
@@ -34,15 +36,14 @@ FLAGS = flags.FLAGS
 # Each program gets the model's folder, a dtype and the number of threads, and defines
 # `encode(texts)`. Then it encodes what a line names, and prints the seconds and its peak memory.
 _TURNS = """
-import json, resource, time
+import json, time
 for line in sys.stdin:
     with open(line.strip()) as file:
         texts = json.load(file)
     began = time.perf_counter()
     encode(texts)
     seconds = time.perf_counter() - began
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    print("RESULT", seconds, peak / 1024, flush=True)
+    print("RESULT", seconds, peak_memory(), flush=True)
 """
 _OURS = """
 import sys, bert_tf
@@ -94,7 +95,7 @@ Result = tuple[float, float]  # seconds, MiB
 
 def start(python: str, program: str, *arguments: str) -> Callable[[str], Result]:
     """Starts a program; returns a function that makes it encode the texts of a file."""
-    command = [python, "-c", program + _TURNS, *arguments]
+    command = [python, "-c", inspect.getsource(peak_memory) + program + _TURNS, *arguments]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     worker = subprocess.Popen(command, **pipes, text=True)
 

@@ -11,22 +11,22 @@ the median of --num_batches batches. The last column compares the speed with the
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import tensorflow as tf
 from absl import flags
 
 from benchmarks.take_turns import take_turns, timed
-from bert_tf.engine.loops import PredictionLoop
-from bert_tf.model.family import read_config
-from bert_tf.modeling import BertModel
 from bert_tf.runs.flags import command_flags
 
 FLAGS = flags.FLAGS
 
 
-def encoder(model: BertModel, shape: tuple[int, int]) -> Callable[[], None]:
+def encoder(model: Callable[..., Any], shape: tuple[int, int]) -> Callable[[], None]:
     """Returns a function that encodes a batch of full sequences."""
+    import tensorflow as tf
+
+    from bert_tf.engine.loops import PredictionLoop
 
     def predict(features, seed):
         return {"pooled_output": model(features["input_ids"]).pooled_output}
@@ -39,6 +39,9 @@ def encoder(model: BertModel, shape: tuple[int, int]) -> Callable[[], None]:
 
 
 def main() -> None:
+    from bert_tf.model.family import read_config
+    from bert_tf.modeling import BertModel
+
     models = {}
     for path in FLAGS.bert_config_file:
         config = read_config(path)

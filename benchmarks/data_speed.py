@@ -23,6 +23,14 @@ from bert_tf.tasks.pretraining.training.dynamic_masking import DynamicMasking
 from bert_tf.tasks.pretraining.training.phases import RecordBatches
 
 MASKING = PIECES, WHOLE_WORDS = ("pieces", "whole_words")
+# Runs a program from a small process, and prints its peak memory: Linux counts the memory of the
+# process that starts a program as the program's.
+_PEAK = """
+import resource, subprocess, sys
+status = subprocess.call(sys.argv[1:])
+print("", resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, file=sys.stderr, sep="\\n")
+sys.exit(abs(status))
+"""
 _TOKENS_PER_WORD = 2  # in unmasked records, so that there are many whole words to mask
 
 
@@ -46,24 +54,27 @@ def synthetic_batch(config: BertConfig, phase: RecordBatches) -> dict[str, tf.Te
     }
 
 
-def run_program(arguments: list[str]) -> tuple[float, float, str]:
-    """Runs Python with these arguments on one core; returns seconds, peak memory (MB), output."""
+def run_program(arguments: list[str], cores: int = 1) -> tuple[float, float, str]:
+    """Runs Python with these arguments on so many cores at most.
+
+    Returns seconds, peak memory (MiB) and output.
+    """
     command = [sys.executable, *arguments]
+    small = [sys.executable, "-S", "-c", _PEAK]
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}
-    core = min(os.sched_getaffinity(0))
+    used = sorted(os.sched_getaffinity(0))[:cores]
     began = time.monotonic()
     with tempfile.TemporaryFile() as output:
         options = {"env": environment, "stdout": output, "stderr": subprocess.STDOUT}
-        options["preexec_fn"] = lambda: os.sched_setaffinity(0, {core})
-        process = subprocess.Popen(command, **options)
-        _, status, usage = os.wait4(process.pid, 0)
+        options["preexec_fn"] = lambda: os.sched_setaffinity(0, used)
+        status = subprocess.run([*small, *command], **options).returncode
         seconds = time.monotonic() - began
         output.seek(0)
-        text = output.read().decode()
+        text, peak = output.read().decode().rstrip().rsplit("\n", 1)
     if status:
-        kind = UserError if os.waitstatus_to_exitcode(status) == 1 else RuntimeError
+        kind = UserError if status == 1 else RuntimeError
         raise kind(f"{' '.join(command)} failed:\n{text}")
-    return seconds, usage.ru_maxrss / 1024, text
+    return seconds, int(peak) / 1024, text
 
 
 def measure_input_pipeline(
@@ -88,7 +99,7 @@ def measure_input_pipeline(
         call = f"from benchmarks import data_speed; data_speed.time_input_pipeline{arguments}"
         _, memory, text = run_program(["-c", call])
     print("\n".join(re.findall("^examples/s.*", text, re.MULTILINE)))
-    print(f"peak memory: {memory:.0f} MB")
+    print(f"peak memory: {memory:.0f} MiB")
 
 
 def time_input_pipeline(
@@ -154,7 +165,7 @@ def measure_create_pretraining_data(
         # The best of three, because the first run also reads TensorFlow from disk.
         runs = [run_program([*common, f"--input_file={short_text}"]) for _ in range(3)]
         start_up, base = min(run[:2] for run in runs)
-        print(f"start-up: {start_up:.2f} s, {base:.0f} MB")
+        print(f"start-up: {start_up:.2f} s, {base:.0f} MiB")
         for factor in (1, dupe_factor):
             more = [f"--input_file={input_file}", f"--dupe_factor={factor}"]
             seconds, memory, text = run_program([*common, *more])
@@ -164,5 +175,5 @@ def measure_create_pretraining_data(
             speed = f"{instances / took:.0f} instances/s" if took > 1.0 else "too short to time"
             print(
                 f"dupe_factor {factor}: {instances} instances, {took:.2f} s beyond start-up,"
-                f" {speed}, peak {memory:.0f} MB"
+                f" {speed}, peak {memory:.0f} MiB"
             )

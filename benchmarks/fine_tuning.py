@@ -13,25 +13,11 @@ import os
 import tempfile
 from collections.abc import Callable
 
-import tensorflow as tf
 from absl import flags
 
 from benchmarks.take_turns import describe, take_turns, timed
-from bert_tf import optimization
-from bert_tf.engine import input_pipeline
-from bert_tf.engine.length_buckets import Buckets, parse_lengths
-from bert_tf.engine.loops import TrainingLoop
-from bert_tf.engine.prediction import CHUNK_BATCHES, Predictor
-from bert_tf.engine.steps import train_step
-from bert_tf.engine.whole_file_input import WholeFileInput
-from bert_tf.model.family import read_config
 from bert_tf.runs.flags import command_flags
 from bert_tf.runs.flags.settings import TextSettings
-from bert_tf.tasks.classification.features import ClassificationEncoder
-from bert_tf.tasks.classification.model import ClassificationModel
-from bert_tf.tasks.classification.processors import get_processor
-from bert_tf.tasks.classification.schema import classification_schema
-from bert_tf.tasks.example_records import write_records
 from bert_tf.text.tokenizers import load_tokenizer
 
 FLAGS = flags.FLAGS
@@ -42,6 +28,22 @@ NUM_TRAIN_EPOCHS = 3
 
 
 def main() -> None:
+    import tensorflow as tf
+
+    from bert_tf import optimization
+    from bert_tf.engine import input_pipeline
+    from bert_tf.engine.length_buckets import Buckets, parse_lengths
+    from bert_tf.engine.loops import TrainingLoop
+    from bert_tf.engine.prediction import CHUNK_BATCHES, Predictor
+    from bert_tf.engine.steps import train_step
+    from bert_tf.engine.whole_file_input import WholeFileInput
+    from bert_tf.model.family import read_config
+    from bert_tf.tasks.classification.features import ClassificationEncoder
+    from bert_tf.tasks.classification.model import ClassificationModel
+    from bert_tf.tasks.classification.processors import get_processor
+    from bert_tf.tasks.classification.schema import classification_schema
+    from bert_tf.tasks.example_records import write_records
+
     config = read_config(FLAGS.bert_config_file)
     processor = get_processor(FLAGS.task_name, FLAGS.data_dir)
     labels = processor.get_labels()

@@ -17,13 +17,6 @@ import tempfile
 import time
 from pathlib import Path
 
-import tensorflow as tf
-
-from bert_tf.model.configuration import BertConfig
-from bert_tf.tasks.pretraining.training.phases import RecordBatches
-from bert_tf.tasks.pretraining.training.run import run_pretraining
-from bert_tf.tasks.pretraining.training.settings import PretrainingSettings
-
 TEXT = "flags/quickstart"
 LENGTH, PREDICTIONS = 32, 5
 BATCH, STEPS, FACTOR = 32, 640, 8
@@ -62,6 +55,13 @@ def make_records(folder: Path) -> None:
 
 def heldout_loss(folder: Path, optimizer: str, factor: int, rate: float, seed: int) -> float:
     """Trains a model and returns its loss on the held-out records."""
+    import tensorflow as tf
+
+    from bert_tf.model.configuration import BertConfig
+    from bert_tf.tasks.pretraining.training.phases import RecordBatches
+    from bert_tf.tasks.pretraining.training.run import run_pretraining
+    from bert_tf.tasks.pretraining.training.settings import PretrainingSettings
+
     steps = STEPS // factor
     with tempfile.TemporaryDirectory(dir=folder) as output_dir:
         settings = PretrainingSettings(

@@ -28,10 +28,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
-from bert_tf.pretrained.build import build_model
-from bert_tf.pretrained.folder import read_folder
 from bert_tf.tokenization import FullTokenizer
 
 _LENGTH = 64  # pieces in a sequence
@@ -130,6 +127,11 @@ def losses(folder: Path, model_files: Path, lines: Sequence[Line]) -> list[tuple
 
     `folder` has the checkpoint, `model_files` the configuration and the vocabulary.
     """
+    import tensorflow as tf
+
+    from bert_tf.pretrained.build import build_model
+    from bert_tf.pretrained.folder import read_folder
+
     config, vocab_file = model_files / "bert_config.json", model_files / "vocab.txt"
     found = read_folder(str(folder), str(config), str(vocab_file), True)
     model = tf.function(build_model("masked_lm", found), reduce_retracing=True)

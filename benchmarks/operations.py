@@ -11,9 +11,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-import tensorflow as tf
 from absl import flags
-from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
 import bert_tf
 from bert_tf.runs.flags import command_flags
@@ -23,6 +21,8 @@ FLAGS = flags.FLAGS
 
 def read_profile(folder: str) -> Mapping[str, tuple[int, float]]:
     """Returns the calls and the seconds of each operation in a profile, the longest first."""
+    from tensorflow.tsl.profiler.protobuf import xplane_pb2
+
     calls: dict[str, list[float]] = collections.defaultdict(list)
     for path in Path(folder).rglob("*.xplane.pb"):
         for plane in xplane_pb2.XSpace.FromString(path.read_bytes()).planes:
@@ -35,6 +35,8 @@ def read_profile(folder: str) -> Mapping[str, tuple[int, float]]:
 
 
 def main() -> None:
+    import tensorflow as tf
+
     model = bert_tf.load(FLAGS.model, dtype=FLAGS.dtype)
     texts = Path(FLAGS.text_file).read_text(encoding="utf-8").splitlines()
     model.encode(texts)

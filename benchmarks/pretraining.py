@@ -23,13 +23,13 @@ create_pretraining_data prints instances per second, without start-up, and peak 
 
 import functools
 import os
-import resource
 
 import numpy as np
 import tensorflow as tf
 from absl import flags
 
 from benchmarks import data_speed, dtype_speed
+from benchmarks.peak_memory import peak_memory
 from benchmarks.take_turns import take_turns, timed
 from benchmarks.yardstick import Yardstick
 from bert_tf import optimization
@@ -108,8 +108,7 @@ def measure_training_step(config: BertConfig, phase: RecordBatches) -> None:
         f" {yardstick.flops / of_products / 1e9:.0f} GFLOP/s, in the step"
         f" {yardstick.flops / seconds / 1e9:.0f}: a share of {of_products / seconds:.2f}"
     )
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(f"peak memory: {peak:.0f} MB")
+    print(f"peak memory: {peak_memory():.0f} MiB")
 
 
 def main() -> None:

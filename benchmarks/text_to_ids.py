@@ -17,11 +17,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-import tensorflow as tf
-
 from benchmarks.take_turns import take_turns, timed
 from bert_tf import tokenization
-from bert_tf.export.text_to_ids import TextToIds
 from bert_tf.text.fast_tokenization import FastTokenizer
 
 _BATCH_SIZES = (1, 32, 1024)
@@ -48,6 +45,10 @@ def encode_all(encode: Callable, all_batches: Sequence) -> None:
 
 
 def main(arguments: argparse.Namespace) -> None:
+    import tensorflow as tf
+
+    from bert_tf.export.text_to_ids import TextToIds
+
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: arguments.cores])
     tf.config.threading.set_inter_op_parallelism_threads(arguments.cores)
     tf.config.threading.set_intra_op_parallelism_threads(arguments.cores)

@@ -5,7 +5,10 @@ import contextvars
 import dataclasses
 import math
 from collections.abc import Iterator
+from numbers import Real
 from typing import Any
+
+from bert_tf.errors import UserError, quoted
 
 # The smallest and the greatest number that float32 holds together with its inverse: the update of a
 # step computes with both. Devices take smaller numbers for 0.
@@ -50,6 +53,15 @@ class Bounds:
             return ""
         low, high = FLOAT32_RANGE
         return f", also in float32: 0, or from {low:.2g} to {high:.2g}"
+
+    def check(self, **numbers: Any) -> None:
+        """Raises UserError unless all arguments, given by name, are numbers within the bounds."""
+        for name, number in numbers.items():
+            if not isinstance(number, Real) or not self.hold(float(number)):
+                raise UserError(
+                    f"{name} must be a finite number, {self}{self.float32_note(number)}; received"
+                    f" {quoted(number)}"
+                )
 
     def __str__(self) -> str:
         if self.at_least is not None and self.at_most is not None:

@@ -17,6 +17,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from bert_tf.bounds import Bounds
 from bert_tf.errors import UserError, quoted
 from bert_tf.optimizer_defaults import (
     BETA_1,
@@ -61,6 +62,11 @@ class PolynomialSchedule(keras.optimizers.schedules.LearningRateSchedule):
     start_warmup_step: int = 0
     scales_decay: bool = False
 
+    def __post_init__(self) -> None:
+        steps = {"num_train_steps": self.num_train_steps, "num_warmup_steps": self.num_warmup_steps}
+        Bounds(at_least=0).check(init_lr=self.init_lr, **steps)  # a phase may have no step
+        Bounds(above=0).check(decay_power=self.decay_power)
+
     def __call__(self, step: tf.Tensor) -> tf.Tensor:
         """Returns the rate, float32 [], of the update with `step` updates before it, an integer."""
         step = tf.cast(step, tf.float32)
@@ -83,6 +89,7 @@ def linear_schedule(
     init_lr: float, num_train_steps: int, num_warmup_steps: int
 ) -> PolynomialSchedule:
     """Returns BERT's schedule: linear warm-up from step 0, then linear decay."""
+    Bounds(above=0).check(num_train_steps=num_train_steps)
     return PolynomialSchedule(init_lr, num_train_steps, num_warmup_steps)
 
 
@@ -211,6 +218,8 @@ class AdamOptions:
     learning_rate_factors: tuple[tuple[str, float], ...] = ()
 
     def __post_init__(self) -> None:
+        Bounds(at_least=0).check(weight_decay_rate=self.weight_decay_rate, epsilon=self.epsilon)
+        Bounds(at_least=0, below=1).check(beta_1=self.beta_1, beta_2=self.beta_2)
         for prefix, factor in self.learning_rate_factors:
             if not 0.0 <= factor < math.inf:
                 raise UserError(
@@ -291,6 +300,10 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
         learning_rate_factors: Mapping[str, float] | None = None,
         **options: Any,
     ):
+        if isinstance(learning_rate, float):
+            Bounds(at_least=0).check(learning_rate=learning_rate)
+        if global_clipnorm is not None:
+            Bounds(above=0).check(global_clipnorm=global_clipnorm)
         super().__init__(learning_rate, global_clipnorm=global_clipnorm, name=name, **options)
         # Keras's optimizers have a method with the name `exclude_from_weight_decay`.
         exclusions = tuple(exclude_from_weight_decay or ())

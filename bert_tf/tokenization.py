@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from absl import logging
 
 from bert_tf.errors import UserError, listed, quoted
-from bert_tf.files.encodings import decode_utf8
+from bert_tf.files.encodings import decode_utf8, drop_carriage_returns
 from bert_tf.files.whole_files import read_bytes
 
 _Item = TypeVar("_Item")
@@ -134,7 +134,7 @@ def load_vocab(vocab_file: str, required_tokens: Sequence[str] = ()) -> dict[str
     place = f"--vocab_file={vocab_file}"
     # GFile.readline, which the original calls, drops every carriage return, even mid-line, and
     # splits lines at "\n" only.
-    text = decode_utf8(read_bytes(vocab_file, place).replace(b"\r", b""), place)
+    text = drop_carriage_returns(decode_utf8(read_bytes(vocab_file, place), place), place)
     if not text:
         raise UserError(f"--vocab_file={vocab_file}: the file is empty; it needs one token a line")
     tokens = [line.strip() for line in text.removesuffix("\n").split("\n")]

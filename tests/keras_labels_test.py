@@ -2,6 +2,7 @@
 
 import keras
 import numpy as np
+import pandas as pd
 import pytest
 import tensorflow as tf
 
@@ -86,7 +87,9 @@ def test_labels_out_of_range_are_refused(name, wrong):
 def test_scores_that_are_not_finite_are_refused(name, wrong):
     features = arrays(name)
     features["label_ids"] = np.float32([1.0, wrong, 0.0, 0.0])
-    with pytest.raises(UserError, match=rf"label_ids must be finite; received {wrong} at .*\[1\]"):
+    with pytest.raises(
+        UserError, match=rf"label_ids must be finite.*; received {wrong} at .*\[1\]"
+    ):
         eager(make(name)).test_on_batch(features)
 
 
@@ -166,7 +169,7 @@ def test_weights_in_a_column_count_like_a_row():
 
 
 def test_class_weight_finds_the_labels():
-    model, features = eager(make("classification")), arrays("classification", 6)
+    model, features = eager(ClassificationModel(small_config(), 3)), arrays("classification", 6)
     features["label_ids"] = np.array([0, 1, 2, 0, 1, 2])
     weights = {0: 1.0, 1: 2.0, 2: 0.0}
     losses = []
@@ -183,8 +186,53 @@ def test_class_weight_finds_the_labels():
     data = tf.data.Dataset.from_tensors({**features, "label_ids": labels})
     with pytest.raises(UserError, match="class_weight needs the labels as y"):
         model.fit(data, class_weight=weights, verbose=0)
-    with pytest.raises(UserError, match="one label for each example; .*'start_positions', 'end_po"):
+    with pytest.raises(UserError, match="one class for each example; .*'start_positions', 'end_po"):
         eager(make("squad")).fit(arrays("squad"), class_weight=weights, verbose=0)
+
+
+@pytest.mark.parametrize("wrong", [-1.0, np.nan, np.inf])
+def test_weights_are_finite_and_not_negative(wrong):
+    model, features = eager(make("classification")), arrays("classification")
+    message = rf"weights must be finite, at least 0 \(1 counts .*; received {wrong} at position \[1"
+    with pytest.raises(UserError, match=message):
+        model.test_on_batch({**features, "example_weight": np.array([1.0, wrong, 1.0, 1.0])})
+    model, features = eager(make("pretraining")), arrays("pretraining")
+    features["masked_lm_weights"][1, 0] = wrong
+    with pytest.raises(UserError, match=r"masked_lm_weights must be .* at position \[1, 0\]"):
+        model.test_on_batch(features)
+
+
+@pytest.mark.parametrize(
+    "weights,message",
+    [
+        ([1.0, 2.0, 3.0], r" must be a dictionary from the number .*; received \[1.0, 2"),
+        ({7: 1.0}, r" names the class 7; classes are numbered from 0 to 2$"),
+        ({"0": 1.0}, " names the class '0'; classes are numbered"),
+        ({0: 1.0, 1: -2.0}, r"\[1\] must be a finite number and not negative; received -2.0"),
+        ({0: np.nan}, r"\[0\] must be a finite number"),
+        ({0: "2"}, r"\[0\] must be a finite number and not negative; received '2'"),
+    ],
+)
+def test_other_class_weights_are_refused(weights, message):
+    model, features = eager(ClassificationModel(small_config(), 3)), arrays("classification")
+    with pytest.raises(UserError, match="^class_weight" + message):
+        model.fit(features, class_weight=weights, verbose=0)
+
+
+@pytest.mark.parametrize("name", ["regression", "sentences"])
+def test_numbers_to_predict_have_no_class_weights(name):
+    with pytest.raises(UserError, match="class_weight needs a model with one class for each"):
+        eager(make(name)).fit(arrays(name), class_weight={0: 2.0}, verbose=0)
+
+
+def test_a_score_beyond_the_scale_is_refused():
+    model = eager(SentenceModel(small_config(), score_scale=5.0))
+    for wrong in (5.5, -6.0):
+        labels = np.float32([5.0, wrong, -5.0, 0.0])
+        features = changed(arrays("sentences"), "label_ids", labels)
+        message = rf"finite, at least -5 and at most 5 \(score_scale\); received {wrong} at"
+        with pytest.raises(UserError, match=message):
+            model.test_on_batch(features)
 
 
 # --- arguments ------------------------------------------------------------------------------------
@@ -211,6 +259,23 @@ def test_lists_of_numbers_are_arrays_and_texts_are_refused():
             model.predict({"input_ids": wrong}, verbose=0)
     with pytest.raises(UserError, match="a list must have rows of one length"):
         model.predict({"input_ids": [[1, 2], [3]]}, verbose=0)
+
+
+@pytest.mark.parametrize("dtype", ["Int64", "Float64", "int8", "object"])
+def test_columns_of_pandas_are_labels_and_weights(dtype):
+    model, features = eager(make("classification")), arrays("classification")
+    labels = features.pop("label_ids")
+    expected = results(model, features, labels, sample_weight=np.array([1, 0, 1, 1]))
+    for column in (pd.Series(labels, dtype=dtype), pd.DataFrame({"y": labels}, dtype=dtype)):
+        weights = pd.Series([1, 0, 1, 1], dtype=dtype)
+        given = {"x": features, "y": column, "sample_weight": weights}
+        assert model.evaluate(**given, verbose=0, return_dict=True) == pytest.approx(expected)
+    times = pd.Series(labels).astype("timedelta64[s]")
+    for wrong in (times, times + pd.Timestamp("2020"), pd.Series([*labels[:3], pd.NA])):
+        with pytest.raises(UserError, match="y must be numbers; received"):
+            model.evaluate(features, wrong, verbose=0)
+        with pytest.raises(UserError, match="sample_weight must be numbers; received"):
+            model.evaluate(features, labels, sample_weight=wrong, verbose=0)
 
 
 def test_own_losses_and_metrics_find_the_labels_among_the_features():

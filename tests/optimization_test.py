@@ -405,3 +405,28 @@ def test_the_optimizer_of_keras_is_made_again_of_its_config():
     again.apply_gradients([(tf.zeros([]), v) for v in variables])
     values = [float(v.numpy()) for v in variables]
     np.testing.assert_allclose(values, [1.0, 1 - 0.5 * 0.1 / 3], rtol=1e-6)
+
+
+RATE, ADAM = optimization.PolynomialSchedule, optimization.AdamWeightDecayOptimizer
+
+
+@pytest.mark.parametrize(
+    "kind,arguments,message",
+    [
+        (RATE, (-1e-3, 10), "init_lr must be a finite number, at least 0; received -0.001"),
+        (RATE, (1e39, 10), "init_lr must .*, also in float32: 0, or from"),
+        (RATE, ("5e-5", 10), "init_lr must be .*; received '5e-5'"),
+        (optimization.linear_schedule, (1e-3, 0, 0), "num_train_steps must be .*, above 0; rec"),
+        (RATE, (1e-3, -5), "num_train_steps must be .*, at least 0; received -5"),
+        (RATE, (1e-3, 10, -1), "num_warmup_steps must be .* received -1"),
+        (RATE, (1e-3, 10, 0, np.nan), "decay_power must be .*received nan"),
+        (ADAM, (np.inf,), "learning_rate must be a finite number, .*received inf"),
+        (ADAM, (1e-3, -0.1), "weight_decay_rate must be .*; received -0"),
+        (ADAM, (1e-3, 0.0, 0.9, 1.0), "beta_2 must be .* at least 0 and below 1; rec"),
+        (ADAM, (1e-3, 0.0, 0.9, 0.9, 1e39), "epsilon must .* also in float32"),
+        (ADAM, (1e-3, 0.0, 0.9, 0.9, 1e-6, None, 0), "global_clipnorm must be .*, above 0"),
+    ],
+)
+def test_numbers_that_train_nothing_are_refused(kind, arguments, message):
+    with pytest.raises(UserError, match=message):
+        kind(*arguments)

@@ -73,7 +73,7 @@ def test_everything_is_installed(site):
     required = [line for line in metadata.get_all("Requires-Dist") if "extra ==" not in line]
     assert "scikit-learn" in required and "safetensors" not in required
     builds = {"cpu", "gpu", "tpu", "compile"}
-    extras = {"beam", "convert", "export", "pictures", "roberta", "text", "wikipedia", "test"}
+    extras = {*"beam convert export openvino pictures roberta text wikipedia test".split()}
     assert builds | extras == {*metadata.get_all("Provides-Extra")}
 
 

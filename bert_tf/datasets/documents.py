@@ -115,6 +115,17 @@ class Documents:
         parts = (self._used[start : start + _BYTES_TO_COUNT] for start in starts)
         return sum(int.from_bytes(part, "little").bit_count() for part in parts)
 
+    def count(self, token: int) -> int:
+        """Returns how often a token stands in the text."""
+        total = 0
+        for start in range(0, len(self.low), _BYTES_TO_COUNT):
+            part = slice(start, start + _BYTES_TO_COUNT)
+            found = np.frombuffer(self.low, np.uint16)[part] == token & 0xFFFF
+            if self.high is not None:
+                found &= np.frombuffer(self.high, np.uint8)[part] == token >> 16
+            total += np.count_nonzero(found)
+        return total
+
     @property
     def num_repeated(self) -> int:
         """The number of documents with the text of an earlier one; see `document_digest`."""

@@ -10,8 +10,10 @@ import os
 from collections.abc import Iterator, Mapping
 
 from bert_tf import strict_json
+from bert_tf.datasets.tables import number_in
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files import storage, whole_files
+from bert_tf.files.encodings import drop_carriage_returns
 from bert_tf.start import lazy_tensorflow as tf
 
 _QRELS = ("qrels.tsv", "qrels/test.tsv")
@@ -71,7 +73,8 @@ def _lines(place: str, folder: str, name: str) -> Iterator[tuple[str, str]]:
     if not tf.io.gfile.exists(path):
         raise UserError(f"{place}/{name} does not exist: {storage.contents(folder)}; {rule}")
     text = whole_files.read_text(path, f"{place}/{name}", rule)
-    for number, line in enumerate(text.replace("\r", "").split("\n"), 1):
+    text = drop_carriage_returns(text, f"{place}/{name}")
+    for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             yield f"{place}/{name}, line {number}", line
 
@@ -105,16 +108,9 @@ def _read_qrels(place: str, folder: str, name: str) -> Iterator[tuple[str, str, 
     """Yields place, query, text and score of each line but a header."""
     for i, (where, line) in enumerate(_lines(place, folder, name)):
         parts = line.split("\t")
-        score = _number(parts[2]) if len(parts) == 3 else math.nan
+        score = number_in(parts[2]) if len(parts) == 3 else math.nan
         if i == 0 and len(parts) == 3 and math.isnan(score):
             continue  # the header
         if not 0 <= score < math.inf:
             raise UserError(f"{where}, must have {_QRELS_RULE}; it is {quoted(line)}")
         yield where, parts[0], parts[1], score
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan

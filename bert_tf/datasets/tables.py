@@ -7,6 +7,7 @@ not: the original takes the columns that it needs from each row (`read_rows`, `e
 import csv
 import io
 import itertools
+import math
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,6 +16,7 @@ from absl import logging
 
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files import whole_files
+from bert_tf.files.encodings import drop_carriage_returns
 from bert_tf.files.storage import contents, only_file
 from bert_tf.start import lazy_tensorflow as tf
 
@@ -58,6 +60,17 @@ def check_filled(cell: str, place: str, what: str = "label") -> None:
     """Raises UserError if a cell of the line `place`, the label or `what` it is, is empty."""
     if not cell.strip():
         raise UserError(f"{place}: the line has no {what}; fill it in, or delete the line")
+
+
+def number_in(cell: str) -> float:
+    """Returns the number in a cell; NaN if there is none.
+
+    "1_000" and the digits of other scripts, which Python takes, are no numbers.
+    """
+    try:
+        return float(cell) if cell.isascii() and "_" not in cell else math.nan
+    except ValueError:
+        return math.nan
 
 
 def check_delimiter(delimiter: str | None) -> None:
@@ -203,7 +216,7 @@ def read_text(path: str, header: bool = False) -> str:
     if not tf.io.gfile.exists(path):
         raise UserError(f"{place} does not exist: {contents(os.path.dirname(path))}. {rule}")
     # The original's reader drops every carriage return too (GFile.readline).
-    text = whole_files.read_text(path, place, rule).replace("\r", "")
+    text = drop_carriage_returns(whole_files.read_text(path, place, rule), place)
     if not text.strip():
         rule = "a header line, then its examples" if header else "the text of its examples"
         raise UserError(f"{place} is empty; it must hold {rule}")

@@ -1,7 +1,8 @@
 """Reads text for pre-training from files: plain text, JSON lines, Parquet; compressed or not.
 
-The name gives the format: NAME.jsonl and NAME.ndjson are JSON lines, NAME.parquet is Parquet, all
-else is text. Text and JSON lines may be compressed: NAME.gz, NAME.zst.
+The name gives the format: NAME.jsonl, NAME.ndjson and NAME.json are JSON lines, NAME.parquet is
+Parquet, all else is text, but for names that say otherwise. Text and JSON lines may be compressed:
+NAME.gz, NAME.zst.
 """
 
 import functools
@@ -15,11 +16,13 @@ from typing import Any, BinaryIO
 from bert_tf import progress, strict_json
 from bert_tf.datasets.documents import EmptyReport, split_sentences, warn_of_empty_documents
 from bert_tf.errors import UserError, listed, missing_package, quoted
-from bert_tf.files.encodings import decode_utf8
+from bert_tf.files.encodings import decode_utf8, drop_carriage_returns
 from bert_tf.start import lazy_tensorflow as tf
 
 _BYTES_PER_READ = 1 << 20
-_JSON_ENDINGS = (".jsonl", ".ndjson")
+_JSON_ENDINGS = (".jsonl", ".ndjson", ".json")
+_OTHER_ENDINGS = tuple(".csv .tsv .xml .html .htm .pdf .doc .docx .arrow .bz2 .xz .zip".split())
+_TEXT_TYPES = (["string"], ["large_string"], ["string_view"])  # of Parquet, also in dictionaries
 _ROWS_PER_BATCH = 256
 TEXT_FIELD = "text"
 
@@ -30,7 +33,11 @@ def is_plain_text(path: str) -> bool:
 
 
 def _is_json_lines(path: str) -> bool:
-    return path.removesuffix(".gz").removesuffix(".zst").endswith(_JSON_ENDINGS)
+    return _uncompressed(path).endswith(_JSON_ENDINGS)
+
+
+def _uncompressed(path: str) -> str:
+    return path.removesuffix(".gz").removesuffix(".zst")
 
 
 def read_files(
@@ -60,6 +67,12 @@ def read_files(
     num_empty = num_documents = 0
     with progress.Progress("reading text", "bytes", total) as work:
         for path in files:
+            if _uncompressed(path).lower().endswith(_OTHER_ENDINGS):
+                raise UserError(
+                    f"--{flag}: {path} must be text, JSON lines (.jsonl) or Parquet (.parquet), by"
+                    " its name; text and JSON lines may be compressed (.gz, .zst). Convert it or,"
+                    " if each line is a text, rename it to .txt"
+                )
             if path.endswith(".parquet"):
                 read_texts = _read_parquet
             elif _is_json_lines(path):
@@ -123,10 +136,14 @@ def _read_parquet(
             table = parquet.ParquetFile(CountedFile(file, work))
             columns = [(field.name, field.type) for field in table.schema_arrow]
             kinds = [kind for name, kind in columns if name == text_field]
-            if len(kinds) != 1 or kinds[0] not in (pyarrow.string(), pyarrow.large_string()):
+            is_dictionary = pyarrow.types.is_dictionary
+            types = [str(x.value_type if is_dictionary(x) else x) for x in kinds]
+            if types not in _TEXT_TYPES:
+                found = f"this one is {quoted(str(kinds[0]))}. Its" if len(kinds) == 1 else "its"
                 raise UserError(
                     f"--{flag}: {path} must have one column {quoted(text_field)} of text, which"
-                    f" --text_field names; its columns are {listed(name for name, _ in columns)}"
+                    f" --text_field names; {found} columns are"
+                    f" {listed(name for name, _ in columns) or 'none'}"
                 )
             for batch in table.iter_batches(_ROWS_PER_BATCH, columns=[text_field]):
                 texts = []
@@ -231,4 +248,8 @@ class CountedFile(io.RawIOBase):
 
 def _decode(data: bytes, path: str, first: int, flag: str) -> list[str]:
     # GFile.readline, which the original calls, drops every carriage return, even mid-line.
-    return decode_utf8(data.replace(b"\r", b""), f"--{flag}: {path}", first).split("\n")
+    place = f"--{flag}: {path}"
+    text = decode_utf8(data, place, first)
+    return (drop_carriage_returns(text, place) if first == 1 else text.replace("\r", "")).split(
+        "\n"
+    )

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -29,6 +30,20 @@ def _raise(interrupt: KeyboardInterrupt) -> None:
     raise interrupt
 
 
+def _raise_again(unraisable) -> None:
+    """Repeats a signal whose exception is lost, as in a callback of a weak reference."""
+    if unraisable.exc_value is None or unraisable.exc_value is not _raised:
+        sys.__unraisablehook__(unraisable)
+        return
+    is_terminated = isinstance(_raised, Terminated)
+    if is_terminated:
+        raise_on_sigterm()
+    number = signal.SIGTERM if is_terminated else signal.SIGINT
+    timer = threading.Timer(0.05, os.kill, (os.getpid(), number))  # not in here: lost again
+    timer.daemon = True
+    timer.start()
+
+
 def raised() -> KeyboardInterrupt | None:
     """Returns the last interrupt that a signal raised; None if there was none.
 
@@ -45,6 +60,7 @@ def raise_on_sigterm() -> None:
         _raise(Terminated())
 
     signal.signal(signal.SIGTERM, terminate)
+    sys.unraisablehook = _raise_again
 
 
 def raise_on_ctrl_c() -> None:

@@ -5,9 +5,10 @@ import dataclasses
 import json
 import logging as python_logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 from absl import logging
@@ -18,12 +19,13 @@ from bert_tf.export import formats, running
 from bert_tf.export.id_checks import asserted, looked_up
 from bert_tf.export.readme import readme
 from bert_tf.export.settings import (
+    BFLOAT16,
     ENCODER,
+    FLOAT32,
     HEADS,
     IDS,
     LITERT,
     ONNX,
-    SAVED_MODEL,
     TRAINED_LAST,
     ExportSettings,
 )
@@ -35,18 +37,18 @@ from bert_tf.files.label_file import write_labels
 from bert_tf.files.whole_files import write_whole
 from bert_tf.files.whole_folders import whole_folder
 from bert_tf.model_folder.writer import COMPANIONS, write_model_files
-from bert_tf.pretrained.build import build_model
+from bert_tf.pretrained.build import Outputs, build_model
 from bert_tf.pretrained.folder import ModelFolder, read_folder
 from bert_tf.pretrained.methods.train import held_folder
 from bert_tf.pretrained.model import Pretrained
+from bert_tf.pretrained.processor import answering_dtype
 from bert_tf.text.tokenizers import WORD_PIECES
 
 # Names that an exported folder may contain.
 _OF_SAVED_MODEL = ("variables", "assets", "fingerprint.pb")
 _NAMES = (*formats.FILES.values(), *_OF_SAVED_MODEL, *COMPANIONS, "README.md", DESCRIPTION_FILE)
-# Rounding errors are at most 1e-5; a difference above this means a wrong conversion.
-_MOST_DIFFERENCE = 1e-3
-_ROWS_OF_INT8 = 16  # rows of a batch that is compared with each of its rows alone
+# Rounding errors are at most 1e-5, of bfloat16 about 1e-2; larger ones mean a wrong conversion.
+_MOST_DIFFERENCE = {FLOAT32: 1e-3, BFLOAT16: 0.5}
 
 
 def export(settings: ExportSettings, folder: ModelFolder | None = None) -> None:
@@ -92,10 +94,14 @@ def export(settings: ExportSettings, folder: ModelFolder | None = None) -> None:
                 " before a text, or lower-case a text as do_lower_case of sentence_bert_config.json"
                 " asks. Delete the key, and do it before the texts are sent to the model"
             )
-        model = build_model("" if head == ENCODER else head, folder)
+
+        def outputs_in(dtype: keras.DTypePolicy | str | None) -> tuple[keras.Model, Outputs]:
+            model = build_model("" if head == ENCODER else head, folder, dtype)
+            return model, inputs_were_checked()(outputs_of(head, model, folder))
+
+        model, outputs = outputs_in(answering_dtype(settings.dtype))
         specs = input_specs(head, settings.batch_size, settings.seq_length)
-        outputs = inputs_were_checked()(outputs_of(head, model, folder))
-        check = asserted if settings.format == SAVED_MODEL else looked_up
+        check = looked_up if settings.format == LITERT else asserted
         checked = lambda inputs: outputs(check(inputs, specs, folder.config))  # noqa: E731
         function = tf.function(lambda **inputs: checked(inputs), autograph=False)
         of_ids = function.get_concrete_function(**specs)
@@ -113,7 +119,8 @@ def export(settings: ExportSettings, folder: ModelFolder | None = None) -> None:
             python_logging.disable(python_logging.WARNING)
             path = os.path.join(place, formats.FILES[settings.format])
             if settings.format == ONNX:
-                formats.write_onnx(path, model, checked, specs, settings.quantize)
+                results = of_ids.structured_outputs
+                formats.write_onnx(path, head, folder, specs, results, settings.quantize)
             elif settings.format == LITERT:
                 formats.write_litert(path, module, signatures, settings.quantize)
             else:
@@ -121,6 +128,7 @@ def export(settings: ExportSettings, folder: ModelFolder | None = None) -> None:
         description = {
             "format": settings.format,
             "head": head,
+            "dtype": settings.dtype,
             "quantize": settings.quantize,
             "labels": list(folder.labels if head in ("classification", "tagging") else ()),
             "do_lower_case": tokenizer.do_lower_case,
@@ -130,9 +138,11 @@ def export(settings: ExportSettings, folder: ModelFolder | None = None) -> None:
             "signatures": {name: _described(signatures[name]) for name in signatures},
         }
         sizes = folder.config.vocab_size, longest, folder.config.type_vocab_size
-        num_rows = _ROWS_OF_INT8 if settings.quantize else 3
-        sample = running.sample_inputs(specs, *sizes, num_rows)
-        description["int8"] = _check(place, settings, sample, of_ids)
+        sample = running.sample_inputs(specs, *sizes)
+        original = of_ids
+        if settings.dtype != FLOAT32:
+            original = lambda **inputs: outputs_in(FLOAT32)[1](inputs)  # noqa: E731
+        _check(place, settings, sample, original)
         _write_companions(place, description, folder)
     logging.info("Wrote %s; its README.md says how to call the model", settings.output)
 
@@ -148,7 +158,7 @@ def export_model(model: Pretrained, output: str | os.PathLike[str], **options: A
         model: what `bert_tf.load` returns, trained or not.
         output: the folder to write to. An earlier export there is replaced.
         **options: the flags of tools/export.py: `format` ("saved_model", "onnx" or "litert"),
-            `input_kind`, `quantize`, `head`, `batch_size`, `seq_length`.
+            `input_kind`, `quantize`, `dtype`, `head`, `batch_size`, `seq_length`.
 
     Raises:
         UserError: an option is wrong or does not fit the model, a package is missing, or the folder
@@ -210,36 +220,18 @@ def _check(
     place: str,
     settings: ExportSettings,
     inputs: Mapping[str, np.ndarray],
-    of_ids: tf.types.experimental.ConcreteFunction,
-) -> dict[str, float] | None:
-    """Runs the exported model on ids, and compares its outputs with the original model's.
-
-    Returns None, or for int8 two differences of outputs: `original`, from the original model's, and
-    `batch`, between a row in a batch and the same row alone.
-    """
-    outputs = of_ids(**{key: tf.constant(value) for key, value in inputs.items()})
+    original: Callable[..., Mapping[str, tf.Tensor]],
+) -> None:
+    """Runs the exported model on ids, and compares its outputs with the original model's."""
+    outputs = original(**{key: tf.constant(value) for key, value in inputs.items()})
     expected = {key: value.numpy() for key, value in outputs.items()}
     signature = IDS if settings.takes_text else DEFAULT_SIGNATURE
     run = running.open_exported(place, settings.format, signature)
     found = run(inputs)
     difference = running.largest_difference(expected, found)
     logging.info("Its outputs differ from the original model's by at most %.1e", difference)
-    if settings.quantize:
-        of_batch = 0.0
-        if settings.batch_size is None:
-            of_batch = running.difference_in_batch(run, inputs, found, settings.seq_length)
-        logging.info("int8: a row's outputs in a batch and alone differ by up to %.1e", of_batch)
-        if of_batch > _MOST_DIFFERENCE:
-            logging.warning(
-                "With --format=%s --quantize=int8 the answer to a text depends on the texts and the"
-                " padding beside it in a batch. Send one text at a time, without padding, or export"
-                " without --quantize",
-                settings.format,
-            )
-        return {"original": difference, "batch": of_batch}
-    if not difference <= _MOST_DIFFERENCE:
+    if not (settings.quantize or difference <= _MOST_DIFFERENCE[settings.dtype]):
         raise RuntimeError(
             f"The exported model computes something else: its outputs differ by {difference}, more"
             " than rounding explains. The converter has a defect; do not use this model"
         )
-    return None

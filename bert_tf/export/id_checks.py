@@ -48,28 +48,23 @@ def asserted(
 def looked_up(
     features: Tensors, specs: Mapping[str, tf.TensorSpec], config: BertConfig
 ) -> dict[str, tf.Tensor]:
-    """Returns the inputs of a head; a wrong one fails. For ONNX and LiteRT, which cannot assert.
+    """Returns the inputs of a head; a wrong one fails. For LiteRT, which cannot assert.
 
     The inputs are stacked and sliced, which fails if their shapes or ranks differ. Each number is
-    looked up in a list of the numbers that are right; a negative one is made too large first, since
-    ONNX counts it from the list's end. The operations' names are in ONNX Runtime's messages.
+    looked up in a list of the numbers that are right.
 
     Args: see `asserted`.
     """
     found = dict(features)
-    name = "input_mask_and_segment_ids_must_have_the_shape_of_input_ids"
-    stacked = tf.stack([features[name] for name in INPUTS], name=name)
+    stacked = tf.stack([features[name] for name in INPUTS])
     axes = len(specs["input_ids"].shape)
     for i, name in enumerate(INPUTS):
         found[name] = tf.squeeze(tf.slice(stacked, [i] + axes * [0], [1] + axes * [-1]), 0)
     if POSITIONS in features:
         together = [found["input_ids"][:, :1], features[POSITIONS]]
-        name = f"{POSITIONS}_must_have_as_many_rows_as_input_ids"
-        found[POSITIONS] = tf.concat(together, 1, name=name)[:, 1:]
+        found[POSITIONS] = tf.concat(together, 1)[:, 1:]
     for name, limit in _limits(found, config).items():
-        right = tf.range(limit)
-        values = tf.where(found[name] < 0, limit, found[name])
-        found[name] = tf.gather(right, values, name=f"{name}_out_of_range")
+        found[name] = tf.gather(tf.range(limit), found[name])
     return found
 
 

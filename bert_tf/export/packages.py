@@ -6,12 +6,13 @@ from types import ModuleType
 from bert_tf.errors import missing_package
 
 
-def import_package(name: str, package: str, needed_by: str) -> ModuleType:
-    """Returns the module `name` of a package of the extra `export`.
+def import_package(name: str, package: str, needed_by: str, extra: str = "export") -> ModuleType:
+    """Returns the module `name` of a package that only an extra of setup.py installs.
 
     Args:
         package: the package's name for pip.
-        needed_by: the flag that needs it, for the message.
+        needed_by: what needs it, such as a flag, for the message.
+        extra: the extra's name.
 
     Raises:
         UserError: the package is not installed.
@@ -19,4 +20,4 @@ def import_package(name: str, package: str, needed_by: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise missing_package(needed_by, package, "export", error) from error
+        raise missing_package(needed_by, package, extra, error) from error

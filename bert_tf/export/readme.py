@@ -35,7 +35,7 @@ def readme(description: Mapping[str, Any], folder: ModelFolder) -> str:
     config, tokenizer = folder.config, folder.tokenizer
     is_masked_lm = description["head"] == "masked_lm"
     casing = "uncased" if tokenizer.do_lower_case else "cased"
-    numbers = "8-bit integers for matrices" if description["quantize"] else "float32"
+    numbers = "8-bit integers for matrices" if description["quantize"] else description["dtype"]
     about = (
         f"{config.NAME} with the head `{description['head']}`: {config.num_hidden_layers} layers,"
         f" hidden size {config.hidden_size}, {casing}, {numbers}. Exported by bert-tf."
@@ -71,11 +71,6 @@ def readme(description: Mapping[str, Any], folder: ModelFolder) -> str:
         more += (
             "- `values`: the outputs of a cross-encoder. Scores of `rank` are their sigmoids,"
             " 1 / (1 + exp(-value)).\n"
-        )
-    if description["int8"] and description["int8"]["batch"] > 1e-3:
-        more += (
-            "- The matrices are 8-bit integers, and the answer to a text depends on the texts and"
-            " the padding beside it in a batch: send one text at a time, without padding.\n"
         )
     if trained := description["trained_max_seq_length"]:
         more += f"- The model was trained with at most {trained} pieces.\n"

@@ -13,6 +13,7 @@ HEADS = (*TRAINED_LAST, "masked_lm", ENCODER)
 SAVED_MODEL, ONNX, LITERT = FORMATS = ("saved_model", "onnx", "litert")
 TEXT, IDS = INPUT_KINDS = ("text", "ids")
 INT8 = "int8"
+FLOAT32, BFLOAT16 = DTYPES = ("float32", "bfloat16")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -54,7 +55,17 @@ class ExportSettings(Settings):
         group=Group.OUTPUT,
         choices=(INT8,),
         needs=("format", ONNX, LITERT),
-        because="TensorFlow computes a saved_model in float32",
+        because="TensorFlow has no 8-bit kernels for a saved_model",
+    )
+    dtype: str = setting(
+        FLOAT32,
+        help="What the exported model computes with. bfloat16 also stores the weights so, at half"
+        " the size, and is fast on processors that multiply it (amx_bf16, or AMD's avx512_bf16)."
+        " Outputs are float32.",
+        group=Group.OUTPUT,
+        choices=DTYPES,
+        needs=("format", SAVED_MODEL),
+        because="ONNX Runtime and LiteRT have no fast bfloat16 on a processor",
     )
     head: str | None = setting(
         None,

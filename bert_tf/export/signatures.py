@@ -61,7 +61,7 @@ def outputs_of(head: str, model: keras.Model, folder: ModelFolder) -> Outputs:
         found = {"sequence_output": output.sequence_output, "vectors": vectors}
         if "bert/pooler/dense/kernel" in folder.shapes:
             found["pooled_output"] = output.pooled_output
-        return found
+        return {name: tf.cast(value, tf.float32) for name, value in found.items()}
 
     def classes(features: Tensors) -> dict[str, tf.Tensor]:
         logits = compute(features)["logits"]

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import keras
 
 SLOT_PATTERN = re.compile(r"(.*/adam_[mv]|global_step)$")
+BEST_FOLDER = "best"  # in --output_dir, of the best checkpoint
 
 _ENCODER = "bert/encoder/", "electra/encoder/"  # begin the names of the layers in every model
 _NAME_ONE = "name a prefix such as MODEL/bert_model.ckpt, or the directory of a run"
@@ -44,7 +45,8 @@ def find_prefix(path: str, flag: str | None = "init_checkpoint") -> str:
     Args:
         path: a prefix (`.../bert_model.ckpt`), one of the checkpoint's files, or a directory. In a
             directory the file `checkpoint` names the newest checkpoint; without that file the
-            directory must hold exactly one checkpoint.
+            directory must hold exactly one checkpoint. A run's directory stands for its best
+            checkpoint if it kept one.
         flag: the flag (no dashes) that gave the path, for messages; None if none did.
 
     Raises:
@@ -54,7 +56,10 @@ def find_prefix(path: str, flag: str | None = "init_checkpoint") -> str:
     checkpoint_names.check_path(path, flag)
     place, prefix = given(path, flag), path
     if _is_directory(path):
-        kept = checkpoint_names.listed_in(path)
+        best = os.path.join(path, BEST_FOLDER)
+        is_model = tf.io.gfile.glob(f"{best}/*bert_config.json")  # ALBERT's too: not of a run
+        kept = [] if is_model else checkpoint_names.listed_in(best)
+        kept = kept or checkpoint_names.listed_in(path)
         if not kept:
             found = sorted(name for name in tf.io.gfile.listdir(path) if name.endswith(".index"))
             if not found:

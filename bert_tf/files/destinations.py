@@ -69,8 +69,8 @@ def _is_of_process(path: str) -> bool:
     return os.path.realpath(os.path.dirname(path) or os.curdir).startswith("/proc/")
 
 
-def check_meant(folder: str, flag: str) -> None:
-    """Raises UserError if a folder's name looks like a mistake: a number, a pattern, a flag.
+def check_meant(folder: str, flag: str, what: str = "folder") -> None:
+    """Raises UserError if the name of what is written looks like a mistake: a number, a pattern.
 
     Such names come from a variable that is not set, or from another flag's value. A name with a
     slash, like ./nan, is always taken.
@@ -88,7 +88,7 @@ def check_meant(folder: str, flag: str) -> None:
     else:
         return
     raise UserError(
-        f"--{flag}={folder} must be the name of a folder, but looks like {kind}. If it is meant,"
+        f"--{flag}={folder} must be the name of a {what}, but looks like {kind}. If it is meant,"
         f" write --{flag}=./{folder}"
     )
 

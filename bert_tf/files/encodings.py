@@ -10,6 +10,16 @@ _BYTE_ORDER_MARKS = {  # UTF-32's little-endian mark begins with UTF-16's
     codecs.BOM_UTF16_LE: "UTF-16",
     codecs.BOM_UTF16_BE: "UTF-16",
 }
+_MAGIC = {  # the first bytes of files that are often given instead of text
+    b"\x1f\x8b": "is compressed by gzip; decompress it, or name it .gz if its flag reads that",
+    b"(\xb5/\xfd": "is compressed by zstd; decompress it, or name it .zst if its flag reads that",
+    b"BZh": "is compressed by bzip2; decompress it",
+    b"\xfd7zXZ": "is compressed by xz; decompress it",
+    b"PK\x03\x04": "is a ZIP archive or an office document; unpack it, or save its text",
+    b"\xd0\xcf\x11\xe0": "is an office document; save its text",
+    b"%PDF": "is a PDF; save its text",
+    b"PAR1": "is a Parquet file; name it .parquet if its flag reads that",
+}
 _SAMPLE_BYTES = 4096
 _LARGEST_SHARE = 0.3  # of bytes that are not ASCII, in Western European text
 _TYPOGRAPHY = frozenset("€‚„…†‡‰‹‘’“”•–—™› ¡¢£¥§©«°´·»¿®±²³¹ºª¼½¾")
@@ -30,6 +40,9 @@ def decode_utf8(data: bytes, place: str, first_line: int = 1) -> str:
     try:
         return data.decode("utf-8-sig" if first_line == 1 else "utf-8")
     except UnicodeDecodeError as error:
+        for magic, what in _MAGIC.items():
+            if first_line == 1 and data.startswith(magic):
+                raise UserError(f"{place} is not text in UTF-8: it {what}") from error
         line = first_line + error.object.count(b"\n", 0, error.start)
         start = max(error.start - _SAMPLE_BYTES // 2, 0)
         name = "Windows-1252" if _is_western(error.object[start : start + _SAMPLE_BYTES]) else ""
@@ -37,6 +50,20 @@ def decode_utf8(data: bytes, place: str, first_line: int = 1) -> str:
         raise UserError(
             f"{place}, line {line}, is not UTF-8 ({error.reason}); {guess}{_advice(name)}"
         ) from error
+
+
+def drop_carriage_returns(text: str, place: str) -> str:
+    """Returns the text of a file without carriage returns, as GFile.readline reads it.
+
+    Raises:
+        UserError: the lines end in carriage returns only, so that the file would be one line.
+    """
+    if "\n" not in text and "\r" in text.rstrip("\r"):
+        raise UserError(
+            f"{place} has lines that end in a carriage return only, as on old Macs; convert the"
+            " file, e.g. with `tr '\\r' '\\n'`"
+        )
+    return text.replace("\r", "")
 
 
 def _advice(name: str) -> str:

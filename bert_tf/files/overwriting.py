@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 
 from bert_tf.errors import UserError
+from bert_tf.files.destinations import check_meant
 
 
 def check_overwrites(
@@ -21,6 +22,8 @@ def check_overwrites(
     """
     if not all(written):
         raise UserError(f"--{flag} must name a file; received an empty name")
+    for path in written:
+        check_meant(path, flag, "file")
     sources = {
         real_path(path): name
         for name, paths in read.items()

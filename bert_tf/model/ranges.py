@@ -6,6 +6,7 @@ assertions out, so that they cost nothing on TPUs; with `jit_compile=True` nothi
 Inside `bounds.inputs_were_checked` graphs have no assertions at all.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ from bert_tf.errors import UserError
 from bert_tf.model.shapes import get_shape_list
 
 Dimensions = Sequence[int | None | tf.Tensor]
+WEIGHTS = (0.0, math.inf, "1 counts an example once")  # the bounds of weights
 
 
 def in_range(
@@ -49,14 +51,29 @@ def in_range(
     return as_dtype(numbers, "int32")
 
 
-def finite(numbers: tf.Tensor, name: str, counted: tf.Tensor | None = None) -> tf.Tensor:
-    """Returns numbers as float32 [...], none of them NaN or infinite; see `in_range`."""
+def finite(
+    numbers: tf.Tensor,
+    name: str,
+    counted: tf.Tensor | None = None,
+    bounds: tuple[float, float, str] = (-math.inf, math.inf, ""),
+) -> tf.Tensor:
+    """Returns numbers as float32 [...], none of them NaN or infinite.
+
+    Args:
+        numbers, name, counted: see `in_range`.
+        bounds: the least and the greatest number, and what sets them, for the message.
+    """
     floating = as_dtype(numbers, "float32")
     if not (inputs_are_checked() or isinstance(numbers, keras.KerasTensor)):
-        right = tf.math.is_finite(floating)
+        least, greatest, source = bounds
+        right = tf.math.is_finite(floating) & (floating >= least) & (floating <= greatest)
         if counted is not None:
             right |= ~counted
-        floating = _all_right(right, floating, [f"{name} must be finite; received"])
+        rule = f"{name} must be finite"
+        if source:
+            to = "" if greatest == math.inf else f" and at most {greatest:g}"
+            rule += f", at least {least:g}{to} ({source})"
+        floating = _all_right(right, floating, [f"{rule}; received"])
     return floating
 
 

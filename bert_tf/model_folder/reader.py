@@ -135,7 +135,7 @@ class ModelFiles:
         A folder named `best` with a configuration of its own is a complete model's.
         """
         above, name = os.path.split(self.folder.rstrip("/"))
-        is_of_run = name == "best" and not self.is_hugging_face
+        is_of_run = name == checkpoints.BEST_FOLDER and not self.is_hugging_face
         if is_of_run and not storage.first_file(self.folder, CONFIG_FILES):
             return above
         return self.folder
@@ -260,7 +260,7 @@ class ModelFiles:
     @functools.cached_property
     def score_function(self) -> str:
         """What makes a score of the single output of a cross-encoder, see `read_score_function`."""
-        folder = self._root if self.is_hugging_face else self.folder
+        folder = self._root if self.is_hugging_face else self.home
         config = read_config_json(self.config_file) if self.is_hugging_face else None
         outputs = self.shapes.get("output_bias", (0,))
         has_classes = list(outputs) > [1] and not self.config.is_multi_label
@@ -269,4 +269,4 @@ class ModelFiles:
     @functools.cached_property
     def vector_settings(self) -> VectorSettings:
         """How sentence-transformers makes a text's vector with this model."""
-        return read_vector_settings(self._root if self.is_hugging_face else self.folder)
+        return read_vector_settings(self._root if self.is_hugging_face else self.home)

@@ -2,7 +2,7 @@
 
 import numbers
 import os
-from collections.abc import ItemsView, Mapping
+from collections.abc import ItemsView, Mapping, Set
 from typing import Any
 
 import numpy as np
@@ -79,6 +79,19 @@ def as_list(texts: Any, pairs: bool = False, name: str = "texts") -> tuple[list,
                     f"{name}[{i}] must be {kind}; {received(text)}{hint and '. '}{hint}"
                 )
     return found, False
+
+
+def as_names(names: Any, meaning: str) -> tuple[str, ...]:
+    """Returns the names of classes in the order of the logits: the argument `labels`.
+
+    Raises:
+        UserError: they are not texts in a list, or in something else that has an order.
+    """
+    has_order = not isinstance(names, str | bytes | Mapping | Set) and _rank(names) == 1
+    found = tuple(names) if has_order else (None,)
+    if not all(isinstance(name, str) for name in found):
+        raise UserError(f"labels must be a list of {meaning}; {received(names)}")
+    return found
 
 
 def _is_pair(text: Any) -> bool:
@@ -158,7 +171,8 @@ def _check_collection(texts: Any, pairs: bool, name: str) -> None:
     elif rank is None:
         hint = _MISSING if is_missing(texts) else ""
     elif rank == 0:
-        hint = f"Write the text of an array without axes as {name}.item()"
+        item = "item()" if hasattr(texts, "item") else "numpy().decode()"  # TensorFlow's
+        hint = f"Write the text of an array without axes as {name}.{item}"
     elif rank > 1:
         hint = _of_table(texts, pairs, name)
     else:

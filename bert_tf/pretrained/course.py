@@ -9,6 +9,7 @@ import re
 import tempfile
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from logging import LogRecord
 from typing import Any, get_args, get_type_hints
 
 import numpy as np
@@ -164,11 +165,20 @@ def class_weights(value: Any, labels: Sequence[str] | None) -> Sequence[str]:
 
 @contextlib.contextmanager
 def as_arguments() -> Iterator[None]:
-    """Errors about flags name the arguments of `fit` instead: the same names without dashes."""
+    """Errors and warnings about flags name arguments of `fit`: the same names without dashes."""
+
+    def rename(record: LogRecord) -> bool:
+        record.msg, record.args = _FLAG.sub("", record.getMessage()), ()
+        return True
+
+    logger = logging.get_absl_logger()
+    logger.addFilter(rename)
     try:
         yield
     except UserError as error:
         raise UserError(_FLAG.sub("", str(error))) from error
+    finally:
+        logger.removeFilter(rename)
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -21,6 +22,7 @@ from bert_tf.pretrained.pooling import POOLINGS
 from bert_tf.text.base_tokenizer import Tokenizer
 from bert_tf.text.model_vocabulary import check_padding
 
+_LAYER = re.compile(r"bert/encoder/layer_(\d+)/")
 _LISTED_HEADS = {
     "masked_lm": "masked language model",
     "next_sentence": "next sentence",
@@ -180,6 +182,12 @@ def read_folder(
     files = ModelFiles(path, None, bert_config_file, vocab_file)
     files.check_model()
     config, shapes = files.config, files.shapes
+    layers = {int(found[1]) for found in map(_LAYER.match, shapes) if found}
+    if layers and max(layers) >= config.num_hidden_layers:
+        raise UserError(
+            f"{files.config_file}: num_hidden_layers is {config.num_hidden_layers}, but {path} has"
+            f" weights of {max(layers) + 1} layers. Are the files from the same model?"
+        )
     labels = _labels(shapes, files.labels, files.labels_file)
     if _is_number(shapes, files.is_tagger, config.is_multi_label):
         labels = ()

@@ -15,8 +15,8 @@ _CPU_INFO = Path("/proc/cpuinfo")
 _DTYPES = ("float32", "bfloat16", "auto")
 # Measured on an Intel Xeon (Sapphire Rapids) without AMX; see docs/devices.md.
 _SLOW = (
-    'dtype="bfloat16" is slow on this processor, which does not multiply bfloat16: on such a'
-    ' processor float32 answered 1.9 times as fast. dtype="auto" chooses float32 here'
+    'dtype="bfloat16" is slow on a processor that does not multiply bfloat16, such as this one:'
+    ' float32 answered 1.9 times as fast there. load(..., dtype="auto") chooses float32 here'
 )
 
 

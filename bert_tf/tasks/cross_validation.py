@@ -159,6 +159,8 @@ def _mean_and_spread(folds: Sequence[Results]) -> Results:
             values = [float(fold[name]) for fold in folds]
             results[name] = statistics.fmean(values)
             results[f"{name}_std"] = statistics.stdev(values)
+        elif name == "eval_groups":
+            results[name] = sum(int(fold[name]) for fold in folds)
     return results
 
 

@@ -25,6 +25,8 @@ def array_arguments(
     given: dict[str, Any] = inspect.signature(function).bind(*args, **kwargs).arguments
     given |= given.pop("kwargs", {})  # Keras's own, from `fit` to `evaluate`
     given |= _arrays(given.get("x"), given.get("y"), model)
+    if given.get("sample_weight") is not None:
+        given["sample_weight"] = _numbers(_array(given["sample_weight"]), "sample_weight")
     validation = given.get("validation_data")
     if isinstance(validation, tuple) and 1 <= len(validation) <= 3:
         x, y, *weights = (*validation, None)[: max(2, len(validation))]
@@ -54,19 +56,43 @@ def _arrays(x: Any, y: Any, model: keras.Model) -> dict[str, Any]:
     return found
 
 
-def weigh_classes(arguments: dict[str, Any], label_names: Sequence[str]) -> None:
+def weigh_classes(arguments: dict[str, Any], model: keras.Model) -> None:
     """Moves the label among the features of `fit` to y, where Keras's class_weight needs it.
 
     Raises:
-        UserError: the model has no single label for each example, or the label is not found.
+        UserError: the model has no single label for each example, the label is not found, or the
+            weights are not those of its classes.
     """
-    name = label_names[0] if label_names == ("label_ids",) else None
-    x, y = arguments.get("x"), arguments.get("y")
-    if name is None:
+    weights = arguments["class_weight"]
+    if not isinstance(weights, Mapping):
         raise UserError(
-            "class_weight needs a model with one label for each example; the labels of this one"
-            f" are {listed(label_names) or 'none'}. Use sample_weight"
+            "class_weight must be a dictionary from the number of a class to its weight, such as"
+            f" {{0: 1.0, 1: 2.0}}; received {quoted(weights)}"
         )
+    name = "label_ids"
+    if (
+        model.label_names != (name,)
+        or "accuracy" not in model.task_metrics
+        or getattr(model, "is_multi_label", False)
+    ):
+        labels = f"the labels of this one are {listed(model.label_names) or 'none'}"
+        raise UserError(
+            f"class_weight needs a model with one class for each example; {labels}. Use"
+            " sample_weight"
+        )
+    num_labels = getattr(model, "num_labels", 2**31)
+    for label, weight in weights.items():
+        if not isinstance(label, int | np.integer) or not 0 <= label < num_labels:
+            raise UserError(
+                f"class_weight names the class {quoted(label)}; classes are numbered from 0"
+                + (f" to {num_labels - 1}" if num_labels < 2**31 else "")
+            )
+        if not isinstance(weight, int | float | np.number) or not 0 <= weight < float("inf"):
+            raise UserError(
+                f"class_weight[{label}] must be a finite number and not negative; received"
+                f" {quoted(weight)}"
+            )
+    x, y = arguments.get("x"), arguments.get("y")
     if y is None and isinstance(x, tf.data.Dataset) and isinstance(x.element_spec, Mapping):
         y = "in a dictionary"
     if y is None and isinstance(x, Mapping):
@@ -93,7 +119,9 @@ def set_modes(callbacks: Any, metrics: Sequence[str]) -> None:
 
 
 def _array(value: Any) -> Any:
-    """Returns a list of Python's numbers or texts, nested or not, as an array."""
+    """Returns a list of numbers or texts, nested or not, or a column of a table, as an array."""
+    if hasattr(value, "to_numpy"):  # pandas, polars and Arrow; Keras takes not all of their types
+        return value.to_numpy()
     first = value
     while isinstance(first, list | tuple) and first:
         first = first[0]
@@ -107,14 +135,16 @@ def _array(value: Any) -> Any:
 
 def _is_text(value: Any) -> bool:
     dtype = getattr(value, "dtype", None)
-    return isinstance(value, str) or getattr(dtype, "kind", None) in ("U", "S", "O")
+    return isinstance(value, str) or getattr(dtype, "kind", None) in tuple("USOMm")  # and times
 
 
 def _numbers(value: Any, name: str) -> Any:
     """Returns a value that is not an array of texts."""
-    if _is_text(value) and not (hasattr(value, "tolist") and _all_numbers(value)):
+    if getattr(value, "dtype", None) == np.object_ and _all_numbers(value):
+        return np.asarray(value.tolist())
+    if _is_text(value):
         raise UserError(
-            f"{name} must be numbers; received {quoted(str(_first(value)))}. A tokenizer makes ids"
+            f"{name} must be numbers; received {quoted(str(_wrong(value)))}. A tokenizer makes ids"
             " of texts, and classes are numbered from 0"
         )
     return value
@@ -125,5 +155,7 @@ def _all_numbers(value: Any) -> bool:
     return all(isinstance(x, int | float | np.number) for x in np.ravel(value.tolist()).tolist())
 
 
-def _first(value: Any) -> Any:
-    return value if isinstance(value, str) else np.ravel(np.asarray(value))[0]
+def _wrong(value: Any) -> Any:
+    """Returns the first value that is not a number."""
+    values = [value] if isinstance(value, str) else np.ravel(np.asarray(value)).tolist()
+    return next((x for x in values if not isinstance(x, int | float | np.number)), values[0])

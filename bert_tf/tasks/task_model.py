@@ -27,7 +27,7 @@ from bert_tf.model.inputs import (
     paired,
     renamed,
 )
-from bert_tf.model.ranges import as_dtype, finite, shaped
+from bert_tf.model.ranges import WEIGHTS, as_dtype, finite, shaped
 from bert_tf.model.saving import Savable
 from bert_tf.model.shapes import get_shape_list
 from bert_tf.modeling import BertModel
@@ -104,8 +104,8 @@ class TaskModel(Savable, keras.Model):
         if weights:
             one = "one number for each example"
             checked = (shaped(numeric(w, "weights"), "weights", batch, one) for w in weights)
-            finite_weights = (finite(weight, "weights") for weight in checked)
-            features["example_weight"] = functools.reduce(tf.multiply, finite_weights)
+            checked = (finite(weight, "weights", bounds=WEIGHTS) for weight in checked)
+            features["example_weight"] = functools.reduce(tf.multiply, checked)
         features |= self.checked_labels(features)
         return {
             name: as_dtype(value, "float32" if value.dtype.is_floating else "int32")
@@ -188,7 +188,7 @@ class TaskModel(Savable, keras.Model):
         """
         given = array_arguments(super().fit, args, kwargs, self)
         if given.get("class_weight") is not None:
-            weigh_classes(given, self.label_names)
+            weigh_classes(given, self)
         set_modes(given.get("callbacks"), self.task_metrics)
         return super().fit(**given)
 

@@ -61,10 +61,12 @@ def test_what_is_given_decides_what_is_measured(monkeypatch):
     values(["", "--model=m", "--data_dir=d", "--classifier=c", "--torch_python=p", "--full"])
     found = dict(every_benchmark.measurements())
     operations = ["operations, float32", "operations, bfloat16"]
-    assert [*found] == [*plain, "fine-tuning", "answers", *operations, "serving"]
-    assert [command[0] for command in found["serving"]] == (
-        ["tools.export"] * 4 + ["tools.convert_checkpoint", "benchmarks.serving"]
-    )
+    assert [*found] == [*plain, "memory", "fine-tuning", "answers", *operations, "serving"]
+    assert found["memory"] == [["benchmarks.memory", "--model=m", "--torch_python=p"]]
+    assert found["serving"] == [
+        ["benchmarks.serving", "--classifier=c", "--data_dir=d/MRPC", "--output_dir=o/exports"]
+        + ["--torch_python=p"]
+    ]
     assert {"--torch_python=p", "--onnx_export=o/onnx", "--classifier=c"} <= {*found["answers"][1]}
     assert "--bert_config_file=flags/quickstart/bert_config.json" not in found["training step"][0]
 

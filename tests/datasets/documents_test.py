@@ -45,6 +45,15 @@ def test_documents_hold_ids_of_any_vocabulary(vocab_size):
     assert read.num_tokens == 8
 
 
+@pytest.mark.parametrize("vocab_size", [30, 1 << 20])
+def test_a_token_is_counted(vocab_size, monkeypatch):
+    monkeypatch.setattr(documents, "_BYTES_TO_COUNT", 3)
+    ids = [vocab_size - 1, 1, vocab_size - 2, 1, vocab_size - 1, 3, vocab_size - 1]
+    lines = [[" ".join(map(str, ids[:4])), "", " ".join(map(str, ids[4:]))]]
+    read = documents.read_documents(lines, _fake_encode, vocab_size)
+    assert [read.count(token) for token in (vocab_size - 1, 1, 3, 2)] == [3, 2, 1, 0]
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_used_tokens_are_counted_once_also_by_a_document_from_before_a_count(seed):
     rng = random.Random(seed)

@@ -52,6 +52,7 @@ def test_relevant_texts_may_be_in_beirs_folder_and_without_a_header(tmp_path):
         ("qrels.tsv", "q1\tb\t0\n", "qrels.tsv must name a relevant text, with a score above 0"),
         ("qrels.tsv", "q1\tb\t1\nq1\ta\tx\n", "line 2, must have a query's _id, a text's _id and"),
         ("qrels.tsv", "q1\tb\t-1\n", "line 1, must have a query's _id, .*; it is 'q1.tb.t-1'"),
+        ("qrels.tsv", "q1\tb\t1_0\n", "qrels.tsv must name a relevant text"),
         ("qrels.tsv", "q1\tb\tinf\n", "line 1, must have a query's _id"),
         ("qrels.tsv", "q1 0 b 1\n", "line 1, must have .* separated by tabs; it is 'q1 0 b 1'"),
         ("qrels.tsv", None, "qrels.tsv does not exist: .*; the folder must hold queries.jsonl, co"),

@@ -78,11 +78,32 @@ def test_compressed_text_is_read_or_its_damage_named(tmp_path, kind):
         assert len(message) < 500 and "\n" not in message
 
 
+@pytest.mark.parametrize("text", [b"one\rtwo", b"one\r\rtwo\r", b"\xef\xbb\xbfone\rtwo\r"])
+def test_line_ends_of_old_macs_are_named(tmp_path, text):
+    path = tmp_path / "a.txt"
+    path.write_bytes(text)
+    message = refusal(lines_of, path)
+    assert message.startswith(
+        f"--input_file: {path} has lines that end in a carriage return only, "
+    )
+    path.write_bytes(b"one\r")
+    assert lines_of(path) == ["one"]
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.TSV.gz", "a.html", "a.xml.bz2", "a.txt.xz", "a.pdf"])
+def test_files_of_other_formats_are_refused_by_their_names(tmp_path, name):
+    path = tmp_path / name
+    path.write_text("text,label\none,1\n")
+    message = f"^--input_file: {path} must be text, JSON lines .* line is a text, rename it to .txt"
+    with pytest.raises(UserError, match=message):
+        lines_of(path)
+
+
 @pytest.mark.parametrize("kind", ["", ".gz", ".zst"])
 def test_each_json_line_is_a_document(tmp_path, warnings, kind):
     texts = ["One. Two?\nThree", " \n", "Mr. Smith.\u2028"]
     rows = "\n".join(json.dumps({"text": text, "id": 3}) for text in texts)
-    path = tmp_path / f"a.jsonl{kind}"
+    path = tmp_path / f"a.{'json' if kind else 'jsonl'}{kind}"
     path.write_bytes(compressed(kind, f"{rows}\n\n"))
     assert lines_of(path) == ["One.", "Two?", "Three", "", "", "Mr. Smith.", ""]
     assert warnings == ["1 of 3 documents have no sentence and are left out"]
@@ -116,13 +137,30 @@ def test_each_row_of_parquet_is_a_document(tmp_path, monkeypatch, warnings):
     assert warnings == ["2 of 4 documents have no sentence and are left out"]
     for field in ("text", "id"):
         rule = (
-            f"must have one column '{field}' of text, which --text_field names; its columns are 'i"
+            f"must have one column '{field}' of text, which --text_field names; .*ts columns are 'i"
         )
         with pytest.raises(UserError, match=rule):
             lines_of(path, text_field=field)
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(UserError, match=f"{path} is damaged or not a Parquet file: "):
         lines_of(path, text_field="body")
+
+
+@pytest.mark.parametrize("kind", ["category", pyarrow.large_string(), pyarrow.string_view()])
+def test_text_of_parquet_has_several_types(tmp_path, kind):
+    texts = pyarrow.array(["One.", "Two.", None])
+    texts = texts.dictionary_encode() if kind == "category" else texts.cast(kind)
+    parquet.write_table(pyarrow.table({"text": texts}), tmp_path / "a.parquet")
+    assert lines_of(tmp_path / "a.parquet") == ["One.", "", "Two.", "", ""]
+
+
+@pytest.mark.parametrize("values", [[["One."]], [b"One."], [1.5]])
+def test_the_type_of_another_column_of_parquet_is_named(tmp_path, values):
+    texts = pyarrow.array(values)
+    parquet.write_table(pyarrow.table({"text": texts}), tmp_path / "a.parquet")
+    message = refusal(lines_of, tmp_path / "a.parquet")
+    kind = str(texts.type).replace("item:", "element:")
+    assert f"--text_field names; this one is '{kind}'. Its columns are 'text'" in message
 
 
 def test_parquet_text_must_be_utf_8(tmp_path, monkeypatch):

@@ -2,6 +2,9 @@
 
 import os
 import signal
+import sys
+import time
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -15,8 +18,10 @@ def handlers():
     """Both signals are heard, in the background too; later tests have their handlers back."""
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    hook = sys.unraisablehook
     interrupts.raise_on_sigterm()
     yield
+    sys.unraisablehook = hook
     for number, handler in zip((signal.SIGINT, signal.SIGTERM), before, strict=True):
         signal.signal(number, handler)
 
@@ -31,6 +36,19 @@ def test_sigterm_is_raised_once():
     send(signal.SIGTERM)  # while it saves
     assert interrupts.exit_status(info.value) == 75
     assert interrupts.exit_status(KeyboardInterrupt()) == 130
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_in_a_callback_of_a_weak_reference_is_not_lost(number):
+    """Python drops what such a callback raises."""
+    interrupts.raise_on_ctrl_c()
+    target = frozenset("a")
+    watched = weakref.ref(target, lambda _: send(number))
+    with pytest.raises(KeyboardInterrupt) as info:
+        del target
+        time.sleep(10)
+    assert isinstance(info.value, interrupts.Terminated) == (number == signal.SIGTERM)
+    assert watched() is None
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,9 @@ def test_the_options_are_the_tool_s_flags(model, tmp_path, monkeypatch):
     seen = []
     monkeypatch.setattr(exporting, "export", lambda *arguments: seen.append(arguments))
     bert_tf.export_model(model, tmp_path / "out", format="onnx", quantize="int8", seq_length=16)
-    ((settings, folder),) = seen
+    bert_tf.export_model(model, tmp_path / "half", dtype="bfloat16")
+    (settings, folder), (half, _) = seen
+    assert (settings.dtype, half.dtype) == ("float32", "bfloat16")
     assert (settings.format, settings.quantize, settings.seq_length) == ("onnx", "int8", 16)
     assert settings.output == str(tmp_path / "out")
     assert folder.read("output_bias").tolist() == [0.0, 9.0, 0.0]

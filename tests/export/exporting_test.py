@@ -18,10 +18,13 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+import tensorflow as tf
 
 import bert_tf
+from benchmarks.serving import in_openvino
 from bert_tf.export import running
 from bert_tf.export.exporting import export
+from bert_tf.export.onnx_graph import OPSET
 from bert_tf.export.readme import EXAMPLE
 from bert_tf.export.settings import FORMATS, HEADS, ExportSettings
 from bert_tf.export.signatures import input_specs
@@ -33,14 +36,10 @@ from tests.support.model_folders import CONFIG, VOCAB
 from tests.support.numpy_bert import assert_near
 
 ROOT = Path(__file__).resolve().parents[2]
-BOUNDS = {"saved_model": 1e-6, "onnx": 1e-5, "litert": 1e-5}
+OPENVINO = "openvino"  # runs a SavedModel
+RUNTIMES = (*FORMATS, OPENVINO)
+BOUNDS = {"saved_model": 1e-6, "onnx": 1e-5, "litert": 1e-5, OPENVINO: 1e-5}
 BESIDE = {"README.md", "bert_config.json", "export.json", "tokenizer_config.json", "vocab.txt"}
-# What tf2onnx makes of BERT. If there are more, look at what changed in tf2onnx or TensorFlow.
-ONNX_OPERATIONS = set(
-    """Add Cast Concat Div Erf Gather GatherND GlobalAveragePool Less MatMul Max Mul Neg Not OneHot
-    Pow Range Reciprocal ReduceMean ReduceSum Reshape Shape Slice Softmax Split Sqrt Squeeze Sub
-    Tanh Transpose Unsqueeze Where""".split()
-)
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +63,12 @@ def do_export(source: str, output: Path, **options) -> Path:
     return output
 
 
+def open_in(runtime: str, output: Path) -> running.Runner:
+    if runtime == OPENVINO:
+        return in_openvino(output, "f32", 2)
+    return running.open_exported(str(output), runtime, "serving_default")
+
+
 def readme_code(folder: str | Path) -> str:
     text = Path(folder, "README.md").read_text()
     (code,) = re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S)
@@ -81,29 +86,30 @@ def run_readme(folder: str | Path, hidden: Sequence[str] = ()) -> str:
     return done.stdout
 
 
-def of_head(head: str, output_format: str):
+def of_head(head: str, runtime: str):
     """Converters take seconds: the head with most operations stands for all in quick runs."""
-    is_quick = output_format == "saved_model" or head == "masked_lm"
-    return pytest.param(head, output_format, marks=[] if is_quick else pytest.mark.slow)
+    is_quick = runtime == "saved_model" or head == "masked_lm"
+    return pytest.param(head, runtime, marks=[] if is_quick else pytest.mark.slow)
 
 
 @pytest.mark.parametrize(
-    ("head", "output_format"), [of_head(head, kind) for head in HEADS for kind in FORMATS]
+    ("head", "runtime"), [of_head(head, runtime) for head in HEADS for runtime in RUNTIMES]
 )
-def test_each_head_in_each_format(folders, exported, head, output_format):
+def test_each_head_in_each_runtime(folders, exported, head, runtime):
     """As precisely as docs/serving.md says, up to rounding, which differs between processors."""
     folder = read_folder(folders[head])
     inputs = running.sample_inputs(input_specs(head), CONFIG["vocab_size"], 32)
     assert len({*inputs["input_mask"].sum(-1).flatten()}) > 1 and inputs["input_mask"].min() == 0
+    output_format = "saved_model" if runtime == OPENVINO else runtime
     output = exported(head, output_format)
-    run = running.open_exported(str(output), output_format, "serving_default")
-    said = figures_of_the_page()[head][output_format]
-    assert said <= BOUNDS[output_format]
+    run = open_in(runtime, output)
+    said = figures_of_the_page()[head][runtime]
+    assert said <= BOUNDS[runtime]
     for given in (inputs, {name: value[:1, ..., :7] for name, value in inputs.items()}):
         expected, found = program_outputs(head, folder, given), run(given)
         assert {n: x.shape for n, x in found.items()} == {n: x.shape for n, x in expected.items()}
         difference = running.largest_difference(expected, found)
-        assert difference <= max(5 * said, BOUNDS[output_format] / 5)
+        assert difference <= max(5 * said, BOUNDS[runtime] / 5)
     described = json.loads((output / "export.json").read_text())
     assert described["head"] == head and described["format"] == output_format
     assert described["labels"] == LABELS.get(head, [])
@@ -116,9 +122,53 @@ def test_each_head_in_each_format(folders, exported, head, output_format):
     assert json.loads((output / "bert_config.json").read_text())["hidden_size"] == 12
     if output_format == "onnx":
         model = onnx.load(str(output / "model.onnx"))
-        assert {node.op_type for node in model.graph.node} <= ONNX_OPERATIONS
+        onnx.checker.check_model(model, full_check=True)
+        assert {(x.domain, x.version) for x in model.opset_import} == {("", OPSET)}
+        operations = [node.op_type for node in model.graph.node]
+        assert operations.count("LayerNormalization") == 5 + (head == "masked_lm")
+        assert operations.count("Softmax") >= 2 and "Einsum" not in operations
+        openvino = pytest.importorskip("openvino")
+        path, hint = str(output / "model.onnx"), {"INFERENCE_PRECISION_HINT": "f32"}
+        in_openvino = openvino.Core().compile_model(path, "CPU", hint)(inputs)
+        in_openvino = {name: in_openvino[name] for name in expected}
+        expected = program_outputs(head, folder, inputs)
+        assert running.largest_difference(expected, in_openvino) <= 1e-5
         axes = [axis.dim_param for axis in model.graph.input[0].type.tensor_type.shape.dim]
         assert axes == ["batch", *["choices"][: len(axes) - 2], "length"]
+
+
+@pytest.mark.parametrize(
+    "head", [pytest.param(x, marks=[] if x == "encoder" else pytest.mark.slow) for x in HEADS]
+)
+def test_each_head_of_a_saved_model_in_openvino_with_bfloat16(folders, exported, head):
+    run = in_openvino(exported(head, "saved_model"), "bf16", 2)
+    inputs = running.sample_inputs(input_specs(head), CONFIG["vocab_size"], 32)
+    expected, found = program_outputs(head, read_folder(folders[head]), inputs), run(inputs)
+    assert {value.dtype for value in found.values()} == {np.dtype("float32")}
+    assert running.largest_difference(expected, found) < 0.05
+
+
+@pytest.mark.parametrize(
+    "head", [pytest.param(x, marks=[] if x == "encoder" else pytest.mark.slow) for x in HEADS]
+)
+def test_each_head_in_bfloat16(folders, exported, head, tmp_path):
+    """Matrices take half the memory; inputs and outputs are float32's, with nearly its numbers."""
+    output = do_export(folders[head], tmp_path / "half", dtype="bfloat16")
+    half, whole = (
+        json.loads((folder / "export.json").read_text())
+        for folder in (output, exported(head, "saved_model"))
+    )
+    assert (half["dtype"], whole["dtype"]) == ("bfloat16", "float32")
+    assert half["signatures"] == whole["signatures"]
+    stored = tf.train.load_checkpoint(str(output / "variables" / "variables"))
+    dtypes, shapes = stored.get_variable_to_dtype_map(), stored.get_variable_to_shape_map()
+    matrices = [dtypes[name] for name, shape in shapes.items() if len(shape) == 2]
+    assert len(matrices) >= 15 and matrices.count(tf.bfloat16) >= len(matrices) - 1  # a head's
+    inputs = running.sample_inputs(input_specs(head), CONFIG["vocab_size"], 32)
+    found = running.open_exported(str(output), "saved_model", "serving_default")(inputs)
+    expected = program_outputs(head, read_folder(folders[head]), inputs)
+    assert {value.dtype for value in found.values()} == {np.dtype("float32")}
+    assert 1e-4 < running.largest_difference(expected, found) < 0.03
 
 
 @pytest.mark.slow
@@ -174,26 +224,28 @@ def test_the_lines_of_the_readme_mask_no_token_of_roberta(fixed, tmp_path, monke
 
 
 def figures_of_the_page() -> dict[str, dict[str, float]]:
-    """Returns the differences that docs/serving.md states, by head and format."""
+    """Returns the differences that docs/serving.md states, by head and runtime."""
     page = (ROOT / "docs" / "serving.md").read_text()
-    found = re.findall(r"^\| `(\w+)` \| ([\d.e-]+) \| ([\d.e-]+) \| ([\d.e-]+) \|$", page, re.M)
+    pattern = r"^\| `(\w+)`" + len(RUNTIMES) * r" \| ([\d.e-]+)" + r" \|$"
+    found = re.findall(pattern, page, re.MULTILINE)
     assert [head for head, *_ in found] == [*HEADS]
-    return {head: dict(zip(FORMATS, map(float, row), strict=True)) for head, *row in found}
+    return {head: dict(zip(RUNTIMES, map(float, row), strict=True)) for head, *row in found}
 
 
 def print_table() -> None:
     """Prints the table of docs/serving.md."""
-    print("| Head | SavedModel | ONNX | LiteRT |\n|---|--:|--:|--:|")
+    print("| Head | SavedModel | ONNX | LiteRT | OpenVINO |\n|---|--:|--:|--:|--:|")
     for head in HEADS:
         figures = []
-        for output_format in FORMATS:
+        for runtime in RUNTIMES:
             with tempfile.TemporaryDirectory() as place:
                 source = write_head(Path(place) / "model", head)
+                output_format = "saved_model" if runtime == OPENVINO else runtime
                 output = do_export(source, Path(place) / "export", format=output_format)
                 inputs = running.sample_inputs(input_specs(head), CONFIG["vocab_size"], 32)
-                run = running.open_exported(str(output), output_format, "serving_default")
                 expected = program_outputs(head, read_folder(source), inputs)
-                figures.append(f"{running.largest_difference(expected, run(inputs)):.1e}")
+                found = open_in(runtime, output)(inputs)
+                figures.append(f"{running.largest_difference(expected, found):.1e}")
         print(f"| `{head}` | {' | '.join(figures)} |")
 
 

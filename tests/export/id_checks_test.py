@@ -1,12 +1,15 @@
 """An exported model refuses wrong ids, and answers the next request."""
 
+from pathlib import Path
+
 import numpy as np
 import onnxruntime
 import pytest
 import tensorflow as tf
 
-from bert_tf.export import formats, running
+from bert_tf.export import formats, onnx_model, running
 from bert_tf.export.id_checks import asserted, looked_up
+from bert_tf.export.onnx_graph import OnnxGraph
 from bert_tf.export.settings import FORMATS, LITERT, ONNX, SAVED_MODEL
 from bert_tf.export.signatures import DEFAULT_SIGNATURE, input_specs
 from bert_tf.model.distilbert_configuration import DistilBertConfig
@@ -19,16 +22,21 @@ class Checked:
     """A model that gives back its inputs after the checks, exported in a format."""
 
     def __init__(self, folder, kind, head="classification", config=CONFIG):
-        specs, check = input_specs(head), asserted if kind == SAVED_MODEL else looked_up
+        specs, check = input_specs(head), looked_up if kind == LITERT else asserted
+        path = str(folder / formats.FILES[kind])
 
         def outputs(features):
             return {f"{k}_out": x + 0 for k, x in check(features, specs, config).items()}
 
         function = tf.function(lambda **inputs: outputs(inputs), autograph=False)
         signatures = {DEFAULT_SIGNATURE: function.get_concrete_function(**specs)}
-        path = str(folder / formats.FILES[kind])
         if kind == ONNX:
-            formats.write_onnx(path, tf.Module(), outputs, specs, None)
+            graph = OnnxGraph()
+            shapes = {name: ["batch", axis] for name, axis in zip(specs, "SSSP", strict=False)}
+            given = {name: graph.input(name, np.int32, shape) for name, shape in shapes.items()}
+            for name, tensor in onnx_model.checked(graph, given, config).items():
+                graph.output(f"{name}_out", tensor, np.int32, shapes[name])
+            Path(path).write_bytes(graph.model().SerializeToString())
         elif kind == LITERT:
             formats.write_litert(path, tf.Module(), signatures, None)
         else:

@@ -174,6 +174,20 @@ def test_a_directory_without_the_file_checkpoint(tmp_path):
     assert refusal(checkpoints.find_prefix, str(tmp_path)) == expected
 
 
+@pytest.mark.parametrize("config", [None, "bert_config.json", "albert_config.json"])
+def test_a_run_s_directory_stands_for_its_best_checkpoint(tmp_path, config):
+    """A folder of that name with a configuration is another model."""
+    for step, folder in ((7, tmp_path), (4, tmp_path / "best")):
+        folder.mkdir(exist_ok=True)
+        checkpoints.write(f"{folder}/model.ckpt-{step}", {"x": np.zeros(1, np.float32)})
+        (folder / "checkpoint").write_text(f'model_checkpoint_path: "model.ckpt-{step}"\n')
+    if config:
+        (tmp_path / "best" / config).touch()
+    expected = tmp_path / ("model.ckpt-7" if config else "best/model.ckpt-4")
+    assert checkpoints.find_prefix(str(tmp_path)) == str(expected)
+    assert checkpoints.find_prefix(f"{tmp_path}/model.ckpt-7") == f"{tmp_path}/model.ckpt-7"
+
+
 def test_damaged_files_are_refused(tmp_path):
     prefix = _write(tmp_path / "bert_model.ckpt", {"a": np.arange(3000.0)})
     data = tmp_path / "bert_model.ckpt.data-00000-of-00001"

@@ -1,3 +1,9 @@
+import bz2
+import gzip
+import io
+import lzma
+import zipfile
+
 import pytest
 
 from bert_tf.errors import UserError
@@ -51,7 +57,6 @@ def test_windows_1252_is_named(text):
         "気持ちのよい朝\n".encode("shift-jis"),
         bytes(range(128, 256)),  # no text at all
         "text in UTF-8: é, ß\nwith one damaged byte: \xff".encode()[:-1],
-        b"PK\x03\x04\x14\0\0\0\xe9",
     ],
 )
 def test_no_encoding_is_named_where_none_is_likely(data):
@@ -62,3 +67,26 @@ def test_no_encoding_is_named_where_none_is_likely(data):
 @pytest.mark.parametrize("text", ["\0", "\0" * 99, "a\0b\0", "a,\0\nb,\0\nc,\0\nd\n"])
 def test_zeros_in_a_text_are_no_wide_encoding(text):
     assert decode_utf8(text.encode(), "--x") == text
+
+
+def zipped(text: bytes) -> bytes:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a.txt", text)
+    return content.getvalue()
+
+
+@pytest.mark.parametrize(
+    "data,message",
+    [
+        (gzip.compress(b"the moon\n" * 9), "is compressed by gzip; decompress it, or name it .gz"),
+        (bz2.compress(b"the moon\n"), "is compressed by bzip2; decompress it"),
+        (lzma.compress(b"the moon\n"), "is compressed by xz; decompress it"),
+        (zipped(b"the moon\n" * 99), "is a ZIP archive or an office document; unpack it, or save"),
+        (b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n1 0 obj", "is a PDF; save its text"),
+        (b"PAR1\x15\x00\xff\xfe", "is a Parquet file; name it .parquet"),
+    ],
+)
+def test_files_that_are_no_text_are_named(data, message):
+    with pytest.raises(UserError, match=f"^FLAG: a.txt is not text in UTF-8: it {message}"):
+        decode_utf8(data, "FLAG: a.txt")

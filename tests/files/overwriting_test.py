@@ -55,3 +55,14 @@ def test_names_in_a_bucket_are_compared_as_they_are():
     check_overwrites(["gs://b/x/../a"], "output_file", {"input_file": ["gs://b/a"]})
     with pytest.raises(UserError, match="must not be a file of --input_file"):
         check_overwrites(["gs://b/a"], "output_file", {"input_file": ["gs://b/a"]})
+
+
+@pytest.mark.parametrize(
+    "name,kind",
+    [("nan", "a number"), ("None", "the name of a value"), ("out*", "a pattern"), ("-x", "a flag")],
+)
+def test_a_file_whose_name_is_a_mistake(name, kind):
+    message = rf"^--output_file={re.escape(name)} must be the name of a file, but looks like {kind}"
+    with pytest.raises(UserError, match=message + r".* write --output_file=\./"):
+        check_overwrites(["new", name], "output_file", {})
+    check_overwrites(["new", f"./{name}"], "output_file", {})

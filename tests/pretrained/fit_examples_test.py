@@ -3,11 +3,13 @@
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 import tensorflow as tf
 
 from bert_tf.errors import UserError
 from bert_tf.pretrained.kinds.classification import ClassificationKind, RegressionKind
+from bert_tf.pretrained.kinds.tagging import TaggingKind
 
 TEXTS = ["a fine film", "a dull film", "lovely"]
 NAMES = ["good", "bad", "good"]
@@ -36,6 +38,9 @@ def dataset(texts, labels):
         (np.array(TEXTS), np.array(NAMES, object)),
         (Column(TEXTS), Column(NAMES)),
         (Column(TEXTS), np.array([[1], [0], [1]], np.int64)),
+        (TEXTS, np.array(NAMES, object)[:, np.newaxis]),
+        (pd.Series(TEXTS), pd.DataFrame({"stars": NAMES})),
+        (TEXTS, pd.DataFrame({"stars": pd.array([1, 0, 1], dtype="Int64")})),
         (TEXTS, [1.0, np.float32(0), tf.constant(1)]),
         (TEXTS, [True, False, np.bool_(True)]),
         (iter(TEXTS), iter(NAMES)),
@@ -91,6 +96,7 @@ BAD = {
         "labels must have one axis; its shape is [3, 3]. Give the num",
     ),
     "table": (np.array([TEXTS, TEXTS]), NAMES, "texts must have one axis; its shape is [2, 3]."),
+    "two columns": (TEXTS, pd.DataFrame({"a": NAMES, "b": NAMES}), "is [3, 2]. Name the column: t"),
     "one text": (
         "a text",
         ["good"],
@@ -154,6 +160,9 @@ def test_wrong_numbers_are_refused(value):
     [
         ("good", "labels must be a list of the classes' names; received 'good'"),
         ([0, 1], "labels must be a list of the classes' names; received"),
+        (3, "labels must be a list of the classes' names; received 3"),
+        ({"bad", "good"}, "labels must be a list of the classes' names; received {"),
+        ({"good": 0, "bad": 1}, "labels must be a list of the classes' names; received {'good'"),
         (["good"], "--labels must list at least two classes"),
         (["a", "a"], "--labels names a class twice"),
     ],
@@ -161,3 +170,6 @@ def test_wrong_numbers_are_refused(value):
 def test_wrong_classes_are_refused(labels, message):
     with pytest.raises(UserError, match=message):
         ClassificationKind(labels)
+    if message.startswith("labels"):
+        with pytest.raises(UserError, match="labels must be a list of the tags; received"):
+            TaggingKind(labels)

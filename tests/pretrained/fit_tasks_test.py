@@ -310,6 +310,42 @@ def test_pairs_without_scores_need_another_loss(base):
         base.for_multiple_choice().fit(CHOICES, [0, 1], sample_weight=[1, 1])
 
 
+@pytest.mark.parametrize(
+    "scores,validation,message",
+    [
+        (
+            [4.2, 1.0, 0.0],
+            None,
+            r"scores[0] must be from -1 to 1 (score_scale); received 4.2. Give sco",
+        ),
+        ([0.5, -1.5, 0.0], None, "scores[1] must be from -1 to 1 (score_scale); received -1.5"),
+        (SCORES, [0.0, 5.0, 0.0], "validation_data[1][1] must be from -1 to 1 (score_scale); rec"),
+    ],
+)
+def test_scores_beyond_the_scale_are_refused(base, scores, validation, message):
+    data = None if validation is None else (PAIRS, validation)
+    with pytest.raises(UserError, match="^" + re.escape(message)):
+        base.for_sentences().fit(PAIRS, scores, validation_data=data, verbose=0)
+
+
+@pytest.mark.parametrize("row", [("a cat", "a dog", "a cat"), ("a", " ", "b"), ("a", "b", "b")])
+def test_a_triplet_has_three_texts(row):
+    with pytest.raises(UserError, match=r"pairs\[1\] must have three texts, the third different"):
+        SentencesKind().example_set("train", [("a", "b", "c"), row], None)
+
+
+@pytest.mark.parametrize("row", [("a", "wxyz"), ("a", None), ["a"], (), ("a", ["b"] * 3), "abcd"])
+def test_choices_are_a_list_of_four_texts(row):
+    with pytest.raises(UserError, match=r"questions\[0\] must be \(text, \[4 choices\]\)"):
+        ChoicesKind().example_set("train", [row], [0])
+
+
+@pytest.mark.parametrize("wrong", ["mirrored", 2])
+def test_a_strategy_is_one_of_tensorflow(base, wrong):
+    with pytest.raises(UserError, match="strategy must be a tf.distribute.Strategy; received"):
+        base.for_multiple_choice().fit(CHOICES, [0, 1], strategy=wrong)
+
+
 def test_pairs_are_validated_by_their_scores(base):
     message = "validation_data[1] must be given: one for each of validation_data[0]"
     with pytest.raises(UserError, match=re.escape(message)):
@@ -392,6 +428,8 @@ def test_several_labels_are_trained(base, tmp_path):
     assert threshold != 0.5
     read = bert_tf.BertConfig.from_json_file(tmp_path / "out/bert_config.json")
     assert again.config.threshold == read.threshold == pytest.approx(threshold, rel=1e-4)
+    kept = bert_tf.load(tmp_path / "out")
+    np.testing.assert_array_equal(kept.predict(texts), again.predict(texts))
     other = again.for_classification(["a", "b"], multi_label=True)
     assert other.config.threshold == 0.5 and not other.heads
     single = again.for_classification(["a", "b"])

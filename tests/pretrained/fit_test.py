@@ -11,6 +11,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from absl import logging
 
 import bert_tf
 from bert_tf.errors import UserError
@@ -409,7 +410,14 @@ def test_settings_become_python_s_own_numbers(untrained):
     assert values == (4, 16, 2.0) and [*map(type, values)] == [int, int, float]
 
 
-def test_errors_name_arguments_not_flags():
+def test_errors_and_warnings_name_arguments_not_flags(caplog):
+    with course.as_arguments():
+        logging.warning("%d texts are longer than %s", 3, "--max_seq_length=16")
+    logging.warning("--labels")
+    assert [record.getMessage() for record in caplog.records] == [
+        "3 texts are longer than max_seq_length=16",
+        "--labels",
+    ]
     message = "^labels, folder=x and a--b and max_seq_length$"
     with pytest.raises(UserError, match=message), course.as_arguments():
         raise UserError("--labels, --folder=x and a--b and --max_seq_length")

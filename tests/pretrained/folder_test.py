@@ -44,6 +44,10 @@ def edit(path, old, new):
         (lambda f: edit(f / "vocab.txt", "[SEP]", "sep"), r"lacks \[SEP\]"),
         (lambda f: edit(f / "bert_config.json", 'n_size": 12', 'n_size": 24'), "the wrong shape"),
         (lambda f: edit(f / "bert_config.json", '_layers": 2', '_layers": 3'), "layer_2.*missing"),
+        (
+            lambda f: edit(f / "bert_config.json", '_layers": 2', '_layers": 1'),
+            "is 1, but .* 2 lay",
+        ),
         (lambda f: edit(f / "labels.txt", "yes\n", ""), "each of the 3 classes .* names 2: "),
         (lambda f: (f / "model.safetensors").write_bytes(b""), "has model.safetensors and a "),
         (lambda f: (f / "other.index").write_bytes(b""), "choose one of bert_model.ckpt, other"),
@@ -189,24 +193,30 @@ def test_another_configuration_for_safetensors_is_refused(encoder):
 
 
 def test_a_run_s_folder_and_its_best(tmp_path, weights):
-    """The newest checkpoint counts; best/ has the configuration of the folder above."""
+    """The newest checkpoint counts, or the best if one was kept; best/ has no configuration."""
     folder = tmp_path / "run"
     write_model(folder, weights, ["no", "maybe", "yes"])
     for path in folder.glob("bert_model.ckpt*"):
         path.unlink()
-    (folder / "best").mkdir()
-    other, best = {name: value * 2 for name, value in weights.items()}, folder / "best"
+    kept = folder / "kept"
+    kept.mkdir()
+    other, best = {name: value * 2 for name, value in weights.items()}, kept
     for step, values, place in ((3, other, folder), (5, weights, folder), (3, other, best)):
         slots = {f"{name}/adam_m": value for name, value in values.items()}
         step_of = {"global_step": np.int64(step)}
         checkpoints.write(f"{place}/model.ckpt-{step}", values | slots | step_of)
         (place / "checkpoint").write_text(f'model_checkpoint_path: "model.ckpt-{step}"\n')
-    (folder / "best" / "labels.txt").write_text("a\nb\nc\n")
-    newest, best = bert_tf.load(str(folder)), bert_tf.load(str(folder / "best"))
+    (kept / "labels.txt").write_text("a\nb\nc\n")
+    newest = bert_tf.load(str(folder))
+    kept.rename(folder / "best")
+    best, of_run, last = (bert_tf.load(str(folder / x)) for x in ("best", "", "model.ckpt-5"))
     expected = bert_tf.load(write_model(tmp_path / "alone", weights)).encode("the cat")
-    np.testing.assert_array_equal(newest.encode("the cat"), expected)
+    for model in (newest, last):
+        np.testing.assert_array_equal(model.encode("the cat"), expected)
+    np.testing.assert_array_equal(of_run.encode("the cat"), best.encode("the cat"))
     assert np.abs(best.encode("the cat") - expected).max() > 0.01
-    assert (newest.labels, best.labels) == (("no", "maybe", "yes"), ("a", "b", "c"))
+    assert newest.labels == last.labels == ("no", "maybe", "yes")
+    assert best.labels == of_run.labels == ("a", "b", "c")
     again = pickle.loads(pickle.dumps(best))
     again._folder.check_unchanged(best.model)
     assert again.labels == best.labels

@@ -183,7 +183,7 @@ def test_settings_of_vectors_are_not_replaced(tmp_path):
 def test_an_export_says_what_makes_a_score(tmp_path):
     write_cross_encoder(tmp_path / "hf", {"activation_fn": SIGMOID})
     folder = read_folder(tmp_path / "hf")
-    description = {"head": "regression", "labels": [], "int8": None, "quantize": False}
+    description = {"head": "regression", "labels": [], "quantize": None, "dtype": "float32"}
     tensor = {"input_ids": {"dtype": "int32", "shape": [None, None]}}
     signatures = {"serving_default": {"inputs": tensor, "outputs": {"values": tensor["input_ids"]}}}
     description |= {"format": "onnx", "signatures": signatures, "trained_max_seq_length": None}

@@ -15,7 +15,7 @@ import pytest
 from bert_tf.errors import UserError
 from bert_tf.runs.folder import reporting
 from bert_tf.runs.results.tables import read_table
-from bert_tf.tasks import fine_tuning
+from bert_tf.tasks import cross_validation, fine_tuning
 from bert_tf.tasks.classification.settings import ClassifierSettings
 from bert_tf.tasks.folds import FoldKey, divide
 from tests.support.registered_tasks import REVIEWS, run_in, task_with
@@ -431,3 +431,12 @@ def test_a_fold_is_a_run_on_the_rest(tmp_path):
     assert results["eval_loss"] == pytest.approx(statistics.fmean(losses), rel=1e-6)
     assert results["eval_loss_std"] == pytest.approx(statistics.stdev(losses), rel=1e-5)
     assert losses[0] != losses[1]
+
+
+def test_means_of_measures_and_the_number_of_all_groups():
+    folds = [
+        {"eval_map": 0.5, "eval_groups": 7, "global_step": 9},
+        {"eval_map": 1.0, "eval_groups": 4, "global_step": 9},
+    ]
+    expected = {"eval_map": 0.75, "eval_map_std": 0.5 / 2**0.5, "eval_groups": 11}
+    assert cross_validation._mean_and_spread(folds) == pytest.approx(expected)

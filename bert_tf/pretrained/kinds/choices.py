@@ -31,9 +31,11 @@ class ChoicesKind(Kind):
         rows, labels, _ = read_rows(x, y, None, inputs, targets, purpose != "predict")
         questions = []
         for i, (row, label) in enumerate(zip(rows, labels, strict=True)):
-            text, *beginning, choices = row if isinstance(row, tuple | list) else (row, ())
-            texts = [text, *beginning, *choices]
-            is_right = len(beginning) < 2 and len(choices) == NUM_CHOICES
+            is_row = isinstance(row, tuple | list) and len(row) in (2, 3)
+            text, *beginning, choices = row if is_row else ("", ())
+            has_order = isinstance(choices, list | tuple | np.ndarray)
+            texts = [text, *beginning, *(choices if has_order else ())]
+            is_right = len(texts) == 1 + len(beginning) + NUM_CHOICES
             if not is_right or not all(isinstance(x, str) for x in texts):
                 raise UserError(
                     f"{inputs}[{i}] must be (text, [{NUM_CHOICES} choices]), or (text, beginning of"

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files.label_file import check_label
 from bert_tf.files.records import LARGEST_TARGET
-from bert_tf.pretrained.arguments import as_list, received
+from bert_tf.pretrained.arguments import as_list, as_names, received
 from bert_tf.pretrained.kinds.base import Kind
 from bert_tf.pretrained.kinds.rows import check_there, plain, read_rows
 from bert_tf.runs.flags.settings import FineTuningSettings
@@ -38,9 +38,8 @@ class ClassificationKind(Kind):
 
     def __init__(self, labels: Sequence[str] | None = None):
         if labels is not None:
-            if isinstance(labels, str) or not all(isinstance(label, str) for label in labels):
-                raise UserError(f"labels must be a list of the classes' names; {received(labels)}")
-            self.labels = tuple(TableColumns(labels=tuple(labels)).labels or ())
+            names = as_names(labels, "the classes' names")
+            self.labels = tuple(TableColumns(labels=names).labels or ())
         self._are_given = labels is not None
 
     def example_set(self, purpose: str, x: Any, y: Any, weights: Any = None) -> ExampleSet:

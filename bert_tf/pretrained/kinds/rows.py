@@ -62,13 +62,18 @@ def _columns(x: Any, y: Any, weights: Any, inputs: str, labels: str, needs_label
             raise UserError(f"{name} must be a list, an array or a column; {received(value)}")
         if len(shape) != 1 and not (len(shape) == 2 and name != inputs and shape[1] == 1):
             hint = "Name the column: table['text']; for pairs list(zip(table['a'], table['b']))"
-            if name == labels:
+            if name == labels and not hasattr(value, "columns"):  # an array, not a table
                 hint = "Give the number of each class: np.argmax(labels, axis=1)"
             raise UserError(f"{name} must have one axis; its shape is {list(shape)}. {hint}")
     x = list(x)
-    y = [None] * len(x) if y is None else [plain(label) for label in y]
-    weights = None if weights is None else [plain(weight) for weight in weights]
+    y = [None] * len(x) if y is None else [plain(label) for label in _column(y)]
+    weights = None if weights is None else [plain(weight) for weight in _column(weights)]
     return _checked(x, y, weights, inputs, labels)
+
+
+def _column(values: Any) -> Any:
+    """Returns the only column of a table or an array with two axes; other values unchanged."""
+    return np.asarray(values)[:, 0] if len(getattr(values, "shape", ())) == 2 else values
 
 
 def _is_iterable(value: Any) -> bool:

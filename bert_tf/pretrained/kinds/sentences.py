@@ -25,6 +25,7 @@ class SentencesKind(Kind):
     def __init__(self) -> None:
         self._have_scores = True
         self._are_triplets = False
+        self._farthest = (0.0, "")  # the score farthest from 0, and its place
 
     def decided(self) -> dict[str, Any]:
         columns = {"text_a_column": "a", "text_b_column": "b", "label_column": "score"}
@@ -48,17 +49,33 @@ class SentencesKind(Kind):
                 raise UserError(
                     f"{inputs} must be all pairs or all triplets; {inputs}[{i}] differs"
                 )
+            if len(row) == 3 and not (all(map(str.strip, row)) and row[2] not in row[:2]):
+                raise UserError(
+                    f"{inputs}[{i}] must have three texts, the third different from the other two;"
+                    f" {received(row)}"
+                )
             is_without = y is None and scores[0] is None
             value = 0.0 if is_without else number(score, f"{targets}[{i}]")
             examples.append(Sentences(row, value))
         if purpose == "train":
-            self._have_scores = scores[0] is not None
+            self._have_scores, self._farthest = scores[0] is not None, (0.0, "")
+        for i, example in enumerate(examples):
+            if abs(example.score) > abs(self._farthest[0]):
+                self._farthest = (example.score, f"{targets}[{i}]")
         if purpose != "validation":  # belongs to the training before it
             self._are_triplets = len(rows[0]) == 3
         return ExampleSet(self.set_name(purpose), examples)
 
     def check(self, settings: FineTuningSettings) -> None:
-        if settings.do_train and settings.loss == "cosine" and not self._have_scores:
+        if not settings.do_train or settings.loss != "cosine":
+            return
+        scale, (score, place) = settings.score_scale, self._farthest
+        if abs(score) > scale:
+            raise UserError(
+                f"{place} must be from {-scale:g} to {scale:g} (score_scale); received {score:g}."
+                " Give score_scale=..., the score of two texts with the same meaning"
+            )
+        if not self._have_scores:
             raise UserError(
                 "fit needs the scores of the pairs for loss='cosine'. For pairs that mean the same,"
                 " give loss='in_batch_negatives'"

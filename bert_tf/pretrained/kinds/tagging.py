@@ -6,7 +6,7 @@ from typing import Any
 
 from bert_tf.errors import UserError
 from bert_tf.files.label_file import is_tag
-from bert_tf.pretrained.arguments import received
+from bert_tf.pretrained.arguments import as_names, received
 from bert_tf.pretrained.kinds.base import Kind
 from bert_tf.pretrained.kinds.rows import check_there, plain, read_rows
 from bert_tf.runs.flags.settings import FineTuningSettings
@@ -26,9 +26,7 @@ class TaggingKind(Kind):
     inputs, targets = "sentences", "tags"
 
     def __init__(self, labels: Sequence[str] | None = None):
-        if isinstance(labels, str):
-            raise UserError(f"labels must be a list of the tags; {received(labels)}")
-        self.labels = None if labels is None else tuple(labels)
+        self.labels = None if labels is None else as_names(labels, "the tags")
 
     def decided(self) -> dict[str, Any]:
         return {"labels": list(self.labels or ()), "data_dir": "in memory"}

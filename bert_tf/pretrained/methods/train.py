@@ -194,7 +194,9 @@ class Train(LoadedModel):
                 `{"bad": 1, "good": 3}`; or "balanced", as in scikit-learn.
             callbacks: Keras's callbacks. The methods for batches are called once for each loop on
                 the device. `model.stop_training` ends training, for good in `output_dir`: a call
-                without callbacks, or with more epochs, goes on.
+                without callbacks, or with more epochs, goes on. What a callback remembers, such as
+                the best value of EarlyStopping, is not kept for a resumed run; the setting
+                `early_stopping_patience` is.
             verbose: 1 for a progress bar, 2 for a line for each epoch, 0 for neither.
             **options: settings by their names, which are the program's flags, such as
                 `learning_rate` and `max_seq_length`. Keras's `epochs`, `batch_size`, `seed` and
@@ -411,6 +413,8 @@ def _has_classes(folder: ModelFolder, kind: Kind) -> bool:
 
 
 def _strategy(strategy: Any) -> Any:
+    if not isinstance(strategy, tf.distribute.Strategy | None):
+        raise UserError(f"strategy must be a tf.distribute.Strategy; {received(strategy)}")
     return strategy or tf.distribute.get_strategy()
 
 

@@ -10,6 +10,7 @@ from absl import logging
 
 from bert_tf.errors import UserError, as_given, quoted
 from bert_tf.files.checkpoint_directory import CheckpointDirectory
+from bert_tf.files.checkpoints import BEST_FOLDER
 from bert_tf.files.label_file import write_labels
 from bert_tf.runs.folder import reporting
 from bert_tf.text.casing import read_casing, write_casing
@@ -37,7 +38,7 @@ class BestCheckpoint:
         every_steps: int,
         labels: Sequence[str] | None = None,
     ):
-        self.folder = os.path.join(output_dir, "best")
+        self.folder = os.path.join(output_dir, BEST_FOLDER)
         self._results = os.path.join(self.folder, "eval_results.txt")
         self._metric = metric
         self._steps = patience * every_steps

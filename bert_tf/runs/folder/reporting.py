@@ -13,7 +13,7 @@ from bert_tf.files import storage
 from bert_tf.files.whole_files import read_text, write_whole
 from bert_tf.start import lazy_tensorflow as tf
 
-COUNTS = ("global_step", "total")  # results that are not metrics
+COUNTS = ("global_step", "total", "eval_groups")  # results that are not metrics
 SUMMARY_STEPS = 100  # steps per point in TensorBoard: the Estimator's default
 
 

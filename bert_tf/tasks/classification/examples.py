@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bert_tf.bounds import Bounds
-from bert_tf.datasets.tables import check_filled
+from bert_tf.datasets.tables import check_filled, number_in
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files.records import LARGEST_TARGET
 from bert_tf.tasks.classification import several_labels
@@ -119,10 +119,7 @@ def parse_label(
         valid = f"one of {listed(labels)}"
     else:
         low, high = processor.label_range or (-LARGEST_TARGET, LARGEST_TARGET)
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
+        value = number_in(text)
         if low <= value <= high:
             return value
         valid = "a number"
@@ -140,7 +137,7 @@ def parse_weight(value: Any, subject: str, remedy: str) -> float:
             ends with `remedy`.
     """
     try:
-        number = float(value)
+        number = number_in(value) if isinstance(value, str) else float(value)
         if _WEIGHTS.hold(number):
             return number
     except (TypeError, ValueError):

@@ -65,9 +65,16 @@ class TableProcessor(DataProcessor):
         path = table_path(split, data_dir)
         rows = self._rows(path)
         is_test = split == "test"
-        if self.table.label_columns and not is_test:
-            rows = several_labels.join_columns(rows, path, self.labels, self.label_separator)
-        columns = self._column_numbers(rows, path, split)
+        is_joined = bool(self.table.label_columns)
+        if is_joined:
+            try:
+                rows = several_labels.join_columns(rows, path, self.labels, self.label_separator)
+            except UserError as error:
+                if not is_test:
+                    raise
+                is_joined = False
+                logging.info("The labels of %s are not read: %s", path, error)
+        columns = self._column_numbers(rows, path, split, is_joined)
         flags = ["--label_column", "--regression" if self.table.regression else "--labels"]
         flags += [] if self.table.has_header else ["--has_header"]
         remedy = f"correct or delete the line, or change {' or '.join(flags)}"
@@ -133,8 +140,13 @@ class TableProcessor(DataProcessor):
         """Returns the rows of a file from the first one that is not empty."""
         return read_table(path, self.table.delimiter, self.table.has_header)
 
-    def _column_numbers(self, rows: Sequence[NumberedRow], path: str, split: str) -> ColumnNumbers:
-        """Returns the numbers of the columns that the flags name."""
+    def _column_numbers(
+        self, rows: Sequence[NumberedRow], path: str, split: str, is_joined: bool = False
+    ) -> ColumnNumbers:
+        """Returns the numbers of the columns that the flags name.
+
+        With `is_joined` the last one has the labels, see `several_labels.join_columns`.
+        """
         table = self.table
         columns = {"text_a_column": table.text_a_column}
         if table.text_b_column is not None:
@@ -150,8 +162,8 @@ class TableProcessor(DataProcessor):
             columns["weight_column"] = table.weight_column
         numbers = column_numbers(rows, path, table.has_header, columns, "--task_name=table")
         fields = {name.removesuffix("_column"): number for name, number in numbers.items()}
-        if table.label_columns and split != "test":
-            fields["label"] = len(rows[0][1]) - 1  # see `several_labels.join_columns`
+        if is_joined:
+            fields["label"] = len(rows[0][1]) - 1
         names = column_names(rows, table.has_header)
         if split == "test" and names.count(table.label_column) == 1:
             fields["known_label"] = names.index(table.label_column)

@@ -129,6 +129,8 @@ def rows_to_examples(
         guid = f"{guid_name}-{i if columns.guid is None else row[columns.guid]}"
         text_b = None if columns.text_b is None else row[columns.text_b]
         known_label = None if known is None else row[known] or None
+        if columns.label is not None and processor.multi_label:
+            known_label = label  # perhaps none of them
         example = InputExample(guid, row[columns.text_a], text_b, label, known_label)
         if columns.group is not None:
             example.group = row[columns.group]

@@ -77,13 +77,10 @@ def _check_triplet(texts: tuple[str, ...], flags: Iterable[str], place: str) -> 
 def _score(text: str, score_scale: float | None, place: str) -> float:
     """Returns a score as a number, which must be within the bounds."""
     greatest = score_scale or LARGEST_TARGET
-    try:
-        value = float(text)
-    except ValueError:
-        tables.check_filled(text, place)
-        value = math.nan
+    value = tables.number_in(text)
     if abs(value) <= greatest:
         return value
+    tables.check_filled(text, place)
     rule, remedy = "a number", "--label_column"
     if score_scale or not math.isnan(value):
         rule += f" from {-greatest:g} to {greatest:g}"

@@ -121,7 +121,10 @@ class SentenceModel(TaskModel):
         if not self.label_names:
             return {}
         labels = shaped(features["label_ids"], "label_ids", [batch], "a score for each pair")
-        return {"label_ids": finite(labels, "label_ids", example_weights(features) > 0.0)}
+        counted, bounds = example_weights(features) > 0.0, {}
+        if self.loss_name == COSINE:
+            bounds = {"bounds": (-self.score_scale, self.score_scale, "score_scale")}
+        return {"label_ids": finite(labels, "label_ids", counted, **bounds)}
 
     def loss_and_metrics(
         self, outputs: Any, features: Features, normalizers: Features

@@ -176,7 +176,8 @@ def test_what_the_callback_refuses(first_weights, features, tmp_path):
 
 
 def test_weights_that_are_not_finite_are_not_saved(first_weights, features, tmp_path):
-    model = new_model(first_weights, optimization.AdamWeightDecayOptimizer(float("inf")))
+    model = new_model(first_weights, optimization.AdamWeightDecayOptimizer(0.1))
+    model.trainable_variables[-1].assign(model.trainable_variables[-1] * np.inf)
     with pytest.raises(FloatingPointError, match="diverged by step 1: .* is not finite.*Lower the"):
         fit(model, features, CheckpointCallback(str(tmp_path), 1))
     assert not list(tmp_path.iterdir())

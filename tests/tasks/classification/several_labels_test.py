@@ -132,6 +132,10 @@ def test_a_column_for_each_label(tmp_path):
     assert task.get_labels() == ["toxic", "insult"]
     assert labels == [("toxic", "insult"), (), ("toxic",)]
     assert read(tmp_path, "test", **columns)[1] == [()]
+    for cells, known in (("1,0", ("toxic",)), ("0,0", ()), ("-1,-1", None)):
+        (tmp_path / "test.csv").write_text(f"text,toxic,insult\nx,{cells}\n")
+        (example,) = read(tmp_path, **columns)[0].get_test_examples(tmp_path)
+        assert example.known_label == known
 
 
 @pytest.mark.parametrize(

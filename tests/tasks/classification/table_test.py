@@ -364,7 +364,7 @@ def test_a_column_of_weights(tmp_path):
         assert [e.weight for e in found] == weights
 
 
-@pytest.mark.parametrize("weight", ["-1", "nan", "", "much", "inf", "1e-60"])
+@pytest.mark.parametrize("weight", ["-1", "nan", "", "much", "inf", "1e-60", "1_0", "٣"])
 def test_a_weight_that_cannot_be(tmp_path, weight):
     write(tmp_path, {"train.csv": f"text,trust,label\na,1,x\nb,{weight},y\n"})
     with pytest.raises(UserError) as info:

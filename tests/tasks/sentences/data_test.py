@@ -64,6 +64,7 @@ def test_a_third_text_is_read_from_its_column(tmp_path):
             {},
             "line 2: score 'high' must be a number; correct .*, or change --label_column$",
         ),
+        (TABLE.replace("4.5", "4_5"), SCORED, {}, "score '4_5' must be a number;"),
         (TABLE.replace("4.5", "nan"), SCORED, {}, "score 'nan' must be a number;"),
         (TABLE.replace("4.5", "-inf"), SCORED, {}, "score '-inf' must be a number from -1"),
         *(

@@ -11,6 +11,7 @@ from bert_tf.tasks.pretraining.schema import ELECTRA, MLM_NSP, MLM_SOP
 # random, the unused sentence becomes a pair of its own, which is random, too.
 _LEAST_REAL_PAIRS = 0.3
 _MOST_LOST_TOKENS = 0.05
+_MOST_UNKNOWN = 0.1
 
 
 def report(counts: RecordCounts, settings: PretrainingDataSettings) -> None:
@@ -51,12 +52,24 @@ def _ways_out(counts: RecordCounts, settings: PretrainingDataSettings) -> str:
         f": a pair of texts is cut to --max_seq_length={settings.max_seq_length}, and the {unit}"
         f" have {counts.tokens / counts.sentences:.0f} tokens on average. "
     )
+    way = "Raise"
     if not is_split:
-        reason += "If lines hold several sentences, give --split_sentences. "
+        way = "If lines hold several sentences, give --split_sentences. Otherwise raise"
     return (
-        f"{reason}Otherwise raise --max_seq_length or --dupe_factor, since each pass cuts other"
+        f"{reason}{way} --max_seq_length or --dupe_factor, since each pass cuts other"
         " tokens off, or use --objective=mlm, which loses none"
     )
+
+
+def warn_of_unknown(num_unknown: int, num_tokens: int, settings: PretrainingDataSettings) -> None:
+    """Warns if many tokens of a text are unknown: those of another language or script."""
+    if num_unknown > _MOST_UNKNOWN * num_tokens:
+        logging.warning(
+            "%d of %d tokens (%.1f%%) are [UNK], which stands for all words that --vocab_file=%s"
+            " does not have. Is it the vocabulary of the text's language?"
+            " tools.build_vocabulary makes one of the text",
+            *(num_unknown, num_tokens, 100 * num_unknown / num_tokens, settings.vocab_file),
+        )
 
 
 def report_repeated(num_repeated: int, num_documents: int) -> None:

@@ -254,6 +254,9 @@ def _read_documents(
         if settings.tfds:
             flag, value = "tfds", settings.tfds
         raise UserError(f"The text of --{flag}={value} must have tokens; there are none")
+    if tokenizer.unknown_id is not None:
+        num_unknown = documents.count(tokenizer.unknown_id)
+        closing_lines.warn_of_unknown(num_unknown, documents.num_tokens, settings)
     if len(documents) == 1 and settings.objective != ELECTRA:
         logging.warning(
             "all text is one document, so random next sentences come from that document, too;"

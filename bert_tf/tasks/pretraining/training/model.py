@@ -12,7 +12,7 @@ from bert_tf.errors import UserError, listed, quoted
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.electra_configuration import ElectraConfig
 from bert_tf.model.heads import cross_entropy, example_weights
-from bert_tf.model.ranges import finite, in_range, shaped
+from bert_tf.model.ranges import WEIGHTS, finite, in_range, shaped
 from bert_tf.model.saving import register
 from bert_tf.model.shapes import get_shape_list
 from bert_tf.tasks.pretraining.schema import ELECTRA, MLM, MLM_NSP, MLM_SOP
@@ -117,7 +117,7 @@ class PretrainingModel(TaskModel):
         found: dict[str, tf.Tensor] = {}
         shape, meaning = get_shape_list(features["masked_lm_positions"]), "a number for each mask"
         name = "masked_lm_weights"
-        found[name] = finite(shaped(features[name], name, shape, meaning), name)
+        found[name] = finite(shaped(features[name], name, shape, meaning), name, bounds=WEIGHTS)
         counted = found[name] * example_weights(features)[:, tf.newaxis] > 0.0
         name = "masked_lm_ids"
         ids = shaped(features[name], name, shape, meaning)

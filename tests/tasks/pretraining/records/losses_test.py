@@ -112,8 +112,22 @@ def test_the_way_out_is_told_and_helps(tmp_path, logged):
     logged.clear()
     make(tmp_path, split_sentences=True, max_seq_length=12, dupe_factor=1)
     (text,) = [text for level, text in logged if "are in no record" in text]
-    assert "and the sentences have 9 tokens on average. Otherwise raise" in text
+    assert "and the sentences have 9 tokens on average. Raise --max_seq" in text
     assert "--split_sentences" not in text
+
+
+@pytest.mark.parametrize("objective", ["mlm_nsp", "mlm_sop"])
+@pytest.mark.parametrize("share", [0.5, 0.2, 0.02])
+def test_a_text_of_unknown_words_is_warned_of(tmp_path, logged, share, objective):
+    write_text(tmp_path, 8, 1, 20)
+    path = tmp_path / "vocab.txt"
+    known = path.read_text().splitlines()[: len(SPECIAL) + round(NUM_WORDS * (1 - share))]
+    path.write_text("\n".join(known) + "\n")
+    make(tmp_path, objective=objective)
+    found = [text for level, text in logged if level == "warning" and "[UNK]" in text]
+    count = round(NUM_WORDS * share)
+    message = f"{count} of {NUM_WORDS} tokens ({share:.1%}) are [UNK], which stands for all words"
+    assert [text[: len(message)] for text in found] == [message] * (share > 0.1)
 
 
 @pytest.mark.parametrize("shards", [None, 2])

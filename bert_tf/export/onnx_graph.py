@@ -1,0 +1,110 @@
+"""Writes the nodes and constants of an ONNX graph.
+
+The operations are ONNX's own, so every runtime has them, in the forms that ONNX Runtime joins to
+its fused ones. It does so only for versions of operations up to opset 18.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from bert_tf.export.packages import import_package
+
+# The first with LayerNormalization. The format's version is that of the same release, ONNX 1.12.
+OPSET, IR_VERSION = 17, 8
+
+
+class OnnxGraph:
+    """The nodes and constants of a graph so far. A tensor is known by its name, a str.
+
+    graph = OnnxGraph()
+    total = graph("Add", "x", np.float32(1))
+    """
+
+    def __init__(self) -> None:
+        self._onnx = import_package("onnx", "onnx", "--format=onnx")
+        self._nodes: list[Any] = []
+        self._inputs: list[Any] = []
+        self._outputs: list[Any] = []
+        self._constants: dict[str, Any] = {}
+
+    def __call__(
+        self, operation: str, *inputs: Any, name: str = "", num_outputs: int = 1, **attributes: Any
+    ) -> Any:
+        """Adds a node, and returns the name of its output, or a list of `num_outputs` names.
+
+        Inputs are names, or constants: numbers and arrays. Runtimes name the node in errors.
+        """
+        name = name or f"{operation}_{len(self._nodes)}"
+        outputs = [f"{name}:{i}" for i in range(num_outputs)]
+        names = [x if isinstance(x, str) else self._number(x) for x in inputs]
+        make = self._onnx.helper.make_node
+        self._nodes.append(make(operation, names, outputs, name=name, **attributes))
+        return outputs if num_outputs > 1 else outputs[0]
+
+    def constant(self, name: str, value: Any) -> str:
+        """Adds a constant unless there is one of that name, and returns the name."""
+        value = np.asarray(value)
+        if name not in self._constants:
+            array = np.ascontiguousarray(value).reshape(value.shape)
+            self._constants[name] = self._onnx.numpy_helper.from_array(array, name)
+        return name
+
+    def product(
+        self, x: str, name: str, kernel: np.ndarray, bias_name: str, bias: np.ndarray
+    ) -> str:
+        """Returns x @ kernel + bias, float32 [..., M], for float32 [..., K] and [K, M]."""
+        product = self("MatMul", x, self.constant(name, kernel))
+        return self("Add", product, self.constant(bias_name, bias))
+
+    def rows(self, name: str, table: np.ndarray, ids: str) -> str:
+        """Returns the rows of a table, float32 [V, E], at ids, int32 [...]: float32 [..., E]."""
+        return self("Gather", self.constant(name, table), ids)
+
+    def table(self, name: str, table: np.ndarray) -> str:
+        """Returns a table, float32 [V, E], of which other nodes take rows."""
+        return self.constant(name, table)
+
+    def gelu(self, x: str, approximate: bool) -> str:
+        """Returns GELU of a tensor, with tanh if `approximate`, else with the error function."""
+        if not approximate:
+            erf = self("Erf", self("Div", x, np.float32(math.sqrt(2))))
+            return self("Mul", self("Mul", x, self("Add", erf, np.float32(1))), np.float32(0.5))
+        cube = self("Mul", self("Pow", x, np.float32(3)), np.float32(0.044715))
+        inner = self("Mul", self("Add", x, cube), np.float32(math.sqrt(2 / math.pi)))
+        outer = self("Add", self("Tanh", inner), np.float32(1))
+        return self("Mul", self("Mul", x, np.float32(0.5)), outer)
+
+    def _number(self, value: Any) -> str:
+        """Returns the name of a constant that needs no name of its own: whole numbers are int64."""
+        value = np.asarray(value)
+        return self.constant(f"{value.dtype}:{value.tolist()}", value)
+
+    def input(self, name: str, dtype: Any, shape: Sequence[int | str]) -> str:
+        """Adds an input of the graph, and returns its name. A str is an axis of any size."""
+        self._inputs.append(self._info(name, dtype, shape))
+        return name
+
+    def output(self, name: str, tensor: str, dtype: Any, shape: Sequence[int | str]) -> None:
+        """Makes a tensor an output of the graph."""
+        self._outputs.append(self._info(name, dtype, shape))
+        make = self._onnx.helper.make_node
+        self._nodes.append(make("Identity", [tensor], [name], name=f"output_{name}"))
+
+    def _info(self, name: str, dtype: Any, shape: Sequence[int | str]) -> Any:
+        helper = self._onnx.helper
+        element = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+        return helper.make_tensor_value_info(name, element, shape)
+
+    def model(self) -> Any:
+        """Returns the checked `onnx.ModelProto`."""
+        helper = self._onnx.helper
+        constants = [*self._constants.values()]
+        graph = helper.make_graph(self._nodes, "bert", self._inputs, self._outputs, constants)
+        opsets = [helper.make_opsetid("", OPSET)]
+        options = {"opset_imports": opsets, "ir_version": IR_VERSION, "producer_name": "bert-tf"}
+        model = helper.make_model(graph, **options)
+        self._onnx.checker.check_model(model, full_check=True)
+        return model

@@ -1,0 +1,120 @@
+"""ONNX graphs with matrices of 8-bit integers.
+
+A column of a matrix has its own scale. The inputs of a product have one scale, fixed by the numbers
+that occur for calibration, so the answer to a text does not depend on the texts beside it. The
+nodes are QuantizeLinear and DequantizeLinear, which runtimes join with products to integer ones.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from bert_tf.export.onnx_graph import OnnxGraph
+from bert_tf.export.onnx_model import OnnxModel
+from bert_tf.export.packages import import_package
+from bert_tf.pretrained.build import INPUTS
+from bert_tf.pretrained.folder import ModelFolder
+from bert_tf.text import sequences
+
+Ranges = Mapping[str, tuple[float, float]]
+_ENCODER = "bert/encoder/"  # other products are too small to matter
+_ROWS, _LENGTH = 64, 48  # of the texts for calibration
+_LEAST_SCALE = 1e-12
+
+
+class RangesGraph(OnnxGraph):
+    """Makes outputs of the least and the greatest number in the input of each product."""
+
+    def product(
+        self, x: str, name: str, kernel: np.ndarray, bias_name: str, bias: np.ndarray
+    ) -> str:
+        if name.startswith(_ENCODER):
+            for operation in ("ReduceMin", "ReduceMax"):
+                # Layers of ALBERT share a name.
+                output = f"{len(self._outputs)}|{name}"
+                self.output(output, self(operation, x, keepdims=0), np.float32, [])
+        return super().product(x, name, kernel, bias_name, bias)
+
+
+class Int8Graph(OnnxGraph):
+    """Stores matrices as 8-bit integers.
+
+    Args:
+        ranges: name of a matrix -> the least and the greatest number that it is multiplied by.
+    """
+
+    def __init__(self, ranges: Ranges) -> None:
+        super().__init__()
+        self._ranges = ranges
+        self._quantized: dict[str, str] = {}
+
+    def product(
+        self, x: str, name: str, kernel: np.ndarray, bias_name: str, bias: np.ndarray
+    ) -> str:
+        if name not in self._ranges:
+            return super().product(x, name, kernel, bias_name, bias)
+        least, greatest = self._ranges[name]
+        scale = np.float32(max((greatest - least) / 255, _LEAST_SCALE))
+        zero = np.uint8(round(-least / scale))
+        # The query, the key and the value have the same input.
+        if x not in self._quantized:
+            self._quantized[x] = self("QuantizeLinear", x, scale, zero)
+        given = self("DequantizeLinear", self._quantized[x], scale, zero)
+        product = self("MatMul", given, self._dequantized(name, kernel, 1))
+        return self("Add", product, self.constant(bias_name, bias))
+
+    def rows(self, name: str, table: np.ndarray, ids: str) -> str:
+        integers, scales, _ = self._integers(name, table, 0)
+        found = self("Cast", self("Gather", integers, ids), to=1)
+        return self("Mul", found, self("Unsqueeze", self("Gather", scales, ids), np.array([-1])))
+
+    def table(self, name: str, table: np.ndarray) -> str:
+        return self._dequantized(name, table, 0)
+
+    def _dequantized(self, name: str, matrix: np.ndarray, axis: int) -> str:
+        return self("DequantizeLinear", *self._integers(name, matrix, axis), axis=axis)
+
+    def _integers(self, name: str, matrix: np.ndarray, axis: int) -> tuple[str, str, str]:
+        """Returns int8 integers, and the scales and zero points along an axis."""
+        greatest = np.abs(matrix).max(axis=1 - axis, keepdims=True)
+        scales = np.maximum(greatest / 127, _LEAST_SCALE).astype(np.float32)
+        integers = self.constant(name, np.round(matrix / scales).astype(np.int8))
+        zeros = np.zeros(scales.size, np.int8)
+        named = self.constant(f"{name}:scales", scales.reshape(-1))
+        return integers, named, self.constant(f"{name}:zeros", zeros)
+
+
+def calibrated_ranges(folder: ModelFolder) -> Ranges:
+    """Returns the ranges of an `Int8Graph` for texts of random words.
+
+    Raises:
+        UserError: the package onnxruntime is missing.
+    """
+    runtime = import_package("onnxruntime", "onnxruntime", "--quantize=int8")
+    graph, texts = RangesGraph(), _random_texts(folder)
+    inputs = {name: graph.input(name, np.int32, ["batch", "length"]) for name in texts}
+    OnnxModel(graph, folder).encoded(inputs)
+    options = runtime.SessionOptions()
+    options.log_severity_level = 3  # errors
+    session = runtime.InferenceSession(graph.model().SerializeToString(), options)
+    names = [output.name for output in session.get_outputs()]
+    found: dict[str, tuple[float, float]] = {}
+    for name, value in zip(names, session.run(names, texts), strict=True):
+        matrix = name.partition("|")[2]
+        least, greatest = found.get(matrix, (0.0, 0.0))
+        found[matrix] = min(least, float(value)), max(greatest, float(value))
+    return found
+
+
+def _random_texts(folder: ModelFolder) -> dict[str, np.ndarray]:
+    """Returns a batch of pairs of texts of random words, without padding."""
+    tokenizer, generator = folder.tokenizer, np.random.default_rng(0)
+    words = [i for token, i in tokenizer.vocab.items() if token.isalpha()]
+    words = np.array(words or [*tokenizer.vocab.values()])
+    length = min(_LENGTH, folder.max_seq_length)
+    size = _ROWS, max(0, length - tokenizer.layout.num_special(True))
+    # Vocabularies begin with frequent words. By Zipf's law the frequency falls with the rank.
+    ranks = np.floor(len(words) ** generator.random(size)).astype(int) - 1
+    rows = [np.split(ids, [len(ids) // 2]) for ids in words[ranks]]
+    packed = [sequences.pack_pair(a, b, length, tokenizer.layout) for a, b in rows]
+    return {name: np.array([row[name] for row in packed], np.int32) for name in INPUTS}

@@ -1,0 +1,289 @@
+"""A model of the family as an ONNX graph: checks of ids, embeddings, encoder, heads.
+
+Dimension letters: see `bert_tf/modeling.py`; in addition C is the number of classes or choices. A
+tensor is the name of a graph's tensor.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from bert_tf.export.onnx_graph import OnnxGraph
+from bert_tf.model.albert_configuration import AlbertConfig
+from bert_tf.model.configuration import BertConfig
+from bert_tf.model.encoder import MASKED_SCORE
+from bert_tf.pretrained.build import INPUTS, POSITIONS
+from bert_tf.pretrained.folder import ModelFolder
+
+Tensors = dict[str, str]
+FLOAT, INT32, INT64, BOOL = 1, 6, 7, 9  # onnx.TensorProto.DataType
+# NEW is the last axis, or the size of an axis that the others give.
+ONE, NEW = np.array([1]), np.array([-1])
+# The parts of an encoder layer and their scopes in it.
+_BERT_LAYER = {
+    "self": "attention/self",
+    "projection": "attention/output/dense",
+    "attention_norm": "attention/output/LayerNorm",
+    "intermediate": "intermediate/dense",
+    "output": "output/dense",
+    "output_norm": "output/LayerNorm",
+}
+_ALBERT_LAYER = {
+    "self": "attention_1/self",
+    "projection": "attention_1/output/dense",
+    "attention_norm": "LayerNorm",
+    "intermediate": "ffn_1/intermediate/dense",
+    "output": "ffn_1/intermediate/output/dense",
+    "output_norm": "LayerNorm_1",
+}
+_SHAPES = "input_mask_and_segment_ids_must_have_the_shape_of_input_ids"
+
+
+def checked(graph: OnnxGraph, inputs: Tensors, config: BertConfig) -> Tensors:
+    """Returns the inputs of a head; a wrong one fails, by the same means as `id_checks.looked_up`.
+
+    ONNX cannot assert: the operations that fail are named after what is wrong.
+    """
+    axis = np.array([0])
+    stacked = [graph("Unsqueeze", inputs[name], axis) for name in INPUTS]
+    stacked = graph("Concat", *stacked, axis=0, name=_SHAPES)
+    parts = graph("Split", stacked, axis=0, num_outputs=len(INPUTS))
+    found = dict(inputs)
+    found |= {n: graph("Squeeze", x, axis) for n, x in zip(INPUTS, parts, strict=True)}
+    limits = {"input_ids": config.vocab_size, "input_mask": 2}
+    if config.has_token_types:
+        limits["segment_ids"] = config.type_vocab_size
+    for name, limit in limits.items():
+        found[name] = _below(graph, found[name], np.int32(limit), name)
+    if POSITIONS in inputs:
+        first = graph("Slice", found["input_ids"], np.array([0]), np.array([1]), np.array([1]))
+        name = f"{POSITIONS}_must_have_as_many_rows_as_input_ids"
+        joined = graph("Concat", first, inputs[POSITIONS], axis=1, name=name)
+        last = np.array([np.iinfo(np.int64).max])
+        positions = graph("Slice", joined, np.array([1]), last, np.array([1]))
+        length = graph("Cast", graph("Squeeze", _length(graph, found), axis), to=INT32)
+        found[POSITIONS] = _below(graph, positions, length, POSITIONS)
+    return found
+
+
+def _below(graph: OnnxGraph, values: str, limit: np.int32 | str, name: str) -> str:
+    """Returns int32 values that are looked up in 0, 1, ..., limit - 1."""
+    right = graph("Range", np.int32(0), limit, np.int32(1))
+    # ONNX counts negative indices from the end.
+    values = graph("Where", graph("Less", values, np.int32(0)), limit, values)
+    return graph("Gather", right, values, name=f"{name}_out_of_range")
+
+
+def _length(graph: OnnxGraph, inputs: Tensors) -> str:
+    """Returns S, int64 [1]."""
+    return graph("Shape", inputs["input_ids"], start=-1)
+
+
+class OnnxModel:
+    """Adds a model to a graph, with the weights and settings of its folder."""
+
+    def __init__(self, graph: OnnxGraph, folder: ModelFolder):
+        self._graph, self._config, self._folder = graph, folder.config, folder
+
+    def outputs(self, head: str, inputs: Tensors) -> Tensors:
+        """Returns the outputs of a head by name, as `signatures.outputs_of` describes them."""
+        graph = self._graph
+        choices = ""
+        if head == "multiple_choice":
+            choices = graph(
+                "Concat", NEW, graph("Shape", inputs["input_ids"], start=1, end=2), axis=0
+            )
+            rows = graph("Concat", NEW, _length(graph, inputs), axis=0)
+            inputs = {name: graph("Reshape", x, rows) for name, x in inputs.items()}
+        hidden = self.encoded(inputs)
+        if head in ("squad", "tagging"):
+            logits = self._linear(hidden, "cls/squad/" if head == "squad" else "")  # [B, S, C]
+        if head == "encoder":
+            return self._vectors(hidden, inputs)
+        if head == "masked_lm":
+            return {"logits": self._masked_lm(hidden, inputs)}
+        if head == "squad":
+            parts = graph("Split", logits, axis=-1, num_outputs=2)
+            names = ("start_logits", "end_logits")
+            return {n: graph("Squeeze", x, NEW) for n, x in zip(names, parts, strict=True)}
+        if head != "tagging":
+            logits = self._linear(self._pooled(hidden))
+        if head == "regression":
+            return {"values": graph("Squeeze", logits, NEW)}
+        if head == "multiple_choice":
+            logits = graph("Reshape", logits, choices)  # [B, C]
+        if head == "classification" and self._config.is_multi_label:
+            return {"logits": logits, "probabilities": graph("Sigmoid", logits)}
+        return {"logits": logits, "probabilities": graph("Softmax", logits, axis=-1)}
+
+    def encoded(self, inputs: Tensors) -> str:
+        """Returns the last layer, float32 [B, S, H]."""
+        config, graph = self._config, self._graph
+        mask = graph("Unsqueeze", graph("Unsqueeze", inputs["input_mask"], ONE), np.array([2]))
+        mask = graph("Sub", np.float32(1), graph("Cast", mask, to=FLOAT))
+        mask = graph("Mul", mask, np.float32(MASKED_SCORE))  # [B, 1, 1, S]
+        hidden = self._embeddings(inputs)
+        if isinstance(config, AlbertConfig) and config.embedding_size != config.hidden_size:
+            hidden = self._dense(hidden, "bert/encoder/embedding_hidden_mapping_in/")
+        for scope in self._layers():
+            hidden = self._layer(hidden, mask, scope)
+        return hidden
+
+    def _layers(self) -> Iterator[Mapping[str, str]]:
+        """Yields the parts of each layer with their scopes."""
+        config = self._config
+        if not isinstance(config, AlbertConfig):
+            for scope in config.layer_scopes:
+                yield {part: f"{scope}{name}/" for part, name in _BERT_LAYER.items()}
+            return
+        for group in config.layer_groups:
+            for i in range(config.inner_group_num):
+                scope = f"bert/encoder/transformer/group_{group}/inner_group_{i}/"
+                yield {part: f"{scope}{name}/" for part, name in _ALBERT_LAYER.items()}
+
+    def _layer(self, hidden: str, mask: str, scopes: Mapping[str, str]) -> str:
+        """Returns the output of an encoder layer, float32 [B, S, H]."""
+        context = self._attention(hidden, mask, scopes["self"])
+        branch = self._dense(context, scopes["projection"])
+        attended = self._add_norm(branch, hidden, scopes["attention_norm"])
+        branch = self._dense(attended, scopes["intermediate"], self._config.hidden_act)
+        branch = self._dense(branch, scopes["output"])
+        return self._add_norm(branch, attended, scopes["output_norm"])
+
+    def _attention(self, hidden: str, mask: str, scope: str) -> str:
+        """Returns the context, float32 [B, S, H]."""
+        graph, size = self._graph, self._config.hidden_size
+        heads = self._config.num_attention_heads
+
+        def split(name: str, perm: Sequence[int]) -> str:
+            x = self._dense(hidden, f"{scope}{name}/")
+            x = graph("Reshape", x, np.array([0, 0, heads, size // heads]))  # [B, S, N, D]
+            return graph("Transpose", x, perm=perm)
+
+        scores = graph("MatMul", split("query", [0, 2, 1, 3]), split("key", [0, 2, 3, 1]))
+        scores = graph("Div", scores, np.float32(math.sqrt(size // heads)))  # [B, N, S, S]
+        probabilities = graph("Softmax", graph("Add", scores, mask), axis=3)
+        context = graph("MatMul", probabilities, split("value", [0, 2, 1, 3]))  # [B, N, S, D]
+        context = graph("Transpose", context, perm=[0, 2, 1, 3])
+        return graph("Reshape", context, np.array([0, 0, size]))
+
+    def _embeddings(self, inputs: Tensors) -> str:
+        """Returns the input of the encoder, float32 [B, S, E]."""
+        graph, config = self._graph, self._config
+        scope = "bert/embeddings/"
+        positions = self._folder.read(f"{scope}position_embeddings")
+        segments = self._folder.read(f"{scope}token_type_embeddings")
+        name = f"{scope}word_embeddings"
+        words = graph.rows(name, self._folder.read(name), inputs["input_ids"])
+        if config.has_token_types and config.type_vocab_size > 1:
+            segments = graph.constant(f"{scope}token_type_embeddings", segments)
+            words = graph("Add", words, graph("Gather", segments, inputs["segment_ids"]))
+        else:
+            positions = positions + segments[0]
+        positions = graph.constant(f"{scope}position_embeddings", positions)
+        name = f"length_must_be_at_most_{config.longest_sequence}"
+        if config.position_offset:
+            pad = np.int32(config.pad_token_id)
+            tokens = graph("Not", graph("Equal", inputs["input_ids"], pad))
+            tokens = graph("Cast", tokens, to=INT32)
+            places = graph("Mul", graph("CumSum", tokens, np.int32(1)), tokens)
+            places = graph("Add", places, pad)
+            positions, name = graph("Gather", positions, places, name=name), ""
+        else:
+            axis = np.array([0])
+            positions = graph("Slice", positions, axis, _length(graph, inputs), axis)
+        return self._add_norm(words, positions, f"{scope}LayerNorm/", name)
+
+    def _add_norm(self, x: str, y: str, scope: str, name: str = "") -> str:
+        return self._norm(self._graph("Add", x, y, name=name), scope)
+
+    def _norm(self, x: str, scope: str) -> str:
+        gamma, beta = (self._constant(f"{scope}{name}") for name in ("gamma", "beta"))
+        epsilon = self._config.layer_norm_eps
+        return self._graph("LayerNormalization", x, gamma, beta, axis=-1, epsilon=epsilon)
+
+    def _dense(self, x: str, scope: str, activation: str | None = None) -> str:
+        """Returns a dense layer's output, float32 [..., M], for float32 [..., K]."""
+        kernel, bias = (self._folder.read(f"{scope}{name}") for name in ("kernel", "bias"))
+        x = self._graph.product(x, f"{scope}kernel", kernel, f"{scope}bias", bias)
+        name = str(activation or "linear").lower()
+        if name == "linear":
+            return x
+        if name.startswith("gelu"):
+            return self._graph.gelu(x, approximate=name == "gelu")
+        return self._graph({"relu": "Relu", "tanh": "Tanh"}[name], x)
+
+    def _linear(self, x: str, scope: str = "") -> str:
+        """Returns logits, float32 [..., C], of the head in a scope, for float32 [..., H]."""
+        weights, bias = self._constant(f"{scope}output_weights"), f"{scope}output_bias"
+        logits = self._graph("MatMul", x, self._graph("Transpose", weights, perm=[1, 0]))
+        # The head for multiple choice has no bias.
+        if bias in self._folder.shapes:
+            logits = self._graph("Add", logits, self._constant(bias))
+        return logits
+
+    def _pooled(self, hidden: str) -> str:
+        """Returns the pooled output, float32 [B, H]."""
+        first = self._graph("Gather", hidden, np.int64(0), axis=1)
+        return self._dense(first, "bert/pooler/dense/", self._config.pooler_activation)
+
+    def _masked_lm(self, hidden: str, inputs: Tensors) -> str:
+        """Returns logits, float32 [B, P, V]."""
+        graph, scope, config = self._graph, "cls/predictions/", self._config
+        places = graph("Unsqueeze", graph("Cast", inputs[POSITIONS], to=INT64), np.array([2]))
+        hidden = graph("GatherND", hidden, places, batch_dims=1)  # [B, P, H]
+        hidden = self._dense(hidden, f"{scope}transform/dense/", config.masked_lm_act)
+        hidden = self._norm(hidden, f"{scope}transform/LayerNorm/")
+        name = "bert/embeddings/word_embeddings"
+        table = graph("Transpose", graph.table(name, self._folder.read(name)), perm=[1, 0])
+        bias = self._constant(f"{scope}output_bias")
+        return graph("Add", graph("MatMul", hidden, table), bias)
+
+    def _vectors(self, hidden: str, inputs: Tensors) -> Tensors:
+        """Returns the outputs of the head `encoder`; see `pooling.text_vectors`."""
+        graph, settings = self._graph, self._folder.vectors
+        found = {"sequence_output": hidden}
+        if "bert/pooler/dense/kernel" in self._folder.shapes:
+            found["pooled_output"] = self._pooled(hidden)
+        mask, axis = graph("Cast", inputs["input_mask"], to=FLOAT), np.array([1])
+
+        def mean(weights: str, power: float = 1.0) -> str:
+            total = graph("MatMul", graph("Unsqueeze", weights, axis), hidden)
+            count = graph("Max", graph("ReduceSum", weights, axis), np.float32(1e-9))
+            count = count if power == 1 else graph("Pow", count, np.float32(power))
+            return graph("Div", graph("Squeeze", total, axis), count)
+
+        def by_position() -> str:
+            length = graph("Squeeze", _length(graph, inputs))
+            positions = graph("Range", np.int64(1), graph("Add", length, np.int64(1)), np.int64(1))
+            return mean(graph("Mul", mask, graph("Cast", positions, to=FLOAT)))
+
+        def last() -> str:
+            number = graph("ReduceSum", graph("Cast", inputs["input_mask"], to=INT64), axis)
+            return graph("GatherND", hidden, graph("Sub", number, np.int64(1)), batch_dims=1)
+
+        def greatest() -> str:
+            tokens = graph("Cast", graph("Unsqueeze", mask, np.array([2])), to=BOOL)
+            kept = graph("Where", tokens, hidden, np.float32(-np.inf))
+            return graph("ReduceMax", kept, axes=[1], keepdims=0)
+
+        make = {
+            "pooled": lambda: found["pooled_output"],
+            "cls": lambda: graph("Gather", hidden, np.int64(0), axis=1),
+            "lasttoken": last,
+            "mean": lambda: mean(mask),
+            "mean_sqrt_len_tokens": lambda: mean(mask, 0.5),
+            "weightedmean": by_position,
+            "max": greatest,
+        }
+        vectors = graph("Concat", *(make[pooling]() for pooling in settings.poolings), axis=-1)
+        if settings.normalize:
+            vectors = graph("Div", vectors, graph("ReduceL2", vectors, axes=[-1]))
+        if settings.truncate_dim:
+            end = np.array([settings.truncate_dim])
+            vectors = graph("Slice", vectors, np.array([0]), end, np.array([-1]))
+        return {**found, "vectors": vectors}
+
+    def _constant(self, name: str) -> str:
+        return self._graph.constant(name, self._folder.read(name))

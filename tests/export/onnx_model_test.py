@@ -1,0 +1,83 @@
+"""The ONNX graph of each model of the family, in ONNX Runtime, against the Keras model."""
+
+import types
+
+import numpy as np
+import onnxruntime
+import pytest
+import tensorflow as tf
+
+from bert_tf.export.formats import write_onnx
+from bert_tf.export.running import largest_difference, sample_inputs
+from bert_tf.export.settings import HEADS
+from bert_tf.export.signatures import input_specs, outputs_of
+from bert_tf.hugging_face.vector_settings import VectorSettings
+from bert_tf.model.albert_configuration import AlbertConfig
+from bert_tf.model.configuration import BertConfig
+from bert_tf.model.distilbert_configuration import DistilBertConfig
+from bert_tf.model.roberta_configuration import RobertaConfig
+from bert_tf.pretrained.build import BUILDERS
+from bert_tf.pretrained.pooling import POOLINGS
+from tests.support import numpy_bert
+
+SIZES = {
+    "hidden_size": 12,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 3,
+    "intermediate_size": 20,
+    "max_position_embeddings": 16,
+    "type_vocab_size": 2,
+}
+CONFIGS = {
+    "bert": BertConfig(50, **SIZES, problem_type="multi_label_classification"),
+    "bert_of_one_segment": BertConfig(50, **{**SIZES, "type_vocab_size": 1}, hidden_act="relu"),
+    "albert": AlbertConfig(50, **SIZES, embedding_size=8, num_hidden_groups=2, inner_group_num=2),
+    "roberta": RobertaConfig(50, **{**SIZES, "type_vocab_size": 1}, hidden_act="gelu"),
+    "distilbert": DistilBertConfig(50, **SIZES, hidden_act="gelu_erf"),
+}
+ALL = [
+    (head, family) for head in HEADS for family in CONFIGS if (head, family) != ("encoder", "bert")
+]
+
+
+def built(head, config):
+    """Returns the Keras model with a head and random weights, and what a folder says of it."""
+    number = 1 if head == "regression" else 3
+    model = BUILDERS["" if head == "encoder" else head](config, number, dtype=None)
+    shapes = {variable.path: tuple(variable.shape) for variable in model.variables}
+    weights = numpy_bert.random_weights(shapes, seed=3)
+    weights = {name: np.float32(value) for name, value in weights.items()}
+    for variable in model.variables:
+        variable.assign(weights[variable.path])
+    vectors = VectorSettings(poolings=POOLINGS, normalize=True, truncate_dim=5 * 12 + 2)
+    return model, types.SimpleNamespace(
+        config=config, shapes=shapes, read=weights.get, vectors=vectors, max_seq_length=12
+    )
+
+
+def check(path, head, config):
+    model, folder = built(head, config)
+    specs = input_specs(head)
+    outputs = outputs_of(head, model, folder)
+    inputs = sample_inputs(specs, config.vocab_size, 12, config.type_vocab_size)
+    expected = {k: v.numpy() for k, v in outputs(dict(inputs)).items()}
+    shapes = {name: value.shape for name, value in expected.items()}
+    signature = {
+        name: tf.TensorSpec([None, *shape[1:]], tf.float32) for name, shape in shapes.items()
+    }
+    write_onnx(str(path), head, folder, specs, signature, None)
+    session = onnxruntime.InferenceSession(path)
+    found = dict(zip(expected, session.run([*expected], inputs), strict=True))
+    assert {name: value.shape for name, value in found.items()} == shapes
+    assert largest_difference(expected, found) <= 1e-5
+
+
+@pytest.mark.parametrize("family", CONFIGS)
+def test_each_pooling_of_each_family(tmp_path, family):
+    check(tmp_path / "model.onnx", "encoder", CONFIGS[family])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("head, family", ALL)
+def test_each_head_of_each_family(tmp_path, head, family):
+    check(tmp_path / "model.onnx", head, CONFIGS[family])
