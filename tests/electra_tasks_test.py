@@ -10,10 +10,13 @@ import tensorflow as tf
 
 from bert_tf import optimization
 from bert_tf.engine import steps
+from bert_tf.model.electra_configuration import ElectraConfig
 from bert_tf.model.family import config_from_dict
 from bert_tf.model.layerwise_rates import layerwise_lr_factors
 from bert_tf.tasks.classification.model import ClassificationModel
+from bert_tf.tasks.multiple_choice.model import MultipleChoiceModel
 from bert_tf.tasks.squad.joint_model import HEAD_OPTIONS, JointSquadModel
+from bert_tf.tasks.squad.model import SquadModel
 from bert_tf.tasks.tagging.model import TaggingModel
 from tests.support.golden import needs_golden
 from tests.support.small_pretraining import difference
@@ -143,12 +146,24 @@ def test_heads_start_from_glorot(make):
             assert abs(weights).max() <= 0.04
 
 
+def test_heads_of_squad_and_multiple_choice_start_from_glorot():
+    sizes = {"hidden_size": 200, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = ElectraConfig(9, **sizes, intermediate_size=8, embedding_size=4)
+    for head in (SquadModel(config).cls.squad, MultipleChoiceModel(config).head):
+        weights = head.output_weights.numpy()
+        limit = np.sqrt(6 / sum(weights.shape))
+        assert 0.9 * limit < abs(weights).max() <= limit
+
+
 # A bias of the logits of all positions has no gradient but rounding noise, of which Adam makes a
 # step; so has that of keys.
 NOISE = ("key/bias", "squad/dense/bias", "squad/dense_1/bias")
-# With and without XLA these differ by 6e-5 and 3e-4 after the steps, more than from the original:
-# their gradients become so small that rounding counts.
-BOUNDS = {"squad": 1e-4, "squadv1": 5e-4}
+# Of weights and slots, and of the gradient's norm. The figures ask for 1e-5 and 1e-6. The gradients
+# of these cases become so small that rounding counts: with the original's order of operations, or
+# with XLA, their distance from the figures is the same or greater. Measured were 1.1e-5, 5e-5 and
+# 3e-4 of weights and slots.
+BOUNDS = {"squad_separate": (2e-5, 2e-6), "squad": (1e-4, 1e-5), "squadv1": (5e-4, 5e-6)}
+_BOUND = 1e-5, 2e-6
 
 
 @pytest.mark.slow
@@ -179,11 +194,13 @@ def test_training_is_the_originals(case):
     def step(features):
         return steps.train_step(model, optimizer, features, tf.constant([0, 0]))
 
+    bound, norm_bound = BOUNDS.get(case.folder.name, _BOUND)
+    atol = 2e-6 if case.task == "squadv1" else 0.0  # its norm is 4e-4 at the end
     for i in range(settings["steps"]):
         metrics = step(case.features(arrays, i))
         np.testing.assert_allclose(metrics["loss"], arrays["losses"][i], rtol=2e-6)
-        norm = metrics["gradient_norm"]  # of squadv1, 4e-4 at the end
-        np.testing.assert_allclose(norm, arrays["gradient_norms"][i], rtol=5e-6, atol=2e-6)
+        norm = metrics["gradient_norm"]
+        np.testing.assert_allclose(norm, arrays["gradient_norms"][i], rtol=norm_bound, atol=atol)
         rate = metrics["learning_rate"].numpy()
         for key, wanted in zip(arrays["rate_keys"], arrays["rates"][i], strict=True):
             known = [factor for scope, factor in factors.items() if key.strip("/") in scope]
@@ -191,5 +208,4 @@ def test_training_is_the_originals(case):
     expected = case.values(settings["steps"], trained)
     for name in trained:
         if not any(noise in name for noise in NOISE):
-            bound = BOUNDS.get(case.folder.name, 2e-5)
             close(variables[name].numpy(), expected[name], bound)

@@ -42,6 +42,7 @@ from bert_tf.pretrained.folder import ModelFolder, read_folder
 from bert_tf.pretrained.methods.train import held_folder
 from bert_tf.pretrained.model import Pretrained
 from bert_tf.pretrained.processor import answering_dtype
+from bert_tf.tasks.squad.joint_model import SCOPE as JOINT_SCOPE
 from bert_tf.text.tokenizers import WORD_PIECES
 
 # Names that an exported folder may contain.
@@ -88,6 +89,13 @@ def export(settings: ExportSettings, folder: ModelFolder | None = None) -> None:
                 f"--head={head} must be a head of the model; {folder.path} has {listed(heads)}"
             )
         check_length(settings, folder)
+        if head == "squad" and any(name.startswith(JOINT_SCOPE) for name in folder.shapes):
+            raise UserError(
+                f"{folder.path} has ELECTRA's heads for questions, which cannot be exported: their"
+                " answers need a beam or a classifier that programs without bert_tf do not have."
+                " Use bert_tf.load(...).answer, or fine-tune without --joint_prediction and"
+                " --answerable_classifier"
+            )
         if head == ENCODER and (folder.vectors.prompt or folder.vectors.do_lower_case):
             raise UserError(
                 f"{folder.path}: an exported model cannot put the prompt of default_prompt_name"

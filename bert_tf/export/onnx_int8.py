@@ -17,7 +17,7 @@ from bert_tf.pretrained.folder import ModelFolder
 from bert_tf.text import sequences
 
 Ranges = Mapping[str, tuple[float, float]]
-_ENCODER = "bert/encoder/"  # other products are too small to matter
+_ENCODER = "/encoder/"  # other products are too small to matter
 _ROWS, _LENGTH = 64, 48  # of the texts for calibration
 _LEAST_SCALE = 1e-12
 
@@ -28,7 +28,7 @@ class RangesGraph(OnnxGraph):
     def product(
         self, x: str, name: str, kernel: np.ndarray, bias_name: str, bias: np.ndarray
     ) -> str:
-        if name.startswith(_ENCODER):
+        if _ENCODER in name:
             for operation in ("ReduceMin", "ReduceMax"):
                 # Layers of ALBERT share a name.
                 output = f"{len(self._outputs)}|{name}"

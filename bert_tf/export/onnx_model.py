@@ -12,6 +12,7 @@ import numpy as np
 from bert_tf.export.onnx_graph import OnnxGraph
 from bert_tf.model.albert_configuration import AlbertConfig
 from bert_tf.model.configuration import BertConfig
+from bert_tf.model.electra_configuration import ElectraConfig
 from bert_tf.model.encoder import MASKED_SCORE
 from bert_tf.pretrained.build import INPUTS, POSITIONS
 from bert_tf.pretrained.folder import ModelFolder
@@ -126,6 +127,8 @@ class OnnxModel:
         hidden = self._embeddings(inputs)
         if isinstance(config, AlbertConfig) and config.embedding_size != config.hidden_size:
             hidden = self._dense(hidden, "bert/encoder/embedding_hidden_mapping_in/")
+        if isinstance(config, ElectraConfig) and config.embedding_width != config.hidden_size:
+            hidden = self._dense(hidden, f"{config.scope}/embeddings_project/")
         for scope in self._layers():
             hidden = self._layer(hidden, mask, scope)
         return hidden
@@ -171,7 +174,7 @@ class OnnxModel:
     def _embeddings(self, inputs: Tensors) -> str:
         """Returns the input of the encoder, float32 [B, S, E]."""
         graph, config = self._graph, self._config
-        scope = "bert/embeddings/"
+        scope = f"{config.scope}/embeddings/"
         positions = self._folder.read(f"{scope}position_embeddings")
         segments = self._folder.read(f"{scope}token_type_embeddings")
         name = f"{scope}word_embeddings"
@@ -226,16 +229,21 @@ class OnnxModel:
     def _pooled(self, hidden: str) -> str:
         """Returns the pooled output, float32 [B, H]."""
         first = self._graph("Gather", hidden, np.int64(0), axis=1)
+        if not self._config.has_pooler:
+            return first
         return self._dense(first, "bert/pooler/dense/", self._config.pooler_activation)
 
     def _masked_lm(self, hidden: str, inputs: Tensors) -> str:
         """Returns logits, float32 [B, P, V]."""
-        graph, scope, config = self._graph, "cls/predictions/", self._config
+        graph, config = self._graph, self._config
+        scope = transform = "generator_predictions/"
+        if not isinstance(config, ElectraConfig):
+            scope, transform = "cls/predictions/", "cls/predictions/transform/"
         places = graph("Unsqueeze", graph("Cast", inputs[POSITIONS], to=INT64), np.array([2]))
         hidden = graph("GatherND", hidden, places, batch_dims=1)  # [B, P, H]
-        hidden = self._dense(hidden, f"{scope}transform/dense/", config.masked_lm_act)
-        hidden = self._norm(hidden, f"{scope}transform/LayerNorm/")
-        name = "bert/embeddings/word_embeddings"
+        hidden = self._dense(hidden, f"{transform}dense/", config.masked_lm_act)
+        hidden = self._norm(hidden, f"{transform}LayerNorm/")
+        name = f"{config.scope}/embeddings/word_embeddings"
         table = graph("Transpose", graph.table(name, self._folder.read(name)), perm=[1, 0])
         bias = self._constant(f"{scope}output_bias")
         return graph("Add", graph("MatMul", hidden, table), bias)

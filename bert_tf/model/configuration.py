@@ -148,6 +148,7 @@ class BertConfig:
 
     has_next_sentence = True  # whether the model has a head for a pair of sentences
     has_pooler = True  # whether a dense layer follows the vector of [CLS]
+    glorot_heads = False  # whether heads of fine-tuning start from Glorot's distribution
     has_token_types = True  # whether the input distinguishes a second text from the first
     position_offset = 0  # row of the position table for a sequence's first token
     pad_token_id: ClassVar[int | None] = None  # id of padding, if padding has no position

@@ -49,6 +49,7 @@ class ElectraConfig(BertConfig):
     scope = "electra"
     has_next_sentence = False
     has_pooler = False
+    glorot_heads = True
     pooler_activation = "linear"  # the vector of [CLS] as it is
 
     vocab_size: int

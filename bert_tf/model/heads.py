@@ -12,7 +12,7 @@ import tensorflow as tf
 from bert_tf.errors import UserError, quoted
 from bert_tf.model.configuration import OUTPUT_DROPOUT_PROB
 from bert_tf.model.dropout import dropout, dropout_seed_of_call
-from bert_tf.model.layers import create_initializer, glorot_initializer
+from bert_tf.model.layers import head_initializer
 from bert_tf.model.saving import Savable, register
 from bert_tf.model.shapes import get_shape_list
 from bert_tf.seeds import fold_in
@@ -74,8 +74,7 @@ class OutputLayer(Savable, keras.layers.Layer):
         # would round both to the compute dtype.
         make = functools.partial(keras.Variable, dtype="float32", autocast=False)
         shape = num_outputs, size
-        initializer = glorot_initializer() if glorot else create_initializer()
-        self.output_weights = make(initializer, shape=shape, name="output_weights")
+        self.output_weights = make(head_initializer(glorot), shape=shape, name="output_weights")
         self.output_bias = None
         if use_bias:
             self.output_bias = make("zeros", shape=shape[:1], name="output_bias")

@@ -32,8 +32,13 @@ def create_initializer(initializer_range: float = 0.02) -> keras.initializers.In
 
 
 def glorot_initializer() -> keras.initializers.Initializer:
-    """Returns `tf.layers.dense`'s initializer, which ELECTRA leaves some layers; see above."""
+    """Returns the default of `tf.layers.dense`, which some layers of ELECTRA keep; see above."""
     return keras.initializers.Zeros() if weights_are_read() else keras.initializers.GlorotUniform()
+
+
+def head_initializer(glorot: bool) -> keras.initializers.Initializer:
+    """Returns the initializer of a head's weights; `glorot`: see `BertConfig.glorot_heads`."""
+    return glorot_initializer() if glorot else create_initializer()
 
 
 def make_dense(

@@ -22,7 +22,7 @@ from bert_tf.pretrained.pooling import POOLINGS
 from bert_tf.text.base_tokenizer import Tokenizer
 from bert_tf.text.model_vocabulary import check_padding
 
-_LAYER = re.compile(r"bert/encoder/layer_(\d+)/")
+_LAYER = re.compile(r"(?:bert|electra)/encoder/layer_(\d+)/")
 _LISTED_HEADS = {
     "masked_lm": "masked language model",
     "next_sentence": "next sentence",

@@ -15,6 +15,7 @@ from bert_tf.hugging_face.vector_settings import VectorSettings
 from bert_tf.model.albert_configuration import AlbertConfig
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.distilbert_configuration import DistilBertConfig
+from bert_tf.model.electra_configuration import ElectraConfig
 from bert_tf.model.roberta_configuration import RobertaConfig
 from bert_tf.pretrained.build import BUILDERS
 from bert_tf.pretrained.pooling import POOLINGS
@@ -34,6 +35,7 @@ CONFIGS = {
     "albert": AlbertConfig(50, **SIZES, embedding_size=8, num_hidden_groups=2, inner_group_num=2),
     "roberta": RobertaConfig(50, **{**SIZES, "type_vocab_size": 1}, hidden_act="gelu"),
     "distilbert": DistilBertConfig(50, **SIZES, hidden_act="gelu_erf"),
+    "electra": ElectraConfig(50, **SIZES, embedding_size=8),
 }
 ALL = [
     (head, family) for head in HEADS for family in CONFIGS if (head, family) != ("encoder", "bert")
@@ -49,7 +51,8 @@ def built(head, config):
     weights = {name: np.float32(value) for name, value in weights.items()}
     for variable in model.variables:
         variable.assign(weights[variable.path])
-    vectors = VectorSettings(poolings=POOLINGS, normalize=True, truncate_dim=5 * 12 + 2)
+    poolings = tuple(x for x in POOLINGS if config.has_pooler or x != "pooled")
+    vectors = VectorSettings(poolings=poolings, normalize=True, truncate_dim=5 * 12 + 2)
     return model, types.SimpleNamespace(
         config=config, shapes=shapes, read=weights.get, vectors=vectors, max_seq_length=12
     )

@@ -84,6 +84,10 @@ def test_a_generator_fills_masks_and_a_discriminator_gives_vectors(tmp_path):
     np.testing.assert_allclose(vectors, expected, rtol=1e-4, atol=1e-5)
     with pytest.raises(UserError, match="has no pooler, so pooling must be mean or cls"):
         loaded.encode(["w4"], pooling="pooled")
+    sizes = {**config.to_dict(), "model_type": "electra", "num_hidden_layers": 1}
+    (folder / "bert_config.json").write_text(json.dumps(sizes))
+    with pytest.raises(UserError, match="num_hidden_layers is 1, but .* weights of 2 layers"):
+        bert_tf.load(str(folder))
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ class ClassificationModel(TaskModel):
             config.hidden_size,
             dtype=self.bert.dtype_policy,
             dropout_prob=output_dropout_prob,
-            glorot=config.MODEL_TYPE == "electra",
+            glorot=config.glorot_heads,
         )
 
     def call(

@@ -77,12 +77,12 @@ class ClassifierSettings(LongTextSettings, EvaluationSettings, TeacherSettings):
         " as ELECTRA does on MRPC and STS-B. Twice the examples.",
         group=Group.TRAINING,
         excludes=("long_text", "mean", "max"),
-        because="the windows of a long pair are already many",
+        because="a long pair already becomes several examples",
     )
     label_scale: float = setting(
         1.0,
         help="Divide the labels of a regression by this number, as ELECTRA does with STS-B's by 5."
-        " Outputs and errors are then of the divided labels, but not GLUE's submission file.",
+        " Predictions and errors then have this scale; GLUE's submission file does not.",
         group=Group.TRAINING,
         above=0.0,
     )

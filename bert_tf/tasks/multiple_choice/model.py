@@ -48,6 +48,7 @@ class MultipleChoiceModel(TaskModel):
             use_bias=False,
             dtype=self.bert.dtype_policy,
             dropout_prob=output_dropout_prob,
+            glorot=config.glorot_heads,
         )
 
     def call(

@@ -11,7 +11,7 @@ import tensorflow as tf
 from bert_tf.engine.steps import Features, Sums
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.heads import example_weights, linear
-from bert_tf.model.layers import Composite, create_initializer
+from bert_tf.model.layers import Composite, head_initializer
 from bert_tf.model.ranges import in_range, shaped
 from bert_tf.model.saving import Savable, register
 from bert_tf.model.shapes import get_shape_list
@@ -24,13 +24,13 @@ class SpanHead(Savable, keras.layers.Layer):
 
     def __init__(self, config: BertConfig, dtype: Any = None):
         super().__init__(name="squad", dtype=dtype)
-        self.hidden_size = config.hidden_size
+        self.config = config
 
     def build(self, input_shape: Any = None) -> None:
         """Creates the variables; `input_shape` is not used."""
         self.output_weights = self.add_weight(
-            shape=(2, self.hidden_size),
-            initializer=create_initializer(0.02),
+            shape=(2, self.config.hidden_size),
+            initializer=head_initializer(self.config.glorot_heads),
             dtype="float32",
             autocast=False,
             name="output_weights",

@@ -68,7 +68,7 @@ class TaggingModel(TaskModel):
             size,
             dtype=self.bert.dtype_policy,
             dropout_prob=output_dropout_prob,
-            glorot=config.MODEL_TYPE == "electra",
+            glorot=config.glorot_heads,
         )
 
     def call(

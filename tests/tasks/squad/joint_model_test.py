@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf import load
+from bert_tf import export_model, load
 from bert_tf.errors import UserError
 from bert_tf.model.configuration import BertConfig
 from bert_tf.tasks.example_records import write_records
@@ -203,6 +203,8 @@ def test_a_loaded_model_answers_as_the_program(tmp_path, seed):
         assert chosen.text == (found.text if threshold > odds else "")
     with pytest.raises(UserError, match='needs the logits of ends; .* Use method="run_squad"'):
         model.answer("who sat", context, method="transformers", max_seq_length=16, doc_stride=3)
+    with pytest.raises(UserError, match="has ELECTRA's heads for questions, which cannot be exp"):
+        export_model(model, tmp_path / "exported", format="saved_model")
 
 
 def one_question(text, context):

@@ -117,7 +117,7 @@ class PretrainingDataSettings(TextSettings):
         group=Group.DATA,
         needs=("objective", ELECTRA),
         excludes="tfds",
-        because="only a file of text for ELECTRA may be one document with empty lines",
+        because="only ELECTRA's text files may hold a document with empty lines",
     )
     mask: bool = setting(
         True,
@@ -138,7 +138,7 @@ class PretrainingDataSettings(TextSettings):
         " attend to each other.",
         group=Group.DATA,
         excludes=("objective", ELECTRA),
-        because="its sequences are full but at the ends of documents",
+        because="its sequences are full except at the ends of documents",
     )
     max_sequences_per_pack: int = setting(
         12,
@@ -247,11 +247,13 @@ class PretrainingDataSettings(TextSettings):
 
     def __post_init__(self):
         if self.objective == ELECTRA:
-            if self.dupe_factor not in (1, type(self).__dataclass_fields__["dupe_factor"].default):
-                raise UserError(
-                    f"--dupe_factor={self.dupe_factor} must be 1 with --objective={ELECTRA}: masks"
-                    " are drawn while training, so each pass has new ones. Leave it out"
-                )
+            of_masks = {"dupe_factor": 1, "masked_lm_prob": None, "do_whole_word_mask": None}
+            for name, neutral in of_masks.items():
+                if getattr(self, name) not in (neutral, self.__dataclass_fields__[name].default):
+                    raise UserError(
+                        f"{self._written(name)} does not fit --objective={ELECTRA}: masks are drawn"
+                        " while training, by run_pretraining.py --mask_prob. Leave it out"
+                    )
             object.__setattr__(self, "dupe_factor", 1)
             object.__setattr__(self, "mask", False)
         super().__post_init__()

@@ -244,8 +244,8 @@ class ElectraPretrainingModel(TaskModel):
     ) -> tuple[tf.Tensor, Sums]:
         """Returns the weighted sum of both losses, float32 [], and the original's metrics.
 
-        With `example_weight`, in an evaluation, the metrics include what `finish` makes disc_auc
-        of.
+        In an evaluation (with `example_weight`) the metrics include the rates from which `finish`
+        computes disc_auc.
         """
         weights = masked_lm_weights(features, example_weights(features))
         label_ids = tf.reshape(features["masked_lm_ids"], [-1])
@@ -278,9 +278,9 @@ class ElectraPretrainingModel(TaskModel):
         return tf.reduce_sum(losses) / (normalizers["disc"] + _EPSILON), sums
 
     def finish(self, results: dict[str, float]) -> dict[str, float]:
-        """Returns an evaluation's metrics with disc_auc instead of the rates it is made of.
+        """Returns an evaluation's metrics with disc_auc instead of the rates of `_rates`.
 
-        The area under the curve by trapezoids, as tf.metrics.auc.
+        disc_auc is the area under the curve by trapezoids, as in tf.metrics.auc.
         """
         rates = [
             [results[name.format(i)] for i in range(_THRESHOLDS) if name.format(0) in results]

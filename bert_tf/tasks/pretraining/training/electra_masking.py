@@ -90,9 +90,9 @@ class ElectraMasking:
     def mask(self, features: Batch, positions: tf.Tensor, noise: tf.Tensor) -> Batch:
         """Returns the features with masked `input_ids`, and with what is to be predicted.
 
-        That is `masked_lm_positions` and `masked_lm_ids`, int32 [B, P], and `masked_lm_weights`,
-        float32 [B, P]; 0, all three, beyond an example's number of predictions. An example in which
-        no place may be predicted has none.
+        These are `masked_lm_positions` and `masked_lm_ids`, int32 [B, P], and `masked_lm_weights`,
+        float32 [B, P]. All three are 0 beyond an example's number of predictions, which is 0 if no
+        place may be predicted.
 
         Args:
             features: `input_ids` and `input_mask`, int32 [B, S].

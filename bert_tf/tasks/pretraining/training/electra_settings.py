@@ -13,6 +13,11 @@ if TYPE_CHECKING:
     from bert_tf.optimization import PolynomialSchedule
 
 _NEEDS = ("objective", ELECTRA)
+_MODEL_ARGUMENTS = (
+    *("electra_objective", "generator_hidden_size", "generator_layers", "untied_generator"),
+    *("untied_generator_embeddings", "uniform_generator", "gen_weight", "disc_weight"),
+    *("temperature", "disallow_correct"),
+)
 _HAS_GENERATOR = [_NEEDS, "electra_objective"]
 _TIED = {"excludes": "uniform_generator", "because": "a uniform generator has no weights"}
 
@@ -29,6 +34,20 @@ class ElectraSettings(PretrainingSettings):
         " LM and the order of sentences (ALBERT), electra for a generator and a discriminator that"
         " finds the tokens it replaced (ELECTRA).",
         choices=OBJECTIVES,
+    )
+    masked_lm_prob: float = inherit(
+        PretrainingSettings,
+        "masked_lm_prob",
+        excludes=_NEEDS,
+        because="the masks in records are made by create_pretraining_data.py --masked_lm_prob, and"
+        " ELECTRA's follow --mask_prob",
+    )
+    do_whole_word_mask: bool = inherit(
+        PretrainingSettings,
+        "do_whole_word_mask",
+        excludes=_NEEDS,
+        because="the masks in records are made by create_pretraining_data.py --do_whole_word_mask,"
+        " and ELECTRA masks single word pieces",
     )
     electra_objective: bool = setting(
         True,
@@ -158,5 +177,4 @@ class ElectraSettings(PretrainingSettings):
     @property
     def model_arguments(self) -> dict[str, Any]:
         """The arguments of `ElectraPretrainingModel`."""
-        own = vars(ElectraSettings)["__annotations__"].keys() - {"objective", "mask_prob"}
-        return {name: getattr(self, name) for name in sorted(own)}
+        return {name: getattr(self, name) for name in _MODEL_ARGUMENTS}

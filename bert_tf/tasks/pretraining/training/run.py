@@ -75,14 +75,17 @@ def run_pretraining(
     def build() -> TaskModel:
         options = model_options(settings, strategy)
         if isinstance(settings, ElectraSettings) and settings.objective == ELECTRA:
-            warn_of_missing_generator(settings)
             return ElectraPretrainingModel(config, **settings.model_arguments, **options)
         return PretrainingModel(config, settings.objective, **options)
 
     def write_files() -> None:
         write_config(settings.output_dir, config)
 
-    make_trainer = functools.partial(Trainer, build)
+    def initialize(_: TaskModel) -> None:
+        if isinstance(settings, ElectraSettings) and settings.objective == ELECTRA:
+            warn_of_missing_generator(settings)
+
+    make_trainer = functools.partial(Trainer, build, initialize=initialize)
     return train_and_evaluate(config, strategy, settings, make_trainer, write_files)
 
 
@@ -253,7 +256,7 @@ def _are_unmasked(
 
 def warn_of_missing_generator(settings: ElectraSettings) -> None:
     """Warns if --init_checkpoint, which the run starts from, only has a discriminator."""
-    if not settings.init_checkpoint or settings.uniform_generator:
+    if not settings.init_checkpoint or settings.uniform_generator or not settings.electra_objective:
         return
     names = CheckpointReader(settings.init_checkpoint).shapes
     if not any(name.startswith("generator_predictions/") for name in names):
@@ -275,9 +278,10 @@ def _electra_masking(
     config: BertConfig, settings: ElectraSettings, batches: RecordBatches
 ) -> ElectraMasking:
     tokenizer = _tokenizer(config, settings)
-    ids = [tokenizer.vocab[x] for x in (tokenizer.mask_token, "[CLS]", "[SEP]")]
+    mask_id, layout = tokenizer.vocab[tokenizer.mask_token], tokenizer.layout
+    never_masked = (layout.cls_id, layout.sep_id, mask_id)
     number = batches.max_predictions_per_seq
-    return ElectraMasking(ids[0], tuple(ids), number, settings.mask_prob)
+    return ElectraMasking(mask_id, never_masked, number, settings.mask_prob)
 
 
 def _dynamic_masking(

@@ -112,6 +112,16 @@ def test_a_generator_that_a_checkpoint_lacks_starts_anew(trained, inputs, tmp_pa
         ("electra", {"generator_hidden_size": 1.5}, "makes a generator of hidden size 12; a gen"),
         ("electra", {"untied_generator": False}, "excludes --generator_hidden_size"),
         ("electra", {"uniform_generator": True}, "excludes --uniform_generator"),
+        (
+            "electra",
+            {"dynamic_masking": True, "masked_lm_prob": 0.3},
+            "--masked_lm_prob=0.3 excludes --objective=electra, since .* ELECTRA's follow --mask_p",
+        ),
+        (
+            "electra",
+            {"dynamic_masking": True, "do_whole_word_mask": True},
+            "--do_whole_word_mask excludes --objective=electra, since .* single word pieces",
+        ),
         ("electra", {"config": BertConfig.from_dict(CONFIG)}, "of kind BERT: --objective=electra"),
         ("electra", {"config": ElectraConfig(9)}, "vocab_size"),
         ("masked", {"objective": "mlm"}, "needs --objective=electra"),
