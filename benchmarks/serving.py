@@ -104,7 +104,9 @@ def in_openvino(path: Path, precision: str, threads: int) -> Callable[[Arrays], 
     openvino = import_package("openvino", "openvino", "benchmarks.serving", "openvino")
     options = {"INFERENCE_PRECISION_HINT": precision, "INFERENCE_NUM_THREADS": threads}
     model = openvino.Core().compile_model(path, "CPU", options)
-    return lambda arrays: {x.any_name: value for x, value in model(arrays).items()}
+    return lambda arrays: {
+        name: value for output, value in model(arrays).items() for name in output.names
+    }
 
 
 def in_torch(folder: Path, dtype: str) -> Model:
