@@ -43,6 +43,12 @@ class PretrainingModel(TaskModel):
     task_metrics: tuple[str, ...] = ("masked_lm_loss", "masked_lm_accuracy")
 
     def __init__(self, config: BertConfig, objective: str | None = None, **options: Any):
+        if isinstance(config, ElectraConfig):
+            raise UserError(
+                "An ELECTRA has other heads for pre-training: it is trained by run_pretraining.py"
+                f" --objective={ELECTRA}, and it can be neither the student nor the teacher of"
+                " run_distillation.py. Give the configuration of another model"
+            )
         super().__init__(config, **options)
         objective = objective or (MLM_NSP if config.has_next_sentence else MLM)
         if objective not in _PAIR_OBJECTIVES:

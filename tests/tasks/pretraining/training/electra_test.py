@@ -18,6 +18,7 @@ from bert_tf.tasks.pretraining.training.electra_masking import (
     write_at,
 )
 from bert_tf.tasks.pretraining.training.electra_settings import ElectraSettings
+from bert_tf.tasks.pretraining.training.model import PretrainingModel
 from bert_tf.tasks.pretraining.training.phases import RecordBatches
 from bert_tf.tasks.pretraining.training.run import run_pretraining
 from tests.support.pretraining_runs import (
@@ -231,6 +232,12 @@ def test_which_embeddings_there_are(options, scopes):
     found = {"/".join(name.split("/")[:2]) for name in names if "/embeddings" in name}
     assert found == scopes
     assert any(x.startswith("generator_p") for x in names) == ("uniform_generator" not in options)
+
+
+@pytest.mark.parametrize("objective", [None, "mlm"])
+def test_an_electra_has_no_heads_of_bert(objective):
+    with pytest.raises(UserError, match="neither the student nor the teacher of run_distillation"):
+        PretrainingModel(ElectraConfig.from_dict(CONFIGURATION), objective)
 
 
 def test_layers_without_an_initializer_in_the_original_start_from_glorot():
