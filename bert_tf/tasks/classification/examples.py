@@ -1,5 +1,7 @@
 """Classification examples, and the base class of the processors that read them."""
 
+import contextlib
+import copy
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
@@ -169,19 +171,32 @@ def in_both_orders(examples: Sequence[InputExample]) -> list[InputExample]:
                 f"--double_unordered needs pairs of texts; example {quoted(example.guid)} has one."
                 " Leave it out"
             )
-        names = {"guid": f"{example.guid}-swapped", "text_a": example.text_b}
-        swapped.append(dataclasses.replace(example, **names, text_b=example.text_a))
+        texts = {"text_a": example.text_b, "text_b": example.text_a}
+        swapped.append(_changed(example, guid=f"{example.guid}-swapped", **texts))
     return [*examples, *swapped]
 
 
 def scaled(examples: Sequence[InputExample], scale: float) -> list[InputExample]:
-    """Returns the examples of a regression with their labels divided by `scale`."""
+    """Returns the examples of a regression with their labels divided by `scale`.
+
+    A label that is not a number stays as it is: the encoder reports it.
+    """
     if scale == 1.0:
         return list(examples)
 
     def divided(example: InputExample) -> InputExample:
-        labels = {"label": example.label, "known_label": example.known_label}
-        found = {name: float(x) / scale for name, x in labels.items() if x is not None}
-        return dataclasses.replace(example, **found)
+        found = {}
+        for name in ("label", "known_label"):
+            with contextlib.suppress(AttributeError, TypeError, ValueError):
+                found[name] = float(getattr(example, name)) / scale
+        return _changed(example, **found)
 
     return [divided(example) for example in examples]
+
+
+def _changed(example: InputExample, **changes: Any) -> InputExample:
+    """Returns a copy with other attributes; the original's processors have their own class."""
+    found = copy.copy(example)
+    for name, value in changes.items():
+        setattr(found, name, value)
+    return found

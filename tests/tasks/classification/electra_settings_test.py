@@ -1,5 +1,7 @@
 """--double_unordered and --label_scale, ELECTRA's ways to train on MRPC and STS-B."""
 
+import types
+
 import numpy as np
 import pytest
 
@@ -60,6 +62,15 @@ def test_labels_are_divided(scale):
         (0.0, 3.0 / scale),
     ]
     assert examples[0].label == 2.5
+
+
+@pytest.mark.parametrize("label, divided", [("2.5", 0.5), ("?", "?")])
+def test_examples_of_the_original_s_processors_are_changed_too(label, divided):
+    example = types.SimpleNamespace(guid="1", text_a="a", text_b="b", label=label)
+    (found,) = scaled([example], 5.0)
+    assert vars(found) == {**vars(example), "label": divided}
+    _, swapped = in_both_orders([example])
+    assert (swapped.text_a, swapped.text_b, swapped.guid) == ("b", "a", "1-swapped")
 
 
 def test_the_submission_has_the_labels_of_the_task(tmp_path):
