@@ -96,7 +96,8 @@ def one_model(
 ) -> tuple[dict[str, np.ndarray], ElectraConfig]:
     """Returns one of the two models in the checkpoint at `path`, and its configuration.
 
-    A checkpoint with one model is returned as it is.
+    A checkpoint with one model is returned as it is. A tied generator has the discriminator's
+    layers.
 
     Raises:
         UserError: the generator is asked for, and the checkpoint has none.
@@ -114,6 +115,8 @@ def one_model(
                 path,
             )
         return kept, config
+    if not own and any(name.startswith(_PREDICTIONS) for name in variables):
+        return {k: v for k, v in variables.items() if not k.startswith(DISCRIMINATOR)}, config
     if not own:
         raise UserError(
             f"{path} has no generator beside its discriminator, which --output_format="

@@ -60,6 +60,16 @@ def test_both_models_go_both_ways(tmp_path, width):
         np.testing.assert_array_equal(found.weights[name], value)
 
 
+@pytest.mark.parametrize("width", [6, 128])
+def test_a_tied_generator_is_written_with_the_layers_of_the_discriminator(tmp_path, width):
+    config, weights, _ = made(width, untied_generator=False)
+    content = written(tmp_path, weights, config, generator=True)
+    assert content["architectures"] == ["ElectraForMaskedLM"]
+    found = read_safetensors(str(tmp_path)).weights
+    assert found.keys() == {x for x in weights if not x.startswith("discriminator_predictions/")}
+    assert all(np.array_equal(value, weights[name]) for name, value in found.items())
+
+
 def test_a_generator_fills_masks_and_a_discriminator_gives_vectors(tmp_path):
     config, weights, model = made(6, temperature=1.0)
     (tmp_path / "vocab.txt").write_text("\n".join(WORDS) + "\n")
