@@ -88,6 +88,14 @@ def test_the_variables_are_the_originals(size):
     assert number_of_predictions(share, length) == expected["max_predictions_per_seq"]
 
 
+def test_hyperparameters_of_training_are_not_read(caplog):
+    hparams = {"model_size": "small", "mask_prob": 0.2, "electric_objective": True}
+    config = config_from_dict({**hparams, "vocab_size": 99})
+    expected = config_from_dict({"model_size": "small", "vocab_size": 99})
+    assert config.to_dict() == expected.to_dict()
+    assert "give the rest as flags: 'electric_objective', 'mask_prob'" in caplog.text
+
+
 @needs_golden
 @pytest.mark.parametrize("name", CASES)
 def test_every_stage_is_the_originals(name):

@@ -6,6 +6,8 @@ Also google-research/electra's hyperparameters, which name a size and what diffe
 import dataclasses
 from typing import Any
 
+from absl import logging
+
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.model.activations import Activation
 from bert_tf.model.configuration import BertConfig, within
@@ -138,5 +140,11 @@ def _of_hparams(hparams: dict[str, Any]) -> dict[str, Any]:
         raise UserError(
             f"model_hparam_overrides must be a dictionary; received {quoted(overrides)}"
         )
-    others = {key: value for key, value in hparams.items() if key not in HPARAMS}
-    return {"vocab_size": 30522, **_SIZES[size], **others, **overrides}
+    known = ElectraConfig.known_keys()
+    if ignored := hparams.keys() - known - HPARAMS:
+        logging.warning(
+            "ELECTRA's hyperparameters: only the sizes are read; give the rest as flags: %s",
+            listed(sorted(ignored)),
+        )
+    given = {key: value for key, value in hparams.items() if key in known}
+    return {"vocab_size": 30522, **_SIZES[size], **given, **overrides}
