@@ -220,7 +220,7 @@ def initialize(
     _check_shapes(variables, reader, common, place, configuration if flag else "it")
     for name in common:
         variables[name].assign(reader.read(name))
-    logging.info("Initialised %d variables from %s", len(common), init_checkpoint)
+    logging.info("Initialised %d variables from %s", len(common), reader.prefix)
     if missing:
         logging.warning("Not in %s, so left at their initial values: %s", place, _lines(missing))
     if unexpected:
