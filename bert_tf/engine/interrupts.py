@@ -53,7 +53,10 @@ def raised() -> KeyboardInterrupt | None:
 
 
 def raise_on_sigterm() -> None:
-    """Makes the first SIGTERM raise `Terminated`. Later ones are ignored, so saving can finish."""
+    """Makes the first SIGTERM raise `Terminated`. Later ones are ignored, so saving can finish.
+
+    From now on a signal, Ctrl-C too, is repeated if Python dropped its exception.
+    """
 
     def terminate(*_) -> None:
         ignore_sigterm()

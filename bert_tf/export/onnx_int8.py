@@ -113,7 +113,8 @@ def _random_texts(folder: ModelFolder) -> dict[str, np.ndarray]:
     words = np.array(words or [*tokenizer.vocab.values()])
     length = min(_LENGTH, folder.max_seq_length)
     size = _ROWS, max(0, length - tokenizer.layout.num_special(True))
-    # Vocabularies begin with frequent words. By Zipf's law the frequency falls with the rank.
+    # By Zipf's law the frequency falls with the rank. BERT's vocabularies begin with single
+    # characters, two thirds of these texts. Without them int8 is no more accurate on MRPC.
     ranks = np.floor(len(words) ** generator.random(size)).astype(int) - 1
     rows = [np.split(ids, [len(ids) // 2]) for ids in words[ranks]]
     packed = [sequences.pack_pair(a, b, length, tokenizer.layout) for a, b in rows]
