@@ -1,8 +1,8 @@
 """Reads text for pre-training from files: plain text, JSON lines, Parquet; compressed or not.
 
 The name gives the format: NAME.jsonl, NAME.ndjson and NAME.json are JSON lines, NAME.parquet is
-Parquet, all else is text, but for names that say otherwise. Text and JSON lines may be compressed:
-NAME.gz, NAME.zst.
+Parquet. Names of other formats, such as NAME.csv, are refused; all else is text. Text and JSON
+lines may be compressed: NAME.gz, NAME.zst.
 """
 
 import functools

@@ -39,7 +39,8 @@ def _raise_again(unraisable) -> None:
     if is_terminated:
         raise_on_sigterm()
     number = signal.SIGTERM if is_terminated else signal.SIGINT
-    timer = threading.Timer(0.05, os.kill, (os.getpid(), number))  # not in here: lost again
+    # Later, since in here it would be lost again.
+    timer = threading.Timer(0.05, os.kill, (os.getpid(), number))
     timer.daemon = True
     timer.start()
 

@@ -57,7 +57,8 @@ def find_prefix(path: str, flag: str | None = "init_checkpoint") -> str:
     place, prefix = given(path, flag), path
     if _is_directory(path):
         best = os.path.join(path, BEST_FOLDER)
-        is_model = tf.io.gfile.glob(f"{best}/*bert_config.json")  # ALBERT's too: not of a run
+        # With a configuration, ALBERT's too, it is a model of its own, and not the run's.
+        is_model = tf.io.gfile.glob(f"{best}/*bert_config.json")
         kept = [] if is_model else checkpoint_names.listed_in(best)
         kept = kept or checkpoint_names.listed_in(path)
         if not kept:

@@ -121,7 +121,7 @@ def set_modes(callbacks: Any, metrics: Sequence[str]) -> None:
 
 def _array(value: Any) -> Any:
     """Returns a list of numbers or texts, nested or not, or a column of a table, as an array."""
-    if hasattr(value, "to_numpy"):  # pandas, polars and Arrow; Keras takes not all of their types
+    if hasattr(value, "to_numpy"):  # pandas, polars, Arrow; Keras lacks some of their types
         return np.asarray(value)
     first = value
     while isinstance(first, list | tuple) and first:
