@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 import tensorflow as tf
 
@@ -276,6 +277,41 @@ def test_columns_of_pandas_are_labels_and_weights(dtype):
             model.evaluate(features, wrong, verbose=0)
         with pytest.raises(UserError, match="sample_weight must be numbers; received"):
             model.evaluate(features, labels, sample_weight=wrong, verbose=0)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([True, False, True, True]),
+        pa.array([[1.0], [0.0], [1.0], [1.0]]),
+        pa.chunked_array([[1, 0], [1, 1]]),
+        pd.Series([[1], [0], [1], [1]]),
+        [1, 0, 1, 1],
+    ],
+)
+def test_columns_of_arrow_and_lists_are_weights(column):
+    model, features = eager(make("classification")), arrays("classification")
+    labels = features.pop("label_ids")
+    expected = results(model, features, labels, sample_weight=np.array([1, 0, 1, 1]))
+    given = (features, labels, column)
+    history = model.fit(features, labels, validation_data=given, verbose=0, epochs=1).history
+    assert history["val_loss"] == [pytest.approx(expected["loss"])]
+
+
+@pytest.mark.parametrize(
+    "wrong, message",
+    [
+        (pd.Series([[1, 2], [3], [1], [0]]), "y must have rows of one length"),
+        (pa.array(["a", "b", "c", "d"]), "y must be numbers; received 'a'"),
+        (np.array(["2020-01-01"] * 4, "datetime64[ns]"), "y must be numbers; received '2020-01-01"),
+        (np.array([], "U1"), r"y must be numbers; received '\[\]'"),
+    ],
+)
+def test_columns_without_numbers_are_refused(wrong, message):
+    model, features = eager(make("classification")), arrays("classification")
+    features.pop("label_ids")
+    with pytest.raises(UserError, match=message):
+        model.evaluate(features, wrong, verbose=0)
 
 
 def test_own_losses_and_metrics_find_the_labels_among_the_features():

@@ -65,10 +65,11 @@ def check_filled(cell: str, place: str, what: str = "label") -> None:
 def number_in(cell: str) -> float:
     """Returns the number in a cell; NaN if there is none.
 
-    "1_000" and the digits of other scripts, which Python takes, are no numbers.
+    "1_000" and the digits of other scripts, which Python takes, do not count as numbers.
     """
+    text = cell.strip()  # white space of any kind, as Python does
     try:
-        return float(cell) if cell.isascii() and "_" not in cell else math.nan
+        return float(text) if text.isascii() and "_" not in text else math.nan
     except ValueError:
         return math.nan
 

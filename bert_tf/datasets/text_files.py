@@ -1,8 +1,8 @@
 """Reads text for pre-training from files: plain text, JSON lines, Parquet; compressed or not.
 
 The name gives the format: NAME.jsonl, NAME.ndjson and NAME.json are JSON lines, NAME.parquet is
-Parquet, all else is text, but for names that say otherwise. Text and JSON lines may be compressed:
-NAME.gz, NAME.zst.
+Parquet. Names of other formats, such as NAME.csv, are refused; all else is text. Text and JSON
+lines may be compressed: NAME.gz, NAME.zst.
 """
 
 import functools
@@ -176,7 +176,7 @@ def _numbered_lines(
     for data in _blocks(path, work, flag):
         whole, newline, begun = data.rpartition(b"\n")
         if newline:
-            lines = _decode(b"".join([*rest, whole]), path, number, flag)
+            *lines, _ = _decode(b"".join([*rest, whole, newline]), path, number, flag)
             yield number, lines
             number += len(lines)
             rest = []
@@ -250,6 +250,5 @@ def _decode(data: bytes, path: str, first: int, flag: str) -> list[str]:
     # GFile.readline, which the original calls, drops every carriage return, even mid-line.
     place = f"--{flag}: {path}"
     text = decode_utf8(data, place, first)
-    return (drop_carriage_returns(text, place) if first == 1 else text.replace("\r", "")).split(
-        "\n"
-    )
+    text = drop_carriage_returns(text, place) if first == 1 else text.replace("\r", "")
+    return text.split("\n")

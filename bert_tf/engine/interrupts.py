@@ -39,7 +39,8 @@ def _raise_again(unraisable) -> None:
     if is_terminated:
         raise_on_sigterm()
     number = signal.SIGTERM if is_terminated else signal.SIGINT
-    timer = threading.Timer(0.05, os.kill, (os.getpid(), number))  # not in here: lost again
+    # Later, since in here it would be lost again.
+    timer = threading.Timer(0.05, os.kill, (os.getpid(), number))
     timer.daemon = True
     timer.start()
 
@@ -53,7 +54,10 @@ def raised() -> KeyboardInterrupt | None:
 
 
 def raise_on_sigterm() -> None:
-    """Makes the first SIGTERM raise `Terminated`. Later ones are ignored, so saving can finish."""
+    """Makes the first SIGTERM raise `Terminated`. Later ones are ignored, so saving can finish.
+
+    From now on a signal, Ctrl-C too, is repeated if Python dropped its exception.
+    """
 
     def terminate(*_) -> None:
         ignore_sigterm()

@@ -64,7 +64,7 @@ class OnnxGraph:
         return self("Gather", self.constant(name, table), ids)
 
     def table(self, name: str, table: np.ndarray) -> str:
-        """Returns a table, float32 [V, E], of which other nodes take rows."""
+        """Returns the whole table of `rows`, float32 [V, E], for a product."""
         return self.constant(name, table)
 
     def gelu(self, x: str, approximate: bool) -> str:

@@ -59,9 +59,9 @@ class ExportSettings(Settings):
     )
     dtype: str = setting(
         FLOAT32,
-        help="What the exported model computes with. bfloat16 also stores the weights so, at half"
-        " the size, and is fast on processors that multiply it (amx_bf16, or AMD's avx512_bf16)."
-        " Outputs are float32.",
+        help="What the exported model computes with. bfloat16 also halves the size of the weights,"
+        " and is fast on processors that multiply it (amx_bf16, or AMD's avx512_bf16). Outputs are"
+        " float32.",
         group=Group.OUTPUT,
         choices=DTYPES,
         needs=("format", SAVED_MODEL),

@@ -57,7 +57,8 @@ def find_prefix(path: str, flag: str | None = "init_checkpoint") -> str:
     place, prefix = given(path, flag), path
     if _is_directory(path):
         best = os.path.join(path, BEST_FOLDER)
-        is_model = tf.io.gfile.glob(f"{best}/*bert_config.json")  # ALBERT's too: not of a run
+        # With a configuration, ALBERT's too, it is a model of its own, and not the run's.
+        is_model = tf.io.gfile.glob(f"{best}/*bert_config.json")
         kept = [] if is_model else checkpoint_names.listed_in(best)
         kept = kept or checkpoint_names.listed_in(path)
         if not kept:
@@ -220,7 +221,7 @@ def initialize(
     _check_shapes(variables, reader, common, place, configuration if flag else "it")
     for name in common:
         variables[name].assign(reader.read(name))
-    logging.info("Initialised %d variables from %s", len(common), init_checkpoint)
+    logging.info("Initialised %d variables from %s", len(common), reader.prefix)
     if missing:
         logging.warning("Not in %s, so left at their initial values: %s", place, _lines(missing))
     if unexpected:

@@ -2,7 +2,7 @@
 
 import numbers
 import os
-from collections.abc import ItemsView, Mapping, Set
+from collections.abc import ItemsView, Mapping
 from typing import Any
 
 import numpy as np
@@ -87,11 +87,11 @@ def as_names(names: Any, meaning: str) -> tuple[str, ...]:
     Raises:
         UserError: they are not texts in a list, or in something else that has an order.
     """
-    has_order = not isinstance(names, str | bytes | Mapping | Set) and _rank(names) == 1
+    has_order = not isinstance(names, str | bytes | Mapping | set | frozenset) and _rank(names) == 1
     found = tuple(names) if has_order else (None,)
     if not all(isinstance(name, str) for name in found):
         raise UserError(f"labels must be a list of {meaning}; {received(names)}")
-    return found
+    return tuple(map(str, found))  # NumPy's have a type of their own
 
 
 def _is_pair(text: Any) -> bool:

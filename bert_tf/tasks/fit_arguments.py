@@ -31,6 +31,7 @@ def array_arguments(
     if isinstance(validation, tuple) and 1 <= len(validation) <= 3:
         x, y, *weights = (*validation, None)[: max(2, len(validation))]
         found = _arrays(x, y, model)
+        weights = [_numbers(_array(value), "sample_weight") for value in weights]
         given["validation_data"] = (found.get("x", x), found.get("y", y), *weights)
     return given
 
@@ -120,8 +121,8 @@ def set_modes(callbacks: Any, metrics: Sequence[str]) -> None:
 
 def _array(value: Any) -> Any:
     """Returns a list of numbers or texts, nested or not, or a column of a table, as an array."""
-    if hasattr(value, "to_numpy"):  # pandas, polars and Arrow; Keras takes not all of their types
-        return value.to_numpy()
+    if hasattr(value, "to_numpy"):  # pandas, polars, Arrow; Keras lacks some of their types
+        return np.asarray(value)
     first = value
     while isinstance(first, list | tuple) and first:
         first = first[0]
@@ -140,8 +141,12 @@ def _is_text(value: Any) -> bool:
 
 def _numbers(value: Any, name: str) -> Any:
     """Returns a value that is not an array of texts."""
-    if getattr(value, "dtype", None) == np.object_ and _all_numbers(value):
-        return np.asarray(value.tolist())
+    if isinstance(value, np.ndarray) and value.dtype == np.object_:
+        try:
+            numbers = np.asarray(value.tolist())
+        except ValueError as error:
+            raise UserError(f"{name} must have rows of one length: {error}") from error
+        value = numbers if numbers.dtype.kind in tuple("biuf") else value
     if _is_text(value):
         raise UserError(
             f"{name} must be numbers; received {quoted(str(_wrong(value)))}. A tokenizer makes ids"
@@ -150,12 +155,7 @@ def _numbers(value: Any, name: str) -> Any:
     return value
 
 
-def _all_numbers(value: Any) -> bool:
-    """Returns whether an array of Python objects has only numbers, as some tables do."""
-    return all(isinstance(x, int | float | np.number) for x in np.ravel(value.tolist()).tolist())
-
-
 def _wrong(value: Any) -> Any:
-    """Returns the first value that is not a number."""
-    values = [value] if isinstance(value, str) else np.ravel(np.asarray(value)).tolist()
-    return next((x for x in values if not isinstance(x, int | float | np.number)), values[0])
+    """Returns the first value that is not a number, or else all."""
+    values = [value] if isinstance(value, str) else np.ravel(np.asarray(value))
+    return next((x for x in values if not isinstance(x, int | float | np.number)), value)

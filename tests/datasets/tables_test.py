@@ -1,5 +1,7 @@
 """Messages about tables name the cause, and the flag."""
 
+import math
+
 import pytest
 
 from bert_tf.datasets import tables
@@ -69,3 +71,16 @@ def test_where_the_tables_should_be(tmp_path):
     file = tmp_path / "train.csv"
     file.touch()
     assert message(file) == f"{begin}{file} is a file; give the folder that it is in"
+
+
+@pytest.mark.parametrize(
+    "cell, number",
+    [("4.5", 4.5), (" -1e2\t", -100), ("3\u00a0", 3), ("\u30003.5", 3.5), ("+.5", 0.5)],
+)
+def test_a_cell_has_a_number(cell, number):
+    assert tables.number_in(cell) == number
+
+
+@pytest.mark.parametrize("cell", ["", " ", "1_000", "٣", "３.5", "4,5", "0x10", "3\u00a05", "nan"])
+def test_a_cell_has_no_number(cell):
+    assert math.isnan(tables.number_in(cell))

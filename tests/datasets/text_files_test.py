@@ -86,8 +86,9 @@ def test_line_ends_of_old_macs_are_named(tmp_path, text):
     assert message.startswith(
         f"--input_file: {path} has lines that end in a carriage return only, "
     )
-    path.write_bytes(b"one\r")
-    assert lines_of(path) == ["one"]
+    for whole, expected in ((b"one\r", "one"), (b"o\rne\n", "one"), (b"\ro\rne\r\n", "one")):
+        path.write_bytes(whole)
+        assert lines_of(path) == [expected]
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.TSV.gz", "a.html", "a.xml.bz2", "a.txt.xz", "a.pdf"])

@@ -3,10 +3,12 @@
 import types
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 import tensorflow as tf
 
+from bert_tf.export import onnx_int8
 from bert_tf.export.formats import write_onnx
 from bert_tf.export.running import largest_difference, sample_inputs
 from bert_tf.export.settings import HEADS
@@ -58,7 +60,7 @@ def built(head, config):
     )
 
 
-def check(path, head, config):
+def check(path, head, config, quantize=None, bound=1e-5):
     model, folder = built(head, config)
     specs = input_specs(head)
     outputs = outputs_of(head, model, folder)
@@ -68,16 +70,30 @@ def check(path, head, config):
     signature = {
         name: tf.TensorSpec([None, *shape[1:]], tf.float32) for name, shape in shapes.items()
     }
-    write_onnx(str(path), head, folder, specs, signature, None)
+    write_onnx(str(path), head, folder, specs, signature, quantize)
+    graph = onnx.load(path).graph
+    used = {name for node in graph.node for name in node.input}
+    assert {constant.name for constant in graph.initializer} <= used  # or ONNX Runtime warns
     session = onnxruntime.InferenceSession(path)
     found = dict(zip(expected, session.run([*expected], inputs), strict=True))
     assert {name: value.shape for name, value in found.items()} == shapes
-    assert largest_difference(expected, found) <= 1e-5
+    assert largest_difference(expected, found) <= bound
 
 
 @pytest.mark.parametrize("family", CONFIGS)
 def test_each_pooling_of_each_family(tmp_path, family):
     check(tmp_path / "model.onnx", "encoder", CONFIGS[family])
+
+
+@pytest.mark.parametrize(
+    "head, family", [("classification", "albert"), ("masked_lm", "roberta"), ("encoder", "bert")]
+)
+def test_int8_of_each_kind_of_layer(tmp_path, monkeypatch, head, family):
+    """Layers of ALBERT share matrices, and the masked language model the table of words."""
+    ids = np.random.default_rng(0).integers(2, 50, [64, 12], np.int32)
+    texts = {"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids)}
+    monkeypatch.setattr(onnx_int8, "_random_texts", lambda folder: texts)
+    check(tmp_path / "model.onnx", head, CONFIGS[family], "int8", 0.3)
 
 
 @pytest.mark.slow

@@ -175,7 +175,7 @@ def test_a_directory_without_the_file_checkpoint(tmp_path):
 
 
 @pytest.mark.parametrize("config", [None, "bert_config.json", "albert_config.json"])
-def test_a_run_s_directory_stands_for_its_best_checkpoint(tmp_path, config):
+def test_a_run_s_directory_stands_for_its_best_checkpoint(tmp_path, caplog, config):
     """A folder of that name with a configuration is another model."""
     for step, folder in ((7, tmp_path), (4, tmp_path / "best")):
         folder.mkdir(exist_ok=True)
@@ -186,6 +186,9 @@ def test_a_run_s_directory_stands_for_its_best_checkpoint(tmp_path, config):
     expected = tmp_path / ("model.ckpt-7" if config else "best/model.ckpt-4")
     assert checkpoints.find_prefix(str(tmp_path)) == str(expected)
     assert checkpoints.find_prefix(f"{tmp_path}/model.ckpt-7") == f"{tmp_path}/model.ckpt-7"
+    caplog.set_level("INFO")
+    checkpoints.initialize({"x": tf.Variable([1.0])}, str(tmp_path))
+    assert caplog.text.endswith(f"Initialised 1 variables from {expected}\n")
 
 
 def test_damaged_files_are_refused(tmp_path):

@@ -173,3 +173,11 @@ def test_wrong_classes_are_refused(labels, message):
     if message.startswith("labels"):
         with pytest.raises(UserError, match="labels must be a list of the tags; received"):
             TaggingKind(labels)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [("b", "a"), {"b": 0, "a": 1}.keys(), np.array(["b", "a"]), pd.Index(["b", "a"]), iter("ba")],
+)
+def test_classes_are_anything_with_an_order(labels):
+    assert repr(ClassificationKind(labels).labels) == "('b', 'a')"

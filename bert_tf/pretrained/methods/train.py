@@ -195,8 +195,8 @@ class Train(LoadedModel):
             callbacks: Keras's callbacks. The methods for batches are called once for each loop on
                 the device. `model.stop_training` ends training, for good in `output_dir`: a call
                 without callbacks, or with more epochs, goes on. What a callback remembers, such as
-                the best value of EarlyStopping, is not kept for a resumed run; the setting
-                `early_stopping_patience` is.
+                the best value of EarlyStopping, is lost when a run is resumed; the setting
+                `early_stopping_patience` remembers it.
             verbose: 1 for a progress bar, 2 for a line for each epoch, 0 for neither.
             **options: settings by their names, which are the program's flags, such as
                 `learning_rate` and `max_seq_length`. Keras's `epochs`, `batch_size`, `seed` and

@@ -50,7 +50,7 @@ def read_sentences(path: str, flag: str, tags_required: bool = True) -> list[Sen
     rule = "it must have a word and its tag on each line"
     lines = drop_carriage_returns(read_text(path, file, rule), file).split("\n")
     # str.split would also split at other white space.
-    rows = [(number, re.findall(r"[^ \t\r]+", line)) for number, line in enumerate(lines, 1)]
+    rows = [(number, re.findall(r"[^ \t]+", line)) for number, line in enumerate(lines, 1)]
     first_word = next((columns for _, columns in rows if _is_word(columns)), None)
     if first_word is None:
         raise UserError(f"{file} has no sentence; {rule}")

@@ -62,7 +62,7 @@ def _ways_out(counts: RecordCounts, settings: PretrainingDataSettings) -> str:
 
 
 def warn_of_unknown(num_unknown: int, num_tokens: int, settings: PretrainingDataSettings) -> None:
-    """Warns if many tokens of a text are unknown: those of another language or script."""
+    """Warns if many tokens of a text are unknown, as in another language or script."""
     if num_unknown > _MOST_UNKNOWN * num_tokens:
         logging.warning(
             "%d of %d tokens (%.1f%%) are [UNK], which stands for all words that --vocab_file=%s"
