@@ -417,6 +417,11 @@ def test_the_threshold_is_that_of_the_final_weights(tmp_path, best):
     assert [cell.count("|") + 1 if cell else 0 for cell in table["prediction"]] == list(
         predicted.sum(axis=1)
     )
+    if best:
+        message = "--find_threshold needs --keep_best here: .*/out stands for its best checkpoint"
+        with pytest.raises(UserError, match=message):
+            again = {"do_eval": True, "find_threshold": True, "max_seq_length": 8}
+            run_in(folder, "classification", **FLAGS, **again)
 
 
 @pytest.mark.slow
