@@ -33,7 +33,7 @@ EXTENSIONS = ("avx2", "avx512f", "avx512_vnni", "avx_vnni", "avx512_bf16", "amx_
 
 
 def processor() -> str:
-    """Returns the name of the processor, and those of its extensions on which speed depends."""
+    """Returns the name of the processor, and its extensions on which speed depends."""
     if not CPU_INFO.exists():
         return "unknown processor"
     text = CPU_INFO.read_text(errors="replace")

@@ -38,7 +38,7 @@ TASKS = {
 
 
 def examples(task: str, split: str) -> list[tuple]:
-    """Returns the inputs and labels of a task's train or dev set; writes those of short texts."""
+    """Returns the inputs and labels of a task's train or dev set; writes short texts."""
     if task == "MRPC":
         processor = MrpcProcessor()
         read = processor.get_train_examples if split == "train" else processor.get_dev_examples

@@ -18,7 +18,7 @@ import numpy as np
 from absl import logging
 
 from bert_tf.errors import UserError, given, quoted
-from bert_tf.files import checkpoint_names, weight_files
+from bert_tf.files import checkpoint_names, storage, weight_files
 from bert_tf.files.whole_files import check_no_pointer
 from bert_tf.start import lazy_tensorflow as tf
 
@@ -57,9 +57,7 @@ def find_prefix(path: str, flag: str | None = "init_checkpoint") -> str:
     place, prefix = given(path, flag), path
     if _is_directory(path):
         best = os.path.join(path, BEST_FOLDER)
-        # With a configuration, ALBERT's too, it is a model of its own, and not the run's.
-        is_model = tf.io.gfile.glob(f"{best}/*bert_config.json")
-        kept = [] if is_model else checkpoint_names.listed_in(best)
+        kept = checkpoint_names.listed_in(best) if is_best_of_run(best) else []
         kept = kept or checkpoint_names.listed_in(path)
         if not kept:
             found = sorted(name for name in tf.io.gfile.listdir(path) if name.endswith(".index"))
@@ -84,6 +82,16 @@ def find_prefix(path: str, flag: str | None = "init_checkpoint") -> str:
             f" {', '.join(missing)}. {_NAME_ONE[0].upper() + _NAME_ONE[1:]}"
         )
     return prefix
+
+
+def is_best_of_run(folder: str) -> bool:
+    """Returns whether a folder, as its name says, has the best checkpoint of the run above it.
+
+    A folder with a configuration is a model of its own.
+    """
+    if os.path.basename(folder.rstrip("/")) != BEST_FOLDER:
+        return False
+    return not storage.first_file(folder, ["bert_config.json", "albert_config.json"])
 
 
 def folder_of(path: str) -> str:

@@ -56,14 +56,19 @@ def drop_carriage_returns(text: str, place: str) -> str:
     """Returns the text of a file without carriage returns, as GFile.readline reads it.
 
     Raises:
-        UserError: the lines end in carriage returns only, so that the file would be one line.
+        UserError: see `check_line_ends`.
     """
+    check_line_ends(text, place)
+    return text.replace("\r", "")
+
+
+def check_line_ends(text: str, place: str) -> None:
+    """Raises UserError if the lines of a file end in carriage returns only: it would be one."""
     if "\n" not in text and "\r" in text.rstrip("\r"):
         raise UserError(
             f"{place} has lines that end in a carriage return only, as on old Macs; convert the"
             " file, e.g. with `tr '\\r' '\\n'`"
         )
-    return text.replace("\r", "")
 
 
 def _advice(name: str) -> str:

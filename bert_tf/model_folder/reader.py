@@ -134,10 +134,8 @@ class ModelFiles:
 
         A folder named `best` with a configuration of its own is a complete model's.
         """
-        above, name = os.path.split(self.folder.rstrip("/"))
-        is_of_run = name == checkpoints.BEST_FOLDER and not self.is_hugging_face
-        if is_of_run and not storage.first_file(self.folder, CONFIG_FILES):
-            return above
+        if not self.is_hugging_face and checkpoints.is_best_of_run(self.folder):
+            return os.path.dirname(self.folder.rstrip("/"))
         return self.folder
 
     @functools.cached_property

@@ -125,6 +125,12 @@ class FineTuner:
         settings = self._settings
         if settings.do_train and self._keeps_best:
             self.run.best.check()
+        finds_threshold = getattr(settings, "find_threshold", False)
+        if finds_threshold and not self._keeps_best and self.run.best.prefix():
+            raise UserError(
+                f"--find_threshold needs --keep_best here: {settings.output_dir} stands for its"
+                f" best checkpoint. Add --keep_best, or delete {self.run.best.folder}"
+            )
         if self.run.checkpoints.latest():
             return
         if self._start:

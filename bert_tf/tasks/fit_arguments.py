@@ -62,7 +62,7 @@ def weigh_classes(arguments: dict[str, Any], model: keras.Model) -> None:
 
     Raises:
         UserError: the model has no single label for each example, the label is not found, or the
-            weights are not those of its classes.
+            weights do not name its classes.
     """
     weights = arguments["class_weight"]
     if not isinstance(weights, Mapping):

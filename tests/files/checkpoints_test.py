@@ -186,7 +186,7 @@ def test_a_run_s_directory_stands_for_its_best_checkpoint(tmp_path, caplog, conf
     expected = tmp_path / ("model.ckpt-7" if config else "best/model.ckpt-4")
     assert checkpoints.find_prefix(str(tmp_path)) == str(expected)
     assert checkpoints.find_prefix(f"{tmp_path}/model.ckpt-7") == f"{tmp_path}/model.ckpt-7"
-    caplog.set_level("INFO")
+    caplog.set_level("INFO", "absl")
     checkpoints.initialize({"x": tf.Variable([1.0])}, str(tmp_path))
     assert caplog.text.endswith(f"Initialised 1 variables from {expected}\n")
 

@@ -411,6 +411,7 @@ def test_settings_become_python_s_own_numbers(untrained):
 
 
 def test_errors_and_warnings_name_arguments_not_flags(caplog):
+    caplog.set_level("WARNING", "absl")
     with course.as_arguments():
         logging.warning("%d texts are longer than %s", 3, "--max_seq_length=16")
     logging.warning("--labels")

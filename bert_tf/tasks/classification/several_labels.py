@@ -116,6 +116,8 @@ def best_threshold(
 ) -> float:
     """Returns the threshold with the highest micro F1, halfway to the next lower probability.
 
+    Probabilities are rounded, so that texts which differ by an error of rounding are not divided.
+
     Args:
         label_ids: int `[texts, labels]`, 1 for each label that a text has.
         probabilities: float `[texts, labels]`.
@@ -130,8 +132,9 @@ def best_threshold(
         )
         return THRESHOLD
     each = None if weights is None else np.repeat(weights, label_ids.shape[1])
+    rounded = probabilities.astype(np.float64).ravel().round(6)
     precision, recall, thresholds = metrics.precision_recall_curve(
-        label_ids.ravel(), probabilities.astype(np.float64).ravel(), sample_weight=each
+        label_ids.ravel(), rounded, sample_weight=each
     )
     sums = np.maximum(precision + recall, np.finfo(np.float64).tiny)
     best = int(np.argmax((2 * precision * recall / sums)[: len(thresholds)]))

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from bert_tf.errors import UserError, quoted
-from bert_tf.files.encodings import drop_carriage_returns
+from bert_tf.files.encodings import check_line_ends
 from bert_tf.files.label_file import check_label, is_tag
 from bert_tf.files.whole_files import read_text, write_whole
 
@@ -48,9 +48,12 @@ def read_sentences(path: str, flag: str, tags_required: bool = True) -> list[Sen
     """
     file = f"--{flag}: {path}"
     rule = "it must have a word and its tag on each line"
-    lines = drop_carriage_returns(read_text(path, file, rule), file).split("\n")
+    text = read_text(path, file, rule)
+    check_line_ends(text, file)
     # str.split would also split at other white space.
-    rows = [(number, re.findall(r"[^ \t]+", line)) for number, line in enumerate(lines, 1)]
+    rows = [
+        (number, re.findall(r"[^ \t\r]+", line)) for number, line in enumerate(text.split("\n"), 1)
+    ]
     first_word = next((columns for _, columns in rows if _is_word(columns)), None)
     if first_word is None:
         raise UserError(f"{file} has no sentence; {rule}")

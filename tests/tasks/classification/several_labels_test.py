@@ -298,6 +298,8 @@ def test_a_threshold_without_labels_or_at_the_ends(caplog):
     assert several_labels.best_threshold(one * 0, one * 0.3) == 0.5
     assert 0 < several_labels.best_threshold(one, one * 0.0) < 1
     assert several_labels.best_threshold(np.array([[1, 0]]), np.array([[1.0, 0.0]])) == 0.5
+    nearly = np.array([[0.4, 0.4 + 1e-9], [0.4 - 1e-9, 0.4]])  # one number, but for rounding
+    assert several_labels.best_threshold(np.array([[1, 0], [0, 1]]), nearly) == 0.2
 
 
 # --- whole runs -----------------------------------------------------------------------------------
@@ -417,6 +419,11 @@ def test_the_threshold_is_that_of_the_final_weights(tmp_path, best):
     assert [cell.count("|") + 1 if cell else 0 for cell in table["prediction"]] == list(
         predicted.sum(axis=1)
     )
+    if best:
+        message = "--find_threshold needs --keep_best here: .*/out stands for its best checkpoint"
+        with pytest.raises(UserError, match=message):
+            again = {"do_eval": True, "find_threshold": True, "max_seq_length": 8}
+            run_in(folder, "classification", **FLAGS, **again)
 
 
 @pytest.mark.slow
