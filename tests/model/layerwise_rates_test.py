@@ -31,10 +31,11 @@ def test_the_factors_are_electra_s(layers, decay):
 
 def test_each_group_of_albert_counts_as_one_layer():
     config = AlbertConfig(10, num_hidden_layers=6, num_hidden_groups=2)
-    assert layerwise_lr_factors(0.5, config.layer_scopes) == {
+    expected = {
         "bert/embeddings/": 0.5**4,
         "bert/encoder/embedding_hidden_mapping_in/": 0.5**4,
         "bert/encoder/transformer/group_0/": 0.5**3,
         "bert/encoder/transformer/group_1/": 0.5**2,
         "bert/pooler/": 0.5,
     }
+    assert expected.items() <= layerwise_lr_factors(0.5, config.layer_scopes).items()

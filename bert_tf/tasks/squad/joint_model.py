@@ -63,10 +63,10 @@ class JointSpanHead(Savable, Composite):
     def __init__(
         self,
         config: BertConfig,
-        joint_prediction: bool,
-        answerable_classifier: bool,
-        answerable_uses_start_logits: bool,
-        beam_size: int,
+        joint_prediction: bool = True,
+        answerable_classifier: bool = True,
+        answerable_uses_start_logits: bool = True,
+        beam_size: int = 20,
         dtype: Any = None,
     ):
         super().__init__(name="squad", dtype=dtype)
