@@ -59,8 +59,6 @@ _NAMES = (
     *VECTOR_FILES,
     NEW_WORDS_FILE,
 )
-_EMBEDDINGS = "bert/embeddings/word_embeddings"
-_OUTPUT_BIAS = "cls/predictions/output_bias"  # absent without the masked-LM head
 _SHOWN = 20  # new entries in the report
 
 
@@ -118,14 +116,14 @@ def extend_vocabulary(settings: ExtensionSettings) -> None:
     vocab = tokenization.load_vocab(settings.vocab_file, [tokenization.UNKNOWN_TOKEN])
     folder = os.path.dirname(settings.vocab_file)
     in_folder = read_settings(folder, WORD_PIECES, read_tokenizer_json(folder))
-    in_folder = in_folder.with_ids(vocab, settings.vocab_file)
-    known = {**vocab, **in_folder.added_vocabulary}
-    check_model_vocabulary(known, settings.vocab_file, settings.init_checkpoint)
-    check_casing(settings.do_lower_case, vocab, settings.vocab_file, settings.init_checkpoint)
     model = ModelFiles(
         settings.init_checkpoint, "init_checkpoint", settings.bert_config_file, only_checkpoint=True
     )
     prefix, config = model.checkpoint.prefix, model.config
+    in_folder = in_folder.with_ids(vocab, settings.vocab_file).of_model(config.drop_category_c)
+    known = {**vocab, **in_folder.added_vocabulary}
+    check_model_vocabulary(known, settings.vocab_file, settings.init_checkpoint)
+    check_casing(settings.do_lower_case, vocab, settings.vocab_file, settings.init_checkpoint)
     _check_sizes(settings, known, config, model.shapes)
     free = _free_lines(settings, vocab) if settings.use_unused else []
     written = [os.path.join(settings.output_dir, name) for name in _NAMES]
@@ -141,9 +139,10 @@ def extend_vocabulary(settings: ExtensionSettings) -> None:
         ids = dict(zip(chosen, free or range(size, size + len(chosen)), strict=False))
         rows = {ids[entry]: [vocab[piece] for piece in chosen[entry]] for entry in chosen}
         weights = model.read_weights()
-        for name in {_EMBEDDINGS, _OUTPUT_BIAS}.intersection(weights):
+        for name in weights.keys() & _by_word(config):
             weights[name] = with_means(weights[name], rows)
-        config = config_from_dict({**config.to_dict(), "vocab_size": len(weights[_EMBEDDINGS])})
+        vocab_size = len(weights[_by_word(config)[0]])
+        config = config_from_dict({**config.to_dict(), "vocab_size": vocab_size})
         lines = _extended(settings.vocab_file, in_folder.added_vocabulary | ids)
         files = {**in_folder.files(), WORD_PIECES: lines}
         write_model(place, weights, config, files, settings.do_lower_case, model.labels)
@@ -158,7 +157,14 @@ def extend_vocabulary(settings: ExtensionSettings) -> None:
         )
         write_whole(os.path.join(place, NEW_WORDS_FILE), f"entry\tid\tcount\tpieces\n{table}")
     print(report(before, after, chosen))
-    logging.info("Wrote %s: %d tokens", settings.output_dir, len(weights[_EMBEDDINGS]))
+    logging.info("Wrote %s: %d tokens", settings.output_dir, vocab_size)
+
+
+def _by_word(config: BertConfig) -> list[str]:
+    """Returns the variables with a row for each word; the first is in every model."""
+    scopes = config.scope, "generator"  # ELECTRA's generator may have its own embeddings
+    tables = [f"{scope}/embeddings/word_embeddings" for scope in scopes]
+    return [*tables, f"{config.masked_lm_scope}/output_bias"]
 
 
 def _check_sizes(
@@ -168,18 +174,18 @@ def _check_sizes(
     shapes: Mapping[str, Sequence[int]],
 ) -> None:
     """Checks that vocabulary, configuration and checkpoint have the same number of tokens."""
-    if _EMBEDDINGS not in shapes:
+    table, *others = _by_word(config)
+    if table not in shapes:
         raise UserError(
-            f"--init_checkpoint={settings.init_checkpoint} must have {_EMBEDDINGS}; it has"
+            f"--init_checkpoint={settings.init_checkpoint} must have {table}; it has"
             f" {listed(sorted(shapes))}"
         )
     sizes = {
         f"tokens of --vocab_file={settings.vocab_file}": max(vocab.values()) + 1,
         "vocab_size of --bert_config_file": config.vocab_size,
-        f"{_EMBEDDINGS} of --init_checkpoint": shapes[_EMBEDDINGS][0],
+        f"{table} of --init_checkpoint": shapes[table][0],
     }
-    if _OUTPUT_BIAS in shapes:
-        sizes[f"{_OUTPUT_BIAS} of --init_checkpoint"] = shapes[_OUTPUT_BIAS][0]
+    sizes |= {f"{x} of --init_checkpoint": shapes[x][0] for x in others if x in shapes}
     if len({*sizes.values()}) > 1:
         found = ", ".join(f"{size} {what}" for what, size in sizes.items())
         raise UserError(

@@ -236,9 +236,8 @@ class OnnxModel:
     def _masked_lm(self, hidden: str, inputs: Tensors) -> str:
         """Returns logits, float32 [B, P, V]."""
         graph, config = self._graph, self._config
-        scope = transform = "generator_predictions/"
-        if not isinstance(config, ElectraConfig):
-            scope, transform = "cls/predictions/", "cls/predictions/transform/"
+        scope = f"{config.masked_lm_scope}/"
+        transform = scope if isinstance(config, ElectraConfig) else f"{scope}transform/"
         places = graph("Unsqueeze", graph("Cast", inputs[POSITIONS], to=INT64), np.array([2]))
         hidden = graph("GatherND", hidden, places, batch_dims=1)  # [B, P, H]
         hidden = self._dense(hidden, f"{transform}dense/", config.masked_lm_act)

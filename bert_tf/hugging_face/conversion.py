@@ -59,6 +59,8 @@ def read_safetensors(folder: str) -> ConvertedModel:
     task = hugging_face_config.task_of(content)
     if module is roberta:
         task = roberta.drop_unused_pooler(tensors, task, path)
+    if module is electra:
+        electra.check_task(task, path)
     weights, parts = _as_checkpoint(tensors, config, task, path)
     if module is distilbert:
         weights |= distilbert.token_types(config)
@@ -84,6 +86,12 @@ def read_safetensors(folder: str) -> ConvertedModel:
             " both embeddings. Choose a different model"
         )
     if task == "ForTokenClassification" and not hugging_face_config.is_tagger(weights, labels):
+        if module is electra:
+            raise UserError(
+                f"{path} cannot be converted: it tags words with classes that are not IOB or BIOES"
+                f" tags, {listed(labels or ['unnamed ones'])}, so nothing would tell its checkpoint"
+                " from a text classifier's"
+            )
         weights = {k: v for k, v in weights.items() if not k.startswith("bert/pooler/")}
         logging.info("%s: the pooler is omitted: this tagger's outputs do not depend on it", path)
     return ConvertedModel(weights, config, labels, task)
@@ -219,6 +227,8 @@ def to_safetensors(
     if as_distilbert:
         bert_config = distilbert.config_of_bert(bert_config, task, path)
     module = hugging_face_config.module_of(bert_config)
+    if module is electra:
+        electra.check_task(task, path)
     if module is distilbert:
         variables, task = distilbert.without_places(variables, task, path)
         shapes = {name: value.shape for name, value in variables.items()}

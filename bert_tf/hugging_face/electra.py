@@ -50,6 +50,16 @@ def to_ours(config: Mapping[str, Any], path: str) -> dict[str, Any]:
     return known
 
 
+def check_task(task: str, path: str) -> None:
+    """Raises UserError if an ELECTRA for this task can be converted in neither direction."""
+    if task in ("ForSequenceClassification", "ForMultipleChoice"):
+        raise UserError(
+            f"{path} cannot be converted: {CLASS_NAME}{task} has a hidden layer before its outputs,"
+            " and a classifier of google-research/electra has none. Of the models for a task only"
+            " taggers and run_squad's with BERT's head can be converted"
+        )
+
+
 def to_theirs(config: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the values of a `config.json`; see `bert.to_theirs`."""
     return {
@@ -60,10 +70,7 @@ def to_theirs(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parts(config: ElectraConfig, task: str) -> dict[str, list[Weight]]:
-    """Returns the weights of each part of a model; see `bert.parts`.
-
-    Hugging Face's text classifier has another first layer, and its model for multiple choice, too.
-    """
+    """Returns the weights of each part of a model; see `bert.parts`."""
     hidden, width = config.hidden_size, config.embedding_width
     encoder = bert.embeddings(config)
     if width != hidden:
@@ -74,7 +81,7 @@ def parts(config: ElectraConfig, task: str) -> dict[str, list[Weight]]:
             f"electra/encoder/layer_{i}", bert.LAYER, f"encoder.layer.{i}", theirs, config
         )
     found, name = DISCRIMINATOR.rstrip("/"), _PREDICTIONS.rstrip("/")
-    known = {
+    return {
         "encoder": encoder,
         "discriminator's head": [
             *dense(f"{found}/dense", f"{found}.dense", hidden, hidden),
@@ -85,10 +92,8 @@ def parts(config: ElectraConfig, task: str) -> dict[str, list[Weight]]:
             *layer_norm(f"{name}/LayerNorm", f"{name}.LayerNorm", width),
             Weight(f"{name}/output_bias", (config.vocab_size,), "generator_lm_head.bias"),
         ],
+        **bert.fine_tuning_heads(hidden, task),
     }
-    if task not in ("ForSequenceClassification", "ForMultipleChoice"):
-        known |= bert.fine_tuning_heads(hidden, task)
-    return known
 
 
 def one_model(

@@ -72,6 +72,7 @@ class BertConfig:
     MODEL_TYPE = ""  # `model_type` in the file, if other keys do not identify the model
     pooler_activation = "tanh"
     scope = "bert"  # of the encoder's variables
+    masked_lm_scope = "cls/predictions"
 
     vocab_size: int = within(at_least=1, at_most=2**31 - 1)  # ids
     # GPT-3 has 12,288; a kernel of twice 2**16 would not fit a device.
@@ -149,6 +150,8 @@ class BertConfig:
     has_next_sentence = True  # whether the model has a head for a pair of sentences
     has_pooler = True  # whether a dense layer follows the vector of [CLS]
     glorot_heads = False  # whether heads of fine-tuning start from Glorot's distribution
+    warmup_scales_decay = False  # in fine-tuning; see `optimization.PolynomialSchedule`
+    drop_category_c = False  # of text; see `tokenization.BasicTokenizer`
     has_token_types = True  # whether the input distinguishes a second text from the first
     position_offset = 0  # row of the position table for a sequence's first token
     pad_token_id: ClassVar[int | None] = None  # id of padding, if padding has no position

@@ -49,9 +49,12 @@ class ElectraConfig(BertConfig):
     NAME = "ELECTRA"
     MODEL_TYPE = "electra"
     scope = "electra"
+    masked_lm_scope = "generator_predictions"
     has_next_sentence = False
     has_pooler = False
     glorot_heads = True
+    warmup_scales_decay = True
+    drop_category_c = True
     pooler_activation = "linear"  # the vector of [CLS] as it is
 
     vocab_size: int

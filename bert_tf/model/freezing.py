@@ -16,7 +16,9 @@ PARTS = {
 }
 
 
-def parse_frozen_layers(text: str, layer_scopes: Sequence[str]) -> Callable[[str], bool]:
+def parse_frozen_layers(
+    text: str, layer_scopes: Sequence[str], has_pooler: bool = True
+) -> Callable[[str], bool]:
     """Returns a function that says, by a variable's name, whether it is frozen.
 
     Args:
@@ -24,7 +26,7 @@ def parse_frozen_layers(text: str, layer_scopes: Sequence[str]) -> Callable[[str
             widens ALBERT's or ELECTRA's), `pooler`, indices of encoder layers (`3`; in ALBERT of
             groups), ranges of them (`0-5`, both ends included), or `all` for all of BERT, so that
             only the task's head is trained. "" freezes nothing.
-        layer_scopes: first parts of the variables' names for each encoder layer.
+        layer_scopes, has_pooler: see `BertConfig`.
 
     Raises:
         UserError: a part is none of these, or the model does not have that layer.
@@ -32,6 +34,11 @@ def parse_frozen_layers(text: str, layer_scopes: Sequence[str]) -> Callable[[str
     scopes: list[str] = []
     for part in filter(None, text.split(",")):
         numbers = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part)
+        if part == "pooler" and not has_pooler:
+            raise UserError(
+                f"--freeze_layers={text} names the pooler, which an ELECTRA does not have; leave"
+                " pooler out"
+            )
         if part in PARTS:
             scopes += PARTS[part]
         elif numbers and int(numbers[1]) <= int(numbers[2] or numbers[1]) < len(layer_scopes):

@@ -236,7 +236,7 @@ class ModelFiles:
             path,
             bool(do_lower_case),
             hugging_face=self.is_hugging_face,
-            electra=self.config.MODEL_TYPE == "electra",
+            drop_category_c=self.config.drop_category_c,
         )
         if do_lower_case is None:
             has_casing = not isinstance(tokenizer, BytePairTokenizer)

@@ -38,17 +38,13 @@ _TRAINED_BY = {
     "squad": "run_squad.py",
     "tagging": "run_tagging.py",
 }
-# Head -> its bias. A step of training changes it, whatever the labels.
+# Head -> its bias, in a model with BERT's head or ELECTRA's. A step of training changes it,
+# whatever the labels.
 _BIASES = {
-    "masked_lm": "cls/predictions/output_bias",
-    "classification": "output_bias",
-    "regression": "output_bias",
-    "tagging": "output_bias",
-    "squad": "cls/squad/output_bias",
+    "masked_lm": ("cls/predictions/output_bias", "generator_predictions/output_bias"),
+    **dict.fromkeys(("classification", "regression", "tagging"), ("output_bias",)),
+    "squad": ("cls/squad/output_bias", "task_specific/squad/dense/bias"),
 }
-GENERATOR_BIAS = "generator_predictions/output_bias"
-# The bias of ELECTRA's head for answers, see `JointSquadModel`.
-JOINT_START = "task_specific/squad/dense/bias"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,6 +93,12 @@ class ModelFolder:
     def check_head(self, head: str, method: str) -> None:
         """Raises UserError if the model lacks the head that a method of `Pretrained` needs."""
         if head not in self.heads:
+            if head == "masked_lm" and any(x.startswith("generator/") for x in self.shapes):
+                raise UserError(
+                    f"{method} needs a generator as a model of its own; {self.path} has it beside"
+                    " a discriminator. Write it with tools.convert_checkpoint"
+                    " --output_format=electra_generator, and load what that writes"
+                )
             raise UserError(
                 f"{method} needs a model with the head that {_TRAINED_BY[head]} trains;"
                 f" {self.path} has {listed(self.heads) or 'no head'}"
@@ -211,12 +213,8 @@ def read_folder(
         )
     heads = heads_of(shapes, labels, files.is_tagger)
     for head in heads:
-        bias = _BIASES.get(head)
-        if head == "squad" and bias not in shapes:
-            bias = JOINT_START
-        elif head == "masked_lm" and bias not in shapes:
-            bias = GENERATOR_BIAS
-        if bias and not files.read(bias).any():
+        biases = [files.read(name) for name in _BIASES.get(head, ()) if name in shapes]
+        if any(not bias.any() for bias in biases):
             logging.warning(
                 "%s: the bias of the head for %s is zero, so the head was never trained, and what"
                 " it answers means nothing. Fine-tune the model first",
@@ -279,12 +277,12 @@ def heads_of(
 ) -> tuple[str, ...]:
     classifier = "tagging" if tagging else "classification" if labels else "regression"
     # An ELECTRA whose generator is another model only keeps the discriminator when it is loaded.
-    fills = GENERATOR_BIAS in shapes and not any(x.startswith("generator/") for x in shapes)
+    has_generator = any(name.startswith("generator/") for name in shapes)
     found = {
-        "masked_lm": fills or "cls/predictions/output_bias" in shapes,
+        "masked_lm": not (has_generator or shapes.keys().isdisjoint(_BIASES["masked_lm"])),
         "next_sentence": "cls/seq_relationship/output_bias" in shapes,
         classifier: "output_bias" in shapes,
         "multiple_choice": "output_weights" in shapes and "output_bias" not in shapes,
-        "squad": not shapes.keys().isdisjoint(("cls/squad/output_bias", JOINT_START)),
+        "squad": not shapes.keys().isdisjoint(_BIASES["squad"]),
     }
     return tuple(head for head, there in found.items() if there)

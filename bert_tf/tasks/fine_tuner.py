@@ -100,7 +100,9 @@ class FineTuner:
             limits["label_ids"] = (len(labels), "the number of labels")
         self._schema = records.limited(schema, limits)  # of the training set, if there is one
         self._limits = limits
-        self._frozen = parse_frozen_layers(settings.freeze_layers, config.layer_scopes)
+        self._frozen = parse_frozen_layers(
+            settings.freeze_layers, config.layer_scopes, config.has_pooler
+        )
         decay = settings.layerwise_lr_decay
         self._learning_rate_factors = layerwise_lr_factors(decay, config.layer_scopes)
         self._buckets = Buckets.of_schema(lengths, schema)
@@ -204,8 +206,8 @@ class FineTuner:
             FloatingPointError: a loss or gradient is not finite.
         """
         settings = self._settings
-        is_electra = self._config.MODEL_TYPE == "electra"
-        num_train_steps, schedule = training_schedule(settings, self._epoch_size, is_electra)
+        scales_decay = self._config.warmup_scales_decay
+        num_train_steps, schedule = training_schedule(settings, self._epoch_size, scales_decay)
         logging.info("***** Running training *****")
         logging.info("  Num examples = %d", self._epoch_size)
         logging.info("  Batch size = %d", settings.train_batch_size)
@@ -379,11 +381,11 @@ class FineTuner:
 
 
 def training_schedule(
-    settings: FineTuningSettings, num_examples: int, is_electra: bool = False
+    settings: FineTuningSettings, num_examples: int, scales_decay: bool = False
 ) -> tuple[int, optimization.Schedule]:
     """Returns the number of training steps, rounded as in the original, and the learning rates.
 
-    ELECTRA's original does not round the number of warm-up steps, and multiplies warm-up and decay.
+    With `scales_decay` the number of warm-up steps is not rounded, as in ELECTRA's original.
 
     Raises:
         UserError: there are too few examples for one step, or too many steps.
@@ -396,10 +398,8 @@ def training_schedule(
             f" --num_train_epochs={settings.num_train_epochs} make {steps} steps"
         )
     num_warmup_steps = steps * settings.warmup_proportion
-    if is_electra:
-        rate = settings.learning_rate
-        return steps, optimization.PolynomialSchedule(
-            rate, steps, num_warmup_steps, scales_decay=True
-        )
-    num_warmup_steps = int(num_warmup_steps)
-    return steps, optimization.linear_schedule(settings.learning_rate, steps, num_warmup_steps)
+    if not scales_decay:
+        num_warmup_steps = int(num_warmup_steps)
+    return steps, optimization.PolynomialSchedule(
+        settings.learning_rate, steps, num_warmup_steps, scales_decay=scales_decay
+    )

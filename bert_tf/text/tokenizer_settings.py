@@ -105,6 +105,15 @@ class TokenizerSettings:
         more = (AddedToken(content) for content in contents if content not in known)
         return dataclasses.replace(self, added_tokens=(*self.added_tokens, *more))
 
+    def of_model(self, drop_category_c: bool) -> "TokenizerSettings":
+        """Returns the settings with the rule of a model's original, unless they are Hugging Face's.
+
+        drop_category_c: of the model's configuration; see `tokenization.BasicTokenizer`.
+        """
+        if not drop_category_c or self.hugging_face:
+            return self
+        return dataclasses.replace(self, drop_category_c=True)
+
     @property
     def switches(self) -> dict[str, Any]:
         """The arguments of `tokenization.BasicTokenizer`, without `do_lower_case`."""

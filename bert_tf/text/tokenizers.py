@@ -1,7 +1,6 @@
 """The tokenizer of a vocabulary: word pieces, a SentencePiece model, or a byte-level BPE."""
 
 import codecs
-import dataclasses
 import functools
 import os
 from collections.abc import Mapping
@@ -160,7 +159,7 @@ def load_tokenizer(
     do_lower_case: bool,
     needs_mask: bool = False,
     hugging_face: bool = False,
-    electra: bool = False,
+    drop_category_c: bool = False,
 ) -> Tokenizer:
     """Returns the tokenizer of a vocabulary, with the settings of its folder.
 
@@ -171,8 +170,7 @@ def load_tokenizer(
             the settings say otherwise.
         needs_mask: whether the vocabulary must have the mask token.
         hugging_face: see `read_settings`.
-        electra: whether the model is an ELECTRA. Word pieces are then split by the rules of
-            google-research/electra, unless the settings are Hugging Face's.
+        drop_category_c: whether the model is an ELECTRA, see `TokenizerSettings.of_model`.
 
     Raises:
         UserError: the file cannot be read, is not a vocabulary, or lacks a special token. Or the
@@ -182,8 +180,8 @@ def load_tokenizer(
     source = VocabularySource(vocab_file, hugging_face)
     kind = _KINDS[source.kind]
     required = (*kind.sequence_tokens, *([kind.mask_token] if needs_mask else []))
-    if electra and source.kind == WORD_PIECES and not source.settings.hugging_face:
-        source.settings = dataclasses.replace(source.settings, drop_category_c=True)
+    if source.kind == WORD_PIECES:
+        source.settings = source.settings.of_model(drop_category_c)
     arguments = do_lower_case, required, source.settings
     if source.model:
         return SentencePieceTokenizer(vocab_file, *arguments, source.model)

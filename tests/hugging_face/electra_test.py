@@ -26,9 +26,9 @@ def made(width, **options):
     return config, set_random_weights(model, seed=3), model
 
 
-def written(folder, weights, config, generator=False):
+def written(folder, weights, config, generator=False, labels=None):
     """Writes a folder in Hugging Face's format; returns its `config.json`."""
-    tensors, content = to_safetensors(weights, config, "here", as_generator=generator)
+    tensors, content = to_safetensors(weights, config, "here", labels, as_generator=generator)
     folder.mkdir(exist_ok=True)
     (folder / "model.safetensors").write_bytes(tensors)
     (folder / "config.json").write_text(json.dumps(content))
@@ -94,6 +94,8 @@ def test_a_generator_fills_masks_and_a_discriminator_gives_vectors(tmp_path):
     np.testing.assert_allclose(vectors, expected, rtol=1e-4, atol=1e-5)
     with pytest.raises(UserError, match="has no pooler, so pooling must be mean or cls"):
         loaded.encode(["w4"], pooling="pooled")
+    with pytest.raises(UserError, match="needs a generator as a model of its own; .*/ours has it"):
+        loaded.fill_mask("w4 [MASK]")
     sizes = {**config.to_dict(), "model_type": "electra", "num_hidden_layers": 1}
     (folder / "bert_config.json").write_text(json.dumps(sizes))
     with pytest.raises(UserError, match="num_hidden_layers is 1, but .* weights of 2 layers"):
@@ -123,5 +125,30 @@ def test_what_has_no_equivalent_is_refused():
         to_safetensors(alone, config, "here", as_generator=True)
     body = {k: v for k, v in alone.items() if not k.startswith("discriminator")}
     classifier = {"output_weights": np.zeros([3, 128]), "output_bias": np.zeros(3)}
-    with pytest.raises(UserError, match="unexpected: 'output_bias' and 1 more"):
+    message = "here cannot be converted: ElectraForSequenceClassification has a hidden layer before"
+    with pytest.raises(UserError, match=message):
         to_safetensors({**body, **classifier}, config, "here", ["a", "b", "c"])
+    with pytest.raises(UserError, match="here cannot be converted: ElectraForMultipleChoice has"):
+        to_safetensors({**body, "output_weights": np.zeros([1, 128])}, config, "here")
+
+
+@pytest.mark.parametrize("labels", [["O", "B-x", "S-y"], ["NOUN", "VERB", "O"], None])
+def test_only_taggers_of_entities_are_read(tmp_path, labels):
+    config, weights, _ = made(6)
+    body = {k: v for k, v in weights.items() if k.startswith("electra/")}
+    head = {"output_weights": np.ones([3, 128], np.float32), "output_bias": np.ones(3, np.float32)}
+    content = written(tmp_path, {**body, **head}, config, labels=["O", "B-x", "I-x"])
+    assert content["architectures"] == ["ElectraForTokenClassification"]
+    del content["label2id"], content["id2label"]
+    if labels:
+        content["id2label"] = dict(enumerate(labels))
+    (tmp_path / "config.json").write_text(json.dumps(content))
+    if labels and labels[0] == "O":
+        assert read_safetensors(str(tmp_path)).labels == labels
+    else:
+        with pytest.raises(UserError, match="it tags words with classes that are not IOB or BIOES"):
+            read_safetensors(str(tmp_path))
+    content["architectures"] = ["ElectraForSequenceClassification"]
+    (tmp_path / "config.json").write_text(json.dumps(content))
+    with pytest.raises(UserError, match="ForSequenceClassification has a hidden layer before its"):
+        read_safetensors(str(tmp_path))

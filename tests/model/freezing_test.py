@@ -38,3 +38,14 @@ def test_other_words_are_refused(text):
     message = "encoder layers from 0 to 11 and ranges of them such as 0-2, separated by commas; not"
     with pytest.raises(UserError, match=message):
         parse_frozen_layers(text, SCOPES)
+
+
+@pytest.mark.parametrize("text", ["pooler", "0-2,pooler"])
+def test_electra_has_no_pooler(text):
+    scopes = [f"electra/encoder/layer_{i}/" for i in range(12)]
+    with pytest.raises(UserError, match=f"--freeze_layers={text} names the pooler, which an ELEC"):
+        parse_frozen_layers(text, scopes, has_pooler=False)
+    is_frozen = parse_frozen_layers("embeddings,1", scopes, has_pooler=False)
+    names = [name.replace("bert/", "electra/") for name in NAMES]
+    names[1] = "electra/embeddings_project/kernel"
+    assert [name for name in names if is_frozen(name)] == names[:3]

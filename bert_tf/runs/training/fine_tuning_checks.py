@@ -34,8 +34,9 @@ def make_tokenizer(
             in --output_dir, or its padding differs from the model's; or `do_lower_case` is wrong
             for the vocabulary or the checkpoint (see `casing.check_casing`).
     """
-    is_electra = config.MODEL_TYPE == "electra"
-    tokenizer = load_tokenizer(settings.vocab_file, settings.do_lower_case, electra=is_electra)
+    tokenizer = load_tokenizer(
+        settings.vocab_file, settings.do_lower_case, drop_category_c=config.drop_category_c
+    )
     vocab, path = tokenizer.vocab, settings.vocab_file
     casing.check_casing(settings.do_lower_case, vocab, path, init_checkpoint, output_dir)
     if init_checkpoint:

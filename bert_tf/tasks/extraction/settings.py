@@ -40,8 +40,8 @@ class ExtractionSettings(LongTextSettings, ComputationSettings, TextSettings):
     outputs: str = setting(
         "token_vectors",
         help="What to write, separated by commas: token_vectors (the original); mean_vector, the"
-        " mean of a line's token vectors; pooled_vector, the pooler's output; attention_probs. All"
-        " but pooled_vector are written for each of --layers.",
+        " mean of a line's token vectors; pooled_vector, the pooler's output or ELECTRA's [CLS];"
+        " attention_probs. All but pooled_vector are written for each of --layers.",
         group=Group.OUTPUT,
     )
     output_format: str = setting(

@@ -13,7 +13,7 @@ import tensorflow as tf
 from bert_tf.engine.steps import Features, Sums
 from bert_tf.model.activations import gelu_erf
 from bert_tf.model.configuration import BertConfig
-from bert_tf.model.heads import example_weights, linear
+from bert_tf.model.heads import cross_entropy, example_weights, linear
 from bert_tf.model.layers import Composite, glorot_initializer
 from bert_tf.model.ranges import in_range, shaped
 from bert_tf.model.saving import Savable, register
@@ -187,6 +187,7 @@ class JointSquadModel(SquadModel):
     """
 
     label_names = ("start_positions", "end_positions", "is_impossible")
+    span_losses = staticmethod(lambda labels, logits: cross_entropy(logits, labels))
 
     def __init__(
         self,

@@ -68,6 +68,8 @@ class SquadModel(TaskModel):
 
     label_names = ("start_positions", "end_positions")
     task_metrics = ("start_accuracy", "end_accuracy")
+    # This gradient rounds less than the gradient of `heads.cross_entropy`.
+    span_losses = staticmethod(tf.nn.sparse_softmax_cross_entropy_with_logits)
 
     def __init__(self, config: BertConfig, **options: Any):
         super().__init__(config, **options)
@@ -126,8 +128,7 @@ class SquadModel(TaskModel):
         sums = {}
         for name, logits in zip(("start", "end"), outputs, strict=True):
             positions = features[f"{name}_positions"]
-            # This gradient rounds less than the gradient of `heads.cross_entropy`.
-            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(positions, logits)
+            losses = self.span_losses(labels=positions, logits=logits)
             loss = tf.reduce_sum(weights * losses)
             total += tf.math.divide_no_nan(loss, normalizers["examples"])
             right = tf.argmax(logits, axis=-1, output_type=tf.int32) == positions

@@ -31,7 +31,7 @@ def test_answers_are_the_originals(tmp_path, case):
     path = str(folder / "finetuning_data" / options["task"] / "dev.json")
     data = read_squad_examples(path, "predict_file", False, is_v2)
     vocab = str(root.parent / "released" / "vocab_uncased.txt")
-    tokenizer = load_tokenizer(vocab, True, electra=True)
+    tokenizer = load_tokenizer(vocab, True, drop_category_c=True)
     settings = settings_of_lengths(
         options["max_seq_length"],
         options["doc_stride"],

@@ -155,7 +155,7 @@ def tokenizer_of(settings: PretrainingDataSettings) -> Tokenizer:
     """Returns the tokenizer; for errors see `load_tokenizer`."""
     is_electra = settings.objective == ELECTRA
     return load_tokenizer(
-        settings.vocab_file, settings.do_lower_case, needs_mask=True, electra=is_electra
+        settings.vocab_file, settings.do_lower_case, needs_mask=True, drop_category_c=is_electra
     )
 
 
