@@ -12,7 +12,7 @@ from bert_tf.engine.loops import PredictionLoop, TrainingLoop
 from bert_tf.engine.replicate import update_function, xla_pays_on_cpu
 from bert_tf.engine.steps import train_step
 from bert_tf.model.configuration import BertConfig
-from bert_tf.tasks.pretraining.training.model import PretrainingModel
+from bert_tf.tasks.pretraining.training.electra import pretraining_model
 from bert_tf.tasks.pretraining.training.phases import RecordBatches
 
 DTYPES = ("float32", "bfloat16")
@@ -32,7 +32,7 @@ def measure_dtypes(config: BertConfig, phase: RecordBatches, num_steps: int) -> 
 
 def _calls(config: BertConfig, phase: RecordBatches, dtype: str) -> dict[str, Callable]:
     """Returns a function that makes a training step and a function that predicts a batch."""
-    model = PretrainingModel(config, dtype=dtype)
+    model = pretraining_model(config, dtype=dtype)
     schedule = optimization.linear_schedule(1e-4, 1_000_000, 10_000)
     optimizer = optimization.create_optimizer(model.trainable_variables, schedule)
     strategy = tf.distribute.get_strategy()

@@ -11,7 +11,6 @@ starts from random weights. Started again, the benchmark goes on with the runs t
 
 import argparse
 import collections
-import dataclasses
 import itertools
 import statistics
 from pathlib import Path
@@ -24,7 +23,7 @@ from bert_tf.tasks.pretraining.schema import ELECTRA
 from bert_tf.tasks.pretraining.training.electra_masking import number_of_predictions
 from bert_tf.tasks.pretraining.training.electra_settings import ElectraSettings
 from bert_tf.tasks.pretraining.training.phases import RecordBatches
-from tools.tpu.matrix_products import electra_products
+from tools.tpu.matrix_products import training_flops
 
 TEXT = "flags/quickstart"
 LENGTH, BATCH = 64, 32
@@ -56,11 +55,10 @@ def make_files(folder: Path) -> ElectraConfig:
 
 def step_flops(config: ElectraConfig, electra_objective: bool) -> int:
     """Returns the FLOPs of a training step's matrix products, forward and backward."""
-    defaults = {field.name: field.default for field in dataclasses.fields(ElectraSettings)}
-    predictions = number_of_predictions(defaults["mask_prob"], LENGTH)
-    arguments = {**defaults, "electra_objective": electra_objective}
-    products = electra_products(config, RecordBatches(LENGTH, 1, BATCH, predictions), arguments)
-    return 3 * sum(product.flops for product in products)
+    predictions = number_of_predictions(ElectraSettings.mask_prob, LENGTH)
+    phase = RecordBatches(LENGTH, 1, BATCH, predictions)
+    changes = {"electra_objective": electra_objective}
+    return training_flops(config, phase, objective=ELECTRA, electra=changes)
 
 
 def results_of(output_dir: Path, program: str, **flags: object) -> dict[str, float]:

@@ -11,8 +11,9 @@ distillation; use tools.compile_for_tpu --teacher_config_file for run_distillati
 """
 
 import dataclasses
+import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from absl import flags
 
@@ -20,8 +21,8 @@ import run_pretraining
 from bert_tf.errors import UserError
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.flags import command_flags
+from bert_tf.tasks.pretraining.training.electra_settings import ElectraSettings
 from bert_tf.tasks.pretraining.training.phases import RecordBatches
-from bert_tf.tasks.pretraining.training.settings import PretrainingSettings
 
 from . import ROOT
 from .tpu import memory
@@ -63,7 +64,7 @@ def estimate(
     phases: list[RecordBatches],
     accelerator: Accelerator,
     spot: bool,
-    recompute_activations: bool = False,
+    flops: Callable[..., int] = training_flops,
     memory: Sequence[str] = (),
     max_hours: float | None = None,
 ) -> str:
@@ -74,15 +75,13 @@ def estimate(
         phases: have global batch sizes.
         accelerator: the slice.
         spot: use the price of a spot machine.
-        recompute_activations: count the forward products of the encoder layers twice.
+        flops: returns the operations of a step, given the model and a phase.
         memory: the result of `memory.describe` for each phase.
         max_hours: how long training runs, whatever the number of steps; for a single phase.
     """
     # Embedding lookups by one-hot products, a sixth more work for BERT-Base, are not counted. The
     # assumed share of the peak allows for them.
-    operations = sum(
-        phase.num_steps * training_flops(config, phase, recompute_activations) for phase in phases
-    )
+    operations = sum(phase.num_steps * flops(config, phase) for phase in phases)
     products = "floating point operations in matrix products"
     if max_hours:
         (phase,) = phases
@@ -137,12 +136,17 @@ def main() -> None:
     from bert_tf.tasks.pretraining.training.model import check_objective
 
     accelerator = read_accelerator(FLAGS.accelerator)
-    settings = command_flags.settings_from_flags(PretrainingSettings)
+    settings = command_flags.settings_from_flags(ElectraSettings)
     if not settings.do_train:
         raise UserError("add --do_train: only training is estimated, and --do_train is false")
     config = read_config(FLAGS.bert_config_file)
     check_objective(config, settings.objective)
-    recompute = settings.recompute_activations
+    flops = functools.partial(
+        training_flops,
+        recompute_activations=settings.recompute_activations,
+        objective=settings.objective,
+        electra=settings.model_arguments,
+    )
     compiled = (memory.OPTIONS, memory.OPTIMIZER)
     compiled_so = (device_options(settings, on_tpu=True), settings.optimizer) == compiled
     plans = memory.read_plans(accelerator.name) if compiled_so else []
@@ -151,7 +155,7 @@ def main() -> None:
         for phase in settings.phases
     ]
     hours = settings.max_hours
-    print(estimate(config, settings.phases, accelerator, FLAGS.spot, recompute, lines, hours))
+    print(estimate(config, settings.phases, accelerator, FLAGS.spot, flops, lines, hours))
 
 
 if __name__ == "__main__":

@@ -6,15 +6,12 @@ import keras
 import tensorflow as tf
 
 from bert_tf.errors import UserError, listed
-from bert_tf.model.configuration import BertConfig
-from bert_tf.model.electra_configuration import ElectraConfig
 from bert_tf.pretrained.folder import ModelFolder
 from bert_tf.seeds import reading_weights
 from bert_tf.tasks.classification.model import ClassificationModel
 from bert_tf.tasks.extraction.model import FeaturesModel
 from bert_tf.tasks.multiple_choice.model import MultipleChoiceModel
-from bert_tf.tasks.pretraining.training.electra import ElectraPretrainingModel
-from bert_tf.tasks.pretraining.training.model import PretrainingModel
+from bert_tf.tasks.pretraining.training.electra import pretraining_model
 from bert_tf.tasks.squad import joint_model
 from bert_tf.tasks.squad.model import SquadModel
 from bert_tf.tasks.tagging.model import TaggingModel
@@ -26,7 +23,9 @@ Outputs = Callable[[Tensors], dict[str, tf.Tensor]]
 
 # Head -> its Keras model, built from a configuration, a number of classes and a dtype.
 BUILDERS = {
-    "masked_lm": lambda config, num_labels, dtype: _masked_lm(config, dtype),
+    "masked_lm": lambda config, num_labels, dtype: pretraining_model(
+        config, electra={"electra_objective": False}, dtype=dtype
+    ),
     "classification": ClassificationModel,
     "regression": ClassificationModel,
     "tagging": TaggingModel,
@@ -37,12 +36,6 @@ BUILDERS = {
 # Weights that a checkpoint may lack if no answer depends on them, and heads that need all weights.
 _OPTIONAL = ("bert/pooler/", "cls/seq_relationship/")
 _WITH_POOLER = ("classification", "regression", "multiple_choice")
-
-
-def _masked_lm(config: BertConfig, dtype: keras.DTypePolicy | str | None) -> keras.Model:
-    if isinstance(config, ElectraConfig):
-        return ElectraPretrainingModel(config, electra_objective=False, dtype=dtype)
-    return PretrainingModel(config, dtype=dtype)
 
 
 def build_model(

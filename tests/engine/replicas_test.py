@@ -16,9 +16,11 @@ from bert_tf.engine.evaluator import EvaluationInput, Evaluator
 from bert_tf.engine.loops import PredictionLoop, TrainingLoop
 from bert_tf.engine.prediction import Predictor, join
 from bert_tf.model.configuration import BertConfig
+from bert_tf.model.electra_configuration import ElectraConfig
 from bert_tf.seeds import fold_in
 from bert_tf.tasks.pretraining.schema import MLM, pretraining_schema
 from bert_tf.tasks.pretraining.training.distillation import DistilledPretraining
+from bert_tf.tasks.pretraining.training.electra import ElectraPretrainingModel
 from bert_tf.tasks.pretraining.training.model import PretrainingModel
 from tests.support import numpy_bert
 from tests.support.objectives import compute
@@ -37,6 +39,18 @@ QUIET = {**CONFIG, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0
 
 def quiet_model(objective=None):
     return PretrainingModel(BertConfig.from_dict(QUIET), objective)
+
+
+class WithoutNoise(ElectraPretrainingModel):
+    """Samples the likeliest token, so that the parts of a batch have the samples of the whole."""
+
+    def uniform_noise(self, shape, seed):
+        return tf.fill(shape, 0.5)
+
+
+def quiet_electra(kind=WithoutNoise):
+    config = ElectraConfig.from_dict({**QUIET, "embedding_size": 6})
+    return kind(config, generator_hidden_size=0.5)
 
 
 def make_files(folder, counts):
@@ -168,9 +182,8 @@ def check_training(
         for name, value in expected.items():
             actual = rows[name]
             if isinstance(value, tuple):
-                np.testing.assert_allclose(
-                    actual[0][i] / actual[1][i], value[0] / value[1], rtol=2e-5, err_msg=name
-                )
+                found, wanted = (a / b if b else 0.0 for a, b in ((x[i] for x in actual), value))
+                np.testing.assert_allclose(found, wanted, rtol=2e-5, err_msg=name)
             else:
                 np.testing.assert_allclose(actual[i], value, rtol=2e-5, err_msg=name)
     for variable in model.variables:
@@ -198,13 +211,13 @@ def several_and_one(strategy, build):
     return pairs
 
 
-def check_evaluation(strategy, files):
+def check_evaluation(strategy, files, build=quiet_model, num_metrics=5):
     """Every example once, in batches that do not come out even, and over and over."""
-    several, one = (Evaluator(model, of) for of, model in several_and_one(strategy, quiet_model))
+    several, one = (Evaluator(model, of) for of, model in several_and_one(strategy, build))
     for max_steps in (0, 7):
         source = EvaluationInput(24, files, SCHEMA, {}, max_steps)
         results, expected = several.evaluate(source), one.evaluate(source)
-        assert results.keys() == expected.keys() and len(results) == 5
+        assert results.keys() == expected.keys() and len(results) == num_metrics
         for name, value in expected.items():
             np.testing.assert_allclose(results[name], value, rtol=2e-6, err_msg=name)
 
@@ -296,9 +309,19 @@ def distil(folder):
         check_training(strategy, build, files, "local_clip_sum", parts, distilled)
 
 
+def electra(folder):
+    """Steps of a generator and a discriminator on two replicas, also in two parts."""
+    strategy = distribution.get_strategy("mirrored", 2)
+    files = make_files(folder, (40, 53))
+    for gradient_reduction, parts in (("local_clip_sum", 2), ("global_mean_clip", 1)):
+        check_training(strategy, quiet_electra, files, gradient_reduction, parts)
+    check_evaluation(strategy, files, lambda: quiet_electra(ElectraPretrainingModel), 9)
+
+
 @pytest.mark.slow
-def test_replicas_of_a_student(tmp_path):
-    run_code(f"from tests.engine import replicas_test as t; t.distil({str(tmp_path)!r})")
+@pytest.mark.parametrize("check", ["distil", "electra"])
+def test_two_replicas(check, tmp_path):
+    run_code(f"from tests.engine import replicas_test as t; t.{check}({str(tmp_path)!r})")
 
 
 @pytest.mark.slow

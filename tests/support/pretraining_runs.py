@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.files import checkpoints, records
-from bert_tf.tasks.pretraining.schema import pretraining_schema
+from bert_tf.tasks.pretraining.schema import MLM_NSP, pretraining_schema
 from bert_tf.tasks.pretraining.training.settings import PretrainingSettings, ScheduleSettings
 from tests.support import forked_programs
 
@@ -40,10 +40,12 @@ def write_config(path, **changes) -> str:
     return str(path)
 
 
-def write_records(path, count, length, predictions, seed, vocab_size=VOCAB_SIZE) -> str:
+def write_records(
+    path, count, length, predictions, seed, vocab_size=VOCAB_SIZE, objective=MLM_NSP
+) -> str:
     """Writes random pre-training records to a file; returns its path."""
     rng = np.random.RandomState(seed)
-    schema = pretraining_schema(length, predictions)
+    schema = pretraining_schema(length, predictions, objective)
     with tf.io.TFRecordWriter(str(path)) as writer:
         for _ in range(count):
             tokens = rng.randint(length // 2, length + 1)
@@ -60,6 +62,7 @@ def write_records(path, count, length, predictions, seed, vocab_size=VOCAB_SIZE)
                 "masked_lm_weights": [1.0] * masked + unused,
                 "next_sentence_labels": [rng.randint(0, 2)],
             }
+            values = {name: values[name] for name in schema}
             writer.write(records.serialize(values, schema))
     return str(path)
 

@@ -109,9 +109,7 @@ def test_masked_lm_alone_trains_neither_pooler_nor_next_sentences():
 def test_electra_s_step_has_the_products_of_both_models(share, accumulation_steps):
     sizes = {"model_type": "electra", "embedding_size": 24}
     run = make_run(2, accumulation_steps, sizes=sizes, objective="electra")
-    settings = {"electra_objective": True, "untied_generator": True, "generator_layers": 1.0}
-    settings |= {"untied_generator_embeddings": False, "uniform_generator": False}
-    run = dataclasses.replace(run, electra={**settings, "generator_hidden_size": share})
+    run = dataclasses.replace(run, electra={"generator_hidden_size": share})
     program = lowering.lower(run, PHASE)
     found = report.program_flops(program, accumulation_steps) - 2 * lookup_flops(run, PHASE)
     assert found == report.model_flops(run, PHASE)

@@ -1,6 +1,7 @@
 """Tests of tools/estimate_cost.py."""
 
 import copy
+import re
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,20 @@ def test_program():
     # What docs/tpu.md shows.
     shown = (ROOT / "docs" / "tpu.md").read_text()
     assert printed[printed.index("An est") : printed.index("Prices are")] in shown
+
+
+@pytest.mark.slow
+def test_electra_s_generator_counts():
+    recipe = "--flagfile=flags/pretraining/electra_small.flags"
+    flags = ["--accelerator=v5e-8", recipe, "--input_file=x", "--output_dir=y", "--vocab_file=z"]
+    small, large = (
+        float(re.search("work   (.*) floating", printed)[1])
+        for share in (0.25, 1.0)
+        for printed in [
+            run(*flags, f"--generator_hidden_size={share}", program="tools.estimate_cost")
+        ]
+    )
+    assert 1.5 < large / small < 2.5
 
 
 def test_program_with_a_time():

@@ -9,7 +9,7 @@ from bert_tf.engine.steps import Replicas, train_step
 from bert_tf.runs.training.teacher import check_hidden_sizes, check_inputs
 from bert_tf.tasks.pretraining.schema import ELECTRA, MLM, pretraining_schema
 from bert_tf.tasks.pretraining.training.distillation import DistilledPretraining
-from bert_tf.tasks.pretraining.training.electra import ElectraPretrainingModel
+from bert_tf.tasks.pretraining.training.electra import pretraining_model
 from bert_tf.tasks.pretraining.training.model import PretrainingModel
 from bert_tf.tasks.pretraining.training.phases import RecordBatches
 from bert_tf.tasks.pretraining.training.settings import DistillationSettings
@@ -25,10 +25,7 @@ def lower(run: Run, phase: RecordBatches) -> Program:
     and `bert_tf.model.dropout.dropout` does not use the default. `phase.batch_size` is the batch
     size of one replica.
     """
-    if run.objective == ELECTRA:
-        model = ElectraPretrainingModel(run.config, **run.electra, **run.options)
-    else:
-        model = PretrainingModel(run.config, run.objective, **run.options)
+    model = pretraining_model(run.config, run.objective, run.electra, **run.options)
     objective = model if run.teacher is None else _distilled(model, run, phase)
     optimizer = optimization.create_optimizer(
         model.trainable_variables, optimization.linear_schedule(1e-4, 1_000_000, 10_000), run.adam

@@ -8,11 +8,13 @@ products, nor do recomputed activations.
 
 import dataclasses
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.electra_configuration import ElectraConfig
 from bert_tf.tasks.pretraining.schema import MLM, MLM_NSP
+from bert_tf.tasks.pretraining.training.electra_settings import MODEL_ARGUMENTS, ElectraSettings
 from bert_tf.tasks.pretraining.training.phases import RecordBatches
 
 
@@ -40,9 +42,18 @@ class Product:
 
 
 def forward_products(
-    config: BertConfig, phase: RecordBatches, objective: str = MLM_NSP
+    config: BertConfig,
+    phase: RecordBatches,
+    objective: str = MLM_NSP,
+    electra: Mapping[str, Any] = MappingProxyType({}),
 ) -> list[Product]:
-    """Returns the matrix products in the forward pass of one training step."""
+    """Returns the matrix products in the forward pass of one training step.
+
+    `electra` has the arguments of `ElectraPretrainingModel` that differ from their defaults. Those
+    of an ELECTRA that is a masked LM alone are asked for by the objective `mlm`.
+    """
+    if isinstance(config, ElectraConfig) and objective != MLM:
+        return _electra_products(config, phase, electra)
     hidden, length, layers = config.hidden_size, phase.max_seq_length, config.num_layer_outputs
     width = config.embedding_width
     heads = config.num_attention_heads
@@ -70,25 +81,25 @@ def forward_products(
     ]
 
 
-def electra_products(
-    config: ElectraConfig, phase: RecordBatches, electra: Mapping[str, Any]
+def _electra_products(
+    config: ElectraConfig,
+    phase: RecordBatches,
+    electra: Mapping[str, Any],
 ) -> list[Product]:
-    """Returns the matrix products in the forward pass of both models of ELECTRA.
-
-    `electra` has the arguments of `ElectraPretrainingModel`.
-    """
+    """Returns the products of generator and discriminator; see `forward_products`."""
+    chosen = {name: getattr(ElectraSettings, name) for name in MODEL_ARGUMENTS} | {**electra}
     generator = config
-    if electra["electra_objective"] and electra["untied_generator"]:
-        sizes = electra["generator_hidden_size"], electra["generator_layers"]
-        generator = config.generator(*sizes, electra["untied_generator_embeddings"])
-    products: list[Product] = []
-    if not electra["uniform_generator"]:
-        products += forward_products(generator, phase, MLM)
-    if electra["electra_objective"]:
+    if chosen["electra_objective"] and chosen["untied_generator"]:
+        sizes = chosen["generator_hidden_size"], chosen["generator_layers"]
+        generator = config.generator(*sizes, chosen["untied_generator_embeddings"])
+    products = [] if chosen["uniform_generator"] else forward_products(generator, phase, MLM)
+    if chosen["electra_objective"]:
         tokens, hidden = phase.batch_size * phase.max_seq_length, config.hidden_size
         own = ("transform", "vocabulary")
         products += [x for x in forward_products(config, phase, MLM) if x.name not in own]
-        products.append(Product("discriminator's head", 1, 1, tokens, hidden, hidden + 1))
+        products.append(
+            Product("discriminator's head", 1, 1, tokens, hidden, hidden + 1, in_encoder=False)
+        )
     return products
 
 
@@ -97,6 +108,7 @@ def training_flops(
     phase: RecordBatches,
     recompute_activations: bool = False,
     objective: str = MLM_NSP,
+    electra: Mapping[str, Any] = MappingProxyType({}),
 ) -> int:
     """Returns the FLOPs of the matrix products in one training step, forward and backward.
 
@@ -104,5 +116,5 @@ def training_flops(
     """
     return sum(
         product.flops * (4 if recompute_activations and product.in_encoder else 3)
-        for product in forward_products(config, phase, objective)
+        for product in forward_products(config, phase, objective, electra)
     )

@@ -4,11 +4,10 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from bert_tf.model.configuration import BertConfig
-from bert_tf.tasks.pretraining.schema import ELECTRA
 from bert_tf.tasks.pretraining.training.phases import RecordBatches
 
 from . import compiler, hlo_text
-from .matrix_products import electra_products, forward_products, training_flops
+from .matrix_products import forward_products, training_flops
 
 if TYPE_CHECKING:
     from bert_tf.optimization import AdamOptions
@@ -27,7 +26,7 @@ class Run:
     max_sequences_per_pack: places for sequences in a row; None if records are not packed.
     teacher: the teacher's configuration; None for pre-training.
     restrict_ce_to_mask: see `DistilledPretraining`.
-    electra: the arguments of `ElectraPretrainingModel`, if that is trained.
+    electra: arguments of `ElectraPretrainingModel`, if that is trained.
     """
 
     config: BertConfig
@@ -64,10 +63,8 @@ def program_flops(program: Program, accumulation_steps: int) -> int:
 
 def model_flops(run: Run, phase: RecordBatches) -> int:
     """Returns the FLOPs of a step's matrix products by calculation, a teacher's included."""
-    if run.objective == ELECTRA:
-        return 3 * sum(x.flops for x in electra_products(run.config, phase, run.electra))
     if run.teacher is None:
-        return training_flops(run.config, phase, objective=run.objective)
+        return training_flops(run.config, phase, False, run.objective, run.electra)
     if not run.restrict_ce_to_mask:  # logits of all tokens
         phase = dataclasses.replace(phase, max_predictions_per_seq=phase.max_seq_length)
     of_teacher = sum(x.flops for x in forward_products(run.teacher, phase, run.objective))

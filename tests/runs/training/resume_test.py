@@ -14,12 +14,14 @@ import time
 
 import pytest
 
+from bert_tf.tasks.pretraining.schema import ELECTRA, MLM_NSP
 from tests.support.forked_programs import start
 from tests.support.pretraining_runs import (
     assert_same_variables,
     command,
     write_config,
     write_records,
+    write_text,
 )
 
 # 94 and 61 records a phase, so both phases go past one epoch; saves every 4 steps, loops of 7.
@@ -27,18 +29,22 @@ PHASES = "12:56:8:2,20:44:4:3"
 LAST = 100
 
 
-@pytest.fixture(scope="module")
-def words(tmp_path_factory):
-    """The command line of the run, without its output directory."""
-    folder = tmp_path_factory.mktemp("inputs")
+def make_words(folder, objective=MLM_NSP, **changes):
+    """Returns the command line of a run, without its output directory."""
     for length, predictions, counts in ((12, 2, (31, 45, 18)), (20, 3, (40, 21))):
         for i, count in enumerate(counts):
-            write_records(folder / f"{length}_{i}.tfrecord", count, length, predictions, seed=i)
-    config = write_config(folder / "bert_config.json")
+            path = folder / f"{length}_{i}.tfrecord"
+            write_records(path, count, length, predictions, seed=i, objective=objective)
+    config = write_config(folder / "bert_config.json", **changes)
     flags = f"""--input_file={folder}/{{max_seq_length}}_*.tfrecord --bert_config_file={config}
         --do_train --phases={PHASES} --learning_rate=1e-2 --num_warmup_steps=9
         --save_checkpoints_steps=4 --iterations_per_loop=7"""
-    return command(*flags.split())
+    return command(f"--objective={objective}", *flags.split())
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory):
+    return make_words(tmp_path_factory.mktemp("inputs"))
 
 
 def train(words, output_dir):
@@ -124,8 +130,22 @@ def test_twenty_kills(words, undisturbed, tmp_path):
     check_kills(words, undisturbed, tmp_path / "out", seed=2, kills=20)
 
 
+def check_kills_of_replicas(words, folder, replicas: int, kills: int) -> None:
+    words = [*words, "--distribution_strategy=mirrored", f"--num_cpu_devices={replicas}"]
+    undisturbed = train(words, folder / "undisturbed")
+    check_kills(words, undisturbed, folder / "out", seed=3, kills=kills)
+
+
 @pytest.mark.slow
 def test_nine_kills_of_four_replicas(words, tmp_path):
-    words = [*words, "--distribution_strategy=mirrored", "--num_cpu_devices=4"]
-    undisturbed = train(words, tmp_path / "undisturbed")
-    check_kills(words, undisturbed, tmp_path / "out", seed=3, kills=9)
+    check_kills_of_replicas(words, tmp_path, 4, 9)
+
+
+@pytest.mark.slow
+def test_six_kills_of_an_electra_on_two_replicas(tmp_path):
+    """Masks and samples are the same again, too."""
+    words = make_words(tmp_path, ELECTRA, model_type="electra", embedding_size=6)
+    write_text(tmp_path)
+    words += [f"--vocab_file={tmp_path}/vocab.txt", "--generator_hidden_size=0.5"]
+    words = [word.replace(PHASES, "12:56:8:1,20:44:4:3") for word in words]
+    check_kills_of_replicas(words, tmp_path, 2, 6)

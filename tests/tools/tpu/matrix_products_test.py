@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from bert_tf.model.configuration import BertConfig
+from bert_tf.model.family import read_config
 from bert_tf.model.roberta_configuration import RobertaConfig
 from bert_tf.tasks.pretraining.training.phases import RecordBatches
 from tools.tpu import matrix_products
@@ -44,6 +45,37 @@ def test_roberta_has_no_products_of_pairs():
     phase = RecordBatches(12, 1, 3, 2)
     found = matrix_products.forward_products(RobertaConfig(50), phase)
     assert found == matrix_products.forward_products(RobertaConfig(50), phase, "mlm")
+
+
+@pytest.mark.parametrize(
+    "electra, generator, discriminator",
+    [
+        ({}, (64, 12, 1), True),
+        ({"generator_hidden_size": 0.5, "generator_layers": 0.25}, (128, 3, 2), True),
+        ({"untied_generator": False}, (256, 12, 4), True),
+        ({"uniform_generator": True}, None, True),
+        ({"electra_objective": False}, (256, 12, 4), False),
+    ],
+    ids=str,
+)
+def test_electra_has_the_products_of_both_models(electra, generator, discriminator):
+    config = read_config(str(MODELS / "electra_small" / "bert_config.json"))
+    width, vocab, tokens, places = 128, config.vocab_size, 5 * 128, 5 * 19
+
+    def encoder(hidden, layers, heads, inner):
+        attention = 2 * 128 * heads * (hidden // heads)
+        each = 4 * hidden * hidden + 2 * hidden * inner + attention
+        return tokens * (layers * each + (width * hidden if hidden != width else 0))
+
+    expected = 0
+    if generator:
+        hidden, layers, heads = generator
+        expected = encoder(hidden, layers, heads, 4 * hidden) + places * width * (hidden + vocab)
+    if discriminator:
+        expected += encoder(256, 12, 4, 1024) + tokens * 256 * 257
+    phase = RecordBatches(128, 7, 5, 19)
+    found = matrix_products.training_flops(config, phase, False, "electra", electra)
+    assert found == 3 * 2 * expected
 
 
 def test_operations_are_about_those_that_a_compiler_counts():

@@ -7,14 +7,18 @@ Original: google-research/electra, run_pretraining.py. Dimension letters and dty
 `bert_tf/modeling.py`.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.engine.hashed_random import hash_numbers, uniform
 from bert_tf.engine.steps import Features, Sums
 from bert_tf.model.activations import get_activation
+from bert_tf.model.configuration import BertConfig
 from bert_tf.model.dropout import dropout_seed_of_call
 from bert_tf.model.electra_configuration import ElectraConfig
 from bert_tf.model.heads import example_weights, token_weights
@@ -27,7 +31,9 @@ from bert_tf.tasks.pretraining.schema import ELECTRA
 from bert_tf.tasks.pretraining.training.electra_masking import write_at
 from bert_tf.tasks.pretraining.training.heads import Transform, masked_lm_logits
 from bert_tf.tasks.pretraining.training.model import (
+    PretrainingModel,
     check_objective,
+    checked_weights,
     loss_and_accuracy,
     masked_lm_weights,
 )
@@ -37,8 +43,9 @@ _EPSILON = 1e-6  # added to the sums of weights that divide the losses
 # Numbers folded into a call's seed; dropout of the discriminator has 0 and 1.
 _GENERATOR, _SAMPLES = 3, 4
 _DISALLOWED = 1000.0  # subtracted from the logit of the right token
-_THRESHOLDS = 200  # of tf.metrics.auc, whose first and last are this much below 0 and above 1:
-_BEYOND = 1e-7
+# Of tf.metrics.auc: from just below 0 to just above 1.
+_THRESHOLDS = np.array([-1e-7, *np.arange(1, 199) / 199, 1.0 + 1e-7], np.float32)
+_TRUE, _FALSE = "disc_true_positive_rates", "disc_false_positive_rates"
 
 
 class ElectraOutputs(NamedTuple):
@@ -189,7 +196,7 @@ class ElectraPretrainingModel(TaskModel):
             masked_lm_ids: int32 [B, P], the original tokens there.
             training: whether dropout is on.
             dropout_seed: int32 [2]; dropout and samples are functions of it. None draws one in
-                training; else samples are a function of the tokens and places.
+                training; else a row's samples are a function of its tokens, masked and original.
         """
         seed = dropout_seed_of_call(training, dropout_seed)
         mode = {"training": training}
@@ -207,9 +214,11 @@ class ElectraPretrainingModel(TaskModel):
         if self.discriminator_predictions is None:
             return ElectraOutputs(logits)
         original, _ = write_at(input_ids, masked_lm_ids, masked_lm_positions)
-        if seed is None:
-            seed = tf.stack([tf.reduce_sum(original), tf.reduce_sum(masked_lm_positions)])
-        sampled = self._sample(tf.reshape(logits, shape), masked_lm_ids, fold_in(seed, _SAMPLES))
+        noise_seed = fold_in(seed, _SAMPLES)
+        if seed is None:  # the samples of a row follow from its tokens, whatever the batch
+            hashes = hash_numbers(input_ids, original, tf.range(input_ids.shape[1]))  # [B, S]
+            noise_seed = tf.reduce_sum(hashes, axis=1)
+        sampled = self._sample(tf.reshape(logits, shape), masked_lm_ids, noise_seed)
         fake, written = write_at(original, sampled, masked_lm_positions)
         labels = tf.cast(written & (fake != original), tf.int32)
         dropout_seed = seed if training else None
@@ -227,7 +236,13 @@ class ElectraPretrainingModel(TaskModel):
         return tf.argmax(tf.nn.softmax(logits + gumbel), axis=-1, output_type=tf.int32)
 
     def uniform_noise(self, shape: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        """Returns numbers from 0 to below 1, float32, a function of the seed, int32 [2]."""
+        """Returns numbers from 0 to below 1, float32 [B, P, V].
+
+        They are a function of the seed, int32 [2], or of a seed for each row, uint64 [B].
+        """
+        if seed.dtype == tf.uint64:
+            number = tf.reshape(tf.range(shape[1] * shape[2]), shape[1:])  # [P, V]
+            return uniform(hash_numbers(seed[:, tf.newaxis, tf.newaxis], number))
         bits = random_bits(shape, seed, tf.uint32)
         bits = tf.bitwise.right_shift(bits, tf.constant(8, tf.uint32))
         return tf.cast(bits, tf.float32) * 2.0**-24
@@ -238,6 +253,10 @@ class ElectraPretrainingModel(TaskModel):
             "masked_lm": tf.reduce_sum(masked_lm_weights(features, example_weights(features))),
             "disc": tf.reduce_sum(token_weights(features)),
         }
+
+    def checked_labels(self, features: Features) -> dict[str, tf.Tensor]:
+        """Returns `masked_lm_weights`; the other labels are inputs."""
+        return checked_weights(features)
 
     def loss_and_metrics(
         self, outputs: ElectraOutputs, features: Features, normalizers: Features
@@ -277,19 +296,13 @@ class ElectraPretrainingModel(TaskModel):
             sums |= _rates(tf.sigmoid(logits) * weights, labels * weights, row_weights)
         return tf.reduce_sum(losses) / (normalizers["disc"] + _EPSILON), sums
 
-    def finish(self, results: dict[str, float]) -> dict[str, float]:
-        """Returns an evaluation's metrics with disc_auc instead of the rates of `_rates`.
+    def finish(self, results: dict[str, Any]) -> dict[str, float]:
+        """Returns an evaluation's metrics with disc_auc, from the rates of `_rates`.
 
         disc_auc is the area under the curve by trapezoids, as in tf.metrics.auc.
         """
-        rates = [
-            [results[name.format(i)] for i in range(_THRESHOLDS) if name.format(0) in results]
-            for name in (_TRUE, _FALSE)
-        ]
-        for i in range(_THRESHOLDS if rates[0] else 0):
-            del results[_TRUE.format(i)], results[_FALSE.format(i)]
-        if rates[0]:
-            results["disc_auc"] = float(-np.trapezoid(*rates))
+        if _TRUE in results:
+            results["disc_auc"] = -float(np.trapezoid(results.pop(_TRUE), results.pop(_FALSE)))
         return results
 
     def predictions(self, outputs: ElectraOutputs, features: Features) -> dict[str, tf.Tensor]:
@@ -297,7 +310,23 @@ class ElectraPretrainingModel(TaskModel):
         return {"probabilities": tf.sigmoid(outputs.logits)}
 
 
-_TRUE, _FALSE = "disc_true_positive_rate_{}", "disc_false_positive_rate_{}"
+def pretraining_model(
+    config: BertConfig,
+    objective: str | None = None,
+    electra: Mapping[str, Any] = MappingProxyType({}),
+    **options: Any,
+) -> TaskModel:
+    """Returns an `ElectraPretrainingModel` with the arguments `electra`, or a `PretrainingModel`.
+
+    Args:
+        config: decides which one.
+        objective: see `PretrainingModel`.
+        electra: arguments that a `PretrainingModel` does not have.
+        **options: see `BertModel`.
+    """
+    if isinstance(config, ElectraConfig):
+        return ElectraPretrainingModel(config, **electra, **options)
+    return PretrainingModel(config, objective, **options)
 
 
 def _rates(probs: tf.Tensor, labels: tf.Tensor, row_weights: tf.Tensor) -> Sums:
@@ -305,17 +334,11 @@ def _rates(probs: tf.Tensor, labels: tf.Tensor, row_weights: tf.Tensor) -> Sums:
 
     As in the original, padding counts as true negatives: both arguments are 0 there.
     """
-    inner = np.arange(1, _THRESHOLDS - 1) / (_THRESHOLDS - 1)
-    thresholds = tf.constant([-_BEYOND, *inner, 1.0 + _BEYOND], tf.float32)
-    counted = tf.broadcast_to(row_weights[:, tf.newaxis], tf.shape(probs))
-    sums: Sums = {}
-    for name, kind in ((_TRUE, labels), (_FALSE, counted - labels)):
-        kind = kind * counted
-
-        def count(threshold: tf.Tensor, kind: tf.Tensor = kind) -> tf.Tensor:
-            return tf.reduce_sum(tf.where(probs > threshold, kind, 0.0))
-
-        counts = tf.map_fn(count, thresholds)
-        for i, total in enumerate(tf.unstack(counts)):
-            sums[name.format(i)] = total, tf.reduce_sum(kind)
-    return sums
+    kinds = tf.stack([labels, 1.0 - labels], axis=-1) * row_weights[:, tf.newaxis, tf.newaxis]
+    kinds = tf.reshape(kinds, [-1, 2])  # [B*S, 2]
+    number_below = tf.searchsorted(_THRESHOLDS, tf.reshape(probs, [-1]))
+    counts = tf.math.unsorted_segment_sum(kinds, number_below, len(_THRESHOLDS) + 1)
+    positives = tf.unstack(tf.cumsum(counts, exclusive=True, reverse=True)[:-1], axis=1)
+    totals = tf.unstack(tf.reduce_sum(kinds, axis=0))
+    pairs = zip(map(tf.unstack, positives), totals, strict=True)
+    return dict(zip((_TRUE, _FALSE), pairs, strict=True))

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from bert_tf.optimization import PolynomialSchedule
 
 _NEEDS = ("objective", ELECTRA)
-_MODEL_ARGUMENTS = (
+# Settings that are arguments of `ElectraPretrainingModel`, with the same defaults.
+MODEL_ARGUMENTS = (
     *("electra_objective", "generator_hidden_size", "generator_layers", "untied_generator"),
     *("untied_generator_embeddings", "uniform_generator", "gen_weight", "disc_weight"),
     *("temperature", "disallow_correct"),
@@ -177,4 +178,4 @@ class ElectraSettings(PretrainingSettings):
     @property
     def model_arguments(self) -> dict[str, Any]:
         """The arguments of `ElectraPretrainingModel`."""
-        return {name: getattr(self, name) for name in _MODEL_ARGUMENTS}
+        return {name: getattr(self, name) for name in MODEL_ARGUMENTS}

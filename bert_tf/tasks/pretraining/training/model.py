@@ -120,11 +120,9 @@ class PretrainingModel(TaskModel):
 
     def checked_labels(self, features: Features) -> dict[str, tf.Tensor]:
         """Returns `masked_lm_ids` and the labels of pairs, int32, and the masked words' weights."""
-        found: dict[str, tf.Tensor] = {}
+        found = checked_weights(features)
         shape, meaning = get_shape_list(features["masked_lm_positions"]), "a number for each mask"
-        name = "masked_lm_weights"
-        found[name] = finite(shaped(features[name], name, shape, meaning), name, bounds=WEIGHTS)
-        counted = found[name] * example_weights(features)[:, tf.newaxis] > 0.0
+        counted = found["masked_lm_weights"] * example_weights(features)[:, tf.newaxis] > 0.0
         name = "masked_lm_ids"
         ids = shaped(features[name], name, shape, meaning)
         found[name] = in_range(ids, name, self.bert.config.vocab_size, "vocab_size", counted)
@@ -206,6 +204,13 @@ def loss_and_accuracy(
         f"{name}_loss": (tf.reduce_sum(weights * cross_entropy(logits, label_ids)), weight),
         f"{name}_accuracy": (tf.reduce_sum(weights * right), weight),
     }
+
+
+def checked_weights(features: Features) -> dict[str, tf.Tensor]:
+    """Returns the weights of the masked positions by name; see `TaskModel.checked_labels`."""
+    shape, name = get_shape_list(features["masked_lm_positions"]), "masked_lm_weights"
+    weights = shaped(features[name], name, shape, "a number for each mask")
+    return {name: finite(weights, name, bounds=WEIGHTS)}
 
 
 def masked_lm_weights(features: Features, example_weight: tf.Tensor) -> tf.Tensor:

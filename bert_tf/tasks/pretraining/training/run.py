@@ -36,10 +36,10 @@ from bert_tf.tasks.pretraining.schema import (
     pretraining_schema,
 )
 from bert_tf.tasks.pretraining.training.dynamic_masking import DynamicMasking
-from bert_tf.tasks.pretraining.training.electra import ElectraPretrainingModel
+from bert_tf.tasks.pretraining.training.electra import pretraining_model
 from bert_tf.tasks.pretraining.training.electra_masking import ElectraMasking
 from bert_tf.tasks.pretraining.training.electra_settings import ElectraSettings
-from bert_tf.tasks.pretraining.training.model import PretrainingModel, check_objective
+from bert_tf.tasks.pretraining.training.model import check_objective
 from bert_tf.tasks.pretraining.training.phases import RecordBatches
 from bert_tf.tasks.pretraining.training.record_files import (
     OpenedRecords,
@@ -73,17 +73,16 @@ def run_pretraining(
     """
 
     def build() -> TaskModel:
+        electra = settings.model_arguments if isinstance(settings, ElectraSettings) else {}
         options = model_options(settings, strategy)
-        if isinstance(settings, ElectraSettings) and settings.objective == ELECTRA:
-            return ElectraPretrainingModel(config, **settings.model_arguments, **options)
-        return PretrainingModel(config, settings.objective, **options)
+        return pretraining_model(config, settings.objective, electra, **options)
 
     def write_files() -> None:
         write_config(settings.output_dir, config)
 
-    def initialize(_: TaskModel) -> None:
-        if isinstance(settings, ElectraSettings) and settings.objective == ELECTRA:
-            warn_of_missing_generator(settings)
+    def initialize(model: TaskModel) -> None:
+        if settings.init_checkpoint:
+            _warn_of_missing_generator(model, settings.init_checkpoint)
 
     make_trainer = functools.partial(Trainer, build, initialize=initialize)
     return train_and_evaluate(config, strategy, settings, make_trainer, write_files)
@@ -254,16 +253,14 @@ def _are_unmasked(
     return unmasked
 
 
-def warn_of_missing_generator(settings: ElectraSettings) -> None:
+def _warn_of_missing_generator(model: TaskModel, init_checkpoint: str) -> None:
     """Warns if --init_checkpoint, which the run starts from, only has a discriminator."""
-    if not settings.init_checkpoint or settings.uniform_generator or not settings.electra_objective:
-        return
-    names = CheckpointReader(settings.init_checkpoint).shapes
-    if not any(name.startswith("generator_predictions/") for name in names):
+    head = {v.path for v in model.variables if v.path.startswith("generator_predictions/")}
+    if head and head.isdisjoint(CheckpointReader(init_checkpoint).shapes):
         logging.warning(
             "--init_checkpoint=%s has no generator, so a new one starts, with random weights; its"
             " samples are poor until it has learned",
-            settings.init_checkpoint,
+            init_checkpoint,
         )
 
 

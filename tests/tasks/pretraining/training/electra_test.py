@@ -9,6 +9,7 @@ from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.electra_configuration import ElectraConfig
+from bert_tf.runs.folder import goodput
 from bert_tf.tasks.pretraining.records.data import create_pretraining_data
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.training.electra import ElectraPretrainingModel
@@ -84,6 +85,9 @@ def test_a_resumed_run_has_the_bits_of_one_left_alone(trained, inputs, tmp_path)
         (tmp_path / path.name).write_bytes(path.read_bytes())
     assert pretrain(inputs, tmp_path, do_eval=True) == results
     assert_same_variables(tmp_path / "model.ckpt-4", folder / "model.ckpt-4")
+    account = goodput.read(str(tmp_path))
+    assert account.seconds["steps"] > 0 and account.seconds["evaluating"] > 0
+    assert sum(account.seconds.values()) == pytest.approx(account.until - account.first_start)
 
 
 @pytest.mark.slow
