@@ -68,7 +68,14 @@ def check(found, expected, bound=1e-5):
 
 
 @needs_golden
-@pytest.mark.parametrize("size", ["small", "small_released", "base", "large"])
+@pytest.mark.parametrize(
+    "size",
+    [
+        "small",
+        "small_released",
+        *(pytest.param(x, marks=pytest.mark.slow) for x in ("base", "large")),
+    ],
+)
 def test_the_variables_are_the_originals(size):
     expected = json.loads(golden("variables.json").read_text())[size]
     config = config_from_dict({"model_size": "small", **expected["hparams"]})
