@@ -222,6 +222,12 @@ def to_safetensors(
             f"--output_format=electra_generator needs an ELECTRA; {path} is of kind"
             f" {bert_config.NAME}"
         )
+    if any(name.startswith("task_specific/") for name in variables):
+        raise UserError(
+            f"{path} cannot be converted: it has ELECTRA's heads for questions, and Hugging Face's"
+            " format only has BERT's. Fine-tune without --joint_prediction and"
+            " --answerable_classifier"
+        )
     shapes = {name: value.shape for name, value in variables.items()}
     task = hugging_face_config.task_to_write(shapes, labels)
     if as_distilbert:

@@ -128,6 +128,8 @@ def test_what_has_no_equivalent_is_refused():
     message = "here cannot be converted: ElectraForSequenceClassification has a hidden layer before"
     with pytest.raises(UserError, match=message):
         to_safetensors({**body, **classifier}, config, "here", ["a", "b", "c"])
+    with pytest.raises(UserError, match="here cannot be converted: it has ELECTRA's heads for que"):
+        to_safetensors({**body, "task_specific/squad/dense/bias": np.zeros(1)}, config, "here")
     with pytest.raises(UserError, match="here cannot be converted: ElectraForMultipleChoice has"):
         to_safetensors({**body, "output_weights": np.zeros([1, 128])}, config, "here")
 

@@ -161,17 +161,6 @@ class JointHeads(Savable, Composite):
         super().__init__(name="task_specific", dtype=dtype)
         self.squad = JointSpanHead(config, **options, dtype=self.dtype_policy)
 
-    def call(
-        self,
-        hidden: tf.Tensor,
-        input_mask: tf.Tensor,
-        segment_ids: tf.Tensor,
-        start_positions: tf.Tensor | None = None,
-        training: bool = False,
-    ) -> Outputs:
-        """Returns what `JointSpanHead` returns."""
-        return self.squad(hidden, input_mask, segment_ids, start_positions, training=training)
-
 
 @register
 class JointSquadModel(SquadModel):
@@ -229,7 +218,7 @@ class JointSquadModel(SquadModel):
         hidden = self.bert(*inputs, training=training, dropout_seed=dropout_seed).sequence_output
         # Without the true starts, as in a call by Keras for shapes, the beam's are used.
         training = training and start_positions is not None
-        return self.cls(hidden, input_mask, segment_ids, start_positions, training=training)
+        return self.cls.squad(hidden, input_mask, segment_ids, start_positions, training=training)
 
     def checked_labels(self, features: Features) -> Outputs:
         """Returns the labels, int32 [B]."""
