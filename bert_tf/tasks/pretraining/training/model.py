@@ -44,11 +44,7 @@ class PretrainingModel(TaskModel):
 
     def __init__(self, config: BertConfig, objective: str | None = None, **options: Any):
         if isinstance(config, ElectraConfig):
-            raise UserError(
-                "An ELECTRA has other heads for pre-training: it is trained by run_pretraining.py"
-                f" --objective={ELECTRA}, and it can be neither the student nor the teacher of"
-                " run_distillation.py. Give the configuration of another model"
-            )
+            check_objective(config, MLM)  # has other heads
         super().__init__(config, **options)
         objective = objective or (MLM_NSP if config.has_next_sentence else MLM)
         if objective not in _PAIR_OBJECTIVES:
@@ -173,9 +169,11 @@ def check_objective(config: BertConfig, objective: str) -> None:
     """Raises UserError if the model does not have the heads that the objective trains."""
     if (objective == ELECTRA) != isinstance(config, ElectraConfig):
         raise UserError(
-            f"--objective={objective} does not fit the model of --bert_config_file, which is of"
-            f" kind {config.NAME}: --objective={ELECTRA} trains an ELECTRA, any other --objective"
-            f' another model. A configuration is an ELECTRA\'s if it has "model_type": "electra"'
+            f"--objective={objective} does not fit a model of kind {config.NAME}:"
+            f" --objective={ELECTRA} of run_pretraining.py trains an ELECTRA, which can be neither"
+            " the student nor the teacher of run_distillation.py; any other --objective trains"
+            " another model. A configuration is an ELECTRA's if it has"
+            ' "model_type": "electra"'
         )
     if objective == ELECTRA:
         return

@@ -133,7 +133,7 @@ def test_a_generator_that_a_checkpoint_lacks_starts_anew(trained, inputs, tmp_pa
         (
             "masked",
             {"objective": "mlm", "generator_hidden_size": 0.25, "vocab_file": None},
-            "of kind ELECTRA: --objective=electra trains an ELECTRA",
+            "of kind ELECTRA: --objective=electra of run_pretraining",
         ),
     ],
 )
