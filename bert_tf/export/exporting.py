@@ -6,7 +6,7 @@ import json
 import logging as python_logging
 import os
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, get_type_hints
 
 import keras
 import numpy as np
@@ -37,7 +37,9 @@ from bert_tf.files.label_file import write_labels
 from bert_tf.files.whole_files import write_whole
 from bert_tf.files.whole_folders import whole_folder
 from bert_tf.model_folder.writer import COMPANIONS, write_model_files
+from bert_tf.pretrained.arguments import PATH, check_type, received
 from bert_tf.pretrained.build import Outputs, build_model
+from bert_tf.pretrained.course import typed
 from bert_tf.pretrained.folder import ModelFolder, read_folder
 from bert_tf.pretrained.methods.train import held_folder
 from bert_tf.pretrained.model import Pretrained
@@ -158,13 +160,17 @@ def export_model(model: Pretrained, output: str | os.PathLike[str], **options: A
         model: what `bert_tf.load` returns, trained or not.
         output: the folder to write to. An earlier export there is replaced.
         **options: the flags of tools/export.py: `format` ("saved_model", "onnx" or "litert"),
-            `input_kind`, `quantize`, `dtype`, `head`, `batch_size`, `seq_length`.
+            `input_kind`, `quantize`, `dtype`, `head`, `batch_size`, `seq_length`. None is the
+            default.
 
     Raises:
-        UserError: an option is wrong or does not fit the model, a package is missing, or the folder
-            has other files.
+        UserError: an argument is wrong or does not fit the model, a package is missing, or the
+            folder has other files.
         OSError: writing failed for a reason that may be temporary, such as a full disk.
     """
+    if not isinstance(model, Pretrained):
+        raise UserError(f"model must be what bert_tf.load returns; {received(model)}")
+    check_type("output", output, PATH)
     folder = held_folder(model)
     of_files = "input output bert_config_file vocab_file do_lower_case max_seq_length".split()
     names = [x.name for x in dataclasses.fields(ExportSettings) if x.name not in of_files]
@@ -172,7 +178,9 @@ def export_model(model: Pretrained, output: str | os.PathLike[str], **options: A
         raise UserError(
             f"export_model takes no {listed(wrong)}; its options are {', '.join(names)}"
         )
-    export(ExportSettings(input=folder.path, output=os.fspath(output), **options), folder)
+    hints = get_type_hints(ExportSettings)
+    given = {name: typed(name, x, hints[name]) for name, x in options.items() if x is not None}
+    export(ExportSettings(input=folder.path, output=os.fspath(output), **given), folder)
 
 
 def check_length(settings: ExportSettings, folder: ModelFolder) -> None:
@@ -225,6 +233,11 @@ def _check(
     """Runs the exported model on ids, and compares its outputs with the original model's."""
     outputs = original(**{key: tf.constant(value) for key, value in inputs.items()})
     expected = {key: value.numpy() for key, value in outputs.items()}
+    if wrong := [key for key, value in expected.items() if not np.isfinite(value).all()]:
+        raise UserError(
+            f"--input={settings.input} must be a model that answers with finite numbers; its"
+            f" {wrong[0]} for random ids are not. Weights are too large: choose a different model"
+        )
     signature = IDS if settings.takes_text else DEFAULT_SIGNATURE
     run = running.open_exported(place, settings.format, signature)
     found = run(inputs)

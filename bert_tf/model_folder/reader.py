@@ -195,7 +195,14 @@ class ModelFiles:
         """Name in a checkpoint -> shape, of every weight and of an optimizer's slots."""
         if self.is_hugging_face:
             return {name: list(x.shape) for name, x in self._converted.weights.items()}
-        return self.checkpoint.shapes
+        shapes = self.checkpoint.shapes
+        classes = list(shapes.get("output_bias", [1]))
+        if len(classes) != 1 or classes == [0]:
+            raise UserError(
+                f"{given(self.path, self._flag)}: output_bias must have a number for each class, so"
+                f" its shape must be [classes]; it is {classes}. Choose a different checkpoint"
+            )
+        return shapes
 
     def read(self, name: str) -> np.ndarray:
         """Returns a weight by its name in a checkpoint."""

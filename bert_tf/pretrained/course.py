@@ -117,7 +117,7 @@ def make_settings(
             if field in values:
                 both = [other for other in given if _ALIASES.get(other, other) == field]
                 raise UserError(f"{' and '.join(both)} name the same setting; give one of them")
-            values[field] = _typed(name, value, hints[field])
+            values[field] = typed(name, value, hints[field])
     values |= {"vocab_file": folder.path, "do_lower_case": folder.tokenizer.do_lower_case}
     values |= {"init_checkpoint": None, "do_train": False, **kind.decided(), **decided}
     there = {field.name for field in dataclasses.fields(cls)}
@@ -131,7 +131,7 @@ def make_settings(
     return made
 
 
-def _typed(name: str, value: Any, hint: Any) -> Any:
+def typed(name: str, value: Any, hint: Any) -> Any:
     """Returns a setting as Python's own type, which the field has; see `check_type`."""
     value = os.fspath(value) if isinstance(value, os.PathLike) else plain(value)
     hints = get_args(hint) if isinstance(hint, types.UnionType) else (hint,)

@@ -18,7 +18,7 @@ from bert_tf.model.albert_configuration import AlbertConfig
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.distilbert_configuration import DistilBertConfig
 from bert_tf.model.roberta_configuration import RobertaConfig
-from bert_tf.pretrained.build import BUILDERS
+from bert_tf.pretrained.build import BUILDERS, INPUTS
 from bert_tf.pretrained.pooling import POOLINGS
 from tests.support import numpy_bert
 
@@ -91,6 +91,24 @@ def test_int8_of_each_kind_of_layer(tmp_path, monkeypatch, head, family):
     texts = {"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids)}
     monkeypatch.setattr(onnx_int8, "_random_texts", lambda folder: texts)
     check(tmp_path / "model.onnx", head, CONFIGS[family], "int8", 0.3)
+
+
+def test_questions_without_choices_and_choices_without_ids(tmp_path):
+    path, config = tmp_path / "model.onnx", CONFIGS["bert_of_one_segment"]
+    _, folder = built("multiple_choice", config)
+    logits = {"logits": tf.TensorSpec([None, None], tf.float32)}
+    write_onnx(str(path), "multiple_choice", folder, input_specs("multiple_choice"), logits, None)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(path, options)
+
+    def run(*shape):
+        return session.run(["logits"], dict.fromkeys(INPUTS, np.zeros(shape, np.int32)))
+
+    for shape in ((2, 0, 5), (0, 3, 5), (2, 3, 1)):
+        assert run(*shape)[0].shape == shape[:2]
+    with pytest.raises(Exception, match="[Gg]ather"):
+        run(2, 3, 0)
 
 
 @pytest.mark.slow

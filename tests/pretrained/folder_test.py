@@ -16,6 +16,7 @@ from tests.support.exported_heads import write_head
 from tests.support.hugging_face_folders import ENCODER, make_tensors, write_folder
 from tests.support.model_folders import CONFIG, random_weights, write_model
 from tests.support.numpy_bert import assert_near
+from tests.support.refusals import refusal
 
 HUGGING_FACE_VOCAB = "[PAD] [UNK] [CLS] [SEP] [MASK] a b c ##c".replace(" ", "\n")
 
@@ -304,6 +305,15 @@ def test_tokenizer_json_instead_of_vocab_txt(encoder):
         path.write_text(json.dumps(content | change))
         with pytest.raises(UserError, match=message):
             bert_tf.load(encoder)
+
+
+@pytest.mark.parametrize("shape", [(), (3, 1), (0,)])
+def test_a_bias_that_is_no_vector_of_classes(tmp_path, weights, shape):
+    path = write_model(tmp_path, {**weights, "output_bias": np.zeros(shape, np.float32)})
+    assert refusal(read_folder, path) == (
+        f"{path}: output_bias must have a number for each class, so its shape must be [classes]; it"
+        f" is {list(shape)}. Choose a different checkpoint"
+    )
 
 
 def test_a_multiple_choice_model_has_its_head(tmp_path):
