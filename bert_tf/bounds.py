@@ -4,6 +4,7 @@ import contextlib
 import contextvars
 import dataclasses
 import math
+import struct
 from collections.abc import Iterator
 from numbers import Real
 from typing import Any
@@ -21,6 +22,10 @@ def fits_float32(value: float) -> bool:
     return value == 0.0 or low <= abs(value) <= high
 
 
+def _in_float32(value: float) -> float:
+    return float(struct.unpack("f", struct.pack("f", value))[0])
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Bounds:
     """The range of a number. `str` gives it in words, such as "above 0 and at most 10".
@@ -36,7 +41,9 @@ class Bounds:
 
     def hold(self, value: Any) -> bool:
         """Returns whether a number is finite and within the bounds, a float also in float32."""
-        return not (isinstance(value, float) and not fits_float32(value)) and self._contain(value)
+        if not isinstance(value, float):
+            return self._contain(value)
+        return fits_float32(value) and self._contain(value) and self._contain(_in_float32(value))
 
     def _contain(self, value: Any) -> bool:
         return (
@@ -49,8 +56,10 @@ class Bounds:
     def float32_note(self, value: Any) -> str:
         """Returns what to add to a message if a number breaks only the rule about float32."""
         finite = isinstance(value, float) and math.isfinite(value)
-        if not finite or fits_float32(value) or not self._contain(value):
+        if not finite or not self._contain(value) or self.hold(value):
             return ""
+        if fits_float32(value):
+            return f", also in float32, where it is {_in_float32(value):.10g}"
         low, high = FLOAT32_RANGE
         return f", also in float32: 0, or from {low:.2g} to {high:.2g}"
 

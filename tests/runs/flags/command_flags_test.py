@@ -104,6 +104,12 @@ CASES = {
         "--weight_decay_rate=3e+38 must be a finite number of at least 0, also in float32: 0, or"
         " from 1.2e-38 to 8.5e+37; --",
     ),
+    "1 in float32": (
+        ["--beta_1=0.99999999999", "--beta_2=0.99999998"],
+        "--beta_1=0.99999999999 must be a finite number of at least 0 and below 1, also in"
+        " float32, where it is 1; --beta_2=0.99999998 must be",
+    ),
+    "not below": (["--beta_2=1"], "--beta_2=1.0 must be a finite number of at least 0 and below 1"),
     "nan": (["--learning_rate=nan"], "must be a finite number of at least 0"),
     "empty": (["--export_dir="], "run_x.py: --export_dir= must not be empty (--help lists"),
     "stray words amid flags": (
