@@ -336,14 +336,20 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
                 is None does not change, not even by decay.
         """
         rate = self.learning_rate
-        states = zip(self._trainable_variables, self._m, self._v, strict=True)
-        for state, gradient in zip(states, gradients, strict=True):
+        states = zip(self._trainable_variables, self._m, self._v, gradients, strict=True)
+        # One variable after another: all at once, the new values of all would be in memory beside
+        # the old ones. The embeddings, first and largest, come last, beside no other gradient.
+        last: list[tf.Tensor] = []
+        for *state, gradient in reversed(list(states)):
             if gradient is None:
                 continue
-            param, m, v = (variable.value for variable in state)
+            variables = [variable.value for variable in state]
+            with tf.control_dependencies(last):
+                param, m, v, gradient = map(tf.convert_to_tensor, (*variables, gradient))
             nexts = self.adam.update(state[0].path, param, m, v, gradient, rate, self.global_step)
-            for variable, value in zip((param, m, v), nexts, strict=True):
+            for variable, value in zip(variables, nexts, strict=True):
                 variable.assign(value)
+            last = [nexts[0]]
         self.global_step.assign_add(1)
 
     @property

@@ -1,5 +1,7 @@
 """Tests of bert_tf.optimization; golden figures: tests/tasks/pretraining/training/model_test.py."""
 
+import collections
+
 import keras
 import numpy as np
 import pytest
@@ -247,6 +249,26 @@ def test_sparse_gradients_update_moments_of_every_row(name):
     assert (results[0][0][1] != table[1]).all()
     if name == "adamw":
         np.testing.assert_allclose(results[0][0][1], table[1] * (1 - 0.001) ** 2, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_variable_is_read_after_the_next_has_its_new_value(name):
+    """Otherwise the new values of all variables could be in memory at once, beside the old ones."""
+    variables = _variables(a=np.ones(5), b=np.ones(6), frozen=np.ones(7), c=np.ones(8))
+    optimizer = optimization.create_optimizer(
+        variables, lambda step: 0.1, optimization.AdamOptions(name)
+    )
+    table = tf.IndexedSlices(tf.ones([2]), tf.constant([0, 3], tf.int64), [5])
+    gradients = [table, tf.ones(6), None, tf.ones(8)]
+    update = tf.function(lambda: optimizer.apply_reduced(gradients), autograph=False)
+    graph = update.get_concrete_function().graph
+    waiting = collections.Counter(
+        (op.outputs[0].shape[0], before.outputs[0].shape[0])
+        for op in graph.get_operations()
+        for before in op.control_inputs
+        if op.type == "ReadVariableOp"
+    )
+    assert waiting == {(5, 6): 3, (6, 8): 3}  # each with its moments
 
 
 class _LookupModel(keras.Model):
