@@ -208,6 +208,10 @@ class ModelFiles:
         """Returns a weight by its name in a checkpoint."""
         return self._converted.weights[name] if self.is_hugging_face else self.checkpoint.read(name)
 
+    def forget(self) -> None:
+        """Frees the weights that `read` keeps in memory; `read` then reads the file again."""
+        self.__dict__.pop("_converted", None)
+
     def read_weights(self) -> dict[str, np.ndarray]:
         """Returns all weights by their names in a checkpoint, without an optimizer's slots."""
         return self._converted.weights if self.is_hugging_face else self.checkpoint.read_weights()

@@ -65,6 +65,7 @@ class ModelFolder:
     vectors: how a text's vector is made by default.
     trained_on: what the model was fine-tuned on.
     has_sigmoid: whether the score of a pair of texts is the sigmoid of the model's number.
+    forget: frees the weights that `read` keeps in memory, until `read` is called again.
     """
 
     path: str
@@ -79,6 +80,7 @@ class ModelFolder:
     vectors: VectorSettings = VectorSettings()
     trained_on: ModelInput = ModelInput()
     has_sigmoid: bool = False
+    forget: Callable[[], None] = lambda: None
     _warned: list[bool] = dataclasses.field(default_factory=list, repr=False, compare=False)
 
     def __str__(self) -> str:
@@ -220,6 +222,7 @@ def read_folder(
         config=config,
         shapes=shapes,
         read=files.read,
+        forget=files.forget,
         tokenizer=tokenizer,
         heads=heads,
         labels=labels,

@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,8 @@ import pytest
 import bert_tf
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
+from bert_tf.hugging_face import conversion
+from bert_tf.model_folder import reader
 from bert_tf.pretrained.folder import read_folder
 from tests.support.exported_heads import write_head
 from tests.support.hugging_face_folders import ENCODER, make_tensors, write_folder
@@ -191,6 +194,25 @@ def test_another_configuration_for_safetensors_is_refused(encoder):
         "bert_config_file must not be given with model.safetensors, whose configuration is"
         f" {encoder}/config.json; received 'other.json'. Leave it out"
     )
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_model_keeps_no_second_copy_of_its_weights(encoder, monkeypatch, dtype):
+    arrays = []
+
+    def read(path):
+        found = conversion.read_safetensors(path)
+        arrays.extend(map(weakref.ref, found.weights.values()))
+        return found
+
+    monkeypatch.setattr(reader, "read_safetensors", read)
+    model = bert_tf.load(encoder, dtype=dtype)
+    name = "bert/encoder/layer_1/output/dense/kernel"
+    assert any(x.path == name for x in model.model.variables)
+    assert len(arrays) > 20 and not any(array() is not None for array in arrays)
+    again = model._folder.read(name)
+    assert model._folder.is_unchanged(next(x for x in model.model.variables if x.path == name))
+    assert any(array() is again for array in arrays)
 
 
 def test_a_run_s_folder_and_its_best(tmp_path, weights):
