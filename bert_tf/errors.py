@@ -52,8 +52,12 @@ def listed(values: Iterable[object]) -> str:
 
 
 def as_line(message: str) -> str:
-    """Returns a message on one line, cut in its middle if it has over 500 characters."""
-    return _cut(_LINE_ENDS.sub(" ", message.strip()), _LONGEST_LINE)
+    """Returns a message on one line, cut in its middle if it has over 500 characters.
+
+    Characters that are not printable are escaped, so that none commands a terminal.
+    """
+    line = _LINE_ENDS.sub(" ", message.strip())
+    return _cut("".join(c if c.isprintable() else repr(c)[1:-1] for c in line), _LONGEST_LINE)
 
 
 def given(path: str, flag: str | None) -> str:

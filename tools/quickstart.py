@@ -31,6 +31,7 @@ from absl import flags
 
 from bert_tf.engine.interrupts import INTERRUPTED_STATUS, TERMINATED_STATUS
 from bert_tf.errors import UserError
+from bert_tf.files.destinations import check_meant
 from bert_tf.runs.flags import command_flags
 
 _RECIPE = "flags/quickstart"
@@ -145,6 +146,7 @@ def main() -> None:
             " checkout, or copy the recipes with python -m bert_tf.tools.copy_flags"
         )
     output_dir = flags.FLAGS.output_dir
+    check_meant(output_dir, "output_dir")
     try:
         os.makedirs(output_dir, exist_ok=True)
         log = open(os.path.join(output_dir, _LOG), "w", encoding="utf-8")  # noqa: SIM115

@@ -66,11 +66,11 @@ def main() -> None:
     if FLAGS.format == "png":
         one = FLAGS.layer is not None
         figure = draw_head(attention, FLAGS.layer, FLAGS.head) if one else draw_heads(attention)
-        write_png(figure, FLAGS.output)
+        write_png(figure, FLAGS.output, flag="output")
         return
     about = f"Model: {os.path.basename(FLAGS.input.rstrip('/'))}"
     page = attention_page(attention, about, FLAGS.layer or 0, FLAGS.head or 0)
-    write_whole(FLAGS.output, page)
+    write_whole(FLAGS.output, page, f"--output={FLAGS.output}")
     logging.info("Wrote %s, %.1f MB; open it in a browser", FLAGS.output, len(page) / 1e6)
 
 

@@ -24,6 +24,7 @@ from pathlib import Path
 
 from absl import flags
 
+from bert_tf.files.destinations import check_meant
 from bert_tf.files.whole_files import write_whole
 from bert_tf.runs.flags import command_flags
 from bert_tf.runs.folder import goodput
@@ -99,16 +100,18 @@ def report(folder: str, outcome: str) -> str:
 
 def main(words: list[str]) -> None:
     output_file, status = flags.FLAGS.output_file, 0
+    check_meant(output_file, "output_file", "file")
+    place = f"--output_file={output_file}"
     os.environ.pop(_NO_TPU, None)
     with tempfile.TemporaryDirectory(prefix="try_devices") as folder:
         with open(f"{folder}/log", "w", encoding="utf-8") as log:
             # Shows that it can be written, and remains if the machine falls over.
-            write_whole(output_file, report(folder, "The run has not ended."))
+            write_whole(output_file, report(folder, "The run has not ended."), place)
             try:
                 run_stages(stages(folder, words), log)
             except SystemExit as end:
                 status = end.code
-        write_whole(output_file, report(folder, f"The run ended with status {status}."))
+        write_whole(output_file, report(folder, f"The run ended with status {status}."), place)
     print(f"The report: {output_file}")
     raise SystemExit(status)
 

@@ -41,9 +41,9 @@ def listed_in(directory: str) -> list[str]:
     try:
         with tf.io.gfile.GFile(path, "rb") as reader:
             reader.read()
-    except tf.errors.NotFoundError:
-        return []
     except tf.errors.OpError as error:
+        if isinstance(error, tf.errors.NotFoundError) or not tf.io.gfile.isdir(directory):
+            return []
         raise storage.write_error(
             error,
             f"The file {path} names the checkpoints of this directory and must be readable:"

@@ -105,9 +105,9 @@ def _open(name: str) -> tf.io.gfile.GFile:
     return writer
 
 
-def write_whole(path: str, content: str | bytes) -> None:
+def write_whole(path: str, content: str | bytes, place: str | None = None) -> None:
     """Writes a file atomically, a str as UTF-8; after an error, an earlier file is unchanged."""
-    with UnfinishedFile(path) as file:
+    with UnfinishedFile(path, place) as file:
         file.write(content.encode() if isinstance(content, str) else content)
         file.finish()
 

@@ -45,5 +45,7 @@ def test_the_first_report_is_there_while_the_run_goes_on(tmp_path, monkeypatch):
 
 
 def test_a_place_that_cannot_be_written_ends_it_before_the_run(tmp_path, monkeypatch):
-    with pytest.raises(UserError, match="must name a file, but it is a directory"):
+    with pytest.raises(
+        UserError, match="^--output_file=.* must name a file, but it is a directory"
+    ):
         run_main(monkeypatch, tmp_path, "open('run', 'w')")

@@ -72,6 +72,7 @@ def run_program(
             logging.set_verbosity(logging.INFO)
             # TensorFlow logs lines about devices and collectives, each of them twice.
             python_logging.getLogger("tensorflow").setLevel(python_logging.WARNING)
+        _warn_of_empty_values()
         interrupts.raise_on_sigterm()
         interrupts.raise_on_ctrl_c()
         goodput.count_from_process_start()
@@ -96,6 +97,14 @@ def run_program(
 
     with _checked_output():
         app.run(guarded, flags_parser=lambda argv: _parse(argv, takes_words, takes_others))
+
+
+def _warn_of_empty_values() -> None:
+    """Warns of flags such as --init_checkpoint=$MODEL where the variable is not set."""
+    given = {name: flags.FLAGS[name] for name in flags.FLAGS if flags.FLAGS[name].present}
+    if empty := [f"--{name}=" for name, x in given.items() if x.value == "" and x.default is None]:
+        verb = "counts" if len(empty) == 1 else "count"
+        logging.warning("Without a value, %s %s as not given", " ".join(empty), verb)
 
 
 def _explain(error: Exception) -> tuple[int, str | None]:
