@@ -34,8 +34,8 @@ class AnswersKind(Kind):
 
     def example_set(self, purpose: str, x: Any, y: Any, weights: Any = None) -> QuestionSet:
         inputs, targets = self.names(purpose)
+        pairs, answers, weights = read_rows(x, y, weights, inputs, targets)
         self.no_weights(weights)
-        pairs, answers, _ = read_rows(x, y, None, inputs, targets)
         paragraphs = []
         if purpose != "validation":  # belongs to the training before it
             self._are_all_answered = True

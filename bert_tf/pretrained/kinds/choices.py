@@ -27,8 +27,8 @@ class ChoicesKind(Kind):
 
     def example_set(self, purpose: str, x: Any, y: Any, weights: Any = None) -> ExampleSet:
         inputs, targets = self.names(purpose)
+        rows, labels, weights = read_rows(x, y, weights, inputs, targets, purpose != "predict")
         self.no_weights(weights)
-        rows, labels, _ = read_rows(x, y, None, inputs, targets, purpose != "predict")
         questions = []
         for i, (row, label) in enumerate(zip(rows, labels, strict=True)):
             is_row = isinstance(row, tuple | list) and len(row) in (2, 3)

@@ -16,7 +16,7 @@ from bert_tf.pretrained.arguments import as_list, as_names, received
 from bert_tf.pretrained.kinds.base import Kind
 from bert_tf.pretrained.kinds.rows import check_there, plain, read_rows
 from bert_tf.runs.flags.settings import FineTuningSettings
-from bert_tf.tasks.classification.examples import InputExample, parse_weight
+from bert_tf.tasks.classification.examples import InputExample
 from bert_tf.tasks.classification.settings import TableColumns
 from bert_tf.tasks.classification.table import TableProcessor, sort_labels
 from bert_tf.tasks.classification.task import ClassificationTask
@@ -52,9 +52,8 @@ class ClassificationKind(Kind):
             InputExample(f"{purpose}-{i}", *pair, label)
             for i, (pair, label) in enumerate(zip(pairs, labels, strict=True))
         ]
-        for i, weight in enumerate(weights or ()):
-            remedy = "1 counts an example once"
-            examples[i].weight = parse_weight(weight, f"sample_weight[{i}]", remedy)
+        for example, weight in zip(examples, weights or (), strict=False):
+            example.weight = weight
         return ExampleSet(self.set_name(purpose), examples)
 
     def _labels(self, values: list[Any], name: str, is_training: bool) -> list[Any]:

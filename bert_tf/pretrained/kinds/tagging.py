@@ -1,5 +1,6 @@
 """Tagging, trained from words and tags in memory."""
 
+import dataclasses
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -40,12 +41,14 @@ class TaggingKind(Kind):
 
     def example_set(self, purpose: str, x: Any, y: Any, weights: Any = None) -> SentenceSet:
         inputs, targets = self.names(purpose)
-        self.no_weights(weights)
-        sentences, tags, _ = read_rows(x, y, None, inputs, targets, purpose != "predict")
+        sentences, tags, weights = read_rows(x, y, weights, inputs, targets, purpose != "predict")
         found = [
             conll.Sentence(*self._sentence(words, own, f"{inputs}[{i}]", f"{targets}[{i}]"), i)
             for i, (words, own) in enumerate(zip(sentences, tags, strict=True))
         ]
+        if weights is not None:
+            weighed = zip(found, weights, strict=True)
+            found = [dataclasses.replace(sentence, weight=weight) for sentence, weight in weighed]
         if purpose == "train" and self.labels is None:
             self.labels = tuple(sorted({tag for sentence in found for tag in sentence.tags or ()}))
             if len(self.labels) < 2:

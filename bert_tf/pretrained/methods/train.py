@@ -188,9 +188,9 @@ class Train(LoadedModel):
                 the trained model in memory.
             strategy: a `tf.distribute.Strategy`; None for the current one.
             sample_weight: how much each example counts in the loss, numbers of at least 0; only in
-                classification and regression.
-            class_weight: how much the examples of a class count, by its name or number:
-                `{"bad": 1, "good": 3}`; or "balanced", as in scikit-learn.
+                classification, regression and tagging (one for each sentence).
+            class_weight: how much the examples of a class, or the words of a tag, count, by its
+                name or number: `{"bad": 1, "good": 3}`; or "balanced", as in scikit-learn.
             callbacks: Keras's callbacks. The methods for batches are called once for each loop on
                 the device. `model.stop_training` ends training, for good in `output_dir`: a call
                 without callbacks, or with more epochs, goes on. What a callback remembers, such as
