@@ -26,12 +26,15 @@ def _cut(text: str, longest: int) -> str:
 
 def quoted(value: object) -> str:
     """Returns `repr(value)` for a message, cut in its middle if it has over 100 characters."""
-    return _cut(repr(value), _LONGEST_QUOTE)
+    try:
+        return _cut(repr(value), _LONGEST_QUOTE)
+    except ValueError:  # an integer of more digits than Python shows
+        return f"<a very long {type(value).__name__}>"
 
 
 def as_given(value: object) -> str:
     """Returns a value as on a command line; quoted and cut if it does not fit on a line."""
-    text = value if isinstance(value, str) else repr(value)
+    text = value if isinstance(value, str) else quoted(value)
     if text.isprintable() and len(text) <= _LONGEST_QUOTE or text == "":
         return text
     return quoted(value)

@@ -17,7 +17,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from bert_tf.bounds import Bounds
+from bert_tf.bounds import Bounds, plain_number
 from bert_tf.errors import UserError, quoted
 from bert_tf.optimizer_defaults import (
     BETA_1,
@@ -60,6 +60,8 @@ class PolynomialSchedule(keras.optimizers.schedules.LearningRateSchedule):
     start_warmup_step: int = 0
 
     def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            setattr(self, field.name, plain_number(getattr(self, field.name)))
         steps = {"num_train_steps": self.num_train_steps, "num_warmup_steps": self.num_warmup_steps}
         Bounds(at_least=0).check(init_lr=self.init_lr, **steps)  # a phase may have no step
         Bounds(above=0).check(decay_power=self.decay_power)
@@ -213,6 +215,8 @@ class AdamOptions:
     learning_rate_factors: tuple[tuple[str, float], ...] = ()
 
     def __post_init__(self) -> None:
+        for name in ("weight_decay_rate", "beta_1", "beta_2", "epsilon"):
+            object.__setattr__(self, name, plain_number(getattr(self, name)))
         Bounds(at_least=0).check(weight_decay_rate=self.weight_decay_rate, epsilon=self.epsilon)
         Bounds(at_least=0, below=1).check(beta_1=self.beta_1, beta_2=self.beta_2)
         for prefix, factor in self.learning_rate_factors:
@@ -295,8 +299,10 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
         learning_rate_factors: Mapping[str, float] | None = None,
         **options: Any,
     ):
-        if isinstance(learning_rate, float):
+        learning_rate, global_clipnorm = map(plain_number, (learning_rate, global_clipnorm))
+        if not callable(learning_rate):
             Bounds(at_least=0).check(learning_rate=learning_rate)
+            learning_rate = float(learning_rate)
         if global_clipnorm is not None:
             Bounds(above=0).check(global_clipnorm=global_clipnorm)
         super().__init__(learning_rate, global_clipnorm=global_clipnorm, name=name, **options)

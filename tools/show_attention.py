@@ -19,6 +19,7 @@ from absl import flags, logging
 
 import bert_tf
 from bert_tf.errors import UserError
+from bert_tf.files.storage import ending_of
 from bert_tf.files.whole_files import write_whole
 from bert_tf.pretrained.results import TextAttention
 from bert_tf.runs.flags import command_flags
@@ -35,8 +36,7 @@ _FORMATS = ("html", "png")
 
 def check_output(output: str, output_format: str) -> None:
     """Checks that the file's name fits its format, and that the format can be written."""
-    ending = os.path.splitext(output)[1].lower()
-    if ending != f".{output_format}":
+    if ending_of(output) != f".{output_format}":
         raise UserError(
             f"--output must end in .{output_format} with --format={output_format}; received"
             f" {output}"

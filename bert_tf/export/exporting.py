@@ -26,6 +26,7 @@ from bert_tf.export.settings import (
     IDS,
     LITERT,
     ONNX,
+    SAVED_MODEL,
     TRAINED_LAST,
     ExportSettings,
 )
@@ -33,9 +34,11 @@ from bert_tf.export.signatures import DEFAULT_SIGNATURE, input_specs, outputs_of
 from bert_tf.export.text_features import DESCRIPTION_FILE
 from bert_tf.export.text_inputs import TextInputs
 from bert_tf.export.text_signatures import text_signatures
+from bert_tf.files.checkpoint_names import check_path
 from bert_tf.files.label_file import write_labels
 from bert_tf.files.whole_files import write_whole
 from bert_tf.files.whole_folders import whole_folder
+from bert_tf.model.dtypes import ROUNDED
 from bert_tf.model_folder.writer import COMPANIONS, write_model_files
 from bert_tf.pretrained.arguments import PATH, check_type, received
 from bert_tf.pretrained.build import Outputs, build_model
@@ -43,7 +46,6 @@ from bert_tf.pretrained.course import typed
 from bert_tf.pretrained.folder import ModelFolder, read_folder
 from bert_tf.pretrained.methods.train import held_folder
 from bert_tf.pretrained.model import Pretrained
-from bert_tf.pretrained.processor import answering_dtype
 from bert_tf.text.tokenizers import WORD_PIECES
 
 # Names that an exported folder may contain.
@@ -66,6 +68,8 @@ def export(settings: ExportSettings, folder: ModelFolder | None = None) -> None:
         RuntimeError: the exported model's outputs differ; a converter has a defect.
     """
     running.import_runtime(settings.format)
+    if settings.format == SAVED_MODEL:
+        check_path(settings.output, "output")
     what = "one that an earlier export wrote"
     with whole_folder(settings.output, "output", DESCRIPTION_FILE, _NAMES, what) as place:
         folder = folder or read_folder(
@@ -101,7 +105,7 @@ def export(settings: ExportSettings, folder: ModelFolder | None = None) -> None:
             model = build_model("" if head == ENCODER else head, folder, dtype)
             return model, inputs_were_checked()(outputs_of(head, model, folder))
 
-        model, outputs = outputs_in(answering_dtype(settings.dtype))
+        model, outputs = outputs_in(ROUNDED if settings.dtype == BFLOAT16 else FLOAT32)
         specs = input_specs(head, settings.batch_size, settings.seq_length)
         check = looked_up if settings.format == LITERT else asserted
         checked = lambda inputs: outputs(check(inputs, specs, folder.config))  # noqa: E731
@@ -243,7 +247,8 @@ def _check(
     found = run(inputs)
     difference = running.largest_difference(expected, found)
     logging.info("Its outputs differ from the original model's by at most %.1e", difference)
-    if not (settings.quantize or difference <= _MOST_DIFFERENCE[settings.dtype]):
+    most = np.finfo(float).max if settings.quantize else _MOST_DIFFERENCE[settings.dtype]
+    if not difference <= most:  # also if it is not a number
         raise RuntimeError(
             f"The exported model computes something else: its outputs differ by {difference}, more"
             " than rounding explains. The converter has a defect; do not use this model"

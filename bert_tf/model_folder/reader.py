@@ -100,7 +100,7 @@ class ModelFiles:
         """
         path, place = self.path, given(self.path, self._flag)
         if checkpoints.folder_of(path) != path:
-            if not tf.io.gfile.glob(f"{path}.index") and not tf.io.gfile.exists(path):
+            if not tf.io.gfile.exists(f"{path}.index") and not tf.io.gfile.exists(path):
                 raise UserError(
                     f"{place}: there is no such folder, and no checkpoint of that prefix"
                     f"{_how_to_download(path)}"

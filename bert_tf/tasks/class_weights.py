@@ -7,7 +7,7 @@ from typing import Any
 
 from absl import logging
 
-from bert_tf.bounds import Bounds
+from bert_tf.bounds import Bounds, as_float
 from bert_tf.datasets.tables import number_in
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files.records import LARGEST_TARGET
@@ -38,10 +38,10 @@ def parse_weight(value: Any, subject: str, remedy: str) -> float:
             ends with `remedy`.
     """
     try:
-        number = number_in(value) if isinstance(value, str) else float(value)
+        number = number_in(value) if isinstance(value, str) else as_float(value)
         if _WEIGHTS.hold(number):
             return number
-    except (TypeError, ValueError, OverflowError):
+    except (TypeError, ValueError):
         pass
     raise UserError(f"{subject} must be a number {_WEIGHTS}; got {quoted(value)}. {remedy}")
 

@@ -190,6 +190,19 @@ class Recorder:
         return []
 
 
+def test_the_size_of_a_batch_is_that_of_the_purpose(base):
+    for kind, purpose, field in (
+        (TaggingKind(["O", "B-LOC"]), "do_predict", "predict_batch_size"),
+        (ClassificationKind(["a", "b"]), "do_eval", "eval_batch_size"),
+        (AnswersKind(), "do_predict", "predict_batch_size"),
+    ):
+        kind.decided()
+        made = base._settings(kind, "/x", {"batch_size": 3}, purpose)
+        assert getattr(made, field) == 3 and made.train_batch_size == 32
+        with pytest.raises(UserError, match=f"batch_size and {field} name the same setting"):
+            base._settings(kind, "/x", {"batch_size": 3, field: 3}, purpose)
+
+
 def test_predict_hands_its_options_on():
     model, kind = Recorder(), AnswersKind()
     assert kind.predict(model, [], {}).shape == (0,)

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.pretrained.forward import BATCH_SIZE, Forward
+from bert_tf.errors import UserError
+from bert_tf.pretrained.forward import BATCH_SIZE, Forward, batches_of
 
 
 def rows_of(lengths):
@@ -19,6 +20,24 @@ def test_results_keep_the_order_of_the_rows():
     sums = Forward(lambda x: {"sum": tf.reduce_sum(x["input_ids"], axis=1)}, ["input_ids"])
     found = [row["sum"] for row in sums(rows_of(lengths))]
     np.testing.assert_array_equal(found, lengths * np.arange(1, len(lengths) + 1))
+
+
+@pytest.mark.parametrize("size", [1, 5, np.int64(7), None])
+def test_batches_have_the_size_that_is_asked_for(size):
+    seen = []
+    sums = Forward(lambda x: {"sum": tf.reduce_sum(x["input_ids"], axis=1)}, ["input_ids"])
+    function = sums._function
+    sums._function = lambda x: seen.append(len(x["input_ids"])) or function(x)
+    with batches_of(size):
+        found = [row["sum"] for row in sums(rows_of([2] * 11))]
+    assert found == [2 * i for i in range(1, 12)]
+    assert max(seen) == min(size or 11, 11) and sum(seen) == 11
+
+
+@pytest.mark.parametrize("size", [0, -3, 2.0, "8", True, 10**400])
+def test_sizes_of_batches_that_cannot_be(size):
+    with pytest.raises(UserError, match="batch_size must be"), batches_of(size):
+        pass
 
 
 def test_after_an_error_no_other_batch_begins():

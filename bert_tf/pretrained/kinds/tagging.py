@@ -7,7 +7,7 @@ from typing import Any
 
 from bert_tf.errors import UserError
 from bert_tf.files.label_file import is_tag
-from bert_tf.pretrained.arguments import as_names, received
+from bert_tf.pretrained.arguments import as_names, is_list, received
 from bert_tf.pretrained.kinds.base import Kind
 from bert_tf.pretrained.kinds.rows import check_there, plain, read_rows
 from bert_tf.runs.flags.settings import FineTuningSettings
@@ -60,7 +60,7 @@ class TaggingKind(Kind):
         self, words: Any, tags: Any, place: str, tags_place: str
     ) -> tuple[list[str], list[str] | None]:
         """Returns the words and the tags of a sentence, checked."""
-        if isinstance(words, str | bytes) or not hasattr(words, "__len__") or not len(words):
+        if not is_list(words) or not len(words):
             raise UserError(
                 f"{place} must be a list of words, such as text.split(); {received(words)}"
             )
@@ -72,7 +72,7 @@ class TaggingKind(Kind):
                 )
         if tags is None:
             return words, None
-        if isinstance(tags, str) or not hasattr(tags, "__len__") or len(tags) != len(words):
+        if not is_list(tags) or len(tags) != len(words):
             raise UserError(
                 f"{tags_place} must be a list of {len(words)} tags, one for each word;"
                 f" {received(tags)}"
