@@ -40,6 +40,7 @@ DIVERGED_STATUS, UNEXPECTED_STATUS, IO_ERROR_STATUS = os.EX_DATAERR, os.EX_SOFTW
 T = TypeVar("T", bound=Settings)
 
 _groups: dict[str, Group] = {}
+_settings: list[type[Settings]] = []  # whose flags were defined
 
 # --help then lists the flags that the functions below define as the calling program's own.
 flags.disclaim_key_flags()
@@ -50,9 +51,12 @@ if multiprocessing.current_process().name != "MainProcess":
 
 
 def run_program(
-    main: Callable[..., None], takes_words: bool = False, takes_others: bool = False
+    main: Callable[..., None],
+    takes_words: bool = False,
+    takes_others: bool = False,
+    check_words: Callable[[list[str]], None] = lambda words: None,
 ) -> None:
-    """Parses the command line, imports TensorFlow without noise, and runs `main`.
+    """Parses and checks the command line, imports TensorFlow without noise, and runs `main`.
 
     --help prints the program's docstring and flags, and exits with status 0. Other exit statuses:
     1 for an error that the user can fix, in the command line or later: the message on one line
@@ -64,6 +68,7 @@ def run_program(
         takes_words: call `main` with the list of words that are not flags, or that follow `--`.
             By default such words are an error.
         takes_others: the same, and unknown flags are passed among the words, for a library's flags.
+        check_words: raises UserError if `main` does not take these words.
     """
     takes_words = takes_words or takes_others
 
@@ -77,6 +82,9 @@ def run_program(
         interrupts.raise_on_ctrl_c()
         goodput.count_from_process_start()
         try:
+            check_words(argv[1:])
+            for cls in _settings:
+                settings_from_flags(cls)
             quiet_start.import_tensorflow()
             gc.freeze()  # modules are never garbage
             main(*([argv[1:]] if takes_words else []))
@@ -201,6 +209,7 @@ def _docstring() -> str:
 
 def define_flags(*settings: type[Settings]) -> None:
     """Defines a flag for each field of the settings that `setting` made."""
+    _settings.extend(settings)
     for cls in settings:
         hints = get_type_hints(cls)
         for field in flags_of(cls):
