@@ -31,7 +31,8 @@ def plain_number(value: Any) -> Any:
     shape = getattr(value, "shape", None)
     if shape is None or len(shape) or hasattr(value, "assign"):
         return value
-    return plain_number(value.numpy()) if hasattr(value, "numpy") else value.item()
+    value = value.numpy() if hasattr(value, "numpy") else value
+    return value.item() if hasattr(value, "item") else value  # a tensor in a graph has neither
 
 
 def as_float(number: Any) -> float:

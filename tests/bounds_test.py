@@ -35,6 +35,8 @@ def test_whole_numbers_are_learning_rates(value):
 def test_what_is_no_number_stays_as_it_is():
     for value in (np.ones([1]), tf.Variable(1.0), "1", None, tf.ones([2])):
         assert plain_number(value) is value
+    traced = tf.function(lambda x: x if plain_number(x) is x else -x)
+    assert traced(tf.constant(1.0)).numpy() == 1.0
 
 
 @pytest.mark.parametrize(

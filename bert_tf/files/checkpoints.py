@@ -139,8 +139,9 @@ class CheckpointReader:
         self._place = given(path, flag) + (f": {self.prefix}" if self.prefix != path else "")
         for file in (self.prefix + suffix for suffix in _suffixes(self.prefix)):
             check_no_pointer(file, f"{self._place}: {file}")
+        readable = self._readable()
         with self._explained("cannot be read"):
-            self._reader = tf.compat.v1.train.NewCheckpointReader(self._readable())
+            self._reader = tf.compat.v1.train.NewCheckpointReader(readable)
             self.shapes: dict[str, list[int]] = self._reader.get_variable_to_shape_map()
             self.dtypes: dict[str, tf.DType] = self._reader.get_variable_to_dtype_map()
         if "_CHECKPOINTABLE_OBJECT_GRAPH" in self.shapes:
@@ -151,8 +152,10 @@ class CheckpointReader:
 
     def _readable(self) -> str:
         """Returns a prefix of the files that TensorFlow does not take for a pattern."""
-        if "://" in self.prefix or not re.search(r"[\[\\]", self.prefix):
+        if not re.search(r"[\[\\]", self.prefix):
             return self.prefix
+        if "://" in self.prefix:  # has no links
+            checkpoint_names.check_path(self.prefix, None)
         self._links = tempfile.TemporaryDirectory(prefix="bert_tf_")
         prefix = os.path.join(self._links.name, "model.ckpt")
         for file in checkpoint_names.files_of(self.prefix):

@@ -150,6 +150,9 @@ def test_a_folder_whose_name_looks_like_a_pattern(tmp_path, name):
     found = _weights(_variables(100.0))
     assert checkpoints.initialize(found, prefix) == [*found]
     assert_same_arrays(_values(found), _values(_weights(_variables())))
+    reader = checkpoints.CheckpointReader(prefix)
+    reader.prefix = "gs://bucket/[a]/model"
+    assert refusal(reader._readable).startswith("gs://bucket/[a]/model must not contain [, *, ?")
     os.remove(f"{prefix}.index")
     assert refusal(checkpoints.find_prefix, prefix).startswith(f"--init_checkpoint={prefix}: a che")
 

@@ -218,7 +218,8 @@ class Train(LoadedModel):
         if output_dir is not None:
             check_type("output_dir", output_dir, PATH)
             options["output_dir"] = os.fspath(output_dir)
-        with course.as_arguments(), course.working_folder() as folder:
+        shown = hidden(verbosity(verbose) == 0)
+        with shown, course.as_arguments(), course.working_folder() as folder:
             sets = {"train": kind.example_set("train", x, y, sample_weight)}
             if validation_data is not None:
                 parts = validation_data
