@@ -17,7 +17,6 @@ import os
 
 from absl import flags, logging
 
-import bert_tf
 from bert_tf.errors import UserError
 from bert_tf.files.storage import ending_of
 from bert_tf.files.whole_files import write_whole
@@ -25,6 +24,7 @@ from bert_tf.pretrained.results import TextAttention
 from bert_tf.runs.flags import command_flags
 from bert_tf.tasks.extraction.data import split_line
 
+from . import load_input
 from .draw.attention_figures import draw_head, draw_heads
 from .draw.attention_page import attention_page
 from .draw.pictures import import_matplotlib, write_png
@@ -60,7 +60,7 @@ def check_head(attention: TextAttention, layer: int | None, head: int | None) ->
 def main() -> None:
     check_output(FLAGS.output, FLAGS.format)
     first, second = split_line(FLAGS.text)
-    model = bert_tf.load(FLAGS.input)
+    model = load_input(FLAGS.input)
     attention = model.attention((first, second) if second else first)
     check_head(attention, FLAGS.layer, FLAGS.head)
     if FLAGS.format == "png":

@@ -78,6 +78,7 @@ def export(settings: ExportSettings, folder: ModelFolder | None = None) -> None:
             settings.vocab_file,
             settings.do_lower_case,
             settings.max_seq_length,
+            flag="input",
         )
         logging.info("%s", folder)
         tokenizer, longest = folder.tokenizer, folder.max_seq_length

@@ -166,8 +166,12 @@ def read_folder(
     vocab_file: str | os.PathLike[str] | None = None,
     do_lower_case: bool | None = None,
     max_seq_length: int | None = None,
+    flag: str | None = None,
 ) -> ModelFolder:
-    """Returns what a model's folder holds; for arguments and errors see `pretrained.model.load`."""
+    """Returns what a model's folder holds; for arguments and errors see `pretrained.model.load`.
+
+    Messages name the `flag` (no dashes) that gave the path; None if none did.
+    """
     check_type("folder", path, PATH)
     check_type("bert_config_file", bert_config_file, PATH, "for the folder's")
     check_type("vocab_file", vocab_file, PATH, "for the folder's")
@@ -178,7 +182,7 @@ def read_folder(
     vocab_file = vocab_file and os.fspath(vocab_file)
     if not path:
         raise UserError(f"folder must be a path; {received(path)}")
-    files = ModelFiles(path, None, bert_config_file, vocab_file)
+    files = ModelFiles(path, flag, bert_config_file, vocab_file)
     files.check_model()
     config, shapes = files.config, files.shapes
     layers = {int(found[1]) for found in map(_LAYER.match, shapes) if found}

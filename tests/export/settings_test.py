@@ -55,7 +55,7 @@ def folder(tmp_path_factory):
         ),
         ({"max_seq_length": 33}, "between 4 and 32 .* received 33"),
         ({"output": ""}, "--output= must not be empty"),
-        ({"input": "no/such/folder"}, "no/such/folder: there is no such folder"),
+        ({"input": "no/such/folder"}, "--input=no/such/folder: there is no such folder"),
     ],
 )
 def test_what_does_not_fit_is_refused(folder, tmp_path, options, message):

@@ -12,7 +12,7 @@ import pytest
 import bert_tf
 from bert_tf.errors import UserError
 from bert_tf.tasks.extraction.writers import write_npz
-from tools import search, show_vectors
+from tools import load_input, search, show_vectors
 from tools.data.vector_archive import read_lines, read_vectors, to_unit_length
 
 _RANDOM = np.random.default_rng(3)
@@ -206,6 +206,13 @@ def test_new_texts_need_the_model_of_the_archive(monkeypatch):
         search._TextQueries("4", vectors, "two words")
     with pytest.raises(UserError, match="must be the model that made .* must be 1; it is 0.976"):
         search._TextQueries("3", vectors, "four words are here")
+
+
+@pytest.mark.parametrize("folder", ["no such", "model/none.ckpt", __file__])
+def test_an_input_that_is_no_model_names_the_flag(folder):
+    """Of tools.show_attention, too."""
+    with pytest.raises(UserError, match=f"^--input: {folder}"):
+        load_input(folder)
 
 
 @pytest.mark.slow
