@@ -80,6 +80,11 @@ class _TextQueries:
 def _queries(vectors: np.ndarray, texts: list[str]) -> Iterator[tuple[str, np.ndarray]]:
     """Yields each query's text and its vector, float32 [H]."""
     if FLAGS.lines:
+        if FLAGS.query or FLAGS.input:
+            raise UserError(
+                "--lines searches for texts of the archive, and --input and --query for new ones:"
+                " leave out --lines, or the other two"
+            )
         for line in FLAGS.lines:
             if not line.isdecimal() or not 1 <= int(line) <= len(vectors):
                 raise UserError(

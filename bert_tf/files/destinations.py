@@ -67,7 +67,8 @@ def _follow(path: str, place: str) -> str:
     for _ in range(_MOST_LINKS):
         if not os.path.islink(path) or _is_of_process(path):
             return path
-        path = os.path.join(os.path.dirname(path), os.readlink(path))
+        target = os.readlink(path).rstrip("/") or "/"
+        path = os.path.join(os.path.dirname(path), target)
     raise UserError(f"{place} must not be a link that leads to itself; delete the link")
 
 

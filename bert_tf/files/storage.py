@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from bert_tf.errors import UserError, given, listed, quoted
-from bert_tf.files.destinations import check_meant
+from bert_tf.files.destinations import check_meant, folder_destination
 from bert_tf.files.temporary_names import temporary_name
 from bert_tf.start import lazy_tensorflow as tf
 
@@ -152,6 +152,7 @@ def make_output_dir(output_dir: str, flag: str = "output_dir") -> None:
         raise UserError(f"--{flag}= must not be empty; name a folder")
     check_file_system(output_dir, flag)
     check_meant(output_dir, flag)
+    folder_destination(output_dir, f"--{flag}={output_dir}")  # no link to itself
     probe = ""
     try:
         tf.io.gfile.makedirs(output_dir)

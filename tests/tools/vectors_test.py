@@ -237,12 +237,15 @@ POINTS = to_unit_length(CENTERS[GROUPS] + _RANDOM.normal(0, 0.2, (27, 6)).astype
     [
         ({"lines": ["2", "4"]}, [], "--lines must be line numbers from 1 to 3; received 4"),
         ({"lines": ["two"]}, [], "--lines must be line numbers from 1 to 3; received two"),
+        ({"lines": ["2"], "query": ["a b"]}, [], "^--lines searches for texts of the archive, and"),
+        ({"lines": ["2"], "input": "m"}, [], "new ones: leave out --lines, or the other two$"),
         ({"input": "model"}, [], "to search for new texts, give --input, .* and --texts;"),
         ({}, ["a", "b", "c"], "to search for new texts, give --input, .* and --texts;"),
     ],
 )
 def test_queries_that_cannot_be_answered(monkeypatch, given, texts, message):
-    monkeypatch.setattr(search, "FLAGS", SimpleNamespace(**{"lines": [], "input": None, **given}))
+    flags = {"lines": [], "query": [], "input": None, **given}
+    monkeypatch.setattr(search, "FLAGS", SimpleNamespace(**flags))
     with pytest.raises(UserError, match=message):
         list(search._queries(np.eye(3), texts))
 
