@@ -247,6 +247,8 @@ class TrainingInput:
                     next(self.iterator)
         except tf.errors.DataLossError:
             return record_checks.find_problem(self._files, None) is not None
+        except tf.errors.InternalError:
+            raise  # another number of features, in a place that an earlier version saved
         except record_checks.read_errors():
             pass  # the training step that reads the record will report this error
         return True

@@ -165,6 +165,11 @@ def test_a_place_with_batches_of_other_features_is_not_restored(files, tmp_path,
     assert not resumed.restore(prefix)
     assert "ckpt belongs to batches of other features" in caplog.text
     assert len(next(resumed.iterator)["ids"]) == 13
+    if len(resumed.iterator.element_spec) != 2:
+        change_place(prefix, features=None, checksum=None)  # as earlier versions saved it
+        assert not resumed.restore(prefix)
+        assert "ckpt cannot be read: Expected " in caplog.text
+        assert len(next(resumed.iterator)["ids"]) == 13
 
 
 def test_a_place_in_other_files_is_not_restored(files, tmp_path, caplog):
