@@ -4,23 +4,26 @@ Each runs in its own process, which may use only one core. benchmarks/pretrainin
 results.
 """
 
+from __future__ import annotations
+
 import os
 import re
 import subprocess
 import sys
 import tempfile
 import time
+from typing import TYPE_CHECKING
 
 import numpy as np
-import tensorflow as tf
 
-from bert_tf.engine import input_pipeline
 from bert_tf.errors import UserError
 from bert_tf.files import records
 from bert_tf.model.configuration import BertConfig
+from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.tasks.pretraining.schema import UNMASKED, pretraining_schema
-from bert_tf.tasks.pretraining.training.dynamic_masking import DynamicMasking
-from bert_tf.tasks.pretraining.training.phases import RecordBatches
+
+if TYPE_CHECKING:
+    from bert_tf.tasks.pretraining.training.phases import RecordBatches
 
 MASKING = PIECES, WHOLE_WORDS = ("pieces", "whole_words")
 # Runs a program from a small process, and prints its peak memory: Linux counts the memory of the
@@ -84,6 +87,8 @@ def measure_input_pipeline(
 
     `masking`, one of `MASKING`, says what to mask while reading. If None, the records are masked.
     """
+    from bert_tf.tasks.pretraining.training.phases import RecordBatches
+
     length, predictions = phase.max_seq_length, phase.max_predictions_per_seq
     schema = pretraining_schema(length, None if masking else predictions)
     with tempfile.TemporaryDirectory() as directory:
@@ -111,6 +116,9 @@ def time_input_pipeline(
     masking: str | None,
 ) -> None:
     """Prints how fast this process, which should run on one core, reads batches from `files`."""
+    from bert_tf.engine import input_pipeline
+    from bert_tf.tasks.pretraining.training.dynamic_masking import DynamicMasking
+
     schema = pretraining_schema(length, None if masking else predictions)
     # Training checks all features of ids. The cost does not depend on the limit.
     names = [name for name, feature in schema.items() if feature.dtype is np.int64]

@@ -15,7 +15,6 @@ import os
 from pathlib import Path
 
 import numpy as np
-import tensorflow as tf
 from absl import flags
 
 import bert_tf
@@ -23,6 +22,7 @@ from benchmarks.data_speed import run_program
 from bert_tf.files.checkpoints import CheckpointReader
 from bert_tf.runs.flags import command_flags
 from bert_tf.runs.folder.reporting import read_results
+from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.tasks.classification.glue import MrpcProcessor
 from bert_tf.tasks.tagging.conll import read_sentences
 

@@ -22,8 +22,6 @@ import time
 from pathlib import Path
 
 from bert_tf.runs.folder import goodput
-from tests.runs.training.resume_test import named_step
-from tests.support import line_task
 from tests.support.environment import compile_quickly
 from tests.support.pretraining_runs import ROOT, write_records
 from tools.goodput import beyond_start_up, table
@@ -69,6 +67,9 @@ command_flags.run_program(main, takes_others=True)
 
 def kills(folder: Path, count: int, seed: int) -> dict:
     """Returns the figures of a run that is killed --kills times."""
+    from tests.runs.training.resume_test import named_step
+    from tests.support import line_task
+
     files = [line_task.write(folder / f"{i}.tfrecord", 400, i) for i in range(3)]
     out = folder / "out"
     words = [sys.executable, "-c", PROGRAM, str(out), str(STEPS), str(SAVE), *files]

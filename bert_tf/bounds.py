@@ -4,6 +4,7 @@ import contextlib
 import contextvars
 import dataclasses
 import math
+import struct
 from collections.abc import Iterator
 from numbers import Real
 from typing import Any
@@ -21,6 +22,27 @@ def fits_float32(value: float) -> bool:
     return value == 0.0 or low <= abs(value) <= high
 
 
+def _in_float32(value: float) -> float:
+    return float(struct.unpack("f", struct.pack("f", value))[0])
+
+
+def plain_number(value: Any) -> Any:
+    """Returns a number of NumPy or TensorFlow as Python's; all else, as a variable, as it is."""
+    shape = getattr(value, "shape", None)
+    if shape is None or len(shape) or hasattr(value, "assign"):
+        return value
+    value = value.numpy() if hasattr(value, "numpy") else value
+    return value.item() if hasattr(value, "item") else value  # a tensor in a graph has neither
+
+
+def as_float(number: Any) -> float:
+    """Returns a number as a float: infinite if it is too large for one."""
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf if number > 0 else -math.inf
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Bounds:
     """The range of a number. `str` gives it in words, such as "above 0 and at most 10".
@@ -35,10 +57,15 @@ class Bounds:
     below: float | None = None
 
     def hold(self, value: Any) -> bool:
-        """Returns whether a number is finite and within the bounds, a float also in float32."""
-        return not (isinstance(value, float) and not fits_float32(value)) and self._contain(value)
+        """Returns whether a number is finite and within the bounds, also in float32."""
+        if not isinstance(value, int | float):
+            return self.contain(value)
+        if not fits_float32(value) or not self.contain(value):
+            return False
+        return isinstance(value, int) or self.contain(_in_float32(value))
 
-    def _contain(self, value: Any) -> bool:
+    def contain(self, value: Any) -> bool:
+        """Returns whether a number is within the bounds, without a look at float32."""
         return (
             (self.at_least is None or value >= self.at_least)
             and (self.above is None or value > self.above)
@@ -48,16 +75,19 @@ class Bounds:
 
     def float32_note(self, value: Any) -> str:
         """Returns what to add to a message if a number breaks only the rule about float32."""
-        finite = isinstance(value, float) and math.isfinite(value)
-        if not finite or fits_float32(value) or not self._contain(value):
+        finite = isinstance(value, int | float) and -math.inf < value < math.inf
+        if not finite or not self.contain(value) or self.hold(value):
             return ""
+        if fits_float32(value):
+            return f", also in float32, where it is {_in_float32(value):.10g}"
         low, high = FLOAT32_RANGE
         return f", also in float32: 0, or from {low:.2g} to {high:.2g}"
 
     def check(self, **numbers: Any) -> None:
         """Raises UserError unless all arguments, given by name, are numbers within the bounds."""
-        for name, number in numbers.items():
-            if not isinstance(number, Real) or not self.hold(float(number)):
+        for name, number in zip(numbers, map(plain_number, numbers.values()), strict=True):
+            is_number = isinstance(number, Real) and not isinstance(number, bool)
+            if not is_number or not self.hold(as_float(number)):
                 raise UserError(
                     f"{name} must be a finite number, {self}{self.float32_note(number)}; received"
                     f" {quoted(number)}"

@@ -26,12 +26,15 @@ def _cut(text: str, longest: int) -> str:
 
 def quoted(value: object) -> str:
     """Returns `repr(value)` for a message, cut in its middle if it has over 100 characters."""
-    return _cut(repr(value), _LONGEST_QUOTE)
+    try:
+        return _cut(repr(value), _LONGEST_QUOTE)
+    except ValueError:  # an integer of more digits than Python shows
+        return f"<a very long {type(value).__name__}>"
 
 
 def as_given(value: object) -> str:
     """Returns a value as on a command line; quoted and cut if it does not fit on a line."""
-    text = value if isinstance(value, str) else repr(value)
+    text = value if isinstance(value, str) else quoted(value)
     if text.isprintable() and len(text) <= _LONGEST_QUOTE or text == "":
         return text
     return quoted(value)
@@ -52,8 +55,12 @@ def listed(values: Iterable[object]) -> str:
 
 
 def as_line(message: str) -> str:
-    """Returns a message on one line, cut in its middle if it has over 500 characters."""
-    return _cut(_LINE_ENDS.sub(" ", message.strip()), _LONGEST_LINE)
+    """Returns a message on one line, cut in its middle if it has over 500 characters.
+
+    Characters that are not printable are escaped, so that none commands a terminal.
+    """
+    line = _LINE_ENDS.sub(" ", message.strip())
+    return _cut("".join(c if c.isprintable() else repr(c)[1:-1] for c in line), _LONGEST_LINE)
 
 
 def given(path: str, flag: str | None) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from bert_tf.bounds import Bounds
+from bert_tf.bounds import Bounds, plain_number
 from bert_tf.errors import UserError, quoted
 from bert_tf.optimizer_defaults import (
     BETA_1,
@@ -63,6 +63,8 @@ class PolynomialSchedule(keras.optimizers.schedules.LearningRateSchedule):
     scales_decay: bool = False
 
     def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            setattr(self, field.name, plain_number(getattr(self, field.name)))
         steps = {"num_train_steps": self.num_train_steps, "num_warmup_steps": self.num_warmup_steps}
         Bounds(at_least=0).check(init_lr=self.init_lr, **steps)  # a phase may have no step
         Bounds(above=0).check(decay_power=self.decay_power)
@@ -218,6 +220,8 @@ class AdamOptions:
     learning_rate_factors: tuple[tuple[str, float], ...] = ()
 
     def __post_init__(self) -> None:
+        for name in ("weight_decay_rate", "beta_1", "beta_2", "epsilon"):
+            object.__setattr__(self, name, plain_number(getattr(self, name)))
         Bounds(at_least=0).check(weight_decay_rate=self.weight_decay_rate, epsilon=self.epsilon)
         Bounds(at_least=0, below=1).check(beta_1=self.beta_1, beta_2=self.beta_2)
         for prefix, factor in self.learning_rate_factors:
@@ -300,8 +304,10 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
         learning_rate_factors: Mapping[str, float] | None = None,
         **options: Any,
     ):
-        if isinstance(learning_rate, float):
+        learning_rate, global_clipnorm = map(plain_number, (learning_rate, global_clipnorm))
+        if not callable(learning_rate):
             Bounds(at_least=0).check(learning_rate=learning_rate)
+            learning_rate = float(learning_rate)
         if global_clipnorm is not None:
             Bounds(above=0).check(global_clipnorm=global_clipnorm)
         super().__init__(learning_rate, global_clipnorm=global_clipnorm, name=name, **options)
@@ -341,14 +347,20 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
                 is None does not change, not even by decay.
         """
         rate = self.learning_rate
-        states = zip(self._trainable_variables, self._m, self._v, strict=True)
-        for state, gradient in zip(states, gradients, strict=True):
+        states = zip(self._trainable_variables, self._m, self._v, gradients, strict=True)
+        # One variable after another: all at once, the new values of all would be in memory beside
+        # the old ones. The embeddings, first and largest, come last, beside no other gradient.
+        last: list[tf.Tensor] = []
+        for *state, gradient in reversed(list(states)):
             if gradient is None:
                 continue
-            param, m, v = (variable.value for variable in state)
+            variables = [variable.value for variable in state]
+            with tf.control_dependencies(last):
+                param, m, v, gradient = map(tf.convert_to_tensor, (*variables, gradient))
             nexts = self.adam.update(state[0].path, param, m, v, gradient, rate, self.global_step)
-            for variable, value in zip((param, m, v), nexts, strict=True):
+            for variable, value in zip(variables, nexts, strict=True):
                 variable.assign(value)
+            last = [nexts[0]]
         self.global_step.assign_add(1)
 
     @property

@@ -1,12 +1,28 @@
 """Progress of long work: a bar on a terminal, elsewhere a log line every half minute."""
 
+import contextlib
+import contextvars
 import sys
 import time
 import types
+from collections.abc import Iterator
 
 from absl import logging
 
 _SECONDS_BETWEEN_LINES = 30.0
+
+
+_is_hidden = contextvars.ContextVar("is_hidden", default=False)
+
+
+@contextlib.contextmanager
+def hidden(is_hidden: bool = True) -> Iterator[None]:
+    """Work in this context shows no progress, unless `is_hidden` is false."""
+    token = _is_hidden.set(is_hidden)
+    try:
+        yield
+    finally:
+        _is_hidden.reset(token)
 
 
 class Progress:
@@ -31,7 +47,8 @@ class Progress:
         self._done = self._begun_with = done
         self._start = self._last_line = time.monotonic()
         self._bar = None
-        if sys.stderr.isatty():
+        self._is_hidden = _is_hidden.get()
+        if sys.stderr.isatty() and not self._is_hidden:
             from tqdm import tqdm  # imported only for a terminal, to start faster
 
             self._bar = tqdm(
@@ -64,7 +81,7 @@ class Progress:
             self._bar.update(count)
             return
         now = time.monotonic()
-        if now - self._last_line >= _SECONDS_BETWEEN_LINES:
+        if now - self._last_line >= _SECONDS_BETWEEN_LINES and not self._is_hidden:
             self._last_line = now
             of_total = f" of {self._total:,}" if self._total else ""
             rate = (self._done - self._begun_with) / (now - self._start)

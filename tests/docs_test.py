@@ -231,8 +231,8 @@ def test_commands_that_need_other_data_have_flags_that_exist(page):
     for line in commands(TEXTS[page], "console"):
         if not re.match(start, line):
             continue
-        # What follows `--` is another program's command.
-        for part in f" {line[2:]}".split(" -- "):
+        # What follows `--` is another program's command, or flags of run_pretraining.py.
+        for part in f" {line[2:]}".replace(" -- --", " -- run_pretraining.py --").split(" -- "):
             name = re.search(r"(?:-m (?:bert_tf\.)?)?(tools\.\w+)|(\w+\.py)", part)
             assert name, f"{page}: which program is {part!r}?"
             program = f"python -m {name[1]}" if name[1] else f"python {name[2]}"

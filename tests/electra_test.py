@@ -183,3 +183,15 @@ def test_training_is_the_originals(name, run):
     for key, variable in variables.items():
         if "key/bias" not in key:  # its gradient is rounding noise, of which Adam makes a step
             assert difference(variable.numpy(), reader.get_tensor(key)) < 1e-5, key
+
+
+@pytest.mark.parametrize("warmup", [0.3, 4, 12.5, 0])
+def test_a_warmup_that_multiplies_the_decay(warmup):
+    schedule = optimization.PolynomialSchedule(0.01, 12, warmup, scales_decay=True)
+    at = range(15)
+    expected = [
+        0.01 * max(0, 1 - step / 12) * (min(1, step / warmup) if warmup else 1) for step in at
+    ]
+    for made in (schedule, type(schedule).from_config(schedule.get_config())):
+        rates = [float(made(tf.constant(step, tf.int64))) for step in at]
+        np.testing.assert_allclose(rates, expected, rtol=1e-6, atol=1e-10)

@@ -26,3 +26,6 @@ def test_a_message_is_one_line_and_not_long():
     assert as_line(" a\n  b\r\nc\u2028d  e\n") == "a b c d  e"
     assert as_line("x" * 500) == "x" * 500
     assert as_line("a" * 300 + "\n" + "z" * 300) == "a" * 246 + " [...] " + "z" * 246
+    assert (
+        as_line("\x1b]0;a\x07 \udcff\u202e 日本 \x9b2J") == r"\x1b]0;a\x07 \udcff\u202e 日本 \x9b2J"
+    )

@@ -150,6 +150,9 @@ def test_unusable_text(tmp_path):
     path.write_bytes(b"good\nbad \xff\n")
     with pytest.raises(UserError, match="text.txt, line 2, is not UTF-8 .*convert the file"):
         data.count_lines(str(path))
+    for folder in (tmp_path, "/"):
+        with pytest.raises(UserError, match=f"file={folder} must be a file, not a folder; "):
+            data.count_lines(str(folder))
     path.write_bytes(b"")
     with pytest.raises(UserError, match="the file is empty; it must have a text, or two texts"):
         data.count_lines(str(path))

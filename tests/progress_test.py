@@ -36,6 +36,22 @@ def test_log_lines_at_intervals(monkeypatch):
     ]
 
 
+def test_hidden_work_shows_nothing(monkeypatch):
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    lines = _logged(monkeypatch)
+    with progress.hidden(), progress.Progress("reading", "texts", 9) as work:
+        now = 200.0
+        work.advance()
+        assert work._bar is None
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: False, raising=False)
+    with progress.hidden(False), progress.Progress("reading", "texts", 9) as work:
+        now = 300.0
+        work.advance()
+    assert lines == ["reading: 1 of 9 texts, 0.01/s"]
+
+
 def test_bar_on_a_terminal(monkeypatch, capsys):
     lines = _logged(monkeypatch)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)

@@ -8,13 +8,23 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-import bert_tf  # noqa: F401  # first: it looks at the installation
+import bert_tf  # first: it looks at the installation
 
 # isort: split
 from absl import flags
 
+from bert_tf.errors import UserError
+
 # Holds flags/ and tpu/: the checkout, or the installed package.
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+def load_input(folder: str) -> Any:
+    """Returns the model of --input; messages name the flag."""
+    try:
+        return bert_tf.load(folder)
+    except UserError as error:
+        raise UserError(f"--input: {error}") from error
 
 
 def call_with_flags(function: Callable[..., Any]) -> None:

@@ -185,7 +185,7 @@ def build_vocabulary(
     files = storage.expand_files(input_file, "input_file")
     written = [output_file]
     if kind == BYTE_BPE:
-        if not output_file.endswith(".json"):
+        if storage.ending_of(output_file) != ".json":
             raise UserError(
                 f"--output_file={output_file} must end in .json with --kind={BYTE_BPE}: the"
                 " programs recognize this kind of vocabulary by its name, usually vocab.json"

@@ -14,6 +14,8 @@ import shutil
 from absl import flags
 
 from bert_tf.errors import UserError
+from bert_tf.files.destinations import check_meant
+from bert_tf.files.temporary_names import temporary_name
 from bert_tf.runs.flags import command_flags
 
 from . import ROOT, call_with_flags
@@ -26,10 +28,19 @@ def copy_flags(output_dir: str) -> None:
             f"--output_dir={output_dir} must not exist, because its files could be yours. Delete it"
             " or name another folder"
         )
+    check_meant(output_dir, "output_dir")
+    unfinished = temporary_name(os.path.dirname(output_dir.rstrip("/")))
     try:
-        shutil.copytree(os.path.join(ROOT, "flags"), output_dir)
-    except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
-        raise UserError(f"--output_dir={output_dir} cannot be created: {error}") from error
+        shutil.copytree(os.path.join(ROOT, "flags"), unfinished)
+        os.rename(unfinished, output_dir)
+    except OSError as error:
+        wrong = isinstance(error, FileNotFoundError | NotADirectoryError | PermissionError)
+        # copytree goes on after an error, and lists them all.
+        cause = error.args[0][0][2] if isinstance(error, shutil.Error) else error
+        message = f"--output_dir={output_dir} cannot be created: {cause}"
+        raise (UserError if wrong else OSError)(message) from error
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
     print(f"Recipes and model configurations are in {os.path.abspath(output_dir)}")
 
 

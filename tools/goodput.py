@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from absl import flags
 
 from bert_tf.errors import UserError
+from bert_tf.files.destinations import check_meant
 from bert_tf.runs.flags import command_flags
 from bert_tf.runs.folder import goodput
 from bert_tf.runs.folder.goodput import PARTS, Record
@@ -86,18 +87,24 @@ def draw(record: Record, title: str) -> "Figure":
     return figure
 
 
-def main(words: Sequence[str]) -> None:
+def check_words(words: Sequence[str]) -> None:
     if len(words) != 1:
         raise UserError("name the output directory of one run: python -m tools.goodput OUTPUT_DIR")
+
+
+def main(words: Sequence[str]) -> None:
     output_dir = words[0]
+    if FLAGS.output:
+        check_meant(FLAGS.output, "output", "file")
     record = read_run(output_dir)
     print(table(record))
     name = os.path.basename(output_dir.rstrip("/"))
-    write_png(draw(record, name), FLAGS.output or os.path.join(output_dir, "goodput.png"))
+    path = FLAGS.output or os.path.join(output_dir, "goodput.png")
+    write_png(draw(record, name), path, flag="output" if FLAGS.output else None)
 
 
 if __name__ == "__main__":
     flags.DEFINE_string(
         "output", None, "The PNG file to write. Default: goodput.png in the run's directory."
     )
-    command_flags.run_program(main, takes_words=True)
+    command_flags.run_program(main, takes_words=True, check_words=check_words)

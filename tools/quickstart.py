@@ -31,6 +31,7 @@ from absl import flags
 
 from bert_tf.engine.interrupts import INTERRUPTED_STATUS, TERMINATED_STATUS
 from bert_tf.errors import UserError
+from bert_tf.files.destinations import check_meant
 from bert_tf.runs.flags import command_flags
 
 _RECIPE = "flags/quickstart"
@@ -64,12 +65,12 @@ def make_stages(output_dir: str) -> list[Stage]:
     for part, (text, dupe_factor) in _TEXTS.items():
         for length, predictions in _MAX_PREDICTIONS.items():
             output_file = f"{output_dir}/{part}_{length}.tfrecord"
-            command = _program("create_pretraining_data")
+            command = program("create_pretraining_data")
             command += [f"--input_file={_RECIPE}/{text}", f"--output_file={output_file}"]
             command += [f"--vocab_file={vocab_file}", f"--max_seq_length={length}"]
             command += [f"--max_predictions_per_seq={predictions}", f"--dupe_factor={dupe_factor}"]
             stages.append(Stage(f"Making records: {os.path.basename(output_file)}", command))
-    command = [*_program("run_pretraining"), f"--flagfile={_RECIPE}/pretraining.flags"]
+    command = [*program("run_pretraining"), f"--flagfile={_RECIPE}/pretraining.flags"]
     command += [f"--input_file={output_dir}/train_{{max_seq_length}}.tfrecord"]
     command += [f"--eval_input_file={output_dir}/heldout_{{max_seq_length}}.tfrecord"]
     command += [f"--output_dir={output_dir}"]
@@ -77,7 +78,7 @@ def make_stages(output_dir: str) -> list[Stage]:
     return stages
 
 
-def _program(name: str) -> list[str]:
+def program(name: str) -> list[str]:
     """Returns the words that run a program, by its file in a checkout, else by its module."""
     file = f"{name}.py"
     return ["python", file] if os.path.exists(file) else ["python", "-m", name]
@@ -145,6 +146,7 @@ def main() -> None:
             " checkout, or copy the recipes with python -m bert_tf.tools.copy_flags"
         )
     output_dir = flags.FLAGS.output_dir
+    check_meant(output_dir, "output_dir")
     try:
         os.makedirs(output_dir, exist_ok=True)
         log = open(os.path.join(output_dir, _LOG), "w", encoding="utf-8")  # noqa: SIM115

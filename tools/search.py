@@ -22,11 +22,11 @@ from collections.abc import Iterator
 import numpy as np
 from absl import flags, logging
 
-import bert_tf
 from bert_tf.errors import UserError
 from bert_tf.runs.flags import command_flags
 from bert_tf.tasks.extraction.data import split_line
 
+from . import load_input
 from .data.vector_archive import read_lines, read_vectors, to_unit_length
 
 FLAGS = flags.FLAGS
@@ -53,7 +53,7 @@ class _TextQueries:
     """Computes the vectors of new texts with the model that made the archive's vectors."""
 
     def __init__(self, folder: str, vectors: np.ndarray, first_text: str):
-        self._model = bert_tf.load(folder)
+        self._model = load_input(folder)
         vector = self.vector(first_text)
         width = vectors.shape[1]
         if len(vector) != width:
@@ -80,6 +80,11 @@ class _TextQueries:
 def _queries(vectors: np.ndarray, texts: list[str]) -> Iterator[tuple[str, np.ndarray]]:
     """Yields each query's text and its vector, float32 [H]."""
     if FLAGS.lines:
+        if FLAGS.query or FLAGS.input:
+            raise UserError(
+                "--lines searches for texts of the archive, and --input and --query for new ones:"
+                " leave out --lines, or the other two"
+            )
         for line in FLAGS.lines:
             if not line.isdecimal() or not 1 <= int(line) <= len(vectors):
                 raise UserError(

@@ -35,6 +35,7 @@ from absl import flags, logging
 from bert_tf.engine import interrupts
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files import storage
+from bert_tf.files.checkpoint_names import names_in
 from bert_tf.files.whole_files import write_whole
 from bert_tf.runs.flags import command_flags
 from bert_tf.runs.flags.setting_fields import Group, Settings, setting
@@ -256,8 +257,9 @@ class Search:
 
 def _checkpoints(folder: str) -> list[str]:
     """Returns a trial's checkpoint files and its folder of the best checkpoint."""
-    names = ("model.ckpt-*", "checkpoint", "best")
-    return tf.io.gfile.glob([os.path.join(folder, name) for name in names])
+    names = [x for x in names_in(folder) if x.startswith("model.ckpt-")]
+    paths = [os.path.join(folder, name) for name in (*names, "checkpoint", "best")]
+    return [path for path in paths if tf.io.gfile.exists(path)]
 
 
 def _run(command: Sequence[str]) -> int:

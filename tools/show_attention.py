@@ -17,13 +17,14 @@ import os
 
 from absl import flags, logging
 
-import bert_tf
 from bert_tf.errors import UserError
+from bert_tf.files.storage import ending_of
 from bert_tf.files.whole_files import write_whole
 from bert_tf.pretrained.results import TextAttention
 from bert_tf.runs.flags import command_flags
 from bert_tf.tasks.extraction.data import split_line
 
+from . import load_input
 from .draw.attention_figures import draw_head, draw_heads
 from .draw.attention_page import attention_page
 from .draw.pictures import import_matplotlib, write_png
@@ -35,8 +36,7 @@ _FORMATS = ("html", "png")
 
 def check_output(output: str, output_format: str) -> None:
     """Checks that the file's name fits its format, and that the format can be written."""
-    ending = os.path.splitext(output)[1].lower()
-    if ending != f".{output_format}":
+    if ending_of(output) != f".{output_format}":
         raise UserError(
             f"--output must end in .{output_format} with --format={output_format}; received"
             f" {output}"
@@ -60,17 +60,17 @@ def check_head(attention: TextAttention, layer: int | None, head: int | None) ->
 def main() -> None:
     check_output(FLAGS.output, FLAGS.format)
     first, second = split_line(FLAGS.text)
-    model = bert_tf.load(FLAGS.input)
+    model = load_input(FLAGS.input)
     attention = model.attention((first, second) if second else first)
     check_head(attention, FLAGS.layer, FLAGS.head)
     if FLAGS.format == "png":
         one = FLAGS.layer is not None
         figure = draw_head(attention, FLAGS.layer, FLAGS.head) if one else draw_heads(attention)
-        write_png(figure, FLAGS.output)
+        write_png(figure, FLAGS.output, flag="output")
         return
     about = f"Model: {os.path.basename(FLAGS.input.rstrip('/'))}"
     page = attention_page(attention, about, FLAGS.layer or 0, FLAGS.head or 0)
-    write_whole(FLAGS.output, page)
+    write_whole(FLAGS.output, page, f"--output={FLAGS.output}")
     logging.info("Wrote %s, %.1f MB; open it in a browser", FLAGS.output, len(page) / 1e6)
 
 

@@ -5,6 +5,7 @@ not: the original takes the columns that it needs from each row (`read_rows`, `e
 """
 
 import csv
+import functools
 import io
 import itertools
 import math
@@ -17,10 +18,11 @@ from absl import logging
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files import whole_files
 from bert_tf.files.encodings import drop_carriage_returns
-from bert_tf.files.storage import contents, only_file
+from bert_tf.files.storage import contents, ending_of, only_file
 from bert_tf.start import lazy_tensorflow as tf
 
 _DELIMITERS = {".tsv": "\t", ".csv": ","}
+_OTHER_TABLES = frozenset(".xlsx .xls .ods .parquet .json .jsonl .ndjson .arrow .feather".split())
 _USUAL_DELIMITERS = (";", "\t", ",", "|")
 _NO_DELIMITERS = '"\r\n'  # these have a meaning of their own in a table
 
@@ -34,16 +36,35 @@ def find_table(name: str, data_dir: str) -> str | None:
     Raises UserError if there are both.
     """
     remedy = "Delete, rename or move the one in --data_dir that is not meant"
-    return only_file(data_dir, [name + ending for ending in _DELIMITERS], remedy)
+    found = [x for x in _files_of(name, data_dir) if ending_of(x) in _DELIMITERS]
+    return only_file(data_dir, found, remedy)
+
+
+def _files_of(name: str, data_dir: str) -> list[str]:
+    """Returns the names of the files in a folder that are NAME with any ending."""
+    names = sorted(tf.io.gfile.listdir(data_dir)) if tf.io.gfile.isdir(data_dir) else []
+    return [other for other in names if os.path.splitext(other)[0] == name]
+
+
+@functools.cache
+def _warn_of_others(path: str) -> None:
+    """Warns, once, of the same table in another format beside it, which is not read."""
+    folder, file = os.path.split(path)
+    others = [x for x in _files_of(os.path.splitext(file)[0], folder) if x != file]
+    if ignored := [x for x in others if ending_of(x) in _OTHER_TABLES]:
+        logging.warning(
+            "%s is read, and not %s beside it. If the other is meant, save it as .csv",
+            *(path, listed(ignored)),
+        )
 
 
 def table_path(name: str, data_dir: str) -> str:
     """Returns the path of NAME.tsv or NAME.csv in a folder; UserError if there is none, or both."""
     if path := find_table(name, data_dir):
+        _warn_of_others(path)
         return path
     message = f"--data_dir must hold {name}.tsv or {name}.csv; {contents(data_dir)}"
-    names = sorted(tf.io.gfile.listdir(data_dir)) if tf.io.gfile.isdir(data_dir) else []
-    if others := [other for other in names if os.path.splitext(other)[0] == name]:
+    if others := _files_of(name, data_dir):
         message += (
             f". Rename {listed(others)} to {name}.tsv if tabs separate its columns, to {name}.csv"
             " if commas do"
@@ -96,7 +117,7 @@ def read_table(path: str, delimiter: str | None, has_header: bool) -> list[Numbe
         UserError: the file is missing, empty or malformed, or a row has more or fewer columns than
             the first; the message names the line.
     """
-    delimiter = delimiter or _DELIMITERS[os.path.splitext(path)[1]]
+    delimiter = delimiter or _DELIMITERS[ending_of(path)]
     is_csv = delimiter != "\t"
     text = read_text(path, has_header)
     try:

@@ -17,6 +17,7 @@ from bert_tf import progress, strict_json
 from bert_tf.datasets.documents import EmptyReport, split_sentences, warn_of_empty_documents
 from bert_tf.errors import UserError, listed, missing_package, quoted
 from bert_tf.files.encodings import decode_utf8, drop_carriage_returns
+from bert_tf.files.storage import ending_of
 from bert_tf.start import lazy_tensorflow as tf
 
 _BYTES_PER_READ = 1 << 20
@@ -29,15 +30,16 @@ TEXT_FIELD = "text"
 
 def is_plain_text(path: str) -> bool:
     """Returns whether a file, by its name, is text with lines, not JSON lines or Parquet."""
-    return not path.endswith(".parquet") and not _is_json_lines(path)
+    return ending_of(path) != ".parquet" and not _is_json_lines(path)
 
 
 def _is_json_lines(path: str) -> bool:
-    return _uncompressed(path).endswith(_JSON_ENDINGS)
+    return ending_of(_uncompressed(path)) in _JSON_ENDINGS
 
 
 def _uncompressed(path: str) -> str:
-    return path.removesuffix(".gz").removesuffix(".zst")
+    ending = ending_of(path)
+    return path[: -len(ending)] if ending in (".gz", ".zst") else path
 
 
 def read_files(
@@ -67,13 +69,13 @@ def read_files(
     num_empty = num_documents = 0
     with progress.Progress("reading text", "bytes", total) as work:
         for path in files:
-            if _uncompressed(path).lower().endswith(_OTHER_ENDINGS):
+            if ending_of(_uncompressed(path)) in _OTHER_ENDINGS:
                 raise UserError(
                     f"--{flag}: {path} must be text, JSON lines (.jsonl) or Parquet (.parquet), by"
                     " its name; text and JSON lines may be compressed (.gz, .zst). Convert it or,"
                     " if each line is a text, rename it to .txt"
                 )
-            if path.endswith(".parquet"):
+            if ending_of(path) == ".parquet":
                 read_texts = _read_parquet
             elif _is_json_lines(path):
                 read_texts = _read_json_lines
@@ -190,7 +192,7 @@ def _blocks(path: str, work: progress.Progress, flag: str) -> Iterator[bytes]:
     damage: tuple[type[Exception], ...] = (EOFError, zlib.error, gzip.BadGzipFile)
     with tf.io.gfile.GFile(path, "rb") as file:
         reader = CountedFile(file, work)
-        if path.endswith(".zst"):
+        if ending_of(path) == ".zst":
             try:
                 import zstandard
             except ImportError as error:
@@ -198,7 +200,7 @@ def _blocks(path: str, work: progress.Progress, flag: str) -> Iterator[bytes]:
             damage += (zstandard.ZstdError,)
             blocks = _decompressed(reader, zstandard.ZstdDecompressor().decompressobj)
         else:
-            if path.endswith(".gz"):
+            if ending_of(path) == ".gz":
                 reader = gzip.GzipFile(fileobj=reader, mode="rb")
             blocks = iter(functools.partial(reader.read, _BYTES_PER_READ), b"")
         try:

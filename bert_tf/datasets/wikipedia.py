@@ -20,6 +20,7 @@ from bert_tf.datasets.documents import split_sentences
 from bert_tf.datasets.text_files import CountedFile
 from bert_tf.datasets.wikipedia_templates import template_name, template_text
 from bert_tf.errors import UserError, missing_package, quoted
+from bert_tf.files.storage import ending_of
 from bert_tf.progress import Progress
 from bert_tf.start import lazy_tensorflow as tf
 
@@ -96,7 +97,7 @@ def read_articles(path: str, flag: str) -> Iterator[Article]:
         total = tf.io.gfile.stat(path).length
         with tf.io.gfile.GFile(path, "rb") as file, Progress("reading", "bytes", total) as work:
             counted = CountedFile(file, work)
-            read = bz2.BZ2File(counted).read1 if path.endswith(".bz2") else counted.read
+            read = bz2.BZ2File(counted).read1 if ending_of(path) == ".bz2" else counted.read
             while more:
                 try:
                     data = read(_BYTES_PER_READ)

@@ -150,6 +150,7 @@ class TrainingInput:
         The function may be called in another thread, and after more batches have been read.
         """
         saved = {"seed": self._seed, **self._identity, "digests": self._digests}
+        saved["features"] = self._features()
         # By the host that reads: tf.train.Checkpoint would do it here, and cannot fetch the state.
         with tf.device(self._shard.device):
             state = tf.raw_ops.SerializeIterator(resource_handle=self.iterator._iterator_resource)
@@ -168,8 +169,8 @@ class TrainingInput:
     def restore(self, prefix: str) -> bool:
         """Restores the place saved with the checkpoint `prefix`; returns whether that worked.
 
-        It does not if there is no saved place, if it is damaged, or if files, their content or the
-        batch size differ; a warning says so.
+        It does not if there is no saved place, if it is damaged, or if files, their content, the
+        batch size or the features differ; a warning says so.
 
         Raises:
             OSError: a record file cannot be read.
@@ -200,7 +201,7 @@ class TrainingInput:
             return _warn(prefix, f"cannot be read: {error}")
         if not isinstance(saved, dict):
             return _warn(prefix, f"cannot be read: {path} must be a JSON object")
-        # Earlier versions saved neither a checksum nor digests.
+        # Earlier versions saved no checksum, digests or features.
         expected = saved.pop("checksum", None)
         seed = saved.get("seed")
         whole = type(seed) is int and 0 <= seed < 2**63 and self._identity.keys() <= saved.keys()
@@ -211,7 +212,14 @@ class TrainingInput:
             return _warn(prefix, f"belongs to other {' and '.join(different).replace('_', ' ')}")
         if saved.get("digests", self._digests) != self._digests:
             return _warn(prefix, "belongs to files of other content")
+        if saved.get("features", self._features()) != self._features():
+            return _warn(prefix, "belongs to batches of other features")
         return seed
+
+    def _features(self) -> dict[str, list]:
+        """Returns type and shape of each feature; a saved place holds batches of them."""
+        specs = self.iterator.element_spec
+        return {name: [spec.dtype.name, spec.shape.as_list()] for name, spec in specs.items()}
 
     def _go_to(self, prefix: str, seed: int) -> None:
         """Starts with a seed, and restores a place that was saved with this seed."""
@@ -239,6 +247,8 @@ class TrainingInput:
                     next(self.iterator)
         except tf.errors.DataLossError:
             return record_checks.find_problem(self._files, None) is not None
+        except tf.errors.InternalError:
+            raise  # another number of features, in a place that an earlier version saved
         except record_checks.read_errors():
             pass  # the training step that reads the record will report this error
         return True

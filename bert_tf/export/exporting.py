@@ -6,7 +6,7 @@ import json
 import logging as python_logging
 import os
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, get_type_hints
 
 import keras
 import numpy as np
@@ -26,6 +26,7 @@ from bert_tf.export.settings import (
     IDS,
     LITERT,
     ONNX,
+    SAVED_MODEL,
     TRAINED_LAST,
     ExportSettings,
 )
@@ -33,15 +34,18 @@ from bert_tf.export.signatures import DEFAULT_SIGNATURE, input_specs, outputs_of
 from bert_tf.export.text_features import DESCRIPTION_FILE
 from bert_tf.export.text_inputs import TextInputs
 from bert_tf.export.text_signatures import text_signatures
+from bert_tf.files.checkpoint_names import check_path
 from bert_tf.files.label_file import write_labels
 from bert_tf.files.whole_files import write_whole
 from bert_tf.files.whole_folders import whole_folder
+from bert_tf.model.dtypes import ROUNDED
 from bert_tf.model_folder.writer import COMPANIONS, write_model_files
+from bert_tf.pretrained.arguments import PATH, check_type, received
 from bert_tf.pretrained.build import Outputs, build_model
+from bert_tf.pretrained.course import typed
 from bert_tf.pretrained.folder import ModelFolder, read_folder
 from bert_tf.pretrained.methods.train import held_folder
 from bert_tf.pretrained.model import Pretrained
-from bert_tf.pretrained.processor import answering_dtype
 from bert_tf.tasks.squad.joint_model import SCOPE as JOINT_SCOPE
 from bert_tf.text.tokenizers import WORD_PIECES
 
@@ -65,6 +69,8 @@ def export(settings: ExportSettings, folder: ModelFolder | None = None) -> None:
         RuntimeError: the exported model's outputs differ; a converter has a defect.
     """
     running.import_runtime(settings.format)
+    if settings.format == SAVED_MODEL:
+        check_path(settings.output, "output")
     what = "one that an earlier export wrote"
     with whole_folder(settings.output, "output", DESCRIPTION_FILE, _NAMES, what) as place:
         folder = folder or read_folder(
@@ -73,6 +79,7 @@ def export(settings: ExportSettings, folder: ModelFolder | None = None) -> None:
             settings.vocab_file,
             settings.do_lower_case,
             settings.max_seq_length,
+            flag="input",
         )
         logging.info("%s", folder)
         tokenizer, longest = folder.tokenizer, folder.max_seq_length
@@ -107,7 +114,7 @@ def export(settings: ExportSettings, folder: ModelFolder | None = None) -> None:
             model = build_model("" if head == ENCODER else head, folder, dtype)
             return model, inputs_were_checked()(outputs_of(head, model, folder))
 
-        model, outputs = outputs_in(answering_dtype(settings.dtype))
+        model, outputs = outputs_in(ROUNDED if settings.dtype == BFLOAT16 else FLOAT32)
         specs = input_specs(head, settings.batch_size, settings.seq_length)
         check = looked_up if settings.format == LITERT else asserted
         checked = lambda inputs: outputs(check(inputs, specs, folder.config))  # noqa: E731
@@ -166,13 +173,17 @@ def export_model(model: Pretrained, output: str | os.PathLike[str], **options: A
         model: what `bert_tf.load` returns, trained or not.
         output: the folder to write to. An earlier export there is replaced.
         **options: the flags of tools/export.py: `format` ("saved_model", "onnx" or "litert"),
-            `input_kind`, `quantize`, `dtype`, `head`, `batch_size`, `seq_length`.
+            `input_kind`, `quantize`, `dtype`, `head`, `batch_size`, `seq_length`. None is the
+            default.
 
     Raises:
-        UserError: an option is wrong or does not fit the model, a package is missing, or the folder
-            has other files.
+        UserError: an argument is wrong or does not fit the model, a package is missing, or the
+            folder has other files.
         OSError: writing failed for a reason that may be temporary, such as a full disk.
     """
+    if not isinstance(model, Pretrained):
+        raise UserError(f"model must be what bert_tf.load returns; {received(model)}")
+    check_type("output", output, PATH)
     folder = held_folder(model)
     of_files = "input output bert_config_file vocab_file do_lower_case max_seq_length".split()
     names = [x.name for x in dataclasses.fields(ExportSettings) if x.name not in of_files]
@@ -180,7 +191,9 @@ def export_model(model: Pretrained, output: str | os.PathLike[str], **options: A
         raise UserError(
             f"export_model takes no {listed(wrong)}; its options are {', '.join(names)}"
         )
-    export(ExportSettings(input=folder.path, output=os.fspath(output), **options), folder)
+    hints = get_type_hints(ExportSettings)
+    given = {name: typed(name, x, hints[name]) for name, x in options.items() if x is not None}
+    export(ExportSettings(input=folder.path, output=os.fspath(output), **given), folder)
 
 
 def check_length(settings: ExportSettings, folder: ModelFolder) -> None:
@@ -233,12 +246,18 @@ def _check(
     """Runs the exported model on ids, and compares its outputs with the original model's."""
     outputs = original(**{key: tf.constant(value) for key, value in inputs.items()})
     expected = {key: value.numpy() for key, value in outputs.items()}
+    if wrong := [key for key, value in expected.items() if not np.isfinite(value).all()]:
+        raise UserError(
+            f"--input={settings.input} must be a model that answers with finite numbers; its"
+            f" {wrong[0]} for random ids are not. Weights are too large: choose a different model"
+        )
     signature = IDS if settings.takes_text else DEFAULT_SIGNATURE
     run = running.open_exported(place, settings.format, signature)
     found = run(inputs)
     difference = running.largest_difference(expected, found)
     logging.info("Its outputs differ from the original model's by at most %.1e", difference)
-    if not (settings.quantize or difference <= _MOST_DIFFERENCE[settings.dtype]):
+    most = np.finfo(float).max if settings.quantize else _MOST_DIFFERENCE[settings.dtype]
+    if not difference <= most:  # also if it is not a number
         raise RuntimeError(
             f"The exported model computes something else: its outputs differ by {difference}, more"
             " than rounding explains. The converter has a defect; do not use this model"

@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from bert_tf.errors import UserError
 from bert_tf.export.packages import import_package
 
 # The first with LayerNormalization. The format's version is that of the same release, ONNX 1.12.
 OPSET, IR_VERSION = 17, 8
+_MOST_BYTES = 2**31 - 2**20  # of the constants; protobuf's messages have less than 2 GiB
 
 
 class OnnxGraph:
@@ -102,6 +104,11 @@ class OnnxGraph:
         """Returns the checked `onnx.ModelProto`."""
         helper = self._onnx.helper
         constants = [*self._constants.values()]
+        if (size := sum(constant.ByteSize() for constant in constants)) > _MOST_BYTES:
+            raise UserError(
+                f"--format=onnx writes one file of at most {_MOST_BYTES / 1e9:.3g} GB, and the"
+                f" model's weights take {size / 1e9:.3g} GB. Use --format=saved_model"
+            )
         graph = helper.make_graph(self._nodes, "bert", self._inputs, self._outputs, constants)
         opsets = [helper.make_opsetid("", OPSET)]
         options = {"opset_imports": opsets, "ir_version": IR_VERSION, "producer_name": "bert-tf"}

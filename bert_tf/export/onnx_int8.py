@@ -77,7 +77,9 @@ class Int8Graph(OnnxGraph):
         return self("DequantizeLinear", integers, scales, zeros, axis=axis)
 
     def _integers(self, name: str, matrix: np.ndarray, axis: int) -> tuple[str, str]:
-        """Returns int8 integers, and their scales along an axis."""
+        """Returns int8 integers, and their scales along an axis, made once: layers may share it."""
+        if name in self._constants:
+            return name, f"{name}:scales"
         greatest = np.abs(matrix).max(axis=1 - axis, keepdims=True)
         scales = np.maximum(greatest / 127, _LEAST_SCALE).astype(np.float32)
         integers = self.constant(name, np.round(matrix / scales).astype(np.int8))

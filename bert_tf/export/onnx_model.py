@@ -19,8 +19,7 @@ from bert_tf.pretrained.folder import ModelFolder
 
 Tensors = dict[str, str]
 FLOAT, INT32, INT64, BOOL = 1, 6, 7, 9  # onnx.TensorProto.DataType
-# NEW is the last axis, or the size of an axis that the others give.
-ONE, NEW = np.array([1]), np.array([-1])
+ONE, LAST = np.array([1]), np.array([-1])  # axes
 # The parts of an encoder layer and their scopes in it.
 _BERT_LAYER = {
     "self": "attention/self",
@@ -92,11 +91,10 @@ class OnnxModel:
         graph = self._graph
         choices = ""
         if head == "multiple_choice":
-            choices = graph(
-                "Concat", NEW, graph("Shape", inputs["input_ids"], start=1, end=2), axis=0
-            )
-            rows = graph("Concat", NEW, _length(graph, inputs), axis=0)
-            inputs = {name: graph("Reshape", x, rows) for name, x in inputs.items()}
+            choices = graph("Shape", inputs["input_ids"], start=0, end=2)
+            count = graph("ReduceProd", choices, keepdims=1)
+            rows = graph("Concat", count, _length(graph, inputs), axis=0)
+            inputs = {name: graph("Reshape", x, rows, allowzero=1) for name, x in inputs.items()}
         hidden = self.encoded(inputs)
         if head in ("squad", "tagging"):
             logits = self._linear(hidden, "cls/squad/" if head == "squad" else "")  # [B, S, C]
@@ -107,13 +105,13 @@ class OnnxModel:
         if head == "squad":
             parts = graph("Split", logits, axis=-1, num_outputs=2)
             names = ("start_logits", "end_logits")
-            return {n: graph("Squeeze", x, NEW) for n, x in zip(names, parts, strict=True)}
+            return {n: graph("Squeeze", x, LAST) for n, x in zip(names, parts, strict=True)}
         if head != "tagging":
             logits = self._linear(self._pooled(hidden))
         if head == "regression":
-            return {"values": graph("Squeeze", logits, NEW)}
+            return {"values": graph("Squeeze", logits, LAST)}
         if head == "multiple_choice":
-            logits = graph("Reshape", logits, choices)  # [B, C]
+            logits = graph("Reshape", logits, choices, allowzero=1)  # [B, C]
         if head == "classification" and self._config.is_multi_label:
             return {"logits": logits, "probabilities": graph("Sigmoid", logits)}
         return {"logits": logits, "probabilities": graph("Softmax", logits, axis=-1)}

@@ -113,9 +113,9 @@ class Preprocessor(keras.layers.Layer):
                 " dataset.map(lambda a, b: preprocessor((a, b))). Labels must be numbers"
             )
         parts = [_strings(part) for part in self._parts(texts)]
-        if len({part.shape.rank for part in parts}) > 1:
+        if not parts[0].shape.is_compatible_with(parts[-1].shape):
             raise UserError(
-                "The first and the second texts must be as many; received the shapes"
+                "There must be as many texts as second texts; received the shapes"
                 f" {' and '.join(str(part.shape) for part in parts)}"
             )
         is_single = parts[0].shape.rank == 0

@@ -105,9 +105,11 @@ def largest_difference(expected: Arrays, found: Arrays) -> float:
     """Returns the largest difference of any output.
 
     If an output has values above 1, as logits may, its difference is relative to the largest value.
+    It is NaN if any number is.
     """
     assert expected.keys() == found.keys(), f"{sorted(expected)} and {sorted(found)}"
-    return max(
-        float(np.abs(found[name] - value).max() / max(1.0, np.abs(value).max()))
+    differences = [
+        np.abs(found[name] - value).max() / max(1.0, np.abs(value).max())
         for name, value in expected.items()
-    )
+    ]
+    return float(np.max(differences))

@@ -71,7 +71,14 @@ class TextFeatures:
             do_lower_case, signatures = described["do_lower_case"], described["signatures"]
             inputs = signatures.get("ids", signatures[DEFAULT_SIGNATURE])["inputs"]
             self._length = inputs["input_ids"]["shape"][-1]
-        except (AttributeError, KeyError, TypeError, IndexError) as error:
+            lengths = longest, longest if self._length is None else self._length
+            if (
+                any(type(x) is not int or x < 4 for x in lengths)
+                or type(do_lower_case) is not bool
+                or self.head not in HEADS
+            ):
+                raise ValueError(described)
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
             raise UserError(f"{path} must be as tools.export writes it; {rule}") from error
         if not vocab_file:
             raise UserError(f"{folder} must have the vocabulary that tools.export wrote; {rule}")
@@ -86,9 +93,9 @@ class TextFeatures:
     def __call__(self, texts: Any) -> dict[str, NDArray[np.int32]]:
         """Returns `input_ids`, `input_mask` and `segment_ids`, int32 [texts, S], padded with 0.
 
-        S is the length of the longest row, or the exported model's length if that is fixed. A model
-        with masks also gets `masked_lm_positions`, [texts, masks]. For multiple choice the shape is
-        [texts, choices, S].
+        S is the length of the longest row, or the exported model's length if that is fixed; without
+        texts, any. A model with masks also gets `masked_lm_positions`, [texts, masks]. For multiple
+        choice the shape is [texts, choices, S].
 
         Args:
             texts: a text, a pair of texts `(a, b)`, or a list of either. For question answering,
@@ -102,6 +109,10 @@ class TextFeatures:
         if self.head == "multiple_choice":
             return self._choices(texts)
         found, _ = as_list(texts, pairs=self.head not in ("masked_lm", "tagging"))
+        if not found:
+            mask = self.tokenizer.mask_token
+            one = self([(mask, mask) if self.head == "squad" else mask])
+            return {name: x[:0] for name, x in one.items()}
         if self.head == "masked_lm":
             return self._padded(text_input.encode_masks(found, self.tokenizer, self.max_seq_length))
         if self.head == "squad":
@@ -125,7 +136,7 @@ class TextFeatures:
 
     def _choices(self, texts: Any) -> dict[str, NDArray[np.int32]]:
         rows = list(texts) if isinstance(texts, list) else []
-        counts = {len(row[1]) if isinstance(row, tuple) and len(row) == 2 else 0 for row in rows}
+        counts = {_num_choices(*row) if isinstance(row, tuple) else 0 for row in rows}
         if len(counts) != 1 or counts == {0}:
             raise UserError(
                 "texts must be a list of (context, [choice, choice, ...]), with as many choices in"
@@ -137,14 +148,15 @@ class TextFeatures:
         return {name: x.reshape(len(rows), count, -1) for name, x in found.items()}
 
     def _padded(self, rows: Sequence[dict[str, list[int]]]) -> dict[str, NDArray[np.int32]]:
-        names = rows[0] if rows else ("input_ids", "input_mask", "segment_ids")
         found = {}
-        for name in names:
+        for name in rows[0]:
             length = None if name == "masked_lm_positions" else self._length
             values = [row[name] for row in rows]
-            found[name] = (
-                keras.utils.pad_sequences(values, length, padding="post")
-                if rows
-                else (np.zeros([0, length or 0], np.int32))
-            )
+            found[name] = keras.utils.pad_sequences(values, length, padding="post")
         return found
+
+
+def _num_choices(context: Any = None, choices: Any = None, *more: Any) -> int:
+    """Returns the number of choices in the elements of a row; 0 if they are something else."""
+    is_row = isinstance(choices, list | tuple | np.ndarray) and not more
+    return len(choices) if is_row else 0

@@ -12,7 +12,7 @@ from bert_tf.start import lazy_tensorflow as tf
 _NUMBERED = re.compile(r"model\.ckpt-([0-9]{1,18})")
 # TensorFlow's BundleWriter names a file like this until it is complete.
 _PART = re.compile(r"model\.ckpt-\d+\..*\.tempstate\d+")
-_PATTERN = re.compile(r"[\[*?]")
+_PATTERN = re.compile(r"[\[*?\\]")
 
 
 def check_path(path: str, flag: str | None) -> None:
@@ -20,8 +20,8 @@ def check_path(path: str, flag: str | None) -> None:
     storage.check_file_system(path, flag)
     if _PATTERN.search(path):
         raise UserError(
-            f"{given(path, flag)}: the path of a checkpoint must not contain [, * or ?, which"
-            " TensorFlow reads as a pattern; rename the directory"
+            f"{given(path, flag)} must not contain [, *, ? or a backslash: TensorFlow reads them as"
+            " a pattern and does not find its files there; rename the directory"
         )
 
 
@@ -41,9 +41,9 @@ def listed_in(directory: str) -> list[str]:
     try:
         with tf.io.gfile.GFile(path, "rb") as reader:
             reader.read()
-    except tf.errors.NotFoundError:
-        return []
     except tf.errors.OpError as error:
+        if isinstance(error, tf.errors.NotFoundError) or not tf.io.gfile.isdir(directory):
+            return []
         raise storage.write_error(
             error,
             f"The file {path} names the checkpoints of this directory and must be readable:"

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 SLOT_PATTERN = re.compile(r"(.*/adam_[mv]|global_step)$")
 BEST_FOLDER = "best"  # in --output_dir, of the best checkpoint
 
+_INDEX, _DATA = ".index", ".data-00000-of-"  # follow the prefix in the names of files
 _ENCODER = "bert/encoder/", "electra/encoder/"  # begin the names of the layers in every model
 _NAME_ONE = "name a prefix such as MODEL/bert_model.ckpt, or the directory of a run"
 
@@ -53,7 +55,7 @@ def find_prefix(path: str, flag: str | None = "init_checkpoint") -> str:
         UserError: there is no checkpoint.
         DamagedCheckpointError: a file of the checkpoint is missing.
     """
-    checkpoint_names.check_path(path, flag)
+    storage.check_file_system(path, flag)
     place, prefix = given(path, flag), path
     if _is_directory(path):
         best = os.path.join(path, BEST_FOLDER)
@@ -72,16 +74,27 @@ def find_prefix(path: str, flag: str | None = "init_checkpoint") -> str:
             kept = [os.path.join(path, found[0])]
         prefix = kept[-1]
     prefix = re.sub(r"\.(index|meta|data-\d{5}-of-\d{5})$", "", prefix)
-    files = [prefix + suffix for suffix in (".index", ".data-00000-of-*")]
     if not _is_directory(path):
         weight_files.check_not_hugging_face(path, place)
-    if missing := [file for file in files if not tf.io.gfile.glob(file)]:
+    there = " ".join(_suffixes(prefix))
+    if missing := [f"{prefix}{x}" for x in (_INDEX, f"{_DATA}*") if x.rstrip("*") not in there]:
         raise DamagedCheckpointError(
             f"{place}: a checkpoint is named by its prefix and consists of the files"
             f" PREFIX.index and PREFIX.data-00000-of-...; not found:"
             f" {', '.join(missing)}. {_NAME_ONE[0].upper() + _NAME_ONE[1:]}"
         )
     return prefix
+
+
+def _suffixes(prefix: str) -> list[str]:
+    """Returns the ends of the names of a checkpoint's first files; [] if there are none."""
+    directory, name = os.path.split(prefix)
+    with contextlib.suppress(tf.errors.OpError):
+        ends = [
+            x.removeprefix(name) for x in checkpoint_names.names_in(directory) if x.startswith(name)
+        ]
+        return [x for x in ends if x == _INDEX or x.startswith(_DATA)]
+    return []
 
 
 def is_best_of_run(folder: str) -> bool:
@@ -124,10 +137,11 @@ class CheckpointReader:
     def __init__(self, path: str, flag: str | None = "init_checkpoint"):
         self.prefix = find_prefix(path, flag)
         self._place = given(path, flag) + (f": {self.prefix}" if self.prefix != path else "")
-        for file in tf.io.gfile.glob([f"{self.prefix}.index", f"{self.prefix}.data-00000-of-*"]):
+        for file in (self.prefix + suffix for suffix in _suffixes(self.prefix)):
             check_no_pointer(file, f"{self._place}: {file}")
+        readable = self._readable()
         with self._explained("cannot be read"):
-            self._reader = tf.compat.v1.train.NewCheckpointReader(self.prefix)
+            self._reader = tf.compat.v1.train.NewCheckpointReader(readable)
             self.shapes: dict[str, list[int]] = self._reader.get_variable_to_shape_map()
             self.dtypes: dict[str, tf.DType] = self._reader.get_variable_to_dtype_map()
         if "_CHECKPOINTABLE_OBJECT_GRAPH" in self.shapes:
@@ -135,6 +149,18 @@ class CheckpointReader:
                 f"{self._place} was written by tf.train.Checkpoint or Keras and does not hold its"
                 " variables by name; a checkpoint in the format of google-research/bert is needed"
             )
+
+    def _readable(self) -> str:
+        """Returns a prefix of the files that TensorFlow does not take for a pattern."""
+        if not re.search(r"[\[\\]", self.prefix):
+            return self.prefix
+        if "://" in self.prefix:  # has no links
+            checkpoint_names.check_path(self.prefix, None)
+        self._links = tempfile.TemporaryDirectory(prefix="bert_tf_")
+        prefix = os.path.join(self._links.name, "model.ckpt")
+        for file in checkpoint_names.files_of(self.prefix):
+            os.symlink(os.path.abspath(file), f"{prefix}.{file.rpartition('.')[2]}")
+        return prefix
 
     @contextlib.contextmanager
     def _explained(self, problem: str) -> Iterator[None]:

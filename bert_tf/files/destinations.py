@@ -1,5 +1,6 @@
 """Finds where a file or folder is written: links are followed; devices and pipes stay in place."""
 
+import errno
 import os
 import re
 import stat
@@ -26,7 +27,8 @@ def destination(path: str, place: str) -> Destination:
     bucket is unchanged.
 
     Raises:
-        UserError: the path is a socket or a disk, or leads through a link to itself.
+        UserError: the path is a socket or a disk, leads through a link to itself, or has a name
+            that is too long: writing starts under another name, so it would fail at the end.
     """
     target = path.removeprefix("file://")
     if "://" in target:
@@ -48,7 +50,7 @@ def destination(path: str, place: str) -> Destination:
 def folder_destination(path: str, place: str) -> str:
     """Returns the path of a local folder without links; a path in a bucket without end slashes.
 
-    Raises UserError if the path leads through a link to itself.
+    Raises UserError if the path leads through a link to itself, or a name in it is too long.
     """
     target = path.removeprefix("file://")
     if "://" in target:
@@ -57,10 +59,16 @@ def folder_destination(path: str, place: str) -> str:
 
 
 def _follow(path: str, place: str) -> str:
+    try:
+        os.lstat(path)
+    except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+            raise UserError(f"{place} is too long for the file system; shorten the name") from error
     for _ in range(_MOST_LINKS):
         if not os.path.islink(path) or _is_of_process(path):
             return path
-        path = os.path.join(os.path.dirname(path), os.readlink(path))
+        target = os.readlink(path).rstrip("/") or "/"
+        path = os.path.join(os.path.dirname(path), target)
     raise UserError(f"{place} must not be a link that leads to itself; delete the link")
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from bert_tf.errors import UserError, given, listed, quoted
-from bert_tf.files.destinations import check_meant
+from bert_tf.files.destinations import check_meant, folder_destination
 from bert_tf.files.temporary_names import temporary_name
 from bert_tf.start import lazy_tensorflow as tf
 
@@ -94,9 +94,8 @@ def expand_files(patterns: str | Sequence[str], flag: str) -> list[str]:
     for pattern in patterns:
         check_file_system(pattern, flag)
         try:
-            matches = sorted(tf.io.gfile.glob(pattern))
-            if not matches and tf.io.gfile.exists(pattern):
-                matches = [pattern]  # a file with brackets in its name
+            exists = tf.io.gfile.exists(pattern)  # maybe a name with brackets
+            matches = [pattern] if exists else sorted(tf.io.gfile.glob(pattern))
         except tf.errors.OpError as error:
             reason = f"{error_text(error.message)}.{advice(pattern)}"
             raise UserError(f"--{flag}: cannot look for {pattern}: {reason}") from error
@@ -120,6 +119,11 @@ def expand_files(patterns: str | Sequence[str], flag: str) -> list[str]:
     with ThreadPoolExecutor(16) as pool:  # in a bucket each file takes a request
         list(pool.map(check, files))
     return files
+
+
+def ending_of(path: str) -> str:
+    """Returns the ending of a file's name in lower case: `.csv` of A.CSV; "" if it has none."""
+    return os.path.splitext(path)[1].lower()
 
 
 def first_file(folder: str, names: Sequence[str]) -> str | None:
@@ -148,6 +152,7 @@ def make_output_dir(output_dir: str, flag: str = "output_dir") -> None:
         raise UserError(f"--{flag}= must not be empty; name a folder")
     check_file_system(output_dir, flag)
     check_meant(output_dir, flag)
+    folder_destination(output_dir, f"--{flag}={output_dir}")  # no link to itself
     probe = ""
     try:
         tf.io.gfile.makedirs(output_dir)

@@ -131,7 +131,7 @@ def to_bert_config(config: Mapping[str, Any], path: str) -> BertConfig:
     try:
         if not isinstance(hidden_act, str):
             raise UserError(f"hidden_act must be a string; it is {quoted(hidden_act)}")
-        known["hidden_act"] = _ACTIVATIONS.get(hidden_act, hidden_act)
+        known["hidden_act"] = _ACTIVATIONS.get(hidden_act.lower(), hidden_act)
         return module.CONFIG.from_dict(known)
     except UserError as error:
         message = str(error)

@@ -176,7 +176,8 @@ def _as_checkpoint(
     if not dtypes.issubset(_DTYPES):
         raise UserError(
             f"{path}: weights must be of type {', '.join(_DTYPES)}; found"
-            f" {listed(sorted(dtypes.difference(_DTYPES)))}"
+            f" {listed(sorted(dtypes.difference(_DTYPES)))}. Convert them to F32, or choose a"
+            " different model"
         )
     if dtypes != {"F32"}:
         logging.warning("%s: weights converted from %s to float32", path, ", ".join(sorted(dtypes)))

@@ -270,6 +270,11 @@ def _modules(folder: str) -> dict[str, str]:
 def _pooling(path: str) -> tuple[tuple[str, ...], bool]:
     """Returns the poolings that a file chooses, and whether they include the prompt's tokens."""
     config = read_checked(path, _POOLING_KEYS)
+    if not config:
+        raise UserError(
+            f"{path} must say how vectors are pooled, since {MODULES_FILE} names its folder; it is"
+            " missing or empty. Copy or download it again"
+        )
     chosen = [name for key, name in _POOLINGS.items() if config.get(key)]
     if "pooling_mode" in config:
         mode = config["pooling_mode"]

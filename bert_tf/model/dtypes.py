@@ -16,6 +16,12 @@ _POLICIES = {
 ROUNDED = keras.DTypePolicy("bfloat16")
 
 
+def dtype_name(dtype: Any) -> Any:
+    """Returns the name of a policy of Keras or a dtype of TensorFlow or NumPy; else the value."""
+    name = dtype if isinstance(dtype, str) else getattr(dtype, "name", None)
+    return name or getattr(dtype, "__name__", dtype)  # np.float32 is a class
+
+
 def dtype_policy(dtype: Any = None) -> keras.DTypePolicy:
     """Returns the policy of a model's layers.
 
@@ -28,13 +34,11 @@ def dtype_policy(dtype: Any = None) -> keras.DTypePolicy:
     """
     if dtype is ROUNDED:
         return ROUNDED
-    policy = keras.config.dtype_policy() if dtype is None else dtype
-    name = policy if isinstance(policy, str) else getattr(policy, "name", None)
-    name = name or getattr(policy, "__name__", "")  # np.float32 is a class
-    if name not in _POLICIES:
+    name = dtype_name(keras.config.dtype_policy() if dtype is None else dtype)
+    if not isinstance(name, str) or name not in _POLICIES:
         source = " (keras.config.dtype_policy())" if dtype is None else ""
         raise UserError(
             "dtype must be float32, or bfloat16 or mixed_bfloat16, which both keep variables in"
-            f" float32; received {quoted(name or dtype)}{source}"
+            f" float32; received {quoted(name)}{source}"
         )
     return keras.DTypePolicy(_POLICIES[name])

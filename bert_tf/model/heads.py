@@ -62,7 +62,8 @@ class OutputLayer(Savable, keras.layers.Layer):
         glorot: bool = False,
     ):
         super().__init__(name="output", dtype=dtype)
-        if not isinstance(num_outputs, int | np.integer) or num_outputs < 1:
+        is_number = isinstance(num_outputs, int | np.integer) and not isinstance(num_outputs, bool)
+        if not is_number or num_outputs < 1:
             raise UserError(f"num_labels must be a number from 1; received {quoted(num_outputs)}")
         if not isinstance(dropout_prob, int | float) or not 0 <= dropout_prob < 1:
             raise UserError(

@@ -26,7 +26,7 @@ SYNONYMS = (
 # What a dictionary of features may have besides inputs: the other features of any task's records,
 # and numbers of examples.
 _OTHER_FEATURES = {
-    *("label_ids", "label_mask", "start_positions", "end_positions", "unique_ids"),
+    *("label_ids", "label_mask", "label_weights", "start_positions", "end_positions", "unique_ids"),
     *("masked_lm_positions", "masked_lm_ids", "masked_lm_weights"),
     *("next_sentence_labels", "next_sentence_weights", "example_weight"),
     *("guid", "idx", "index", "is_impossible", "is_real_example"),

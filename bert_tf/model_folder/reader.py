@@ -100,7 +100,7 @@ class ModelFiles:
         """
         path, place = self.path, given(self.path, self._flag)
         if checkpoints.folder_of(path) != path:
-            if not tf.io.gfile.glob(f"{path}.index") and not tf.io.gfile.exists(path):
+            if not tf.io.gfile.exists(f"{path}.index") and not tf.io.gfile.exists(path):
                 raise UserError(
                     f"{place}: there is no such folder, and no checkpoint of that prefix"
                     f"{_how_to_download(path)}"
@@ -195,11 +195,22 @@ class ModelFiles:
         """Name in a checkpoint -> shape, of every weight and of an optimizer's slots."""
         if self.is_hugging_face:
             return {name: list(x.shape) for name, x in self._converted.weights.items()}
-        return self.checkpoint.shapes
+        shapes = self.checkpoint.shapes
+        classes = list(shapes.get("output_bias", [1]))
+        if len(classes) != 1 or classes == [0]:
+            raise UserError(
+                f"{given(self.path, self._flag)}: output_bias must have a number for each class, so"
+                f" its shape must be [classes]; it is {classes}. Choose a different checkpoint"
+            )
+        return shapes
 
     def read(self, name: str) -> np.ndarray:
         """Returns a weight by its name in a checkpoint."""
         return self._converted.weights[name] if self.is_hugging_face else self.checkpoint.read(name)
+
+    def forget(self) -> None:
+        """Frees the weights that `read` keeps in memory; `read` then reads the file again."""
+        self.__dict__.pop("_converted", None)
 
     def read_weights(self) -> dict[str, np.ndarray]:
         """Returns all weights by their names in a checkpoint, without an optimizer's slots."""

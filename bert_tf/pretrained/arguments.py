@@ -87,11 +87,21 @@ def as_names(names: Any, meaning: str) -> tuple[str, ...]:
     Raises:
         UserError: they are not texts in a list, or in something else that has an order.
     """
-    has_order = not isinstance(names, str | bytes | Mapping | set | frozenset) and _rank(names) == 1
-    found = tuple(names) if has_order else (None,)
+    found = tuple(names) if has_order(names) else (None,)
     if not all(isinstance(name, str) for name in found):
         raise UserError(f"labels must be a list of {meaning}; {received(names)}")
     return tuple(map(str, found))  # NumPy's have a type of their own
+
+
+def has_order(values: Any) -> bool:
+    """Returns whether an argument gives values one after the other, such as a list or a column."""
+    is_other = isinstance(values, str | bytes | Mapping | set | frozenset)
+    return not is_other and _rank(values) == 1
+
+
+def is_list(values: Any) -> bool:
+    """Returns whether an argument `has_order` and a length."""
+    return has_order(values) and hasattr(values, "__len__")
 
 
 def _is_pair(text: Any) -> bool:

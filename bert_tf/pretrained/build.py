@@ -68,6 +68,7 @@ def build_model(
             wrong.append(f"{variable.path}: {found}, not {list(variable.shape)}")
             continue
         variable.assign(folder.read(variable.path))
+    folder.forget()
     if wrong:
         raise UserError(
             f"{folder.path} must have the weights of the model that its configuration describes;"

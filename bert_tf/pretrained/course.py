@@ -16,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from bert_tf.bounds import as_float
 from bert_tf.errors import UserError, listed
 from bert_tf.files.whole_files import read_text
 from bert_tf.hugging_face.vector_settings import VectorSettings
@@ -38,9 +39,8 @@ from bert_tf.tasks.fine_tuning import run_fine_tuning
 from bert_tf.tasks.in_memory import InMemory
 from bert_tf.tasks.task import ExampleSet
 
-# Keras's names.
+# Keras's names; also batch_size, that of the purpose.
 _ALIASES = {
-    "batch_size": "train_batch_size",
     "epochs": "num_train_epochs",
     "seed": "random_seed",
     "validation_split": "dev_fraction",
@@ -105,19 +105,21 @@ def make_settings(
     if settings is not None and not isinstance(settings, cls):
         raise UserError(f"settings must be a {cls.__name__}; received a {type(settings).__name__}")
     names = [field.name for field in flags_of(cls) if field.name not in _DECIDED]
+    size = next(x for x in ("train", "eval", "predict") if decided.get(f"do_{x}"))
+    aliases = {"batch_size": f"{size}_batch_size", **_ALIASES}
     hints, values = get_type_hints(cls), {}
     for name, value in given.items():
-        field = _ALIASES.get(name, name)
+        field = aliases.get(name, name)
         if field not in names:
             if field in _DECIDED:
                 raise UserError(f"{name} must be left out: the model and the examples decide it")
-            known = difflib.get_close_matches(name, [*names, *_ALIASES], 3) or names
+            known = difflib.get_close_matches(name, [*names, *aliases], 3) or names
             raise UserError(f"{name} must be a setting of {cls.__name__}, such as {listed(known)}")
         if value is not None:
             if field in values:
-                both = [other for other in given if _ALIASES.get(other, other) == field]
+                both = [other for other in given if aliases.get(other, other) == field]
                 raise UserError(f"{' and '.join(both)} name the same setting; give one of them")
-            values[field] = _typed(name, value, hints[field])
+            values[field] = typed(name, value, hints[field])
     values |= {"vocab_file": folder.path, "do_lower_case": folder.tokenizer.do_lower_case}
     values |= {"init_checkpoint": None, "do_train": False, **kind.decided(), **decided}
     there = {field.name for field in dataclasses.fields(cls)}
@@ -131,14 +133,14 @@ def make_settings(
     return made
 
 
-def _typed(name: str, value: Any, hint: Any) -> Any:
+def typed(name: str, value: Any, hint: Any) -> Any:
     """Returns a setting as Python's own type, which the field has; see `check_type`."""
     value = os.fspath(value) if isinstance(value, os.PathLike) else plain(value)
     hints = get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     for kind, accepted in _TYPES.items():
         if kind in hints:
             check_type(name, value, accepted)
-            return value if kind is str else kind(value)
+            return as_float(value) if kind is float else kind(value)
     if isinstance(value, str):
         raise UserError(f"{name} must be a list of strings; {received(value)}")
     return value

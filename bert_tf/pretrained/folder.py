@@ -64,6 +64,7 @@ class ModelFolder:
     vectors: how a text's vector is made by default.
     trained_on: what the model was fine-tuned on.
     has_sigmoid: whether the score of a pair of texts is the sigmoid of the model's number.
+    forget: frees the weights that `read` keeps in memory, until `read` is called again.
     """
 
     path: str
@@ -78,6 +79,7 @@ class ModelFolder:
     vectors: VectorSettings = VectorSettings()
     trained_on: ModelInput = ModelInput()
     has_sigmoid: bool = False
+    forget: Callable[[], None] = lambda: None
     _warned: list[bool] = dataclasses.field(default_factory=list, repr=False, compare=False)
 
     def __str__(self) -> str:
@@ -169,8 +171,12 @@ def read_folder(
     vocab_file: str | os.PathLike[str] | None = None,
     do_lower_case: bool | None = None,
     max_seq_length: int | None = None,
+    flag: str | None = None,
 ) -> ModelFolder:
-    """Returns what a model's folder holds; for arguments and errors see `pretrained.model.load`."""
+    """Returns what a model's folder holds; for arguments and errors see `pretrained.model.load`.
+
+    Messages name the `flag` (no dashes) that gave the path; None if none did.
+    """
     check_type("folder", path, PATH)
     check_type("bert_config_file", bert_config_file, PATH, "for the folder's")
     check_type("vocab_file", vocab_file, PATH, "for the folder's")
@@ -181,7 +187,7 @@ def read_folder(
     vocab_file = vocab_file and os.fspath(vocab_file)
     if not path:
         raise UserError(f"folder must be a path; {received(path)}")
-    files = ModelFiles(path, None, bert_config_file, vocab_file)
+    files = ModelFiles(path, flag, bert_config_file, vocab_file)
     files.check_model()
     config, shapes = files.config, files.shapes
     layers = {int(found[1]) for found in map(_LAYER.match, shapes) if found}
@@ -226,6 +232,7 @@ def read_folder(
         config=config,
         shapes=shapes,
         read=files.read,
+        forget=files.forget,
         tokenizer=tokenizer,
         heads=heads,
         labels=labels,

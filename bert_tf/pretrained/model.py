@@ -35,7 +35,7 @@ def load(
     vocab_file: FolderPath | None = None,
     do_lower_case: bool | None = None,
     max_seq_length: int | None = None,
-    dtype: str | None = None,
+    dtype: Any = None,
 ) -> "Pretrained":
     """Loads a trained model.
 
@@ -53,8 +53,9 @@ def load(
             files; if neither is known, for the model's limit.
         dtype: "float32"; "bfloat16", which halves the memory of the weights, and is faster on
             devices that multiply it; or "auto", which is bfloat16 on those devices and else
-            float32. Answers are float32 in any case, and training does not depend on it. None for
-            Keras's global policy: float32 if it was not set.
+            float32. A policy of Keras, or a dtype of TensorFlow or NumPy, stands for its name.
+            Answers are float32 in any case, and training does not depend on it. None for Keras's
+            global policy: float32 if it was not set.
 
     Raises:
         UserError: the folder has no model or several, or its files do not fit together.

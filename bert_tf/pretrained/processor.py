@@ -12,7 +12,7 @@ from bert_tf.model.dtypes import ROUNDED
 from bert_tf.pretrained.arguments import received
 
 _CPU_INFO = Path("/proc/cpuinfo")
-_DTYPES = ("float32", "bfloat16", "auto")
+_DTYPES = ("float32", "bfloat16", "mixed_bfloat16", "auto")
 # Measured on an Intel Xeon (Sapphire Rapids) without AMX; see docs/devices.md.
 _SLOW = (
     'dtype="bfloat16" is slow on a processor that does not multiply bfloat16, such as this one:'

@@ -159,6 +159,12 @@ def read_settings(
             f" {in_json.kind}. Move the one that is not the model's away"
         )
     casing = config.get(DO_LOWER_CASE)
+    if in_json and class_ in _GENERIC_CLASSES and not in_json.has_layout:
+        raise UserError(
+            f"{folder}: {TOKENIZER_FILE} must have a post_processor, since {class_} takes the file"
+            " as it is: without one, texts get no special tokens, such as [CLS]. Add the"
+            f" post_processor, or correct tokenizer_class in {TOKENIZER_CONFIG}"
+        )
     if in_json:
         _check_same(config, in_json.switches, has_defaults, folder)
         values = {**in_json.switches, **values}

@@ -5,6 +5,7 @@ import dataclasses
 import json
 import os
 import struct
+from collections.abc import Mapping
 from typing import Any
 
 from bert_tf.errors import UserError, quoted
@@ -24,7 +25,8 @@ SENTENCE_PIECES = sentence_pieces.MODEL
 ONLY = "nothing else is supported. Choose a different model"
 _KEYS = JsonKeys(
     used={"model", "normalizer", "pre_tokenizer", "post_processor", "added_tokens"},
-    harmless={"version", "decoder", "truncation", "padding"},
+    needed={"version": Needed(("1.0", None), ONLY)},
+    harmless={"decoder", "truncation", "padding"},
 )
 _NORMALIZER_KEYS = JsonKeys(
     used={"clean_text", "handle_chinese_chars", "strip_accents", "lowercase"},
@@ -75,6 +77,7 @@ class TokenizerJson:
     unigrams: the SentencePiece model of SENTENCE_PIECES.
     switches: value by the name in `tokenizer_config.json`.
     added_tokens: tokens with their options, as in the file.
+    has_layout: whether the file says which special tokens a sequence gets.
     """
 
     kind: str
@@ -83,6 +86,7 @@ class TokenizerJson:
     switches: dict[str, Any]
     added_tokens: list[dict[str, Any]]
     unigrams: Unigrams | None = None
+    has_layout: bool = False
 
     def files(self) -> dict[str, str]:
         """Returns the content of the vocabulary's files by name."""
@@ -111,9 +115,8 @@ def read_tokenizer_json(folder: str) -> TokenizerJson | None:
     kind = model.get("type", "WordPiece"), normalizer.get("type"), splitter.get("type")
     parts = model.get("vocab"), added, model.get("merges", [])
     if kind[0] == "Unigram" and isinstance(added, list):
-        _check_layout(content.get("post_processor"), path)
-        return _sentence_pieces(model, normalizer, splitter, added, path)
-    if not all(map(isinstance, parts, (dict, list, list))) or kind not in (
+        found = _sentence_pieces(model, normalizer, splitter, added, path)
+    elif not all(map(isinstance, parts, (dict, list, list))) or kind not in (
         ("WordPiece", "BertNormalizer", "BertPreTokenizer"),
         ("BPE", None, "ByteLevel"),
     ):
@@ -122,10 +125,14 @@ def read_tokenizer_json(folder: str) -> TokenizerJson | None:
             " BertPreTokenizer, or RoBERTa's BPE with ByteLevel and no normalizer, with a"
             f" vocabulary; received {quoted(kind)}"
         )
-    _check_layout(content.get("post_processor"), path)
-    if kind[0] == "BPE":
-        return _byte_pairs(model, splitter, added, path)
-    return _word_pieces(model, normalizer, added, path)
+    elif kind[0] == "BPE":
+        found = _byte_pairs(model, splitter, added, path)
+    else:
+        found = _word_pieces(model, normalizer, added, path)
+    processor = content.get("post_processor")
+    if processor is not None:
+        _check_layout(processor, found.vocab, path)
+    return dataclasses.replace(found, has_layout=processor is not None)
 
 
 def _word_pieces(
@@ -151,12 +158,18 @@ def _word_pieces(
     lowercase = normalizer.get("lowercase")
     if not isinstance(lowercase, bool):
         raise UserError(f"{path}: lowercase must be true or false; received {quoted(lowercase)}")
+    longest = model.get("max_input_chars_per_word", MAX_INPUT_CHARS)
+    if type(longest) is not int or longest < 1:
+        raise UserError(
+            f"{path}: max_input_chars_per_word must be a whole number above 0; received"
+            f" {quoted(longest)}"
+        )
     switches = {
         "do_lower_case": lowercase,
         "strip_accents": normalizer.get("strip_accents"),
         "tokenize_chinese_chars": normalizer.get("handle_chinese_chars", True),
         "clean_text": normalizer.get("clean_text", True),
-        "max_input_chars_per_word": model.get("max_input_chars_per_word", MAX_INPUT_CHARS),
+        "max_input_chars_per_word": longest,
     }
     return TokenizerJson(WORD_PIECES, vocab, "", switches, added)
 
@@ -239,19 +252,43 @@ def _sentence_pieces(
     return TokenizerJson(SENTENCE_PIECES, vocab, "", switches, added, unigrams)
 
 
-def _check_layout(processor: Any, path: str) -> None:
-    """Checks that a text gets a token before and after it: [CLS] and [SEP], or <s> and </s>."""
-    if processor is None:
-        return
+def _check_layout(processor: Any, vocab: Mapping[str, int], path: str) -> None:
+    """Checks that texts and pairs of texts get special tokens as in BERT, or as in RoBERTa."""
+    layouts = [
+        (f"{name}Processing", tuple((token, vocab.get(token)) for token in tokens))
+        for name, *tokens in (("Bert", "[CLS]", "[SEP]"), ("Roberta", "<s>", "</s>"))
+    ]
     try:
         if processor["type"] == "TemplateProcessing":
-            names = [next(iter(part.values()))["id"] for part in processor["single"]]
+            found = [_parts(processor, key) for key in ("single", "pair")]
+            right = found in [_templates(*layout) for layout in layouts]
         else:
-            names = [processor["cls"][0], "A", processor["sep"][0]]
-    except (TypeError, LookupError, AttributeError, StopIteration):
-        names = []
-    if names not in (["[CLS]", "A", "[SEP]"], ["<s>", "A", "</s>"]):
+            tokens = tuple(tuple(processor[key]) for key in ("cls", "sep"))
+            right = (processor["type"], tokens) in layouts
+    except (TypeError, LookupError, AttributeError, ValueError):
+        right = False
+    if not right:
         raise UserError(
             f"{path}: post_processor must put [CLS] before a text and [SEP] after it, or <s> and"
-            f" </s>; received {quoted(processor)}. Choose a different model"
+            " </s>, and between two texts [SEP], or </s></s>, with the ids of the vocabulary and"
+            f" BERT's segments; received {quoted(processor)}. Choose a different model"
         )
+
+
+def _templates(kind: str, tokens: tuple[tuple[str, int | None], ...]) -> list[list[Any]]:
+    """Returns what `_parts` must return for a text and for a pair of texts."""
+    (cls, sep), is_bert = tokens, kind == "BertProcessing"
+    single = [(cls, 0), ("A", 0), (sep, 0)]
+    return [single, [*single, *([] if is_bert else [(sep, 0)]), ("B", is_bert), (sep, is_bert)]]
+
+
+def _parts(processor: dict[str, Any], key: str) -> list[tuple[Any, int]]:
+    """Returns the tokens with their ids, the texts, A and B, and the segment of each."""
+    found = []
+    for part in processor[key]:
+        ((kind, value),) = part.items()
+        name = value["id"]
+        if kind == "SpecialToken":
+            name = (name, *processor["special_tokens"][name]["ids"])
+        found.append((name, value["type_id"]))
+    return found

@@ -39,9 +39,8 @@ _KINDS: dict[str, _Kind] = {
 
 def vocabulary_name(vocab_file: str) -> str:
     """Returns the name of a vocabulary in a model's folder, by the ending of `vocab_file`."""
-    if vocab_file.endswith(".model"):
-        return SENTENCE_PIECES
-    return BYTE_PAIRS if vocab_file.endswith(".json") else WORD_PIECES
+    kinds = {".model": SENTENCE_PIECES, ".json": BYTE_PAIRS}
+    return kinds.get(storage.ending_of(vocab_file), WORD_PIECES)
 
 
 def vocabulary_files(vocab_file: str) -> dict[str, str]:

@@ -73,6 +73,29 @@ def test_where_the_tables_should_be(tmp_path):
     assert message(file) == f"{begin}{file} is a file; give the folder that it is in"
 
 
+@pytest.mark.parametrize("name", ["train.CSV", "train.TSV", "train.Csv"])
+def test_the_case_of_an_ending_does_not_matter(tmp_path, name):
+    path = tmp_path / name
+    path.write_text("a,b\n1,2\n".replace(",", "," if "c" in name.lower() else "\t"))
+    assert tables.table_path("train", str(tmp_path)) == str(path)
+    assert tables.read_table(str(path), None, True)[1] == (1, ["1", "2"])
+    (tmp_path / "train.csv").touch() if name != "train.csv" else None
+    with pytest.raises(UserError, match="but only one of them can be read"):
+        tables.find_table("train", str(tmp_path))
+
+
+@pytest.mark.parametrize("other, is_told", [(".xlsx", 1), (".XLS", 1), (".json", 1), (".md", 0)])
+def test_the_same_table_in_another_format_is_told_of(tmp_path, caplog, other, is_told):
+    caplog.set_level("WARNING", "absl")
+    for name in ("dev.csv", f"dev{other}", f"train{other}"):
+        (tmp_path / name).write_text("a,b\n1,2\n")
+    for _ in range(2):
+        assert tables.table_path("dev", str(tmp_path)) == f"{tmp_path}/dev.csv"
+    message = f"{tmp_path}/dev.csv is read, and not 'dev{other}' beside it. If the other is meant,"
+    assert [x for x in caplog.messages if x.startswith(message)] == caplog.messages
+    assert len(caplog.messages) == is_told
+
+
 @pytest.mark.parametrize(
     "cell, number",
     [("4.5", 4.5), (" -1e2\t", -100), ("3\u00a0", 3), ("\u30003.5", 3.5), ("+.5", 0.5)],

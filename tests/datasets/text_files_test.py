@@ -78,6 +78,18 @@ def test_compressed_text_is_read_or_its_damage_named(tmp_path, kind):
         assert len(message) < 500 and "\n" not in message
 
 
+@pytest.mark.parametrize("name", ["a.TXT.GZ", "a.txt.Zst", "A.JSON", "a.JsonL.gz", "A.NDJSON"])
+def test_the_case_of_an_ending_does_not_matter(tmp_path, name):
+    path = tmp_path / name
+    kind = path.suffix.lower()
+    is_json = "json" in name.lower()
+    path.write_bytes(compressed(kind, '{"text": "The moon."}\n' if is_json else TEXT))
+    expected = ["The moon.", ""] if is_json else ["the moon", "", "écru", "bread"]
+    assert lines_of(path) == expected
+    assert text_files.is_plain_text(str(path)) != is_json
+    assert not text_files.is_plain_text("A.PARQUET")
+
+
 @pytest.mark.parametrize("text", [b"one\rtwo", b"one\r\rtwo\r", b"\xef\xbb\xbfone\rtwo\r"])
 def test_line_ends_of_old_macs_are_named(tmp_path, text):
     path = tmp_path / "a.txt"

@@ -148,6 +148,30 @@ def test_a_place_of_other_content_starts_over(tmp_path, caplog, content):
     assert f"The place in the input saved with {prefix} " in caplog.text
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda features: {**features, "ids": features["ids"][:, :2]},
+        lambda features: {**features, "mask": features["w"]},
+        lambda features: {"ids": features["ids"]},
+    ],
+    ids=["another shape", "one more", "one less"],
+)
+def test_a_place_with_batches_of_other_features_is_not_restored(files, tmp_path, caplog, change):
+    """It holds batches that were drawn ahead: of another objective, or with other masks."""
+    source = training_input(files, augment=lambda features, keys: features)
+    prefix = save_place(source, tmp_path, 7)
+    resumed = training_input(files, seed=8, augment=lambda features, keys: change(features))
+    assert not resumed.restore(prefix)
+    assert "ckpt belongs to batches of other features" in caplog.text
+    assert len(next(resumed.iterator)["ids"]) == 13
+    if len(resumed.iterator.element_spec) != 2:
+        change_place(prefix, features=None, checksum=None)  # as earlier versions saved it
+        assert not resumed.restore(prefix)
+        assert "ckpt cannot be read: Expected " in caplog.text
+        assert len(next(resumed.iterator)["ids"]) == 13
+
+
 def test_a_place_in_other_files_is_not_restored(files, tmp_path, caplog):
     prefix = save_place(training_input(files), tmp_path)
     assert not training_input(files[:-1]).restore(prefix)

@@ -10,6 +10,7 @@ import bert_tf
 from bert_tf.errors import UserError
 from bert_tf.export import exporting
 from tests.support.model_folders import random_weights, write_model
+from tests.support.refusals import refusal
 
 
 @pytest.fixture(scope="module")
@@ -46,11 +47,46 @@ def test_the_options_are_the_tool_s_flags(model, tmp_path, monkeypatch):
         ({"format": "h5"}, "--format=h5 must be one of saved_model, onnx, litert"),
         ({"quantize": "int8"}, "--quantize=int8 needs --format=onnx or litert"),
         ({"head": "squad"}, "--head=squad must be a head of the model"),
+        ({"batch_size": "2"}, "batch_size must be a whole number (int); received '2' (str)"),
+        ({"batch_size": 2.0}, "batch_size must be a whole number (int); received 2.0 (float)"),
+        ({"seq_length": True}, "seq_length must be a whole number (int); received True"),
+        ({"format": 1}, "format must be a string; received 1 (int)"),
+        ({"dtype": np.float32}, "dtype must be a string; received"),
     ],
 )
 def test_wrong_options_are_refused(model, tmp_path, options, message):
     with pytest.raises(UserError, match=re.escape(message)):
         bert_tf.export_model(model, tmp_path / "out", **options)
+
+
+@pytest.mark.parametrize("other", [None, "output/serving", 3])
+def test_wrong_arguments_are_refused(model, tmp_path, other):
+    ending = "received None" if other is None else f"received {other!r} ({type(other).__name__})"
+    assert refusal(bert_tf.export_model, other, tmp_path) == (
+        f"model must be what bert_tf.load returns; {ending}"
+    )
+    if not isinstance(other, str):
+        message = refusal(bert_tf.export_model, model, other)
+        assert message == f"output must be a path; {ending}"
+
+
+def test_none_is_the_default(model, tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(exporting, "export", lambda settings, folder: seen.append(settings))
+    options = {"format": None, "dtype": None, "input_kind": "ids", "batch_size": np.int64(2)}
+    bert_tf.export_model(model, tmp_path, **options)
+    assert (seen[0].format, seen[0].dtype, seen[0].batch_size) == ("saved_model", "float32", 2)
+    assert type(seen[0].batch_size) is int
+
+
+@pytest.mark.parametrize("wrong", [np.nan, -np.inf])
+def test_a_model_without_finite_answers_is_refused(tmp_path, wrong):
+    settings = exporting.ExportSettings(input="models/x", output=str(tmp_path), input_kind="ids")
+    outputs = {"logits": tf.constant([1.0]), "probabilities": tf.constant([0.5, wrong])}
+    assert refusal(exporting._check, str(tmp_path), settings, {}, lambda: outputs) == (
+        "--input=models/x must be a model that answers with finite numbers; its probabilities for"
+        " random ids are not. Weights are too large: choose a different model"
+    )
 
 
 def test_a_model_is_not_exported_before_it_is_trained_for_its_task(model, tmp_path):

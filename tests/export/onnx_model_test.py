@@ -8,8 +8,10 @@ import onnxruntime
 import pytest
 import tensorflow as tf
 
-from bert_tf.export import onnx_int8
+from bert_tf.errors import UserError
+from bert_tf.export import onnx_graph, onnx_int8
 from bert_tf.export.formats import write_onnx
+from bert_tf.export.onnx_graph import OnnxGraph
 from bert_tf.export.running import largest_difference, sample_inputs
 from bert_tf.export.settings import HEADS
 from bert_tf.export.signatures import input_specs, outputs_of
@@ -19,7 +21,7 @@ from bert_tf.model.configuration import BertConfig
 from bert_tf.model.distilbert_configuration import DistilBertConfig
 from bert_tf.model.electra_configuration import ElectraConfig
 from bert_tf.model.roberta_configuration import RobertaConfig
-from bert_tf.pretrained.build import BUILDERS
+from bert_tf.pretrained.build import BUILDERS, INPUTS
 from bert_tf.pretrained.pooling import POOLINGS
 from tests.support import numpy_bert
 
@@ -94,6 +96,50 @@ def test_int8_of_each_kind_of_layer(tmp_path, monkeypatch, head, family):
     texts = {"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids)}
     monkeypatch.setattr(onnx_int8, "_random_texts", lambda folder: texts)
     check(tmp_path / "model.onnx", head, CONFIGS[family], "int8", 0.3)
+
+
+def test_questions_without_choices_and_choices_without_ids(tmp_path):
+    path, config = tmp_path / "model.onnx", CONFIGS["bert_of_one_segment"]
+    _, folder = built("multiple_choice", config)
+    logits = {"logits": tf.TensorSpec([None, None], tf.float32)}
+    write_onnx(str(path), "multiple_choice", folder, input_specs("multiple_choice"), logits, None)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(path, options)
+
+    def run(*shape):
+        return session.run(["logits"], dict.fromkeys(INPUTS, np.zeros(shape, np.int32)))
+
+    for shape in ((2, 0, 5), (0, 3, 5), (2, 3, 1)):
+        assert run(*shape)[0].shape == shape[:2]
+    with pytest.raises(Exception, match="[Gg]ather"):
+        run(2, 3, 0)
+
+
+def test_a_matrix_that_layers_share_is_quantized_once(monkeypatch):
+    graph = onnx_int8.Int8Graph({"w": (-1.0, 1.0)})
+    seen, kernel, bias = [], np.eye(3, dtype=np.float32), np.zeros(3, np.float32)
+    monkeypatch.setattr(np, "round", lambda x: seen.append(x) or np.rint(x))
+    for layer in range(4):
+        graph.product(f"x{layer}", "w", kernel, "b", bias)
+    assert len(seen) == 1 and {"w", "w:scales", "w:zeros", "b"} <= {*graph._constants}
+
+
+@pytest.mark.parametrize("limit, kind", [(100, OnnxGraph), (0, onnx_int8.RangesGraph)])
+def test_a_file_that_would_be_too_large_is_refused(monkeypatch, limit, kind):
+    graph = kind()
+    graph.product("x", "w", np.ones([9, 9], np.float32), "b", np.ones([9], np.float32))
+    monkeypatch.setattr(onnx_graph, "_MOST_BYTES", limit)
+    with pytest.raises(UserError, match="--format=onnx writes one file of at most .* GB, and the"):
+        graph.model()
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_a_difference_is_no_number_if_an_output_is_none(wrong):
+    good, bad = np.ones([2, 2]), np.array([[1.0, wrong], [1.0, 1.0]])
+    for names in ("ab", "ba"):
+        found = largest_difference({x: good for x in names}, {"a": good, "b": bad})
+        assert not found <= np.finfo(float).max
 
 
 @pytest.mark.slow

@@ -199,7 +199,8 @@ PAIR = "A pair of texts is one argument, a tuple: dataset.map(lambda a, b: prepr
         ((tf.constant([["a", "b"]]),), "received a tensor, string (1, 2)"),
         ((["a", None],), "received ['a', None]"),
         ((({"text": "a"}),), "received {'text': 'a'}"),
-        ((("a", ["b"]),), "The first and the second texts must be as many; received the shapes"),
+        ((("a", ["b"]),), "There must be as many texts as second texts; received the shapes ()"),
+        (((["a"], ["b", "c"]),), "texts as second texts; received the shapes (1,) and (2,)"),
     ],
 )
 def test_what_is_refused(of_folder, arguments, message):

@@ -1,6 +1,7 @@
 """Tests of what an export refuses, and of the folder that it writes."""
 
 import dataclasses
+import functools
 import json
 import os
 import sys
@@ -8,6 +9,7 @@ import sys
 import numpy as np
 import onnx
 import pytest
+import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
 
 from bert_tf.errors import UserError
@@ -53,7 +55,7 @@ def folder(tmp_path_factory):
         ),
         ({"max_seq_length": 33}, "between 4 and 32 .* received 33"),
         ({"output": ""}, "--output= must not be empty"),
-        ({"input": "no/such/folder"}, "no/such/folder: there is no such folder"),
+        ({"input": "no/such/folder"}, "--input=no/such/folder: there is no such folder"),
     ],
 )
 def test_what_does_not_fit_is_refused(folder, tmp_path, options, message):
@@ -118,6 +120,19 @@ def test_an_export_that_fails_leaves_what_was_there(folder, tmp_path, monkeypatc
     with pytest.raises(ZeroDivisionError):
         export(settings)
     assert (output / "export.json").read_text() == "earlier" and os.listdir(tmp_path) == ["1"]
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
+def test_outputs_of_int8_that_are_no_numbers_are_refused(monkeypatch, wrong):
+    settings = ExportSettings(input="in", output="out", format="onnx", quantize="int8")
+    for value in (0.5, wrong):
+        monkeypatch.setattr(running, "open_exported", lambda *_, y=value: lambda _: {"y": y})
+        check = functools.partial(exporting._check, "place", settings, {})
+        if value == 0.5:
+            check(lambda: {"y": tf.constant(1.0)})
+            continue
+        with pytest.raises(RuntimeError, match="The exported model computes something else"):
+            check(lambda: {"y": tf.constant(1.0)})
 
 
 def test_fixed_shapes(folder, tmp_path):

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.errors import UserError
-from bert_tf.files import checkpoints
+from bert_tf.files import checkpoints, storage
 from bert_tf.files.checkpoint_directory import CheckpointDirectory
 from tests.support.arrays import assert_same_arrays
 from tests.support.refusals import refusal
@@ -98,15 +98,13 @@ def test_a_directory_may_move(tmp_path):
     assert _steps(second) == [3, 4]
 
 
-@pytest.mark.parametrize("name", ["lr=[1e-4]", "run*", "run?"])
+@pytest.mark.parametrize("name", ["lr=[1e-4]", "run*", "run?", "a\\b"])
 def test_a_path_that_tensorflow_would_take_for_a_pattern_is_refused(tmp_path, name):
     path = str(tmp_path / name)
-    rule = (
-        "the path of a checkpoint must not contain [, * or ?, which TensorFlow reads as a pattern;"
-        " rename the directory"
+    assert refusal(CheckpointDirectory, path) == (
+        f"--output_dir={path} must not contain [, *, ? or a backslash: TensorFlow reads them as a"
+        " pattern and does not find its files there; rename the directory"
     )
-    assert refusal(CheckpointDirectory, path) == f"--output_dir={path}: {rule}"
-    assert refusal(checkpoints.find_prefix, f"{path}/a") == f"--init_checkpoint={path}/a: {rule}"
 
 
 def test_files_of_other_names_are_left_alone(tmp_path):
@@ -365,3 +363,17 @@ def test_a_file_that_cannot_be_deleted_is_named(tmp_path, monkeypatch, warnings)
     assert len(warnings) == 3
     assert f"{tmp_path}/model.ckpt-1.index cannot be deleted: no space left" in " ".join(warnings)
     assert directory.latest().endswith("model.ckpt-2")
+
+
+@pytest.mark.parametrize("name", ["file", "file/below", "/dev/null", "/dev/full/x"])
+def test_a_file_has_no_checkpoints_and_the_message_names_the_flag(tmp_path, name):
+    (tmp_path / "file").write_text("text")
+    folder = os.path.join(tmp_path, name)
+    assert CheckpointDirectory(folder).latest() is None
+    message = refusal(storage.make_output_dir, folder)
+    assert message.startswith(f"--output_dir={folder} must be a writable directory with free space")
+
+
+def test_a_list_of_checkpoints_that_is_a_folder_is_refused(tmp_path):
+    (tmp_path / "checkpoint").mkdir()
+    assert "names the checkpoints of" in refusal(CheckpointDirectory(str(tmp_path)).latest)

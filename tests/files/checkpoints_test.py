@@ -138,6 +138,25 @@ def test_every_way_to_name_a_checkpoint(tmp_path):
         assert os.path.normpath(checkpoints.find_prefix(path)) == prefix
 
 
+@pytest.mark.parametrize("name", ["a]", "run*", "run?", "a\\b", "[!a] [a-c]", "x//y["])
+def test_a_folder_whose_name_looks_like_a_pattern(tmp_path, name):
+    for beside in ("lr=1", "run1", "b", "d b"):  # what the patterns match
+        (tmp_path / beside).mkdir()
+    folder = f"{tmp_path}/{name}"
+    os.makedirs(folder)
+    prefix = _write(f"{folder}/m[1].ckpt")
+    for path in (folder, prefix, f"{prefix}.index"):
+        assert checkpoints.find_prefix(path) == prefix
+    found = _weights(_variables(100.0))
+    assert checkpoints.initialize(found, prefix) == [*found]
+    assert_same_arrays(_values(found), _values(_weights(_variables())))
+    reader = checkpoints.CheckpointReader(prefix)
+    reader.prefix = "gs://bucket/[a]/model"
+    assert refusal(reader._readable).startswith("gs://bucket/[a]/model must not contain [, *, ?")
+    os.remove(f"{prefix}.index")
+    assert refusal(checkpoints.find_prefix, prefix).startswith(f"--init_checkpoint={prefix}: a che")
+
+
 def test_a_checkpoint_that_is_not_there(tmp_path):
     path = str(tmp_path / "no" / "bert_model.ckpt")
     assert refusal(checkpoints.find_prefix, path) == (

@@ -116,6 +116,26 @@ def test_a_folder_whose_name_is_a_mistake(tmp_path, monkeypatch, name, kind):
     assert os.listdir() == [name]
 
 
+@pytest.mark.parametrize("links", [{"a": "a"}, {"a": "b", "b": "a"}, {"a": "b/", "b": "./a"}])
+def test_a_folder_that_is_a_link_to_itself(tmp_path, links):
+    for name, target in links.items():
+        (tmp_path / name).symlink_to(target)
+    for output_dir in (f"{tmp_path}/a", f"{tmp_path}/a/"):
+        message = refusal(storage.make_output_dir, output_dir)
+        rule = f"--output_dir={output_dir} must not be a link that leads to itself; delete the link"
+        assert message == rule
+
+
+@pytest.mark.parametrize("name", ["x" * 256, "ü" * 128, "a/" * 2050 + "b"])
+def test_a_name_that_is_too_long_is_refused_before_the_work(tmp_path, name):
+    path = str(tmp_path / name)
+    end = " is too long for the file system; shorten the name"
+    assert refusal(UnfinishedFile, path) == path + end
+    folder = whole_folder(path, "output", "m", {"m"}, "an export")
+    assert refusal(folder.__enter__) == f"--output={path}{end}"
+    assert os.listdir(tmp_path) == []
+
+
 @pytest.mark.parametrize("name", [".", "..", "run1", "2024-05", "nano", "v1.0", "out,1", "/nan"])
 def test_other_names_are_taken(name):
     check_meant(name, "output_dir")

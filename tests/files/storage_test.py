@@ -78,6 +78,9 @@ def test_expand_files_order_duplicates_and_odd_names(tmp_path):
     for patterns in (f"{b},{a},{a}", [b, a, a]):
         assert storage.expand_files(patterns, "input_file") == [b1, b2, a, a]
     assert storage.expand_files(brackets, "input_file") == [brackets]
+    for name in ("e[1].txt", "e1.txt"):  # the pattern matches the other file
+        (tmp_path / name).write_text("x")
+    assert storage.expand_files(f"{tmp_path}/e[1].txt", "input_file") == [f"{tmp_path}/e[1].txt"]
     assert storage.expand_files(f"{tmp_path}/c?d.txt", "input_file") == [comma]
 
 

@@ -6,7 +6,13 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.errors import UserError
-from bert_tf.files.whole_files import UnfinishedFile, read_json, read_text, write_whole
+from bert_tf.files.whole_files import (
+    UnfinishedFile,
+    read_bytes,
+    read_json,
+    read_text,
+    write_whole,
+)
 from tests.support.pretraining_runs import run_code
 from tests.support.refusals import refusal
 
@@ -104,3 +110,23 @@ def test_why_a_file_cannot_be_read(tmp_path):
         f"--x={gone} cannot be read (no such file; {tmp_path} holds 'a.txt'){end}"
     )
     assert message(gone / "d") == f"--x={gone}/d cannot be read (there is no folder {gone}){end}"
+
+
+@pytest.mark.parametrize("content", [b"", b"one\r\ntwo\x00", bytes(range(256)) * 300])
+def test_a_local_file_is_read_without_tensorflow(tmp_path, monkeypatch, content):
+    (tmp_path / "a").write_bytes(content)
+    elsewhere = f"ram://{tmp_path.name}/a"
+    with tf.io.gfile.GFile(elsewhere, "wb") as file:
+        file.write(content)
+    assert read_bytes(elsewhere, "it", size=7) == content[:7]
+    monkeypatch.setattr(tf.io.gfile, "GFile", None)
+    assert read_bytes(str(tmp_path / "a"), "it") == content
+    assert read_bytes(str(tmp_path / "a"), "it", size=7) == content[:7]
+
+
+def test_tensorflow_tells_why_a_file_cannot_be_read(tmp_path):
+    missing = tmp_path / "missing"
+    message = f"--a={missing} cannot be read: no such file; {tmp_path} holds nothing"
+    assert refusal(lambda: read_bytes(str(missing), f"--a={missing}")) == message
+    message = refusal(lambda: read_bytes(str(tmp_path), "it", "it must be a file"))
+    assert message.startswith("it cannot be read (") and message.endswith("; it must be a file")

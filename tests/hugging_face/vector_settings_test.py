@@ -363,6 +363,11 @@ ORDER = "must list Transformer, Pooling and, if vectors have length 1, Normalize
         (POOLING, [True], "must hold a dictionary; received [True]. Correct or delete it"),
         (POOLING, {"pooling_mode": ["mean", "sum"]}, "lasttoken; it is ['mean', 'sum']. Choose"),
         (POOLING, {"pooling_mode": [["cls"]]}, "lasttoken; it is [['cls']]. Choose"),
+        (
+            POOLING,
+            {},
+            "must say how vectors are pooled, since modules.json names its folder; it is",
+        ),
         (POOLING, {"include_prompt": "no"}, "include_prompt must be true or false; it is 'no'."),
         (INPUT, [5], "must hold a dictionary; received [5]. Correct or delete it"),
         (INPUT, {"max_seq_length": "5"}, "max_seq_length must be a positive number; it is '5'."),
@@ -389,10 +394,22 @@ ORDER = "must list Transformer, Pooling and, if vectors have length 1, Normalize
     ],
 )
 def test_vectors_that_are_made_in_another_way_are_refused(name, content, message, tmp_path):
-    write(tmp_path, {MODULES: modules("", "1_Pooling", NORMALIZE), name: content})
+    files = {MODULES: modules("", "1_Pooling", NORMALIZE), POOLING: MEAN}
+    write(tmp_path, {**files, name: content})
     with pytest.raises(UserError, match=re.escape(message)) as error:
         read_vector_settings(str(tmp_path))
     assert str(tmp_path / name) in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("folder", ["1_Pooling", "pooling/of/words"])
+def test_a_pooling_that_was_not_downloaded_is_not_the_mean(tmp_path, folder):
+    write(tmp_path, {MODULES: modules("", folder)})
+    with pytest.raises(UserError) as error:
+        read_vector_settings(str(tmp_path))
+    assert str(error.value) == (
+        f"{tmp_path}/{folder}/config.json must say how vectors are pooled, since modules.json names"
+        " its folder; it is missing or empty. Copy or download it again"
+    )
 
 
 @pytest.mark.parametrize(

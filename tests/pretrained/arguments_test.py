@@ -1,6 +1,7 @@
 """Tests of the arguments of a loaded model: which collections are texts, and what is refused."""
 
 import collections
+import re
 
 import numpy as np
 import pytest
@@ -9,6 +10,10 @@ import tensorflow as tf
 from bert_tf.errors import UserError
 from bert_tf.pretrained import arguments
 from bert_tf.pretrained.arguments import as_list, check_type
+from bert_tf.pretrained.kinds.answers import AnswersKind
+from bert_tf.pretrained.kinds.choices import ChoicesKind
+from bert_tf.pretrained.kinds.classification import MultiLabelKind
+from bert_tf.pretrained.kinds.tagging import TaggingKind
 
 
 class Column:
@@ -208,3 +213,21 @@ def test_what_none_means_is_said():
     assert str(error.value) == (
         "pooling must be a string, or None, for the folder's setting; received 1 (int)"
     )
+
+
+@pytest.mark.parametrize("value", [np.array("a"), np.array(3), np.str_("a"), tf.constant("a")])
+def test_an_array_without_axes_is_no_list(value):
+    for kind, x, y, message in (
+        (ChoicesKind, [("a", value)], [0], "questions[0] must be (text, [4 choices])"),
+        (TaggingKind, [value], [["O"]], "sentences[0] must be a list of words"),
+        (TaggingKind, [["a"]], [value], "tags[0] must be a list of 1 tags, one for each word"),
+        (
+            AnswersKind,
+            [("a", "a b")],
+            [{"text": value, "answer_start": np.array(0)}],
+            "answers[0] must have as many answer_start as text, in lists",
+        ),
+        (lambda: MultiLabelKind(["a", "b"]), ["t"], [value], "labels[0] must be a list of classes"),
+    ):
+        with pytest.raises(UserError, match=re.escape(message)):
+            kind().example_set("train", x, y)

@@ -74,7 +74,7 @@ def base(folder):
 
 # Task -> the method, its x and y, and the program's flags.
 TASKS = {
-    "tagging": ("for_tagging", SENTENCES, TAGS, {}),
+    "tagging": ("for_tagging", SENTENCES, TAGS, {"class_weights": ["B-LOC:3"]}),
     "squad": ("for_answers", QUESTIONS, ANSWERS, {"max_query_length": 8, "doc_stride": 8}),
     "multiple_choice": ("for_multiple_choice", CHOICES, np.array([0, 1]), {}),
     "sentences": ("for_sentences", PAIRS, SCORES, {"loss": "cosine"}),
@@ -188,6 +188,19 @@ class Recorder:
     def classify(self, texts, **options):
         self.options = options
         return []
+
+
+def test_the_size_of_a_batch_is_that_of_the_purpose(base):
+    for kind, purpose, field in (
+        (TaggingKind(["O", "B-LOC"]), "do_predict", "predict_batch_size"),
+        (ClassificationKind(["a", "b"]), "do_eval", "eval_batch_size"),
+        (AnswersKind(), "do_predict", "predict_batch_size"),
+    ):
+        kind.decided()
+        made = base._settings(kind, "/x", {"batch_size": 3}, purpose)
+        assert getattr(made, field) == 3 and made.train_batch_size == 32
+        with pytest.raises(UserError, match=f"batch_size and {field} name the same setting"):
+            base._settings(kind, "/x", {"batch_size": 3, field: 3}, purpose)
 
 
 def test_predict_hands_its_options_on():
@@ -306,7 +319,7 @@ def test_numbers_stand_for_named_tags():
 def test_pairs_without_scores_need_another_loss(base):
     with pytest.raises(UserError, match="fit needs the scores of the pairs for loss='cosine'"):
         base.for_sentences().fit(PAIRS)
-    with pytest.raises(UserError, match="sample_weight is for classification and regression"):
+    with pytest.raises(UserError, match="sample_weight is for classification, regression and"):
         base.for_multiple_choice().fit(CHOICES, [0, 1], sample_weight=[1, 1])
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +12,14 @@ import pytest
 import bert_tf
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
+from bert_tf.hugging_face import conversion
+from bert_tf.model_folder import reader
 from bert_tf.pretrained.folder import read_folder
 from tests.support.exported_heads import write_head
 from tests.support.hugging_face_folders import ENCODER, make_tensors, write_folder
 from tests.support.model_folders import CONFIG, random_weights, write_model
 from tests.support.numpy_bert import assert_near
+from tests.support.refusals import refusal
 
 HUGGING_FACE_VOCAB = "[PAD] [UNK] [CLS] [SEP] [MASK] a b c ##c".replace(" ", "\n")
 
@@ -192,6 +196,25 @@ def test_another_configuration_for_safetensors_is_refused(encoder):
     )
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_model_keeps_no_second_copy_of_its_weights(encoder, monkeypatch, dtype):
+    arrays = []
+
+    def read(path):
+        found = conversion.read_safetensors(path)
+        arrays.extend(map(weakref.ref, found.weights.values()))
+        return found
+
+    monkeypatch.setattr(reader, "read_safetensors", read)
+    model = bert_tf.load(encoder, dtype=dtype)
+    name = "bert/encoder/layer_1/output/dense/kernel"
+    assert any(x.path == name for x in model.model.variables)
+    assert len(arrays) > 20 and not any(array() is not None for array in arrays)
+    again = model._folder.read(name)
+    assert model._folder.is_unchanged(next(x for x in model.model.variables if x.path == name))
+    assert any(array() is again for array in arrays)
+
+
 def test_a_run_s_folder_and_its_best(tmp_path, weights):
     """The newest checkpoint counts, or the best if one was kept; best/ has no configuration."""
     folder = tmp_path / "run"
@@ -304,6 +327,15 @@ def test_tokenizer_json_instead_of_vocab_txt(encoder):
         path.write_text(json.dumps(content | change))
         with pytest.raises(UserError, match=message):
             bert_tf.load(encoder)
+
+
+@pytest.mark.parametrize("shape", [(), (3, 1), (0,)])
+def test_a_bias_that_is_no_vector_of_classes(tmp_path, weights, shape):
+    path = write_model(tmp_path, {**weights, "output_bias": np.zeros(shape, np.float32)})
+    assert refusal(read_folder, path) == (
+        f"{path}: output_bias must have a number for each class, so its shape must be [classes]; it"
+        f" is {list(shape)}. Choose a different checkpoint"
+    )
 
 
 def test_a_multiple_choice_model_has_its_head(tmp_path):

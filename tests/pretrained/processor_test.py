@@ -2,8 +2,10 @@
 
 import pickle
 
+import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import bert_tf
 from bert_tf.errors import UserError
@@ -77,8 +79,24 @@ def folder(tmp_path_factory, weights):
 
 @pytest.mark.parametrize("dtype", ["float16", "bf16", 16])
 def test_another_dtype_is_refused(folder, dtype):
-    with pytest.raises(UserError, match="dtype must be one of float32, bfloat16, auto, or None"):
+    with pytest.raises(UserError, match="dtype must be one of float32, bfloat16, mixed_bfloat16"):
         bert_tf.load(folder, dtype=dtype)
+
+
+@pytest.mark.parametrize(
+    "dtype, name",
+    [
+        (keras.DTypePolicy("float32"), "float32"),
+        (keras.DTypePolicy("mixed_bfloat16"), "mixed_bfloat16"),
+        (keras.DTypePolicy("bfloat16"), "bfloat16"),
+        (tf.bfloat16, "bfloat16"),
+        (np.float32, "float32"),
+        (np.dtype("float32"), "float32"),
+    ],
+)
+def test_a_policy_or_a_dtype_stands_for_its_name(folder, dtype, name):
+    model = bert_tf.load(folder, dtype=dtype)
+    assert model._dtype == name and model.model.dtype_policy.name == name
 
 
 def test_vectors_are_float32_and_what_is_saved_is_not_rounded(folder, weights, tmp_path):

@@ -12,6 +12,28 @@ PROGRAMS = [path.stem for path in sorted(ROOT.glob("*.py")) if path.stem != "set
 PROGRAMS += [f"tools.{path.stem}" for path in sorted(ROOT.glob("tools/[!_]*.py"))]
 MISTAKES = ["--no_such_flag=1", "stray"]
 # Starts each program in a fork, which cannot import TensorFlow; prints statuses and outputs.
+# Mistakes that no flag has for itself: program, words, the end of the message.
+CONTRADICTIONS = [
+    ("tools.compare_runs", ["a"], "python -m tools.compare_runs A B; got 1\n"),
+    ("tools.goodput", [], "python -m tools.goodput OUTPUT_DIR\n"),
+    ("tools.goodput", ["a", "b"], "python -m tools.goodput OUTPUT_DIR\n"),
+    (
+        "tools.export",
+        ["--input=x", "--output=y", "--head=encoder", "--format=onnx", "--dtype=bfloat16"],
+        "received --format=onnx. Change one of the two\n",
+    ),
+    (
+        "run_squad",
+        ["--vocab_file=x", "--output_dir=y", "--bert_config_file=z", "--do_train"],
+        "--do_train needs --train_file. Add --train_file, or leave --do_train out\n",
+    ),
+    (
+        "run_distillation",
+        [f"--{x}=x" for x in ("input_file", "output_dir", "bert_config_file")]
+        + [f"--{x}=x" for x in ("teacher_config_file", "teacher_checkpoint", "phases")],
+        "such as 128:900000:256:20,512:100000:256:77; got 'x'\n",
+    ),
+]
 CODE = """
 import importlib, json, os, runpy, sys, tempfile
 sys.path.insert(0, os.getcwd())
@@ -21,31 +43,34 @@ class Refuse:
         if name in ("tensorflow", "keras"):
             raise RuntimeError(f"imported {name}")
 sys.meta_path.insert(0, Refuse())
-programs, mistakes = json.loads(sys.argv[1])
+runs = json.loads(sys.argv[1])
+programs = {name for name, words in runs}
 for name in programs:  # they share what they import
     if name.startswith("tools.") and name not in ("tools.compile_for_tpu", "tools.estimate_cost"):
         importlib.import_module(name)
-        del sys.modules[name]
-found = {}
 for name in programs:
-    for words in (["--help"], mistakes):
-        with tempfile.TemporaryFile() as output:
-            if (child := os.fork()) == 0:
-                os.dup2(output.fileno(), 1)
-                os.dup2(output.fileno(), 2)
-                sys.argv = [name, *words]
-                runpy.run_module(name, run_name="__main__", alter_sys=True)
-                os._exit(70)
-            status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-            output.seek(0)
-            found.setdefault(name, []).append([status, output.read().decode()])
+    sys.modules.pop(name, None)
+found = {}
+for name, words in runs:
+    with tempfile.TemporaryFile() as output:
+        if (child := os.fork()) == 0:
+            os.dup2(output.fileno(), 1)
+            os.dup2(output.fileno(), 2)
+            sys.argv = [name, *words]
+            runpy.run_module(name, run_name="__main__", alter_sys=True)
+            os._exit(70)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        output.seek(0)
+        found.setdefault(name, []).append([status, output.read().decode()])
 print(json.dumps(found))
 """
 
 
 @pytest.fixture(scope="module")
 def printed():
-    words = [sys.executable, "-c", CODE, json.dumps([PROGRAMS, MISTAKES])]
+    runs = [(name, words) for name in PROGRAMS for words in (["--help"], MISTAKES)]
+    runs += [(name, words) for name, words, _ in CONTRADICTIONS]
+    words = [sys.executable, "-c", CODE, json.dumps(runs)]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -68,5 +93,14 @@ def test_mistakes(printed, name):
         assert "--vocab_file, --output_file, --num_shards must be given" in line
         return
     assert ": Unknown command line flag 'no_such_flag'" in line
-    takes_words = name in ("tools.compare_runs", "tools.goodput", "tools.search_hyperparameters")
+    takes_words = name in (
+        *("tools.compare_runs", "tools.goodput"),
+        *("tools.search_hyperparameters", "tools.try_devices"),
+    )
     assert ("received the stray words 'stray'" in line) is not takes_words
+
+
+@pytest.mark.parametrize(("name", "words", "end"), CONTRADICTIONS)
+def test_contradictions(printed, name, words, end):
+    messages = [line for status, line in printed[name][2:] if status == 1 and line.endswith(end)]
+    assert messages and all(line.count("\n") == 1 for line in messages), printed[name][2:]

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-import tensorflow as tf
 
 from bert_tf.files import checkpoints, records
+from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.tasks.pretraining.schema import MLM_NSP, pretraining_schema
 from bert_tf.tasks.pretraining.training.settings import PretrainingSettings, ScheduleSettings
 from tests.support import forked_programs

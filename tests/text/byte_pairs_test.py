@@ -145,7 +145,8 @@ def test_the_words_of_pieces(tokenizer):
 
 
 def test_the_ending_tells_the_kind(vocab_file):
-    assert vocabulary_name(vocab_file) == "vocab.json"
+    assert vocabulary_name(vocab_file) == vocabulary_name("A.JSON") == "vocab.json"
+    assert vocabulary_name("S.MODEL") == vocabulary_name("s.model") != "vocab.txt"
     merges_file = vocab_file.replace("vocab.json", "merges.txt")
     assert vocabulary_files(vocab_file) == {"vocab.json": vocab_file, "merges.txt": merges_file}
 

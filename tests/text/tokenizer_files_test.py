@@ -300,6 +300,7 @@ def test_a_class_that_ignores_tokenizer_json(tmp_path, config, normalizer, messa
         "normalizer": {"type": "BertNormalizer", "lowercase": True} | normalizer,
         "pre_tokenizer": {"type": "BertPreTokenizer"},
         "model": {"type": "WordPiece", "vocab": VOCAB},
+        "post_processor": {"type": "BertProcessing", "cls": ["[CLS]", 2], "sep": ["[SEP]", 3]},
     }
     (tmp_path / "tokenizer.json").write_text(json.dumps(content))
     told = refusal(load_tokenizer, path, True)

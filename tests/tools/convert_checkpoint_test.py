@@ -292,7 +292,8 @@ def test_weights_of_a_type_that_holds_no_weights_are_refused(tmp_path):
     tensors = make_tensors(ENCODER)
     tensors["encoder.layer.1.output.dense.bias"] = np.zeros(6, np.int32)
     with pytest.raises(
-        UserError, match="safetensors: weights must be of type .*F32.*; found 'I32'"
+        UserError,
+        match="safetensors: weights must be of type .*F32.*; found 'I32'. Convert them to",
     ):
         converted(tmp_path, tensors)
 

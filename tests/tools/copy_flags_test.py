@@ -1,5 +1,9 @@
 """Tests of tools/copy_flags.py."""
 
+import errno
+import os
+import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -29,3 +33,28 @@ def test_a_folder_that_exists_or_cannot_be_made_is_refused(tmp_path):
     with pytest.raises(UserError, match="--output_dir=.*/file/flags cannot be created"):
         copy_flags(str(tmp_path / "file" / "flags"))
     assert names(tmp_path) == ["file", "flags"]
+
+
+@pytest.mark.parametrize("name", ["nan", "-1", "*", "none"])
+def test_a_folder_whose_name_is_a_mistake_is_refused(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=f"^--output_dir={re.escape(name)} must be the name of a"):
+        copy_flags(name)
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EDQUOT])
+def test_a_disk_that_fails_leaves_nothing(tmp_path, monkeypatch, number):
+    left = iter(range(20))
+
+    def copy(source, target, *_, **__):
+        if next(left, None) is None:
+            raise OSError(number, os.strerror(number), target)
+        Path(target).write_text("")
+
+    monkeypatch.setattr(shutil, "copyfile", copy)
+    with pytest.raises(OSError, match=os.strerror(number)) as info:
+        copy_flags(str(tmp_path / "flags"))
+    start = f"--output_dir={tmp_path}/flags cannot be created: [Errno {number}]"
+    assert str(info.value).startswith(start) and len(str(info.value)) < 400
+    assert names(tmp_path) == []

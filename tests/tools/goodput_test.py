@@ -1,6 +1,7 @@
 """Tests of tools/goodput.py."""
 
 import re
+from types import SimpleNamespace
 
 import pytest
 
@@ -63,6 +64,13 @@ def test_directories_without_an_account(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["inf", "-o", "*.png"])
+def test_a_picture_whose_name_is_a_mistake_is_refused(folder, monkeypatch, name):
+    monkeypatch.setattr(goodput, "FLAGS", SimpleNamespace(output=name))
+    with pytest.raises(UserError, match="^--output=.* must be the name of a file, but looks like"):
+        goodput.main([str(folder)])
+
+
 def test_the_program(folder):
     program = "tools.goodput"
     for more in ([], ["--output", str(folder / "other.png")]):

@@ -12,7 +12,7 @@ import pytest
 import bert_tf
 from bert_tf.errors import UserError
 from bert_tf.tasks.extraction.writers import write_npz
-from tools import search, show_vectors
+from tools import load_input, search, show_vectors
 from tools.data.vector_archive import read_lines, read_vectors, to_unit_length
 
 _RANDOM = np.random.default_rng(3)
@@ -208,6 +208,13 @@ def test_new_texts_need_the_model_of_the_archive(monkeypatch):
         search._TextQueries("3", vectors, "four words are here")
 
 
+@pytest.mark.parametrize("folder", ["no such", "model/none.ckpt", __file__])
+def test_an_input_that_is_no_model_names_the_flag(folder):
+    """Of tools.show_attention, too."""
+    with pytest.raises(UserError, match=f"^--input: {folder}"):
+        load_input(folder)
+
+
 @pytest.mark.slow
 def test_a_search_of_100_000_vectors_takes_less_than_50_ms():
     """The best of many, so that other work on the machine does not matter."""
@@ -230,12 +237,15 @@ POINTS = to_unit_length(CENTERS[GROUPS] + _RANDOM.normal(0, 0.2, (27, 6)).astype
     [
         ({"lines": ["2", "4"]}, [], "--lines must be line numbers from 1 to 3; received 4"),
         ({"lines": ["two"]}, [], "--lines must be line numbers from 1 to 3; received two"),
+        ({"lines": ["2"], "query": ["a b"]}, [], "^--lines searches for texts of the archive, and"),
+        ({"lines": ["2"], "input": "m"}, [], "new ones: leave out --lines, or the other two$"),
         ({"input": "model"}, [], "to search for new texts, give --input, .* and --texts;"),
         ({}, ["a", "b", "c"], "to search for new texts, give --input, .* and --texts;"),
     ],
 )
 def test_queries_that_cannot_be_answered(monkeypatch, given, texts, message):
-    monkeypatch.setattr(search, "FLAGS", SimpleNamespace(**{"lines": [], "input": None, **given}))
+    flags = {"lines": [], "query": [], "input": None, **given}
+    monkeypatch.setattr(search, "FLAGS", SimpleNamespace(**flags))
     with pytest.raises(UserError, match=message):
         list(search._queries(np.eye(3), texts))
 

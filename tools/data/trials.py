@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bert_tf.errors import UserError, quoted
+from bert_tf.files.checkpoint_names import names_in
 from bert_tf.files.whole_files import read_json, write_whole
 from bert_tf.start import lazy_tensorflow as tf
 
@@ -55,7 +56,8 @@ def write_json(path: str, value: Any) -> None:
 
 def read_trials(output_dir: str) -> list[Trial]:
     """Returns the trials in the folder of a search, in the order in which they ended."""
-    paths = tf.io.gfile.glob(os.path.join(output_dir, "*", "trial.json"))
+    paths = [os.path.join(output_dir, name, "trial.json") for name in names_in(output_dir)]
+    paths = [path for path in paths if tf.io.gfile.exists(path)]
     return sorted(map(_read_trial, paths), key=lambda trial: trial.ended)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from absl import logging
 
-from bert_tf.errors import missing_package
+from bert_tf.errors import given, missing_package
 from bert_tf.files.whole_files import write_whole
 
 if TYPE_CHECKING:
@@ -39,8 +39,11 @@ def import_matplotlib() -> ModuleType:
     return matplotlib
 
 
-def write_png(figure: "Figure", path: str, dpi: int = 150) -> None:
-    """Writes a figure as a PNG file; warns of characters that no font has, drawn as boxes."""
+def write_png(figure: "Figure", path: str, dpi: int = 150, flag: str | None = None) -> None:
+    """Writes a figure as a PNG file; warns of characters that no font has, drawn as boxes.
+
+    Messages name the `flag` that gave the path; None if none did.
+    """
     data = io.BytesIO()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -51,5 +54,5 @@ def write_png(figure: "Figure", path: str, dpi: int = 150) -> None:
             " them, such as Noto Sans CJK (Debian's fonts-noto-cjk)",
             path,
         )
-    write_whole(path, data.getvalue())
+    write_whole(path, data.getvalue(), given(path, flag))
     logging.info("Wrote %s", path)

@@ -7,7 +7,7 @@ import numpy as np
 
 from bert_tf.errors import UserError
 from bert_tf.pretrained.answers import AnswerOptions
-from bert_tf.pretrained.arguments import is_missing, received
+from bert_tf.pretrained.arguments import is_list, is_missing, received
 from bert_tf.pretrained.kinds.base import Kind
 from bert_tf.pretrained.kinds.rows import plain, read_rows
 from bert_tf.tasks.squad.examples import squad_data
@@ -34,8 +34,8 @@ class AnswersKind(Kind):
 
     def example_set(self, purpose: str, x: Any, y: Any, weights: Any = None) -> QuestionSet:
         inputs, targets = self.names(purpose)
+        pairs, answers, weights = read_rows(x, y, weights, inputs, targets)
         self.no_weights(weights)
-        pairs, answers, _ = read_rows(x, y, None, inputs, targets)
         paragraphs = []
         if purpose != "validation":  # belongs to the training before it
             self._are_all_answered = True
@@ -75,9 +75,11 @@ def _answers(value: Any, context: str, place: str, is_training: bool) -> list[di
     """Returns the answers to a question as in SQuAD's files; [] if the context has none."""
     value = plain(value)
     if isinstance(value, Mapping):  # as in the datasets of Hugging Face
-        texts, starts = (list(value.get(key, ())) for key in ("text", "answer_start"))
-        if len(texts) != len(starts):
-            raise UserError(f"{place} must have as many answer_start as text; {received(value)}")
+        texts, starts = (value.get(key, ()) for key in ("text", "answer_start"))
+        if not is_list(texts) or not is_list(starts) or len(texts) != len(starts):
+            raise UserError(
+                f"{place} must have as many answer_start as text, in lists; {received(value)}"
+            )
     elif is_missing(value) or isinstance(value, str) and not value:
         return []
     elif isinstance(value, str):

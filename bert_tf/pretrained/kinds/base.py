@@ -64,7 +64,9 @@ class Kind:
     def no_weights(self, weights: Any) -> None:
         """Raises UserError if there are weights, in a task whose examples all count the same."""
         if weights is not None:
-            raise UserError("sample_weight is for classification and regression; leave it out")
+            raise UserError(
+                "sample_weight is for classification, regression and tagging; leave it out"
+            )
 
     def decided(self) -> dict[str, Any]:
         """Returns the settings that the examples decide."""

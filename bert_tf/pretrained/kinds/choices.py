@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from bert_tf.errors import UserError
-from bert_tf.pretrained.arguments import received
+from bert_tf.pretrained.arguments import is_list, received
 from bert_tf.pretrained.kinds.base import Kind
 from bert_tf.pretrained.kinds.rows import check_there, read_rows
 from bert_tf.runs.flags.settings import FineTuningSettings
@@ -27,14 +27,13 @@ class ChoicesKind(Kind):
 
     def example_set(self, purpose: str, x: Any, y: Any, weights: Any = None) -> ExampleSet:
         inputs, targets = self.names(purpose)
+        rows, labels, weights = read_rows(x, y, weights, inputs, targets, purpose != "predict")
         self.no_weights(weights)
-        rows, labels, _ = read_rows(x, y, None, inputs, targets, purpose != "predict")
         questions = []
         for i, (row, label) in enumerate(zip(rows, labels, strict=True)):
             is_row = isinstance(row, tuple | list) and len(row) in (2, 3)
             text, *beginning, choices = row if is_row else ("", ())
-            has_order = isinstance(choices, list | tuple | np.ndarray)
-            texts = [text, *beginning, *(choices if has_order else ())]
+            texts = [text, *beginning, *(choices if is_list(choices) else ())]
             is_right = len(texts) == 1 + len(beginning) + NUM_CHOICES
             if not is_right or not all(isinstance(x, str) for x in texts):
                 raise UserError(

@@ -9,14 +9,15 @@ import numpy as np
 from absl import logging
 from numpy.typing import NDArray
 
+from bert_tf.bounds import as_float
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files.label_file import check_label
 from bert_tf.files.records import LARGEST_TARGET
-from bert_tf.pretrained.arguments import as_list, as_names, received
+from bert_tf.pretrained.arguments import as_list, as_names, is_list, received
 from bert_tf.pretrained.kinds.base import Kind
 from bert_tf.pretrained.kinds.rows import check_there, plain, read_rows
 from bert_tf.runs.flags.settings import FineTuningSettings
-from bert_tf.tasks.classification.examples import InputExample, parse_weight
+from bert_tf.tasks.classification.examples import InputExample
 from bert_tf.tasks.classification.settings import TableColumns
 from bert_tf.tasks.classification.table import TableProcessor, sort_labels
 from bert_tf.tasks.classification.task import ClassificationTask
@@ -52,9 +53,8 @@ class ClassificationKind(Kind):
             InputExample(f"{purpose}-{i}", *pair, label)
             for i, (pair, label) in enumerate(zip(pairs, labels, strict=True))
         ]
-        for i, weight in enumerate(weights or ()):
-            remedy = "1 counts an example once"
-            examples[i].weight = parse_weight(weight, f"sample_weight[{i}]", remedy)
+        for example, weight in zip(examples, weights or (), strict=False):
+            example.weight = weight
         return ExampleSet(self.set_name(purpose), examples)
 
     def _labels(self, values: list[Any], name: str, is_training: bool) -> list[Any]:
@@ -144,7 +144,7 @@ class MultiLabelKind(ClassificationKind):
 
     def _row(self, value: Any, place: str) -> list[Any]:
         """Returns the classes of an example by name or number; an array may have 0 and 1."""
-        if not isinstance(value, list | tuple | set | frozenset | np.ndarray):
+        if not isinstance(value, set | frozenset) and not is_list(value):
             raise UserError(
                 f"{place} must be a list of classes, such as ['a', 'b'], or [] for none;"
                 f" {received(value)}"
@@ -235,7 +235,7 @@ def _name(value: Any, place: str) -> str:
 def number(value: Any, place: str) -> float:
     """Returns a label of a regression; raises UserError if it is no finite number."""
     check_there(value, place)
-    is_number = isinstance(value, int | float) and math.isfinite(value)
+    is_number = isinstance(value, int | float) and math.isfinite(as_float(value))
     if not is_number or abs(value) > LARGEST_TARGET:
         raise UserError(
             f"{place} must be a number from {-LARGEST_TARGET:g} to {LARGEST_TARGET:g};"

@@ -8,9 +8,10 @@ import tensorflow as tf
 
 from bert_tf.errors import UserError, quoted
 from bert_tf.pretrained.arguments import is_missing, received
+from bert_tf.tasks.class_weights import parse_weight
 
 _FORMS = "Give the two with the same length, or a tf.data.Dataset or a generator of (input, label)"
-Rows = tuple[list[Any], list[Any], list[Any] | None]
+Rows = tuple[list[Any], list[Any], list[float] | None]
 
 
 def read_rows(
@@ -28,7 +29,8 @@ def read_rows(
             with a tuple, as in ((a, b), label), have them.
 
     Raises:
-        UserError: the lengths differ or are 0, or an argument is something else.
+        UserError: the lengths differ or are 0, an argument is something else, or a weight is not a
+            finite number of at least 0.
     """
     are_rows = isinstance(x, tf.data.Dataset) or isinstance(x, Iterator) and y is None
     if are_rows and not needs_labels:
@@ -94,6 +96,9 @@ def _checked(x: list[Any], y: list[Any], weights: list[Any] | None, *names: str)
             )
     if not x:
         raise UserError(f"{inputs} must have at least one example; there is none")
+    if weights is not None:
+        remedy = "1 counts an example once"
+        weights = [parse_weight(w, f"sample_weight[{i}]", remedy) for i, w in enumerate(weights)]
     return x, y, weights
 
 

@@ -35,8 +35,9 @@ class SentencesKind(Kind):
 
     def example_set(self, purpose: str, x: Any, y: Any, weights: Any = None) -> ExampleSet:
         inputs, targets = self.names(purpose)
+        needs_scores = purpose in ("eval", "validation")
+        rows, scores, weights = read_rows(x, y, weights, inputs, targets, needs_scores)
         self.no_weights(weights)
-        rows, scores, _ = read_rows(x, y, None, inputs, targets, purpose in ("eval", "validation"))
         examples = []
         for i, (row, score) in enumerate(zip(rows, scores, strict=True)):
             is_row = isinstance(row, tuple) and len(row) in (2, 3 if purpose == "train" else 2)

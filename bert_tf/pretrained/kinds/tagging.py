@@ -1,12 +1,13 @@
 """Tagging, trained from words and tags in memory."""
 
+import dataclasses
 import os
 from collections.abc import Sequence
 from typing import Any
 
 from bert_tf.errors import UserError
 from bert_tf.files.label_file import is_tag
-from bert_tf.pretrained.arguments import as_names, received
+from bert_tf.pretrained.arguments import as_names, is_list, received
 from bert_tf.pretrained.kinds.base import Kind
 from bert_tf.pretrained.kinds.rows import check_there, plain, read_rows
 from bert_tf.runs.flags.settings import FineTuningSettings
@@ -40,12 +41,14 @@ class TaggingKind(Kind):
 
     def example_set(self, purpose: str, x: Any, y: Any, weights: Any = None) -> SentenceSet:
         inputs, targets = self.names(purpose)
-        self.no_weights(weights)
-        sentences, tags, _ = read_rows(x, y, None, inputs, targets, purpose != "predict")
+        sentences, tags, weights = read_rows(x, y, weights, inputs, targets, purpose != "predict")
         found = [
             conll.Sentence(*self._sentence(words, own, f"{inputs}[{i}]", f"{targets}[{i}]"), i)
             for i, (words, own) in enumerate(zip(sentences, tags, strict=True))
         ]
+        if weights is not None:
+            weighed = zip(found, weights, strict=True)
+            found = [dataclasses.replace(sentence, weight=weight) for sentence, weight in weighed]
         if purpose == "train" and self.labels is None:
             self.labels = tuple(sorted({tag for sentence in found for tag in sentence.tags or ()}))
             if len(self.labels) < 2:
@@ -57,7 +60,7 @@ class TaggingKind(Kind):
         self, words: Any, tags: Any, place: str, tags_place: str
     ) -> tuple[list[str], list[str] | None]:
         """Returns the words and the tags of a sentence, checked."""
-        if isinstance(words, str | bytes) or not hasattr(words, "__len__") or not len(words):
+        if not is_list(words) or not len(words):
             raise UserError(
                 f"{place} must be a list of words, such as text.split(); {received(words)}"
             )
@@ -69,7 +72,7 @@ class TaggingKind(Kind):
                 )
         if tags is None:
             return words, None
-        if isinstance(tags, str) or not hasattr(tags, "__len__") or len(tags) != len(words):
+        if not is_list(tags) or len(tags) != len(words):
             raise UserError(
                 f"{tags_place} must be a list of {len(words)} tags, one for each word;"
                 f" {received(tags)}"

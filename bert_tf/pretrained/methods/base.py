@@ -8,6 +8,7 @@ import keras
 from numpy.typing import NDArray
 
 from bert_tf.model.configuration import BertConfig
+from bert_tf.model.dtypes import dtype_name
 from bert_tf.pretrained import forking
 from bert_tf.pretrained.build import BUILDERS, Outputs, build_model, head_outputs
 from bert_tf.pretrained.folder import ModelFolder
@@ -29,10 +30,10 @@ class LoadedModel:
     max_seq_length: int
     model: keras.Model
 
-    def __init__(self, folder: ModelFolder, dtype: str | None = None):
+    def __init__(self, folder: ModelFolder, dtype: Any = None):
         """Builds the model; users call `load` instead."""
         forking.mark_loaded()
-        self._dtype = dtype
+        self._dtype = dtype_name(dtype)
         self._set_folder(folder)
 
     def _set_folder(self, folder: ModelFolder) -> None:

@@ -25,6 +25,7 @@ from bert_tf.model_folder.writer import CONFIG_FILE, MODEL_NAMES, write_model
 from bert_tf.pretrained import course, long_texts
 from bert_tf.pretrained.arguments import PATH, WHOLE_NUMBER, check_type, received
 from bert_tf.pretrained.folder import ModelFolder
+from bert_tf.pretrained.forward import batches_of
 from bert_tf.pretrained.kinds.answers import AnswersKind
 from bert_tf.pretrained.kinds.base import Kind
 from bert_tf.pretrained.kinds.choices import ChoicesKind
@@ -38,8 +39,9 @@ from bert_tf.pretrained.kinds.sentences import SentencesKind
 from bert_tf.pretrained.kinds.tagging import TaggingKind
 from bert_tf.pretrained.methods.base import LoadedModel
 from bert_tf.pretrained.results import Evaluation
+from bert_tf.progress import hidden
 from bert_tf.runs.flags.settings import FineTuningSettings
-from bert_tf.runs.training.watch import CallbackWatch
+from bert_tf.runs.training.watch import CallbackWatch, verbosity
 
 # Head -> the kind of a model that has it, made from the model's classes.
 _KINDS: Mapping[str, Callable[[Sequence[str]], Kind]] = {
@@ -168,7 +170,7 @@ class Train(LoadedModel):
         sample_weight: Any = None,
         class_weight: Any = None,
         callbacks: Sequence[keras.callbacks.Callback] = (),
-        verbose: int = 1,
+        verbose: int | str = 1,
         **options: Any,
     ) -> keras.callbacks.History:
         """Trains the model, as the task's program does; afterwards it answers.
@@ -189,15 +191,15 @@ class Train(LoadedModel):
                 the trained model in memory.
             strategy: a `tf.distribute.Strategy`; None for the current one.
             sample_weight: how much each example counts in the loss, numbers of at least 0; only in
-                classification and regression.
-            class_weight: how much the examples of a class count, by its name or number:
-                `{"bad": 1, "good": 3}`; or "balanced", as in scikit-learn.
+                classification, regression and tagging (one for each sentence).
+            class_weight: how much the examples of a class, or the words of a tag, count, by its
+                name or number: `{"bad": 1, "good": 3}`; or "balanced", as in scikit-learn.
             callbacks: Keras's callbacks. The methods for batches are called once for each loop on
                 the device. `model.stop_training` ends training, for good in `output_dir`: a call
                 without callbacks, or with more epochs, goes on. What a callback remembers, such as
                 the best value of EarlyStopping, is lost when a run is resumed; the setting
                 `early_stopping_patience` remembers it.
-            verbose: 1 for a progress bar, 2 for a line for each epoch, 0 for neither.
+            verbose: 1 or "auto" for a progress bar, 2 for a line for each epoch, 0 for neither.
             **options: settings by their names, which are the program's flags, such as
                 `learning_rate` and `max_seq_length`. Keras's `epochs`, `batch_size`, `seed` and
                 `validation_split` are other names of `num_train_epochs`, `train_batch_size`,
@@ -217,7 +219,8 @@ class Train(LoadedModel):
         if output_dir is not None:
             check_type("output_dir", output_dir, PATH)
             options["output_dir"] = os.fspath(output_dir)
-        with course.as_arguments(), course.working_folder() as folder:
+        shown = hidden(verbosity(verbose) == 0)
+        with shown, course.as_arguments(), course.working_folder() as folder:
             sets = {"train": kind.example_set("train", x, y, sample_weight)}
             if validation_data is not None:
                 parts = validation_data
@@ -281,6 +284,7 @@ class Train(LoadedModel):
         *,
         sample_weight: Any = None,
         strategy: Any = None,
+        verbose: int | str = "auto",
         **options: Any,
     ) -> Evaluation:
         """Returns the metrics of the task's program, and a report.
@@ -290,8 +294,9 @@ class Train(LoadedModel):
             y: the labels, see `fit`.
             sample_weight: see `fit`.
             strategy: a `tf.distribute.Strategy`; None for the current one.
-            **options: settings by name, such as `eval_batch_size`. `long_text` and `window_stride`
-                are those of the training unless one is given.
+            verbose: 0 to show no progress.
+            **options: settings by name, and `batch_size`. `long_text` and `window_stride` are those
+                of the training unless one is given.
 
         Returns:
             The metrics by name, such as `accuracy` and `loss`. Printed, it also shows the report:
@@ -301,7 +306,8 @@ class Train(LoadedModel):
             UserError: examples or settings are wrong, or the model is not trained for a task.
         """
         kind = self._trained_kind("evaluate")
-        with course.as_arguments(), course.working_folder() as folder:
+        shown = hidden(verbosity(verbose) == 0)
+        with shown, course.as_arguments(), course.working_folder() as folder:
             example_set = kind.example_set("eval", x, y, sample_weight)
             made = self._settings(kind, folder, options, f"do_{kind.evaluation}")
             results = course.predict(
@@ -328,7 +334,15 @@ class Train(LoadedModel):
         values |= options
         return course.make_settings(kind, self._folder, output_dir, None, values, **{purpose: True})
 
-    def predict(self, x: Any, *, strategy: Any = None, **options: Any) -> Any:
+    def predict(
+        self,
+        x: Any,
+        *,
+        batch_size: int | None = None,
+        strategy: Any = None,
+        verbose: int | str = "auto",
+        **options: Any,
+    ) -> Any:
         """Returns the model's outputs for each example.
 
         For classes the probabilities in the order of `labels`, float [texts, classes], and for a
@@ -340,7 +354,10 @@ class Train(LoadedModel):
 
         Args:
             x: the inputs, see `fit`; or a `tf.data.Dataset` of them.
+            batch_size: number of texts, or windows of them, that are computed at once; None for 32,
+                or for the program's default.
             strategy: see `evaluate`; not for classes, numbers and answers.
+            verbose: 0 to show no progress.
             **options: for classes and numbers `long_text` and `window_stride`, see `classify`; for
                 answers the options of `answer`; else settings by name, see `evaluate`.
 
@@ -348,12 +365,16 @@ class Train(LoadedModel):
             UserError: the inputs are wrong, or the model is not trained for a task.
         """
         kind = self._trained_kind("predict")
-        with course.as_arguments(), course.working_folder() as folder:
+        shown = hidden(verbosity(verbose) == 0)
+        with shown, course.as_arguments(), course.working_folder() as folder:
             if isinstance(x, tf.data.Dataset):
                 x = list(of_dataset(x, kind.inputs))
             if kind.predict_options is not None:
                 _check_options(kind.predict_options, options, strategy)
-                return kind.predict(self, x, options)
+                with batches_of(batch_size):
+                    return kind.predict(self, x, options)
+            if batch_size is not None:
+                options["batch_size"] = batch_size
             example_set = kind.example_set("predict", x, None)
             made = self._settings(kind, folder, options, "do_predict")
             course.predict(kind, made, self._start(kind), example_set, _strategy(strategy))

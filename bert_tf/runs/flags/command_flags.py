@@ -40,6 +40,7 @@ DIVERGED_STATUS, UNEXPECTED_STATUS, IO_ERROR_STATUS = os.EX_DATAERR, os.EX_SOFTW
 T = TypeVar("T", bound=Settings)
 
 _groups: dict[str, Group] = {}
+_settings: list[type[Settings]] = []  # whose flags were defined
 
 # --help then lists the flags that the functions below define as the calling program's own.
 flags.disclaim_key_flags()
@@ -50,9 +51,12 @@ if multiprocessing.current_process().name != "MainProcess":
 
 
 def run_program(
-    main: Callable[..., None], takes_words: bool = False, takes_others: bool = False
+    main: Callable[..., None],
+    takes_words: bool = False,
+    takes_others: bool = False,
+    check_words: Callable[[list[str]], None] = lambda words: None,
 ) -> None:
-    """Parses the command line, imports TensorFlow without noise, and runs `main`.
+    """Parses and checks the command line, imports TensorFlow without noise, and runs `main`.
 
     --help prints the program's docstring and flags, and exits with status 0. Other exit statuses:
     1 for an error that the user can fix, in the command line or later: the message on one line
@@ -64,6 +68,7 @@ def run_program(
         takes_words: call `main` with the list of words that are not flags, or that follow `--`.
             By default such words are an error.
         takes_others: the same, and unknown flags are passed among the words, for a library's flags.
+        check_words: raises UserError if `main` does not take these words.
     """
     takes_words = takes_words or takes_others
 
@@ -72,10 +77,14 @@ def run_program(
             logging.set_verbosity(logging.INFO)
             # TensorFlow logs lines about devices and collectives, each of them twice.
             python_logging.getLogger("tensorflow").setLevel(python_logging.WARNING)
+        _warn_of_empty_values()
         interrupts.raise_on_sigterm()
         interrupts.raise_on_ctrl_c()
         goodput.count_from_process_start()
         try:
+            check_words(argv[1:])
+            for cls in _settings:
+                settings_from_flags(cls)
             quiet_start.import_tensorflow()
             gc.freeze()  # modules are never garbage
             main(*([argv[1:]] if takes_words else []))
@@ -96,6 +105,14 @@ def run_program(
 
     with _checked_output():
         app.run(guarded, flags_parser=lambda argv: _parse(argv, takes_words, takes_others))
+
+
+def _warn_of_empty_values() -> None:
+    """Warns of flags such as --init_checkpoint=$MODEL where the variable is not set."""
+    given = {name: flags.FLAGS[name] for name in flags.FLAGS if flags.FLAGS[name].present}
+    if empty := [f"--{name}=" for name, x in given.items() if x.value == "" and x.default is None]:
+        verb = "counts" if len(empty) == 1 else "count"
+        logging.warning("Without a value, %s %s as not given", " ".join(empty), verb)
 
 
 def _explain(error: Exception) -> tuple[int, str | None]:
@@ -192,6 +209,7 @@ def _docstring() -> str:
 
 def define_flags(*settings: type[Settings]) -> None:
     """Defines a flag for each field of the settings that `setting` made."""
+    _settings.extend(settings)
     for cls in settings:
         hints = get_type_hints(cls)
         for field in flags_of(cls):

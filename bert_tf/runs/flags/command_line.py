@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from absl import flags
 
 from bert_tf.errors import listed, quoted
+from bert_tf.files.storage import is_path
 from bert_tf.runs.flags.help_page import NOT_GIVEN, is_required
 
 _LONGEST_NAME = 100  # characters of a name that a similar one is looked for
@@ -48,6 +49,8 @@ def parse(words: Sequence[str], takes_words: bool = False, takes_others: bool = 
             "flags are written --name=value (--noname for a false one); received the stray words"
             f" {listed(reader.words)}"
         )
+    elif unreadable := [word for word in reader.words if not is_path(word)]:
+        mistakes.append(f"words must be UTF-8 text without a NUL; received {listed(unreadable)}")
     mistakes += _broken_rules(mistakes)
     if mistakes:
         raise CommandLineError(_cut("; ".join(mistakes)))
@@ -179,7 +182,7 @@ def _broken_rules(mistakes: Sequence[str]) -> list[str]:
                 others.append(in_our_words(line))
                 continue
             name = re.sub(r"flag (--\w+)=.*", r"\1", line)
-            if not any(mistake.startswith(f"{name}=") for mistake in mistakes):
+            if not any(mistake.startswith((f"{name}=", f"{name} ")) for mistake in mistakes):
                 missing.append(name)
         return [f"{', '.join(missing)} must be given", *others] if missing else others
     return []

@@ -78,6 +78,9 @@ class FieldRule(Bounds):
             return None if value in self.choices else f"must be one of {', '.join(self.choices)}"
         if self.not_empty and value == "":
             return "must not be empty"
+        is_count = self.at_least is not None and isinstance(value, int)
+        if is_count and value > MAX_COUNT and self.contain(value):
+            return f"must be at most {MAX_COUNT}"
         is_float, bounds = isinstance(value, float), str(self)
         if not self.hold(value):
             number = "a finite number" if is_float else ""
@@ -85,8 +88,6 @@ class FieldRule(Bounds):
                 number += " of"
             rule = " ".join(filter(None, ("must be", number, bounds)))
             return rule + self.float32_note(value)
-        if self.at_least is not None and isinstance(value, int) and value > MAX_COUNT:
-            return f"must be at most {MAX_COUNT}"
         return None
 
 

@@ -95,14 +95,14 @@ class TrainingSettings(ComputationSettings):
         help="The optimizer's decay rate of the mean of gradients.",
         group=Group.TRAINING,
         at_least=0.0,
-        at_most=1.0,
+        below=1.0,
     )
     beta_2: float = setting(
         defaults.BETA_2,
         help="The optimizer's decay rate of the mean of squared gradients.",
         group=Group.TRAINING,
         at_least=0.0,
-        at_most=1.0,
+        below=1.0,
     )
     epsilon: float = setting(
         defaults.EPSILON,

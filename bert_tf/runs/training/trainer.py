@@ -165,7 +165,8 @@ class Trainer:
             legs, total = self._budget.legs(legs, self.global_step), None
         self._log_input(phases)
         if self.run.chief and self._schedule:
-            note_schedule(settings.output_dir, self._schedule, self.global_step)
+            hours = self._budget.hours if self._budget else None
+            note_schedule(settings.output_dir, self._schedule, self.global_step, hours)
         phase: int | None = None
         with self.run.training():
             try:

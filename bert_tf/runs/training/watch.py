@@ -3,13 +3,25 @@
 import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import keras
 import numpy as np
 
 from bert_tf.engine.metrics import StepMetrics, means
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, quoted
 from bert_tf.progress import Progress
+
+
+def verbosity(verbose: Any) -> int:
+    """Returns Keras's `verbose` as a number: 1 or "auto" for a bar, 2 for lines, 0 for neither.
+
+    Raises:
+        UserError: it is something else.
+    """
+    if not isinstance(verbose, int | str) or verbose not in (0, 1, 2, "auto"):
+        raise UserError(f"verbose must be 0, 1, 2 or 'auto'; received {quoted(verbose)}")
+    return 1 if verbose == "auto" else int(verbose)
 
 
 class Watch:
@@ -54,14 +66,14 @@ class CallbackWatch(Watch):
 
     Args:
         callbacks: called with the model of the run.
-        verbose: 1 for Keras's progress bar, 2 for a line for each epoch, 0 for neither.
+        verbose: see `verbosity`.
 
     Attributes:
         model: the model of the run, once it has begun.
         history: what Keras's `fit` returns.
     """
 
-    def __init__(self, callbacks: Sequence[keras.callbacks.Callback] = (), verbose: int = 0):
+    def __init__(self, callbacks: Sequence[keras.callbacks.Callback] = (), verbose: Any = 0):
         for callback in callbacks:
             if not isinstance(callback, keras.callbacks.Callback):
                 raise UserError(
@@ -70,7 +82,7 @@ class CallbackWatch(Watch):
         self.history = keras.callbacks.History()
         self._given = [*callbacks, self.history]
         self.has_callbacks = bool(callbacks)
-        self._verbose = verbose
+        self._verbose = verbosity(verbose)
         self.model: keras.Model | None = None
 
     def begin(

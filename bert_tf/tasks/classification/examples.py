@@ -7,14 +7,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bert_tf.bounds import Bounds
 from bert_tf.datasets.tables import check_filled, number_in
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files.records import LARGEST_TARGET
 from bert_tf.tasks.classification import several_labels
 from bert_tf.tasks.classification.settings import TableColumns
-
-_WEIGHTS = Bounds(at_least=0.0, at_most=LARGEST_TARGET)
 
 
 @dataclasses.dataclass(slots=True)
@@ -129,22 +126,6 @@ def parse_label(
             valid += f" from {low:g} to {high:g}"
     check_filled(text, place)
     raise UserError(f"{place}: label {quoted(text)} must be {valid}; {remedy}")
-
-
-def parse_weight(value: Any, subject: str, remedy: str) -> float:
-    """Returns the weight that a text or number stands for.
-
-    Raises:
-        UserError: it is not a finite number of at least 0. The message begins with `subject` and
-            ends with `remedy`.
-    """
-    try:
-        number = number_in(value) if isinstance(value, str) else float(value)
-        if _WEIGHTS.hold(number):
-            return number
-    except (TypeError, ValueError):
-        pass
-    raise UserError(f"{subject} must be a number {_WEIGHTS}; got {quoted(value)}. {remedy}")
 
 
 def default_label(processor: DataProcessor) -> str | float | tuple[str, ...]:

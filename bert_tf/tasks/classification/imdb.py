@@ -4,7 +4,7 @@ import os
 
 from bert_tf.datasets.tables import read_text
 from bert_tf.errors import UserError
-from bert_tf.files.storage import contents
+from bert_tf.files.storage import contents, ending_of
 from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.tasks.classification.examples import DataProcessor, InputExample
 
@@ -27,14 +27,14 @@ class ImdbProcessor(DataProcessor):
         for label in self.labels:
             folder = os.path.join(self._folder(split, data_dir), label)
             names = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
-            names = sorted(name for name in names if name.endswith(".txt"))
+            names = sorted(name for name in names if ending_of(name) == ".txt")
             if not names:
                 raise UserError(
                     f"There are no reviews in {folder}: {contents(data_dir)}. --data_dir must be"
                     " the folder aclImdb, with train/neg, train/pos, test/neg and test/pos"
                 )
             for name in names:
-                guid = f"{split}-{label}-{name.removesuffix('.txt')}"
+                guid = f"{split}-{label}-{os.path.splitext(name)[0]}"
                 text = read_text(os.path.join(folder, name))
                 examples.append(InputExample(guid, text, None, label, label))
         return examples

@@ -8,12 +8,15 @@ from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files.label_file import check_label
 from bert_tf.runs.flags.setting_fields import Group, Settings, inherit, setting
 from bert_tf.runs.flags.settings import EvaluationSettings, TeacherSettings
+from bert_tf.tasks.class_weights import ClassWeightSettings
 from bert_tf.tasks.classification.several_labels import SEPARATOR
 from bert_tf.tasks.long_text import LongTextSettings
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ClassifierSettings(LongTextSettings, EvaluationSettings, TeacherSettings):
+class ClassifierSettings(
+    LongTextSettings, ClassWeightSettings, EvaluationSettings, TeacherSettings
+):
     """Settings of run_classifier."""
 
     data_dir: str | None = setting(
@@ -56,13 +59,6 @@ class ClassifierSettings(LongTextSettings, EvaluationSettings, TeacherSettings):
         needs="teacher_checkpoint",
     )
 
-    class_weights: Sequence[str] | None = setting(
-        None,
-        help="Weights of the classes in training: `balanced` (examples / (classes * examples of the"
-        " class), so that all classes count the same), a number for each class in the order of the"
-        " labels, or LABEL:NUMBER for some of them; the others count 1.",
-        group=Group.TRAINING,
-    )
     label_smoothing: float = setting(
         0.0,
         help="Share of each training target to spread evenly over all classes, against"

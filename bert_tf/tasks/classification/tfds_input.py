@@ -14,12 +14,12 @@ from bert_tf.datasets.tables import check_filled
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files.label_file import check_label
 from bert_tf.start import lazy_tensorflow as tf
+from bert_tf.tasks.class_weights import parse_weight
 from bert_tf.tasks.classification.examples import (
     DataProcessor,
     InputExample,
     default_label,
     parse_label,
-    parse_weight,
 )
 from bert_tf.tasks.classification.settings import TableColumns, TfdsSource
 

@@ -10,12 +10,12 @@ from absl import logging
 from bert_tf.datasets import tables
 from bert_tf.errors import UserError, quoted
 from bert_tf.start import lazy_tensorflow as tf
+from bert_tf.tasks.class_weights import parse_weight
 from bert_tf.tasks.classification.examples import (
     DataProcessor,
     InputExample,
     default_label,
     parse_label,
-    parse_weight,
 )
 
 _FLAGS = {

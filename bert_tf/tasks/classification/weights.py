@@ -3,17 +3,18 @@
 A weight says how much an example counts. Losses and metrics are divided by the sum of the weights.
 """
 
-import collections
 import copy
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from absl import logging
-
-from bert_tf.errors import UserError, listed, quoted
-from bert_tf.tasks.classification.examples import InputExample, parse_weight
-
-BALANCED = "balanced"
+from bert_tf.errors import UserError, quoted
+from bert_tf.tasks.class_weights import (
+    BALANCED,
+    choose_weights,
+    parse_class_weights,
+    parse_weight,
+)
+from bert_tf.tasks.classification.examples import InputExample
 
 
 class Examples(Protocol):
@@ -21,57 +22,6 @@ class Examples(Protocol):
 
     name: str
     examples: Sequence[InputExample]
-
-
-def parse_class_weights(given: Sequence[str], labels: Sequence[str]) -> dict[str, float]:
-    """Returns the weight of each class from --class_weights, if that is not `balanced`.
-
-    Args:
-        given: a number for each of `labels`, in their order; or LABEL:NUMBER for some of them. The
-            weight of any other class is 1.
-
-    Raises:
-        UserError: `given` is not so, or all weights are 0.
-    """
-    pairs = [entry.rpartition(":") for entry in given]
-    if not any(colon for _, colon, _ in pairs) and len(pairs) == len(labels):
-        pairs = [(label, ":", number) for label, (_, _, number) in zip(labels, pairs, strict=True)]
-    if not pairs or not all(colon for _, colon, _ in pairs):
-        raise UserError(
-            f"--class_weights must be {BALANCED}, or a number for each of the {len(labels)} classes"
-            f" in the order {listed(labels)}, or LABEL:NUMBER for some of them; got"
-            f" {quoted(','.join(given))}"
-        )
-    weights: dict[str, float] = {}
-    for label, _, number in pairs:
-        if label not in labels:
-            raise UserError(
-                f"--class_weights has a weight for {quoted(label)}, which is not a class; the"
-                f" classes are {listed(labels)}"
-            )
-        if label in weights:
-            raise UserError(f"--class_weights has two weights for {quoted(label)}; delete one")
-        subject = f"--class_weights: the weight of {quoted(label)}"
-        weights[label] = parse_weight(number, subject, "1 counts an example as it is")
-    weights = {label: weights.get(label, 1.0) for label in labels}
-    if not any(weights.values()):
-        raise UserError(
-            f"--class_weights must have a number above 0; got {quoted(','.join(given))}, with which"
-            " no example counts"
-        )
-    return weights
-
-
-def balanced_weights(labels: Sequence[str]) -> dict[str, float]:
-    """Returns n / (k * count) for each class: n examples, and k classes that occur.
-
-    So each class counts the same in all, as with scikit-learn's `class_weight="balanced"`.
-
-    Args:
-        labels: the class of each example.
-    """
-    counts = collections.Counter(labels)
-    return {label: len(labels) / (len(counts) * count) for label, count in counts.items()}
 
 
 def weight_of(example: InputExample) -> float | None:
@@ -90,7 +40,7 @@ def weigh(
 
     Args:
         sets: sets of `InputExample` by purpose; their examples are replaced.
-        class_weights: see `ClassifierSettings`.
+        class_weights: see `ClassWeightSettings`.
         labels: the classes; () for regression.
 
     Raises:
@@ -104,7 +54,8 @@ def weigh(
     for example_set in distinct:
         factors: Mapping[str, float] = {}
         if class_weights and example_set in training:
-            factors = _class_weights(class_weights, labels, example_set)
+            own_labels = [example.label for example in example_set.examples]
+            factors = choose_weights(class_weights, labels, own_labels)
         weighed = []
         for example in example_set.examples:
             own = 1.0 if weight_of(example) is None else example.weight
@@ -118,17 +69,6 @@ def weigh(
                 f" {len(weighed)} are 0. Change the weights, or --class_weights"
             )
         example_set.examples = weighed
-
-
-def _class_weights(
-    given: Sequence[str], labels: Sequence[str], training: Examples
-) -> dict[str, float]:
-    if list(given) == [BALANCED]:
-        weights = balanced_weights([example.label for example in training.examples])
-    else:
-        weights = parse_class_weights(given, labels)
-    logging.info("Class weights: %s", ", ".join(f"{k} {v:.5g}" for k, v in weights.items()))
-    return weights
 
 
 def check_class_settings(

@@ -46,6 +46,9 @@ def read_lines(input_file: str) -> Iterator[str]:
 def count_lines(input_file: str) -> int:
     """Returns the number of lines; reads all, so that errors show before the computation."""
     count = sum(1 for _ in read_lines(input_file))
+    if not count and tf.io.gfile.isdir(input_file):  # reading lines of one raises no error
+        contents = storage.contents(input_file)
+        raise UserError(f"--input_file={input_file} must be a file, not a folder; {contents}")
     if not count:
         raise UserError(
             f"--input_file={input_file}: the file is empty; it must have a text, or two texts"

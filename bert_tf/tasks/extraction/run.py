@@ -16,6 +16,7 @@ from bert_tf.engine.length_buckets import Buckets, parse_lengths
 from bert_tf.engine.prediction import CHUNK_BATCHES, Predictor, check_prediction
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files import checkpoints, records
+from bert_tf.files.checkpoint_names import files_of
 from bert_tf.files.overwriting import check_overwrites
 from bert_tf.hugging_face.vector_settings import check_mean_vectors
 from bert_tf.model.configuration import BertConfig
@@ -71,7 +72,7 @@ def extract_features(
     read = {
         "input_file": settings.input_file,
         "vocab_file": vocabulary_files(settings.vocab_file).values(),
-        "init_checkpoint": tf.io.gfile.glob(f"{settings.init_checkpoint}*"),
+        "init_checkpoint": files_of(checkpoints.find_prefix(settings.init_checkpoint)),
     }
     check_overwrites([settings.output_file], "output_file", read)
     num_lines = data.count_lines(settings.input_file)

@@ -24,11 +24,14 @@ class Sentence:
     tags: tag of each word; None if the file has no tags.
     document: index of its document. In a file without `-DOCSTART-` lines every sentence is a
         document.
+    weight: how much each of its words counts in losses and scores; None for 1. CoNLL files have no
+        column for it.
     """
 
     words: list[str]
     tags: list[str] | None
     document: int
+    weight: float | None = None
 
 
 def read_sentences(path: str, flag: str, tags_required: bool = True) -> list[Sentence]:

@@ -83,6 +83,18 @@ def documents(sentences: Iterable[Sentence]) -> list[list[Sentence]]:
     return [list(found) for _, found in itertools.groupby(sentences, lambda s: s.document)]
 
 
+def word_weights(sentences: Iterable[Sentence], class_weights: Mapping[str, float]) -> list[float]:
+    """Returns the weight of each tagged word in training: its sentence's times its tag's.
+
+    Tags without a weight in `class_weights` have the weight 1.
+    """
+    return [
+        (1.0 if sentence.weight is None else sentence.weight) * class_weights.get(tag, 1.0)
+        for sentence in sentences
+        for tag in sentence.tags or ()
+    ]
+
+
 class TaggingEncoder(ExampleEncoder):
     """Turns a document into records, one for each window of its sentences.
 
@@ -92,6 +104,8 @@ class TaggingEncoder(ExampleEncoder):
         tokenizer, max_seq_length: see `ExampleEncoder`.
         labels: all tags in the order of the logits. Words without a tag get the first tag.
         document_context, stride: see `make_windows`.
+        class_weights: the weight of each tag. Records then have the weights of their labels: the
+            tag's times the sentence's. None: all labels count the same.
     """
 
     unit = "documents"
@@ -103,11 +117,14 @@ class TaggingEncoder(ExampleEncoder):
         labels: Sequence[str],
         document_context: bool,
         stride: int | None = None,
+        class_weights: Mapping[str, float] | None = None,
     ):
-        super().__init__(tokenizer, max_seq_length, tagging_schema(max_seq_length))
+        schema = tagging_schema(max_seq_length, weighted=class_weights is not None)
+        super().__init__(tokenizer, max_seq_length, schema)
         self.labels = labels
         self._label_ids = {label: i for i, label in enumerate(labels)}
         self._windows = {"document_context": document_context, "stride": stride}
+        self._class_weights = class_weights
 
     def texts(self, example: Sequence[Sentence]) -> list[str]:
         # If a vocabulary's pieces contain spaces, the space before a word changes its pieces.
@@ -128,17 +145,21 @@ class TaggingEncoder(ExampleEncoder):
         pieces = [word[: room // 2] or [self.tokenizer.unknown_id] for word in ids]
         tags = [tag for s in example for tag in s.tags or [self.labels[0]] * len(s.words)]
         labels = [self._label_ids[tag] for tag in tags]
+        weights = [] if self._class_weights is None else word_weights(example, self._class_weights)
         lengths = [len(word) for word in pieces]
         ends = list(itertools.accumulate(len(sentence.words) for sentence in example))
         for begin, end, first, last in make_windows(lengths, ends, room, **self._windows):
             inputs = list(itertools.chain.from_iterable(pieces[begin:end]))
-            label_ids, label_mask = [0] * length, [0] * length
+            label_ids, label_mask, label_weights = [0] * length, [0] * length, [0.0] * length
             position = 1 + sum(lengths[begin:first])  # after [CLS]
             for word in range(first, last):
                 label_ids[position], label_mask[position] = labels[word], 1
+                if weights:
+                    label_weights[position] = weights[word]
                 position += lengths[word]
             packed = sequences.pack_pair(inputs, [], length, layout)
-            yield {**packed, "label_ids": label_ids, "label_mask": label_mask}
+            record = {**packed, "label_ids": label_ids, "label_mask": label_mask}
+            yield {**record, "label_weights": label_weights} if weights else record
 
     def describe(self, example: Sequence[Sentence], record: Mapping[str, list]) -> Iterator[str]:
         """Yields the tokens of a record and their labels, X for tokens without a label."""

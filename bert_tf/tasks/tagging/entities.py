@@ -56,18 +56,20 @@ def bioes_tags(tags: Sequence[str]) -> list[str]:
 
 
 def entity_metrics(
-    gold: Iterable[Sequence[str]], predicted: Iterable[Sequence[str]]
+    gold: Iterable[Sequence[str]],
+    predicted: Iterable[Sequence[str]],
+    weights: Iterable[float] | None = None,
 ) -> dict[str, float]:
     """Returns `precision`, `recall` and `f1` of all entities and of each type, and `accuracy`.
 
     Names for a type end in `_TYPE`, for each type in the gold (correct) or predicted tags.
     `accuracy` is the share of words with the correct tag. All values are between 0 and 1, and 0
-    where the denominator is 0.
+    where the denominator is 0. `weights` says how much each sentence counts; None for 1.
 
     Raises:
-        ValueError: `gold` and `predicted` have different lengths.
+        ValueError: the arguments have different lengths.
     """
-    counts, accuracy = entity_counts(gold, predicted)
+    counts, accuracy = entity_counts(gold, predicted, weights)
     results = {"accuracy": accuracy}
     totals = (sum(column) for column in zip((0, 0, 0), *counts.values(), strict=True))
     numbers = {"": tuple(totals)}
@@ -81,8 +83,10 @@ def entity_metrics(
 
 
 def entity_counts(
-    gold: Iterable[Sequence[str]], predicted: Iterable[Sequence[str]]
-) -> tuple[dict[str, tuple[int, int, int]], float]:
+    gold: Iterable[Sequence[str]],
+    predicted: Iterable[Sequence[str]],
+    weights: Iterable[float] | None = None,
+) -> tuple[dict[str, tuple[float, float, float]], float]:
     """Returns the entities of each type, sorted, and the share of words with the correct tag.
 
     The numbers of a type are those of its correct, of its predicted and of its true entities. The
@@ -90,12 +94,16 @@ def entity_counts(
     """
     right, in_gold, in_predicted = Counter(), Counter(), Counter()
     words = right_words = 0
-    for gold_tags, predicted_tags in zip(gold, predicted, strict=True):
+    gold = list(gold)
+    weights = [1] * len(gold) if weights is None else weights
+    for gold_tags, predicted_tags, weight in zip(gold, predicted, weights, strict=True):
         wanted, found = set(entities(gold_tags)), set(entities(predicted_tags))
         for counts, spans in (right, wanted & found), (in_gold, wanted), (in_predicted, found):
-            counts.update(entity_type for entity_type, _, _ in spans)
-        words += len(gold_tags)
-        right_words += sum(a == b for a, b in zip(gold_tags, predicted_tags, strict=True))
+            for entity_type, _, _ in spans:
+                counts[entity_type] += weight
+        words += weight * len(gold_tags)
+        same = sum(a == b for a, b in zip(gold_tags, predicted_tags, strict=True))
+        right_words += weight * same
     counts = {
         entity_type: tuple(n[entity_type] for n in (right, in_predicted, in_gold))
         for entity_type in sorted(in_gold | in_predicted)

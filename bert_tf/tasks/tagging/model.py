@@ -14,7 +14,7 @@ from bert_tf.model.heads import (
     cross_entropy,
     example_weights,
 )
-from bert_tf.model.ranges import in_range, shaped
+from bert_tf.model.ranges import WEIGHTS, finite, in_range, shaped
 from bert_tf.model.saving import register
 from bert_tf.model.shapes import get_shape_list
 from bert_tf.tasks.tagging.head import BiLstm, check_feature_layers
@@ -100,25 +100,33 @@ class TaggingModel(TaskModel):
         return self.head(tokens, training=training, dropout_seed=dropout_seed)
 
     def normalizers(self, features: Features) -> dict[str, tf.Tensor]:
-        """Returns the number of words to tag, float32 []; every record has at least one."""
+        """Returns the sum of the weights of the words to tag, float32 []: their number without."""
         return {"words": tf.reduce_sum(_word_weights(features))}
 
     def checked_labels(self, features: Features) -> dict[str, tf.Tensor]:
-        """Returns `label_ids` and `label_mask`, int32 [B, S]; only a masked label is any number."""
+        """Returns `label_ids` and `label_mask`, int32 [B, S], and `label_weights`, float32 [B, S].
+
+        A label that does not count may be any number. `label_weights` are left out if not given.
+        """
         shape, meaning = get_shape_list(features["input_ids"]), "a number for each token"
         mask = shaped(features["label_mask"], "label_mask", shape, meaning)
         mask = in_range(mask, "label_mask", 2, "1 for a label that counts")
+        checked = {"label_mask": mask}
+        if "label_weights" in features:
+            weights = shaped(features["label_weights"], "label_weights", shape, meaning)
+            checked["label_weights"] = finite(weights, "label_weights", bounds=WEIGHTS)
         labels = shaped(features["label_ids"], "label_ids", shape, meaning)
-        counted = _word_weights({**features, "label_mask": mask}) > 0.0
+        counted = _word_weights({**features, **checked}) > 0.0
         labels = in_range(labels, "label_ids", self.num_labels, "num_labels", counted)
-        return {"label_ids": labels, "label_mask": mask}
+        return {**checked, "label_ids": labels}
 
     def loss_and_metrics(
         self, outputs: Any, features: Features, normalizers: Features
     ) -> tuple[tf.Tensor, Sums]:
         """Returns the mean cross entropy of the words to tag, float32 [], and their accuracy.
 
-        The accuracy is a pair of float32 []: the number of correct predictions and of words.
+        The accuracy is a pair of float32 []: the number of correct predictions and of words. With
+        `label_weights` or `example_weight` both are weighted, and so are the numbers of words.
         """
         label_ids, weights = features["label_ids"], _word_weights(features)
         loss = tf.reduce_sum(weights * cross_entropy(outputs, label_ids))
@@ -143,6 +151,11 @@ class TaggingModel(TaskModel):
 
 
 def _word_weights(features: Features) -> tf.Tensor:
-    """Returns 1 at the first piece of each word to tag, times its example's weight: [B, S]."""
-    label_mask = tf.cast(features["label_mask"], tf.float32)
-    return label_mask * example_weights(features)[:, tf.newaxis]
+    """Returns the weight of each word to tag at its first piece, and else 0: float32 [B, S].
+
+    It is the product of its `label_weights` and of its example's weight, each 1 if not given.
+    """
+    weights = tf.cast(features["label_mask"], tf.float32)
+    if "label_weights" in features:
+        weights *= features["label_weights"]
+    return weights * example_weights(features)[:, tf.newaxis]

@@ -7,7 +7,7 @@ from bert_tf.files import records
 from bert_tf.start import lazy_tensorflow as tf
 
 
-def tagging_schema(max_seq_length: int) -> records.Schema:
+def tagging_schema(max_seq_length: int, weighted: bool = False) -> records.Schema:
     """Returns the schema of tagging records.
 
     Args:
@@ -15,9 +15,17 @@ def tagging_schema(max_seq_length: int) -> records.Schema:
             padding), `segment_ids` (all 0), `label_ids` (indices in the list of labels) and
             `label_mask` (1 = first piece of a word to tag; 0 = another piece, a word given as
             context only, [CLS], [SEP] or padding).
+        weighted: whether records also have `label_weights`, float32, the weight of each label in
+            the loss; it counts where `label_mask` is 1.
     """
     inputs = records.model_inputs([max_seq_length])
-    return {**inputs, "label_ids": inputs["input_ids"], "label_mask": inputs["input_mask"]}
+    weights = records.float_feature([max_seq_length], "max_seq_length", low=0.0)
+    return {
+        **inputs,
+        "label_ids": inputs["input_ids"],
+        "label_mask": inputs["input_mask"],
+        **({"label_weights": weights} if weighted else {}),
+    }
 
 
 class Features(NamedTuple):

@@ -5,12 +5,13 @@ from collections.abc import Sequence
 
 from bert_tf.runs.flags.setting_fields import Group, inherit, setting
 from bert_tf.runs.flags.settings import EvaluationSettings
+from bert_tf.tasks.class_weights import ClassWeightSettings
 from bert_tf.tasks.long_text import check_stride
 from bert_tf.tasks.tagging.schema import FEATURE_LAYERS
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TaggingSettings(EvaluationSettings):
+class TaggingSettings(ClassWeightSettings, EvaluationSettings):
     """Settings of run_tagging."""
 
     # The paper's choice for this task (5.3): capitals mark names.
@@ -60,6 +61,13 @@ class TaggingSettings(EvaluationSettings):
         " window.",
         group=Group.DATA,
         at_least=1,
+    )
+    class_weights: Sequence[str] | None = inherit(
+        ClassWeightSettings,
+        "class_weights",
+        help="Weights of the tags in training: `balanced` (words / (tags * words with the tag), so"
+        " that all tags count the same), a number for each tag in the order of the labels, or"
+        " TAG:NUMBER for some of them; the others count 1.",
     )
     feature_based: bool = setting(
         False,

@@ -15,6 +15,7 @@ from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.folder import reporting
 from bert_tf.runs.results.review import EVALUATED
 from bert_tf.runs.training.fine_tuning_checks import learned_labels
+from bert_tf.tasks.class_weights import choose_weights
 from bert_tf.tasks.tagging import conll, data, review
 from bert_tf.tasks.tagging.conll import Sentence
 from bert_tf.tasks.tagging.entities import bioes_tags, entity_metrics
@@ -46,6 +47,7 @@ class TaggingTask(FineTuningTask):
     """
 
     best_metric = "f1"
+    _class_weights: Mapping[str, float] | None = None  # if the training examples have weights
 
     def check(self, config: BertConfig, strategy: tf.distribute.Strategy) -> None:
         """Checks that BERT has the layers of --feature_based."""
@@ -96,12 +98,28 @@ class TaggingTask(FineTuningTask):
                 )
         return labels
 
+    def prepare(self, sets: Mapping[str, Sequence[SentenceSet]], labels: Sequence[str]) -> None:
+        given = self.settings.class_weights
+        sentences = [sentence for found in sets.get("train", ()) for sentence in found.sentences]
+        if given:
+            training = [tag for sentence in sentences for tag in sentence.tags]
+            self._class_weights = choose_weights(given, labels, training)
+        elif any(sentence.weight is not None for sentence in sentences):
+            self._class_weights = {}
+        if self._class_weights is not None and sentences:
+            if not any(data.word_weights(sentences, self._class_weights)):
+                raise UserError(
+                    "The weights of the words to train on must have a sum above 0; all are 0."
+                    " Change --class_weights, or the weights of the sentences"
+                )
+
     def encoder(
         self, example_set: ExampleSet, tokenizer: Tokenizer, labels: Sequence[str]
     ) -> data.TaggingEncoder:
         settings = self.settings
         windows = settings.document_context, settings.window_stride
-        return data.TaggingEncoder(tokenizer, settings.max_seq_length, labels, *windows)
+        weights = self._class_weights if example_set.name == "train" else None
+        return data.TaggingEncoder(tokenizer, settings.max_seq_length, labels, *windows, weights)
 
     def build(self, config: BertConfig, labels: Sequence[str], **options) -> TaggingModel:
         layers = self.settings.feature_layers if self.settings.feature_based else None
@@ -112,7 +130,15 @@ class TaggingTask(FineTuningTask):
     ) -> dict[str, float]:
         tags, losses, loss = _tags_and_losses(example_set, predictions)
         example_set.answers = tags, losses
-        return _scores(example_set.sentences, tags, loss)
+        sentences = example_set.sentences
+        weights = data.word_weights(sentences, {})
+        if any(weight != 1.0 for weight in weights):
+            if not any(weights):
+                raise UserError(
+                    "The weights of the sentences to evaluate must have a sum above 0; all are 0"
+                )
+            loss = float(np.average(losses, weights=weights))
+        return _scores(sentences, tags, loss)
 
     def write_review(self, example_set: SentenceSet) -> None:
         sentences, found = example_set.sentences, example_set.answers
@@ -225,5 +251,6 @@ def _tags_and_losses(
 
 def _scores(sentences: list[Sentence], tags: list[list[str]], loss: float) -> dict[str, float]:
     """Returns the scores of predicted tags, under the names of the evaluation's results."""
-    scores = entity_metrics([sentence.tags for sentence in sentences], tags)
+    weights = [1 if sentence.weight is None else sentence.weight for sentence in sentences]
+    scores = entity_metrics([sentence.tags for sentence in sentences], tags, weights)
     return {"eval_accuracy": scores.pop("accuracy"), "eval_loss": loss, **scores}

@@ -1,13 +1,17 @@
 """How a program reads its command line: flagfiles, long values, values that are not numbers."""
 
+import ast
 import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from absl import flags
 
+from bert_tf.runs.flags import command_line
 from tests.support import forked_programs
+from tests.support.refusals import refusal
 
 ROOT = Path(__file__).parents[3]
 # Parses each command line of a JSON list in turn, and prints what was printed.
@@ -70,7 +74,16 @@ for number in (signal.SIGTERM, signal.SIGINT):
             command_flags.run_program(main)
         except SystemExit as end:
             interrupted.append((end.code, page.getvalue()))
-print(json.dumps({"messages": messages, "ends": ends, "interrupted": interrupted}))
+warned = []
+command_flags.logging.warning = lambda text, *values: warned.append(text % values)
+for words in (["--tpu_name", "", "--freeze_layers=", "--init_checkpoint="], ["--dtype=float32"]):
+    sys.argv = ["run_x.py", "--vocab_file=v", "--output_dir=o", *words]
+    with contextlib.suppress(SystemExit):
+        command_flags.run_program(lambda: None)
+    for name in flags.FLAGS:
+        flags.FLAGS[name].unparse()
+results = {"messages": messages, "ends": ends, "interrupted": interrupted, "warned": warned}
+print(json.dumps(results))
 """
 
 
@@ -104,6 +117,12 @@ CASES = {
         "--weight_decay_rate=3e+38 must be a finite number of at least 0, also in float32: 0, or"
         " from 1.2e-38 to 8.5e+37; --",
     ),
+    "1 in float32": (
+        ["--beta_1=0.99999999999", "--beta_2=0.99999998"],
+        "--beta_1=0.99999999999 must be a finite number of at least 0 and below 1, also in"
+        " float32, where it is 1; --beta_2=0.99999998 must be",
+    ),
+    "not below": (["--beta_2=1"], "--beta_2=1.0 must be a finite number of at least 0 and below 1"),
     "nan": (["--learning_rate=nan"], "must be a finite number of at least 0"),
     "empty": (["--export_dir="], "run_x.py: --export_dir= must not be empty (--help lists"),
     "stray words amid flags": (
@@ -139,7 +158,8 @@ CASES = {
         ["--init_checkpoint=a\udcff", "--vocab_file", "\udce9t\udce9", "--x\udcff=1", "y\udcff"],
         "run_x.py: --init_checkpoint must be UTF-8 text; received 'a\\udcff'; --vocab_file must be"
         " UTF-8 text; received '\\udce9t\\udce9'; Unknown command line flag 'x\\udcff'; flags are"
-        " written --name=value (--noname for a false one); received the stray words 'y\\udcff'",
+        " written --name=value (--noname for a false one); received the stray words"
+        " 'y\\udcff' (--help",
     ),
     "NUL": (
         ["--flagfile=value.flags"],
@@ -180,6 +200,16 @@ def test_a_command_line_is_read_or_refused_in_one_line(case, parsed):
     assert expected in message
     assert message.startswith("run_x.py: ")
     assert message.count("\n") == 1 and len(message) <= 500
+
+
+@pytest.mark.parametrize("words", [["run\udcff"], ["a", "--", "\udce9t\udce9", "--b"], ["\0"]])
+def test_words_that_are_no_paths(monkeypatch, words):
+    """Tools such as goodput take folders as words."""
+    monkeypatch.setattr(command_line.flags, "FLAGS", flags.FlagValues())
+    message = refusal(command_line.parse, words, True, kind=command_line.CommandLineError)
+    start, _, received = message.partition("; received ")
+    assert start == "words must be UTF-8 text without a NUL"
+    assert ast.literal_eval(received) in words
 
 
 def test_missing_flags_and_stray_words_are_reported_together():
@@ -249,6 +279,12 @@ def test_running_out_of_memory_is_reported_in_one_line(parsed):
     assert quota == [74, "run_x.py: 'model.ckpt-2; Disk quota exceeded'\n"]
     assert broken == [74, "run_x.py: 'a/b; Input/output error'\n"]
     assert read_only[0] == 74 and read_only[1].endswith("g/; Read-only file system'\n")
+
+
+def test_a_flag_without_a_value_is_warned_of(parsed):
+    """A variable of the shell that is not set. The default of --freeze_layers is empty."""
+    given = "--init_checkpoint= --tpu_name="
+    assert parsed["warned"] == [f"Without a value, {given} count as not given"]
 
 
 def test_an_interrupt_that_became_another_error_is_one(parsed):

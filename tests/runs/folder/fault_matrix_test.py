@@ -4,8 +4,8 @@ import shutil
 
 import pytest
 
-from benchmarks import fault_matrix
 from bert_tf.files import checkpoints
+from tests.support import fault_matrix
 from tests.support.line_task import phases, trainer, write
 from tests.support.pretraining_runs import ROOT, variables
 

@@ -52,6 +52,33 @@ def test_a_changed_schedule_is_told_with_both_rates(name, tmp_path, caplog):
     assert len(caplog.messages) == 1
 
 
+BUDGETS = {  # schedules or hours, before and after -> what is said
+    "hours instead of steps": (
+        OLD,
+        2.5,
+        "from 60 steps with a peak of 0.0005 and 10 of warm-up to --max_hours=2.5. To",
+    ),
+    "steps instead of hours": (24.0, OLD, "from --max_hours=24 to 60 steps with a peak of 0.0005"),
+    "more hours": (1.0, 1.25, "at step 30, from --max_hours=1 to --max_hours=1.25. To keep the"),
+}
+
+
+@pytest.mark.parametrize("name", BUDGETS)
+def test_a_changed_time_budget_is_told(name, tmp_path, caplog):
+    def note(schedule, step):
+        hours = schedule if isinstance(schedule, float) else None
+        note_schedule(str(tmp_path), OLD if hours is None else lambda step: step, step, hours)
+
+    old, new, message = BUDGETS[name]
+    note(old, 0)
+    note(old, 30)
+    assert caplog.text == ""
+    note(new, 30)
+    assert len(caplog.messages) == 1 and message in caplog.messages[0]
+    note(new, 31)
+    assert len(caplog.messages) == 1
+
+
 def test_a_new_run_and_other_kinds_of_schedules_are_quiet(tmp_path, caplog):
     note_schedule(str(tmp_path), OLD, 0)
     note_schedule(str(tmp_path), TWO, 0)
@@ -62,13 +89,14 @@ def test_a_new_run_and_other_kinds_of_schedules_are_quiet(tmp_path, caplog):
     assert caplog.text == ""
 
 
-@pytest.mark.parametrize("content", ["{", "[[1, {}]]", "[7]", '[["a", {"init_lr": 1}]]', "{}"])
+@pytest.mark.parametrize(
+    "content", ["{", "[[1, {}]]", "[7]", '[["a", {"init_lr": 1}]]', "{}", '{"max_hours": "x"}']
+)
 def test_a_damaged_note_is_told_and_replaced(content, tmp_path, caplog):
     path = tmp_path / FILE_NAME
     path.write_text(content)
     note_schedule(str(tmp_path), OLD, 30)
-    if content != "{}":
-        assert f"Whether the learning rate changes is not known: {path}" in caplog.text
+    assert f"Whether the learning rate changes is not known: {path}" in caplog.text
     assert json.loads(path.read_text())[0][1]["init_lr"] == 5e-4
 
 

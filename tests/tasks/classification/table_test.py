@@ -252,7 +252,7 @@ def test_one_table_for_a_set(tmp_path, name):
     with pytest.raises(UserError) as error:
         read(name, tmp_path, TableColumns("text", label_column="y"))
     assert str(error.value) == (
-        f"{tmp_path} has '{name}.tsv', '{name}.csv', but only one of them can be read. Delete,"
+        f"{tmp_path} has '{name}.csv', '{name}.tsv', but only one of them can be read. Delete,"
         " rename or move the one in --data_dir that is not meant"
     )
 

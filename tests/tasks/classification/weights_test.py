@@ -8,15 +8,11 @@ from sklearn.utils.class_weight import compute_class_weight
 
 from bert_tf.errors import UserError
 from bert_tf.runs.folder.reporting import mean_losses
+from bert_tf.tasks.class_weights import balanced_weights, parse_class_weights
 from bert_tf.tasks.classification import scores
 from bert_tf.tasks.classification.examples import InputExample
 from bert_tf.tasks.classification.settings import ClassifierSettings
-from bert_tf.tasks.classification.weights import (
-    balanced_weights,
-    check_class_settings,
-    parse_class_weights,
-    weigh,
-)
+from bert_tf.tasks.classification.weights import check_class_settings, weigh
 from bert_tf.tasks.task import ExampleSet
 
 
@@ -59,7 +55,7 @@ BAD_WEIGHTS = {
     "good:inf": "the weight of 'good' must be a number between 0 and 1e+16; got 'inf'",
     "good:": "the weight of 'good' must be a number between 0 and 1e+16; got ''",
     "1,1e-50": "the weight of 'good' must be a number",
-    "0,0": "--class_weights must have a number above 0; got '0,0', with which no example counts",
+    "0,0": "--class_weights must have a number above 0; got '0,0', with which nothing counts",
     "bad:0,good:0.0": "--class_weights must have a number above 0",
 }
 

@@ -121,6 +121,42 @@ def test_loss_and_predictions_are_numpys(feature_layers):
     assert [x.numpy() for x in sums["accuracy"]] == [right, words]
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_weights_of_labels_and_examples_weigh_the_mean_loss(seed):
+    model, weights = make_model()
+    features = make_features()
+    log_probs = expected(weights, features, None)
+    rng = np.random.default_rng(seed)
+    features["label_weights"] = rng.integers(0, 4, (B, S)).astype(np.float32)
+    features["example_weight"] = rng.uniform(size=B).astype(np.float32)
+    total = loss = right = 0.0
+    for b, s in zip(*np.nonzero(features["label_mask"]), strict=True):
+        label = features["label_ids"][b, s]
+        weight = features["label_weights"][b, s] * features["example_weight"][b]
+        total, loss = total + weight, loss - weight * log_probs[b][s, label]
+        right += weight * (log_probs[b][s].argmax() == label)
+    found, sums = compute(model, tensors(features))
+    assert difference(found, loss / total) < 2e-6
+    assert [x.numpy() for x in sums["accuracy"]] == pytest.approx([right, total])
+    checked = model._features(features)
+    np.testing.assert_array_equal(checked["label_weights"], features["label_weights"])
+    nothing = {**features, "label_weights": np.zeros((B, S), np.float32)}
+    assert compute(model, tensors(nothing))[0].numpy() == 0.0
+
+
+@pytest.mark.parametrize("value", [-1.0, np.nan, np.inf])
+def test_label_weights_that_cannot_be(value):
+    features = make_features()
+    features["label_weights"] = np.ones((B, S), np.float32)
+    features["label_weights"][1, 2] = value
+    model, _ = make_model(1)
+    message = r"label_weights must be finite, at least 0 .*; received .* at position \[1, 2\]"
+    with pytest.raises(UserError, match=message):
+        model._features(features)
+    with pytest.raises(UserError, match="label_weights must have a number for each token"):
+        model._features({**features, "label_weights": np.ones(B, np.float32)})
+
+
 def test_the_bilstm_equals_keras():
     lstm = BidirectionalLstm(7, UNITS, "lstm")
     lstm.build()

@@ -56,6 +56,14 @@ def test_what_looks_like_a_formula_is_written_as_it_is(tmp_path, caplog):
     assert not caplog.records
 
 
+@pytest.mark.parametrize("name", ["gone/one.png", "file/one.png", ""])
+def test_a_picture_that_cannot_be_written_names_its_flag(tmp_path, name):
+    (tmp_path / "file").write_text("")
+    path = f"{tmp_path}/{name}"
+    with pytest.raises(UserError, match=f"^--output={path} (cannot be written: |must name a file)"):
+        pictures.write_png(draw_head(ATTENTION, 0, 0), path, flag="output")
+
+
 def test_a_character_without_a_font_is_told(tmp_path, caplog):
     odd = TextAttention(["\U0001fae8"], np.zeros(1, np.int32), np.ones((1, 1, 1, 1), np.float32))
     with caplog.at_level(logging.WARNING):

@@ -6,6 +6,7 @@ manifest, and `check_manifest` compares it with the model. Records of other prog
 original's, have none, and are then not compared.
 """
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -71,6 +72,9 @@ class RecordCounts:
     def __add__(self, other: "RecordCounts") -> "RecordCounts":
         mine, others = dataclasses.astuple(self), dataclasses.astuple(other)
         return RecordCounts(*map(sum, zip(mine, others, strict=True)))
+
+
+_COUNTS = tuple(field.name for field in dataclasses.fields(RecordCounts))
 
 
 def manifest_file(path: str) -> str:
@@ -146,11 +150,10 @@ def read_manifests(files: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 def counts_of(files: Sequence[str]) -> RecordCounts:
     """Returns the sum of the counts in the manifests of record files, of those that have one."""
-    names = [field.name for field in dataclasses.fields(RecordCounts)]
     counts = RecordCounts()
     with ThreadPoolExecutor(16) as pool:
         for manifest in filter(None, pool.map(_read, files)):
-            counts += RecordCounts(*(manifest.get(name, 0) for name in names))
+            counts += RecordCounts(*(manifest.get(name, 0) for name in _COUNTS))
     return counts
 
 
@@ -165,6 +168,11 @@ def _read(file: str) -> dict[str, Any] | None:
             raise UserError(
                 f"{path} must say what made the records of {file}, with {name} as a"
                 f" {'truth value' if kind is bool else 'text'}; {rule}"
+            )
+    for name in _COUNTS:
+        if type(count := manifest.get(name, 0)) is not int or count < 0:
+            raise UserError(
+                f"{path} must have a whole number of {name}, not {quoted(count)}; {rule}"
             )
     size = tf.io.gfile.stat(file).length
     if manifest.get("bytes") != size:
@@ -275,9 +283,9 @@ def _check_vocabulary(
     if not vocabs or digest in map(vocabulary_digest, vocabs.values()):
         return
     model_file, model_vocab = next(iter(vocabs.items()))
-    source = vocab_file or manifest["vocab_file"]
+    vocab = _vocabulary_at(vocab_file or manifest["vocab_file"], digest)
     shown = ""
-    if tf.io.gfile.exists(source) and vocabulary_digest(vocab := read_vocab(source)) == digest:
+    if vocab is not None:
         token = first_difference(vocab, model_vocab)
         if token is None:
             return
@@ -289,3 +297,12 @@ def _check_vocabulary(
         f"{place} were made with another vocabulary, {quoted(manifest['vocab_file'])}, than the"
         f" model's, {model_file}{shown}. Make them again with --vocab_file={model_file}. {anyway}"
     )
+
+
+def _vocabulary_at(path: str, digest: str) -> dict[str, int] | None:
+    """Returns the vocabulary of this digest if it is still at the path that a manifest gives."""
+    with contextlib.suppress(UserError, OSError):
+        storage.check_file_system(path, None)
+        vocab = read_vocab(path)
+        return vocab if vocabulary_digest(vocab) == digest else None
+    return None

@@ -192,6 +192,23 @@ def test_vocabulary_of_the_model(make, tmp_path, words, reason, as_output):
     )
 
 
+@pytest.mark.parametrize(
+    "path", ["/", "a\0b", "\udcff", "hdfs://a/vocab.txt", "", "v" * 9000, "{}/a.tfrecord", "[gone]"]
+)
+def test_a_manifest_whose_vocabulary_cannot_be_read(make, tmp_path, path):
+    records = make()
+    with open(f"{records}.json") as file:
+        content = json.load(file)
+    content |= {"vocab_file": path.format(tmp_path), "vocabulary": "sha256 0"}
+    with open(f"{records}.json", "w") as file:
+        json.dump(content, file)
+    prefix = save_model(tmp_path / "model")
+    model_file = write_vocab(tmp_path / "model" / "vocab.txt")
+    with pytest.raises(UserError) as info:
+        check_manifest([records], "input_file", "mlm_nsp", init_checkpoint=prefix)
+    assert f", than the model's, {model_file}. Make them again with --vocab" in str(info.value)
+
+
 def test_words_instead_of_reserved_lines(make, tmp_path):
     own = tmp_path / "own" / "vocab.txt"
     write_vocab(own)
@@ -254,6 +271,14 @@ def test_a_manifest_of_earlier_records_is_ignored(make, tmp_path, caplog):
         ("{", "is not JSON"),
         ("[]", "with vocab_file as a text"),
         ('{"vocab_file": "v", "vocabulary": "x", "do_lower_case": 1}', "with do_lower_case as a"),
+        *(
+            (
+                '{"vocab_file": "v", "vocabulary": "x", "do_lower_case": true, "objective": "mlm",'
+                f' "{name}": {count}}}',
+                f"a whole number of {name}, not {count}; ",
+            )
+            for name, count in (("tokens", "-1"), ("lost_tokens", "-5"), ("documents", "1.5"))
+        ),
     ],
 )
 def test_damaged_manifests(make, text, message):

@@ -1,0 +1,122 @@
+"""Trains BERT-Base on this machine's devices for some minutes and writes a report to send.
+
+    python -m tools.try_devices -- --tpu=local --train_batch_size=256
+    python -m tools.try_devices -- --num_train_steps=20 --dtype=bfloat16
+
+Nobody has run this project on a TPU yet: the report says what happened on yours. What follows `--`
+are flags of run_pretraining.py, which makes 200 steps of 8 sequences of length 128 if they don't
+say otherwise. The text is that of flags/quickstart, the weights begin random, and all files but
+the report are removed at the end.
+
+The report has the versions of the packages, the processor, the time of each part of the run, and
+what the run logged, the reason of a failure included. Read it before you send it: it has names of
+folders. The exit status is the run's.
+"""
+
+import importlib.metadata
+import os
+import platform
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from absl import flags
+
+from bert_tf.files.destinations import check_meant
+from bert_tf.files.whole_files import write_whole
+from bert_tf.runs.flags import command_flags
+from bert_tf.runs.folder import goodput
+
+from .goodput import table
+from .quickstart import Stage, make_stages, program, run_stages
+
+_CONFIG = "flags/models/uncased_L-12_H-768_A-12/bert_config.json"
+_NO_TPU = "TPU_LOAD_LIBRARY"
+_VARIABLES = re.compile("TPU_|XLA_|NEXT_PLUGGABLE|TF_(PLUGGABLE|XLA|GPU|NUM|ENABLE)")
+_PACKAGES = (
+    "bert",
+    "tensorflow",
+    "tf-nightly",
+    "tf_nightly",
+    "keras",
+    "numpy",
+    "jax",
+    "libtpu",
+    "nvidia",
+)
+
+
+def stages(folder: str, words: list[str]) -> list[Stage]:
+    """Returns the stages: a vocabulary, records of length 128, and training.
+
+    Args:
+        folder: for all that the stages write.
+        words: flags of run_pretraining.py, which take precedence.
+    """
+    vocabulary, records, *_ = make_stages(folder)
+    file, lengths = f"{folder}/records", ["--max_seq_length=128", "--max_predictions_per_seq=20"]
+    of_run = [f"--bert_config_file={_CONFIG}", f"--input_file={file}", f"--output_dir={folder}/run"]
+    of_run += [*lengths, "--do_train", "--train_batch_size=8", "--num_train_steps=200"]
+    of_run += ["--num_warmup_steps=10", "--iterations_per_loop=10"]
+    return [
+        vocabulary,
+        Stage("Making records", [*records.command, *lengths, f"--output_file={file}"]),
+        Stage("Training", [*program("run_pretraining"), *of_run, *words]),
+    ]
+
+
+def versions() -> list[str]:
+    """Returns a line for each package that a run's speed or success may depend on."""
+    found = {d.name: d.version for d in importlib.metadata.distributions()}
+    named = [f"{k} {v}" for k, v in found.items() if k.lower().startswith(_PACKAGES)]
+    command = f"{shutil.which('git') or 'true'} describe --always --dirty".split()
+    git = subprocess.run(command, capture_output=True, text=True, check=False)
+    commit = f"commit {git.stdout.strip() or 'unknown'}"
+    return [f"Python {platform.python_version()}, {platform.platform()}", commit, *sorted(named)]
+
+
+def processor() -> str:
+    """Returns the processor's name and number of cores."""
+    info = Path("/proc/cpuinfo")
+    name = info.exists() and re.search(r"^model name\s*: (.*)$", info.read_text(), re.MULTILINE)
+    return f"{name[1] if name else platform.processor()}, {os.cpu_count()} cores"
+
+
+def report(folder: str, outcome: str) -> str:
+    """Returns the report on the run in `folder/run`, in Markdown."""
+    record = goodput.read(f"{folder}/run")
+    environment = [f"{k}={v}" for k, v in sorted(os.environ.items()) if _VARIABLES.match(k)]
+    log = Path(folder, "log").read_text(encoding="utf-8")
+    parts = {
+        "Machine": [processor(), *environment],
+        "Versions": versions(),
+        "Run": [outcome, *([table(record)] if record else [])],
+        "Log": [log.strip()],
+    }
+    return "".join("\n".join((f"## {title}\n", *lines, "\n")) for title, lines in parts.items())
+
+
+def main(words: list[str]) -> None:
+    output_file, status = flags.FLAGS.output_file, 0
+    check_meant(output_file, "output_file", "file")
+    place = f"--output_file={output_file}"
+    os.environ.pop(_NO_TPU, None)
+    with tempfile.TemporaryDirectory(prefix="try_devices") as folder:
+        with open(f"{folder}/log", "w", encoding="utf-8") as log:
+            # Shows that it can be written, and remains if the machine falls over.
+            write_whole(output_file, report(folder, "The run has not ended."), place)
+            try:
+                run_stages(stages(folder, words), log)
+            except SystemExit as end:
+                status = end.code
+        write_whole(output_file, report(folder, f"The run ended with status {status}."), place)
+    print(f"The report: {output_file}")
+    raise SystemExit(status)
+
+
+if __name__ == "__main__":
+    os.environ.setdefault(_NO_TPU, "0")  # one process holds a TPU: the run, not this one
+    flags.DEFINE_string("output_file", "try_devices.md", "The report.")
+    command_flags.run_program(main, takes_words=True)
