@@ -31,8 +31,6 @@ from bert_tf.optimizer_defaults import (
 
 Schedule = Callable[[tf.Tensor], tf.Tensor]
 
-# Constants of the original's create_optimizer.
-
 
 @keras.saving.register_keras_serializable("bert_tf")
 @dataclasses.dataclass(eq=False)
@@ -51,8 +49,7 @@ class PolynomialSchedule(keras.optimizers.schedules.LearningRateSchedule):
         start_warmup_step: step at which the warm-up starts from 0. With -n, step 0 has the rate of
             the warm-up's n-th step, and the warm-up ends n steps earlier. Before a positive
             `start_warmup_step` rates are negative, as in the original.
-        scales_decay: whether the warm-up multiplies the decay instead of replacing it, as in
-            google-research/electra.
+        scales_decay: whether the warm-up multiplies the decay, as in ELECTRA, or replaces it.
     """
 
     init_lr: float
