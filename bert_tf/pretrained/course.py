@@ -104,6 +104,8 @@ def make_settings(
     cls = kind.settings_class
     if settings is not None and not isinstance(settings, cls):
         raise UserError(f"settings must be a {cls.__name__}; received a {type(settings).__name__}")
+    if given.get("folds", getattr(settings, "folds", 0)):
+        raise UserError("folds must be left out: in Python use scikit-learn's cross_validate")
     names = [field.name for field in flags_of(cls) if field.name not in _DECIDED]
     size = next(x for x in ("train", "eval", "predict") if decided.get(f"do_{x}"))
     aliases = {"batch_size": f"{size}_batch_size", **_ALIASES}

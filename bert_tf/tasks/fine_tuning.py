@@ -38,11 +38,6 @@ def run_fine_tuning(
     """
     if not getattr(task.settings, "folds", 0):
         return _run(task, config, strategy, memory)
-    if memory:
-        raise UserError(
-            "--folds is for run_classifier.py; for examples in memory use scikit-learn's"
-            " cross_validate"
-        )
     own = task.model_config(config)
     task.check(own, strategy)  # before the examples are read
     return cross_validate(task, own, lambda fold: _run(fold, config, strategy, None), strategy)

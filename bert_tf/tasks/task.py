@@ -1,13 +1,16 @@
 """What a task provides for fine-tuning; `fine_tuning.run_fine_tuning` does the rest."""
 
+import collections
 import dataclasses
 import os
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import tensorflow as tf
+from absl import logging
 
 from bert_tf.engine.prediction import Columns, join
+from bert_tf.errors import UserError, quoted
 from bert_tf.files.model_input import TEXTS
 from bert_tf.hugging_face.vector_settings import VectorSettings
 from bert_tf.model.configuration import BertConfig
@@ -68,6 +71,23 @@ class PredictionColumns:
     def global_step(self) -> int:
         """Number of steps that the weights were trained for."""
         return self._global_step()
+
+
+def check_differ(targets: Iterable[Any], refuses: bool = False) -> None:
+    """Warns if the targets of all training examples are equal; with `refuses` an error."""
+    counts = collections.Counter(targets)
+    if len(counts) != 1:
+        return
+    ((target, count),) = counts.items()
+    if refuses:
+        raise UserError(
+            f"The training examples must have at least two different labels; all {count} have"
+            f" {quoted(target)}, so there is nothing to learn. Check the file and --label_column"
+        )
+    logging.warning(
+        "All %d training examples have the label %s, so the model learns to give just that",
+        *(count, quoted(target)),
+    )
 
 
 class FineTuningTask:

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from bert_tf.errors import UserError
 from bert_tf.pretrained.kinds.classification import MultiLabelKind
+from bert_tf.tasks.classification.settings import ClassifierSettings
 
 
 def test_several_labels_in_many_forms():
@@ -76,3 +77,22 @@ def test_a_class_that_no_text_of_several_has_is_warned_of(warnings):
             UserError, match=f"labels must have at least two classes; it has {found}"
         ):
             MultiLabelKind().example_set("train", ["x", "y"], y)
+
+
+def test_labels_of_several_may_have_any_sign():
+    kind = MultiLabelKind(["a|b", "c,d"])
+    rows = [["a|b", "c,d"], ["a|b"], []]
+    found = kind.example_set("train", ["x", "y", "z"], rows).examples
+    assert [x.label for x in found] == [tuple(row) for row in rows]
+    assert separator(kind) == ";"
+    learned = MultiLabelKind()
+    learned.example_set("train", ["x", "y"], [["|", ",;/"], []])
+    assert learned.labels == (",;/", "|")
+    assert separator(learned) == "\x1f"
+    assert separator(MultiLabelKind(["a", "b"])) == "|"
+
+
+def separator(kind):
+    """What stands between labels in the files of a run."""
+    settings = ClassifierSettings(output_dir="o", vocab_file="v")
+    return kind.task(settings).processor.label_separator

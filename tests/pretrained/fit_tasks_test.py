@@ -79,6 +79,7 @@ TASKS = {
     "multiple_choice": ("for_multiple_choice", CHOICES, np.array([0, 1]), {}),
     "sentences": ("for_sentences", PAIRS, SCORES, {"loss": "cosine"}),
 }
+BFLOAT16 = {"dtype": "bfloat16"}
 FILES = {
     "squad": {"train_file": "squad.json"},
     "tagging": {"data_dir": ""},
@@ -93,10 +94,10 @@ FILES = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", TASKS)
-def test_each_task_ends_with_the_program_s_weights(name, folder, base, tmp_path):
+@pytest.mark.parametrize("name,more", [*((x, {}) for x in TASKS), ("sentences", BFLOAT16)])
+def test_each_task_ends_with_the_program_s_weights(name, more, folder, base, tmp_path):
     method, x, y, flags = TASKS[name]
-    flags = {**FLAGS, **flags}
+    flags = {**FLAGS, **flags, **more}
     model = getattr(base, method)()
     options = {key: value for key, value in flags.items() if key != "do_train"}
     history = model.fit(x, y, validation_data=(x, y), verbose=0, **options)
@@ -114,7 +115,7 @@ def test_each_task_ends_with_the_program_s_weights(name, folder, base, tmp_path)
         key.removeprefix("val_"): v[-1] for key, v in history.history.items() if "val" in key
     }
     found = model.evaluate(
-        x, y, **({"max_query_length": 8, "doc_stride": 8} if name == "squad" else {})
+        x, y, **({"max_query_length": 8, "doc_stride": 8} if name == "squad" else more)
     )
     assert validated == pytest.approx({key: found[key] for key in validated}, rel=1e-5)
     model.save(tmp_path / "saved")

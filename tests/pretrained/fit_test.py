@@ -29,6 +29,7 @@ from tests.support.small_classification import write_reviews
 
 FLAGS = {"max_seq_length": 24, "train_batch_size": 32, "num_train_epochs": 2.0}
 FLAGS |= {"learning_rate": 5e-3, "do_train": True, "length_buckets": "none"}
+FOLDS = ClassifierSettings(vocab_file="v", output_dir="o", do_train=True, do_eval=True, folds=3)
 
 
 def table(folder, name):
@@ -393,6 +394,8 @@ def test_a_fit_that_fails_leaves_no_classes_behind(untrained):
         ),
         ({"callbacks": ["x"]}, "callbacks must be callbacks of Keras; received str"),
         ({"output_dir": 3}, "output_dir must be a path; received"),
+        ({"folds": 3}, "folds must be left out: in Python use scikit-learn's cross_validate"),
+        ({"settings": FOLDS, "epochs": 1}, "folds must be left out: in Python use scikit-learn's"),
         ({"settings": 3}, "settings must be a ClassifierSettings; received a int"),
     ],
 )

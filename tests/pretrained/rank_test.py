@@ -238,6 +238,19 @@ def test_what_is_refused(classifier, arguments, message):
         classifier.rank(**{"query": QUERY, "passages": PASSAGES, "positive": "a", **arguments})
 
 
+def test_one_of_two_classes_must_be_named(tmp_path):
+    weights = random_weights("classifier", seed=2)
+    weights |= {name: weights[name][:2] for name in ("output_weights", "output_bias")}
+    model = bert_tf.load(write_model(tmp_path, weights, ["no", "yes"]))
+    message = "positive must be the class of relevant passages, one of 'no', 'yes': rank(query,"
+    message += " passages, positive='yes'); received "
+    for positive, received in ((None, "None"), ("1", "'1'"), ("c", "'c'")):
+        with pytest.raises(UserError, match=f"^{re.escape(message + received)}$"):
+            model.rank(QUERY, PASSAGES, positive=positive)
+    worst, best = (model.rank(QUERY, PASSAGES, positive=name) for name in ("no", "yes"))
+    assert best[0].score == pytest.approx(1 - worst[-1].score, rel=1e-5)
+
+
 def test_models_that_rank_nothing(regression, tmp_path):
     with pytest.raises(UserError, match="gives a number, not classes, so positive must be left"):
         regression.rank(QUERY, PASSAGES, positive="yes")

@@ -16,6 +16,7 @@ class Kind:
         heads: the heads of a trained model of this kind; see `Pretrained.heads`. () if it is the
             model without a head.
         inputs, targets: what x and y of `fit` are, for messages.
+        ranks: in a row of a `tf.data.Dataset`, that of the first tensor of x, and of y.
         multi_label: whether an example can have several labels.
         evaluation: the purpose for which the program scores a model.
         predict_options: names of the options of `predict`; None if the program predicts, so that
@@ -28,6 +29,7 @@ class Kind:
     heads: ClassVar[tuple[str, ...]]
     inputs: ClassVar[str] = "texts"
     targets: ClassVar[str] = "labels"
+    ranks: ClassVar[tuple[int, int]] = (0, 0)
     evaluation: ClassVar[str] = "eval"
     multi_label: ClassVar[bool] = False
     predict_options: ClassVar[frozenset[str] | None] = None

@@ -19,6 +19,7 @@ from bert_tf.pretrained.kinds.rows import check_there, plain, read_rows
 from bert_tf.runs.flags.settings import FineTuningSettings
 from bert_tf.tasks.classification.examples import InputExample
 from bert_tf.tasks.classification.settings import TableColumns
+from bert_tf.tasks.classification.several_labels import SEPARATOR
 from bert_tf.tasks.classification.table import TableProcessor, sort_labels
 from bert_tf.tasks.classification.task import ClassificationTask
 from bert_tf.tasks.task import ExampleSet
@@ -45,7 +46,7 @@ class ClassificationKind(Kind):
 
     def example_set(self, purpose: str, x: Any, y: Any, weights: Any = None) -> ExampleSet:
         inputs, targets = self.names(purpose)
-        x, y, weights = read_rows(x, y, weights, inputs, targets)
+        x, y, weights = read_rows(x, y, weights, inputs, targets, ranks=self.ranks)
         texts, _ = as_list(x, pairs=True, name=inputs)
         labels = self._labels(y, targets, is_training=purpose == "train")
         pairs = [text if isinstance(text, tuple) else (text, None) for text in texts]
@@ -117,6 +118,7 @@ class MultiLabelKind(ClassificationKind):
     """Gives each text, or pair of texts, any number of classes."""
 
     multi_label = True
+    ranks = (0, 1)
 
     def example_set(self, purpose: str, x: Any, y: Any, weights: Any = None) -> ExampleSet:
         targets = self.names(purpose)[1]
@@ -170,9 +172,7 @@ class MultiLabelKind(ClassificationKind):
                 )
             for label in named:
                 check_label(label, name)
-            self.labels = tuple(
-                TableColumns(labels=sort_labels(named), multi_label=True).labels or ()
-            )
+            self.labels = tuple(sort_labels(named))
         labels = self.labels or ()
         named_rows = [
             [self._known(x, place) for x in row] for place, row in zip(places, rows, strict=True)
@@ -202,7 +202,10 @@ class MultiLabelKind(ClassificationKind):
         self._warn_of_unseen({label for row in names for label in row}, name)
 
     def task(self, settings: FineTuningSettings) -> ClassificationTask:
-        columns = TableColumns(labels=self.labels, multi_label=True)
+        # For the files of a run: y is in lists, so its labels may have any sign in them.
+        used = "".join(self.labels or ())
+        sign = next(sign for sign in f"{SEPARATOR},;/\x1f" if sign not in used)
+        columns = TableColumns(labels=self.labels, multi_label=True, label_separator=sign)
         return ClassificationTask(settings, TableProcessor(columns, ""))
 
 

@@ -15,7 +15,13 @@ Rows = tuple[list[Any], list[Any], list[float] | None]
 
 
 def read_rows(
-    x: Any, y: Any, weights: Any, inputs: str, labels: str, needs_labels: bool = True
+    x: Any,
+    y: Any,
+    weights: Any,
+    inputs: str,
+    labels: str,
+    needs_labels: bool = True,
+    ranks: tuple[int, int] = (0, 0),
 ) -> Rows:
     """Returns the inputs, the labels and the weights as lists of the same length.
 
@@ -27,21 +33,25 @@ def read_rows(
         inputs, labels: names of x and y for messages.
         needs_labels: whether there must be labels. If not, they may be None; rows of x that begin
             with a tuple, as in ((a, b), label), have them.
+        ranks: see `Kind`.
 
     Raises:
         UserError: the lengths differ or are 0, an argument is something else, or a weight is not a
             finite number of at least 0.
     """
     are_rows = isinstance(x, tf.data.Dataset) or isinstance(x, Iterator) and y is None
+    if isinstance(x, tf.data.Dataset):
+        x = of_dataset(x, inputs, ranks[0])
     if are_rows and not needs_labels:
-        x = list(of_dataset(x, inputs) if isinstance(x, tf.data.Dataset) else x)
+        x = list(x)
         first = x[0] if x and isinstance(x[0], tuple) else ()
         are_rows = y is None and [*map(type, first[:1])] == [tuple]
     if not are_rows:
-        return _columns(x, y, weights, inputs, labels, needs_labels)
+        x, y, weights = _columns(x, y, weights, inputs, labels, needs_labels)
+        return _checked(x, [plain(label, ranks[1]) for label in y], weights, inputs, labels)
     if y is not None or weights is not None:
         raise UserError(f"{labels} must not be given with a tf.data.Dataset, which has them")
-    rows = list(of_dataset(x, inputs) if isinstance(x, tf.data.Dataset) else x)
+    rows = list(x)
     for i, row in enumerate(rows):
         if not isinstance(row, tuple) or not 2 <= len(row) <= 3 or len(row) != len(rows[0]):
             raise UserError(
@@ -50,7 +60,8 @@ def read_rows(
             )
     columns = [list(column) for column in zip(*rows, strict=True)] or [[], []]
     found_weights = columns[2] if len(columns) == 3 else None
-    return _checked(columns[0], [plain(y) for y in columns[1]], found_weights, inputs, labels)
+    found_labels = [plain(label, ranks[1]) for label in columns[1]]
+    return _checked(columns[0], found_labels, found_weights, inputs, labels)
 
 
 def _columns(x: Any, y: Any, weights: Any, inputs: str, labels: str, needs_labels: bool) -> Rows:
@@ -68,9 +79,9 @@ def _columns(x: Any, y: Any, weights: Any, inputs: str, labels: str, needs_label
                 hint = "Give the number of each class: np.argmax(labels, axis=1)"
             raise UserError(f"{name} must have one axis; its shape is {list(shape)}. {hint}")
     x = list(x)
-    y = [None] * len(x) if y is None else [plain(label) for label in _column(y)]
+    y = [None] * len(x) if y is None else list(_column(y))
     weights = None if weights is None else [plain(weight) for weight in _column(weights)]
-    return _checked(x, y, weights, inputs, labels)
+    return x, y, weights
 
 
 def _column(values: Any) -> Any:
@@ -102,28 +113,40 @@ def _checked(x: list[Any], y: list[Any], weights: list[Any] | None, *names: str)
     return x, y, weights
 
 
-def of_dataset(dataset: tf.data.Dataset, name: str) -> Iterable[Any]:
-    """Returns the rows of a dataset, its texts decoded."""
+def of_dataset(dataset: tf.data.Dataset, name: str, rank: int) -> Iterable[Any]:
+    """Returns the rows of a dataset, its texts decoded.
+
+    Args:
+        name: what the rows are, for messages.
+        rank: that of a row's first tensor. One more, and the dataset has batches.
+    """
     leaves = tf.nest.flatten(dataset.element_spec)
     if int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY:
         raise UserError(
             f"{name} must end, but the tf.data.Dataset repeats without end. Leave repeat() out;"
             " epochs says how often it is read"
         )
-    if not all(isinstance(leaf, tf.TensorSpec) and leaf.shape.rank in (0, 1) for leaf in leaves):
+    are_tensors = all(isinstance(x, tf.TensorSpec | tf.RaggedTensorSpec) for x in leaves)
+    ranks = [leaf.shape.rank for leaf in leaves] if are_tensors else [None]
+    is_batched = ranks[0] == rank + 1 and 0 not in ranks
+    if None in ranks or not (is_batched or ranks[0] == rank):
         raise UserError(
-            f"{name} must be a tf.data.Dataset of texts and labels, or of batches of them; its"
+            f"{name} must be a tf.data.Dataset of inputs and labels, or of batches of them; its"
             f" elements are {quoted(dataset.element_spec)}"
         )
-    if all(leaf.shape.rank == 1 for leaf in leaves):
+    if is_batched:
         dataset = dataset.unbatch()
     return (decoded(row, f"{name}[{i}]") for i, row in enumerate(dataset.as_numpy_iterator()))
 
 
 def decoded(value: Any, place: str) -> Any:
-    """Returns a value of TensorFlow, or several in a tuple, with texts for bytes."""
+    """Returns a value of TensorFlow, or several in a tuple or dictionary, with texts for bytes."""
     if isinstance(value, tuple):
         return tuple(decoded(part, place) for part in value)
+    if isinstance(value, dict):
+        return {name: decoded(part, place) for name, part in value.items()}
+    if isinstance(value, np.ndarray) and value.dtype == object:
+        return [decoded(part, place) for part in value]
     if not isinstance(value, bytes):
         return value
     try:
@@ -132,11 +155,11 @@ def decoded(value: Any, place: str) -> Any:
         raise UserError(f"{place} must be UTF-8: {error.reason}") from error
 
 
-def plain(value: Any) -> Any:
-    """Returns a label as Python's number or text, if it is one of NumPy or TensorFlow."""
+def plain(value: Any, rank: int = 0) -> Any:
+    """Returns a label of a rank as Python's number or text, or as NumPy's array."""
     if isinstance(value, tf.Tensor):
         value = value.numpy()
-    if isinstance(value, np.ndarray) and value.size == 1 and value.dtype != object:
+    if not rank and isinstance(value, np.ndarray) and value.size == 1 and value.dtype != object:
         value = value.reshape([])[()]
     if isinstance(value, np.generic):
         value = value.item()

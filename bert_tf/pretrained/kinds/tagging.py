@@ -5,7 +5,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, listed
 from bert_tf.files.label_file import is_tag
 from bert_tf.pretrained.arguments import as_names, is_list, received
 from bert_tf.pretrained.kinds.base import Kind
@@ -25,6 +25,7 @@ class TaggingKind(Kind):
     name = "tagging"
     heads = ("tagging",)
     inputs, targets = "sentences", "tags"
+    ranks = (1, 1)
 
     def __init__(self, labels: Sequence[str] | None = None):
         self.labels = None if labels is None else as_names(labels, "the tags")
@@ -41,7 +42,8 @@ class TaggingKind(Kind):
 
     def example_set(self, purpose: str, x: Any, y: Any, weights: Any = None) -> SentenceSet:
         inputs, targets = self.names(purpose)
-        sentences, tags, weights = read_rows(x, y, weights, inputs, targets, purpose != "predict")
+        needs_tags = purpose != "predict"
+        sentences, tags, weights = read_rows(x, y, weights, inputs, targets, needs_tags, self.ranks)
         found = [
             conll.Sentence(*self._sentence(words, own, f"{inputs}[{i}]", f"{targets}[{i}]"), i)
             for i, (words, own) in enumerate(zip(sentences, tags, strict=True))
@@ -49,10 +51,11 @@ class TaggingKind(Kind):
         if weights is not None:
             weighed = zip(found, weights, strict=True)
             found = [dataclasses.replace(sentence, weight=weight) for sentence, weight in weighed]
-        if purpose == "train" and self.labels is None:
-            self.labels = tuple(sorted({tag for sentence in found for tag in sentence.tags or ()}))
-            if len(self.labels) < 2:
-                raise UserError(f"{targets} must have at least two tags; all are {self.labels}")
+        if purpose == "train":
+            there = sorted({tag for sentence in found for tag in sentence.tags or ()})
+            if len(there) < 2:
+                raise UserError(f"{targets} must have at least two tags; all are {listed(there)}")
+            self.labels = self.labels or tuple(there)
         name = self.set_name(purpose)
         return SentenceSet(name, data.documents(found), sentences=found)
 

@@ -368,7 +368,7 @@ class Train(LoadedModel):
         shown = hidden(verbosity(verbose) == 0)
         with shown, course.as_arguments(), course.working_folder() as folder:
             if isinstance(x, tf.data.Dataset):
-                x = list(of_dataset(x, kind.inputs))
+                x = list(of_dataset(x, kind.inputs, kind.ranks[0]))
             if kind.predict_options is not None:
                 _check_options(kind.predict_options, options, strategy)
                 with batches_of(batch_size):

@@ -38,11 +38,12 @@ from bert_tf.tasks.classification.features import ClassificationEncoder
 from bert_tf.tasks.classification.model import ClassificationModel
 from bert_tf.tasks.classification.processors import ProcessorSettings, get_processor
 from bert_tf.tasks.classification.settings import ClassifierSettings, TableColumns, TfdsSource
+from bert_tf.tasks.classification.table import TableProcessor
 from bert_tf.tasks.classification.teacher import read_teacher
 from bert_tf.tasks.fine_tuning import run_fine_tuning
 from bert_tf.tasks.folds import FoldKey
 from bert_tf.tasks.long_text import text_columns
-from bert_tf.tasks.task import ExampleSet, FineTuningTask, PredictionColumns
+from bert_tf.tasks.task import ExampleSet, FineTuningTask, PredictionColumns, check_differ
 from bert_tf.tasks.task_model import TaskModel
 from bert_tf.text.tokenizers import Tokenizer
 
@@ -222,9 +223,13 @@ class ClassificationTask(FineTuningTask):
         return labels
 
     def prepare(self, sets: Mapping[str, Sequence[ExampleSet]], labels: Sequence[str]) -> None:
-        if self.settings.double_unordered and "train" in sets:
-            (training,) = sets["train"]
-            training.examples = in_both_orders(training.examples)
+        for training in sets.get("train", ()):
+            if not self.settings.teacher_checkpoint:  # who teaches without labels, too
+                labelled = [x.label for x in training.examples]
+                refuses = bool(labels) and isinstance(self.processor, TableProcessor)
+                check_differ((tuple(x) if isinstance(x, list) else x for x in labelled), refuses)
+            if self.settings.double_unordered:
+                training.examples = in_both_orders(training.examples)
         weights.weigh(sets, self.settings.class_weights, labels)
 
     def reads(self, examples: Sequence[InputExample]) -> str | None:

@@ -1,7 +1,7 @@
 """Multiple choice as a task of fine-tuning (run_multiple_choice.py)."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from bert_tf.runs.results.kept_rows import Cell
 from bert_tf.tasks.multiple_choice import swag
 from bert_tf.tasks.multiple_choice.data import QuestionEncoder
 from bert_tf.tasks.multiple_choice.model import MultipleChoiceModel
-from bert_tf.tasks.task import ExampleSet, FineTuningTask, PredictionColumns
+from bert_tf.tasks.task import ExampleSet, FineTuningTask, PredictionColumns, check_differ
 from bert_tf.text.tokenizers import Tokenizer
 
 _FILES = {"train": "train.csv", "eval": "val.csv", "predict": "test.csv"}  # SWAG's names
@@ -40,6 +40,9 @@ class MultipleChoiceTask(FineTuningTask):
 
     def key(self, example: swag.Question) -> tuple[int | None, str]:
         return example.label, "\n".join([example.context, example.beginning, *example.endings])
+
+    def prepare(self, sets: Mapping[str, Sequence[ExampleSet]], labels: None) -> None:
+        check_differ(x.label for training in sets.get("train", ()) for x in training.examples)
 
     def reads(self, examples: Sequence[Any]) -> str:
         return CHOICES

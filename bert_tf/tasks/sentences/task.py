@@ -26,7 +26,7 @@ from bert_tf.tasks.sentences.model import SentenceModel, check_sizes
 from bert_tf.tasks.sentences.schema import COSINE, IN_BATCH_NEGATIVES, TEACHER
 from bert_tf.tasks.sentences.settings import SentenceSettings
 from bert_tf.tasks.sentences.teacher import read_teacher
-from bert_tf.tasks.task import ExampleSet, FineTuningTask, PredictionColumns
+from bert_tf.tasks.task import ExampleSet, FineTuningTask, PredictionColumns, check_differ
 from bert_tf.text.tokenizers import Tokenizer
 
 # Purpose -> the name of its file, and what needs its columns.
@@ -134,6 +134,10 @@ class SentenceTask(FineTuningTask):
 
     def key(self, example: Sentences) -> tuple[None, str]:
         return None, "\n".join(example.texts)
+
+    def prepare(self, sets: Mapping[str, Sequence[ExampleSet]], labels: None) -> None:
+        if self.settings.loss == COSINE:
+            check_differ(x.score for training in sets.get("train", ()) for x in training.examples)
 
     def row(self, example: Sentences, purpose: str, number: int) -> dict[str, Cell] | None:
         if len(example.texts) != 2:

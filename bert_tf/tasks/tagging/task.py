@@ -96,6 +96,8 @@ class TaggingTask(FineTuningTask):
                     f" model's: {listed(labels)}. Correct the file, or train a new model with all"
                     " tags in --labels, in another --output_dir"
                 )
+        if training:
+            _different(sorted(_tags(training)), *_file(self.settings, "train"))
         return labels
 
     def prepare(self, sets: Mapping[str, Sequence[SentenceSet]], labels: Sequence[str]) -> None:
@@ -217,13 +219,16 @@ def _choose_labels(settings: TaggingSettings, training: list[Sentence] | None) -
                 " exists. Give --labels"
             )
         training = _sentences(settings, path, flag)
-    labels = sorted(_tags(training))
-    if len(labels) == 1:
+    return _different(sorted(_tags(training)), path, flag)
+
+
+def _different(tags: list[str], path: str, flag: str) -> list[str]:
+    """Returns the tags of the training file; raises UserError if all are equal."""
+    if len(tags) == 1:
         raise UserError(
-            f"--{flag}: {path} must have words with different tags; all tags are"
-            f" {quoted(labels[0])}"
+            f"--{flag}: {path} must have words with different tags; all tags are {quoted(tags[0])}"
         )
-    return labels
+    return tags
 
 
 def _tags(sentences: list[Sentence]) -> set[str]:

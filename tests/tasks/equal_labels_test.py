@@ -1,0 +1,109 @@
+"""Tests of training examples that all have the same label: refused, or warned of."""
+
+import re
+
+import numpy as np
+import pytest
+
+from bert_tf.errors import UserError
+from bert_tf.pretrained.kinds.choices import ChoicesKind
+from bert_tf.pretrained.kinds.classification import RegressionKind
+from bert_tf.pretrained.kinds.sentences import SentencesKind
+from bert_tf.pretrained.kinds.tagging import TaggingKind
+from bert_tf.tasks.classification.glue import ColaProcessor
+from bert_tf.tasks.classification.settings import ClassifierSettings, TableColumns
+from bert_tf.tasks.classification.table import TableProcessor
+from bert_tf.tasks.classification.task import ClassificationTask
+from bert_tf.tasks.tagging.conll import Sentence
+from bert_tf.tasks.tagging.settings import TaggingSettings
+from bert_tf.tasks.tagging.task import SentenceSet, TaggingTask
+
+COLUMNS = {"text_a_column": "text", "label_column": "y"}
+FLAGS = {"vocab_file": "v", "output_dir": "o"}
+
+
+def prepared(folder, rows, flags, **columns):
+    """Prepares a classification of a table, as a run does before it trains."""
+    (folder / "train.csv").write_text("text,y\n" + "".join(f"{x}\n" for x in rows))
+    processor = TableProcessor(TableColumns(**COLUMNS, **columns), str(folder))
+    settings = ClassifierSettings(**FLAGS, data_dir=str(folder), do_train=True, **flags)
+    task = ClassificationTask(settings, processor)
+    sets = {"train": task.read_sets("train")}
+    task.prepare(sets, task.labels(sets))
+
+
+@pytest.mark.parametrize(
+    "rows,columns,label",
+    [
+        (["t1,a", "t2,a"], {"labels": ["a", "b"]}, "'a'"),
+        (["t1,7"] * 3, {"labels": ["b", "7", "9"]}, "'7'"),
+        (["t1,a|b", "t2,b|a"], {"multi_label": True}, "('a', 'b')"),
+        (["t1,", "t2,"], {"labels": ["a", "b"], "multi_label": True}, "()"),
+    ],
+)
+def test_a_table_with_one_class_is_refused(tmp_path, rows, columns, label, warnings):
+    message = (
+        f"The training examples must have at least two different labels; all {len(rows)} have"
+        f" {label}, so there is nothing to learn. Check the file and --label_column"
+    )
+    with pytest.raises(UserError, match=f"^{re.escape(message)}$"):
+        prepared(tmp_path, rows, {}, **columns)
+    with_teacher = {"teacher_checkpoint": "t"}  # who teaches more than the labels
+    prepared(tmp_path, rows, with_teacher, **columns)
+    prepared(tmp_path, [*rows, "t,b"], {}, **columns)
+    assert warnings == []
+
+
+def test_numbers_that_are_all_equal_are_warned_of(tmp_path, warnings):
+    prepared(tmp_path, ["t1,2", "t2,2.0"], {}, regression=True)
+    prepared(tmp_path, ["t1,2", "t2,2.5"], {}, regression=True)
+    assert warnings == [
+        "All 2 training examples have the label 2.0, so the model learns to give just that"
+    ]
+
+
+def test_the_original_s_tasks_train_on_one_class(tmp_path, warnings):
+    (tmp_path / "train.tsv").write_text("x\t1\t\ta text\nx\t1\t\tanother\n")
+    settings = ClassifierSettings(**FLAGS, data_dir=str(tmp_path), do_train=True)
+    task = ClassificationTask(settings, ColaProcessor())
+    sets = {"train": task.read_sets("train")}
+    task.prepare(sets, task.labels(sets))
+    assert warnings == [
+        "All 2 training examples have the label '1', so the model learns to give just that"
+    ]
+
+
+@pytest.mark.parametrize(
+    "kind,y,flags,expected",
+    [
+        (RegressionKind(), [0.5, 0.5], {}, "0.5"),
+        (RegressionKind(), [0.5, 0.25], {}, None),
+        (ChoicesKind(), np.array([3, 3]), {}, "3"),
+        (ChoicesKind(), [3, 0], {}, None),
+        (SentencesKind(), [1, 1.0], {}, "1.0"),
+        (SentencesKind(), None, {"loss": "in_batch_negatives"}, None),
+        (SentencesKind(), [0, 0.5], {}, None),
+    ],
+)
+def test_python_s_examples_are_the_program_s(kind, y, flags, expected, warnings):
+    x = [("a", list("bcde"))] * 2 if isinstance(kind, ChoicesKind) else [("a", "b")] * 2
+    found = kind.example_set("train", x, y)
+    settings = kind.settings_class(**FLAGS, **flags, **kind.decided(), do_train=True)
+    kind.task(settings).prepare({"train": [found]}, ())
+    texts = [f"All 2 training examples have the label {expected}, so the model learns to give just"]
+    assert warnings == ([f"{texts[0]} that"] if expected else [])
+
+
+@pytest.mark.parametrize("tags", ["O", "B-X"])
+def test_words_with_one_tag_are_refused(tags):
+    named = ["O", "B-X"]
+    for kind in (TaggingKind(named), TaggingKind()):
+        with pytest.raises(UserError, match=f"^tags must have at least two tags; all are '{tags}'"):
+            kind.example_set("train", [["a", "b"], ["c"]], [[tags, tags], [tags]])
+    TaggingKind(named).example_set("eval", [["a"]], [[tags]])
+    settings = TaggingSettings(**FLAGS, data_dir="d", labels=named, do_train=True)
+    sentences = [Sentence(["a", "b"], [tags, tags], 1)]
+    found = SentenceSet("train", [sentences], sentences=sentences)
+    message = f"^--data_dir: d/train.txt must have words with different tags; all tags are '{tags}'"
+    with pytest.raises(UserError, match=message):
+        TaggingTask(settings).labels({"train": [found]})
