@@ -20,8 +20,10 @@ from bert_tf.files.whole_files import write_whole
 from bert_tf.model.electra_configuration import ElectraConfig
 from bert_tf.runs.folder.reporting import read_results
 from bert_tf.tasks.pretraining.schema import ELECTRA
-from bert_tf.tasks.pretraining.training.electra_masking import number_of_predictions
-from bert_tf.tasks.pretraining.training.electra_settings import ElectraSettings
+from bert_tf.tasks.pretraining.training.electra_settings import (
+    ElectraSettings,
+    number_of_predictions,
+)
 from bert_tf.tasks.pretraining.training.phases import RecordBatches
 from tools.tpu.matrix_products import training_flops
 

@@ -62,7 +62,8 @@ class Bounds:
             return self.contain(value)
         if not fits_float32(value) or not self.contain(value):
             return False
-        return isinstance(value, int) or self.contain(_in_float32(value))
+        strict = Bounds(above=self.above, below=self.below)  # float32 only rounds the other bounds
+        return isinstance(value, int) or strict.contain(_in_float32(value))
 
     def contain(self, value: Any) -> bool:
         """Returns whether a number is within the bounds, without a look at float32."""
@@ -85,7 +86,8 @@ class Bounds:
 
     def check(self, **numbers: Any) -> None:
         """Raises UserError unless all arguments, given by name, are numbers within the bounds."""
-        for name, number in zip(numbers, map(plain_number, numbers.values()), strict=True):
+        for name, value in numbers.items():
+            number = plain_number(value)
             is_number = isinstance(number, Real) and not isinstance(number, bool)
             if not is_number or not self.hold(as_float(number)):
                 raise UserError(

@@ -73,3 +73,9 @@ def test_verbosity_is_keras_s(value, expected):
 def test_other_verbosity_is_refused(value):
     with pytest.raises(UserError, match="verbose must be 0, 1, 2 or 'auto'; received"):
         CallbackWatch(verbose=value)
+
+
+def test_float32_only_rounds_bounds_that_are_allowed():
+    for value in (0.1, 1e16, 0.3):
+        assert Bounds(at_least=value, at_most=value).hold(value)
+    assert not Bounds(at_least=0, below=1).hold(1 - 1e-9)  # 1 in float32

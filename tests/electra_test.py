@@ -14,7 +14,8 @@ from bert_tf.engine.metrics import means
 from bert_tf.files import checkpoints
 from bert_tf.model.family import config_from_dict, read_config
 from bert_tf.tasks.pretraining.training.electra import ElectraPretrainingModel
-from bert_tf.tasks.pretraining.training.electra_masking import ElectraMasking, number_of_predictions
+from bert_tf.tasks.pretraining.training.electra_masking import ElectraMasking
+from bert_tf.tasks.pretraining.training.electra_settings import number_of_predictions
 from tests.support.golden import needs_golden
 from tests.support.small_pretraining import difference, weights_of
 
@@ -94,6 +95,18 @@ def test_the_variables_are_the_originals(size):
     length = expected["hparams"].get("max_seq_length", 128)
     share = expected["hparams"].get("mask_prob", 0.15)
     assert number_of_predictions(share, length) == expected["max_predictions_per_seq"]
+
+
+@pytest.mark.parametrize(
+    ("size", "hidden_size", "expected"),
+    [("small", 512, (8, 2048, 128)), ("base", 384, (6, 1536, 384)), ("large", 40, (1, 160, 40))],
+)
+def test_other_sizes_of_a_model_follow_from_its_hidden_size(size, hidden_size, expected):
+    config = config_from_dict(
+        {"model_size": size, "model_hparam_overrides": {"hidden_size": hidden_size}}
+    )
+    found = config.num_attention_heads, config.intermediate_size, config.embedding_width
+    assert found == expected
 
 
 def test_hyperparameters_of_training_are_not_read(caplog):

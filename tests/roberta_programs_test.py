@@ -68,6 +68,8 @@ def test_a_padding_id_that_differs_from_the_model_s_is_refused(tmp_path):
 def test_features_are_refused_without_room_for_a_pair_or_over_the_merges(tmp_path):
     config_file, vocab_file = write_roberta(tmp_path)
     (tmp_path / "text.txt").write_text("film ||| was fine\n")
+    for ending in ("index", "data-00000-of-00001"):
+        (tmp_path / f"model.ckpt-7.{ending}").touch()
     settings = ExtractionSettings(
         input_file=f"{tmp_path}/text.txt",
         output_file=f"{tmp_path}/merges.txt",

@@ -29,6 +29,7 @@ from bert_tf.files.whole_files import write_whole
 from bert_tf.runs.flags import command_flags
 from bert_tf.runs.folder import goodput
 
+from . import ROOT
 from .goodput import table
 from .quickstart import Stage, make_stages, program, run_stages
 
@@ -71,9 +72,11 @@ def versions() -> list[str]:
     """Returns a line for each package that a run's speed or success may depend on."""
     found = {d.name: d.version for d in importlib.metadata.distributions()}
     named = [f"{k} {v}" for k, v in found.items() if k.lower().startswith(_PACKAGES)]
-    command = f"{shutil.which('git') or 'true'} describe --always --dirty".split()
-    git = subprocess.run(command, capture_output=True, text=True, check=False)
-    commit = f"commit {git.stdout.strip() or 'unknown'}"
+    git, commit = shutil.which("git"), ""
+    if git:
+        command = [git, "-C", ROOT, "describe", "--always", "--dirty"]
+        commit = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    commit = f"commit {commit or 'unknown'}"
     return [f"Python {platform.python_version()}, {platform.platform()}", commit, *sorted(named)]
 
 

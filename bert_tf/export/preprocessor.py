@@ -115,7 +115,8 @@ class Preprocessor(keras.layers.Layer):
         parts = [_strings(part) for part in self._parts(texts)]
         if not parts[0].shape.is_compatible_with(parts[-1].shape):
             raise UserError(
-                "There must be as many texts as second texts; received the shapes"
+                "The two parts of a pair must have the same shape, one second text for each first;"
+                " received the shapes"
                 f" {' and '.join(str(part.shape) for part in parts)}"
             )
         is_single = parts[0].shape.rank == 0

@@ -15,7 +15,7 @@ from bert_tf.export.signatures import DEFAULT_SIGNATURE
 from bert_tf.files.whole_files import read_json
 from bert_tf.hugging_face.vector_settings import VectorSettings
 from bert_tf.pretrained import text_input
-from bert_tf.pretrained.arguments import PATH, WHOLE_NUMBER, as_list, check_type
+from bert_tf.pretrained.arguments import PATH, WHOLE_NUMBER, as_list, check_type, is_list
 from bert_tf.pretrained.folder import read_folder
 from bert_tf.tasks.squad.settings import AnswerSettings
 from bert_tf.text import sequences
@@ -158,5 +158,4 @@ class TextFeatures:
 
 def _num_choices(context: Any = None, choices: Any = None, *more: Any) -> int:
     """Returns the number of choices in the elements of a row; 0 if they are something else."""
-    is_row = isinstance(choices, list | tuple | np.ndarray) and not more
-    return len(choices) if is_row else 0
+    return len(choices) if is_list(choices) and not more else 0

@@ -139,7 +139,7 @@ class CheckpointReader:
         self._place = given(path, flag) + (f": {self.prefix}" if self.prefix != path else "")
         for file in (self.prefix + suffix for suffix in _suffixes(self.prefix)):
             check_no_pointer(file, f"{self._place}: {file}")
-        readable = self._readable()
+        readable = self._readable(flag)
         with self._explained("cannot be read"):
             self._reader = tf.compat.v1.train.NewCheckpointReader(readable)
             self.shapes: dict[str, list[int]] = self._reader.get_variable_to_shape_map()
@@ -150,16 +150,17 @@ class CheckpointReader:
                 " variables by name; a checkpoint in the format of google-research/bert is needed"
             )
 
-    def _readable(self) -> str:
+    def _readable(self, flag: str | None) -> str:
         """Returns a prefix of the files that TensorFlow does not take for a pattern."""
         if not re.search(r"[\[\\]", self.prefix):
             return self.prefix
         if "://" in self.prefix:  # has no links
-            checkpoint_names.check_path(self.prefix, None)
+            checkpoint_names.check_path(self.prefix, flag)
         self._links = tempfile.TemporaryDirectory(prefix="bert_tf_")
         prefix = os.path.join(self._links.name, "model.ckpt")
+        name = os.path.basename(self.prefix)
         for file in checkpoint_names.files_of(self.prefix):
-            os.symlink(os.path.abspath(file), f"{prefix}.{file.rpartition('.')[2]}")
+            os.symlink(os.path.abspath(file), prefix + os.path.basename(file).removeprefix(name))
         return prefix
 
     @contextlib.contextmanager
@@ -316,10 +317,13 @@ def _check_shapes(
         if shapes[name] != variables[name].shape.as_list() or dtypes[name] != variables[name].dtype
     ]
     if different:
+        generator = ""
+        if any(name.startswith("generator") for name in different):
+            generator = " The generator's sizes are --generator_hidden_size and --generator_layers."
         raise UserError(
             f"{checkpoint} does not fit the configuration; check {configuration} (vocab_size is the"
             " first dimension of embeddings/word_embeddings) and the number of classes (the"
-            f" first dimension of output_weights).\nDifferent: {_lines(different)}"
+            f" first dimension of output_weights).{generator}\nDifferent: {_lines(different)}"
         )
 
 

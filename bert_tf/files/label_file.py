@@ -56,7 +56,7 @@ def check_label(label: str, place: str, remedy: str = "rename it") -> None:
 def is_tag(label: str, letters: str = "BI") -> bool:
     """Returns whether a class is a tag: `O`, or one of these letters, `-` and a type.
 
-    The default are IOB1 and IOB2.
+    The default letters are those of IOB1 and IOB2.
     """
     return re.fullmatch(f"O|[{letters}]-.+", label) is not None
 

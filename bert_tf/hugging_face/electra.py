@@ -42,7 +42,7 @@ def to_ours(config: Mapping[str, Any], path: str) -> dict[str, Any]:
         "hidden_act": "gelu",
         **{key: config[key] for key in CONFIG.known_keys() if key in config},
     }
-    if known["hidden_act"] in ("gelu_new", "gelu_pytorch_tanh"):
+    if str(known["hidden_act"]).lower() in ("gelu_new", "gelu_pytorch_tanh"):
         raise UserError(
             f"{path}: hidden_act is {quoted(known['hidden_act'])}; an ELECTRA here has the exact"
             " GELU, gelu, or no GELU. Choose a different model"

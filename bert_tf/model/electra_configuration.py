@@ -15,22 +15,11 @@ from bert_tf.model.configuration import BertConfig, within
 # The hyperparameters that identify a file as ELECTRA's.
 HPARAMS = {"model_size", "model_hparam_overrides"}
 # Hyperparameter `model_size` -> sizes (original: util/training_utils.py, configure_pretraining.py).
+# Of `model_size`. A layer has a head for each 64 numbers of its hidden size.
 _SIZES: dict[str, dict[str, int | None]] = {
-    "small": {
-        "embedding_size": 128,
-        "hidden_size": 256,
-        "num_hidden_layers": 12,
-        "num_attention_heads": 4,
-        "intermediate_size": 1024,
-    },
-    "base": {"embedding_size": None},
-    "large": {
-        "embedding_size": None,
-        "hidden_size": 1024,
-        "num_hidden_layers": 24,
-        "num_attention_heads": 16,
-        "intermediate_size": 4096,
-    },
+    "small": {"embedding_size": 128, "hidden_size": 256, "num_hidden_layers": 12},
+    "base": {"embedding_size": None, "hidden_size": 768, "num_hidden_layers": 12},
+    "large": {"embedding_size": None, "hidden_size": 1024, "num_hidden_layers": 24},
 }
 
 
@@ -150,4 +139,11 @@ def _of_hparams(hparams: dict[str, Any]) -> dict[str, Any]:
             listed(sorted(ignored)),
         )
     given = {key: value for key, value in hparams.items() if key in known}
-    return {"vocab_size": 30522, **_SIZES[size], **given, **overrides}
+    sizes = {"vocab_size": 30522, **_SIZES[size], **given, **overrides}
+    hidden = sizes["hidden_size"]
+    if isinstance(hidden, int):  # else it is refused later
+        sizes = {
+            "num_attention_heads": max(1, hidden // 64),
+            "intermediate_size": 4 * hidden,
+        } | sizes
+    return sizes

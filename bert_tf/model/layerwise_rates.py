@@ -10,8 +10,8 @@ def layerwise_lr_factors(decay: float, layer_scopes: Sequence[str]) -> dict[str,
 
     As in google-research/electra (`_get_layer_lrs` in its model/optimization.py): of L layers, the
     last has decay ** 2, each layer below once more the decay, and the embeddings decay ** (L + 2).
-    The task's head, which is not in the result, keeps the whole rate. ELECTRA has no pooler; here
-    it has decay ** 1, the step that ELECTRA leaves out between its last layer and its head.
+    The task's head, which is not in the result, keeps the whole rate. BERT's pooler has decay ** 1,
+    a step that ELECTRA, without a pooler, leaves empty.
 
     Args:
         decay: above 0 and at most 1; 1 gives all weights the same rate.

@@ -49,7 +49,7 @@ _ALIASES = {
 _DECIDED = frozenset(
     "vocab_file do_lower_case init_checkpoint do_train do_eval do_predict data_dir train_file"
     " eval_file predict_file labels text_a_column text_b_column label_column negative_column"
-    " weight_column group_column has_header delimiter".split()
+    " weight_column group_column has_header delimiter label_scale tag_scheme".split()
 )
 _FLAG = re.compile(r"(?<![\w-])--(?=[a-z])")
 _TYPES = {bool: SWITCH, int: WHOLE_NUMBER, float: NUMBER, str: STRING}
@@ -122,6 +122,7 @@ def make_settings(
                 both = [other for other in given if aliases.get(other, other) == field]
                 raise UserError(f"{' and '.join(both)} name the same setting; give one of them")
             values[field] = typed(name, value, hints[field])
+    values = {**kind.of_weights(folder.shapes), **values}
     values |= {"vocab_file": folder.path, "do_lower_case": folder.tokenizer.do_lower_case}
     values |= {"init_checkpoint": None, "do_train": False, **kind.decided(), **decided}
     there = {field.name for field in dataclasses.fields(cls)}

@@ -40,16 +40,14 @@ def batches_of(size: int | None) -> Iterator[None]:
     Raises:
         UserError: it is not a number from 1.
     """
-    token = None
     if size is not None:
         check_type("batch_size", size, WHOLE_NUMBER)
         Bounds(at_least=1).check(batch_size=size)
-        token = _batch_size.set(int(size))
+    token = _batch_size.set(_batch_size.get() if size is None else int(size))
     try:
         yield
     finally:
-        if token:
-            _batch_size.reset(token)
+        _batch_size.reset(token)
 
 
 class Forward:
@@ -108,7 +106,7 @@ def _in_pool(
 ) -> Iterator[dict[str, np.ndarray]]:
     """Yields the outputs of each batch, in order; once it is closed, no more batches begin."""
     if len(batches) == 1 and threading.current_thread() is threading.main_thread():
-        yield compute(batches[0])  # saves 0.2 ms
+        yield compute(batches[0])  # saves 0.1 to 0.3 ms
         return
     begun: collections.deque[Future[dict[str, np.ndarray]]] = collections.deque()
     try:

@@ -52,10 +52,10 @@ def load(
             that the model was fine-tuned with or, in a folder of sentence-transformers, that of its
             files; if neither is known, for the model's limit.
         dtype: "float32"; "bfloat16", which halves the memory of the weights, and is faster on
-            devices that multiply it; or "auto", which is bfloat16 on those devices and else
-            float32. A policy of Keras, or a dtype of TensorFlow or NumPy, stands for its name.
-            Answers are float32 in any case, and training does not depend on it. None for Keras's
-            global policy: float32 if it was not set.
+            devices that multiply it; "mixed_bfloat16", which keeps the weights in float32; or
+            "auto", which is bfloat16 on those devices and else float32. A Keras policy or a
+            TensorFlow or NumPy dtype works, too. Answers are float32 in any case, and training does
+            not depend on it. None for Keras's global policy: float32 if it was not set.
 
     Raises:
         UserError: the folder has no model or several, or its files do not fit together.
@@ -111,6 +111,7 @@ class Pretrained(FillMask, Classify, Rank, AnswerQuestions, Tag, Encode, Train):
         source, files = self._folder.source, {}
         if source:
             self._folder.check_unchanged(self.model)
+            self._folder.forget()
         else:
             with tempfile.TemporaryDirectory(prefix="bert_tf_") as place:
                 self.save(f"{place}/model")

@@ -33,11 +33,9 @@ def answering_dtype(dtype: str | None) -> keras.DTypePolicy | str | None:
         )
     if dtype == "auto":
         return ROUNDED if multiplies_bfloat16() else "float32"
-    if dtype != "bfloat16":
-        return dtype
-    if not multiplies_bfloat16():
+    if dtype in ("bfloat16", "mixed_bfloat16") and not multiplies_bfloat16():
         _warn()
-    return ROUNDED
+    return ROUNDED if dtype == "bfloat16" else dtype
 
 
 @functools.cache

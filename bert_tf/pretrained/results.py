@@ -93,8 +93,9 @@ class Answer:
             probability of its start times the probability of its end, added up over equal texts; it
             can exceed 1. A score only compares answers in the same context.
         log_odds: the sum of its start and end logits, minus that of no answer, which is the lowest
-            sum at [CLS] in a window, as for SQuAD 2.0; 0 for no answer. It compares answers in
-            different contexts; `null_odds.json` of run_squad has it with the opposite sign.
+            sum at [CLS] in a window, as for SQuAD 2.0; 0 for no answer. With an answerable
+            classifier, minus its logit, the same for all answers in a context. It compares answers
+            in different contexts; `null_odds.json` of run_squad has it with the opposite sign.
     """
 
     text: str

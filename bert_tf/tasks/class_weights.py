@@ -111,5 +111,6 @@ def choose_weights(
         weights = balanced_weights(training)
     else:
         weights = parse_class_weights(given, labels)
-    logging.info("Class weights: %s", ", ".join(f"{k} {v:.5g}" for k, v in weights.items()))
+    if weights:
+        logging.info("Class weights: %s", ", ".join(f"{k} {v:.5g}" for k, v in weights.items()))
     return weights

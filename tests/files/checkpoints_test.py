@@ -147,12 +147,15 @@ def test_a_folder_whose_name_looks_like_a_pattern(tmp_path, name):
     prefix = _write(f"{folder}/m[1].ckpt")
     for path in (folder, prefix, f"{prefix}.index"):
         assert checkpoints.find_prefix(path) == prefix
+    for ending in ("index", "data-00000-of-00001"):  # of the input's place, in a run
+        open(f"{prefix}.input.{ending}", "w").close()
     found = _weights(_variables(100.0))
     assert checkpoints.initialize(found, prefix) == [*found]
     assert_same_arrays(_values(found), _values(_weights(_variables())))
     reader = checkpoints.CheckpointReader(prefix)
     reader.prefix = "gs://bucket/[a]/model"
-    assert refusal(reader._readable).startswith("gs://bucket/[a]/model must not contain [, *, ?")
+    begin = "--teacher_checkpoint=gs://bucket/[a]/model must not contain [, *, ?"
+    assert refusal(reader._readable, "teacher_checkpoint").startswith(begin)
     os.remove(f"{prefix}.index")
     assert refusal(checkpoints.find_prefix, prefix).startswith(f"--init_checkpoint={prefix}: a che")
 

@@ -38,4 +38,5 @@ def test_each_group_of_albert_counts_as_one_layer():
         "bert/encoder/transformer/group_1/": 0.5**2,
         "bert/pooler/": 0.5,
     }
-    assert expected.items() <= layerwise_lr_factors(0.5, config.layer_scopes).items()
+    found = layerwise_lr_factors(0.5, config.layer_scopes)
+    assert {k: v for k, v in found.items() if k.startswith("bert/")} == expected

@@ -11,7 +11,6 @@ ROOT = Path(__file__).parents[2]
 PROGRAMS = [path.stem for path in sorted(ROOT.glob("*.py")) if path.stem != "setup"]
 PROGRAMS += [f"tools.{path.stem}" for path in sorted(ROOT.glob("tools/[!_]*.py"))]
 MISTAKES = ["--no_such_flag=1", "stray"]
-# Starts each program in a fork, which cannot import TensorFlow; prints statuses and outputs.
 # Mistakes that no flag has for itself: program, words, the end of the message.
 CONTRADICTIONS = [
     ("tools.compare_runs", ["a"], "python -m tools.compare_runs A B; got 1\n"),
@@ -28,12 +27,19 @@ CONTRADICTIONS = [
         "--do_train needs --train_file. Add --train_file, or leave --do_train out\n",
     ),
     (
+        "run_pretraining",
+        ["--input_file=x", "--output_dir=y", "--bert_config_file=z", "--start_warmup_step=5"],
+        "and above -10000. Leave it out to warm up from the first step\n",
+    ),
+    (
         "run_distillation",
         [f"--{x}=x" for x in ("input_file", "output_dir", "bert_config_file")]
         + [f"--{x}=x" for x in ("teacher_config_file", "teacher_checkpoint", "phases")],
         "such as 128:900000:256:20,512:100000:256:77; got 'x'\n",
     ),
 ]
+
+# Starts each program in a fork, which cannot import TensorFlow; prints statuses and outputs.
 CODE = """
 import importlib, json, os, runpy, sys, tempfile
 sys.path.insert(0, os.getcwd())
@@ -44,7 +50,7 @@ class Refuse:
             raise RuntimeError(f"imported {name}")
 sys.meta_path.insert(0, Refuse())
 runs = json.loads(sys.argv[1])
-programs = {name for name, words in runs}
+programs = dict.fromkeys(name for name, words in runs)
 for name in programs:  # they share what they import
     if name.startswith("tools.") and name not in ("tools.compile_for_tpu", "tools.estimate_cost"):
         importlib.import_module(name)

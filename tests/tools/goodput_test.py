@@ -63,7 +63,6 @@ def test_directories_without_an_account(tmp_path):
         goodput.read_run(str(tmp_path))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["inf", "-o", "*.png"])
 def test_a_picture_whose_name_is_a_mistake_is_refused(folder, monkeypatch, name):
     monkeypatch.setattr(goodput, "FLAGS", SimpleNamespace(output=name))
@@ -71,6 +70,7 @@ def test_a_picture_whose_name_is_a_mistake_is_refused(folder, monkeypatch, name)
         goodput.main([str(folder)])
 
 
+@pytest.mark.slow
 def test_the_program(folder):
     program = "tools.goodput"
     for more in ([], ["--output", str(folder / "other.png")]):

@@ -49,8 +49,8 @@ def forward_products(
 ) -> list[Product]:
     """Returns the matrix products in the forward pass of one training step.
 
-    `electra` has the arguments of `ElectraPretrainingModel` that differ from their defaults. Those
-    of an ELECTRA that is a masked LM alone are asked for by the objective `mlm`.
+    `electra` has the arguments of `ElectraPretrainingModel` that differ from their defaults. With
+    the objective `mlm`, an ELECTRA is counted as a masked LM.
     """
     if isinstance(config, ElectraConfig) and objective != MLM:
         return _electra_products(config, phase, electra)

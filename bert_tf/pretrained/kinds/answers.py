@@ -1,6 +1,6 @@
 """Answers to questions, trained from questions, contexts and answers in memory."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from bert_tf.pretrained.arguments import is_list, is_missing, received
 from bert_tf.pretrained.kinds.base import Kind
 from bert_tf.pretrained.kinds.rows import plain, read_rows
 from bert_tf.tasks.squad.examples import squad_data
+from bert_tf.tasks.squad.joint_model import SCOPE, head_options
 from bert_tf.tasks.squad.task import QuestionSet, training_set
 
 _IN_MEMORY = "questions in memory"
@@ -31,6 +32,9 @@ class AnswersKind(Kind):
     def decided(self) -> dict[str, Any]:
         negative = {} if self._are_all_answered else {"version_2_with_negative": True}
         return {"train_file": _IN_MEMORY, "predict_file": _IN_MEMORY, **negative}
+
+    def of_weights(self, names: Collection[str]) -> Mapping[str, Any]:
+        return head_options(names) if any(name.startswith(SCOPE) for name in names) else {}
 
     def example_set(self, purpose: str, x: Any, y: Any, weights: Any = None) -> QuestionSet:
         inputs, targets = self.names(purpose)

@@ -1,5 +1,6 @@
 """`Kind`: what `fit`, `evaluate` and `predict` need to know of a task."""
 
+from collections.abc import Collection, Mapping
 from typing import Any, ClassVar
 
 from bert_tf.errors import UserError
@@ -72,6 +73,10 @@ class Kind:
 
     def decided(self) -> dict[str, Any]:
         """Returns the settings that the examples decide."""
+        return {}
+
+    def of_weights(self, names: Collection[str]) -> Mapping[str, Any]:
+        """Returns the settings that the model's head decides, by the names of its weights."""
         return {}
 
     def check(self, settings: FineTuningSettings) -> None:

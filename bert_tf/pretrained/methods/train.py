@@ -39,9 +39,8 @@ from bert_tf.pretrained.kinds.sentences import SentencesKind
 from bert_tf.pretrained.kinds.tagging import TaggingKind
 from bert_tf.pretrained.methods.base import LoadedModel
 from bert_tf.pretrained.results import Evaluation
-from bert_tf.progress import hidden
 from bert_tf.runs.flags.settings import FineTuningSettings
-from bert_tf.runs.training.watch import CallbackWatch, verbosity
+from bert_tf.runs.training.watch import CallbackWatch, progress_of
 
 # Head -> the kind of a model that has it, made from the model's classes.
 _KINDS: Mapping[str, Callable[[Sequence[str]], Kind]] = {
@@ -219,8 +218,7 @@ class Train(LoadedModel):
         if output_dir is not None:
             check_type("output_dir", output_dir, PATH)
             options["output_dir"] = os.fspath(output_dir)
-        shown = hidden(verbosity(verbose) == 0)
-        with shown, course.as_arguments(), course.working_folder() as folder:
+        with progress_of(verbose), course.as_arguments(), course.working_folder() as folder:
             sets = {"train": kind.example_set("train", x, y, sample_weight)}
             if validation_data is not None:
                 parts = validation_data
@@ -306,8 +304,7 @@ class Train(LoadedModel):
             UserError: examples or settings are wrong, or the model is not trained for a task.
         """
         kind = self._trained_kind("evaluate")
-        shown = hidden(verbosity(verbose) == 0)
-        with shown, course.as_arguments(), course.working_folder() as folder:
+        with progress_of(verbose), course.as_arguments(), course.working_folder() as folder:
             example_set = kind.example_set("eval", x, y, sample_weight)
             made = self._settings(kind, folder, options, f"do_{kind.evaluation}")
             results = course.predict(
@@ -365,8 +362,7 @@ class Train(LoadedModel):
             UserError: the inputs are wrong, or the model is not trained for a task.
         """
         kind = self._trained_kind("predict")
-        shown = hidden(verbosity(verbose) == 0)
-        with shown, course.as_arguments(), course.working_folder() as folder:
+        with progress_of(verbose), course.as_arguments(), course.working_folder() as folder:
             if isinstance(x, tf.data.Dataset):
                 x = list(of_dataset(x, kind.inputs, kind.ranks[0]))
             if kind.predict_options is not None:
@@ -398,6 +394,7 @@ class Train(LoadedModel):
         labels = held.labels if {"classification", "tagging"} & {*held.heads} else None
         labels = () if "regression" in held.heads else labels
         weights = {name: self._read(name) for name in self._shapes()}
+        held.forget()
         rule = "one that save wrote"
         with course.as_arguments(), whole_folder(path, "folder", CONFIG_FILE, names, rule) as place:
             files, casing = held.tokenizer.files, held.tokenizer.do_lower_case

@@ -110,9 +110,11 @@ def run_program(
 def _warn_of_empty_values() -> None:
     """Warns of flags such as --init_checkpoint=$MODEL where the variable is not set."""
     given = {name: flags.FLAGS[name] for name in flags.FLAGS if flags.FLAGS[name].present}
-    if empty := [f"--{name}=" for name, x in given.items() if x.value == "" and x.default is None]:
-        verb = "counts" if len(empty) == 1 else "count"
-        logging.warning("Without a value, %s %s as not given", " ".join(empty), verb)
+    for name in (name for name, x in given.items() if x.value == "" and x.default is None):
+        logging.warning(
+            "--%s= has no value. Leave it out, or set the variable of the shell that it comes from",
+            name,
+        )
 
 
 def _explain(error: Exception) -> tuple[int, str | None]:

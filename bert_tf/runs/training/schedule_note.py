@@ -87,10 +87,10 @@ def _describe(parts: _Parts | float) -> str:
     for num_steps, part in parts:
         text = f"{num_steps} steps with a peak of {part.init_lr:.4g}"
         text += f" and {part.num_warmup_steps} of warm-up"
-        if part.decay_power != 1.0:
-            text += f", decay power {part.decay_power:.4g}"
         if part.scales_decay:
             text += " that multiplies the decay"
+        if part.decay_power != 1.0:
+            text += f", decay power {part.decay_power:.4g}"
         if part.start_warmup_step:
             text += f", warm-up from step {part.start_warmup_step}"
         texts.append(text)

@@ -36,7 +36,7 @@ class TimeBudget:
         used: Callable[[], float],
         strategy: tf.distribute.Strategy,
     ):
-        self.hours = hours
+        self.hours = float(hours)
         self._seconds = 3600.0 * hours
         self._stretched = schedule
         self._num_steps = num_steps

@@ -10,7 +10,7 @@ import numpy as np
 
 from bert_tf.engine.metrics import StepMetrics, means
 from bert_tf.errors import UserError, quoted
-from bert_tf.progress import Progress
+from bert_tf.progress import Progress, hidden
 
 
 def verbosity(verbose: Any) -> int:
@@ -22,6 +22,11 @@ def verbosity(verbose: Any) -> int:
     if not isinstance(verbose, int | str) or verbose not in (0, 1, 2, "auto"):
         raise UserError(f"verbose must be 0, 1, 2 or 'auto'; received {quoted(verbose)}")
     return 1 if verbose == "auto" else int(verbose)
+
+
+def progress_of(verbose: Any) -> contextlib.AbstractContextManager[None]:
+    """Returns a context that shows progress unless Keras's `verbose` is 0; see `verbosity`."""
+    return hidden(verbosity(verbose) == 0)
 
 
 class Watch:

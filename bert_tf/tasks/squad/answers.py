@@ -92,7 +92,7 @@ def window_logits(unique_id: int, outputs: Mapping[str, Any]) -> WindowLogits:
 class NullScore(NamedTuple):
     """The score of "no answer" to a question.
 
-    is_odds: whether a classifier says so, whose logit needs no comparison with an answer's score.
+    is_odds: whether `value` is a classifier's logit, which is the odds of no answer itself.
     """
 
     value: float

@@ -250,8 +250,10 @@ class JointSquadModel(SquadModel):
 def head_options(names: Iterable[str]) -> Mapping[str, bool]:
     """Returns the arguments of `JointSquadModel` by the names of a checkpoint's variables."""
     found = {name.removeprefix(SCOPE) for name in names if name.startswith(SCOPE)}
-    return {
+    options = {
         "joint_prediction": "qa_hidden/kernel" in found,
         "answerable_classifier": "dense_2/kernel" in found,
-        "answerable_uses_start_logits": "dense_3/kernel" in found,
     }
+    if options["answerable_classifier"]:
+        options["answerable_uses_start_logits"] = "dense_3/kernel" in found
+    return options

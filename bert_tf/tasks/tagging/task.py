@@ -91,10 +91,11 @@ class TaggingTask(FineTuningTask):
                     " and use --do_predict"
                 )
             if unknown:
+                made = "" if self.settings.tag_scheme == "iob" else "Leave out --tag_scheme, c"
                 raise UserError(
                     f"--{flag}: {path} has the tags {listed(unknown)}, which are not among the"
-                    f" model's: {listed(labels)}. Correct the file, or train a new model with all"
-                    " tags in --labels, in another --output_dir"
+                    f" model's: {listed(labels)}. {made or 'C'}orrect the file, or train a new"
+                    " model with all tags in --labels, in another --output_dir"
                 )
         if training:
             _different(sorted(_tags(training)), *_file(self.settings, "train"))

@@ -6,15 +6,17 @@ import numpy as np
 import pytest
 
 from bert_tf.errors import UserError
+from bert_tf.runs.results.kept_rows import KeptRows
 from bert_tf.tasks.classification.examples import InputExample, in_both_orders, scaled
 from bert_tf.tasks.classification.glue import StsbProcessor
 from bert_tf.tasks.classification.settings import ClassifierSettings
 from bert_tf.tasks.classification.task import ClassificationTask
-from bert_tf.tasks.task import ExampleSet
+from bert_tf.tasks.task import ExampleSet, PredictionColumns
 
 
 def settings(**given):
-    return ClassifierSettings(output_dir="unused", vocab_file="", data_dir="d", **given)
+    given = {"output_dir": "unused", **given}
+    return ClassifierSettings(vocab_file="", data_dir="d", **given)
 
 
 def pairs():
@@ -74,11 +76,14 @@ def test_examples_of_the_original_s_processors_are_changed_too(label, divided):
 
 
 def test_the_submission_has_the_labels_of_the_task(tmp_path):
-    task = ClassificationTask(settings(label_scale=5.0), StsbProcessor())
-    from bert_tf.tasks.classification.submission import predicted
-
-    outputs = np.array([0.31, 1.2, -0.1]) * task.settings.label_scale
-    assert predicted(task.processor, outputs) == ["1.550", "5.000", "0.000"]
+    given = settings(label_scale=5.0, output_dir=str(tmp_path))
+    task = ClassificationTask(given, StsbProcessor())
+    examples = [InputExample(f"test-{i}", "a", "b", 0.0) for i in range(3)]
+    example_set = ExampleSet("test", examples, rows=KeptRows([{"text": "a"}] * 3))
+    chunks = iter([{"outputs": np.array([0.31, 1.2, -0.1])}])
+    task.write_predictions(example_set, PredictionColumns(chunks, lambda: 1))
+    rows = (tmp_path / "STS-B.tsv").read_text().splitlines()
+    assert [row.split("\t")[1] for row in rows[1:]] == ["1.550", "5.000", "0.000"]
 
 
 @pytest.mark.parametrize("given", [{"label_scale": 5.0}, {"label_scale": 0.25}])

@@ -11,6 +11,7 @@ import tensorflow as tf
 from bert_tf import export_model, load
 from bert_tf.errors import UserError
 from bert_tf.model.configuration import BertConfig
+from bert_tf.pretrained.kinds.answers import AnswersKind
 from bert_tf.tasks.example_records import write_records
 from bert_tf.tasks.squad import answers
 from bert_tf.tasks.squad.examples import squad_data
@@ -96,8 +97,11 @@ def test_outputs_and_loss_against_numpy(joint, classifier, uses_start):
     model, batch = make(joint, classifier, uses_start), features()
     head, is_impossible = Numpy(model, batch), batch["is_impossible"].numpy()
     wanted = {"joint_prediction": joint, "answerable_classifier": classifier}
-    wanted["answerable_uses_start_logits"] = classifier and uses_start
+    if classifier:
+        wanted["answerable_uses_start_logits"] = uses_start
     assert head_options(v.path for v in model.variables) == wanted
+    made = settings_of_lengths(**AnswersKind().of_weights([v.path for v in model.variables]))
+    assert {name: getattr(made, name) for name in wanted} == wanted
     starts, ends = (batch[f"{name}_positions"].numpy() for name in ("start", "end"))
     # In training the end is predicted for the true start.
     outputs = model(batch, training=True, dropout_seed=tf.constant([0, 0]))
@@ -201,6 +205,9 @@ def test_a_loaded_model_answers_as_the_program(tmp_path, seed):
     for threshold in (odds - 1e-3, odds + 1e-3):
         chosen = model.answer("who sat", context, null_score_diff_threshold=threshold, **options)
         assert chosen.text == (found.text if threshold > odds else "")
+    if seed == 3:  # with the heads that the folder has
+        made = {"max_query_length": 4, "verbose": 0, **options}
+        assert model.evaluate([("who sat", context)], [found.text], **made)["exact_match"] == 100
     with pytest.raises(UserError, match='needs the logits of ends; .* Use method="run_squad"'):
         model.answer("who sat", context, method="transformers", max_seq_length=16, doc_stride=3)
     with pytest.raises(UserError, match="has ELECTRA's heads for questions, which cannot be exp"):

@@ -66,8 +66,8 @@ class PretrainingDataSettings(TextSettings):
         MLM_NSP,
         help="mlm_nsp: pairs of sentences, for masked LM and next sentence prediction (BERT). mlm:"
         " sequences of whole sentences, for masked LM only (RoBERTa). mlm_sop: two stretches of"
-        " text, in order or swapped, and masked n-grams (ALBERT). electra: one segment or"
-        " two, which training masks (ELECTRA).",
+        " text, in order or swapped, and masked n-grams (ALBERT). electra: one or two"
+        " segments, masked during training (ELECTRA).",
         group=Group.DATA,
         choices=OBJECTIVES,
     )
@@ -188,7 +188,7 @@ class PretrainingDataSettings(TextSettings):
         at_least=0.0,
         at_most=1.0,
         needs=("objective", MLM_NSP, MLM_SOP),
-        because="sequences of whole sentences are filled as far as possible",
+        because="mlm fills sequences as far as possible, and electra shortens one in twenty",
     )
     tfds: str | None = setting(
         None,

@@ -54,7 +54,7 @@ class ElectraOutputs(NamedTuple):
     Attributes:
         masked_lm_logits: float32 [B*P, V], of the generator.
         sampled_ids: int32 [B, P], tokens drawn from the generator's probabilities.
-        fake_input_ids: int32 [B, S], the original tokens, with those at masked places.
+        fake_input_ids: int32 [B, S], the original tokens, with `sampled_ids` at the masked places.
         labels: int32 [B, S], 1 where a token differs from the original.
         logits: float32 [B, S], of the discriminator; above 0 for a replaced token.
     """
@@ -221,8 +221,7 @@ class ElectraPretrainingModel(TaskModel):
         sampled = self._sample(tf.reshape(logits, shape), masked_lm_ids, noise_seed)
         fake, written = write_at(original, sampled, masked_lm_positions)
         labels = tf.cast(written & (fake != original), tf.int32)
-        dropout_seed = seed if training else None
-        output = self.bert(fake, input_mask, segment_ids, dropout_seed=dropout_seed, **mode)
+        output = self.bert(fake, input_mask, segment_ids, dropout_seed=seed, **mode)
         found = self.discriminator_predictions(output.sequence_output)
         return ElectraOutputs(logits, sampled, fake, labels, found)
 

@@ -6,28 +6,11 @@ import tensorflow as tf
 
 from bert_tf.engine.hashed_random import hash_numbers, uniform
 from bert_tf.engine.input_pipeline import Batch
-from bert_tf.errors import UserError
 from bert_tf.model.shapes import get_shape_list
 
 MASKED = 0.85  # probability that a place to predict becomes [MASK]
 # The random draws of an example: the places to predict, and whether each becomes [MASK].
 _PLACES, _NOISE = range(2)
-
-
-def number_of_predictions(mask_prob: float, max_seq_length: int) -> int:
-    """Returns ELECTRA's max_predictions_per_seq, which cannot be set: 19 at 0.15 and 128.
-
-    Raises:
-        UserError: there is none.
-    """
-    count = int((mask_prob + 0.005) * max_seq_length)
-    if not count:
-        raise UserError(
-            f"--mask_prob={mask_prob:g} leaves no prediction in sequences of {max_seq_length}"
-            " tokens (--max_seq_length or --phases): (mask_prob + 0.005) * length must be at least"
-            " 1. Raise --mask_prob"
-        )
-    return count
 
 
 def write_at(

@@ -20,7 +20,23 @@ MODEL_ARGUMENTS = (
     *("temperature", "disallow_correct"),
 )
 _HAS_GENERATOR = [_NEEDS, "electra_objective"]
-_TIED = {"excludes": "uniform_generator", "because": "a uniform generator has no weights"}
+_NOT_UNIFORM = {"excludes": "uniform_generator", "because": "a uniform generator has no weights"}
+
+
+def number_of_predictions(mask_prob: float, max_seq_length: int) -> int:
+    """Returns ELECTRA's max_predictions_per_seq, which cannot be set: 19 at 0.15 and 128.
+
+    Raises:
+        UserError: there is none.
+    """
+    count = int((mask_prob + 0.005) * max_seq_length)
+    if not count:
+        raise UserError(
+            f"--mask_prob={mask_prob:g} leaves no prediction in sequences of {max_seq_length}"
+            " tokens (--max_seq_length or --phases): (mask_prob + 0.005) * length must be at least"
+            " 1. Raise --mask_prob"
+        )
+    return count
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -71,7 +87,7 @@ class ElectraSettings(PretrainingSettings):
         group=Group.MODEL,
         above=0.0,
         needs=_HAS_GENERATOR,
-        **_TIED,
+        **_NOT_UNIFORM,
     )
     generator_layers: float = setting(
         1.0,
@@ -79,7 +95,7 @@ class ElectraSettings(PretrainingSettings):
         group=Group.MODEL,
         above=0.0,
         needs=_HAS_GENERATOR,
-        **_TIED,
+        **_NOT_UNIFORM,
     )
     untied_generator: bool = setting(
         True,
@@ -94,7 +110,7 @@ class ElectraSettings(PretrainingSettings):
         help="Give the generator its own embeddings, as wide as its layers.",
         group=Group.MODEL,
         needs=_HAS_GENERATOR,
-        **_TIED,
+        **_NOT_UNIFORM,
     )
     uniform_generator: bool = setting(
         False,
@@ -122,7 +138,7 @@ class ElectraSettings(PretrainingSettings):
         group=Group.TRAINING,
         above=0.0,
         needs=_HAS_GENERATOR,
-        **_TIED,
+        **_NOT_UNIFORM,
     )
     disallow_correct: bool = setting(
         False,
@@ -135,8 +151,6 @@ class ElectraSettings(PretrainingSettings):
         super().__post_init__()
         if self.objective != ELECTRA:
             return
-        from bert_tf.tasks.pretraining.training.electra_masking import number_of_predictions
-
         if not self.vocab_file:
             raise UserError(
                 f"--objective={ELECTRA} needs --vocab_file: the ids of [MASK], [CLS] and [SEP] are"
@@ -155,8 +169,6 @@ class ElectraSettings(PretrainingSettings):
     @classmethod
     def _phases(cls, values: Mapping[str, Any], given: Collection[str]) -> tuple[list, Any]:
         """Returns the phases, with ELECTRA's number of predictions where no flag gives one."""
-        from bert_tf.tasks.pretraining.training.electra_masking import number_of_predictions
-
         phases, evaluation = super()._phases(values, given)
         if values["objective"] != ELECTRA or "max_predictions_per_seq" in given:
             return phases, evaluation

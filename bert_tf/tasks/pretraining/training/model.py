@@ -31,10 +31,10 @@ class PretrainingModel(TaskModel):
     """BERT with its pre-training heads, and the same variables as a released checkpoint.
 
     Args:
-        objective: one of `schema.OBJECTIVES`. With `mlm`, features have no `next_sentence_labels`,
-            and the pooler and the next sentence head keep their weights. With `mlm_sop`, the
-            labels, the head and the metrics' names are for the order of sentences. None means
-            `mlm_nsp`, or `mlm` for a model without a next sentence head.
+        objective: `mlm_nsp`, `mlm` or `mlm_sop`. With `mlm`, features have no
+            `next_sentence_labels`, and the pooler and the next sentence head keep their weights.
+            With `mlm_sop`, the labels, the head and the metrics' names are for the order of
+            sentences. None means `mlm_nsp`, or `mlm` for a model without a next sentence head.
         **options: see `BertModel`.
     """
 

@@ -52,8 +52,8 @@ def check_kind(names: Container[str], file: str, flag: str, objective: str) -> N
         )
     if not is_electra and objective == ELECTRA:
         raise UserError(
-            f"--{flag}: the records of {file} are BERT's, and --objective={ELECTRA} needs its own,"
-            f" which training masks. Make them with create_pretraining_data.py"
+            f"--{flag}: the records of {file} are BERT's, and --objective={ELECTRA} needs"
+            f" ELECTRA's, without masks. Make them with create_pretraining_data.py"
             f" --objective={ELECTRA}, or train with another --objective"
         )
 

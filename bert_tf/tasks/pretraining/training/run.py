@@ -11,7 +11,7 @@ from bert_tf import optimization, tokenization
 from bert_tf.engine.distribution import InputShard
 from bert_tf.engine.evaluator import EvaluationInput, Evaluator
 from bert_tf.engine.input_pipeline import Augment, TrainingInput
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, listed
 from bert_tf.files import record_checks
 from bert_tf.files.checkpoints import CheckpointReader
 from bert_tf.model.configuration import BertConfig
@@ -254,13 +254,15 @@ def _are_unmasked(
 
 
 def _warn_of_missing_generator(model: TaskModel, init_checkpoint: str) -> None:
-    """Warns if --init_checkpoint, which the run starts from, only has a discriminator."""
-    head = {v.path for v in model.variables if v.path.startswith("generator_predictions/")}
-    if head and head.isdisjoint(CheckpointReader(init_checkpoint).shapes):
+    """Warns if --init_checkpoint, which the run starts from, lacks weights of the generator."""
+    scopes = ("generator/", "generator_predictions/")
+    generator = {v.path for v in model.variables if v.path.startswith(scopes)}
+    if missing := generator - CheckpointReader(init_checkpoint).shapes.keys():
+        which = "no generator" if missing == generator else f"no {listed(sorted(missing)[:3])}, ..."
         logging.warning(
-            "--init_checkpoint=%s has no generator, so a new one starts, with random weights; its"
+            "--init_checkpoint=%s has %s, so the generator starts with random weights there; its"
             " samples are poor until it has learned",
-            init_checkpoint,
+            *(init_checkpoint, which),
         )
 
 

@@ -72,7 +72,8 @@ class PretrainingSettings(TrainingSettings):
     )
     vocab_file: str | None = setting(
         None,
-        help="Vocabulary that the records were made with, for --dynamic_masking.",
+        help="Vocabulary that the records were made with, for --dynamic_masking and"
+        " --objective=electra.",
         group=Group.DATA,
     )
     masked_lm_prob: float = inherit(
@@ -143,7 +144,7 @@ class PretrainingSettings(TrainingSettings):
                 " Train them one after another, each with its --max_hours and --output_dir, the"
                 " later ones with --init_checkpoint"
             )
-        self.schedules()  # raises an error if the settings do not fit
+        self._schedule_numbers()  # raises an error if the settings do not fit
 
     @classmethod
     def from_flags(cls, values: Mapping[str, Any], given: Collection[str]) -> Self:
@@ -167,6 +168,14 @@ class PretrainingSettings(TrainingSettings):
         """
         from bert_tf.optimization import PolynomialSchedule  # imports TensorFlow
 
+        more = self.decay_power, self.start_warmup_step
+        return [
+            (num_steps, PolynomialSchedule(rate, num_steps, warmup, *more))
+            for num_steps, rate, warmup in self._schedule_numbers()
+        ]
+
+    def _schedule_numbers(self) -> list[tuple[int, float, float]]:
+        """Returns the steps, the peak rate and the warm-up of each schedule."""
         steps = [phase.num_steps for phase in self.phases]
         if not (self.restart_schedule or self.phase_learning_rates or self.phase_warmup_steps):
             steps = [sum(steps)]
@@ -182,10 +191,7 @@ class PretrainingSettings(TrainingSettings):
                     " (--num_warmup_steps or --phase_warmup_steps): it must be at most 0 and above"
                     f" -{warmup}. Leave it out to warm up from the first step"
                 )
-        return [
-            (num_steps, PolynomialSchedule(rate, num_steps, warmup, self.decay_power, start))
-            for num_steps, rate, warmup in zip(steps, rates, warmups, strict=True)
-        ]
+        return list(zip(steps, rates, warmups, strict=True))
 
     def _of_each(self, count: int, name: str) -> list[float]:
         """Returns the value of each phase, from a list or from the flag for all phases."""

@@ -13,12 +13,11 @@ from bert_tf.runs.folder import goodput
 from bert_tf.tasks.pretraining.records.data import create_pretraining_data
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.training.electra import ElectraPretrainingModel
-from bert_tf.tasks.pretraining.training.electra_masking import (
-    ElectraMasking,
+from bert_tf.tasks.pretraining.training.electra_masking import ElectraMasking, write_at
+from bert_tf.tasks.pretraining.training.electra_settings import (
+    ElectraSettings,
     number_of_predictions,
-    write_at,
 )
-from bert_tf.tasks.pretraining.training.electra_settings import ElectraSettings
 from bert_tf.tasks.pretraining.training.model import PretrainingModel
 from bert_tf.tasks.pretraining.training.phases import RecordBatches
 from bert_tf.tasks.pretraining.training.run import run_pretraining
@@ -109,8 +108,8 @@ def test_a_generator_that_a_checkpoint_lacks_starts_anew(trained, inputs, tmp_pa
 @pytest.mark.parametrize(
     "records, changes, message",
     [
-        ("masked", {}, "are BERT's, and --objective=electra needs its own, which training masks"),
-        ("unmasked", {}, "are BERT's, and --objective=electra needs its own, which training masks"),
+        ("masked", {}, "are BERT's, and --objective=electra needs ELECTRA's, without masks"),
+        ("unmasked", {}, "are BERT's, and --objective=electra needs ELECTRA's, without masks"),
         ("electra", {"vocab_file": None}, "--objective=electra needs --vocab_file"),
         ("electra", {"mask_prob": 0.05}, "leaves no prediction in sequences of 16 tokens"),
         ("electra", {"mask_prob": 0.4}, "here 6 of 16; --max_predictions_per_seq or --phases"),

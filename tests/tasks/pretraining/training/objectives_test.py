@@ -122,7 +122,11 @@ def test_adam_s_flags_reach_the_update(of_sequences):
         ("masked", {"dynamic_masking": True}, "--dynamic_masking needs unmasked records"),
         ("sequences", {}, "feature next_sentence_labels is missing"),
         ("unmasked", {"objective": "nsp"}, "--objective=nsp must be one of mlm_nsp, mlm"),
-        ("unmasked", {"beta_2": 1.5}, "--beta_2=1.5 must be a finite number betw"),
+        (
+            "unmasked",
+            {"beta_2": 1.5},
+            "--beta_2=1.5 must be a finite number of at least 0",
+        ),
     ],
 )
 def test_flags_that_do_not_fit(inputs, tmp_path, records, changes, message):
