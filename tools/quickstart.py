@@ -56,7 +56,12 @@ class Stage(NamedTuple):
 
 
 def make_stages(output_dir: str) -> list[Stage]:
-    """Returns the stages in the order in which they run."""
+    """Returns the stages in the order in which they run; UserError if the text is not here."""
+    if not os.path.isdir(_RECIPE):
+        raise UserError(
+            f"{_RECIPE} has the text, but does not exist in {os.getcwd()}: run it in a"
+            " checkout, or copy the recipes with python -m bert_tf.tools.copy_flags"
+        )
     vocab_file = os.path.join(output_dir, "vocab.txt")
     command = ["python", "-m", f"{__package__}.build_vocabulary"]
     command += [f"--input_file={_RECIPE}/corpus.txt", f"--output_file={vocab_file}"]
@@ -140,13 +145,9 @@ def _forward_signals(command: Sequence[str]) -> Iterator[subprocess.Popen]:
 
 
 def main() -> None:
-    if not os.path.isdir(_RECIPE):
-        raise UserError(
-            f"the quickstart reads {_RECIPE}, which does not exist in {os.getcwd()}: run it in a"
-            " checkout, or copy the recipes with python -m bert_tf.tools.copy_flags"
-        )
     output_dir = flags.FLAGS.output_dir
     check_meant(output_dir, "output_dir")
+    stages = make_stages(output_dir)
     try:
         os.makedirs(output_dir, exist_ok=True)
         log = open(os.path.join(output_dir, _LOG), "w", encoding="utf-8")  # noqa: SIM115
@@ -156,7 +157,7 @@ def main() -> None:
         ) from error
     with log:
         print(f"The commands and what they print: {log.name}")
-        run_stages(make_stages(output_dir), log)
+        run_stages(stages, log)
     results = os.path.join(output_dir, "eval_results.txt")
     print(f"\n{results}:")
     with open(results, encoding="utf-8") as file:

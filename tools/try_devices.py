@@ -107,11 +107,12 @@ def main(words: list[str]) -> None:
     place = f"--output_file={output_file}"
     os.environ.pop(_NO_TPU, None)
     with tempfile.TemporaryDirectory(prefix="try_devices") as folder:
+        made = stages(folder, words)
         with open(f"{folder}/log", "w", encoding="utf-8") as log:
             # Shows that it can be written, and remains if the machine falls over.
             write_whole(output_file, report(folder, "The run has not ended."), place)
             try:
-                run_stages(stages(folder, words), log)
+                run_stages(made, log)
             except SystemExit as end:
                 status = end.code
         write_whole(output_file, report(folder, f"The run ended with status {status}."), place)

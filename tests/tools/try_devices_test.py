@@ -49,3 +49,9 @@ def test_a_place_that_cannot_be_written_ends_it_before_the_run(tmp_path, monkeyp
         UserError, match="^--output_file=.* must name a file, but it is a directory"
     ):
         run_main(monkeypatch, tmp_path, "open('run', 'w')")
+
+
+def test_without_the_text_of_the_quickstart(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match="^flags/quickstart has the text, but does not exist in"):
+        try_devices.stages("folder", [])
