@@ -1,4 +1,4 @@
-"""Test of what `fit` shows of its progress: Keras's bar, a line for each epoch, or nothing."""
+"""Tests of what `fit` shows of its progress, and of Keras's `batch_size` and `verbose`."""
 
 import re
 
@@ -6,7 +6,11 @@ import keras
 import numpy as np
 import pytest
 
+from bert_tf import load, progress
+from bert_tf.pretrained import course, forward
+from bert_tf.pretrained.kinds.classification import ClassificationKind
 from bert_tf.runs.training.watch import CallbackWatch
+from tests.support import model_folders
 
 EPOCHS = ["Epoch 1/2", "2/2", "Epoch 2/2", "3/3"]
 
@@ -26,3 +30,41 @@ def test_progress_is_shown_as_by_keras(capsys, verbose, lines):
     shown = [line.split("\r")[-1] for line in plain.split("\n")[:-1]]
     assert [re.match(r"(Epoch )?\d/\d", line)[0] for line in shown] == lines
     assert re.findall(r"loss: (\d\.\d+) *\n", out) == ["0.7500", "2.0000"][: len(lines) // 2]
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """A classifier and a tagger."""
+    labels = {"classifier": ["x", "y", "z"], "tagger": ["O", "B-A", "I-A", "B-B", "I-B"]}
+    folders = tmp_path_factory.mktemp("models")
+    return {
+        head: load(
+            model_folders.write_model(
+                folders / head, model_folders.random_weights(head), labels[head]
+            )
+        )
+        for head in labels
+    }
+
+
+@pytest.mark.parametrize(("size", "verbose"), [(3, 0), (7, 1), (None, "auto")])
+def test_batch_size_and_verbose_reach_the_computation(models, monkeypatch, size, verbose):
+    seen = []
+
+    def see(size):
+        seen.append((size, progress._is_hidden.get()))
+        raise StopIteration  # of all that follows
+
+    monkeypatch.setattr(ClassificationKind, "predict", lambda *_: see(forward._batch_size.get()))
+    of_program = {"evaluate": "eval_batch_size", "predict": "predict_batch_size"}
+    rows = {"classifier": (["the cat"], ["x"]), "tagger": ([["the", "cat"]], [["O", "B-A"]])}
+    for head, name in (("classifier", "evaluate"), ("tagger", "evaluate"), ("tagger", "predict")):
+        field = of_program[name]
+        monkeypatch.setattr(course, "predict", lambda _, made, *__: see(getattr(made, field)))  # noqa: B023
+        x = rows[head] if name == "evaluate" else rows[head][:1]
+        with pytest.raises(StopIteration):
+            getattr(models[head], name)(*x, batch_size=size, verbose=verbose)
+    with pytest.raises(StopIteration):
+        models["classifier"].predict(["the cat"], batch_size=size, verbose=verbose)
+    assert seen == [(size or default, verbose == 0) for default in (8, 8, 8, 32)]
+    assert not progress._is_hidden.get() and forward._batch_size.get() == forward.BATCH_SIZE
