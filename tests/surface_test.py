@@ -1,9 +1,11 @@
 """Tests of what `import bert_tf` gives: names, types, and no TensorFlow before it is needed."""
 
 import ast
+import inspect
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -96,6 +98,27 @@ def test_the_reference_has_every_name():
     page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
     described = re.findall(r"^::: bert_tf\.(\w+)$", page, re.MULTILINE)
     assert sorted([*described, "__version__"]) == bert_tf.__all__
+
+
+def test_every_name_of_the_reference_has_an_example_that_runs():
+    """And every public method of a loaded model and of the estimators, but scikit-learn's own."""
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    blocks = [
+        re.findall(r"^```python\n(.*?)^```$", x.read_text("utf-8"), re.M | re.S) for x in pages
+    ]
+    code = "\n".join(block for page in blocks for block in page)
+    names = {name for name in bert_tf.__all__ if name not in ("__version__", "Pretrained")}
+    names |= {name for name in vars(bert_tf.BertClassifier) if name[0] != "_"}
+    names |= {name for cls in bert_tf.Pretrained.__mro__ for name in vars(cls) if name[0] != "_"}
+    names |= {"BertOutput", "GridSearchCV", "clone", "cross_val_score", "score", "get_params"}
+    unused = {"set_fit_request", "set_score_request"}
+    assert [name for name in names - unused if not re.search(rf"\b{name}\b", code)] == []
+
+
+def test_mypy_checks_the_modules_of_the_reference():
+    checked = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mypy"]["files"]
+    homes = {inspect.getsourcefile(getattr(bert_tf, name)) for name in bert_tf._HOMES}
+    assert homes <= {str(ROOT / path) for path in checked}
 
 
 def test_a_name_that_is_not_there():

@@ -47,7 +47,7 @@ from bert_tf.pretrained.folder import ModelFolder, read_folder
 from bert_tf.pretrained.methods.train import held_folder
 from bert_tf.pretrained.model import Pretrained
 from bert_tf.tasks.squad.joint_model import SCOPE as JOINT_SCOPE
-from bert_tf.text.tokenizers import WORD_PIECES
+from bert_tf.text.fast_tokenization import FastTokenizer
 
 # Names that an exported folder may contain.
 _OF_SAVED_MODEL = ("variables", "assets", "fingerprint.pb")
@@ -83,7 +83,7 @@ def export(settings: ExportSettings, folder: ModelFolder | None = None) -> None:
         )
         logging.info("%s", folder)
         tokenizer, longest = folder.tokenizer, folder.max_seq_length
-        if settings.takes_text and WORD_PIECES not in tokenizer.files:
+        if settings.takes_text and not isinstance(tokenizer, FastTokenizer):
             raise UserError(
                 f"--input_kind=text needs a vocabulary of word pieces; {folder.path} has"
                 f" {' and '.join(tokenizer.files)}. Set --input_kind=ids, and make the ids"
@@ -123,7 +123,7 @@ def export(settings: ExportSettings, folder: ModelFolder | None = None) -> None:
         signatures = {DEFAULT_SIGNATURE: of_ids}
         module = tf.Module()
         module.weights = [variable.value for variable in model.variables]
-        if settings.takes_text:
+        if settings.takes_text and isinstance(tokenizer, FastTokenizer):
             module.text_inputs = TextInputs(tokenizer, longest)
             reads = folder.trained_on.reads
             of_texts = text_signatures(head, outputs, module.text_inputs, tokenizer.tokens(), reads)

@@ -19,7 +19,8 @@ from bert_tf.pretrained.arguments import PATH, WHOLE_NUMBER, as_list, check_type
 from bert_tf.pretrained.folder import read_folder
 from bert_tf.tasks.squad.settings import AnswerSettings
 from bert_tf.text import sequences
-from bert_tf.text.tokenizers import Tokenizer, load_tokenizer, vocabulary_in
+from bert_tf.text.base_tokenizer import Tokenizer
+from bert_tf.text.tokenizers import load_tokenizer, vocabulary_in
 
 DESCRIPTION_FILE = "export.json"
 
