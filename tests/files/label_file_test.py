@@ -37,6 +37,13 @@ def test_what_does_not_fit_on_a_line_is_refused(tmp_path, label):
     assert not list(tmp_path.iterdir()) and len(str(e.value)) < 400 and "\n" not in str(e.value)
 
 
+@pytest.mark.parametrize("label", ["a\0b", "\x1b[31mred", "a\x07", "\x7fa", "a\x9b2Jb"])
+def test_control_characters_are_refused_and_not_shown(tmp_path, label):
+    with pytest.raises(UserError, match="the class .* must not have control characters") as error:
+        write_labels(str(tmp_path), ["b", label])
+    assert not list(tmp_path.iterdir()) and str(error.value).isprintable()
+
+
 @pytest.mark.parametrize(
     "content, message",
     [

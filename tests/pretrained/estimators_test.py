@@ -18,6 +18,8 @@ from bert_tf import BertClassifier, BertRegressor
 from bert_tf.errors import UserError
 from bert_tf.pretrained import estimators
 from tests.support.model_folders import random_weights, write_model
+from tests.support.registered_tasks import run_in
+from tools import convert_checkpoint
 
 TEXTS = ["the cat sat", "a dog ran", "the cat ran", "a dog sat on a mat"] * 3
 NAMES = ["cat", "dog", "cat", "dog"] * 3
@@ -192,6 +194,19 @@ def test_a_search_in_two_processes_finds_what_one_finds(base):
     assert found[1].best_estimator_.predict(TEXTS).shape == (12,)
 
 
+def check_programs_take(saved, folder, probabilities):
+    """run_classifier predicts with the saved folder, and the converter converts it."""
+    pd.DataFrame({"text": TEXTS}).to_csv(folder / "test.csv", index=False)
+    flags = {"task_name": "table", "text_a_column": "text", "data_dir": folder, "do_predict": True}
+    flags |= {"init_checkpoint": f"{saved}/bert_model.ckpt", "max_seq_length": 16}
+    run_in(saved, "classification", output_dir=folder / "predicted", **flags)
+    found = np.loadtxt(folder / "predicted/test_results.tsv")
+    np.testing.assert_allclose(found, probabilities, rtol=0, atol=1e-6)
+    convert_checkpoint.convert(str(saved), str(folder / "converted"), "safetensors")
+    converted = bert_tf.load(folder / "converted")
+    np.testing.assert_allclose(converted.predict(TEXTS), probabilities, rtol=0, atol=1e-6)
+
+
 @pytest.mark.slow
 def test_a_model_is_trained(base, tmp_path):
     folder = base
@@ -204,6 +219,7 @@ def test_a_model_is_trained(base, tmp_path):
     estimator.model_.save(tmp_path / "saved")
     again = bert_tf.load(tmp_path / "saved")
     np.testing.assert_array_equal(again.predict(TEXTS), estimator.predict_proba(TEXTS))
+    check_programs_take(tmp_path / "saved", tmp_path, estimator.predict_proba(TEXTS))
     for kept in (
         pickle.loads(pickle.dumps(estimator)),
         joblib_copy(estimator, tmp_path / "x.joblib"),

@@ -42,8 +42,10 @@ def test_a_failure_ends_it_and_shows_the_end_of_the_log(tmp_path, capfd):
     assert "b two" in errors and "Doing c" not in output
 
 
+# The file is AutoGraph's kind, which is deleted at the end of the process.
 WAITS = """
-import signal, sys, time
+import atexit, os, signal, sys, tempfile, time
+atexit.register(os.remove, tempfile.mkstemp(prefix="__autograph_generated_file")[1])
 def stop(number, frame):
     print("saving", flush=True); time.sleep(0.6); print("saved", flush=True)
     sys.exit({status})
@@ -54,7 +56,9 @@ time.sleep(30)
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 75)])
-def test_a_signal_lets_the_stage_save_its_work(tmp_path, capfd, number, status):
+def test_a_signal_lets_the_stage_save_its_work(tmp_path, monkeypatch, capfd, number, status):
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
     code = WAITS.format(number=int(number), status=status)
 
     def send() -> None:
@@ -65,7 +69,7 @@ def test_a_signal_lets_the_stage_save_its_work(tmp_path, capfd, number, status):
     with open(tmp_path / "log", "w") as log, pytest.raises(SystemExit) as end:
         threading.Thread(target=send).start()
         run_stages([Stage("Waiting", ["python", "-c", code]), stage("b")], log)
-    assert end.value.code == status
+    assert end.value.code == status and not list((tmp_path / "temporary").iterdir())
     assert (tmp_path / "log").read_text().endswith("saving\nsaved\n")
     output, _ = capfd.readouterr()
     assert output == "1 of 2: Waiting ... stopped. The same command continues from here.\n"
