@@ -52,7 +52,6 @@ class Evaluator:
 
     def __init__(self, objective: Objective, strategy: tf.distribute.Strategy):
         self._strategy = strategy
-        # An objective may derive metrics from those that are summed.
         self._finish = getattr(objective, "finish", lambda results: results)
         self._loop = TrainingLoop(
             strategy,

@@ -42,6 +42,9 @@ class Objective(Protocol):
 
     A training step of an objective with a true `sums_losses` minimizes the sum of its losses: all
     normalizers are 1.
+
+    An objective may have `finish(results)`, which returns the metrics of an evaluation from the
+    means of those of its batches, by name.
     """
 
     layers: Sequence[keras.layers.Layer]

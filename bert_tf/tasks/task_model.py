@@ -51,7 +51,9 @@ class TaskModel(Savable, keras.Model):
     input_rank = 2  # number of axes of `input_ids`
     label_names: tuple[str, ...] = ()  # labels that `loss_and_metrics` reads; () without training
     task_metrics: tuple[str, ...] = ()  # names of the metrics of `loss_and_metrics`
-    compares_examples: bool = False  # see `bert_tf.engine.steps.Objective`
+    # See `bert_tf.engine.steps.Objective`.
+    compares_examples: bool = False
+    sums_losses: bool = False
 
     def __init__(self, config: BertConfig, *, dtype: Any = None, **options: Any):
         policy = dtype_policy(dtype)
