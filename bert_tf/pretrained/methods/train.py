@@ -186,8 +186,8 @@ class Train(LoadedModel):
             settings: the program's settings in one object, such as a `ClassifierSettings`. The
                 fields that name the model, its vocabulary and the examples are ignored.
             output_dir: folder for checkpoints and results, as of the program: called again, `fit`
-                resumes there, or gives the same model if it had ended. None: nothing is kept but
-                the trained model in memory.
+                resumes there, or gives the same model if it had ended. None for that of
+                `settings`; without settings nothing is kept but the trained model in memory.
             strategy: a `tf.distribute.Strategy`; None for the current one.
             sample_weight: how much each example counts in the loss, numbers of at least 0; only in
                 classification, regression and tagging (one for each sentence).
