@@ -199,8 +199,14 @@ PAIR = "A pair of texts is one argument, a tuple: dataset.map(lambda a, b: prepr
         ((tf.constant([["a", "b"]]),), "received a tensor, string (1, 2)"),
         ((["a", None],), "received ['a', None]"),
         ((({"text": "a"}),), "received {'text': 'a'}"),
-        ((("a", ["b"]),), "There must be as many texts as second texts; received the shapes ()"),
-        (((["a"], ["b", "c"]),), "texts as second texts; received the shapes (1,) and (2,)"),
+        (
+            (("a", ["b"]),),
+            "must have the same shape, one second text for each first; received the shapes ()",
+        ),
+        (
+            ((["a"], ["b", "c"]),),
+            "one second text for each first; received the shapes (1,) and (2,)",
+        ),
     ],
 )
 def test_what_is_refused(of_folder, arguments, message):
@@ -209,7 +215,7 @@ def test_what_is_refused(of_folder, arguments, message):
 
 
 def test_pairs_of_different_numbers_are_refused(preprocessor):
-    with pytest.raises(Exception, match="There must be as many texts as second texts"):
+    with pytest.raises(Exception, match="The two parts of a pair must have the same shape"):
         preprocessor((["a", "b"], ["c"]))
 
 
