@@ -201,11 +201,11 @@ PAIR = "A pair of texts is one argument, a tuple: dataset.map(lambda a, b: prepr
         ((({"text": "a"}),), "received {'text': 'a'}"),
         (
             (("a", ["b"]),),
-            "must have the same shape, one second text for each first; received the shapes ()",
+            "one second text for each first; received the shapes ()",
         ),
         (
             ((["a"], ["b", "c"]),),
-            "one second text for each first; received the shapes (1,) and (2,)",
+            "each first; received the shapes (1,) and (2,)",
         ),
     ],
 )
