@@ -46,7 +46,7 @@ from bert_tf.pretrained.course import typed
 from bert_tf.pretrained.folder import ModelFolder, read_folder
 from bert_tf.pretrained.methods.train import held_folder
 from bert_tf.pretrained.model import Pretrained
-from bert_tf.tasks.squad.joint_model import SCOPE as JOINT_SCOPE
+from bert_tf.tasks.squad.joint_model import head_options
 from bert_tf.text.fast_tokenization import FastTokenizer
 
 # Names that an exported folder may contain.
@@ -96,7 +96,7 @@ def export(settings: ExportSettings, folder: ModelFolder | None = None) -> None:
                 f"--head={head} must be a head of the model; {folder.path} has {listed(heads)}"
             )
         check_length(settings, folder)
-        if head == "squad" and any(name.startswith(JOINT_SCOPE) for name in folder.shapes):
+        if head == "squad" and head_options(folder.shapes):
             raise UserError(
                 f"{folder.path} has ELECTRA's heads for questions, which cannot be exported: their"
                 " answers need a beam or a classifier that programs without bert_tf do not have."

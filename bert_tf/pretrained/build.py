@@ -12,7 +12,7 @@ from bert_tf.tasks.classification.model import ClassificationModel
 from bert_tf.tasks.extraction.model import FeaturesModel
 from bert_tf.tasks.multiple_choice.model import MultipleChoiceModel
 from bert_tf.tasks.pretraining.training.electra import pretraining_model
-from bert_tf.tasks.squad import joint_model
+from bert_tf.tasks.squad.joint_model import JointSquadModel, head_options
 from bert_tf.tasks.squad.model import SquadModel
 from bert_tf.tasks.tagging.model import TaggingModel
 
@@ -50,11 +50,10 @@ def build_model(
     Raises:
         UserError: weights that answers depend on are missing or have the wrong shape.
     """
-    joint = {name for name in folder.shapes if name.startswith(joint_model.SCOPE)}
+    joint = head_options(folder.shapes)
     with reading_weights():
         if head == "squad" and joint:
-            options = joint_model.head_options(joint)
-            model = joint_model.JointSquadModel(folder.config, **options, dtype=dtype)
+            model = JointSquadModel(folder.config, **joint, dtype=dtype)
         else:
             model = BUILDERS[head](folder.config, max(1, len(folder.labels)), dtype=dtype)
     optional = () if head in _WITH_POOLER else _OPTIONAL

@@ -11,7 +11,7 @@ from bert_tf.pretrained.arguments import is_list, is_missing, received
 from bert_tf.pretrained.kinds.base import Kind
 from bert_tf.pretrained.kinds.rows import plain, read_rows
 from bert_tf.tasks.squad.examples import squad_data
-from bert_tf.tasks.squad.joint_model import SCOPE, head_options
+from bert_tf.tasks.squad.joint_model import head_options
 from bert_tf.tasks.squad.task import QuestionSet, training_set
 
 _IN_MEMORY = "questions in memory"
@@ -34,7 +34,7 @@ class AnswersKind(Kind):
         return {"train_file": _IN_MEMORY, "predict_file": _IN_MEMORY, **negative}
 
     def of_weights(self, names: Collection[str]) -> Mapping[str, Any]:
-        return head_options(names) if any(name.startswith(SCOPE) for name in names) else {}
+        return head_options(names)
 
     def example_set(self, purpose: str, x: Any, y: Any, weights: Any = None) -> QuestionSet:
         inputs, targets = self.names(purpose)

@@ -21,7 +21,7 @@ from bert_tf.model.shapes import get_shape_list
 from bert_tf.tasks.squad.model import SquadModel
 from bert_tf.tasks.task_model import TaskModel
 
-SCOPE = "task_specific/squad/"
+_SCOPE = "task_specific/squad/"
 # The arguments of `JointSquadModel` that are settings.
 HEAD_OPTIONS = (
     *("joint_prediction", "beam_size", "answerable_classifier", "answerable_uses_start_logits"),
@@ -248,8 +248,13 @@ class JointSquadModel(SquadModel):
 
 
 def head_options(names: Iterable[str]) -> Mapping[str, bool]:
-    """Returns the arguments of `JointSquadModel` by the names of a checkpoint's variables."""
-    found = {name.removeprefix(SCOPE) for name in names if name.startswith(SCOPE)}
+    """Returns the arguments of `JointSquadModel` by the names of a checkpoint's variables.
+
+    {} if the variables are of another model.
+    """
+    found = {name.removeprefix(_SCOPE) for name in names if name.startswith(_SCOPE)}
+    if not found:
+        return {}
     options = {
         "joint_prediction": "qa_hidden/kernel" in found,
         "answerable_classifier": "dense_2/kernel" in found,

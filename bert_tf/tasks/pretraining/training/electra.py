@@ -199,14 +199,13 @@ class ElectraPretrainingModel(TaskModel):
                 training; else a row's samples are a function of its tokens, masked and original.
         """
         seed = dropout_seed_of_call(training, dropout_seed)
-        mode = {"training": training}
         shape = *get_shape_list(masked_lm_positions), self.bert.config.vocab_size  # [B, P, V]
         if self.generator is None:
             logits = tf.zeros([shape[0] * shape[1], shape[2]])
         else:
             generator_seed = fold_in(seed, _GENERATOR)
             output = self.generator(
-                input_ids, input_mask, segment_ids, dropout_seed=generator_seed, **mode
+                input_ids, input_mask, segment_ids, training, dropout_seed=generator_seed
             )
             logits = self.generator_predictions(
                 output.sequence_output, masked_lm_positions, output.embedding_table
@@ -221,7 +220,7 @@ class ElectraPretrainingModel(TaskModel):
         sampled = self._sample(tf.reshape(logits, shape), masked_lm_ids, noise_seed)
         fake, written = write_at(original, sampled, masked_lm_positions)
         labels = tf.cast(written & (fake != original), tf.int32)
-        output = self.bert(fake, input_mask, segment_ids, dropout_seed=seed, **mode)
+        output = self.bert(fake, input_mask, segment_ids, training, dropout_seed=seed)
         found = self.discriminator_predictions(output.sequence_output)
         return ElectraOutputs(logits, sampled, fake, labels, found)
 
