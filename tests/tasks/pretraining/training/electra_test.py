@@ -95,7 +95,7 @@ def test_a_generator_that_a_checkpoint_lacks_starts_anew(trained, inputs, tmp_pa
     kept = {k: v for k, v in found.items() if not k.startswith("generator") and "adam" not in k}
     checkpoints.write(f"{tmp_path}/alone.ckpt", kept)
     pretrain(inputs, tmp_path / "run", init_checkpoint=f"{tmp_path}/alone.ckpt")
-    assert "has no generator, so a new one starts, with random weights" in caplog.text
+    assert "has no generator, so the generator starts with random weights there" in caplog.text
     with pytest.raises(UserError, match="must have every weight of this task's model"):
         pretrain(
             *(inputs, tmp_path / "evaluated"),
