@@ -20,6 +20,7 @@ from bert_tf.datasets.documents import split_sentences
 from bert_tf.datasets.text_files import CountedFile
 from bert_tf.datasets.wikipedia_templates import template_name, template_text
 from bert_tf.errors import UserError, missing_package, quoted
+from bert_tf.files.destinations import check_regular
 from bert_tf.files.storage import ending_of
 from bert_tf.progress import Progress
 from bert_tf.start import lazy_tensorflow as tf
@@ -90,6 +91,7 @@ def read_articles(path: str, flag: str) -> Iterator[Article]:
             a malicious file could define endless entities.
     """
     place = f"--{flag}: {path}"
+    check_regular(path, place)
     collector = _Collector(place)
     parser = ElementTree.XMLParser(target=collector)
     count, last, problem, more = 0, "", None, True

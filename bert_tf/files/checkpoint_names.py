@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from bert_tf.errors import UserError, given, quoted
 from bert_tf.files import storage, whole_files
+from bert_tf.files.destinations import check_regular
 from bert_tf.start import lazy_tensorflow as tf
 
 # A step is an int64. A name with more digits is not a checkpoint of this library.
@@ -38,6 +39,7 @@ def listed_in(directory: str) -> list[str]:
     exception of `storage.write_error`.
     """
     path = state_file(directory)
+    check_regular(path, path)
     try:
         with tf.io.gfile.GFile(path, "rb") as reader:
             reader.read()
@@ -92,6 +94,11 @@ def files_of(prefix: str) -> list[str]:
 def is_part(name: str) -> bool:
     """Returns whether TensorFlow uses a name like this until the file is complete."""
     return _PART.fullmatch(name) is not None
+
+
+def belongs_to_run(name: str) -> bool:
+    """Returns whether a run cannot go on without its own content in a file of this name."""
+    return name in ("checkpoint", "run.heartbeat") or name.startswith("model.ckpt-")
 
 
 def write_state(directory: str, prefixes: Sequence[str]) -> None:

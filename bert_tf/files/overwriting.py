@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 
 from bert_tf.errors import UserError
+from bert_tf.files.checkpoint_names import belongs_to_run
 from bert_tf.files.destinations import check_meant
 
 
@@ -24,6 +25,11 @@ def check_overwrites(
         raise UserError(f"--{flag} must name a file; received an empty name")
     for path in written:
         check_meant(path, flag, "file")
+        if belongs_to_run(os.path.basename(path)):
+            raise UserError(
+                f"--{flag}={path} must not have the name of a file in which a training run keeps"
+                " its checkpoints or its heartbeat; choose another name"
+            )
     sources = {
         real_path(path): name
         for name, paths in read.items()

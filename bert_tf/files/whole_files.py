@@ -17,7 +17,7 @@ from typing import Any, Self
 from bert_tf import strict_json
 from bert_tf.errors import UserError
 from bert_tf.files import storage
-from bert_tf.files.destinations import destination
+from bert_tf.files.destinations import check_regular, destination
 from bert_tf.files.encodings import decode_utf8
 from bert_tf.files.temporary_names import temporary_name
 from bert_tf.start import lazy_tensorflow as tf
@@ -126,8 +126,10 @@ def read_bytes(path: str, place: str, rule: str = "", size: int = -1) -> bytes:
     """Returns the content of a file, or its first `size` bytes.
 
     Raises:
-        UserError: the file cannot be read; the message ends in `rule`. Or it is a Git LFS pointer.
+        UserError: the file cannot be read; the message ends in `rule`. Or it is a Git LFS pointer,
+            a pipe or a device.
     """
+    check_regular(path, place)
     try:
         content = _content(path, size)
     except tf.errors.OpError as error:

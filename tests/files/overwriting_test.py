@@ -45,6 +45,14 @@ def test_a_file_is_not_written_twice(folder, again):
         check_overwrites(["new", "other", again], "output_file", {})
 
 
+@pytest.mark.parametrize("name", ["checkpoint", "model.ckpt-20.index", "run.heartbeat"])
+def test_a_run_keeps_its_files(folder, name):
+    """Records in the place of the list of checkpoints would end the run."""
+    message = f"^--output_file=sub/{re.escape(name)} must not have the name of a file in which a"
+    with pytest.raises(UserError, match=message):
+        check_overwrites(["new", f"sub/{name}"], "output_file", {})
+
+
 @pytest.mark.parametrize("written", [[""], ["a", ""]])
 def test_a_file_has_a_name(folder, written):
     with pytest.raises(UserError, match="^--output_file must name a file; received an empty name"):

@@ -11,6 +11,7 @@ import numpy as np
 
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files import storage
+from bert_tf.files.destinations import check_regular
 from bert_tf.files.whole_files import read_text
 from bert_tf.start import lazy_tensorflow as tf
 
@@ -29,6 +30,7 @@ def read_vectors(path: str, array: str | None = None, layer: int | None = None) 
         layer: which layer, by its number in the array `layers`; None if there is only one, or
             the array is [n, H].
     """
+    check_regular(path, f"--vectors={path}")
     with _reading(path), tf.io.gfile.GFile(path, "rb") as file, _open_archive(file) as archive:
         names = [name.removesuffix(_ENDING) for name in archive.namelist()]
         name = array or _find_array(path, archive, names)

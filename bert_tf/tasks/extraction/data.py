@@ -8,6 +8,7 @@ from absl import logging
 
 from bert_tf.errors import UserError
 from bert_tf.files import storage
+from bert_tf.files.destinations import check_regular
 from bert_tf.files.encodings import decode_utf8
 from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.text import sequences
@@ -45,6 +46,7 @@ def read_lines(input_file: str) -> Iterator[str]:
 
 def count_lines(input_file: str) -> int:
     """Returns the number of lines; reads all, so that errors show before the computation."""
+    check_regular(input_file, f"--input_file={input_file}")
     count = sum(1 for _ in read_lines(input_file))
     if not count and tf.io.gfile.isdir(input_file):  # reading lines of one raises no error
         contents = storage.contents(input_file)
