@@ -9,13 +9,13 @@ import random
 import re
 import shutil
 import signal
-import subprocess
 import time
 
 import pytest
 
+from benchmarks.storage_faults import UNCOMPILED
 from bert_tf.tasks.pretraining.schema import ELECTRA, MLM_NSP
-from tests.support.forked_programs import start
+from tests.support.forked_programs import run, start
 from tests.support.pretraining_runs import (
     assert_same_variables,
     command,
@@ -30,7 +30,10 @@ LAST = 100
 
 
 def make_words(folder, objective=MLM_NSP, **changes):
-    """Returns the command line of a run, without its output directory."""
+    """Returns the command line of a run without XLA and without its output directory.
+
+    Compiling takes longer than all steps. Neither kills nor resuming know how a step is compiled.
+    """
     for length, predictions, counts in ((12, 2, (31, 45, 18)), (20, 3, (40, 21))):
         for i, count in enumerate(counts):
             path = folder / f"{length}_{i}.tfrecord"
@@ -39,7 +42,8 @@ def make_words(folder, objective=MLM_NSP, **changes):
     flags = f"""--input_file={folder}/{{max_seq_length}}_*.tfrecord --bert_config_file={config}
         --do_train --phases={PHASES} --learning_rate=1e-2 --num_warmup_steps=9
         --save_checkpoints_steps=4 --iterations_per_loop=7"""
-    return command(f"--objective={objective}", *flags.split())
+    python, *words = command(f"--objective={objective}", *flags.split())
+    return [python, "-c", UNCOMPILED, *words]
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +53,8 @@ def words(tmp_path_factory):
 
 def train(words, output_dir):
     """Trains without interruption; returns the last checkpoint."""
-    subprocess.run([*words, f"--output_dir={output_dir}"], check=True, capture_output=True)
+    status, printed = run([*words, f"--output_dir={output_dir}"])
+    assert status == 0, printed
     return output_dir / f"model.ckpt-{LAST}"
 
 
@@ -137,15 +142,15 @@ def check_kills_of_replicas(words, folder, replicas: int, kills: int) -> None:
 
 
 @pytest.mark.slow
-def test_nine_kills_of_four_replicas(words, tmp_path):
-    check_kills_of_replicas(words, tmp_path, 4, 9)
+def test_six_kills_of_four_replicas(words, tmp_path):
+    check_kills_of_replicas(words, tmp_path, 4, 6)
 
 
 @pytest.mark.slow
-def test_six_kills_of_an_electra_on_two_replicas(tmp_path):
+def test_three_kills_of_an_electra_on_two_replicas(tmp_path):
     """Masks and samples are the same again, too."""
     words = make_words(tmp_path, ELECTRA, model_type="electra", embedding_size=6)
     write_text(tmp_path)
     words += [f"--vocab_file={tmp_path}/vocab.txt", "--generator_hidden_size=0.5"]
     words = [word.replace(PHASES, "12:56:8:1,20:44:4:3") for word in words]
-    check_kills_of_replicas(words, tmp_path, 2, 6)
+    check_kills_of_replicas(words, tmp_path, 2, 3)
