@@ -267,8 +267,11 @@ def _present_parts(
             f"{path} must hold the weights of the model that its configuration describes: the"
             f" model has {layers} layers, but the file only {len(shapes)} weights"
         )
-    known = hugging_face_config.module_of(config).parts(config, task)
-    return present_parts(known, shapes, key, path)
+    module = hugging_face_config.module_of(config)
+    present = present_parts(module.parts(config, task), shapes, key, path)
+    if module is electra and "masked-LM head" in present:
+        electra.check_activation(config, path)
+    return present
 
 
 def _import_safetensors() -> ModuleType:

@@ -14,6 +14,7 @@ from bert_tf.errors import UserError, quoted
 from bert_tf.files.json_keys import Needed
 from bert_tf.hugging_face import bert
 from bert_tf.hugging_face.weights import Weight, dense, layer, layer_norm
+from bert_tf.model.configuration import BertConfig
 from bert_tf.model.electra_configuration import ElectraConfig
 
 CONFIG = ElectraConfig
@@ -57,6 +58,16 @@ def check_task(task: str, path: str) -> None:
             f"{path} cannot be converted: {CLASS_NAME}{task} has a hidden layer before its outputs,"
             " and a classifier of google-research/electra has none. Of the models for a task only"
             " taggers and run_squad's with BERT's head can be converted"
+        )
+
+
+def check_activation(config: BertConfig, path: str) -> None:
+    """Raises UserError if the two libraries' masked-LM heads would have different outputs."""
+    if config.hidden_act != "gelu_erf":
+        raise UserError(
+            f"{path} cannot be converted: a masked-LM head in Hugging Face's format always has"
+            " GELU, but google-research/electra's has the activation of the layers, hidden_act,"
+            f" which is {quoted(config.hidden_act)}"
         )
 
 

@@ -135,7 +135,8 @@ def _of_hparams(hparams: dict[str, Any]) -> dict[str, Any]:
     known = ElectraConfig.known_keys()
     if ignored := hparams.keys() - known - HPARAMS:
         logging.warning(
-            "ELECTRA's hyperparameters: only the sizes are read; give the rest as flags: %s",
+            "ELECTRA's hyperparameters: only the sizes are read, not %s; run_pretraining.py"
+            " --objective=electra --help lists the flags of training",
             listed(sorted(ignored)),
         )
     given = {key: value for key, value in hparams.items() if key in known}

@@ -118,6 +118,23 @@ def test_a_config_that_does_not_fit_is_refused(tmp_path, changes, message):
         read_safetensors(str(tmp_path))
 
 
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+def test_a_generator_with_another_activation_is_refused(tmp_path, activation):
+    """Hugging Face's head ignores hidden_act; a discriminator's does not."""
+    config, weights, _ = made(6)
+    config.hidden_act = activation
+    message = f"always has GELU, .* hidden_act, which is '{activation}'$"
+    with pytest.raises(UserError, match=message):
+        to_safetensors(weights, config, "here", as_generator=True)
+    data, content = to_safetensors(weights, config, "here")
+    assert content["hidden_act"] == activation
+    config.hidden_act = "gelu_erf"
+    content = written(tmp_path, weights, config, generator=True)
+    (tmp_path / "config.json").write_text(json.dumps({**content, "hidden_act": activation}))
+    with pytest.raises(UserError, match=message):
+        read_safetensors(str(tmp_path))
+
+
 def test_what_has_no_equivalent_is_refused():
     config, weights, _ = made(6)
     alone = {k: v for k, v in weights.items() if not k.startswith("generator")}

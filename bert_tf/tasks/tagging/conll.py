@@ -106,7 +106,8 @@ def _check_columns(columns: Sequence[str], is_tagged: bool, place: str) -> None:
     if not is_tag(columns[-1]):
         raise UserError(
             f"{place}: a tag must be O, B-TYPE or I-TYPE; the last column has"
-            f" {quoted(columns[-1])}. Convert tags of other schemes"
+            f" {quoted(columns[-1])}. Convert tags of other schemes: E- to I-, and S- to"
+            " B-; with --tag_scheme=bioes, run_tagging makes E- and S- itself"
         )
     check_label(columns[-1], place)
 

@@ -62,6 +62,7 @@ def test_words_only_where_tags_are_not_required(tmp_path):
         ("EU B-ORG\nrejects\n", r"--eval_file: .*, line 2: a line must have a word and, in its "),
         ("EU\nrejects\n", r"line 1: .* this one has only 'EU'. Add the tag"),
         ("EU S-ORG\n", r"line 1: a tag must be O, B-TYPE or I-TYPE; the last column has 'S-ORG'"),
+        ("EU B-A\nof E-A\n", r"line 2: .*'E-A'.* with --tag_scheme=bioes, run_tagging makes E-"),
         ("EU O\nin B-A\u2028B\n", r"line 2: the class 'B-A\\u2028B' must be text on one line"),
         ("EU B-X\u00a0\n", r"line 1: the class 'B-X\\xa0' must be text on one line"),
         (f"EU {LONG}\n", "the last column has 'xxx"),

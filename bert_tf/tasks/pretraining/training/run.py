@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import os
 from collections.abc import Callable, Container
 
 import tensorflow as tf
@@ -15,7 +16,7 @@ from bert_tf.errors import UserError, listed
 from bert_tf.files import record_checks
 from bert_tf.files.checkpoints import CheckpointReader
 from bert_tf.model.configuration import BertConfig
-from bert_tf.model_folder.writer import write_config
+from bert_tf.model_folder.writer import write_config, write_model_files
 from bert_tf.runs.flags.setting_fields import MAX_COUNT
 from bert_tf.runs.folder.run import Run
 from bert_tf.runs.training.options import model_options
@@ -50,8 +51,9 @@ from bert_tf.tasks.pretraining.training.record_files import (
 )
 from bert_tf.tasks.pretraining.training.settings import PretrainingSettings
 from bert_tf.tasks.task_model import TaskModel
+from bert_tf.text.casing import find_casing
 from bert_tf.text.model_vocabulary import check_padding
-from bert_tf.text.tokenizers import load_tokenizer
+from bert_tf.text.tokenizers import load_tokenizer, read_vocabulary
 
 
 def run_pretraining(
@@ -61,9 +63,9 @@ def run_pretraining(
 ) -> dict[str, float | int] | None:
     """Pre-trains a model on `input_file`, evaluates it on `eval_input_file`, or both.
 
-    Writes checkpoints, `bert_config.json`, `eval_results.txt` and TensorBoard's events to
-    `output_dir`. If `output_dir` has a checkpoint, training resumes from it. Returns the results of
-    the evaluation; None without --do_eval.
+    Writes checkpoints, `bert_config.json`, a copy of `vocab_file`, `eval_results.txt` and
+    TensorBoard's events to `output_dir`. If `output_dir` has a checkpoint, training resumes from
+    it. Returns the results of the evaluation; None without --do_eval.
 
     Raises:
         UserError: settings, records, checkpoint and configuration do not fit together. The
@@ -78,7 +80,12 @@ def run_pretraining(
         return pretraining_model(config, settings.objective, electra, **options)
 
     def write_files() -> None:
-        write_config(settings.output_dir, config)
+        if not settings.vocab_file:
+            return write_config(settings.output_dir, config)
+        vocab = _tokenizer(config, settings).vocab
+        casing = find_casing(os.path.dirname(settings.vocab_file), settings.vocab_file, vocab)
+        content = read_vocabulary(settings.vocab_file)
+        write_model_files(settings.output_dir, config, content, casing)
 
     def initialize(model: TaskModel) -> None:
         if settings.init_checkpoint:

@@ -73,7 +73,7 @@ class PretrainingSettings(TrainingSettings):
     vocab_file: str | None = setting(
         None,
         help="Vocabulary that the records were made with, for --dynamic_masking and"
-        " --objective=electra.",
+        " --objective=electra. It is copied to --output_dir.",
         group=Group.DATA,
     )
     masked_lm_prob: float = inherit(

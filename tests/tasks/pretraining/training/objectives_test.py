@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import bert_tf
 from bert_tf.errors import UserError
 from bert_tf.model.configuration import BertConfig
 from bert_tf.tasks.pretraining.records.data import create_pretraining_data
@@ -71,6 +72,12 @@ def test_a_resumed_run_draws_the_masks_of_one_left_alone(trained, inputs, tmp_pa
         (tmp_path / path.name).write_bytes(path.read_bytes())
     assert pretrain(inputs, tmp_path, do_eval=True) == results
     assert_same_variables(tmp_path / "model.ckpt-4", folder / "model.ckpt-4")
+
+
+def test_the_vocabulary_is_beside_the_checkpoints(trained, inputs):
+    """So `bert_tf.load` reads the folder."""
+    assert (trained[0] / "vocab.txt").read_bytes() == (inputs / "vocab.txt").read_bytes()
+    assert bert_tf.load(str(trained[0])).tokenizer.vocab["[MASK]"] == 4
 
 
 def test_masked_records_may_be_evaluated_on(trained, inputs):
