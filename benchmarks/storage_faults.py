@@ -85,7 +85,7 @@ def programs(folder: Path) -> dict[str, Program]:
             "run_pretraining.py",
             ("--output_dir=OUT", f"--input_file={folder}/electra.tfrecord", *_PRETRAINING, *_STEPS)
             + (f"--bert_config_file={electra}", f"--vocab_file={folder}/vocab.txt")
-            + ("--objective=electra", "--generator_hidden_size=0.5"),
+            + ("--objective=electra", "--generator_hidden_size=0.5", "--max_predictions_per_seq=1"),
         ),
         "distillation": Program(
             "`run_distillation.py`",
