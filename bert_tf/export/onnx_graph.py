@@ -55,11 +55,15 @@ class OnnxGraph:
         return name
 
     def product(
-        self, x: str, name: str, kernel: np.ndarray, bias_name: str, bias: np.ndarray
+        self, x: str, name: str, kernel: np.ndarray, bias_name: str, bias: np.ndarray | None
     ) -> str:
         """Returns x @ kernel + bias, float32 [..., M], for float32 [..., K] and [K, M]."""
-        product = self("MatMul", x, self.constant(name, kernel))
-        return self("Add", product, self.constant(bias_name, bias))
+        product = self("MatMul", x, self.matrix(name, kernel))
+        return product if bias is None else self("Add", product, self.constant(bias_name, bias))
+
+    def matrix(self, name: str, kernel: np.ndarray) -> str:
+        """Returns a kernel of `product`, float32 [K, M]."""
+        return self.constant(name, kernel)
 
     def rows(self, name: str, table: np.ndarray, ids: str) -> str:
         """Returns the rows of a table, float32 [V, E], at ids, int32 [...]: float32 [..., E]."""
@@ -74,8 +78,10 @@ class OnnxGraph:
         if not approximate:
             erf = self("Erf", self("Div", x, np.float32(math.sqrt(2))))
             return self("Mul", self("Mul", x, self("Add", erf, np.float32(1))), np.float32(0.5))
-        cube = self("Mul", self("Pow", x, np.float32(3)), np.float32(0.044715))
-        inner = self("Mul", self("Add", x, cube), np.float32(math.sqrt(2 / math.pi)))
+        # The order of operations that ONNX Runtime and OpenVINO know as GELU.
+        inner = self("Mul", self("Mul", x, np.float32(0.044715)), x)
+        scaled = self("Mul", x, np.float32(math.sqrt(2 / math.pi)))
+        inner = self("Mul", self("Add", inner, np.float32(1)), scaled)
         outer = self("Add", self("Tanh", inner), np.float32(1))
         return self("Mul", self("Mul", x, np.float32(0.5)), outer)
 

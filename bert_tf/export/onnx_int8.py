@@ -26,7 +26,7 @@ class RangesGraph(OnnxGraph):
     """Makes outputs of the least and the greatest number in the input of each product."""
 
     def product(
-        self, x: str, name: str, kernel: np.ndarray, bias_name: str, bias: np.ndarray
+        self, x: str, name: str, kernel: np.ndarray, bias_name: str, bias: np.ndarray | None
     ) -> str:
         if _ENCODER in name:
             for operation in ("ReduceMin", "ReduceMax"):
@@ -49,19 +49,22 @@ class Int8Graph(OnnxGraph):
         self._quantized: dict[str, str] = {}
 
     def product(
-        self, x: str, name: str, kernel: np.ndarray, bias_name: str, bias: np.ndarray
+        self, x: str, name: str, kernel: np.ndarray, bias_name: str, bias: np.ndarray | None
     ) -> str:
+        if name in self._ranges:
+            least, greatest = self._ranges[name]
+            scale = np.float32(max((greatest - least) / 255, _LEAST_SCALE))
+            zero = np.uint8(round(-least / scale))
+            # The query, the key and the value have the same input.
+            if x not in self._quantized:
+                self._quantized[x] = self("QuantizeLinear", x, scale, zero)
+            x = self("DequantizeLinear", self._quantized[x], scale, zero)
+        return super().product(x, name, kernel, bias_name, bias)
+
+    def matrix(self, name: str, kernel: np.ndarray) -> str:
         if name not in self._ranges:
-            return super().product(x, name, kernel, bias_name, bias)
-        least, greatest = self._ranges[name]
-        scale = np.float32(max((greatest - least) / 255, _LEAST_SCALE))
-        zero = np.uint8(round(-least / scale))
-        # The query, the key and the value have the same input.
-        if x not in self._quantized:
-            self._quantized[x] = self("QuantizeLinear", x, scale, zero)
-        given = self("DequantizeLinear", self._quantized[x], scale, zero)
-        product = self("MatMul", given, self._dequantized(name, kernel, 1))
-        return self("Add", product, self.constant(bias_name, bias))
+            return super().matrix(name, kernel)
+        return self._dequantized(name, kernel, 1)
 
     def rows(self, name: str, table: np.ndarray, ids: str) -> str:
         integers, scales = self._integers(name, table, 0)

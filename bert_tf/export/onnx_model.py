@@ -146,7 +146,11 @@ class OnnxModel:
     def _layer(self, hidden: str, mask: str, scopes: Mapping[str, str]) -> str:
         """Returns the output of an encoder layer, float32 [B, S, H]."""
         context = self._attention(hidden, mask, scopes["self"])
-        branch = self._dense(context, scopes["projection"])
+        # The weights of attention add up to 1, so the value's bias may be added after them.
+        scope = scopes["projection"]
+        bias = self._folder.read(f"{scopes['self']}value/bias")
+        bias = bias @ self._folder.read(f"{scope}kernel") + self._folder.read(f"{scope}bias")
+        branch = self._product(context, scope, bias)
         attended = self._add_norm(branch, hidden, scopes["attention_norm"])
         branch = self._dense(attended, scopes["intermediate"], self._config.hidden_act)
         branch = self._dense(branch, scopes["output"])
@@ -158,10 +162,12 @@ class OnnxModel:
         heads = self._config.num_attention_heads
 
         def split(name: str, perm: Sequence[int]) -> str:
-            x = self._dense(hidden, f"{scope}{name}/")
+            bias = self._folder.read(f"{scope}{name}/bias") if name == "query" else None
+            x = self._product(hidden, f"{scope}{name}/", bias)
             x = graph("Reshape", x, np.array([0, 0, heads, size // heads]))  # [B, S, N, D]
             return graph("Transpose", x, perm=perm)
 
+        # The key's bias adds the same to all scores of a query, so softmax drops it.
         scores = graph("MatMul", split("query", [0, 2, 1, 3]), split("key", [0, 2, 3, 1]))
         scores = graph("Div", scores, np.float32(math.sqrt(size // heads)))  # [B, N, S, S]
         probabilities = graph("Softmax", graph("Add", scores, mask), axis=3)
@@ -206,14 +212,18 @@ class OnnxModel:
 
     def _dense(self, x: str, scope: str, activation: str | None = None) -> str:
         """Returns a dense layer's output, float32 [..., M], for float32 [..., K]."""
-        kernel, bias = (self._folder.read(f"{scope}{name}") for name in ("kernel", "bias"))
-        x = self._graph.product(x, f"{scope}kernel", kernel, f"{scope}bias", bias)
-        name = str(activation or "linear").lower()
-        if name == "linear":
-            return x
+        name, bias = str(activation or "linear").lower(), self._folder.read(f"{scope}bias")
         if name.startswith("gelu"):
+            # Of two axes, so that ONNX Runtime leaves bias and GELU apart: joined they take longer.
+            x = self._product(x, scope, bias[np.newaxis])
             return self._graph.gelu(x, approximate=name == "gelu")
-        return self._graph({"relu": "Relu", "tanh": "Tanh"}[name], x)
+        x = self._product(x, scope, bias)
+        return x if name == "linear" else self._graph({"relu": "Relu", "tanh": "Tanh"}[name], x)
+
+    def _product(self, x: str, scope: str, bias: np.ndarray | None) -> str:
+        """Returns the product with a layer's kernel, plus a bias: float32 [..., M]."""
+        kernel = self._folder.read(f"{scope}kernel")
+        return self._graph.product(x, f"{scope}kernel", kernel, f"{scope}bias", bias)
 
     def _linear(self, x: str, scope: str = "") -> str:
         """Returns logits, float32 [..., C], of the head in a scope, for float32 [..., H]."""

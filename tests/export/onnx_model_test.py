@@ -125,6 +125,22 @@ def test_a_matrix_that_layers_share_is_quantized_once(monkeypatch):
     assert len(seen) == 1 and {"w", "w:scales", "w:zeros", "b"} <= {*graph._constants}
 
 
+@pytest.mark.parametrize("approximate, joined", [(True, "FastGelu"), (False, "Gelu")])
+def test_onnx_runtime_knows_gelu_and_leaves_its_bias_apart(tmp_path, approximate, joined):
+    graph = OnnxGraph()
+    x = graph.input("x", np.float32, ["batch", "length", 3])
+    x = graph.product(x, "w", np.eye(3, dtype=np.float32), "b", np.ones([1, 3], np.float32))
+    graph.output("y", graph("Neg", graph.gelu(x, approximate)), np.float32, ["batch", "length", 3])
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(graph.model().SerializeToString(), options)
+    (found,) = session.run(["y"], {"x": np.full([1, 1, 3], -0.5, np.float32)})
+    expected = -tf.nn.gelu(0.5, approximate)
+    np.testing.assert_allclose(found, np.full([1, 1, 3], expected), rtol=1e-6)
+    nodes = onnx.load(tmp_path / "model.onnx").graph.node
+    assert [node.op_type for node in nodes] == ["MatMul", "Add", joined, "Neg"]
+
+
 @pytest.mark.parametrize("limit, kind", [(100, OnnxGraph), (0, onnx_int8.RangesGraph)])
 def test_a_file_that_would_be_too_large_is_refused(monkeypatch, limit, kind):
     graph = kind()
