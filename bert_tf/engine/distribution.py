@@ -14,6 +14,7 @@ from bert_tf.start import lazy_tensorflow as tf
 
 # How gradients are reduced over replicas: see `steps.reduce_gradients`.
 GRADIENT_REDUCTIONS = ("local_clip_sum", "global_mean_clip")
+PJRT = "pjrt"  # the value of --tpu that stands for the devices of JAX
 STRATEGIES = ("one_device", "mirrored", "multi_worker_mirrored")
 
 
@@ -158,6 +159,8 @@ def input_shards(strategy: tf.distribute.Strategy) -> list[InputShard]:
     Each host has one shard. Under MultiWorkerMirroredStrategy every host runs the program; one
     program drives all hosts of a TPU.
     """
+    if runs_by_pjrt(strategy):
+        return strategy.input_shards
     kinds = (tf.distribute.TPUStrategy, tf.distribute.MultiWorkerMirroredStrategy)
     if not isinstance(strategy, kinds):
         return [ONE_HOST]
@@ -173,6 +176,18 @@ def input_shards(strategy: tf.distribute.Strategy) -> list[InputShard]:
     workers = [(kind, i) for kind in ("chief", "worker") for i in range(len(cluster.get(kind, ())))]
     index = workers.index((resolver.task_type, resolver.task_id))
     return [InputShard(index, len(workers), hosts[0])]
+
+
+def runs_by_pjrt(strategy: tf.distribute.Strategy) -> bool:
+    """Returns whether the strategy is a `pjrt.PjrtStrategy`, which needs JAX."""
+    return hasattr(strategy, "mesh")
+
+
+def on_tpu(strategy: tf.distribute.Strategy) -> bool:
+    """Returns whether the replicas run on a TPU."""
+    if runs_by_pjrt(strategy):
+        return strategy.on_tpu
+    return isinstance(strategy, tf.distribute.TPUStrategy)
 
 
 def several_processes(strategy: tf.distribute.Strategy) -> bool:
@@ -227,6 +242,8 @@ def make_barrier(strategy: tf.distribute.Strategy) -> Callable[[float], list[flo
     """
     if not several_processes(strategy):
         return lambda number: [number]
+    if runs_by_pjrt(strategy):
+        return strategy.barrier
     (shard,) = input_shards(strategy)
 
     @tf.function(autograph=False)

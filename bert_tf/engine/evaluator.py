@@ -10,7 +10,7 @@ from bert_tf.engine import distribution
 from bert_tf.engine.distribution import ONE_HOST, InputShard
 from bert_tf.engine.hashed_random import hash_numbers
 from bert_tf.engine.input_pipeline import Augment, Batch, count_records, without_autotune
-from bert_tf.engine.loops import TrainingLoop
+from bert_tf.engine.loops import training_loop
 from bert_tf.engine.metrics import means
 from bert_tf.engine.replicate import xla_pays_on_cpu
 from bert_tf.engine.steps import Objective, evaluation_step
@@ -53,7 +53,7 @@ class Evaluator:
     def __init__(self, objective: Objective, strategy: tf.distribute.Strategy):
         self._strategy = strategy
         self._finish = getattr(objective, "finish", lambda results: results)
-        self._loop = TrainingLoop(
+        self._loop = training_loop(
             strategy,
             lambda features, seed: evaluation_step(objective, features),
             compile_on_cpu=xla_pays_on_cpu(objective),

@@ -1,6 +1,7 @@
 """Loops on the devices: steps one after another, without Python in between."""
 
 import functools
+import importlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
@@ -191,7 +192,7 @@ class TrainingLoop(_Loop):
             raise interrupt
         rows, waited = self._run(iterators, num_steps, advance)
         self.input_seconds = float(waited)
-        columns = list(rows.numpy().T)
+        columns = list(np.asarray(rows).T)
         interrupt = interrupts.held()
         if self._several:
             stopped = columns.pop().any()
@@ -271,7 +272,22 @@ class PredictionLoop(_Loop):
         if interrupts.held():
             raise interrupts.held()
         found = self._run(iterators, num_steps, advance)
-        outputs = {name: x.numpy() for name, x in found.items()}
+        outputs = {name: np.asarray(x) for name, x in found.items()}
         if interrupts.held():
             raise interrupts.held()
         return {name: x.reshape(-1, *x.shape[2:]) for name, x in outputs.items()}
+
+
+def training_loop(strategy: tf.distribute.Strategy, *args: Any, **kwargs: Any) -> TrainingLoop:
+    """Returns the `TrainingLoop` of the strategy's runtime; for the arguments see there."""
+    return _module(strategy).TrainingLoop(strategy, *args, **kwargs)
+
+
+def prediction_loop(strategy: tf.distribute.Strategy, replica_step: ReplicaStep) -> PredictionLoop:
+    """Returns the `PredictionLoop` of the strategy's runtime; for the arguments see there."""
+    return _module(strategy).PredictionLoop(strategy, replica_step)
+
+
+def _module(strategy: tf.distribute.Strategy) -> Any:
+    pjrt = distribution.runs_by_pjrt(strategy)
+    return importlib.import_module("bert_tf.engine.pjrt_loops" if pjrt else __name__)

@@ -9,7 +9,7 @@ import tensorflow as tf
 from bert_tf.bounds import inputs_were_checked
 from bert_tf.engine import distribution
 from bert_tf.engine.length_buckets import Buckets, example_lengths
-from bert_tf.engine.loops import PredictionLoop
+from bert_tf.engine.loops import prediction_loop
 from bert_tf.engine.steps import Features
 from bert_tf.errors import UserError
 from bert_tf.progress import Progress
@@ -81,7 +81,7 @@ class Predictor:
         def predict(features: Features, seed: tf.Tensor) -> dict[str, tf.Tensor]:
             return model.predictions(model(features), features)
 
-        self._loop = PredictionLoop(strategy, predict)
+        self._loop = prediction_loop(strategy, predict)
 
     def predict(
         self,

@@ -23,11 +23,12 @@ ReplicaStep = Callable[[dict[str, tf.Tensor], tf.Tensor], Any]
 def may_compile(strategy: tf.distribute.Strategy) -> bool:
     """Returns whether a replica's step can be compiled on its own: one replica, not on a TPU.
 
-    On a TPU the whole loop is compiled. A tf.function with jit_compile inside strategy.run works
+    On a TPU the whole loop is compiled, and under PJRT the step over all replicas. A tf.function with jit_compile inside strategy.run works
     only for one replica.
     """
-    on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
-    return strategy.num_replicas_in_sync == 1 and not on_tpu
+    if distribution.on_tpu(strategy) or distribution.runs_by_pjrt(strategy):
+        return False
+    return strategy.num_replicas_in_sync == 1
 
 
 def on_gpu() -> bool:

@@ -10,8 +10,10 @@ The route from the command line to the update of the weights:
     optimization.py `apply_reduced`      updates each variable
 """
 
+import contextlib
+import contextvars
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import keras
@@ -118,8 +120,23 @@ class Replicas:
         return tf.reshape(gathered, [self.count, size, *gathered.shape[1:]])[self.number]
 
 
+_replicas: contextvars.ContextVar[Replicas | None] = contextvars.ContextVar("_replicas", default=None)
+
+
+@contextlib.contextmanager
+def replicas_are(replicas: Replicas) -> Iterator[None]:
+    """Steps traced in this context have these replicas, by default."""
+    token = _replicas.set(replicas)
+    try:
+        yield
+    finally:
+        _replicas.reset(token)
+
+
 def replicas_of_strategy() -> Replicas:
-    """Returns the replicas of the `tf.distribute` strategy in whose replica this is called."""
+    """Returns the replicas that `replicas_are` set, or else of the `tf.distribute` strategy."""
+    if replicas := _replicas.get():
+        return replicas
     context = tf.distribute.get_replica_context()
     return Replicas(
         context.num_replicas_in_sync,
@@ -151,7 +168,7 @@ def train_step(
             part's loss is divided by the whole batch's normalizers. If the objective compares
             examples, see `_comparison`.
         gradient_reduction: one of `distribution.GRADIENT_REDUCTIONS`.
-        replicas: all replicas, this one included; None for the strategy's replicas.
+        replicas: all replicas, this one included; None for `replicas_of_strategy`.
         clip_norm: the largest global norm of the gradients; 0 does not clip.
         update: updates the variables with their gradients; None for `optimizer.apply_reduced`.
     """

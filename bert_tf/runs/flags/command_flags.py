@@ -269,9 +269,15 @@ def get_strategy(path_flags: Sequence[str]) -> tf.distribute.Strategy:
 
 
 def _tpu_strategy(devices: DeviceSettings, path_flags: Sequence[str]) -> tf.distribute.Strategy:
-    for name in ("distribution_strategy", "num_cpu_devices"):
+    pjrt = devices.tpu == distribution.PJRT
+    for name in ("distribution_strategy", *(() if pjrt else ("num_cpu_devices",))):
         if flags.FLAGS[name].present:
             raise UserError(f"--{name} is for runs without a TPU; leave out --{name} or --tpu")
+    if pjrt:
+        from bert_tf.engine.pjrt import connect  # imports TensorFlow
+
+        cpus = devices.num_cpu_devices if flags.FLAGS["num_cpu_devices"].present else None
+        return connect(cpus, devices.num_tpu_cores)
     tpu = devices.tpu or devices.tpu_name or devices.master or os.environ.get("TPU_NAME", "local")
     distribution.check_paths(tpu, {name: flags.FLAGS[name].value for name in path_flags})
     return distribution.get_tpu_strategy(

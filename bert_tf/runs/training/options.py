@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import tensorflow as tf
 
 from bert_tf import optimization
+from bert_tf.engine import distribution
 from bert_tf.runs.flags.settings import ComputationSettings, TrainingSettings
 
 
@@ -27,7 +28,7 @@ def model_options(
     settings: ComputationSettings, strategy: tf.distribute.Strategy
 ) -> dict[str, bool | str]:
     """Returns the arguments of `BertModel` that the settings decide, for the strategy's devices."""
-    return device_options(settings, isinstance(strategy, tf.distribute.TPUStrategy))
+    return device_options(settings, distribution.on_tpu(strategy))
 
 
 def device_options(settings: ComputationSettings, on_tpu: bool) -> dict[str, bool | str]:

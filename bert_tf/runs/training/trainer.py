@@ -12,7 +12,7 @@ from bert_tf import optimization
 from bert_tf.engine import distribution
 from bert_tf.engine.input_pipeline import TrainingInput
 from bert_tf.engine.length_buckets import Buckets
-from bert_tf.engine.loops import TrainingLoop
+from bert_tf.engine.loops import TrainingLoop, training_loop
 from bert_tf.engine.replicate import update_function, xla_pays_on_cpu
 from bert_tf.engine.steps import Objective, train_step
 from bert_tf.errors import UserError
@@ -269,7 +269,7 @@ class Trainer:
             update=update_function(self.strategy, self.model, self.optimizer),
         )
         seed, compiles = self._settings.random_seed, xla_pays_on_cpu(self.model)
-        return TrainingLoop(self.strategy, replica_step, seed, buckets, compiles)
+        return training_loop(self.strategy, replica_step, seed, buckets, compiles)
 
     def _save(self, mark: str = "") -> None:
         """Copies everything a checkpoint of this step needs, unless it is already saved.
@@ -306,5 +306,7 @@ class Trainer:
         Later steps do not change these tensors. On a CPU reading copies nothing: an update that
         finds a variable's buffer in use writes to a new buffer.
         """
+        if distribution.runs_by_pjrt(self.strategy):
+            self.strategy.fetch(self._variables.values())
         with tf.device("CPU:0"):  # where files are written
             return {name: v.read_value() for name, v in self._variables.items()}

@@ -1,0 +1,228 @@
+"""Devices that JAX's client (PJRT) drives: TPUs of all generations and hosts, GPUs, CPUs.
+
+TensorFlow reads the records, keeps the variables and lowers each step; JAX compiles and runs it.
+"""
+
+import contextlib
+import dataclasses
+import importlib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+from tensorflow.compiler.tf2xla.ops.gen_xla_ops import xla_all_reduce
+
+from bert_tf.engine import tf_in_jax
+from bert_tf.engine.distribution import InputShard
+from bert_tf.engine.steps import Replicas
+from bert_tf.errors import UserError
+
+_SMALL = 64  # elements; smaller variables are brought back after each loop
+
+Inputs = dict[str, np.ndarray]
+
+
+@dataclasses.dataclass
+class _Held:
+    """A variable's value on the devices.
+
+    array: the value, on every device.
+    host: the variable's value when both were last equal. Held so that TensorFlow writes another
+        value to other memory; see `PjrtStrategy._changed`.
+    is_newer: whether `array` is newer than the variable.
+    """
+
+    array: Any
+    host: tf.Tensor
+    is_newer: bool = False
+
+
+class PjrtStrategy:
+    """Stands for a `tf.distribute.Strategy`: one replica on each of JAX's devices.
+
+    Variables stay TensorFlow's, on the CPU. Their values are copied to the devices before a step
+    reads them, stay there, and are updated there. `fetch` brings them back. A value that
+    TensorFlow has assigned meanwhile replaces the one on the devices.
+
+    Args:
+        devices: JAX's devices, of all processes, in the order of their replicas.
+    """
+
+    def __init__(self, devices: Sequence[Any]):
+        self._jax, jax_sharding = tf_in_jax.jax_modules("jax", "jax.sharding")
+        self._jax.config.update("jax_enable_x64", True)  # global_step is an int64
+        self.num_replicas_in_sync = len(devices)
+        self.on_tpu = devices[0].platform == "tpu"
+        self.mesh = jax_sharding.Mesh(np.array(devices), ("replica",))
+        self._parts, self._same = jax_sharding.PartitionSpec("replica"), jax_sharding.PartitionSpec()
+        self._divided = jax_sharding.NamedSharding(self.mesh, self._parts)
+        self._everywhere = jax_sharding.NamedSharding(self.mesh, self._same)
+        processes = sorted({device.process_index for device in devices})
+        index = processes.index(self._jax.process_index())
+        self.input_shards = [InputShard(index, len(processes))]
+        self._held: dict[Any, _Held] = {}
+        numbers = np.arange(len(devices), dtype=np.int32)
+        self._numbers = self._jax.make_array_from_callback(
+            numbers.shape, self._divided, lambda place: numbers[place]
+        )
+
+    def scope(self) -> contextlib.AbstractContextManager:
+        """Returns a context for creating variables; it changes nothing."""
+        return contextlib.nullcontext()
+
+    def replicas(self, number: tf.Tensor) -> Replicas:
+        """Returns the replicas of a step, for the replica of this number, int32 []."""
+        group = [list(range(self.num_replicas_in_sync))]
+
+        def total(tensors: list[tf.Tensor]) -> list[tf.Tensor]:
+            if self.num_replicas_in_sync == 1:
+                return tensors
+            return [xla_all_reduce(x, group, "Add", "CrossReplica") for x in tensors]
+
+        return Replicas(self.num_replicas_in_sync, total, number)
+
+    def put(self, batch: dict[str, Any]) -> Inputs:
+        """Starts to copy this process's part of a batch to its devices; returns the whole batch."""
+        make = self._jax.make_array_from_process_local_data
+        return {name: make(self._divided, np.asarray(x)) for name, x in batch.items()}
+
+    def compile(self, function: Any, specs: Any, joins: bool) -> "Step":
+        """Returns the step that calls a function on every replica.
+
+        Args:
+            function: a tf.function with jit_compile: (a replica's part of the inputs, its number,
+                int32 [1]) -> tensors.
+            specs: the inputs of a replica, tf.TensorSpec by name.
+            joins: whether to join the replicas' results along the first axis. If not, they must be
+                equal on all replicas.
+        """
+        program = tf_in_jax.lower(function, (specs, tf.TensorSpec([1], tf.int32)))
+        return Step(self, program, joins)
+
+    def barrier(self, number: float) -> list[float]:
+        """See `distribution.make_barrier`."""
+        (shard,) = self.input_shards
+        if shard.count == 1:
+            return [number]
+        utils = importlib.import_module("jax.experimental.multihost_utils")
+        return utils.process_allgather(np.float64(number)).tolist()
+
+    def arrays(self, variables: Sequence[tf.Variable]) -> list[Any]:
+        """Returns the variables' values on the devices, for a step to read."""
+        return [self._array(variable) for variable in variables]
+
+    def _array(self, variable: tf.Variable) -> Any:
+        held = self._held.get(variable.ref())
+        host = variable.read_value()  # copies nothing
+        if held is None or _address(host) != _address(held.host):
+            # A copy, because steps write to memory that JAX shares with numpy.
+            value = np.array(_view(host))
+            array = self._jax.make_array_from_callback(
+                value.shape, self._everywhere, lambda place: value[place]
+            )
+            held = self._held[variable.ref()] = _Held(array, host)
+        return held.array
+
+    def update(self, variables: Sequence[tf.Variable], arrays: Sequence[Any]) -> None:
+        """Takes the new values of variables that a step has updated."""
+        for variable, array in zip(variables, arrays, strict=True):
+            held = self._held[variable.ref()]
+            held.array, held.is_newer = array, True
+
+    def fetch(self, variables: Iterable[tf.Variable] | None = None) -> None:
+        """Sets variables to their values on the devices.
+
+        `variables` are those to fetch; None for small ones, such as the number of the step.
+        """
+        wanted = [x.deref() for x in self._held] if variables is None else list(variables)
+        newer = [
+            (variable, held)
+            for variable in wanted
+            if (held := self._held.get(variable.ref())) and held.is_newer
+            if variables is not None or held.array.size <= _SMALL
+        ]
+        local = [held.array.addressable_data(0) for _, held in newer]
+        for array in local:
+            array.copy_to_host_async()
+        for (variable, held), array in zip(newer, local, strict=True):
+            if _address(variable.read_value()) == _address(held.host):
+                variable.assign(np.asarray(array))
+                held.host = variable.read_value()
+            held.is_newer = False
+
+
+def _view(host: tf.Tensor) -> np.ndarray:
+    return np.asarray(memoryview(host))
+
+
+def _address(host: tf.Tensor) -> int:
+    return _view(host).__array_interface__["data"][0]
+
+
+class Step:
+    """A step over all replicas, which JAX compiles when it is first called."""
+
+    def __init__(self, strategy: PjrtStrategy, program: tf_in_jax.Program, joins: bool):
+        jax = strategy._jax
+        self._strategy, self._program = strategy, program
+        updated = set(program.updated)
+        self._kept = [i for i in range(len(program.variables)) if i not in updated]
+
+        def step(inputs: Any, number: Any, kept: list[Any], new: list[Any]) -> Any:
+            values = dict(zip([*self._kept, *program.updated], [*kept, *new], strict=True))
+            flat = [*tf.nest.flatten(inputs), number]
+            return program(flat, [values[i] for i in range(len(values))])
+
+        parts, same = strategy._parts, strategy._same
+        self._call = jax.jit(
+            jax.shard_map(
+                step,
+                mesh=strategy.mesh,
+                in_specs=(parts, parts, same, same),
+                out_specs=(parts if joins else same, same),
+                check_vma=False,
+            ),
+            donate_argnums=3,
+        )
+
+    def __call__(self, inputs: Inputs) -> list[Any]:
+        """Starts the step; returns its results, JAX arrays that are computed later.
+
+        `inputs` are what `PjrtStrategy.put` returned.
+        """
+        strategy, variables = self._strategy, self._program.variables
+        changing = [variables[i] for i in self._program.updated]
+        kept = strategy.arrays([variables[i] for i in self._kept])
+        results, new = self._call(inputs, strategy._numbers, kept, strategy.arrays(changing))
+        strategy.update(changing, new)
+        return results
+
+
+def connect(num_cpu_devices: int | None, num_tpu_cores: int | None = None) -> PjrtStrategy:
+    """Returns the strategy for all of JAX's devices.
+
+    Args:
+        num_cpu_devices: number of devices to split the CPU into; None for the TPU, or what else
+            JAX finds.
+        num_tpu_cores: number of devices that there must be; None for any.
+
+    Raises:
+        UserError: JAX is not installed or of another version, or finds other devices.
+    """
+    (jax,) = tf_in_jax.jax_modules("jax")
+    if num_cpu_devices is not None:
+        jax.config.update("jax_platforms", "cpu")
+        jax.config.update("jax_num_cpu_devices", num_cpu_devices)
+    try:
+        devices = jax.devices()
+    except RuntimeError as error:
+        raise UserError(f"--tpu=pjrt: JAX finds no devices ({error})") from error
+    if num_tpu_cores is not None and len(devices) != num_tpu_cores:
+        raise UserError(
+            f"--num_tpu_cores={num_tpu_cores}, but JAX finds {len(devices)} devices"
+            f" ({devices[0].device_kind})"
+        )
+    logging.info("Running by PJRT on %d replicas: %s", len(devices), devices[0].device_kind)
+    return PjrtStrategy(devices)

@@ -1,0 +1,189 @@
+"""The loops of `bert_tf.engine.loops` on devices that PJRT drives.
+
+Python starts each step and does not wait for it: while one step runs, the next has its batch on the
+devices. A second thread takes the results.
+"""
+
+import collections
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.engine import distribution, interrupts, loops
+from bert_tf.engine.length_buckets import Buckets
+from bert_tf.engine.pjrt import PjrtStrategy, Step
+from bert_tf.engine.replicate import ReplicaStep
+from bert_tf.engine.steps import replicas_are
+from bert_tf.seeds import fold_in
+
+
+class _Loop:
+    """What both loops share: compiles a step for each shape, and runs steps."""
+
+    _strategy: PjrtStrategy
+    _joins: bool  # whether the replicas' results are joined
+
+    def _prepare(self, function: Callable[..., Any]) -> None:
+        self._function = tf.function(function, jit_compile=True, autograph=False)
+        self._steps: dict[Any, Step] = {}
+
+    def _step_of(self, batch: dict[str, Any]) -> Step:
+        """Returns the step for batches of this shape; compiled once."""
+        key = tuple((name, x.shape, x.dtype) for name, x in sorted(batch.items()))
+        if key not in self._steps:
+            replicas = self._strategy.num_replicas_in_sync
+            specs = {
+                name: tf.TensorSpec([x.shape[0] // replicas, *x.shape[1:]], x.dtype)
+                for name, x in batch.items()
+            }
+            self._steps[key] = self._strategy.compile(self._function, specs, self._joins)
+        return self._steps[key]
+
+    def _make_steps(
+        self,
+        batches: Iterator[dict[str, Any]],
+        num_steps: int,
+        advance: Callable[[int], None],
+        may_go_on: Callable[[Any], bool],
+    ) -> tuple[list[Any], float]:
+        """Returns the results of each step, on the host, and the seconds of waiting for input.
+
+        Args:
+            batches: gives the batches on the devices.
+            may_go_on: takes the results of a step, and returns whether another may follow.
+        """
+        results: list[Any] = []
+        arrived: list[float] = []
+        free = [time.monotonic()]
+        running: collections.deque[Future] = collections.deque()
+        told, told_at = 0, free[0]
+
+        def take() -> bool:
+            """Waits for the oldest running step; returns whether another may follow."""
+            result, finished = running.popleft().result()
+            results.append(result)
+            free.append(finished)
+            return may_go_on(result)
+
+        with ThreadPoolExecutor(1) as pool:
+            goes_on = True
+            while goes_on and len(arrived) < num_steps:
+                if interrupts.held() and self._ends_alone():
+                    break
+                batch = next(batches)
+                arrived.append(time.monotonic())
+                if len(running) > 1 and not take():
+                    arrived.pop()
+                    goes_on = False
+                    break
+                running.append(pool.submit(_fetch, self._step_of(batch)(batch)))
+                if time.monotonic() - told_at > loops.POLL_SECONDS:
+                    advance(len(results) - told)
+                    told, told_at = len(results), time.monotonic()
+            while running:
+                take()
+        advance(len(results) - told)
+        self._strategy.fetch()
+        return results, sum(max(0.0, a - f) for a, f in zip(arrived, free, strict=False))
+
+    def _ends_alone(self) -> bool:
+        """Returns whether this process may end the loop without the others."""
+        return True
+
+
+def _fetch(results: list[Any]) -> tuple[list[np.ndarray], float]:
+    """Returns a step's results and the time at which they were there."""
+    values = [np.asarray(x) for x in results]
+    return values, time.monotonic()
+
+
+class TrainingLoop(_Loop, loops.TrainingLoop):
+    """See `loops.TrainingLoop`."""
+
+    _joins = False
+
+    def __init__(
+        self,
+        strategy: PjrtStrategy,
+        replica_step: ReplicaStep,
+        seed: int = 0,
+        buckets: Buckets | None = None,
+        compile_on_cpu: bool = True,
+    ):
+        self._strategy, self._buckets = strategy, buckets
+        self._several = distribution.several_processes(strategy)
+        self.input_seconds = 0.0
+        seeds = [seed % 2**31, 0]
+
+        def step(batch: dict[str, tf.Tensor], number: tf.Tensor) -> tf.Tensor:
+            features = dict(batch)
+            stop = [features.pop("stop")[0]] if self._several else []
+            number = tf.reshape(number, [])
+            replicas = strategy.replicas(number)
+            with replicas_are(replicas):
+                own_seed = fold_in(tf.constant(seeds, tf.int32), number)
+                metrics = replica_step(features, own_seed)
+            self._structure = tf.nest.map_structure(lambda _: None, metrics)
+            values = [tf.cast(x, tf.float32) for x in (*tf.nest.flatten(metrics), *stop)]
+            (total,) = replicas.sum([tf.stack(values)])
+            return total / replicas.count if replicas.count > 1 else total
+
+        self._prepare(step)
+
+    def _ends_alone(self) -> bool:
+        return not self._several
+
+    def _batches(self, iterator: Any) -> Iterator[dict[str, Any]]:
+        while True:
+            batch = {name: x.numpy() for name, x in iterator.get_next().items()}
+            if self._buckets is not None:
+                longest = batch.pop("longest")
+                batch = self._buckets.trim(batch, int(self._buckets.index(longest)))
+            if self._several:
+                local = self._strategy.num_replicas_in_sync // self._strategy.input_shards[0].count
+                batch["stop"] = np.full(local, interrupts.held() is not None, np.float32)
+            yield self._strategy.put(batch)
+
+    @interrupts.hold()
+    def _run(
+        self, iterators: Sequence[Iterator], num_steps: int, advance: Callable[[int], None]
+    ) -> tuple[np.ndarray, float]:
+        def may_go_on(results: list[np.ndarray]) -> bool:
+            (row,) = results
+            return bool(np.isfinite(row).all()) and not (self._several and row[-1])
+
+        (iterator,) = iterators
+        batches = self._batches(iterator)
+        rows, waited = self._make_steps(batches, num_steps, advance, may_go_on)
+        return np.array([row for (row,) in rows], np.float32), waited
+
+
+class PredictionLoop(_Loop, loops.PredictionLoop):
+    """See `loops.PredictionLoop`."""
+
+    _joins = True
+
+    def __init__(self, strategy: PjrtStrategy, replica_step: ReplicaStep):
+        self._strategy = strategy
+        self._names: list[str] = []
+
+        def step(features: dict[str, tf.Tensor], number: tf.Tensor) -> list[tf.Tensor]:
+            outputs = replica_step(features, tf.zeros([2], tf.int32))
+            self._names = sorted(outputs)
+            return self._flatten(outputs)
+
+        self._prepare(step)
+
+    @interrupts.hold()
+    def _run(
+        self, iterators: Sequence[Iterator], num_steps: int, advance: Callable[[int], None]
+    ) -> dict[str, np.ndarray]:
+        (iterator,) = iterators
+        batches = (self._strategy.put(batch) for batch in iterator)
+        steps, _ = self._make_steps(batches, num_steps, advance, lambda results: True)
+        columns = zip(*steps, strict=True) if steps else [[] for _ in self._names]
+        return {name: np.array(x) for name, x in zip(self._names, columns, strict=True)}

@@ -1,0 +1,174 @@
+"""Makes a JAX function of a TensorFlow function that reads and updates variables.
+
+TensorFlow lowers the function to HLO, in which the variables are arguments and their new values
+results. JAX compiles this HLO as a part of its own program, for any device that it knows.
+
+Only `_stablehlo` uses an interface of JAX that is not public; `jax_modules` checks it first.
+"""
+
+import dataclasses
+import importlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.errors import UserError
+
+TRIED = "jax 0.10.2 and 0.12.0"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Program:
+    """A TensorFlow function as a JAX function.
+
+    module: the function in StableHLO, serialized.
+    variables: the variables that it reads or updates.
+    updated: for each variable that it updates, its place in `variables`.
+    results: shape and type of each result, in the order of `tf.nest.flatten`.
+    """
+
+    module: bytes
+    variables: list[tf.Variable]
+    updated: list[int]
+    results: list[tf.TensorSpec]
+
+    def __call__(self, inputs: Sequence[Any], values: Sequence[Any]) -> tuple[list, list]:
+        """Returns the results, and the new values of the updated variables. For JAX to trace.
+
+        Args:
+            inputs: JAX arrays in the order of `tf.nest.flatten`.
+            values: the values of `variables`.
+        """
+        outputs = _primitive().bind(*inputs, *values, program=self)
+        count = len(self.results)
+        return list(outputs[:count]), list(outputs[count:])
+
+
+def lower(function: Any, inputs: Any) -> Program:
+    """Returns the program of a tf.function with jit_compile.
+
+    Args:
+        inputs: the arguments of the function, a tuple of tf.TensorSpec in any structure.
+    """
+    inputs = tf.nest.map_structure(lambda x: tf.zeros(x.shape, x.dtype), inputs)
+    traced = function.get_concrete_function(*inputs)
+    hlo = function.experimental_get_compiler_ir(*inputs)(stage="hlo_serialized")
+    by_handle = {id(variable.handle): variable for variable in traced.variables}
+    variables = [by_handle[id(handle)] for handle in traced.captured_inputs]
+    first = len(tf.nest.flatten(inputs))
+    module, aliases = _stablehlo(hlo)
+    results = tf.nest.flatten(traced.structured_outputs)
+    updated = [aliases[i] - first for i in sorted(aliases)]
+    assert sorted(aliases) == [len(results) + i for i in range(len(aliases))]
+    specs = [tf.TensorSpec(x.shape, x.dtype) for x in results]
+    return Program(module, variables, updated, specs)
+
+
+def jax_modules(*names: str) -> list[Any]:
+    """Imports modules of JAX.
+
+    Raises:
+        UserError: JAX is not installed, or is of a version that lacks what is needed.
+    """
+    try:
+        modules = [importlib.import_module(name) for name in names]
+        lib = importlib.import_module("jax._src.lib")
+        needed = (lib._jax.mlir.hlo_to_stablehlo, _mlir().merge_mlir_modules)
+        assert all(map(callable, needed))
+    except ImportError as error:
+        raise UserError(
+            f"--tpu=pjrt needs JAX: {error.name or error} is not installed. In an environment"
+            ' without tensorflow-tpu, run pip install -e ".[pjrt]"'
+        ) from error
+    except AttributeError as error:
+        version = importlib.import_module("jax").__version__
+        raise UserError(
+            f"--tpu=pjrt does not work with jax {version} ({error}); it was tried with {TRIED}."
+            ' Run pip install -e ".[pjrt]"'
+        ) from error
+    return modules
+
+
+def _mlir() -> Any:
+    return importlib.import_module("jax.interpreters.mlir")
+
+
+def _stablehlo(hlo: bytes) -> tuple[bytes, dict[int, int]]:
+    """Returns a serialized HloModuleProto as StableHLO, and its aliases.
+
+    The aliases give the number of the parameter whose new value a result is.
+    """
+    ir = importlib.import_module("jax.extend.mlir.ir")
+    hlo_to_stablehlo = importlib.import_module("jax._src.lib")._jax.mlir.hlo_to_stablehlo
+    with _mlir().make_ir_context():
+        module = ir.Module.parse(hlo_to_stablehlo(hlo))
+        aliases = {}
+        if "mhlo.input_output_alias" in module.operation.attributes:
+            for entry in module.operation.attributes["mhlo.input_output_alias"]:
+                number = ir.IntegerAttr(entry["alias"]["parameter_number"]).value
+                aliases[ir.DenseI64ArrayAttr(entry["output_index"])[0]] = number
+        _adapt(module.operation, ir)
+        return _mlir().module_to_bytecode(module), aliases
+
+
+def _adapt(operation: Any, ir: Any) -> None:
+    """Rewrites what JAX's programs have differently.
+
+    StableHLO has no mhlo.copy, which TensorFlow emits for variables. TensorFlow numbers replicas,
+    and JAX partitions, where all-reduces need a channel.
+    """
+    blocks = [block for region in operation.regions for block in region.blocks]
+    for inner in [op.operation for block in blocks for op in block.operations]:
+        if inner.name == "mhlo.copy":
+            inner.results[0].replace_all_uses_with(inner.operands[0])
+            inner.erase()
+            continue
+        if inner.name == "stablehlo.all_reduce":
+            inner.attributes["channel_handle"] = ir.Attribute.parse(
+                "#stablehlo.channel_handle<handle = 1, type = 1>"
+            )
+            inner.attributes["use_global_device_ids"] = ir.UnitAttr.get()
+        _adapt(inner, ir)
+
+
+_made: list[Any] = []
+
+
+def _primitive() -> Any:
+    """Returns the JAX operation that computes a `Program`."""
+    if _made:
+        return _made[0]
+    mlir, ir = _mlir(), importlib.import_module("jax.extend.mlir.ir")
+    func = importlib.import_module("jax.extend.mlir.dialects.func")
+    core = importlib.import_module("jax.extend.core")
+    ShapedArray = importlib.import_module("jax.core").ShapedArray
+
+    def shapes(*arguments: Any, program: Program) -> list[Any]:
+        first = len(arguments) - len(program.variables)
+        results = [
+            ShapedArray(tuple(x.shape), np.dtype(x.dtype.as_numpy_dtype)) for x in program.results
+        ]
+        new = [arguments[first + i] for i in program.updated]
+        return [*results, *(ShapedArray(x.shape, x.dtype) for x in new)]
+
+    def call(context: Any, *arguments: Any, program: Program) -> Any:
+        module = ir.Module.parse(program.module)
+        (main,) = (op for op in module.body.operations if op.name.value == "main")
+        types = main.type.results
+        outer = context.module_context
+        name = mlir.merge_mlir_modules(
+            outer.module, "tensorflow", module, dst_symtab=outer.symbol_table
+        )
+        return func.CallOp(types, ir.FlatSymbolRefAttr.get(name), arguments).results
+
+    primitive = core.Primitive("tensorflow")
+    primitive.multiple_results = True
+    primitive.def_abstract_eval(shapes)
+    mlir.register_lowering(primitive, call)
+    _made.append(primitive)
+    return primitive
+
+
+Compiled = Callable[..., Any]
