@@ -30,7 +30,7 @@ class _Held:
 
     array: the value, on every device.
     host: the variable's value when both were last equal. Held so that TensorFlow writes another
-        value to other memory; see `PjrtStrategy._changed`.
+        value to other memory, which shows that the variable was assigned.
     is_newer: whether `array` is newer than the variable.
     """
 
@@ -63,6 +63,7 @@ class PjrtStrategy:
         index = processes.index(self._jax.process_index())
         self.input_shards = [InputShard(index, len(processes))]
         self._held: dict[Any, _Held] = {}
+        self.loop = 0
         numbers = np.arange(len(devices), dtype=np.int32)
         self._numbers = self._jax.make_array_from_callback(
             numbers.shape, self._divided, lambda place: numbers[place]
@@ -109,11 +110,12 @@ class PjrtStrategy:
         utils = importlib.import_module("jax.experimental.multihost_utils")
         return utils.process_allgather(np.float64(number)).tolist()
 
-    def arrays(self, variables: Sequence[tf.Variable]) -> list[Any]:
-        """Returns the variables' values on the devices, for a step to read."""
-        return [self._array(variable) for variable in variables]
+    def begin(self) -> None:
+        """Marks the start of a loop: variables may have been assigned since the last one."""
+        self.loop += 1
 
-    def _array(self, variable: tf.Variable) -> Any:
+    def hold(self, variable: tf.Variable) -> _Held:
+        """Returns the variable's value on the devices, copied there if it was assigned."""
         held = self._held.get(variable.ref())
         host = variable.read_value()  # copies nothing
         if held is None or _address(host) != _address(held.host):
@@ -122,14 +124,9 @@ class PjrtStrategy:
             array = self._jax.make_array_from_callback(
                 value.shape, self._everywhere, lambda place: value[place]
             )
-            held = self._held[variable.ref()] = _Held(array, host)
-        return held.array
-
-    def update(self, variables: Sequence[tf.Variable], arrays: Sequence[Any]) -> None:
-        """Takes the new values of variables that a step has updated."""
-        for variable, array in zip(variables, arrays, strict=True):
-            held = self._held[variable.ref()]
-            held.array, held.is_newer = array, True
+            held = held or self._held.setdefault(variable.ref(), _Held(array, host))
+            held.array, held.host, held.is_newer = array, host, False
+        return held
 
     def fetch(self, variables: Iterable[tf.Variable] | None = None) -> None:
         """Sets variables to their values on the devices.
@@ -167,6 +164,8 @@ class Step:
     def __init__(self, strategy: PjrtStrategy, program: tf_in_jax.Program, joins: bool):
         jax = strategy._jax
         self._strategy, self._program = strategy, program
+        self._loop = -1
+        self._held: list[_Held] = []
         updated = set(program.updated)
         self._kept = [i for i in range(len(program.variables)) if i not in updated]
 
@@ -192,11 +191,15 @@ class Step:
 
         `inputs` are what `PjrtStrategy.put` returned.
         """
-        strategy, variables = self._strategy, self._program.variables
-        changing = [variables[i] for i in self._program.updated]
-        kept = strategy.arrays([variables[i] for i in self._kept])
-        results, new = self._call(inputs, strategy._numbers, kept, strategy.arrays(changing))
-        strategy.update(changing, new)
+        if self._loop != self._strategy.loop:
+            self._held = [self._strategy.hold(variable) for variable in self._program.variables]
+            self._loop = self._strategy.loop
+        kept = [self._held[i].array for i in self._kept]
+        changing = [self._held[i] for i in self._program.updated]
+        old = [held.array for held in changing]
+        results, new = self._call(inputs, self._strategy._numbers, kept, old)
+        for held, array in zip(changing, new, strict=True):
+            held.array, held.is_newer = array, True
         return results
 
 

@@ -56,6 +56,7 @@ class _Loop:
             batches: gives the batches on the devices.
             may_go_on: takes the results of a step, and returns whether another may follow.
         """
+        self._strategy.begin()
         results: list[Any] = []
         arrived: list[float] = []
         free = [time.monotonic()]
