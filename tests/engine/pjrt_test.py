@@ -1,0 +1,195 @@
+"""Steps that JAX's client (PJRT) runs: against numpy, and against TensorFlow's own runtime.
+
+JAX fixes its devices when it starts, so each number of replicas has a process of its own.
+"""
+
+import os
+import signal
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.engine import distribution, interrupts, steps
+from bert_tf.engine.loops import prediction_loop, training_loop
+from bert_tf.model.configuration import BertConfig
+from bert_tf.optimization import create_optimizer
+from bert_tf.seeds import random_bits
+from bert_tf.tasks.pretraining.schema import pretraining_schema
+from bert_tf.tasks.pretraining.training.model import PretrainingModel
+from tests.engine import replicas_test
+from tests.support.pretraining_runs import CONFIG, run_code
+
+pytest.importorskip("jax")
+
+
+@pytest.fixture(scope="module")
+def strategy():
+    from bert_tf.engine.pjrt import connect
+
+    return connect(1)
+
+
+def counting(variable):
+    """A step that adds x to each element of the variable, and returns their mean."""
+
+    def step(features, seed):
+        variable.assign_add(tf.fill(variable.shape, features["x"][0]))
+        return {"total": tf.reduce_mean(variable.read_value())}
+
+    return step
+
+
+def numbers(count=100):
+    return iter(tf.data.Dataset.range(1, count + 1).map(lambda i: {"x": [tf.cast(i, tf.float32)]}))
+
+
+def test_values_stay_on_the_devices_until_they_are_fetched(strategy):
+    many = tf.Variable(tf.zeros([100]))
+    loop = training_loop(strategy, counting(many))
+    rows = loop.run([numbers()], 4, lambda _: None)
+    np.testing.assert_array_equal(rows["total"], [1.0, 3.0, 6.0, 10.0])
+    assert many.numpy()[0] == 0.0
+    strategy.fetch([many])
+    assert (many.numpy() == 10.0).all()
+    # What TensorFlow assigns between two loops replaces what is on the devices.
+    many.assign(tf.fill([100], 50.0))
+    rows = loop.run([numbers()], 2, lambda _: None)
+    np.testing.assert_array_equal(rows["total"], [51.0, 53.0])
+    many.assign(tf.fill([100], 7.0))
+    strategy.fetch([many])  # older than what was assigned
+    assert (many.numpy() == 7.0).all()
+
+
+def test_small_variables_are_fetched_after_each_loop(strategy):
+    total = tf.Variable(0.0)
+    loop = training_loop(strategy, counting(total))
+    told = []
+    rows = loop.run([numbers()], 5, told.append)
+    np.testing.assert_array_equal(rows["total"], np.cumsum(range(1, 6)))
+    assert total.numpy() == 15.0 and sum(told) == 5
+
+
+def test_a_value_that_is_not_finite_ends_the_loop_after_one_more_step(strategy):
+    values = [1.0, np.nan, 1.0, 1.0, 1.0]
+    batches = iter(tf.data.Dataset.from_tensor_slices({"x": np.float32(values)[:, None]}))
+    loop = training_loop(strategy, lambda features, seed: {"x": features["x"][0]})
+    rows = loop.run([batches], 5, lambda _: None)
+    np.testing.assert_array_equal(rows["x"], values[:3])
+
+
+def test_the_end_of_the_input_is_an_error_and_leaves_no_time(strategy):
+    loop = training_loop(strategy, lambda features, seed: {"x": features["x"][0]})
+    batches = numbers(5)
+    loop.run([batches], 3, lambda _: None)
+    with pytest.raises(tf.errors.OutOfRangeError):
+        loop.run([batches], 7, lambda _: None)
+    assert loop.input_seconds == 0.0
+
+
+def test_an_interrupt_ends_the_loop(strategy):
+    total = tf.Variable(0.0)
+    loop = training_loop(strategy, counting(total))
+
+    def batches():
+        for i in range(10):
+            if i == 4:
+                os.kill(os.getpid(), signal.SIGTERM)
+            yield {"x": np.float32([1.0])}
+
+    dataset = tf.data.Dataset.from_generator(
+        batches, output_signature={"x": tf.TensorSpec([1], tf.float32)}
+    )
+    with pytest.raises(interrupts.Terminated), interrupts.hold():
+        loop.run([iter(dataset)], 10, lambda _: None)
+    assert 0 < total.numpy() < 10
+
+
+def test_random_bits_are_those_of_tensorflow(strategy):
+    def draw(features, seed):
+        return {"bits": random_bits([1, 210], tf.stack([7, features["x"][0]]), tf.uint32)}
+
+    batches = tf.data.Dataset.from_tensor_slices({"x": np.int32([[5], [9]])})
+    found, expected = (
+        prediction_loop(of, draw).run([iter(batches)], 2, lambda _: None)["bits"]
+        for of in (strategy, tf.distribute.get_strategy())
+    )
+    np.testing.assert_array_equal(found, expected)
+    assert len(np.unique(found)) == 420
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_steps_with_dropout_are_those_of_tensorflow(strategy, dtype):
+    """The same seeds, so the same masks."""
+    rows, states = [], []
+    for of in (strategy, tf.distribute.get_strategy()):
+        model = PretrainingModel(BertConfig.from_dict(CONFIG), dtype=dtype)
+        replicas_test.assign(model, replicas_test.random_weights(model, 3))
+        optimizer = create_optimizer(model.trainable_variables, lambda step: tf.constant(1e-3))
+
+        def step(features, seed, model=model, optimizer=optimizer):
+            return steps.train_step(model, optimizer, features, seed, 2)
+
+        loop = training_loop(of, step, 7, compile_on_cpu=dtype == "float32")
+        rows.append(loop.run([iter(batches())], 3, lambda _: None))
+        if of is strategy:
+            strategy.fetch(v.value for v in model.variables)
+        states.append({v.path: v.value.numpy() for v in model.variables})
+    rtol = 1e-5 if dtype == "float32" else 2e-2
+    np.testing.assert_allclose(rows[0]["loss"], rows[1]["loss"], rtol=rtol)
+    np.testing.assert_allclose(rows[0]["gradient_norm"], rows[1]["gradient_norm"], rtol=3 * rtol)
+    if dtype == "float32":
+        for name, value in states[1].items():
+            if "key/bias" not in name:  # its gradient is 0 but for rounding
+                np.testing.assert_allclose(states[0][name], value, atol=2e-5, err_msg=name)
+
+
+def batches(count=3, size=4):
+    rng = np.random.default_rng(1)
+    features = {}
+    for name, feature in pretraining_schema(12, 3).items():
+        high = 2 if name in ("segment_ids", "next_sentence_labels") else 12
+        values = rng.integers(0, high, (count, size, *feature.shape))
+        if "mask" in name and "lm" not in name or "weights" in name:
+            values[:] = 1
+        kind = np.int32 if feature.dtype is np.int64 else np.float32
+        features[name] = values.astype(kind)
+    return tf.data.Dataset.from_tensor_slices(features)
+
+
+def main(replicas, folder):
+    from bert_tf.engine.pjrt import connect
+
+    strategy = connect(replicas)
+    assert strategy.num_replicas_in_sync == replicas
+    files = replicas_test.make_files(folder, (40, 53, 32))
+    for gradient_reduction in distribution.GRADIENT_REDUCTIONS:
+        for parts in (1, 2) if replicas == 2 else (1,):
+            build = replicas_test.quiet_model
+            replicas_test.check_training(strategy, build, files, gradient_reduction, parts)
+    replicas_test.check_evaluation(strategy, files)
+    replicas_test.check_prediction(strategy, files)
+    replicas_test.check_dropout(strategy)
+    if replicas == 2:
+        os.mkdir(f"{folder}/distil")
+        replicas_test.distil(f"{folder}/distil", strategy)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("replicas", [2, 4])
+def test_replicas(replicas, tmp_path):
+    code = f"from tests.engine import pjrt_test as t; t.main({replicas}, {str(tmp_path)!r})"
+    run_code(code)
+
+
+def test_a_version_of_jax_that_lacks_something_is_told(monkeypatch):
+    import jax
+    from jax._src import lib
+
+    from bert_tf.engine import tf_in_jax
+    from bert_tf.errors import UserError
+
+    monkeypatch.delattr(lib._jax.mlir, "hlo_to_stablehlo")
+    with pytest.raises(UserError, match=f"does not work with jax {jax.__version__}.*0.10.2"):
+        tf_in_jax.jax_modules("jax")
