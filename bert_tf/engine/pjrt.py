@@ -57,7 +57,10 @@ class PjrtStrategy:
         self.num_replicas_in_sync = len(devices)
         self.on_tpu = devices[0].platform == "tpu"
         self.mesh = jax_sharding.Mesh(np.array(devices), ("replica",))
-        self._parts, self._same = jax_sharding.PartitionSpec("replica"), jax_sharding.PartitionSpec()
+        self._parts, self._same = (
+            jax_sharding.PartitionSpec("replica"),
+            jax_sharding.PartitionSpec(),
+        )
         self._divided = jax_sharding.NamedSharding(self.mesh, self._parts)
         self._everywhere = jax_sharding.NamedSharding(self.mesh, self._same)
         processes = sorted({device.process_index for device in devices})
@@ -204,13 +207,19 @@ class Step:
         return results
 
 
-def connect(num_cpu_devices: int | None, num_tpu_cores: int | None = None) -> PjrtStrategy:
+def connect(
+    num_cpu_devices: int | None,
+    num_tpu_cores: int | None = None,
+    processes: tuple[str | None, int | None, int | None] = (None, None, None),
+) -> PjrtStrategy:
     """Returns the strategy for all of JAX's devices.
 
     Args:
         num_cpu_devices: number of devices to split the CPU into; None for the TPU, or what else
             JAX finds.
         num_tpu_cores: number of devices that there must be; None for any.
+        processes: address of the first process, HOST:PORT, or "auto" where JAX finds the processes
+            by itself; their number; the number of this one. None without other processes.
 
     Raises:
         UserError: JAX is not installed or of another version, or finds other devices.
@@ -221,9 +230,14 @@ def connect(num_cpu_devices: int | None, num_tpu_cores: int | None = None) -> Pj
         jax.config.update("jax_num_cpu_devices", num_cpu_devices)
     if jax.config.jax_platforms == "cpu":
         _keep_memory()
+    coordinator, *numbers = processes
     try:
+        if coordinator == "auto":
+            jax.distributed.initialize()
+        elif coordinator:
+            jax.distributed.initialize(coordinator, *numbers)
         devices = jax.devices()
-    except RuntimeError as error:
+    except (RuntimeError, ValueError) as error:
         raise UserError(f"--tpu=pjrt: JAX finds no devices ({error})") from error
     if num_tpu_cores is not None and len(devices) != num_tpu_cores:
         raise UserError(

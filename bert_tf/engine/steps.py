@@ -120,7 +120,9 @@ class Replicas:
         return tf.reshape(gathered, [self.count, size, *gathered.shape[1:]])[self.number]
 
 
-_replicas: contextvars.ContextVar[Replicas | None] = contextvars.ContextVar("_replicas", default=None)
+_replicas: contextvars.ContextVar[Replicas | None] = contextvars.ContextVar(
+    "_replicas", default=None
+)
 
 
 @contextlib.contextmanager

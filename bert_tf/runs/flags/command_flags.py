@@ -277,7 +277,8 @@ def _tpu_strategy(devices: DeviceSettings, path_flags: Sequence[str]) -> tf.dist
         from bert_tf.engine.pjrt import connect  # imports TensorFlow
 
         cpus = devices.num_cpu_devices if flags.FLAGS["num_cpu_devices"].present else None
-        return connect(cpus, devices.num_tpu_cores)
+        processes = (devices.coordinator, devices.num_processes, devices.process_index)
+        return connect(cpus, devices.num_tpu_cores, processes)
     tpu = devices.tpu or devices.tpu_name or devices.master or os.environ.get("TPU_NAME", "local")
     distribution.check_paths(tpu, {name: flags.FLAGS[name].value for name in path_flags})
     return distribution.get_tpu_strategy(

@@ -370,7 +370,8 @@ class DeviceSettings(Settings):
     tpu: str | None = setting(
         None,
         help="TPU to run on: `local` for this machine's TPU, a name, or grpc://ADDRESS:8470. Short"
-        " for --use_tpu --tpu_name=...",
+        " for --use_tpu --tpu_name=... `pjrt` runs on all devices that JAX finds: TPUs of all"
+        " generations, or --num_cpu_devices.",
         group=Group.DEVICES,
     )
     use_tpu: bool = setting(False, help="Run on a TPU.", group=Group.DEVICES)
@@ -402,6 +403,27 @@ class DeviceSettings(Settings):
         group=Group.DEVICES,
         at_least=1,
     )
+    coordinator: str | None = setting(
+        None,
+        help="With --tpu=pjrt on several machines, each of which runs this command: HOST:PORT of"
+        " process 0, or `auto` on Cloud TPU, where JAX finds the machines by itself.",
+        group=Group.DEVICES,
+        needs=("tpu", "pjrt"),
+    )
+    num_processes: int | None = setting(
+        None,
+        help="Number of processes that --coordinator waits for.",
+        group=Group.DEVICES,
+        at_least=1,
+        needs="coordinator",
+    )
+    process_index: int | None = setting(
+        None,
+        help="Number of this process, from 0, among --num_processes.",
+        group=Group.DEVICES,
+        at_least=0,
+        needs="coordinator",
+    )
     distribution_strategy: str = setting(
         STRATEGIES[0],
         help="Devices to use without a TPU. one_device: one GPU, or the CPU. mirrored: all GPUs of"
@@ -413,7 +435,7 @@ class DeviceSettings(Settings):
     num_cpu_devices: int = setting(
         1,
         help="Split this machine's CPU into N devices, to try several replicas without GPUs. Needs"
-        " --distribution_strategy=mirrored.",
+        " --distribution_strategy=mirrored or --tpu=pjrt.",
         group=Group.DEVICES,
         at_least=1,
         at_most=64,  # each is traced and compiled
