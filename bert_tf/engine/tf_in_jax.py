@@ -8,7 +8,7 @@ Only `_stablehlo` uses an interface of JAX that is not public; `jax_modules` che
 
 import dataclasses
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -169,6 +169,3 @@ def _primitive() -> Any:
     mlir.register_lowering(primitive, call)
     _made.append(primitive)
     return primitive
-
-
-Compiled = Callable[..., Any]
