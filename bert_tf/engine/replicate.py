@@ -23,8 +23,8 @@ ReplicaStep = Callable[[dict[str, tf.Tensor], tf.Tensor], Any]
 def may_compile(strategy: tf.distribute.Strategy) -> bool:
     """Returns whether a replica's step can be compiled on its own: one replica, not on a TPU.
 
-    On a TPU the whole loop is compiled, and under PJRT the step over all replicas. A tf.function with jit_compile inside strategy.run works
-    only for one replica.
+    On a TPU the whole loop is compiled, and under PJRT the step over all replicas. A tf.function
+    with jit_compile inside strategy.run works only for one replica.
     """
     if distribution.on_tpu(strategy) or distribution.runs_by_pjrt(strategy):
         return False
