@@ -173,7 +173,8 @@ class PredictionLoop(_Loop, loops.PredictionLoop):
         self._names: list[str] = []
 
         def step(features: dict[str, tf.Tensor], number: tf.Tensor) -> list[tf.Tensor]:
-            outputs = replica_step(features, tf.zeros([2], tf.int32))
+            own_seed = fold_in(tf.zeros([2], tf.int32), tf.reshape(number, []))
+            outputs = replica_step(features, own_seed)
             self._names = sorted(outputs)
             return self._flatten(outputs)
 
