@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.bounds import inputs_were_checked
 from bert_tf.engine import distribution, interrupts, loops
 from bert_tf.engine.length_buckets import Buckets
 from bert_tf.engine.pjrt import PjrtStrategy, Step
@@ -28,7 +29,9 @@ class _Loop:
     _joins: bool  # whether the replicas' results are joined
 
     def _prepare(self, function: Callable[..., Any]) -> None:
-        self._function = tf.function(function, jit_compile=True, autograph=False)
+        # XLA drops assertions, and TensorFlow makes constants of what they read.
+        checked = inputs_were_checked()(function)
+        self._function = tf.function(checked, jit_compile=True, autograph=False)
         self._steps: dict[Any, Step] = {}
 
     def _step_of(self, batch: dict[str, Any]) -> Step:

@@ -117,7 +117,8 @@ class Replicas:
         if self.count == 1:
             return gathered
         size = gathered.shape[0] // self.count
-        return tf.reshape(gathered, [self.count, size, *gathered.shape[1:]])[self.number]
+        blocks = tf.reshape(gathered, [self.count, size, *gathered.shape[1:]])
+        return tf.gather(blocks, self.number)  # XLA slices by constants only
 
 
 _replicas: contextvars.ContextVar[Replicas | None] = contextvars.ContextVar(
