@@ -19,7 +19,8 @@ from bert_tf.runs.flags import command_flags  # first: it looks at the installat
 from absl import flags
 
 from bert_tf.files.overwriting import check_overwrites
-from bert_tf.runs.flags.settings import DeviceSettings, ModelSettings
+from bert_tf.runs.flags.device_settings import DeviceSettings
+from bert_tf.runs.flags.settings import ModelSettings
 from bert_tf.tasks.extraction.schema import parse_layers
 from bert_tf.tasks.extraction.settings import ExtractionSettings
 

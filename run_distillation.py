@@ -18,7 +18,8 @@ from bert_tf.runs.flags import command_flags  # first: it looks at the installat
 # isort: split
 from absl import flags
 
-from bert_tf.runs.flags.settings import DeviceSettings, ModelSettings
+from bert_tf.runs.flags.device_settings import DeviceSettings
+from bert_tf.runs.flags.settings import ModelSettings
 from bert_tf.tasks.pretraining.training.settings import DistillationSettings, ScheduleSettings
 
 FLAGS = flags.FLAGS

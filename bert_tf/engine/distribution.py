@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import sys
 from collections.abc import Callable
+from typing import NoReturn
 
 from absl import logging
 
@@ -199,6 +201,21 @@ def several_processes(strategy: tf.distribute.Strategy) -> bool:
 def is_chief(strategy: tf.distribute.Strategy) -> bool:
     """Returns whether this process writes the checkpoints and results of its run."""
     return input_shards(strategy)[0].index == 0
+
+
+_at_failure: list[Callable[[int], None]] = []
+
+
+def at_failure(end: Callable[[int], None]) -> None:
+    """Lets `fail` call `end` with the exit status, for runs that other processes take part in."""
+    _at_failure[:] = [end]
+
+
+def fail(status: int) -> NoReturn:
+    """Ends the program, whose work was not finished."""
+    for end in _at_failure:
+        end(status)
+    sys.exit(status)
 
 
 def replica_batch_size(strategy: tf.distribute.Strategy, batch_size: int, flag: str) -> int:

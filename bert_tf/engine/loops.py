@@ -280,14 +280,17 @@ class PredictionLoop(_Loop):
 
 def training_loop(strategy: tf.distribute.Strategy, *args: Any, **kwargs: Any) -> TrainingLoop:
     """Returns the `TrainingLoop` of the strategy's runtime; for the arguments see there."""
-    return _module(strategy).TrainingLoop(strategy, *args, **kwargs)
+    kind = _pjrt_loops().PjrtTrainingLoop if distribution.runs_by_pjrt(strategy) else TrainingLoop
+    return kind(strategy, *args, **kwargs)
 
 
 def prediction_loop(strategy: tf.distribute.Strategy, replica_step: ReplicaStep) -> PredictionLoop:
     """Returns the `PredictionLoop` of the strategy's runtime; for the arguments see there."""
-    return _module(strategy).PredictionLoop(strategy, replica_step)
+    kind = (
+        _pjrt_loops().PjrtPredictionLoop if distribution.runs_by_pjrt(strategy) else PredictionLoop
+    )
+    return kind(strategy, replica_step)
 
 
-def _module(strategy: tf.distribute.Strategy) -> Any:
-    pjrt = distribution.runs_by_pjrt(strategy)
-    return importlib.import_module("bert_tf.engine.pjrt_loops" if pjrt else __name__)
+def _pjrt_loops() -> Any:
+    return importlib.import_module("bert_tf.engine.pjrt_loops")

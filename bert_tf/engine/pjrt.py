@@ -15,7 +15,7 @@ import tensorflow as tf
 from absl import logging
 from tensorflow.compiler.tf2xla.ops.gen_xla_ops import xla_all_reduce
 
-from bert_tf.engine import tf_in_jax
+from bert_tf.engine import pjrt_processes, tf_in_jax
 from bert_tf.engine.distribution import InputShard
 from bert_tf.engine.steps import Replicas
 from bert_tf.errors import UserError
@@ -112,7 +112,8 @@ class PjrtStrategy:
         if shard.count == 1:
             return [number]
         utils = importlib.import_module("jax.experimental.multihost_utils")
-        return utils.process_allgather(np.float64(number)).tolist()
+        with pjrt_processes.together():
+            return utils.process_allgather(np.float64(number)).tolist()
 
     def begin(self) -> None:
         """Marks the start of a loop: variables may have been assigned since the last one."""
@@ -231,14 +232,17 @@ def connect(
     if jax.config.jax_platforms == "cpu":
         _keep_memory()
     coordinator, *numbers = processes
+    if coordinator:
+        pjrt_processes.join(coordinator, *numbers)
     try:
-        if coordinator == "auto":
-            jax.distributed.initialize()
-        elif coordinator:
-            jax.distributed.initialize(coordinator, *numbers)
         devices = jax.devices()
     except (RuntimeError, ValueError) as error:
         raise UserError(f"--tpu=pjrt: JAX finds no devices ({error})") from error
+    if num_cpu_devices is None and devices[0].platform == "cpu":
+        raise UserError(
+            "--tpu=pjrt: JAX finds no TPU and no GPU here. To run on the CPU, give"
+            " --num_cpu_devices, 1 or more"
+        )
     if num_tpu_cores is not None and len(devices) != num_tpu_cores:
         raise UserError(
             f"--num_tpu_cores={num_tpu_cores}, but JAX finds {len(devices)} devices"

@@ -17,6 +17,7 @@ from bert_tf.bounds import inputs_were_checked
 from bert_tf.engine import distribution, interrupts, loops
 from bert_tf.engine.length_buckets import Buckets
 from bert_tf.engine.pjrt import PjrtStrategy, Step
+from bert_tf.engine.pjrt_processes import together
 from bert_tf.engine.replicate import ReplicaStep
 from bert_tf.engine.steps import replicas_are
 from bert_tf.seeds import fold_in
@@ -73,7 +74,7 @@ class _Loop:
             free.append(finished)
             return may_go_on(result)
 
-        with ThreadPoolExecutor(1) as pool:
+        with together(), ThreadPoolExecutor(1) as pool:
             goes_on = True
             while goes_on and len(arrived) < num_steps:
                 if interrupts.held() and self._ends_alone():
@@ -105,7 +106,7 @@ def _fetch(results: list[Any]) -> tuple[list[np.ndarray], float]:
     return values, time.monotonic()
 
 
-class TrainingLoop(_Loop, loops.TrainingLoop):
+class PjrtTrainingLoop(_Loop, loops.TrainingLoop):
     """See `loops.TrainingLoop`."""
 
     _joins = False
@@ -166,7 +167,7 @@ class TrainingLoop(_Loop, loops.TrainingLoop):
         return np.array([row for (row,) in rows], np.float32), waited
 
 
-class PredictionLoop(_Loop, loops.PredictionLoop):
+class PjrtPredictionLoop(_Loop, loops.PredictionLoop):
     """See `loops.PredictionLoop`."""
 
     _joins = True

@@ -42,7 +42,7 @@ def _check_cluster(cluster: dict[str, Any]) -> None:
         )
     for kind in cluster or ("worker",):
         addresses = cluster.get(kind)
-        if not isinstance(addresses, list) or not addresses or not all(map(_is_address, addresses)):
+        if not isinstance(addresses, list) or not addresses or not all(map(is_address, addresses)):
             raise _error(
                 f"cluster.{kind} must be a list of HOST:PORT, ports from 1 to 65535; it is"
                 f" {quoted(addresses)}"
@@ -56,7 +56,8 @@ def _check_cluster(cluster: dict[str, Any]) -> None:
         )
 
 
-def _is_address(value: Any) -> bool:
+def is_address(value: Any) -> bool:
+    """Returns whether a value is HOST:PORT."""
     found = re.fullmatch(r"\S+:([0-9]{1,5})", value) if isinstance(value, str) else None
     return found is not None and 0 < int(found[1]) < 2**16
 

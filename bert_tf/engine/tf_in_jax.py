@@ -70,8 +70,13 @@ def jax_modules(*names: str) -> list[Any]:
     """Imports modules of JAX.
 
     Raises:
-        UserError: JAX is not installed, or is of a version that lacks what is needed.
+        UserError: JAX is not installed, or it or TensorFlow is of a version that does not work.
     """
+    if not tf.__version__.startswith("2.21."):  # whose HLO was tried
+        raise UserError(
+            f"--tpu=pjrt needs TensorFlow 2.21; this is {tf.__version__}. In an environment of its"
+            ' own run pip install -e ".[pjrt]"'
+        )
     try:
         modules = [importlib.import_module(name) for name in names]
         lib = importlib.import_module("jax._src.lib")

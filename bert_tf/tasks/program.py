@@ -5,7 +5,8 @@ from collections.abc import Callable
 from absl import flags
 
 from bert_tf.runs.flags import command_flags
-from bert_tf.runs.flags.settings import DeviceSettings, ModelSettings
+from bert_tf.runs.flags.device_settings import DeviceSettings
+from bert_tf.runs.flags.settings import ModelSettings
 from bert_tf.tasks.registry import TASKS
 
 run = command_flags.run_program

@@ -20,6 +20,7 @@ from bert_tf.engine import distribution, interrupts
 from bert_tf.errors import UserError, as_line, quoted
 from bert_tf.files import storage
 from bert_tf.runs.flags import command_line
+from bert_tf.runs.flags.device_settings import DeviceSettings
 from bert_tf.runs.flags.help_page import help_page
 from bert_tf.runs.flags.setting_fields import (
     REQUIRED,
@@ -29,7 +30,6 @@ from bert_tf.runs.flags.setting_fields import (
     help_text,
     rule_of,
 )
-from bert_tf.runs.flags.settings import DeviceSettings
 from bert_tf.runs.folder import goodput
 from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.start import quiet_start
@@ -90,10 +90,10 @@ def run_program(
             main(*([argv[1:]] if takes_words else []))
             interrupts.ignore_sigterm()
         except KeyboardInterrupt as interrupt:
-            sys.exit(interrupts.exit_status(interrupt))
+            distribution.fail(interrupts.exit_status(interrupt))
         except Exception as error:
             if interrupt := interrupts.raised():  # it became this error on its way through C++
-                sys.exit(interrupts.exit_status(interrupt))
+                distribution.fail(interrupts.exit_status(interrupt))
             status, message = _explain(error)
             if message is None:
                 traceback.print_exc()
@@ -101,7 +101,7 @@ def run_program(
                 raise
             else:
                 _print_error(message)
-            sys.exit(status)
+            distribution.fail(status)
 
     with _checked_output():
         app.run(guarded, flags_parser=lambda argv: _parse(argv, takes_words, takes_others))

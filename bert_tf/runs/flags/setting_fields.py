@@ -198,7 +198,8 @@ class Settings:
             if not others or any(other.holds(self) for other in others):
                 continue
             wanted = " or ".join(map(str, others))
-            received = [self._written(o.name) for o in others if o.values or self._is_given(o.name)]
+            told = [o for o in others if getattr(self, o.name) is not None]
+            received = [self._written(o.name) for o in told if o.values or self._is_given(o.name)]
             if received:
                 end = f"; received {' and '.join(received)}. Change one of the two"
             else:

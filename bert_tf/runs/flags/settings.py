@@ -4,7 +4,7 @@ import dataclasses
 from typing import ClassVar
 
 from bert_tf import optimizer_defaults as defaults
-from bert_tf.engine.distribution import GRADIENT_REDUCTIONS, STRATEGIES
+from bert_tf.engine.distribution import GRADIENT_REDUCTIONS
 from bert_tf.errors import UserError
 from bert_tf.runs.flags.setting_fields import Group, Settings, setting
 
@@ -360,83 +360,4 @@ class TeacherSettings(TeacherCheckpoint):
         group=Group.TRAINING,
         needs=["teacher_checkpoint", "alpha_cos"],
         because="it says which vectors the loss of weight --alpha_cos compares",
-    )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class DeviceSettings(Settings):
-    """The devices to run on."""
-
-    tpu: str | None = setting(
-        None,
-        help="TPU to run on: `local` for this machine's TPU, a name, or grpc://ADDRESS:8470. Short"
-        " for --use_tpu --tpu_name=... `pjrt` runs on all devices that JAX finds: TPUs of all"
-        " generations, or --num_cpu_devices.",
-        group=Group.DEVICES,
-    )
-    use_tpu: bool = setting(False, help="Run on a TPU.", group=Group.DEVICES)
-    tpu_name: str | None = setting(
-        None, help="The same as --tpu.", group=Group.DEVICES, needs="use_tpu", excludes="tpu"
-    )
-    tpu_zone: str | None = setting(
-        None,
-        help="Zone of the TPU. Default: from the metadata of this machine.",
-        group=Group.DEVICES,
-        needs_one_of=["tpu", "use_tpu"],
-    )
-    gcp_project: str | None = setting(
-        None,
-        help="Project of the TPU. Default: from the metadata of this machine.",
-        group=Group.DEVICES,
-        needs_one_of=["tpu", "use_tpu"],
-    )
-    master: str | None = setting(
-        None,
-        help="Address of a TPU without a name: grpc://...",
-        group=Group.DEVICES,
-        needs="use_tpu",
-        excludes=["tpu", "tpu_name"],
-    )
-    num_tpu_cores: int | None = setting(
-        None,
-        help="Number of cores that the TPU must have. Default: any.",
-        group=Group.DEVICES,
-        at_least=1,
-    )
-    coordinator: str | None = setting(
-        None,
-        help="With --tpu=pjrt on several machines, each of which runs this command: HOST:PORT of"
-        " process 0, or `auto` on Cloud TPU, where JAX finds the machines by itself.",
-        group=Group.DEVICES,
-        needs=("tpu", "pjrt"),
-    )
-    num_processes: int | None = setting(
-        None,
-        help="Number of processes that --coordinator waits for.",
-        group=Group.DEVICES,
-        at_least=1,
-        needs="coordinator",
-    )
-    process_index: int | None = setting(
-        None,
-        help="Number of this process, from 0, among --num_processes.",
-        group=Group.DEVICES,
-        at_least=0,
-        needs="coordinator",
-    )
-    distribution_strategy: str = setting(
-        STRATEGIES[0],
-        help="Devices to use without a TPU. one_device: one GPU, or the CPU. mirrored: all GPUs of"
-        " this machine. multi_worker_mirrored: all GPUs of the machines listed in the environment"
-        " variable TF_CONFIG. Batch sizes are over all devices.",
-        group=Group.DEVICES,
-        choices=STRATEGIES,
-    )
-    num_cpu_devices: int = setting(
-        1,
-        help="Split this machine's CPU into N devices, to try several replicas without GPUs. Needs"
-        " --distribution_strategy=mirrored or --tpu=pjrt.",
-        group=Group.DEVICES,
-        at_least=1,
-        at_most=64,  # each is traced and compiled
     )

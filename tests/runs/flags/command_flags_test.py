@@ -20,7 +20,8 @@ import contextlib, io, json, os, signal, sys, time
 import tensorflow as tf
 from absl import flags
 from bert_tf.runs.flags import command_flags
-from bert_tf.runs.flags.settings import DeviceSettings, FineTuningSettings
+from bert_tf.runs.flags.device_settings import DeviceSettings
+from bert_tf.runs.flags.settings import FineTuningSettings
 command_flags.define_flags(FineTuningSettings, DeviceSettings)
 sys.argv = ["run_x.py"]
 messages = []

@@ -5,8 +5,10 @@ import math
 
 import pytest
 
+from bert_tf.engine.distribution import PJRT
 from bert_tf.errors import UserError
 from bert_tf.export.settings import ExportSettings
+from bert_tf.runs.flags.device_settings import DeviceSettings
 from bert_tf.runs.flags.setting_fields import (
     REQUIRED,
     Group,
@@ -18,7 +20,6 @@ from bert_tf.runs.flags.setting_fields import (
 )
 from bert_tf.runs.flags.settings import (
     ComputationSettings,
-    DeviceSettings,
     FineTuningSettings,
     TrainingSettings,
 )
@@ -108,7 +109,7 @@ def test_every_rule_is_about_settings_and_values_that_exist():
             rule = rule_of(field)
             for other in (*rule.needs, *rule.needs_one_of, *rule.excludes):
                 choices = rule_of(fields[other.name]) and rule_of(fields[other.name]).choices
-                assert set(other.values) <= set(choices or ()), (cls, field.name)
+                assert set(other.values) <= set(choices or (PJRT,)), (cls, field.name)
                 checked += 1
     assert checked > 30
 
@@ -132,6 +133,7 @@ ONLY_SOP = "needs --objective=mlm_sop, since only this objective masks n-gra"
 SOP = {"objective": "mlm_sop"}
 UNMASKED = {"mask": False}
 IN_RECORDS = "needs --dynamic_masking, since the masks in rec"
+AT_ONE = {"coordinator": "a:1", "tpu": "pjrt"}
 RULES = {
     TrainingSettings: [
         ({"gradient_reduction": "mean"}, "must be one of local_clip_sum, global"),
@@ -153,6 +155,35 @@ RULES = {
         ({"gcp_project": "p"}, "needs --tpu or --use_tpu"),
         ({"gcp_project": "p", "tpu_zone": "us-a", "tpu": "t"}, None),
         ({"tpu_name": "t", "use_tpu": True, "num_tpu_cores": 8}, None),
+        ({"coordinator": "a:1"}, "--coordinator=a:1 needs --tpu=pjrt. Add --tpu=pjrt, or leave"),
+        ({**AT_ONE, "tpu": "local"}, "--coordinator=a:1 needs --tpu=pjrt; received --tpu=local"),
+        ({"num_processes": 2, "tpu": "pjrt"}, "--num_processes=2 needs --coordinator. Add"),
+        ({"process_index": 0, "tpu": "pjrt"}, "--process_index=0 needs --coordinator. Add"),
+        (
+            {**AT_ONE, "num_processes": 2},
+            "--coordinator=a:1 needs --num_processes and --process_in",
+        ),
+        (
+            {**AT_ONE, "process_index": 0},
+            "--coordinator=a:1 needs --num_processes and --process_in",
+        ),
+        (
+            {"process_index": 2, "num_processes": 2, **AT_ONE},
+            "--process_index=2 must be from 0 to 1",
+        ),
+        (
+            {"process_index": -1, "num_processes": 2, **AT_ONE},
+            "--process_index=-1 must be at least 0",
+        ),
+        ({"coordinator": "a", "tpu": "pjrt"}, "--coordinator=a must be the HOST:PORT of process 0"),
+        ({"coordinator": "a:0", "tpu": "pjrt"}, "the port from 1 to 65535, or auto"),
+        ({"coordinator": "auto", "tpu": "pjrt", "num_processes": 2}, "auto finds the processes by"),
+        (
+            {"tpu_zone": "z", "tpu": "pjrt"},
+            "--tpu_zone=z excludes --tpu=pjrt. Leave one of the two",
+        ),
+        ({"coordinator": "auto", "tpu": "pjrt"}, None),
+        ({**AT_ONE, "process_index": 1, "num_processes": 2}, None),
         # The original's scripts give its defaults.
         ({"num_tpu_cores": 8, "tpu_name": "", "master": ""}, None),
     ],

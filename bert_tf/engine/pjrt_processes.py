@@ -1,0 +1,103 @@
+"""Several processes that make steps together by JAX, each with the devices of its own host."""
+
+import contextlib
+import importlib
+import os
+import re
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from absl import logging
+
+from bert_tf.engine import distribution
+from bert_tf.errors import UserError
+
+WAIT_SECONDS = 300.0  # for the other processes at the start
+_PARTING_SECONDS = 10.0  # for them at the end of a run that failed
+
+# What JAX's errors say when another process has ended; gRPC's names of errors, and gloo's.
+_LOST = re.compile(
+    "Gloo|UNAVAILABLE|DEADLINE_EXCEEDED|CANCELLED|ABORTED|[Cc]onnection (reset|clos)"
+)
+_lost: list[float] = []  # seconds for which to stay, once another process has ended
+
+
+def join(coordinator: str, number: int | None, index: int | None) -> None:
+    """Waits for all processes of the run.
+
+    Args:
+        coordinator: HOST:PORT of the first process; "auto" where JAX finds the processes by itself.
+        number: number of processes; None with "auto".
+        index: number of this process, from 0; None with "auto".
+
+    Raises:
+        UserError: JAX finds no processes, or cannot open the port.
+        ConnectionError: the others did not come in time.
+    """
+    auto = coordinator == "auto"
+    problems: list[Exception] = []
+
+    def meet() -> None:
+        try:
+            # At the end of this time JAX would abort the program.
+            waiting: dict[str, Any] = {"initialization_timeout": int(2 * WAIT_SECONDS) + 60}
+            places = () if auto else (coordinator, number, index)
+            _jax().distributed.initialize(*places, **waiting)
+        except Exception as error:
+            problems.append(error)
+
+    logging.info("Waiting for the other processes of --coordinator=%s", coordinator)
+    distribution.at_failure(_leave)
+    meeting = threading.Thread(target=meet, daemon=True)  # so that Ctrl-C and SIGTERM are heard
+    meeting.start()
+    meeting.join(WAIT_SECONDS)
+    if meeting.is_alive():
+        _lost.append(0.0)
+        missing = "process 0 does not answer" if index else "the other processes did not come"
+        raise ConnectionError(
+            f"--coordinator={coordinator}: {missing} within {WAIT_SECONDS:g} s. Start the same"
+            " command on every machine, each with its own --process_index, and let the port through"
+            " the firewall"
+        )
+    for error in problems:
+        raise UserError(f"--coordinator={coordinator}: JAX finds no processes ({error})") from error
+
+
+@contextlib.contextmanager
+def together() -> Iterator[None]:
+    """Raises ConnectionError if JAX fails in this context because another process has ended."""
+    try:
+        yield
+    except importlib.import_module("jax.errors").JaxRuntimeError as error:
+        if not _jax().distributed.is_initialized() or not _LOST.search(str(error)):
+            raise
+        _lost.append(_PARTING_SECONDS / 2 if _jax().process_index() == 0 else 0.0)
+        raise ConnectionError(
+            "Another process of this run has ended or cannot be reached. Start the same command"
+            f" again on every machine; it continues from the last checkpoint ({error})"
+        ) from error
+
+
+def _leave(status: int) -> None:
+    """Ends the program after a failure.
+
+    At Python's exit JAX would wait minutes for processes that are not there, and then abort. The
+    first process leaves last: JAX aborts the others when it has ended.
+    """
+    if _lost:
+        time.sleep(_lost[0])
+    else:  # all may be leaving
+        parting = threading.Thread(target=_jax().distributed.shutdown, daemon=True)
+        parting.start()
+        parting.join(_PARTING_SECONDS)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(status)
+
+
+def _jax() -> Any:
+    return importlib.import_module("jax")

@@ -1,0 +1,131 @@
+"""Tests of what several processes under JAX tell, and of what the installation must have."""
+
+import sys
+import threading
+import types
+
+import pytest
+import tensorflow as tf
+
+from bert_tf.engine import distribution, pjrt_processes, tf_in_jax
+from bert_tf.errors import UserError
+
+
+class Ended(Exception):
+    """Stands for the end of the process, with its status."""
+
+
+class StandIn:
+    """Stands for JAX with its distributed service."""
+
+    def __init__(self, monkeypatch, initialize=lambda *_, **__: None, index=0):
+        self.left = False
+        self.distributed = types.SimpleNamespace(
+            initialize=initialize, shutdown=self.leave, is_initialized=lambda: True
+        )
+        self.process_index = lambda: index
+        self.slept = []
+        monkeypatch.setattr(pjrt_processes, "_jax", lambda: self)
+        monkeypatch.setattr(pjrt_processes, "_lost", [])
+        monkeypatch.setattr(pjrt_processes, "WAIT_SECONDS", 0.05)
+        monkeypatch.setattr(pjrt_processes.time, "sleep", self.slept.append)
+        monkeypatch.setattr(pjrt_processes.os, "_exit", self.end)
+        monkeypatch.setattr(distribution, "_at_failure", [])
+
+    def leave(self):
+        self.left = True
+
+    def end(self, status):
+        raise Ended(status)
+
+
+def fail(status):
+    with pytest.raises(Ended, match=f"^{status}$"):
+        distribution.fail(status)
+
+
+@pytest.mark.parametrize(
+    "index, missing",
+    [(0, "the other processes did not come"), (3, "process 0 does not answer")],
+)
+def test_processes_that_do_not_come_are_told(index, missing, monkeypatch):
+    given = []
+
+    def wait(*places, **options):
+        given.append((places, options["initialization_timeout"]))
+        threading.Event().wait(1)
+
+    jax = StandIn(monkeypatch, wait)
+    message = f"^--coordinator=a:1: {missing} within 0.05 s. Start the same command on every mach"
+    with pytest.raises(ConnectionError, match=message):
+        pjrt_processes.join("a:1", 4, index)
+    assert given == [(("a:1", 4, index), 60)]
+    fail(74)
+    assert jax.slept == [0.0] and not jax.left
+
+
+def test_what_jax_says_of_a_cluster_is_told(monkeypatch):
+    def refuse(*places, **_):
+        raise ValueError(f"{len(places)} places: coordinator_address should be defined.")
+
+    jax = StandIn(monkeypatch, refuse)
+    with pytest.raises(
+        UserError, match=r"^--coordinator=auto: JAX finds no proc.*\(0 places: coor"
+    ):
+        pjrt_processes.join("auto", None, None)
+    fail(1)
+    assert jax.left  # the others are not kept waiting
+
+
+@pytest.mark.parametrize("index, seconds", [(0, 5.0), (1, 0.0)])
+@pytest.mark.parametrize(
+    "text", ["UNKNOWN: Gloo all-reduce failed: Read error", "UNAVAILABLE: failed to connect"]
+)
+def test_a_process_that_has_ended_is_told(index, seconds, text, monkeypatch):
+    """The first process leaves last, because JAX aborts the others without it."""
+    errors = pytest.importorskip("jax.errors")
+    jax = StandIn(monkeypatch, index=index)
+    pjrt_processes.join("a:1", 2, index)
+    message = "Another process of this run has ended.*last checkpoint"
+    with pytest.raises(ConnectionError, match=message), pjrt_processes.together():
+        raise errors.JaxRuntimeError(text)
+    fail(74)
+    assert jax.slept == [seconds]
+
+
+def test_other_errors_of_jax_stay(monkeypatch):
+    error = pytest.importorskip("jax.errors").JaxRuntimeError
+    jax = StandIn(monkeypatch)
+    with pytest.raises(error, match="RESOURCE"), pjrt_processes.together():
+        raise error("RESOURCE_EXHAUSTED: out of memory")
+    jax.distributed.is_initialized = lambda: False
+    with pytest.raises(error, match="Gloo"), pjrt_processes.together():
+        raise error("Gloo")
+
+
+def test_an_installation_that_does_not_fit_is_told(monkeypatch):
+    monkeypatch.setitem(sys.modules, "jax", None)
+    with pytest.raises(UserError, match=r"^--tpu=pjrt needs JAX: jax is not inst.*\[pjrt\]\"$"):
+        tf_in_jax.jax_modules("jax")
+    for version in ("2.20.0", "2.22.0-rc1"):
+        monkeypatch.setattr(tf, "__version__", version)
+        with pytest.raises(
+            UserError, match=rf"needs TensorFlow 2.21; this is {version}. In an env"
+        ):
+            tf_in_jax.jax_modules("jax")
+
+
+def test_a_cpu_must_be_asked_for(monkeypatch):
+    jax = pytest.importorskip("jax")
+    from bert_tf.engine.pjrt import connect
+
+    cpu = types.SimpleNamespace(platform="cpu", device_kind="cpu")
+    monkeypatch.setattr(jax, "devices", lambda: [cpu] * 4)
+    with pytest.raises(
+        UserError, match="finds no TPU and no GPU here. To run on the CPU, give --n"
+    ):
+        connect(None)
+    tpu = types.SimpleNamespace(platform="tpu", device_kind="TPU v5 lite")
+    monkeypatch.setattr(jax, "devices", lambda: [tpu] * 4)
+    with pytest.raises(UserError, match=r"=8, but JAX finds 4 devices \(TPU v5 lite\)"):
+        connect(None, 8)
