@@ -4,7 +4,6 @@ TensorFlow reads the records, keeps the variables and lowers each step; JAX comp
 """
 
 import contextlib
-import ctypes
 import dataclasses
 import importlib
 from collections.abc import Iterable, Sequence
@@ -229,8 +228,6 @@ def connect(
     if num_cpu_devices is not None:
         jax.config.update("jax_platforms", "cpu")
         jax.config.update("jax_num_cpu_devices", num_cpu_devices)
-    if jax.config.jax_platforms == "cpu":
-        _keep_memory()
     coordinator, *numbers = processes
     if coordinator:
         pjrt_processes.join(coordinator, *numbers)
@@ -250,17 +247,3 @@ def connect(
         )
     logging.info("Running by PJRT on %d replicas: %s", len(devices), devices[0].device_kind)
     return PjrtStrategy(devices)
-
-
-def _keep_memory() -> None:
-    """Lets the C library reuse the memory of a step for the next one.
-
-    JAX allocates a step's intermediate results anew on a CPU. Returned to the system each time,
-    their pages take a fifth of the time of a step.
-    """
-    mmap_max, trim_threshold, arena_max = -4, -1, -8  # mallopt(3)
-    with contextlib.suppress(OSError, AttributeError):  # only glibc has it
-        libc = ctypes.CDLL(None)
-        libc.mallopt(mmap_max, 0)
-        libc.mallopt(trim_threshold, -1)
-        libc.mallopt(arena_max, 1)  # other arenas would still use mmap; call before threads start

@@ -58,7 +58,13 @@ def lower(function: Any, inputs: Any) -> Program:
     by_handle = {id(variable.handle): variable for variable in traced.variables}
     variables = [by_handle[id(handle)] for handle in traced.captured_inputs]
     first = len(tf.nest.flatten(inputs))
-    module, aliases = _stablehlo(hlo)
+    module, count, aliases = _stablehlo(hlo)
+    if count != first + len(variables):
+        raise RuntimeError(
+            f"TensorFlow lowered a step of {first} inputs and {len(variables)} variables to a"
+            f" program of {count} parameters: it has made a constant of one that an assertion or a"
+            " shape depends on, so the program would not read it"
+        )
     results = tf.nest.flatten(traced.structured_outputs)
     updated = [aliases[i] - first for i in sorted(aliases)]
     assert sorted(aliases) == [len(results) + i for i in range(len(aliases))]
@@ -100,8 +106,8 @@ def _mlir() -> Any:
     return importlib.import_module("jax.interpreters.mlir")
 
 
-def _stablehlo(hlo: bytes) -> tuple[bytes, dict[int, int]]:
-    """Returns a serialized HloModuleProto as StableHLO, and its aliases.
+def _stablehlo(hlo: bytes) -> tuple[bytes, int, dict[int, int]]:
+    """Returns a serialized HloModuleProto as StableHLO, its number of parameters, and its aliases.
 
     The aliases give the number of the parameter whose new value a result is.
     """
@@ -115,7 +121,8 @@ def _stablehlo(hlo: bytes) -> tuple[bytes, dict[int, int]]:
                 number = ir.IntegerAttr(entry["alias"]["parameter_number"]).value
                 aliases[ir.DenseI64ArrayAttr(entry["output_index"])[0]] = number
         _adapt(module.operation, ir)
-        return _mlir().module_to_bytecode(module), aliases
+        (main,) = (op for op in module.body.operations if op.name.value == "main")
+        return _mlir().module_to_bytecode(module), len(main.type.inputs), aliases
 
 
 def _adapt(operation: Any, ir: Any) -> None:

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from bert_tf.engine import distribution, interrupts, steps
 from bert_tf.engine.loops import prediction_loop, training_loop
+from bert_tf.model import ranges
 from bert_tf.model.configuration import BertConfig
 from bert_tf.optimization import create_optimizer
 from bert_tf.seeds import random_bits
@@ -116,6 +117,20 @@ def test_random_bits_are_those_of_tensorflow(strategy):
     )
     np.testing.assert_array_equal(found, expected)
     assert len(np.unique(found)) == 420
+
+
+def test_an_input_that_tensorflow_makes_a_constant_of_is_an_error(strategy):
+    def ids(features, seed):
+        return {"x": ranges.in_range(features["x"], "x", 9, "vocab_size")}
+
+    def weights(features, seed):
+        return {"x": ranges.finite(tf.cast(features["x"], tf.float32), "x")}
+
+    batches = tf.data.Dataset.from_tensors({"x": np.int32([3])})
+    message = "a step of 2 inputs and 0 variables to a program of 1 parameters: it has made a const"
+    for step in (ids, weights):
+        with pytest.raises(RuntimeError, match=message):
+            prediction_loop(strategy, step).run([iter(batches)], 1, lambda _: None)
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import optimization
+from bert_tf.bounds import inputs_were_checked
 from bert_tf.engine import distribution, input_pipeline, steps
 from bert_tf.engine.evaluator import EvaluationInput, Evaluator
 from bert_tf.engine.loops import prediction_loop, training_loop
@@ -252,6 +253,7 @@ def check_dropout(strategy):
         model = PretrainingModel(BertConfig.from_dict(CONFIG))
     assign(model, random_weights(model, 5))
 
+    @inputs_were_checked()
     def pooled(features, seed):
         ids = features["input_ids"]
         return {"pooled": model.bert(ids, training=True, dropout_seed=seed).pooled_output}
