@@ -12,9 +12,9 @@ import tensorflow as tf
 
 from bert_tf.engine import distribution, interrupts, steps
 from bert_tf.engine.loops import prediction_loop, training_loop
-from bert_tf.model import ranges
 from bert_tf.model.configuration import BertConfig
 from bert_tf.optimization import create_optimizer
+from bert_tf.runs.flags import command_flags
 from bert_tf.seeds import random_bits
 from bert_tf.tasks.pretraining.schema import pretraining_schema
 from bert_tf.tasks.pretraining.training.model import PretrainingModel
@@ -120,17 +120,49 @@ def test_random_bits_are_those_of_tensorflow(strategy):
 
 
 def test_an_input_that_tensorflow_makes_a_constant_of_is_an_error(strategy):
-    def ids(features, seed):
-        return {"x": ranges.in_range(features["x"], "x", 9, "vocab_size")}
+    def one_of(features, seed):
+        return {"x": tf.constant([[5], [6], [7]])[features["x"][0]]}
 
-    def weights(features, seed):
-        return {"x": ranges.finite(tf.cast(features["x"], tf.float32), "x")}
+    def checked(features, seed):
+        message = ["x[x] is", features["x"][features["x"][0]]]
+        with tf.control_dependencies([tf.debugging.Assert(features["x"][0] < 9, message)]):
+            return {"x": tf.identity(features["x"])}
 
-    batches = tf.data.Dataset.from_tensors({"x": np.int32([3])})
+    batches = tf.data.Dataset.from_tensors({"x": np.int32([0])})
     message = "a step of 2 inputs and 0 variables to a program of 1 parameters: it has made a const"
-    for step in (ids, weights):
+    for step in (one_of, checked):
         with pytest.raises(RuntimeError, match=message):
             prediction_loop(strategy, step).run([iter(batches)], 1, lambda _: None)
+
+
+@pytest.mark.parametrize("size", [100, 65536])
+def test_a_saved_value_is_not_that_of_later_steps(strategy, size):
+    """A checkpoint is written while the next steps update the devices' values in place."""
+    many = tf.Variable(tf.zeros([size]))
+    loop = training_loop(strategy, counting(many))
+    batches = numbers()
+    loop.run([batches], 2, lambda _: None)
+    strategy.fetch([many])
+    saved = many.read_value()
+    loop.run([batches], 3, lambda _: None)
+    assert (saved.numpy() == 3.0).all() and (many.numpy() == 3.0).all()
+    strategy.fetch([many])
+    assert (saved.numpy() == 3.0).all() and (many.numpy() == 15.0).all()
+
+
+@pytest.mark.parametrize("elements", [2**40, 2**43])
+def test_too_little_memory_is_told_in_a_line(strategy, elements):
+    def repeated(features, seed):
+        return {"x": tf.fill([1, elements], features["x"][0])}
+
+    with pytest.raises(RuntimeError) as caught:
+        prediction_loop(strategy, repeated).run([numbers()], 1, lambda _: None)
+    assert command_flags._explain(caught.value) == (
+        1,
+        "this machine or device ran out of memory ('RESOURCE_EXHAUSTED: Out of memory allocating"
+        f" {4 * elements} bytes.'); lower the batch size or the sequence length, or use a smaller"
+        " model",
+    )
 
 
 @pytest.mark.slow

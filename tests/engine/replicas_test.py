@@ -11,7 +11,6 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import optimization
-from bert_tf.bounds import inputs_were_checked
 from bert_tf.engine import distribution, input_pipeline, steps
 from bert_tf.engine.evaluator import EvaluationInput, Evaluator
 from bert_tf.engine.loops import prediction_loop, training_loop
@@ -136,10 +135,10 @@ class NumpyReplicas:
         return {"loss": np.mean([loss for loss, _, _ in each]), "gradient_norm": norm, **sums}
 
 
-def assert_close(actual, expected, name):
+def assert_close(actual, expected, name, more=0.0):
     # The second moments are of squares, whose rounding errors are twice as large and more.
-    bound = (1e-4 if name.endswith("adam_v") else 2e-5) * np.abs(expected).max()
-    np.testing.assert_allclose(actual, expected, atol=bound, err_msg=name)
+    bound = (1e-4 if name.endswith("adam_v") else 2e-5) * np.abs(expected).max() + more
+    np.testing.assert_array_less(np.abs(actual - expected), bound + 1e-30, err_msg=name)
 
 
 def check_training(
@@ -193,7 +192,10 @@ def check_training(
         for value in local[1:]:
             np.testing.assert_array_equal(value, local[0], err_msg=name)
         if not name.endswith("key/bias"):  # its gradient is 0 but for rounding
-            assert_close(local[0], reference.weights[name], name)
+            # The update of a gradient that is nearly 0 has the rounding errors of the largest one.
+            m, v = reference.m[name], reference.v[name]
+            rounding = 1e-5 * LEARNING_RATE * np.abs(m).max() / (np.sqrt(v) + 1e-6)
+            assert_close(local[0], reference.weights[name], name, np.where(m == 0, 0, rounding))
             for slot, moments in (("adam_m", reference.m), ("adam_v", reference.v)):
                 slots = values_of_replicas(
                     strategy, optimizer.checkpoint_variables()[f"{name}/{slot}"]
@@ -253,7 +255,6 @@ def check_dropout(strategy):
         model = PretrainingModel(BertConfig.from_dict(CONFIG))
     assign(model, random_weights(model, 5))
 
-    @inputs_were_checked()
     def pooled(features, seed):
         ids = features["input_ids"]
         return {"pooled": model.bert(ids, training=True, dropout_seed=seed).pooled_output}

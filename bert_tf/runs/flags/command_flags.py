@@ -126,7 +126,8 @@ def _explain(error: Exception) -> tuple[int, str | None]:
     text = quoted(storage.error_text(getattr(error, "message", str(error))))
     if isinstance(error, tf.errors.OpError) and storage.tells_of_storage(error.message):
         return IO_ERROR_STATUS, text
-    if isinstance(error, tf.errors.ResourceExhaustedError | MemoryError):
+    of_jax = "RESOURCE_EXHAUSTED" in str(error)
+    if of_jax or isinstance(error, tf.errors.ResourceExhaustedError | MemoryError):
         return 1, (
             f"this machine or device ran out of memory ({text}); lower the batch size or the"
             " sequence length, or use a smaller model"

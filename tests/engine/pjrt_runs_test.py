@@ -1,0 +1,101 @@
+"""Runs of pre-training by JAX's client (PJRT) against the same runs by TensorFlow's runtime.
+
+JAX fixes its devices when it starts, so each number of replicas has a process of its own.
+"""
+
+import pathlib
+
+import numpy as np
+import pytest
+
+from bert_tf.engine import distribution
+from bert_tf.model.configuration import BertConfig
+from bert_tf.model.electra_configuration import ElectraConfig
+from bert_tf.tasks.pretraining.records.data import create_pretraining_data
+from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
+from bert_tf.tasks.pretraining.training.electra_settings import ElectraSettings
+from bert_tf.tasks.pretraining.training.phases import RecordBatches
+from bert_tf.tasks.pretraining.training.run import run_pretraining
+from bert_tf.tasks.pretraining.training.settings import PretrainingSettings
+from tests.support.pretraining_runs import CONFIG, run_code, variables, write_text
+
+pytest.importorskip("jax")
+
+CONFIGS = {
+    "electra": ElectraConfig.from_dict({**CONFIG, "embedding_size": 6}),
+    "bert": BertConfig.from_dict(CONFIG),
+}
+RECORDS = {
+    "masked": {},
+    "packed": {"mask": False, "pack": True},
+    "electra": {"objective": "electra"},
+}
+# By records and options. All have dropout, whose bits must be equal.
+RUNS = {
+    "mean": ("masked", {"gradient_reduction": "global_mean_clip", "optimizer": "lamb"}),
+    "parts": ("masked", {"gradient_accumulation_steps": 2}),
+    "packed": ("packed", {"dynamic_masking": True}),
+    "bfloat16": ("masked", {"dtype": "bfloat16"}),
+    "electra": ("electra", {"objective": "electra", "generator_hidden_size": 0.5}),
+}
+
+
+def make_records(folder):
+    text = write_text(folder)
+    for name, options in RECORDS.items():
+        sizes = {"max_seq_length": 16, "max_predictions_per_seq": 2, "dupe_factor": 1}
+        path = f"{folder}/{name}.tfrecord"
+        create_pretraining_data(
+            PretrainingDataSettings(output_file=path, **sizes, **text, **options)
+        )
+
+
+def check_run(folder, name, strategies):
+    """The results, and all variables, are equal but for rounding."""
+    records, options = RUNS[name]
+    kind = ElectraSettings if records == "electra" else PretrainingSettings
+    config = CONFIGS["electra" if records == "electra" else "bert"]
+    results = {}
+    for engine, strategy in strategies.items():
+        settings = kind(
+            input_file=f"{folder}/{records}.tfrecord",
+            output_dir=f"{folder}/{engine}_{name}",
+            vocab_file=None if records == "masked" else f"{folder}/vocab.txt",
+            do_train=True,
+            do_eval=True,
+            learning_rate=1e-3,
+            num_warmup_steps=1,
+            phases=[RecordBatches(16, 3, 8, 2)],
+            evaluation_batches=RecordBatches(16, 2, 8, 2),
+            **options,
+        )
+        results[engine] = run_pretraining(config, strategy, settings)
+    found, expected = results["pjrt"], results["tensorflow"]
+    # What rounding changes: of a loss, and of the largest element of a slot.
+    of_loss, of_slot = (2e-2, 1e-1) if name == "bfloat16" else (1e-5, 1e-5)
+    assert found == pytest.approx(expected, rel=of_loss)
+    found, expected = (variables(f"{folder}/{engine}_{name}") for engine in strategies)
+    assert found.keys() == expected.keys()
+    for key, value in expected.items():
+        if "key/bias" not in key:  # its gradient is 0 but for rounding
+            bound = (of_slot if "adam" in key else 10 * of_loss) * np.abs(value).max()
+            np.testing.assert_allclose(found[key], value, atol=bound, err_msg=f"{name}: {key}")
+
+
+def main(replicas, folder):
+    from bert_tf.engine.pjrt import connect
+
+    kind = "mirrored" if replicas > 1 else "one_device"
+    strategies = {
+        "pjrt": connect(replicas),
+        "tensorflow": distribution.get_strategy(kind, replicas),
+    }
+    make_records(pathlib.Path(folder))
+    for name in RUNS:
+        check_run(folder, name, strategies)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_runs_are_those_of_tensorflow(replicas, tmp_path):
+    run_code(f"from tests.engine import pjrt_runs_test as t; t.main({replicas}, {str(tmp_path)!r})")
