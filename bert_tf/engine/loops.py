@@ -180,7 +180,7 @@ class TrainingLoop(_Loop):
         """Returns the metrics in the structure of the step, each float32 [steps made].
 
         For the arguments see `_run`. If a value is not finite, the loop ends early, after at most
-        one more step. It then returns the values even if there was an interrupt.
+        two more steps. It then returns the values even if there was an interrupt.
 
         Raises:
             KeyboardInterrupt: there was an interrupt, in this or another process of the run; the

@@ -81,10 +81,8 @@ class _Loop:
                     break
                 batch = next(batches)
                 arrived.append(time.monotonic())
-                if len(running) > 1 and not take():
-                    arrived.pop()
-                    goes_on = False
-                    break
+                if len(running) > 1:
+                    goes_on = take()  # a batch that was drawn is used: the input's place is saved
                 running.append(pool.submit(_fetch, self._step_of(batch)(batch)))
                 if time.monotonic() - told_at > loops.POLL_SECONDS:
                     advance(len(results) - told)

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from bert_tf.errors import UserError
 
-TRIED = "jax 0.10.2 and 0.12.0"
+TRIED = "jax 0.10.2"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

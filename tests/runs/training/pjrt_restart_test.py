@@ -1,0 +1,72 @@
+"""Two hosts under PJRT, here two processes on the loopback interface: stopped, killed, resumed."""
+
+import os
+import socket
+import time
+
+import pytest
+
+from tests.runs.training.multi_worker_test import wait_for_both
+from tests.runs.training.resume_test import named_step
+from tests.support import forked_programs
+from tests.support.pretraining_runs import (
+    assert_same_variables,
+    command,
+    write_config,
+    write_records,
+)
+
+
+def start_both(words, logs):
+    """Returns the two processes of a run, one device each."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"--coordinator=127.0.0.1:{server.getsockname()[1]}"
+    processes = []
+    for index in range(2):
+        open(f"{logs}{index}", "w").close()
+        own = [address, "--num_processes=2", f"--process_index={index}"]
+        processes.append(forked_programs.start([*words, *own], f"{logs}{index}"))
+    return processes
+
+
+@pytest.mark.slow
+def test_the_restart_of_both(tmp_path):
+    """SIGTERM to one makes both save and end; then one is killed. Nothing is lost."""
+    pytest.importorskip("jax", reason="needs JAX, an extra")
+    for i, count in enumerate((31, 45, 18)):
+        write_records(tmp_path / f"{i}.tfrecord", count, 12, 2, seed=i)
+    config = write_config(tmp_path / "bert_config.json")
+    line = f"""--input_file={tmp_path}/*.tfrecord --bert_config_file={config} --do_train
+        --max_seq_length=12 --max_predictions_per_seq=2 --train_batch_size=4 --num_train_steps=240
+        --num_warmup_steps=9 --learning_rate=1e-2 --save_checkpoints_steps=60
+        --iterations_per_loop=50 --keep_checkpoint_max=0 --tpu=pjrt --num_cpu_devices=1"""
+    words, logs = command(*line.split()), f"{tmp_path}/log"
+    undisturbed = f"{tmp_path}/undisturbed"
+    wait_for_both(start_both([*words, f"--output_dir={undisturbed}"], logs), logs)
+
+    output_dir = tmp_path / "out"
+    words += [f"--output_dir={output_dir}"]
+
+    def wait_for(step, processes):
+        while not os.path.exists(f"{output_dir}/model.ckpt-{step}.index"):
+            assert all(process.exitcode is None for process in processes)
+            time.sleep(0.02)
+
+    processes = start_both(words, logs)
+    wait_for(60, processes)
+    processes[1].terminate()
+    wait_for_both(processes, logs, status=75)
+    assert 60 < named_step(output_dir) < 240
+
+    processes = start_both(words, logs)
+    wait_for(180, processes)
+    processes[1].kill()
+    began = time.monotonic()
+    processes[0].join(60)
+    assert processes[0].exitcode == 74
+    assert time.monotonic() - began < 30  # JAX itself would wait 100 s, and abort
+    with open(f"{logs}0") as log:
+        assert "Another process of this run has ended or cannot be reached. Start" in log.read()
+
+    wait_for_both(start_both(words, logs), logs)
+    assert_same_variables(output_dir / "model.ckpt-240", f"{undisturbed}/model.ckpt-240")
