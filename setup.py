@@ -10,8 +10,10 @@ package `tensorflow`, and pip lets one overwrite another, so no build is a plain
 
     cpu       TensorFlow for CPUs, and TensorFlow Text
     gpu       TensorFlow with CUDA, and TensorFlow Text
-    tpu       TensorFlow for Cloud TPU machines
-    compile   the TPU compiler on a machine without a TPU, for tools/compile_for_tpu.py
+    pjrt      TensorFlow for CPUs, and JAX, which runs the steps on Cloud TPUs (--tpu=pjrt)
+    tpu       TensorFlow for Cloud TPU machines, which runs them itself (--tpu=local)
+    compile   the same as pjrt: the TPU compiler on a machine without a TPU, for
+              tools/compile_for_tpu.py
 
 Extras that add to a build:
 
@@ -50,6 +52,9 @@ _BUILD = tempfile.TemporaryDirectory()
 
 # TensorFlow 2.21 no longer requires TensorBoard, and tf.summary fails without it.
 _TENSORBOARD = "tensorboard>=2.20"
+# The engine reads programs in TensorFlow 2.21's form, and calls an interface of JAX that is not
+# public. jax 0.10.2 is the last for Python 3.11, and the only version that was tried.
+_PJRT = ["tensorflow-cpu==2.21.*", "jax[tpu]>=0.10.2,<0.11", _TENSORBOARD]
 _BEAM = ["apache-beam>=2.77"]
 _CONVERT = ["safetensors"]
 _EXPORT = ["ai-edge-litert", "onnx", "onnxruntime"]
@@ -101,9 +106,8 @@ setup(
         # tensorflow-text is absent here because it requires plain `tensorflow`, which would
         # overwrite the TPU build's files. libtpu 0.0.32 dropped a symbol that this build loads.
         "tpu": ["tensorflow-tpu==2.20.0", "libtpu>=0.0.14,<0.0.32", _TENSORBOARD],
-        # For tools/compile_for_tpu.py, which reads programs in TensorFlow 2.21's form and calls
-        # JAX's compiler interface, which changes; jax 0.10.2 is the last for Python 3.11.
-        "compile": ["tensorflow-cpu==2.21.*", "jax[tpu]>=0.10.2,<0.13"],
+        "pjrt": _PJRT,
+        "compile": _PJRT,
         "beam": _BEAM,
         "convert": _CONVERT,
         "export": _EXPORT,
@@ -123,6 +127,7 @@ setup(
             *_WIKIPEDIA,
             "dask[distributed]",  # a Beam runner that starts its own processes
             "ipykernel",
+            "jax>=0.10.2,<0.11",  # on CPU devices
             "mkdocs-material",
             "mkdocstrings[python]",
             "mypy",

@@ -72,7 +72,7 @@ def test_everything_is_installed(site):
     assert metadata["Version"] == bert_tf.__version__
     required = [line for line in metadata.get_all("Requires-Dist") if "extra ==" not in line]
     assert "scikit-learn" in required and "safetensors" not in required
-    builds = {"cpu", "gpu", "tpu", "compile"}
+    builds = {"cpu", "gpu", "pjrt", "tpu", "compile"}
     extras = {*"beam convert export openvino pictures roberta text wikipedia test".split()}
     assert builds | extras == {*metadata.get_all("Provides-Extra")}
 
