@@ -18,6 +18,7 @@ import bert_tf
 from tests.support.exported_heads import write_head
 
 ROOT = Path(__file__).resolve().parents[1]
+BUILDS = ("compile", "pjrt", "tpu")  # with versions of their own
 PAGE = (ROOT / "docs" / "serving.md").read_text()
 
 
@@ -111,7 +112,7 @@ def requirements() -> list[Requirement]:
     source = re.sub(r"find_packages\(include=.*?\)", "[]", source)
     exec(source, {"__file__": str(ROOT / "setup.py"), "__name__": "setup"} | names, names)
     arguments = names["arguments"]
-    extras = {k: x for k, x in arguments["extras_require"].items() if k not in ("tpu", "compile")}
+    extras = {k: x for k, x in arguments["extras_require"].items() if k not in BUILDS}
     found = [*arguments["install_requires"], *(x for extra in extras.values() for x in extra)]
     return [Requirement(text) for text in found]
 
