@@ -1,6 +1,6 @@
 """Trains BERT-Base on this machine's devices for some minutes and writes a report to send.
 
-    python -m tools.try_devices -- --tpu=local --train_batch_size=256
+    python -m tools.try_devices -- --tpu=pjrt --train_batch_size=256
     python -m tools.try_devices -- --num_train_steps=20 --dtype=bfloat16
 
 Nobody has run this project on a TPU yet: the report says what happened on yours. What follows `--`

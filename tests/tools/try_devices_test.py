@@ -11,9 +11,9 @@ from tools.quickstart import Stage
 
 
 def test_the_run_takes_the_given_flags():
-    *_, records, training = try_devices.stages("folder", ["--tpu=local", "--num_train_steps=7"])
+    *_, records, training = try_devices.stages("folder", ["--tpu=pjrt", "--num_train_steps=7"])
     assert records.command[-1] == "--output_file=folder/records"
-    assert training.command[-2:] == ["--tpu=local", "--num_train_steps=7"]
+    assert training.command[-2:] == ["--tpu=pjrt", "--num_train_steps=7"]
     assert "--input_file=folder/records" in training.command
 
 
