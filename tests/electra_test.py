@@ -17,6 +17,7 @@ from bert_tf.tasks.pretraining.training.electra import ElectraPretrainingModel
 from bert_tf.tasks.pretraining.training.electra_masking import ElectraMasking
 from bert_tf.tasks.pretraining.training.electra_settings import number_of_predictions
 from tests.support.golden import needs_golden
+from tests.support.golden_training import compiled_step
 from tests.support.small_pretraining import difference, weights_of
 
 CASES = ("small", "base", "tied", "uniform", "mlm")
@@ -168,7 +169,7 @@ def test_every_stage_is_the_originals(name):
         *(("uniform", "rtd"), ("mlm", "mlm")),
     ],
 )
-def test_training_is_the_originals(name, run):
+def test_training_is_the_originals(name, run, strategy=None):
     folder = golden(name, run)
     arrays = dict(np.load(folder / "train.npz"))
     model, masking = build(name, use_one_hot_embeddings=bool(arrays["one_hot"]))
@@ -182,10 +183,10 @@ def test_training_is_the_originals(name, run):
     checkpoints.initialize(weights_of(model), str(golden(name, "model.ckpt-0")))
     GivenNoise.noise = tf.Variable(arrays["gumbel_noise"][0])
 
-    @tf.function(autograph=False)
-    def step(features):
+    def train(features):
         return steps.train_step(model, optimizer, features, tf.constant([0, 0]))
 
+    step = compiled_step(train, strategy) if strategy else tf.function(train, autograph=False)
     count = arrays["steps"].item()
     for i in range(count):
         GivenNoise.noise.assign(arrays["gumbel_noise"][i])

@@ -111,14 +111,17 @@ class TrainingLoop(_Loop):
         # AutoGraph would take 0.5 s to convert it.
         self._loop = tf.function(functools.partial(self._run_steps), autograph=False)
 
-    def _average(self, metrics: Any, *stop: tf.Tensor) -> list[tf.Tensor]:
-        """Returns the metrics, and `stop`, averaged over the replicas: one float32 vector."""
+    def _stack(self, metrics: Any, *stop: tf.Tensor) -> tf.Tensor:
+        """Returns the metrics, and `stop`, as one float32 vector."""
         self._structure = tf.nest.map_structure(lambda _: None, metrics)
-        values = [tf.cast(x, tf.float32) for x in (*tf.nest.flatten(metrics), *stop)]
-        context = tf.distribute.get_replica_context()
+        return tf.stack([tf.cast(x, tf.float32) for x in (*tf.nest.flatten(metrics), *stop)])
+
+    def _average(self, metrics: Any, *stop: tf.Tensor) -> list[tf.Tensor]:
+        """Returns `_stack`, averaged over the replicas."""
+        row, context = self._stack(metrics, *stop), tf.distribute.get_replica_context()
         if context.num_replicas_in_sync == 1:
-            return [tf.stack(values)]
-        return [context.all_reduce(tf.distribute.ReduceOp.MEAN, tf.stack(values))]
+            return [row]
+        return [context.all_reduce(tf.distribute.ReduceOp.MEAN, row)]
 
     def _run_steps(
         self, iterators: Sequence[Iterator], num_steps: tf.Tensor

@@ -5,6 +5,7 @@ TensorFlow reads the records, keeps the variables and lowers each step; JAX comp
 
 import contextlib
 import dataclasses
+import functools
 import importlib
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -47,30 +48,34 @@ class PjrtStrategy:
     TensorFlow has assigned meanwhile replaces the one on the devices.
 
     Args:
-        devices: JAX's devices, of all processes, in the order of their replicas.
+        devices: JAX's devices, of all processes, in the order of their replicas. Their descriptions
+            are enough to lower a step.
     """
 
     def __init__(self, devices: Sequence[Any]):
-        self._jax, jax_sharding = tf_in_jax.jax_modules("jax", "jax.sharding")
-        self._jax.config.update("jax_enable_x64", True)  # global_step is an int64
+        self.jax, sharding = tf_in_jax.jax_modules("jax", "jax.sharding")
+        self.jax.config.update("jax_enable_x64", True)  # global_step is an int64
         self.num_replicas_in_sync = len(devices)
         self.on_tpu = devices[0].platform == "tpu"
-        self.mesh = jax_sharding.Mesh(np.array(devices), ("replica",))
-        self._parts, self._same = (
-            jax_sharding.PartitionSpec("replica"),
-            jax_sharding.PartitionSpec(),
+        self.mesh = sharding.Mesh(np.array(devices), ("replica",))
+        self.divided, self.everywhere = (
+            sharding.NamedSharding(self.mesh, sharding.PartitionSpec(*axes))
+            for axes in (("replica",), ())
         )
-        self._divided = jax_sharding.NamedSharding(self.mesh, self._parts)
-        self._everywhere = jax_sharding.NamedSharding(self.mesh, self._same)
         processes = sorted({device.process_index for device in devices})
-        index = processes.index(self._jax.process_index())
+        index = processes.index(self.jax.process_index())
         self.input_shards = [InputShard(index, len(processes))]
         self._held: dict[Any, _Held] = {}
         self.loop = 0
-        numbers = np.arange(len(devices), dtype=np.int32)
-        self._numbers = self._jax.make_array_from_callback(
-            numbers.shape, self._divided, lambda place: numbers[place]
-        )
+
+    @functools.cached_property
+    def numbers(self) -> Any:
+        """The replicas' numbers, each on its device."""
+        numbers = np.arange(self.num_replicas_in_sync, dtype=np.int32)
+        return self._spread(numbers, self.divided)
+
+    def _spread(self, value: np.ndarray, sharding: Any) -> Any:
+        return self.jax.make_array_from_callback(value.shape, sharding, value.__getitem__)
 
     def scope(self) -> contextlib.AbstractContextManager:
         """Returns a context for creating variables; it changes nothing."""
@@ -89,27 +94,11 @@ class PjrtStrategy:
 
     def put(self, batch: dict[str, Any]) -> Inputs:
         """Starts to copy this process's part of a batch to its devices; returns the whole batch."""
-        make = self._jax.make_array_from_process_local_data
-        return {name: make(self._divided, np.asarray(x)) for name, x in batch.items()}
-
-    def compile(self, function: Any, specs: Any, joins: bool) -> "Step":
-        """Returns the step that calls a function on every replica.
-
-        Args:
-            function: a tf.function with jit_compile: (a replica's part of the inputs, its number,
-                int32 [1]) -> tensors.
-            specs: the inputs of a replica, tf.TensorSpec by name.
-            joins: whether to join the replicas' results along the first axis. If not, they must be
-                equal on all replicas.
-        """
-        program = tf_in_jax.lower(function, (specs, tf.TensorSpec([1], tf.int32)))
-        return Step(self, program, joins)
+        make = self.jax.make_array_from_process_local_data
+        return {name: make(self.divided, np.asarray(x)) for name, x in batch.items()}
 
     def barrier(self, number: float) -> list[float]:
         """See `distribution.make_barrier`."""
-        (shard,) = self.input_shards
-        if shard.count == 1:
-            return [number]
         utils = importlib.import_module("jax.experimental.multihost_utils")
         with pjrt_processes.together():
             return utils.process_allgather(np.float64(number)).tolist()
@@ -124,12 +113,8 @@ class PjrtStrategy:
         host = variable.read_value()  # copies nothing
         if held is None or _address(host) != _address(held.host):
             # A copy, because steps write to memory that JAX shares with numpy.
-            value = np.array(_view(host))
-            array = self._jax.make_array_from_callback(
-                value.shape, self._everywhere, lambda place: value[place]
-            )
-            held = held or self._held.setdefault(variable.ref(), _Held(array, host))
-            held.array, held.host, held.is_newer = array, host, False
+            array = self._spread(np.array(memoryview(host)), self.everywhere)
+            held = self._held[variable.ref()] = _Held(array, host)
         return held
 
     def fetch(self, variables: Iterable[tf.Variable] | None = None) -> None:
@@ -137,58 +122,75 @@ class PjrtStrategy:
 
         `variables` are those to fetch; None for small ones, such as the number of the step.
         """
-        wanted = [x.deref() for x in self._held] if variables is None else list(variables)
-        newer = [
-            (variable, held)
-            for variable in wanted
-            if (held := self._held.get(variable.ref())) and held.is_newer
-            if variables is not None or held.array.size <= _SMALL
-        ]
-        local = [held.array.addressable_data(0) for _, held in newer]
-        for array in local:
+        if variables is None:
+            variables = [x.deref() for x, held in self._held.items() if held.array.size <= _SMALL]
+        pairs = [(x, self._held[x.ref()]) for x in variables if x.ref() in self._held]
+        newer = [(x, held, held.array.addressable_data(0)) for x, held in pairs if held.is_newer]
+        for _, _, array in newer:
             array.copy_to_host_async()
-        for (variable, held), array in zip(newer, local, strict=True):
+        for variable, held, array in newer:
             if _address(variable.read_value()) == _address(held.host):
                 variable.assign(np.asarray(array))
                 held.host = variable.read_value()
             held.is_newer = False
 
 
-def _view(host: tf.Tensor) -> np.ndarray:
-    return np.asarray(memoryview(host))
-
-
 def _address(host: tf.Tensor) -> int:
-    return _view(host).__array_interface__["data"][0]
+    return np.asarray(memoryview(host)).__array_interface__["data"][0]
 
 
 class Step:
-    """A step over all replicas, which JAX compiles when it is first called."""
+    """A step that calls a function on every replica; JAX compiles it when it is first called.
 
-    def __init__(self, strategy: PjrtStrategy, program: tf_in_jax.Program, joins: bool):
-        jax = strategy._jax
-        self._strategy, self._program = strategy, program
-        self._loop = -1
+    Args:
+        function: a tf.function with jit_compile: (a replica's part of the inputs, its number,
+            int32 [1]) -> tensors.
+        specs: the inputs of all replicas, tf.TensorSpec by name.
+        joins: whether to join the replicas' results along the first axis. If not, they must be
+            equal on all replicas.
+    """
+
+    def __init__(
+        self, strategy: PjrtStrategy, function: Any, specs: dict[str, tf.TensorSpec], joins: bool
+    ):
+        self._strategy, self._specs, self._loop = strategy, specs, -1
         self._held: list[_Held] = []
-        updated = set(program.updated)
-        self._kept = [i for i in range(len(program.variables)) if i not in updated]
+        count, jax = strategy.num_replicas_in_sync, strategy.jax
+        of_replica = {
+            name: tf.TensorSpec([x.shape[0] // count, *x.shape[1:]], x.dtype)
+            for name, x in specs.items()
+        }
+        number = tf.TensorSpec([1], tf.int32)
+        self.program = program = tf_in_jax.lower(function, (of_replica, number))
 
-        def step(inputs: Any, number: Any, kept: list[Any], new: list[Any]) -> Any:
-            values = dict(zip([*self._kept, *program.updated], [*kept, *new], strict=True))
-            flat = [*tf.nest.flatten(inputs), number]
-            return program(flat, [values[i] for i in range(len(values))])
+        def step(inputs: Inputs, number: Any, kept: list[Any], old: list[Any]) -> Any:
+            return program([*tf.nest.flatten(inputs), number], kept, old)
 
-        parts, same = strategy._parts, strategy._same
-        self._call = jax.jit(
-            jax.shard_map(
-                step,
-                mesh=strategy.mesh,
-                in_specs=(parts, parts, same, same),
-                out_specs=(parts if joins else same, same),
-                check_vma=False,
-            ),
-            donate_argnums=3,
+        parts, same = strategy.divided.spec, strategy.everywhere.spec
+        mapped = jax.shard_map(
+            step,
+            mesh=strategy.mesh,
+            in_specs=(parts, parts, same, same),
+            out_specs=(parts if joins else same, same),
+            check_vma=False,
         )
+        self._call = jax.jit(mapped, donate_argnums=3)
+
+    def lower(self) -> Any:
+        """Returns the step as JAX lowers it, `jax.stages.Lowered`, for descriptions of devices."""
+        strategy = self._strategy
+
+        def like(x: Any, sharding: Any = strategy.everywhere) -> Any:
+            dtype = x.dtype.as_numpy_dtype
+            return strategy.jax.ShapeDtypeStruct(tuple(x.shape), dtype, sharding=sharding)
+
+        inputs = {name: like(x, strategy.divided) for name, x in self._specs.items()}
+        number = tf.TensorSpec([strategy.num_replicas_in_sync], tf.int32)
+        program = self.program
+        kept, old = (
+            [like(program.variables[i]) for i in x] for x in (program.kept, program.updated)
+        )
+        return self._call.lower(inputs, like(number, strategy.divided), kept, old)
 
     def __call__(self, inputs: Inputs) -> list[Any]:
         """Starts the step; returns its results, JAX arrays that are computed later.
@@ -196,12 +198,12 @@ class Step:
         `inputs` are what `PjrtStrategy.put` returned.
         """
         if self._loop != self._strategy.loop:
-            self._held = [self._strategy.hold(variable) for variable in self._program.variables]
+            self._held = [self._strategy.hold(variable) for variable in self.program.variables]
             self._loop = self._strategy.loop
-        kept = [self._held[i].array for i in self._kept]
-        changing = [self._held[i] for i in self._program.updated]
+        kept = [self._held[i].array for i in self.program.kept]
+        changing = [self._held[i] for i in self.program.updated]
         old = [held.array for held in changing]
-        results, new = self._call(inputs, self._strategy._numbers, kept, old)
+        results, new = self._call(inputs, self._strategy.numbers, kept, old)
         for held, array in zip(changing, new, strict=True):
             held.array, held.is_newer = array, True
         return results

@@ -28,6 +28,7 @@ class _Loop:
 
     _strategy: PjrtStrategy
     _joins: bool  # whether the replicas' results are joined
+    _several = False  # whether other processes must agree on the last step
 
     def _prepare(self, function: Callable[..., Any]) -> None:
         # XLA drops assertions, and TensorFlow makes constants of what they read.
@@ -35,16 +36,12 @@ class _Loop:
         self._function = tf.function(checked, jit_compile=True, autograph=False)
         self._steps: dict[Any, Step] = {}
 
-    def _step_of(self, batch: dict[str, Any]) -> Step:
-        """Returns the step for batches of this shape; compiled once."""
-        key = tuple((name, x.shape, x.dtype) for name, x in sorted(batch.items()))
+    def step_of(self, batch: dict[str, Any]) -> Step:
+        """Returns the step for whole batches of this shape; lowered once."""
+        specs = {name: tf.TensorSpec(x.shape, x.dtype) for name, x in batch.items()}
+        key = frozenset(specs.items())
         if key not in self._steps:
-            replicas = self._strategy.num_replicas_in_sync
-            specs = {
-                name: tf.TensorSpec([x.shape[0] // replicas, *x.shape[1:]], x.dtype)
-                for name, x in batch.items()
-            }
-            self._steps[key] = self._strategy.compile(self._function, specs, self._joins)
+            self._steps[key] = Step(self._strategy, self._function, specs, self._joins)
         return self._steps[key]
 
     def _make_steps(
@@ -52,7 +49,7 @@ class _Loop:
         batches: Iterator[dict[str, Any]],
         num_steps: int,
         advance: Callable[[int], None],
-        may_go_on: Callable[[Any], bool],
+        may_go_on: Callable[[Any], bool] = lambda result: True,
     ) -> tuple[list[Any], float]:
         """Returns the results of each step, on the host, and the seconds of waiting for input.
 
@@ -65,43 +62,34 @@ class _Loop:
         arrived: list[float] = []
         free = [time.monotonic()]
         running: collections.deque[Future] = collections.deque()
-        told, told_at = 0, free[0]
 
         def take() -> bool:
             """Waits for the oldest running step; returns whether another may follow."""
             result, finished = running.popleft().result()
             results.append(result)
             free.append(finished)
+            advance(1)
             return may_go_on(result)
 
         with together(), ThreadPoolExecutor(1) as pool:
             goes_on = True
             while goes_on and len(arrived) < num_steps:
-                if interrupts.held() and self._ends_alone():
+                if interrupts.held() and not self._several:
                     break
                 batch = next(batches)
                 arrived.append(time.monotonic())
                 if len(running) > 1:
                     goes_on = take()  # a batch that was drawn is used: the input's place is saved
-                running.append(pool.submit(_fetch, self._step_of(batch)(batch)))
-                if time.monotonic() - told_at > loops.POLL_SECONDS:
-                    advance(len(results) - told)
-                    told, told_at = len(results), time.monotonic()
+                running.append(pool.submit(_fetch, self.step_of(batch)(batch)))
             while running:
                 take()
-        advance(len(results) - told)
         self._strategy.fetch()
         return results, sum(max(0.0, a - f) for a, f in zip(arrived, free, strict=False))
-
-    def _ends_alone(self) -> bool:
-        """Returns whether this process may end the loop without the others."""
-        return True
 
 
 def _fetch(results: list[Any]) -> tuple[list[np.ndarray], float]:
     """Returns a step's results and the time at which they were there."""
-    values = [np.asarray(x) for x in results]
-    return values, time.monotonic()
+    return [np.asarray(x) for x in results], time.monotonic()
 
 
 class PjrtTrainingLoop(_Loop, loops.TrainingLoop):
@@ -128,17 +116,11 @@ class PjrtTrainingLoop(_Loop, loops.TrainingLoop):
             number = tf.reshape(number, [])
             replicas = strategy.replicas(number)
             with replicas_are(replicas):
-                own_seed = fold_in(tf.constant(seeds, tf.int32), number)
-                metrics = replica_step(features, own_seed)
-            self._structure = tf.nest.map_structure(lambda _: None, metrics)
-            values = [tf.cast(x, tf.float32) for x in (*tf.nest.flatten(metrics), *stop)]
-            (total,) = replicas.sum([tf.stack(values)])
-            return total / replicas.count if replicas.count > 1 else total
+                metrics = replica_step(features, fold_in(tf.constant(seeds, tf.int32), number))
+            (total,) = replicas.sum([self._stack(metrics, *stop)])
+            return total / replicas.count
 
         self._prepare(step)
-
-    def _ends_alone(self) -> bool:
-        return not self._several
 
     def _batches(self, iterator: Any) -> Iterator[dict[str, Any]]:
         while True:
@@ -159,8 +141,7 @@ class PjrtTrainingLoop(_Loop, loops.TrainingLoop):
             (row,) = results
             return bool(np.isfinite(row).all()) and not (self._several and row[-1])
 
-        (iterator,) = iterators
-        batches = self._batches(iterator)
+        batches = self._batches(*iterators)
         rows, waited = self._make_steps(batches, num_steps, advance, may_go_on)
         return np.array([row for (row,) in rows], np.float32), waited
 
@@ -188,6 +169,6 @@ class PjrtPredictionLoop(_Loop, loops.PredictionLoop):
     ) -> dict[str, np.ndarray]:
         (iterator,) = iterators
         batches = (self._strategy.put(batch) for batch in iterator)
-        steps, _ = self._make_steps(batches, num_steps, advance, lambda results: True)
+        steps, _ = self._make_steps(batches, num_steps, advance)
         columns = zip(*steps, strict=True) if steps else [[] for _ in self._names]
         return {name: np.array(x) for name, x in zip(self._names, columns, strict=True)}

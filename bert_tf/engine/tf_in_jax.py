@@ -7,6 +7,7 @@ Only `_stablehlo` uses an interface of JAX that is not public; `jax_modules` che
 """
 
 import dataclasses
+import functools
 import importlib
 from collections.abc import Sequence
 from typing import Any
@@ -25,23 +26,25 @@ class Program:
 
     module: the function in StableHLO, serialized.
     variables: the variables that it reads or updates.
-    updated: for each variable that it updates, its place in `variables`.
+    kept, updated: the places in `variables` of those that it does not update, and that it does.
     results: shape and type of each result, in the order of `tf.nest.flatten`.
     """
 
     module: bytes
     variables: list[tf.Variable]
+    kept: list[int]
     updated: list[int]
     results: list[tf.TensorSpec]
 
-    def __call__(self, inputs: Sequence[Any], values: Sequence[Any]) -> tuple[list, list]:
+    def __call__(self, inputs: Sequence[Any], kept: Any, old: Any) -> tuple[list, list]:
         """Returns the results, and the new values of the updated variables. For JAX to trace.
 
         Args:
             inputs: JAX arrays in the order of `tf.nest.flatten`.
-            values: the values of `variables`.
+            kept, old: the values of the variables of `kept` and of `updated`.
         """
-        outputs = _primitive().bind(*inputs, *values, program=self)
+        values = dict(zip([*self.kept, *self.updated], [*kept, *old], strict=True))
+        outputs = _primitive().bind(*inputs, *(values[i] for i in sorted(values)), program=self)
         count = len(self.results)
         return list(outputs[:count]), list(outputs[count:])
 
@@ -68,8 +71,9 @@ def lower(function: Any, inputs: Any) -> Program:
     results = tf.nest.flatten(traced.structured_outputs)
     updated = [aliases[i] - first for i in sorted(aliases)]
     assert sorted(aliases) == [len(results) + i for i in range(len(aliases))]
+    kept = sorted({*range(len(variables))} - {*updated})
     specs = [tf.TensorSpec(x.shape, x.dtype) for x in results]
-    return Program(module, variables, updated, specs)
+    return Program(module, variables, kept, updated, specs)
 
 
 def jax_modules(*names: str) -> list[Any]:
@@ -85,9 +89,8 @@ def jax_modules(*names: str) -> list[Any]:
         )
     try:
         modules = [importlib.import_module(name) for name in names]
-        lib = importlib.import_module("jax._src.lib")
-        needed = (lib._jax.mlir.hlo_to_stablehlo, _mlir().merge_mlir_modules)
-        assert all(map(callable, needed))
+        mlir = importlib.import_module("jax._src.lib")._jax.mlir
+        assert callable(mlir.hlo_to_stablehlo)
     except ImportError as error:
         raise UserError(
             f"--tpu=pjrt needs JAX: {error.name or error} is not installed. In an environment"
@@ -102,8 +105,10 @@ def jax_modules(*names: str) -> list[Any]:
     return modules
 
 
-def _mlir() -> Any:
-    return importlib.import_module("jax.interpreters.mlir")
+def _main(module: Any) -> Any:
+    """Returns the function that a module computes."""
+    (main,) = (op for op in module.body.operations if op.name.value == "main")
+    return main
 
 
 def _stablehlo(hlo: bytes) -> tuple[bytes, int, dict[int, int]]:
@@ -111,18 +116,19 @@ def _stablehlo(hlo: bytes) -> tuple[bytes, int, dict[int, int]]:
 
     The aliases give the number of the parameter whose new value a result is.
     """
-    ir = importlib.import_module("jax.extend.mlir.ir")
-    hlo_to_stablehlo = importlib.import_module("jax._src.lib")._jax.mlir.hlo_to_stablehlo
-    with _mlir().make_ir_context():
-        module = ir.Module.parse(hlo_to_stablehlo(hlo))
+    from jax._src.lib import _jax
+    from jax.extend.mlir import ir
+    from jax.interpreters import mlir
+
+    with mlir.make_ir_context():
+        module = ir.Module.parse(_jax.mlir.hlo_to_stablehlo(hlo))
         aliases = {}
         if "mhlo.input_output_alias" in module.operation.attributes:
             for entry in module.operation.attributes["mhlo.input_output_alias"]:
                 number = ir.IntegerAttr(entry["alias"]["parameter_number"]).value
                 aliases[ir.DenseI64ArrayAttr(entry["output_index"])[0]] = number
         _adapt(module.operation, ir)
-        (main,) = (op for op in module.body.operations if op.name.value == "main")
-        return _mlir().module_to_bytecode(module), len(main.type.inputs), aliases
+        return mlir.module_to_bytecode(module), len(_main(module).type.inputs), aliases
 
 
 def _adapt(operation: Any, ir: Any) -> None:
@@ -145,39 +151,32 @@ def _adapt(operation: Any, ir: Any) -> None:
         _adapt(inner, ir)
 
 
-_made: list[Any] = []
-
-
+@functools.cache
 def _primitive() -> Any:
     """Returns the JAX operation that computes a `Program`."""
-    if _made:
-        return _made[0]
-    mlir, ir = _mlir(), importlib.import_module("jax.extend.mlir.ir")
-    func = importlib.import_module("jax.extend.mlir.dialects.func")
-    core = importlib.import_module("jax.extend.core")
-    ShapedArray = importlib.import_module("jax.core").ShapedArray
+    from jax.core import ShapedArray
+    from jax.extend.core import Primitive
+    from jax.extend.mlir import ir
+    from jax.extend.mlir.dialects import func
+    from jax.interpreters import mlir
 
     def shapes(*arguments: Any, program: Program) -> list[Any]:
         first = len(arguments) - len(program.variables)
-        results = [
-            ShapedArray(tuple(x.shape), np.dtype(x.dtype.as_numpy_dtype)) for x in program.results
-        ]
         new = [arguments[first + i] for i in program.updated]
-        return [*results, *(ShapedArray(x.shape, x.dtype) for x in new)]
+        results = [(tuple(x.shape), np.dtype(x.dtype.as_numpy_dtype)) for x in program.results]
+        return [ShapedArray(*x) for x in (*results, *((x.shape, x.dtype) for x in new))]
 
     def call(context: Any, *arguments: Any, program: Program) -> Any:
         module = ir.Module.parse(program.module)
-        (main,) = (op for op in module.body.operations if op.name.value == "main")
-        types = main.type.results
+        types = _main(module).type.results
         outer = context.module_context
         name = mlir.merge_mlir_modules(
             outer.module, "tensorflow", module, dst_symtab=outer.symbol_table
         )
         return func.CallOp(types, ir.FlatSymbolRefAttr.get(name), arguments).results
 
-    primitive = core.Primitive("tensorflow")
+    primitive = Primitive("tensorflow")
     primitive.multiple_results = True
     primitive.def_abstract_eval(shapes)
     mlir.register_lowering(primitive, call)
-    _made.append(primitive)
     return primitive

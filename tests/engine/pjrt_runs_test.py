@@ -50,7 +50,7 @@ def make_records(folder):
         )
 
 
-def check_run(folder, name, strategies):
+def check_run(folder, name, strategies, num_steps=3):
     """The results, and all variables, are equal but for rounding."""
     records, options = RUNS[name]
     kind = ElectraSettings if records == "electra" else PretrainingSettings
@@ -65,7 +65,7 @@ def check_run(folder, name, strategies):
             do_eval=True,
             learning_rate=1e-3,
             num_warmup_steps=1,
-            phases=[RecordBatches(16, 3, 8, 2)],
+            phases=[RecordBatches(16, num_steps, 8, 2)],
             evaluation_batches=RecordBatches(16, 2, 8, 2),
             **options,
         )
@@ -93,6 +93,8 @@ def main(replicas, folder):
     make_records(pathlib.Path(folder))
     for name in RUNS:
         check_run(folder, name, strategies)
+    # Each engine resumes the other's run.
+    check_run(folder, "parts", dict(zip(strategies, reversed(strategies.values()), strict=True)), 5)
 
 
 @pytest.mark.slow

@@ -18,8 +18,11 @@ from bert_tf.runs.flags import command_flags
 from bert_tf.seeds import random_bits
 from bert_tf.tasks.pretraining.schema import pretraining_schema
 from bert_tf.tasks.pretraining.training.model import PretrainingModel
+from tests import electra_test, lamb_test
 from tests.engine import replicas_test
+from tests.support.golden import needs_golden
 from tests.support.pretraining_runs import CONFIG, run_code
+from tests.tasks.pretraining.training import model_test
 
 pytest.importorskip("jax")
 
@@ -193,6 +196,19 @@ def test_steps_with_dropout_are_those_of_tensorflow(strategy, dtype):
         for name, value in states[1].items():
             if "key/bias" not in name:  # its gradient is 0 but for rounding
                 np.testing.assert_allclose(states[0][name], value, atol=2e-5, err_msg=name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("parts", [1, 2])
+def test_training_is_the_originals(strategy, parts):
+    model_test.test_training_is_the_originals("model_gelu", parts, False, strategy)
+
+
+@pytest.mark.slow
+@needs_golden
+def test_training_is_that_of_golden_figures(strategy):
+    lamb_test.test_training_is_that_of_alberts_original("linear", strategy)
+    electra_test.test_training_is_the_originals("small", "rtd", strategy)
 
 
 def batches(count=3, size=4):

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from bert_tf import optimization
 from bert_tf.engine import steps
+from bert_tf.engine.loops import training_loop
 from bert_tf.files import checkpoints
 from tests.support.small_pretraining import difference, weights_of
 
@@ -17,8 +18,29 @@ FEATURES = (
 SCHEDULE = ("init_lr", "num_train_steps", "num_warmup_steps", "poly_power", "start_warmup_step")
 
 
-def check_training(model, initial: Path, folder: Path, num_steps: int):
-    """Trains from the checkpoint `initial`; metrics, weights and slots are those in the folder."""
+def compiled_step(step, strategy=None):
+    """Returns a function of a batch that makes one step and returns its metrics.
+
+    `step` takes the features of a batch. `strategy` is a `PjrtStrategy`, which runs the steps; None
+    for TensorFlow's XLA.
+    """
+    if strategy is None:
+        return tf.function(step, jit_compile=True, autograph=False)
+    loop = training_loop(strategy, lambda features, seed: step(features))
+
+    def make(features):
+        rows = loop.run([iter(tf.data.Dataset.from_tensors(features))], 1, lambda steps: None)
+        strategy.fetch([variable.deref() for variable in strategy._held])
+        return tf.nest.map_structure(lambda row: row[0], rows)
+
+    return make
+
+
+def check_training(model, initial: Path, folder: Path, num_steps: int, strategy=None):
+    """Trains from the checkpoint `initial`; metrics, weights and slots are those in the folder.
+
+    For `strategy` see `compiled_step`.
+    """
     arrays = dict(np.load(folder / "train.npz"))
     schedule = optimization.PolynomialSchedule(*(arrays[name].item() for name in SCHEDULE))
     optimizer = optimization.create_optimizer(
@@ -27,10 +49,9 @@ def check_training(model, initial: Path, folder: Path, num_steps: int):
     variables = {**weights_of(model), **optimizer.checkpoint_variables()}
     checkpoints.restore(variables, str(initial))
 
-    @tf.function(jit_compile=True, autograph=False)
-    def step(features):
-        return steps.train_step(model, optimizer, features, tf.constant([0, 0]))
-
+    step = compiled_step(
+        lambda features: steps.train_step(model, optimizer, features, tf.constant([0, 0])), strategy
+    )
     for i in range(num_steps):
         metrics = step({name: tf.constant(arrays[name][i]) for name in FEATURES})
         for name in ("loss", "learning_rate", "gradient_norm"):

@@ -135,8 +135,10 @@ def test_twenty_kills(words, undisturbed, tmp_path):
     check_kills(words, undisturbed, tmp_path / "out", seed=2, kills=20)
 
 
-def check_kills_of_replicas(words, folder, replicas: int, kills: int) -> None:
-    words = [*words, "--distribution_strategy=mirrored", f"--num_cpu_devices={replicas}"]
+def check_kills_of_replicas(
+    words, folder, replicas: int, kills: int, engine: str = "--distribution_strategy=mirrored"
+) -> None:
+    words = [*words, engine, f"--num_cpu_devices={replicas}"]
     undisturbed = train(words, folder / "undisturbed")
     check_kills(words, undisturbed, folder / "out", seed=3, kills=kills)
 
@@ -144,6 +146,12 @@ def check_kills_of_replicas(words, folder, replicas: int, kills: int) -> None:
 @pytest.mark.slow
 def test_six_kills_of_four_replicas(words, tmp_path):
     check_kills_of_replicas(words, tmp_path, 4, 6)
+
+
+@pytest.mark.slow
+def test_two_kills_of_two_devices_that_jax_drives(words, tmp_path):
+    pytest.importorskip("jax")
+    check_kills_of_replicas(words, tmp_path, 2, 2, "--tpu=pjrt")
 
 
 @pytest.mark.slow

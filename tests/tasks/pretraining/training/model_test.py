@@ -16,6 +16,7 @@ from bert_tf.modeling import BertConfig
 from bert_tf.tasks.pretraining.training.model import PretrainingModel
 from tests.support import numpy_bert
 from tests.support.golden import needs_golden
+from tests.support.golden_training import compiled_step
 from tests.support.objectives import compute, set_random_weights
 from tests.support.shapes import variables_without_values
 from tests.support.small_pretraining import (
@@ -123,7 +124,7 @@ def test_the_numpy_model_gives_the_originals_outputs_too(name):
         ),
     ],
 )
-def test_training_is_the_originals(name, accumulation_steps, recompute_activations):
+def test_training_is_the_originals(name, accumulation_steps, recompute_activations, strategy=None):
     folder, model = _golden(name, recompute_activations)
     arrays = dict(np.load(folder / "train.npz"))
     num_steps = len(arrays["losses"])
@@ -134,11 +135,11 @@ def test_training_is_the_originals(name, accumulation_steps, recompute_activatio
     variables = {**weights_of(model), **optimizer.checkpoint_variables()}
     checkpoints.restore(variables, str(folder / "model.ckpt-0"))
 
-    @tf.function(jit_compile=True, autograph=False)
-    def step(features):
+    def train(features):
         seed = tf.constant([0, 0])
         return steps.train_step(model, optimizer, features, seed, accumulation_steps)
 
+    step = compiled_step(train, strategy)
     for i in range(num_steps):
         metrics = step({key: tf.constant(arrays[key][i]) for key in FEATURES})
         np.testing.assert_allclose(metrics["loss"], arrays["losses"][i], rtol=1e-6)
