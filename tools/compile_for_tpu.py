@@ -5,8 +5,8 @@ r"""Compiles pre-training steps for a TPU without having one: do they fit, how f
         --phases=128:900000:256:20,512:100000:256:77
 
 It takes the flags of run_pretraining.py, so --flagfile=RECIPE with --topology tries a recipe. The
-TPU's own compiler, libtpu, compiles the training step of each phase. Install it in a separate
-environment: pip install -e ".[compile]". Compiling BERT-Base takes minutes.
+TPU's own compiler, libtpu, compiles the step of each phase that --tpu=pjrt runs. Install it in a
+separate environment: pip install -e ".[compile]". Compiling BERT-Base takes minutes.
 
 --max_sequences_per_pack compiles the step for packed records, with room for this many sequences in
 a row. The batch size then counts rows.
@@ -15,7 +15,8 @@ a row. The batch size then counts rows.
 teacher of this configuration, and the default losses. To try a recipe of distillation, add
 --undefok=alpha_ce,alpha_mlm,alpha_cos,temperature,student_layers: this tool ignores these flags.
 
---topology is GENERATION:SHAPE, with the shape in chips: v3:2x2 is a v3-8, v5e:2x4 a v5litepod-8.
+--topology is GENERATION:SHAPE, with the shape in chips: v3:2x2 is a v3-8, v5e:2x4 a v5litepod-8,
+v6e:8x8 a v6e-64 of 16 hosts.
 The batch size is global. There is one replica per device of the topology, or --num_tpu_cores.
 
 The exit status is 0 if every phase fits, 2 if a phase does not fit, and 1 after a user's error.
@@ -37,7 +38,7 @@ from bert_tf.tasks.pretraining.schema import MLM
 from bert_tf.tasks.pretraining.training.electra_settings import ElectraSettings
 from bert_tf.tasks.pretraining.training.phases import RecordBatches
 
-from .tpu import compiler
+from .tpu import compiler, hlo_text
 from .tpu.report import Run, report
 
 FLAGS = flags.FLAGS
@@ -88,11 +89,13 @@ def try_phase(run: Run, phase: RecordBatches, topology: compiler.Topology) -> bo
         flush=True,
     )
     began = time.monotonic()
-    program = lower(run, phase)
+    step = lower(run, phase, topology.devices[: run.replicas])
+    products, lowered = hlo_text.matrix_products(step.program.module), step.lower()
+    del step
     gc.collect()  # frees the model, which is in reference cycles; the compiler needs the memory
     try:
-        executable = compiler.compile_hlo(program.hlo, topology, run.replicas)
-        lines = report(run, phase, program, executable, topology.device)
+        executable = compiler.compile_step(lowered)
+        lines = report(run, phase, products, executable, topology.device)
     except compiler.DoesNotFit as error:
         executable, lines = None, [f"does not fit: {error}"]
     lines.append(f"compiled in {time.monotonic() - began:.0f} s")

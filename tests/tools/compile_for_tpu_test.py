@@ -56,11 +56,17 @@ def make_run(
     return report.Run(config, options, replicas, accumulation_steps, reduction, objective, adam)
 
 
+def products_of(run):
+    """Returns the matrix products of a run's step; its replicas share a device, as nothing runs."""
+    jax = pytest.importorskip("jax")
+    step = lowering.lower(run, PHASE, jax.devices("cpu")[:1] * run.replicas)
+    return hlo_text.matrix_products(step.program.module)
+
+
 @functools.cache
 def lowered(replicas=1, accumulation_steps=1, reduction="local_clip_sum", **options):
-    """Returns the step of `make_run` with these arguments. Lowering takes seconds."""
-    run = make_run(replicas, accumulation_steps, reduction, **options)
-    return lowering.lower(run, PHASE)
+    """Returns the products of `make_run` with these arguments. Lowering takes seconds."""
+    return products_of(make_run(replicas, accumulation_steps, reduction, **options))
 
 
 def lookup_flops(run, phase):
@@ -80,28 +86,28 @@ def lookup_flops(run, phase):
 )
 def test_the_products_of_the_step_are_those_on_paper(one_hot, accumulation_steps):
     run = make_run(2, accumulation_steps, use_one_hot_embeddings=one_hot)
-    program = lowered(2, accumulation_steps, use_one_hot_embeddings=one_hot)
+    products = lowered(2, accumulation_steps, use_one_hot_embeddings=one_hot)
     expected = training_flops(run.config, PHASE) + lookup_flops(run, PHASE)
-    assert report.program_flops(program, accumulation_steps) == expected
+    assert report.program_flops(products, accumulation_steps) == expected
 
 
 @pytest.mark.slow
 def test_albert_computes_each_layer_though_their_weights_are_shared():
     sizes = {"embedding_size": 24, "num_hidden_groups": 1, "num_hidden_layers": 3}
     run = make_run(sizes=sizes, objective="mlm_sop", optimizer="lamb")
-    program = lowering.lower(run, PHASE)
+    products = products_of(run)
     on_paper = training_flops(run.config, PHASE)
-    assert report.program_flops(program, 1) == on_paper + lookup_flops(run, PHASE)
+    assert report.program_flops(products, 1) == on_paper + lookup_flops(run, PHASE)
 
 
 def test_masked_lm_alone_trains_neither_pooler_nor_next_sentences():
-    program = lowered(objective="mlm", optimizer="lamb")
+    products = lowered(objective="mlm", optimizer="lamb")
     run = make_run(objective="mlm")
     on_paper = training_flops(run.config, PHASE, objective="mlm")
     # Their forward products are in the program, but unused: the compiler drops them.
     unused = (training_flops(run.config, PHASE) - on_paper) / 3
     lookups = lookup_flops(run, PHASE)
-    assert report.program_flops(program, 1) == on_paper + lookups + unused > on_paper + lookups
+    assert report.program_flops(products, 1) == on_paper + lookups + unused > on_paper + lookups
 
 
 @pytest.mark.slow
@@ -110,8 +116,8 @@ def test_electra_s_step_has_the_products_of_both_models(share, accumulation_step
     sizes = {"model_type": "electra", "embedding_size": 24}
     run = make_run(2, accumulation_steps, sizes=sizes, objective="electra")
     run = dataclasses.replace(run, electra={"generator_hidden_size": share})
-    program = lowering.lower(run, PHASE)
-    found = report.program_flops(program, accumulation_steps) - 2 * lookup_flops(run, PHASE)
+    products = products_of(run)
+    found = report.program_flops(products, accumulation_steps) - 2 * lookup_flops(run, PHASE)
     assert found == report.model_flops(run, PHASE)
 
 
@@ -122,11 +128,11 @@ def test_a_teacher_adds_its_forward_pass(restrict):
     teacher = config_from_dict(sizes)
     run = make_run(2, objective="mlm")
     run = dataclasses.replace(run, teacher=teacher, restrict_ce_to_mask=restrict)
-    program = lowering.lower(run, PHASE)
+    products = products_of(run)
     of_teacher = lookup_flops(dataclasses.replace(run, config=teacher), PHASE) / 2
     # Nothing uses the poolers: the compiler drops them.
     poolers = 2 * PHASE.batch_size * sum(c.hidden_size**2 for c in (run.config, teacher))
-    found = report.program_flops(program, 1) - lookup_flops(run, PHASE) - of_teacher - poolers
+    found = report.program_flops(products, 1) - lookup_flops(run, PHASE) - of_teacher - poolers
     assert found == report.model_flops(run, PHASE)
     on_paper = training_flops(run.config, PHASE, objective="mlm")
     assert found > on_paper if restrict else found > 2 * on_paper
@@ -150,7 +156,7 @@ def test_a_teacher_that_does_not_fit(sizes, message):
     teacher = config_from_dict({**ONE_LAYER, **sizes})
     run = dataclasses.replace(make_run(objective="mlm"), teacher=teacher)
     with pytest.raises(UserError) as error:
-        lowering.lower(run, PHASE)
+        lowering.lower(run, PHASE, [None])
     assert message in str(error.value)
 
 
@@ -159,7 +165,7 @@ def test_a_packed_step_has_few_more_products():
     """For more masked positions, a pooled vector for each place, and looking up positions."""
     places, more_predictions = 5, 2
     run = dataclasses.replace(make_run(2), max_sequences_per_pack=places)
-    packed, plain = lowering.lower(run, PHASE), lowered(2)
+    packed, plain = products_of(run), lowered(2)
     more = report.program_flops(packed, 1) - report.program_flops(plain, 1)
     hidden, vocab = run.config.hidden_size, run.config.vocab_size
     rows, length = PHASE.batch_size, PHASE.max_seq_length
@@ -176,18 +182,18 @@ def test_recomputed_layers_count_as_operations_but_not_as_the_models():
     recomputed = make_run(sizes=two_layers, recompute_activations=True)
     layers_forward = training_flops(plain.config, PHASE) - training_flops(make_run().config, PHASE)
     layer_forward = layers_forward // 3
-    steps = [lowering.lower(run, PHASE) for run in (recomputed, plain)]
+    steps = [products_of(run) for run in (recomputed, plain)]
     more = report.program_flops(steps[0], 1) - report.program_flops(steps[1], 1)
     # The last product of a layer is not needed for the layer's own gradient.
     assert 1.5 * layer_forward < more <= 2 * layer_forward
 
 
 def test_bfloat16_leaves_no_float32_product_and_float32_leaves_nothing_else():
-    program = lowered(2, 1, use_one_hot_embeddings=True)
-    assert report.float32_products(program) == []
-    program = lowered(dtype="float32")
-    names = report.float32_products(program)
-    assert len(names) == len(program.matrix_products) > 30
+    products = lowered(2, 1, use_one_hot_embeddings=True)
+    assert report.float32_products(products) == []
+    products = lowered(dtype="float32")
+    names = report.float32_products(products)
+    assert len(names) == len(products) > 30
     assert any("layer_0" in name and "query" in name for name in names)
 
 
@@ -198,7 +204,8 @@ EXECUTABLE = compiler.Executable(
     temporaries=3 * 2**30,
     code=2**29,
     flops=5e12,
-    hlo="ENTRY %main (a: f32[]) -> f32[] {\n  ROOT %a = f32[] parameter(0)\n}",
+    hlo="ENTRY %main (a: f32[]) -> f32[] {\n  %a = f32[] parameter(0)\n"
+    "  ROOT %r = (f32[], f32[99,10000]{1,0}, bf16[419998]{0:T(128)}) all-reduce(%a, %b)\n}",
 )
 
 
@@ -208,22 +215,22 @@ def test_report_and_bound():
         hlo_text.MatrixProduct("a", ("bf16", "bf16"), 10**12, in_loop=False),
         hlo_text.MatrixProduct("b", ("bf16", "f32"), 2 * 10**12, in_loop=True),
     ]
-    program = report.Program(b"", products)
-    device = compiler.Chip(flops=100e12, bandwidth=1e12, memory=8.0)
-    lines = report.report(run, PHASE, program, EXECUTABLE, device)
+    device = compiler.Chip(flops=100e12, bandwidth=1e12, links=1e9, memory=8.0)
+    lines = report.report(run, PHASE, products, EXECUTABLE, device)
     on_paper = training_flops(run.config, PHASE)
     assert lines == [
         "fits: 5.50 of 8.00 GiB a replica (arguments 2.000, temporaries 3.000, code 0.500)",
         f"TFLOP a replica: 5 in matrix products, of which the model's {on_paper / 1e12:.4g}; 5 of"
         " every kind, counting loops once",
         "float32 matrix products: 1 (b)",
-        "all-reduces: 0, and 0 in loops",
+        # Of 4 replicas each sends 3/4 of the 4.8 MB, twice.
+        "all-reduces: 1 of 4.8 MB, at least 7.2 ms at the links' speed, and 0 in loops",
         "a step takes at least 50 ms: 50 for matrix products, 3.22 to read arguments and write"
         " outputs",
         f"at most 640 sequences/s, {on_paper / 5e12:.1%} MFU",
     ]
     slow_memory = dataclasses.replace(device, bandwidth=10e9)
-    lines = report.report(run, PHASE, program, EXECUTABLE, slow_memory)
+    lines = report.report(run, PHASE, products, EXECUTABLE, slow_memory)
     assert lines[4].startswith("a step takes at least 322 ms: 50 for matrix products, 322 to read")
 
 
@@ -267,11 +274,18 @@ def test_without_the_compiler_the_message_says_what_to_install(monkeypatch):
 # The tests below use the TPU compiler.
 
 
+def compiled(name="v5e:2x2", replicas=4, **options):
+    """Returns the products of the step of `make_run` on the first devices of a slice, compiled."""
+    devices = compiler.open_topology(name).devices[:replicas]
+    step = lowering.lower(make_run(replicas, **options), PHASE, devices)
+    return hlo_text.matrix_products(step.program.module), compiler.compile_step(step.lower())
+
+
 @pytest.mark.tpu_compiler
 @pytest.mark.parametrize(
     "name, devices, memory",
     [
-        *(("v2:2x2", 8, 7.48), ("v3:2x2", 8, 15.48), ("v4:2x2x1", 8, 15.25)),
+        *(("v2:2x2", 8, 7.48), ("v3:2x2", 8, 15.48), ("v4:2x2x1", 4, 30.5)),
         *(("v5e:2x2", 4, 15.75), ("v5p:2x2x1", 4, 95.73), ("v6e:2x2", 4, 31.24)),
     ],
 )
@@ -279,31 +293,36 @@ def test_every_generation(name, devices, memory):
     topology = compiler.open_topology(name)
     assert len(topology.devices) == devices and topology.device.memory == memory
     for replicas in (1, devices):
-        step = lowered(replicas)
-        executable = compiler.compile_hlo(step.hlo, topology, replicas)
-        outside, in_loops = hlo_text.all_reduces(executable.hlo)
+        products, executable = compiled(name, replicas)
+        outside, in_loops, size = hlo_text.all_reduces(executable.hlo)
         assert outside == 0 if replicas == 1 else 1 <= outside <= 4
         assert in_loops == 0
+        # The float32 gradients, and a few numbers.
+        assert size == 0 if replicas == 1 else 0 <= size - 4 * 118_000 < 4096
         # Weights and both slots in float32, and a batch of 8, the only part that stays.
         assert 3 * 4 * 118_000 < executable.arguments < 2**22
         assert executable.aliased > 0.98 * executable.outputs
         assert executable.arguments < executable.hbm < memory * 2**30
         # The rest are element-wise operations, many in such a small model.
-        products = report.program_flops(step, 1)
-        assert products < executable.flops < 1.5 * products
+        flops = report.program_flops(products, 1)
+        assert flops < executable.flops < 1.5 * flops
 
 
-def compiled(**options):
-    """Returns the step of `lowered` for the four chips of a v5e, as HLO and compiled."""
-    step = lowered(4, **options)
-    return step, compiler.compile_hlo(step.hlo, compiler.open_topology("v5e:2x2"), 4)
+@pytest.mark.tpu_compiler
+@pytest.mark.parametrize(
+    ("name", "devices", "hosts"),
+    [("v5e:2x4", 8, 1), ("v6e:4x8", 32, 8), ("v4:2x2x4", 16, 4), ("tpu7x:2x2x2", 16, 2)],
+)
+def test_hosts_of_a_slice(name, devices, hosts):
+    found = compiler.open_topology(name).devices
+    assert (len(found), len({device.process_index for device in found})) == (devices, hosts)
 
 
 @pytest.mark.tpu_compiler
 def test_accumulation_reduces_after_its_loop():
-    step, executable = compiled(accumulation_steps=4)
-    assert any(product.in_loop for product in step.matrix_products)
-    outside, in_loops = hlo_text.all_reduces(executable.hlo)
+    products, executable = compiled(accumulation_steps=4)
+    assert any(product.in_loop for product in products)
+    outside, in_loops, _ = hlo_text.all_reduces(executable.hlo)
     assert 1 <= outside <= 4 and in_loops == 0
     assert any(i.in_loop for i in hlo_text.instructions(executable.hlo))
 
@@ -312,7 +331,7 @@ def test_accumulation_reduces_after_its_loop():
 def test_the_other_reduction_of_gradients():
     found = [compiled(reduction=name) for name in ("local_clip_sum", "global_mean_clip")]
     assert all(hlo_text.all_reduces(executable.hlo)[0] >= 1 for _, executable in found)
-    assert found[0][0].hlo != found[1][0].hlo
+    assert found[0][1].hlo != found[1][1].hlo
 
 
 @pytest.mark.tpu_compiler
@@ -332,7 +351,7 @@ def test_recomputing_activations_takes_less_memory():
         options = {"recompute_activations": recompute, "use_one_hot_embeddings": False}
         run = make_run(sizes={"num_hidden_layers": 4}, **options)
         with pytest.raises(compiler.DoesNotFit) as error:
-            compiler.compile_hlo(lowering.lower(run, phase).hlo, topology, 1)
+            compiler.compile_step(lowering.lower(run, phase, topology.devices).lower())
         needed.append(float(re.search(r"\(([\d.]+)G\) exceeds", str(error.value)).group(1)))
     assert needed[1] < 0.7 * needed[0]  # a half or a third, depending on the compiler's version
 

@@ -9,7 +9,6 @@ import importlib
 import math
 import os
 import re
-import types
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,24 +21,36 @@ class Chip:
 
     flops: published bfloat16 FLOP/s of the matrix units.
     bandwidth: published bytes per second between the chip and its HBM.
+    links: published bytes per second that the chip can send to its neighbours.
     memory: GiB of HBM available to programs, as the compiler's out-of-memory error states it.
     """
 
     flops: float
     bandwidth: float
+    links: float
     memory: float
 
 
 # By the compiler's name of the device. Sources: https://docs.cloud.google.com/tpu/docs/NAME for v3,
-# v4, v5e, v5p and v6e; for v2, "A Domain Specific Supercomputer for Training Deep Neural Networks",
-# https://dl.acm.org/doi/10.1145/3360307. The memory is what libtpu 0.0.50 states.
+# v4, v5e, v5p, v6e and tpu7x, whose "bidirectional" speed of the links counts both directions; for
+# v2 and the links of v3, "A Domain Specific Supercomputer for Training Deep Neural Networks",
+# https://dl.acm.org/doi/10.1145/3360307; for the links of v4 https://arxiv.org/abs/2304.01433,
+# table 4. The memory is what libtpu 0.0.50 states.
 CHIPS = {
-    "TPU v2": Chip(46e12, 700e9, 2 * 7.48),
-    "TPU v3": Chip(123e12, 900e9, 2 * 15.48),
-    "TPU v4": Chip(275e12, 1200e9, 2 * 15.25),
-    "TPU v5 lite": Chip(197e12, 819e9, 15.75),
-    "TPU v5": Chip(459e12, 2765e9, 95.73),
-    "TPU v6 lite": Chip(918e12, 1638e9, 31.24),
+    "TPU v2": Chip(46e12, 700e9, 248e9, 2 * 7.48),
+    "TPU v3": Chip(123e12, 900e9, 328e9, 2 * 15.48),
+    "TPU v4": Chip(275e12, 1200e9, 300e9, 2 * 15.25),
+    "TPU v5 lite": Chip(197e12, 819e9, 200e9, 15.75),
+    "TPU v5": Chip(459e12, 2765e9, 600e9, 95.73),
+    "TPU v6 lite": Chip(918e12, 1638e9, 400e9, 31.24),
+    "TPU7x": Chip(2307e12, 7380e9, 600e9, 2 * 94.7),
+}
+# Chips of a host, where the compiler assumes others: a machine of v5litepod-8 or v6e-8 has all
+# eight, and those of larger slices four. JAX joins the two cores of a v4's chip, as on v5p.
+_OPTIONS = {
+    "1x1": {"chips_per_host_bounds": (1, 1, 1)},
+    "2x4": {"chips_per_host_bounds": (2, 4, 1)},
+    "v4": {"chip_config_name": "megacore"},
 }
 
 
@@ -86,8 +97,8 @@ class DoesNotFit(Exception):
     """The program needs more memory than the device has; the message is the compiler's."""
 
 
-def _import(name: str) -> types.ModuleType:
-    """Imports a module of JAX without looking for a TPU."""
+def describe_no_tpu() -> None:
+    """Lets JAX and libtpu start without a TPU."""
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     # Otherwise libtpu queries Google Compute Engine's metadata server for minutes.
     os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
@@ -95,69 +106,56 @@ def _import(name: str) -> types.ModuleType:
     os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
     # Otherwise libtpu warns that it does not know the hosts of the slice.
     os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
+
+
+def open_topology(name: str) -> Topology:
+    """Returns the topology named `GENERATION:SHAPE`, such as v5e:2x4 or v4:2x2x1."""
+    describe_no_tpu()
     try:
         importlib.import_module("libtpu")
-        return importlib.import_module(name)
+        topologies = importlib.import_module("jax.experimental.topologies")
     except ImportError as error:
         raise UserError(
             f"compiling for TPUs needs the extra `compile`: {error.name or error} is not installed."
             ' In an environment of its own, run pip install -e ".[compile]"'
         ) from error
-
-
-def open_topology(name: str) -> Topology:
-    """Returns the topology named `GENERATION:SHAPE`, such as v5e:2x4 or v4:2x2x1."""
-    topologies = _import("jax.experimental.topologies")
     try:
-        chips = math.prod(int(size) for size in name.partition(":")[2].split("x"))
-        # The older compiler, for Python 3.11, assumes 2x2 chips per host.
-        host = {"chips_per_host_bounds": (1, 1, 1)} if chips == 1 else {}
-        devices = topologies.get_topology_desc(name, "tpu", **host).devices
+        generation, _, shape = name.partition(":")
+        chips = math.prod(int(size) for size in shape.split("x"))
+        options = _OPTIONS.get(shape, {}) | _OPTIONS.get(generation, {})
+        devices = topologies.get_topology_desc(name, "tpu", **options).devices
         chip = CHIPS[devices[0].device_kind]
     except (RuntimeError, ValueError, KeyError) as error:
         raise UserError(
             "--topology must be GENERATION:SHAPE with the shape in chips, such as v2:2x2, v3:2x2,"
-            f" v4:2x2x1, v5e:2x4, v5p:2x2x1 or v6e:2x4; received {quoted(name)} ({error})"
+            f" v4:2x2x1, v5e:2x4, v5p:2x2x1, v6e:2x4 or tpu7x:2x2x1; received {quoted(name)}"
+            f" ({error})"
         ) from error
     parts = len(devices) // chips
     return Topology(name, devices, Chip(*(peak / parts for peak in dataclasses.astuple(chip))))
 
 
-def compile_hlo(hlo: bytes, topology: Topology, replicas: int) -> Executable:
-    """Compiles a program for the first devices of a topology, one for each replica.
-
-    `hlo` is the program of a replica, a serialized HloModuleProto.
+def compile_step(step: Any) -> Executable:
+    """Compiles a step that JAX has lowered for a topology's devices (a `jax.stages.Lowered`).
 
     Raises:
         DoesNotFit: the program needs more memory than a device has.
     """
-    compiler = _import("jax._src.compiler")
-    client = _import("jax._src.lib").xla_client
-    devices = tuple(topology.devices[:replicas])
-    module = _stablehlo(hlo)
-    options = compiler.get_compile_options(
-        num_replicas=replicas,
-        num_partitions=1,
-        device_assignment=[[device.id] for device in devices],
-    )
     try:
-        with module.context:
-            result = devices[0].client.compile(
-                module, executable_devices=client.DeviceList(devices), compile_options=options
-            )
+        compiled = step.compile()
     except RuntimeError as error:
         if "RESOURCE_EXHAUSTED" in str(error):
             raise DoesNotFit(_reason(str(error))) from error
         raise
-    memory = result.get_compiled_memory_stats()
+    memory = compiled.memory_analysis()
     return Executable(
         arguments=memory.argument_size_in_bytes,
         outputs=memory.output_size_in_bytes,
         aliased=memory.alias_size_in_bytes,
         temporaries=memory.temp_size_in_bytes,
         code=memory.generated_code_size_in_bytes,
-        flops=result.cost_analysis()["flops"],
-        hlo=result.hlo_modules()[0].to_string(),
+        flops=compiled.cost_analysis()["flops"],
+        hlo=compiled.as_text(),
     )
 
 
@@ -165,25 +163,3 @@ def _reason(message: str) -> str:
     """Returns the sentence of the compiler's error that states the missing memory."""
     found = re.search(r"Ran out of memory.*?(?=\.\s|\.?$)", message, re.MULTILINE)
     return " ".join((found.group() if found else message.splitlines()[0]).split())
-
-
-def _stablehlo(hlo: bytes):
-    """Returns a serialized HloModuleProto as the MLIR module that JAX's client compiles."""
-    ir = _import("jaxlib.mlir.ir")
-    context = _import("jax._src.interpreters.mlir").make_ir_context()
-    with context:
-        text = _import("jax._src.lib")._jax.mlir.hlo_to_stablehlo(hlo)
-        module = ir.Module.parse(text)
-    _remove_copies(module.operation)
-    return module
-
-
-def _remove_copies(operation) -> None:
-    """Removes mhlo.copy, which TensorFlow emits for variables and StableHLO does not have."""
-    blocks = [block for region in operation.regions for block in region.blocks]
-    for inner in [op.operation for block in blocks for op in block.operations]:
-        if inner.name == "mhlo.copy":
-            inner.results[0].replace_all_uses_with(inner.operands[0])
-            inner.erase()
-        else:
-            _remove_copies(inner)

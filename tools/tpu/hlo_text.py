@@ -1,9 +1,11 @@
-"""Parses XLA's HLO text and finds the matrix products and all-reduces of a program."""
+"""Reads programs of XLA: finds the matrix products and all-reduces of a program."""
 
 import dataclasses
+import importlib
 import math
 import re
 from collections.abc import Iterator
+from typing import Any
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,28 +73,59 @@ def instructions(hlo: str) -> Iterator[Instruction]:
                     todo += [(target, inside) for target in called if target in bodies]
 
 
-def matrix_products(hlo: str) -> list[MatrixProduct]:
-    """Returns the matrix products of a program before XLA's optimizations."""
+def matrix_products(module: bytes | str) -> list[MatrixProduct]:
+    """Returns the matrix products of a program in StableHLO, before XLA's optimizations."""
+    ir = importlib.import_module("jax.extend.mlir.ir")
+    mlir = importlib.import_module("jax.interpreters.mlir")
     found = []
-    for instruction in instructions(hlo):
-        if instruction.opcode == "convolution":
-            raise ValueError(
-                f"only `dot` is counted as a matrix product; the program has {instruction}"
-            )
-        if instruction.opcode == "dot":
-            (left, sizes), (right, _) = _TYPE.findall(instruction.rest.partition(")")[0])
-            left_shape = [int(size) for size in sizes.split(",")]
-            contracted = re.search(r"lhs_contracting_dims=\{([\d,]+)\}", instruction.rest).group(1)
-            depth = math.prod(left_shape[int(axis)] for axis in contracted.split(","))
-            result = [int(size) for size in _TYPE.match(instruction.result).group(2).split(",")]
-            name = re.search(r'op_name="([^"]*)"', instruction.rest)
-            label, flops = name[1] if name else instruction.name, 2 * depth * math.prod(result)
-            found.append(MatrixProduct(label, (left, right), flops, instruction.in_loop))
+
+    def visit(operation: Any, in_loop: bool) -> None:
+        if operation.name == "func.call":
+            visit(functions[ir.FlatSymbolRefAttr(operation.attributes["callee"]).value], in_loop)
+        elif operation.name in ("stablehlo.dot", "stablehlo.dot_general"):
+            found.append(_product(operation, in_loop))
+        elif operation.name == "stablehlo.convolution":
+            raise ValueError(f"only `dot` is counted as a matrix product, not {operation}")
+        for region in operation.regions:
+            for block in region.blocks:
+                for inner in block.operations:
+                    visit(inner.operation, in_loop or operation.name == "stablehlo.while")
+
+    with mlir.make_ir_context():
+        parsed = ir.Module.parse(module)
+        functions = {op.name.value: op.operation for op in parsed.body.operations}
+        visit(functions["main"], False)
     return found
 
 
-def all_reduces(hlo: str) -> tuple[int, int]:
-    """Returns how many all-reduces an optimized program has outside loops and inside loops."""
+def _product(operation: Any, in_loop: bool) -> MatrixProduct:
+    stablehlo = importlib.import_module("jax.extend.mlir.dialects.stablehlo")
+    left, right = (operand.type for operand in operation.operands)
+    contracted = [1]  # of stablehlo.dot, a product of two matrices
+    if operation.name == "stablehlo.dot_general":
+        numbers = stablehlo.DotDimensionNumbers(operation.attributes["dot_dimension_numbers"])
+        contracted = numbers.lhs_contracting_dimensions
+    depth = math.prod(left.shape[axis] for axis in contracted)
+    name = re.search(r'"([^"]*)"', str(operation.location))
+    return MatrixProduct(
+        name[1] if name else operation.name,
+        (str(left.element_type), str(right.element_type)),
+        2 * depth * math.prod(operation.results[0].type.shape),
+        in_loop,
+    )
+
+
+def all_reduces(hlo: str) -> tuple[int, int, int]:
+    """Returns an optimized program's all-reduces outside loops, those inside, and their bytes.
+
+    The bytes are of one execution outside loops.
+    """
     found = [i for i in instructions(hlo) if i.opcode in ("all-reduce", "all-reduce-start")]
     in_loops = sum(instruction.in_loop for instruction in found)
-    return len(found) - in_loops, in_loops
+    size = sum(
+        int(re.search(r"\d+$", kind)[0]) // 8 * math.prod(map(int, filter(None, dims.split(","))))
+        for instruction in found
+        if not instruction.in_loop
+        for kind, dims in _TYPE.findall(instruction.result)
+    )
+    return len(found) - in_loops, in_loops, size

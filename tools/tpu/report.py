@@ -42,22 +42,13 @@ class Run:
     electra: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
-@dataclasses.dataclass(frozen=True)
-class Program:
-    """The training step of one replica, a serialized HloModuleProto, before XLA optimizes it."""
-
-    hlo: bytes
-    matrix_products: list[hlo_text.MatrixProduct]
-
-
-def program_flops(program: Program, accumulation_steps: int) -> int:
-    """Returns the floating point operations in a program's matrix products.
+def program_flops(products: list[hlo_text.MatrixProduct], accumulation_steps: int) -> int:
+    """Returns the floating point operations in the matrix products of a replica's step.
 
     Only one loop has matrix products: the loop of `bert_tf.engine.steps` over a batch's parts.
     """
     return sum(
-        product.flops * (accumulation_steps if product.in_loop else 1)
-        for product in program.matrix_products
+        product.flops * (accumulation_steps if product.in_loop else 1) for product in products
     )
 
 
@@ -71,16 +62,16 @@ def model_flops(run: Run, phase: RecordBatches) -> int:
     return training_flops(run.config, phase, objective=run.objective) + of_teacher
 
 
-def float32_products(program: Program) -> list[str]:
+def float32_products(products: list[hlo_text.MatrixProduct]) -> list[str]:
     """Returns the names of the matrix products that have a float32 operand, each name once."""
-    names = [p.name for p in program.matrix_products if "f32" in p.operands]
+    names = [p.name for p in products if "f32" in p.operands]
     return list(dict.fromkeys(names))
 
 
 def report(
     run: Run,
     phase: RecordBatches,
-    program: Program,
+    products: list[hlo_text.MatrixProduct],
     executable: compiler.Executable,
     device: compiler.Chip,
 ) -> list[str]:
@@ -89,20 +80,22 @@ def report(
     `phase.batch_size` is the batch size of one replica.
     """
     on_paper = model_flops(run, phase)
-    flops = program_flops(program, run.accumulation_steps)
+    flops = program_flops(products, run.accumulation_steps)
     # At the peaks: the matrix products; reading the arguments and writing the outputs once. Both
     # happen at once. The compiler's "bytes accessed" includes on-chip memory, so it is not a bound.
     compute = flops / device.flops
     memory = (executable.arguments + executable.outputs) / device.bandwidth
+    outside, in_loops, reduced = hlo_text.all_reduces(executable.hlo)
+    # Each device must send its own part but for a share, and then the sums but for a share.
+    links = 2 * reduced * (1 - 1 / run.replicas) / device.links
     seconds = max(compute, memory)
     speed = phase.batch_size * run.replicas / seconds
     utilisation = on_paper / (seconds * device.flops)
     names = ("arguments", "temporaries", "code")
     sizes = [f"{name} {getattr(executable, name) / GIB:.3f}" for name in names]
     examples = "sequences" if run.max_sequences_per_pack is None else "rows"
-    names = float32_products(program)
+    names = float32_products(products)
     named = names[:NAMES_SHOWN] + ["..."] * (len(names) > NAMES_SHOWN)
-    outside, in_loops = hlo_text.all_reduces(executable.hlo)
     # The sum of the sizes can exceed the layout that the compiler made fit, so it is not certain
     # near the limit.
     fits = "fits" if executable.hbm <= device.memory * GIB else "compiles, but may not fit"
@@ -112,7 +105,8 @@ def report(
         f"TFLOP a replica: {flops / 1e12:.4g} in matrix products, of which the model's"
         f" {on_paper / 1e12:.4g}; {executable.flops / 1e12:.4g} of every kind, counting loops once",
         f"float32 matrix products: {len(names)}" + (f" ({', '.join(named)})" if names else ""),
-        f"all-reduces: {outside}, and {in_loops} in loops",
+        f"all-reduces: {outside} of {reduced / 1e6:.4g} MB, at least {links * 1e3:.3g} ms at the"
+        f" links' speed, and {in_loops} in loops",
         f"a step takes at least {seconds * 1e3:.3g} ms: {compute * 1e3:.3g} for matrix products,"
         f" {memory * 1e3:.3g} to read arguments and write outputs",
         f"at most {speed:,.0f} {examples}/s, {utilisation:.1%} MFU",
