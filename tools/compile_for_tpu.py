@@ -13,7 +13,8 @@ a row. The batch size then counts rows.
 
 --teacher_config_file compiles the step of run_distillation.py: a student of --bert_config_file, a
 teacher of this configuration, and the default losses. To try a recipe of distillation, add
---undefok=alpha_ce,alpha_mlm,alpha_cos,temperature,student_layers: this tool ignores these flags.
+--undefok=alpha_ce,alpha_mlm,alpha_cos,student_layers --temperature=1: this tool ignores these
+flags, and --temperature of run_pretraining.py is another one.
 
 --topology is GENERATION:SHAPE, with the shape in chips: v3:2x2 is a v3-8, v5e:2x4 a v5litepod-8,
 v6e:8x8 a v6e-64 of 16 hosts.
@@ -38,7 +39,7 @@ from bert_tf.tasks.pretraining.schema import MLM
 from bert_tf.tasks.pretraining.training.electra_settings import ElectraSettings
 from bert_tf.tasks.pretraining.training.phases import RecordBatches
 
-from .tpu import compiler, hlo_text
+from .tpu import compiler, hlo_text, teacher_flags
 from .tpu.report import Run, report
 
 FLAGS = flags.FLAGS
@@ -125,9 +126,10 @@ def main() -> None:
     from bert_tf.tasks.pretraining.training.model import check_objective
 
     logging.getLogger("jax").setLevel(logging.WARNING)
+    teacher = teacher_flags.read_teacher()
     settings = command_flags.settings_from_flags(ElectraSettings)
     config = read_config(FLAGS.bert_config_file)
-    objective = MLM if FLAGS.teacher_config_file else settings.objective
+    objective = MLM if teacher else settings.objective
     check_objective(config, objective)
     topology = compiler.open_topology(FLAGS.topology)
     device, devices = topology.device, len(topology.devices)
@@ -136,12 +138,6 @@ def main() -> None:
         raise UserError(
             f"--num_tpu_cores ({replicas}) must be at most the number of devices in"
             f" --topology={topology.name} ({devices})"
-        )
-    teacher = FLAGS.teacher_config_file
-    if FLAGS.restrict_ce_to_mask and not teacher:
-        raise UserError(
-            "--restrict_ce_to_mask needs --teacher_config_file; add --teacher_config_file, or"
-            " remove --restrict_ce_to_mask"
         )
     run = Run(
         config,
@@ -152,7 +148,7 @@ def main() -> None:
         objective,
         adam_options(settings),
         FLAGS.max_sequences_per_pack,
-        read_config(teacher, "teacher_config_file") if teacher else None,
+        teacher,
         FLAGS.restrict_ce_to_mask,
         settings.model_arguments,
     )
@@ -181,14 +177,7 @@ if __name__ == "__main__":
         "Largest number of sequences in a row of packed records. Default: not packed.",
         lower_bound=2,
     )
-    flags.DEFINE_string(
-        "teacher_config_file",
-        None,
-        "Compile the step of run_distillation.py, with a teacher of this configuration.",
-    )
-    flags.DEFINE_bool(
-        "restrict_ce_to_mask", False, "As in run_distillation.py, with --teacher_config_file."
-    )
+    teacher_flags.define("Compile")
     flags.DEFINE_bool(
         "search_batch",
         False,

@@ -6,8 +6,12 @@ r"""Estimates the time and cost of a pre-training run on a Cloud TPU slice.
 It takes the flags of run_pretraining.py, but the only file that it reads is --bert_config_file.
 tpu/accelerators.txt lists the slices with their published peaks and prices, and tpu/memory.txt the
 memory that the TPU's compiler plans. The estimate is not a measurement: it counts the model's
-floating point operations and assumes that they reach a share of the peak. It does not cover
-distillation; use tools.compile_for_tpu --teacher_config_file for run_distillation.py.
+floating point operations and assumes that they reach a share of the peak.
+
+--teacher_config_file estimates run_distillation.py: a student of --bert_config_file and a teacher
+of this configuration. To estimate a recipe of distillation, add
+--undefok=alpha_ce,alpha_mlm,alpha_cos,student_layers --temperature=1: this tool ignores these
+flags, and --temperature of run_pretraining.py is another one.
 """
 
 import dataclasses
@@ -25,8 +29,8 @@ from bert_tf.tasks.pretraining.training.electra_settings import ElectraSettings
 from bert_tf.tasks.pretraining.training.phases import RecordBatches
 
 from . import ROOT
-from .tpu import memory
-from .tpu.matrix_products import training_flops
+from .tpu import memory, teacher_flags
+from .tpu.matrix_products import distillation_flops, training_flops
 
 FLAGS = flags.FLAGS
 ACCELERATORS = os.path.join(ROOT, "tpu", "accelerators.txt")
@@ -40,6 +44,7 @@ class Accelerator:
     """A TPU slice, one line of tpu/accelerators.txt. That file explains the columns."""
 
     name: str
+    hosts: int
     chips: int
     tflops: float
     spot: float
@@ -55,8 +60,8 @@ def read_accelerator(name: str, path: str = ACCELERATORS) -> Accelerator:
             f"--accelerator must be one of {', '.join(rows)} (tpu/accelerators.txt); received"
             f" {name}"
         )
-    _, _, _, _, chips, *prices, zone = rows[name]
-    return Accelerator(name, int(chips), *map(float, prices), zone)
+    _, _, _, hosts, _, chips, *prices, zone = rows[name]
+    return Accelerator(name, int(hosts), int(chips), *map(float, prices), zone)
 
 
 def estimate(
@@ -118,7 +123,7 @@ def estimate(
             f"  steps  {steps}",
             f"  work   {work}",
             f"  slice  {accelerator.name}: {accelerator.chips} chips of {accelerator.tflops:g}"
-            " TFLOP/s at most",
+            f" TFLOP/s at most" + (f", on {accelerator.hosts} hosts" * (accelerator.hosts > 1)),
             *(f"  memory {line}" for line in memory),
             f"  time   {time}",
             f"  cost   {cost} US dollars at {price:g} a chip and hour, {kind} in"
@@ -136,20 +141,28 @@ def main() -> None:
     from bert_tf.tasks.pretraining.training.model import check_objective
 
     accelerator = read_accelerator(FLAGS.accelerator)
+    teacher = teacher_flags.read_teacher()
     settings = command_flags.settings_from_flags(ElectraSettings)
     if not settings.do_train:
         raise UserError("add --do_train: only training is estimated, and --do_train is false")
     config = read_config(FLAGS.bert_config_file)
-    check_objective(config, settings.objective)
-    flops = functools.partial(
-        training_flops,
-        recompute_activations=settings.recompute_activations,
-        objective=settings.objective,
-        electra=settings.model_arguments,
-    )
+    flops: Callable[..., int]
+    if teacher:
+        flops = functools.partial(
+            distillation_flops, teacher=teacher, restrict_ce_to_mask=FLAGS.restrict_ce_to_mask
+        )
+    else:
+        check_objective(config, settings.objective)
+        flops = functools.partial(
+            training_flops,
+            recompute_activations=settings.recompute_activations,
+            objective=settings.objective,
+            electra=settings.model_arguments,
+        )
     compiled = (memory.OPTIONS, memory.OPTIMIZER)
     compiled_so = (device_options(settings, on_tpu=True), settings.optimizer) == compiled
-    plans = memory.read_plans(accelerator.name) if compiled_so else []
+    known = compiled_so and not teacher
+    plans = memory.read_plans(accelerator.name) if known else []
     lines = [
         memory.describe(plans, config, phase, settings.gradient_accumulation_steps)
         for phase in settings.phases
@@ -166,5 +179,6 @@ if __name__ == "__main__":
         "The TPU slice: a name in tpu/accelerators.txt, such as v5e-8.",
         required=True,
     )
+    teacher_flags.define("Estimate")
     flags.DEFINE_bool("spot", True, "Whether to use the price of spot machines.")
     command_flags.run_program(main)

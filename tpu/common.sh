@@ -67,7 +67,7 @@ a folder"
 # load_job FILE: reads and checks a job file. Sets its variables and
 #   FOLDER            the job's folder in the bucket
 #   SUBMITTED         the file beside the job file in which submit.sh notes what it uploaded
-#   ACCELERATOR_TYPE  RUNTIME_VERSION  PJRT: from tpu/accelerators.txt
+#   ACCELERATOR_TYPE  RUNTIME_VERSION  HOSTS: from tpu/accelerators.txt
 load_job() {
   local file=$1 variable
   case $file in */*) ;; *) file=./$file ;; esac # without a slash bash would search PATH for it
@@ -91,11 +91,11 @@ load_job() {
     die "ACCELERATOR must be one of ${known% } (tpu/accelerators.txt); received \
 $(printf '%q' "${ACCELERATOR:0:60}")"
   fi
-  # shellcheck disable=SC2034 # the scripts read PJRT and the other variables
-  read -r _ ACCELERATOR_TYPE RUNTIME_VERSION PJRT _ <<<"$row"
+  # shellcheck disable=SC2034 # the scripts read HOSTS and the other variables
+  read -r _ ACCELERATOR_TYPE RUNTIME_VERSION HOSTS _ <<<"$row"
   must_match ACCELERATOR_TYPE '[a-z0-9]+-[0-9]+' "like v5litepod-8 in tpu/accelerators.txt"
   must_match RUNTIME_VERSION '[a-z0-9][-.a-z0-9]*' "like v2-alpha-tpuv5 in tpu/accelerators.txt"
-  must_match PJRT 'yes|no' "yes or no in tpu/accelerators.txt"
+  must_match HOSTS '[1-9][0-9]*' "a number of machines in tpu/accelerators.txt"
 
   dry_run || command -v gcloud >/dev/null ||
     die "gcloud is not installed: https://cloud.google.com/sdk/docs/install (not needed with \
@@ -163,12 +163,12 @@ the job was submitted, copy that file here, or submit the job again (it continue
 ,bert-flags-sha256=$digest" "the line that tpu/submit.sh wrote into $SUBMITTED"
 }
 
-# create_request: requests the machine, which runs tpu/startup.sh. The script reads the job from the
+# create_request: requests the slice. Each of its machines runs tpu/startup.sh. The script reads the job from the
 # bucket and compares it with the digests in UPLOADED. The scopes are for the two services it calls.
 create_request() {
   local spot=() scopes=https://www.googleapis.com/auth
   local settings="bert-folder=$FOLDER,bert-name=$NAME,bert-project=$PROJECT"
-  settings+=",bert-zone=$ZONE,bert-pjrt=$PJRT,$UPLOADED"
+  settings+=",bert-zone=$ZONE,$UPLOADED"
   if [ "$SPOT" = yes ]; then spot=(--spot); fi
   run gcloud compute tpus queued-resources create "$NAME" --node-id="$NAME" \
     --project="$PROJECT" --zone="$ZONE" \

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The TPU machine runs this script as root at every boot. The script fetches the job and compares it
-# with the digests of the submitted files, copies the log to the bucket every minute, writes a
-# result there, and deletes its own request, which deletes the machine. An ordinary user, who cannot
+# Each machine of a TPU slice runs this script as root at every boot. The script fetches the job and
+# compares it with the digests of the submitted files, and copies the log to the bucket every minute.
+# The first machine writes a result there and deletes its own request, which deletes all machines. An ordinary user, who cannot
 # become root, installs the job's commit and runs the program until it is done. tpu/submit.sh passes
 # the script and its settings as metadata. On a new machine the program continues from its last
 # checkpoint.
@@ -24,7 +24,8 @@ folder=$(metadata instance/attributes/bert-folder)
 name=$(metadata instance/attributes/bert-name)
 project=$(metadata instance/attributes/bert-project)
 zone=$(metadata instance/attributes/bert-zone)
-pjrt=$(metadata instance/attributes/bert-pjrt)
+# As JAX reads it: https://github.com/jax-ml/jax/blob/main/jax/_src/clusters/cloud_tpu_cluster.py
+worker=$(metadata instance/attributes/agent-worker-number || echo 0)
 commit=$(metadata instance/attributes/bert-commit)
 date=$(metadata instance/attributes/bert-date)
 source_sha256=$(metadata instance/attributes/bert-source-sha256)
@@ -44,20 +45,26 @@ retry() {
   return 1
 }
 
+logs=$folder/logs
+[ "$worker" = 0 ] || logs=$folder/logs_of_workers/$worker
 # The lock keeps an older copy from overwriting a newer one.
 copy_log() {
-  flock log.lock gcloud storage cp "$log" "$folder/logs/" >/dev/null 2>&1 || true
+  flock log.lock gcloud storage cp "$log" "$logs/" >/dev/null 2>&1 || true
 }
 
 delete_machine() {
+  [ "$worker" = 0 ] || return 0
   retry gcloud compute tpus queued-resources delete "$name" --project="$project" --zone="$zone" \
     --force --async --quiet || say "this machine still runs and costs money: delete it by hand"
 }
 
 # finish RESULT...: writes the result, which ends the job for tpu/watch.sh, and deletes the machine.
+# Any machine may write that the job failed, and only the first that it is done: it writes the
+# checkpoints and may end last.
 finish() {
   say "$*"
   copy_log
+  case $worker:$1 in 0:* | *:failed*) ;; *) exit 0 ;; esac
   printf '%s\n' "$*" >result
   # If this fails, a new machine finds nothing left to do, or fails again.
   retry gcloud storage cp result "$folder/result" || true
@@ -132,18 +139,11 @@ install() (
   "${as_job[@]}" python3 -m zipfile --extract ../uv.whl uv || return
   "${as_job[@]}" chmod +x "$uv" || return
   [ -x venv/bin/python ] || "${as_job[@]}" "$uv" venv --quiet --python 3.11 venv || return
-  "${as_job[@]}" "$uv" pip install --python venv/bin/python --exclude-newer "$date" './source[tpu]'
+  "${as_job[@]}" "$uv" pip install --python venv/bin/python --exclude-newer "$date" './source[pjrt]'
 )
 
 say "installing"
 retry install || finish "failed $(now): the installation failed; see the log"
-
-if [ "$pjrt" = yes ]; then
-  # As in Google's own tests of TensorFlow on these chips: GoogleCloudPlatform/ml-auto-solutions,
-  # dags/solutions_team/configs/tensorflow/common.py.
-  export NEXT_PLUGGABLE_DEVICE_USE_C_API=true
-  export TF_PLUGGABLE_DEVICE_LIBRARY_PATH=$WORK/job/venv/lib/python3.11/site-packages/libtpu/libtpu.so
-fi
 
 # Runs the program and returns its status. Compute Engine sets `preempted` about 30 seconds before
 # it takes a spot machine (https://cloud.google.com/compute/docs/instances/create-use-spot). In that

@@ -22,8 +22,9 @@ trap 'rm -rf "$work"' EXIT
 for flag in "${FLAGS[@]}"; do
   case $flag in
     *$'\n'*) die "FLAGS of $job_file must be one line each; it has $(printf '%q' "${flag:0:60}")" ;;
-    --output_dir* | --tpu* | --use_tpu*)
-      die "FLAGS of $job_file must not have $flag: --tpu=local and --output_dir are added here" ;;
+    --output_dir* | --tpu* | --use_tpu* | --coordinator*)
+      die "FLAGS of $job_file must not have $flag: --output_dir, --tpu=pjrt and --coordinator are \
+added here" ;;
     --flagfile=*)
       [ -f "$ROOT/${flag#*=}" ] ||
         die "FLAGS of $job_file has $flag, but there is no such file in $ROOT"
@@ -35,7 +36,8 @@ for flag in "${FLAGS[@]}"; do
   esac
   printf '%s\n' "$flag"
 done >"$work/job.flags"
-printf '%s\n' --tpu=local "--output_dir=$FOLDER/output" >>"$work/job.flags"
+printf '%s\n' --tpu=pjrt "--output_dir=$FOLDER/output" >>"$work/job.flags"
+[ "$HOSTS" = 1 ] || printf '%s\n' --coordinator=auto >>"$work/job.flags"
 
 changed=$(ask git -C "$ROOT" status --porcelain --untracked-files=no)
 [ -z "$changed" ] || die "commit or stash these changes first: the machine runs the current commit.

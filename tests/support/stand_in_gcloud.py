@@ -11,6 +11,11 @@ The folder STAND_IN_STATE holds
 COMMANDS has the commands and flags that the project's scripts and documents use, from
 https://cloud.google.com/sdk/gcloud/reference and checked against the command table of Cloud SDK
 528. A flag ending in `=` takes a value; `!` marks required ones.
+
+What no real gcloud was asked: whether the names of slices and images are accepted, whether a
+machine of each zone can be had, whether the startup script runs on every machine of a slice and
+finds its `agent-worker-number`, whether the rights suffice, how states follow each other, and what
+the messages are. No real kubectl has read the manifests.
 """
 
 import json
@@ -29,7 +34,7 @@ COMMANDS = {
     f"{QUEUED} describe": "--zone=!",
     f"{QUEUED} delete": "--zone=! --force --async",
     "compute tpus tpu-vm list": "--zone=! --filter=",
-    "compute tpus tpu-vm ssh": "--zone=!",
+    "compute tpus tpu-vm ssh": "--zone=! --worker= --command=",
     "storage cp": "--recursive",
     "storage cat": "--range=",
     "storage ls": "",
@@ -53,7 +58,7 @@ COMMANDS = {
     "container clusters delete": "--location=",
     "container clusters get-credentials": "--location=",
     "container node-pools create": "--cluster=! --location= --node-locations= --machine-type="
-    " --num-nodes= --spot --enable-autoscaling --min-nodes= --max-nodes=",
+    " --tpu-topology= --num-nodes= --spot --enable-autoscaling --min-nodes= --max-nodes=",
 }
 
 

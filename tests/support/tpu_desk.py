@@ -53,7 +53,6 @@ case "$*" in
 esac"""
 # Ends with the next of the statuses; `taken`: its machine is taken, and it ends with 75 if told.
 PROGRAM = """echo "$PWD $*" >>"$STAND_IN_STATE/runs"; [ "$AS_JOB" = yes ] || exit 98
-echo "${TF_PLUGGABLE_DEVICE_LIBRARY_PATH:-none}" >>"$STAND_IN_STATE/pjrt"
 echo "a line of the program"
 status=$(head -n 1 "$STAND_IN_STATE/statuses")
 tail -n +2 "$STAND_IN_STATE/statuses" >"$STAND_IN_STATE/rest"
@@ -177,7 +176,8 @@ class Desk:
         (self.checkout / "tpu" / "given.sh").write_text(script)
         done = self.run("given.sh", BERT_WORK=str(self.state / "machine"), **environment)
         assert done.stdout == "" and done.stderr == ""
-        logs = sorted((self.bucket / "bert-test" / "logs").glob("*.log"))
+        # One machine's, in `logs` or `logs_of_workers`.
+        logs = sorted((self.bucket / "bert-test").glob("log*/**/*.log"))
         return logs[-1].read_text()
 
 

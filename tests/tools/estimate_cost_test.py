@@ -45,7 +45,7 @@ def test_the_utilisation_is_what_its_source_says():
     assert worst < share < best
 
 
-SLICE = estimate_cost.Accelerator("x", 4, 100.0, 0.5, 2.0, "zone-a")
+SLICE = estimate_cost.Accelerator("x", 1, 4, 100.0, 0.5, 2.0, "zone-a")
 
 
 def test_estimate():
@@ -93,6 +93,34 @@ def test_electra_s_generator_counts():
     assert 1.5 < large / small < 2.5
 
 
+def test_a_slice_of_several_hosts():
+    phase = RecordBatches(128, 10, 256, 20)
+    found = estimate_cost.read_accelerator("v6e-64")
+    assert (found.hosts, found.chips) == (16, 64)
+    text = estimate_cost.estimate(BASE, [phase], found, spot=True)
+    assert "  slice  v6e-64: 64 chips of 918 TFLOP/s at most, on 16 hosts\n" in text
+
+
+@pytest.mark.slow
+def test_distillation():
+    recipe = "--flagfile=flags/distillation/distilbert.flags"
+    teacher = f"--teacher_config_file={MODELS}/uncased_L-12_H-768_A-12/bert_config.json"
+    undefined = "--undefok=alpha_ce,alpha_mlm,alpha_cos,student_layers"
+    flags = ["--accelerator=v5e-32", recipe, "--input_file=x", "--output_dir=y", "--vocab_file=z"]
+    work = [
+        float(re.search("work   (.*) floating", printed)[1])
+        for more in ([], ["--restrict_ce_to_mask"])
+        for printed in [
+            run(*flags, teacher, undefined, "--temperature=1", *more, program="tools.estimate_cost")
+        ]
+    ]
+    # The teacher's layers are computed once, the student's half as many three times.
+    student = BertConfig.from_json_file(str(MODELS / "uncased_L-6_H-768_A-12" / "bert_config.json"))
+    phase = RecordBatches(512, 6500, 4096, 77)
+    alone = phase.num_steps * estimate_cost.training_flops(student, phase, objective="mlm")
+    assert work[0] > work[1] and 1.5 < work[1] / alone < 1.8
+
+
 def test_program_with_a_time():
     printed = estimated("--max_hours=24", status=1)
     assert "--max_hours stretches one phase over the time; --phases has 2" in printed
@@ -108,7 +136,7 @@ def test_only_training_is_estimated():
 
 
 def test_an_accelerator_that_is_not_in_the_table():
-    message = "must be one of v2-8, v3-8, v4-8, v5e-8, v5p-8, v6e-8 .*; received v5e-9"
+    message = "must be one of v2-8, v3-8, v4-8, v4-16, .*v6e-64 .*; received v5e-9"
     with pytest.raises(UserError, match=message):
         estimate_cost.read_accelerator("v5e-9")
 
@@ -121,6 +149,9 @@ def test_an_accelerator_that_is_not_in_the_table():
         ("v5e-8", LARGE, (512, 1, 64, 20), 2, "at once, and this run has 4"),
         ("v5e-8", LARGE, (512, 1, 512, 77), 1, "does not fit: 30.53 of 15.75"),
         ("v2-8", LARGE, (512, 1, 256, 77), 16, "does not fit: 8.32 of 7.48"),
+        # A larger slice of the generation, with as many examples a replica; with more.
+        ("v5e-32", LARGE, (512, 1, 1024, 77), 4, "fits: 14.21 of 15.75 GiB a replica with 8 exam"),
+        ("v5e-16", LARGE, (512, 1, 1024, 77), 1, "and this run has 64"),
         # Between rows that fit and rows that do not; another length, slice, vocabulary.
         ("v5e-8", LARGE, (512, 1, 256, 77), 2, "of length 512: not known; python -m tools.compile"),
         ("v5e-8", LARGE, (512, 1, 256, 80), 4, "not known"),

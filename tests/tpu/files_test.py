@@ -2,6 +2,7 @@
 agree with each other.
 """
 
+import math
 import os
 import re
 import shlex
@@ -83,17 +84,23 @@ def test_documents_tell_of_every_file():
 
 
 def test_table():
-    assert {*ROWS} == {"v2-8", "v3-8", "v4-8", "v5e-8", "v5p-8", "v6e-8"}
+    chips_of_machines = {}
     for name, columns in ROWS.items():
-        accelerator_type, runtime_version, pjrt, chips, tflops, spot, on_demand, zone = columns
-        generation = int(name[1])
+        accelerator_type, runtime_version, hosts, topology, chips, *numbers, zone = columns
+        tflops, spot, on_demand = map(float, numbers)
+        generation, _, size = name.partition("-")
         assert accelerator_type == name.replace("v5e", "v5litepod")
-        assert pjrt == ("yes" if generation >= 5 else "no")
-        assert runtime_version.startswith("v2-alpha-tpu" if generation >= 5 else "tpu-ubuntu2204")
+        new = {"v5e": "v2-alpha-tpuv5-lite", "v5p": "v2-alpha-tpuv5", "v6e": "v2-alpha-tpuv6e"}
+        assert runtime_version == new.get(generation, "tpu-ubuntu2204-base")
         # The names of v2, v3, v4 and v5p count cores, two per chip.
-        assert int(chips) == (8 if name in ("v5e-8", "v6e-8") else 4)
-        assert 0 < float(spot) < float(on_demand) < 10 < float(tflops)
+        cores = 1 if generation in ("v5e", "v6e") else 2
+        assert int(chips) * cores == int(size)
+        assert math.prod(map(int, topology.split("x"))) == int(chips)
+        chips_of_machines[name] = int(chips) // int(hosts)
+        assert 0 < spot < on_demand < 10 < tflops
         assert re.fullmatch(r"[a-z]+-[a-z]+\d-[a-z]", zone)
+    assert {n for n, count in chips_of_machines.items() if count != 4} == {"v5e-8", "v6e-8"}
+    assert len(ROWS) == 16 and {chips_of_machines[n] for n in ("v5e-8", "v6e-8")} == {8}
 
 
 def test_job_file():
@@ -116,20 +123,57 @@ def test_gke_manifest():
     rows, columns = labels["tpu-topology"].split("x")
     resources = container["resources"]
     assert resources["requests"] == resources["limits"] == {"google.com/tpu": 8}
-    assert int(rows) * int(columns) == 8 == int(ROWS["v5e-8"][3])
+    assert int(rows) * int(columns) == 8 == int(ROWS["v5e-8"][4])
     assert "ct5lp-hightpu-8t" in (ROOT / "docs" / "tpu.md").read_text()
 
     arguments = container["args"]
-    assert "--tpu=local" in arguments
+    assert "--tpu=pjrt" in arguments
     [recipe] = [word.partition("=")[2] for word in arguments if word.startswith("--flagfile")]
     assert (ROOT / recipe).exists()
     entry = (TPU / "Dockerfile").read_text()
     assert 'ENTRYPOINT ["python", "run_pretraining.py"]' in entry
 
 
-@pytest.mark.parametrize("manifest", ["gke_job.yaml", "records_gke.yaml"])
+def pod_of(manifest: str) -> dict:
+    """Returns the pod's specification in a manifest of a Job or of a JobSet with one Job."""
+    return job_of(manifest)["spec"]["template"]["spec"]
+
+
+def job_of(manifest: str) -> dict:
+    found = yaml.safe_load((TPU / manifest).read_text())
+    if found["kind"] == "JobSet":
+        [job] = found["spec"]["replicatedJobs"]
+        return job["template"]
+    return found
+
+
+def test_gke_manifest_of_several_machines():
+    jobset = yaml.safe_load((TPU / "gke_jobset.yaml").read_text())
+    assert (jobset["apiVersion"], jobset["kind"]) == ("jobset.x-k8s.io/v1alpha2", "JobSet")
+    job, pod = job_of("gke_jobset.yaml")["spec"], pod_of("gke_jobset.yaml")
+    [container] = pod["containers"]
+    labels = {name.rpartition("/gke-")[2]: label for name, label in pod["nodeSelector"].items()}
+    assert (labels["tpu-accelerator"], labels["tpu-topology"]) == ("tpu-v6e-slice", "4x8")
+    _, _, hosts, topology, chips, *_ = ROWS["v6e-32"]
+    assert topology == labels["tpu-topology"]
+    # A pod of its own on each machine, with its chips; each knows its number.
+    assert job["parallelism"] == job["completions"] == int(hosts)
+    assert job["completionMode"] == "Indexed"
+    per_machine = {"google.com/tpu": int(chips) // int(hosts)}
+    assert container["resources"] == {"requests": per_machine, "limits": per_machine}
+    assert {"--tpu=pjrt", "--coordinator=auto"} <= {*container["args"]}
+    # A mistake ends all; any other end of a pod but a preemption starts all pods again.
+    rules = jobset["spec"]["failurePolicy"]["rules"]
+    assert rules == [{"action": "FailJobSet", "onJobFailureReasons": ["PodFailurePolicy"]}]
+    assert job["backoffLimit"] == 0 and pod["restartPolicy"] == "Never"
+    follows = {status: what_follows({"spec": job}, status) for status in documented_statuses()}
+    assert {s for s, action in follows.items() if action == "FailJob"} == {1, 65}
+    assert {s for s, action in follows.items() if action == "Ignore"} == {75, 143}
+
+
+@pytest.mark.parametrize("manifest", ["gke_job.yaml", "gke_jobset.yaml", "records_gke.yaml"])
 def test_pods_run_as_an_ordinary_user(manifest):
-    pod = yaml.safe_load((TPU / manifest).read_text())["spec"]["template"]["spec"]
+    pod = pod_of(manifest)
     image = (TPU / "Dockerfile").read_text()
     user = pod["securityContext"]["runAsUser"]
     assert pod["securityContext"]["runAsNonRoot"] is True
@@ -212,14 +256,12 @@ def test_the_documents_state_each_status_that_ends_a_job():
 
 def test_image_and_machine_set_up_the_same():
     image, machine = ((TPU / name).read_text() for name in ("Dockerfile", "startup.sh"))
-    for variable in ("NEXT_PLUGGABLE_DEVICE_USE_C_API", "TF_PLUGGABLE_DEVICE_LIBRARY_PATH"):
-        ours = [re.search(rf"{variable}=(\S+)", text)[1] for text in (image, machine)]
-        assert ours[0].split("/lib/")[-1] == ours[1].split("/lib/")[-1]
+    assert '".[pjrt]"' in image and "'./source[pjrt]'" in machine
     version = re.search(r"^ARG BASE=python:([\d.]+)-slim$", image, re.MULTILINE).group(1)
     digest = re.search(r"uv==0.13.9 --hash=sha256:([0-9a-f]{64})\b", image)[1]
     assert re.search(rf"UV_SHA256={digest}\b", machine)
     assert "/uv-0.13.9-py3-" in machine and "uv-0.13.9.data/" in machine
     assert "--exclude-newer" in image and "--exclude-newer" in machine
-    assert f"--python {version} " in machine and f"lib/python{version}/" in machine + image
+    assert f"--python {version} " in machine
     setup = (ROOT / "setup.py").read_text()
     assert version in re.search(r"python_requires=\"(.*?)\"", setup).group(1)

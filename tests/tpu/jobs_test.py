@@ -23,13 +23,28 @@ def test_submit(desk_with_library):
     assert desk.object("job.flags").splitlines() == [
         "--flagfile=flags/pretraining/uncased_base.flags",
         "--input_file=gs://my-bucket/records/train_{max_seq_length}_*.tfrecord",
-        "--tpu=local",
+        "--tpu=pjrt",
         "--output_dir=gs://my-bucket/bert-test/output",
     ]
     archive = desk.bucket / "bert-test" / "source.tar.gz"
     names = subprocess.check_output(["tar", "-tzf", archive], text=True).splitlines()
     assert {"run_pretraining.py", "setup.py", "flags/pretraining/uncased_base.flags"} <= {*names}
     assert "job.env" not in names
+
+
+@pytest.mark.parametrize(
+    ("name", "accelerator_type"), [("v5e-16", "v5litepod-16"), ("v4-32", "v4-32")]
+)
+def test_submit_of_a_slice_of_several_machines(desk, name, accelerator_type):
+    desk.job(JOB.replace("v5e-8", name))
+    desk.submit()
+    [create] = desk.requests("create")
+    assert f"--accelerator-type={accelerator_type}" in create
+    assert desk.object("job.flags").splitlines()[-3:] == [
+        "--tpu=pjrt",
+        "--output_dir=gs://my-bucket/bert-test/output",
+        "--coordinator=auto",
+    ]
 
 
 def test_submit_pins_what_it_uploads(submitted):
@@ -44,7 +59,7 @@ def test_submit_pins_what_it_uploads(submitted):
     assert {*values} == {"bert-date"}
     [create] = submitted.requests("create")
     [metadata] = [word for word in create if word.startswith("--metadata=")]
-    assert metadata.endswith(f",bert-pjrt=yes,{note}")
+    assert metadata.endswith(f",bert-zone=us-central1-a,{note}")
     # The machine may call two services.
     [scopes] = [word for word in create if word.startswith("--scopes=")]
     names = [scope.rpartition("/")[2] for scope in scopes.split(",")]
@@ -130,7 +145,8 @@ def test_on_demand(desk):
 @pytest.mark.parametrize(
     "old, new, message",
     [
-        ("=v5e-8", "=v5e-16", "must be one of v2-8 v3-8 v4-8 v5e-8 v5p-8 v6e-8"),
+        ("=v5e-8", "=v5e-12", "must be one of v2-8 v3-8 v4-8 v4-16 v4-32 v5e-8 v5e-16"),
+        ("FLAGS=(", "FLAGS=(--coordinator=a:1", "--tpu=pjrt and --coordinator are added here"),
         ("gs://my-bucket\n", "my-bucket\n", "BUCKET must be gs:// and a bucket's name"),
         ("gs://my-bucket\n", "gs://my-bucket/a\n", "BUCKET must be gs:// and a bucket's name"),
         ("NAME=bert-test", "NAME=Bert_Test", "NAME must be lower-case letters, digits"),
@@ -139,7 +155,7 @@ def test_on_demand(desk):
         ("NAME=bert-test", "NAME=bert-", "NAME must be lower-case letters, digits and hyphens"),
         ("central1-a", "central1-a,startup-script-url=x", "ZONE must be a zone like us-central1-a"),
         ("PROJECT=my-project", "PROJECT=My_Project", "PROJECT must be a project's ID: 6 to 30"),
-        ("PROJECT=my-project", "PROJECT=p,bert-pjrt=no", "PROJECT must be a project's ID: 6 to 30"),
+        ("PROJECT=my-project", "PROJECT=p,bert-zone=x", "PROJECT must be a project's ID: 6 to 30"),
         ("gs://my-bucket\n", "'gs://my-bucket,x=y'\n", "BUCKET must be gs:// and a bucket's name"),
         ("bert-tpu@my", "bert-tpu@your,my", "SERVICE_ACCOUNT must be the address of a service acc"),
         ("bert-tpu@my-project.iam.", "1-compute@developer.", "service account that you made"),

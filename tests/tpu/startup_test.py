@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 
@@ -20,16 +21,13 @@ def test_machine_runs_the_flags_and_deletes_itself(submitted):
     run = f"{machine}/job/source run_pretraining.py --flagfile=../../job.flags"
     assert submitted.lines("runs") == [run]
     assert (machine / "job" / "source" / "flags" / "pretraining" / "uncased_base.flags").exists()
-    assert "--tpu=local" in (machine / "job.flags").read_text()
+    assert "--tpu=pjrt" in (machine / "job.flags").read_text()
     git = ["git", "log", "-1", "--format=%cd", "--date=format-local:%Y-%m-%dT%H:%M:%SZ"]
     environment = {**os.environ, "TZ": "UTC"}
     date = subprocess.check_output(git, cwd=submitted.checkout, env=environment, text=True).strip()
     assert submitted.lines("uv") == [
         "venv --quiet --python 3.11 venv",
-        f"pip install --python venv/bin/python --exclude-newer {date} ./source[tpu]",
-    ]
-    assert submitted.lines("pjrt") == [
-        f"{machine}/job/venv/lib/python3.11/site-packages/libtpu/libtpu.so"
+        f"pip install --python venv/bin/python --exclude-newer {date} ./source[pjrt]",
     ]
     [delete] = submitted.requests("delete")
     assert {"bert-test", "--project=my-project", "--zone=us-central1-a", "--force"} <= {*delete}
@@ -79,11 +77,37 @@ def test_machine_that_fails(submitted, statuses, file, log, result, starts):
     assert bool(submitted.lines("uv")) == (file != "real_uv_digest")
 
 
-def test_machine_of_an_older_generation(desk):
-    desk.job(JOB.replace("v5e-8", "v3-8"))
+def on_worker(desk, number):
+    """Makes the next machine the one of this number in its slice."""
+    (desk.state / "metadata" / "agent-worker-number").write_text(str(number))
+
+
+@pytest.mark.parametrize("number", [1, 15])
+def test_another_machine_of_a_slice_leaves_the_end_to_the_first(desk, number):
+    desk.job(JOB.replace("v5e-8", "v5e-64"))
     desk.submit()
-    desk.machine(0)
-    assert desk.lines("pjrt") == ["none"]
+    on_worker(desk, 0)
+    desk.machine(75, 0)
+    result = desk.object("result")
+    assert result.startswith("done 20") and len(desk.requests("delete")) == 1
+    (desk.bucket / "bert-test" / "result").unlink()
+    shutil.rmtree(desk.state / "machine")
+    on_worker(desk, number)
+    desk.machine(75, 0)
+    assert len(desk.lines("runs")) == 4
+    assert not (desk.bucket / "bert-test" / "result").exists()
+    assert len(desk.requests("delete")) == 1
+    [log] = (desk.bucket / "bert-test" / "logs_of_workers" / str(number)).iterdir()
+    assert "startup.sh: done 20" in log.read_text()
+
+
+def test_any_machine_of_a_slice_may_end_a_job_that_fails(desk):
+    desk.job(JOB.replace("v5e-8", "v6e-32"))
+    desk.submit()
+    on_worker(desk, 7)
+    desk.machine(1)
+    assert "run_pretraining.py ended with status 1;" in desk.object("result")
+    assert not desk.requests("delete")  # tpu/watch.sh and the first machine do
 
 
 def test_machine_tells_the_program_that_it_is_taken(submitted):
@@ -116,7 +140,7 @@ exec "{sys.executable}" "$@\""""
 @pytest.mark.slow
 def test_machine_with_the_real_program(desk_with_library):
     desk = desk_with_library
-    desk.job(JOB.replace("v5e-8", "v3-8"))  # without PJRT, for which there is no libtpu here
+    desk.job(JOB.replace("v5e-8", "v3-8"))
     desk.submit()
     config = write_config(desk.state / "bert_config.json")
     records = write_records(desk.state / "train.tfrecord", 50, 16, 3, seed=0)
@@ -144,7 +168,7 @@ def test_machine_with_the_real_program(desk_with_library):
 @pytest.mark.slow
 def test_machine_whose_program_finds_no_tpu(desk_with_library):
     desk = desk_with_library
-    desk.job(JOB.replace("v5e-8", "v3-8"))  # without PJRT, for which there is no libtpu here
+    desk.job(JOB.replace("v5e-8", "v3-8"))
     desk.submit()
     log = desk.machine(program=f'exec "{sys.executable}" "$@"', STAND_IN_SECONDS="0.5")
     assert "run_pretraining.py: " in log and "TPU" in log

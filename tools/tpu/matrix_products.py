@@ -118,3 +118,13 @@ def training_flops(
         product.flops * (4 if recompute_activations and product.in_encoder else 3)
         for product in forward_products(config, phase, objective, electra)
     )
+
+
+def distillation_flops(
+    student: BertConfig, phase: RecordBatches, teacher: BertConfig, restrict_ce_to_mask: bool
+) -> int:
+    """Returns the FLOPs of a step of run_distillation: the student's, and the teacher's forward."""
+    if not restrict_ce_to_mask:  # logits of all tokens
+        phase = dataclasses.replace(phase, max_predictions_per_seq=phase.max_seq_length)
+    of_teacher = sum(product.flops for product in forward_products(teacher, phase, MLM))
+    return training_flops(student, phase, objective=MLM) + of_teacher

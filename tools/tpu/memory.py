@@ -47,14 +47,20 @@ def read_table(path: str) -> Iterator[list[str]]:
 
 
 def read_plans(accelerator: str, path: str = PLANS) -> list[Plan]:
-    """Returns the plans for a slice; [] if nothing was compiled for it."""
+    """Returns the plans for a slice; [] if nothing was compiled for its generation.
+
+    A replica of a larger slice takes as much memory as one of a slice that was compiled.
+    """
     plans = []
+    generation, _, size = accelerator.partition("-")
     for name, replicas, limit, model, *numbers, gib in read_table(path):
-        if name == accelerator:
+        its_generation, _, its_size = name.partition("-")
+        if its_generation == generation:
             kind = "albert" if model.startswith("albert") else "bert"
             config = read_config(os.path.join(MODELS, model, f"{kind}_config.json"))
             sizes = map(int, numbers)
-            plans.append(Plan(name, int(replicas), float(limit), config, *sizes, float(gib)))
+            count = int(replicas) * int(size) // int(its_size)
+            plans.append(Plan(accelerator, count, float(limit), config, *sizes, float(gib)))
     return plans
 
 

@@ -7,7 +7,7 @@ from bert_tf.model.configuration import BertConfig
 from bert_tf.tasks.pretraining.training.phases import RecordBatches
 
 from . import compiler, hlo_text
-from .matrix_products import forward_products, training_flops
+from .matrix_products import distillation_flops, training_flops
 
 if TYPE_CHECKING:
     from bert_tf.optimization import AdamOptions
@@ -56,10 +56,7 @@ def model_flops(run: Run, phase: RecordBatches) -> int:
     """Returns the FLOPs of a step's matrix products by calculation, a teacher's included."""
     if run.teacher is None:
         return training_flops(run.config, phase, False, run.objective, run.electra)
-    if not run.restrict_ce_to_mask:  # logits of all tokens
-        phase = dataclasses.replace(phase, max_predictions_per_seq=phase.max_seq_length)
-    of_teacher = sum(x.flops for x in forward_products(run.teacher, phase, run.objective))
-    return training_flops(run.config, phase, objective=run.objective) + of_teacher
+    return distillation_flops(run.config, phase, run.teacher, run.restrict_ce_to_mask)
 
 
 def float32_products(products: list[hlo_text.MatrixProduct]) -> list[str]:
