@@ -9,7 +9,7 @@ import tensorflow as tf
 from bert_tf import optimization
 from bert_tf.engine import distribution
 from bert_tf.engine.pjrt import PjrtStrategy, Step
-from bert_tf.engine.pjrt_loops import TrainingLoop
+from bert_tf.engine.pjrt_loops import PjrtTrainingLoop
 from bert_tf.engine.steps import train_step
 from bert_tf.runs.training.teacher import check_hidden_sizes, check_inputs
 from bert_tf.tasks.pretraining.schema import ELECTRA, MLM, pretraining_schema
@@ -46,7 +46,7 @@ def lower(run: Run, phase: RecordBatches, devices: Sequence[Any]) -> Step:
         MLM if run.objective == ELECTRA else run.objective,  # as training masks them
         max_sequences_per_pack=run.max_sequences_per_pack,
     )
-    loop, batch = TrainingLoop(strategy, replica_step), {}
+    loop, batch = PjrtTrainingLoop(strategy, replica_step), {}
     for name, feature in schema.items():
         dtype = np.int32 if feature.dtype is np.int64 else feature.dtype
         shape = (phase.batch_size * len(devices), *feature.shape)
