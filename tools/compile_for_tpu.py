@@ -39,8 +39,9 @@ from bert_tf.tasks.pretraining.schema import MLM
 from bert_tf.tasks.pretraining.training.electra_settings import ElectraSettings
 from bert_tf.tasks.pretraining.training.phases import RecordBatches
 
-from .tpu import compiler, hlo_text, teacher_flags
+from .tpu import compiler, teacher_flags
 from .tpu.report import Run, report
+from .tpu.stablehlo import read_program
 
 FLAGS = flags.FLAGS
 
@@ -91,12 +92,12 @@ def try_phase(run: Run, phase: RecordBatches, topology: compiler.Topology) -> bo
     )
     began = time.monotonic()
     step = lower(run, phase, topology.devices[: run.replicas])
-    products, lowered = hlo_text.matrix_products(step.program.module), step.lower()
+    work, lowered = read_program(step.program.module), step.lower()
     del step
     gc.collect()  # frees the model, which is in reference cycles; the compiler needs the memory
     try:
         executable = compiler.compile_step(lowered)
-        lines = report(run, phase, products, executable, topology.device)
+        lines = report(run, phase, work, executable, topology.device)
     except compiler.DoesNotFit as error:
         executable, lines = None, [f"does not fit: {error}"]
     lines.append(f"compiled in {time.monotonic() - began:.0f} s")

@@ -76,7 +76,6 @@ class Executable:
     temporaries: peak size of intermediate results.
     code: size of the program.
     flops: operations of every kind; the compiler counts the body of a loop once.
-    hlo: the text of the optimized program.
     """
 
     arguments: int
@@ -85,7 +84,6 @@ class Executable:
     temporaries: int
     code: int
     flops: float
-    hlo: str
 
     @property
     def hbm(self) -> int:
@@ -155,7 +153,6 @@ def compile_step(step: Any) -> Executable:
         temporaries=memory.temp_size_in_bytes,
         code=memory.generated_code_size_in_bytes,
         flops=compiled.cost_analysis()["flops"],
-        hlo=compiled.as_text(),
     )
 
 

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 from bert_tf.model.configuration import BertConfig
 from bert_tf.tasks.pretraining.training.phases import RecordBatches
 
-from . import compiler, hlo_text
+from . import compiler
 from .matrix_products import distillation_flops, training_flops
+from .stablehlo import MatrixProduct, Work
 
 if TYPE_CHECKING:
     from bert_tf.optimization import AdamOptions
@@ -42,7 +43,7 @@ class Run:
     electra: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
-def program_flops(products: list[hlo_text.MatrixProduct], accumulation_steps: int) -> int:
+def program_flops(products: list[MatrixProduct], accumulation_steps: int) -> int:
     """Returns the floating point operations in the matrix products of a replica's step.
 
     Only one loop has matrix products: the loop of `bert_tf.engine.steps` over a batch's parts.
@@ -59,7 +60,7 @@ def model_flops(run: Run, phase: RecordBatches) -> int:
     return distillation_flops(run.config, phase, run.teacher, run.restrict_ce_to_mask)
 
 
-def float32_products(products: list[hlo_text.MatrixProduct]) -> list[str]:
+def float32_products(products: list[MatrixProduct]) -> list[str]:
     """Returns the names of the matrix products that have a float32 operand, each name once."""
     names = [p.name for p in products if "f32" in p.operands]
     return list(dict.fromkeys(names))
@@ -68,7 +69,7 @@ def float32_products(products: list[hlo_text.MatrixProduct]) -> list[str]:
 def report(
     run: Run,
     phase: RecordBatches,
-    products: list[hlo_text.MatrixProduct],
+    work: Work,
     executable: compiler.Executable,
     device: compiler.Chip,
 ) -> list[str]:
@@ -77,21 +78,20 @@ def report(
     `phase.batch_size` is the batch size of one replica.
     """
     on_paper = model_flops(run, phase)
-    flops = program_flops(products, run.accumulation_steps)
+    flops = program_flops(work.products, run.accumulation_steps)
     # At the peaks: the matrix products; reading the arguments and writing the outputs once. Both
     # happen at once. The compiler's "bytes accessed" includes on-chip memory, so it is not a bound.
     compute = flops / device.flops
     memory = (executable.arguments + executable.outputs) / device.bandwidth
-    outside, in_loops, reduced = hlo_text.all_reduces(executable.hlo)
     # Each device must send its own part but for a share, and then the sums but for a share.
-    links = 2 * reduced * (1 - 1 / run.replicas) / device.links
+    links = 2 * work.reduced * (1 - 1 / run.replicas) / device.links
     seconds = max(compute, memory)
     speed = phase.batch_size * run.replicas / seconds
     utilisation = on_paper / (seconds * device.flops)
     names = ("arguments", "temporaries", "code")
     sizes = [f"{name} {getattr(executable, name) / GIB:.3f}" for name in names]
     examples = "sequences" if run.max_sequences_per_pack is None else "rows"
-    names = float32_products(products)
+    names = float32_products(work.products)
     named = names[:NAMES_SHOWN] + ["..."] * (len(names) > NAMES_SHOWN)
     # The sum of the sizes can exceed the layout that the compiler made fit, so it is not certain
     # near the limit.
@@ -102,8 +102,8 @@ def report(
         f"TFLOP a replica: {flops / 1e12:.4g} in matrix products, of which the model's"
         f" {on_paper / 1e12:.4g}; {executable.flops / 1e12:.4g} of every kind, counting loops once",
         f"float32 matrix products: {len(names)}" + (f" ({', '.join(named)})" if names else ""),
-        f"all-reduces: {outside} of {reduced / 1e6:.4g} MB, at least {links * 1e3:.3g} ms at the"
-        f" links' speed, and {in_loops} in loops",
+        f"all-reduces: {work.reduced / 1e6:.4g} MB, at least {links * 1e3:.3g} ms at the links'"
+        f" speed; {work.reduced_in_loops / 1e6:.4g} MB in loops",
         f"a step takes at least {seconds * 1e3:.3g} ms: {compute * 1e3:.3g} for matrix products,"
         f" {memory * 1e3:.3g} to read arguments and write outputs",
         f"at most {speed:,.0f} {examples}/s, {utilisation:.1%} MFU",
