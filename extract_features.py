@@ -40,7 +40,7 @@ def main() -> None:
     read = {"bert_config_file": FLAGS.bert_config_file}
     check_overwrites([settings.output_file], "output_file", read)
     parse_layers(settings.layers, config.num_layer_outputs)  # before a TPU is waited for
-    strategy = command_flags.get_strategy([])  # the hosts of a TPU get no paths
+    strategy = command_flags.get_strategy()
     extract_features(config, strategy, settings)
 
 

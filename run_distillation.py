@@ -35,9 +35,7 @@ def main() -> None:
 
     settings = command_flags.settings_from_flags(DistillationSettings)
     config = read_config(FLAGS.bert_config_file)
-    strategy = command_flags.get_strategy(
-        ["input_file", "eval_input_file", "output_dir", "init_checkpoint", "teacher_checkpoint"]
-    )
+    strategy = command_flags.get_strategy()
     run_distillation(config, strategy, settings)
 
 

@@ -70,33 +70,29 @@ def get_strategy(
     return strategy
 
 
-def get_tpu_strategy(
-    tpu: str,
-    tpu_zone: str | None = None,
-    gcp_project: str | None = None,
-    num_tpu_cores: int | None = None,
-) -> tf.distribute.TPUStrategy:
-    """Returns the strategy for all cores of a TPU.
+def get_tpu_strategy(tpu: str, num_tpu_cores: int | None = None) -> tf.distribute.TPUStrategy:
+    """Returns the strategy for all cores of this machine's TPU.
 
     Args:
-        tpu: "local" for the TPU of this machine, a Cloud TPU's name, or grpc://ADDRESS:8470.
-        tpu_zone, gcp_project: zone and project of a named TPU; None to ask the machine's metadata.
+        tpu: must be "local". The original's programs also took names and addresses of TPU nodes.
         num_tpu_cores: number of cores that the TPU must have; None for any.
 
     Raises:
-        UserError: the TPU cannot be reached, or its number of cores is not `num_tpu_cores`.
+        UserError: `tpu` is another one, the TPU cannot be reached, or its number of cores is not
+            `num_tpu_cores`.
     """
-    try:
-        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
-            tpu=tpu, zone=tpu_zone, project=gcp_project
-        )
-        if tpu != "local":
-            tf.config.experimental_connect_to_cluster(resolver)
-        tf.tpu.experimental.initialize_tpu_system(resolver)
-    except Exception as error:  # the clients of Google Cloud raise errors of all kinds
+    if tpu != "local":
         raise UserError(
-            f"--tpu={as_given(tpu)}: no TPU can be reached ({_cause(error)}). On a TPU machine"
-            " `local` is its own TPU; elsewhere leave --tpu and --use_tpu out."
+            f"--tpu={as_given(tpu)} names a TPU node, a TPU of another machine; Google ended TPU"
+            " nodes in April 2025. Run on the TPU's own machine, with --tpu=pjrt or --tpu=local"
+        )
+    try:
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=tpu)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+    except Exception as error:  # TensorFlow raises errors of all kinds
+        raise UserError(
+            f"--tpu=local: no TPU can be reached ({_cause(error)}). On a TPU machine `local` is its"
+            " own TPU; elsewhere leave --tpu and --use_tpu out."
         ) from error
     strategy = tf.distribute.TPUStrategy(resolver)
     cores = strategy.num_replicas_in_sync
@@ -109,35 +105,7 @@ def get_tpu_strategy(
 def _cause(error: Exception) -> str:
     cause = getattr(error, "reason", None) or getattr(error, "message", None) or error
     text = " ".join(str(cause).split()) or type(error).__name__
-    text = text if len(text) <= 200 else f"{text[:200]} [...]"
-    if isinstance(error, OSError):  # before any TPU is asked
-        text += (
-            ": a TPU's name is looked up on the metadata server of Google Cloud, which only its"
-            " machines can reach"
-        )
-    return text
-
-
-def check_paths(tpu: str, paths: dict[str, str | None]) -> None:
-    """Checks that the machine of a TPU (see `get_tpu_strategy`) can reach every path.
-
-    Args:
-        paths: flag -> its value: None, or paths separated by commas.
-
-    Raises:
-        UserError: the TPU belongs to another machine, and a path is on this machine.
-    """
-    if tpu == "local":
-        return
-    named = [(flag, path) for flag, value in paths.items() for path in (value or "").split(",")]
-    for flag, path in named:
-        scheme, separator, _ = path.partition("://")
-        if path and (not separator or scheme in ("file", "ram")):
-            raise UserError(
-                f"--{flag}={path}: a TPU of another machine (--tpu={tpu}) does not see this one's"
-                " files; give a gs://BUCKET/... path, or run on the TPU's own machine with"
-                " --tpu=local"
-            )
+    return text if len(text) <= 200 else f"{text[:200]} [...]"
 
 
 @dataclasses.dataclass(frozen=True)

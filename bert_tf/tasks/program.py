@@ -10,7 +10,6 @@ from bert_tf.runs.flags.settings import ModelSettings
 from bert_tf.tasks.registry import TASKS
 
 run = command_flags.run_program
-_PATHS = ("output_dir", "init_checkpoint", "teacher_checkpoint")  # which the devices' hosts use
 
 # --help lists the flags as the calling program's own.
 flags.disclaim_key_flags()
@@ -30,7 +29,7 @@ def main_of(name: str) -> Callable[[], None]:
         config = read_config(flags.FLAGS.bert_config_file)
         settings = map(command_flags.settings_from_flags, settings_classes)
         task = TASKS[name].load().from_settings(*settings)
-        strategy = command_flags.get_strategy([path for path in _PATHS if path in flags.FLAGS])
+        strategy = command_flags.get_strategy()
         run_fine_tuning(task, config, strategy)
 
     return main

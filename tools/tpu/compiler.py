@@ -35,7 +35,8 @@ class Chip:
 # v4, v5e, v5p, v6e and tpu7x, whose "bidirectional" speed of the links counts both directions; for
 # v2 and the links of v3, "A Domain Specific Supercomputer for Training Deep Neural Networks",
 # https://dl.acm.org/doi/10.1145/3360307; for the links of v4 https://arxiv.org/abs/2304.01433,
-# table 4. The memory is what libtpu 0.0.50 states.
+# table 4. The memory is what libtpu 0.0.50 states, and for
+# TPU7x all that is published.
 CHIPS = {
     "TPU v2": Chip(46e12, 700e9, 248e9, 2 * 7.48),
     "TPU v3": Chip(123e12, 900e9, 328e9, 2 * 15.48),
@@ -43,7 +44,7 @@ CHIPS = {
     "TPU v5 lite": Chip(197e12, 819e9, 200e9, 15.75),
     "TPU v5": Chip(459e12, 2765e9, 600e9, 95.73),
     "TPU v6 lite": Chip(918e12, 1638e9, 400e9, 31.24),
-    "TPU7x": Chip(2307e12, 7380e9, 600e9, 2 * 94.7),
+    "TPU7x": Chip(2307e12, 7380e9, 600e9, 2 * 96.0),
 }
 # Chips of a host, where the compiler assumes others: a machine of v5litepod-8 or v6e-8 has all
 # eight, and those of larger slices four. JAX joins the two cores of a v4's chip, as on v5p.
@@ -130,7 +131,9 @@ def open_topology(name: str) -> Topology:
             f" ({error})"
         ) from error
     parts = len(devices) // chips
-    return Topology(name, devices, Chip(*(peak / parts for peak in dataclasses.astuple(chip))))
+    # Devices of one chip share its links: what one of them has summed goes to other chips once.
+    device = Chip(chip.flops / parts, chip.bandwidth / parts, chip.links, chip.memory / parts)
+    return Topology(name, devices, device)
 
 
 def compile_step(step: Any) -> Executable:

@@ -244,24 +244,21 @@ def settings_from_flags(settings: type[T]) -> T:
     return settings.from_flags(flags.FLAGS.flag_values_dict(), given)
 
 
-def get_strategy(path_flags: Sequence[str]) -> tf.distribute.Strategy:
+def get_strategy() -> tf.distribute.Strategy:
     """Returns the strategy for the devices that the flags of `DeviceSettings` name.
 
     Also sets TensorFlow's global seed to --random_seed, if the program has that flag.
 
-    Args:
-        path_flags: names of the flags with paths that the hosts of the devices read or write.
-
     Raises:
-        UserError: flags contradict each other; the TPU cannot be reached or its number of cores
-            differs from --num_tpu_cores; or a remote TPU's host cannot see the paths.
+        UserError: flags contradict each other; or the TPU cannot be reached or its number of cores
+            differs from --num_tpu_cores.
     """
     if "random_seed" in flags.FLAGS:
         # tf.data's shuffles depend on the global seed. The library never sets it: callers do.
         tf.random.set_seed(flags.FLAGS.random_seed)
     devices = settings_from_flags(DeviceSettings)
     if devices.use_tpu or devices.tpu:
-        strategy = _tpu_strategy(devices, path_flags)
+        strategy = _tpu_strategy(devices)
     else:
         strategy = distribution.get_strategy(devices.distribution_strategy, devices.num_cpu_devices)
     # TensorFlow's cluster service replaces the handler, and the TPU's driver may do so.
@@ -269,7 +266,7 @@ def get_strategy(path_flags: Sequence[str]) -> tf.distribute.Strategy:
     return strategy
 
 
-def _tpu_strategy(devices: DeviceSettings, path_flags: Sequence[str]) -> tf.distribute.Strategy:
+def _tpu_strategy(devices: DeviceSettings) -> tf.distribute.Strategy:
     pjrt = devices.tpu == distribution.PJRT
     for name in ("distribution_strategy", *(() if pjrt else ("num_cpu_devices",))):
         if flags.FLAGS[name].present:
@@ -280,8 +277,5 @@ def _tpu_strategy(devices: DeviceSettings, path_flags: Sequence[str]) -> tf.dist
         cpus = devices.num_cpu_devices if flags.FLAGS["num_cpu_devices"].present else None
         processes = (devices.coordinator, devices.num_processes, devices.process_index)
         return connect(cpus, devices.num_tpu_cores, processes)
-    tpu = devices.tpu or devices.tpu_name or devices.master or os.environ.get("TPU_NAME", "local")
-    distribution.check_paths(tpu, {name: flags.FLAGS[name].value for name in path_flags})
-    return distribution.get_tpu_strategy(
-        tpu, devices.tpu_zone, devices.gcp_project, devices.num_tpu_cores
-    )
+    tpu = devices.tpu or devices.tpu_name or devices.master or "local"
+    return distribution.get_tpu_strategy(tpu, devices.num_tpu_cores)

@@ -16,9 +16,8 @@ class DeviceSettings(Settings):
 
     tpu: str | None = setting(
         None,
-        help="TPU to run on: `local` for this machine's TPU, a name, or grpc://ADDRESS:8470. Short"
-        " for --use_tpu --tpu_name=... `pjrt` runs on all devices that JAX finds: TPUs of all"
-        " generations, or --num_cpu_devices.",
+        help="TPU to run on: `local` for this machine's TPU, run by TensorFlow. `pjrt` runs on all"
+        " devices that JAX finds: TPUs of all generations, or --num_cpu_devices.",
         group=Group.DEVICES,
     )
     use_tpu: bool = setting(False, help="Run on a TPU.", group=Group.DEVICES)
@@ -27,21 +26,21 @@ class DeviceSettings(Settings):
     )
     tpu_zone: str | None = setting(
         None,
-        help="Zone of the TPU. Default: from the metadata of this machine.",
+        help="Zone of a TPU node. Google ended TPU nodes in April 2025.",
         group=Group.DEVICES,
         excludes=("tpu", PJRT),
         needs_one_of=["tpu", "use_tpu"],
     )
     gcp_project: str | None = setting(
         None,
-        help="Project of the TPU. Default: from the metadata of this machine.",
+        help="Project of a TPU node. Google ended TPU nodes in April 2025.",
         group=Group.DEVICES,
         excludes=("tpu", PJRT),
         needs_one_of=["tpu", "use_tpu"],
     )
     master: str | None = setting(
         None,
-        help="Address of a TPU without a name: grpc://...",
+        help="Address of a TPU node. Google ended TPU nodes in April 2025.",
         group=Group.DEVICES,
         needs="use_tpu",
         excludes=["tpu", "tpu_name"],
