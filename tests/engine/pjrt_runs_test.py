@@ -27,7 +27,7 @@ CONFIGS = {
 }
 RECORDS = {
     "masked": {},
-    "packed": {"mask": False, "pack": True},
+    "packed": {"mask": False, "pack": True, "short_seq_prob": 1.0},
     "electra": {"objective": "electra"},
 }
 # By records and options. All have dropout, whose bits must be equal.
