@@ -43,7 +43,7 @@ RUNS = {
 def make_records(folder):
     text = write_text(folder)
     for name, options in RECORDS.items():
-        sizes = {"max_seq_length": 16, "max_predictions_per_seq": 2, "dupe_factor": 1}
+        sizes = {"max_seq_length": 24, "max_predictions_per_seq": 3, "dupe_factor": 1}
         path = f"{folder}/{name}.tfrecord"
         create_pretraining_data(
             PretrainingDataSettings(output_file=path, **sizes, **text, **options)
@@ -65,8 +65,8 @@ def check_run(folder, name, strategies, num_steps=3):
             do_eval=True,
             learning_rate=1e-3,
             num_warmup_steps=1,
-            phases=[RecordBatches(16, num_steps, 8, 2)],
-            evaluation_batches=RecordBatches(16, 2, 8, 2),
+            phases=[RecordBatches(24, num_steps, 8, 3)],
+            evaluation_batches=RecordBatches(24, 2, 8, 3),
             **options,
         )
         results[engine] = run_pretraining(config, strategy, settings)
