@@ -20,6 +20,11 @@ METHODS |= {"model_from_json", "model_from_config", "deserialize_keras_object", 
 ALLOWED = {
     # They import modules whose names are written in the code.
     "tools/tpu/compiler.py: import_module",
+    "tools/tpu/stablehlo.py: import_module",
+    "bert_tf/engine/loops.py: import_module",
+    "bert_tf/engine/pjrt.py: import_module",
+    "bert_tf/engine/pjrt_processes.py: import_module",
+    "bert_tf/engine/tf_in_jax.py: import_module",
     "bert_tf/export/packages.py: import_module",
     "bert_tf/__init__.py: import_module",
     "bert_tf/tasks/registry.py: import_module",
