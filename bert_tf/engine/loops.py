@@ -8,12 +8,27 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.core.protobuf.config_pb2 import ConfigProto
+from tensorflow.core.protobuf.rewriter_config_pb2 import RewriterConfig
+from tensorflow.python.eager import context
 
 from bert_tf.engine import distribution, interrupts
 from bert_tf.engine.length_buckets import Buckets
 from bert_tf.engine.replicate import Batches, ReplicaStep, replicate
 
 POLL_SECONDS = 0.5
+
+
+def _add_in_order() -> None:
+    """Makes sums repeatable in the functions that this thread calls from now on.
+
+    In graphs that use much memory TensorFlow's optimizer replaces AddN by additions to one variable
+    in the order in which the summands become ready. The last bits then differ between runs.
+    """
+    options = context.context().function_call_options
+    config = ConfigProto.FromString(options.config_proto_serialized)
+    config.graph_options.rewrite_options.memory_optimization = RewriterConfig.NO_MEM_OPT
+    options.config_proto_serialized = config
 
 
 class _Loop:
@@ -53,7 +68,12 @@ class _Loop:
         on_tpu = isinstance(self._strategy, tf.distribute.TPUStrategy)
         device = tf.device(self._host if on_tpu else None)
         told = 0
-        with ThreadPoolExecutor(1, initializer=device.__enter__) as pool:
+
+        def begin() -> None:
+            device.__enter__()
+            _add_in_order()
+
+        with ThreadPoolExecutor(1, initializer=begin) as pool:
             future = pool.submit(self._loop, list(iterators), tf.constant(num_steps))
             try:
                 while not future.done():

@@ -6,6 +6,7 @@ import signal
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.eager import context
 
 from bert_tf.engine import interrupts
 from bert_tf.engine.loops import TrainingLoop
@@ -119,3 +120,21 @@ def test_the_update_of_a_bfloat16_model_is_compiled_by_itself():
     assert values[0].dtype == np.float32
     for value, wanted in zip(values, expected, strict=True):
         np.testing.assert_allclose(value, wanted, rtol=1e-5, atol=1e-7)
+
+
+def test_a_sum_is_added_in_order_in_a_large_graph():
+    """Else TensorFlow's optimizer adds the parts as they become ready, and bits differ by run."""
+
+    def step(features, seed):
+        parts = [tf.random.stateless_uniform([20_000_000], seed + i) for i in range(3)]
+        return {"x": tf.reduce_sum(tf.add_n(parts)) * features["x"][0]}
+
+    loop = TrainingLoop(tf.distribute.get_strategy(), step, compile_on_cpu=False)
+    context.enable_run_metadata()
+    loop.run([iter(tf.data.Dataset.from_tensors({"x": tf.ones([1])}))], 1, lambda _: None)
+    graphs = context.export_run_metadata().function_graphs
+    context.disable_run_metadata()
+    functions = [f for graph in graphs for f in graph.post_optimization_graph.library.function]
+    operations = {node.op for function in functions for node in function.node_def}
+    operations |= {node.op for graph in graphs for node in graph.post_optimization_graph.node}
+    assert "AddN" in operations and "TemporaryVariable" not in operations
