@@ -79,7 +79,10 @@ def zipped(text: bytes) -> bytes:
 @pytest.mark.parametrize(
     "data,message",
     [
-        (gzip.compress(b"the moon\n" * 9), "is compressed by gzip; decompress it, or name it .gz"),
+        (
+            gzip.compress(b"the moon\n" * 9, mtime=0),
+            "is compressed by gzip; decompress it, or name it .gz",
+        ),
         (bz2.compress(b"the moon\n"), "is compressed by bzip2; decompress it"),
         (lzma.compress(b"the moon\n"), "is compressed by xz; decompress it"),
         (zipped(b"the moon\n" * 99), "is a ZIP archive or an office document; unpack it, or save"),

@@ -394,7 +394,7 @@ def test_each_phase_is_compiled_and_one_that_does_not_fit_is_said(config_file):
 def test_what_there_is_not_is_refused(config_file):
     for arguments, message in (
         (["--topology=v5e"], "--topology must be GENERATION:SHAPE with the shape in chips, such"),
-        (["--topology=v9:2x2"], "v6e:2x4; received 'v9:2x2'"),
+        (["--topology=v9:2x2"], "v6e:2x4 or tpu7x:2x2x1; received 'v9:2x2'"),
         (
             ["--topology=v5e:1x1", "--num_tpu_cores=4"],
             "--num_tpu_cores (4) must be at most the number of devices in --topology=v5e:1x1 (1)",
