@@ -229,7 +229,8 @@ def connect(
     (jax,) = tf_in_jax.jax_modules("jax")
     if num_cpu_devices is not None:
         jax.config.update("jax_platforms", "cpu")
-        jax.config.update("jax_num_cpu_devices", num_cpu_devices)
+        if jax.config.jax_num_cpu_devices != num_cpu_devices:  # may be set only once
+            jax.config.update("jax_num_cpu_devices", num_cpu_devices)
     coordinator, *numbers = processes
     if coordinator:
         pjrt_processes.join(coordinator, *numbers)

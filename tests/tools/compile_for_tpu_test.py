@@ -59,6 +59,8 @@ def make_run(
 def products_of(run):
     """Returns the matrix products of a run's step; its replicas share a device, as nothing runs."""
     jax = pytest.importorskip("jax")
+    if jax.config.jax_num_cpu_devices != 1:  # as other tests of this process set it
+        jax.config.update("jax_num_cpu_devices", 1)
     step = lowering.lower(run, PHASE, jax.devices("cpu")[:1] * run.replicas)
     return stablehlo.read_program(step.program.module).products
 

@@ -66,7 +66,7 @@ def read_program(module: bytes | str) -> Work:
 
 def _size(value: Any) -> int:
     """Returns the bytes of a tensor."""
-    bits = int(re.search(r"\d+$", str(value.type.element_type))[0])
+    bits = int(re.match(r"[a-z]+(\d+)", str(value.type.element_type))[1])
     return bits // 8 * math.prod(value.type.shape)
 
 
