@@ -4,9 +4,10 @@ r"""Measures `encode` of a loaded model beside its peers, and the accuracy in bf
 
 --model is a folder in Hugging Face's format; a configuration without weights is not enough. The
 texts are the first --num_texts sentences of MRPC's dev.tsv and train.tsv. Every program runs in its
-own process, with the same number of threads, and they take turns: the figure is the median of
---rounds. All sort the texts by length and compute batches of 32, or a text a call.
-The memory is the most that the process has used from its start: packages, model and answers.
+own process, and they take turns: the figure is the median of --rounds. All sort the texts by length
+and compute batches of 32; with --one_by_one each call gets one text. --threads is for the peers:
+`bert_tf.load` uses all cores. The memory is the most that the process has used from its start:
+packages, model and answers.
 
 --onnx_export, the model as `tools.export --head=encoder --format=onnx` writes it, also measures
 ONNX Runtime. The last lines compare float32 and bfloat16: Spearman's correlation on STS-B's dev.tsv
@@ -172,8 +173,8 @@ if __name__ == "__main__":
     flags.DEFINE_string("model", None, "The model in Hugging Face's format.", required=True)
     flags.DEFINE_string("data_dir", None, "Folder with GLUE's MRPC and STS-B.", required=True)
     flags.DEFINE_integer("num_texts", 1000, "Sentences to encode.", lower_bound=1)
-    flags.DEFINE_bool("one_by_one", False, "Call `encode` for one text after another.")
-    flags.DEFINE_integer("threads", os.cpu_count(), "Threads of each program.", lower_bound=1)
+    flags.DEFINE_bool("one_by_one", False, "Encode one text a call, not batches of 32.")
+    flags.DEFINE_integer("threads", os.cpu_count(), "Threads of each peer.", lower_bound=1)
     flags.DEFINE_integer("rounds", 5, "Rounds of measurements.", lower_bound=1)
     flags.DEFINE_string("torch_python", None, "Python with torch and transformers.")
     flags.DEFINE_string("onnx_export", None, "The model, exported to ONNX with --head=encoder.")

@@ -14,7 +14,7 @@ a row. The batch size then counts rows.
 --teacher_config_file compiles the step of run_distillation.py: a student of --bert_config_file, a
 teacher of this configuration, and the default losses. To try a recipe of distillation, add
 --undefok=alpha_ce,alpha_mlm,alpha_cos,student_layers --temperature=1: this tool ignores these
-flags, and --temperature of run_pretraining.py is another one.
+flags, and here --temperature is ELECTRA's, as in run_pretraining.py, and must be 1.
 
 --topology is GENERATION:SHAPE, with the shape in chips: v3:2x2 is a v3-8, v5e:2x4 a v5litepod-8,
 v6e:8x8 a v6e-64 of 16 hosts.

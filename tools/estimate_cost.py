@@ -11,7 +11,7 @@ floating point operations and assumes that they reach a share of the peak.
 --teacher_config_file estimates run_distillation.py: a student of --bert_config_file and a teacher
 of this configuration. To estimate a recipe of distillation, add
 --undefok=alpha_ce,alpha_mlm,alpha_cos,student_layers --temperature=1: this tool ignores these
-flags, and --temperature of run_pretraining.py is another one.
+flags, and here --temperature is ELECTRA's, as in run_pretraining.py, and must be 1.
 """
 
 import dataclasses

@@ -163,8 +163,9 @@ the job was submitted, copy that file here, or submit the job again (it continue
 ,bert-flags-sha256=$digest" "the line that tpu/submit.sh wrote into $SUBMITTED"
 }
 
-# create_request: requests the slice. Each of its machines runs tpu/startup.sh. The script reads the job from the
-# bucket and compares it with the digests in UPLOADED. The scopes are for the two services it calls.
+# create_request: requests the slice. Each of its machines runs tpu/startup.sh, which reads the job
+# from the bucket and compares it with the digests in UPLOADED. The scopes are for the two services
+# that the script calls.
 create_request() {
   local spot=() scopes=https://www.googleapis.com/auth
   local settings="bert-folder=$FOLDER,bert-name=$NAME,bert-project=$PROJECT"

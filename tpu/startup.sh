@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Each machine of a TPU slice runs this script as root at every boot. The script fetches the job and
 # compares it with the digests of the submitted files, and copies the log to the bucket every minute.
-# The first machine writes a result there and deletes its own request, which deletes all machines. An ordinary user, who cannot
-# become root, installs the job's commit and runs the program until it is done. tpu/submit.sh passes
-# the script and its settings as metadata. On a new machine the program continues from its last
-# checkpoint.
+# An ordinary user, who cannot become root, installs the job's commit and runs the program until it
+# is done. At the end the first machine writes a result to the bucket and deletes its own request,
+# which deletes all machines. tpu/submit.sh passes the script and its settings as metadata. On a new
+# machine the program continues from its last checkpoint.
 set -euo pipefail
 
 WORK=${BERT_WORK:-/opt/bert} # tests set BERT_WORK

@@ -86,7 +86,10 @@ def check_regular(path: str, place: str) -> None:
     except (OSError, ValueError):  # opening it will tell
         return
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-        raise UserError(f"{place} must be a regular file, but it is a pipe or a device")
+        raise UserError(
+            f"{place} must be a regular file, but it is a pipe or a device; copy what it gives to a"
+            " file"
+        )
 
 
 def _is_of_process(path: str) -> bool:

@@ -32,22 +32,24 @@ class Chip:
 
 
 # By the compiler's name of the device. Sources: https://docs.cloud.google.com/tpu/docs/NAME for v3,
-# v4, v5e, v5p, v6e and tpu7x, whose "bidirectional" speed of the links counts both directions; for
-# v2 and the links of v3, "A Domain Specific Supercomputer for Training Deep Neural Networks",
-# https://dl.acm.org/doi/10.1145/3360307; for the links of v4 https://arxiv.org/abs/2304.01433,
-# table 4. The memory is what libtpu 0.0.50 states, and for
-# TPU7x all that is published.
+# v4, v5e, v5p, v6e and tpu7x; for v2 "A Domain Specific Supercomputer for Training Deep Neural
+# Networks", https://dl.acm.org/doi/10.1145/3360307.
+# Links: half the "bidirectional" bandwidth on the pages of v5e, v5p, v6e and tpu7x. The page of v3
+# only has the all-reduce bandwidth of a pod, 340 TB/s for 1,024 chips. v4 has 6 links of 50 GB/s
+# (https://arxiv.org/abs/2304.01433, table 4), and v2 has 4 of 496 Gbit/s.
+# The memory is what libtpu 0.0.50 states. For TPU7x it is all the memory of the chip, 192 GiB.
 CHIPS = {
     "TPU v2": Chip(46e12, 700e9, 248e9, 2 * 7.48),
-    "TPU v3": Chip(123e12, 900e9, 328e9, 2 * 15.48),
+    "TPU v3": Chip(123e12, 900e9, 332e9, 2 * 15.48),
     "TPU v4": Chip(275e12, 1200e9, 300e9, 2 * 15.25),
     "TPU v5 lite": Chip(197e12, 819e9, 200e9, 15.75),
     "TPU v5": Chip(459e12, 2765e9, 600e9, 95.73),
     "TPU v6 lite": Chip(918e12, 1638e9, 400e9, 31.24),
     "TPU7x": Chip(2307e12, 7380e9, 600e9, 2 * 96.0),
 }
-# Chips of a host, where the compiler assumes others: a machine of v5litepod-8 or v6e-8 has all
-# eight, and those of larger slices four. JAX joins the two cores of a v4's chip, as on v5p.
+# Options where the compiler's defaults differ from Cloud TPU: the machine of a v5litepod-8 or v6e-8
+# has all eight chips, a machine of a larger slice four. JAX joins the two cores of a v4's chip, as
+# on v5p.
 _OPTIONS = {
     "1x1": {"chips_per_host_bounds": (1, 1, 1)},
     "2x4": {"chips_per_host_bounds": (2, 4, 1)},

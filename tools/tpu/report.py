@@ -83,7 +83,7 @@ def report(
     # happen at once. The compiler's "bytes accessed" includes on-chip memory, so it is not a bound.
     compute = flops / device.flops
     memory = (executable.arguments + executable.outputs) / device.bandwidth
-    # Each device must send its own part but for a share, and then the sums but for a share.
+    # A reduce-scatter and an all-gather: in each, a device sends all bytes but a replica's share.
     links = 2 * work.reduced * (1 - 1 / run.replicas) / device.links
     seconds = max(compute, memory)
     speed = phase.batch_size * run.replicas / seconds

@@ -22,7 +22,11 @@ class DeviceSettings(Settings):
     )
     use_tpu: bool = setting(False, help="Run on a TPU.", group=Group.DEVICES)
     tpu_name: str | None = setting(
-        None, help="The same as --tpu.", group=Group.DEVICES, needs="use_tpu", excludes="tpu"
+        None,
+        help="Name of a TPU node. Google ended TPU nodes in April 2025.",
+        group=Group.DEVICES,
+        needs="use_tpu",
+        excludes="tpu",
     )
     tpu_zone: str | None = setting(
         None,
