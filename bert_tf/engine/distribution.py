@@ -70,20 +70,23 @@ def get_strategy(
     return strategy
 
 
-def get_tpu_strategy(tpu: str, num_tpu_cores: int | None = None) -> tf.distribute.TPUStrategy:
+def get_tpu_strategy(
+    tpu: str, num_tpu_cores: int | None = None, flag: str = "tpu"
+) -> tf.distribute.TPUStrategy:
     """Returns the strategy for all cores of this machine's TPU.
 
     Args:
         tpu: must be "local". The original's programs also took names and addresses of TPU nodes.
         num_tpu_cores: number of cores that the TPU must have; None for any.
+        flag: the flag (no dashes) that gave `tpu`, for errors.
 
     Raises:
-        UserError: `tpu` is another one, the TPU cannot be reached, or its number of cores is not
+        UserError: `tpu` is not "local", the TPU cannot be reached, or its number of cores is not
             `num_tpu_cores`.
     """
     if tpu != "local":
         raise UserError(
-            f"--tpu={as_given(tpu)} names a TPU node, a TPU of another machine; Google ended TPU"
+            f"--{flag}={as_given(tpu)} names a TPU node, a TPU of another machine; Google ended TPU"
             " nodes in April 2025. Run on the TPU's own machine, with --tpu=pjrt or --tpu=local"
         )
     try:

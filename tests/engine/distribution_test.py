@@ -5,11 +5,14 @@ import os
 import signal
 import subprocess
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from bert_tf.engine import distribution
 from bert_tf.errors import UserError
+from bert_tf.runs.flags import command_flags
+from bert_tf.runs.flags.device_settings import DeviceSettings
 from tests.support.pretraining_runs import command, run, write_config, write_records
 
 
@@ -76,14 +79,20 @@ def test_arguments_that_do_not_go_together(arguments, message, monkeypatch):
         distribution.get_strategy(**arguments)
 
 
+@pytest.mark.parametrize("flag", ["tpu", "tpu_name", "master"])
 @pytest.mark.parametrize("tpu", ["tpu-1", "grpc://10.0.0.2:8470", "Local", "x" * 10**5])
-def test_tpu_nodes_have_ended(tpu):
+def test_tpu_nodes_have_ended(monkeypatch, tpu, flag):
+    absent = SimpleNamespace(present=0)
+    names = ("distribution_strategy", "num_cpu_devices")
+    fake = SimpleNamespace(FLAGS=dict.fromkeys(names, absent))
+    monkeypatch.setattr(command_flags, "flags", fake)
+    devices = DeviceSettings(use_tpu=flag != "tpu", **{flag: tpu})
     with pytest.raises(
         UserError, match="names a TPU node, .* ended TPU nodes in April 2025"
     ) as info:
-        distribution.get_tpu_strategy(tpu)
+        command_flags._tpu_strategy(devices)
     assert (
-        str(info.value).startswith("--tpu=")
+        str(info.value).startswith(f"--{flag}=")
         and tpu[:20] in str(info.value)
         and len(str(info.value)) <= 500
     )

@@ -277,5 +277,6 @@ def _tpu_strategy(devices: DeviceSettings) -> tf.distribute.Strategy:
         cpus = devices.num_cpu_devices if flags.FLAGS["num_cpu_devices"].present else None
         processes = (devices.coordinator, devices.num_processes, devices.process_index)
         return connect(cpus, devices.num_tpu_cores, processes)
-    tpu = devices.tpu or devices.tpu_name or devices.master or "local"
-    return distribution.get_tpu_strategy(tpu, devices.num_tpu_cores)
+    names = {name: getattr(devices, name) for name in ("tpu", "tpu_name", "master")}
+    flag, tpu = next(((k, v) for k, v in names.items() if v), ("tpu", "local"))
+    return distribution.get_tpu_strategy(tpu, devices.num_tpu_cores, flag)
