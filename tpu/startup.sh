@@ -76,11 +76,15 @@ now() {
   date -u +%Y-%m-%dT%H:%M:%SZ
 }
 
-if gcloud storage cat "$folder/result" 2>/dev/null; then
+# leave_if_ended: deletes this machine if the job has a result, perhaps by another machine.
+leave_if_ended() {
+  gcloud storage cat "$folder/result" 2>/dev/null || return 0
   say "the job has already ended; this machine is not needed"
   delete_machine
   exit 0
-fi
+}
+
+leave_if_ended
 
 (while sleep 60; do copy_log; done) &
 logger=$!
@@ -189,4 +193,5 @@ while :; do
       sleep 20
       ;;
   esac
+  leave_if_ended
 done

@@ -10,7 +10,7 @@ import pytest
 
 from bert_tf.runs.flags.command_flags import DIVERGED_STATUS
 from tests.support.pretraining_runs import write_config, write_records
-from tests.support.tpu_desk import JOB
+from tests.support.tpu_desk import JOB, PROGRAM
 
 
 def test_machine_runs_the_flags_and_deletes_itself(submitted):
@@ -108,6 +108,15 @@ def test_any_machine_of_a_slice_may_end_a_job_that_fails(desk):
     desk.machine(1)
     assert "run_pretraining.py ended with status 1;" in desk.object("result")
     assert not desk.requests("delete")  # tpu/watch.sh and the first machine do
+
+
+@pytest.mark.parametrize("status", [74, 75])
+def test_the_first_machine_leaves_when_another_one_ended_the_job(submitted, status):
+    ends = 'echo failed there >"$STAND_IN_STATE/buckets/my-bucket/bert-test/result"\n'
+    log = submitted.machine(status, 0, program=ends + PROGRAM)
+    assert "failed there" in log and "the job has already ended" in log
+    assert len(submitted.lines("runs")) == 1 and len(submitted.requests("delete")) == 1
+    assert submitted.object("result") == "failed there\n"
 
 
 def test_machine_tells_the_program_that_it_is_taken(submitted):
