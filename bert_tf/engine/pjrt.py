@@ -3,10 +3,12 @@
 TensorFlow reads the records, keeps the variables and lowers each step; JAX compiles and runs it.
 """
 
+import collections
 import contextlib
 import dataclasses
 import functools
 import importlib
+import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -29,12 +31,14 @@ Inputs = dict[str, np.ndarray]
 class _Held:
     """A variable's value on the devices.
 
+    variable: returns the variable; None once it is gone.
     array: the value, on every device.
     host: the variable's value when both were last equal. Held so that TensorFlow writes another
         value to other memory, which shows that the variable was assigned.
     is_newer: whether `array` is newer than the variable.
     """
 
+    variable: Any
     array: Any
     host: tf.Tensor
     is_newer: bool = False
@@ -45,7 +49,8 @@ class PjrtStrategy:
 
     Variables stay TensorFlow's, on the CPU. Their values are copied to the devices before a step
     reads them, stay there, and are updated there. `fetch` brings them back. A value that
-    TensorFlow has assigned meanwhile replaces the one on the devices.
+    TensorFlow has assigned meanwhile replaces the one on the devices, unless it is the very tensor
+    that was read from the variable before: its memory is the same, so that is not noticed.
 
     Args:
         devices: JAX's devices, of all processes, in the order of their replicas. Their descriptions
@@ -65,7 +70,7 @@ class PjrtStrategy:
         processes = sorted({device.process_index for device in devices})
         index = processes.index(self.jax.process_index())
         self.input_shards = [InputShard(index, len(processes))]
-        self._held: dict[Any, _Held] = {}
+        self._held: dict[int, _Held] = {}  # by the variable's id, while it exists
         self.loop = 0
 
     @functools.cached_property
@@ -109,12 +114,15 @@ class PjrtStrategy:
 
     def hold(self, variable: tf.Variable) -> _Held:
         """Returns the variable's value on the devices, copied there if it was assigned."""
-        held = self._held.get(variable.ref())
+        key = id(variable)
+        held = self._held.get(key)
         host = variable.read_value()  # copies nothing
         if held is None or _address(host) != _address(held.host):
-            # A copy, because steps write to memory that JAX shares with numpy.
+            # A copy, because on a CPU JAX may share numpy's memory, which here is TensorFlow's.
             array = self._spread(np.array(memoryview(host)), self.everywhere)
-            held = self._held[variable.ref()] = _Held(array, host)
+            if held is None:
+                weakref.finalize(variable, self._held.pop, key, None)
+            held = self._held[key] = _Held(weakref.ref(variable), array, host)
         return held
 
     def fetch(self, variables: Iterable[tf.Variable] | None = None) -> None:
@@ -123,13 +131,14 @@ class PjrtStrategy:
         `variables` are those to fetch; None for small ones, such as the number of the step.
         """
         if variables is None:
-            variables = [x.deref() for x, held in self._held.items() if held.array.size <= _SMALL]
-        pairs = [(x, self._held[x.ref()]) for x in variables if x.ref() in self._held]
-        newer = [(x, held, held.array.addressable_data(0)) for x, held in pairs if held.is_newer]
+            chosen = [x for x in [*self._held.values()] if x.array.size <= _SMALL]
+        else:
+            chosen = [self._held[id(x)] for x in variables if id(x) in self._held]
+        newer = [(x.variable(), x, x.array.addressable_data(0)) for x in chosen if x.is_newer]
         for _, _, array in newer:
             array.copy_to_host_async()
         for variable, held, array in newer:
-            if _address(variable.read_value()) == _address(held.host):
+            if variable is not None and _address(variable.read_value()) == _address(held.host):
                 variable.assign(np.asarray(array))
                 held.host = variable.read_value()
             held.is_newer = False
@@ -224,7 +233,8 @@ def connect(
             by itself; their number; the number of this one. None without other processes.
 
     Raises:
-        UserError: JAX is not installed or of another version, or finds other devices.
+        UserError: JAX is not installed or of another version, finds other devices, or the
+            processes have different numbers of them.
     """
     (jax,) = tf_in_jax.jax_modules("jax")
     if num_cpu_devices is not None:
@@ -237,7 +247,10 @@ def connect(
     try:
         devices = jax.devices()
     except (RuntimeError, ValueError) as error:
-        raise UserError(f"--tpu=pjrt: JAX finds no devices ({error})") from error
+        raise UserError(
+            f"--tpu=pjrt: JAX finds no devices ({error}). End other programs that use the TPU; if"
+            ' libtpu is missing, run pip install -e ".[pjrt]"'
+        ) from error
     if num_cpu_devices is None and devices[0].platform == "cpu":
         raise UserError(
             "--tpu=pjrt: JAX finds no TPU and no GPU here. To run on the CPU, give"
@@ -247,6 +260,13 @@ def connect(
         raise UserError(
             f"--num_tpu_cores={num_tpu_cores}, but JAX finds {len(devices)} devices"
             f" ({devices[0].device_kind})"
+        )
+    counts = collections.Counter(device.process_index for device in devices)
+    if len({*counts.values()}) > 1:
+        raise UserError(
+            "--tpu=pjrt: all processes must have the same number of devices; in the order of"
+            f" --process_index they have {', '.join(str(n) for _, n in sorted(counts.items()))}."
+            " Use equal machines, and the same --num_cpu_devices on each"
         )
     logging.info("Running by PJRT on %d replicas: %s", len(devices), devices[0].device_kind)
     return PjrtStrategy(devices)

@@ -34,7 +34,7 @@ def join(coordinator: str, number: int | None, index: int | None) -> None:
         index: number of this process, from 0; None with "auto".
 
     Raises:
-        UserError: JAX finds no processes, or cannot open the port.
+        UserError: JAX finds no processes by itself, or cannot open the port.
         ConnectionError: the others did not come in time.
     """
     auto = coordinator == "auto"
@@ -63,7 +63,9 @@ def join(coordinator: str, number: int | None, index: int | None) -> None:
             " the firewall"
         )
     for error in problems:
-        raise UserError(f"--coordinator={coordinator}: JAX finds no processes ({error})") from error
+        raise UserError(
+            f"--coordinator={coordinator}: JAX cannot join the processes ({error})"
+        ) from error
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """Tests of what several processes under JAX tell, and of what the installation must have."""
 
+import collections
 import sys
 import threading
 import types
@@ -9,6 +10,8 @@ import tensorflow as tf
 
 from bert_tf.engine import distribution, pjrt_processes, tf_in_jax
 from bert_tf.errors import UserError
+from bert_tf.runs.flags import command_flags
+from bert_tf.runs.flags.device_settings import DeviceSettings
 
 
 class Ended(Exception):
@@ -70,7 +73,7 @@ def test_what_jax_says_of_a_cluster_is_told(monkeypatch):
 
     jax = StandIn(monkeypatch, refuse)
     with pytest.raises(
-        UserError, match=r"^--coordinator=auto: JAX finds no proc.*\(0 places: coor"
+        UserError, match=r"^--coordinator=auto: JAX cannot join the p.*\(0 places: coor"
     ):
         pjrt_processes.join("auto", None, None)
     fail(1)
@@ -129,3 +132,43 @@ def test_a_cpu_must_be_asked_for(monkeypatch):
     monkeypatch.setattr(jax, "devices", lambda: [tpu] * 4)
     with pytest.raises(UserError, match=r"=8, but JAX finds 4 devices \(TPU v5 lite\)"):
         connect(None, 8)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("The TPU is already in use"), ValueError("x" * 9)])
+def test_no_devices_are_told(error, monkeypatch):
+    jax = pytest.importorskip("jax")
+    from bert_tf.engine.pjrt import connect
+
+    def devices():
+        raise error
+
+    monkeypatch.setattr(jax, "devices", devices)
+    message = rf"^--tpu=pjrt: JAX finds no devices \({error}\). End other .*, run pip install"
+    with pytest.raises(UserError, match=message):
+        connect(None)
+
+
+@pytest.mark.parametrize("indices, counts", [([0, 0, 1], "2, 1"), ([1, 0, 2, 1], "1, 2, 1")])
+def test_processes_with_different_numbers_of_devices_are_refused(indices, counts, monkeypatch):
+    """The parts of a batch have one size."""
+    jax = pytest.importorskip("jax")
+    from bert_tf.engine.pjrt import connect
+
+    devices = [
+        types.SimpleNamespace(platform="tpu", device_kind="TPU v4", process_index=index)
+        for index in indices
+    ]
+    monkeypatch.setattr(jax, "devices", lambda: devices)
+    with pytest.raises(UserError, match=f"in the order of --process_index they have {counts}. Us"):
+        connect(None)
+
+
+@pytest.mark.parametrize("given", [{"tpu": "pjrt"}, {"use_tpu": True, "tpu_name": "pjrt"}])
+def test_both_flags_for_a_tpu_take_pjrt(given, monkeypatch):
+    from bert_tf.engine import pjrt
+
+    absent = collections.defaultdict(lambda: types.SimpleNamespace(present=0))
+    monkeypatch.setattr(command_flags.flags, "FLAGS", absent)
+    monkeypatch.setattr(pjrt, "connect", lambda *arguments: arguments)
+    devices = DeviceSettings(num_tpu_cores=8, **given)
+    assert command_flags._tpu_strategy(devices) == (None, 8, (None, None, None))

@@ -3,8 +3,10 @@
 JAX fixes its devices when it starts, so each number of replicas has a process of its own.
 """
 
+import gc
 import os
 import signal
+import weakref
 
 import numpy as np
 import pytest
@@ -72,6 +74,19 @@ def test_small_variables_are_fetched_after_each_loop(strategy):
     rows = loop.run([numbers()], 5, told.append)
     np.testing.assert_array_equal(rows["total"], np.cumsum(range(1, 6)))
     assert total.numpy() == 15.0 and sum(told) == 5
+
+
+@pytest.mark.parametrize("size", [1, 100])
+def test_the_devices_drop_a_variable_that_is_gone(strategy, size):
+    """As between two folds of a cross-validation, each with a model of its own."""
+    variable = tf.Variable(tf.zeros([size]))
+    training_loop(strategy, counting(variable)).run([numbers()], 2, lambda _: None)
+    strategy.fetch([variable])
+    key, gone = id(variable), weakref.ref(variable)
+    assert key in strategy._held
+    del variable
+    gc.collect()
+    assert gone() is None and key not in strategy._held
 
 
 def test_a_value_that_is_not_finite_ends_the_loop_after_two_more_steps(strategy):

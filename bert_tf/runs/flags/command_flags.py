@@ -267,7 +267,9 @@ def get_strategy() -> tf.distribute.Strategy:
 
 
 def _tpu_strategy(devices: DeviceSettings) -> tf.distribute.Strategy:
-    pjrt = devices.tpu == distribution.PJRT
+    names = {name: getattr(devices, name) for name in ("tpu", "tpu_name", "master")}
+    flag, tpu = next(((k, v) for k, v in names.items() if v), ("tpu", "local"))
+    pjrt = tpu == distribution.PJRT
     for name in ("distribution_strategy", *(() if pjrt else ("num_cpu_devices",))):
         if flags.FLAGS[name].present:
             raise UserError(f"--{name} is for runs without a TPU; leave out --{name} or --tpu")
@@ -277,6 +279,4 @@ def _tpu_strategy(devices: DeviceSettings) -> tf.distribute.Strategy:
         cpus = devices.num_cpu_devices if flags.FLAGS["num_cpu_devices"].present else None
         processes = (devices.coordinator, devices.num_processes, devices.process_index)
         return connect(cpus, devices.num_tpu_cores, processes)
-    names = {name: getattr(devices, name) for name in ("tpu", "tpu_name", "master")}
-    flag, tpu = next(((k, v) for k, v in names.items() if v), ("tpu", "local"))
     return distribution.get_tpu_strategy(tpu, devices.num_tpu_cores, flag)
