@@ -94,8 +94,9 @@ def get_tpu_strategy(
         tf.tpu.experimental.initialize_tpu_system(resolver)
     except Exception as error:  # TensorFlow raises errors of all kinds
         raise UserError(
-            f"--tpu=local: no TPU can be reached ({_cause(error)}). On a TPU machine `local` is its"
-            " own TPU; elsewhere leave --tpu and --use_tpu out."
+            f"--tpu=local: no TPU can be reached ({_cause(error)}). On a TPU machine `local` needs"
+            " TensorFlow's build for TPUs; with the extra `pjrt` give --tpu=pjrt. Elsewhere leave"
+            " --tpu and --use_tpu out"
         ) from error
     strategy = tf.distribute.TPUStrategy(resolver)
     cores = strategy.num_replicas_in_sync
