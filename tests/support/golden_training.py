@@ -30,7 +30,7 @@ def compiled_step(step, strategy=None):
 
     def make(features):
         rows = loop.run([iter(tf.data.Dataset.from_tensors(features))], 1, lambda steps: None)
-        strategy.fetch([variable.deref() for variable in strategy._held])
+        strategy.fetch([held.variable() for held in strategy._held.values()])
         return tf.nest.map_structure(lambda row: row[0], rows)
 
     return make
