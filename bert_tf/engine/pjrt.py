@@ -58,7 +58,8 @@ class PjrtStrategy:
     """
 
     def __init__(self, devices: Sequence[Any]):
-        self.jax, sharding = tf_in_jax.jax_modules("jax", "jax.sharding")
+        self.jax = tf_in_jax.load_jax()
+        sharding = self.jax.sharding
         self.jax.config.update("jax_enable_x64", True)  # global_step is an int64
         self.num_replicas_in_sync = len(devices)
         self.on_tpu = devices[0].platform == "tpu"
@@ -236,7 +237,7 @@ def connect(
         UserError: JAX is not installed or of another version, finds other devices, or the
             processes have different numbers of them.
     """
-    (jax,) = tf_in_jax.jax_modules("jax")
+    jax = tf_in_jax.load_jax()
     if num_cpu_devices is not None:
         jax.config.update("jax_platforms", "cpu")
         if jax.config.jax_num_cpu_devices != num_cpu_devices:  # may be set only once

@@ -3,7 +3,7 @@
 TensorFlow lowers the function to HLO, in which the variables are arguments and their new values
 results. JAX compiles this HLO as a part of its own program, for any device that it knows.
 
-Only `_stablehlo` uses an interface of JAX that is not public; `jax_modules` checks it first.
+Only `_stablehlo` uses an interface of JAX that is not public; `load_jax` checks it first.
 """
 
 import dataclasses
@@ -76,8 +76,8 @@ def lower(function: Any, inputs: Any) -> Program:
     return Program(module, variables, kept, updated, specs)
 
 
-def jax_modules(*names: str) -> list[Any]:
-    """Imports modules of JAX.
+def load_jax() -> Any:
+    """Returns the module `jax`.
 
     Raises:
         UserError: JAX is not installed, or it or TensorFlow is of a version that does not work.
@@ -88,7 +88,7 @@ def jax_modules(*names: str) -> list[Any]:
             ' own run pip install -e ".[pjrt]"'
         )
     try:
-        modules = [importlib.import_module(name) for name in names]
+        jax = importlib.import_module("jax")
         mlir = importlib.import_module("jax._src.lib")._jax.mlir
         assert callable(mlir.hlo_to_stablehlo)
     except ImportError as error:
@@ -97,12 +97,11 @@ def jax_modules(*names: str) -> list[Any]:
             ' without tensorflow-tpu, run pip install -e ".[pjrt]"'
         ) from error
     except AttributeError as error:
-        version = importlib.import_module("jax").__version__
         raise UserError(
-            f"--tpu=pjrt does not work with jax {version} ({error}); it was tried with {TRIED}."
-            ' Run pip install -e ".[pjrt]"'
+            f"--tpu=pjrt does not work with jax {jax.__version__} ({error}); it was tried with"
+            f' {TRIED}. Run pip install -e ".[pjrt]"'
         ) from error
-    return modules
+    return jax
 
 
 def _main(module: Any) -> Any:

@@ -109,13 +109,13 @@ def test_other_errors_of_jax_stay(monkeypatch):
 def test_an_installation_that_does_not_fit_is_told(monkeypatch):
     monkeypatch.setitem(sys.modules, "jax", None)
     with pytest.raises(UserError, match=r"^--tpu=pjrt needs JAX: jax is not inst.*\[pjrt\]\"$"):
-        tf_in_jax.jax_modules("jax")
+        tf_in_jax.load_jax()
     for version in ("2.20.0", "2.22.0-rc1"):
         monkeypatch.setattr(tf, "__version__", version)
         with pytest.raises(
             UserError, match=rf"needs TensorFlow 2.21; this is {version}. In an env"
         ):
-            tf_in_jax.jax_modules("jax")
+            tf_in_jax.load_jax()
 
 
 def test_a_cpu_must_be_asked_for(monkeypatch):

@@ -273,4 +273,4 @@ def test_a_version_of_jax_that_lacks_something_is_told(monkeypatch):
 
     monkeypatch.delattr(lib._jax.mlir, "hlo_to_stablehlo")
     with pytest.raises(UserError, match=f"does not work with jax {jax.__version__}.*0.10.2"):
-        tf_in_jax.jax_modules("jax")
+        tf_in_jax.load_jax()
