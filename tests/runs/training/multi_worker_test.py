@@ -46,6 +46,12 @@ def start_both(words, logs):
     return processes
 
 
+def wait_for_checkpoint(output_dir, step, processes):
+    while not os.path.exists(f"{output_dir}/model.ckpt-{step}.index"):
+        assert all(process.exitcode is None for process in processes)
+        time.sleep(0.02)
+
+
 def wait_for_both(processes, logs, status=0):
     for process in processes:
         process.join(400)
@@ -114,21 +120,16 @@ def test_the_restart_of_both(tmp_path):
     output_dir = tmp_path / "out"
     words += [f"--output_dir={output_dir}"]
 
-    def wait_for(step, processes):
-        while not os.path.exists(f"{output_dir}/model.ckpt-{step}.index"):
-            assert all(process.exitcode is None for process in processes)
-            time.sleep(0.02)
-
     # With loops of one step most moments are between two of them, where both must agree, too.
     processes = start_both([*words, "--iterations_per_loop=1"], logs)
-    wait_for(200, processes)
+    wait_for_checkpoint(output_dir, 200, processes)
     processes[1].terminate()
     wait_for_both(processes, logs, status=75)
     assert 200 < named_step(output_dir) < 1200
 
     for step, killed in ((600, 1), (1000, 0)):
         processes = start_both(words, logs)
-        wait_for(step, processes)
+        wait_for_checkpoint(output_dir, step, processes)
         processes[killed].kill()
         # The other process notices and ends, so that both can be started again.
         processes[1 - killed].join(300)

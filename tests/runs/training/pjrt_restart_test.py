@@ -1,12 +1,11 @@
 """Two hosts under PJRT, here two processes on the loopback interface: stopped, killed, resumed."""
 
-import os
 import socket
 import time
 
 import pytest
 
-from tests.runs.training.multi_worker_test import wait_for_both
+from tests.runs.training.multi_worker_test import wait_for_both, wait_for_checkpoint
 from tests.runs.training.resume_test import named_step
 from tests.support import forked_programs
 from tests.support.pretraining_runs import (
@@ -47,19 +46,14 @@ def test_the_restart_of_both(tmp_path):
     output_dir = tmp_path / "out"
     words += [f"--output_dir={output_dir}"]
 
-    def wait_for(step, processes):
-        while not os.path.exists(f"{output_dir}/model.ckpt-{step}.index"):
-            assert all(process.exitcode is None for process in processes)
-            time.sleep(0.02)
-
     processes = start_both(words, logs)
-    wait_for(60, processes)
+    wait_for_checkpoint(output_dir, 60, processes)
     processes[1].terminate()
     wait_for_both(processes, logs, status=75)
     assert 60 < named_step(output_dir) < 240
 
     processes = start_both(words, logs)
-    wait_for(180, processes)
+    wait_for_checkpoint(output_dir, 180, processes)
     processes[1].kill()
     began = time.monotonic()
     processes[0].join(60)
