@@ -43,7 +43,7 @@ from bert_tf.model.family import config_from_dict
 from bert_tf.model_folder.reader import ModelFiles
 from bert_tf.model_folder.writer import MODEL_NAMES, write_model
 from bert_tf.runs.flags import command_flags
-from bert_tf.runs.flags.setting_fields import Group, inherit, setting
+from bert_tf.runs.flags.setting_fields import Group, inherit
 from bert_tf.runs.flags.settings import ModelSettings, TextSettings, TrainingSettings
 from bert_tf.text.casing import check_casing
 from bert_tf.text.model_vocabulary import UNUSED_TOKEN, check_model_vocabulary
@@ -66,15 +66,13 @@ _SHOWN = 20  # new entries in the report
 class ExtensionSettings(ModelSettings, TextSettings):
     """The flags of this tool."""
 
-    input_file: str = setting(
+    input_file: str = Group.DATA.setting(
         help="Text of your domain, also as JSON lines (.jsonl) or Parquet (.parquet): files or"
         " globs, separated by commas. Text and JSON lines may be compressed (.gz, .zst).",
-        group=Group.DATA,
     )
-    text_field: str = setting(
+    text_field: str = Group.DATA.setting(
         text_files.TEXT_FIELD,
         help="Field of JSON lines, or column of Parquet files, with the text.",
-        group=Group.DATA,
         not_empty=True,
     )
     init_checkpoint: str = inherit(
@@ -84,26 +82,22 @@ class ExtensionSettings(ModelSettings, TextSettings):
         help="Checkpoint of the model: the prefix of its files, or a folder with a file"
         " `checkpoint`.",
     )
-    output_dir: str = setting(
+    output_dir: str = Group.OUTPUT.setting(
         help="Folder to write to. Earlier output of this tool is overwritten; a folder with other"
         " files is refused.",
-        group=Group.OUTPUT,
         not_empty=True,
     )
-    num_words: int = setting(
-        1000, help="Number of words and pieces of words to add.", group=Group.DATA, at_least=1
+    num_words: int = Group.DATA.setting(
+        1000, help="Number of words and pieces of words to add.", at_least=1
     )
-    min_count: int = setting(
-        5, help="Ignore words that occur fewer times than this.", group=Group.DATA, at_least=1
+    min_count: int = Group.DATA.setting(
+        5, help="Ignore words that occur fewer times than this.", at_least=1
     )
-    whole_words: bool = setting(
-        False, help="Add only whole words, no pieces of words.", group=Group.DATA
-    )
-    use_unused: bool = setting(
+    whole_words: bool = Group.DATA.setting(False, help="Add only whole words, no pieces of words.")
+    use_unused: bool = Group.DATA.setting(
         False,
         help="Write the new entries into [unusedN] lines, so that the vocabulary keeps its size,"
         " instead of appending them.",
-        group=Group.DATA,
     )
 
 

@@ -38,7 +38,7 @@ from bert_tf.files import storage
 from bert_tf.files.checkpoint_names import names_in
 from bert_tf.files.whole_files import write_whole
 from bert_tf.runs.flags import command_flags
-from bert_tf.runs.flags.setting_fields import Group, Settings, setting
+from bert_tf.runs.flags.setting_fields import Group, Settings
 from bert_tf.runs.folder import reporting
 from bert_tf.runs.folder.heartbeat import Heartbeat
 from bert_tf.start import lazy_tensorflow as tf
@@ -55,28 +55,24 @@ PAPER_GRID = ("train_batch_size=16,32", "learning_rate=5e-5,3e-5,2e-5", "num_tra
 class SearchSettings(Settings):
     """The flags of this tool, except for --vary."""
 
-    output_dir: str = setting(help="Folder for the trials and tables.", group=Group.OUTPUT)
-    num_restarts: int = setting(
-        0, help="More runs that differ only in --random_seed.", group=Group.TRAINING, at_least=0
+    output_dir: str = Group.OUTPUT.setting(help="Folder for the trials and tables.")
+    num_restarts: int = Group.TRAINING.setting(
+        0, help="More runs that differ only in --random_seed.", at_least=0
     )
-    restart: str = setting(
+    restart: str = Group.TRAINING.setting(
         "best",
         help="Which points --num_restarts repeats: the best point of the grid, or each point.",
-        group=Group.TRAINING,
         choices=("best", "each"),
         needs="num_restarts",
     )
-    metric: str = setting(
-        "eval_accuracy", help="Metric of eval_results.txt to compare.", group=Group.EVALUATION
+    metric: str = Group.EVALUATION.setting(
+        "eval_accuracy", help="Metric of eval_results.txt to compare."
     )
-    minimize: bool = setting(
-        False, help="Whether a smaller --metric is better.", group=Group.EVALUATION
-    )
-    keep_checkpoints: str = setting(
+    minimize: bool = Group.EVALUATION.setting(False, help="Whether a smaller --metric is better.")
+    keep_checkpoints: str = Group.OUTPUT.setting(
         "all",
         help="Which trials keep their checkpoints: all, or the best one so far. `best` deletes the"
         " other checkpoints during the search.",
-        group=Group.OUTPUT,
         choices=("all", "best"),
     )
 

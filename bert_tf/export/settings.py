@@ -3,7 +3,7 @@
 import dataclasses
 
 from bert_tf.errors import UserError
-from bert_tf.runs.flags.setting_fields import Group, Settings, setting
+from bert_tf.runs.flags.setting_fields import Group, Settings
 
 ENCODER = "encoder"
 # The first head that a model has is the default: the ones that training adds last come first.
@@ -24,88 +24,76 @@ class ExportSettings(Settings):
         UserError: values contradict each other.
     """
 
-    input: str = setting(
+    input: str = Group.MODEL.setting(
         help="Folder with the model, any that bert_tf.load takes: a released model, an --output_dir"
         " or --export_dir, or a Hugging Face model. Or the prefix of a checkpoint.",
-        group=Group.MODEL,
         not_empty=True,
     )
-    output: str = setting(
-        help="Folder to write to. An earlier export there is overwritten.",
-        group=Group.OUTPUT,
-        not_empty=True,
+    output: str = Group.OUTPUT.setting(
+        help="Folder to write to. An earlier export there is overwritten.", not_empty=True
     )
-    format: str = setting(
+    format: str = Group.OUTPUT.setting(
         SAVED_MODEL,
         help="saved_model for TensorFlow Serving and Vertex AI, onnx for ONNX Runtime, litert for"
         " LiteRT (TensorFlow Lite).",
-        group=Group.OUTPUT,
         choices=FORMATS,
     )
-    input_kind: str | None = setting(
+    input_kind: str | None = Group.OUTPUT.setting(
         None,
         help="What the exported model takes: text, or the ids of word pieces. Default: text with"
         " --format=saved_model, and ids with onnx and litert, which cannot take text.",
-        group=Group.OUTPUT,
         choices=INPUT_KINDS,
     )
-    quantize: str | None = setting(
+    quantize: str | None = Group.OUTPUT.setting(
         None,
         help="Store weight matrices as 8-bit integers, at a quarter of the size.",
-        group=Group.OUTPUT,
         choices=(INT8,),
         needs=("format", ONNX, LITERT),
         because="TensorFlow has no 8-bit kernels for a saved_model",
     )
-    dtype: str = setting(
+    dtype: str = Group.OUTPUT.setting(
         FLOAT32,
         help="What the exported model computes with. bfloat16 also halves the size of the weights,"
         " and is fast on processors that multiply it (amx_bf16, or AMD's avx512_bf16). Outputs are"
         " float32.",
-        group=Group.OUTPUT,
         choices=DTYPES,
         needs=("format", SAVED_MODEL),
         because="ONNX Runtime and LiteRT have no fast bfloat16 on a processor",
     )
-    head: str | None = setting(
+    head: str | None = Group.MODEL.setting(
         None,
         help="Head to export: what the exported model computes. Default: the first of these that"
         " the model has.",
-        group=Group.MODEL,
         choices=HEADS,
     )
-    bert_config_file: str | None = setting(
+    bert_config_file: str | None = Group.MODEL.setting(
         None,
         help="Configuration of the model. Default: the one in --input. Must not be given with a"
         " model.safetensors, whose configuration is config.json.",
-        group=Group.MODEL,
     )
-    vocab_file: str | None = setting(
-        None, help="Vocabulary of the model. Default: the one in --input.", group=Group.MODEL
+    vocab_file: str | None = Group.MODEL.setting(
+        None, help="Vocabulary of the model. Default: the one in --input."
     )
-    do_lower_case: bool | None = setting(
-        None, help="Whether text is lower-cased. Default: detected.", group=Group.MODEL
+    do_lower_case: bool | None = Group.MODEL.setting(
+        None, help="Whether text is lower-cased. Default: detected."
     )
-    max_seq_length: int | None = setting(
+    max_seq_length: int | None = Group.MODEL.setting(
         None,
         help="Longest text in word pieces, [CLS] and [SEP] included; longer texts are truncated."
         " Default: the length that the model was fine-tuned with; if unknown, the longest that it"
         " can take.",
-        group=Group.MODEL,
         at_least=4,
     )
-    batch_size: int | None = setting(
+    batch_size: int | None = Group.OUTPUT.setting(
         None,
         help="Fixed number of examples per call, for devices that need one. Only with ids."
         " Default: any number.",
-        group=Group.OUTPUT,
         at_least=1,
     )
-    seq_length: int | None = setting(
+    seq_length: int | None = Group.OUTPUT.setting(
         None,
         help="Fixed length of each example in word pieces, for devices that need one. Only with"
         " ids. Default: any length.",
-        group=Group.OUTPUT,
         at_least=4,
     )
 

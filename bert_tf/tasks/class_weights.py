@@ -11,7 +11,7 @@ from bert_tf.bounds import Bounds, as_float
 from bert_tf.datasets.tables import number_in
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files.records import LARGEST_TARGET
-from bert_tf.runs.flags.setting_fields import Group, Settings, setting
+from bert_tf.runs.flags.setting_fields import Group, Settings
 
 BALANCED = "balanced"
 _WEIGHTS = Bounds(at_least=0.0, at_most=LARGEST_TARGET)
@@ -21,12 +21,11 @@ _WEIGHTS = Bounds(at_least=0.0, at_most=LARGEST_TARGET)
 class ClassWeightSettings(Settings):
     """How much the classes count in training."""
 
-    class_weights: Sequence[str] | None = setting(
+    class_weights: Sequence[str] | None = Group.TRAINING.setting(
         None,
         help="Weights of the classes in training: `balanced` (examples / (classes * examples of the"
         " class), so that all classes count the same), a number for each class in the order of the"
         " labels, or LABEL:NUMBER for some of them; the others count 1.",
-        group=Group.TRAINING,
     )
 
 

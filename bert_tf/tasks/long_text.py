@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bert_tf.errors import UserError
-from bert_tf.runs.flags.setting_fields import Group, Settings, setting
+from bert_tf.runs.flags.setting_fields import Group, Settings
 
 if TYPE_CHECKING:
     from bert_tf.engine.prediction import Columns
@@ -24,19 +24,17 @@ class LongTextSettings(Settings):
         UserError: the stride is longer than a window.
     """
 
-    long_text: str = setting(
+    long_text: str = Group.DATA.setting(
         CUT,
         help="What becomes of a text that is longer than --max_seq_length. cut: its end is left"
         " out. mean, max: it is split into overlapping windows, and its answer is the mean or the"
         " maximum of theirs; in training every window is an example.",
-        group=Group.DATA,
         choices=LONG_TEXT,
     )
-    window_stride: int | None = setting(
+    window_stride: int | None = Group.DATA.setting(
         None,
         help="Word pieces from the start of a window of a long text to the start of the next one,"
         " like --doc_stride of run_squad. Default: half a window.",
-        group=Group.DATA,
         at_least=1,
         needs=("long_text", MEAN, MAX),
     )

@@ -211,7 +211,7 @@ def _docstring() -> str:
 
 
 def define_flags(*settings: type[Settings]) -> None:
-    """Defines a flag for each field of the settings that `setting` made."""
+    """Defines a flag for each field of the settings that `Group.setting` made."""
     _settings.extend(settings)
     for cls in settings:
         hints = get_type_hints(cls)

@@ -5,7 +5,7 @@ import dataclasses
 from bert_tf.engine.distribution import PJRT, STRATEGIES
 from bert_tf.engine.tf_config import is_address
 from bert_tf.errors import UserError, as_given
-from bert_tf.runs.flags.setting_fields import Group, Settings, setting
+from bert_tf.runs.flags.setting_fields import Group, Settings
 
 AUTO = "auto"  # the value of --coordinator for which JAX finds the processes
 
@@ -14,82 +14,69 @@ AUTO = "auto"  # the value of --coordinator for which JAX finds the processes
 class DeviceSettings(Settings):
     """The devices to run on."""
 
-    tpu: str | None = setting(
+    tpu: str | None = Group.DEVICES.setting(
         None,
         help="TPU to run on: `local` for this machine's TPU, run by TensorFlow. `pjrt` runs on all"
         " devices that JAX finds: TPUs of all generations, or --num_cpu_devices.",
-        group=Group.DEVICES,
     )
-    use_tpu: bool = setting(False, help="Run on a TPU.", group=Group.DEVICES)
-    tpu_name: str | None = setting(
+    use_tpu: bool = Group.DEVICES.setting(False, help="Run on a TPU.")
+    tpu_name: str | None = Group.DEVICES.setting(
         None,
         help="Name of a TPU node. Google ended TPU nodes in April 2025.",
-        group=Group.DEVICES,
         needs="use_tpu",
         excludes="tpu",
     )
-    tpu_zone: str | None = setting(
+    tpu_zone: str | None = Group.DEVICES.setting(
         None,
         help="Zone of a TPU node. Google ended TPU nodes in April 2025.",
-        group=Group.DEVICES,
         excludes=("tpu", PJRT),
         needs_one_of=["tpu", "use_tpu"],
     )
-    gcp_project: str | None = setting(
+    gcp_project: str | None = Group.DEVICES.setting(
         None,
         help="Project of a TPU node. Google ended TPU nodes in April 2025.",
-        group=Group.DEVICES,
         excludes=("tpu", PJRT),
         needs_one_of=["tpu", "use_tpu"],
     )
-    master: str | None = setting(
+    master: str | None = Group.DEVICES.setting(
         None,
         help="Address of a TPU node. Google ended TPU nodes in April 2025.",
-        group=Group.DEVICES,
         needs="use_tpu",
         excludes=["tpu", "tpu_name"],
     )
-    num_tpu_cores: int | None = setting(
-        None,
-        help="Number of cores that the TPU must have. Default: any.",
-        group=Group.DEVICES,
-        at_least=1,
+    num_tpu_cores: int | None = Group.DEVICES.setting(
+        None, help="Number of cores that the TPU must have. Default: any.", at_least=1
     )
-    coordinator: str | None = setting(
+    coordinator: str | None = Group.DEVICES.setting(
         None,
         help="With --tpu=pjrt on several machines, each of which runs this command: HOST:PORT of"
         " process 0, with --num_processes and --process_index; or `auto` on Cloud TPU, where JAX"
         " finds the machines by itself.",
-        group=Group.DEVICES,
         needs=("tpu", PJRT),
     )
-    num_processes: int | None = setting(
+    num_processes: int | None = Group.DEVICES.setting(
         None,
         help="Number of processes that --coordinator waits for.",
-        group=Group.DEVICES,
         at_least=1,
         needs="coordinator",
     )
-    process_index: int | None = setting(
+    process_index: int | None = Group.DEVICES.setting(
         None,
         help="Number of this process, from 0, among --num_processes.",
-        group=Group.DEVICES,
         at_least=0,
         needs="coordinator",
     )
-    distribution_strategy: str = setting(
+    distribution_strategy: str = Group.DEVICES.setting(
         STRATEGIES[0],
         help="Devices to use without a TPU. one_device: one GPU, or the CPU. mirrored: all GPUs of"
         " this machine. multi_worker_mirrored: all GPUs of the machines listed in the environment"
         " variable TF_CONFIG. Batch sizes are over all devices.",
-        group=Group.DEVICES,
         choices=STRATEGIES,
     )
-    num_cpu_devices: int = setting(
+    num_cpu_devices: int = Group.DEVICES.setting(
         1,
         help="Split this machine's CPU into N devices, to try several replicas without GPUs. Needs"
         " --distribution_strategy=mirrored or --tpu=pjrt.",
-        group=Group.DEVICES,
         at_least=1,
         at_most=64,  # each is traced and compiled
     )

@@ -18,7 +18,7 @@ MAX_COUNT = 2**31 - 1  # TPUs compute with int32
 
 
 class Group(enum.StrEnum):
-    """Headings of --help, in their order."""
+    """Headings of --help, in their order; `Group.DATA.setting` makes a flag under the first."""
 
     DATA = "Data"
     MODEL = "Model"
@@ -27,6 +27,16 @@ class Group(enum.StrEnum):
     EVALUATION = "Evaluation and prediction"
     COMPUTATION = "Speed and memory"
     DEVICES = "Devices"
+
+    def setting(self, default: Any = REQUIRED, **rule: Any) -> Any:
+        """Returns a field for a subclass of `Settings`, required if it has no default.
+
+        Args:
+            **rule: the other fields of `FieldRule`. A condition on another setting is "name", or
+                ("name", value, ...) if it must have one of these values; a list gives several.
+        """
+        rule = _converted({**rule, "group": self})
+        return dataclasses.field(default=default, metadata={_METADATA: FieldRule(**rule)})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,18 +101,8 @@ class FieldRule(Bounds):
         return None
 
 
-def setting(default: Any = REQUIRED, **rule: Any) -> Any:
-    """Returns a field for a subclass of `Settings`, required if it has no default.
-
-    Args:
-        **rule: the fields of `FieldRule`. A condition on another setting is "name", or ("name",
-            value, ...) if it must have one of these values; give several conditions as a list.
-    """
-    return dataclasses.field(default=default, metadata={_METADATA: FieldRule(**_converted(rule))})
-
-
 def _converted(rule: dict[str, Any]) -> dict[str, Any]:
-    """Returns arguments of `setting` as `FieldRule` takes them."""
+    """Returns arguments of `Group.setting` as `FieldRule` takes them."""
     converted = dict(rule)
     if "choices" in rule:
         converted["choices"] = tuple(rule["choices"])
@@ -114,7 +114,7 @@ def _converted(rule: dict[str, Any]) -> dict[str, Any]:
 
 
 def inherit(settings: type, name: str, **changes: Any) -> Any:
-    """Returns a copy of another settings class's field, with changed arguments of `setting`."""
+    """Returns another settings class's field with changed arguments of `Group.setting`."""
     field = settings.__dataclass_fields__[name]
     default = changes.pop("default", field.default)
     rule = dataclasses.replace(rule_of(field), **_converted(changes))
@@ -122,7 +122,7 @@ def inherit(settings: type, name: str, **changes: Any) -> Any:
 
 
 def rule_of(field: dataclasses.Field) -> FieldRule | None:
-    """Returns the rule that `setting` gave a field; None if the field is not a flag."""
+    """Returns the rule that `Group.setting` gave a field; None if the field is not a flag."""
     return field.metadata.get(_METADATA)
 
 
@@ -151,7 +151,7 @@ def help_text(settings: type, field: dataclasses.Field) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Settings that check the fields made by `setting` when an instance is made.
+    """Settings that check the fields made by `Group.setting` when an instance is made.
 
     Raises:
         UserError: a value is out of bounds or not one of the choices, or two settings contradict

@@ -6,7 +6,7 @@ from typing import ClassVar
 from bert_tf import optimizer_defaults as defaults
 from bert_tf.engine.distribution import GRADIENT_REDUCTIONS
 from bert_tf.errors import UserError
-from bert_tf.runs.flags.setting_fields import Group, Settings, setting
+from bert_tf.runs.flags.setting_fields import Group, Settings
 
 # Far above anything published, and low enough that a program can start.
 MAX_LENGTH = 2**20  # also the limit of `max_position_embeddings`
@@ -17,8 +17,8 @@ MAX_BATCH = 2**20  # the largest batch of the LAMB paper is 2**16
 class ModelSettings(Settings):
     """The model's configuration."""
 
-    bert_config_file: str = setting(
-        help="Configuration of the model: a bert_config.json.", group=Group.MODEL
+    bert_config_file: str = Group.MODEL.setting(
+        help="Configuration of the model: a bert_config.json."
     )
 
 
@@ -26,15 +26,13 @@ class ModelSettings(Settings):
 class TextSettings(Settings):
     """The vocabulary, and how text is prepared for it."""
 
-    vocab_file: str = setting(
+    vocab_file: str = Group.DATA.setting(
         help="Vocabulary that the model was trained with: a vocab.txt; ALBERT's SentencePiece"
         " model, whose name ends in .model; or RoBERTa's vocab.json, with merges.txt beside it.",
-        group=Group.DATA,
     )
-    do_lower_case: bool = setting(
+    do_lower_case: bool = Group.DATA.setting(
         True,
         help="Lower-case text and strip accents: true for uncased models, false for cased ones.",
-        group=Group.DATA,
     )
 
 
@@ -42,18 +40,16 @@ class TextSettings(Settings):
 class ComputationSettings(Settings):
     """How a model computes; `model_options` replaces None by what suits the device."""
 
-    dtype: str | None = setting(
+    dtype: str | None = Group.COMPUTATION.setting(
         None,
         help="Type of matrix products and of the activations between them. Default: bfloat16 on"
         " TPUs, float32 elsewhere.",
-        group=Group.COMPUTATION,
         choices=("float32", "bfloat16"),
     )
-    use_one_hot_embeddings: bool | None = setting(
+    use_one_hot_embeddings: bool | None = Group.COMPUTATION.setting(
         None,
         help="Look up word embeddings by a matrix product with one-hot ids instead of a gather."
         " Default: true on TPUs, false elsewhere.",
-        group=Group.COMPUTATION,
     )
 
 
@@ -62,117 +58,89 @@ class TrainingSettings(ComputationSettings):
     """Settings of every program that trains."""
 
     amount_of_training: ClassVar[str] = "the number of steps"  # what sets it, for messages
-    output_dir: str = setting(
+    output_dir: str = Group.OUTPUT.setting(
         help="Folder for checkpoints and results. If it has a checkpoint, the run resumes from it.",
-        group=Group.OUTPUT,
         not_empty=True,
     )
-    init_checkpoint: str | None = setting(
+    init_checkpoint: str | None = Group.MODEL.setting(
         None,
         help="Checkpoint with the initial weights: the prefix of its files, or a folder with a file"
         " `checkpoint`. Ignored if --output_dir has a checkpoint.",
-        group=Group.MODEL,
     )
-    do_train: bool = setting(False, help="Train.", group=Group.TRAINING)
-    learning_rate: float = setting(
-        5e-5, help="Peak learning rate.", group=Group.TRAINING, at_least=0.0
-    )
-    optimizer: str = setting(
+    do_train: bool = Group.TRAINING.setting(False, help="Train.")
+    learning_rate: float = Group.TRAINING.setting(5e-5, help="Peak learning rate.", at_least=0.0)
+    optimizer: str = Group.TRAINING.setting(
         defaults.OPTIMIZERS[0],
         help="adamw: Adam with decoupled weight decay (BERT). lamb: the same, with the update of"
         " each variable scaled to the variable's norm, for large batches (ALBERT).",
-        group=Group.TRAINING,
         choices=defaults.OPTIMIZERS,
     )
-    lamb_bias_correction: bool = setting(
+    lamb_bias_correction: bool = Group.TRAINING.setting(
         False,
         help="Correct the bias of the moments, as in MLPerf's and NVIDIA's LAMB but not ALBERT's.",
-        group=Group.TRAINING,
         needs=("optimizer", "lamb"),
     )
-    beta_1: float = setting(
+    beta_1: float = Group.TRAINING.setting(
         defaults.BETA_1,
         help="The optimizer's decay rate of the mean of gradients.",
-        group=Group.TRAINING,
         at_least=0.0,
         below=1.0,
     )
-    beta_2: float = setting(
+    beta_2: float = Group.TRAINING.setting(
         defaults.BETA_2,
         help="The optimizer's decay rate of the mean of squared gradients.",
-        group=Group.TRAINING,
         at_least=0.0,
         below=1.0,
     )
-    epsilon: float = setting(
-        defaults.EPSILON,
-        help="The optimizer's term that avoids division by 0.",
-        group=Group.TRAINING,
-        above=0.0,
+    epsilon: float = Group.TRAINING.setting(
+        defaults.EPSILON, help="The optimizer's term that avoids division by 0.", above=0.0
     )
-    weight_decay_rate: float = setting(
+    weight_decay_rate: float = Group.TRAINING.setting(
         defaults.WEIGHT_DECAY_RATE,
         help="Weight decay per step, times the learning rate; biases and LayerNorm get none.",
-        group=Group.TRAINING,
         at_least=0.0,
     )
-    clip_norm: float = setting(
+    clip_norm: float = Group.TRAINING.setting(
         defaults.CLIP_NORM,
         help="Scale a step's gradients down to this norm if theirs is larger; 0: never.",
-        group=Group.TRAINING,
         at_least=0.0,
     )
-    random_seed: int = setting(
-        12345,
-        help="Seed of initial weights, dropout and the order of the examples.",
-        group=Group.TRAINING,
-        at_least=0,
+    random_seed: int = Group.TRAINING.setting(
+        12345, help="Seed of initial weights, dropout and the order of the examples.", at_least=0
     )
-    evaluate_every_steps: int = setting(
-        0,
-        help="Evaluate every N training steps; 0: never.",
-        group=Group.EVALUATION,
-        at_least=0,
-        needs="do_train",
+    evaluate_every_steps: int = Group.EVALUATION.setting(
+        0, help="Evaluate every N training steps; 0: never.", at_least=0, needs="do_train"
     )
-    save_checkpoints_steps: int = setting(
+    save_checkpoints_steps: int = Group.OUTPUT.setting(
         1000,
         help="Write a checkpoint every N steps, and at the start and end of training.",
-        group=Group.OUTPUT,
         at_least=1,
     )
-    keep_checkpoint_max: int = setting(
-        5,
-        help="Number of checkpoints to keep: the newest N; 0: all.",
-        group=Group.OUTPUT,
-        at_least=0,
+    keep_checkpoint_max: int = Group.OUTPUT.setting(
+        5, help="Number of checkpoints to keep: the newest N; 0: all.", at_least=0
     )
-    iterations_per_loop: int = setting(
+    iterations_per_loop: int = Group.COMPUTATION.setting(
         1000,
         help="Training steps to run on the device before control returns to Python.",
-        group=Group.COMPUTATION,
         at_least=1,
     )
-    gradient_accumulation_steps: int = setting(
+    gradient_accumulation_steps: int = Group.COMPUTATION.setting(
         1,
         help="Split each batch into N parts and compute them one after another, to save memory. The"
         " update is the same as for the whole batch.",
-        group=Group.COMPUTATION,
         at_least=1,
     )
-    gradient_reduction: str = setting(
+    gradient_reduction: str = Group.TRAINING.setting(
         GRADIENT_REDUCTIONS[0],
         help="How to combine the gradients of several replicas. local_clip_sum: clip each"
         " replica's gradient to --clip_norm, then sum (the original). global_mean_clip: average,"
         " then clip.",
-        group=Group.TRAINING,
         choices=GRADIENT_REDUCTIONS,
     )
-    recompute_activations: bool = setting(
+    recompute_activations: bool = Group.COMPUTATION.setting(
         False,
         help="Recompute the activations of each encoder layer in the backward pass instead of"
         " storing them: less memory, more time.",
-        group=Group.COMPUTATION,
     )
 
 
@@ -183,88 +151,70 @@ class FineTuningSettings(TrainingSettings, TextSettings):
     amount_of_training: ClassVar[str] = "--num_train_epochs"
     do_eval: ClassVar[bool] = False  # without the flags of `EvaluationSettings`
     do_predict: ClassVar[bool] = False
-    max_seq_length: int = setting(
+    max_seq_length: int = Group.DATA.setting(
         128,
         help="Maximum length of a sequence in word pieces, with [CLS] and [SEP]. Longer sequences"
         " are cut, shorter ones padded.",
-        group=Group.DATA,
         at_least=1,
         at_most=MAX_LENGTH,
     )
-    train_batch_size: int = setting(
-        32,
-        help="Examples in a training step, over all replicas.",
-        group=Group.TRAINING,
-        at_least=1,
-        at_most=MAX_BATCH,
+    train_batch_size: int = Group.TRAINING.setting(
+        32, help="Examples in a training step, over all replicas.", at_least=1, at_most=MAX_BATCH
     )
-    num_train_epochs: float = setting(
-        3.0,
-        help="Passes over the training examples.",
-        group=Group.TRAINING,
-        above=0.0,
-        at_most=10_000,
+    num_train_epochs: float = Group.TRAINING.setting(
+        3.0, help="Passes over the training examples.", above=0.0, at_most=10_000
     )
-    warmup_proportion: float = setting(
+    warmup_proportion: float = Group.TRAINING.setting(
         0.1,
         help="Share of the training steps in which the learning rate rises from 0 to its peak.",
-        group=Group.TRAINING,
         at_least=0.0,
         at_most=1.0,
     )
-    loss_reduction: str = setting(
+    loss_reduction: str = Group.TRAINING.setting(
         "mean",
         help="mean: the loss of a batch is the mean of its losses. sum: it is their sum, as in"
         " ELECTRA, so that almost every gradient is clipped to the same norm.",
-        group=Group.TRAINING,
         choices=("mean", "sum"),
     )
-    length_buckets: str = setting(
+    length_buckets: str = Group.COMPUTATION.setting(
         "auto",
         help="Lengths to pad batches to instead of --max_seq_length, such as 32,64,128. auto: up to"
         " eight evenly spaced lengths. none: --max_seq_length only. Evaluation and prediction sort"
         " examples by length; results and their order stay the same.",
-        group=Group.COMPUTATION,
     )
-    group_by_length: bool = setting(
+    group_by_length: bool = Group.COMPUTATION.setting(
         False,
         help="Put training examples of similar length into one batch, which is faster. Needs"
         " several --length_buckets.",
-        group=Group.COMPUTATION,
     )
-    freeze_layers: str = setting(
+    freeze_layers: str = Group.TRAINING.setting(
         "",
         help="Layers that keep their pre-trained weights: all, or a list such as"
         " embeddings,0-5,pooler.",
-        group=Group.TRAINING,
     )
-    layerwise_lr_decay: float = setting(
+    layerwise_lr_decay: float = Group.TRAINING.setting(
         1.0,
         help="Factor of the learning rate from each layer to the one below, as in ELECTRA: the"
         " task's head has --learning_rate, the pooler once the decay, the last layer the decay"
         " squared, and so on down to the embeddings. 1: one rate for all.",
-        group=Group.TRAINING,
         above=0.0,
         at_most=1.0,
     )
-    keep_best: bool = setting(
+    keep_best: bool = Group.EVALUATION.setting(
         False,
         help="Keep the checkpoint with the best evaluation in OUTPUT_DIR/best, and use it for"
         " evaluation and prediction. With --do_train it needs --evaluate_every_steps.",
-        group=Group.EVALUATION,
     )
-    early_stopping_patience: int = setting(
+    early_stopping_patience: int = Group.EVALUATION.setting(
         0,
         help="Stop training after N evaluations without an improvement; 0: never. Needs"
         " --evaluate_every_steps and implies --keep_best.",
-        group=Group.EVALUATION,
         at_least=0,
     )
-    export_dir: str | None = setting(
+    export_dir: str | None = Group.OUTPUT.setting(
         None,
         help="Folder to export the trained model to, with the files of a released model: weights"
         " without optimizer slots, configuration, vocabulary, and labels.txt.",
-        group=Group.OUTPUT,
         not_empty=True,
         needs="do_train",
         because="the model is written after training",
@@ -285,33 +235,24 @@ class FineTuningSettings(TrainingSettings, TextSettings):
 class EvaluationSettings(FineTuningSettings):
     """Settings of fine-tuning programs with --do_eval and --do_predict."""
 
-    do_eval: bool = setting(
-        False, help="Evaluate; with --do_train, after training.", group=Group.EVALUATION
+    do_eval: bool = Group.EVALUATION.setting(
+        False, help="Evaluate; with --do_train, after training."
     )
-    do_predict: bool = setting(
-        False, help="Predict; with --do_train, after training.", group=Group.EVALUATION
+    do_predict: bool = Group.EVALUATION.setting(
+        False, help="Predict; with --do_train, after training."
     )
-    dev_fraction: float = setting(
+    dev_fraction: float = Group.DATA.setting(
         0.0,
         help="Share of the training examples, and of each class, to hold out and evaluate on, where"
         " there is no dev set. The texts decide which, so they are the same in every run.",
-        group=Group.DATA,
         at_least=0.0,
         at_most=0.5,
     )
-    eval_batch_size: int = setting(
-        8,
-        help="Examples in an evaluation step, over all replicas.",
-        group=Group.EVALUATION,
-        at_least=1,
-        at_most=MAX_BATCH,
+    eval_batch_size: int = Group.EVALUATION.setting(
+        8, help="Examples in an evaluation step, over all replicas.", at_least=1, at_most=MAX_BATCH
     )
-    predict_batch_size: int = setting(
-        8,
-        help="Examples in a prediction step, over all replicas.",
-        group=Group.EVALUATION,
-        at_least=1,
-        at_most=MAX_BATCH,
+    predict_batch_size: int = Group.EVALUATION.setting(
+        8, help="Examples in a prediction step, over all replicas.", at_least=1, at_most=MAX_BATCH
     )
 
 
@@ -319,16 +260,14 @@ class EvaluationSettings(FineTuningSettings):
 class TeacherCheckpoint(Settings):
     """The teacher of a distillation."""
 
-    teacher_checkpoint: str | None = setting(
+    teacher_checkpoint: str | None = Group.MODEL.setting(
         None,
         help="Checkpoint of the teacher: the prefix of its files, or a folder with a file"
         " `checkpoint`.",
-        group=Group.MODEL,
     )
-    teacher_config_file: str | None = setting(
+    teacher_config_file: str | None = Group.MODEL.setting(
         None,
         help="Configuration of the teacher. Default: the bert_config.json beside its checkpoint.",
-        group=Group.MODEL,
         needs="teacher_checkpoint",
     )
 
@@ -337,27 +276,24 @@ class TeacherCheckpoint(Settings):
 class TeacherSettings(TeacherCheckpoint):
     """The teacher of a distillation, and how the student is compared with the teacher."""
 
-    temperature: float = setting(
+    temperature: float = Group.TRAINING.setting(
         2.0,
         help="Temperature of the soft targets: divides both models' logits.",
-        group=Group.TRAINING,
         above=0.0,
         needs="teacher_checkpoint",
     )
-    alpha_cos: float = setting(
+    alpha_cos: float = Group.TRAINING.setting(
         1.0,
         help="Weight of the cosine loss, which turns the last layer's vectors in the direction of"
         " the teacher's. Both models must have the same hidden_size.",
-        group=Group.TRAINING,
         at_least=0.0,
         needs="teacher_checkpoint",
     )
-    cos_all_layers: bool = setting(
+    cos_all_layers: bool = Group.TRAINING.setting(
         False,
         help="Let --alpha_cos compare all of the student's layers, each with the teacher's layer at"
         " the same relative depth (TinyBERT): a student of 3 layers with layers 2, 4 and 6 of a"
         " teacher of 6. By default only the last layers are compared (DistilBERT).",
-        group=Group.TRAINING,
         needs=["teacher_checkpoint", "alpha_cos"],
         because="it says which vectors the loss of weight --alpha_cos compares",
     )

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from bert_tf.errors import UserError
-from bert_tf.runs.flags.setting_fields import Group, Settings, setting
+from bert_tf.runs.flags.setting_fields import Group, Settings
 from bert_tf.tasks.classification import glue
 from bert_tf.tasks.classification.examples import DataProcessor
 from bert_tf.tasks.classification.imdb import ImdbProcessor
@@ -36,14 +36,11 @@ processors: dict[str, type[DataProcessor]] = {
 class ProcessorSettings(Settings):
     """Which task to train, and XNLI's language."""
 
-    task_name: str = setting(
-        help=f"The task, in upper or lower case: {', '.join(processors)}.", group=Group.DATA
+    task_name: str = Group.DATA.setting(
+        help=f"The task, in upper or lower case: {', '.join(processors)}."
     )
-    xnli_language: str = setting(
-        "zh",
-        help="Language of the examples of --task_name=XNLI.",
-        group=Group.DATA,
-        choices=XNLI_LANGUAGES,
+    xnli_language: str = Group.DATA.setting(
+        "zh", help="Language of the examples of --task_name=XNLI.", choices=XNLI_LANGUAGES
     )
 
 

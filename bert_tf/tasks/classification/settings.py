@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from bert_tf.datasets.tables import check_delimiter
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files.label_file import check_label
-from bert_tf.runs.flags.setting_fields import Group, Settings, inherit, setting
+from bert_tf.runs.flags.setting_fields import Group, Settings, inherit
 from bert_tf.runs.flags.settings import EvaluationSettings, TeacherSettings
 from bert_tf.tasks.class_weights import ClassWeightSettings
 from bert_tf.tasks.classification.several_labels import SEPARATOR
@@ -19,8 +19,8 @@ class ClassifierSettings(
 ):
     """Settings of run_classifier."""
 
-    data_dir: str | None = setting(
-        None, help="Folder with the files of the task. Needed without --tfds.", group=Group.DATA
+    data_dir: str | None = Group.DATA.setting(
+        None, help="Folder with the files of the task. Needed without --tfds."
     )
     teacher_checkpoint: str | None = inherit(
         TeacherSettings,
@@ -35,87 +35,77 @@ class ClassifierSettings(
         needs=["teacher_checkpoint", "alpha_ce"],
         because="only the loss of weight --alpha_ce has a temperature",
     )
-    alpha_ce: float = setting(
+    alpha_ce: float = Group.TRAINING.setting(
         0.5,
         help="Weight of the loss on the teacher's answers: the cross entropy with its probabilities"
         " at --temperature, or in a regression the squared difference from its output.",
-        group=Group.TRAINING,
         at_least=0.0,
         needs="teacher_checkpoint",
     )
-    alpha_labels: float = setting(
+    alpha_labels: float = Group.TRAINING.setting(
         0.5,
         help="Weight of the loss on the examples' labels.",
-        group=Group.TRAINING,
         at_least=0.0,
         needs="teacher_checkpoint",
     )
     alpha_cos: float = inherit(TeacherSettings, "alpha_cos", default=0.0)
-    copy_teacher_head: bool = setting(
+    copy_teacher_head: bool = Group.MODEL.setting(
         False,
         help="Start with the teacher's pooler and classifier instead of --init_checkpoint's. Use it"
         " if the student was distilled to similar vectors (run_distillation.py --alpha_cos).",
-        group=Group.MODEL,
         needs="teacher_checkpoint",
     )
 
-    label_smoothing: float = setting(
+    label_smoothing: float = Group.TRAINING.setting(
         0.0,
         help="Share of each training target to spread evenly over all classes, against"
         " overconfidence and wrong labels.",
-        group=Group.TRAINING,
         at_least=0.0,
         below=1.0,
     )
-    double_unordered: bool = setting(
+    double_unordered: bool = Group.TRAINING.setting(
         False,
         help="Train on each pair of texts in both orders, for tasks where the order means nothing,"
         " as ELECTRA does on MRPC and STS-B. Twice the examples.",
-        group=Group.TRAINING,
         excludes=("long_text", "mean", "max"),
         because="a long pair already becomes several examples",
     )
-    label_scale: float = setting(
+    label_scale: float = Group.TRAINING.setting(
         1.0,
         help="Divide the labels of a regression by this number, as ELECTRA does with STS-B's by 5."
         " Predictions and errors then have this scale; GLUE's submission file does not.",
-        group=Group.TRAINING,
         above=0.0,
     )
-    temperature_scaling: bool = setting(
+    temperature_scaling: bool = Group.EVALUATION.setting(
         False,
         help="Divide the trained model's logits by one number, the temperature, so that its"
         " probabilities fit the dev set: the least negative log-likelihood. For the evaluation, the"
         " predictions and --export_dir; the checkpoints in --output_dir stay as they were trained.",
-        group=Group.EVALUATION,
         excludes=[("long_text", "mean", "max")],
         because="the answer for a long text is no softmax of logits",
     )
-    threshold: float | None = setting(
+    threshold: float | None = Group.EVALUATION.setting(
         None,
         help="Least probability of a predicted label if a text can have several (--multi_label)."
         " Training keeps it with the model. Default: the model's, or else 0.5.",
-        group=Group.EVALUATION,
         above=0.0,
         below=1.0,
     )
-    find_threshold: bool = setting(
+    find_threshold: bool = Group.EVALUATION.setting(
         False,
         help="Find the --threshold with the highest micro F1 on the dev set, by the model's final"
         " weights, and keep it with the model.",
-        group=Group.EVALUATION,
         excludes="threshold",
         because="it finds another one",
     )
 
-    folds: int = setting(
+    folds: int = Group.EVALUATION.setting(
         0,
         help="Cross-validation: divide the training examples into N parts, each class evenly (with"
         " --multi_label each combination of labels; those in fewer than N texts together, by their"
         " rarest label), and N times train on all parts but one, in OUTPUT_DIR/fold-1 and so on,"
         " and evaluate on that one. Results are the mean and standard deviation over the folds. 0:"
         " none.",
-        group=Group.EVALUATION,
         at_least=0,
         needs=["do_train", "do_eval"],
         excludes=[
@@ -148,89 +138,76 @@ class ClassifierSettings(
 class TableColumns(Settings):
     """The columns of --task_name=table, or the features of a dataset."""
 
-    text_a_column: str | None = setting(
+    text_a_column: str | None = Group.DATA.setting(
         None,
         help="--task_name=table or --tfds: name of the column or feature with the text, or with the"
         " first text of a pair.",
-        group=Group.DATA,
     )
-    text_b_column: str | None = setting(
+    text_b_column: str | None = Group.DATA.setting(
         None,
         help="--task_name=table or --tfds: name of the column or feature with the second text.",
-        group=Group.DATA,
     )
-    label_column: str | None = setting(
+    label_column: str | None = Group.DATA.setting(
         None,
         help="--task_name=table or --tfds: name of the column or feature with the label. The test"
         " file may lack it.",
-        group=Group.DATA,
     )
-    group_column: str | None = setting(
+    group_column: str | None = Group.DATA.setting(
         None,
         help="--task_name=table or --tfds: name of the column or feature with the group of each"
         " example, such as the query of a passage. Evaluation then also tells how well relevant"
         " examples are ranked within their groups: MRR@10, nDCG@10 and MAP. With two classes the"
         " second means relevant; with --regression labels are grades.",
-        group=Group.DATA,
     )
-    weight_column: str | None = setting(
+    weight_column: str | None = Group.DATA.setting(
         None,
         help="--task_name=table or --tfds: name of the column or feature with a number of at least"
         " 0 that says how much an example counts, in training and evaluation. The dev file may"
         " lack it.",
-        group=Group.DATA,
     )
-    fold_group_column: str | None = setting(
+    fold_group_column: str | None = Group.DATA.setting(
         None,
         help="--task_name=table or --tfds: name of the column or feature with the group of each"
         " example, such as its author, for --folds: a group is never divided. Default:"
         " --group_column, if given.",
-        group=Group.DATA,
     )
-    has_header: bool = setting(
+    has_header: bool = Group.DATA.setting(
         True,
         help="--task_name=table: the first line of each file names the columns. If false, columns"
         " are named by their numbers, from 0.",
-        group=Group.DATA,
     )
-    delimiter: str | None = setting(
+    delimiter: str | None = Group.DATA.setting(
         None,
         help="--task_name=table: character between columns. Default: a tab for .tsv, a comma for"
         " .csv. Columns may be quoted, except between tabs.",
-        group=Group.DATA,
     )
-    labels: Sequence[str] | None = setting(
+    labels: Sequence[str] | None = Group.DATA.setting(
         None,
         help="--task_name=table: the classes in the order of the logits. Default: the classes of"
         " the model in --output_dir or --init_checkpoint, or else of the training file, sorted.",
-        group=Group.DATA,
     )
-    regression: bool = setting(
+    regression: bool = Group.DATA.setting(
         False,
         help="--task_name=table: labels are numbers to predict, not classes.",
-        group=Group.DATA,
         excludes="labels",
         because="a regression has no classes",
     )
-    multi_label: bool = setting(
+    multi_label: bool = Group.DATA.setting(
         False,
         help="--task_name=table: a text can have several labels, or none. The cells of"
         " --label_column have them all.",
-        group=Group.DATA,
         excludes=["regression", "group_column"],
         because="that needs one number or class for each example",
     )
-    label_separator: str = setting(
+    label_separator: str = Group.DATA.setting(
         SEPARATOR,
         help="Character between the labels in a cell. White space beside it is ignored.",
-        group=Group.DATA,
         needs="multi_label",
     )
-    label_columns: Sequence[str] | None = setting(
+    label_columns: Sequence[str] | None = Group.DATA.setting(
         None,
         help="--task_name=table: instead of --label_column, the names of several columns, each a"
         " label. They have 1 for a text with that label, else 0.",
-        group=Group.DATA,
         needs=["multi_label", "has_header"],
         excludes=["label_column", "labels"],
         because="the names of the columns are the labels",
@@ -281,33 +258,24 @@ class TfdsSource(Settings):
     A split may be sliced (`train[:90%]`); None is the task's own split.
     """
 
-    tfds: str | None = setting(
+    tfds: str | None = Group.DATA.setting(
         None,
         help="Prepared dataset of TensorFlow Datasets to read instead of --data_dir:"
         " NAME[/CONFIG][:VERSION], such as glue/mrpc.",
-        group=Group.DATA,
     )
-    tfds_data_dir: str | None = setting(
-        None,
-        help="Folder of the dataset. Default: TensorFlow Datasets' own.",
-        group=Group.DATA,
-        needs="tfds",
+    tfds_data_dir: str | None = Group.DATA.setting(
+        None, help="Folder of the dataset. Default: TensorFlow Datasets' own.", needs="tfds"
     )
-    tfds_train_split: str | None = setting(
+    tfds_train_split: str | None = Group.DATA.setting(
         None,
         help="Split of the dataset to train on, such as train[:90%]. Default: the task's own.",
-        group=Group.DATA,
         needs="tfds",
     )
-    tfds_dev_split: str | None = setting(
+    tfds_dev_split: str | None = Group.DATA.setting(
         None,
         help="Split of the dataset to evaluate on, such as train[90%:]. Default: the task's own.",
-        group=Group.DATA,
         needs="tfds",
     )
-    tfds_test_split: str | None = setting(
-        None,
-        help="Split of the dataset to predict. Default: the task's own.",
-        group=Group.DATA,
-        needs="tfds",
+    tfds_test_split: str | None = Group.DATA.setting(
+        None, help="Split of the dataset to predict. Default: the task's own.", needs="tfds"
     )

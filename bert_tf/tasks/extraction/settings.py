@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from bert_tf.runs.flags.setting_fields import Group, inherit, setting
+from bert_tf.runs.flags.setting_fields import Group, inherit
 from bert_tf.runs.flags.settings import (
     MAX_BATCH,
     ComputationSettings,
@@ -18,36 +18,30 @@ FORMATS = ("json", "npz", "tfrecord")
 class ExtractionSettings(LongTextSettings, ComputationSettings, TextSettings):
     """Settings of extract_features."""
 
-    input_file: str = setting(
+    input_file: str = Group.DATA.setting(
         help="UTF-8 text. Each line is a text, or two texts separated by ' ||| '.",
-        group=Group.DATA,
     )
-    output_file: str = setting(
+    output_file: str = Group.OUTPUT.setting(
         help="File for the results. An existing file is replaced once the new one is complete.",
-        group=Group.OUTPUT,
         not_empty=True,
     )
-    init_checkpoint: str = setting(
+    init_checkpoint: str = Group.MODEL.setting(
         help="Checkpoint with the weights: the prefix of its files, or a folder with a file"
         " `checkpoint`.",
-        group=Group.MODEL,
     )
-    layers: str = setting(
+    layers: str = Group.OUTPUT.setting(
         "-1,-2,-3,-4",
         help="Encoder layers whose vectors and attention are written; 0 is the first, -1 the last.",
-        group=Group.OUTPUT,
     )
-    outputs: str = setting(
+    outputs: str = Group.OUTPUT.setting(
         "token_vectors",
         help="What to write, separated by commas: token_vectors (the original); mean_vector, the"
         " mean of a line's token vectors; pooled_vector, the pooler's output or ELECTRA's [CLS];"
         " attention_probs. All but pooled_vector are written for each of --layers.",
-        group=Group.OUTPUT,
     )
-    output_format: str = setting(
+    output_format: str = Group.OUTPUT.setting(
         "json",
         help="JSON lines with six decimals (the original), a NumPy archive, or tf.Examples.",
-        group=Group.OUTPUT,
         choices=FORMATS,
     )
     # [CLS], a token and [SEP].
@@ -72,10 +66,6 @@ class ExtractionSettings(LongTextSettings, ComputationSettings, TextSettings):
         " eight evenly spaced lengths. none: --max_seq_length only. Lines are sorted by length;"
         " results and their order stay the same.",
     )
-    batch_size: int = setting(
-        32,
-        help="Lines to compute at a time, over all replicas.",
-        group=Group.COMPUTATION,
-        at_least=1,
-        at_most=MAX_BATCH,
+    batch_size: int = Group.COMPUTATION.setting(
+        32, help="Lines to compute at a time, over all replicas.", at_least=1, at_most=MAX_BATCH
     )

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from bert_tf.runs.flags.setting_fields import Group, setting
+from bert_tf.runs.flags.setting_fields import Group
 from bert_tf.runs.flags.settings import EvaluationSettings
 
 
@@ -10,6 +10,4 @@ from bert_tf.runs.flags.settings import EvaluationSettings
 class MultipleChoiceSettings(EvaluationSettings):
     """Settings of run_multiple_choice."""
 
-    data_dir: str = setting(
-        help="Folder with SWAG's train.csv, val.csv and test.csv.", group=Group.DATA
-    )
+    data_dir: str = Group.DATA.setting(help="Folder with SWAG's train.csv, val.csv and test.csv.")

@@ -5,7 +5,7 @@ import itertools
 
 from bert_tf.datasets.tables import check_delimiter
 from bert_tf.errors import UserError, quoted
-from bert_tf.runs.flags.setting_fields import Group, inherit, setting
+from bert_tf.runs.flags.setting_fields import Group, inherit
 from bert_tf.runs.flags.settings import (
     EvaluationSettings,
     FineTuningSettings,
@@ -20,54 +20,44 @@ class SentenceSettings(EvaluationSettings, TeacherCheckpoint):
 
     loss_reduction: str = "mean"  # not a flag: a comparison of the batch's pairs has no sum
 
-    data_dir: str = setting(
-        help="Folder with train, dev and test, each .tsv or .csv.", group=Group.DATA
+    data_dir: str = Group.DATA.setting(help="Folder with train, dev and test, each .tsv or .csv.")
+    text_a_column: str = Group.DATA.setting(
+        help="Name of the column with the text, or with the first text of a pair.", not_empty=True
     )
-    text_a_column: str = setting(
-        help="Name of the column with the text, or with the first text of a pair.",
-        group=Group.DATA,
-        not_empty=True,
-    )
-    text_b_column: str | None = setting(
+    text_b_column: str | None = Group.DATA.setting(
         None,
         help="Name of the column with the second text. Needed for evaluation and, except for"
         " --loss=teacher, for training.",
-        group=Group.DATA,
     )
-    negative_column: str | None = setting(
+    negative_column: str | None = Group.DATA.setting(
         None,
         help="Name of the training file's column with a third text, which is like the first but"
         " means something else: a hard negative. Needed for --loss=triplet.",
-        group=Group.DATA,
         needs=("loss", IN_BATCH_NEGATIVES, TRIPLET),
     )
-    label_column: str | None = setting(
+    label_column: str | None = Group.DATA.setting(
         None,
         help="Name of the column with the score of a pair: the higher, the more similar in meaning."
         " Needed for --loss=cosine and for evaluation; the test file may lack it.",
-        group=Group.DATA,
     )
-    retrieval_dir: str | None = setting(
+    retrieval_dir: str | None = Group.EVALUATION.setting(
         None,
         help="Folder with a retrieval set to evaluate on: queries.jsonl, corpus.jsonl and"
         " qrels.tsv, in the form of the BEIR benchmark. The dev file is then evaluated only with"
         " --label_column.",
-        group=Group.EVALUATION,
         needs_one_of=["do_eval", "evaluate_every_steps"],
         excludes="dev_fraction",
         because="the retrieval set is the set to evaluate on",
     )
-    has_header: bool = setting(
+    has_header: bool = Group.DATA.setting(
         True,
         help="The first line of each file names the columns. If false, columns are named by their"
         " numbers, from 0.",
-        group=Group.DATA,
     )
-    delimiter: str | None = setting(
+    delimiter: str | None = Group.DATA.setting(
         None,
         help="Character between columns. Default: a tab for .tsv, a comma for .csv. Columns may be"
         " quoted, except between tabs.",
-        group=Group.DATA,
     )
     dev_fraction: float = inherit(
         EvaluationSettings,
@@ -83,59 +73,53 @@ class SentenceSettings(EvaluationSettings, TeacherCheckpoint):
         help="Maximum length of each text in word pieces, with [CLS] and [SEP]. Longer texts are"
         " truncated, shorter ones padded.",
     )
-    loss: str = setting(
+    loss: str = Group.TRAINING.setting(
         COSINE,
         help="cosine: the squared difference between a pair's cosine and its score / --score_scale."
         " in_batch_negatives: the two texts of a pair mean the same, the texts of different pairs"
         " do not. triplet: the first text is nearer to the second than to the one of"
         " --negative_column. teacher: the squared difference between the vectors and those of the"
         " model in --teacher_checkpoint, for single texts, or for both texts of pairs.",
-        group=Group.TRAINING,
         choices=(*LOSSES, TEACHER),
     )
-    score_scale: float = setting(
+    score_scale: float = Group.TRAINING.setting(
         1.0,
         help="The score of two texts with the same meaning, such as 5 for STS-B. Scores are divided"
         " by this to get the cosines to learn.",
-        group=Group.TRAINING,
         above=0.0,
         at_most=1e6,
         needs=("loss", COSINE),
     )
-    min_positive_score: float | None = setting(
+    min_positive_score: float | None = Group.TRAINING.setting(
         None,
         help="Train only on pairs with at least this score. Default: on all pairs, without reading"
         " their scores.",
-        group=Group.TRAINING,
         at_least=-1e6,
         at_most=1e6,
         needs=("loss", IN_BATCH_NEGATIVES),
     )
     # The paper has no scale: its vectors may have any length. 20 is sentence-transformers' default.
-    similarity_scale: float = setting(
+    similarity_scale: float = Group.TRAINING.setting(
         20.0,
         help="Factor of the cosines before the softmax.",
-        group=Group.TRAINING,
         above=0.0,
         at_most=1e6,
         needs=("loss", IN_BATCH_NEGATIVES),
     )
 
-    triplet_margin: float = setting(
+    triplet_margin: float = Group.TRAINING.setting(
         0.5,
         help="By how much the cosine of a triplet's first and second text must exceed the cosine of"
         " the first and third.",
-        group=Group.TRAINING,
         above=0.0,
         at_most=2.0,
         needs=("loss", TRIPLET),
     )
-    matryoshka_dims: str | None = setting(
+    matryoshka_dims: str | None = Group.TRAINING.setting(
         None,
         help="Sizes of vectors to train, in descending order, such as 768,256,64: the sum of the"
         " losses of the vectors' first 768, 256 and 64 elements. An evaluation has results of each"
         " size. Default: whole vectors.",
-        group=Group.TRAINING,
         excludes=("loss", TEACHER),
         because="a teacher's vectors are learned whole",
     )

@@ -3,7 +3,7 @@
 import dataclasses
 
 from bert_tf.errors import UserError
-from bert_tf.runs.flags.setting_fields import Group, Settings, inherit, setting
+from bert_tf.runs.flags.setting_fields import Group, Settings, inherit
 from bert_tf.runs.flags.settings import EvaluationSettings, FineTuningSettings
 
 
@@ -11,69 +11,55 @@ from bert_tf.runs.flags.settings import EvaluationSettings, FineTuningSettings
 class AnswerSettings(Settings):
     """How a context is split into windows, and how answers are chosen."""
 
-    doc_stride: int = setting(
+    doc_stride: int = Group.DATA.setting(
         128,
         help="A context that is too long for one sequence is split into windows that start this"
         " many tokens apart.",
-        group=Group.DATA,
         at_least=1,
     )
-    max_query_length: int = setting(
+    max_query_length: int = Group.DATA.setting(
         64,
         help="Maximum length of a question in word pieces. Longer questions are truncated.",
-        group=Group.DATA,
         at_least=1,
     )
-    version_2_with_negative: bool = setting(
-        False, help="Allow questions without an answer, as in SQuAD 2.0.", group=Group.DATA
+    version_2_with_negative: bool = Group.DATA.setting(
+        False, help="Allow questions without an answer, as in SQuAD 2.0."
     )
-    n_best_size: int = setting(
-        20,
-        help="Number of answers to each question in nbest_predictions.json.",
-        group=Group.EVALUATION,
-        at_least=1,
+    n_best_size: int = Group.EVALUATION.setting(
+        20, help="Number of answers to each question in nbest_predictions.json.", at_least=1
     )
-    max_answer_length: int = setting(
-        30, help="Maximum length of an answer in word pieces.", group=Group.EVALUATION, at_least=1
+    max_answer_length: int = Group.EVALUATION.setting(
+        30, help="Maximum length of an answer in word pieces.", at_least=1
     )
-    joint_prediction: bool = setting(
+    joint_prediction: bool = Group.MODEL.setting(
         False,
         help="Predict the end of an answer for each likely start, with a beam, as ELECTRA does,"
         " instead of start and end on their own.",
-        group=Group.MODEL,
     )
-    beam_size: int = setting(
+    beam_size: int = Group.EVALUATION.setting(
         20,
         help="Likely starts of an answer in a window, and likely ends for each.",
-        group=Group.EVALUATION,
         at_least=1,
         needs="joint_prediction",
     )
-    answerable_classifier: bool = setting(
+    answerable_classifier: bool = Group.MODEL.setting(
         False,
         help="Train a classifier that says whether a question has no answer, as ELECTRA does. Its"
         " logit alone is then the odds of no answer.",
-        group=Group.MODEL,
     )
-    answerable_uses_start_logits: bool = setting(
+    answerable_uses_start_logits: bool = Group.MODEL.setting(
         True,
         help="Give this classifier the vectors of likely starts in addition to [CLS]'s.",
-        group=Group.MODEL,
         needs="answerable_classifier",
     )
-    answerable_weight: float = setting(
-        0.5,
-        help="Weight of this classifier's loss.",
-        group=Group.TRAINING,
-        at_least=0.0,
-        needs="answerable_classifier",
+    answerable_weight: float = Group.TRAINING.setting(
+        0.5, help="Weight of this classifier's loss.", at_least=0.0, needs="answerable_classifier"
     )
-    null_score_diff_threshold: float = setting(
+    null_score_diff_threshold: float = Group.EVALUATION.setting(
         0.0,
         help="Predict no answer if the score of no answer exceeds the best answer's score by more"
         " than this. If --predict_file has answers, the run writes the best value to"
         " null_threshold.json.",
-        group=Group.EVALUATION,
         needs="version_2_with_negative",
     )
 
@@ -96,14 +82,13 @@ class SquadSettings(AnswerSettings, FineTuningSettings):
         " original's loss and n-best lists count the padding, so other lengths change them a"
         " little.",
     )
-    train_file: str | None = setting(
-        None, help="SQuAD JSON file to train on, such as train-v1.1.json.", group=Group.DATA
+    train_file: str | None = Group.DATA.setting(
+        None, help="SQuAD JSON file to train on, such as train-v1.1.json."
     )
-    predict_file: str | None = setting(
+    predict_file: str | None = Group.DATA.setting(
         None,
         help="SQuAD JSON file with the questions to answer, such as dev-v1.1.json. If it has"
         " answers, the predictions are scored.",
-        group=Group.DATA,
     )
     do_train: bool = inherit(FineTuningSettings, "do_train", needs="train_file")
     do_predict: bool = inherit(EvaluationSettings, "do_predict", needs="predict_file")
@@ -114,11 +99,10 @@ class SquadSettings(AnswerSettings, FineTuningSettings):
         because="it answers the questions of --predict_file while it trains",
     )
     predict_batch_size: int = inherit(EvaluationSettings, "predict_batch_size")
-    verbose_logging: bool = setting(
+    verbose_logging: bool = Group.EVALUATION.setting(
         False,
         help="Log each answer whose word pieces cannot be mapped back to the text. A few are"
         " normal.",
-        group=Group.EVALUATION,
     )
 
     def __post_init__(self):

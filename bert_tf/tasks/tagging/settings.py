@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 
-from bert_tf.runs.flags.setting_fields import Group, inherit, setting
+from bert_tf.runs.flags.setting_fields import Group, inherit
 from bert_tf.runs.flags.settings import EvaluationSettings
 from bert_tf.tasks.class_weights import ClassWeightSettings
 from bert_tf.tasks.long_text import check_stride
@@ -18,48 +18,42 @@ class TaggingSettings(ClassWeightSettings, EvaluationSettings):
     do_lower_case: bool = inherit(EvaluationSettings, "do_lower_case", default=False)
     # [CLS], a word, a neighbouring word and [SEP].
     max_seq_length: int = inherit(EvaluationSettings, "max_seq_length", at_least=4)
-    data_dir: str | None = setting(
+    data_dir: str | None = Group.DATA.setting(
         None,
         help="Folder with train.txt, valid.txt and test.txt: CoNLL files with the word in the first"
         " column and its tag in the last.",
-        group=Group.DATA,
     )
-    train_file: str | None = setting(
-        None, help="CoNLL file to train on. Default: train.txt in --data_dir.", group=Group.DATA
+    train_file: str | None = Group.DATA.setting(
+        None, help="CoNLL file to train on. Default: train.txt in --data_dir."
     )
-    eval_file: str | None = setting(
-        None, help="CoNLL file to evaluate on. Default: valid.txt in --data_dir.", group=Group.DATA
+    eval_file: str | None = Group.DATA.setting(
+        None, help="CoNLL file to evaluate on. Default: valid.txt in --data_dir."
     )
-    predict_file: str | None = setting(
+    predict_file: str | None = Group.DATA.setting(
         None,
         help="CoNLL file to tag, with or without tags. Default: test.txt in --data_dir.",
-        group=Group.DATA,
     )
-    labels: Sequence[str] = setting(
+    labels: Sequence[str] = Group.DATA.setting(
         (),
         help="All tags, such as O,B-PER,I-PER. Default: the tags of the model in --output_dir or"
         " --init_checkpoint, or else of the training file.",
-        group=Group.DATA,
     )
-    tag_scheme: str = setting(
+    tag_scheme: str = Group.DATA.setting(
         "iob",
         help="iob: tags as in the files. bioes: train and predict B-, I-, O, E- (end) and S- (an"
         " entity of one word), made from the tags of the files, as ELECTRA does for chunking.",
-        group=Group.DATA,
         choices=("iob", "bioes"),
     )
-    document_context: bool = setting(
+    document_context: bool = Group.DATA.setting(
         True,
         help="Fill each sequence with the sentences around the one to tag. -DOCSTART- lines"
         " separate documents; in a file without them every sentence is a document.",
-        group=Group.DATA,
     )
-    window_stride: int | None = setting(
+    window_stride: int | None = Group.DATA.setting(
         None,
         help="Word pieces that each window of a sentence longer than --max_seq_length tags, in its"
         " middle; the windows start as far apart, like --doc_stride of run_squad. Default: half a"
         " window.",
-        group=Group.DATA,
         at_least=1,
     )
     class_weights: Sequence[str] | None = inherit(
@@ -69,22 +63,19 @@ class TaggingSettings(ClassWeightSettings, EvaluationSettings):
         " that all tags count the same), a number for each tag in the order of the labels, or"
         " TAG:NUMBER for some of them; the others count 1.",
     )
-    feature_based: bool = setting(
+    feature_based: bool = Group.MODEL.setting(
         False,
         help="Freeze BERT and train a two-layer BiLSTM on the vectors of --feature_layers.",
-        group=Group.MODEL,
     )
-    feature_layers: str = setting(
+    feature_layers: str = Group.MODEL.setting(
         "concat_last_four",
         help="Layers of BERT whose vectors the BiLSTM of --feature_based reads.",
-        group=Group.MODEL,
         choices=tuple(FEATURE_LAYERS),
         needs="feature_based",
     )
-    lstm_size: int = setting(
+    lstm_size: int = Group.MODEL.setting(
         768,
         help="Units in each direction of the BiLSTM of --feature_based.",
-        group=Group.MODEL,
         at_least=1,
         at_most=2**16,  # as hidden_size
         needs="feature_based",

@@ -16,7 +16,6 @@ from bert_tf.runs.flags.setting_fields import (
     flags_of,
     help_text,
     rule_of,
-    setting,
 )
 from bert_tf.runs.flags.settings import (
     ComputationSettings,
@@ -44,17 +43,15 @@ from tests.fuzz.fuzz_flags import settings_classes
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Kitchen(Settings):
-    oven: str = setting(help="An oven.", group=Group.DATA)
-    fuel: str = setting("gas", help="Fuel.", group=Group.DATA, choices=("gas", "wood", "coal"))
-    ash: bool = setting(
-        False, help="Ash.", group=Group.DATA, needs=["oven", ("fuel", "wood", "coal")]
+    oven: str = Group.DATA.setting(help="An oven.")
+    fuel: str = Group.DATA.setting("gas", help="Fuel.", choices=("gas", "wood", "coal"))
+    ash: bool = Group.DATA.setting(False, help="Ash.", needs=["oven", ("fuel", "wood", "coal")])
+    lid: bool = Group.DATA.setting(
+        True, help="A lid.", excludes="ash", because="it dusts", needs="steam"
     )
-    lid: bool = setting(
-        True, help="A lid.", group=Group.DATA, excludes="ash", because="it dusts", needs="steam"
-    )
-    steam: int = setting(0, help="Steam.", group=Group.DATA, needs_one_of=["lid", "ash"])
-    pans: list[str] | None = setting(None, help="Pans.", group=Group.DATA, needs="pot")
-    pot: str | None = setting(None, help="A pot.", group=Group.DATA, excludes=("fuel", "coal"))
+    steam: int = Group.DATA.setting(0, help="Steam.", needs_one_of=["lid", "ash"])
+    pans: list[str] | None = Group.DATA.setting(None, help="Pans.", needs="pot")
+    pot: str | None = Group.DATA.setting(None, help="A pot.", excludes=("fuel", "coal"))
 
 
 NO_LID = {"lid": False}

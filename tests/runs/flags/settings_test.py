@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.errors import UserError
-from bert_tf.runs.flags.setting_fields import REQUIRED, Group, Settings, inherit, rule_of, setting
+from bert_tf.runs.flags.setting_fields import REQUIRED, Group, Settings, inherit, rule_of
 from bert_tf.runs.flags.settings import (
     ComputationSettings,
     FineTuningSettings,
@@ -26,14 +26,14 @@ PATHS = {"output_dir": "out", "vocab_file": "vocab.txt"}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Kinds(Settings):
-    count: int = setting(3, help="A count.", group=Group.DATA, at_least=2)
-    share: float = setting(0.5, help="A share.", group=Group.DATA, at_least=0.0, at_most=1.0)
-    rate: float | None = setting(None, help="A rate.", group=Group.TRAINING, above=0.0)
-    colour: str = setting("red", help="A colour.", group=Group.MODEL, choices=["red", "blue"])
-    passes: float = setting(1.0, help="Passes.", group=Group.DATA, above=0.0, at_most=50)
-    threshold: float = setting(0.0, help="A threshold.", group=Group.DATA)
-    folder: str | None = setting(None, help="A folder.", group=Group.OUTPUT, not_empty=True)
-    seed: int = setting(0, help="A seed.", group=Group.DATA)
+    count: int = Group.DATA.setting(3, help="A count.", at_least=2)
+    share: float = Group.DATA.setting(0.5, help="A share.", at_least=0.0, at_most=1.0)
+    rate: float | None = Group.TRAINING.setting(None, help="A rate.", above=0.0)
+    colour: str = Group.MODEL.setting("red", help="A colour.", choices=["red", "blue"])
+    passes: float = Group.DATA.setting(1.0, help="Passes.", above=0.0, at_most=50)
+    threshold: float = Group.DATA.setting(0.0, help="A threshold.")
+    folder: str | None = Group.OUTPUT.setting(None, help="A folder.", not_empty=True)
+    seed: int = Group.DATA.setting(0, help="A seed.")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

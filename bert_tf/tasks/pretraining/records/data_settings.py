@@ -4,7 +4,7 @@ import dataclasses
 
 from bert_tf.datasets.text_files import TEXT_FIELD
 from bert_tf.errors import UserError, as_given, quoted
-from bert_tf.runs.flags.setting_fields import REQUIRED, Group, Settings, inherit, setting
+from bert_tf.runs.flags.setting_fields import REQUIRED, Group, Settings, inherit
 from bert_tf.runs.flags.settings import MAX_LENGTH, TextSettings
 from bert_tf.tasks.pretraining.schema import ELECTRA, MLM, MLM_NSP, MLM_SOP, OBJECTIVES
 
@@ -19,227 +19,196 @@ class PretrainingDataSettings(TextSettings):
         UserError: a value is out of bounds, or not exactly one of `input_file` and `tfds` is given.
     """
 
-    input_file: str | None = setting(
+    input_file: str | None = Group.DATA.setting(
         None,
         help="Text to read: files or globs, separated by commas. A sentence on each line and an"
         " empty line between documents; or JSON lines (.jsonl) or Parquet (.parquet) with a"
         " document in each. Text and JSON lines may be compressed (.gz, .zst).",
-        group=Group.DATA,
     )
-    text_field: str = setting(
+    text_field: str = Group.DATA.setting(
         TEXT_FIELD,
         help="Field of JSON lines, or column of Parquet files, that holds a document's text, which"
         " is split into sentences.",
-        group=Group.DATA,
         not_empty=True,
         excludes="tfds",
         because="--tfds_text_feature names the text of a dataset",
     )
-    split_sentences: bool = setting(
+    split_sentences: bool = Group.DATA.setting(
         False,
         help="Split the lines of text files into sentences, for text with a paragraph or a whole"
         " document on each line. JSON lines, Parquet and --tfds are always split.",
-        group=Group.DATA,
     )
-    output_file: str = setting(
+    output_file: str = Group.OUTPUT.setting(
         help="TFRecord file to write, or several separated by commas, filled in turn.",
-        group=Group.OUTPUT,
         not_empty=True,
     )
-    heldout_fraction: float = setting(
+    heldout_fraction: float = Group.DATA.setting(
         0.0,
         help="Share of the documents to hold out for evaluation: their records go to"
         " --heldout_output_file, in one pass. A document's text decides, so the same documents are"
         " held out whatever the other flags, and all copies of a document are on the same side.",
-        group=Group.DATA,
         at_least=0.0,
         at_most=0.5,
         needs="heldout_output_file",
     )
-    heldout_output_file: str | None = setting(
+    heldout_output_file: str | None = Group.OUTPUT.setting(
         None,
         help="TFRecord file to write the records of the held-out documents to.",
-        group=Group.OUTPUT,
         needs="heldout_fraction",
     )
-    objective: str = setting(
+    objective: str = Group.DATA.setting(
         MLM_NSP,
         help="mlm_nsp: pairs of sentences, for masked LM and next sentence prediction (BERT). mlm:"
         " sequences of whole sentences, for masked LM only (RoBERTa). mlm_sop: two stretches of"
         " text, in order or swapped, and masked n-grams (ALBERT). electra: one or two"
         " segments, masked during training (ELECTRA).",
-        group=Group.DATA,
         choices=OBJECTIVES,
     )
-    ngram: int = setting(
+    ngram: int = Group.DATA.setting(
         3,
         help="Maximum number of consecutive words to mask together.",
-        group=Group.DATA,
         at_least=1,
         at_most=100,
         needs=[("objective", MLM_SOP), "mask"],
         because=_OF_NGRAMS,
     )
-    favor_shorter_ngram: bool = setting(
+    favor_shorter_ngram: bool = Group.DATA.setting(
         True,
         help="Mask n words together with a probability in proportion to 1 / n."
         " --nofavor_shorter_ngram reverses the probabilities.",
-        group=Group.DATA,
         needs=[("objective", MLM_SOP), "mask"],
         because=_OF_NGRAMS,
     )
-    random_next_sentence: bool = setting(
+    random_next_sentence: bool = Group.DATA.setting(
         False,
         help="Half of the time, take a random second part instead of swapping the two parts.",
-        group=Group.DATA,
         needs=("objective", MLM_SOP),
     )
-    do_permutation: bool = setting(
+    do_permutation: bool = Group.DATA.setting(
         False,
         help="Also permute as many tokens as are masked, and predict their originals. Doubles the"
         " predictions: train with twice --max_predictions_per_seq.",
-        group=Group.DATA,
         needs=[("objective", MLM_SOP), "mask"],
         because=_OF_NGRAMS,
     )
-    across_documents: bool = setting(
+    across_documents: bool = Group.DATA.setting(
         True,
         help="With --objective=mlm, fill a sequence with sentences of the next document, after a"
         " [SEP] (FULL-SENTENCES). --noacross_documents ends it with the document (DOC-SENTENCES).",
-        group=Group.DATA,
         needs=("objective", MLM),
         because="pairs of sentences never cross documents",
     )
-    blanks_separate_docs: bool = setting(
+    blanks_separate_docs: bool = Group.DATA.setting(
         True,
         help="With --objective=electra, end a document at empty lines."
         " --noblanks_separate_docs ends it only with its file.",
-        group=Group.DATA,
         needs=("objective", ELECTRA),
         excludes="tfds",
         because="only ELECTRA's text files may hold a document with empty lines",
     )
-    mask: bool = setting(
+    mask: bool = Group.DATA.setting(
         True,
         help="Mask tokens. --nomask leaves that to run_pretraining.py --dynamic_masking, so that"
         " one pass over the text is enough (--dupe_factor=1). Always off with --objective=electra.",
-        group=Group.DATA,
     )
-    do_whole_word_mask: bool = setting(
+    do_whole_word_mask: bool = Group.DATA.setting(
         False,
         help="Mask all word pieces of a word together instead of one by one.",
-        group=Group.DATA,
         needs="mask",
         because="masks drawn while training follow run_pretraining.py --do_whole_word_mask",
     )
-    pack: bool = setting(
+    pack: bool = Group.DATA.setting(
         False,
         help="Pack the sequences: a record holds as many as fit into --max_seq_length. They do not"
         " attend to each other.",
-        group=Group.DATA,
         excludes=("objective", ELECTRA),
         because="its sequences are full except at the ends of documents",
     )
-    max_sequences_per_pack: int = setting(
+    max_sequences_per_pack: int = Group.DATA.setting(
         12,
         help="Maximum number of sequences in a record.",
-        group=Group.DATA,
         at_least=2,
         at_most=MAX_LENGTH,
         needs="pack",
     )
     # [CLS], a token, [SEP], a token, [SEP].
-    max_seq_length: int = setting(
+    max_seq_length: int = Group.DATA.setting(
         128,
         help="Length of a sequence in word pieces, with [CLS] and two [SEP].",
-        group=Group.DATA,
         at_least=5,
         at_most=MAX_LENGTH,
     )
-    max_predictions_per_seq: int = setting(
+    max_predictions_per_seq: int = Group.DATA.setting(
         20,
         help="Maximum number of masked tokens in a sequence: about max_seq_length *"
         " masked_lm_prob.",
-        group=Group.DATA,
         at_least=1,
         at_most=MAX_LENGTH,
     )
-    random_seed: int = setting(12345, help="Seed of all random choices.", group=Group.DATA)
-    dupe_factor: int = setting(
+    random_seed: int = Group.DATA.setting(12345, help="Seed of all random choices.")
+    dupe_factor: int = Group.DATA.setting(
         10,
         help="Passes over the text, each with different masks. Always 1 with --objective=electra.",
-        group=Group.DATA,
         at_least=1,
     )
-    masked_lm_prob: float = setting(
+    masked_lm_prob: float = Group.DATA.setting(
         0.15,
         help="Share of the tokens of a sequence to predict.",
-        group=Group.DATA,
         at_least=0.0,
         at_most=1.0,
         needs="mask",
         because="masks drawn while training follow run_pretraining.py --masked_lm_prob",
     )
-    short_seq_prob: float = setting(
+    short_seq_prob: float = Group.DATA.setting(
         0.1,
         help="Share of the documents that are cut into sequences shorter than --max_seq_length, in"
         " each pass.",
-        group=Group.DATA,
         at_least=0.0,
         at_most=1.0,
         needs=("objective", MLM_NSP, MLM_SOP),
         because="mlm fills sequences as far as possible, and electra shortens one in twenty",
     )
-    tfds: str | None = setting(
+    tfds: str | None = Group.DATA.setting(
         None,
         help="Prepared dataset of TensorFlow Datasets to read instead of --input_file:"
         " NAME[:SPLIT], such as wiki40b/en:train. Each example is a document; its text is split"
         " into sentences.",
-        group=Group.DATA,
     )
-    tfds_data_dir: str | None = setting(
+    tfds_data_dir: str | None = Group.DATA.setting(
         None,
         help="Folder of the dataset. Default: the folder that TensorFlow Datasets uses.",
-        group=Group.DATA,
         needs="tfds",
     )
-    tfds_text_feature: str = setting(
-        "text",
-        help="Feature of the dataset that holds the text.",
-        group=Group.DATA,
-        needs="tfds",
+    tfds_text_feature: str = Group.DATA.setting(
+        "text", help="Feature of the dataset that holds the text.", needs="tfds"
     )
-    spill_dir: str | None = setting(
+    spill_dir: str | None = Group.OUTPUT.setting(
         None,
         help="Local folder for a temporary file about as large as the output. Default: the folder"
         " of the first output file, or the system's temporary folder (TMPDIR) if the output is not"
         " on a local disk.",
-        group=Group.OUTPUT,
     )
-    num_shards: int | None = setting(
+    num_shards: int | None = Group.OUTPUT.setting(
         None,
         help="Write this many files, --output_file with -00003-of-00064 in its name, each with the"
         " records of some documents. The files do not depend on the number of workers. If the"
         " command is started again, it skips files that already exist.",
-        group=Group.OUTPUT,
         at_least=1,
         at_most=99999,
     )
-    num_workers: int = setting(
+    num_workers: int = Group.OUTPUT.setting(
         1,
         help="Number of processes that make the shards: all on this machine or, with"
         " --worker_index, one for each command.",
-        group=Group.OUTPUT,
         at_least=1,
         at_most=99999,
         needs="num_shards",
         because="workers share out the shards",
     )
-    worker_index: int | None = setting(
+    worker_index: int | None = Group.OUTPUT.setting(
         None,
         help="Which of the --num_workers this command is, from 0. Each worker makes its own shards"
         " and does not wait for the other workers.",
-        group=Group.OUTPUT,
         at_least=0,
         needs="num_shards",
         because="workers share out the shards",
@@ -278,17 +247,15 @@ class PretrainingDataSettings(TextSettings):
 class PackingSettings(Settings):
     """Settings of tools/pack_records.py."""
 
-    input_file: str = setting(
+    input_file: str = Group.DATA.setting(
         help="Records of create_pretraining_data.py, with a sequence in each: files or globs,"
         " separated by commas.",
-        group=Group.DATA,
         not_empty=True,
     )
-    output_file: str | None = setting(
+    output_file: str | None = Group.OUTPUT.setting(
         None,
         help="TFRecord file to write, or several separated by commas, filled in turn. Default:"
         " none; the log says what packing would save.",
-        group=Group.OUTPUT,
         not_empty=True,
     )
     max_sequences_per_pack: int = inherit(

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from bert_tf.errors import UserError
-from bert_tf.runs.flags.setting_fields import Group, inherit, setting
+from bert_tf.runs.flags.setting_fields import Group, inherit
 from bert_tf.tasks.pretraining.schema import ELECTRA, OBJECTIVES
 from bert_tf.tasks.pretraining.training.settings import PretrainingSettings
 
@@ -66,84 +66,63 @@ class ElectraSettings(PretrainingSettings):
         because="the masks in records are made by create_pretraining_data.py --do_whole_word_mask,"
         " and ELECTRA masks single word pieces",
     )
-    electra_objective: bool = setting(
+    electra_objective: bool = Group.TRAINING.setting(
         True,
         help="Train a discriminator. --noelectra_objective: only a masked LM, on the same records"
         " and with the same masks.",
-        group=Group.TRAINING,
         needs=_NEEDS,
     )
-    mask_prob: float = setting(
-        0.15,
-        help="Share of the tokens to predict.",
-        group=Group.DATA,
-        above=0.0,
-        at_most=1.0,
-        needs=_NEEDS,
+    mask_prob: float = Group.DATA.setting(
+        0.15, help="Share of the tokens to predict.", above=0.0, at_most=1.0, needs=_NEEDS
     )
-    generator_hidden_size: float = setting(
+    generator_hidden_size: float = Group.MODEL.setting(
         0.25,
         help="Hidden size of the generator as a share of the discriminator's.",
-        group=Group.MODEL,
         above=0.0,
         needs=_HAS_GENERATOR,
         **_NOT_UNIFORM,
     )
-    generator_layers: float = setting(
+    generator_layers: float = Group.MODEL.setting(
         1.0,
         help="Layers of the generator as a share of the discriminator's.",
-        group=Group.MODEL,
         above=0.0,
         needs=_HAS_GENERATOR,
         **_NOT_UNIFORM,
     )
-    untied_generator: bool = setting(
+    untied_generator: bool = Group.MODEL.setting(
         True,
         help="Give the generator its own layers. --nountied_generator: it is the discriminator.",
-        group=Group.MODEL,
         needs=_HAS_GENERATOR,
         excludes=["generator_hidden_size", "generator_layers", "untied_generator_embeddings"],
         because="a tied generator is the discriminator itself",
     )
-    untied_generator_embeddings: bool = setting(
+    untied_generator_embeddings: bool = Group.MODEL.setting(
         False,
         help="Give the generator its own embeddings, as wide as its layers.",
-        group=Group.MODEL,
         needs=_HAS_GENERATOR,
         **_NOT_UNIFORM,
     )
-    uniform_generator: bool = setting(
+    uniform_generator: bool = Group.MODEL.setting(
         False,
         help="Draw replacements uniformly from the vocabulary, without a generator.",
-        group=Group.MODEL,
         needs=_HAS_GENERATOR,
     )
-    gen_weight: float = setting(
-        1.0,
-        help="Weight of the generator's loss.",
-        group=Group.TRAINING,
-        at_least=0.0,
-        needs=_NEEDS,
+    gen_weight: float = Group.TRAINING.setting(
+        1.0, help="Weight of the generator's loss.", at_least=0.0, needs=_NEEDS
     )
-    disc_weight: float = setting(
-        50.0,
-        help="Weight of the discriminator's loss.",
-        group=Group.TRAINING,
-        at_least=0.0,
-        needs=_HAS_GENERATOR,
+    disc_weight: float = Group.TRAINING.setting(
+        50.0, help="Weight of the discriminator's loss.", at_least=0.0, needs=_HAS_GENERATOR
     )
-    temperature: float = setting(
+    temperature: float = Group.TRAINING.setting(
         1.0,
         help="Temperature of the generator's samples: divides its logits.",
-        group=Group.TRAINING,
         above=0.0,
         needs=_HAS_GENERATOR,
         **_NOT_UNIFORM,
     )
-    disallow_correct: bool = setting(
+    disallow_correct: bool = Group.TRAINING.setting(
         False,
         help="Never sample the right token, so that every predicted place is replaced.",
-        group=Group.TRAINING,
         needs=_HAS_GENERATOR,
     )
 

@@ -12,7 +12,6 @@ from bert_tf.runs.flags.setting_fields import (
     flags_of,
     inherit,
     rule_of,
-    setting,
 )
 from bert_tf.runs.flags.settings import (
     MAX_LENGTH,
@@ -42,39 +41,34 @@ class PretrainingSettings(TrainingSettings):
     amount_of_training: ClassVar[str] = "--num_train_steps, or the steps in --phases,"
     phases: list[RecordBatches]
     evaluation_batches: RecordBatches
-    input_file: str = setting(
+    input_file: str = Group.DATA.setting(
         help="Record files of create_pretraining_data: names or globs, separated by commas."
         " {max_seq_length} is replaced by the length of each phase.",
-        group=Group.DATA,
     )
-    eval_input_file: str | None = setting(
+    eval_input_file: str | None = Group.DATA.setting(
         None,
         help="Record files to evaluate on. Default: --input_file.",
-        group=Group.DATA,
         needs_one_of=["do_eval", "evaluate_every_steps"],
     )
     do_eval: bool = inherit(EvaluationSettings, "do_eval")
-    objective: str = setting(
+    objective: str = Group.TRAINING.setting(
         MLM_NSP,
         help="What to train: mlm_nsp for masked LM and next sentence prediction (BERT), mlm for"
         " masked LM only (RoBERTa), with records of any objective, mlm_sop for masked LM and the"
         " order of sentences (ALBERT).",
-        group=Group.TRAINING,
         choices=(MLM_NSP, MLM, MLM_SOP),
     )
-    dynamic_masking: bool = setting(
+    dynamic_masking: bool = Group.DATA.setting(
         False,
         help="Draw masks during training, different ones in each epoch, for records of"
         " create_pretraining_data.py --nomask.",
-        group=Group.DATA,
         needs="vocab_file",
         because="the id of the mask is in the vocabulary of the records",
     )
-    vocab_file: str | None = setting(
+    vocab_file: str | None = Group.DATA.setting(
         None,
         help="Vocabulary that the records were made with, for --dynamic_masking and"
         " --objective=electra. It is copied to --output_dir.",
-        group=Group.DATA,
     )
     masked_lm_prob: float = inherit(
         PretrainingDataSettings,
@@ -88,52 +82,43 @@ class PretrainingSettings(TrainingSettings):
         needs="dynamic_masking",
         because="the masks in records are made by create_pretraining_data.py --do_whole_word_mask",
     )
-    num_warmup_steps: int = setting(
-        10000,
-        help="Steps in which the learning rate rises from 0 to its peak.",
-        group=Group.TRAINING,
-        at_least=0,
+    num_warmup_steps: int = Group.TRAINING.setting(
+        10000, help="Steps in which the learning rate rises from 0 to its peak.", at_least=0
     )
-    max_hours: float | None = setting(
+    max_hours: float | None = Group.TRAINING.setting(
         None,
         help="Train for this many hours, over all starts of the run, instead of for"
         " --num_train_steps: the learning rate's warm-up and decay stretch over these hours, with"
         " --num_warmup_steps / --num_train_steps as the warm-up's share. For one phase only.",
-        group=Group.TRAINING,
         above=0.0,
         needs="do_train",
     )
-    start_warmup_step: int = setting(
+    start_warmup_step: int = Group.TRAINING.setting(
         0,
         help="Step at which the warm-up starts, 0 or less: with -N the first step has the rate of"
         " the N-th step of the warm-up, which ends N steps earlier.",
-        group=Group.TRAINING,
     )
-    decay_power: float = setting(
+    decay_power: float = Group.TRAINING.setting(
         1.0,
         help="Exponent of the decay after the warm-up: peak * (1 - step / steps) ** decay_power.",
-        group=Group.TRAINING,
         above=0.0,
     )
-    restart_schedule: bool = setting(
+    restart_schedule: bool = Group.TRAINING.setting(
         False,
         help="Restart the learning rate schedule, with its warm-up, in each phase. Default: one"
         " schedule for all phases, unless --phase_learning_rates or --phase_warmup_steps gives each"
         " phase its own. Step count and optimizer slots continue in all cases.",
-        group=Group.TRAINING,
     )
 
-    phase_learning_rates: str | None = setting(
+    phase_learning_rates: str | None = Group.TRAINING.setting(
         None,
         help="Peak learning rate of each phase, such as 6e-3,4e-3, instead of --learning_rate. Each"
         " phase then has its own schedule.",
-        group=Group.TRAINING,
     )
-    phase_warmup_steps: str | None = setting(
+    phase_warmup_steps: str | None = Group.TRAINING.setting(
         None,
         help="Warm-up steps of each phase, such as 2000,200, instead of --num_warmup_steps. Each"
         " phase then has its own schedule.",
-        group=Group.TRAINING,
     )
 
     def __post_init__(self):
@@ -236,20 +221,18 @@ class DistillationSettings(PretrainingSettings, TeacherSettings):
     )
     # Needs no --vocab_file, because the teacher's vocabulary is the default.
     dynamic_masking: bool = inherit(PretrainingSettings, "dynamic_masking", needs=())
-    student_layers: str | None = setting(
+    student_layers: str | None = Group.MODEL.setting(
         None,
         help="Layers of the teacher, from 0, to initialize the student's layers from, such as"
         " 0,2,4,7,9,11; none for random weights. Default: spread evenly from the first to the last;"
         " with --cos_all_layers the layers that the student's are compared with.",
-        group=Group.MODEL,
         excludes="init_checkpoint",
         because="--init_checkpoint has all of the student's initial weights",
     )
-    alpha_ce: float = setting(
+    alpha_ce: float = Group.TRAINING.setting(
         5.0,
         help="Weight of the soft targets: the teacher's probabilities of all tokens, at"
         " --temperature.",
-        group=Group.TRAINING,
         at_least=0.0,
     )
     temperature: float = inherit(
@@ -258,20 +241,18 @@ class DistillationSettings(PretrainingSettings, TeacherSettings):
         needs="alpha_ce",
         because="only the loss of weight --alpha_ce has a temperature",
     )
-    alpha_mlm: float = setting(
-        2.0, help="Weight of the masked-LM loss.", group=Group.TRAINING, at_least=0.0
+    alpha_mlm: float = Group.TRAINING.setting(
+        2.0, help="Weight of the masked-LM loss.", at_least=0.0
     )
-    alpha_mse: float = setting(
+    alpha_mse: float = Group.TRAINING.setting(
         0.0,
         help="Weight of the squared distance between the logits of student and teacher.",
-        group=Group.TRAINING,
         at_least=0.0,
     )
-    restrict_ce_to_mask: bool = setting(
+    restrict_ce_to_mask: bool = Group.TRAINING.setting(
         False,
         help="Compare logits (--alpha_ce, --alpha_mse) only at masked positions, not at all tokens:"
         " less memory, fewer targets.",
-        group=Group.TRAINING,
         needs_one_of=["alpha_ce", "alpha_mse"],
     )
 
@@ -293,33 +274,27 @@ class DistillationSettings(PretrainingSettings, TeacherSettings):
 class ScheduleSettings(Settings):
     """The flags of run_pretraining that describe its phases."""
 
-    max_seq_length: int = setting(
-        128,
-        help="Length of the sequences in the records.",
-        group=Group.DATA,
-        at_least=1,
-        at_most=MAX_LENGTH,
+    max_seq_length: int = Group.DATA.setting(
+        128, help="Length of the sequences in the records.", at_least=1, at_most=MAX_LENGTH
     )
-    max_predictions_per_seq: int = setting(
-        20, help="Masked positions in a record.", group=Group.DATA, at_least=1, at_most=MAX_LENGTH
+    max_predictions_per_seq: int = Group.DATA.setting(
+        20, help="Masked positions in a record.", at_least=1, at_most=MAX_LENGTH
     )
-    num_train_steps: int = setting(
-        100000, help="Total number of training steps.", group=Group.TRAINING, at_least=1
+    num_train_steps: int = Group.TRAINING.setting(
+        100000, help="Total number of training steps.", at_least=1
     )
     train_batch_size: int = inherit(EvaluationSettings, "train_batch_size")
-    phases: str | None = setting(
+    phases: str | None = Group.TRAINING.setting(
         None,
         help="Phases of training as length:steps:batch:predictions,... instead of --max_seq_length,"
         " --num_train_steps, --train_batch_size and --max_predictions_per_seq. Evaluation uses the"
         " lengths of the last phase, or of the phase with --max_seq_length if that is given.",
-        group=Group.TRAINING,
     )
     eval_batch_size: int = inherit(EvaluationSettings, "eval_batch_size")
-    max_eval_steps: int = setting(
+    max_eval_steps: int = Group.EVALUATION.setting(
         100,
         help="Batches in an evaluation, which repeats the files if they have fewer; 0: every"
         " example once.",
-        group=Group.EVALUATION,
         at_least=0,
     )
 
