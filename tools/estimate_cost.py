@@ -25,6 +25,7 @@ import run_pretraining
 from bert_tf.errors import UserError
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.flags import command_flags
+from bert_tf.tasks.pretraining.schema import ELECTRA
 from bert_tf.tasks.pretraining.training.electra_settings import ElectraSettings
 from bert_tf.tasks.pretraining.training.phases import RecordBatches
 
@@ -159,12 +160,11 @@ def main() -> None:
             objective=settings.objective,
             electra=settings.model_arguments,
         )
-    compiled = (memory.OPTIONS, memory.OPTIMIZER)
-    compiled_so = (device_options(settings, on_tpu=True), settings.optimizer) == compiled
-    known = compiled_so and not teacher
-    plans = memory.read_plans(accelerator.name) if known else []
+    as_compiled = memory.are_as_compiled(settings, device_options(settings, on_tpu=True))
+    plans = memory.read_plans(accelerator.name) if as_compiled and not teacher else []
+    generator = settings.generator_hidden_size if settings.objective == ELECTRA else 0.0
     lines = [
-        memory.describe(plans, config, phase, settings.gradient_accumulation_steps)
+        memory.describe(plans, config, phase, settings.gradient_accumulation_steps, generator)
         for phase in settings.phases
     ]
     hours = settings.max_hours

@@ -3,12 +3,15 @@
 import copy
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from bert_tf.errors import UserError
 from bert_tf.model.configuration import BertConfig
+from bert_tf.model.family import read_config
 from bert_tf.modeling import AlbertConfig
+from bert_tf.tasks.pretraining.training.electra_settings import MODEL_ARGUMENTS, ElectraSettings
 from bert_tf.tasks.pretraining.training.phases import RecordBatches, parse_phases
 from tests.support.pretraining_runs import run
 from tools import estimate_cost
@@ -167,6 +170,35 @@ def test_memory(accelerator, config, phase, parts, expected):
     assert expected in memory.describe(plans, config, RecordBatches(*phase), parts)
 
 
+@pytest.mark.parametrize(
+    ("accelerator", "size", "generator", "phase", "expected"),
+    [
+        ("v6e-8", "base", 0.33333, (512, 1, 256, 79), "fits: 16.73 of 31.24 GiB a replica"),
+        ("v6e-8", "base", 0.25, (512, 1, 200, 79), "with 32 examples at once, and this run has 25"),
+        ("v5e-16", "small", 0.25, (128, 1, 256, 19), "fits: 1.53 of 15.75"),
+        ("v5e-8", "base", 0.5, (512, 1, 256, 79), "not known"),
+        ("v5e-8", "small", 0.25, (128, 1, 128, 20), "not known"),
+        ("v5e-8", "large", 0.25, (512, 1, 256, 130), "not known"),
+    ],
+)
+def test_memory_of_electra(accelerator, size, generator, phase, expected):
+    config = read_config(str(MODELS / f"electra_{size}" / "bert_config.json"))
+    plans = memory.read_plans(accelerator)
+    assert expected in memory.describe(plans, config, RecordBatches(*phase), 1, generator)
+    config.embedding_size = 64
+    assert "not known" in memory.describe(plans, config, RecordBatches(*phase), 1, generator)
+
+
+@pytest.mark.parametrize("name", ["generator_layers", "untied_generator_embeddings"])
+def test_plans_say_nothing_of_another_generator(name):
+    settings = SimpleNamespace(**{x: getattr(ElectraSettings, x) for x in MODEL_ARGUMENTS})
+    settings.optimizer = "adamw"
+    options = {"use_one_hot_embeddings": True, "dtype": "bfloat16", "recompute_activations": False}
+    assert memory.are_as_compiled(settings, options)
+    setattr(settings, name, 2)
+    assert not memory.are_as_compiled(settings, options)
+
+
 @pytest.mark.parametrize("flag", ["--optimizer=lamb", "--dtype=float32", "--recompute_activations"])
 def test_plans_say_nothing_of_other_options(flag):
     printed = estimated("--accelerator=v3-8", flag)
@@ -174,5 +206,5 @@ def test_plans_say_nothing_of_other_options(flag):
 
 
 def test_plans_are_of_known_slices():
-    for name in ("v2-8", "v3-8", "v5e-8"):
+    for name in ("v2-8", "v3-8", "v5e-8", "v6e-8"):
         assert estimate_cost.read_accelerator(name) and memory.read_plans(name)
