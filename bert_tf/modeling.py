@@ -135,7 +135,7 @@ class BertModel(Savable, keras.Model):
             own.
 
     Raises:
-        UserError: `config` is no `BertConfig`, or `dtype` is none of these.
+        UserError: `config` is not a `BertConfig`, or `dtype` is not one of these.
     """
 
     built: bool

@@ -283,7 +283,7 @@ class BasicTokenizer:
                 unassigned. BERT's drops Cc and Cf.
             hugging_face: whether to do what the package `tokenizers` does where it differs: a
                 character is lower-cased by itself, so that no sigma becomes a final sigma;
-                cleaning drops characters for private use; U+2B820 to U+2B91F are no ideographs.
+                cleaning drops characters for private use; U+2B820 to U+2B91F are not ideographs.
         """
         self.do_lower_case = do_lower_case
         self.strip_accents = do_lower_case if strip_accents is None else strip_accents

@@ -52,6 +52,14 @@ def decode_utf8(data: bytes, place: str, first_line: int = 1) -> str:
         ) from error
 
 
+def is_unicode(text: str) -> bool:
+    """Returns whether text has no surrogates, as which Python reads file names that are not UTF-8.
+
+    JSON can also escape half a surrogate pair.
+    """
+    return not any("\ud800" <= char <= "\udfff" for char in text)
+
+
 def drop_carriage_returns(text: str, place: str) -> str:
     """Returns the text of a file without carriage returns, as GFile.readline reads it.
 

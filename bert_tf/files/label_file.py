@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from bert_tf.errors import UserError, quoted
 from bert_tf.files import checkpoints, whole_files
 from bert_tf.files.checkpoint_directory import CheckpointDirectory
+from bert_tf.files.encodings import is_unicode
 from bert_tf.start import lazy_tensorflow as tf
 
 LABELS_FILE = "labels.txt"
@@ -41,7 +42,7 @@ def check_label(label: str, place: str, remedy: str = "rename it") -> None:
     comes from (`place`) and how to correct it (`remedy`).
     """
     is_line = label.splitlines() == [label] and label == label.strip().removeprefix("\ufeff")
-    if not is_line or any("\ud800" <= char <= "\udfff" for char in label):
+    if not is_line or not is_unicode(label):
         raise UserError(
             f"{place}: the class {quoted(label)} must be text on one line, not empty and without"
             f" white space at its ends, as {LABELS_FILE} keeps it; {remedy}"

@@ -271,11 +271,10 @@ def _features(record: bytes) -> dict[str, tf.train.Feature]:
 
 def _differences(found: Mapping[str, tf.train.Feature], schema: records.Schema) -> list[str]:
     """Returns which features are missing, or differ in type or length."""
-    kinds = {np.int64: "int64_list", np.float32: "float_list"}
     problems = []
     lengths: dict[tuple, list[str]] = {}  # one message for all lengths that a flag sets
     for name, feature in schema.items():
-        kind, wanted = kinds[feature.dtype], int(np.prod(feature.shape))
+        kind, wanted = feature.kind, int(np.prod(feature.shape))
         if name not in found:
             if feature.default_value is None:
                 names = ", ".join(sorted(found)) or "nothing"
@@ -303,10 +302,7 @@ def _wrong_values(found: Mapping[str, tf.train.Feature], schema: records.Schema)
         if name not in found:
             continue
         allowed = feature.range
-        if feature.dtype is np.int64:
-            values = np.array(found[name].int64_list.value, np.int64)
-        else:
-            values = np.array(found[name].float_list.value, np.float32)
+        values = np.array(getattr(found[name], feature.kind).value, feature.dtype)
         wrong = values[~((values >= allowed.low) & (values <= allowed.high))]
         if wrong.size:
             problems.append(f"{allowed.rule(name)}; received {wrong[0]!s}")

@@ -68,6 +68,11 @@ class Feature:
     length_flag: str | None = None
     length_source: str = BY_FLAGS
 
+    @property
+    def kind(self) -> str:
+        """The list of a `tf.train.Feature` that has the values."""
+        return "int64_list" if self.dtype is np.int64 else "float_list"
+
 
 Schema = Mapping[str, Feature]
 
@@ -145,8 +150,7 @@ class Serializer:
         features = self._example.features.feature
         self._places = []
         for name, feature in schema.items():
-            of_kind = "int64_list" if feature.dtype is np.int64 else "float_list"
-            place = getattr(features[name], of_kind).value
+            place = getattr(features[name], feature.kind).value
             self._places.append((name, place, math.prod(feature.shape), feature.shape))
 
     def __call__(self, values: Mapping[str, Sequence[int] | Sequence[float]]) -> bytes:

@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from bert_tf.errors import UserError, given, listed, quoted
 from bert_tf.files.destinations import check_meant, folder_destination
+from bert_tf.files.encodings import is_unicode
 from bert_tf.files.temporary_names import temporary_name
 from bert_tf.start import lazy_tensorflow as tf
 
@@ -24,11 +25,8 @@ _STORAGE_SECONDS = 15.0
 
 
 def is_path(text: str) -> bool:
-    """Returns whether `text` can be a path for TensorFlow: UTF-8 without null characters.
-
-    Python reads other bytes of a file's name as surrogates; at a null TensorFlow ends the path.
-    """
-    return "\0" not in text and not any("\ud800" <= char <= "\udfff" for char in text)
+    """Returns whether `text` can be a path: Unicode without nulls, at which TensorFlow ends it."""
+    return "\0" not in text and is_unicode(text)
 
 
 def check_file_system(path: str, flag: str | None) -> None:
@@ -143,16 +141,21 @@ def only_file(folder: str, names: Sequence[str], remedy: str) -> str | None:
     return os.path.join(folder, found[0]) if found else None
 
 
+def destination_of(folder: str, flag: str) -> str:
+    """Checks the name of a folder to write; returns its path without links."""
+    if not folder:
+        raise UserError(f"--{flag}= must not be empty; name a folder")
+    check_file_system(folder, flag)
+    check_meant(folder, flag)
+    return folder_destination(folder, f"--{flag}={folder}")
+
+
 def make_output_dir(output_dir: str, flag: str = "output_dir") -> None:
     """Creates the output directory and checks that it is writable, long before the first save.
 
     If it is not, raises the exception of `write_error`.
     """
-    if not output_dir:
-        raise UserError(f"--{flag}= must not be empty; name a folder")
-    check_file_system(output_dir, flag)
-    check_meant(output_dir, flag)
-    folder_destination(output_dir, f"--{flag}={output_dir}")  # no link to itself
+    destination_of(output_dir, flag)
     probe = ""
     try:
         tf.io.gfile.makedirs(output_dir)

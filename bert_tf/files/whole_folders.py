@@ -14,7 +14,6 @@ from collections.abc import Collection, Iterator
 
 from bert_tf.errors import UserError, listed
 from bert_tf.files import storage
-from bert_tf.files.destinations import check_meant, folder_destination
 from bert_tf.files.temporary_names import is_temporary, temporary_name
 from bert_tf.start import lazy_tensorflow as tf
 
@@ -64,11 +63,7 @@ def whole_folder(
 
 def check_folder(path: str, flag: str, marker: str, names: Collection[str], what: str) -> str:
     """Checks that `whole_folder` may write a folder; returns its path without links."""
-    if not path:
-        raise UserError(f"--{flag}= must not be empty; name a folder")
-    storage.check_file_system(path, flag)
-    check_meant(path, flag)
-    final = folder_destination(path, f"--{flag}={path}")
+    final = storage.destination_of(path, flag)
     with storage.write_errors(path, f"--{flag}={path}"):
         _check_replaceable(final, f"--{flag}={path}", marker, names, what)
     return final

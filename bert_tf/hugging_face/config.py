@@ -169,7 +169,7 @@ def threshold(config: Mapping[str, Any], path: str) -> float:
     The key is ours; transformers keeps it.
 
     Raises:
-        UserError: it is no probability.
+        UserError: it is not a probability.
     """
     value = config.get("threshold", BertConfig.threshold)
     if not isinstance(value, int | float) or not 0 < value < 1:  # True is 1

@@ -45,7 +45,7 @@ class AddedToken:
 
 
 class TokenSpan(NamedTuple):
-    """The characters from `start` to `end` of a text; `token_id` is None if they are no token."""
+    """The characters from `start` to `end` of a text; `token_id` is None for other text."""
 
     start: int
     end: int

@@ -6,6 +6,7 @@ be encoded, unchanged. The package `tokenizers` splits the text.
 
 import copy
 import functools
+import itertools
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from bert_tf.errors import UserError, missing_package, quoted
+from bert_tf.files.encodings import is_unicode
 from bert_tf.files.whole_files import read_text
 from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.text.added_tokens import AddedToken
@@ -187,7 +189,7 @@ def parse_vocabulary(content: str, place: str) -> dict[str, int]:
 
 def check_text(tokens: Iterable[str], place: str) -> None:
     """Raises UserError, which names the file `place`, if a token is not Unicode."""
-    odd = next((x for x in tokens if any("\ud800" <= char <= "\udfff" for char in x)), None)
+    odd = next(itertools.filterfalse(is_unicode, tokens), None)
     if odd is not None:
         raise UserError(
             f"{place}: tokens must be Unicode text; {quoted(odd)} has half a surrogate pair. The"

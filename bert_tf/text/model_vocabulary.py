@@ -97,25 +97,13 @@ def _settings(source: VocabularySource) -> dict[str, Any]:
     values = dataclasses.asdict(settings)
     casing = values.pop("recorded_casing")
     added = sorted(values.pop("added_tokens"), key=lambda token: token["content"])
-    first = {"tokenizer_class": settings.tokenizer_class}  # other settings follow from it
-    return (
-        first
-        | {DO_LOWER_CASE: casing}
-        | values
-        | {
-            "max_input_chars_per_word": settings.longest_word,
-            "added_tokens": added,
-        }
-    )
-
-
-def read_vocab(path: str) -> dict[str, int]:
-    """Returns a vocabulary of any kind with added tokens, token -> id.
-
-    Raises:
-        UserError: a file of the vocabulary or of its tokenizer is missing or damaged.
-    """
-    return VocabularySource(path).vocab
+    return {
+        "tokenizer_class": settings.tokenizer_class,  # first: other settings follow from it
+        DO_LOWER_CASE: casing,
+        **values,
+        "max_input_chars_per_word": settings.longest_word,
+        "added_tokens": added,
+    }
 
 
 def first_difference(vocab: Mapping[str, int], expected: Mapping[str, int]) -> str | None:

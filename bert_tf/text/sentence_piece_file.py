@@ -58,7 +58,7 @@ def problem_of(data: bytes) -> str | None:
     seen: set[bytes] = set()
     for i, piece in enumerate(model.pieces):
         if not piece.piece or b"\0" in piece.piece or not _is_utf8(piece.piece):
-            return f"it is damaged: piece {i} is {piece.piece[:50]!r}, which is no text"
+            return f"it is damaged: piece {i} is {piece.piece[:50]!r}, which is not text"
         if not abs(piece.score) < np.inf:
             return f"it is damaged: the score of piece {i} is {piece.score}"
         if piece.piece in seen:

@@ -7,10 +7,9 @@ import pytest
 
 from bert_tf.text.model_vocabulary import (
     check_model_vocabulary,
-    read_vocab,
     vocabulary_digest,
 )
-from bert_tf.text.tokenizers import read_vocabulary
+from bert_tf.text.tokenizers import VocabularySource, read_vocabulary
 from bert_tf.tokenization import load_vocab
 from tests.support.byte_pair_files import write_vocabulary
 from tests.support.refusals import refusal
@@ -119,7 +118,7 @@ def test_tokenizers_with_other_settings_are_refused(tmp_path, ours, theirs, name
     mine = write_settings(tmp_path / "mine", **ours)
     model = write_settings(tmp_path / "model", **theirs)
     checkpoint = f"{tmp_path}/model/bert_model.ckpt"
-    told = refusal(check_model_vocabulary, read_vocab(mine), mine, checkpoint, flag)
+    told = refusal(check_model_vocabulary, VocabularySource(mine).vocab, mine, checkpoint, flag)
     assert told.startswith(f"--vocab_file={mine} must have the tokenizer of --{flag}: {name} is ")
     assert re.search(values, told)
     assert told.endswith(
@@ -129,7 +128,7 @@ def test_tokenizers_with_other_settings_are_refused(tmp_path, ours, theirs, name
     for same in (ours, theirs):
         write_settings(tmp_path / "mine", **same)
         write_settings(tmp_path / "model", **same)
-        check_model_vocabulary(read_vocab(mine), mine, checkpoint, flag)
+        check_model_vocabulary(VocabularySource(mine).vocab, mine, checkpoint, flag)
 
 
 @pytest.mark.parametrize("recorded", [{"do_lower_case": True}, {"do_lower_case": False}])
@@ -140,13 +139,17 @@ def test_a_model_s_record_of_its_casing_does_not_contradict_a_vocabulary_without
     for ours, theirs in (({}, recorded), (recorded, {})):
         mine = write_settings(tmp_path / "mine", **ours)
         write_settings(tmp_path / "model", **theirs)
-        check_model_vocabulary(read_vocab(mine), mine, f"{tmp_path}/model/a.ckpt", "output_dir")
+        check_model_vocabulary(
+            VocabularySource(mine).vocab, mine, f"{tmp_path}/model/a.ckpt", "output_dir"
+        )
 
 
 def test_an_added_token_that_is_missing(tmp_path):
     mine = write_settings(tmp_path / "mine")
     write_settings(tmp_path / "model", added_tokens_decoder={FIRST_ID: {"content": "[E1]"}})
-    told = refusal(check_model_vocabulary, read_vocab(mine), mine, f"{tmp_path}/model/a.ckpt")
+    told = refusal(
+        check_model_vocabulary, VocabularySource(mine).vocab, mine, f"{tmp_path}/model/a.ckpt"
+    )
     assert "'[E1]' is in line 7 of" in told
     assert "but missing in --vocab_file" in told
 
@@ -164,7 +167,7 @@ def test_a_copy_has_the_same_settings(tmp_path):
         (tmp_path / "model" / name).write_bytes(content)
     for ours, theirs in (("mine", "model"), ("model", "mine")):
         path = f"{tmp_path}/{ours}/vocab.txt"
-        check_model_vocabulary(read_vocab(path), path, f"{tmp_path}/{theirs}/a.ckpt")
+        check_model_vocabulary(VocabularySource(path).vocab, path, f"{tmp_path}/{theirs}/a.ckpt")
 
 
 def test_a_tokenizer_json_as_vocabulary(tmp_path):
@@ -176,7 +179,9 @@ def test_a_tokenizer_json_as_vocabulary(tmp_path):
     }
     path = tmp_path / "tokenizer.json"
     path.write_text(json.dumps(content))
-    told = refusal(check_model_vocabulary, read_vocab(str(path)), str(path), f"{tmp_path}/model/a")
+    told = refusal(
+        check_model_vocabulary, VocabularySource(str(path)).vocab, str(path), f"{tmp_path}/model/a"
+    )
     assert "must have the tokenizer of --init_checkpoint: tokenizer_class is null beside" in told
 
 

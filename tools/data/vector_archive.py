@@ -121,7 +121,7 @@ def _is_float_matrix(archive: zipfile.ZipFile, name: str) -> bool:
     try:
         with archive.open(_member(archive, name)) as content:
             shape, _, dtype = _read_header(content)
-    except ValueError:  # it is no array
+    except ValueError:  # not an array
         return False
     return dtype.kind == "f" and len(shape) == 2
 

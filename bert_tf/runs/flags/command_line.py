@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from absl import flags
 
 from bert_tf.errors import listed, quoted
+from bert_tf.files.encodings import is_unicode
 from bert_tf.files.storage import is_path
 from bert_tf.runs.flags.help_page import NOT_GIVEN, is_required
 
@@ -138,7 +139,7 @@ class _Reader:
 
     def _set(self, name: str, value: str) -> None:
         flag = flags.FLAGS[name]
-        if any("\ud800" <= char <= "\udfff" for char in value):  # how Python reads other bytes
+        if not is_unicode(value):
             self._note(f"--{name} must be UTF-8 text; received {quoted(value)}")
             return
         if "\0" in value:

@@ -36,7 +36,7 @@ def cell(value: Any) -> str:
         return ""
     if not isinstance(value, str):
         return str(value)
-    # An unpaired surrogate, which JSON can write, is no Unicode text.
+    # An unpaired surrogate, which JSON can write, is not Unicode text.
     text = value.encode("utf-8", "replace").decode()
     is_risky = _FORMULA.match(text) or _CONTROL.match(text)
     if is_risky and not _NUMBER.fullmatch(text):

@@ -82,7 +82,7 @@ class ClassifierSettings(
         " probabilities fit the dev set: the least negative log-likelihood. For the evaluation, the"
         " predictions and --export_dir; the checkpoints in --output_dir stay as they were trained.",
         excludes=[("long_text", "mean", "max")],
-        because="the answer for a long text is no softmax of logits",
+        because="the answer for a long text is not a softmax of logits",
     )
     threshold: float | None = Group.EVALUATION.setting(
         None,

@@ -26,8 +26,8 @@ from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.schema import ELECTRA, MLM
 from bert_tf.text.casing import model_folders, read_casing
-from bert_tf.text.model_vocabulary import first_difference, read_vocab, vocabulary_digest
-from bert_tf.text.tokenizers import VOCABULARY_FILES
+from bert_tf.text.model_vocabulary import first_difference, vocabulary_digest
+from bert_tf.text.tokenizers import VOCABULARY_FILES, VocabularySource
 
 _SETTINGS = (
     "do_lower_case",
@@ -124,7 +124,7 @@ def check_place(path: str, flag: str) -> None:
     rule += " name for the records"
     present = read_json(file, file, rule)
     if not isinstance(present, dict) or "vocabulary" not in present:
-        raise UserError(f"{file} is no manifest of records, but {rule}")
+        raise UserError(f"{file} is not a manifest of records, but {rule}")
 
 
 def record_files(patterns: str, flag: str) -> list[str]:
@@ -253,7 +253,8 @@ def check_manifest(
             f"{place} were made with --objective={quoted(made_for)[1:-1]}, but now it"
             f" is {objective}. Give the same --objective, or {other}. {anyway}"
         )
-    if vocab_file and vocabulary_digest(read_vocab(vocab_file)) != manifest["vocabulary"]:
+    digest = vocabulary_digest(VocabularySource(vocab_file).vocab) if vocab_file else None
+    if vocab_file and digest != manifest["vocabulary"]:
         raise UserError(
             f"{place} were made with another vocabulary, {quoted(manifest['vocab_file'])}, than"
             f" --vocab_file={vocab_file}. Give the vocabulary that made them, or make them again."
@@ -278,7 +279,7 @@ def _check_vocabulary(
 ) -> None:
     """Raises UserError if the vocabulary in a model's folder contradicts the records'."""
     paths = [os.path.join(folder, name) for name in VOCABULARY_FILES]
-    vocabs = {path: read_vocab(path) for path in paths if tf.io.gfile.exists(path)}
+    vocabs = {path: VocabularySource(path).vocab for path in paths if tf.io.gfile.exists(path)}
     digest = manifest["vocabulary"]
     if not vocabs or digest in map(vocabulary_digest, vocabs.values()):
         return
@@ -303,6 +304,6 @@ def _vocabulary_at(path: str, digest: str) -> dict[str, int] | None:
     """Returns the vocabulary of this digest if it is still at the path that a manifest gives."""
     with contextlib.suppress(UserError, OSError):
         storage.check_file_system(path, None)
-        vocab = read_vocab(path)
+        vocab = VocabularySource(path).vocab
         return vocab if vocabulary_digest(vocab) == digest else None
     return None
