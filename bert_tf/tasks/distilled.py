@@ -39,6 +39,9 @@ class TaughtStudent:
     def trainable_variables(self) -> list[keras.Variable]:
         return self.student.trainable_variables
 
+    def normalizers(self, features) -> dict[str, tf.Tensor]:
+        return self.student.normalizers(features)
+
 
 class Distilled(TaughtStudent):
     """A student that learns the outputs and the layers of a teacher.
@@ -73,7 +76,7 @@ class Distilled(TaughtStudent):
     def normalizers(self, features) -> dict[str, tf.Tensor]:
         """Returns the student's normalizers, and `tokens`: the sum of the tokens' weights."""
         tokens = tf.reduce_sum(token_weights(features))
-        return {**self.student.normalizers(features), "tokens": tokens}
+        return {**super().normalizers(features), "tokens": tokens}
 
     def loss_and_metrics(self, outputs, features, normalizers) -> tuple[tf.Tensor, Sums]:
         """Returns the weighted sum of the losses, float32 [], and each loss as a metric."""

@@ -15,6 +15,7 @@ from bert_tf.engine.steps import Features, Sums
 from bert_tf.errors import UserError, listed
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.dtypes import dtype_policy
+from bert_tf.model.heads import OutputLayer, example_weights
 from bert_tf.model.inputs import (
     OPTIONAL_INPUTS,
     checked_inputs,
@@ -132,16 +133,25 @@ class TaskModel(Savable, keras.Model):
             if value is not None and (name in known or is_numeric(value))
         }
 
+    def output_layer(self, num_outputs: int, dropout_prob: float, **options: Any) -> OutputLayer:
+        """Returns a head for BERT's outputs; for the arguments see `OutputLayer`."""
+        config = self.bert.config
+        arguments = {"size": config.hidden_size, "glorot": config.glorot_heads, **options}
+        policy = self.bert.dtype_policy
+        return OutputLayer(num_outputs, dtype=policy, dropout_prob=dropout_prob, **arguments)
+
     # --- loss, metrics, predictions ---------------------------------------------------------------
 
     def normalizers(self, features: Features) -> dict[str, tf.Tensor]:
         """Returns the sums of weights, float32 [], that divide the losses of a batch.
 
+        Unless overridden, that is `examples`, the sum of the examples' weights.
+
         Args:
             features: a whole batch. `example_weight`, float32 [B], is the weight of each example;
                 without it every example has weight 1.
         """
-        raise NotImplementedError
+        return {"examples": tf.reduce_sum(example_weights(features))}
 
     def loss_and_metrics(
         self, outputs: Any, features: Features, normalizers: Features

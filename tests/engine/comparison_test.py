@@ -144,7 +144,7 @@ def test_both_passes_over_a_part_have_the_same_dropout():
             model({"input_ids": half}, training=True, dropout_seed=fold_in(seed, i))
             for i, half in enumerate(tf.split(features["input_ids"], 2))
         ]
-        loss, _ = model.loss_and_metrics(tf.concat(halves, 0), features, {"pairs": 6.0})
+        loss, _ = model.loss_and_metrics(tf.concat(halves, 0), features, {"examples": 6.0})
     expected = tape.gradient(loss, [v.value for v in model.trainable_variables])
     metrics, found = gradients_of(model, features, 2)
     np.testing.assert_allclose(metrics["loss"], loss, rtol=1e-6)

@@ -9,8 +9,9 @@ import tensorflow as tf
 from bert_tf.errors import UserError, listed
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model_folder.reader import ModelFiles
-from bert_tf.runs.flags.settings import TeacherCheckpoint, TextSettings
+from bert_tf.runs.flags.settings import TeacherCheckpoint
 from bert_tf.seeds import reading_weights
+from bert_tf.text.model_vocabulary import check_model_vocabulary
 from bert_tf.text.tokenizer_settings import TOKENIZER_CONFIG
 
 
@@ -25,12 +26,26 @@ def teacher_files(settings: TeacherCheckpoint) -> ModelFiles:
     )
 
 
-def read_teacher_config(
-    teacher: ModelFiles, student: BertConfig, max_seq_length: int
-) -> BertConfig:
-    """Returns the teacher's configuration, checked by `check_inputs`."""
-    check_inputs(student, teacher.config, teacher.config_file, max_seq_length)
-    return teacher.config
+def checked_teacher_files(
+    settings: TeacherCheckpoint, student: BertConfig, vocab: dict[str, int]
+) -> ModelFiles:
+    """Returns the files of a fine-tuned teacher that reads the student's ids, `vocab`'s.
+
+    `settings` are also `FineTuningSettings`. Raises UserError if the teacher's vocabulary, casing
+    or inputs differ from the student's.
+    """
+    files = teacher_files(settings)
+    check_inputs(student, files.config, files.config_file, settings.max_seq_length)
+    check_model_vocabulary(vocab, settings.vocab_file, files.home, "teacher_checkpoint")
+    casing = files.recorded_casing
+    if casing not in (None, settings.do_lower_case):
+        raise UserError(
+            f"--teacher_checkpoint={files.path} must use the student's casing:"
+            f" do_lower_case in its {TOKENIZER_CONFIG} is {json.dumps(casing)}, but"
+            f" --do_lower_case={settings.do_lower_case}. Choose another teacher, or set"
+            f" --do_lower_case={casing} if the student was pre-trained with it"
+        )
+    return files
 
 
 def check_inputs(student: BertConfig, config: BertConfig, path: str, max_seq_length: int) -> None:
@@ -62,18 +77,6 @@ def check_inputs(student: BertConfig, config: BertConfig, path: str, max_seq_len
             f"Sequences must not be longer than the teacher can read: they have {max_seq_length}"
             f" tokens, and {config.length_rule} of the teacher ({path}) is"
             f" {config.longest_sequence}. Lower --max_seq_length"
-        )
-
-
-def check_casing(teacher: ModelFiles, settings: TextSettings) -> None:
-    """Raises a UserError if the teacher's files say that it was trained with another casing."""
-    casing = teacher.recorded_casing
-    if casing not in (None, settings.do_lower_case):
-        raise UserError(
-            f"--teacher_checkpoint={teacher.path} must use the student's casing:"
-            f" do_lower_case in its {TOKENIZER_CONFIG} is {json.dumps(casing)}, but"
-            f" --do_lower_case={settings.do_lower_case}. Choose another teacher, or set"
-            f" --do_lower_case={casing} if the student was pre-trained with it"
         )
 
 

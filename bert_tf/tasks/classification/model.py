@@ -12,7 +12,6 @@ from bert_tf.engine.steps import Features, Sums
 from bert_tf.errors import UserError
 from bert_tf.model.configuration import OUTPUT_DROPOUT_PROB, BertConfig
 from bert_tf.model.heads import (
-    OutputLayer,
     binary_cross_entropy,
     cross_entropy,
     example_weights,
@@ -61,13 +60,7 @@ class ClassificationModel(TaskModel):
         self._threshold = config.threshold
         self.is_regression = num_labels == 1 and not self.is_multi_label
         self.task_metrics = () if self.is_regression else ("accuracy",)
-        self.head = OutputLayer(
-            num_labels,
-            config.hidden_size,
-            dtype=self.bert.dtype_policy,
-            dropout_prob=output_dropout_prob,
-            glorot=config.glorot_heads,
-        )
+        self.head = self.output_layer(num_labels, output_dropout_prob)
 
     def call(
         self,
@@ -102,10 +95,6 @@ class ClassificationModel(TaskModel):
         )
         logits = self.head(output.pooled_output, training=training, dropout_seed=dropout_seed)
         return output.all_encoder_layers, logits
-
-    def normalizers(self, features: Features) -> dict[str, tf.Tensor]:
-        """Returns the sum of the examples' weights, float32 []: their number if all are 1."""
-        return {"examples": tf.reduce_sum(example_weights(features))}
 
     def checked_labels(self, features: Features) -> dict[str, tf.Tensor]:
         """Returns `label_ids`: classes, int32 [B], or numbers, float32 [B].

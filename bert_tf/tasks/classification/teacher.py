@@ -10,15 +10,12 @@ from bert_tf.files.label_file import LABELS_FILE
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.training.options import model_options
 from bert_tf.runs.training.teacher import (
-    check_casing,
     check_hidden_sizes,
+    checked_teacher_files,
     load_teacher,
-    read_teacher_config,
-    teacher_files,
 )
 from bert_tf.tasks.classification.model import ClassificationModel
 from bert_tf.tasks.classification.settings import ClassifierSettings
-from bert_tf.text.model_vocabulary import check_model_vocabulary
 from bert_tf.text.tokenizers import Tokenizer
 
 
@@ -34,9 +31,8 @@ def read_teacher(
     Raises:
         UserError: the teacher's vocabulary, casing or classes differ, or it cannot be read.
     """
-    files = teacher_files(settings)
-    config = read_teacher_config(files, student, settings.max_seq_length)
-    check_model_vocabulary(tokenizer.vocab, settings.vocab_file, files.home, "teacher_checkpoint")
+    files = checked_teacher_files(settings, student, tokenizer.vocab)
+    config = files.config
     if config.is_multi_label != student.is_multi_label:
         kinds = "several classes for each text", "one class for each text"
         its, ours = kinds if config.is_multi_label else kinds[::-1]
@@ -45,7 +41,6 @@ def read_teacher(
             f" does: problem_type in its configuration is {quoted(config.problem_type)}, so it has"
             f" {its}. Choose another teacher, or change --multi_label"
         )
-    check_casing(files, settings)
     learned = files.labels
     if learned not in (None, list(labels)):
         raise UserError(

@@ -9,11 +9,7 @@ import tensorflow as tf
 
 from bert_tf.engine.steps import Features, Sums
 from bert_tf.model.configuration import OUTPUT_DROPOUT_PROB, BertConfig
-from bert_tf.model.heads import (
-    OutputLayer,
-    cross_entropy,
-    example_weights,
-)
+from bert_tf.model.heads import cross_entropy, example_weights
 from bert_tf.model.ranges import in_range, shaped
 from bert_tf.model.saving import register
 from bert_tf.model.shapes import get_shape_list
@@ -31,7 +27,6 @@ class MultipleChoiceModel(TaskModel):
 
     label_names = ("label_ids",)
     task_metrics = ("accuracy",)
-
     input_rank = 3
 
     def __init__(
@@ -42,14 +37,7 @@ class MultipleChoiceModel(TaskModel):
     ):
         super().__init__(config, **options)
         # No bias: adding the same number to all choices would not change their softmax.
-        self.head = OutputLayer(
-            1,
-            config.hidden_size,
-            use_bias=False,
-            dtype=self.bert.dtype_policy,
-            dropout_prob=output_dropout_prob,
-            glorot=config.glorot_heads,
-        )
+        self.head = self.output_layer(1, output_dropout_prob, use_bias=False)
 
     def call(
         self,
@@ -78,10 +66,6 @@ class MultipleChoiceModel(TaskModel):
         scores = self.head(pooled, **dropout)  # [B*C, 1]
         return tf.reshape(scores, [-1, num_choices])
 
-    def normalizers(self, features: Features) -> dict[str, tf.Tensor]:
-        """Returns the number of questions, float32 []."""
-        return {"questions": tf.reduce_sum(example_weights(features))}
-
     def checked_labels(self, features: Features) -> dict[str, tf.Tensor]:
         """Returns `label_ids`, the index of the right choice, int32 [B]."""
         batch, num_choices, _ = get_shape_list(features["input_ids"])
@@ -99,7 +83,7 @@ class MultipleChoiceModel(TaskModel):
         loss = tf.reduce_sum(weights * cross_entropy(outputs, label_ids))
         right = tf.cast(tf.argmax(outputs, axis=-1, output_type=tf.int32) == label_ids, tf.float32)
         sums = {"accuracy": (tf.reduce_sum(weights * right), tf.reduce_sum(weights))}
-        return tf.math.divide_no_nan(loss, normalizers["questions"]), sums
+        return tf.math.divide_no_nan(loss, normalizers["examples"]), sums
 
     def predictions(self, outputs: Any, features: Features) -> dict[str, tf.Tensor]:
         """Returns the prediction and the loss of each question.

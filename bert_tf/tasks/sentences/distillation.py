@@ -22,9 +22,6 @@ class TaughtVectors(TaughtStudent):
         student = self.student(features, training=training, dropout_seed=dropout_seed)
         return student, tf.stop_gradient(self.teacher(features, training=False))
 
-    def normalizers(self, features: Features) -> dict[str, tf.Tensor]:
-        return self.student.normalizers(features)
-
     def loss_and_metrics(
         self, outputs: Any, features: Features, normalizers: Features
     ) -> tuple[tf.Tensor, Sums]:
@@ -32,4 +29,4 @@ class TaughtVectors(TaughtStudent):
         student, teacher = outputs
         losses = tf.reduce_mean(tf.square(student - teacher), axis=[1, 2])
         loss = tf.reduce_sum(example_weights(features) * losses)
-        return tf.math.divide_no_nan(loss, normalizers["pairs"]), {}
+        return tf.math.divide_no_nan(loss, normalizers["examples"]), {}

@@ -105,10 +105,6 @@ class SentenceModel(TaskModel):
         vectors = tf.math.l2_normalize(total, axis=-1)
         return tf.reshape(vectors, [-1, num_texts, vectors.shape[-1]])
 
-    def normalizers(self, features: Features) -> dict[str, tf.Tensor]:
-        """Returns the number of pairs, float32 []."""
-        return {"pairs": tf.reduce_sum(example_weights(features))}
-
     def checked_labels(self, features: Features) -> dict[str, tf.Tensor]:
         """Returns `label_ids`, a score of each pair, float32 [B]; {} for the other losses."""
         batch, num_texts, _ = get_shape_list(features["input_ids"])
@@ -143,7 +139,7 @@ class SentenceModel(TaskModel):
             sums["accuracy"] = (tf.reduce_sum(weights * right), tf.reduce_sum(weights))
         losses = sum((other for other, _ in found[1:]), losses)
         loss = tf.reduce_sum(weights * losses)
-        return tf.math.divide_no_nan(loss, normalizers["pairs"]), sums
+        return tf.math.divide_no_nan(loss, normalizers["examples"]), sums
 
     def _example_losses(
         self, vectors: tf.Tensor, features: Features

@@ -8,15 +8,9 @@ from bert_tf.errors import UserError
 from bert_tf.hugging_face.vector_settings import check_mean_vectors
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.training.options import model_options
-from bert_tf.runs.training.teacher import (
-    check_casing,
-    load_teacher,
-    read_teacher_config,
-    teacher_files,
-)
+from bert_tf.runs.training.teacher import checked_teacher_files, load_teacher
 from bert_tf.tasks.sentences.model import SentenceModel
 from bert_tf.tasks.sentences.settings import SentenceSettings
-from bert_tf.text.model_vocabulary import check_model_vocabulary
 from bert_tf.text.tokenizers import Tokenizer
 
 
@@ -31,10 +25,8 @@ def read_teacher(
     Raises:
         UserError: its vocabulary, casing or size of vectors differs, or it cannot be read.
     """
-    files = teacher_files(settings)
-    config = read_teacher_config(files, student, settings.max_seq_length)
-    check_model_vocabulary(tokenizer.vocab, settings.vocab_file, files.home, "teacher_checkpoint")
-    check_casing(files, settings)
+    files = checked_teacher_files(settings, student, tokenizer.vocab)
+    config = files.config
     check_mean_vectors(files.home)
     if config.hidden_size != student.hidden_size:
         raise UserError(

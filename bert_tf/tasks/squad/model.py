@@ -101,10 +101,6 @@ class SquadModel(TaskModel):
         )
         return self.cls(output.sequence_output)
 
-    def normalizers(self, features: Features) -> dict[str, tf.Tensor]:
-        """Returns the number of examples, float32 []."""
-        return {"examples": tf.reduce_sum(example_weights(features))}
-
     def checked_labels(self, features: Features) -> dict[str, tf.Tensor]:
         """Returns `start_positions` and `end_positions`, int32 [B]."""
         batch, seq_length = get_shape_list(features["input_ids"])

@@ -9,11 +9,7 @@ import tensorflow as tf
 
 from bert_tf.engine.steps import Features, Sums
 from bert_tf.model.configuration import OUTPUT_DROPOUT_PROB, BertConfig
-from bert_tf.model.heads import (
-    OutputLayer,
-    cross_entropy,
-    example_weights,
-)
+from bert_tf.model.heads import cross_entropy, example_weights
 from bert_tf.model.ranges import WEIGHTS, finite, in_range, shaped
 from bert_tf.model.saving import register
 from bert_tf.model.shapes import get_shape_list
@@ -63,13 +59,7 @@ class TaggingModel(TaskModel):
             self.lstm = BiLstm(size, lstm_size, dtype=self.bert.dtype_policy)
             self.lstm.build()
             size = 2 * lstm_size
-        self.head = OutputLayer(
-            num_labels,
-            size,
-            dtype=self.bert.dtype_policy,
-            dropout_prob=output_dropout_prob,
-            glorot=config.glorot_heads,
-        )
+        self.head = self.output_layer(num_labels, output_dropout_prob, size=size)
 
     def call(
         self,

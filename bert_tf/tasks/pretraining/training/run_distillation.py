@@ -16,8 +16,8 @@ from bert_tf.runs.folder.run import Run
 from bert_tf.runs.training.options import model_options
 from bert_tf.runs.training.teacher import (
     check_hidden_sizes,
+    check_inputs,
     load_teacher,
-    read_teacher_config,
     teacher_files,
 )
 from bert_tf.runs.training.trainer import Trainer
@@ -52,7 +52,8 @@ def run_distillation(
     """
     lengths = [phase.max_seq_length for phase in (*settings.phases, settings.evaluation_batches)]
     files = teacher_files(settings)
-    teacher_config = read_teacher_config(files, config, max(lengths))
+    teacher_config = files.config
+    check_inputs(config, teacher_config, files.config_file, max(lengths))
     if settings.alpha_cos:
         check_hidden_sizes(config, teacher_config)
     unit = "groups" if isinstance(config, AlbertConfig) else "layers"
