@@ -63,9 +63,7 @@ config.json. bert_config.json has `layer_norm_eps` if it is not 1e-12 (RoBERTa's
 
 import json
 import os
-from collections.abc import Mapping
 
-import numpy as np
 from absl import flags, logging
 
 from bert_tf.errors import UserError
@@ -131,15 +129,12 @@ def convert(
         _check_other_folder(files.folder, output_dir)  # a file `checkpoint` may name another one
         read = {"bert_config_file": bert_config_file, "vocab_file": vocab_file}
         check_overwrites([os.path.join(output_dir, x) for x in sorted(names)], "output_dir", read)
-        weights = _convert(files, source, place, output_format)
-    size = sum(value.size for value in weights.values())
-    logging.info("%s: %d variables, %d parameters", output_dir, len(weights), size)
+        _convert(files, source, place, output_format)
+    logging.info("Wrote %s", output_dir)
 
 
-def _convert(
-    files: ModelFiles, source: str, folder: str, output_format: str
-) -> Mapping[str, np.ndarray]:
-    """Writes the model to a new folder and returns its weights."""
+def _convert(files: ModelFiles, source: str, folder: str, output_format: str) -> None:
+    """Writes the model to a new folder."""
     as_checkpoint = output_format == "checkpoint"
     if files.is_hugging_face and not as_checkpoint:
         raise UserError(
@@ -165,6 +160,8 @@ def _convert(
     )
     if as_checkpoint:
         write_model(folder, weights, config, vocabulary, do_lower_case, labels)
+        size = sum(value.size for value in weights.values())
+        logging.info("%s: %d variables, %d parameters", source, len(weights), size)
         if gives_number:
             write_score_function(folder, score_function)
     else:
@@ -179,7 +176,6 @@ def _convert(
         _check_tokenizer(folder, output_format)
     write_vector_settings(folder, vector_settings, config.hidden_size)
     write_model_input(folder, files.model_input)
-    return weights
 
 
 def _check_tokenizer(folder: str, output_format: str) -> None:

@@ -89,12 +89,9 @@ def export(settings: ExportSettings, folder: ModelFolder | None = None) -> None:
                 f" {' and '.join(tokenizer.files)}. Set --input_kind=ids, and make the ids"
                 " with bert_tf.load(...).tokenizer or the package that made the vocabulary"
             )
-        heads = [head for head in HEADS if head in (*folder.heads, ENCODER)]
-        head = settings.head or heads[0]
-        if head not in heads:
-            raise UserError(
-                f"--head={head} must be a head of the model; {folder.path} has {listed(heads)}"
-            )
+        head = settings.head or next(x for x in HEADS if x in (*folder.heads, ENCODER))
+        if head != ENCODER:
+            folder.check_head(head, f"--head={head}")
         check_length(settings, folder)
         if head == "squad" and head_options(folder.shapes):
             raise UserError(

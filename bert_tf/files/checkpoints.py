@@ -277,9 +277,9 @@ def restore(variables: Mapping[str, tf.Variable], prefix: str) -> None:
     if missing:
         raise UserError(
             f"The checkpoint {prefix} in --output_dir must hold every variable of this run, which"
-            f" resumes from it.\nMissing: {_lines(missing)}\nUnexpected: {_lines(unexpected)}\n"
-            "Choose another --output_dir; to start from the weights of this checkpoint, give it as"
-            " --init_checkpoint."
+            f" resumes from it.{_generator_sizes(missing)}\nMissing: {_lines(missing)}\nUnexpected:"
+            f" {_lines(unexpected)}\nChoose another --output_dir; to start from the weights of this"
+            " checkpoint, give it as --init_checkpoint."
         )
     _check_shapes(variables, reader, names, f"The checkpoint {prefix} in --output_dir")
     if unexpected:
@@ -317,14 +317,19 @@ def _check_shapes(
         if shapes[name] != variables[name].shape.as_list() or dtypes[name] != variables[name].dtype
     ]
     if different:
-        generator = ""
-        if any(name.startswith("generator") for name in different):
-            generator = " The generator's sizes are --generator_hidden_size and --generator_layers."
         raise UserError(
             f"{checkpoint} does not fit the configuration; check {configuration} (vocab_size is the"
             " first dimension of embeddings/word_embeddings) and the number of classes (the"
-            f" first dimension of output_weights).{generator}\nDifferent: {_lines(different)}"
+            f" first dimension of output_weights).{_generator_sizes(different)}\nDifferent:"
+            f" {_lines(different)}"
         )
+
+
+def _generator_sizes(names: Sequence[str]) -> str:
+    """Returns where the sizes of ELECTRA's generator come from, if variables of it are named."""
+    if not any(name.startswith("generator") for name in names):
+        return ""
+    return " The generator's sizes are --generator_hidden_size and --generator_layers."
 
 
 def _lines(names: Sequence[str]) -> str:

@@ -253,7 +253,11 @@ def to_safetensors(
             tensors[name] = np.ascontiguousarray(value.T if weight.transposed else value)
     num_outputs = len(variables["output_bias"]) if "classifier" in present else 0
     config = hugging_face_config.to_config(bert_config, task, labels, num_outputs)
-    logging.info("%s is written as %s", path, config["architectures"][0])
+    size = sum(tensor.size for tensor in tensors.values())
+    logging.info(
+        "%s is written as %s: %d tensors, %d parameters",
+        *(path, config["architectures"][0], len(tensors), size),
+    )
     return safetensors.numpy.save(tensors, metadata={"format": "pt"}), config
 
 

@@ -349,6 +349,16 @@ def test_restore_needs_every_variable(tmp_path):
     assert_same_arrays(variables, before)
 
 
+@pytest.mark.parametrize("name", ["generator/encoder/layer_0/x", "generator_predictions/bias"])
+def test_restore_tells_where_a_generator_s_sizes_come_from(tmp_path, name):
+    prefix = _write(tmp_path / "model.ckpt-3")
+    variables = {**_variables(), name: tf.Variable([1.0])}
+    assert (
+        "which resumes from it. The generator's sizes are --generator_hidden_size and"
+        f" --generator_layers.\nMissing: \n  {name}\n"
+    ) in refusal(checkpoints.restore, variables, prefix)
+
+
 def test_restore_names_what_it_leaves_aside(tmp_path, warnings):
     prefix = _write(tmp_path / "model.ckpt-12", {**_variables(), "extra": np.float32([1])})
     variables = _variables(100.0)

@@ -206,7 +206,7 @@ class Settings:
                 end = f". Add {wanted}, or leave {written.partition('=')[0]} out"
             return f"{written} needs {wanted}{since}{end}"
         for other in rule.excludes:
-            if other.holds(self):
+            if other.holds(self) and (other.values or self._is_given(other.name)):
                 other_written = self._written(other.name)
                 return f"{written} excludes {other_written}{since}. Leave one of the two out"
         return None

@@ -51,7 +51,8 @@ class Kitchen(Settings):
     )
     steam: int = Group.DATA.setting(0, help="Steam.", needs_one_of=["lid", "ash"])
     pans: list[str] | None = Group.DATA.setting(None, help="Pans.", needs="pot")
-    pot: str | None = Group.DATA.setting(None, help="A pot.", excludes=("fuel", "coal"))
+    pot: str | None = Group.DATA.setting(None, help="A pot.", excludes=[("fuel", "coal"), "hot"])
+    hot: float = Group.DATA.setting(0.5, help="Heat.")
 
 
 NO_LID = {"lid": False}
@@ -70,7 +71,9 @@ NO_LID = {"lid": False}
         ),
         ({"pans": ["a", "b"]}, "--pans=a,b needs --pot. Add --pot, or leave --pans out"),
         ({"pot": "p", "fuel": "coal"}, "--pot=p excludes --fuel=coal. Leave one of the two out"),
+        ({"pot": "p", "hot": 0.7}, "--pot=p excludes --hot=0.7. Leave one of the two out"),
         ({}, None),
+        ({"pot": "p"}, None),  # --hot has its default, which nobody can leave out
         ({"steam": 3, "pot": "", "fuel": "coal"}, None),
         ({"ash": True, "fuel": "coal"}, None),
         ({"pans": ["a"], "pot": "p", "fuel": "wood"}, None),
@@ -94,7 +97,8 @@ def test_help_tells_the_rules():
         "lid": "A lid. --nolid needs --steam. --nolid excludes --ash.",
         "steam": "Steam. Needs --lid or --ash.",
         "pans": "Pans. Needs --pot.",
-        "pot": "A pot. Excludes --fuel=coal.",
+        "pot": "A pot. Excludes --fuel=coal and --hot.",
+        "hot": "Heat.",
     }
 
 

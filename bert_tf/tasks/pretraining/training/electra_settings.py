@@ -135,6 +135,10 @@ class ElectraSettings(PretrainingSettings):
                 f"--objective={ELECTRA} needs --vocab_file: the ids of [MASK], [CLS] and [SEP] are"
                 " in the vocabulary of the records"
             )
+        learned = {"disc_weight": self.electra_objective, "gen_weight": not self.uniform_generator}
+        if not any(getattr(self, name) for name, has_weights in learned.items() if has_weights):
+            names = " or ".join(f"--{name}" for name, has_weights in learned.items() if has_weights)
+            raise UserError(f"{names} must be above 0: with 0 there is no loss to train with")
         for phase in (*self.phases, self.evaluation_batches):
             count = number_of_predictions(self.mask_prob, phase.max_seq_length)
             if phase.max_predictions_per_seq != count:

@@ -118,6 +118,21 @@ def test_a_generator_that_a_checkpoint_lacks_starts_anew(trained, inputs, tmp_pa
         ("electra", {"uniform_generator": True}, "excludes --uniform_generator"),
         (
             "electra",
+            {"gen_weight": 0.0, "disc_weight": 0.0},
+            "--disc_weight or --gen_weight must be above 0: with 0 there is no loss to train with",
+        ),
+        (
+            "electra",
+            {"uniform_generator": True, "generator_hidden_size": 0.25, "disc_weight": 0.0},
+            "--disc_weight must be above 0",
+        ),
+        (
+            "electra",
+            {"electra_objective": False, "generator_hidden_size": 0.25, "gen_weight": 0.0},
+            "--gen_weight must be above 0",
+        ),
+        (
+            "electra",
             {"dynamic_masking": True, "masked_lm_prob": 0.3},
             "--masked_lm_prob=0.3 excludes --objective=electra, since .* ELECTRA's follow --mask_p",
         ),
@@ -139,6 +154,21 @@ def test_a_generator_that_a_checkpoint_lacks_starts_anew(trained, inputs, tmp_pa
 def test_wrong_input_is_refused(inputs, tmp_path, records, changes, message):
     with pytest.raises(UserError, match=message.replace("(", r"\(")):
         pretrain(inputs, tmp_path, records, **changes)
+
+
+@pytest.mark.parametrize(
+    "flag, value",
+    [
+        *(("untied_generator", False), ("uniform_generator", True), ("electra_objective", False)),
+        *(("disc_weight", 0.0), ("gen_weight", 0.0)),
+    ],
+)
+def test_one_flag_chooses_an_ablation(flag, value):
+    batches = {"phases": [RecordBatches(16, 4, 8, 2)]}
+    batches |= {"evaluation_batches": RecordBatches(16, 2, 8, 2)}
+    files = {"input_file": "i", "output_dir": "o", "vocab_file": "v"}
+    settings = ElectraSettings(objective="electra", **batches, **files, **{flag: value})
+    assert settings.model_arguments[flag] == value
 
 
 @pytest.mark.parametrize("objective", ["mlm", "mlm_nsp"])
