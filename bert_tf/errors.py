@@ -54,6 +54,11 @@ def listed(values: Iterable[object]) -> str:
     return text
 
 
+def percent(part: float, whole: float) -> str:
+    """Returns a share for a message with two significant digits, such as "0.033%"."""
+    return f"{float(f'{100 * part / whole:.2g}'):g}%"
+
+
 def as_line(message: str) -> str:
     """Returns a message on one line, cut in its middle if it has over 500 characters.
 

@@ -1,6 +1,6 @@
 """Messages quote what was received, but not at any length."""
 
-from bert_tf.errors import as_line, listed, quoted
+from bert_tf.errors import as_line, listed, percent, quoted
 
 
 def test_short_values_are_quoted_whole():
@@ -20,6 +20,11 @@ def test_lists_show_their_first_values():
     assert listed(range(10)) == "0, 1, 2, 3, 4, 5, 6, 7, 8, 9"
     assert listed(["x" * 40] * 9) == ", ".join(["'" + "x" * 40 + "'"] * 3) + ", ..."
     assert listed(["x" * 1000, "y"]).endswith("xx', 'y'")  # the first is always there
+
+
+def test_shares_have_two_digits():
+    shares = [(96, 96), (2999, 3000), (2, 3), (1, 11), (1, 3000), (0, 7)]
+    assert [*map(percent, *zip(*shares, strict=True))] == "100% 100% 67% 9.1% 0.033% 0%".split()
 
 
 def test_a_message_is_one_line_and_not_long():

@@ -11,10 +11,10 @@ from bert_tf.errors import UserError
 from bert_tf.model.dropout import dropout
 from bert_tf.model.heads import OutputLayer
 from bert_tf.modeling import BertConfig, BertModel
+from bert_tf.runs.training.watch import set_modes
 from bert_tf.seeds import fold_in
 from bert_tf.tasks.classification.model import ClassificationModel
 from bert_tf.tasks.extraction.model import FeaturesModel
-from bert_tf.tasks.fit_arguments import set_modes
 from bert_tf.tasks.multiple_choice.model import MultipleChoiceModel
 from bert_tf.tasks.pretraining.training.model import PretrainingModel
 from bert_tf.tasks.sentences.model import SentenceModel
@@ -331,13 +331,14 @@ def test_callbacks_know_which_way_a_metric_improves():
     made = keras.callbacks.EarlyStopping("val_accuracy")
     model.fit(features, validation_data=(features, None), callbacks=[made], verbose=0)
     assert made.mode == "max"
-    metrics = PretrainingModel.task_metrics + SquadModel.task_metrics
+    metrics = (*PretrainingModel.task_metrics, *SquadModel.task_metrics, "disc_recall")
     for monitor, mode, expected in (
         ("masked_lm_loss", "auto", "min"),
         ("val_masked_lm_accuracy", "auto", "max"),
         ("end_accuracy", "auto", "max"),
         ("end_accuracy", "min", "min"),
         ("val_loss", "auto", "auto"),  # Keras knows
+        ("disc_recall", "auto", "max"),
     ):
         for kind in (keras.callbacks.EarlyStopping, keras.callbacks.ReduceLROnPlateau):
             made = kind(monitor, mode=mode)

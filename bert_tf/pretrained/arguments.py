@@ -129,6 +129,11 @@ def _remedy(text: Any, pairs: bool, name: str) -> str:
             "Leave out the index: itertuples(index=False)",
         ),
         (_num_texts(text) == 1, f"Take the text of each row: [row[0] for row in {name}]"),
+        (
+            isinstance(text, tuple) and len(text) == 2 and isinstance(text[1], numbers.Real),
+            f"Leave labels out: [text for text, _ in {name}]; of a tf.data.Dataset,"
+            " dataset.map(lambda text, label: text)",
+        ),
         (isinstance(text, tuple) and not pairs, "This method takes no pairs"),
         (
             isinstance(text, tuple),

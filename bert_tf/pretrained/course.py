@@ -45,6 +45,7 @@ _ALIASES = {
     "seed": "random_seed",
     "validation_split": "dev_fraction",
 }
+_USUAL = ("epochs", "batch_size", "learning_rate", "max_seq_length", "seed")  # for a message
 # What a model, its examples and the call decide.
 _DECIDED = frozenset(
     "vocab_file do_lower_case init_checkpoint do_train do_eval do_predict data_dir train_file"
@@ -52,6 +53,8 @@ _DECIDED = frozenset(
     " weight_column group_column has_header delimiter label_scale tag_scheme".split()
 )
 _FLAG = re.compile(r"(?<![\w-])--(?=[a-z])")
+# The place of a question in a file like SQuAD's, with a paragraph for each question.
+_QUESTION = re.compile(r"(\S+): data\[0\]\.paragraphs\[(\d+)\]\.qas\[0\]( \(id '\d+'\))?")
 _TYPES = {bool: SWITCH, int: WHOLE_NUMBER, float: NUMBER, str: STRING}
 
 
@@ -115,7 +118,7 @@ def make_settings(
         if field not in names:
             if field in _DECIDED:
                 raise UserError(f"{name} must be left out: the model and the examples decide it")
-            known = difflib.get_close_matches(name, [*names, *aliases], 3) or names
+            known = difflib.get_close_matches(name, [*names, *aliases], 3) or _USUAL
             raise UserError(f"{name} must be a setting of {cls.__name__}, such as {listed(known)}")
         if value is not None:
             if field in values:
@@ -172,8 +175,12 @@ def class_weights(value: Any, labels: Sequence[str] | None) -> Sequence[str]:
 def as_arguments() -> Iterator[None]:
     """Errors and warnings about flags name arguments of `fit`: the same names without dashes."""
 
+    def renamed(message: str) -> str:
+        message = _QUESTION.sub(r"\1[\2]", message.replace("--do_eval", "validation_data"))
+        return _FLAG.sub("", message)
+
     def rename(record: LogRecord) -> bool:
-        record.msg, record.args = _FLAG.sub("", record.getMessage()), ()
+        record.msg, record.args = renamed(record.getMessage()), ()
         return True
 
     logger = logging.get_absl_logger()
@@ -181,7 +188,7 @@ def as_arguments() -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        raise UserError(_FLAG.sub("", str(error))) from error
+        raise UserError(renamed(str(error))) from error
     finally:
         logger.removeFilter(rename)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from absl import logging
 
+from bert_tf.errors import percent
 from bert_tf.files import records
 from bert_tf.progress import Progress
 from bert_tf.text import sequences
@@ -102,12 +103,12 @@ def write_records(
             progress.advance()
     if num_cut:
         logging.warning(
-            "%s: %d of %d %s (%.2g%%) are cut to fit --%s=%d. Uncut, the longest needs %d%s",
+            "%s: %d of %d %s (%s) are cut to fit --%s=%d. Uncut, the longest needs %d%s",
             name or os.path.basename(path),
             num_cut,
             num_examples,
             encoder.unit,
-            100 * num_cut / num_examples,
+            percent(num_cut, num_examples),
             encoder.length_flag,
             limit,
             longest,

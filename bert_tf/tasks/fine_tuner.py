@@ -252,9 +252,8 @@ class FineTuner:
         if watch:
             steps_of_epoch = self._epoch_size / settings.train_batch_size
             evaluate = self.evaluate if "eval" in self._sets else None
-            watch.begin(
-                *(trainer.model, trainer.global_step, num_train_steps, steps_of_epoch, evaluate)
-            )
+            steps = (trainer.global_step, num_train_steps, steps_of_epoch)
+            watch.begin(trainer.model, trainer.optimizer, *steps, evaluate)
         trainer.train([phase], evaluate_and_keep, watch)
         # The last weights may be the best ones, at any step; and an earlier run that got this far
         # may have been stopped before it evaluated them.

@@ -106,19 +106,6 @@ def weigh_classes(arguments: dict[str, Any], model: keras.Model) -> None:
         )
 
 
-def set_modes(callbacks: Any, metrics: Sequence[str]) -> None:
-    """Tells callbacks that monitor one of the metrics in which direction it improves.
-
-    Keras finds it only for metrics that `compile` was given.
-    """
-    if isinstance(callbacks, keras.callbacks.CallbackList):
-        callbacks = callbacks.callbacks
-    for callback in callbacks if isinstance(callbacks, list | tuple) else [callbacks]:
-        metric = str(getattr(callback, "monitor", "")).removeprefix("val_")
-        if metric in metrics and getattr(callback, "mode", None) == "auto":
-            callback.mode = "max" if metric.endswith("accuracy") else "min"
-
-
 def _array(value: Any) -> Any:
     """Returns a list of numbers or texts, nested or not, or a column of a table, as an array."""
     if hasattr(value, "to_numpy"):  # pandas, polars, Arrow; Keras lacks some of their types

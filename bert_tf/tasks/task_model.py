@@ -32,7 +32,8 @@ from bert_tf.model.ranges import WEIGHTS, as_dtype, finite, shaped
 from bert_tf.model.saving import Savable
 from bert_tf.model.shapes import get_shape_list
 from bert_tf.modeling import BertModel
-from bert_tf.tasks.fit_arguments import array_arguments, set_modes, weigh_classes
+from bert_tf.runs.training.watch import set_modes
+from bert_tf.tasks.fit_arguments import array_arguments, weigh_classes
 
 
 class TaskModel(Savable, keras.Model):

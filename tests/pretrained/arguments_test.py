@@ -108,6 +108,8 @@ def test_a_tuple_is_a_pair_where_pairs_are_texts_and_else_a_list():
         ([["x"]], "(list). Take the text of each row: [row[0] for row in texts]"),
         ([INDEXED("i", "x")], "received Row(Index='i', a='x') (Row). Leave out the index: itertup"),
         ([("x", "y", "z")], "A tuple is one pair of two texts; write texts as a list: [a, b]"),
+        ([("x", 1), ("y", 0)], "Leave labels out: [text for text, _ in texts]; of a tf.data.Datas"),
+        ([(("x", "y"), np.int32(1))], "Leave labels out: [text for text, _ in texts]; of a tf.da"),
         (type, "texts must be a text or a list of texts; received <class 'type'> (type)"),
         ([("x", "y", "z")], "texts[0] must be a text or a pair of texts, (a, b); received ('x',"),
         (enumerate("x"), "texts[0] must be a text or a pair of texts, (a, b); received (0, 'x')"),

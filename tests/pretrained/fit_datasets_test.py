@@ -91,6 +91,32 @@ def test_other_ranks_are_refused(kind):
             kind().example_set("train", dataset, None)
 
 
+@pytest.mark.parametrize(
+    ("elements", "message"),
+    [
+        (
+            {"text": TEXTS, "label": [0, 1, 0]},
+            "theirs have 'text', 'label'. Choose, such as by dataset.map(lambda row: (row['text'],"
+            " row['label']))",
+        ),
+        (
+            ({"words": WORDS}, [0, 1, 0]),
+            "theirs have 'words'. Choose, such as by dataset.map(lambda row, *rest: (row['text'],"
+            " *rest))",
+        ),
+    ],
+)
+def test_dictionaries_are_refused_with_the_way_out(elements, message):
+    if isinstance(elements, tuple):
+        elements = ({"words": tf.ragged.constant(WORDS)}, elements[1])
+    dataset = tf.data.Dataset.from_tensor_slices(elements)
+    for kind in (ClassificationKind(), TaggingKind(), ChoicesKind()):
+        message_of_kind = f"{kind.inputs} must not be dictionaries in a tf.data.Dataset; {message}"
+        for each in (dataset, dataset.batch(2)):
+            with pytest.raises(UserError, match=re.escape(message_of_kind)):
+                kind.example_set("train", each, None)
+
+
 def test_a_tag_of_a_sentence_with_one_word_stays_a_list():
     kind = TaggingKind(["O", "B-X"])
     found = kind.example_set("train", [["a", "b"], ["c"]], [np.array([0, 1]), np.array([1])])

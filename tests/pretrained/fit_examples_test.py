@@ -8,6 +8,8 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.errors import UserError
+from bert_tf.pretrained import course
+from bert_tf.pretrained.kinds.answers import AnswersKind
 from bert_tf.pretrained.kinds.classification import ClassificationKind, RegressionKind
 from bert_tf.pretrained.kinds.tagging import TaggingKind
 
@@ -95,6 +97,9 @@ BAD = {
         np.eye(3),
         "labels must have one axis; its shape is [3, 3]. Give the num",
     ),
+    "columns": ([TEXTS, TEXTS], NAMES, "texts must be pairs, not two columns: list(zip(*texts))"),
+    "array of columns": ((np.array(TEXTS), np.array(TEXTS)), NAMES, "must be pairs, not two colum"),
+    "list of rows": ([*zip(TEXTS, NAMES, strict=True)], None, "(of a list of rows: *zip(*rows)),"),
     "table": (np.array([TEXTS, TEXTS]), NAMES, "texts must have one axis; its shape is [2, 3]."),
     "two columns": (TEXTS, pd.DataFrame({"a": NAMES, "b": NAMES}), "is [3, 2]. Name the column: t"),
     "one text": (
@@ -181,3 +186,19 @@ def test_wrong_classes_are_refused(labels, message):
 )
 def test_classes_are_anything_with_an_order(labels):
     assert repr(ClassificationKind(labels).labels) == "('b', 'a')"
+
+
+def test_a_question_is_named_by_its_place_in_the_list(caplog):
+    caplog.set_level("WARNING", "absl")
+    pairs = [("who", "a cat"), ("what", "the cat sat"), ("where", "on a mat")]
+    two = {"text": ["cat", "sat"], "answer_start": [4, 8]}
+    for answer, message in (
+        (two, "exactly 1 answer; questions[1] has 2: keep one answer"),
+        (("cat", "4"), "questions[1].answers[0]: `answer_start` must be a whole number; it is a s"),
+        (("cat", 40), "questions[1]: an answer must lie within its context of 11 characters; this"),
+    ):
+        with pytest.raises(UserError, match=re.escape(message)), course.as_arguments():
+            AnswersKind().example_set("train", pairs, ["cat", answer, "mat"])
+    with course.as_arguments():
+        AnswersKind().example_set("train", pairs, ["cat", ("cat", 8), "mat"])
+    assert caplog.messages == ["questions[1]: Could not find answer: 'sat' vs. 'cat'"]

@@ -1,4 +1,4 @@
-"""Tests of what `fit` shows of its progress, and of Keras's `batch_size` and `verbose`."""
+"""Tests of the progress of `fit`, of Keras's callbacks, and of `batch_size` and `verbose`."""
 
 import re
 
@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 from bert_tf import load, progress
+from bert_tf.errors import UserError
+from bert_tf.optimization import create_optimizer
 from bert_tf.pretrained import course, forward
 from bert_tf.pretrained.kinds.classification import ClassificationKind
 from bert_tf.runs.training.watch import CallbackWatch
@@ -18,7 +20,7 @@ EPOCHS = ["Epoch 1/2", "2/2", "Epoch 2/2", "3/3"]
 @pytest.mark.parametrize("verbose,lines", [(0, []), (2, EPOCHS), (1, EPOCHS), ("auto", EPOCHS)])
 def test_progress_is_shown_as_by_keras(capsys, verbose, lines):
     watch = CallbackWatch(verbose=verbose)
-    watch.begin(keras.Model(), 0, 5, 2.5, None)
+    watch.begin(keras.Model(), None, 0, 5, 2.5, None)
     watch.progress(5, 0)
     for step in (1, 2, 3, 4, 5):
         watch.after(step, {"loss": (np.array([step / 2]), np.array([1.0]))})
@@ -30,6 +32,87 @@ def test_progress_is_shown_as_by_keras(capsys, verbose, lines):
     shown = [line.split("\r")[-1] for line in plain.split("\n")[:-1]]
     assert [re.match(r"(Epoch )?\d/\d", line)[0] for line in shown] == lines
     assert re.findall(r"loss: (\d\.\d+) *\n", out) == ["0.7500", "2.0000"][: len(lines) // 2]
+
+
+def new_model():
+    """A model with a weight of 0, and an optimizer of the programs with the rate 0.25."""
+    model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1, kernel_initializer="zeros")])
+    return model, create_optimizer(model.trainable_variables, lambda step: 0.25)
+
+
+def train(callbacks, values, name):
+    """Trains epochs of one step, after which the weight is 1, 2, ...; returns the model."""
+    (model, optimizer), rest = new_model(), iter(values)
+    watch = CallbackWatch(callbacks)
+    watch.begin(model, optimizer, 0, len(values), 1, lambda: {f"eval_{name}": next(rest)})
+    watch.progress(len(values), 0)
+    for step in range(1, len(values) + 1):
+        model.variables[0].assign([[float(step)]])
+        optimizer.iterations.assign(step)
+        metrics = {"loss": (np.array([5.0 - step]), np.array([1.0]))}
+        if not watch.after(step, {**metrics, "learning_rate": np.array([0.25])}):
+            break
+    watch.end()
+    return model
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "best"),
+    [
+        ("accuracy", [0.5, 0.75, 0.25], 2),
+        ("pearson", [-0.5, -0.25, -0.75], 2),
+        ("micro_f1", [0.75, 0.5, 0.25], 1),
+        ("loss", [3.0, 2.0, 4.0], 2),
+    ],
+)
+def test_early_stopping_knows_which_way_every_result_improves(name, values, best):
+    early = keras.callbacks.EarlyStopping(f"val_{name}", patience=1, restore_best_weights=True)
+    model = train([early], [*values, values[-1]], name)
+    assert model.variables[0].numpy() == best and early.stopped_epoch == best
+
+
+def test_callbacks_find_the_optimizer(tmp_path):
+    board = keras.callbacks.TensorBoard(tmp_path / "board")
+    kept = keras.callbacks.ModelCheckpoint(
+        tmp_path / "{epoch}.weights.h5", "val_f1", save_best_only=True, save_weights_only=True
+    )
+    model = train([board, kept], [0.25, 0.5, 0.25], "f1")
+    assert float(model.optimizer.learning_rate) == 0.25 and model.optimizer.iterations == 3
+    assert {x.name for x in tmp_path.glob("*.h5")} == {"1.weights.h5", "2.weights.h5"}
+    assert len([*tmp_path.glob("board/validation/events*")]) == 1
+
+
+def test_a_metric_of_a_callback_still_needs_a_mode():
+    class Own(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            logs["own"] = 1.0
+
+    for name in ("own", "learning_rate"):
+        early = keras.callbacks.EarlyStopping(name)
+        with pytest.raises(ValueError, match=f"monitor={name}, but Keras isn't able"):
+            train([Own(), early], [1.0], "f1")
+
+
+@pytest.mark.parametrize(
+    ("callback", "message"),
+    [
+        (
+            keras.callbacks.ReduceLROnPlateau(),
+            "ReduceLROnPlateau: it sets the learning rate, which follows learning_rate and warmup_",
+        ),
+        (
+            keras.callbacks.LearningRateScheduler(lambda epoch: 0.1),
+            "LearningRateScheduler: it sets the learning rate, which follows learning_rate and",
+        ),
+        (
+            keras.callbacks.BackupAndRestore("backup"),
+            "BackupAndRestore: it knows no steps; with output_dir a stopped run goes on",
+        ),
+    ],
+)
+def test_callbacks_that_cannot_work_are_refused(callback, message):
+    with pytest.raises(UserError, match=f"^callbacks must not have {message}"):
+        CallbackWatch([keras.callbacks.TerminateOnNaN(), callback])
 
 
 @pytest.fixture(scope="module")

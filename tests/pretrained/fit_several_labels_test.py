@@ -3,6 +3,8 @@
 import re
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pytest
 import tensorflow as tf
 
@@ -48,6 +50,36 @@ def test_several_labels_in_many_forms():
     ):
         with pytest.raises(UserError, match=re.escape(message)):
             MultiLabelKind(["a", "b"]).example_set("train", ["x", "y", "z"], y)
+
+
+@pytest.mark.parametrize("make", [pd.DataFrame, pa.table], ids=["pandas", "pyarrow"])
+def test_columns_of_a_table_name_the_classes(make):
+    texts, columns = ["x", "y", "z"], {"toxic": [1, 0, 1], "2": [0, 0, 1]}
+    reversed_columns = dict(reversed(columns.items()))
+    expected = {("toxic", "2"): ["toxic", "", "toxic+2"], ("2", "toxic"): ["toxic", "", "2+toxic"]}
+    for labels, table in (
+        (None, columns),
+        (["toxic", "2"], reversed_columns),
+        (None, reversed_columns),
+    ):
+        kind = MultiLabelKind(labels)
+        found = kind.example_set("train", texts, make(table)).examples
+        assert ["+".join(x.label) for x in found] == expected[kind.labels]
+        again = kind.example_set("eval", texts, make(columns)).examples
+        assert [x.label for x in again] == [x.label for x in found]
+    assert kind.labels == ("2", "toxic")
+    for labels, table, message in (
+        (["toxic", "rude"], columns, "a column for each of the classes 'toxic', 'rude'; its colu"),
+        (
+            ["toxic"] * 1 + ["2", "rude"],
+            columns,
+            "classes 'toxic', '2', 'rude'; its columns are 't",
+        ),
+        (None, {"toxic": [1, 0, 2], "2": [0, 0, 1]}, "labels as an array must have 0 or 1 for"),
+        (None, {"toxic": [1, 0, 1]}, "labels must list at least two classes"),
+    ):
+        with pytest.raises(UserError, match=re.escape(message)):
+            MultiLabelKind(labels).example_set("train", texts, make(table))
 
 
 def test_rows_of_0_and_1_are_not_the_numbers_of_classes():

@@ -240,11 +240,11 @@ WRONG = {
         "sentences[0][0] must be a word, without white",
     ),
     "few tags": (TaggingKind, SENTENCES[:1], [["O"]], "tags[0] must be a list of 3 tags, one for"),
-    "other tag": (
-        TaggingKind,
-        [["a"]],
-        [["NOUN"]],
-        "tags[0][0] must be O, B-TYPE or I-TYPE; receiv",
+    "other tag": (TaggingKind, [["a"]], [["NOUN"]], "For classes of words, such as NOUN, write B-"),
+    "unnamed tag": (
+        lambda: TaggingKind(["O", "B-X"]),
+        *([["a"]], [["B-Y"]]),
+        "received 'B-Y' (str). If it is right, name all: for_tagging(labels=[...])",
     ),
     "number": (TaggingKind, [["a"]], [[1]], "(int). For tags as numbers, name them: labels=[...]"),
     "no tag": (TaggingKind, [["a"]], [[None]], "tags[0][0] is missing (None)"),

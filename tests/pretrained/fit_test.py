@@ -425,6 +425,8 @@ def test_errors_and_warnings_name_arguments_not_flags(caplog):
     message = "^labels, folder=x and a--b and max_seq_length$"
     with pytest.raises(UserError, match=message), course.as_arguments():
         raise UserError("--labels, --folder=x and a--b and --max_seq_length")
+    with pytest.raises(UserError, match="^add validation_data, or$"), course.as_arguments():
+        raise UserError("add --do_eval, or")
 
 
 def test_a_model_without_a_task_trains_nothing(untrained):
@@ -437,7 +439,7 @@ def test_stop_training_ends_the_loop():
     model, stop = keras.Model(), Events()
     stop.on_train_batch_end = lambda batch, logs: setattr(model, "stop_training", batch == 1)
     watch = CallbackWatch([stop])
-    watch.begin(model, 0, 5, 2.5, None)
+    watch.begin(model, None, 0, 5, 2.5, None)
     watch.progress(5, 0)
     assert watch.stops() == (2, 5)
     assert watch.after(1, {"loss": (np.array([3.0]), np.array([1.0]))})

@@ -123,6 +123,8 @@ class MultiLabelKind(ClassificationKind):
     def example_set(self, purpose: str, x: Any, y: Any, weights: Any = None) -> ExampleSet:
         targets = self.names(purpose)[1]
         if len(getattr(y, "shape", ())) == 2:
+            if hasattr(y, "columns"):
+                y = self._of_table(y, targets, purpose == "train")
             y = self._of_array(np.asarray(y), targets)
         elif isinstance(y, list | tuple):
             y = [
@@ -130,6 +132,21 @@ class MultiLabelKind(ClassificationKind):
                 for i, row in enumerate(y)
             ]
         return super().example_set(purpose, x, y, weights)
+
+    def _of_table(self, table: Any, name: str, is_training: bool) -> NDArray[Any]:
+        """Returns the columns of a table in the order of the classes that they name."""
+        columns = getattr(table, "column_names", table.columns)  # pyarrow's columns are the values
+        named = {str(column): column for column in columns}
+        if self.labels is None and is_training:
+            names = as_names([*named], "the classes' names")
+            self.labels = tuple(TableColumns(labels=names).labels or ())
+        labels = self.labels or ()
+        if {*named} != {*labels} or len(columns) != len(labels):
+            raise UserError(
+                f"{name} as a table must have a column for each of the classes {listed(labels)};"
+                f" its columns are {listed(columns)}"
+            )
+        return np.stack([np.asarray(table[named[label]]) for label in labels], axis=1)
 
     def _of_array(self, y: NDArray[Any], name: str) -> list[list[str]]:
         """Returns the classes of each row of an array of 0 and 1."""

@@ -6,11 +6,14 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.errors import UserError, quoted
-from bert_tf.pretrained.arguments import is_missing, received
+from bert_tf.errors import UserError, listed, quoted
+from bert_tf.pretrained.arguments import is_list, is_missing, received
 from bert_tf.tasks.class_weights import parse_weight
 
-_FORMS = "Give the two with the same length, or a tf.data.Dataset or a generator of (input, label)"
+_FORMS = (
+    "Give the two with the same length (of a list of rows: *zip(*rows)), or a tf.data.Dataset or a"
+    " generator of (input, label)"
+)
 Rows = tuple[list[Any], list[Any], list[float] | None]
 
 
@@ -101,6 +104,8 @@ def _checked(x: list[Any], y: list[Any], weights: list[Any] | None, *names: str)
     inputs, labels = names
     for name, values in ((labels, y), ("sample_weight", weights)):
         if values is not None and len(x) != len(values):
+            if len(x) == 2 and all(is_list(column) and len(column) == len(values) for column in x):
+                raise UserError(f"{inputs} must be pairs, not two columns: list(zip(*{inputs}))")
             raise UserError(
                 f"{name} must have one value for each of {inputs}: there are {len(x)} {inputs} and"
                 f" {len(values)} {name}"
@@ -120,7 +125,16 @@ def of_dataset(dataset: tf.data.Dataset, name: str, rank: int) -> Iterable[Any]:
         name: what the rows are, for messages.
         rank: that of a row's first tensor. One more, and the dataset has batches.
     """
-    leaves = tf.nest.flatten(dataset.element_spec)
+    spec = dataset.element_spec
+    first = spec[0] if isinstance(spec, tuple) and spec else spec
+    if isinstance(first, Mapping):
+        row = "row" if first is spec else "row, *rest"
+        rest = "row['label']" if first is spec else "*rest"
+        raise UserError(
+            f"{name} must not be dictionaries in a tf.data.Dataset; theirs have {listed(first)}."
+            f" Choose, such as by dataset.map(lambda {row}: (row['text'], {rest}))"
+        )
+    leaves = tf.nest.flatten(spec)
     if int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY:
         raise UserError(
             f"{name} must end, but the tf.data.Dataset repeats without end. Leave repeat() out;"
@@ -132,7 +146,7 @@ def of_dataset(dataset: tf.data.Dataset, name: str, rank: int) -> Iterable[Any]:
     if None in ranks or not (is_batched or ranks[0] == rank):
         raise UserError(
             f"{name} must be a tf.data.Dataset of inputs and labels, or of batches of them; its"
-            f" elements are {quoted(dataset.element_spec)}"
+            f" elements are {quoted(spec)}"
         )
     if is_batched:
         dataset = dataset.unbatch()

@@ -88,9 +88,14 @@ class TaggingKind(Kind):
             return self.labels[tag]
         if isinstance(tag, str) and (tag in self.labels if self.labels else is_tag(tag)):
             return tag
-        rule = f"one of {', '.join(self.labels)}" if self.labels else "O, B-TYPE or I-TYPE"
-        hint = ". For tags as numbers, name them: labels=[...]" if isinstance(tag, int) else ""
-        raise UserError(f"{place} must be {rule}; {received(tag)}{hint}")
+        if self.labels:
+            rule, hint = f"one of {', '.join(self.labels)}", "If it is right, name all: for_tagging"
+            hint += "(labels=[...])"
+        elif isinstance(tag, int):
+            rule, hint = "O, B-TYPE or I-TYPE", "For tags as numbers, name them: labels=[...]"
+        else:
+            rule, hint = "O, B-TYPE or I-TYPE", "For classes of words, such as NOUN, write B-NOUN"
+        raise UserError(f"{place} must be {rule}; {received(tag)}. {hint}")
 
     def read_predictions(self, settings: FineTuningSettings) -> list[list[str]]:
         path = os.path.join(settings.output_dir, "predictions.txt")

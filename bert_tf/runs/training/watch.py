@@ -2,7 +2,7 @@
 
 import contextlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -11,6 +11,14 @@ import numpy as np
 from bert_tf.engine.metrics import StepMetrics, means
 from bert_tf.errors import UserError, quoted
 from bert_tf.progress import Progress, hidden
+
+_RATE = "sets the learning rate, which follows learning_rate and warmup_proportion here"
+# Keras's callbacks that cannot work here, and why.
+_UNFIT: Mapping[type[keras.callbacks.Callback], str] = {
+    keras.callbacks.LearningRateScheduler: _RATE,
+    keras.callbacks.ReduceLROnPlateau: _RATE,
+    keras.callbacks.BackupAndRestore: "knows no steps; with output_dir a stopped run goes on",
+}
 
 
 def verbosity(verbose: Any) -> int:
@@ -27,6 +35,19 @@ def verbosity(verbose: Any) -> int:
 def progress_of(verbose: Any) -> contextlib.AbstractContextManager[None]:
     """Returns a context that shows progress unless Keras's `verbose` is 0; see `verbosity`."""
     return hidden(verbosity(verbose) == 0)
+
+
+def set_modes(callbacks: Any, metrics: Collection[str]) -> None:
+    """Tells callbacks that monitor one of the metrics in which direction it improves.
+
+    Keras finds it only for metrics that `compile` was given.
+    """
+    if isinstance(callbacks, keras.callbacks.CallbackList):
+        callbacks = callbacks.callbacks
+    for callback in callbacks if isinstance(callbacks, list | tuple) else [callbacks]:
+        metric = str(getattr(callback, "monitor", "")).removeprefix("val_")
+        if metric in metrics and getattr(callback, "mode", None) == "auto":
+            callback.mode = "min" if metric.endswith("loss") else "max"
 
 
 class Watch:
@@ -84,6 +105,9 @@ class CallbackWatch(Watch):
                 raise UserError(
                     f"callbacks must be callbacks of Keras; received {type(callback).__name__}"
                 )
+            for kind, reason in _UNFIT.items():
+                if isinstance(callback, kind):
+                    raise UserError(f"callbacks must not have {kind.__name__}: it {reason}")
         self.history = keras.callbacks.History()
         self._given = [*callbacks, self.history]
         self.has_callbacks = bool(callbacks)
@@ -93,6 +117,7 @@ class CallbackWatch(Watch):
     def begin(
         self,
         model: keras.Model,
+        optimizer: keras.optimizers.Optimizer | None,
         step: int,
         num_steps: int,
         steps_of_epoch: float,
@@ -102,13 +127,14 @@ class CallbackWatch(Watch):
 
         Args:
             model: the model that the run trains.
+            optimizer: the run's, which callbacks find as `model.optimizer`.
             step: the number of steps that were made before.
             num_steps: the number of steps of the whole run.
             steps_of_epoch: the number of examples by the batch size.
             evaluate: returns results to be added to an epoch's logs, with `val_` before their
                 names. None: there is nothing to evaluate on.
         """
-        self.model = model
+        self.model, model.optimizer = model, optimizer
         self._evaluate = evaluate
         num_epochs = math.ceil(num_steps / steps_of_epoch)
         ends = {int(epoch * steps_of_epoch) for epoch in range(1, num_epochs + 1)}
@@ -158,6 +184,8 @@ class CallbackWatch(Watch):
             if self._evaluate:
                 found = self._evaluate()
                 logs |= {f"val_{name}": value for name, value in plain_names(found).items()}
+            compared = logs.keys() - {"learning_rate", "gradient_norm"}
+            set_modes(self._given, {name.removeprefix("val_") for name in compared})
             self._callbacks.on_epoch_end(epoch, logs)
             if step < self._ends[-1] and not self.model.stop_training:
                 self._begin_epoch()

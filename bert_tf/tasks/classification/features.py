@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from bert_tf.errors import UserError, listed, quoted
+from bert_tf.errors import UserError, listed, percent, quoted
 from bert_tf.tasks.classification.examples import InputExample
 from bert_tf.tasks.classification.schema import classification_schema
 from bert_tf.tasks.classification.several_labels import as_labels
@@ -90,8 +90,8 @@ class ClassificationEncoder(ExampleEncoder):
         return [{**sequences.pack_pair(*window, length, layout), **labels} for window in windows]
 
     def about_cut(self) -> str:
-        share = 100 * self._num_lost / self._num_pieces
-        return f". {share:.2g}% of all word pieces are lost; --long_text=mean reads all of them"
+        share = percent(self._num_lost, self._num_pieces)
+        return f". {share} of all word pieces are lost; --long_text=mean reads all of them"
 
     def _label_values(self, example: InputExample) -> list[int] | list[float]:
         if self._label_ids is None:

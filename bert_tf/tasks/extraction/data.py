@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from absl import logging
 
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, percent
 from bert_tf.files import storage
 from bert_tf.files.destinations import check_regular
 from bert_tf.files.encodings import decode_utf8
@@ -105,11 +105,11 @@ def read_examples(
         num_lines += len(batch)
     if num_cut:
         logging.warning(
-            "%d of %d lines (%.2g%%) are cut to fit --max_seq_length=%d; --long_text=mean makes"
+            "%d of %d lines (%s) are cut to fit --max_seq_length=%d; --long_text=mean makes"
             " mean_vector and pooled_vector of all of a line",
             num_cut,
             num_lines,
-            100 * num_cut / num_lines,
+            percent(num_cut, num_lines),
             max_seq_length,
         )
 
