@@ -68,7 +68,7 @@ class Evaluator:
         """
         batch_size = source.batch_size
         distribution.replica_batch_size(self._strategy, batch_size, "eval_batch_size")
-        try:
+        with record_checks.explained(source.files, source.limited_schema):
             num_examples = source.max_steps * batch_size or count_records(source.files)
             num_steps = -(-num_examples // batch_size)
             logging.info("Evaluating on %d examples, batches of %d", num_examples, batch_size)
@@ -76,8 +76,6 @@ class Evaluator:
             with Progress("Evaluating", "steps", num_steps) as progress:
                 results = means(self._loop.run(iterators, num_steps, progress.advance))
             return self._finish(results)
-        except record_checks.read_errors() as error:
-            raise record_checks.explain(error, source.files, source.limited_schema) from error
 
     def _iterators(self, source: EvaluationInput, num_examples: int) -> list[Iterator]:
         iterators = []

@@ -280,10 +280,8 @@ def record_chunks(files: Sequence[str], schema: records.Schema, size: int) -> It
     record_checks.check_ends(files)
     dataset = tf.data.TFRecordDataset(list(files)).batch(size)
     dataset = dataset.map(plain_function(lambda serialized: records.parse(serialized, schema)))
-    try:
+    with record_checks.explained(files, schema):
         yield from without_autotune(dataset)
-    except record_checks.read_errors() as error:
-        raise record_checks.explain(error, files, schema) from error
 
 
 def count_records(files: Sequence[str]) -> int:
@@ -295,10 +293,8 @@ def count_records(files: Sequence[str]) -> int:
     """
     record_checks.check_ends(files)
     dataset = tf.data.TFRecordDataset(list(files))
-    try:
+    with record_checks.explained(files, None):
         return int(dataset.reduce(tf.constant(0, tf.int64), lambda count, _: count + 1))
-    except record_checks.read_errors() as error:
-        raise record_checks.explain(error, files, None) from error
 
 
 def estimate_records(files: Sequence[str], ends: Sequence[record_checks.Ends]) -> tuple[int, bool]:
@@ -321,7 +317,7 @@ def estimate_records(files: Sequence[str], ends: Sequence[record_checks.Ends]) -
         lambda path: tf.data.TFRecordDataset(path).take(most)
     )
     start = (tf.constant(0, tf.int64), tf.constant(0, tf.int64))
-    try:
+    with record_checks.explained(chosen, None):
         count, size = sample.reduce(
             start,
             lambda sums, record: (
@@ -329,8 +325,6 @@ def estimate_records(files: Sequence[str], ends: Sequence[record_checks.Ends]) -
                 sums[1] + tf.cast(tf.strings.length(record), tf.int64) + record_checks.FRAME_BYTES,
             ),
         )
-    except record_checks.read_errors() as error:
-        raise record_checks.explain(error, chosen, None) from error
     return round(total * int(count) / int(size)), int(size) == total
 
 

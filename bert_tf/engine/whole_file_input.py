@@ -122,10 +122,8 @@ def _read(files: Sequence[str], schema: records.Schema) -> tuple[tf.Tensor, tf.T
         return serialized, example_lengths(records.parse(serialized, mask)["input_mask"])
 
     chunks = tf.data.TFRecordDataset(list(files)).batch(RECORDS_PER_READ)
-    try:
+    with record_checks.explained(files, schema):
         parts = list(chunks.map(with_lengths, num_parallel_calls=2))
-    except record_checks.read_errors() as error:
-        raise record_checks.explain(error, files, schema) from error
     if not parts:
         raise UserError(f"{', '.join(files)}: there must be a record to train on; there is none")
     examples, lengths = zip(*parts, strict=True)

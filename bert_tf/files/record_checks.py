@@ -6,6 +6,7 @@ All other problems show up while records are read; `explain` then names the reco
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
@@ -188,6 +189,15 @@ def explain(
         )
     named = [path for path in files if path in message]
     return unreadable(max(named, key=len), error) if named else error
+
+
+@contextlib.contextmanager
+def explained(files: Sequence[str], schema: records.Schema | None) -> Iterator[None]:
+    """Raises what `explain` returns for an error of TensorFlow's in the `with` block."""
+    try:
+        yield
+    except read_errors() as error:
+        raise explain(error, files, schema) from error
 
 
 def unreadable(path: str, error: tf.errors.OpError) -> OSError:

@@ -276,6 +276,7 @@ class TeacherCheckpoint(Settings):
 class TeacherSettings(TeacherCheckpoint):
     """The teacher of a distillation, and how the student is compared with the teacher."""
 
+    losses: ClassVar[tuple[str, ...]]  # NAME of each --alpha_NAME
     temperature: float = Group.TRAINING.setting(
         2.0,
         help="Temperature of the soft targets: divides both models' logits.",
@@ -297,3 +298,17 @@ class TeacherSettings(TeacherCheckpoint):
         needs=["teacher_checkpoint", "alpha_cos"],
         because="it says which vectors the loss of weight --alpha_cos compares",
     )
+
+    @property
+    def alphas(self) -> dict[str, float]:
+        """The weight of each loss, by its name."""
+        return {name: getattr(self, f"alpha_{name}") for name in self.losses}
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not any(self.alphas.values()):
+            *first, last = (f"--alpha_{name}" for name in self.losses)
+            raise UserError(
+                f"At least one of {', '.join(first)} and {last} must be above 0; all are 0, so"
+                " there is no loss to train with"
+            )

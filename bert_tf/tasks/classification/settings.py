@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
+from typing import ClassVar
 
 from bert_tf.datasets.tables import check_delimiter
 from bert_tf.errors import UserError, listed, quoted
@@ -19,6 +20,7 @@ class ClassifierSettings(
 ):
     """Settings of run_classifier."""
 
+    losses: ClassVar[tuple[str, ...]] = ("ce", "labels", "cos")
     data_dir: str | None = Group.DATA.setting(
         None, help="Folder with the files of the task. Needed without --tfds."
     )
@@ -115,22 +117,12 @@ class ClassifierSettings(
         because="every fold trains a model on its part of the data, only to evaluate it",
     )
 
-    @property
-    def alphas(self) -> dict[str, float]:
-        """The weight of each loss, by its name."""
-        return {name: getattr(self, f"alpha_{name}") for name in ("ce", "labels", "cos")}
-
     def __post_init__(self):
         super().__post_init__()
         if self.folds == 1:
             raise UserError(
                 "--folds=1 must be at least 2: a model is evaluated on one fold and trained on the"
                 " others. For one division of the data use --dev_fraction"
-            )
-        if not any(self.alphas.values()):
-            raise UserError(
-                "At least one of --alpha_ce, --alpha_labels and --alpha_cos must be above 0:"
-                " otherwise there is no loss to train on"
             )
 
 

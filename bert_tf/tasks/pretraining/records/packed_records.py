@@ -179,10 +179,8 @@ def mean_sequences(files: Sequence[str], schema: records.Schema) -> float:
     """
     mask = {"input_mask": schema["input_mask"]}
     sample = tf.data.TFRecordDataset(list(files)).take(_SAMPLE).batch(_READ)
-    try:
+    with record_checks.explained(files, schema):
         numbers = [records.parse(batch, mask)["input_mask"].numpy().max(axis=1) for batch in sample]
-    except record_checks.read_errors() as error:
-        raise record_checks.explain(error, files, schema) from error
     return float(np.mean(np.concatenate(numbers)))
 
 
@@ -226,7 +224,7 @@ def _read(
     dataset = tf.data.TFRecordDataset(list(files)).batch(_READ)
     dataset = dataset.map(lambda x: (x, records.parse(x, schema)["input_mask"]))
     count = 0
-    try:
+    with record_checks.explained(files, schema):
         for serialized, masks in dataset.as_numpy_iterator():
             lengths = masks.sum(axis=1)
             wrong = np.flatnonzero((np.diff(masks, axis=1) > 0).any(axis=1) | (lengths == 0))
@@ -237,8 +235,6 @@ def _read(
                 )
             yield serialized, lengths
             count += len(serialized)
-    except record_checks.read_errors() as error:
-        raise record_checks.explain(error, files, schema) from error
 
 
 def check_packed_predictions(

@@ -68,10 +68,8 @@ def check_content(files: Sequence[str], schema: records.Schema, flag: str) -> No
     names = [name for name in ("input_mask", "masked_lm_weights") if name in schema]
     part = {name: schema[name] for name in names}
     sample = tf.data.TFRecordDataset(list(files)).take(_SAMPLE).batch(_SAMPLE)
-    try:
+    with record_checks.explained(files, part):
         found = records.parse(next(iter(sample)), part)
-    except record_checks.read_errors() as error:
-        raise record_checks.explain(error, files, part) from error
     for name in names:
         if not np.any(found[name]):
             what = "tokens" if name == "input_mask" else "masked tokens to predict"

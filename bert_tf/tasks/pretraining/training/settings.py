@@ -212,6 +212,7 @@ class DistillationSettings(PretrainingSettings, TeacherSettings):
     """
 
     objective: ClassVar[str] = MLM  # not a flag: DistilBERT drops next sentence prediction
+    losses: ClassVar[tuple[str, ...]] = ("ce", "mlm", "cos", "mse")
     teacher_checkpoint: str = inherit(TeacherSettings, "teacher_checkpoint", default=REQUIRED)
     vocab_file: str | None = inherit(
         PretrainingSettings,
@@ -255,19 +256,6 @@ class DistillationSettings(PretrainingSettings, TeacherSettings):
         " less memory, fewer targets.",
         needs_one_of=["alpha_ce", "alpha_mse"],
     )
-
-    def __post_init__(self):
-        super().__post_init__()
-        if not any(self.alphas.values()):
-            raise UserError(
-                "At least one of --alpha_ce, --alpha_mlm, --alpha_cos and --alpha_mse must be above"
-                " 0; all are 0, so there is no loss to train with"
-            )
-
-    @property
-    def alphas(self) -> dict[str, float]:
-        """The weight of each loss, by its name."""
-        return {name: getattr(self, f"alpha_{name}") for name in ("ce", "mlm", "cos", "mse")}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
