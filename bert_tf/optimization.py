@@ -234,14 +234,7 @@ class AdamOptions:
         return next(factors, 1.0)
 
     def update(
-        self,
-        name: str,
-        param: Any,
-        m: Any,
-        v: Any,
-        grad: Any,
-        learning_rate: Any,
-        step: Any,
+        self, name: str, param: Any, m: Any, v: Any, grad: Any, learning_rate: Any, step: Any
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Returns the next value, first moment and second moment of the variable with this name.
 

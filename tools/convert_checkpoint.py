@@ -89,12 +89,7 @@ from bert_tf.runs.flags import command_flags
 from bert_tf.text.casing import find_casing
 from bert_tf.text.sentence_piece_model import make_model, read_unigrams
 from bert_tf.text.tokenizer_settings import TOKENIZER_CONFIG
-from bert_tf.text.tokenizers import (
-    SENTENCE_PIECES,
-    VOCABULARY_FILES,
-    WORD_PIECES,
-    VocabularySource,
-)
+from bert_tf.text.tokenizers import SENTENCE_PIECES, VOCABULARY_FILES, WORD_PIECES, VocabularySource
 
 # Of a folder of each format: a name that every one has, and all names that it may have.
 _NAMES = {

@@ -54,11 +54,7 @@ from bert_tf.text.word_counts import count_words
 
 NEW_WORDS_FILE = "new_words.tsv"
 # The files that --output_dir may contain.
-_NAMES = (
-    *MODEL_NAMES,
-    *VECTOR_FILES,
-    NEW_WORDS_FILE,
-)
+_NAMES = (*MODEL_NAMES, *VECTOR_FILES, NEW_WORDS_FILE)
 _SHOWN = 20  # new entries in the report
 
 

@@ -211,9 +211,7 @@ def check_parser() -> None:
         raise missing_package(needed_by, "mwparserfromhell", "wikipedia", error) from error
 
 
-def parse(
-    articles: Sequence[Article],
-) -> tuple[list[list[str] | None], collections.Counter[str]]:
+def parse(articles: Sequence[Article]) -> tuple[list[list[str] | None], collections.Counter[str]]:
     """Returns `sentences_of` the articles, and how often each template in a line was left out."""
     _left_out.clear()
     return sentences_of(articles), collections.Counter(_left_out)

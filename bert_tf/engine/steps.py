@@ -202,10 +202,7 @@ def train_step(
 
 
 def reduce_gradients(
-    gradients: Gradients,
-    gradient_reduction: str,
-    replicas: Replicas,
-    clip_norm: float = CLIP_NORM,
+    gradients: Gradients, gradient_reduction: str, replicas: Replicas, clip_norm: float = CLIP_NORM
 ) -> tuple[Gradients, tf.Tensor]:
     """Returns the gradients reduced over replicas and clipped, and the norm before clipping.
 

@@ -224,9 +224,7 @@ def load_weights(model: keras.Model, path: str) -> list[str]:
 
 
 def initialize(
-    variables: Mapping[str, tf.Variable],
-    init_checkpoint: str,
-    flag: str | None = "init_checkpoint",
+    variables: Mapping[str, tf.Variable], init_checkpoint: str, flag: str | None = "init_checkpoint"
 ) -> list[str]:
     """Sets a model's variables, given by name; otherwise as `load_weights`.
 

@@ -7,11 +7,7 @@ import keras
 from bert_tf.errors import UserError, quoted
 
 # Variables are float32 in any case, so that bfloat16 means Keras's mixed_bfloat16.
-_POLICIES = {
-    "float32": "float32",
-    "bfloat16": "mixed_bfloat16",
-    "mixed_bfloat16": "mixed_bfloat16",
-}
+_POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16", "mixed_bfloat16": "mixed_bfloat16"}
 # For models that only answer: variables are bfloat16, too. Half the memory, and no casts.
 ROUNDED = keras.DTypePolicy("bfloat16")
 

@@ -30,12 +30,7 @@ from bert_tf.text.base_tokenizer import Tokenizer
 from bert_tf.text.byte_pairs import BytePairTokenizer
 from bert_tf.text.casing import find_casing, read_casing
 from bert_tf.text.tokenizer_json import TOKENIZER_FILE
-from bert_tf.text.tokenizers import (
-    VOCABULARY_FILES,
-    load_tokenizer,
-    read_vocabulary,
-    vocabulary_in,
-)
+from bert_tf.text.tokenizers import VOCABULARY_FILES, load_tokenizer, read_vocabulary, vocabulary_in
 
 # A model's name on huggingface.co, with or without its owner's.
 _HUB_NAME = re.compile(r"(\w[\w.-]*/)?\w[\w.-]*")

@@ -11,9 +11,7 @@ from bert_tf.tasks.task import ExampleSet, FineTuningTask
 
 
 def read_sets(
-    task: FineTuningTask,
-    purposes: Sequence[str],
-    given: Mapping[str, ExampleSet] | None = None,
+    task: FineTuningTask, purposes: Sequence[str], given: Mapping[str, ExampleSet] | None = None
 ) -> dict[str, list[ExampleSet]]:
     """Returns the sets of examples for each purpose.
 

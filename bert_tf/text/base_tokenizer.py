@@ -92,9 +92,7 @@ class Tokenizer(abc.ABC):
 
     @staticmethod
     def _encode_with(
-        added: AddedTokens | None,
-        encode: Callable[[Sequence[str]], Encoded],
-        texts: Sequence[str],
+        added: AddedTokens | None, encode: Callable[[Sequence[str]], Encoded], texts: Sequence[str]
     ) -> tuple[np.ndarray, np.ndarray]:
         if added:
             ids, lengths = encode_with_added(encode, texts, added)

@@ -206,11 +206,7 @@ def in_order_of_ids(vocab: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _make_tokenizer(
-    vocab: Mapping[str, int],
-    merges: str,
-    merges_file: str,
-    place: str,
-    settings: TokenizerSettings,
+    vocab: Mapping[str, int], merges: str, merges_file: str, place: str, settings: TokenizerSettings
 ) -> Any:
     """Returns the tokenizer of the package `tokenizers`."""
     tokenizers = import_tokenizers(place)

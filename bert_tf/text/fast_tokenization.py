@@ -94,11 +94,7 @@ class FastTokenizer(Tokenizer):
     ):
         """Reads the vocabulary; same arguments and errors as `FullTokenizer`."""
         reference = tokenization.FullTokenizer(
-            vocab_file,
-            do_lower_case,
-            required_tokens,
-            settings.longest_word,
-            **settings.switches,
+            vocab_file, do_lower_case, required_tokens, settings.longest_word, **settings.switches
         )
         self.reference = reference
         self.settings = settings.with_ids(reference.vocab, str(vocab_file))

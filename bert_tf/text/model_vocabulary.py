@@ -11,12 +11,7 @@ from bert_tf.errors import UserError, quoted
 from bert_tf.files import checkpoints, storage
 from bert_tf.files.overwriting import real_path
 from bert_tf.text.tokenizer_settings import DO_LOWER_CASE
-from bert_tf.text.tokenizers import (
-    VOCABULARY_FILES,
-    WORD_PIECES,
-    VocabularySource,
-    vocabulary_name,
-)
+from bert_tf.text.tokenizers import VOCABULARY_FILES, WORD_PIECES, VocabularySource, vocabulary_name
 
 _PADDING = ("<pad>", "[PAD]")
 UNUSED_TOKEN = re.compile(r"\[unused\d+\]")  # a reserved line, free for new words

@@ -167,10 +167,7 @@ class Goodput:
     """
 
     def __init__(
-        self,
-        output_dir: str,
-        clock: Clock | None = None,
-        time_now: Callable[[], float] = time.time,
+        self, output_dir: str, clock: Clock | None = None, time_now: Callable[[], float] = time.time
     ):
         self._path = os.path.join(output_dir, FILE_NAME)
         self.clock = clock or Clock(processes.age() if _from_process_start else 0.0)

@@ -255,9 +255,7 @@ def table(header: Sequence[str], rows: Mapping[str, Sequence[Any]], least: int =
     ]
     lines = [("", header), *cells.items()]
     return "\n".join(
-        "  ".join(
-            [_shortened(name).ljust(first), *map(str.rjust, row, widths)],
-        ).rstrip()
+        "  ".join([_shortened(name).ljust(first), *map(str.rjust, row, widths)]).rstrip()
         for name, row in lines
     )
 

@@ -19,13 +19,7 @@ from bert_tf.runs.results.calibration import Calibration, calibrate
 from bert_tf.runs.results.kept_rows import Cell
 from bert_tf.runs.results.review import Decision
 from bert_tf.runs.training.fine_tuning_checks import learned_labels
-from bert_tf.tasks.classification import (
-    ranking,
-    scores,
-    several_labels,
-    submission,
-    weights,
-)
+from bert_tf.tasks.classification import ranking, scores, several_labels, submission, weights
 from bert_tf.tasks.classification.decision import configured, keep_threshold
 from bert_tf.tasks.classification.distillation import DistilledClassification, copy_head
 from bert_tf.tasks.classification.examples import (

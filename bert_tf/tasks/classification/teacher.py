@@ -9,11 +9,7 @@ from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files.label_file import LABELS_FILE
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.training.options import model_options
-from bert_tf.runs.training.teacher import (
-    check_hidden_sizes,
-    checked_teacher_files,
-    load_teacher,
-)
+from bert_tf.runs.training.teacher import check_hidden_sizes, checked_teacher_files, load_teacher
 from bert_tf.tasks.classification.model import ClassificationModel
 from bert_tf.tasks.classification.settings import ClassifierSettings
 from bert_tf.text.tokenizers import Tokenizer

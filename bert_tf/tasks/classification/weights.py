@@ -8,12 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from bert_tf.errors import UserError, quoted
-from bert_tf.tasks.class_weights import (
-    BALANCED,
-    choose_weights,
-    parse_class_weights,
-    parse_weight,
-)
+from bert_tf.tasks.class_weights import BALANCED, choose_weights, parse_class_weights, parse_weight
 from bert_tf.tasks.classification.examples import InputExample
 
 

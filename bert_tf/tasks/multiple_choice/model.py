@@ -30,10 +30,7 @@ class MultipleChoiceModel(TaskModel):
     input_rank = 3
 
     def __init__(
-        self,
-        config: BertConfig,
-        output_dropout_prob: float = OUTPUT_DROPOUT_PROB,
-        **options: Any,
+        self, config: BertConfig, output_dropout_prob: float = OUTPUT_DROPOUT_PROB, **options: Any
     ):
         super().__init__(config, **options)
         # No bias: adding the same number to all choices would not change their softmax.

@@ -19,12 +19,7 @@ from bert_tf.model.layers import weighted_sum
 from bert_tf.model.ranges import finite, shaped
 from bert_tf.model.saving import register
 from bert_tf.model.shapes import get_shape_list
-from bert_tf.tasks.sentences.loss import (
-    cosines,
-    in_batch_negatives,
-    triplet_losses,
-    truncated,
-)
+from bert_tf.tasks.sentences.loss import cosines, in_batch_negatives, triplet_losses, truncated
 from bert_tf.tasks.sentences.schema import COSINE, IN_BATCH_NEGATIVES, LOSSES, TRIPLET
 from bert_tf.tasks.task_model import TaskModel
 

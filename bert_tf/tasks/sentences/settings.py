@@ -6,11 +6,7 @@ import itertools
 from bert_tf.datasets.tables import check_delimiter
 from bert_tf.errors import UserError, quoted
 from bert_tf.runs.flags.setting_fields import Group, inherit
-from bert_tf.runs.flags.settings import (
-    EvaluationSettings,
-    FineTuningSettings,
-    TeacherCheckpoint,
-)
+from bert_tf.runs.flags.settings import EvaluationSettings, FineTuningSettings, TeacherCheckpoint
 from bert_tf.tasks.sentences.schema import COSINE, IN_BATCH_NEGATIVES, LOSSES, TEACHER, TRIPLET
 
 

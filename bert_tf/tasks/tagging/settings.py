@@ -30,8 +30,7 @@ class TaggingSettings(ClassWeightSettings, EvaluationSettings):
         None, help="CoNLL file to evaluate on. Default: valid.txt in --data_dir."
     )
     predict_file: str | None = Group.DATA.setting(
-        None,
-        help="CoNLL file to tag, with or without tags. Default: test.txt in --data_dir.",
+        None, help="CoNLL file to tag, with or without tags. Default: test.txt in --data_dir."
     )
     labels: Sequence[str] = Group.DATA.setting(
         (),
@@ -64,8 +63,7 @@ class TaggingSettings(ClassWeightSettings, EvaluationSettings):
         " TAG:NUMBER for some of them; the others count 1.",
     )
     feature_based: bool = Group.MODEL.setting(
-        False,
-        help="Freeze BERT and train a two-layer BiLSTM on the vectors of --feature_layers.",
+        False, help="Freeze BERT and train a two-layer BiLSTM on the vectors of --feature_layers."
     )
     feature_layers: str = Group.MODEL.setting(
         "concat_last_four",

@@ -51,11 +51,7 @@ class NgramMasks(Masks):
     """
 
     def __init__(
-        self,
-        tokenizer: Tokenizer,
-        settings: PretrainingDataSettings,
-        rng: random.Random,
-        seed: int,
+        self, tokenizer: Tokenizer, settings: PretrainingDataSettings, rng: random.Random, seed: int
     ):
         super().__init__(tokenizer, settings, rng)
         self._lengths = ngram_lengths(settings.ngram, settings.favor_shorter_ngram, seed)

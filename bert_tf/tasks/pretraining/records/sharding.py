@@ -49,9 +49,7 @@ def file_keys(files: Sequence[str]) -> dict[str, str]:
     return {file: file[len(folder) :].lstrip("/") for file in files}
 
 
-def split_documents(
-    batches: Iterable[tuple[str, list[str]]],
-) -> Iterator[tuple[str, list[str]]]:
+def split_documents(batches: Iterable[tuple[str, list[str]]]) -> Iterator[tuple[str, list[str]]]:
     """Yields the key and the lines of each document; an empty line and a file's end end a document.
 
     Args:

@@ -27,12 +27,7 @@ from bert_tf.errors import UserError, quoted
 from bert_tf.files.whole_files import read_bytes, read_json, write_whole
 from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.tasks.pretraining.records import closing_lines, sharding
-from bert_tf.tasks.pretraining.records.data import (
-    no_heldout,
-    prepare,
-    write_heldout,
-    write_records,
-)
+from bert_tf.tasks.pretraining.records.data import no_heldout, prepare, write_heldout, write_records
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.records.manifest import RecordCounts, counts_of
 from bert_tf.tasks.pretraining.records.spill_file import SpillFile
@@ -116,9 +111,7 @@ def create_shards(settings: PretrainingDataSettings) -> None:
     closing_lines.report(counts_of(mine), settings)
 
 
-def begin_shards(
-    settings: PretrainingDataSettings,
-) -> tuple[Tokenizer, list[str], dict[str, str]]:
+def begin_shards(settings: PretrainingDataSettings) -> tuple[Tokenizer, list[str], dict[str, str]]:
     """Finds the text, and checks the settings saved next to the shards, or saves them.
 
     Returns:

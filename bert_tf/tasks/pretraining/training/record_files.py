@@ -92,9 +92,7 @@ def warn_of_repeats(opened: OpenedRecords, max_eval_steps: int) -> None:
 
 
 def warn_of_training_records(
-    evaluation: OpenedRecords,
-    training: Iterable[OpenedRecords],
-    prefix: str | None,
+    evaluation: OpenedRecords, training: Iterable[OpenedRecords], prefix: str | None
 ) -> None:
     """Warns if an evaluation reads files that the model is or was trained on.
 

@@ -30,12 +30,7 @@ from bert_tf.tasks.pretraining.records.packed_records import (
     mean_sequences,
 )
 from bert_tf.tasks.pretraining.records.packing import rows_a_step
-from bert_tf.tasks.pretraining.schema import (
-    ELECTRA,
-    PACKED,
-    UNMASKED,
-    pretraining_schema,
-)
+from bert_tf.tasks.pretraining.schema import ELECTRA, PACKED, UNMASKED, pretraining_schema
 from bert_tf.tasks.pretraining.training.dynamic_masking import DynamicMasking
 from bert_tf.tasks.pretraining.training.electra import pretraining_model
 from bert_tf.tasks.pretraining.training.electra_masking import ElectraMasking
@@ -57,9 +52,7 @@ from bert_tf.text.tokenizers import load_tokenizer, read_vocabulary
 
 
 def run_pretraining(
-    config: BertConfig,
-    strategy: tf.distribute.Strategy,
-    settings: PretrainingSettings,
+    config: BertConfig, strategy: tf.distribute.Strategy, settings: PretrainingSettings
 ) -> dict[str, float | int] | None:
     """Pre-trains a model on `input_file`, evaluates it on `eval_input_file`, or both.
 

@@ -37,9 +37,7 @@ from bert_tf.text.tokenizers import load_tokenizer, read_vocabulary, vocabulary_
 
 
 def run_distillation(
-    config: BertConfig,
-    strategy: tf.distribute.Strategy,
-    settings: DistillationSettings,
+    config: BertConfig, strategy: tf.distribute.Strategy, settings: DistillationSettings
 ) -> dict[str, float | int] | None:
     """Pre-trains a student with a teacher; returns and raises what `run_pretraining` does.
 

@@ -5,14 +5,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from bert_tf.errors import UserError, as_given, quoted
-from bert_tf.runs.flags.setting_fields import (
-    REQUIRED,
-    Group,
-    Settings,
-    flags_of,
-    inherit,
-    rule_of,
-)
+from bert_tf.runs.flags.setting_fields import REQUIRED, Group, Settings, flags_of, inherit, rule_of
 from bert_tf.runs.flags.settings import (
     MAX_LENGTH,
     EvaluationSettings,
