@@ -21,12 +21,16 @@ CONFIDENCE = 0.95
 Table = Mapping[str, Sequence[str]]
 # Examples, as their numbers, int [any] -> a score of one run on them.
 Score = Callable[[np.ndarray], float]
+# What an example is; which examples are right, None for a regression; the metrics by their names.
+Scores = tuple[str, np.ndarray | None, dict[str, Score]]
 
 # The columns that a model made; the others must be equal in both runs.
 _OUTPUTS = {"prediction", "probability", "difference", "rank_difference", "wrong", "loss"}
 _OUTPUTS |= {"answer", "exact", "f1"}  # of a question
 # The rest of the name of a column is a label, if an example can have several.
 _PROBABILITY_OF = "probability "
+
+_ABSOLUTE_ERROR = "mean absolute error"  # the only metric that is better if it is lower
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +42,6 @@ class Metric:
     b: float
     low: float
     high: float
-    lower_is_better: bool = False
 
     @property
     def difference(self) -> float:
@@ -160,8 +163,7 @@ def compare(a: Table, b: Table, num_resamples: int, seed: int) -> Comparison:
     """
     from scipy import stats  # here, because that takes a second
 
-    scores = [_scores(a), _scores(b)]
-    (unit, right_a, names), (_, right_b, others) = scores
+    (unit, right_a, scores_a), (_, right_b, scores_b) = _scores(a), _scores(b)
     count = len(next(iter(a.values())))
     every = np.arange(count)
     right, p_value = {}, None
@@ -175,8 +177,8 @@ def compare(a: Table, b: Table, num_resamples: int, seed: int) -> Comparison:
         if only_a + only_b:
             p_value = float(stats.binomtest(only_a, only_a + only_b).pvalue)
     metrics = []
-    for name, (lower, of_a) in names.items():
-        of_b = others[name][1]
+    for name, of_a in scores_a.items():
+        of_b = scores_b[name]
         low = high = of_b(every) - of_a(every)
         if count > 1:
             found = stats.bootstrap(
@@ -189,19 +191,18 @@ def compare(a: Table, b: Table, num_resamples: int, seed: int) -> Comparison:
                 rng=np.random.default_rng(seed),
             )
             low, high = map(float, found.confidence_interval)
-        metrics.append(Metric(name, of_a(every), of_b(every), low, high, lower))
+        metrics.append(Metric(name, of_a(every), of_b(every), low, high))
     return Comparison(count, unit, right, p_value, metrics)
 
 
-def _scores(table: Table) -> tuple[str, np.ndarray | None, dict[str, tuple[bool, Score]]]:
-    """Returns the unit, which examples are right, and each metric: is lower better, its score."""
+def _scores(table: Table) -> Scores:
     if "exact" in table:
         exact, f1 = (np.array(table[name], np.float64) for name in ("exact", "f1"))
         scores = {
             "exact match": lambda rows: exact[rows].mean(),
             "F1": lambda rows: f1[rows].mean(),
         }
-        return "questions", exact > 0, {name: (False, score) for name, score in scores.items()}
+        return "questions", exact > 0, scores
     if "tags" in table:
         return _tag_scores(table)
     if "probability" in table:
@@ -210,7 +211,7 @@ def _scores(table: Table) -> tuple[str, np.ndarray | None, dict[str, tuple[bool,
     return _label_scores(table, names) if names else _number_scores(table)
 
 
-def _class_scores(table: Table) -> tuple[str, np.ndarray, dict[str, tuple[bool, Score]]]:
+def _class_scores(table: Table) -> Scores:
     # Not only the labels: a class may be predicted that no example has. Sorted, both runs have the
     # same metrics; a class that only one of them predicts has no label, so no F1 of its own.
     classes, labels = np.unique(table["label"], return_inverse=True)
@@ -229,12 +230,10 @@ def _class_scores(table: Table) -> tuple[str, np.ndarray, dict[str, tuple[bool, 
     if len(classes) == 2:
         for i, name in enumerate(classes):
             scores[f"F1 of {name}"] = lambda rows, i=i: f1s(rows)[i]
-    return "examples", right, {name: (False, score) for name, score in scores.items()}
+    return "examples", right, scores
 
 
-def _label_scores(
-    table: Table, names: Sequence[str]
-) -> tuple[str, np.ndarray, dict[str, tuple[bool, Score]]]:
+def _label_scores(table: Table, names: Sequence[str]) -> Scores:
     wanted, found = (_label_matrix(table[column], names) for column in ("label", "prediction"))
     hits, sizes = wanted & found, wanted.astype(int) + found
     right = (wanted == found).all(axis=1)
@@ -243,15 +242,12 @@ def _label_scores(
         total = np.maximum(sizes[rows].sum(axis=axis), 1)
         return float(np.mean(2 * hits[rows].sum(axis=axis) / total))
 
-    return (
-        "examples",
-        right,
-        {
-            "all labels right": (False, lambda rows: right[rows].mean()),
-            "micro F1": (False, lambda rows: f1(rows, None)),
-            "macro F1": (False, lambda rows: f1(rows, 0)),
-        },
-    )
+    scores = {
+        "all labels right": lambda rows: right[rows].mean(),
+        "micro F1": lambda rows: f1(rows, None),
+        "macro F1": lambda rows: f1(rows, 0),
+    }
+    return "examples", right, scores
 
 
 def _label_matrix(cells: Sequence[str], names: Sequence[str]) -> np.ndarray:
@@ -273,22 +269,22 @@ def _label_matrix(cells: Sequence[str], names: Sequence[str]) -> np.ndarray:
     return matrix
 
 
-def _number_scores(table: Table) -> tuple[str, None, dict[str, tuple[bool, Score]]]:
+def _number_scores(table: Table) -> Scores:
     try:
         labels, predicted = (np.array(table[name], np.float64) for name in ("label", "prediction"))
     except ValueError as error:
         raise UserError(f"The labels of a regression must be numbers ({error})") from error
-    scores: dict[str, tuple[bool, Score]] = {
-        "Pearson": (False, lambda rows: pearson(labels[rows], predicted[rows])),
-        "Spearman": (False, lambda rows: spearman(labels[rows], predicted[rows])),
+    scores: dict[str, Score] = {
+        "Pearson": lambda rows: pearson(labels[rows], predicted[rows]),
+        "Spearman": lambda rows: spearman(labels[rows], predicted[rows]),
     }
     if "rank_difference" not in table:  # else labels and cosines have different scales
         errors = np.abs(predicted - labels)
-        scores["mean absolute error"] = True, lambda rows: errors[rows].mean()
+        scores[_ABSOLUTE_ERROR] = lambda rows: errors[rows].mean()
     return "examples", None, scores
 
 
-def _tag_scores(table: Table) -> tuple[str, np.ndarray, dict[str, tuple[bool, Score]]]:
+def _tag_scores(table: Table) -> Scores:
     counts = []
     for gold, predicted in zip(table["tags"], table["prediction"], strict=True):
         pair = gold.split(" "), predicted.split(" ")
@@ -301,15 +297,12 @@ def _tag_scores(table: Table) -> tuple[str, np.ndarray, dict[str, tuple[bool, Sc
         return factor * sums[rows, part].sum() / max(sums[rows, whole].sum(), 1)
 
     right = sums[:, 2] == sums[:, 3]
-    return (
-        "sentences",
-        right,
-        {
-            "entity F1": (False, lambda rows: share(rows, 0, 1, 2)),
-            "accuracy of words": (False, lambda rows: share(rows, 2, 3, 1)),
-            "sentences without a mistake": (False, lambda rows: right[rows].mean()),
-        },
-    )
+    scores = {
+        "entity F1": lambda rows: share(rows, 0, 1, 2),
+        "accuracy of words": lambda rows: share(rows, 2, 3, 1),
+        "sentences without a mistake": lambda rows: right[rows].mean(),
+    }
+    return "sentences", right, scores
 
 
 def sentences(found: Comparison) -> str:
@@ -345,4 +338,5 @@ def _meaning(p_value: float) -> str:
 def _verdict(metric: Metric) -> str:
     if metric.low <= 0.0 <= metric.high:
         return "these examples do not show which is better"
-    return "B is better" if (metric.difference > 0) != metric.lower_is_better else "A is better"
+    is_lower_better = metric.name == _ABSOLUTE_ERROR
+    return "B is better" if (metric.difference > 0) != is_lower_better else "A is better"
