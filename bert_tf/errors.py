@@ -1,6 +1,11 @@
-"""`UserError`, for mistakes that users can correct, and helpers that quote values in messages."""
+"""`UserError`, for mistakes that users can correct; helpers that quote values in messages.
 
+Also the check of files that every reader needs: a model's configuration imports no other.
+"""
+
+import os
 import re
+import stat
 from collections.abc import Iterable
 
 
@@ -83,3 +88,20 @@ def missing_package(needed_by: str, package: str, extra: str, error: ImportError
         f' `{extra}`: `pip install "bert-tf[{extra}]"`, in a checkout'
         f' `pip install -e ".[{extra}]"` ({error})'
     )
+
+
+def check_regular(path: str, place: str) -> None:
+    """Raises UserError if a local file to read, which `place` names, is a pipe, device or socket.
+
+    Reading /dev/zero does not end, opening a pipe waits for its writer, and many files are read
+    twice. A missing file and one in a bucket pass.
+    """
+    try:
+        mode = os.stat(path.removeprefix("file://")).st_mode
+    except (OSError, ValueError):  # opening it will tell
+        return
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise UserError(
+            f"{place} must be a regular file, but it is a pipe or a device; copy what it gives to a"
+            " file"
+        )

@@ -153,6 +153,8 @@ def main() -> None:
         FLAGS.restrict_ce_to_mask,
         settings.model_arguments,
     )
+    for phase in settings.phases:
+        config.check_seq_length(phase.max_seq_length, "max_seq_length or --phases")
     phases = [divide(phase, replicas, run.accumulation_steps) for phase in settings.phases]
     print(
         f"{FLAGS.bert_config_file}, {', '.join(f'{k}={v}' for k, v in run.options.items())}\n"

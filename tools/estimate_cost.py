@@ -135,6 +135,20 @@ def estimate(
     )
 
 
+def check_phase(
+    config: BertConfig, phase: RecordBatches, accelerator: Accelerator, accumulation_steps: int
+) -> None:
+    """Raises UserError for a phase that run_pretraining.py would refuse."""
+    config.check_seq_length(phase.max_seq_length, "max_seq_length or --phases")
+    parts = accelerator.chips * accumulation_steps
+    if phase.batch_size % parts:
+        raise UserError(
+            f"the batch of --train_batch_size or --phases ({phase.batch_size}) must be a multiple"
+            f" of {parts}: the chips of --accelerator={accelerator.name} times"
+            " --gradient_accumulation_steps"
+        )
+
+
 def main() -> None:
     # Here, because they import TensorFlow, and --help and mistakes need not wait for that.
     from bert_tf.model.family import read_config
@@ -147,6 +161,8 @@ def main() -> None:
     if not settings.do_train:
         raise UserError("add --do_train: only training is estimated, and --do_train is false")
     config = read_config(FLAGS.bert_config_file)
+    for phase in settings.phases:
+        check_phase(config, phase, accelerator, settings.gradient_accumulation_steps)
     flops: Callable[..., int]
     if teacher:
         flops = functools.partial(

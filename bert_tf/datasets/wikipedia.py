@@ -19,8 +19,7 @@ from absl import logging
 from bert_tf.datasets.documents import split_sentences
 from bert_tf.datasets.text_files import CountedFile
 from bert_tf.datasets.wikipedia_templates import template_name, template_text
-from bert_tf.errors import UserError, missing_package, quoted
-from bert_tf.files.destinations import check_regular
+from bert_tf.errors import UserError, check_regular, missing_package, quoted
 from bert_tf.files.storage import ending_of
 from bert_tf.progress import Progress
 from bert_tf.start import lazy_tensorflow as tf

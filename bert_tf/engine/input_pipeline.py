@@ -88,6 +88,8 @@ class TrainingInput:
             "batch_size": batch_size,
         }
         self._digests = [end.digest for end in ends]
+        # The files whose changes are looked for: the run opens them again in every epoch.
+        self._watched = dict(zip(files, ends, strict=True))
         self._files = list(files)
         self._schema = records.limited(schema, limits)
         self._batch_size = batch_size
@@ -156,6 +158,7 @@ class TrainingInput:
             state = tf.raw_ops.SerializeIterator(resource_handle=self.iterator._iterator_resource)
 
         def write(prefix: str) -> None:
+            self._warn_of_changes()
             place = self._place(prefix)
             with tf.io.gfile.GFile(f"{place}.json", "w") as writer:
                 writer.write(json.dumps({**saved, "checksum": checksum(saved)}))
@@ -165,6 +168,19 @@ class TrainingInput:
                 )
 
         return write
+
+    def _warn_of_changes(self) -> None:
+        """Warns, once for each file, of files that were written while the run reads them."""
+        changed = record_checks.written_since(self._watched)
+        for path in changed:
+            del self._watched[path]
+        if changed:
+            logging.warning(
+                "%s%s changed while the run reads its records, so it learns from old and new ones."
+                " To learn from the new ones only, start over in another --output_dir. Give records"
+                " that are made during a run other names",
+                *(changed[0], ", ..." * (len(changed) > 1)),
+            )
 
     def restore(self, prefix: str) -> bool:
         """Restores the place saved with the checkpoint `prefix`; returns whether that worked.

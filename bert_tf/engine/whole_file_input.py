@@ -53,6 +53,7 @@ class WholeFileInput(TrainingInput):
         with tf.device(shard.device):
             self._examples, self._lengths = _read(files, schema)
         super().__init__(files, schema, batch_size, limits, seed, shard)
+        self._watched = {}  # the records are in memory
         self._identity["group_by_length"] = group_by_length
 
     def _batches(self, seed: int) -> tf.data.Dataset:

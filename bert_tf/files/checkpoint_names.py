@@ -4,9 +4,8 @@ import os
 import re
 from collections.abc import Sequence
 
-from bert_tf.errors import UserError, given, quoted
+from bert_tf.errors import UserError, check_regular, given, quoted
 from bert_tf.files import storage, whole_files
-from bert_tf.files.destinations import check_regular
 from bert_tf.start import lazy_tensorflow as tf
 
 # A step is an int64. A name with more digits is not a checkpoint of this library.

@@ -1,7 +1,4 @@
-"""Finds where a file or folder is written: links are followed; devices and pipes stay in place.
-
-Files that are read must be regular.
-"""
+"""Finds where a file or folder is written: links are followed; devices and pipes stay in place."""
 
 import errno
 import os
@@ -73,23 +70,6 @@ def _follow(path: str, place: str) -> str:
         target = os.readlink(path).rstrip("/") or "/"
         path = os.path.join(os.path.dirname(path), target)
     raise UserError(f"{place} must not be a link that leads to itself; delete the link")
-
-
-def check_regular(path: str, place: str) -> None:
-    """Raises UserError if a local file to read, which `place` names, is a pipe, device or socket.
-
-    Reading /dev/zero does not end, opening a pipe waits for its writer, and many files are read
-    twice. A missing file and one in a bucket pass.
-    """
-    try:
-        mode = os.stat(path.removeprefix("file://")).st_mode
-    except (OSError, ValueError):  # opening it will tell
-        return
-    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-        raise UserError(
-            f"{place} must be a regular file, but it is a pipe or a device; copy what it gives to a"
-            " file"
-        )
 
 
 def _is_of_process(path: str) -> bool:

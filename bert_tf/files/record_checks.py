@@ -93,6 +93,7 @@ def _first_records(
 class Ends(NamedTuple):
     length: int  # of the file, in bytes
     digest: str  # of its first and last 64 KB
+    written: int  # when the file was last written; the content, `end[:2]`, does not depend on it
 
 
 def check_ends(files: Sequence[str]) -> list[Ends]:
@@ -107,7 +108,8 @@ def check_ends(files: Sequence[str]) -> list[Ends]:
 
 def _check_end(path: str) -> Ends:
     try:
-        size = tf.io.gfile.stat(path).length
+        status = tf.io.gfile.stat(path)
+        size = status.length
         with tf.io.gfile.GFile(path, "rb") as reader:
             head = tail = reader.read(END_BYTES)
             if size > END_BYTES:
@@ -118,7 +120,23 @@ def _check_end(path: str) -> Ends:
     # If no record is found, the last record is truncated, or longer than the tail.
     if not _ends_with_record(tail) and (problem := _first_problem(path, None)):
         raise UserError(problem)
-    return Ends(size, hashlib.sha256(head + tail).hexdigest()[:16])
+    return Ends(size, hashlib.sha256(head + tail).hexdigest()[:16], status.mtime_nsec)
+
+
+def written_since(ends: Mapping[str, Ends]) -> list[str]:
+    """Returns the files that were written after `check_ends` gave their ends.
+
+    A missing file is none of them: the next read of it fails.
+    """
+
+    def is_other(path: str) -> bool:
+        with contextlib.suppress(tf.errors.OpError):
+            status = tf.io.gfile.stat(path)
+            return (status.length, status.mtime_nsec) != (ends[path].length, ends[path].written)
+        return False
+
+    with ThreadPoolExecutor(16) as pool:
+        return [path for path, other in zip(ends, pool.map(is_other, ends), strict=True) if other]
 
 
 def _ends_with_record(tail: bytes) -> bool:

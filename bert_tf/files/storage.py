@@ -218,11 +218,11 @@ def tells_of_full_disk(message: str) -> bool:
 
 
 def tells_of_storage(message: str) -> bool:
-    """Returns whether the message of an OpError is about a disk that fails, is full or read-only.
+    """Returns whether the message of an OpError is about a disk or bucket that fails or refuses.
 
     TensorFlow has no class of errors for that.
     """
-    reasons = "Input/output error|Read-only file system|Permission denied"
+    reasons = "Input/output error|Read-only file system|Permission denied|HTTP request"
     return tells_of_full_disk(message) or re.search(reasons, message) is not None
 
 
@@ -262,5 +262,6 @@ def write_error(error: tf.errors.OpError, message: str) -> UserError | OSError:
         tf.errors.NotFoundError,
         tf.errors.PermissionDeniedError,
         tf.errors.UnauthenticatedError,
+        tf.errors.UnimplementedError,  # of a file system that TensorFlow does not know
     )
     return (UserError if isinstance(error, permanent) else OSError)(message)

@@ -15,9 +15,9 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from bert_tf import strict_json
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, check_regular
 from bert_tf.files import storage
-from bert_tf.files.destinations import check_regular, destination
+from bert_tf.files.destinations import destination
 from bert_tf.files.encodings import decode_utf8
 from bert_tf.files.temporary_names import temporary_name
 from bert_tf.start import lazy_tensorflow as tf

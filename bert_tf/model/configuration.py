@@ -10,7 +10,7 @@ from absl import logging
 
 from bert_tf import strict_json
 from bert_tf.bounds import Bounds
-from bert_tf.errors import UserError, listed, quoted
+from bert_tf.errors import UserError, check_regular, given, listed, quoted
 from bert_tf.model.activations import Activation, get_activation
 from bert_tf.start import lazy_tensorflow as tf
 
@@ -312,6 +312,7 @@ def load_configuration(
 
     It raises what `BertConfig.from_json_file` raises.
     """
+    check_regular(json_file, given(json_file, flag))
     try:
         with tf.io.gfile.GFile(json_file, "r") as reader:
             json_object = strict_json.loads(reader.read())

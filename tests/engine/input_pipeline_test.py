@@ -361,8 +361,26 @@ def test_records_are_counted_or_estimated_from_a_few(tmp_path, monkeypatch):
 def test_the_files_that_a_checkpoint_was_trained_on(files, tmp_path):
     prefix = save_place(training_input(files), tmp_path)
     ends = record_checks.check_ends(files)
-    assert input_pipeline.trained_on(prefix) == set(map(tuple, ends))
+    assert input_pipeline.trained_on(prefix) == {end[:2] for end in ends}
     assert input_pipeline.trained_on(str(tmp_path / "ckp")) == set()
+
+
+def test_files_that_change_while_they_are_read_are_told_once(files, tmp_path, caplog):
+    caplog.set_level("WARNING", "absl")
+    source = training_input(files)
+    save_place(source, tmp_path, 1)
+    assert not caplog.text
+    os.utime(files[2], (1, 1))  # as many bytes, at another time
+    os.remove(files[3])  # the next read tells
+    save_place(source, tmp_path)
+    assert f"{files[2]} changed while the run reads its records" in caplog.text
+    caplog.clear()
+    os.utime(files[2], (2, 2))  # told already
+    os.truncate(files[0], os.path.getsize(files[0]) - 1)
+    write(files[4], range(7))
+    save_place(source, tmp_path)
+    (record,) = caplog.records
+    assert record.getMessage().startswith(f"{files[0]}, ... changed while")
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"files": 3}', '{"files": [["a", 1]]}'])

@@ -145,8 +145,8 @@ def test_a_file_is_known_by_both_of_its_ends(tmp_path):
         with tf.io.TFRecordWriter(path) as writer:
             for i in range(80):
                 writer.write(bytes([i == changed]) * 4000)
-        seen.add(tuple(record_checks.check_ends([path])))
-    assert {end.length for (end,) in seen} == {80 * 4016}
+        seen.add(record_checks.check_ends([path])[0][:2])
+    assert {length for length, _ in seen} == {80 * 4016}
     assert len(seen) == 3  # not by its middle
 
 

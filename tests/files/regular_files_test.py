@@ -8,6 +8,7 @@ from bert_tf.datasets.wikipedia import read_articles
 from bert_tf.errors import UserError
 from bert_tf.files.checkpoint_names import listed_in
 from bert_tf.files.label_file import labels_in
+from bert_tf.model.family import read_config
 from bert_tf.tasks.extraction.data import count_lines
 from bert_tf.tasks.pretraining.records.manifest import manifest_file, read_manifests
 from bert_tf.tasks.squad.examples import read_squad_examples
@@ -23,6 +24,7 @@ READERS = {
     "lines": count_lines,
     "wikipedia": lambda path: list(read_articles(path, "input")),
     "vectors": read_vectors,
+    "configuration": read_config,
 }
 
 

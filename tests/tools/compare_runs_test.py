@@ -220,15 +220,35 @@ def test_what_is_refused(tmp_path, runs):
     refused("must be of the same task: .* has the columns 'id', 'text_a', 'label'", b=other)
 
 
-def test_a_regression_s_labels_must_be_numbers(tmp_path):
+CELL = r"that of example 0 \(counted from 0\) is"
+
+
+@pytest.mark.parametrize(
+    "columns, row, message",
+    [
+        ("id label prediction", "t high 0.5", f"label must be a finite number .*{CELL} 'high'"),
+        ("id label prediction", "t 0.5 nan", f"prediction must be a finite number .*{CELL} 'nan'"),
+        ("id label prediction", "t inf 2", f"label must be a finite number .*{CELL} 'inf'"),
+        ("exact f1", "1 some", f"f1 must be a finite number .*{CELL} 'some'"),
+        ("exact answer", "1 x", "predictions.tsv has no column 'f1'; evaluate again"),
+        ("id label probability", "t yes 0.5", "predictions.tsv has no column 'prediction'"),
+        ("id tags prediction", "t O,B-X O", r"example 0 \(.*\) has 2 tags and 1 predictions"),
+        ("id label label", "t yes no", "must not have two columns 'label'; evaluate again"),
+    ],
+)
+def test_columns_and_cells_that_no_run_writes(tmp_path, columns, row, message):
+    cells = [cell.replace(",", " ") for cell in row.split()]
     for name in "ab":
         (tmp_path / name).mkdir()
-        rows = [["t", "high", 0.5]]
-        tables.write_table(
-            f"{tmp_path}/{name}/predictions.tsv", ["id", "label", "prediction"], rows
-        )
-    with pytest.raises(UserError, match="labels of a regression must be numbers .*'high'"):
+        tables.write_table(f"{tmp_path}/{name}/predictions.tsv", columns.split(), [cells])
+    with pytest.raises(UserError, match=message):
         compared(tmp_path / "a", tmp_path / "b")
+
+
+@pytest.mark.parametrize("folder", ["s3://bucket/run", "hdfs://host/run"])
+def test_folders_of_unknown_file_systems(folder):
+    with pytest.raises(UserError, match=f"^{folder}: this TensorFlow does not support "):
+        compared(folder, f"{folder}2")
 
 
 def test_the_number_of_folders():

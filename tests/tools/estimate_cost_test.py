@@ -138,6 +138,21 @@ def test_only_training_is_estimated():
     assert "add --do_train: only training is estimated, and --do_train is false" in printed
 
 
+@pytest.mark.parametrize(
+    "phase, parts, message",
+    [
+        ("1024:9:64:20", 1, "length 1024 of --max_seq_length or --phases must be at most max_pos"),
+        ("128:9:12:20", 1, r"\(12\) must be a multiple of 8: the chips of --accelerator=v5e-8 tim"),
+        ("512:9:40:77", 2, r"\(40\) must be a multiple of 16: the chips of .* times --gradient_a"),
+    ],
+)
+def test_runs_that_would_be_refused(phase, parts, message):
+    accelerator = estimate_cost.read_accelerator("v5e-8")
+    estimate_cost.check_phase(BASE, *parse_phases("512:9:48:77"), accelerator, 2)
+    with pytest.raises(UserError, match=message):
+        estimate_cost.check_phase(BASE, *parse_phases(phase), accelerator, parts)
+
+
 def test_an_accelerator_that_is_not_in_the_table():
     message = "must be one of v2-8, v3-8, v4-8, v4-16, .*v6e-64 .*; received v5e-9"
     with pytest.raises(UserError, match=message):

@@ -1,5 +1,6 @@
 """Compares two runs on the same examples: McNemar's test, and a paired bootstrap of each metric."""
 
+import contextlib
 import dataclasses
 import itertools
 import os
@@ -10,6 +11,7 @@ import numpy as np
 
 from bert_tf.engine.correlation import pearson, spearman
 from bert_tf.errors import UserError, listed, quoted
+from bert_tf.files import storage
 from bert_tf.runs.results.review import EVALUATED
 from bert_tf.runs.results.tables import read_table
 from bert_tf.start import lazy_tensorflow as tf
@@ -29,6 +31,8 @@ _OUTPUTS = {"prediction", "probability", "difference", "rank_difference", "wrong
 _OUTPUTS |= {"answer", "exact", "f1"}  # of a question
 # The rest of the name of a column is a label, if an example can have several.
 _PROBABILITY_OF = "probability "
+# Labels, and what goes with them: of questions, of sentences with tags, of all else.
+_NEEDED = (("exact", "f1"), ("tags", "prediction"), ("label", "prediction"))
 
 _ABSOLUTE_ERROR = "mean absolute error"  # the only metric that is better if it is lower
 
@@ -81,6 +85,8 @@ def read_pair(folder_a: str, folder_b: str, file: str | None = None) -> tuple[st
         raise UserError(
             f"{folder_a} and {folder_b} are one folder; name the --output_dir of two runs"
         )
+    for folder in (folder_a, folder_b):
+        storage.check_file_system(folder, None)
     names = [file] if file else list(FILES)
     has = {
         folder: [name for name in names if tf.io.gfile.exists(os.path.join(folder, name))]
@@ -104,7 +110,8 @@ def read_pair(folder_a: str, folder_b: str, file: str | None = None) -> tuple[st
     paths = [os.path.join(folder, name) for folder in (folder_a, folder_b)]
     tables = [read_table(path) for path in paths]
     for path, table in zip(paths, tables, strict=True):
-        labels = next((table[x] for x in ("label", "tags", "exact") if x in table), None)
+        needed = next((names for names in _NEEDED if names[0] in table), None)
+        labels = table[needed[0]] if needed else None
         may_be_empty = any(map(_is_output, table.keys() - _OUTPUTS))
         if labels is None or ("" in labels and not may_be_empty):
             which = "labels" if labels is None else f"label for example {labels.index('')}"
@@ -112,6 +119,8 @@ def read_pair(folder_a: str, folder_b: str, file: str | None = None) -> tuple[st
                 f"{path} has no {which}; evaluate with --do_eval, or predict a test file that has"
                 " labels"
             )
+        if needed[1] not in table:
+            raise UserError(f"{path} has no column {quoted(needed[1])}; evaluate again")
     _check_same(paths, tables)
     return name, *tables
 
@@ -144,7 +153,7 @@ def _check_same(paths: Sequence[str], tables: Sequence[Table]) -> None:
             f" {i} (counted from 0) differs: its {column} is {quoted(a[column][i])} in {paths[0]}"
             f" and {quoted(b[column][i])} in {paths[1]}. Evaluate both on one file"
         )
-    lengths = [len(table[columns[0]]) for table in tables]
+    lengths = [len(next(iter(table.values()))) for table in tables]
     if lengths[0] != lengths[1]:
         raise UserError(
             f"Both runs must have evaluated the same examples, but {paths[0]} has {lengths[0]} and"
@@ -197,7 +206,7 @@ def compare(a: Table, b: Table, num_resamples: int, seed: int) -> Comparison:
 
 def _scores(table: Table) -> Scores:
     if "exact" in table:
-        exact, f1 = (np.array(table[name], np.float64) for name in ("exact", "f1"))
+        exact, f1 = _numbers(table, "exact"), _numbers(table, "f1")
         scores = {
             "exact match": lambda rows: exact[rows].mean(),
             "F1": lambda rows: f1[rows].mean(),
@@ -269,11 +278,22 @@ def _label_matrix(cells: Sequence[str], names: Sequence[str]) -> np.ndarray:
     return matrix
 
 
+def _numbers(table: Table, column: str) -> np.ndarray:
+    """Returns a column as float64 [examples]; UserError if a cell is not a finite number."""
+    values = np.full(len(table[column]), np.nan)
+    for i, cell in enumerate(table[column]):
+        with contextlib.suppress(ValueError):
+            values[i] = float(cell)
+        if not np.isfinite(values[i]):
+            raise UserError(
+                f"{column} must be a finite number in every example; that of example {i} (counted"
+                f" from 0) is {quoted(cell)}"
+            )
+    return values
+
+
 def _number_scores(table: Table) -> Scores:
-    try:
-        labels, predicted = (np.array(table[name], np.float64) for name in ("label", "prediction"))
-    except ValueError as error:
-        raise UserError(f"The labels of a regression must be numbers ({error})") from error
+    labels, predicted = _numbers(table, "label"), _numbers(table, "prediction")
     scores: dict[str, Score] = {
         "Pearson": lambda rows: pearson(labels[rows], predicted[rows]),
         "Spearman": lambda rows: spearman(labels[rows], predicted[rows]),
@@ -286,8 +306,13 @@ def _number_scores(table: Table) -> Scores:
 
 def _tag_scores(table: Table) -> Scores:
     counts = []
-    for gold, predicted in zip(table["tags"], table["prediction"], strict=True):
-        pair = gold.split(" "), predicted.split(" ")
+    for i, cells in enumerate(zip(table["tags"], table["prediction"], strict=True)):
+        pair = [cell.split(" ") for cell in cells]
+        if len(pair[0]) != len(pair[1]):
+            raise UserError(
+                f"Each word must have a tag and a prediction, but example {i} (counted from 0) has"
+                f" {len(pair[0])} tags and {len(pair[1])} predictions; evaluate again"
+            )
         wanted, found = (set(entities(tags)) for tags in pair)
         hits = sum(x == y for x, y in zip(*pair, strict=True))
         counts.append((len(wanted & found), len(wanted) + len(found), hits, len(pair[0])))

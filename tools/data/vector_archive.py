@@ -9,9 +9,8 @@ from typing import BinaryIO
 
 import numpy as np
 
-from bert_tf.errors import UserError, listed, quoted
+from bert_tf.errors import UserError, check_regular, listed, quoted
 from bert_tf.files import storage
-from bert_tf.files.destinations import check_regular
 from bert_tf.files.whole_files import read_text
 from bert_tf.start import lazy_tensorflow as tf
 

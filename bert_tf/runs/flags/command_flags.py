@@ -126,6 +126,8 @@ def _explain(error: Exception) -> tuple[int, str | None]:
     text = quoted(storage.error_text(getattr(error, "message", str(error))))
     if isinstance(error, tf.errors.OpError) and storage.tells_of_storage(error.message):
         return IO_ERROR_STATUS, text
+    if "File system scheme" in text:
+        return 1, f"{text}; use files on this machine or in gs://"
     of_jax = "RESOURCE_EXHAUSTED" in str(error)
     if of_jax or isinstance(error, tf.errors.ResourceExhaustedError | MemoryError):
         return 1, (

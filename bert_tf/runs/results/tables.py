@@ -96,4 +96,6 @@ def read_table(path: str) -> dict[str, list[str]]:
             f" as in its header; it begins {quoted(text[:60])}. Evaluate again"
         )
     header, *lines = rows
+    if twice := next((name for name in header if header.count(name) > 1), None):
+        raise UserError(f"{path} must not have two columns {quoted(twice)}; evaluate again")
     return {name: [row[i] for row in lines] for i, name in enumerate(header)}

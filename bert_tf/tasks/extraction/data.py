@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 from absl import logging
 
-from bert_tf.errors import UserError, percent
+from bert_tf.errors import UserError, check_regular, percent
 from bert_tf.files import storage
-from bert_tf.files.destinations import check_regular
 from bert_tf.files.encodings import decode_utf8
 from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.text import sequences

@@ -50,6 +50,8 @@ for error in (
         None, None, "{{function_node __wrapped__X}} " + "long/" * 90 + "; Read-only file system"
     ),
     MemoryError("Unable to allocate 1.42 PiB"),
+    tf.errors.UnimplementedError(None, None, "File system scheme 's3' not implemented (file: 'x')"),
+    tf.errors.UnavailableError(None, None, "Error executing an HTTP request: response code 503"),
 ):
     def main():
         raise error
@@ -271,7 +273,7 @@ print(command_flags._docstring(), end="")
 
 
 def test_running_out_of_memory_is_reported_in_one_line(parsed):
-    (oom, disk, quota, broken, read_only, numpy) = parsed["ends"]
+    (oom, disk, quota, broken, read_only, numpy, scheme, bucket) = parsed["ends"]
     for (status, message), reason in ((oom, "OOM when allocating"), (numpy, "1.42 PiB")):
         assert status == 1 and message.count("\n") == 1 and len(message) <= 500
         assert "run_x.py: this machine or device ran out of memory ('" in message
@@ -279,6 +281,9 @@ def test_running_out_of_memory_is_reported_in_one_line(parsed):
     assert disk == [74, "run_x.py: 'model.ckpt-1; No space left on device'\n"]
     assert quota == [74, "run_x.py: 'model.ckpt-2; Disk quota exceeded'\n"]
     assert broken == [74, "run_x.py: 'a/b; Input/output error'\n"]
+    assert scheme[0] == 1 and "'s3' not implemented" in scheme[1]
+    assert scheme[1].endswith("; use files on this machine or in gs://\n")
+    assert bucket == [74, "run_x.py: 'Error executing an HTTP request: response code 503'\n"]
     assert read_only[0] == 74 and read_only[1].endswith("g/; Read-only file system'\n")
 
 

@@ -17,6 +17,7 @@ from absl import logging
 from apache_beam.metrics import Metrics, MetricsFilter
 from apache_beam.options.pipeline_options import (
     DebugOptions,
+    DirectOptions,
     PipelineOptions,
     SetupOptions,
     StandardOptions,
@@ -80,6 +81,9 @@ def pipeline_options(words: Sequence[str]) -> PipelineOptions:
                 " packages: apache-beam[gcp] for Dataflow, dask[distributed] for Dask"
             ) from error
     options.get_all_options(add_extra_args_fn=check)
+    workers = options.view_as(DirectOptions).direct_num_workers
+    if workers < 0:
+        raise UserError(f"Beam's options: --direct_num_workers={workers} must be at least 0")
     setup, debug = options.view_as(SetupOptions), options.view_as(DebugOptions)
     if setup.save_main_session is None:
         setup.save_main_session = False
@@ -108,7 +112,10 @@ def create_shards_with_beam(settings: PretrainingDataSettings, options: Pipeline
         return
     runner = options.view_as(StandardOptions).runner or "DirectRunner"
     is_direct = runner.lower().removesuffix("runner") == "direct"
-    pipeline = beam.Pipeline(FnApiRunner() if is_direct else None, options)
+    try:
+        pipeline = beam.Pipeline(FnApiRunner() if is_direct else None, options)
+    except ValueError as error:  # options that the runner needs
+        raise UserError(f"Beam's options for --runner={runner}: {error}") from error
     sources = [{}] if settings.tfds else [{file: key} for file, key in files.items()]
     documents = (
         pipeline
@@ -131,6 +138,8 @@ def create_shards_with_beam(settings: PretrainingDataSettings, options: Pipeline
         result.wait_until_finish()
     except Exception as error:
         found = _USER_ERROR.findall(f"{type(error).__name__}: {error}")
+        if isinstance(error, NotImplementedError):  # the runner lacks an option
+            found = [f"Beam's options for --runner={runner}: {error}"]
         if found:
             raise UserError(found[-1]) from error
         raise

@@ -24,6 +24,7 @@ from bert_tf.datasets.documents import (
 from bert_tf.datasets.text_files import read_files
 from bert_tf.datasets.tfds import read_tfds_documents
 from bert_tf.errors import UserError, quoted
+from bert_tf.files.destinations import check_meant, destination
 from bert_tf.files.whole_files import read_bytes, read_json, write_whole
 from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.tasks.pretraining.records import closing_lines, sharding
@@ -121,6 +122,7 @@ def begin_shards(settings: PretrainingDataSettings) -> tuple[Tokenizer, list[str
     Raises:
         UserError: see `create_shards`.
     """
+    _check_name(settings.output_file)
     names = training_files(settings)
     tokenizer, files = prepare(settings, names)
     if settings.heldout_fraction:
@@ -194,6 +196,17 @@ def no_document(
 
 def _settings_file(settings: PretrainingDataSettings) -> str:
     return f"{os.path.splitext(settings.output_file)[0]}-shards.json"
+
+
+def _check_name(output_file: str) -> None:
+    """Raises UserError if --output_file cannot be the beginning of the names of shards."""
+    check_meant(output_file, "output_file", "file")
+    place = f"--output_file={output_file}"
+    if output_file.endswith("/") or destination(output_file, place).plain:
+        raise UserError(
+            f"{place} must be the beginning of the names of the shards, such as"
+            " FOLDER/train.tfrecord; it is a folder, a pipe or a device"
+        )
 
 
 def _check_earlier_shards(settings: PretrainingDataSettings, files: Mapping[str, str]) -> None:

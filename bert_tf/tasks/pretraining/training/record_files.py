@@ -101,11 +101,11 @@ def warn_of_training_records(
     Args:
         prefix: the checkpoint that the run starts from, if there is one.
     """
-    seen = {tuple(end) for opened in training for end in opened.ends}
+    seen = {end[:2] for opened in training for end in opened.ends}
     if prefix:
         seen |= trained_on(prefix)
     files = evaluation.source["files"]
-    both = [path for path, end in zip(files, evaluation.ends, strict=True) if tuple(end) in seen]
+    both = [path for path, end in zip(files, evaluation.ends, strict=True) if end[:2] in seen]
     if both:
         logging.warning(
             "The model is evaluated on records that it is trained on (%s%s), so the results do not"

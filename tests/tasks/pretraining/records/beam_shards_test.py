@@ -148,11 +148,29 @@ def test_a_runner_without_counters_does_not_say_how_many_documents(text, tmp_pat
         (["DirectRunner"], "'DirectRunner' is a flag neither of this program"),
         (["--direct_num_workers=x"], "Beam's options: argument --direct_num_workers: invalid int"),
         (["--direct_running_mode=y"], "Beam's options: .* invalid choice: 'y'"),
+        (["--direct_num_workers=-3"], "--direct_num_workers=-3 must be at least 0"),
     ],
 )
 def test_flags_that_nobody_knows_are_named(words, message):
     with pytest.raises(UserError, match=message):
         tool.main(words)
+
+
+@pytest.mark.parametrize(
+    "place, name, error",
+    [
+        (beam_shards.beam, "Pipeline", ValueError("Missing required option: project.")),
+        (beam_shards.beam.Pipeline, "run", NotImplementedError("specify a --job_endpoint")),
+    ],
+)
+def test_options_that_a_runner_lacks(text, tmp_path, monkeypatch, place, name, error):
+    def refuse(*arguments):
+        raise error
+
+    monkeypatch.setattr(place, name, refuse)
+    message = f"^Beam's options for --runner=DirectRunner: {re.escape(str(error))}$"
+    with pytest.raises(UserError, match=message):
+        make(text, tmp_path / "out")
 
 
 def test_options_that_the_pipeline_needs():
