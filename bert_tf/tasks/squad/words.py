@@ -108,7 +108,8 @@ def place_pieces(
     bounds = itertools.pairwise(word_starts)
     for word, (begin, stop), (i, j) in zip(words, word_spans(text), bounds, strict=True):
         shift = stop - len(word)  # begin, or the space before it
-        for first, last in _places(word, ids[i:j].tolist(), tokenizer, known):
+        places = _places(word, ids[i:j].tolist(), tokenizer, known)
+        for first, last in zip(*places, strict=True):
             starts.append(max(begin, shift + first))
             ends.append(shift + last)
     for i, (end, limit) in enumerate(zip(ends, [*starts[1:], len(text)], strict=False)):
@@ -123,19 +124,27 @@ def place_pieces(
 
 def _places(
     word: str, ids: list[int], tokenizer: Tokenizer, known: dict[str, list[Piece]]
-) -> list[tuple[int, int]]:
-    """Returns the start and end of a word's pieces, whose ids are `ids`.
+) -> tuple[list[int], list[int]]:
+    """Returns the starts and ends of a word's pieces, whose ids are `ids`.
 
     `known` keeps the pieces of ideographs, which are words in most vocabularies.
     """
-    found, place = [], 0
+    # Not a tuple for each piece: after so many objects Python looks at all others for garbage.
+    found: list[int] = []
+    starts: list[int] = []
+    ends: list[int] = []
+    place = 0
     for part in _PARTS.findall(word):
         if part not in known:
             known[part] = tokenizer.pieces(part)
-        found += [(piece[0], place + piece[1], place + piece[2]) for piece in known[part]]
+        for piece in known[part]:
+            found.append(piece[0])
+            starts.append(place + piece[1])
+            ends.append(place + piece[2])
         place += len(part)
-    if [piece[0] for piece in found] != ids:  # the parts are not tokenized one by one
-        found = [piece[:3] for piece in tokenizer.pieces(word)]
-    if [piece[0] for piece in found] != ids:
-        return [(0, len(word))] * len(ids)
-    return [piece[1:] for piece in found]
+    if found != ids:  # the parts are not tokenized one by one
+        pieces = tokenizer.pieces(word)
+        found, starts, ends = ([piece[i] for piece in pieces] for i in range(3))
+    if found != ids:
+        return [0] * len(ids), [len(word)] * len(ids)
+    return starts, ends
