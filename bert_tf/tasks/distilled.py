@@ -50,6 +50,7 @@ class Distilled(TaughtStudent):
         student, teacher: see `TaughtStudent`.
         alphas: the weight of each loss. `cos` is the cosine distance between the two models' layer
             outputs, averaged over all tokens; it is skipped if its weight is 0.
+        temperature: of both models' probabilities, where they are compared.
         cos_all_layers: whether `cos` compares all layers or only the last; see `layers_distance`.
     """
 
@@ -58,10 +59,12 @@ class Distilled(TaughtStudent):
         student: TaskModel,
         teacher: TaskModel,
         alphas: Mapping[str, float],
+        temperature: float,
         cos_all_layers: bool = False,
     ):
         super().__init__(student, teacher)
         self.alphas = dict(alphas)
+        self._temperature = temperature
         self._cos_all_layers = cos_all_layers
 
     def __call__(self, features, training=False, dropout_seed=None):

@@ -5,8 +5,6 @@ Sources: https://arxiv.org/abs/1503.02531, section 2, for the probabilities; Dis
 `bert_tf/modeling.py`.
 """
 
-from collections.abc import Mapping
-
 import tensorflow as tf
 from absl import logging
 
@@ -30,19 +28,8 @@ class DistilledClassification(Distilled):
             (the mean over the classes, if a text can have several), or in a regression the squared
             difference from its output; `labels`, the loss of the examples' own labels; `cos`, see
             `Distilled`, also for the other arguments.
-        temperature: the temperature of the probabilities; ignored in a regression.
+        temperature: ignored in a regression.
     """
-
-    def __init__(
-        self,
-        student: ClassificationModel,
-        teacher: ClassificationModel,
-        alphas: Mapping[str, float],
-        temperature: float,
-        cos_all_layers: bool = False,
-    ):
-        super().__init__(student, teacher, alphas, cos_all_layers)
-        self._temperature = temperature
 
     def outputs_of(self, model: ClassificationModel, features, training: bool, dropout_seed):
         """Returns the layers' outputs, float [B, S, H] each, and logits, float32 [B, classes]."""

@@ -33,7 +33,7 @@ class DistilledPretraining(Distilled):
 
     Args:
         student: the model to train; its objective is masked LM only.
-        teacher, cos_all_layers: see `Distilled`.
+        teacher, temperature, cos_all_layers: see `Distilled`.
         alphas: the weights of the losses: `ce` of the soft targets, `mlm` of masked LM, `cos` of
             the hidden states, `mse` of the logits. A loss of weight 0 is not computed, except that
             the masked-LM loss stays a metric, without gradients.
@@ -50,8 +50,7 @@ class DistilledPretraining(Distilled):
         restrict_ce_to_mask: bool = False,
         cos_all_layers: bool = False,
     ):
-        super().__init__(student, teacher, alphas, cos_all_layers)
-        self._temperature = temperature
+        super().__init__(student, teacher, alphas, temperature, cos_all_layers)
         # Logits of every position take much memory, so they are computed only if a loss needs them.
         by_logits = self.alphas["ce"] or self.alphas["mse"]
         self._every_position = bool(by_logits) and not restrict_ce_to_mask
