@@ -154,6 +154,12 @@ def _convert(files: ModelFiles, source: str, folder: str, output_format: str) ->
         files.home, files.vocab_file, tokens, hugging_face=files.is_hugging_face
     )
     if as_checkpoint:
+        tables = [name for name in weights if name.endswith("/embeddings/word_embeddings")]
+        if tables and f"{config.scope}/embeddings/word_embeddings" not in tables:
+            raise UserError(
+                f"--input={source} must be the {config.NAME} that its configuration describes; it"
+                f" has {tables[0]}. Check --bert_config_file"
+            )
         write_model(folder, weights, config, vocabulary, do_lower_case, labels)
         size = sum(value.size for value in weights.values())
         logging.info("%s: %d variables, %d parameters", source, len(weights), size)

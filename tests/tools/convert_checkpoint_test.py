@@ -343,6 +343,16 @@ def test_a_checkpoint_of_another_model_is_not_written_as_bert(tmp_path):
         convert_checkpoint.convert(str(tmp_path / "x.ckpt"), str(tmp_path / "hf"), "safetensors")
 
 
+@pytest.mark.parametrize("kind, scope", [("electra", "bert"), ("bert", "electra")])
+def test_a_checkpoint_of_another_kind_is_refused(tmp_path, kind, scope):
+    weights = {f"{scope}/embeddings/word_embeddings": np.ones((3, 2), np.float32)}
+    checkpoints.write(str(tmp_path / "x.ckpt"), weights)
+    (tmp_path / "bert_config.json").write_text(json.dumps({**SIZES, "model_type": kind}))
+    message = f"must be the {kind.upper()} that its .* has {scope}/embeddings/word_embeddings. Che"
+    with pytest.raises(UserError, match=message):
+        convert_checkpoint.convert(str(tmp_path / "x.ckpt"), str(tmp_path / "new"), "checkpoint")
+
+
 def test_a_classifier_without_its_bias_is_not_multiple_choice(tmp_path):
     source = write_folder(tmp_path / "hf", make_tensors(ENCODER | POOLER | HEADS))
     weights, config, *_ = conversion.read_safetensors(source)
