@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import difflib
 import json
+import numbers
 import os
 import re
 import tempfile
@@ -20,6 +21,7 @@ from bert_tf.bounds import as_float
 from bert_tf.errors import UserError, listed
 from bert_tf.files.whole_files import read_text
 from bert_tf.hugging_face.vector_settings import VectorSettings
+from bert_tf.model_folder.writer import write_vocabulary
 from bert_tf.pretrained.arguments import (
     NUMBER,
     STRING,
@@ -38,6 +40,7 @@ from bert_tf.runs.training.watch import CallbackWatch, plain_names
 from bert_tf.tasks.fine_tuning import run_fine_tuning
 from bert_tf.tasks.in_memory import InMemory
 from bert_tf.tasks.task import ExampleSet
+from bert_tf.text.tokenizers import vocabulary_in
 
 # Keras's names; also batch_size, that of the purpose.
 _ALIASES = {
@@ -130,6 +133,13 @@ def make_settings(
     values |= {"init_checkpoint": None, "do_train": False, **kind.decided(), **decided}
     there = {field.name for field in dataclasses.fields(cls)}
     values = {name: value for name, value in values.items() if name in there}
+    options = {**(vars(settings) if settings else {}), **values}
+    kind.check_options(options)
+    if options.get("teacher_checkpoint"):  # its vocabulary is compared with a file
+        place = f"{output_dir}_vocabulary"
+        os.makedirs(place)
+        write_vocabulary(place, folder.tokenizer.files, folder.tokenizer.do_lower_case)
+        values["vocab_file"] = vocabulary_in(place)
     if settings is not None:
         made = dataclasses.replace(settings, **values)
     else:
@@ -143,6 +153,10 @@ def typed(name: str, value: Any, hint: Any) -> Any:
     """Returns a setting as Python's own type, which the field has; see `check_type`."""
     value = os.fspath(value) if isinstance(value, os.PathLike) else plain(value)
     hints = get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    if isinstance(value, list | tuple) and not {bool, int, float} & {*hints}:  # such as sizes
+        value = [str(x) if isinstance(x, numbers.Real) else x for x in map(plain, value)]
+        if str in hints and all(isinstance(x, str) for x in value):
+            value = ",".join(value)
     for kind, accepted in _TYPES.items():
         if kind in hints:
             check_type(name, value, accepted)

@@ -127,9 +127,9 @@ def _classes(labels: Sequence[Any]) -> NDArray[Any]:
 
 
 def _texts(X: Any) -> Any:
-    """Returns texts or pairs; the rows of a table with one or two columns."""
+    """Returns texts or pairs; the rows of a table with one or two columns. A tuple is a list."""
     shape: tuple[int, ...] = getattr(X, "shape", (0,))
     if len(shape) == 2 and shape[1] in (1, 2):
         rows = np.asarray(X, object)
         return rows[:, 0] if shape[1] == 1 else list(map(tuple, rows))
-    return X
+    return list(X) if isinstance(X, tuple) else X

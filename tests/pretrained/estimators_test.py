@@ -105,6 +105,7 @@ def test_tables_and_pairs(stand_in):
         assert str(("the cat sat", "a dog sat on a mat")) in estimator.model_.known
     estimator = BertClassifier("folder").fit(table[["a"]], pd.Series(NAMES, dtype="category"))
     assert estimator.predict(table["a"]).tolist() == NAMES
+    assert estimator.predict(tuple(table["a"][:2])).tolist() == NAMES[:2]  # no pair
 
 
 def test_searches_and_cross_validation(stand_in):

@@ -286,13 +286,13 @@ WRONG = {
         "labels[1] must be the number of the right choice, from",
     ),
     "NaN": (ChoicesKind, CHOICES, [0, np.nan], "labels[1] is missing (nan)"),
-    "single": (SentencesKind, ["a"], [1], "pairs[0] must be a pair of texts, (a, b)"),
+    "single": (SentencesKind, [("a", "b"), "a"], [1, 0], "pairs[1] differs"),
     "score": (SentencesKind, PAIRS, [1, 2, "x"], "scores[2] must be a number from"),
     "mixed": (
         SentencesKind,
         [("a", "b"), ("a", "b", "c")],
         [1, 2],
-        "must be all pairs or all triplets",
+        "must be all pairs, all triplets or all single texts; pairs[1] differs",
     ),
     "length": (
         SentencesKind,

@@ -79,6 +79,12 @@ class Kind:
         """Returns the settings that the model's head decides, by the names of its weights."""
         return {}
 
+    def check_options(self, options: Mapping[str, Any]) -> None:
+        """Raises UserError if settings by name, which may lack defaults, do not fit the examples.
+
+        It comes before the check of the settings, whose messages name columns of a table.
+        """
+
     def check(self, settings: FineTuningSettings) -> None:
         """Raises UserError if the settings do not fit the examples."""
 

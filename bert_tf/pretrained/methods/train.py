@@ -107,7 +107,8 @@ class Train(LoadedModel):
         """Returns a model to train: its vectors will tell how similar two texts are.
 
         `fit` takes pairs `(a, b)` and their scores; with `loss="in_batch_negatives"` pairs that
-        mean the same, or triplets `(a, b, negative)`, without scores. See run_sentence_similarity.
+        mean the same, or triplets `(a, b, negative)`, without scores; with `loss="teacher"` also
+        single texts. See run_sentence_similarity.
         """
         path = os.path.join(self._folder.path, MODULES_FILE)
         check_are_means(self._folder.vectors, path)
