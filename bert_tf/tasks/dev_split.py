@@ -1,12 +1,12 @@
 """Holds out a share of the training examples for evaluation (--dev_fraction)."""
 
 import collections
-import hashlib
 from collections.abc import Hashable, Mapping, Sequence
 
 from absl import logging
 
 from bert_tf.errors import UserError
+from bert_tf.tasks.folds import digest
 from bert_tf.tasks.task import ExampleSet, FineTuningTask
 
 
@@ -65,8 +65,7 @@ def held_out(keys: Sequence[tuple[Hashable, str]], fraction: float) -> set[int]:
     """
     classes: dict[Hashable, list[tuple[bytes, int]]] = collections.defaultdict(list)
     for number, (label, text) in enumerate(keys):
-        digest = hashlib.sha256(text.lower().encode(errors="surrogatepass")).digest()
-        classes[label].append((digest, number))
+        classes[label].append((digest(text), number))
     shares = {label: fraction * len(found) for label, found in classes.items()}
     counts = {label: int(share) for label, share in shares.items()}
     rest = max(1, round(fraction * len(keys))) - sum(counts.values())
@@ -76,7 +75,7 @@ def held_out(keys: Sequence[tuple[Hashable, str]], fraction: float) -> set[int]:
     held: set[int] = set()
     for label, found in classes.items():
         found.sort()
-        digests = [digest for digest, _ in found]
+        digests = [key for key, _ in found]
         count = counts[label]
         while 0 < count < len(found) and digests[count] == digests[count - 1]:
             count += 1

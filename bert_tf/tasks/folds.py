@@ -39,7 +39,7 @@ def divide(keys: Sequence[FoldKey], folds: int) -> list[list[int]]:
     counts = collections.Counter(label for key in keys for label in key.labels or ())
     _check_counts(counts, len(keys), folds)
     strata = _strata([key.labels for key in keys], counts, folds)
-    order = sorted(range(len(keys)), key=lambda i: (strata[i], _digest(keys[i].text), i))
+    order = sorted(range(len(keys)), key=lambda i: (strata[i], digest(keys[i].text), i))
     have_groups = keys[0].group is not None
     names = [key.group if have_groups else key.text.lower() for key in keys]
     numbers: dict[Any, int] = {}
@@ -127,5 +127,6 @@ def _check_folds(
                 )
 
 
-def _digest(text: str) -> bytes:
+def digest(text: str) -> bytes:
+    """Returns what decides to which part a text goes: the same for copies, in any case."""
     return hashlib.sha256(text.lower().encode(errors="surrogatepass")).digest()

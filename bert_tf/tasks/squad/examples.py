@@ -44,6 +44,12 @@ class SquadData:
     contexts: list[str]
     examples: list[SquadExample]
 
+    @property
+    def correct_answers(self) -> dict[str, tuple[str, ...]] | None:
+        """The correct answers by question id; None if the file lacks those of a question."""
+        found = {x.qas_id: x.answers for x in self.examples if x.answers is not None}
+        return found if len(found) == len(self.examples) else None
+
 
 def read_squad_examples(
     path: str, flag: str, is_training: bool, version_2_with_negative: bool

@@ -28,10 +28,8 @@ def write_review(output_dir: str, data: SquadData, found: Predictions, with_nega
     Args:
         with_negative: whether questions can have no answer, and count as in SQuAD 2.0.
     """
-    known = all(example.answers is not None for example in data.examples)
-    scores = {}
-    if known:
-        right = {example.qas_id: example.answers for example in data.examples}
+    right, scores = data.correct_answers, {}
+    if right is not None:
         score = scoring.scores_with_negative if with_negative else scoring.question_scores
         scores = score(right, found.answers)
     columns = ["id", "question", "context", "answer", "probability"]
@@ -41,12 +39,12 @@ def write_review(output_dir: str, data: SquadData, found: Predictions, with_nega
         probability = next((x["probability"] for x in nbest if x["text"] == answer), 0.0)
         context = _around(answer, data.contexts[example.context_index])
         row = [example.qas_id, example.question_text, context, answer, probability]
-        if known:
+        if right is not None:
             row += [" | ".join(dict.fromkeys(example.answers)), *scores[example.qas_id]]
         rows.append(row)
-    columns += ["correct_answers", "exact", "f1"] if known else []
+    columns += [] if right is None else ["correct_answers", "exact", "f1"]
     tables.write_table(os.path.join(output_dir, FILES[0]), columns, rows)
-    if known:
+    if right is not None:
         exact, certainty = (np.array([row[i] for row in rows]) for i in (-2, 4))
         order = review.surest_first(exact == 0.0, certainty)
         tables.write_table(os.path.join(output_dir, FILES[1]), columns, (rows[i] for i in order))

@@ -72,7 +72,7 @@ class SquadTask(FineTuningTask):
     def _questions(self) -> QuestionSet:
         """The questions to answer, also for evaluation during training."""
         settings, data = self.settings, self._read("predict_file")
-        if settings.evaluate_every_steps and not _has_answers(data):
+        if settings.evaluate_every_steps and data.correct_answers is None:
             raise UserError(
                 "--evaluate_every_steps compares predictions with the `answers` of each question in"
                 f" --predict_file={settings.predict_file}, where some are missing. Name a file with"
@@ -121,7 +121,7 @@ class SquadTask(FineTuningTask):
         answers.write_predictions(found, self.settings.output_dir)
         with_negative = self.settings.version_2_with_negative
         review.write_review(self.settings.output_dir, example_set.data, found, with_negative)
-        if not _has_answers(example_set.data):
+        if example_set.data.correct_answers is None:
             logging.info("No scores: --predict_file has questions without `answers`")
             return None
         scores = self._score(example_set.data, found)
@@ -147,17 +147,13 @@ class SquadTask(FineTuningTask):
 
     def _score(self, data: SquadData, found: answers.Predictions) -> dict[str, float | int]:
         """Returns the official scores and, for SQuAD 2.0, the best thresholds."""
-        right = {example.qas_id: example.answers for example in data.examples}
+        right = data.correct_answers
         if not self.settings.version_2_with_negative:
             return scoring.evaluate(right, found.answers)
         return {
             **scoring.evaluate_with_negative(right, found.answers),
             **scoring.best_thresholds(right, found.best_answers, found.null_odds),
         }
-
-
-def _has_answers(data: SquadData) -> bool:
-    return all(example.answers is not None for example in data.examples)
 
 
 def _logits(predictions: PredictionColumns) -> Iterator[answers.WindowLogits]:
