@@ -5,9 +5,9 @@ r"""Measures `encode` of a loaded model beside its peers, and the accuracy in bf
 --model is a folder in Hugging Face's format; a configuration without weights is not enough. The
 texts are the first --num_texts sentences of MRPC's dev.tsv and train.tsv. Every program runs in its
 own process, and they take turns: the figure is the median of --rounds. All sort the texts by length
-and compute batches of 32; with --one_by_one each call gets one text. --threads is for the peers:
-`bert_tf.load` uses all cores. The memory is the most that the process has used from its start:
-packages, model and answers.
+and compute batches of 32; with --one_by_one each call gets one text. On Linux each keeps to
+--threads cores. The memory is the most that the process has used from its start: packages, model
+and answers.
 
 --onnx_export, the model as `tools.export --head=encoder --format=onnx` writes it, also measures
 ONNX Runtime. The last lines compare float32 and bfloat16: Spearman's correlation on STS-B's dev.tsv
@@ -34,8 +34,14 @@ from bert_tf.runs.flags import command_flags
 
 FLAGS = flags.FLAGS
 
-# Each program gets the model's folder, a dtype and the number of threads, and defines
-# `encode(texts)`. Then it encodes what a line names, and prints the seconds and its peak memory.
+# Each program gets the model's folder, a dtype and the number of threads, keeps to as many cores,
+# and defines `encode(texts)`. Then it encodes what a line names, and prints the seconds and its
+# peak memory.
+_CORES = """
+import os, sys
+if hasattr(os, "sched_setaffinity"):
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: int(sys.argv[3])])
+"""
 _TURNS = """
 import json, time
 for line in sys.stdin:
@@ -48,7 +54,7 @@ for line in sys.stdin:
     print("RESULT", seconds, peak_memory(), flush=True)
 """
 _OURS = """
-import sys, bert_tf
+import bert_tf
 model = bert_tf.load(sys.argv[1], dtype=sys.argv[2])
 encode = model.encode
 """
@@ -64,7 +70,7 @@ def encode(texts):
 """
 _TORCH = (
     """
-import sys, torch, transformers
+import torch, transformers
 torch.set_num_threads(int(sys.argv[3]))
 tokenizer = transformers.AutoTokenizer.from_pretrained(sys.argv[1])
 model = transformers.AutoModel.from_pretrained(sys.argv[1], dtype=getattr(torch, sys.argv[2]))
@@ -81,7 +87,7 @@ def batch(texts):
 )
 _ONNX = (
     """
-import sys, bert_tf
+import bert_tf
 from bert_tf.export.running import open_exported
 features = bert_tf.TextFeatures(sys.argv[1])
 run = open_exported(sys.argv[1], "onnx", "serving_default", int(sys.argv[3]))
@@ -97,7 +103,7 @@ Result = tuple[float, float]  # seconds, MiB
 
 def start(python: str, program: str, *arguments: str) -> Callable[[str], Result]:
     """Starts a program; returns a function that makes it encode the texts of a file."""
-    command = [python, "-c", inspect.getsource(peak_memory) + program + _TURNS, *arguments]
+    command = [python, "-c", inspect.getsource(peak_memory) + _CORES + program + _TURNS, *arguments]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     worker = subprocess.Popen(command, **pipes, text=True)
 
@@ -174,7 +180,7 @@ if __name__ == "__main__":
     flags.DEFINE_string("data_dir", None, "Folder with GLUE's MRPC and STS-B.", required=True)
     flags.DEFINE_integer("num_texts", 1000, "Sentences to encode.", lower_bound=1)
     flags.DEFINE_bool("one_by_one", False, "Encode one text a call, not batches of 32.")
-    flags.DEFINE_integer("threads", os.cpu_count(), "Threads of each peer.", lower_bound=1)
+    flags.DEFINE_integer("threads", os.cpu_count(), "Cores for each program.", lower_bound=1)
     flags.DEFINE_integer("rounds", 5, "Rounds of measurements.", lower_bound=1)
     flags.DEFINE_string("torch_python", None, "Python with torch and transformers.")
     flags.DEFINE_string("onnx_export", None, "The model, exported to ONNX with --head=encoder.")

@@ -50,25 +50,29 @@ def fold_in_range(seed: tf.Tensor | None, count: int) -> list[tf.Tensor | None]:
     return [tf.stack([first, i]) for i in range(count)]
 
 
-_weights_are_read = contextvars.ContextVar("weights_are_read", default=False)
+_initial_weights = contextvars.ContextVar("initial_weights", default="drawn")
 
 
 @contextlib.contextmanager
-def reading_weights() -> Iterator[None]:
+def reading_weights(all_are_set: bool = False) -> Iterator[None]:
     """Models built in this context start with zeros: a checkpoint sets their weights next.
 
     Drawing 340 million random numbers takes seconds.
+
+    Args:
+        all_are_set: whether the caller sets every weight. They then start with whatever is in their
+            memory, which takes no room before it is written.
     """
-    token = _weights_are_read.set(True)
+    token = _initial_weights.set("unset" if all_are_set else "zeros")
     try:
         yield
     finally:
-        _weights_are_read.reset(token)
+        _initial_weights.reset(token)
 
 
-def weights_are_read() -> bool:
-    """Returns whether this is called inside `reading_weights`."""
-    return _weights_are_read.get()
+def initial_weights() -> str:
+    """Returns "drawn", "zeros" or "unset": what a model that is built here starts with."""
+    return _initial_weights.get()
 
 
 @contextlib.contextmanager

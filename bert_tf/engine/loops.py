@@ -19,15 +19,18 @@ from bert_tf.engine.replicate import Batches, ReplicaStep, replicate
 POLL_SECONDS = 0.5
 
 
-def _add_in_order() -> None:
-    """Makes sums repeatable in the functions that this thread calls from now on.
+def _set_graph_optimizers() -> None:
+    """Sets TensorFlow's graph optimizers for the functions that this thread calls from now on.
 
-    In graphs that use much memory TensorFlow's optimizer replaces AddN by additions to one variable
-    in the order in which the summands become ready. The last bits then differ between runs.
+    In graphs that use much memory they replace AddN by additions to one variable in the order in
+    which the summands become ready. The last bits then differ between runs. Their second pass takes
+    0.6 s of a training step of 6 layers, and makes it no faster.
     """
     options = context.context().function_call_options
     config = ConfigProto.FromString(options.config_proto_serialized)
-    config.graph_options.rewrite_options.memory_optimization = RewriterConfig.NO_MEM_OPT
+    rewriting = config.graph_options.rewrite_options
+    rewriting.memory_optimization = RewriterConfig.NO_MEM_OPT
+    rewriting.meta_optimizer_iterations = RewriterConfig.ONE
     options.config_proto_serialized = config
 
 
@@ -71,7 +74,7 @@ class _Loop:
 
         def begin() -> None:
             device.__enter__()
-            _add_in_order()
+            _set_graph_optimizers()
 
         with ThreadPoolExecutor(1, initializer=begin) as pool:
             future = pool.submit(self._loop, list(iterators), tf.constant(num_steps))

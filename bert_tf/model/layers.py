@@ -14,26 +14,38 @@ from bert_tf.model.configuration import BertConfig
 from bert_tf.model.ranges import in_range
 from bert_tf.model.saving import Savable, register
 from bert_tf.model.shapes import get_shape_list
-from bert_tf.seeds import weights_are_read
+from bert_tf.seeds import initial_weights
 
 
 def create_initializer(initializer_range: float = 0.02) -> keras.initializers.Initializer:
     """Returns a truncated normal initializer (original: modeling.create_initializer).
 
     Its seed is drawn from Python's `random`, so each initializer gives different values. Inside
-    `seeds.reading_weights` all values are 0.
+    `seeds.reading_weights` nothing is drawn.
 
     Args:
         initializer_range: standard deviation before the tails beyond two deviations are cut off.
     """
-    if weights_are_read():
-        return keras.initializers.Zeros()
-    return keras.initializers.TruncatedNormal(stddev=initializer_range)
+    return _not_drawn() or keras.initializers.TruncatedNormal(stddev=initializer_range)
 
 
 def glorot_initializer() -> keras.initializers.Initializer:
     """Returns the default of `tf.layers.dense`, which some layers of ELECTRA keep; see above."""
-    return keras.initializers.Zeros() if weights_are_read() else keras.initializers.GlorotUniform()
+    return _not_drawn() or keras.initializers.GlorotUniform()
+
+
+def _not_drawn() -> keras.initializers.Initializer | None:
+    """Returns the initializer inside `seeds.reading_weights`; None outside of it."""
+    kinds = {"zeros": keras.initializers.Zeros, "unset": _Unset}
+    kind = initial_weights()
+    return None if kind == "drawn" else kinds[kind]()
+
+
+class _Unset(keras.initializers.Initializer):
+    """Gives memory as it is, for a weight that is set before it is used."""
+
+    def __call__(self, shape, dtype=None):
+        return tf.raw_ops.Empty(shape=shape, dtype=dtype or tf.float32, init=False)
 
 
 def head_initializer(glorot: bool) -> keras.initializers.Initializer:

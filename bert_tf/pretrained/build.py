@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import UserError, listed
@@ -51,7 +52,7 @@ def build_model(
         UserError: weights that answers depend on are missing or have the wrong shape.
     """
     joint = head_options(folder.shapes)
-    with reading_weights():
+    with reading_weights(all_are_set=True):
         if head == "squad" and joint:
             model = JointSquadModel(folder.config, **joint, dtype=dtype)
         else:
@@ -61,6 +62,7 @@ def build_model(
     for variable in model.variables:
         shape = folder.shapes.get(variable.path)
         if shape is None and variable.path.startswith(optional):
+            variable.assign(np.zeros(variable.shape))
             continue
         if shape is None or list(shape) != list(variable.shape):
             found = "missing" if shape is None else f"{list(shape)}"

@@ -1,11 +1,19 @@
 """Tests of bert_tf.model.layers."""
 
+import random
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from bert_tf.model.configuration import BertConfig
-from bert_tf.model.layers import LayerNorm, weighted_sum
+from bert_tf.model.layers import (
+    LayerNorm,
+    create_initializer,
+    glorot_initializer,
+    weighted_sum,
+)
+from bert_tf.seeds import reading_weights
 from tests.support import numpy_bert
 from tests.support.numpy_bert import assert_near
 
@@ -35,3 +43,16 @@ def test_a_weighted_sum_has_the_bits_of_einsum(shape):
     weights = tf.constant(generator.random(shape[:2]), tf.float32)
     expected = tf.einsum("bs,bsh->bh" if len(shape) == 3 else "bs,bslh->blh", weights, vectors)
     np.testing.assert_array_equal(weighted_sum(weights, vectors), expected)
+
+
+@pytest.mark.parametrize("make", [create_initializer, glorot_initializer])
+def test_nothing_is_drawn_for_weights_that_are_read(make):
+    state = random.getstate()
+    with reading_weights():
+        assert not make()((3, 2), "float32").numpy().any()
+    for dtype in ("float32", "bfloat16"):
+        with reading_weights(all_are_set=True):
+            value = make()((3, 2), dtype)
+        assert value.shape == (3, 2) and value.dtype == dtype
+    assert random.getstate() == state
+    assert make()((3, 2), "float32").numpy().all() and random.getstate() != state

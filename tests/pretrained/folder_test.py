@@ -8,11 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import bert_tf
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
 from bert_tf.hugging_face import conversion
+from bert_tf.model import layers
 from bert_tf.model_folder import reader
 from bert_tf.pretrained.folder import read_folder
 from tests.support.exported_heads import write_head
@@ -213,6 +215,23 @@ def test_a_model_keeps_no_second_copy_of_its_weights(encoder, monkeypatch, dtype
     again = model._folder.read(name)
     assert model._folder.is_unchanged(next(x for x in model.model.variables if x.path == name))
     assert any(array() is again for array in arrays)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_weights_start_with_nothing_and_each_is_set(encoder, monkeypatch, dtype):
+    started = []
+
+    def call(self, shape, dtype):
+        started.append(shape)
+        return tf.cast(tf.fill(shape, np.nan), dtype)
+
+    monkeypatch.setattr(layers._Unset, "__call__", call)
+    model = bert_tf.load(encoder, dtype=dtype).model
+    tables, kernels, pooler = 3, 2 * 6, 1
+    assert len(started) == tables + kernels + pooler
+    for variable in model.variables:  # the folder has no pooler
+        assert np.isfinite(variable.numpy().astype(np.float32)).all()
+        assert variable.numpy().any() == ("pooler" not in variable.path)
 
 
 def test_a_run_s_folder_and_its_best(tmp_path, weights):
