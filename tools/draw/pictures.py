@@ -39,7 +39,7 @@ def import_matplotlib() -> ModuleType:
     return matplotlib
 
 
-def write_png(figure: "Figure", path: str, dpi: int = 150, flag: str | None = None) -> None:
+def write_png(figure: "Figure", path: str, flag: str | None = None) -> None:
     """Writes a figure as a PNG file; warns of characters that no font has, drawn as boxes.
 
     Messages name the `flag` that gave the path; None if none did.
@@ -47,7 +47,7 @@ def write_png(figure: "Figure", path: str, dpi: int = 150, flag: str | None = No
     data = io.BytesIO()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        figure.savefig(data, format="png", dpi=dpi)
+        figure.savefig(data, format="png", dpi=150)
     if any("missing from font" in str(warning.message) for warning in caught):
         logging.warning(
             "%s: characters that no installed font has are drawn as boxes; install a font that has"
