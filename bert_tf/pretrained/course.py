@@ -180,9 +180,12 @@ def class_weights(value: Any, labels: Sequence[str] | None) -> Sequence[str]:
             f"class_weight must be 'balanced' or a dictionary of weights; {received(value)}. Of"
             " scikit-learn's compute_class_weight: dict(zip(classes, weights))"
         )
-    numbers = {str(i): label for i, label in enumerate(labels or ())}
-    numbers |= {label: label for label in labels or ()}  # a name comes first
-    return [f"{numbers.get(str(key), key)}:{weight}" for key, weight in value.items()]
+    labels = labels or ()
+    # Among classes such as 1 to 5 a number is a name, as it is in y.
+    numbers = {} if any(map(str.isdecimal, labels)) else dict(enumerate(labels))
+    pairs = [(plain(key), weight) for key, weight in value.items()]
+    pairs = [(int(x) if isinstance(x, float) and x.is_integer() else x, w) for x, w in pairs]
+    return [f"{numbers.get(key, key)}:{weight}" for key, weight in pairs]
 
 
 @contextlib.contextmanager

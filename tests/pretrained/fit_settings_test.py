@@ -8,7 +8,7 @@ import pytest
 
 import bert_tf
 from bert_tf.errors import UserError
-from bert_tf.pretrained.course import typed
+from bert_tf.pretrained.course import class_weights, typed
 from bert_tf.pretrained.kinds.sentences import SentencesKind
 from tests.support.model_folders import random_weights, write_model
 
@@ -41,6 +41,21 @@ def test_a_list_stands_for_values_between_commas(value, hint, expected):
 def test_other_values_are_refused(value, hint, message):
     with pytest.raises(UserError, match=f"^{re.escape(message)}$"):
         typed("sizes", value, hint)
+
+
+@pytest.mark.parametrize(
+    ("labels", "weights", "expected"),
+    [
+        (("bad", "good"), {0: 2, "good": 1}, ["bad:2", "good:1"]),
+        (("False", "True"), {True: 2, np.int64(0): 0.5}, ["True:2", "False:0.5"]),
+        (("1", "2", "3"), {1: 2, 3: np.float32(0.5)}, ["1:2", "3:0.5"]),
+        (("1", "2", "3"), {1.0: 2, np.float64(3): 0.5}, ["1:2", "3:0.5"]),
+        (("1", "2", "3"), {0: 2, 2: 1}, ["0:2", "2:1"]),  # 0 is refused: it is no class
+        (("10", "x"), {"x": 1, 1: 2}, ["x:1", "1:2"]),
+    ],
+)
+def test_weights_of_classes_by_name_or_number(labels, weights, expected):
+    assert class_weights(weights, labels) == expected
 
 
 def test_a_teacher_s_vectors_are_learned_from_single_texts():
