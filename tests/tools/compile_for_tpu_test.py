@@ -224,15 +224,19 @@ def test_report_and_bound():
         f"TFLOP a replica: 5 in matrix products, of which the model's {on_paper / 1e12:.4g}; 5 of"
         " every kind, counting loops once",
         "float32 matrix products: 1 (b)",
+        "all-reduces: 4.8 MB; 0 MB in loops",
         # Of 4 replicas each sends 3/4 of the 4.8 MB, twice.
-        "all-reduces: 4.8 MB, at least 7.2 ms at the links' speed; 0 MB in loops",
         "a step takes at least 50 ms: 50 for matrix products, 3.22 to read arguments and write"
-        " outputs",
+        " outputs, 7.2 for all-reduces",
         f"at most 640 sequences/s, {on_paper / 5e12:.1%} MFU",
     ]
     slow_memory = dataclasses.replace(device, bandwidth=10e9)
     lines = report.report(run, PHASE, work, EXECUTABLE, slow_memory)
     assert lines[4].startswith("a step takes at least 322 ms: 50 for matrix products, 322 to read")
+    slow_links = dataclasses.replace(device, links=0.1e9)
+    lines = report.report(run, PHASE, work, EXECUTABLE, slow_links)
+    assert lines[4].startswith("a step takes at least 72 ms: 50 for matrix products, 3.22 to read")
+    assert lines[5] == f"at most 444 sequences/s, {on_paper / 7.2e12:.1%} MFU"
 
 
 @pytest.mark.parametrize("limit", [0, 7, 8, 100, 101, 640, 5000])

@@ -79,13 +79,14 @@ def report(
     """
     on_paper = model_flops(run, phase)
     flops = program_flops(work.products, run.accumulation_steps)
-    # At the peaks: the matrix products; reading the arguments and writing the outputs once. Both
-    # happen at once. The compiler's "bytes accessed" includes on-chip memory, so it is not a bound.
+    # At the peaks: the matrix products; reading the arguments and writing the outputs once; the
+    # all-reduces. They can overlap, so the longest is the bound. The compiler's "bytes accessed"
+    # includes on-chip memory, so it is not a bound.
     compute = flops / device.flops
     memory = (executable.arguments + executable.outputs) / device.bandwidth
     # A reduce-scatter and an all-gather: in each, a device sends all bytes but a replica's share.
     links = 2 * work.reduced * (1 - 1 / run.replicas) / device.links
-    seconds = max(compute, memory)
+    seconds = max(compute, memory, links)
     speed = phase.batch_size * run.replicas / seconds
     utilisation = on_paper / (seconds * device.flops)
     names = ("arguments", "temporaries", "code")
@@ -102,9 +103,9 @@ def report(
         f"TFLOP a replica: {flops / 1e12:.4g} in matrix products, of which the model's"
         f" {on_paper / 1e12:.4g}; {executable.flops / 1e12:.4g} of every kind, counting loops once",
         f"float32 matrix products: {len(names)}" + (f" ({', '.join(named)})" if names else ""),
-        f"all-reduces: {work.reduced / 1e6:.4g} MB, at least {links * 1e3:.3g} ms at the links'"
-        f" speed; {work.reduced_in_loops / 1e6:.4g} MB in loops",
+        f"all-reduces: {work.reduced / 1e6:.4g} MB; {work.reduced_in_loops / 1e6:.4g} MB in loops",
         f"a step takes at least {seconds * 1e3:.3g} ms: {compute * 1e3:.3g} for matrix products,"
-        f" {memory * 1e3:.3g} to read arguments and write outputs",
+        f" {memory * 1e3:.3g} to read arguments and write outputs,"
+        f" {links * 1e3:.3g} for all-reduces",
         f"at most {speed:,.0f} {examples}/s, {utilisation:.1%} MFU",
     ]
