@@ -169,6 +169,8 @@ def test_gke_manifest_of_several_machines():
     follows = {status: what_follows({"spec": job}, status) for status in documented_statuses()}
     assert {s for s, action in follows.items() if action == "FailJob"} == {1, 65}
     assert {s for s, action in follows.items() if action == "Ignore"} == {75, 143}
+    disrupted = {s: what_follows({"spec": job}, s, disrupted=True) for s in (1, 65, 74, 134, 137)}
+    assert disrupted == {1: "FailJob", 65: "FailJob", 74: "Ignore", 134: "Ignore", 137: "Ignore"}
 
 
 @pytest.mark.parametrize("manifest", ["gke_job.yaml", "gke_jobset.yaml", "records_gke.yaml"])
