@@ -29,14 +29,14 @@ class DeviceSettings(Settings):
     tpu_zone: str | None = Group.DEVICES.setting(
         None,
         help="Zone of a TPU node. Google ended TPU nodes in April 2025.",
-        excludes=("tpu", PJRT),
-        needs_one_of=["tpu", "use_tpu"],
+        excludes=("tpu", "local", PJRT),
+        needs_one_of=["tpu", "tpu_name", "master"],
     )
     gcp_project: str | None = Group.DEVICES.setting(
         None,
         help="Project of a TPU node. Google ended TPU nodes in April 2025.",
-        excludes=("tpu", PJRT),
-        needs_one_of=["tpu", "use_tpu"],
+        excludes=("tpu", "local", PJRT),
+        needs_one_of=["tpu", "tpu_name", "master"],
     )
     master: str | None = Group.DEVICES.setting(
         None,

@@ -110,7 +110,7 @@ def test_every_rule_is_about_settings_and_values_that_exist():
             rule = rule_of(field)
             for other in (*rule.needs, *rule.needs_one_of, *rule.excludes):
                 choices = rule_of(fields[other.name]) and rule_of(fields[other.name]).choices
-                assert set(other.values) <= set(choices or (PJRT,)), (cls, field.name)
+                assert set(other.values) <= set(choices or ("local", PJRT)), (cls, field.name)
                 checked += 1
     assert checked > 30
 
@@ -152,9 +152,11 @@ RULES = {
         ({"tpu_name": "t", "use_tpu": True, "tpu": "local"}, "excludes --tpu=local. Leave one"),
         ({"master": "grpc://a"}, "needs --use_tpu. Add"),
         ({"master": "grpc://a", "use_tpu": True, "tpu_name": "t"}, "excludes --tpu_name=t"),
-        ({"tpu_zone": "us-a"}, "needs --tpu or --use_tpu"),
-        ({"gcp_project": "p"}, "needs --tpu or --use_tpu"),
+        ({"tpu_zone": "us-a"}, "needs --tpu or --tpu_name or --master. Add"),
+        ({"gcp_project": "p", "use_tpu": True}, "needs --tpu or --tpu_name or --master. Add"),
+        ({"gcp_project": "p", "tpu": "local"}, "--gcp_project=p excludes --tpu=local. Leave one"),
         ({"gcp_project": "p", "tpu_zone": "us-a", "tpu": "t"}, None),
+        ({"tpu_zone": "us-a", "use_tpu": True, "tpu_name": "t"}, None),
         ({"tpu_name": "t", "use_tpu": True, "num_tpu_cores": 8}, None),
         ({"coordinator": "a:1"}, "--coordinator=a:1 needs --tpu=pjrt. Add --tpu=pjrt, or leave"),
         ({**AT_ONE, "tpu": "local"}, "--coordinator=a:1 needs --tpu=pjrt; received --tpu=local"),
