@@ -116,12 +116,13 @@ def _cause(error: Exception) -> str:
 class InputShard:
     """The part of every batch, `index` of `count`, that a host reads and feeds to its replicas.
 
-    `device` is the host's CPU.
+    `device` is the host's CPU, and `replicas` the number of the run's replicas, over all hosts.
     """
 
     index: int = 0
     count: int = 1
     device: str = "CPU:0"
+    replicas: int = 1
 
 
 ONE_HOST = InputShard()
@@ -130,26 +131,23 @@ ONE_HOST = InputShard()
 def input_shards(strategy: tf.distribute.Strategy) -> list[InputShard]:
     """Returns the shards that this process reads, in the order of their replicas.
 
-    Each host has one shard. Under MultiWorkerMirroredStrategy every host runs the program; one
-    program drives all hosts of a TPU.
+    Each host has one shard, and runs the program.
     """
     if runs_by_pjrt(strategy):
         return strategy.input_shards
+    replicas = strategy.num_replicas_in_sync
     kinds = (tf.distribute.TPUStrategy, tf.distribute.MultiWorkerMirroredStrategy)
     if not isinstance(strategy, kinds):
-        return [ONE_HOST]
-    hosts = [
-        tf.DeviceSpec.from_string(device).replace(device_type="CPU", device_index=0).to_string()
-        for device in strategy.extended.worker_devices
-    ]
+        return [InputShard(replicas=replicas)]
+    device = tf.DeviceSpec.from_string(strategy.extended.worker_devices[0])
+    host = device.replace(device_type="CPU", device_index=0).to_string()
     if isinstance(strategy, tf.distribute.TPUStrategy):
-        hosts = list(dict.fromkeys(hosts))
-        return [InputShard(i, len(hosts), host) for i, host in enumerate(hosts)]
+        return [InputShard(0, 1, host, replicas)]
     resolver = strategy.cluster_resolver
     cluster = resolver.cluster_spec().as_dict()
     workers = [(kind, i) for kind in ("chief", "worker") for i in range(len(cluster.get(kind, ())))]
     index = workers.index((resolver.task_type, resolver.task_id))
-    return [InputShard(index, len(workers), hosts[0])]
+    return [InputShard(index, len(workers), host, replicas)]
 
 
 def runs_by_pjrt(strategy: tf.distribute.Strategy) -> bool:

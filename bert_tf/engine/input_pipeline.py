@@ -152,7 +152,7 @@ class TrainingInput:
         The function may be called in another thread, and after more batches have been read.
         """
         saved = {"seed": self._seed, **self._identity, "digests": self._digests}
-        saved["features"] = self._features()
+        saved.update(features=self._features(), replicas=self._shard.replicas)
         # By the host that reads: tf.train.Checkpoint would do it here, and cannot fetch the state.
         with tf.device(self._shard.device):
             state = tf.raw_ops.SerializeIterator(resource_handle=self.iterator._iterator_resource)
@@ -217,7 +217,7 @@ class TrainingInput:
             return _warn(prefix, f"cannot be read: {error}")
         if not isinstance(saved, dict):
             return _warn(prefix, f"cannot be read: {path} must be a JSON object")
-        # Earlier versions saved no checksum, digests or features.
+        # Earlier versions saved no checksum, digests, features or replicas.
         expected = saved.pop("checksum", None)
         seed = saved.get("seed")
         whole = type(seed) is int and 0 <= seed < 2**63 and self._identity.keys() <= saved.keys()
@@ -230,6 +230,12 @@ class TrainingInput:
             return _warn(prefix, "belongs to files of other content")
         if saved.get("features", self._features()) != self._features():
             return _warn(prefix, "belongs to batches of other features")
+        replicas = self._shard.replicas
+        if saved.get("replicas", replicas) != replicas:
+            logging.warning(
+                "%s was saved by a run on %s replicas; this run divides its batches among %d",
+                *(prefix, saved["replicas"], replicas),
+            )
         return seed
 
     def _features(self) -> dict[str, list]:

@@ -185,6 +185,22 @@ def test_a_place_in_other_files_is_not_restored(files, tmp_path, caplog):
     assert not training_input(files).restore(prefix)
 
 
+@pytest.mark.parametrize("before, now", [(1, 2), (8, 4), (4, 4), (None, 2)])
+def test_a_place_of_another_number_of_replicas_is_told(before, now, files, tmp_path, caplog):
+    """Each batch is the same, and divided anew."""
+    source = training_input(files, shard=InputShard(replicas=before or 1))
+    prefix = save_place(source, tmp_path)
+    if before is None:  # an earlier version's
+        place = tmp_path / "ckpt.input.json"
+        saved = {**json.loads(place.read_text())}
+        del saved["replicas"], saved["checksum"]
+        place.write_text(json.dumps(saved))
+    resumed = training_input(files, shard=InputShard(replicas=now))
+    assert resumed.restore(prefix)
+    told = f"ckpt was saved by a run on {before} replicas; this run divides its batches among {now}"
+    assert (told in caplog.text) == (before not in (None, now))
+
+
 @pytest.mark.parametrize("damage", ["remove", "truncate"])
 def test_a_damaged_place_starts_over(files, tmp_path, caplog, damage):
     prefix = save_place(training_input(files), tmp_path, 7)

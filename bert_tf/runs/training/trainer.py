@@ -13,6 +13,7 @@ from bert_tf.engine import distribution
 from bert_tf.engine.input_pipeline import TrainingInput
 from bert_tf.engine.length_buckets import Buckets
 from bert_tf.engine.loops import TrainingLoop, training_loop
+from bert_tf.engine.metrics import StepMetrics
 from bert_tf.engine.replicate import update_function, xla_pays_on_cpu
 from bert_tf.engine.steps import Objective, train_step
 from bert_tf.errors import UserError
@@ -179,7 +180,7 @@ class Trainer:
                         if leg.stop > self.global_step:
                             metrics = steps.make(self.global_step, leg.stop, progress.advance)
                             self.run.check()
-                            goes_on = watch.after(leg.stop, metrics)
+                            goes_on = self._tell(watch, leg.stop, metrics)
                         if leg.saves and goes_on:
                             self._save()
                         if leg.evaluates:
@@ -193,6 +194,12 @@ class Trainer:
                 raise
             watch.end()
             self._save(mark)  # unless the last leg did
+
+    def _tell(self, watch: Watch, step: int, metrics: StepMetrics) -> bool:
+        """Tells the watch of a loop's steps; returns whether to go on."""
+        if watch.has_callbacks:  # they may read the weights
+            self._fetch()
+        return watch.after(step, metrics)
 
     def _has_ended(self, total: int, mark: str) -> bool:
         """Returns whether there is nothing to train; a warning then says so."""
@@ -306,7 +313,11 @@ class Trainer:
         Later steps do not change these tensors. On a CPU reading copies nothing: an update that
         finds a variable's buffer in use writes to a new buffer.
         """
-        if distribution.runs_by_pjrt(self.strategy):
-            self.strategy.fetch(self._variables.values())
+        self._fetch()
         with tf.device("CPU:0"):  # where files are written
             return {name: v.read_value() for name, v in self._variables.items()}
+
+    def _fetch(self) -> None:
+        """Sets the variables to their values on the devices, if those are kept apart."""
+        if distribution.runs_by_pjrt(self.strategy):
+            self.strategy.fetch(self._variables.values())
