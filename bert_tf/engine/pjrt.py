@@ -5,6 +5,7 @@ TensorFlow reads the records, keeps the variables and lowers each step; JAX comp
 
 import collections
 import contextlib
+import ctypes
 import dataclasses
 import functools
 import importlib
@@ -22,6 +23,7 @@ from bert_tf.engine.distribution import InputShard
 from bert_tf.engine.steps import Replicas
 from bert_tf.errors import UserError
 
+_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # malloc.h
 _SMALL = 64  # elements; smaller variables are brought back after each loop
 
 Inputs = dict[str, np.ndarray]
@@ -70,7 +72,7 @@ class PjrtStrategy:
         )
         processes = sorted({device.process_index for device in devices})
         index = processes.index(self.jax.process_index())
-        self.input_shards = [InputShard(index, len(processes))]
+        self.input_shards = [InputShard(index, len(processes), replicas=len(devices))]
         self._held: dict[int, _Held] = {}  # by the variable's id, while it exists
         self.loop = 0
 
@@ -103,11 +105,19 @@ class PjrtStrategy:
         make = self.jax.make_array_from_process_local_data
         return {name: make(self.divided, np.asarray(x)) for name, x in batch.items()}
 
-    def barrier(self, number: float) -> list[float]:
-        """See `distribution.make_barrier`."""
+    def gather(self, value: np.ndarray) -> np.ndarray:
+        """Returns the values that all processes have called this with, in their order."""
         utils = importlib.import_module("jax.experimental.multihost_utils")
         with pjrt_processes.together():
-            return utils.process_allgather(np.float64(number)).tolist()
+            return np.asarray(utils.process_allgather(value))
+
+    def check_same(self, words: Sequence[str]) -> None:
+        """See `pjrt_processes.check_same`."""
+        pjrt_processes.check_same(self.gather, words)
+
+    def barrier(self, number: float) -> list[float]:
+        """See `distribution.make_barrier`."""
+        return self.gather(np.float64(number)).tolist()
 
     def begin(self) -> None:
         """Marks the start of a loop: variables may have been assigned since the last one."""
@@ -219,6 +229,20 @@ class Step:
         return results
 
 
+def _keep_memory(jax: Any) -> None:
+    """Lets the steps of a single CPU device reuse memory.
+
+    XLA allocates a step's intermediate results anew in each step. From the system they would come
+    page by page, which took a fifth of the time. So the C library keeps what is freed, and the
+    thread that starts a step makes it, because other threads allocate large blocks from the system.
+    """
+    jax.config.update("jax_cpu_enable_async_dispatch", False)
+    with contextlib.suppress(AttributeError):  # only glibc has it
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(_M_MMAP_MAX, 0)
+        mallopt(_M_TRIM_THRESHOLD, -1)  # none
+
+
 def connect(
     num_cpu_devices: int | None,
     num_tpu_cores: int | None = None,
@@ -238,10 +262,12 @@ def connect(
             processes have different numbers of them.
     """
     jax = tf_in_jax.load_jax()
+    tf.config.set_visible_devices([], "GPU")  # their memory is JAX's
     if num_cpu_devices is not None:
         jax.config.update("jax_platforms", "cpu")
         if jax.config.jax_num_cpu_devices != num_cpu_devices:  # may be set only once
             jax.config.update("jax_num_cpu_devices", num_cpu_devices)
+        _keep_memory(jax)
     coordinator, *numbers = processes
     if coordinator:
         pjrt_processes.join(coordinator, *numbers)

@@ -7,15 +7,17 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 from absl import logging
 
 from bert_tf.engine import distribution
 from bert_tf.errors import UserError
 
 WAIT_SECONDS = 300.0  # for the other processes at the start
+_TEXT_BYTES = 2**16  # of the words that are compared; the rest is not
 _PARTING_SECONDS = 10.0  # for them at the end of a run that failed
 
 # What JAX's errors say when another process has ended; gRPC's names of errors, and gloo's.
@@ -68,12 +70,40 @@ def join(coordinator: str, number: int | None, index: int | None) -> None:
         ) from error
 
 
+def check_same(gather: Callable[[np.ndarray], np.ndarray], words: Sequence[str]) -> None:
+    """Checks that all processes of the run have the same words, such as --NAME=VALUE.
+
+    Args:
+        gather: returns the values that all processes have called it with, in their order.
+
+    Raises:
+        UserError: they differ; in every process.
+    """
+    own = "\n".join(words).encode()[:_TEXT_BYTES].ljust(_TEXT_BYTES, b"\0")
+    rows = gather(np.frombuffer(own, np.uint8))
+    texts = [bytes(row).rstrip(b"\0").decode(errors="replace") for row in rows]
+    first = texts[0].split("\n")
+    for index, text in enumerate(texts):
+        if text != texts[0]:
+            its = text.split("\n")
+            here, there = (
+                " ".join(word for word in mine if word not in others) or "none of these"
+                for mine, others in ((its, first), (first, its))
+            )
+            raise UserError(
+                f"The processes of --coordinator have different flags: process {index} has {here},"
+                f" process 0 has {there}. Start the same command on every machine; only"
+                " --process_index may differ"
+            )
+
+
 @contextlib.contextmanager
 def together() -> Iterator[None]:
     """Raises ConnectionError if JAX fails in this context because another process has ended."""
     try:
         yield
-    except importlib.import_module("jax.errors").JaxRuntimeError as error:
+    # ValueError from steps that the calling thread makes: `jax_cpu_enable_async_dispatch`.
+    except (importlib.import_module("jax.errors").JaxRuntimeError, ValueError) as error:
         if not _jax().distributed.is_initialized() or not _LOST.search(str(error)):
             raise
         _lost.append(_PARTING_SECONDS / 2 if _jax().process_index() == 0 else 0.0)

@@ -59,7 +59,12 @@ def lower(function: Any, inputs: Any) -> Program:
     traced = function.get_concrete_function(*inputs)
     hlo = function.experimental_get_compiler_ir(*inputs)(stage="hlo_serialized")
     by_handle = {id(variable.handle): variable for variable in traced.variables}
-    variables = [by_handle[id(handle)] for handle in traced.captured_inputs]
+    # What else the function captures are constants.
+    captured = [by_handle.get(id(x)) for x in traced.captured_inputs]
+    variables = [
+        tf.Variable(x, trainable=False) if variable is None else variable
+        for x, variable in zip(traced.captured_inputs, captured, strict=True)
+    ]
     first = len(tf.nest.flatten(inputs))
     module, count, aliases = _stablehlo(hlo)
     if count != first + len(variables):
@@ -69,8 +74,12 @@ def lower(function: Any, inputs: Any) -> Program:
             " shape depends on, so the program would not read it"
         )
     results = tf.nest.flatten(traced.structured_outputs)
+    if sorted(aliases) != [len(results) + i for i in range(len(aliases))]:
+        raise RuntimeError(
+            f"TensorFlow lowered a step of {len(results)} results to a program whose results"
+            f" {sorted(aliases)} are new values of variables, instead of those that follow"
+        )
     updated = [aliases[i] - first for i in sorted(aliases)]
-    assert sorted(aliases) == [len(results) + i for i in range(len(aliases))]
     kept = sorted({*range(len(variables))} - {*updated})
     specs = [tf.TensorSpec(x.shape, x.dtype) for x in results]
     return Program(module, variables, kept, updated, specs)

@@ -5,6 +5,8 @@ import sys
 import threading
 import types
 
+import absl.flags
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -82,16 +84,21 @@ def test_what_jax_says_of_a_cluster_is_told(monkeypatch):
 
 @pytest.mark.parametrize("index, seconds", [(0, 5.0), (1, 0.0)])
 @pytest.mark.parametrize(
-    "text", ["UNKNOWN: Gloo all-reduce failed: Read error", "UNAVAILABLE: failed to connect"]
+    "text, kind",
+    [
+        ("UNKNOWN: Gloo all-reduce failed: Read error", "ValueError"),
+        ("UNKNOWN: Gloo all-reduce failed: Connection closed by peer", "JaxRuntimeError"),
+        ("UNAVAILABLE: failed to connect", "JaxRuntimeError"),
+    ],
 )
-def test_a_process_that_has_ended_is_told(index, seconds, text, monkeypatch):
+def test_a_process_that_has_ended_is_told(index, seconds, text, kind, monkeypatch):
     """The first process leaves last, because JAX aborts the others without it."""
     errors = pytest.importorskip("jax.errors")
     jax = StandIn(monkeypatch, index=index)
     pjrt_processes.join("a:1", 2, index)
     message = "Another process of this run has ended.*last checkpoint"
     with pytest.raises(ConnectionError, match=message), pjrt_processes.together():
-        raise errors.JaxRuntimeError(text)
+        raise getattr(errors, kind, ValueError)(text)
     fail(74)
     assert jax.slept == [seconds]
 
@@ -104,6 +111,38 @@ def test_other_errors_of_jax_stay(monkeypatch):
     jax.distributed.is_initialized = lambda: False
     with pytest.raises(error, match="Gloo"), pjrt_processes.together():
         raise error("Gloo")
+
+
+@pytest.mark.parametrize(
+    "others, difference",
+    [
+        ([["--a=1", "--b=x"], ["--a=1", "--b=y"]], "process 2 has --b=y, process 0 has --b=x."),
+        ([["--a=2", "--b=z"], ["--a=3"]], "process 1 has --a=2 --b=z, process 0 has --a=1 --b=x"),
+        ([["--a=1"]], "process 1 has none of these, process 0 has --b=x"),
+        ([["--a=1", "--b=x", "--new=é"]], "process 1 has --new=é, process 0 has none of these"),
+        ([["--a=1", "--b=x"]] * 3, None),
+    ],
+)
+def test_processes_with_different_flags_are_told(others, difference):
+    def gather(row):
+        texts = ["\n".join(words).encode() for words in others]
+        return np.stack([row, *(np.frombuffer(x.ljust(row.size, b"\0"), np.uint8) for x in texts)])
+
+    own = ["--a=1", "--b=x"]
+    if difference is None:
+        pjrt_processes.check_same(gather, own)
+    else:
+        with pytest.raises(UserError, match=f"of --coordinator have different fl.*: {difference}"):
+            pjrt_processes.check_same(gather, own)
+
+
+def test_the_flags_that_must_be_the_same_are_the_programs_own(monkeypatch):
+    values = absl.flags.FlagValues()
+    for name, given in (("tpu", "pjrt"), ("phases", "1:2,3:4"), ("process_index", "3")):
+        absl.flags.DEFINE_string(name, given, "", flag_values=values)
+    absl.flags.DEFINE_string("verbosity", "1", "", flag_values=values, module_name="absl.logging")
+    monkeypatch.setattr(command_flags.flags, "FLAGS", values)
+    assert command_flags._own_flags() == ["--phases=1:2,3:4", "--tpu=pjrt"]
 
 
 def test_an_installation_that_does_not_fit_is_told(monkeypatch):

@@ -12,18 +12,22 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf import optimization
 from bert_tf.engine import distribution, interrupts, steps
 from bert_tf.engine.loops import prediction_loop, training_loop
 from bert_tf.model.configuration import BertConfig
 from bert_tf.optimization import create_optimizer
 from bert_tf.runs.flags import command_flags
+from bert_tf.runs.training.watch import Watch
 from bert_tf.seeds import random_bits
 from bert_tf.tasks.pretraining.schema import pretraining_schema
 from bert_tf.tasks.pretraining.training.model import PretrainingModel
 from tests import electra_test, lamb_test
 from tests.engine import replicas_test
+from tests.support import line_task
 from tests.support.golden import needs_golden
-from tests.support.pretraining_runs import CONFIG, run_code
+from tests.support.pretraining_runs import CONFIG, run_code, variables
+from tests.support.trainers import make_trainer
 from tests.tasks.pretraining.training import model_test
 
 pytest.importorskip("jax")
@@ -160,6 +164,57 @@ def test_an_input_that_tensorflow_makes_a_constant_of_is_an_error(strategy):
     for step in (one_of, checked):
         with pytest.raises(RuntimeError, match=message):
             prediction_loop(strategy, step).run([iter(batches)], 1, lambda _: None)
+
+
+@pytest.mark.parametrize("value", [[[1.0], [2.0]], np.arange(100.0)])
+def test_constants_that_a_step_captures_are_read(value, strategy):
+    table, weight = tf.constant(value, tf.float32), tf.Variable(0.5)
+
+    def step(features, seed):
+        return {"x": weight * tf.reduce_sum(table) + features["x"], "same": features["x"]}
+
+    found = prediction_loop(strategy, step).run([numbers(3)], 3, lambda _: None)
+    np.testing.assert_array_equal(found["same"], [1.0, 2.0, 3.0])
+    np.testing.assert_array_equal(found["x"] - found["same"], [np.sum(value) / 2] * 3)
+
+
+@pytest.mark.parametrize("aliases", [{0: 1}, {2: 1}])
+def test_results_in_another_order_are_an_error(aliases, strategy, monkeypatch):
+    from bert_tf.engine import tf_in_jax
+
+    of_function = tf_in_jax._stablehlo
+    monkeypatch.setattr(tf_in_jax, "_stablehlo", lambda hlo: (*of_function(hlo)[:2], aliases))
+    loop = training_loop(strategy, counting(tf.Variable(0.0)))
+    message = rf"of 1 results to a program whose results \[{[*aliases][0]}\] are new values of var"
+    with pytest.raises(RuntimeError, match=message):
+        loop.run([numbers()], 1, lambda _: None)
+
+
+@pytest.mark.parametrize("set_to", [None, 5.0])
+def test_callbacks_see_and_set_what_the_devices_hold(set_to, strategy, tmp_path, monkeypatch):
+    from bert_tf.engine import pjrt
+
+    monkeypatch.setattr(pjrt, "_SMALL", 1)  # else it is fetched after each loop anyway
+    line_task.write(tmp_path / "x.tfrecord", 40, 1)
+    schedule = optimization.linear_schedule(0.1, 6, 0)
+    run = make_trainer(line_task.LineModel, strategy, tmp_path / "out", schedule)
+    kernel, seen = run.model.line.kernel, []
+
+    class Callbacks(Watch):
+        has_callbacks = True
+
+        def after(self, step, metrics):
+            seen.append(kernel.numpy())
+            np.testing.assert_array_equal(seen[-1], strategy._held[id(kernel.value)].array)
+            if set_to is not None:
+                kernel.assign(tf.fill(kernel.shape, set_to))
+            return len(seen) < 2
+
+    run.train(line_task.phases([str(tmp_path / "x.tfrecord")], (6, 8)), watch=Callbacks())
+    first, second = seen
+    assert 0 < np.abs(second - (first if set_to is None else set_to)).max() < 0.5
+    saved = variables(tmp_path / "out")["line/kernel"]
+    np.testing.assert_array_equal(saved, second if set_to is None else [[set_to]] * 3)
 
 
 @pytest.mark.parametrize("size", [100, 65536])

@@ -263,9 +263,18 @@ def get_strategy() -> tf.distribute.Strategy:
         strategy = _tpu_strategy(devices)
     else:
         strategy = distribution.get_strategy(devices.distribution_strategy, devices.num_cpu_devices)
+    if devices.coordinator and distribution.several_processes(strategy):
+        strategy.check_same(_own_flags())
     # TensorFlow's cluster service replaces the handler, and the TPU's driver may do so.
     interrupts.raise_on_sigterm()
     return strategy
+
+
+def _own_flags() -> list[str]:
+    """Returns the program's own flags that must be the same in all processes, as --NAME=VALUE."""
+    modules = flags.FLAGS.flags_by_module_dict().items()
+    own = [flag for module, of in modules if not module.startswith("absl") for flag in of]
+    return sorted({f"--{x.name}={x.value}" for x in own if x.name != "process_index"})
 
 
 def _tpu_strategy(devices: DeviceSettings) -> tf.distribute.Strategy:
