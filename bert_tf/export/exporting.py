@@ -42,7 +42,7 @@ from bert_tf.model.dtypes import ROUNDED
 from bert_tf.model_folder.writer import COMPANIONS, write_model_files
 from bert_tf.pretrained.arguments import PATH, check_type, received
 from bert_tf.pretrained.build import Outputs, build_model
-from bert_tf.pretrained.course import typed
+from bert_tf.pretrained.course import as_arguments, typed
 from bert_tf.pretrained.folder import ModelFolder, read_folder
 from bert_tf.pretrained.methods.train import held_folder
 from bert_tf.pretrained.model import Pretrained
@@ -190,7 +190,8 @@ def export_model(model: Pretrained, output: str | os.PathLike[str], **options: A
         )
     hints = get_type_hints(ExportSettings)
     given = {name: typed(name, x, hints[name]) for name, x in options.items() if x is not None}
-    export(ExportSettings(input=folder.path, output=os.fspath(output), **given), folder)
+    with as_arguments():
+        export(ExportSettings(input=folder.path, output=os.fspath(output), **given), folder)
 
 
 def check_length(settings: ExportSettings, folder: ModelFolder) -> None:
