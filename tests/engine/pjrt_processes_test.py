@@ -138,7 +138,12 @@ def test_processes_with_different_flags_are_told(others, difference):
 
 def test_the_flags_that_must_be_the_same_are_the_programs_own(monkeypatch):
     values = absl.flags.FlagValues()
-    for name, given in (("tpu", "pjrt"), ("phases", "1:2,3:4"), ("process_index", "3")):
+    for name, given in (
+        ("tpu", "pjrt"),
+        ("phases", "1:2,3:4"),
+        ("process_index", "3"),
+        ("output_dir", "o"),
+    ):
         absl.flags.DEFINE_string(name, given, "", flag_values=values)
     absl.flags.DEFINE_string("verbosity", "1", "", flag_values=values, module_name="absl.logging")
     monkeypatch.setattr(command_flags.flags, "FLAGS", values)

@@ -270,11 +270,17 @@ def get_strategy() -> tf.distribute.Strategy:
     return strategy
 
 
+_OF_PROCESS = ("process_index", "input_file", "output_dir")
+
+
 def _own_flags() -> list[str]:
-    """Returns the program's own flags that must be the same in all processes, as --NAME=VALUE."""
+    """Returns the program's own flags that must be the same in all processes, as --NAME=VALUE.
+
+    Machines may have copies of the input, and tools.try_devices gives each a folder of its own.
+    """
     modules = flags.FLAGS.flags_by_module_dict().items()
     own = [flag for module, of in modules if not module.startswith("absl") for flag in of]
-    return sorted({f"--{x.name}={x.value}" for x in own if x.name != "process_index"})
+    return sorted({f"--{x.name}={x.value}" for x in own if x.name not in _OF_PROCESS})
 
 
 def _tpu_strategy(devices: DeviceSettings) -> tf.distribute.Strategy:
