@@ -394,7 +394,8 @@ def training_schedule(
         raise UserError(
             f"Training must have at least one step and at most {MAX_COUNT} steps: {num_examples}"
             f" examples, --train_batch_size={settings.train_batch_size} and"
-            f" --num_train_epochs={settings.num_train_epochs} make {steps} steps"
+            f" --num_train_epochs={settings.num_train_epochs} make {steps} steps."
+            f" {'Lower' if steps else 'Raise'} --num_train_epochs, or change the batch size"
         )
     num_warmup_steps = steps * settings.warmup_proportion
     if not scales_decay:

@@ -66,7 +66,7 @@ BAD = {
     ),
     "too few": (
         {"train_batch_size": 91, "num_train_epochs": 1.0},
-        "90 examples, --train_batch_size=91 and --num_train_epochs=1.0 make 0 steps",
+        "91 and --num_train_epochs=1.0 make 0 steps. Raise --num_train_epochs, or change the",
     ),
     "buckets": ({"length_buckets": "25"}, "no length may be above --max_seq_length=24"),
     "grouping": (
