@@ -24,7 +24,7 @@ def _set_graph_optimizers() -> None:
 
     In graphs that use much memory they replace AddN by additions to one variable in the order in
     which the summands become ready. The last bits then differ between runs. Their second pass takes
-    0.6 s of a training step of 6 layers, and makes it no faster.
+    0.8 s for a training step of 6 layers, and makes it no faster.
     """
     options = context.context().function_call_options
     config = ConfigProto.FromString(options.config_proto_serialized)
