@@ -39,14 +39,24 @@ def make_tokenizer(
     )
     vocab, path = tokenizer.vocab, settings.vocab_file
     casing.check_casing(settings.do_lower_case, vocab, path, init_checkpoint, output_dir)
-    if init_checkpoint:
-        check_model_vocabulary(vocab, path, init_checkpoint)
-    # A run that stopped before its first checkpoint may have left a vocabulary: ignore it.
-    if output_dir and CheckpointDirectory(output_dir).latest():
-        check_model_vocabulary(vocab, path, output_dir, "output_dir")
+    check_vocabulary(vocab, path, init_checkpoint, output_dir)
     tokenization.check_vocab_size(vocab, config.vocab_size, path)
     check_padding(vocab, config.pad_token_id, f"--vocab_file={path}", "--bert_config_file")
     return tokenizer
+
+
+def check_vocabulary(
+    vocab: dict[str, int], vocab_file: str, init_checkpoint: str | None, output_dir: str | None
+) -> None:
+    """Raises UserError if a vocabulary differs from that of the checkpoint that a run starts from.
+
+    See `check_model_vocabulary`.
+    """
+    if init_checkpoint:
+        check_model_vocabulary(vocab, vocab_file, init_checkpoint)
+    # A run that stopped before its first checkpoint may have left a vocabulary: ignore it.
+    if output_dir and CheckpointDirectory(output_dir).latest():
+        check_model_vocabulary(vocab, vocab_file, output_dir, "output_dir")
 
 
 def check_settings(config: BertConfig, settings: FineTuningSettings, one_length: bool) -> None:

@@ -19,6 +19,7 @@ from bert_tf.model.configuration import BertConfig
 from bert_tf.model_folder.writer import write_config, write_model_files
 from bert_tf.runs.flags.setting_fields import MAX_COUNT
 from bert_tf.runs.folder.run import Run
+from bert_tf.runs.training.fine_tuning_checks import check_vocabulary
 from bert_tf.runs.training.options import model_options
 from bert_tf.runs.training.plan import Phase
 from bert_tf.runs.training.time_budget import TimeBudget
@@ -84,6 +85,9 @@ def run_pretraining(
         if settings.init_checkpoint:
             _warn_of_missing_generator(model, settings.init_checkpoint)
 
+    if settings.vocab_file:
+        vocab, start = _tokenizer(config, settings).vocab, settings.init_checkpoint
+        check_vocabulary(vocab, settings.vocab_file, start, settings.output_dir)
     make_trainer = functools.partial(Trainer, build, initialize=initialize)
     return train_and_evaluate(config, strategy, settings, make_trainer, write_files)
 

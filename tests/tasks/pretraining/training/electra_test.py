@@ -156,6 +156,27 @@ def test_wrong_input_is_refused(inputs, tmp_path, records, changes, message):
         pretrain(inputs, tmp_path, records, **changes)
 
 
+@pytest.mark.parametrize("flag", ["init_checkpoint", "output_dir"])
+@pytest.mark.parametrize("objective, records", [("electra", "electra"), ("mlm", "unmasked")])
+def test_another_vocabulary_than_the_checkpoint_s_is_refused(
+    inputs, tmp_path, flag, objective, records
+):
+    words = (inputs / "vocab.txt").read_text().split()
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "vocab.txt").write_text("\n".join([*words[:5], *words[:4:-1]]))
+    checkpoints.write(f"{model}/model.ckpt-2", {"x": np.zeros(1, np.float32)})
+    (model / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-2"\n')
+    changes = {"objective": objective, "dynamic_masking": True}
+    if objective != "electra":
+        changes |= {"generator_hidden_size": 0.25, "config": BertConfig.from_dict(CONFIG)}
+    folders = {"init_checkpoint": (tmp_path / "new", {flag: str(model)}), "output_dir": (model, {})}
+    folder, more = folders[flag]
+    message = f"vocab.txt must have every token in the same line as the vocabulary of --{flag}: "
+    with pytest.raises(UserError, match=message):
+        pretrain(inputs, folder, records, **changes, **more)
+
+
 @pytest.mark.parametrize(
     "flag, value",
     [
