@@ -34,7 +34,8 @@ def whole_folder(
         what: the kind, for messages.
 
     Raises:
-        UserError: `path` is a file or a folder of another kind.
+        UserError: `path` is a file or a folder of another kind, or another program has written it
+            since the block began.
         UserError, OSError: the folder cannot be written; see `whole_files`. Always OSError once
             the temporary folder exists: the disk has failed since.
         tf.errors.ResourceExhaustedError: the block ran out of memory.
@@ -44,6 +45,7 @@ def whole_folder(
     explained = functools.partial(storage.write_errors, path, place)
     final = check_folder(path, flag, marker, names, what)
     parent = os.path.dirname(final)
+    before = _state(final, marker)
     with contextlib.ExitStack() as stack:
         with explained():
             if parent:
@@ -55,6 +57,11 @@ def whole_folder(
         with _write_errors(path, place, unfinished):
             yield unfinished
         with _write_errors(path, place):
+            if _state(final, marker) != before:
+                raise UserError(
+                    f"{place} was written by another program in the meantime, whose folder stays;"
+                    " give each program a folder of its own, or run this one again"
+                )
             if fixed:
                 _refill(final, unfinished, marker)
             else:
@@ -67,6 +74,15 @@ def check_folder(path: str, flag: str, marker: str, names: Collection[str], what
     with storage.write_errors(path, f"--{flag}={path}"):
         _check_replaceable(final, f"--{flag}={path}", marker, names, what)
     return final
+
+
+def _state(folder: str, marker: str) -> tuple[int, int] | None:
+    """Returns length and time of a folder's marker; None if there is none."""
+    try:
+        status = tf.io.gfile.stat(os.path.join(folder, marker))
+    except tf.errors.OpError:
+        return None
+    return status.length, status.mtime_nsec
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
+from bert_tf.errors import UserError
 from bert_tf.files.whole_folders import whole_folder
 from tests.support.refusals import refusal
 
@@ -41,6 +42,21 @@ def test_a_folder_of_the_same_kind_is_replaced(tmp_path):
     for files in (OLD, NEW):
         write(tmp_path / "out", files)
         assert content(tmp_path / "out") == files
+    assert os.listdir(tmp_path) == ["out"]
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_of_two_programs_that_write_a_folder_the_second_is_refused(tmp_path, there):
+    path = str(tmp_path / "out")
+    if there:
+        write(tmp_path / "out", OLD)
+        os.utime(tmp_path / "out" / "config.json", (1, 1))
+    with (
+        pytest.raises(UserError, match=f"^--output={path} was written by another program in the"),
+        whole_folder(path, "output", "config.json", {*OLD, *NEW}, "an export"),
+    ):
+        write(tmp_path / "out", NEW)
+    assert content(tmp_path / "out") == NEW
     assert os.listdir(tmp_path) == ["out"]
 
 

@@ -55,6 +55,7 @@ _OPTIONS = {
     "2x4": {"chips_per_host_bounds": (2, 4, 1)},
     "v4": {"chip_config_name": "megacore"},
 }
+_MOST_CHIPS = 2**14  # more than the largest slice: 9,216 chips, of TPU7x
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,6 +124,8 @@ def open_topology(name: str) -> Topology:
     try:
         generation, _, shape = name.partition(":")
         chips = math.prod(int(size) for size in shape.split("x"))
+        if not 1 <= chips <= _MOST_CHIPS:  # of no chips the compiler dies
+            raise ValueError(f"it has {chips} chips; a slice has at most {_MOST_CHIPS}")
         options = _OPTIONS.get(shape, {}) | _OPTIONS.get(generation, {})
         devices = topologies.get_topology_desc(name, "tpu", **options).devices
         chip = CHIPS[devices[0].device_kind]
