@@ -94,8 +94,8 @@ def _load_again(
 class Pretrained(FillMask, Classify, Rank, AnswerQuestions, Tag, Encode, Train):
     """A trained model: text in, answers out. `print` describes it.
 
-    A pickle or a copy has only the path of the folder, and loads the model again. That of a model
-    that was trained in memory has its weights.
+    A pickle or a copy has only the path of the folder, and loads the model again. A pickle or a
+    copy of a model that was trained in memory has its weights.
 
     Attributes:
         config: the model's BertConfig.

@@ -74,7 +74,7 @@ class SentenceModel(TaskModel):
         training: bool = False,
         dropout_seed: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """Returns a vector of each text, float32 [B, T, H], of Euclidean length 1.
+        """Returns a vector of each of an example's T texts, float32 [B, T, H], of length 1.
 
         The mean includes [CLS] and [SEP], but not padding.
 

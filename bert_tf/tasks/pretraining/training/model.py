@@ -77,7 +77,7 @@ class PretrainingModel(TaskModel):
             input_mask: int32 [B, S], 1 for tokens and 0 for padding; None is all ones. For packed
                 rows see `BertModel`.
             segment_ids: int32 [B, S], 1 for the second sentence; None is all zeros.
-            masked_lm_positions: int32 [B, P].
+            masked_lm_positions: int32 [B, P], the positions to predict; 0 if unused.
             training: whether dropout is on.
             dropout_seed: int32 [2]; None draws one.
             position_ids: int32 [B, S] for packed rows; see `BertModel`.
