@@ -194,6 +194,7 @@ def test_memory(accelerator, config, phase, parts, expected):
         ("v5e-8", "base", 0.5, (512, 1, 256, 79), "not known"),
         ("v5e-8", "small", 0.25, (128, 1, 128, 20), "not known"),
         ("v5e-8", "large", 0.25, (512, 1, 256, 130), "not known"),
+        ("v6e-8", "large", 0.25, (512, 1, 64, 130), "fits: 12.83 of 31.24 GiB a replica with 8 ex"),
     ],
 )
 def test_memory_of_electra(accelerator, size, generator, phase, expected):
