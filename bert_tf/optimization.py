@@ -50,6 +50,9 @@ class PolynomialSchedule(keras.optimizers.schedules.LearningRateSchedule):
             the warm-up's n-th step, and the warm-up ends n steps earlier. Before a positive
             `start_warmup_step` rates are negative, as in the original.
         scales_decay: whether the warm-up multiplies the decay, as in ELECTRA, or replaces it.
+
+    Raises:
+        UserError: a number is out of range.
     """
 
     init_lr: float
@@ -279,6 +282,9 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
             multiplied by, such as `layerwise_lr_factors` returns. The first that fits a name
             counts; a variable that none fits has the factor 1.
         **options: see `keras.optimizers.Optimizer`.
+
+    Raises:
+        UserError: a number is out of range.
     """
 
     def __init__(

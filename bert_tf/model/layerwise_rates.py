@@ -6,7 +6,7 @@ from bert_tf.model.freezing import PARTS
 
 
 def layerwise_lr_factors(decay: float, layer_scopes: Sequence[str]) -> dict[str, float]:
-    """Returns what the learning rate of each part of BERT is multiplied by.
+    """Returns the factor by which the learning rate of each part of BERT is multiplied.
 
     As in google-research/electra (`_get_layer_lrs` in its model/optimization.py): of L layers, the
     last has decay ** 2, each layer below once more the decay, and the embeddings decay ** (L + 2).

@@ -24,9 +24,11 @@ class TextEstimator(BaseEstimator):
 
     Args:
         folder: the model to start from; see `bert_tf.load`.
-        epochs, learning_rate, batch_size, max_seq_length: see `Pretrained.fit`; None for the
-            program's defaults.
-        random_state: the seed; None for the program's default.
+        epochs: number of passes over the texts; None for the program's default, here and below.
+        learning_rate: the highest rate, at the end of the warm-up.
+        batch_size: number of texts in a step.
+        max_seq_length: longest text in word pieces, [CLS] and [SEP] included; see `Pretrained.fit`.
+        random_state: the seed.
         options: other arguments of `Pretrained.fit`, such as `{"warmup_proportion": 0.0}`.
 
     Attributes:
@@ -85,7 +87,7 @@ class BertClassifier(ClassifierMixin, TextEstimator):
         return self._train(model, X, [str(label) for label in labels], sample_weight)
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """Returns the probabilities of `classes_`, [texts, classes]."""
+        """Returns the probabilities of `classes_`, float [texts, classes]."""
         return self._outputs(X)
 
     def predict(self, X: Any) -> NDArray[Any]:
@@ -102,7 +104,7 @@ class BertRegressor(RegressorMixin, TextEstimator):
         return self._train(self._load().for_regression(), X, y, sample_weight)
 
     def predict(self, X: Any) -> NDArray[np.float64]:
-        """Returns the number of each text."""
+        """Returns the number of each text, float [texts]."""
         return self._outputs(X)
 
 

@@ -176,7 +176,11 @@ class Encode(LoadedModel):
         return float(found[0]) if single else found
 
     def attention(self, text: Text) -> TextAttention:
-        """Returns the attention of every layer and head within a text or a pair of texts."""
+        """Returns the attention of every layer and head within a text or a pair of texts.
+
+        Raises:
+            UserError: `text` is a list of texts.
+        """
         texts, single = as_list(text, pairs=True, name="text")
         if not single:
             raise UserError(

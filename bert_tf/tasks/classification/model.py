@@ -26,12 +26,15 @@ class ClassificationModel(TaskModel):
         num_labels: number of classes; 1 for regression.
         config: with a `problem_type` of "multi_label_classification", a text can have several of
             the classes: `label_ids` have a 1 for each, the loss is the mean of the classes' binary
-            cross entropies, and `predictions` makes the probability of each class on its own, also
-            of a single one.
+            cross entropies, and `predictions` returns a probability of each class, also of a single
+            class, by the sigmoid of its logit.
         output_dropout_prob: dropout before the head, a constant in the original.
         label_smoothing: share of each target that `loss_and_metrics` spreads evenly over all
             classes, at least 0 and below 1. `predictions` ignores it.
         **options: see `BertModel`.
+
+    Raises:
+        UserError: `label_smoothing` is out of range.
     """
 
     label_names = ("label_ids",)

@@ -23,7 +23,8 @@ class FeaturesModel(TaskModel):
 
     Args:
         layers: indices of the layers of `predictions`, 0 for the first and -1 for the last.
-        outputs: names of `predictions`, in `schema.OUTPUTS`.
+        outputs: names of `predictions`: "token_vectors", "mean_vector", "pooled_vector" and
+            "attention_probs".
         **options: see `BertModel`.
     """
 

@@ -44,7 +44,7 @@ class MultipleChoiceModel(TaskModel):
         training: bool = False,
         dropout_seed: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """Returns logits, float32 [B, C].
+        """Returns logits, float32 [B, C], one for each of C choices.
 
         Args:
             input_ids: int32 [B, C, S].

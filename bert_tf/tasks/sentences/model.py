@@ -29,13 +29,17 @@ class SentenceModel(TaskModel):
     """BERT with the mean of its last layer over a text's tokens, scaled to length 1.
 
     Args:
-        loss: one of `schema.LOSSES`.
-        score_scale: the score that stands for a cosine of 1, for the loss `cosine`.
-        similarity_scale: see `loss.in_batch_negatives`.
-        triplet_margin: see `loss.triplet_losses`.
+        loss: "cosine", "in_batch_negatives" or "triplet"; docs/sentences.md explains them.
+        score_scale: for "cosine": the score that stands for a cosine of 1.
+        similarity_scale: for "in_batch_negatives": factor of the cosines before the softmax.
+        triplet_margin: for "triplet": by how much the cosine of the first two texts should exceed
+            the cosine of the first and the third.
         matryoshka_dims: sizes that vectors are truncated to. The loss is the sum of the losses of
             all sizes (https://arxiv.org/abs/2205.13147). (): whole vectors.
         **options: see `BertModel`.
+
+    Raises:
+        UserError: `loss` is unknown, or a size is larger than the model's vectors.
     """
 
     label_names: tuple[str, ...] = ("label_ids",)
@@ -79,7 +83,7 @@ class SentenceModel(TaskModel):
         The mean includes [CLS] and [SEP], but not padding.
 
         Args:
-            input_ids: int32 [B, T, S].
+            input_ids: int32 [B, T, S]: T is 1 for single texts, 2 for pairs, 3 for triplets.
             input_mask: int32 [B, T, S], 1 for tokens and 0 for padding; None is all ones.
             segment_ids: int32 [B, T, S], all 0; None is the same.
             training: whether dropout is on.

@@ -24,8 +24,9 @@ class TaggingModel(TaskModel):
 
     Args:
         num_labels: number of labels.
-        feature_layers: None to fine-tune all of BERT. Otherwise a name in `schema.FEATURE_LAYERS`:
-            BERT is frozen, and a two-layer BiLSTM on these features is trained.
+        feature_layers: None to fine-tune all of BERT. With "embeddings", "last", "second_to_last",
+            "sum_last_four", "concat_last_four" or "sum_all" BERT is frozen, and a two-layer BiLSTM
+            on the output of these layers is trained.
         lstm_size: units of the BiLSTM in each direction.
         output_dropout_prob: dropout before the head, a constant in the original.
         **options: see `BertModel`.
