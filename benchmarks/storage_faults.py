@@ -24,12 +24,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bert_tf.files.temporary_names import is_temporary
+from bert_tf.tasks.pretraining.schema import ELECTRA
 from tests.support import forked_programs, small_sentences, text_in_shards
-from tests.support.pretraining_runs import ROOT, variables, write_config, write_records
+from tests.support.pretraining_runs import ROOT, WORDS, variables, write_config, write_records
 
 ERRORS = ("EIO", "ENOSPC", "EACCES", "EROFS", "EDQUOT")
 KILL = "SIGKILL"
-NAMES = ("pretraining", "distillation", "sentences", "records", "conversion")
+NAMES = ("pretraining", "electra", "distillation", "sentences", "records", "conversion")
 # Runs a program without XLA, which a few steps do not repay, and with forks for its workers, which
 # then need not import TensorFlow.
 UNCOMPILED = """
@@ -62,7 +63,10 @@ def programs(folder: Path) -> dict[str, Program]:
     """Writes the inputs of the programs, and returns the programs by name."""
     write_records(folder / "train.tfrecord", 60, 12, 2, seed=1)
     write_records(folder / "dev.tfrecord", 13, 12, 2, seed=2)
+    write_records(folder / "electra.tfrecord", 60, 12, 2, seed=3, objective=ELECTRA)
     config = write_config(folder / "bert_config.json")
+    (folder / "vocab.txt").write_text("\n".join(WORDS) + "\n")
+    electra = write_config(folder / "electra.json", model_type="electra", embedding_size=6)
     records = (f"--input_file={folder}/train.tfrecord", f"--bert_config_file={config}")
     evaluation = ("--do_eval", f"--eval_input_file={folder}/dev.tfrecord", "--eval_batch_size=8")
     sentences, text = folder / "sentences", folder / "text"
@@ -75,6 +79,13 @@ def programs(folder: Path) -> dict[str, Program]:
             "`run_pretraining.py`, saves beside the steps",
             "run_pretraining.py",
             ("--output_dir=OUT", *records, *_PRETRAINING, *_STEPS, *evaluation),
+        ),
+        "electra": Program(
+            "`run_pretraining.py --objective=electra`",
+            "run_pretraining.py",
+            ("--output_dir=OUT", f"--input_file={folder}/electra.tfrecord", *_PRETRAINING, *_STEPS)
+            + (f"--bert_config_file={electra}", f"--vocab_file={folder}/vocab.txt")
+            + ("--objective=electra", "--generator_hidden_size=0.5", "--max_predictions_per_seq=1"),
         ),
         "distillation": Program(
             "`run_distillation.py`",
@@ -228,9 +239,7 @@ def compile_disk(folder: Path) -> Path:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument(
-        "--programs", default="pretraining,distillation,sentences,records,conversion"
-    )
+    parser.add_argument("--programs", default=",".join(NAMES))
     parser.add_argument("--kills", type=int, default=60)
     parser.add_argument("--places", type=int, default=24, help="of each error of the disk")
     parser.add_argument("--faults", default=",".join((KILL, *ERRORS)))
