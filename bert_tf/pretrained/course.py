@@ -57,7 +57,7 @@ _DECIDED = frozenset(
 )
 _FLAG = re.compile(r"(?<![\w-])--(?=[a-z])")
 # The place of a question in a file like SQuAD's, with a paragraph for each question.
-_QUESTION = re.compile(r"(\S+): data\[0\]\.paragraphs\[(\d+)\]\.qas\[0\]( \(id '\d+'\))?")
+_QUESTION = re.compile(r": data\[0\]\.paragraphs\[(\d+)\]\.qas\[0\]( \(id '\d+'\))?")
 _TYPES = {bool: SWITCH, int: WHOLE_NUMBER, float: NUMBER, str: STRING}
 
 
@@ -193,7 +193,7 @@ def as_arguments() -> Iterator[None]:
     """Errors and warnings about flags name arguments of `fit`: the same names without dashes."""
 
     def renamed(message: str) -> str:
-        message = _QUESTION.sub(r"\1[\2]", message.replace("--do_eval", "validation_data"))
+        message = _QUESTION.sub(r"[\1]", message.replace("--do_eval", "validation_data"))
         return _FLAG.sub("", message)
 
     def rename(record: LogRecord) -> bool:

@@ -48,7 +48,7 @@ def folder(tmp_path_factory):
         ),
         ({"dtype": "float16"}, "--dtype=float16 must be one of float32, bfloat16$"),
         ({"format": "tflite"}, "--format=tflite must be one of saved_model, onnx, litert"),
-        ({"head": "squad"}, "a head of the model; .* has 'classification', 'encoder'$"),
+        ({"head": "squad"}, "--head=squad needs .* run_squad.py trains; .* has 'classification'$"),
         (
             {"seq_length": 33, "input_kind": "ids"},
             "--seq_length=33 must be at most 32, the model's longest",

@@ -18,6 +18,7 @@ from bert_tf.errors import UserError
 from bert_tf.model.freezing import parse_frozen_layers
 from bert_tf.runs.flags import command_flags, command_line
 from bert_tf.runs.flags.setting_fields import REQUIRED, Settings, rule_of
+from bert_tf.runs.flags.settings import TeacherSettings
 from bert_tf.tasks.classification.weights import check_class_settings
 from bert_tf.tasks.long_text import LongTextSettings
 from tests.fuzz.cases import attempt
@@ -53,7 +54,8 @@ def settings_classes() -> list[type[Settings]]:
     while todo:
         todo += (children := todo.pop().__subclasses__())
         found += [cls for cls in children if cls.__module__.startswith("bert_tf.")]
-    found.remove(LongTextSettings)  # half a class: it needs the max_seq_length of the other half
+    # Halves of classes: they need the max_seq_length and the losses of their other halves.
+    found = [cls for cls in found if cls not in (LongTextSettings, TeacherSettings)]
     return sorted(set(found), key=lambda cls: cls.__qualname__)
 
 
