@@ -1,6 +1,6 @@
 """`UserError`, for mistakes that users can correct; helpers that quote values in messages.
 
-Also the check of files that every reader needs: a model's configuration imports no other.
+Also `check_regular`, for every module that reads files: `bert_tf.model` does not import `files`.
 """
 
 import os
@@ -97,7 +97,7 @@ def check_regular(path: str, place: str) -> None:
     twice. A missing file and one in a bucket pass.
     """
     try:
-        mode = os.stat(path.removeprefix("file://")).st_mode
+        mode = os.stat(os.fspath(path).removeprefix("file://")).st_mode
     except (OSError, ValueError):  # opening it will tell
         return
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):

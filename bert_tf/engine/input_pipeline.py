@@ -1,5 +1,6 @@
 """Reads training batches from record files; chunks of records and their number."""
 
+import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
 
@@ -27,6 +28,7 @@ _DRAWN_RECORDS = 16 * READERS
 # Read to estimate the number of records; few files up to so many bytes are counted instead.
 _SAMPLED_FILES, _SAMPLED_RECORDS = 10, 1000
 _COUNTED_BYTES = 2**25
+_WATCHED_FILES = 128  # files that a save looks at; in a bucket each is a request
 
 
 # For functions without `if` and `for` over tensors, which AutoGraph takes 0.1 s each to convert.
@@ -88,7 +90,7 @@ class TrainingInput:
             "batch_size": batch_size,
         }
         self._digests = [end.digest for end in ends]
-        # The files whose changes are looked for: the run opens them again in every epoch.
+        # The files whose changes are looked for, the next ones first: each epoch opens them again.
         self._watched = dict(zip(files, ends, strict=True))
         self._files = list(files)
         self._schema = records.limited(schema, limits)
@@ -171,9 +173,12 @@ class TrainingInput:
 
     def _warn_of_changes(self) -> None:
         """Warns, once for each file, of files that were written while the run reads them."""
-        changed = record_checks.written_since(self._watched)
-        for path in changed:
-            del self._watched[path]
+        ends = dict(itertools.islice(self._watched.items(), _WATCHED_FILES))
+        changed = record_checks.written_since(ends)
+        for path in ends:
+            end = self._watched.pop(path)
+            if path not in changed:
+                self._watched[path] = end  # behind those that the next save looks at
         if changed:
             logging.warning(
                 "%s%s changed while the run reads its records, so it learns from old and new ones."

@@ -45,11 +45,11 @@ def whole_folder(
     explained = functools.partial(storage.write_errors, path, place)
     final = check_folder(path, flag, marker, names, what)
     parent = os.path.dirname(final)
-    before = _state(final, marker)
     with contextlib.ExitStack() as stack:
         with explained():
             if parent:
                 tf.io.gfile.makedirs(parent)
+            before = _state(final, marker)
             fixed = _cannot_be_renamed(final)
             unfinished = temporary_name(final if fixed else parent)
             stack.callback(_remove, unfinished)
@@ -80,7 +80,7 @@ def _state(folder: str, marker: str) -> tuple[int, int] | None:
     """Returns length and time of a folder's marker; None if there is none."""
     try:
         status = tf.io.gfile.stat(os.path.join(folder, marker))
-    except tf.errors.OpError:
+    except tf.errors.NotFoundError:
         return None
     return status.length, status.mtime_nsec
 

@@ -399,6 +399,21 @@ def test_files_that_change_while_they_are_read_are_told_once(files, tmp_path, ca
     assert record.getMessage().startswith(f"{files[0]}, ... changed while")
 
 
+@pytest.mark.parametrize("watched, told", [(2, [[0], [], [4], []]), (3, [[0], [4], [], []])])
+def test_each_save_looks_at_the_next_files(watched, told, files, tmp_path, caplog, monkeypatch):
+    """In a bucket each file is a request, for which several processes wait."""
+    monkeypatch.setattr(input_pipeline, "_WATCHED_FILES", watched)
+    caplog.set_level("WARNING", "absl")
+    source = training_input(files)
+    os.utime(files[0], (1, 1))
+    os.utime(files[4], (1, 1))
+    for numbers in told:
+        caplog.clear()
+        save_place(source, tmp_path)
+        warned = [record.getMessage().split(" changed while")[0] for record in caplog.records]
+        assert warned == [files[number] for number in numbers]
+
+
 @pytest.mark.parametrize("content", ["{", "[]", '{"files": 3}', '{"files": [["a", 1]]}'])
 def test_a_damaged_note_of_files_is_told(content, tmp_path, caplog):
     (tmp_path / "ckpt.input.json").write_text(content)

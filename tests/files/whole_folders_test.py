@@ -60,6 +60,24 @@ def test_of_two_programs_that_write_a_folder_the_second_is_refused(tmp_path, the
     assert os.listdir(tmp_path) == ["out"]
 
 
+@pytest.mark.parametrize("failing", [1, 2])
+def test_a_disk_that_fails_is_not_taken_for_another_program(tmp_path, monkeypatch, failing):
+    write(tmp_path / "out", OLD)
+    stat, calls = tf.io.gfile.stat, []
+
+    def fail(path):
+        calls.append(path)
+        if len(calls) == failing:
+            raise tf.errors.UnavailableError(None, None, "no answer")
+        return stat(path)
+
+    monkeypatch.setattr(tf.io.gfile, "stat", fail)
+    with pytest.raises(OSError, match=f"^--output={tmp_path}/out .*no answer"):
+        write(tmp_path / "out", NEW)
+    assert content(tmp_path / "out") == OLD
+    assert os.listdir(tmp_path) == ["out"]
+
+
 @pytest.mark.parametrize("error", [FULL, KeyboardInterrupt()], ids=["full disk", "interrupt"])
 @pytest.mark.parametrize("renamed", [0, 2, 3])
 @pytest.mark.parametrize("there,failing", [(True, 1), (True, 2), (False, 1)])

@@ -49,6 +49,7 @@ def test_json_round_trip(tmp_path, warnings):
     again = BertConfig.from_json_file(str(path))
     assert again.to_dict() == config.to_dict() == json.loads(text)
     assert again.to_json_string() == text
+    assert BertConfig.from_json_file(path).to_dict() == again.to_dict()  # a pathlib.Path
     assert not warnings
 
 
