@@ -339,6 +339,25 @@ def test_another_vocabulary_than_the_teachers(inputs, tmp_path):
         distil(inputs, tmp_path / "out", vocab_file=f"{tmp_path}/vocab.txt")
 
 
+@pytest.mark.parametrize("flag", ["output_dir", "init_checkpoint"])
+def test_another_vocabulary_than_the_student_s(inputs, tmp_path, flag):
+    path = write_teacher(tmp_path / "teacher", num_hidden_layers=1)
+    os.remove(tmp_path / "teacher" / "vocab.txt")
+    student = tmp_path / "student"
+    student.mkdir()
+    checkpoints.write(f"{student}/model.ckpt-2", {"x": np.zeros(1, np.float32)})
+    (student / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-2"\n')
+    (student / "vocab.txt").write_text("\n".join([*WORDS[:9], "other", *WORDS[10:]]) + "\n")
+    (tmp_path / "vocab.txt").write_text("\n".join(WORDS) + "\n")
+    given = {"teacher_checkpoint": path, "vocab_file": f"{tmp_path}/vocab.txt"}
+    given |= {"alpha_cos": 0.0, "student_layers": None if flag == "init_checkpoint" else "none"}
+    if flag == "init_checkpoint":
+        given[flag] = str(student)
+    message = f"every token in the same line as the vocabulary of --{flag}: 'other' is in line 10"
+    with pytest.raises(UserError, match=message):
+        distil(inputs, student if flag == "output_dir" else tmp_path / "out", **given)
+
+
 @pytest.mark.slow
 def test_the_program(inputs, tmp_path):
     flags = [f"--teacher_checkpoint={inputs}/teacher", "--student_layers=1,9"]

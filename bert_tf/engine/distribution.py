@@ -131,7 +131,7 @@ ONE_HOST = InputShard()
 def input_shards(strategy: tf.distribute.Strategy) -> list[InputShard]:
     """Returns the shards that this process reads, in the order of their replicas.
 
-    Each host has one shard, and runs the program.
+    Each host runs the program and reads one shard.
     """
     if runs_by_pjrt(strategy):
         return strategy.input_shards

@@ -237,7 +237,7 @@ def _keep_memory(jax: Any) -> None:
     thread that starts a step makes it, because other threads allocate large blocks from the system.
     """
     jax.config.update("jax_cpu_enable_async_dispatch", False)
-    with contextlib.suppress(AttributeError):  # only glibc has it
+    with contextlib.suppress(AttributeError, TypeError):  # only glibc has it; Windows: TypeError
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(_M_MMAP_MAX, 0)
         mallopt(_M_TRIM_THRESHOLD, -1)  # none

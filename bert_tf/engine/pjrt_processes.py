@@ -92,8 +92,8 @@ def check_same(gather: Callable[[np.ndarray], np.ndarray], words: Sequence[str])
             )
             raise UserError(
                 f"The processes of --coordinator have different flags: process {index} has {here},"
-                f" process 0 has {there}. Start the same command on every machine; only"
-                " --process_index may differ"
+                f" process 0 has {there}. Start the same command on every machine, each with its"
+                " own --process_index"
             )
 
 
@@ -104,7 +104,8 @@ def together() -> Iterator[None]:
         yield
     # ValueError from steps that the calling thread makes: `jax_cpu_enable_async_dispatch`.
     except (importlib.import_module("jax.errors").JaxRuntimeError, ValueError) as error:
-        if not _jax().distributed.is_initialized() or not _LOST.search(str(error)):
+        is_own = isinstance(error, UserError) or not _jax().distributed.is_initialized()
+        if is_own or not _LOST.search(str(error)):
             raise
         _lost.append(_PARTING_SECONDS / 2 if _jax().process_index() == 0 else 0.0)
         raise ConnectionError(

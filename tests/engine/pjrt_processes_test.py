@@ -108,6 +108,8 @@ def test_other_errors_of_jax_stay(monkeypatch):
     jax = StandIn(monkeypatch)
     with pytest.raises(error, match="RESOURCE"), pjrt_processes.together():
         raise error("RESOURCE_EXHAUSTED: out of memory")
+    with pytest.raises(UserError, match="ABORTED"), pjrt_processes.together():  # a ValueError, too
+        raise UserError("--output_dir=ABORTED_run must be a folder")
     jax.distributed.is_initialized = lambda: False
     with pytest.raises(error, match="Gloo"), pjrt_processes.together():
         raise error("Gloo")
@@ -142,6 +144,7 @@ def test_the_flags_that_must_be_the_same_are_the_programs_own(monkeypatch):
         ("tpu", "pjrt"),
         ("phases", "1:2,3:4"),
         ("process_index", "3"),
+        ("coordinator", "localhost:1"),
         ("output_dir", "o"),
     ):
         absl.flags.DEFINE_string(name, given, "", flag_values=values)

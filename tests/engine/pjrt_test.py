@@ -6,6 +6,7 @@ JAX fixes its devices when it starts, so each number of replicas has a process o
 import gc
 import os
 import signal
+import types
 import weakref
 
 import numpy as np
@@ -164,6 +165,20 @@ def test_an_input_that_tensorflow_makes_a_constant_of_is_an_error(strategy):
     for step in (one_of, checked):
         with pytest.raises(RuntimeError, match=message):
             prediction_loop(strategy, step).run([iter(batches)], 1, lambda _: None)
+
+
+@pytest.mark.parametrize("error", [AttributeError("mallopt"), TypeError("bad argument type")])
+def test_a_system_without_glibc_keeps_its_way_with_memory(error, monkeypatch):
+    from bert_tf.engine import pjrt
+
+    def load(name):
+        raise error
+
+    monkeypatch.setattr(pjrt.ctypes, "CDLL", load)
+    updated = []
+    config = types.SimpleNamespace(update=lambda *setting: updated.append(setting))
+    pjrt._keep_memory(types.SimpleNamespace(config=config))
+    assert updated == [("jax_cpu_enable_async_dispatch", False)]
 
 
 @pytest.mark.parametrize("value", [[[1.0], [2.0]], np.arange(100.0)])

@@ -126,7 +126,7 @@ def _explain(error: Exception) -> tuple[int, str | None]:
     text = quoted(storage.error_text(getattr(error, "message", str(error))))
     if isinstance(error, tf.errors.OpError) and storage.tells_of_storage(error.message):
         return IO_ERROR_STATUS, text
-    if "File system scheme" in text:
+    if "File system scheme" in str(error):
         return 1, f"{text}; use files on this machine or in gs://"
     of_jax = "RESOURCE_EXHAUSTED" in str(error)
     if of_jax or isinstance(error, tf.errors.ResourceExhaustedError | MemoryError):
@@ -270,13 +270,14 @@ def get_strategy() -> tf.distribute.Strategy:
     return strategy
 
 
-_OF_PROCESS = ("process_index", "input_file", "output_dir")
+_OF_PROCESS = ("coordinator", "process_index", "input_file", "output_dir")
 
 
 def _own_flags() -> list[str]:
     """Returns the program's own flags that must be the same in all processes, as --NAME=VALUE.
 
-    Machines may have copies of the input, and tools.try_devices gives each a folder of its own.
+    Machines may have copies of the input and different names for the coordinator, and
+    tools.try_devices gives each a folder of its own.
     """
     modules = flags.FLAGS.flags_by_module_dict().items()
     own = [flag for module, of in modules if not module.startswith("absl") for flag in of]

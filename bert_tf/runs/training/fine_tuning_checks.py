@@ -4,6 +4,7 @@ import os
 
 from bert_tf import tokenization
 from bert_tf.errors import UserError
+from bert_tf.files import storage
 from bert_tf.files.checkpoint_directory import CheckpointDirectory
 from bert_tf.files.label_file import read_labels
 from bert_tf.files.overwriting import real_path
@@ -53,6 +54,7 @@ def check_vocabulary(
     See `check_model_vocabulary`.
     """
     if init_checkpoint:
+        storage.check_file_system(init_checkpoint, "init_checkpoint")
         check_model_vocabulary(vocab, vocab_file, init_checkpoint)
     # A run that stopped before its first checkpoint may have left a vocabulary: ignore it.
     if output_dir and CheckpointDirectory(output_dir).latest():

@@ -13,6 +13,7 @@ from bert_tf.model.distilbert_configuration import DistilBertConfig
 from bert_tf.model.distillation import matching_layers
 from bert_tf.model_folder.writer import write_config, write_model_files
 from bert_tf.runs.folder.run import Run
+from bert_tf.runs.training.fine_tuning_checks import check_vocabulary
 from bert_tf.runs.training.options import model_options
 from bert_tf.runs.training.teacher import (
     check_hidden_sizes,
@@ -68,6 +69,7 @@ def run_distillation(
         vocab = load_tokenizer(vocab_file, do_lower_case=False).vocab
         tokenization.check_vocab_size(vocab, config.vocab_size, vocab_file)
         check_model_vocabulary(vocab, vocab_file, folder, "teacher_checkpoint")
+        check_vocabulary(vocab, vocab_file, settings.init_checkpoint, settings.output_dir)
     else:
         logging.warning(
             "There is no --vocab_file and no vocabulary next to --teacher_checkpoint, so none is"

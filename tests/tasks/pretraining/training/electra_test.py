@@ -177,6 +177,13 @@ def test_another_vocabulary_than_the_checkpoint_s_is_refused(
         pretrain(inputs, folder, records, **changes, **more)
 
 
+@pytest.mark.parametrize("place", ["s3://bucket/model.ckpt-2", "hdfs://host/model"])
+def test_a_file_system_that_nobody_knows_is_told_with_its_flag(inputs, tmp_path, place):
+    changes = {"vocab_file": f"{inputs}/vocab.txt", "init_checkpoint": place}
+    with pytest.raises(UserError, match=f"^--init_checkpoint={place}: this TensorFlow does not s"):
+        pretrain(inputs, tmp_path, "electra", **changes)
+
+
 @pytest.mark.parametrize(
     "flag, value",
     [
