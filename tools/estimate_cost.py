@@ -52,6 +52,11 @@ class Accelerator:
     on_demand: float
     zone: str
 
+    @property
+    def replicas(self) -> int:
+        """A replica for each chip; v2 and v3 have one for each of a chip's two cores."""
+        return self.chips * (2 if self.name.startswith(("v2-", "v3-")) else 1)
+
 
 def read_accelerator(name: str, path: str = ACCELERATORS) -> Accelerator:
     """Returns the TPU slice of this name."""
@@ -140,11 +145,11 @@ def check_phase(
 ) -> None:
     """Raises UserError for a phase that run_pretraining.py would refuse."""
     config.check_seq_length(phase.max_seq_length, "max_seq_length or --phases")
-    parts = accelerator.chips * accumulation_steps
+    parts = accelerator.replicas * accumulation_steps
     if phase.batch_size % parts:
         raise UserError(
             f"the batch of --train_batch_size or --phases ({phase.batch_size}) must be a multiple"
-            f" of {parts}: the chips of --accelerator={accelerator.name} times"
+            f" of {parts}: the replicas of --accelerator={accelerator.name} times"
             " --gradient_accumulation_steps"
         )
 

@@ -276,7 +276,9 @@ def test_without_the_compiler_the_message_says_what_to_install(monkeypatch):
         compiler.open_topology("v5e:1x1")
 
 
-@pytest.mark.parametrize("name", ["v5e:0x0", "v4:2x0x1", "v6e:1024x1024", "v3:2xx2", "v5e"])
+@pytest.mark.parametrize(
+    "name", ["v5e:0x0", "v4:2x0x1", "v5e:-2x-2", "v6e:1024x1024", "v3:2xx2", "v5e"]
+)
 def test_shapes_that_no_slice_has(name, monkeypatch):
     monkeypatch.setattr(compiler.importlib, "import_module", lambda name: None)
     monkeypatch.setattr(compiler, "describe_no_tpu", lambda: None)

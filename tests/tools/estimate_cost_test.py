@@ -139,15 +139,16 @@ def test_only_training_is_estimated():
 
 
 @pytest.mark.parametrize(
-    "phase, parts, message",
+    "name, phase, parts, message",
     [
-        ("1024:9:64:20", 1, "length 1024 of --max_seq_length or --phases must be at most max_pos"),
-        ("128:9:12:20", 1, r"\(12\) must be a multiple of 8: the chips of --accelerator=v5e-8 tim"),
-        ("512:9:40:77", 2, r"\(40\) must be a multiple of 16: the chips of .* times --gradient_a"),
+        ("v5e-8", "1024:9:64:20", 1, "length 1024 of --max_seq_length or --phases must be at most"),
+        ("v5e-8", "128:9:12:20", 1, r"\(12\) must be a multiple of 8: the replicas of --accelera"),
+        ("v5p-8", "512:9:12:77", 2, r"\(12\) must be a multiple of 8: .*=v5p-8 times --gradient_a"),
+        ("v3-8", "512:9:40:77", 2, r"\(40\) must be a multiple of 16: .*=v3-8 times --gradient_ac"),
     ],
 )
-def test_runs_that_would_be_refused(phase, parts, message):
-    accelerator = estimate_cost.read_accelerator("v5e-8")
+def test_runs_that_would_be_refused(name, phase, parts, message):
+    accelerator = estimate_cost.read_accelerator(name)
     estimate_cost.check_phase(BASE, *parse_phases("512:9:48:77"), accelerator, 2)
     with pytest.raises(UserError, match=message):
         estimate_cost.check_phase(BASE, *parse_phases(phase), accelerator, parts)

@@ -123,9 +123,10 @@ def open_topology(name: str) -> Topology:
         ) from error
     try:
         generation, _, shape = name.partition(":")
-        chips = math.prod(int(size) for size in shape.split("x"))
-        if not 1 <= chips <= _MOST_CHIPS:  # of no chips the compiler dies
-            raise ValueError(f"it has {chips} chips; a slice has at most {_MOST_CHIPS}")
+        sizes = [int(size) for size in shape.split("x")]
+        chips = math.prod(sizes)
+        if min(sizes) < 1 or chips > _MOST_CHIPS:  # of no chips the compiler dies
+            raise ValueError(f"each size must be at least 1, and the chips at most {_MOST_CHIPS}")
         options = _OPTIONS.get(shape, {}) | _OPTIONS.get(generation, {})
         devices = topologies.get_topology_desc(name, "tpu", **options).devices
         chip = CHIPS[devices[0].device_kind]
