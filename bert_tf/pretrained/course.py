@@ -185,7 +185,8 @@ def class_weights(value: Any, labels: Sequence[str] | None) -> Sequence[str]:
     numbers = {} if any(map(str.isdecimal, labels)) else dict(enumerate(labels))
     pairs = [(plain(key), weight) for key, weight in value.items()]
     pairs = [(int(x) if isinstance(x, float) and x.is_integer() else x, w) for x, w in pairs]
-    return [f"{numbers.get(key, key)}:{weight}" for key, weight in pairs]
+    pairs = [(x if str(x) in labels else numbers.get(x, x), weight) for x, weight in pairs]
+    return [f"{label}:{weight}" for label, weight in pairs]
 
 
 @contextlib.contextmanager

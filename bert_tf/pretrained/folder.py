@@ -35,8 +35,10 @@ _LISTED_HEADS = {
 _TRAINED_BY = {
     "masked_lm": "run_pretraining.py",
     "classification": "run_classifier.py",
+    "regression": "a regression of run_classifier.py",
     "squad": "run_squad.py",
     "tagging": "run_tagging.py",
+    "multiple_choice": "run_multiple_choice.py",
 }
 # Head -> its bias, in a model with BERT's head or ELECTRA's. A step of training changes it,
 # whatever the labels.

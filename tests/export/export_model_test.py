@@ -47,6 +47,8 @@ def test_the_options_are_the_tool_s_flags(model, tmp_path, monkeypatch):
         ({"format": "h5"}, "format=h5 must be one of saved_model, onnx, litert"),
         ({"quantize": "int8"}, "quantize=int8 needs format=onnx or litert"),
         ({"head": "squad"}, "head=squad needs a model with the head that run_squad.py trains"),
+        ({"head": "regression"}, "head=regression needs a model with the head that a r"),
+        ({"head": "multiple_choice"}, "head=multiple_choice needs a model with the head that run"),
         ({"batch_size": "2"}, "batch_size must be a whole number (int); received '2' (str)"),
         ({"batch_size": 2.0}, "batch_size must be a whole number (int); received 2.0 (float)"),
         ({"seq_length": True}, "seq_length must be a whole number (int); received True"),

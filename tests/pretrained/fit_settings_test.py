@@ -48,6 +48,7 @@ def test_other_values_are_refused(value, hint, message):
     [
         (("bad", "good"), {0: 2, "good": 1}, ["bad:2", "good:1"]),
         (("False", "True"), {True: 2, np.int64(0): 0.5}, ["True:2", "False:0.5"]),
+        (("True", "False"), {True: 2, np.False_: 0.5}, ["True:2", "False:0.5"]),
         (("1", "2", "3"), {1: 2, 3: np.float32(0.5)}, ["1:2", "3:0.5"]),
         (("1", "2", "3"), {1.0: 2, np.float64(3): 0.5}, ["1:2", "3:0.5"]),
         (("1", "2", "3"), {0: 2, 2: 1}, ["0:2", "2:1"]),  # 0 is refused: it is no class

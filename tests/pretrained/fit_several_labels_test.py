@@ -46,7 +46,7 @@ def test_several_labels_in_many_forms():
         ([["b", "a"], ["a", "b"], {0, 1}], "labels must have examples with different classes; all"),
         ([[], [], []], "labels must have examples with different classes; all have none, so there"),
         (np.eye(3), "[texts, 2]; its shape is [3, 3]"),
-        (np.full([3, 2], 0.5), "labels as an array must have 0 or 1 for each of the classes"),
+        (np.full([3, 2], 0.5), "names; for 'a' in row 0, counted from 0, received 0.5 (float)"),
     ):
         with pytest.raises(UserError, match=re.escape(message)):
             MultiLabelKind(["a", "b"]).example_set("train", ["x", "y", "z"], y)
@@ -70,12 +70,9 @@ def test_columns_of_a_table_name_the_classes(make):
     assert kind.labels == ("2", "toxic")
     for labels, table, message in (
         (["toxic", "rude"], columns, "a column for each of the classes 'toxic', 'rude'; its colu"),
-        (
-            ["toxic"] * 1 + ["2", "rude"],
-            columns,
-            "classes 'toxic', '2', 'rude'; its columns are 't",
-        ),
-        (None, {"toxic": [1, 0, 2], "2": [0, 0, 1]}, "labels as an array must have 0 or 1 for"),
+        (["toxic", "2", "rude"], columns, "classes 'toxic', '2', 'rude'; its columns are 't"),
+        (None, {"toxic": [1, 0, 2], "2": [0, 0, 1]}, "for 'toxic' in row 2, counted from 0, rec"),
+        (None, {"toxic": [1, 0, 1], "2": [0, None, 1]}, "row 1, counted from 0, received nan (fl"),
         (None, {"toxic": [1, 0, 1]}, "labels must list at least two classes"),
     ):
         with pytest.raises(UserError, match=re.escape(message)):

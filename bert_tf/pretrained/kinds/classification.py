@@ -151,10 +151,15 @@ class MultiLabelKind(ClassificationKind):
     def _of_array(self, y: NDArray[Any], name: str) -> list[list[str]]:
         """Returns the classes of each row of an array of 0 and 1."""
         labels = self.labels or ()
-        if y.shape[1] != len(labels) or not np.isin(y, (0, 1)).all():
+        rule = "as an array must have 0 or 1 for each of the classes that labels=[...] names"
+        if y.shape[1] != len(labels):
             raise UserError(
-                f"{name} as an array must have 0 or 1 for each of the classes that labels=[...]"
-                f" names, [texts, {len(labels) or 'classes'}]; its shape is {list(y.shape)}"
+                f"{name} {rule}, [texts, {len(labels) or 'classes'}]; its shape is {list(y.shape)}"
+            )
+        for i, j in np.argwhere(~np.isin(y, (0, 1)))[:1]:
+            raise UserError(
+                f"{name} {rule}; for {quoted(labels[j])} in row {i}, counted from 0,"
+                f" {received(plain(y[i, j]))}"
             )
         return [self._of_row(row) for row in y]
 
