@@ -127,7 +127,7 @@ class CallbackWatch(Watch):
 
         Args:
             model: the model that the run trains.
-            optimizer: the run's, which callbacks find as `model.optimizer`.
+            optimizer: the run's, which callbacks find as `model.optimizer` until the end.
             step: the number of steps that were made before.
             num_steps: the number of steps of the whole run.
             steps_of_epoch: the number of examples by the batch size.
@@ -207,6 +207,7 @@ class CallbackWatch(Watch):
 
     def end(self) -> None:
         self._callbacks.on_train_end()
+        self.model.optimizer = None  # else the history, which has the model, would keep the moments
 
 
 def plain_names(results: Mapping[str, float]) -> dict[str, float]:
