@@ -55,7 +55,8 @@ _DECIDED = frozenset(
     " eval_file predict_file labels text_a_column text_b_column label_column negative_column"
     " weight_column group_column has_header delimiter label_scale tag_scheme".split()
 )
-_FLAG = re.compile(r"(?<![\w-])--(?=[a-z])")
+# A flag's dashes; or the command of a program, which keeps them.
+_FLAG = re.compile(r"((?:tools\.\w+|\w\.py)(?: --\S+)+)|(?<![\w-])--(?=[a-z])")
 # The place of a question in a file like SQuAD's, with a paragraph for each question.
 _QUESTION = re.compile(r": data\[0\]\.paragraphs\[(\d+)\]\.qas\[0\]( \(id '\d+'\))?")
 _TYPES = {bool: SWITCH, int: WHOLE_NUMBER, float: NUMBER, str: STRING}
@@ -135,7 +136,7 @@ def make_settings(
     values = {name: value for name, value in values.items() if name in there}
     options = {**(vars(settings) if settings else {}), **values}
     kind.check_options(options)
-    if options.get("teacher_checkpoint"):  # its vocabulary is compared with a file
+    if options.get("teacher_checkpoint"):  # compares its vocabulary with a file
         place = f"{output_dir}_vocabulary"
         os.makedirs(place)
         write_vocabulary(place, folder.tokenizer.files, folder.tokenizer.do_lower_case)
@@ -195,7 +196,7 @@ def as_arguments() -> Iterator[None]:
 
     def renamed(message: str) -> str:
         message = _QUESTION.sub(r"[\1]", message.replace("--do_eval", "validation_data"))
-        return _FLAG.sub("", message)
+        return _FLAG.sub(r"\1", message)
 
     def rename(record: LogRecord) -> bool:
         record.msg, record.args = renamed(record.getMessage()), ()

@@ -128,5 +128,5 @@ def _check_folds(
 
 
 def digest(text: str) -> bytes:
-    """Returns what decides to which part a text goes: the same for copies, in any case."""
+    """Returns what decides which part a text goes to; equal for texts that differ only in case."""
     return hashlib.sha256(text.lower().encode(errors="surrogatepass")).digest()

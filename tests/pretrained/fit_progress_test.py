@@ -114,7 +114,7 @@ def test_a_metric_of_a_callback_still_needs_a_mode():
         ),
         (
             keras.callbacks.BackupAndRestore("backup"),
-            "BackupAndRestore: it knows no steps; with output_dir a stopped run goes on",
+            "BackupAndRestore: it saves epochs, not steps; fit itself resumes in output_dir",
         ),
     ],
 )

@@ -8,7 +8,7 @@ import pytest
 
 import bert_tf
 from bert_tf.errors import UserError
-from bert_tf.pretrained.course import class_weights, typed
+from bert_tf.pretrained.course import as_arguments, class_weights, typed
 from bert_tf.pretrained.kinds.sentences import SentencesKind
 from tests.support.model_folders import random_weights, write_model
 
@@ -57,6 +57,12 @@ def test_other_values_are_refused(value, hint, message):
 )
 def test_weights_of_classes_by_name_or_number(labels, weights, expected):
     assert class_weights(weights, labels) == expected
+
+
+def test_the_command_of_a_program_keeps_its_dashes():
+    command = "`python -m tools.convert_checkpoint --input=x --output_dir=y`, run_x.py --a --no"
+    with pytest.raises(UserError, match=f"^b=x: {command} and c$"), as_arguments():
+        raise UserError(f"--b=x: {command} and --c")
 
 
 def test_a_teacher_s_vectors_are_learned_from_single_texts():

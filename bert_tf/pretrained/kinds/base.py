@@ -82,7 +82,7 @@ class Kind:
     def check_options(self, options: Mapping[str, Any]) -> None:
         """Raises UserError if settings by name, which may lack defaults, do not fit the examples.
 
-        It comes before the check of the settings, whose messages name columns of a table.
+        Called before the settings are made, whose own messages name columns of a table.
         """
 
     def check(self, settings: FineTuningSettings) -> None:

@@ -17,7 +17,7 @@ _RATE = "sets the learning rate, which follows learning_rate and warmup_proporti
 _UNFIT: Mapping[type[keras.callbacks.Callback], str] = {
     keras.callbacks.LearningRateScheduler: _RATE,
     keras.callbacks.ReduceLROnPlateau: _RATE,
-    keras.callbacks.BackupAndRestore: "knows no steps; with output_dir a stopped run goes on",
+    keras.callbacks.BackupAndRestore: "saves epochs, not steps; fit itself resumes in output_dir",
 }
 
 
