@@ -34,7 +34,7 @@ def encoder(model: Callable[..., Any], shape: tuple[int, int]) -> Callable[[], N
     loop = PredictionLoop(tf.distribute.get_strategy(), predict)
     ids = np.random.default_rng(7).integers(model.config.vocab_size, size=shape)
     batch = {"input_ids": ids.astype(np.int32)}
-    batches = [iter(tf.data.Dataset.from_tensors(batch).repeat())]
+    batches = iter(tf.data.Dataset.from_tensors(batch).repeat())
     return lambda: loop.run(batches, 1, lambda count: None)
 
 

@@ -46,7 +46,7 @@ def _calls(config: BertConfig, phase: RecordBatches, dtype: str) -> dict[str, Ca
 
     prediction = PredictionLoop(strategy, predict)
     batch = data_speed.synthetic_batch(config, phase)
-    batches = [iter(tf.data.Dataset.from_tensors(batch).repeat())]
+    batches = iter(tf.data.Dataset.from_tensors(batch).repeat())
     return {
         "training step": lambda: training.run(batches, 1, lambda steps: None),
         "prediction": lambda: prediction.run(batches, 1, lambda steps: None),

@@ -66,7 +66,7 @@ def main() -> None:
 
         def run() -> None:
             source.start(SEED)  # the same batches each time
-            loop.run([source.iterator], FLAGS.num_steps, lambda _: None)
+            loop.run(source.iterator, FLAGS.num_steps, lambda _: None)
 
         return timed(run)
 

@@ -51,7 +51,7 @@ schedule = optimization.linear_schedule(1e-5, 100, 10)
 optimizer = optimization.create_optimizer(model.trainable_variables, schedule)
 step = functools.partial(train_step, model, optimizer)
 loop = TrainingLoop(tf.distribute.get_strategy(), step, compile_on_cpu=compiled)
-loop.run([iter(tf.data.Dataset.from_tensors(batch).repeat())], 3, lambda _: None)
+loop.run(iter(tf.data.Dataset.from_tensors(batch).repeat()), 3, lambda _: None)
 count = model.count_params()
 """
     + _RESULT

@@ -29,11 +29,11 @@ class TimedLoop(TrainingLoop):
         self._number = tf.Variable(0)
         untimed = self.step
 
-        def step(batches):
-            with tf.control_dependencies(tf.nest.flatten(batches)):
+        def step(batch):
+            with tf.control_dependencies(tf.nest.flatten(batch)):
                 begun = tf.timestamp()
             with tf.control_dependencies([begun]):
-                metrics = untimed(batches)
+                metrics = untimed(batch)
             with tf.control_dependencies(tf.nest.flatten(metrics)):
                 times = tf.stack([begun, tf.timestamp()])
             self.times.scatter_nd_update([[self._number % num_steps]], [times])
@@ -55,15 +55,15 @@ def measure_training_step(config: BertConfig, phase: RecordBatches) -> None:
     step = functools.partial(train_step, model, optimizer, **parts)
     loop = TimedLoop(tf.distribute.get_strategy(), step, FLAGS.num_steps)
     batch = data_speed.synthetic_batch(config, phase)
-    iterators = [iter(tf.data.Dataset.from_tensors(batch).repeat().prefetch(2))]
-    compile_seconds = timed(lambda: loop.run(iterators, 1, lambda _: None))()
-    loop.run(iterators, 1, lambda _: None)
+    batches = iter(tf.data.Dataset.from_tensors(batch).repeat().prefetch(2))
+    compile_seconds = timed(lambda: loop.run(batches, 1, lambda _: None))()
+    loop.run(batches, 1, lambda _: None)
     loop.reset()
     yardstick = Yardstick(config, phase)
     starts = range(0, FLAGS.num_steps, FLAGS.iterations_per_loop)
     counts = iter([min(FLAGS.iterations_per_loop, FLAGS.num_steps - start) for start in starts])
     runs = {
-        "steps": timed(lambda: loop.run(iterators, next(counts), lambda _: None)),
+        "steps": timed(lambda: loop.run(batches, next(counts), lambda _: None)),
         "products": yardstick.seconds,
     }
     results = take_turns(runs, len(starts), warm_up=False)

@@ -15,7 +15,7 @@ from tensorflow.python.framework import kernels
 from bert_tf import optimization
 from bert_tf.bounds import inputs_were_checked
 from bert_tf.engine import distribution, input_pipeline, steps
-from bert_tf.engine.evaluator import EvaluationInput, Evaluator
+from bert_tf.engine.evaluator import EvaluationInput, Evaluator, evaluation_dataset
 from bert_tf.engine.length_buckets import Buckets
 from bert_tf.engine.loops import PredictionLoop, TrainingLoop
 from bert_tf.engine.prediction import Predictor
@@ -86,8 +86,8 @@ def trace_loops(folder, mistaken=False):
     source = EvaluationInput(8, files, SCHEMA, {}, 0)
     found = {}
 
-    def note(name, loop, iterators):
-        traced = loop._loop.get_concrete_function(iterators, tf.constant(3))
+    def note(name, loop, iterator):
+        traced = loop._loop.get_concrete_function(iterator, tf.constant(3))
         nodes = tpu_strategy.nodes_on_tpu(traced)
         ops = sorted({node.op for node in nodes})
         found[name] = {
@@ -116,22 +116,20 @@ def trace_loops(folder, mistaken=False):
         model, optimizer, objective = trainer.model, trainer.optimizer, trainer.objective
         if name == "default":
             evaluator = Evaluator(model, strategy)
-            iterators = evaluator._iterators(source, 41)
-            note("evaluation", evaluator._loop, iterators)
+            iterator = iter(evaluation_dataset(source, 41))
+            note("evaluation", evaluator._loop, iterator)
             predict = inputs_were_checked()(lambda x, _, m=model: m.predictions(m(x), x))
             loop = PredictionLoop(strategy, predict)
-            note("prediction", loop, iterators)
+            note("prediction", loop, iterator)
             if mistaken:
                 break
-        sources = [
-            input_pipeline.TrainingInput(files, SCHEMA, 16, {}, 1, shard).iterator
-            for shard in distribution.input_shards(strategy)
-        ]
+        shard = distribution.input_shard(strategy)
+        iterator = input_pipeline.TrainingInput(files, SCHEMA, 16, {}, 1, shard).iterator
 
         def step(features, seed, objective=objective, optimizer=optimizer, of_step=of_step):
             return steps.train_step(objective, optimizer, features, seed, **of_step)
 
-        note(name, TrainingLoop(strategy, step), sources)
+        note(name, TrainingLoop(strategy, step), iterator)
         unused = 4 if name == "distilled" else 0  # pooler and head of the next sentence
         found[name]["variables"] = len(model.trainable_variables) - unused
     if not mistaken:
@@ -172,11 +170,11 @@ def trace_fine_tuning(folder, strategy, note, name):
     def step(features, seed):
         return steps.train_step(trainer.objective, trainer.optimizer, features, seed)
 
-    note(name, TrainingLoop(strategy, step, buckets=source.buckets), [source.iterator])
+    note(name, TrainingLoop(strategy, step, buckets=source.buckets), source.iterator)
     predictor = Predictor(trainer.model, strategy)
     (batch,) = input_pipeline.record_chunks([path], schema, 64)
     features = {name: value.numpy() for name, value in batch.items()}
-    note(f"{name}_prediction", predictor._loop, predictor._iterators(features, 8, 8))
+    note(f"{name}_prediction", predictor._loop, predictor._batches(features, 8))
     return trainer.model
 
 

@@ -128,26 +128,23 @@ class InputShard:
 ONE_HOST = InputShard()
 
 
-def input_shards(strategy: tf.distribute.Strategy) -> list[InputShard]:
-    """Returns the shards that this process reads, in the order of their replicas.
-
-    Each host runs the program and reads one shard.
-    """
+def input_shard(strategy: tf.distribute.Strategy) -> InputShard:
+    """Returns the shard that this process reads: each host runs the program and reads one."""
     if runs_by_pjrt(strategy):
-        return strategy.input_shards
+        return strategy.input_shard
     replicas = strategy.num_replicas_in_sync
     kinds = (tf.distribute.TPUStrategy, tf.distribute.MultiWorkerMirroredStrategy)
     if not isinstance(strategy, kinds):
-        return [InputShard(replicas=replicas)]
+        return InputShard(replicas=replicas)
     device = tf.DeviceSpec.from_string(strategy.extended.worker_devices[0])
     host = device.replace(device_type="CPU", device_index=0).to_string()
     if isinstance(strategy, tf.distribute.TPUStrategy):
-        return [InputShard(0, 1, host, replicas)]
+        return InputShard(0, 1, host, replicas)
     resolver = strategy.cluster_resolver
     cluster = resolver.cluster_spec().as_dict()
     workers = [(kind, i) for kind in ("chief", "worker") for i in range(len(cluster.get(kind, ())))]
     index = workers.index((resolver.task_type, resolver.task_id))
-    return [InputShard(index, len(workers), host, replicas)]
+    return InputShard(index, len(workers), host, replicas)
 
 
 def runs_by_pjrt(strategy: tf.distribute.Strategy) -> bool:
@@ -164,13 +161,12 @@ def on_tpu(strategy: tf.distribute.Strategy) -> bool:
 
 def several_processes(strategy: tf.distribute.Strategy) -> bool:
     """Returns whether several processes make the steps of this run together."""
-    shards = input_shards(strategy)
-    return shards[0].count > len(shards)
+    return input_shard(strategy).count > 1
 
 
 def is_chief(strategy: tf.distribute.Strategy) -> bool:
     """Returns whether this process writes the checkpoints and results of its run."""
-    return input_shards(strategy)[0].index == 0
+    return input_shard(strategy).index == 0
 
 
 _at_failure: list[Callable[[int], None]] = []
@@ -202,22 +198,20 @@ def replica_batch_size(strategy: tf.distribute.Strategy, batch_size: int, flag: 
     return batch_size // replicas
 
 
-def split_batches(
-    strategy: tf.distribute.Strategy, batches: list[dict[str, tf.Tensor]]
+def split_batch(
+    strategy: tf.distribute.Strategy, batch: dict[str, tf.Tensor]
 ) -> dict[str, tf.Tensor]:
-    """Returns the batches of `input_shards`, split along the first axis into replicas' parts."""
-    shards = input_shards(strategy)
-    replicas = strategy.num_replicas_in_sync // shards[0].count  # of one shard
+    """Returns the batch of `input_shard`, split along the first axis into replicas' parts."""
     if strategy.num_replicas_in_sync == 1:
-        return batches[0]
-    parts = []
-    for shard, batch in zip(shards, batches, strict=True):
-        with tf.device(shard.device):
-            parts.append({name: tf.split(value, replicas) for name, value in batch.items()})
+        return batch
+    shard = input_shard(strategy)
+    replicas = strategy.num_replicas_in_sync // shard.count  # of this process
+    with tf.device(shard.device):
+        parts = {name: tf.split(value, replicas) for name, value in batch.items()}
 
     def part_of_replica(context):
-        shard, i = divmod(context.replica_id_in_sync_group, replicas)
-        return {name: values[i] for name, values in parts[shard - shards[0].index].items()}
+        i = context.replica_id_in_sync_group % replicas
+        return {name: values[i] for name, values in parts.items()}
 
     return strategy.experimental_distribute_values_from_function(part_of_replica)
 
@@ -230,8 +224,8 @@ def make_barrier(strategy: tf.distribute.Strategy) -> Callable[[float], list[flo
     if not several_processes(strategy):
         return lambda number: [number]
     if runs_by_pjrt(strategy):
-        return strategy.barrier
-    (shard,) = input_shards(strategy)
+        return lambda number: strategy.gather(number).tolist()
+    shard = input_shard(strategy)
 
     @tf.function(autograph=False)
     def meet(number: tf.Tensor) -> tf.Tensor:

@@ -1,7 +1,7 @@
 """Metrics of a model over record files, computed on the devices."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import tensorflow as tf
 from absl import logging
@@ -72,17 +72,12 @@ class Evaluator:
             num_examples = source.max_steps * batch_size or count_records(source.files)
             num_steps = -(-num_examples // batch_size)
             logging.info("Evaluating on %d examples, batches of %d", num_examples, batch_size)
-            iterators = self._iterators(source, num_examples)
-            with Progress("Evaluating", "steps", num_steps) as progress:
-                results = means(self._loop.run(iterators, num_steps, progress.advance))
-            return self._finish(results)
-
-    def _iterators(self, source: EvaluationInput, num_examples: int) -> list[Iterator]:
-        iterators = []
-        for shard in distribution.input_shards(self._strategy):
+            shard = distribution.input_shard(self._strategy)
             with tf.device(shard.device):
-                iterators.append(iter(evaluation_dataset(source, num_examples, shard)))
-        return iterators
+                iterator = iter(evaluation_dataset(source, num_examples, shard))
+            with Progress("Evaluating", "steps", num_steps) as progress:
+                results = means(self._loop.run(iterator, num_steps, progress.advance))
+            return self._finish(results)
 
 
 def evaluation_dataset(

@@ -2,7 +2,7 @@
 
 import functools
 import importlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
@@ -14,7 +14,7 @@ from tensorflow.python.eager import context
 
 from bert_tf.engine import distribution, interrupts
 from bert_tf.engine.length_buckets import Buckets
-from bert_tf.engine.replicate import Batches, ReplicaStep, replicate
+from bert_tf.engine.replicate import ReplicaStep, replicate
 
 POLL_SECONDS = 0.5
 
@@ -37,37 +37,34 @@ def _set_graph_optimizers() -> None:
 class _Loop:
     """What both loops share: starts, watches and stops a compiled loop.
 
-    The loop and this process share two variables on the CPU of the machine that runs the loop: the
-    loop ends after the current step when `_stop` is set, and counts its steps in `_steps_done`.
+    The loop and this process share two variables on the CPU: the loop ends after the current step
+    when `_stop` is set, and counts its steps in `_steps_done`.
     """
 
-    _loop: Callable[[list[Iterator], tf.Tensor], Any]  # a tf.function
+    _loop: Callable[[Iterator, tf.Tensor], Any]  # a tf.function
 
     def __init__(self, strategy: tf.distribute.Strategy):
         self._strategy = strategy
-        self._host = distribution.input_shards(strategy)[0].device
+        self._host = distribution.input_shard(strategy).device
         with tf.device(self._host):
             self._stop = tf.Variable(False, trainable=False)
             self._steps_done = tf.Variable(0, trainable=False)
 
     @interrupts.hold()
-    def _run(
-        self, iterators: Sequence[Iterator], num_steps: int, advance: Callable[[int], None]
-    ) -> Any:
+    def _run(self, iterator: Iterator, num_steps: int, advance: Callable[[int], None]) -> Any:
         """Runs the loop in a second thread and returns its result.
 
         This thread shows progress and notices interrupts. An interrupt is raised after the current
         step, unless the caller holds interrupts.
 
         Args:
-            iterators: give the batches, one for each of `distribution.input_shards`.
+            iterator: gives the batches of `distribution.input_shard`.
             num_steps: number of steps to make.
             advance: called now and then with the number of steps made since the last call.
         """
         self._stop.assign(interrupts.held() is not None)
         self._steps_done.assign(0)
-        # A TPU's host runs the loop and may be another machine. With a GPU, naming a device would
-        # move the step to the CPU.
+        # A TPU's host runs the loop. With a GPU, naming a device would move the step to the CPU.
         on_tpu = isinstance(self._strategy, tf.distribute.TPUStrategy)
         device = tf.device(self._host if on_tpu else None)
         told = 0
@@ -77,7 +74,7 @@ class _Loop:
             _set_graph_optimizers()
 
         with ThreadPoolExecutor(1, initializer=begin) as pool:
-            future = pool.submit(self._loop, list(iterators), tf.constant(num_steps))
+            future = pool.submit(self._loop, iterator, tf.constant(num_steps))
             try:
                 while not future.done():
                     if interrupts.held():
@@ -146,9 +143,7 @@ class TrainingLoop(_Loop):
             return [row]
         return [context.all_reduce(tf.distribute.ReduceOp.MEAN, row)]
 
-    def _run_steps(
-        self, iterators: Sequence[Iterator], num_steps: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor]:
+    def _run_steps(self, iterator: Iterator, num_steps: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the metrics of each step, float32 [steps, metrics], and `input_seconds`."""
         with tf.device(self._host):
             rows = tf.TensorArray(tf.float32, size=0, dynamic_size=True, element_shape=[None])
@@ -161,12 +156,12 @@ class TrainingLoop(_Loop):
         # `good` is checked one step late, so that the devices already have their next step while
         # the host waits for the metrics of the last one.
         def step(done, good_before, good, rows, waited, free_since) -> tuple[Any, ...]:
-            batches = [iterator.get_next() for iterator in iterators]
-            with tf.device(self._host), tf.control_dependencies(tf.nest.flatten(batches)):
+            batch = iterator.get_next()
+            with tf.device(self._host), tf.control_dependencies(tf.nest.flatten(batch)):
                 waited += tf.maximum(tf.timestamp() - free_since, 0.0)
             stop = (tf.cast(self._stop, tf.float32),) if self._several else ()
             make = self.step if self._buckets is None else self._step_in_bucket
-            averages = make(batches, *stop)
+            averages = make(batch, *stop)
             with tf.device(self._host):
                 row = tf.identity(averages[0][0])  # of the first replica; all have the same
                 with tf.control_dependencies([row]):
@@ -181,14 +176,16 @@ class TrainingLoop(_Loop):
         _, _, _, rows, waited, _ = tf.while_loop(go_on, step, start)
         return rows.stack(), waited
 
-    def _step_in_bucket(self, batches: Batches, *stop: tf.Tensor) -> list[list[tf.Tensor]]:
-        """Makes a step on the batches, cut to the length of their bucket."""
-        longest = [batch.pop("longest") for batch in batches][0]  # the same on all hosts
+    def _step_in_bucket(
+        self, batch: dict[str, tf.Tensor], *stop: tf.Tensor
+    ) -> list[list[tf.Tensor]]:
+        """Makes a step on the batch, cut to the length of its bucket."""
+        longest = batch.pop("longest")  # the same on all hosts
         with tf.device(self._host):
             index = self._buckets.index(longest)
 
         def cut_to(bucket: int) -> list[list[tf.Tensor]]:
-            return self.step([self._buckets.trim(batch, bucket) for batch in batches], *stop)
+            return self.step(self._buckets.trim(batch, bucket), *stop)
 
         count = len(self._buckets.lengths)
         if count == 1:
@@ -200,9 +197,7 @@ class TrainingLoop(_Loop):
         good = tf.reduce_all(tf.math.is_finite(row))
         return tf.logical_and(good, row[-1] == 0.0) if self._several else good
 
-    def run(
-        self, iterators: Sequence[Iterator], num_steps: int, advance: Callable[[int], None]
-    ) -> Any:
+    def run(self, iterator: Iterator, num_steps: int, advance: Callable[[int], None]) -> Any:
         """Returns the metrics in the structure of the step, each float32 [steps made].
 
         For the arguments see `_run`. If a value is not finite, the loop ends early, after at most
@@ -216,7 +211,7 @@ class TrainingLoop(_Loop):
         interrupt = interrupts.held()
         if interrupt and not self._several:
             raise interrupt
-        rows, waited = self._run(iterators, num_steps, advance)
+        rows, waited = self._run(iterator, num_steps, advance)
         self.input_seconds = float(waited)
         columns = list(np.asarray(rows).T)
         interrupt = interrupts.held()
@@ -247,13 +242,12 @@ class PredictionLoop(_Loop):
     def _flatten(outputs: dict[str, tf.Tensor]) -> list[tf.Tensor]:
         return [outputs[name] for name in sorted(outputs)]
 
-    def _output_specs(self, iterators: Sequence[Iterator]) -> dict[str, tf.TensorSpec]:
+    def _output_specs(self, iterator: Iterator) -> dict[str, tf.TensorSpec]:
         """Returns dtype and shape of each output for a whole batch, sorted by name."""
         replicas = self._strategy.num_replicas_in_sync
-        hosts = distribution.input_shards(self._strategy)[0].count
         part = {
-            name: tf.TensorSpec([spec.shape[0] * hosts // replicas, *spec.shape[1:]], spec.dtype)
-            for name, spec in iterators[0].element_spec.items()
+            name: tf.TensorSpec([spec.shape[0] // replicas, *spec.shape[1:]], spec.dtype)
+            for name, spec in iterator.element_spec.items()
         }
         traced = self._replica_step.get_concrete_function(part, tf.TensorSpec([2], tf.int32))
         return {
@@ -261,11 +255,9 @@ class PredictionLoop(_Loop):
             for name, x in sorted(traced.structured_outputs.items())
         }
 
-    def _run_steps(
-        self, iterators: Sequence[Iterator], num_steps: tf.Tensor
-    ) -> dict[str, tf.Tensor]:
+    def _run_steps(self, iterator: Iterator, num_steps: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns each output of all steps, [steps, batch, ...], by name."""
-        specs = self._output_specs(iterators)
+        specs = self._output_specs(iterator)
         with tf.device(self._host):
             arrays = [
                 tf.TensorArray(spec.dtype, size=0, dynamic_size=True, element_shape=spec.shape)
@@ -273,7 +265,7 @@ class PredictionLoop(_Loop):
             ]
 
         def step(done: tf.Tensor, arrays: list[tf.TensorArray]):
-            outputs = self._step([iterator.get_next() for iterator in iterators])
+            outputs = self._step(iterator.get_next())
             with tf.device(self._host):
                 batches = [tf.concat(parts, 0) for parts in outputs]
                 arrays = [array.write(done, x) for array, x in zip(arrays, batches, strict=True)]
@@ -286,7 +278,7 @@ class PredictionLoop(_Loop):
         return {name: array.stack() for name, array in zip(specs, arrays, strict=True)}
 
     def run(
-        self, iterators: Sequence[Iterator], num_steps: int, advance: Callable[[int], None]
+        self, iterator: Iterator, num_steps: int, advance: Callable[[int], None]
     ) -> dict[str, np.ndarray]:
         """Returns the outputs by name, [steps * batch, ...], in the order of the examples.
 
@@ -297,7 +289,7 @@ class PredictionLoop(_Loop):
         """
         if interrupts.held():
             raise interrupts.held()
-        found = self._run(iterators, num_steps, advance)
+        found = self._run(iterator, num_steps, advance)
         outputs = {name: np.asarray(x) for name, x in found.items()}
         if interrupts.held():
             raise interrupts.held()

@@ -72,7 +72,7 @@ class PjrtStrategy:
         )
         processes = sorted({device.process_index for device in devices})
         index = processes.index(self.jax.process_index())
-        self.input_shards = [InputShard(index, len(processes), replicas=len(devices))]
+        self.input_shard = InputShard(index, len(processes), replicas=len(devices))
         self._held: dict[int, _Held] = {}  # by the variable's id, while it exists
         self.loop = 0
 
@@ -105,7 +105,7 @@ class PjrtStrategy:
         make = self.jax.make_array_from_process_local_data
         return {name: make(self.divided, np.asarray(x)) for name, x in batch.items()}
 
-    def gather(self, value: np.ndarray) -> np.ndarray:
+    def gather(self, value: np.ndarray | float) -> np.ndarray:
         """Returns the values that all processes have called this with, in their order."""
         utils = importlib.import_module("jax.experimental.multihost_utils")
         with pjrt_processes.together():
@@ -114,10 +114,6 @@ class PjrtStrategy:
     def check_same(self, words: Sequence[str]) -> None:
         """See `pjrt_processes.check_same`."""
         pjrt_processes.check_same(self.gather, words)
-
-    def barrier(self, number: float) -> list[float]:
-        """See `distribution.make_barrier`."""
-        return self.gather(np.float64(number)).tolist()
 
     def begin(self) -> None:
         """Marks the start of a loop: variables may have been assigned since the last one."""

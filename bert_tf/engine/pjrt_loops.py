@@ -6,7 +6,7 @@ devices. A second thread takes the results.
 
 import collections
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -129,19 +129,19 @@ class PjrtTrainingLoop(_Loop, loops.TrainingLoop):
                 longest = batch.pop("longest")
                 batch = self._buckets.trim(batch, int(self._buckets.index(longest)))
             if self._several:
-                local = self._strategy.num_replicas_in_sync // self._strategy.input_shards[0].count
+                local = self._strategy.num_replicas_in_sync // self._strategy.input_shard.count
                 batch["stop"] = np.full(local, interrupts.held() is not None, np.float32)
             yield self._strategy.put(batch)
 
     @interrupts.hold()
     def _run(
-        self, iterators: Sequence[Iterator], num_steps: int, advance: Callable[[int], None]
+        self, iterator: Iterator, num_steps: int, advance: Callable[[int], None]
     ) -> tuple[np.ndarray, float]:
         def may_go_on(results: list[np.ndarray]) -> bool:
             (row,) = results
             return bool(np.isfinite(row).all()) and not (self._several and row[-1])
 
-        batches = self._batches(*iterators)
+        batches = self._batches(iterator)
         rows, waited = self._make_steps(batches, num_steps, advance, may_go_on)
         return np.array([row for (row,) in rows], np.float32), waited
 
@@ -165,9 +165,8 @@ class PjrtPredictionLoop(_Loop, loops.PredictionLoop):
 
     @interrupts.hold()
     def _run(
-        self, iterators: Sequence[Iterator], num_steps: int, advance: Callable[[int], None]
+        self, iterator: Iterator, num_steps: int, advance: Callable[[int], None]
     ) -> dict[str, np.ndarray]:
-        (iterator,) = iterators
         batches = (self._strategy.put(batch) for batch in iterator)
         steps, _ = self._make_steps(batches, num_steps, advance)
         columns = zip(*steps, strict=True) if steps else [[] for _ in self._names]

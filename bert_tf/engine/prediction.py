@@ -75,7 +75,7 @@ class Predictor:
     """Runs a model's `predictions` over examples. Each length is traced and compiled once."""
 
     def __init__(self, model: PredictingModel, strategy: tf.distribute.Strategy):
-        self._shards = distribution.input_shards(strategy)
+        self._host = distribution.input_shard(strategy).device
 
         @inputs_were_checked()
         def predict(features: Features, seed: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -134,28 +134,19 @@ class Predictor:
             if buckets:
                 part = buckets.trim(part, bucket)
             real = order[first * batch_size : end * batch_size]
-            outputs = self._loop.run(
-                self._iterators(part, end - first, batch_size), end - first, lambda steps: None
-            )
+            batches = self._batches(part, batch_size)
+            outputs = self._loop.run(batches, end - first, lambda steps: None)
             parts.append((real, {name: x[: len(real)] for name, x in outputs.items()}))
             progress.advance(len(real))
         return {name: _in_order(count, name, parts) for name in parts[0][1]}
 
-    def _iterators(
-        self, features: dict[str, np.ndarray], num_steps: int, batch_size: int
-    ) -> list[Iterator]:
-        """Returns the batches for each of this process's hosts."""
-        iterators = []
-        for shard in self._shards:
-            part = batch_size // shard.count
-            mine = slice(shard.index * part, (shard.index + 1) * part)
-            with tf.device(shard.device):
-                batches = {
-                    name: value.reshape(num_steps, batch_size, *value.shape[1:])[:, mine]
-                    for name, value in features.items()
-                }
-                iterators.append(iter(tf.data.Dataset.from_tensor_slices(batches)))
-        return iterators
+    def _batches(self, features: dict[str, np.ndarray], batch_size: int) -> Iterator:
+        batches = {
+            name: value.reshape(-1, batch_size, *value.shape[1:])
+            for name, value in features.items()
+        }
+        with tf.device(self._host):
+            return iter(tf.data.Dataset.from_tensor_slices(batches))
 
 
 def _in_order(

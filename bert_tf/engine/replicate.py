@@ -14,8 +14,6 @@ from bert_tf.engine.steps import Objective
 from bert_tf.optimization import AdamWeightDecayOptimizer
 from bert_tf.seeds import fold_in
 
-# The batches of this process's hosts, in the order of `distribution.input_shards`.
-Batches = list[dict[str, tf.Tensor]]
 # The step of one replica: (its part of the batch, its seed, int32 [2]) -> tensors in any structure.
 ReplicaStep = Callable[[dict[str, tf.Tensor], tf.Tensor], Any]
 
@@ -42,7 +40,7 @@ def replicate(
     seed: int,
     compile_on_cpu: bool,
 ) -> Callable[..., list[list[tf.Tensor]]]:
-    """Returns a step over all replicas: (batches, *more) -> each output's values on the replicas.
+    """Returns a step over all replicas: (batch, *more) -> each output's values on the replicas.
 
     Args:
         combine: called on each replica as (outputs of the replica's step, *more); it may reduce
@@ -63,8 +61,8 @@ def replicate(
         step = tf.function(step, jit_compile=True, autograph=False)
 
     @tf.autograph.experimental.do_not_convert
-    def run(batches: Batches, *more) -> list[list[tf.Tensor]]:
-        features = distribution.split_batches(strategy, batches)
+    def run(batch: dict[str, tf.Tensor], *more) -> list[list[tf.Tensor]]:
+        features = distribution.split_batch(strategy, batch)
         outputs = strategy.run(step, (features, *more))
         return [strategy.experimental_local_results(output) for output in outputs]
 

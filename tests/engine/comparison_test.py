@@ -172,7 +172,7 @@ def on_two_devices():
             return steps.train_step(model, optimizer, batch, seed, parts, **reduction)
 
         batches = iter(tf.data.Dataset.from_tensors(features).repeat())
-        rows = TrainingLoop(of, step).run([batches], 1, lambda _: None)
+        rows = TrainingLoop(of, step).run(batches, 1, lambda _: None)
         moments = {
             name: of.experimental_local_results(value)[0].numpy()
             for name, value in optimizer.checkpoint_variables().items()

@@ -32,7 +32,7 @@ def draws(seed):
 
     batches = tf.data.Dataset.range(4).map(lambda i: {"x": tf.fill([2], tf.cast(i, tf.int32))})
     loop = TrainingLoop(tf.distribute.get_strategy(), step, seed)
-    return loop.run([iter(batches)], 4, lambda _: None)["x"]
+    return loop.run(iter(batches), 4, lambda _: None)["x"]
 
 
 def test_the_seed_decides_what_is_random():
@@ -49,7 +49,7 @@ def test_an_error_while_progress_is_told_ends_the_loop():
         raise RuntimeError("the terminal is gone")
 
     with pytest.raises(RuntimeError, match="the terminal is gone"):
-        loop.run([iter(batches)], 2**31 - 1, fail)
+        loop.run(iter(batches), 2**31 - 1, fail)
 
 
 @pytest.mark.parametrize("value", [1.0, np.inf])
@@ -61,11 +61,11 @@ def test_an_interrupt_ends_the_loop_but_a_value_that_is_not_finite_is_returned(v
     with pytest.raises(interrupts.Terminated), interrupts.hold():
         try:
             terminate = lambda count: count and os.kill(os.getpid(), signal.SIGTERM)  # noqa: E731
-            ended.append(loop.run([iter(batches)], 2**31 - 1, terminate)["x"][0])
+            ended.append(loop.run(iter(batches), 2**31 - 1, terminate)["x"][0])
         except interrupts.Terminated as interrupt:
             ended.append(interrupt)
         with pytest.raises(interrupts.Terminated):  # no other loop begins
-            loop.run([iter(batches)], 1, lambda count: None)
+            loop.run(iter(batches), 1, lambda count: None)
     (end,) = ended
     assert isinstance(end, interrupts.Terminated) if value == 1.0 else end == value
 
@@ -74,10 +74,10 @@ def test_an_error_leaves_no_time_of_the_loop_before():
     """It would be counted twice."""
     batches = iter(tf.data.Dataset.from_tensors({"x": [1]}).repeat(5))
     loop = TrainingLoop(tf.distribute.get_strategy(), first_number)
-    loop.run([batches], 3, lambda _: None)
+    loop.run(batches, 3, lambda _: None)
     assert loop.input_seconds > 0.0
     with pytest.raises(tf.errors.OutOfRangeError):
-        loop.run([batches], 7, lambda _: None)
+        loop.run(batches, 7, lambda _: None)
     assert loop.input_seconds == 0.0
 
 
@@ -87,7 +87,7 @@ def test_xla_compiles_what_it_makes_faster(dtype):
     strategy, compiles = tf.distribute.get_strategy(), xla_pays_on_cpu(model)
     loop = TrainingLoop(strategy, first_number, compile_on_cpu=compiles)
     step = tf.function(loop.step, autograph=False)
-    traced = step.get_concrete_function([{"x": tf.constant([1])}])
+    traced = step.get_concrete_function({"x": tf.constant([1])})
     assert _compiles(traced) == (dtype == "float32")
 
 
@@ -137,7 +137,7 @@ def test_a_sum_is_added_in_order_in_a_large_graph():
 
     loop = TrainingLoop(tf.distribute.get_strategy(), step, compile_on_cpu=False)
     context.enable_run_metadata()
-    loop.run([iter(tf.data.Dataset.from_tensors({"x": tf.ones([1])}))], 1, lambda _: None)
+    loop.run(iter(tf.data.Dataset.from_tensors({"x": tf.ones([1])})), 1, lambda _: None)
     graphs = context.export_run_metadata().function_graphs
     context.disable_run_metadata()
     functions = [f for graph in graphs for f in graph.post_optimization_graph.library.function]

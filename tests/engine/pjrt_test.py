@@ -58,14 +58,14 @@ def numbers(count=100):
 def test_values_stay_on_the_devices_until_they_are_fetched(strategy):
     many = tf.Variable(tf.zeros([100]))
     loop = training_loop(strategy, counting(many))
-    rows = loop.run([numbers()], 4, lambda _: None)
+    rows = loop.run(numbers(), 4, lambda _: None)
     np.testing.assert_array_equal(rows["total"], [1.0, 3.0, 6.0, 10.0])
     assert many.numpy()[0] == 0.0
     strategy.fetch([many])
     assert (many.numpy() == 10.0).all()
     # What TensorFlow assigns between two loops replaces what is on the devices.
     many.assign(tf.fill([100], 50.0))
-    rows = loop.run([numbers()], 2, lambda _: None)
+    rows = loop.run(numbers(), 2, lambda _: None)
     np.testing.assert_array_equal(rows["total"], [51.0, 53.0])
     many.assign(tf.fill([100], 7.0))
     strategy.fetch([many])  # older than what was assigned
@@ -76,7 +76,7 @@ def test_small_variables_are_fetched_after_each_loop(strategy):
     total = tf.Variable(0.0)
     loop = training_loop(strategy, counting(total))
     told = []
-    rows = loop.run([numbers()], 5, told.append)
+    rows = loop.run(numbers(), 5, told.append)
     np.testing.assert_array_equal(rows["total"], np.cumsum(range(1, 6)))
     assert total.numpy() == 15.0 and sum(told) == 5
 
@@ -85,7 +85,7 @@ def test_small_variables_are_fetched_after_each_loop(strategy):
 def test_the_devices_drop_a_variable_that_is_gone(strategy, size):
     """As between two folds of a cross-validation, each with a model of its own."""
     variable = tf.Variable(tf.zeros([size]))
-    training_loop(strategy, counting(variable)).run([numbers()], 2, lambda _: None)
+    training_loop(strategy, counting(variable)).run(numbers(), 2, lambda _: None)
     strategy.fetch([variable])
     key, gone = id(variable), weakref.ref(variable)
     assert key in strategy._held
@@ -98,16 +98,16 @@ def test_a_value_that_is_not_finite_ends_the_loop_after_two_more_steps(strategy)
     values = [1.0, np.nan, 1.0, 1.0, 1.0]
     batches = iter(tf.data.Dataset.from_tensor_slices({"x": np.float32(values)[:, None]}))
     loop = training_loop(strategy, lambda features, seed: {"x": features["x"][0]})
-    rows = loop.run([batches], 5, lambda _: None)
+    rows = loop.run(batches, 5, lambda _: None)
     np.testing.assert_array_equal(rows["x"], values[:4])
 
 
 def test_the_end_of_the_input_is_an_error_and_leaves_no_time(strategy):
     loop = training_loop(strategy, lambda features, seed: {"x": features["x"][0]})
     batches = numbers(5)
-    loop.run([batches], 3, lambda _: None)
+    loop.run(batches, 3, lambda _: None)
     with pytest.raises(tf.errors.OutOfRangeError):
-        loop.run([batches], 7, lambda _: None)
+        loop.run(batches, 7, lambda _: None)
     assert loop.input_seconds == 0.0
 
 
@@ -131,7 +131,7 @@ def test_an_interrupt_ends_the_loop(several, strategy, monkeypatch):
 
     iterator = Iterator()
     with pytest.raises(interrupts.Terminated), interrupts.hold():
-        loop.run([iterator], 10, lambda _: None)
+        loop.run(iterator, 10, lambda _: None)
     done = total.numpy()
     assert 1 + 2 + 3 + 4 + 5 <= done < 55
     rest = [batch["x"][0].numpy() for batch in iterator.batches]
@@ -144,7 +144,7 @@ def test_random_bits_are_those_of_tensorflow(strategy):
 
     batches = tf.data.Dataset.from_tensor_slices({"x": np.int32([[5], [9]])})
     found, expected = (
-        prediction_loop(of, draw).run([iter(batches)], 2, lambda _: None)["bits"]
+        prediction_loop(of, draw).run(iter(batches), 2, lambda _: None)["bits"]
         for of in (strategy, tf.distribute.get_strategy())
     )
     np.testing.assert_array_equal(found, expected)
@@ -164,7 +164,7 @@ def test_an_input_that_tensorflow_makes_a_constant_of_is_an_error(strategy):
     message = "a step of 2 inputs and 0 variables to a program of 1 parameters: it has made a const"
     for step in (one_of, checked):
         with pytest.raises(RuntimeError, match=message):
-            prediction_loop(strategy, step).run([iter(batches)], 1, lambda _: None)
+            prediction_loop(strategy, step).run(iter(batches), 1, lambda _: None)
 
 
 @pytest.mark.parametrize("error", [AttributeError("mallopt"), TypeError("bad argument type")])
@@ -188,7 +188,7 @@ def test_constants_that_a_step_captures_are_read(value, strategy):
     def step(features, seed):
         return {"x": weight * tf.reduce_sum(table) + features["x"], "same": features["x"]}
 
-    found = prediction_loop(strategy, step).run([numbers(3)], 3, lambda _: None)
+    found = prediction_loop(strategy, step).run(numbers(3), 3, lambda _: None)
     np.testing.assert_array_equal(found["same"], [1.0, 2.0, 3.0])
     np.testing.assert_array_equal(found["x"] - found["same"], [np.sum(value) / 2] * 3)
 
@@ -202,7 +202,7 @@ def test_results_in_another_order_are_an_error(aliases, strategy, monkeypatch):
     loop = training_loop(strategy, counting(tf.Variable(0.0)))
     message = rf"of 1 results to a program whose results \[{[*aliases][0]}\] are new values of var"
     with pytest.raises(RuntimeError, match=message):
-        loop.run([numbers()], 1, lambda _: None)
+        loop.run(numbers(), 1, lambda _: None)
 
 
 @pytest.mark.parametrize("set_to", [None, 5.0])
@@ -238,10 +238,10 @@ def test_a_saved_value_is_not_that_of_later_steps(strategy, size):
     many = tf.Variable(tf.zeros([size]))
     loop = training_loop(strategy, counting(many))
     batches = numbers()
-    loop.run([batches], 2, lambda _: None)
+    loop.run(batches, 2, lambda _: None)
     strategy.fetch([many])
     saved = many.read_value()
-    loop.run([batches], 3, lambda _: None)
+    loop.run(batches, 3, lambda _: None)
     assert (saved.numpy() == 3.0).all() and (many.numpy() == 3.0).all()
     strategy.fetch([many])
     assert (saved.numpy() == 3.0).all() and (many.numpy() == 15.0).all()
@@ -253,7 +253,7 @@ def test_too_little_memory_is_told_in_a_line(strategy, elements):
         return {"x": tf.fill([1, elements], features["x"][0])}
 
     with pytest.raises(RuntimeError) as caught:
-        prediction_loop(strategy, repeated).run([numbers()], 1, lambda _: None)
+        prediction_loop(strategy, repeated).run(numbers(), 1, lambda _: None)
     assert command_flags._explain(caught.value) == (
         1,
         "this machine or device ran out of memory ('RESOURCE_EXHAUSTED: Out of memory allocating"
@@ -276,7 +276,7 @@ def test_steps_with_dropout_are_those_of_tensorflow(strategy, dtype):
             return steps.train_step(model, optimizer, features, seed, 2)
 
         loop = training_loop(of, step, 7, compile_on_cpu=dtype == "float32")
-        rows.append(loop.run([iter(batches())], 3, lambda _: None))
+        rows.append(loop.run(iter(batches()), 3, lambda _: None))
         if of is strategy:
             strategy.fetch(v.value for v in model.variables)
         states.append({v.path: v.value.numpy() for v in model.variables})

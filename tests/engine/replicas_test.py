@@ -4,7 +4,6 @@ TensorFlow fixes its devices when it starts, so each number of replicas has a pr
 """
 
 import functools
-import os
 
 import numpy as np
 import pytest
@@ -163,18 +162,15 @@ def check_training(
             objective, optimizer, features, seed, parts, gradient_reduction
         ),
     )
-    count = distribution.input_shards(strategy)[0].count
+    shard = distribution.input_shard(strategy)
 
-    def iterators(shards):
-        return [
-            input_pipeline.TrainingInput(files, SCHEMA, batch_size, {}, 7, shard).iterator
-            for shard in shards
-        ]
+    def iterator(shard):
+        return input_pipeline.TrainingInput(files, SCHEMA, batch_size, {}, 7, shard).iterator
 
-    rows = loop.run(iterators(distribution.input_shards(strategy)), 3, lambda _: None)
+    rows = loop.run(iterator(shard), 3, lambda _: None)
     alone = build()
     reference = NumpyReplicas(alone, objective_of(alone), weights, gradient_reduction)
-    hosts = iterators([distribution.InputShard(i, count) for i in range(count)])
+    hosts = [iterator(distribution.InputShard(i, shard.count)) for i in range(shard.count)]
     for i in range(3):
         batches = [next(host) for host in hosts]
         whole = {name: tf.concat([b[name] for b in batches], 0) for name in batches[0]}
@@ -263,7 +259,7 @@ def check_dropout(strategy):
         batches = tf.data.Dataset.from_tensors({"input_ids": tf.ones([replicas, 6], tf.int32)})
         keyed = lambda features, replica: pooled(features, fold_in(replica, seed))  # noqa: E731
         loop = prediction_loop(strategy, keyed)
-        return loop.run([iter(batches.repeat())], 1, lambda _: None)["pooled"]
+        return loop.run(iter(batches.repeat()), 1, lambda _: None)["pooled"]
 
     first = run(1)
     assert first.shape == (replicas, CONFIG["hidden_size"])
@@ -282,24 +278,6 @@ def main(replicas, folder):
     check_evaluation(strategy, files)
     check_prediction(strategy, files)
     check_dropout(strategy)
-    if replicas == 2:
-        check_two_hosts(strategy, folder)
-
-
-def check_two_hosts(strategy, folder):
-    """As with a TPU of several hosts: one process feeds them all, each its part of a batch."""
-    of_strategy = distribution.input_shards
-
-    def two(of):
-        hosts = [distribution.InputShard(i, 2, f"CPU:{i}") for i in range(2)]
-        return hosts if of is strategy else of_strategy(of)
-
-    distribution.input_shards = two  # the process ends after this
-    os.mkdir(f"{folder}/hosts")
-    files = make_files(f"{folder}/hosts", (61,))
-    check_training(strategy, quiet_model, files, "local_clip_sum", 1)
-    check_evaluation(strategy, files)
-    check_prediction(strategy, files)
 
 
 def distil(folder, strategy=None):

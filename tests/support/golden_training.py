@@ -29,7 +29,7 @@ def compiled_step(step, strategy=None):
     loop = training_loop(strategy, lambda features, seed: step(features))
 
     def make(features):
-        rows = loop.run([iter(tf.data.Dataset.from_tensors(features))], 1, lambda steps: None)
+        rows = loop.run(iter(tf.data.Dataset.from_tensors(features)), 1, lambda steps: None)
         strategy.fetch([held.variable() for held in strategy._held.values()])
         return tf.nest.map_structure(lambda row: row[0], rows)
 

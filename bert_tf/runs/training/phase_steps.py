@@ -2,7 +2,7 @@
 
 import dataclasses
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 from absl import logging
@@ -24,14 +24,14 @@ class PhaseSteps:
     """Trains through one phase.
 
     loop: makes the steps; a new loop, which compiles its first steps.
-    sources: the phase's input, one for each of this process's hosts.
+    source: the phase's input.
     run: gets the figures.
     total: number of steps of all phases, to estimate the time left; None if unknown.
     """
 
     phase: Phase
     loop: TrainingLoop
-    sources: Sequence[TrainingInput]
+    source: TrainingInput
     run: Run
     total: int | None
     _compiled: bool = False
@@ -48,10 +48,9 @@ class PhaseSteps:
         began = time.monotonic()
         try:
             with self.run.clock.spent("steps" if self._compiled else "compiling"):
-                iterators = [source.iterator for source in self.sources]
-                metrics = self.loop.run(iterators, stop - step, advance)
+                metrics = self.loop.run(self.source.iterator, stop - step, advance)
         except record_checks.read_errors() as error:
-            raise self.sources[0].explain(error) from error
+            raise self.source.explain(error) from error
         finally:
             if self._compiled:
                 self.run.clock.move(self.loop.input_seconds, "steps", "input")

@@ -71,7 +71,7 @@ class Trainer:
         self.strategy = run.strategy
         self._budget = budget
         self._settings = settings = run.settings
-        self._sources: list[TrainingInput] = []  # the current phase's
+        self._source: TrainingInput | None = None  # the current phase's
         trains = schedule is not None
         resumes = run.checkpoints.latest() is not None
         all_read = resumes or ((settings.init_checkpoint or start) and not trains)
@@ -230,9 +230,9 @@ class Trainer:
             phase.batch_size,
         )
         with self.run.clock.spent("restoring" if self.global_step > first else "start_up"):
-            self._sources = self._open_input(phase, first)
-        loop = self._make_loop(self._sources[0].buckets)
-        return PhaseSteps(phase, loop, self._sources, self.run, total)
+            source = self._source = self._open_input(phase, first)
+        loop = self._make_loop(source.buckets)
+        return PhaseSteps(phase, loop, source, self.run, total)
 
     def _log_input(self, phases: Sequence[Phase]) -> None:
         """Logs the number of examples of each phase, and how often the steps see each of them."""
@@ -252,18 +252,16 @@ class Trainer:
                     f" replica in a batch ({size}). Change it or the batch size"
                 )
 
-    def _open_input(self, phase: Phase, first_step: int) -> list[TrainingInput]:
-        """Returns the phase's input at the place of the current step, one for each shard."""
+    def _open_input(self, phase: Phase, first_step: int) -> TrainingInput:
+        """Returns the phase's input at the place of the current step."""
         step = self.global_step
         # Depends on the step, so that an input that cannot be resumed takes a new order.
         seed = (self._settings.random_seed * 1_000_003 + step) % 2**31
-        shards = distribution.input_shards(self.strategy)
-        sources = [phase.open_input(seed, shard) for shard in shards]
-        if step > first_step:  # else a saved place belongs to the previous phase
-            for source in sources:
-                if not (self._resumed_from and source.restore(self._resumed_from)):
-                    logging.warning("The input starts over, in a different order, at step %d", step)
-        return sources
+        source = phase.open_input(seed, distribution.input_shard(self.strategy))
+        # At the first step a saved place belongs to the previous phase.
+        if step > first_step and not (self._resumed_from and source.restore(self._resumed_from)):
+            logging.warning("The input starts over, in a different order, at step %d", step)
+        return source
 
     def _make_loop(self, buckets: Buckets | None) -> TrainingLoop:
         replica_step = functools.partial(
@@ -293,15 +291,15 @@ class Trainer:
             if step == self.run.saved_step:
                 return
             values = self.values()
-            places = [source.capture() for source in self._sources]
+            # An interrupt may come before the input is open.
+            save_place = self._source.capture() if self._source else lambda prefix: None
 
-            def save_places(prefix: str) -> None:
-                for write in places:
-                    write(prefix)
+            def save_input(prefix: str) -> None:
+                save_place(prefix)
                 if mark and self.run.chief:
                     whole_files.write_whole(f"{prefix}{mark}", "")
 
-            self.run.save(values, step, save_places, time.monotonic() - began)
+            self.run.save(values, step, save_input, time.monotonic() - began)
 
     def restore(self, prefix: str) -> None:
         """Sets weights, slots and `global_step` from a checkpoint of this run."""

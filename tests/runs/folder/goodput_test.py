@@ -297,6 +297,6 @@ def test_a_slow_input_is_waited_for(tmp_path):
     loop = TrainingLoop(tf.distribute.get_strategy(), step)
     for dataset, least, most in ((fast, 0.0, 0.2), (late, 0.4, 5.0)):
         iterator = iter(dataset)
-        loop.run([iterator], 1, lambda steps: None)  # compiles
-        loop.run([iterator], 10, lambda steps: None)
+        loop.run(iterator, 1, lambda steps: None)  # compiles
+        loop.run(iterator, 10, lambda steps: None)
         assert least <= loop.input_seconds <= most

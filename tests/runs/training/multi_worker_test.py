@@ -67,7 +67,7 @@ def run_both(words, logs):
 def check_worker(folder):
     """What each of the two processes does."""
     strategy = distribution.get_strategy("multi_worker_mirrored")
-    (shard,) = distribution.input_shards(strategy)
+    shard = distribution.input_shard(strategy)
     assert strategy.num_replicas_in_sync == shard.count == 2
     assert distribution.is_chief(strategy) == (shard.index == 0)
     # Each machine's number, not their mean, which the middle one of three would take for its own.

@@ -1,5 +1,6 @@
 """The course of a run, on a model that is nothing but a straight line: the loops know no BERT."""
 
+import dataclasses
 import glob
 import logging
 import os
@@ -14,6 +15,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import optimization
+from bert_tf.engine import interrupts
 from bert_tf.engine.evaluator import EvaluationInput, Evaluator
 from bert_tf.errors import UserError
 from bert_tf.files import records
@@ -208,6 +210,18 @@ def test_an_interrupt_saves_after_the_current_step(files, tmp_path, heard):
     assert 20 <= step < 10**6
     assert os.path.exists(tmp_path / f"out/model.ckpt-{step}.index")
     assert trainer(tmp_path / "out").global_step == step
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, interrupts.Terminated])
+def test_an_interrupt_before_the_input_is_open_saves_too(interrupt, files, tmp_path):
+    def open_input(seed, shard):
+        raise interrupt
+
+    (phase,) = phases(files, (20, 16))
+    run = trainer(tmp_path / "out")
+    with pytest.raises(interrupt):
+        run.train([dataclasses.replace(phase, open_input=open_input)])
+    assert steps_of(tmp_path / "out") == [0] and not glob.glob(f"{tmp_path}/out/*.input.*")
 
 
 def test_evaluation_during_training_changes_nothing(files, tmp_path):
