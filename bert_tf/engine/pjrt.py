@@ -7,8 +7,6 @@ import collections
 import contextlib
 import ctypes
 import dataclasses
-import functools
-import importlib
 import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -25,8 +23,7 @@ from bert_tf.errors import UserError
 
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # malloc.h
 _SMALL = 64  # elements; smaller variables are brought back after each loop
-
-Inputs = dict[str, np.ndarray]
+_AXIS = "replica"  # of the mesh of devices
 
 
 @dataclasses.dataclass
@@ -60,30 +57,16 @@ class PjrtStrategy:
     """
 
     def __init__(self, devices: Sequence[Any]):
-        self.jax = tf_in_jax.load_jax()
-        sharding = self.jax.sharding
-        self.jax.config.update("jax_enable_x64", True)  # global_step is an int64
+        self.jax = jax = tf_in_jax.load_jax()
+        jax.config.update("jax_enable_x64", True)  # global_step is an int64
         self.num_replicas_in_sync = len(devices)
         self.on_tpu = devices[0].platform == "tpu"
-        self.mesh = sharding.Mesh(np.array(devices), ("replica",))
-        self.divided, self.everywhere = (
-            sharding.NamedSharding(self.mesh, sharding.PartitionSpec(*axes))
-            for axes in (("replica",), ())
-        )
-        processes = sorted({device.process_index for device in devices})
-        index = processes.index(self.jax.process_index())
-        self.input_shard = InputShard(index, len(processes), replicas=len(devices))
+        self.mesh = jax.sharding.Mesh(np.array(devices), (_AXIS,))
+        self.divided = jax.NamedSharding(self.mesh, jax.P(_AXIS))
+        self.everywhere = jax.NamedSharding(self.mesh, jax.P())
+        processes = len({device.process_index for device in devices})
+        self.input_shard = InputShard(jax.process_index(), processes, replicas=len(devices))
         self._held: dict[int, _Held] = {}  # by the variable's id, while it exists
-        self.loop = 0
-
-    @functools.cached_property
-    def numbers(self) -> Any:
-        """The replicas' numbers, each on its device."""
-        numbers = np.arange(self.num_replicas_in_sync, dtype=np.int32)
-        return self._spread(numbers, self.divided)
-
-    def _spread(self, value: np.ndarray, sharding: Any) -> Any:
-        return self.jax.make_array_from_callback(value.shape, sharding, value.__getitem__)
 
     def scope(self) -> contextlib.AbstractContextManager:
         """Returns a context for creating variables; it changes nothing."""
@@ -100,24 +83,21 @@ class PjrtStrategy:
 
         return Replicas(self.num_replicas_in_sync, total, number)
 
-    def put(self, batch: dict[str, Any]) -> Inputs:
+    def put(self, batch: dict[str, Any]) -> dict[str, Any]:
         """Starts to copy this process's part of a batch to its devices; returns the whole batch."""
         make = self.jax.make_array_from_process_local_data
         return {name: make(self.divided, np.asarray(x)) for name, x in batch.items()}
 
     def gather(self, value: np.ndarray | float) -> np.ndarray:
         """Returns the values that all processes have called this with, in their order."""
-        utils = importlib.import_module("jax.experimental.multihost_utils")
+        from jax.experimental.multihost_utils import process_allgather
+
         with pjrt_processes.together():
-            return np.asarray(utils.process_allgather(value))
+            return process_allgather(value)
 
     def check_same(self, words: Sequence[str]) -> None:
         """See `pjrt_processes.check_same`."""
         pjrt_processes.check_same(self.gather, words)
-
-    def begin(self) -> None:
-        """Marks the start of a loop: variables may have been assigned since the last one."""
-        self.loop += 1
 
     def hold(self, variable: tf.Variable) -> _Held:
         """Returns the variable's value on the devices, copied there if it was assigned."""
@@ -126,7 +106,8 @@ class PjrtStrategy:
         host = variable.read_value()  # copies nothing
         if held is None or _address(host) != _address(held.host):
             # A copy, because on a CPU JAX may share numpy's memory, which here is TensorFlow's.
-            array = self._spread(np.array(memoryview(host)), self.everywhere)
+            make, value = self.jax.make_array_from_callback, np.array(memoryview(host))
+            array = make(value.shape, self.everywhere, value.__getitem__)
             if held is None:
                 weakref.finalize(variable, self._held.pop, key, None)
             held = self._held[key] = _Held(weakref.ref(variable), array, host)
@@ -160,7 +141,7 @@ class Step:
 
     Args:
         function: a tf.function with jit_compile: (a replica's part of the inputs, its number,
-            int32 [1]) -> tensors.
+            int32 []) -> tensors in any structure.
         specs: the inputs of all replicas, tf.TensorSpec by name.
         joins: whether to join the replicas' results along the first axis. If not, they must be
             equal on all replicas.
@@ -169,59 +150,55 @@ class Step:
     def __init__(
         self, strategy: PjrtStrategy, function: Any, specs: dict[str, tf.TensorSpec], joins: bool
     ):
-        self._strategy, self._specs, self._loop = strategy, specs, -1
-        self._held: list[_Held] = []
+        self._strategy, self._specs = strategy, specs
         count, jax = strategy.num_replicas_in_sync, strategy.jax
         of_replica = {
             name: tf.TensorSpec([x.shape[0] // count, *x.shape[1:]], x.dtype)
             for name, x in specs.items()
         }
-        number = tf.TensorSpec([1], tf.int32)
+        number = tf.TensorSpec([], tf.int32)
         self.program = program = tf_in_jax.lower(function, (of_replica, number))
 
-        def step(inputs: Inputs, number: Any, kept: list[Any], old: list[Any]) -> Any:
-            return program([*tf.nest.flatten(inputs), number], kept, old)
+        def step(inputs: dict[str, Any], kept: list[Any], old: list[Any]) -> Any:
+            return program((inputs, jax.lax.axis_index(_AXIS)), kept, old)
 
-        parts, same = strategy.divided.spec, strategy.everywhere.spec
+        parts, same = jax.P(_AXIS), jax.P()
         mapped = jax.shard_map(
             step,
             mesh=strategy.mesh,
-            in_specs=(parts, parts, same, same),
+            in_specs=(parts, same, same),
             out_specs=(parts if joins else same, same),
             check_vma=False,
         )
-        self._call = jax.jit(mapped, donate_argnums=3)
+        self._call = jax.jit(mapped, donate_argnums=2)
 
     def lower(self) -> Any:
         """Returns the step as JAX lowers it, `jax.stages.Lowered`, for descriptions of devices."""
-        strategy = self._strategy
+        strategy, program = self._strategy, self.program
 
-        def like(x: Any, sharding: Any = strategy.everywhere) -> Any:
+        def like(x: Any, sharding: Any) -> Any:
             dtype = x.dtype.as_numpy_dtype
             return strategy.jax.ShapeDtypeStruct(tuple(x.shape), dtype, sharding=sharding)
 
         inputs = {name: like(x, strategy.divided) for name, x in self._specs.items()}
-        number = tf.TensorSpec([strategy.num_replicas_in_sync], tf.int32)
-        program = self.program
-        kept, old = (
-            [like(program.variables[i]) for i in x] for x in (program.kept, program.updated)
-        )
-        return self._call.lower(inputs, like(number, strategy.divided), kept, old)
+        variables = [like(x, strategy.everywhere) for x in program.variables]
+        return self._call.lower(inputs, *program.parted(variables))
 
-    def __call__(self, inputs: Inputs) -> list[Any]:
+    def hold(self) -> tuple[list[_Held], list[_Held]]:
+        """Returns the variables that the step keeps, and those that it updates, on the devices."""
+        return self.program.parted([self._strategy.hold(x) for x in self.program.variables])
+
+    def __call__(self, inputs: dict[str, Any], kept: list[_Held], updated: list[_Held]) -> Any:
         """Starts the step; returns its results, JAX arrays that are computed later.
 
-        `inputs` are what `PjrtStrategy.put` returned.
+        Args:
+            inputs: what `PjrtStrategy.put` returned.
+            kept, updated: what `hold` returned, after TensorFlow last assigned a variable.
         """
-        if self._loop != self._strategy.loop:
-            self._held = [self._strategy.hold(variable) for variable in self.program.variables]
-            self._loop = self._strategy.loop
-        kept = [self._held[i].array for i in self.program.kept]
-        changing = [self._held[i] for i in self.program.updated]
-        old = [held.array for held in changing]
-        results, new = self._call(inputs, self._strategy.numbers, kept, old)
-        for held, array in zip(changing, new, strict=True):
-            held.array, held.is_newer = array, True
+        old = [x.array for x in updated]
+        results, new = self._call(inputs, [x.array for x in kept], old)
+        for x, array in zip(updated, new, strict=True):
+            x.array, x.is_newer = array, True
         return results
 
 

@@ -5,6 +5,7 @@ devices. A second thread takes the results.
 """
 
 import collections
+import functools
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -26,11 +27,10 @@ from bert_tf.seeds import fold_in
 class _Loop:
     """What both loops share: compiles a step for each shape, and runs steps."""
 
-    _strategy: PjrtStrategy
-    _joins: bool  # whether the replicas' results are joined
     _several = False  # whether other processes must agree on the last step
 
-    def _prepare(self, function: Callable[..., Any]) -> None:
+    def __init__(self, strategy: PjrtStrategy, function: Callable[..., Any], joins: bool):
+        self._strategy, self._joins = strategy, joins  # see `Step`
         # XLA drops assertions, and TensorFlow makes constants of what they read.
         checked = inputs_were_checked()(function)
         self._function = tf.function(checked, jit_compile=True, autograph=False)
@@ -44,6 +44,7 @@ class _Loop:
             self._steps[key] = Step(self._strategy, self._function, specs, self._joins)
         return self._steps[key]
 
+    @interrupts.hold()
     def _make_steps(
         self,
         batches: Iterator[dict[str, Any]],
@@ -57,7 +58,7 @@ class _Loop:
             batches: gives the batches on the devices.
             may_go_on: takes the results of a step, and returns whether another may follow.
         """
-        self._strategy.begin()
+        hold = functools.cache(Step.hold)  # variables are assigned between loops only
         results: list[Any] = []
         arrived: list[float] = []
         free = [time.monotonic()]
@@ -80,22 +81,21 @@ class _Loop:
                 arrived.append(time.monotonic())
                 if len(running) > 1:
                     goes_on = take()  # a batch that was drawn is used: the input's place is saved
-                running.append(pool.submit(_fetch, self.step_of(batch)(batch)))
+                step = self.step_of(batch)
+                running.append(pool.submit(_fetch, step(batch, *hold(step))))
             while running:
                 take()
         self._strategy.fetch()
         return results, sum(max(0.0, a - f) for a, f in zip(arrived, free, strict=False))
 
 
-def _fetch(results: list[Any]) -> tuple[list[np.ndarray], float]:
+def _fetch(results: Any) -> tuple[Any, float]:
     """Returns a step's results and the time at which they were there."""
-    return [np.asarray(x) for x in results], time.monotonic()
+    return tf.nest.map_structure(np.asarray, results), time.monotonic()
 
 
 class PjrtTrainingLoop(_Loop, loops.TrainingLoop):
     """See `loops.TrainingLoop`."""
-
-    _joins = False
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class PjrtTrainingLoop(_Loop, loops.TrainingLoop):
         buckets: Buckets | None = None,
         compile_on_cpu: bool = True,
     ):
-        self._strategy, self._buckets = strategy, buckets
+        self._buckets = buckets
         self._several = distribution.several_processes(strategy)
         self.input_seconds = 0.0
         seeds = [seed % 2**31, 0]
@@ -113,14 +113,13 @@ class PjrtTrainingLoop(_Loop, loops.TrainingLoop):
         def step(batch: dict[str, tf.Tensor], number: tf.Tensor) -> tf.Tensor:
             features = dict(batch)
             stop = [features.pop("stop")[0]] if self._several else []
-            number = tf.reshape(number, [])
             replicas = strategy.replicas(number)
             with replicas_are(replicas):
                 metrics = replica_step(features, fold_in(tf.constant(seeds, tf.int32), number))
             (total,) = replicas.sum([self._stack(metrics, *stop)])
             return total / replicas.count
 
-        self._prepare(step)
+        super().__init__(strategy, step, joins=False)
 
     def _batches(self, iterator: Any) -> Iterator[dict[str, Any]]:
         while True:
@@ -129,45 +128,33 @@ class PjrtTrainingLoop(_Loop, loops.TrainingLoop):
                 longest = batch.pop("longest")
                 batch = self._buckets.trim(batch, int(self._buckets.index(longest)))
             if self._several:
-                local = self._strategy.num_replicas_in_sync // self._strategy.input_shard.count
+                local = len(self._strategy.mesh.local_devices)
                 batch["stop"] = np.full(local, interrupts.held() is not None, np.float32)
             yield self._strategy.put(batch)
 
-    @interrupts.hold()
     def _run(
         self, iterator: Iterator, num_steps: int, advance: Callable[[int], None]
     ) -> tuple[np.ndarray, float]:
-        def may_go_on(results: list[np.ndarray]) -> bool:
-            (row,) = results
+        def may_go_on(row: np.ndarray) -> bool:
             return bool(np.isfinite(row).all()) and not (self._several and row[-1])
 
-        batches = self._batches(iterator)
-        rows, waited = self._make_steps(batches, num_steps, advance, may_go_on)
-        return np.array([row for (row,) in rows], np.float32), waited
+        rows, waited = self._make_steps(self._batches(iterator), num_steps, advance, may_go_on)
+        return np.array(rows, np.float32), waited
 
 
 class PjrtPredictionLoop(_Loop, loops.PredictionLoop):
     """See `loops.PredictionLoop`."""
 
-    _joins = True
-
     def __init__(self, strategy: PjrtStrategy, replica_step: ReplicaStep):
-        self._strategy = strategy
-        self._names: list[str] = []
+        def step(features: dict[str, tf.Tensor], number: tf.Tensor) -> dict[str, tf.Tensor]:
+            return replica_step(features, fold_in(tf.zeros([2], tf.int32), number))
 
-        def step(features: dict[str, tf.Tensor], number: tf.Tensor) -> list[tf.Tensor]:
-            own_seed = fold_in(tf.zeros([2], tf.int32), tf.reshape(number, []))
-            outputs = replica_step(features, own_seed)
-            self._names = sorted(outputs)
-            return self._flatten(outputs)
+        super().__init__(strategy, step, joins=True)
 
-        self._prepare(step)
-
-    @interrupts.hold()
     def _run(
         self, iterator: Iterator, num_steps: int, advance: Callable[[int], None]
     ) -> dict[str, np.ndarray]:
         batches = (self._strategy.put(batch) for batch in iterator)
         steps, _ = self._make_steps(batches, num_steps, advance)
-        columns = zip(*steps, strict=True) if steps else [[] for _ in self._names]
-        return {name: np.array(x) for name, x in zip(self._names, columns, strict=True)}
+        names = steps[0] if steps else ()
+        return {name: np.array([outputs[name] for outputs in steps]) for name in names}

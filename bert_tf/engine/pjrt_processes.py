@@ -1,7 +1,6 @@
 """Several processes that make steps together by JAX, each with the devices of its own host."""
 
 import contextlib
-import importlib
 import os
 import re
 import sys
@@ -39,15 +38,14 @@ def join(coordinator: str, number: int | None, index: int | None) -> None:
         UserError: JAX finds no processes by itself, or cannot open the port.
         ConnectionError: the others did not come in time.
     """
-    auto = coordinator == "auto"
     problems: list[Exception] = []
 
     def meet() -> None:
         try:
             # At the end of this time JAX would abort the program.
-            waiting: dict[str, Any] = {"initialization_timeout": int(2 * WAIT_SECONDS) + 60}
-            places = () if auto else (coordinator, number, index)
-            _jax().distributed.initialize(*places, **waiting)
+            seconds = int(2 * WAIT_SECONDS) + 60
+            places = () if coordinator == "auto" else (coordinator, number, index)
+            _jax().distributed.initialize(*places, initialization_timeout=seconds)
         except Exception as error:
             problems.append(error)
 
@@ -100,10 +98,12 @@ def check_same(gather: Callable[[np.ndarray], np.ndarray], words: Sequence[str])
 @contextlib.contextmanager
 def together() -> Iterator[None]:
     """Raises ConnectionError if JAX fails in this context because another process has ended."""
+    from jax.errors import JaxRuntimeError
+
     try:
         yield
     # ValueError from steps that the calling thread makes: `jax_cpu_enable_async_dispatch`.
-    except (importlib.import_module("jax.errors").JaxRuntimeError, ValueError) as error:
+    except (JaxRuntimeError, ValueError) as error:
         is_own = isinstance(error, UserError) or not _jax().distributed.is_initialized()
         if is_own or not _LOST.search(str(error)):
             raise
@@ -133,4 +133,6 @@ def _leave(status: int) -> None:
 
 
 def _jax() -> Any:
-    return importlib.import_module("jax")
+    import jax
+
+    return jax

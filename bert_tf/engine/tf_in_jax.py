@@ -8,7 +8,6 @@ Only `_stablehlo` uses an interface of JAX that is not public; `load_jax` checks
 
 import dataclasses
 import functools
-import importlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,26 +26,31 @@ class Program:
     module: the function in StableHLO, serialized.
     variables: the variables that it reads or updates.
     kept, updated: the places in `variables` of those that it does not update, and that it does.
-    results: shape and type of each result, in the order of `tf.nest.flatten`.
+    results: tf.TensorSpec of each result, in the structure that the function returns.
     """
 
     module: bytes
     variables: list[tf.Variable]
     kept: list[int]
     updated: list[int]
-    results: list[tf.TensorSpec]
+    results: Any
 
-    def __call__(self, inputs: Sequence[Any], kept: Any, old: Any) -> tuple[list, list]:
+    def parted(self, values: Sequence[Any]) -> tuple[list, list]:
+        """Returns what belongs to variables of `kept`, and to those of `updated`."""
+        return [values[i] for i in self.kept], [values[i] for i in self.updated]
+
+    def __call__(self, inputs: Any, kept: Any, old: Any) -> tuple[Any, list]:
         """Returns the results, and the new values of the updated variables. For JAX to trace.
 
         Args:
-            inputs: JAX arrays in the order of `tf.nest.flatten`.
+            inputs: JAX arrays in the structure of the function's arguments.
             kept, old: the values of the variables of `kept` and of `updated`.
         """
         values = dict(zip([*self.kept, *self.updated], [*kept, *old], strict=True))
-        outputs = _primitive().bind(*inputs, *(values[i] for i in sorted(values)), program=self)
-        count = len(self.results)
-        return list(outputs[:count]), list(outputs[count:])
+        flat = [*tf.nest.flatten(inputs), *(values[i] for i in sorted(values))]
+        outputs = _primitive().bind(*flat, program=self)
+        count = len(outputs) - len(old)
+        return tf.nest.pack_sequence_as(self.results, outputs[:count]), list(outputs[count:])
 
 
 def lower(function: Any, inputs: Any) -> Program:
@@ -60,10 +64,9 @@ def lower(function: Any, inputs: Any) -> Program:
     hlo = function.experimental_get_compiler_ir(*inputs)(stage="hlo_serialized")
     by_handle = {id(variable.handle): variable for variable in traced.variables}
     # What else the function captures are constants.
-    captured = [by_handle.get(id(x)) for x in traced.captured_inputs]
     variables = [
-        tf.Variable(x, trainable=False) if variable is None else variable
-        for x, variable in zip(traced.captured_inputs, captured, strict=True)
+        by_handle[id(x)] if id(x) in by_handle else tf.Variable(x, trainable=False)
+        for x in traced.captured_inputs
     ]
     first = len(tf.nest.flatten(inputs))
     module, count, aliases = _stablehlo(hlo)
@@ -73,16 +76,18 @@ def lower(function: Any, inputs: Any) -> Program:
             f" program of {count} parameters: it has made a constant of one that an assertion or a"
             " shape depends on, so the program would not read it"
         )
-    results = tf.nest.flatten(traced.structured_outputs)
-    if sorted(aliases) != [len(results) + i for i in range(len(aliases))]:
+    results = tf.nest.map_structure(
+        lambda x: tf.TensorSpec(x.shape, x.dtype), traced.structured_outputs
+    )
+    number = len(tf.nest.flatten(results))
+    if sorted(aliases) != [number + i for i in range(len(aliases))]:
         raise RuntimeError(
-            f"TensorFlow lowered a step of {len(results)} results to a program whose results"
+            f"TensorFlow lowered a step of {number} results to a program whose results"
             f" {sorted(aliases)} are new values of variables, instead of those that follow"
         )
     updated = [aliases[i] - first for i in sorted(aliases)]
     kept = sorted({*range(len(variables))} - {*updated})
-    specs = [tf.TensorSpec(x.shape, x.dtype) for x in results]
-    return Program(module, variables, kept, updated, specs)
+    return Program(module, variables, kept, updated, results)
 
 
 def load_jax() -> Any:
@@ -97,9 +102,9 @@ def load_jax() -> Any:
             ' own run pip install -e ".[pjrt]"'
         )
     try:
-        jax = importlib.import_module("jax")
-        mlir = importlib.import_module("jax._src.lib")._jax.mlir
-        assert callable(mlir.hlo_to_stablehlo)
+        import jax._src.lib
+
+        assert callable(jax._src.lib._jax.mlir.hlo_to_stablehlo)
     except ImportError as error:
         raise UserError(
             f"--tpu=pjrt needs JAX: {error.name or error} is not installed. In an environment"
@@ -111,12 +116,6 @@ def load_jax() -> Any:
             f' {TRIED}. Run pip install -e ".[pjrt]"'
         ) from error
     return jax
-
-
-def _main(module: Any) -> Any:
-    """Returns the function that a module computes."""
-    (main,) = (op for op in module.body.operations if op.name.value == "main")
-    return main
 
 
 def _stablehlo(hlo: bytes) -> tuple[bytes, int, dict[int, int]]:
@@ -136,7 +135,8 @@ def _stablehlo(hlo: bytes) -> tuple[bytes, int, dict[int, int]]:
                 number = ir.IntegerAttr(entry["alias"]["parameter_number"]).value
                 aliases[ir.DenseI64ArrayAttr(entry["output_index"])[0]] = number
         _adapt(module.operation, ir)
-        return mlir.module_to_bytecode(module), len(_main(module).type.inputs), aliases
+        main = ir.SymbolTable(module.operation)["main"]
+        return mlir.module_to_bytecode(module), len(main.type.inputs), aliases
 
 
 def _adapt(operation: Any, ir: Any) -> None:
@@ -169,19 +169,14 @@ def _primitive() -> Any:
     from jax.interpreters import mlir
 
     def shapes(*arguments: Any, program: Program) -> list[Any]:
-        first = len(arguments) - len(program.variables)
-        new = [arguments[first + i] for i in program.updated]
-        results = [(tuple(x.shape), np.dtype(x.dtype.as_numpy_dtype)) for x in program.results]
-        return [ShapedArray(*x) for x in (*results, *((x.shape, x.dtype) for x in new))]
+        new = [program.variables[i] for i in program.updated]
+        outputs = [*tf.nest.flatten(program.results), *new]
+        return [ShapedArray(tuple(x.shape), np.dtype(x.dtype.as_numpy_dtype)) for x in outputs]
 
     def call(context: Any, *arguments: Any, program: Program) -> Any:
-        module = ir.Module.parse(program.module)
-        types = _main(module).type.results
-        outer = context.module_context
-        name = mlir.merge_mlir_modules(
-            outer.module, "tensorflow", module, dst_symtab=outer.symbol_table
-        )
-        return func.CallOp(types, ir.FlatSymbolRefAttr.get(name), arguments).results
+        module, outer = ir.Module.parse(program.module), context.module_context
+        name = mlir.merge_mlir_modules(outer.module, "tensorflow", module, outer.symbol_table)
+        return func.CallOp(outer.symbol_table[name], list(arguments)).results
 
     primitive = Primitive("tensorflow")
     primitive.multiple_results = True
