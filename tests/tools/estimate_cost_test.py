@@ -175,7 +175,7 @@ def test_an_accelerator_that_is_not_in_the_table():
         ("v5e-8", LARGE, (512, 1, 256, 77), 2, "of length 512: not known; python -m tools.compile"),
         ("v5e-8", LARGE, (512, 1, 256, 80), 4, "not known"),
         ("v5e-8", BASE, (256, 1, 256, 20), 1, "of length 256: not known"),
-        ("v6e-8", BASE, (128, 1, 256, 20), 1, "not known"),
+        ("v5p-8", BASE, (128, 1, 256, 20), 1, "not known"),
         ("v3-8", with_vocabulary(BASE, 50265), (128, 1, 256, 20), 1, "not known"),
         ("v3-8", with_vocabulary(BASE, 28996), (128, 1, 256, 20), 1, "fits: 2.64"),
         ("v3-8", ALBERT, (128, 1, 256, 20), 1, "not known"),
