@@ -203,7 +203,7 @@ class Step:
 
 
 def _keep_memory(jax: Any) -> None:
-    """Lets the steps of a single CPU device reuse memory.
+    """Lets steps on the CPU reuse memory: a gain for one device, no difference for several.
 
     XLA allocates a step's intermediate results anew in each step. From the system they would come
     page by page, which took a fifth of the time. So the C library keeps what is freed, and the
