@@ -13,16 +13,12 @@ NumPy archive:
     python extract_features.py ... --layers=-2 --outputs=mean_vector --output_format=npz
 """
 
-from bert_tf.runs.flags import command_flags  # first: it looks at the installation
-
-# isort: split
 from absl import flags
 
 from bert_tf.files.overwriting import check_overwrites
-from bert_tf.runs.flags.device_settings import DeviceSettings
-from bert_tf.runs.flags.settings import ModelSettings
-from bert_tf.tasks.extraction.schema import parse_layers
-from bert_tf.tasks.extraction.settings import ExtractionSettings
+from bert_tf.runs.flags import command_flags
+from bert_tf.runs.flags.settings import DeviceSettings, ModelSettings
+from bert_tf.tasks.extraction.settings import ExtractionSettings, parse_layers
 
 FLAGS = flags.FLAGS
 SETTINGS = (ExtractionSettings, ModelSettings, DeviceSettings)

@@ -13,13 +13,10 @@ run_pretraining.py. The student is a BERT checkpoint like any other.
 Started again, the same command resumes from the last checkpoint in --output_dir.
 """
 
-from bert_tf.runs.flags import command_flags  # first: it looks at the installation
-
-# isort: split
 from absl import flags
 
-from bert_tf.runs.flags.device_settings import DeviceSettings
-from bert_tf.runs.flags.settings import ModelSettings
+from bert_tf.runs.flags import command_flags
+from bert_tf.runs.flags.settings import DeviceSettings, ModelSettings
 from bert_tf.tasks.pretraining.training.settings import DistillationSettings, ScheduleSettings
 
 FLAGS = flags.FLAGS

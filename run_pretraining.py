@@ -17,13 +17,10 @@ The paper's schedule (A.2), 90% of the steps at length 128 and the rest at 512, 
 Started again, the same command resumes from the last checkpoint in --output_dir.
 """
 
-from bert_tf.runs.flags import command_flags  # first: it looks at the installation
-
-# isort: split
 from absl import flags
 
-from bert_tf.runs.flags.device_settings import DeviceSettings
-from bert_tf.runs.flags.settings import ModelSettings
+from bert_tf.runs.flags import command_flags
+from bert_tf.runs.flags.settings import DeviceSettings, ModelSettings
 from bert_tf.tasks.pretraining.training.electra_settings import ElectraSettings
 from bert_tf.tasks.pretraining.training.settings import ScheduleSettings
 

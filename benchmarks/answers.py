@@ -28,7 +28,7 @@ from absl import flags
 import bert_tf
 from benchmarks import peak_memory
 from benchmarks.take_turns import take_turns
-from bert_tf.engine.correlation import spearman
+from bert_tf.engine.measures import spearman
 from bert_tf.errors import UserError
 from bert_tf.runs.flags import command_flags
 

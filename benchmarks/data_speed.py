@@ -23,7 +23,7 @@ from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.tasks.pretraining.schema import UNMASKED, pretraining_schema
 
 if TYPE_CHECKING:
-    from bert_tf.tasks.pretraining.training.phases import RecordBatches
+    from bert_tf.tasks.pretraining.training.settings import RecordBatches
 
 MASKING = PIECES, WHOLE_WORDS = ("pieces", "whole_words")
 # Runs a program from a small process, and prints its peak memory: Linux counts the memory of the
@@ -87,7 +87,7 @@ def measure_input_pipeline(
 
     `masking`, one of `MASKING`, says what to mask while reading. If None, the records are masked.
     """
-    from bert_tf.tasks.pretraining.training.phases import RecordBatches
+    from bert_tf.tasks.pretraining.training.settings import RecordBatches
 
     length, predictions = phase.max_seq_length, phase.max_predictions_per_seq
     schema = pretraining_schema(length, None if masking else predictions)

@@ -35,7 +35,7 @@ from absl import app, flags
 import bert_tf
 from benchmarks.take_turns import take_turns, timed
 from bert_tf.runs.folder import reporting
-from bert_tf.tasks.classification.glue import MrpcProcessor, StsbProcessor
+from bert_tf.tasks.classification.processors import MrpcProcessor, StsbProcessor
 from tools import ROOT
 
 FLAGS = flags.FLAGS

@@ -13,7 +13,7 @@ from bert_tf.engine.replicate import update_function, xla_pays_on_cpu
 from bert_tf.engine.steps import train_step
 from bert_tf.model.configuration import BertConfig
 from bert_tf.tasks.pretraining.training.electra import pretraining_model
-from bert_tf.tasks.pretraining.training.phases import RecordBatches
+from bert_tf.tasks.pretraining.training.settings import RecordBatches
 
 DTYPES = ("float32", "bfloat16")
 

@@ -17,14 +17,14 @@ from pathlib import Path
 
 from benchmarks.new_words import run
 from bert_tf.files.whole_files import write_whole
-from bert_tf.model.electra_configuration import ElectraConfig
+from bert_tf.model.family import ElectraConfig
 from bert_tf.runs.folder.reporting import read_results
 from bert_tf.tasks.pretraining.schema import ELECTRA
 from bert_tf.tasks.pretraining.training.electra_settings import (
     ElectraSettings,
     number_of_predictions,
 )
-from bert_tf.tasks.pretraining.training.phases import RecordBatches
+from bert_tf.tasks.pretraining.training.settings import RecordBatches
 from tools.tpu.matrix_products import training_flops
 
 TEXT = "flags/quickstart"

@@ -38,10 +38,9 @@ def main() -> None:
     from bert_tf.engine.steps import train_step
     from bert_tf.engine.whole_file_input import WholeFileInput
     from bert_tf.model.family import read_config
-    from bert_tf.tasks.classification.features import ClassificationEncoder
+    from bert_tf.tasks.classification.features import ClassificationEncoder, classification_schema
     from bert_tf.tasks.classification.model import ClassificationModel
     from bert_tf.tasks.classification.processors import get_processor
-    from bert_tf.tasks.classification.schema import classification_schema
     from bert_tf.tasks.example_records import write_records
 
     config = read_config(FLAGS.bert_config_file)

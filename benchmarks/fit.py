@@ -23,8 +23,8 @@ from bert_tf.files.checkpoints import CheckpointReader
 from bert_tf.runs.flags import command_flags
 from bert_tf.runs.folder.reporting import read_results
 from bert_tf.start import lazy_tensorflow as tf
-from bert_tf.tasks.classification.glue import MrpcProcessor
-from bert_tf.tasks.tagging.conll import read_sentences
+from bert_tf.tasks.classification.processors import MrpcProcessor
+from bert_tf.tasks.tagging.data import read_sentences
 
 FLAGS = flags.FLAGS
 TABLE = ["--task_name=table", "--text_a_column=text", "--label_column=label"]

@@ -37,7 +37,7 @@ import sys
 from bert_tf.runs.flags import command_flags
 import tensorflow as tf
 from bert_tf import optimization
-from bert_tf.runs.folder.heartbeat import Heartbeat
+from bert_tf.runs.folder import heartbeat
 from bert_tf.runs.folder.run import Run
 from bert_tf.runs.flags.settings import TrainingSettings
 from bert_tf.runs.training.trainer import Trainer
@@ -60,7 +60,7 @@ def main(words):
         schedule = optimization.linear_schedule(0.05, int(steps), 5)
         Trainer(HeavyModel, run, schedule).train(phases(files, (int(steps), 16)))
 
-Heartbeat.__init__.__defaults__ = (0.1, 30.0, 1.0)
+heartbeat.BEAT_SECONDS = 0.1
 command_flags.run_program(main, takes_others=True)
 """
 

@@ -58,9 +58,8 @@ def heldout_loss(folder: Path, optimizer: str, factor: int, rate: float, seed: i
     import tensorflow as tf
 
     from bert_tf.model.configuration import BertConfig
-    from bert_tf.tasks.pretraining.training.phases import RecordBatches
     from bert_tf.tasks.pretraining.training.run import run_pretraining
-    from bert_tf.tasks.pretraining.training.settings import PretrainingSettings
+    from bert_tf.tasks.pretraining.training.settings import PretrainingSettings, RecordBatches
 
     steps = STEPS // factor
     with tempfile.TemporaryDirectory(dir=folder) as output_dir:

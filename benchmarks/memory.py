@@ -40,7 +40,7 @@ from bert_tf.engine.steps import train_step
 from bert_tf.model.family import read_config
 from bert_tf.tasks.classification.model import ClassificationModel
 from bert_tf.tasks.pretraining.training.model import PretrainingModel
-from bert_tf.tasks.pretraining.training.phases import RecordBatches
+from bert_tf.tasks.pretraining.training.settings import RecordBatches
 imported = peak_memory()
 config, size, length = read_config(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 batch = data_speed.synthetic_batch(config, RecordBatches(length, 3, size, 20))

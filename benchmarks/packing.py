@@ -66,7 +66,7 @@ def write_records(path: str, tokens: np.ndarray, count: int, vocab_file: str, se
             instance = pack_pair(*(text.tolist() for text in texts), LENGTH, masks.layout)
             instance["next_sentence_labels"] = [int(is_random_next)]
             positions = [*range(1, split + 1), *range(split + 2, number + 2)]
-            masks.add(instance, positions)
+            masks.mask(instance, positions)
             write(records.serialize(instance, schema))
 
 

@@ -44,7 +44,7 @@ def main() -> None:
         )
         return
     from benchmarks import dtype_speed, training_step
-    from bert_tf.tasks.pretraining.training.phases import RecordBatches
+    from bert_tf.tasks.pretraining.training.settings import RecordBatches
 
     config = read_config(FLAGS.bert_config_file)
     phase = RecordBatches(length, FLAGS.num_steps, FLAGS.train_batch_size, predictions)

@@ -20,9 +20,9 @@ from absl import flags
 
 import bert_tf
 from benchmarks.data_speed import run_program
-from bert_tf.engine.correlation import spearman
+from bert_tf.engine.measures import spearman
 from bert_tf.runs.flags import command_flags
-from bert_tf.tasks.classification.glue import StsbProcessor
+from bert_tf.tasks.classification.processors import StsbProcessor
 
 FLAGS = flags.FLAGS
 POSITIVE = 4.0  # the score from which a pair means the same

@@ -99,7 +99,7 @@ def in_openvino(path: Path, precision: str, threads: int) -> Callable[[Arrays], 
     Args:
         precision: "f32" or "bf16".
     """
-    from bert_tf.export.packages import import_package
+    from bert_tf.export.running import import_package
 
     openvino = import_package("openvino", "openvino", "benchmarks.serving", "openvino")
     options = {"INFERENCE_PRECISION_HINT": precision, "INFERENCE_NUM_THREADS": threads}

@@ -25,7 +25,7 @@ from pathlib import Path
 from sklearn import metrics
 
 from bert_tf.runs.results.tables import read_table
-from bert_tf.tasks.tagging.conll import Sentence, read_sentences
+from bert_tf.tasks.tagging.data import Sentence, read_sentences
 from bert_tf.tasks.tagging.entities import entities
 
 _DEV_EVERY = 5  # documents

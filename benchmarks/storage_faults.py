@@ -36,9 +36,9 @@ NAMES = ("pretraining", "electra", "distillation", "sentences", "records", "conv
 UNCOMPILED = """
 import multiprocessing, os, runpy, sys
 from bert_tf.engine import loops
-from bert_tf.tasks.pretraining.records import workers
+from bert_tf.tasks.pretraining.records import shards
 get_context = multiprocessing.get_context
-workers.multiprocessing.get_context = lambda method: get_context("fork")
+shards.multiprocessing.get_context = lambda method: get_context("fork")
 replicate = loops.replicate
 loops.replicate = lambda *arguments: replicate(*arguments[:-1], False)
 sys.argv = sys.argv[1:]

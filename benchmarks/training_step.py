@@ -15,7 +15,7 @@ from bert_tf.engine.loops import TrainingLoop
 from bert_tf.engine.steps import train_step
 from bert_tf.model.configuration import BertConfig
 from bert_tf.tasks.pretraining.training.electra import pretraining_model
-from bert_tf.tasks.pretraining.training.phases import RecordBatches
+from bert_tf.tasks.pretraining.training.settings import RecordBatches
 
 FLAGS = flags.FLAGS
 
@@ -27,7 +27,7 @@ class TimedLoop(TrainingLoop):
         super().__init__(strategy, replica_step)
         self.times = tf.Variable(tf.zeros([num_steps, 2], tf.float64))
         self._number = tf.Variable(0)
-        untimed = self.step
+        untimed = self.runner.step
 
         def step(batch):
             with tf.control_dependencies(tf.nest.flatten(batch)):
@@ -40,7 +40,7 @@ class TimedLoop(TrainingLoop):
             self._number.assign_add(1)
             return metrics
 
-        self.step = step
+        self.runner.step = step
 
     def reset(self) -> None:
         self._number.assign(0)

@@ -13,7 +13,7 @@ The names here are the public surface; docs/api.md describes each and says what 
 import importlib
 from typing import TYPE_CHECKING
 
-from bert_tf.start import installation, quiet_start
+from bert_tf.start import quiet_start
 
 __version__ = "0.1.0"
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from bert_tf.export.preprocessor import Preprocessor as Preprocessor
     from bert_tf.export.text_features import TextFeatures as TextFeatures
     from bert_tf.files.checkpoints import load_weights as load_weights
-    from bert_tf.model.layerwise_rates import layerwise_lr_factors as layerwise_lr_factors
+    from bert_tf.model.layer_scopes import layerwise_lr_factors as layerwise_lr_factors
     from bert_tf.modeling import AlbertConfig as AlbertConfig
     from bert_tf.modeling import BertConfig as BertConfig
     from bert_tf.modeling import BertModel as BertModel
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from bert_tf.pretrained.estimators import BertRegressor as BertRegressor
     from bert_tf.pretrained.model import Pretrained as Pretrained
     from bert_tf.pretrained.model import load as load
+    from bert_tf.runs.training.keras_checkpoints import CheckpointCallback as CheckpointCallback
     from bert_tf.tasks.classification.model import ClassificationModel as ClassificationModel
     from bert_tf.tasks.extraction.model import FeaturesModel as FeaturesModel
     from bert_tf.tasks.multiple_choice.model import MultipleChoiceModel as MultipleChoiceModel
@@ -60,7 +61,7 @@ else:
         "export.exporting": "export_model",
         "export.text_features": "TextFeatures",
         "files.checkpoints": "load_weights",
-        "model.layerwise_rates": "layerwise_lr_factors",
+        "model.layer_scopes": "layerwise_lr_factors",
         "modeling": (
             "AlbertConfig BertConfig BertModel DistilBertConfig ElectraConfig RobertaConfig"
         ),
@@ -69,6 +70,7 @@ else:
         ),
         "pretrained.estimators": "BertClassifier BertRegressor",
         "pretrained.model": "Pretrained load",
+        "runs.training.keras_checkpoints": "CheckpointCallback",
         "tasks.classification.model": "ClassificationModel",
         "tasks.extraction.model": "FeaturesModel",
         "tasks.multiple_choice.model": "MultipleChoiceModel",
@@ -96,6 +98,3 @@ else:
 
     def __dir__() -> list[str]:
         return __all__
-
-
-installation.check()  # before any module of the library imports TensorFlow

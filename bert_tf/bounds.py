@@ -27,7 +27,7 @@ def _in_float32(value: float) -> float:
 
 
 def plain_number(value: Any) -> Any:
-    """Returns a number of NumPy or TensorFlow as Python's; all else, as a variable, as it is."""
+    """Returns a number of NumPy or TensorFlow as Python's; anything else unchanged."""
     shape = getattr(value, "shape", None)
     if shape is None or len(shape) or hasattr(value, "assign"):
         return value

@@ -29,19 +29,22 @@ from bert_tf.bounds import inputs_were_checked
 from bert_tf.errors import UserError, quoted
 from bert_tf.model.activations import gelu, get_activation
 from bert_tf.model.albert import AlbertEncoder
-from bert_tf.model.albert_configuration import AlbertConfig
 from bert_tf.model.configuration import BertConfig
-from bert_tf.model.distilbert_configuration import DistilBertConfig
-from bert_tf.model.dropout import dropout, dropout_seed_of_call
-from bert_tf.model.dtypes import dtype_policy
-from bert_tf.model.electra_configuration import ElectraConfig
 from bert_tf.model.embeddings import Embeddings
 from bert_tf.model.encoder import Encoder, attention_within_sequences
+from bert_tf.model.family import AlbertConfig, DistilBertConfig, ElectraConfig, RobertaConfig
 from bert_tf.model.inputs import checked_inputs, export_vectors, named_inputs
-from bert_tf.model.layers import NamedDense, create_initializer, gather_indexes, make_dense
-from bert_tf.model.roberta_configuration import RobertaConfig
+from bert_tf.model.layers import (
+    NamedDense,
+    create_initializer,
+    dropout,
+    dropout_seed_of_call,
+    dtype_policy,
+    gather_indexes,
+    make_dense,
+)
+from bert_tf.model.ranges import get_shape_list
 from bert_tf.model.saving import Savable, register
-from bert_tf.model.shapes import get_shape_list
 from bert_tf.seeds import fold_in_range
 
 __all__ = [
@@ -127,7 +130,8 @@ class BertModel(Savable, keras.Model):
         use_one_hot_embeddings: whether to look up word embeddings by a product with one-hot ids,
             which is faster on TPUs, instead of a gather.
         recompute_activations: whether to compute each encoder layer again in the backward pass
-            instead of keeping its intermediate results: less memory, about a third more time.
+            instead of keeping its intermediate results: less memory, about a third more time. The
+            attention probabilities that the model returns have no gradient then.
         dtype: "float32", or "bfloat16" for mixed precision (see the top of this module), which is
             Keras's "mixed_bfloat16"; also a `keras.DTypePolicy`. None is Keras's global policy.
         name: the first part of every variable's path; None for `config.scope`.
@@ -155,6 +159,7 @@ class BertModel(Savable, keras.Model):
                 f"config must be a BertConfig; received {quoted(config)}. BertConfig.from_dict"
                 " makes one of a dictionary, and BertConfig.from_json_file of a file"
             )
+        config.check_heads()
         policy = dtype_policy(dtype)
         super().__init__(name=name or config.scope, dtype=policy)
         self.config = copy.deepcopy(config)

@@ -284,7 +284,7 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
         **options: see `keras.optimizers.Optimizer`.
 
     Raises:
-        UserError: a number is out of range.
+        UserError: a number is out of range, or Keras's `weight_decay` is given.
     """
 
     def __init__(
@@ -300,6 +300,8 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
         learning_rate_factors: Mapping[str, float] | None = None,
         **options: Any,
     ):
+        if options.get("weight_decay") is not None:
+            raise UserError("weight_decay is Keras's second decay: give weight_decay_rate instead")
         learning_rate, global_clipnorm = map(plain_number, (learning_rate, global_clipnorm))
         if not callable(learning_rate):
             Bounds(at_least=0).check(learning_rate=learning_rate)
@@ -433,8 +435,7 @@ def create_optimizer(
 ) -> AdamWeightDecayOptimizer:
     """Returns the optimizer of BERT's pre-training and fine-tuning (the paper, A.2), or LAMB.
 
-    The original's function also computes and clips the gradients. With this one, the caller does,
-    by `tf.GradientTape` and `tf.clip_by_global_norm(gradients, optimization.CLIP_NORM)`.
+    The original's function also computes and clips the gradients, to the norm `CLIP_NORM`.
 
     Args:
         variables: the trainable variables, which get moments.

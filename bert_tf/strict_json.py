@@ -1,4 +1,4 @@
-"""Reads strict JSON: NaN and Infinity, which Python's parser accepts, are errors; checksums."""
+"""Reads strict JSON, without what Python also accepts: NaN, Infinity, a key twice; checksums."""
 
 import hashlib
 import json
@@ -12,15 +12,27 @@ def loads(text: str) -> Any:
     """Returns the value of a JSON text, as `json.loads` does.
 
     Raises:
-        ValueError: the text is not JSON, or has NaN, Infinity or a number too large for a float.
+        ValueError: the text is not JSON, has NaN, Infinity or a number too large for a float, or
+            a key twice in an object.
         RecursionError: the text is nested too deeply.
     """
-    return json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
+    return json.loads(
+        text, parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_unique
+    )
 
 
 def checksum(value: Any) -> str:
     """Returns the checksum of a value that JSON can hold: 16 digits, whatever the order of keys."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"the key {quoted(twice)} is there twice")
+    return found
 
 
 def _refuse_constant(name: str) -> None:

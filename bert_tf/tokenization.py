@@ -8,14 +8,13 @@ ids much faster.
 import re
 import string
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from absl import logging
 
 from bert_tf.errors import UserError, listed, quoted
-from bert_tf.files.encodings import decode_utf8, drop_carriage_returns
-from bert_tf.files.whole_files import read_bytes
+from bert_tf.files.whole_files import decode_utf8, drop_carriage_returns, read_bytes
 
 _Item = TypeVar("_Item")
 _Value = TypeVar("_Value")
@@ -345,12 +344,8 @@ class BasicTokenizer:
         return "".join(
             " " if _is_whitespace(char) else char
             for char in text
-            if char not in "\0\ufffd" and not self._is_control(char)
+            if char not in "\0\ufffd" and not _is_control(char, self.dropped)
         )
-
-    def _is_control(self, char: str) -> bool:
-        # Unicode counts tabs and line ends as controls; the original counts them as white space.
-        return char not in "\t\n\r" and unicodedata.category(char) in self.dropped
 
 
 class WordpieceTokenizer:
@@ -398,6 +393,11 @@ class WordpieceTokenizer:
 
 def _is_whitespace(char: str) -> bool:
     return char in " \t\n\r" or unicodedata.category(char) == "Zs"
+
+
+def _is_control(char: str, dropped: Container[str] = ("Cc", "Cf")) -> bool:
+    # Unicode counts tabs and line ends as controls; the original counts them as white space.
+    return char not in "\t\n\r" and unicodedata.category(char) in dropped
 
 
 def _is_punctuation(char: str) -> bool:

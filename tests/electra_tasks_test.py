@@ -10,13 +10,11 @@ import tensorflow as tf
 
 from bert_tf import optimization
 from bert_tf.engine import steps
-from bert_tf.model.electra_configuration import ElectraConfig
-from bert_tf.model.family import config_from_dict
-from bert_tf.model.layerwise_rates import layerwise_lr_factors
+from bert_tf.model.family import ElectraConfig, config_from_dict
+from bert_tf.model.layer_scopes import layerwise_lr_factors
 from bert_tf.tasks.classification.model import ClassificationModel
 from bert_tf.tasks.multiple_choice.model import MultipleChoiceModel
-from bert_tf.tasks.squad.joint_model import HEAD_OPTIONS, JointSquadModel
-from bert_tf.tasks.squad.model import SquadModel
+from bert_tf.tasks.squad.model import HEAD_OPTIONS, JointSquadModel, SquadModel
 from bert_tf.tasks.tagging.model import TaggingModel
 from tests.support.golden import needs_golden
 from tests.support.small_pretraining import difference

@@ -10,11 +10,11 @@ import tensorflow as tf
 
 from bert_tf import optimization
 from bert_tf.engine import steps
-from bert_tf.engine.metrics import means
+from bert_tf.engine.evaluator import means
 from bert_tf.files import checkpoints
 from bert_tf.model.family import config_from_dict, read_config
+from bert_tf.tasks.pretraining.training.dynamic_masking import ElectraMasking
 from bert_tf.tasks.pretraining.training.electra import ElectraPretrainingModel
-from bert_tf.tasks.pretraining.training.electra_masking import ElectraMasking
 from bert_tf.tasks.pretraining.training.electra_settings import number_of_predictions
 from tests.support.golden import needs_golden
 from tests.support.golden_training import compiled_step

@@ -14,14 +14,15 @@ from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
 from bert_tf.hugging_face.vector_settings import VectorSettings, write_vector_settings
 from bert_tf.model.configuration import BertConfig
-from bert_tf.tasks.extraction import data, run, schema, writers
+from bert_tf.tasks.extraction import lines, run
 from bert_tf.tasks.extraction.model import FeaturesModel
-from bert_tf.tasks.extraction.settings import ExtractionSettings
+from bert_tf.tasks.extraction.settings import OUTPUTS, ExtractionSettings
 from bert_tf.text.fast_tokenization import FastTokenizer
 from tests.support.golden import golden_cases
 from tests.support.numpy_bert import NumpyBert, random_weights
 from tests.support.original_features import original_features
 from tests.support.pretraining_runs import run as run_program
+from tests.support.refusals import refusal
 
 WORDS = "[PAD] [UNK] [CLS] [SEP] a b c d ##e ##f ! naive long".split()
 CONFIG = {
@@ -84,7 +85,7 @@ def extract(files, output_file, max_bytes=1 << 20, **settings):
     strategy = distribution.get_strategy("one_device", 1)
     config = BertConfig.from_dict(CONFIG)
     num_lines = run.extract_features(config, strategy, ExtractionSettings(**settings), max_bytes)
-    assert num_lines == sum(1 for _ in data.read_lines(settings["input_file"]))
+    assert num_lines == sum(1 for _ in lines.read_lines(settings["input_file"]))
     return output_file
 
 
@@ -127,7 +128,7 @@ def test_lines_become_examples(files, max_seq_length):
     vocab_file = str(files / "vocab.txt")
     reference = tokenization.FullTokenizer(vocab_file)
     tokenizer = FastTokenizer(vocab_file)
-    examples = list(data.read_examples(str(files / "input.txt"), tokenizer, max_seq_length))
+    examples = list(lines.read_examples(str(files / "input.txt"), tokenizer, max_seq_length))
     texts = [
         ("a be", "cef d!"),
         ("", ""),
@@ -148,18 +149,18 @@ def test_lines_become_examples(files, max_seq_length):
 def test_unusable_text(tmp_path):
     path = tmp_path / "text.txt"
     path.write_bytes(b"good\nbad \xff\n")
-    with pytest.raises(UserError, match="text.txt, line 2, is not UTF-8 .*convert the file"):
-        data.count_lines(str(path))
+    with pytest.raises(UserError, match="text.txt, line 2, is not UTF-8 .*decompress the file"):
+        lines.count_lines(str(path))
     for folder in (tmp_path, "/"):
         with pytest.raises(UserError, match=f"file={folder} must be a file, not a folder; "):
-            data.count_lines(str(folder))
+            lines.count_lines(str(folder))
     path.write_bytes(b"")
     with pytest.raises(UserError, match="the file is empty; it must have a text, or two texts"):
-        data.count_lines(str(path))
+        lines.count_lines(str(path))
     with pytest.raises(UserError, match="--input_file=.*absent.txt cannot be read"):
-        data.count_lines(str(tmp_path / "absent.txt"))
+        lines.count_lines(str(tmp_path / "absent.txt"))
     path.write_text("\n", encoding="utf-8-sig")  # a byte-order mark does not count as text
-    assert data.count_lines(str(path)) == 1 and list(data.read_lines(str(path))) == [""]
+    assert lines.count_lines(str(path)) == 1 and list(lines.read_lines(str(path))) == [""]
 
 
 # --- what is computed -----------------------------------------------------------------------------
@@ -175,7 +176,7 @@ def read_json(path):
     """Yields the tokens and the outputs of each line, as the functions below do."""
     for i, text in enumerate(path.read_text().splitlines()):
         line = json.loads(text)
-        assert list(line) == ["linex_index", "features", *schema.OUTPUTS[1:]]
+        assert list(line) == ["linex_index", "features", *OUTPUTS[1:]]
         assert line["linex_index"] == i
         features = line["features"]
         assert all(list(feature) == ["token", "layers"] for feature in features)
@@ -193,7 +194,7 @@ def read_json(path):
 def read_npz(path):
     with np.load(path) as archive:
         arrays = dict(archive)
-    assert set(arrays) == {"layers", "tokens", "token_splits", *schema.OUTPUTS}
+    assert set(arrays) == {"layers", "tokens", "token_splits", *OUTPUTS}
     np.testing.assert_array_equal(arrays["layers"], LAYERS)
     splits = arrays["token_splits"]
     pairs = np.concatenate([[0], np.cumsum(np.diff(splits) ** 2)])
@@ -215,7 +216,7 @@ def read_npz(path):
 def read_tfrecord(path):
     for i, record in enumerate(tf.data.TFRecordDataset(str(path)).as_numpy_iterator()):
         features = tf.train.Example.FromString(record).features.feature
-        assert set(features) == {"linex_index", "layers", "tokens", *schema.OUTPUTS}
+        assert set(features) == {"linex_index", "layers", "tokens", *OUTPUTS}
         assert features["linex_index"].int64_list.value == [i]
         assert tuple(features["layers"].int64_list.value) == LAYERS
         tokens = [token.decode() for token in features["tokens"].bytes_list.value]
@@ -243,7 +244,7 @@ def test_the_file_has_what_numpy_computes(files, tmp_path, oracle, output_format
     path = extract(
         files,
         tmp_path / "out",
-        outputs=",".join(schema.OUTPUTS),
+        outputs=",".join(OUTPUTS),
         output_format=output_format,
         length_buckets=length_buckets,
         max_bytes=4000,  # several chunks
@@ -264,7 +265,7 @@ def test_the_file_has_what_numpy_computes(files, tmp_path, oracle, output_format
 )
 def test_chunks_are_whole_batches_that_fit_into_memory(output, lengths, batch_size, expected):
     config = BertConfig(9, hidden_size=8, num_attention_heads=2)
-    examples = (data.Example(i, ["[CLS]", "a", "[SEP]"], {}) for i in range(253))
+    examples = (lines.Example(i, ["[CLS]", "a", "[SEP]"], {}) for i in range(253))
     arguments = config, [0, 1], [output], batch_size, lengths, 8 << 10
     chunks = list(run.make_chunks(examples, *arguments))
     assert {len(chunk) for chunk in chunks[:-1]} == {expected}
@@ -286,8 +287,8 @@ def test_only_what_is_asked_for(files, tmp_path, oracle):
 def test_the_vectors_of_a_long_line_are_those_of_its_windows_joined(files, tmp_path):
     flags = {"output_format": "npz", "outputs": "mean_vector,pooled_vector", "max_seq_length": 6}
     found, long = [], {"long_text": "max", "window_stride": 2}
-    for lines, more in (("d !\na b c d a b c\n", long), ("d !\na b c d\nc d a b\na b c\n", {})):
-        (tmp_path / "lines").write_text(lines)
+    for text, more in (("d !\na b c d a b c\n", long), ("d !\na b c d\nc d a b\na b c\n", {})):
+        (tmp_path / "lines").write_text(text)
         more = {"input_file": str(tmp_path / "lines"), **flags, **more}
         with np.load(extract(files, tmp_path / "out.npz", **more)) as archive:
             found.append({key: archive[key] for key in archive})
@@ -306,7 +307,7 @@ def test_the_program_on_several_replicas(files, tmp_path, oracle):
         f"--vocab_file={files}/vocab.txt",
         f"--bert_config_file={files}/bert_config.json",
         f"--init_checkpoint={files}/bert_model.ckpt",
-        f"--outputs={','.join(schema.OUTPUTS)}",
+        f"--outputs={','.join(OUTPUTS)}",
         *("--layers=-1,0,-1,1", f"--max_seq_length={MAX_SEQ_LENGTH}", "--batch_size=4"),
         *("--distribution_strategy=mirrored", "--num_cpu_devices=2"),
         program="extract_features.py",
@@ -355,7 +356,7 @@ def test_numbers_are_rounded_as_python_rounds(tmp_path):
     ).astype(np.float32)
     expected = [round(float(x), 6) for x in values]
     path = tmp_path / "out.jsonl"
-    with writers.write_json(str(path), [-1]) as write:
+    with lines.write_json(str(path), [-1]) as write:
         write(0, [], {"pooled_vector": values})
     line = {"linex_index": 0, "features": [], "pooled_vector": expected}
     assert path.read_text() == json.dumps(line) + "\n"
@@ -364,9 +365,9 @@ def test_numbers_are_rounded_as_python_rounds(tmp_path):
 @pytest.mark.parametrize(
     "open_writer",
     [
-        lambda path: writers.write_json(path, [-1]),
-        lambda path: writers.write_tfrecord(path, [-1]),
-        lambda path: writers.write_npz(path, [-1], ["pooled_vector"], 5),
+        lambda path: lines.write_json(path, [-1]),
+        lambda path: lines.write_tfrecord(path, [-1]),
+        lambda path: lines.write_npz(path, [-1], ["pooled_vector"], 5),
     ],
 )
 def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path, open_writer):
@@ -412,9 +413,7 @@ def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path, open_writer):
     ],
 )
 def test_flags_that_do_not_fit(files, tmp_path, settings, message):
-    with pytest.raises(UserError) as error:
-        extract(files, **{"output_file": tmp_path / "out", **settings})
-    assert message in str(error.value)
+    assert message in refusal(extract, files, **{"output_file": tmp_path / "out", **settings})
     assert os.listdir(tmp_path) == []
 
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.tasks.classification.recipes_test import FLAGS, values
+from tests.tasks.recipes_test import FLAGS, values
 
 # Table 14 of ALBERT's paper: steps, batch, steps of warm-up, learning rate; and the number of the
 # task's training examples.

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # The folders and top modules of bert_tf, from the ground up. One that is not here fails: where it
 # stands is a decision. Programs and tools stand above all of them.
 FLOORS = (
-    "start errors bounds strict_json seeds optimizer_defaults progress files tokenization text"
+    "errors start bounds strict_json seeds optimizer_defaults progress files tokenization text"
     " datasets model modeling optimization hugging_face model_folder engine runs tasks pretrained"
     " export"
 ).split()
@@ -30,10 +30,10 @@ MODELS = {"model", "modeling"}
 DATA = {"datasets", "files", "text", "tokenization"}
 # In a task's folder, TASK_MODELS hold the model; TASK_NEITHER are the schema, where both sides
 # meet, the settings, and what joins the two for a program. Every other module is data code.
-TASK_MODELS = set("model head heads joint_model electra loss metrics distillation".split())
+TASK_MODELS = set("model heads electra distillation".split())
 TASK_NEITHER = {
-    *"__init__ schema phases settings decision task teacher run run_distillation".split(),
-    *("electra_masking", "electra_settings"),  # pipeline and model mask and unmask alike
+    *"__init__ schema settings decision task files teacher run run_distillation".split(),
+    *("dynamic_masking", "electra_settings"),  # pipeline and model mask and unmask alike
 }
 
 SURFACE = "bert_tf"  # imports what it shows only when it is used: for users, never for the library

@@ -8,8 +8,8 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.errors import UserError
-from bert_tf.model.dropout import dropout
 from bert_tf.model.heads import OutputLayer
+from bert_tf.model.layers import dropout
 from bert_tf.modeling import BertConfig, BertModel
 from bert_tf.runs.training.watch import set_modes
 from bert_tf.seeds import fold_in
@@ -206,12 +206,12 @@ def test_weights_are_finite_and_not_negative(wrong):
 @pytest.mark.parametrize(
     "weights,message",
     [
-        ([1.0, 2.0, 3.0], r" must be a dictionary from the number .*; received \[1.0, 2"),
-        ({7: 1.0}, r" names the class 7; classes are numbered from 0 to 2$"),
-        ({"0": 1.0}, " names the class '0'; classes are numbered"),
-        ({0: 1.0, 1: -2.0}, r"\[1\] must be a finite number and not negative; received -2.0"),
+        ([1.0, 2.0, 3.0], r" must be a dictionary from the numbers .*; received \[1.0, 2"),
+        ({7: 1.0}, r" must be .* of classes, from 0 to 2, .*; received {7: 1.0}"),
+        ({"0": 1.0}, r" must be .*; received {'0': 1.0}"),
+        ({0: 1.0, 1: -2.0}, r"\[1\] must be a finite number, at least 0; received -2.0"),
         ({0: np.nan}, r"\[0\] must be a finite number"),
-        ({0: "2"}, r"\[0\] must be a finite number and not negative; received '2'"),
+        ({0: "2"}, r"\[0\] must be a finite number, at least 0; received '2'"),
     ],
 )
 def test_other_class_weights_are_refused(weights, message):
@@ -252,11 +252,10 @@ def test_lists_of_numbers_are_arrays_and_texts_are_refused():
     predicted = model.predict({name: lists[name] for name in ("input_ids",)}, verbose=0)
     assert predicted.shape == (4, model.num_labels)
     for wrong in (["yes", "no", "yes", "no"], np.array(["yes", "no", "no", "no"])):
-        with pytest.raises(
-            UserError, match="y must be numbers; received 'yes'. .* numbered from 0"
-        ):
+        message = r"must be numbers; received array\(\['yes'.* numbered from 0"
+        with pytest.raises(UserError, match=f"y {message}"):
             model.evaluate(lists, wrong, verbose=0)
-        with pytest.raises(UserError, match="input_ids must be numbers; received 'yes'"):
+        with pytest.raises(UserError, match=f"input_ids {message}"):
             model.predict({"input_ids": wrong}, verbose=0)
     with pytest.raises(UserError, match="a list must have rows of one length"):
         model.predict({"input_ids": [[1, 2], [3]]}, verbose=0)
@@ -302,9 +301,12 @@ def test_columns_of_arrow_and_lists_are_weights(column):
     "wrong, message",
     [
         (pd.Series([[1, 2], [3], [1], [0]]), "y must have rows of one length"),
-        (pa.array(["a", "b", "c", "d"]), "y must be numbers; received 'a'"),
-        (np.array(["2020-01-01"] * 4, "datetime64[ns]"), "y must be numbers; received '2020-01-01"),
-        (np.array([], "U1"), r"y must be numbers; received '\[\]'"),
+        (pa.array(["a", "b", "c", "d"]), r"y must be numbers; received array\(\['a'"),
+        (
+            np.array(["2020-01-01"] * 4, "datetime64[ns]"),
+            "y must be numbers; received array.*2020-01-01",
+        ),
+        (np.array([], "U1"), r"y must be numbers; received array\(\[\]"),
     ],
 )
 def test_columns_without_numbers_are_refused(wrong, message):
@@ -320,6 +322,7 @@ def test_own_losses_and_metrics_find_the_labels_among_the_features():
     metrics = ["sparse_categorical_accuracy"]
     found = results(eager(model, loss, metrics=metrics), features)
     expected = results(eager(model, metrics=metrics), features)
+    assert found.keys() == {"loss", *metrics} and expected.keys() == {"accuracy", *found}
     labels = features.pop("label_ids")
     assert results(eager(model, loss, metrics=metrics), features, labels) == found
     assert expected["loss"] == pytest.approx(found["loss"], rel=1e-5)

@@ -125,16 +125,6 @@ def test_labels_may_be_the_y_of_keras():
         assert results(model, data) == expected
 
 
-def test_a_weight_of_each_example_is_keras_sample_weight():
-    model = make("tagging")
-    features = as_arrays(make_features("tagging", 3))
-    weights = np.array([1.0, 0.0, 0.5])
-    expected = results(eager(model), {**features, "example_weight": weights})
-    labels = {n: features.pop(n) for n in ("label_ids", "label_mask")}
-    assert results(model, features, labels, sample_weight=weights) == expected
-    assert results(model, features, labels) != expected
-
-
 def test_missing_and_superfluous_labels_are_refused():
     model = eager(make("squad"))
     features = make_features("squad", 2)
@@ -144,18 +134,6 @@ def test_missing_and_superfluous_labels_are_refused():
         model.test_on_batch(features)
     with pytest.raises(UserError, match="no longer than 'start_positions', 'end_positions'; rec"):
         model.test_on_batch(features, (start, start, start))
-
-
-def test_a_loss_given_to_compile_replaces_the_loss_of_the_task():
-    model = new_model("classification")
-    features = make_features("classification", 3)
-    labels = features.pop("label_ids")
-    own = results(eager(model), features, labels)
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    metric = "sparse_categorical_accuracy"
-    found = results(eager(model, loss, metrics=[metric]), features, labels)
-    assert own.keys() == {"loss", "accuracy"} and found.keys() == {"loss", metric}
-    np.testing.assert_allclose(found["loss"], own["loss"], rtol=1e-5)
 
 
 def test_a_model_without_a_task_has_no_loss_of_its_own():
@@ -209,9 +187,9 @@ def test_fit_and_predict_of_every_task_in_graphs(name):
     tensors = make_features(name, 10)
     features = as_arrays(tensors)
     model = new_model(name)
-    model.compile(optimization.AdamWeightDecayOptimizer(5e-3))
+    model.compile(optimization.AdamWeightDecayOptimizer(1e-3))
     data = tf.data.Dataset.from_tensor_slices(features).batch(4)
-    history = model.fit(data, epochs=6, verbose=0).history["loss"]
+    history = model.fit(data, epochs=20, verbose=0).history["loss"]
     assert history[-1] < 0.9 * history[0]
     found = results(model, features, batch_size=10)
     np.testing.assert_allclose(found["loss"], compute(model, tensors)[0], rtol=1e-4)

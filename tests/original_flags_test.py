@@ -45,7 +45,7 @@ import contextlib, importlib, io, json, sys
 from absl import flags
 from bert_tf.runs.flags import command_flags
 from bert_tf.runs.flags.setting_fields import REQUIRED, flags_of, help_text
-from bert_tf.runs.flags.device_settings import DeviceSettings
+from bert_tf.runs.flags.settings import DeviceSettings
 from bert_tf.runs.flags.settings import ModelSettings
 from bert_tf.tasks import registry
 sys.argv.append("--help")
@@ -187,7 +187,7 @@ PUBLISHED = {
 MAKE_SETTINGS = """
 import importlib, json, sys
 from bert_tf.runs.flags import command_flags
-from bert_tf.runs.flags.device_settings import DeviceSettings
+from bert_tf.runs.flags.settings import DeviceSettings
 from bert_tf.runs.flags.settings import ModelSettings
 from bert_tf.tasks import registry
 module, *words = sys.argv[1:]

@@ -112,7 +112,7 @@ def test_an_editable_installation_has_the_tools_and_programs(tmp_path):
     if ROOT.as_uri() not in [json.loads(text)["url"] for text in found if text]:
         pytest.skip("this checkout is not installed by pip install -e")
     code = "import importlib.util as u, sys; print(*(u.find_spec(x).origin for x in sys.argv[1:]))"
-    names = ["bert_tf.errors", "bert_tf.tools.data.trials", "run_classifier"]
+    names = ["bert_tf.errors", "bert_tf.tools.draw.pictures", "run_classifier"]
     origins = subprocess.check_output([sys.executable, "-c", code, *names], cwd=tmp_path, text=True)
-    expected = ["bert_tf/errors.py", "tools/data/trials.py", "run_classifier.py"]
+    expected = ["bert_tf/errors.py", "tools/draw/pictures.py", "run_classifier.py"]
     assert origins.split() == [str(ROOT / name) for name in expected]

@@ -18,9 +18,8 @@ from bert_tf.tasks.pretraining.records import data
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.schema import pretraining_schema
 from bert_tf.tasks.pretraining.training.model import PretrainingModel
-from bert_tf.tasks.pretraining.training.phases import RecordBatches
 from bert_tf.tasks.pretraining.training.run import run_pretraining
-from bert_tf.tasks.pretraining.training.settings import PretrainingSettings
+from bert_tf.tasks.pretraining.training.settings import PretrainingSettings, RecordBatches
 from tests.support.pretraining_runs import CONFIG, variables
 from tests.support.trainers import make_trainer
 

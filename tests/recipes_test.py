@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from bert_tf import modeling
-from bert_tf.model.family import config_from_dict, read_config
-from bert_tf.model.roberta_configuration import RobertaConfig
+from bert_tf.model.family import RobertaConfig, config_from_dict, read_config
 from bert_tf.modeling import AlbertConfig
 from bert_tf.tasks.pretraining.training.electra import ElectraPretrainingModel
 from bert_tf.tasks.pretraining.training.model import PretrainingModel

@@ -22,15 +22,14 @@ from bert_tf.tasks.extraction.settings import ExtractionSettings
 from bert_tf.tasks.pretraining.records.data import create_pretraining_data
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
 from bert_tf.tasks.squad.examples import read_squad_examples
-from bert_tf.tasks.tagging.conll import read_sentences
-from tests.albert_programs_test import classify_as_the_program, write_text
+from bert_tf.tasks.tagging.data import read_sentences
+from tests.albert_test import classify_as_the_program, write_text
 from tests.support.byte_pair_files import word_merges, write_vocabulary
 from tests.support.pretraining_runs import run, variables
 from tests.support.small_classification import WORDS, flags, write_reviews
 from tools import convert_checkpoint
 from tools.build_vocabulary import BYTE_BPE, build_vocabulary
 
-pytest.importorskip("tokenizers")
 QUICKSTART = Path(__file__).resolve().parents[1] / "flags" / "quickstart"
 CONFIG = {
     "model_type": "roberta",
@@ -98,9 +97,10 @@ def test_a_classifier_is_trained_and_loaded(tmp_path):
     message = run(*flags(reviews, out, "--do_eval"), *more, program="run_classifier.py", status=1)
     assert "is trained on text as it is written; set --do_lower_case=False" in message
     run(
-        *flags(reviews, out, "--do_train", "--do_eval", "--do_predict", "--num_train_epochs=6"),
+        *flags(reviews, out, "--do_train", "--do_eval", "--do_predict", "--num_train_epochs=12"),
         *more,
         "--do_lower_case=False",
+        "--learning_rate=2e-3",
         program="run_classifier.py",
     )
     assert reporting.read_results(str(out / "eval_results.txt"))["eval_accuracy"] > 0.9

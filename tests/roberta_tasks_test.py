@@ -11,14 +11,12 @@ from bert_tf.tasks.classification.features import ClassificationEncoder
 from bert_tf.tasks.multiple_choice.data import QuestionEncoder
 from bert_tf.tasks.squad import answers, features
 from bert_tf.tasks.squad.examples import SquadData, SquadExample
-from bert_tf.tasks.squad.final_text import FinalText
-from bert_tf.tasks.tagging.conll import Sentence
-from bert_tf.tasks.tagging.data import TaggingEncoder
+from bert_tf.tasks.squad.words import FinalText
+from bert_tf.tasks.tagging.data import Sentence, TaggingEncoder
 from bert_tf.text.tokenizers import load_tokenizer
 from tests.support.byte_pair_files import word_merges, write_vocabulary
 from tests.support.squad_files import settings_of_lengths
 
-pytest.importorskip("tokenizers")
 WORDS = "the film was fine smith born (1895-1943)".split()
 TEXT = "smith was born (1895-1943). fine"
 
@@ -109,7 +107,7 @@ def test_lengths_without_room_are_refused(tokenizer):
     with pytest.raises(UserError, match="--max_seq_length must be at least 5, .*; got 4"):
         ClassificationEncoder(tokenizer, 4, ["a"])
     with pytest.raises(UserError, match="--max_seq_length must be at least 6, .*; got 5"):
-        QuestionEncoder(tokenizer, 5)
+        QuestionEncoder(tokenizer, 5, 4)
 
 
 def test_a_text_is_cut_to_the_length(tokenizer):

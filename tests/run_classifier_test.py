@@ -185,7 +185,7 @@ def test_a_diverging_run_has_its_own_status(reviews, tmp_path):
 @pytest.mark.slow
 def test_a_stopped_run_ends_like_one_left_alone(reviews, tmp_path):
     """Also if it was stopped during an evaluation. The best checkpoint is the same, too."""
-    words = ["--do_train", "--num_train_epochs=6", "--evaluate_every_steps=6", "--keep_best"]
+    words = ["--do_train", "--num_train_epochs=4", "--evaluate_every_steps=6", "--keep_best"]
     words += ["--save_checkpoints_steps=6", "--length_buckets=16,28", "--group_by_length"]
     run(*flags(reviews, tmp_path / "alone", *words), program=PROGRAM)
     stopped = 0

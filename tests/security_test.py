@@ -21,8 +21,7 @@ ALLOWED = {
     # They import modules whose names are written in the code.
     "tools/tpu/compiler.py: import_module",
     "tools/tpu/stablehlo.py: import_module",
-    "bert_tf/engine/loops.py: import_module",
-    "bert_tf/export/packages.py: import_module",
+    "bert_tf/export/running.py: import_module",
     "bert_tf/__init__.py: import_module",
     "bert_tf/tasks/registry.py: import_module",
     # Keras calls it, in its safe mode, for a file that its `load_model` was given.

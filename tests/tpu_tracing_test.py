@@ -22,8 +22,8 @@ from bert_tf.engine.prediction import Predictor
 from bert_tf.engine.whole_file_input import WholeFileInput
 from bert_tf.files import records
 from bert_tf.model.configuration import BertConfig
-from bert_tf.tasks.classification.distillation import DistilledClassification
 from bert_tf.tasks.classification.model import ClassificationModel
+from bert_tf.tasks.classification.teacher import DistilledClassification
 from bert_tf.tasks.pretraining.schema import pretraining_schema
 from bert_tf.tasks.pretraining.training.distillation import DistilledPretraining
 from bert_tf.tasks.pretraining.training.model import PretrainingModel
@@ -87,7 +87,7 @@ def trace_loops(folder, mistaken=False):
     found = {}
 
     def note(name, loop, iterator):
-        traced = loop._loop.get_concrete_function(iterator, tf.constant(3))
+        traced = loop.runner._loop.get_concrete_function(iterator, tf.constant(3))
         nodes = tpu_strategy.nodes_on_tpu(traced)
         ops = sorted({node.op for node in nodes})
         found[name] = {
@@ -101,7 +101,7 @@ def trace_loops(folder, mistaken=False):
                 if "XLA_TPU_JIT"
                 not in {k.device_type for k in kernels.get_registered_kernels_for_op(op).kernel}
             ],
-            "traces": loop._loop.experimental_get_tracing_count(),
+            "traces": loop.runner._loop.experimental_get_tracing_count(),
         }
 
     for name, (of_task, of_step) in PRETRAINING.items():
@@ -209,8 +209,9 @@ def test_each_gradient_is_summed_once_and_the_metrics_once(found):
     for name in PRETRAINING:
         assert found[name]["sums"] == found[name]["variables"] + 1, name
     for name in FINE_TUNING:  # two lengths, each a computation of its own
-        vectors = name == "sentences_in_batch_negatives"  # those of all replicas are gathered
-        assert found[name]["sums"] == 2 * (found[name]["variables"] + 1 + vectors), name
+        # The vectors and ids of all replicas are gathered.
+        gathered = 2 * (name == "sentences_in_batch_negatives")
+        assert found[name]["sums"] == 2 * (found[name]["variables"] + 1 + gathered), name
     assert found["evaluation"]["sums"] == 4  # the weights of two means, examples, metrics
     assert found["prediction"]["sums"] == 0
 

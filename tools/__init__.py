@@ -8,11 +8,9 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-import bert_tf  # first: it looks at the installation
-
-# isort: split
 from absl import flags
 
+import bert_tf
 from bert_tf.errors import UserError
 
 # Holds flags/ and tpu/: the checkout, or the installed package.

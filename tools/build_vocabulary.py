@@ -11,7 +11,7 @@ most frequent first. The same text always gives the same file. Time and memory g
 of different words. A few hundred megabytes of well-mixed text are enough.
 
 RoBERTa uses a byte-level BPE, which is learned from the text without changing its case or accents.
-The package `tokenizers` learns it (the extra `roberta`). The output files are vocab.json, and
+The package `tokenizers` learns it. The output files are vocab.json, and
 merges.txt beside it: <s>, <pad>, </s>, <unk> and <mask>, then the 256 bytes, then the merged
 tokens, most frequent first.
 """
@@ -23,6 +23,7 @@ import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 
+import tokenizers
 from absl import flags, logging
 
 from bert_tf import tokenization
@@ -33,9 +34,9 @@ from bert_tf.files.overwriting import check_overwrites
 from bert_tf.files.whole_files import UnfinishedFile, write_whole
 from bert_tf.runs.flags import command_flags
 from bert_tf.start import lazy_tensorflow as tf
-from bert_tf.text.byte_pairs import MERGES, import_tokenizers
+from bert_tf.text.byte_pairs import MERGES
 from bert_tf.text.byte_pairs import SPECIAL_TOKENS as BYTE_PAIR_TOKENS
-from bert_tf.text.word_counts import count_words
+from bert_tf.text.new_words import count_words
 
 from . import call_with_flags
 
@@ -139,7 +140,6 @@ def _can_occur(token: str) -> bool:
 
 def learn_byte_pairs(lines: Iterable[str], vocab_size: int) -> tuple[str, str]:
     """Returns a `vocab.json` and its `merges.txt`, of at most `vocab_size` tokens."""
-    tokenizers = import_tokenizers(f"--kind={BYTE_BPE}")
     alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
     least = len(BYTE_PAIR_TOKENS) + len(alphabet)
     if vocab_size < least:

@@ -1,4 +1,4 @@
-r"""Compiles pre-training steps for a TPU without having one: do they fit, how fast can they be?
+r"""Compiles pre-training steps for a TPU without having one: do they fit, how fast are they?
 
     python -m tools.compile_for_tpu --topology=v5e:2x4 \
         --bert_config_file=flags/models/uncased_L-12_H-768_A-12/bert_config.json \
@@ -7,6 +7,9 @@ r"""Compiles pre-training steps for a TPU without having one: do they fit, how f
 It takes the flags of run_pretraining.py, so --flagfile=RECIPE with --topology tries a recipe. The
 TPU's own compiler, libtpu, compiles the step of each phase that --tpu=pjrt runs. Install it in a
 separate environment: pip install -e ".[compile]". Compiling BERT-Base takes minutes.
+
+The report has two times of a step: a bound, and an estimate from the compiler's cycles, which
+docs/measuring.md explains.
 
 --max_sequences_per_pack compiles the step for packed records, with room for this many sequences in
 a row. The batch size then counts rows.
@@ -37,9 +40,9 @@ from bert_tf.errors import UserError
 from bert_tf.runs.flags import command_flags
 from bert_tf.tasks.pretraining.schema import MLM
 from bert_tf.tasks.pretraining.training.electra_settings import ElectraSettings
-from bert_tf.tasks.pretraining.training.phases import RecordBatches
+from bert_tf.tasks.pretraining.training.settings import RecordBatches
 
-from .tpu import compiler, teacher_flags
+from .tpu import compiler, step_flags
 from .tpu.report import Run, report
 from .tpu.stablehlo import read_program
 
@@ -67,17 +70,6 @@ def largest_batch(fits: Callable[[int], bool], start: int, multiple: int) -> int
         else:
             high = middle
     return low * multiple
-
-
-def divide(phase: RecordBatches, replicas: int, accumulation_steps: int) -> RecordBatches:
-    """Returns the phase with the batch size of one replica instead of the global one."""
-    if phase.batch_size % (replicas * accumulation_steps):
-        raise UserError(
-            f"the batch of --train_batch_size or --phases ({phase.batch_size}) must be a multiple"
-            f" of the number of replicas ({replicas}, see --num_tpu_cores) times"
-            f" --gradient_accumulation_steps ({accumulation_steps})"
-        )
-    return dataclasses.replace(phase, batch_size=phase.batch_size // replicas)
 
 
 def try_phase(run: Run, phase: RecordBatches, topology: compiler.Topology) -> bool:
@@ -127,7 +119,7 @@ def main() -> None:
     from bert_tf.tasks.pretraining.training.model import check_objective
 
     logging.getLogger("jax").setLevel(logging.WARNING)
-    teacher = teacher_flags.read_teacher()
+    teacher = step_flags.read_teacher()
     settings = command_flags.settings_from_flags(ElectraSettings)
     config = read_config(FLAGS.bert_config_file)
     objective = MLM if teacher else settings.objective
@@ -154,8 +146,12 @@ def main() -> None:
         settings.model_arguments,
     )
     for phase in settings.phases:
-        config.check_seq_length(phase.max_seq_length, "max_seq_length or --phases")
-    phases = [divide(phase, replicas, run.accumulation_steps) for phase in settings.phases]
+        source = "--num_tpu_cores or --topology"
+        step_flags.check_phase(config, phase, replicas, source, run.accumulation_steps)
+    phases = [
+        dataclasses.replace(phase, batch_size=phase.batch_size // replicas)
+        for phase in settings.phases
+    ]
     print(
         f"{FLAGS.bert_config_file}, {', '.join(f'{k}={v}' for k, v in run.options.items())}\n"
         f"{topology.name}: {replicas} replicas on {devices} devices of at most"
@@ -180,7 +176,7 @@ if __name__ == "__main__":
         "Largest number of sequences in a row of packed records. Default: not packed.",
         lower_bound=2,
     )
-    teacher_flags.define("Compile")
+    step_flags.define_teacher("Compile")
     flags.DEFINE_bool(
         "search_batch",
         False,

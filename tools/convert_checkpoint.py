@@ -68,7 +68,7 @@ from absl import flags, logging
 
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints, storage
-from bert_tf.files.model_input import MODEL_INPUT_FILE, write_model_input
+from bert_tf.files.model_notes import MODEL_INPUT_FILE, write_model_input
 from bert_tf.files.overwriting import check_overwrites, real_path
 from bert_tf.files.weight_files import SAFETENSORS
 from bert_tf.files.whole_files import write_whole

@@ -14,7 +14,6 @@ import shutil
 from absl import flags
 
 from bert_tf.errors import UserError
-from bert_tf.files.destinations import check_meant
 from bert_tf.files.temporary_names import temporary_name
 from bert_tf.runs.flags import command_flags
 
@@ -28,7 +27,6 @@ def copy_flags(output_dir: str) -> None:
             f"--output_dir={output_dir} must not exist, because its files could be yours. Delete it"
             " or name another folder"
         )
-    check_meant(output_dir, "output_dir")
     unfinished = temporary_name(os.path.dirname(output_dir.rstrip("/")))
     try:
         shutil.copytree(os.path.join(ROOT, "flags"), unfinished)

@@ -6,7 +6,8 @@ r"""Estimates the time and cost of a pre-training run on a Cloud TPU slice.
 It takes the flags of run_pretraining.py, but the only file that it reads is --bert_config_file.
 tpu/accelerators.txt lists the slices with their published peaks and prices, and tpu/memory.txt the
 memory that the TPU's compiler plans. The estimate is not a measurement: it counts the model's
-floating point operations and assumes that they reach a share of the peak.
+floating point operations and assumes that they reach a share of the peak. Where tpu/memory.txt has
+the cycles of a step, the step takes at least their time.
 
 --teacher_config_file estimates run_distillation.py: a student of --bert_config_file and a teacher
 of this configuration. To estimate a recipe of distillation, add
@@ -27,10 +28,10 @@ from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.flags import command_flags
 from bert_tf.tasks.pretraining.schema import ELECTRA
 from bert_tf.tasks.pretraining.training.electra_settings import ElectraSettings
-from bert_tf.tasks.pretraining.training.phases import RecordBatches
+from bert_tf.tasks.pretraining.training.settings import RecordBatches
 
 from . import ROOT
-from .tpu import memory, teacher_flags
+from .tpu import compiler, memory, step_flags
 from .tpu.matrix_products import distillation_flops, training_flops
 
 FLAGS = flags.FLAGS
@@ -57,6 +58,11 @@ class Accelerator:
         """A replica for each chip; v2 and v3 have one for each of a chip's two cores."""
         return self.chips * (2 if self.name.startswith(("v2-", "v3-")) else 1)
 
+    @property
+    def clock(self) -> float:
+        """Cycles per second of a TensorCore."""
+        return compiler.CHIPS[compiler.GENERATIONS[self.name.partition("-")[0]]].clock
+
 
 def read_accelerator(name: str, path: str = ACCELERATORS) -> Accelerator:
     """Returns the TPU slice of this name."""
@@ -78,6 +84,7 @@ def estimate(
     flops: Callable[..., int] = training_flops,
     memory: Sequence[str] = (),
     max_hours: float | None = None,
+    cycles: Sequence[float | None] = (),
 ) -> str:
     """Returns the estimate as text to print.
 
@@ -89,6 +96,7 @@ def estimate(
         flops: returns the operations of a step, given the model and a phase.
         memory: the result of `memory.describe` for each phase.
         max_hours: how long training runs, whatever the number of steps; for a single phase.
+        cycles: the result of `memory.find_cycles` for each phase. A step takes at least their time.
     """
     # Embedding lookups by one-hot products, a sixth more work for BERT-Base, are not counted. The
     # assumed share of the peak allows for them.
@@ -108,7 +116,22 @@ def estimate(
         )
     else:
         peak = accelerator.chips * accelerator.tflops * 1e12
-        hours = [operations / (peak * share) / 3600 for share in UTILISATION]
+        counts = cycles or [None] * len(phases)
+        least = [count / accelerator.clock if count else 0.0 for count in counts]
+        hours = [
+            sum(
+                phase.num_steps * max(flops(config, phase) / (peak * share), seconds)
+                for phase, seconds in zip(phases, least, strict=True)
+            )
+            / 3600
+            for share in UTILISATION
+        ]
+        known = ", ".join(
+            f"{seconds * 1e3:.3g} ms at length {phase.max_seq_length}"
+            for phase, seconds in zip(phases, least, strict=True)
+            if seconds
+        )
+        bound = f" and no step is faster than its cycles without all-reduces ({known})"
         steps = "; ".join(
             f"{phase.num_steps:,} of {phase.batch_size} sequences of length {phase.max_seq_length}"
             for phase in phases
@@ -116,12 +139,12 @@ def estimate(
         steps = f"{sum(phase.num_steps for phase in phases):,}: {steps}"
         work = f"{operations:.2g} {products}"
         time = (
-            f"{hours[0]:.1f} to {hours[1]:.1f} hours, if {UTILISATION[0]:.0%} to"
-            f" {UTILISATION[1]:.0%} of the peak is reached; installing, compiling, saving and"
-            " waiting for a machine come on top"
+            f"{_span(hours, '.1f')} hours, if {UTILISATION[0]:.0%} to"
+            f" {UTILISATION[1]:.0%} of the peak is reached{bound * bool(known)};"
+            " installing, compiling, saving and waiting for a machine come on top"
         )
     price = accelerator.spot if spot else accelerator.on_demand
-    cost = " to ".join(f"{value * accelerator.chips * price:,.2f}" for value in hours)
+    cost = _span([value * accelerator.chips * price for value in hours], ",.2f")
     kind = "spot" if spot else "on demand"
     return "\n".join(
         [
@@ -140,18 +163,10 @@ def estimate(
     )
 
 
-def check_phase(
-    config: BertConfig, phase: RecordBatches, accelerator: Accelerator, accumulation_steps: int
-) -> None:
-    """Raises UserError for a phase that run_pretraining.py would refuse."""
-    config.check_seq_length(phase.max_seq_length, "max_seq_length or --phases")
-    parts = accelerator.replicas * accumulation_steps
-    if phase.batch_size % parts:
-        raise UserError(
-            f"the batch of --train_batch_size or --phases ({phase.batch_size}) must be a multiple"
-            f" of {parts}: the replicas of --accelerator={accelerator.name} times"
-            " --gradient_accumulation_steps"
-        )
+def _span(values: Sequence[float], form: str) -> str:
+    """Returns one value as text, or two with " to ", or "at least" if cycles made both the same."""
+    texts = list(dict.fromkeys(f"{value:{form}}" for value in values))
+    return "at least " * (len(values) > len(texts)) + " to ".join(texts)
 
 
 def main() -> None:
@@ -161,13 +176,15 @@ def main() -> None:
     from bert_tf.tasks.pretraining.training.model import check_objective
 
     accelerator = read_accelerator(FLAGS.accelerator)
-    teacher = teacher_flags.read_teacher()
+    teacher = step_flags.read_teacher()
     settings = command_flags.settings_from_flags(ElectraSettings)
     if not settings.do_train:
         raise UserError("add --do_train: only training is estimated, and --do_train is false")
     config = read_config(FLAGS.bert_config_file)
+    parts, hours = settings.gradient_accumulation_steps, settings.max_hours
     for phase in settings.phases:
-        check_phase(config, phase, accelerator, settings.gradient_accumulation_steps)
+        source = f"--accelerator={accelerator.name}"
+        step_flags.check_phase(config, phase, accelerator.replicas, source, parts)
     flops: Callable[..., int]
     if teacher:
         flops = functools.partial(
@@ -184,12 +201,11 @@ def main() -> None:
     as_compiled = memory.are_as_compiled(settings, device_options(settings, on_tpu=True))
     plans = memory.read_plans(accelerator.name) if as_compiled and not teacher else []
     generator = settings.generator_hidden_size if settings.objective == ELECTRA else 0.0
-    lines = [
-        memory.describe(plans, config, phase, settings.gradient_accumulation_steps, generator)
-        for phase in settings.phases
-    ]
-    hours = settings.max_hours
-    print(estimate(config, settings.phases, accelerator, FLAGS.spot, flops, lines, hours))
+    lines, cycles = (
+        [look_up(plans, config, phase, parts, generator) for phase in settings.phases]
+        for look_up in (memory.describe, memory.find_cycles)
+    )
+    print(estimate(config, settings.phases, accelerator, FLAGS.spot, flops, lines, hours, cycles))
 
 
 if __name__ == "__main__":
@@ -200,6 +216,6 @@ if __name__ == "__main__":
         "The TPU slice: a name in tpu/accelerators.txt, such as v5e-8.",
         required=True,
     )
-    teacher_flags.define("Estimate")
+    step_flags.define_teacher("Estimate")
     flags.DEFINE_bool("spot", True, "Whether to use the price of spot machines.")
     command_flags.run_program(main)

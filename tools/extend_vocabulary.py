@@ -32,7 +32,7 @@ from bert_tf import tokenization
 from bert_tf.datasets import text_files
 from bert_tf.errors import UserError, listed
 from bert_tf.files import storage
-from bert_tf.files.model_input import write_model_input
+from bert_tf.files.model_notes import write_model_input
 from bert_tf.files.overwriting import check_overwrites
 from bert_tf.files.whole_files import read_text, write_whole
 from bert_tf.files.whole_folders import whole_folder
@@ -47,10 +47,9 @@ from bert_tf.runs.flags.setting_fields import Group, inherit
 from bert_tf.runs.flags.settings import ModelSettings, TextSettings, TrainingSettings
 from bert_tf.text.casing import check_casing
 from bert_tf.text.model_vocabulary import UNUSED_TOKEN, check_model_vocabulary
-from bert_tf.text.new_words import TokenCounts, choose_entries, count_tokens
+from bert_tf.text.new_words import TokenCounts, choose_entries, count_tokens, count_words
 from bert_tf.text.tokenizer_files import read_settings
 from bert_tf.text.tokenizer_json import WORD_PIECES, read_tokenizer_json
-from bert_tf.text.word_counts import count_words
 
 NEW_WORDS_FILE = "new_words.tsv"
 # The files that --output_dir may contain.

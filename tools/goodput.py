@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from absl import flags
 
 from bert_tf.errors import UserError
-from bert_tf.files.destinations import check_meant
 from bert_tf.runs.flags import command_flags
 from bert_tf.runs.folder import goodput
 from bert_tf.runs.folder.goodput import PARTS, Record
@@ -94,8 +93,6 @@ def check_words(words: Sequence[str]) -> None:
 
 def main(words: Sequence[str]) -> None:
     output_dir = words[0]
-    if FLAGS.output:
-        check_meant(FLAGS.output, "output", "file")
     record = read_run(output_dir)
     print(table(record))
     name = os.path.basename(output_dir.rstrip("/"))

@@ -9,7 +9,7 @@ only logs how many sequences would share a row, and whether packing is worthwhil
 
 from bert_tf.runs.flags import command_flags
 from bert_tf.tasks.pretraining.records.data_settings import PackingSettings
-from bert_tf.tasks.pretraining.records.packed_records import pack_records
+from bert_tf.tasks.pretraining.records.packing import pack_records
 
 
 def main() -> None:

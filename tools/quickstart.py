@@ -31,7 +31,6 @@ from absl import flags
 
 from bert_tf.engine.interrupts import INTERRUPTED_STATUS, TERMINATED_STATUS
 from bert_tf.errors import UserError
-from bert_tf.files.destinations import check_meant
 from bert_tf.runs.flags import command_flags
 
 _RECIPE = "flags/quickstart"
@@ -94,10 +93,6 @@ def run_stages(stages: Sequence[Stage], log: TextIO) -> None:
 
     On a terminal the line also shows how far a training run is. `log` gets each command and what it
     prints. Ctrl-C and SIGTERM are passed on to the command, which saves its work before it ends.
-
-    Raises:
-        SystemExit: a command failed or was stopped; the exit status is the command's. If it failed,
-            the end of the log has been printed.
     """
     for number, (title, command) in enumerate(stages, 1):
         line = f"{number} of {len(stages)}: {title} ..."
@@ -146,7 +141,6 @@ def _forward_signals(command: Sequence[str]) -> Iterator[subprocess.Popen]:
 
 def main() -> None:
     output_dir = flags.FLAGS.output_dir
-    check_meant(output_dir, "output_dir")
     stages = make_stages(output_dir)
     try:
         os.makedirs(output_dir, exist_ok=True)

@@ -14,24 +14,150 @@ For each query it prints the cosine, the number and the text of the nearest line
 exact: it compares the query with every vector.
 """
 
+import contextlib
 import statistics
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 from absl import flags, logging
 
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, check_regular, listed, quoted
+from bert_tf.files import storage
+from bert_tf.files.whole_files import read_text
 from bert_tf.runs.flags import command_flags
-from bert_tf.tasks.extraction.data import split_line
+from bert_tf.start import lazy_tensorflow as tf
+from bert_tf.tasks.extraction.lines import split_line
 
 from . import load_input
-from .data.vector_archive import read_lines, read_vectors, to_unit_length
 
 FLAGS = flags.FLAGS
 
+# The arrays of extract_features.py that have a vector for each text; the first one found is used.
+_PREFERRED = ("mean_vector", "pooled_vector")
 _TOLERANCE = 0.999  # cosine at least, between the archive's first vector and the model's
+
+
+def read_vectors(path: str, array: str | None = None, layer: int | None = None) -> np.ndarray:
+    """Returns the vectors of an archive such as extract_features.py writes, float32 [n, H].
+
+    Args:
+        path: the archive, the value of --vectors.
+        array: the array's name; the array is float [n, H] or [n, L, H]. None for `mean_vector`,
+            else `pooled_vector`, else the only float matrix.
+        layer: which layer, by its number in the array `layers`; None if there is only one, or
+            the array is [n, H].
+    """
+    check_regular(path, f"--vectors={path}")
+    with _reading(path), tf.io.gfile.GFile(path, "rb") as file, np.load(file) as archive:
+        name = array or _find_array(path, archive)
+        if name not in archive.files:
+            raise UserError(
+                f"--array must be an array of --vectors={path}: {listed(archive.files)}; received"
+                f" {quoted(name)}"
+            )
+        vectors = _read(archive, name)
+        layers = np.ravel(_read(archive, "layers")).tolist() if "layers" in archive else []
+    if vectors.ndim not in (2, 3) or vectors.dtype.kind != "f" or 0 in vectors.shape:
+        raise UserError(
+            f"--vectors={path}: {name} must be float vectors [texts, hidden size], or [texts,"
+            f" layers, hidden size]; it is {vectors.dtype} {list(vectors.shape)}. Choose another"
+            " with --array"
+        )
+    if vectors.ndim == 3:
+        vectors = vectors[:, _layer_index(path, layers, vectors.shape[1], layer)]
+    elif layer is not None:
+        raise UserError(
+            f"--layer={layer} needs an array of layers, [texts, layers, hidden size]; {path}:"
+            f" {name} is {list(vectors.shape)}. Remove --layer, or choose another array with"
+            " --array"
+        )
+    with np.errstate(over="ignore"):
+        vectors = np.ascontiguousarray(vectors, np.float32)
+    bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
+    if bad.size:
+        raise UserError(
+            f"--vectors={path}: {name} must be finite; the vector of line {bad[0] + 1} is not."
+            " Compute the vectors again"
+        )
+    return vectors
+
+
+def _read(archive: np.lib.npyio.NpzFile, name: str) -> np.ndarray:
+    """Returns an array of the archive.
+
+    NumPy stops reading where the array ends by its header; the zip file's checksum comes after
+    the last byte.
+    """
+    with archive.zip.open(f"{name}.npy") as member:
+        array = np.lib.format.read_array(member)
+        member.read()
+    return array
+
+
+@contextlib.contextmanager
+def _reading(path: str) -> Iterator[None]:
+    """Turns what the parsers of a block raise into a UserError that names the file."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:  # of a zip file and of arrays there are a dozen kinds
+        reason = storage.cause(path, error) if isinstance(error, tf.errors.OpError) else str(error)
+        raise UserError(
+            f"--vectors={path} must be a NumPy archive, as extract_features.py --output_format=npz"
+            f" writes it; reading it failed: {quoted(reason)}"
+        ) from error
+
+
+def _find_array(path: str, archive: Mapping[str, np.ndarray]) -> str:
+    """Returns the name of the array that has a vector for each text."""
+    found = [name for name in _PREFERRED if name in archive][:1]
+    if not found:
+        arrays = {name: np.asarray(x) for name, x in archive.items()}
+        found = [name for name, x in arrays.items() if x.dtype.kind == "f" and x.ndim == 2]
+    if len(found) != 1:
+        raise UserError(
+            f"--vectors={path} must have the array mean_vector or pooled_vector, or one float"
+            f" matrix; it has {listed(archive)}. Choose one with --array"
+        )
+    return found[0]
+
+
+def _layer_index(path: str, layers: list[int], count: int, layer: int | None) -> int:
+    """Returns the index of the chosen layer among the `count` layers of the array."""
+    if layer is None and count == 1:
+        return 0
+    if len(layers) != count:
+        raise UserError(
+            f"--vectors={path}: the array layers must number the {count} layers of the vectors; it"
+            f" has {listed(layers) or 'none'}"
+        )
+    if layer not in layers:
+        raise UserError(
+            f"--layer must be one of {path}: {listed(layers)}; received {quoted(layer)}"
+        )
+    return layers.index(layer)
+
+
+def read_lines(path: str, flag: str, count: int) -> list[str]:
+    """Returns the lines of the file of --`flag`, one for each of `count` vectors, stripped."""
+    rule = "it must have one line for each vector, in the same order"
+    text = read_text(path, f"--{flag}={path}", rule)
+    lines = [line.strip() for line in text.removesuffix("\n").split("\n")]
+    if len(lines) != count:
+        raise UserError(f"--{flag}={path}: {rule}; it has {len(lines)} lines for {count} vectors")
+    return lines
+
+
+def to_unit_length(vectors: np.ndarray) -> np.ndarray:
+    """Returns vectors divided by their lengths, float32 [n, H]; a vector of zeros stays as it is.
+
+    The dot product of two results is the cosine of the angle between the vectors.
+    """
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return vectors / np.where(lengths == 0, 1, lengths).astype(np.float32)
 
 
 def nearest(vectors: np.ndarray, query: np.ndarray, top_k: int) -> list[tuple[int, float]]:
@@ -104,9 +230,22 @@ def _queries(vectors: np.ndarray, texts: list[str]) -> Iterator[tuple[str, np.nd
             yield text, model.vector(text)
 
 
-def main() -> None:
+def define_archive_flags() -> None:
+    """Defines the flags that name an archive of vectors and their texts."""
+    flags.DEFINE_string("vectors", None, "The NumPy archive.", required=True)
+    flags.DEFINE_string("texts", None, "The texts, one on each line, in the vectors' order.")
+    flags.DEFINE_string("array", None, "The archive's array to use, if it has several.")
+    flags.DEFINE_integer("layer", None, "The layer, if the archive has several.")
+
+
+def read_archive() -> tuple[np.ndarray, list[str]]:
+    """Returns the vectors that the flags name, float32 [n, H], of unit length, and their texts."""
     vectors = to_unit_length(read_vectors(FLAGS.vectors, FLAGS.array, FLAGS.layer))
-    texts = read_lines(FLAGS.texts, "texts", len(vectors)) if FLAGS.texts else []
+    return vectors, read_lines(FLAGS.texts, "texts", len(vectors)) if FLAGS.texts else []
+
+
+def main() -> None:
+    vectors, texts = read_archive()
     seconds = []
     for text, query in _queries(vectors, texts):
         began = time.perf_counter()
@@ -123,10 +262,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    flags.DEFINE_string("vectors", None, "The NumPy archive.", required=True)
-    flags.DEFINE_string("texts", None, "The texts, one on each line, in the vectors' order.")
-    flags.DEFINE_string("array", None, "The archive's array to use, if it has several.")
-    flags.DEFINE_integer("layer", None, "The layer, if the archive has several.")
+    define_archive_flags()
     flags.DEFINE_list("lines", [], "Search for texts like these lines, numbers from 1.")
     flags.DEFINE_multi_string("query", [], "A text to search for; repeat it for several.")
     flags.DEFINE_string("input", None, "The folder of the model, for new texts.")

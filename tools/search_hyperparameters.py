@@ -17,8 +17,11 @@ Run the same command again to continue an interrupted search: it skips finished 
 interrupted trial from its checkpoint, and runs failed trials once more.
 """
 
+import csv
 import dataclasses
+import io
 import itertools
+import json
 import math
 import os
 import re
@@ -29,6 +32,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from absl import flags, logging
 
@@ -36,14 +40,12 @@ from bert_tf.engine import interrupts
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files import storage
 from bert_tf.files.checkpoint_names import names_in
-from bert_tf.files.whole_files import write_whole
+from bert_tf.files.whole_files import read_json, write_whole
 from bert_tf.runs.flags import command_flags
 from bert_tf.runs.flags.setting_fields import Group, Settings
 from bert_tf.runs.folder import reporting
 from bert_tf.runs.folder.heartbeat import Heartbeat
 from bert_tf.start import lazy_tensorflow as tf
-
-from .data.trials import Trial, aligned, as_csv, folder_name, read_trials, words, write_json
 
 USER_ERROR_STATUS = 1  # a program's exit status for wrong flags or input
 _POLL_SECONDS = 0.5
@@ -114,105 +116,128 @@ def find_program(command: Sequence[str]) -> list[str]:
     return [found, *others]
 
 
+@dataclasses.dataclass(frozen=True)
+class Trial:
+    """A finished run of the program, as `trial.json` in its folder describes it.
+
+    flags: the flags that this trial added to the command, without dashes.
+    seconds: duration of the last run.
+    results: the metrics in its eval_results.txt. JSON has no NaN and no infinity: null there.
+    command: the program and its other flags.
+    ended: seconds since 1970.
+    """
+
+    flags: dict[str, str]
+    status: int
+    seconds: float
+    results: dict[str, float]
+    command: list[str]
+    ended: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the fields for JSON."""
+        results = {name: x if math.isfinite(x) else None for name, x in self.results.items()}
+        return {**dataclasses.asdict(self), "results": results}
+
+
+def read_trials(output_dir: str) -> dict[str, Trial]:
+    """Returns the trials of a search by their folders, in the order in which they ended."""
+    trials = {}
+    for name in names_in(output_dir):
+        path = os.path.join(output_dir, name, "trial.json")
+        if tf.io.gfile.exists(path):
+            rule = "delete the folder to run the trial again"
+            record = read_json(path, path, rule)
+            try:
+                results = {x: math.nan if y is None else y for x, y in record["results"].items()}
+                trials[os.path.dirname(path)] = Trial(**{**record, "results": results})
+            except (AttributeError, KeyError, TypeError) as error:
+                raise UserError(f"{path} is damaged ({error}); {rule}") from error
+    return dict(sorted(trials.items(), key=lambda item: item[1].ended))
+
+
 class Search:
     """The trials in the folder of a search; `command` is for Python: the program and its flags."""
 
     def __init__(self, settings: SearchSettings, command: Sequence[str]):
-        self._settings, self._metric = settings, settings.metric
-        self._command = command = [*command]
-        # By folder, in the order in which they ended, so that among equally good trials the first
-        # stays the best and keeps its checkpoints.
-        trials = read_trials(settings.output_dir)
-        self._trials = {self.folder(trial.flags): trial for trial in trials}
-        for trial in trials:
-            if trial.status == 0 and trial.command != command:
-                there, here = (
-                    listed(word for word in one if word not in other) or "none, the order differs"
-                    for one, other in ((trial.command, command), (command, trial.command))
-                )
+        self._settings, self._command = settings, [*command]
+        # Among equally good trials the first stays the best and keeps its checkpoints.
+        self._trials = read_trials(settings.output_dir)
+        for trial in self._trials.values():
+            if trial.status == 0 and trial.command != self._command:
+                there = listed(word for word in trial.command if word not in command)
+                here = listed(word for word in command if word not in trial.command)
                 raise UserError(
                     f"--output_dir={settings.output_dir} has trials of another command; continue"
                     " with that command or choose another --output_dir. Words only there:"
-                    f" {there}; only here: {here}"
+                    f" {there or 'none'}; only here: {here or 'none'}"
                 )
 
     def folder(self, point: Mapping[str, str]) -> str:
         """Returns the --output_dir of the trial with these flags."""
         return os.path.join(self._settings.output_dir, folder_name(point))
 
-    def run(self, points: Sequence[Mapping[str, str]]) -> None:
+    def run(self, points: Sequence[dict[str, str]]) -> None:
         """Runs a trial for each point that has no successful trial yet, and writes the tables.
 
-        Raises:
-            UserError: two trials would share a folder, a trial ended with the status for wrong
-                flags before any trial succeeded, or its results lack the metric.
-            SystemExit: a trial was interrupted; the exit status is the trial's.
-            KeyboardInterrupt: the search was interrupted; the trial has been stopped.
+        If a trial was interrupted, the search ends with the trial's status (SystemExit).
         """
-        self._check_folders(points)
-        for number, point in enumerate(points, 1):
-            text, folder = " ".join(words(point)), self.folder(point)
-            trial = self._trials.get(folder)
-            if trial is None or trial.status != 0:
-                logging.info("Trial %d of %d: %s", number, len(points), text)
-                trial = self._run_trial(point)
-            if trial.status == 0 and self._metric not in trial.results:
-                raise UserError(
-                    f"--metric={self._metric} must be one of the metrics in eval_results.txt of"
-                    f" {folder}; it has"
-                    f" {listed(trial.results) or 'none; does the program need --do_eval?'}"
-                )
-            value = trial.results.get(self._metric)
-            outcome = f"status {trial.status}" if value is None else f"{self._metric} = {value:.5g}"
-            best = self.best()
-            best_value = f"; best so far: {best.results[self._metric]:.5g}" if best else ""
-            print(f"Trial {number} of {len(points)}: {text}: {outcome}{best_value}", flush=True)
-        # Even if no trial ran: --metric or --keep_checkpoints may have changed.
-        self._write_tables()
-
-    def _check_folders(self, points: Sequence[Mapping[str, str]]) -> None:
-        """Checks that no two trials share a folder: one would count as the other's run."""
         known = {folder: trial.flags for folder, trial in self._trials.items()}
         for point in points:
             folder = self.folder(point)
-            other = known.setdefault(folder, dict(point))
-            if other != point:
+            if (other := known.setdefault(folder, point)) != point:
                 raise UserError(
-                    f"{' '.join(words(other))} and {' '.join(words(point))} would write to the same"
-                    f" folder, {folder}, because characters other than letters, digits and _.+- are"
-                    " replaced by _. Rename a value, or search them with two --output_dir"
+                    f"{_line(other)} and {_line(point)} would write to the same folder, {folder}."
+                    " Rename a value"
                 )
+        metric = self._settings.metric
+        for number, point in enumerate(points, 1):
+            place, folder = f"Trial {number} of {len(points)}", self.folder(point)
+            trial = self._trials.get(folder)
+            if trial is None or trial.status != 0:
+                logging.info("%s: %s", place, _line(point))
+                trial = self._run_trial(point)
+                self.write_tables()
+            outcome = f"status {trial.status}"
+            if metric in trial.results:
+                outcome = f"{metric} = {trial.results[metric]:.5g}"
+            elif trial.status == 0:
+                raise UserError(
+                    f"--metric={metric} must be one of the metrics in eval_results.txt of {folder};"
+                    f" it has {listed(trial.results) or 'none; does the program need --do_eval?'}"
+                )
+            if best := self.best():
+                outcome += f"; best so far: {best.results[metric]:.5g}"
+            print(f"{place}: {_line(point)}: {outcome}", flush=True)
 
-    def _run_trial(self, point: Mapping[str, str]) -> Trial:
+    def _run_trial(self, point: dict[str, str]) -> Trial:
         folder = self.folder(point)
-        command = [sys.executable, *self._command, *words(point), f"--output_dir={folder}"]
-        begun = time.monotonic()
+        command = [sys.executable, *self._command, *_words(point), f"--output_dir={folder}"]
+        began = time.monotonic()
         status = _run(command)
-        seconds = time.monotonic() - begun
+        seconds = time.monotonic() - began
         if status in (interrupts.INTERRUPTED_STATUS, interrupts.TERMINATED_STATUS):
             logging.error("The trial was interrupted; run the same command again to continue it")
             sys.exit(status)
-        results = {}
-        if status == 0:
-            results = reporting.read_results(os.path.join(folder, "eval_results.txt"))
-        else:
+        if status:
             logging.error("The trial failed with status %d: %s", status, shlex.join(command))
-            if status == USER_ERROR_STATUS and all(x.status for x in self._trials.values()):
-                raise UserError(
-                    "a trial ended with status 1 before any trial succeeded, so its flags or its"
-                    " input are wrong; its message and its command are above"
-                )
-        trial = Trial(dict(point), status, seconds, results, self._command, time.time())
-        self._trials.pop(folder, None)
+        if status == USER_ERROR_STATUS and all(x.status for x in self._trials.values()):
+            raise UserError(
+                "a trial ended with status 1 before any trial succeeded, so its flags or its"
+                " input are wrong; its message and its command are above"
+            )
+        path = os.path.join(folder, "eval_results.txt")
+        results = {} if status else reporting.read_results(path)
+        trial = Trial(point, status, seconds, results, self._command, time.time())
+        self._trials.pop(folder, None)  # its last run failed; now it ended last
         self._trials[folder] = trial
         tf.io.gfile.makedirs(folder)
-        write_json(os.path.join(folder, "trial.json"), trial.to_dict())
-        self._write_tables()
+        _write_json(os.path.join(folder, "trial.json"), trial.to_dict())
         return trial
 
     def _badness(self, trial: Trial) -> tuple[bool, float]:
         """Returns whether a trial failed or has no metric, and a number: the lower, the better."""
-        value = trial.results.get(self._metric, math.nan)
+        value = trial.results.get(self._settings.metric, math.nan)
         failed = trial.status != 0 or math.isnan(value)
         return failed, 0.0 if failed else value if self._settings.minimize else -value
 
@@ -222,40 +247,71 @@ class Search:
         best = min(trials, key=self._badness, default=None)
         return None if best is None or self._badness(best)[0] else best
 
-    def table(self) -> str:
-        """Returns the table of all trials in CSV, best first and failed ones last."""
-        return as_csv(sorted(self._trials.values(), key=self._badness), self._metric)
+    def table(self) -> list[list[str]]:
+        """Returns the rows of the table of all trials, best first and failed ones last."""
+        trials = sorted(self._trials.values(), key=self._badness)
+        names = [*dict.fromkeys(name for trial in trials for name in trial.flags)]
+        metrics = {name for trial in trials for name in trial.results}
+        metrics = sorted(metrics, key=lambda name: (name != self._settings.metric, name))
+        rows = [[*names, *metrics, "status", "seconds"]]
+        for trial in trials:
+            cells = [trial.flags.get(name, "") for name in names]
+            cells += [f"{trial.results[x]:.9g}" if x in trial.results else "" for x in metrics]
+            rows.append([*cells, str(trial.status), f"{trial.seconds:.0f}"])
+        return rows
 
-    def _write_tables(self) -> None:
-        write_whole(os.path.join(self._settings.output_dir, "trials.csv"), self.table())
-        best = self.best()
-        if best is None:
+    def write_tables(self) -> None:
+        """Writes trials.csv and best_trial.json; deletes checkpoints if the settings say so."""
+        output_dir, text = self._settings.output_dir, io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows(self.table())
+        write_whole(os.path.join(output_dir, "trials.csv"), text.getvalue())
+        if (best := self.best()) is None:
             return
         folder = self.folder(best.flags)
-        command = ["python", *self._command, *words(best.flags), f"--output_dir={folder}"]
-        record = {"metric": self._metric, **best.to_dict(), "output_dir": folder}
+        command = ["python", *self._command, *_words(best.flags), f"--output_dir={folder}"]
+        record = {"metric": self._settings.metric, **best.to_dict(), "output_dir": folder}
         record["command"] = shlex.join(command)
         del record["ended"]
-        write_json(os.path.join(self._settings.output_dir, "best_trial.json"), record)
+        _write_json(os.path.join(output_dir, "best_trial.json"), record)
         if self._settings.keep_checkpoints == "best":
-            if not _checkpoints(folder):
-                logging.warning(
-                    "%s has no checkpoint: it was deleted while another trial was the best. All"
-                    " other checkpoints are kept. To run this trial again, delete its folder",
-                    folder,
-                )
-                return
-            others = {x for x, trial in self._trials.items() if trial.status == 0} - {folder}
-            for path in itertools.chain.from_iterable(map(_checkpoints, others)):
+            self._keep_checkpoints_of(folder)
+
+    def _keep_checkpoints_of(self, folder: str) -> None:
+        if not _checkpoints(folder):
+            logging.warning(
+                "%s has no checkpoint: it was deleted while another trial was the best. All other"
+                " checkpoints are kept. To run this trial again, delete its folder",
+                folder,
+            )
+            return
+        for other, trial in self._trials.items():
+            for path in _checkpoints(other) if trial.status == 0 and other != folder else ():
                 isdir = tf.io.gfile.isdir(path)
                 (tf.io.gfile.rmtree if isdir else tf.io.gfile.remove)(path)
 
 
+def folder_name(point: Mapping[str, str]) -> str:
+    """Returns the name of the folder of the trial with these flags."""
+    return re.sub(r"[^\w.+-]", "_", "_".join(f"{k}-{v}" for k, v in point.items()))
+
+
+def _write_json(path: str, value: Any) -> None:
+    write_whole(path, json.dumps(value, indent=2) + "\n")
+
+
+def _words(point: Mapping[str, str]) -> list[str]:
+    return [f"--{name}={value}" for name, value in point.items()]
+
+
+def _line(point: Mapping[str, str]) -> str:
+    return " ".join(_words(point))
+
+
 def _checkpoints(folder: str) -> list[str]:
     """Returns a trial's checkpoint files and its folder of the best checkpoint."""
-    names = [x for x in names_in(folder) if x.startswith("model.ckpt-")]
-    paths = [os.path.join(folder, name) for name in (*names, "checkpoint", "best")]
-    return [path for path in paths if tf.io.gfile.exists(path)]
+    kept = ("checkpoint", "best")
+    names = [x for x in names_in(folder) if x.startswith("model.ckpt-") or x in kept]
+    return [os.path.join(folder, name) for name in names]
 
 
 def _run(command: Sequence[str]) -> int:
@@ -291,11 +347,14 @@ def search(
         best = trials.best(points)
         if best and settings.restart == "best":
             trials.run([{**best.flags, **seed} for seed in seeds])
-        print(aligned(trials.table()))
-        best = trials.best()
-        if best is None:
+        trials.write_tables()  # even if no trial ran: --metric may have changed
+        rows = trials.table()
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        for row in rows:
+            print("  ".join(map(str.ljust, row, widths)).rstrip())
+        if (best := trials.best()) is None:
             raise UserError("every trial failed; their messages are above")
-        print(f"Best trial: {' '.join(words(best.flags))}")
+        print(f"Best trial: {_line(best.flags)}")
         print(f"Its output: {trials.folder(best.flags)}")
     return best
 

@@ -22,11 +22,10 @@ from bert_tf.files.storage import ending_of
 from bert_tf.files.whole_files import write_whole
 from bert_tf.pretrained.results import TextAttention
 from bert_tf.runs.flags import command_flags
-from bert_tf.tasks.extraction.data import split_line
+from bert_tf.tasks.extraction.lines import split_line
 
 from . import load_input
-from .draw.attention_figures import draw_head, draw_heads
-from .draw.attention_page import attention_page
+from .draw.attention import attention_page, draw_head, draw_heads
 from .draw.pictures import import_matplotlib, write_png
 
 FLAGS = flags.FLAGS

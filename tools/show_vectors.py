@@ -28,8 +28,9 @@ from bert_tf.files import storage
 from bert_tf.files.whole_files import UnfinishedFile, write_whole
 from bert_tf.runs.flags import command_flags
 
-from .data.vector_archive import read_lines, read_vectors, to_unit_length
+from . import search
 from .draw.pictures import import_matplotlib, write_png
+from .search import read_archive, read_lines
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -163,12 +164,11 @@ def sample(count: int, most: int) -> np.ndarray:
 
 def main() -> None:
     import_matplotlib()  # fail before the work
-    vectors = to_unit_length(read_vectors(FLAGS.vectors, FLAGS.array, FLAGS.layer))
+    vectors, texts = read_archive()
     if len(vectors) < 3:
         raise UserError(
             f"--vectors={FLAGS.vectors} must have at least three vectors; it has {len(vectors)}"
         )
-    texts = read_lines(FLAGS.texts, "texts", len(vectors)) if FLAGS.texts else []
     labels = read_lines(FLAGS.labels, "labels", len(vectors)) if FLAGS.labels else []
     if len({*labels}) > _MOST_CLASSES:
         raise UserError(
@@ -188,11 +188,9 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    flags.DEFINE_string("vectors", None, "The NumPy archive.", required=True)
-    flags.DEFINE_string("texts", None, "The texts, one on each line, in the vectors' order.")
+    search.define_archive_flags()
+    flags.adopt_module_key_flags(search)
     flags.DEFINE_string("labels", None, "The texts' classes, one on each line.")
-    flags.DEFINE_string("array", None, "The archive's array to use, if it has several.")
-    flags.DEFINE_integer("layer", None, "The layer, if the archive has several.")
     flags.DEFINE_string("output_dir", None, "The folder to write to.", required=True)
     flags.DEFINE_integer(
         "max_points",

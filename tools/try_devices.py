@@ -24,7 +24,6 @@ from pathlib import Path
 
 from absl import flags
 
-from bert_tf.files.destinations import check_meant
 from bert_tf.files.whole_files import write_whole
 from bert_tf.runs.flags import command_flags
 from bert_tf.runs.folder import goodput
@@ -103,7 +102,6 @@ def report(folder: str, outcome: str) -> str:
 
 def main(words: list[str]) -> None:
     output_file, status = flags.FLAGS.output_file, 0
-    check_meant(output_file, "output_file", "file")
     place = f"--output_file={output_file}"
     os.environ.pop(_NO_TPU, None)
     with tempfile.TemporaryDirectory(prefix="try_devices") as folder:

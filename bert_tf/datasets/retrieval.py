@@ -13,7 +13,7 @@ from bert_tf import strict_json
 from bert_tf.datasets.tables import number_in
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files import storage, whole_files
-from bert_tf.files.encodings import drop_carriage_returns
+from bert_tf.files.whole_files import drop_carriage_returns
 from bert_tf.start import lazy_tensorflow as tf
 
 _QRELS = ("qrels.tsv", "qrels/test.tsv")
@@ -27,25 +27,24 @@ class RetrievalSet:
     queries: the queries that have a relevant text, in the order of their file.
     texts: all texts, each after its title.
     relevant: of each query, how relevant a text is by its number in `texts`; 0 is left out.
+    itself: of each query, the number of the text that has its _id; -1 if none has.
     """
 
     queries: list[str]
     texts: list[str]
     relevant: list[Mapping[int, float]]
+    itself: list[int]
 
 
 def read_retrieval_set(folder: str, flag: str) -> RetrievalSet:
-    """Returns the set in a folder, which --`flag` names.
-
-    Raises:
-        UserError: a file is missing or malformed; the message names the line.
-    """
+    """Returns the set in a folder, which --`flag` names."""
     place = f"--{flag}: {folder}"
     queries = _read_texts(place, folder, "queries.jsonl")
     texts = _read_texts(place, folder, "corpus.jsonl")
     numbers = {name: number for number, name in enumerate(texts)}
     name = next((x for x in _QRELS if tf.io.gfile.exists(os.path.join(folder, x))), _QRELS[0])
     relevant: dict[str, dict[int, float]] = {}
+    scores: dict[tuple[str, str], float] = {}
     for where, query, text, score in _read_qrels(place, folder, name):
         for known, file, given in ((queries, "queries", query), (texts, "corpus", text)):
             if given not in known:
@@ -53,6 +52,12 @@ def read_retrieval_set(folder: str, flag: str) -> RetrievalSet:
                     f"{where}: {quoted(given)} must be the _id of a line of {file}.jsonl, which has"
                     f" {listed([*known][:3])} ...; correct or delete the line"
                 )
+        if scores.setdefault((query, text), score) != score:
+            raise UserError(
+                f"{where}: a query and a text must have one score; {quoted(query)} and"
+                f" {quoted(text)} have {scores[query, text]:g} in an earlier line and {score:g}"
+                " here. Delete one of the lines"
+            )
         if score > 0:
             relevant.setdefault(query, {})[numbers[text]] = score
     found = [query for query in queries if query in relevant]
@@ -62,7 +67,10 @@ def read_retrieval_set(folder: str, flag: str) -> RetrievalSet:
             " query. Correct the file or choose another folder"
         )
     return RetrievalSet(
-        [queries[query] for query in found], [*texts.values()], [relevant[q] for q in found]
+        [queries[query] for query in found],
+        [*texts.values()],
+        [relevant[query] for query in found],
+        [numbers.get(query, -1) for query in found],
     )
 
 

@@ -5,7 +5,6 @@ not: the original takes the columns that it needs from each row (`read_rows`, `e
 """
 
 import csv
-import functools
 import io
 import itertools
 import math
@@ -17,13 +16,11 @@ from absl import logging
 
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files import whole_files
-from bert_tf.files.encodings import drop_carriage_returns
 from bert_tf.files.storage import contents, ending_of, only_file
+from bert_tf.files.whole_files import drop_carriage_returns
 from bert_tf.start import lazy_tensorflow as tf
 
 _DELIMITERS = {".tsv": "\t", ".csv": ","}
-_OTHER_TABLES = frozenset(".xlsx .xls .ods .parquet .json .jsonl .ndjson .arrow .feather".split())
-_USUAL_DELIMITERS = (";", "\t", ",", "|")
 _NO_DELIMITERS = '"\r\n'  # these have a meaning of their own in a table
 
 # (number of the row's first line from 0, columns); an empty row has no columns.
@@ -36,40 +33,16 @@ def find_table(name: str, data_dir: str) -> str | None:
     Raises UserError if there are both.
     """
     remedy = "Delete, rename or move the one in --data_dir that is not meant"
-    found = [x for x in _files_of(name, data_dir) if ending_of(x) in _DELIMITERS]
-    return only_file(data_dir, found, remedy)
-
-
-def _files_of(name: str, data_dir: str) -> list[str]:
-    """Returns the names of the files in a folder that are NAME with any ending."""
     names = sorted(tf.io.gfile.listdir(data_dir)) if tf.io.gfile.isdir(data_dir) else []
-    return [other for other in names if os.path.splitext(other)[0] == name]
-
-
-@functools.cache
-def _warn_of_others(path: str) -> None:
-    """Warns, once, of the same table in another format beside it, which is not read."""
-    folder, file = os.path.split(path)
-    others = [x for x in _files_of(os.path.splitext(file)[0], folder) if x != file]
-    if ignored := [x for x in others if ending_of(x) in _OTHER_TABLES]:
-        logging.warning(
-            "%s is read, and not %s beside it. If the other is meant, save it as .csv",
-            *(path, listed(ignored)),
-        )
+    found = [x for x in names if os.path.splitext(x)[0] == name and ending_of(x) in _DELIMITERS]
+    return only_file(data_dir, found, remedy)
 
 
 def table_path(name: str, data_dir: str) -> str:
     """Returns the path of NAME.tsv or NAME.csv in a folder; UserError if there is none, or both."""
     if path := find_table(name, data_dir):
-        _warn_of_others(path)
         return path
-    message = f"--data_dir must hold {name}.tsv or {name}.csv; {contents(data_dir)}"
-    if others := _files_of(name, data_dir):
-        message += (
-            f". Rename {listed(others)} to {name}.tsv if tabs separate its columns, to {name}.csv"
-            " if commas do"
-        )
-    raise UserError(message)
+    raise UserError(f"--data_dir must hold {name}.tsv or {name}.csv; {contents(data_dir)}")
 
 
 def place_of(path: str, row: int | None = None) -> str:
@@ -112,63 +85,34 @@ def read_table(path: str, delimiter: str | None, has_header: bool) -> list[Numbe
         delimiter: the character between columns; None for a tab in .tsv, a comma in .csv. Columns
             may be quoted, except between tabs, where quotes are ordinary characters.
         has_header: whether the first row names the columns.
-
-    Raises:
-        UserError: the file is missing, empty or malformed, or a row has more or fewer columns than
-            the first; the message names the line.
     """
     delimiter = delimiter or _DELIMITERS[ending_of(path)]
     is_csv = delimiter != "\t"
     text = read_text(path, has_header)
-    try:
-        rows = _parse_csv(text, path, delimiter) if is_csv else list(enumerate(_split_tabs(text)))
-        rows = list(itertools.dropwhile(lambda numbered: not numbered[1], rows))
-        _check_widths(rows, path, delimiter, has_header)
-    except UserError as error:
-        header = text.strip("\n").partition("\n")[0] if has_header else ""
-        found = max(_USUAL_DELIMITERS, key=header.count)
-        if header.count(found) > header.count(delimiter):
-            raise _wrong_delimiter(path, found) from error
-        raise
+    rows = _parse_csv(text, path, delimiter) if is_csv else list(enumerate(_split_tabs(text)))
+    rows = list(itertools.dropwhile(lambda numbered: not numbered[1], rows))
+    _check_widths(rows, path, delimiter, has_header)
     if not is_csv:
         _warn_of_quotes(rows, path)
     return rows
 
 
-def _wrong_delimiter(path: str, delimiter: str) -> UserError:
-    """Returns the error for a table that seems to be separated by another `delimiter`."""
-    flag = "--delimiter=$'\\t'" if delimiter == "\t" else f"--delimiter='{delimiter}'"
-    return UserError(
-        f"{place_of(path)}: columns seem to be separated by {quoted(delimiter)}, as in the first"
-        f" line; give {flag}"
-    )
-
-
 def _check_widths(rows: Sequence[NumberedRow], path: str, delimiter: str, has_header: bool) -> None:
-    """Checks that every row has as many columns as the first one; empty rows have none."""
     is_csv = delimiter != "\t"
     for i, row in rows:
-        place, count, expected = place_of(path, i), len(row), len(rows[0][1])
-        first = "the header names" if has_header else f"line {rows[0][0] + 1} has"
-        if count > expected:
-            remedy = f"put quotes around a text with {quoted(delimiter)} in it"
+        count, expected = len(row), len(rows[0][1])
+        if count not in (0, expected):
+            first = "the header names" if has_header else f"line {rows[0][0] + 1} has"
+            remedy = f"Put quotes around a text with {quoted(delimiter)} in it"
             if not is_csv:
-                remedy = "write a space for a tab in a text (quotes do not help), save it as .csv"
+                remedy = "Between tabs each line is a row, and quotes do not help; .csv differs"
             raise UserError(
-                f"{place}: the line has {count} columns, but {first} {expected}; {remedy}, or"
-                " change --delimiter"
-            )
-        if 0 < count < expected:
-            lines = "" if is_csv else ". Each line is a row, even within quotes; .csv differs"
-            raise UserError(
-                f"{place}: the line must have at least {expected} columns; it has {count}, but"
-                f" {first} {expected}. Write the delimiters of empty columns, too, or correct the"
-                f" line{lines}"
+                f"{place_of(path, i)}: the line has {count} columns, but {first} {expected}."
+                f" {remedy}. Or change --delimiter"
             )
 
 
 def _warn_of_quotes(rows: Iterable[NumberedRow], path: str) -> None:
-    """Warns if columns between tabs are in quotes, as many programs write them."""
     lines = [i + 1 for i, row in rows if any(len(x) > 1 and x[0] == x[-1] == '"' for x in row)]
     if lines:
         logging.warning(
@@ -199,9 +143,6 @@ def column_numbers(
         has_header: whether the first row names the columns; else columns are named by number.
         columns: the flag (no dashes) -> the column name that it gives.
         needed_by: what needs these flags, for messages.
-
-    Raises:
-        UserError: a flag gives no name, or the file does not have exactly one such column.
     """
     names = column_names(rows, has_header)
     for flag, name in columns.items():
@@ -211,9 +152,6 @@ def column_numbers(
                 f" {listed(names)}: name one of these"
             )
         if name not in names:
-            for delimiter in _USUAL_DELIMITERS:
-                if name in map(str.strip, delimiter.join(names).split(delimiter)):
-                    raise _wrong_delimiter(path, delimiter)
             what = "columns named" if has_header else "no header, but columns"
             raise UserError(
                 f"--{flag}={name}: {path} has no such column (--has_header says whether"
@@ -276,9 +214,6 @@ def examples(
         has_header: whether the file has a header, for messages.
         refuse_empty: whether to raise at an empty row that has an example after it.
         skip_short: whether to skip rows with too few columns, with a warning, instead of raising.
-
-    Raises:
-        UserError: a row is empty or has too few columns, or there are no examples.
     """
     count = 0
     empty = None

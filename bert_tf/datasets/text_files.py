@@ -16,8 +16,8 @@ from typing import Any, BinaryIO
 from bert_tf import progress, strict_json
 from bert_tf.datasets.documents import EmptyReport, split_sentences, warn_of_empty_documents
 from bert_tf.errors import UserError, listed, missing_package, quoted
-from bert_tf.files.encodings import decode_utf8, drop_carriage_returns
 from bert_tf.files.storage import ending_of
+from bert_tf.files.whole_files import decode_utf8, drop_carriage_returns
 from bert_tf.start import lazy_tensorflow as tf
 
 _BYTES_PER_READ = 1 << 20
@@ -60,10 +60,6 @@ def read_files(
         text_field: the field (JSON lines) or column (Parquet) that holds a document's text.
         report_empty: called at the end, with numbers for JSON lines and Parquet only.
         split_lines: whether each line of text is split into sentences.
-
-    Raises:
-        UserError: a file cannot be read, is not in the format of its name, or is truncated (the
-            message names the file and line); or a package is missing.
     """
     total = sum(tf.io.gfile.stat(path).length for path in files)
     num_empty = num_documents = 0
@@ -75,14 +71,8 @@ def read_files(
                     " its name; text and JSON lines may be compressed (.gz, .zst). Convert it or,"
                     " if each line is a text, rename it to .txt"
                 )
-            if ending_of(path) == ".parquet":
-                read_texts = _read_parquet
-            elif _is_json_lines(path):
-                read_texts = _read_json_lines
-            else:
-                read_texts = None
             try:
-                if read_texts is None:
+                if is_plain_text(path):
                     for _, lines in _numbered_lines(path, work, flag):
                         if split_lines:
                             found = (split_sentences(line) or [""] for line in lines)
@@ -90,6 +80,7 @@ def read_files(
                         else:
                             yield path, [line.strip() for line in lines]
                     continue
+                read_texts = _read_json_lines if _is_json_lines(path) else _read_parquet
                 for texts in read_texts(path, work, flag, text_field):
                     documents = [split_sentences(text) for text in texts]
                     num_documents += len(documents)
@@ -154,14 +145,9 @@ def _read_parquet(
                     texts.append(text.as_py() or "")
                 yield texts
         except UnicodeDecodeError as error:
-            if not row:
-                raise UserError(
-                    f"--{flag}: {path}: the name of a column is not UTF-8 ({error.reason}), or the"
-                    " file is damaged; write it again with names in UTF-8"
-                ) from error
             raise UserError(
-                f"--{flag}: {path}, row {row}, is not UTF-8 in column {quoted(text_field)}"
-                f" ({error.reason}); write the file again with texts in UTF-8"
+                f"--{flag}: {path} is not UTF-8 in row {row} of column {quoted(text_field)}, or in"
+                f" the names of columns ({error.reason}); write the file again in UTF-8"
             ) from error
         except (pyarrow.ArrowException, OSError) as error:
             raise UserError(
@@ -213,7 +199,6 @@ def _blocks(path: str, work: progress.Progress, flag: str) -> Iterator[bytes]:
 
 
 def _decompressed(reader: BinaryIO, make_decompressor: Callable[[], Any]) -> Iterator[bytes]:
-    """Yields the content of a zstd file, which may have several frames."""
     frame, rest = None, b""
     while data := rest or reader.read(_BYTES_PER_READ):
         frame = frame or make_decompressor()

@@ -90,9 +90,6 @@ def read_tfds_documents(
     An id names the example's file and its number in the file, whichever part of a split is read.
     The split is "train" by default. The string feature `text_feature` holds the document.
     `report_empty` is called at the end.
-
-    Raises:
-        UserError: the dataset, split or feature does not exist, or a text is not UTF-8.
     """
     dataset, total = _read_texts(specification, data_dir, text_feature)
     number = num_empty = 0

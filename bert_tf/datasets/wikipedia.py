@@ -10,6 +10,7 @@ import contextlib
 import html
 import itertools
 import re
+import types
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
@@ -24,8 +25,6 @@ from bert_tf.files.storage import ending_of
 from bert_tf.progress import Progress
 from bert_tf.start import lazy_tensorflow as tf
 
-_BYTES_PER_READ = 1 << 20
-_FIELDS = ("title", "ns", "model", "text")
 # Numbers of the namespaces Media, File and Category, and their English names, which every wiki
 # accepts in addition to its own names. A link to one of them shows a file or sorts the article.
 _MEDIA_NUMBERS = ("-2", "6", "14")
@@ -84,44 +83,27 @@ def read_articles(path: str, flag: str) -> Iterator[Article]:
     Args:
         path: XML as in MediaWiki's dumps and Special:Export; compressed if the name ends in .bz2.
         flag: the flag (no dashes) that gave the path.
-
-    Raises:
-        UserError: the file cannot be read, is not such a dump, or has a document type, with which
-            a malicious file could define endless entities.
     """
     place = f"--{flag}: {path}"
     check_regular(path, place)
-    collector = _Collector(place)
-    parser = ElementTree.XMLParser(target=collector)
-    count, last, problem, more = 0, "", None, True
+    count, last, skipped, problem = 0, "", collections.Counter[str](), None
     try:
         total = tf.io.gfile.stat(path).length
         with tf.io.gfile.GFile(path, "rb") as file, Progress("reading", "bytes", total) as work:
             counted = CountedFile(file, work)
+            # Before damage, `read1` returns what is there; `read` would lose it.
             read = bz2.BZ2File(counted).read1 if ending_of(path) == ".bz2" else counted.read
-            while more:
-                try:
-                    data = read(_BYTES_PER_READ)
-                    more = bool(data)
-                    parser.feed(data) if more else parser.close()
-                except (EOFError, OSError, ElementTree.ParseError) as error:
-                    problem, more = error, False
-                except UserError:
-                    raise
-                except (LookupError, ValueError) as error:  # from a codec of Python's
-                    raise UserError(
-                        f"{place} must be a dump of MediaWiki, which is in UTF-8; its first line"
-                        f" names another encoding ({error}). Convert the file, and correct the line"
-                    ) from error
-                for article in collector.take():
-                    count, last = count + 1, article.title
-                    yield article
+            for article in _articles(types.SimpleNamespace(read=read), skipped):
+                yield article
+                count, last = count + 1, article.title
     except tf.errors.OpError as error:
         raise UserError(f"{place} cannot be read: {error.message}") from error
+    except (EOFError, OSError, LookupError, ValueError, ElementTree.ParseError) as error:
+        problem = error
     if problem and not count:
         raise UserError(
-            f"{place} must be a dump of MediaWiki, as .xml or .xml.bz2. The file is something else,"
-            f" or is cut off before the end of the first article ({problem})"
+            f"{place} must be a dump of MediaWiki, as .xml or .xml.bz2, in UTF-8. The file is"
+            f" something else, or is cut off before the end of the first article ({problem})"
         )
     if problem:
         logging.warning(
@@ -130,75 +112,31 @@ def read_articles(path: str, flag: str) -> Iterator[Article]:
         )
     logging.info(
         "%s: %d articles; skipped %d redirects and %d pages that are not articles",
-        *(path, count, collector.num_redirects, collector.num_others),
+        *(path, count, skipped["redirects"], skipped["others"]),
     )
 
 
-class _Collector:
-    """The target of an `XMLParser`: collects the articles of a dump."""
-
-    def __init__(self, place: str):
-        self.num_redirects = 0  # in namespace 0
-        self.num_others = 0  # pages that are not wikitext, or belong to other namespaces
-        self._place = place
-        self._articles: list[Article] = []
-        self._media = frozenset(_MEDIA_NAMES)
-        self._begun = False
-        self._fields: dict[str, str] = {}  # of the current page
-        self._data: list[str] | None = None  # of the current field
-
-    def take(self) -> list[Article]:
-        """Returns the articles since the last call."""
-        articles, self._articles = self._articles, []
-        return articles
-
-    # XMLParser calls these methods.
-
-    def doctype(self, name: str, *_) -> None:
-        raise UserError(
-            f"{self._place} must be a dump of MediaWiki, which has no document type; this file has"
-            f" the document type {quoted(name)}"
-        )
-
-    def start(self, tag: str, attributes: dict[str, str]) -> None:
-        name = tag.rpartition("}")[2]
-        if not self._begun and name != "mediawiki":
-            raise UserError(
-                f"{self._place} must be a dump of MediaWiki, which begins with <mediawiki>; this"
-                f" file begins with <{quoted(name)[1:-1]}>"
-            )
-        self._begun = True
-        if name == "page":
-            self._fields = {}
-        elif name == "redirect":
-            self._fields["redirect"] = ""
-        is_media = name == "namespace" and attributes.get("key") in _MEDIA_NUMBERS
-        self._data = [] if is_media or name in _FIELDS else None
-
-    def data(self, text: str) -> None:
-        if self._data is not None:
-            self._data.append(text)
-
-    def end(self, tag: str) -> None:
-        name = tag.rpartition("}")[2]
-        if name == "page":
-            self._end_page(self._fields)
-        elif self._data is not None:
-            value = "".join(self._data)
-            if name == "namespace":
-                self._media |= {value.lower()}
+def _articles(file: Any, skipped: collections.Counter[str]) -> Iterator[Article]:
+    """Yields the articles in the XML of `file`, and counts other pages in `skipped`."""
+    media = set(_MEDIA_NAMES)
+    parts = ElementTree.iterparse(file, ("start", "end"))
+    _, root = next(parts)
+    for event, element in parts:
+        name = element.tag.rpartition("}")[2]
+        if event == "end" and name == "namespace" and element.get("key") in _MEDIA_NUMBERS:
+            media.add((element.text or "").lower())
+        elif event == "end" and name == "page":
+            # A later revision replaces the one before.
+            fields = {part.tag.rpartition("}")[2]: part.text or "" for part in element.iter()}
+            is_text = fields.get("model", "wikitext") == "wikitext"
+            if not is_text or fields.get("ns", "0") != "0":
+                skipped["others"] += 1
+            elif "redirect" in fields:
+                skipped["redirects"] += 1
             else:
-                self._fields[name] = value
-        self._data = None
-
-    def _end_page(self, fields: dict[str, str]) -> None:
-        if fields.get("ns", "0") != "0" or fields.get("model", "wikitext") != "wikitext":
-            self.num_others += 1
-        elif "redirect" in fields:
-            self.num_redirects += 1
-        else:
-            title, markup = fields.get("title", ""), fields.get("text", "")
-            self._articles.append(Article(title, markup, self._media))
+                title, markup = fields.get("title", ""), fields.get("text", "")
+                yield Article(title, markup, frozenset(media))
+            root.clear()
 
 
 def check_parser() -> None:

@@ -1,14 +1,9 @@
-"""The text of Wikipedia's commonest inline templates, as readers of an article see it."""
+"""The text of Wikipedia's commonest inline templates, which hold numbers, names and signs."""
 
 import functools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
-
-from bert_tf.datasets.measures import convert
-
-Arguments = Sequence[str]
-Options = Mapping[str, str]
 
 # Templates that show characters.
 _CHARACTERS = {
@@ -25,9 +20,10 @@ _ARGUMENT = {
         "nowrap nobr nobreak nowr nobold normal small smaller big larger em strong abbr abbrv"
         " tooltip smallcaps sc underline sup sub sup2 var mvar code mono samp kbd visible_anchor"
         " vanchor not_a_typo proper_name as_written flag flagcountry bdi italic noitalic noitalics"
-        "".split(),
+        " sic ill interlanguage_link interlanguage_link_multi nihongo".split(),
         0,
     ),
+    "langx": 1,
     **dict.fromkeys("lang transl transliteration translit xlit script".split(), -1),
 }
 # Notes, marks of editors and pronunciations: nothing of a sentence is lost without them.
@@ -39,20 +35,11 @@ _SILENT = frozenset(
 )
 _SILENT_STARTS = ("ipa", "cite", "citation", "infobox", "harv", "respell", "user ", "#")
 
-_LANGUAGES = {
-    "ar": "Arabic", "bg": "Bulgarian", "ca": "Catalan", "cs": "Czech", "cy": "Welsh",
-    "da": "Danish", "de": "German", "el": "Greek", "en": "English", "es": "Spanish",
-    "eu": "Basque", "fa": "Persian", "fi": "Finnish", "fr": "French", "ga": "Irish",
-    "grc": "Ancient Greek", "he": "Hebrew", "hi": "Hindi", "hr": "Croatian", "hu": "Hungarian",
-    "id": "Indonesian", "it": "Italian", "ja": "Japanese", "ko": "Korean", "la": "Latin",
-    "nl": "Dutch", "no": "Norwegian", "pl": "Polish", "pt": "Portuguese", "ro": "Romanian",
-    "ru": "Russian", "sa": "Sanskrit", "sk": "Slovak", "sl": "Slovene", "sr": "Serbian",
-    "sv": "Swedish", "th": "Thai", "tr": "Turkish", "uk": "Ukrainian", "vi": "Vietnamese",
-    "zh": "Chinese",
-}  # fmt: skip
 _MONTHS = (
     "January February March April May June July August September October November December".split()
 )
+# A number and what follows it: the unit, or the word between two numbers.
+_MEASURE = re.compile(r"(?:[-−+]?[.\d][\d.,+/ ]*\|[^|\d][^|]*(?:\||$))+")
 
 
 @functools.lru_cache(4096)
@@ -69,123 +56,51 @@ def template_text(name: str, params: Sequence[Any], show: Callable[[Any], str]) 
         params: the template's parameters, as mwparserfromhell gives them.
         show: returns the text of a parameter's value.
     """
-    render = _renderer(name)
-    if render is None or isinstance(render, str):
-        return render
-    arguments, options = [], {}
-    for param in params:
-        value = show(param.value)
-        if not param.showkey:
-            arguments.append(value)
-            continue
-        key = str(param.name).strip()
-        if key.isdecimal() and key == str(len(arguments) + 1):
-            arguments.append(value.strip())
-        else:
-            options[key] = value.strip()
-    return render(arguments, options)
-
-
-@functools.lru_cache(4096)
-def _renderer(name: str) -> Callable[[Arguments, Options], str | None] | str | None:
-    """Returns what renders a template's arguments, or its text; None if it is not known."""
     if name in _CHARACTERS:
         return _CHARACTERS[name]
     if name.startswith("formatnum:"):
-        number = name.partition(":")[2]
-        return lambda arguments, options: _format_number(number, arguments)
-    if name.replace(" ", "_") in _SILENT or name.startswith(_SILENT_STARTS):
+        return name.partition(":")[2].strip()
+    key = name.replace(" ", "_")
+    if key in _SILENT or name.startswith(_SILENT_STARTS):
         return ""
-    index = _ARGUMENT.get(name.replace(" ", "_"))
-    if index is not None:
-        return lambda arguments, options: arguments[index] if arguments else None
-    if re.match(r"lang-[a-z]", name):
-        language = name.removeprefix("lang-")
-        return lambda arguments, options: _of_language([language, *arguments], options)
-    return _RENDERERS.get(name)
-
-
-def _format_number(text: str, flags: Sequence[str]) -> str:
-    text = text.strip()
-    if flags and flags[0].strip().upper() == "R":
-        return text.replace(",", "")
-    whole, point, decimals = text.partition(".")
-    digits = re.search(r"(?<!\d)\d*+$", whole)[0]
-    start = len(whole) - len(digits)
-    first = start + (len(digits) % 3 or 3)
-    groups = [whole[start:first], *(whole[i : i + 3] for i in range(first, len(whole), 3))]
-    return whole[:start] + ",".join(groups) + point + decimals
-
-
-def _of_language(arguments: Arguments, options: Options) -> str | None:
-    if len(arguments) < 2:
-        return options.get("text")
-    code, text, *more = (argument.strip() for argument in arguments)
-    language = options.get("label", _LANGUAGES.get(code, ""))
-    roman = options.get("translit", more[0] if more else "")
-    meaning = options.get("lit", options.get("translation", more[1] if len(more) > 1 else ""))
-    shown = f"{language}: {text}" if language not in ("", "none") else text
-    shown += f", romanized: {roman}" if roman else ""
-    return shown + (f", literally '{meaning}'" if meaning else "")
-
-
-def _as_of(arguments: Arguments, options: Options) -> str | None:
-    if "alt" in options:
-        return options["alt"]
-    date = [argument.strip() for argument in arguments if argument.strip()]
-    if not date:
+    render = _TEXTS.get(name)
+    index = 0 if re.match(r"lang-[a-z]", name) else _ARGUMENT.get(key)
+    if render is None and index is None:
         return None
-    if len(date) > 1 and re.fullmatch(r"0?[1-9]|1[0-2]", date[1]):
-        date[1] = _MONTHS[int(date[1]) - 1]
-    if options.get("df", "").lower() in ("us", "mdy", "y") and len(date) > 2:
-        text = f"{date[1]} {date[2]}, {date[0]}"
-    else:
-        text = " ".join(reversed(date[:3]))
-    if options.get("bare"):
-        return text
-    start = "Since" if options.get("since") else "As of"
-    return f"{start.lower() if options.get('lc') else start} {text}"
-
-
-def _circa(arguments: Arguments, options: Options) -> str:
-    return " – ".join(f"c. {year.strip()}" for year in arguments if year.strip()) or "c."
-
-
-def _fraction(arguments: Arguments, options: Options) -> str | None:
-    parts = [argument.strip() for argument in arguments]
-    if not 1 <= len(parts) <= 3:
+    arguments = []
+    for param in params:
+        if not param.showkey or str(param.name).strip() == str(len(arguments) + 1):
+            arguments.append(show(param.value).strip())
+    try:
+        return render(arguments) if render else arguments[index]
+    except IndexError:  # too few arguments
         return None
-    *whole, above, below = parts if len(parts) > 1 else ["1", *parts]
+
+
+def _measure(arguments: list[str]) -> str | None:
+    found = _MEASURE.match("|".join(arguments))
+    return found[0].rstrip("|").replace("|", " ") if found else None
+
+
+def _as_of(arguments: list[str]) -> str:
+    year, *date = filter(None, [arguments[0], *arguments[1:3]])
+    if date and re.fullmatch(r"0?[1-9]|1[0-2]", date[0]):
+        date[0] = _MONTHS[int(date[0]) - 1]
+    return " ".join(["As of", *reversed(date), year])
+
+
+def _circa(arguments: list[str]) -> str:
+    return " – ".join(f"c. {year}" for year in arguments if year) or "c."
+
+
+def _fraction(arguments: list[str]) -> str:
+    *whole, above, below = arguments if len(arguments) > 1 else ["1", arguments[0]]
     return " ".join([*whole, f"{above}⁄{below}"])
 
 
-def _sic(arguments: Arguments, options: Options) -> str:
-    text = "".join(arguments)
-    return text if options.get("hide") else f"{text} [sic]".strip()
-
-
-def _link(arguments: Arguments, options: Options) -> str | None:
-    return options.get("lt") or (arguments[0].strip() if arguments else None)
-
-
-def _japanese(arguments: Arguments, options: Options) -> str | None:
-    english, *more = (argument.strip() for argument in arguments) if arguments else ("",)
-    inside = ", ".join(filter(None, more[:2]))
-    return f"{english} ({inside})".strip() if english and inside else english or inside or None
-
-
-def _convert_short(arguments: Arguments, options: Options) -> str | None:
-    return convert(arguments, {"abbr": "on", **options})
-
-
-_RENDERERS: dict[str, Callable[[Arguments, Options], str | None]] = {
-    **dict.fromkeys(("convert", "conv"), convert),
-    "cvt": _convert_short,
-    "langx": _of_language,
+_TEXTS: dict[str, Callable[[list[str]], str | None]] = {
+    **dict.fromkeys(("convert", "conv", "cvt"), _measure),
     **dict.fromkeys(("as of", "asof"), _as_of),
     **dict.fromkeys(("circa", "c.", "ca.", "ca"), _circa),
     **dict.fromkeys(("frac", "fraction", "sfrac"), _fraction),
-    "sic": _sic,
-    **dict.fromkeys(("ill", "interlanguage link", "interlanguage link multi"), _link),
-    "nihongo": _japanese,
 }

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import sys
 from collections.abc import Callable
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from absl import logging
 
-from bert_tf.engine.tf_config import check_tf_config
-from bert_tf.errors import UserError, as_given, quoted
+from bert_tf.errors import UserError, as_given, as_line, quoted
 from bert_tf.start import lazy_tensorflow as tf
 
 # How gradients are reduced over replicas: see `steps.reduce_gradients`.
 GRADIENT_REDUCTIONS = ("local_clip_sum", "global_mean_clip")
 PJRT = "pjrt"  # the value of --tpu that stands for the devices of JAX
+_TF_CONFIG = (
+    '{"cluster": {"worker": ["host1:2222", "host2:2222"]}, "task": {"type": "worker", "index": 0}}'
+)
 STRATEGIES = ("one_device", "mirrored", "multi_worker_mirrored")
 
 
@@ -34,10 +35,6 @@ def get_strategy(
             TF_CONFIG.
         num_cpu_devices: number of logical devices to split this machine's CPU into, to try
             several replicas without GPUs.
-
-    Raises:
-        UserError: an argument is unknown, the arguments contradict each other, or TF_CONFIG is
-            missing or malformed.
     """
     if distribution_strategy not in STRATEGIES:
         raise UserError(
@@ -52,8 +49,7 @@ def get_strategy(
     if distribution_strategy == "one_device":
         return tf.distribute.get_strategy()
     if distribution_strategy == "multi_worker_mirrored":
-        check_tf_config(os.environ.get("TF_CONFIG"))
-        strategy = tf.distribute.MultiWorkerMirroredStrategy()
+        strategy = _multi_worker_strategy()
     else:
         devices = None
         if num_cpu_devices > 1:
@@ -70,6 +66,20 @@ def get_strategy(
     return strategy
 
 
+def _multi_worker_strategy() -> tf.distribute.Strategy:
+    problem: Any = "it lists no machine"
+    try:
+        strategy = tf.distribute.MultiWorkerMirroredStrategy()
+        if strategy.cluster_resolver.cluster_spec().jobs:  # else each machine trains by itself
+            return strategy
+    except (LookupError, TypeError, ValueError, tf.errors.OpError) as error:
+        problem = error
+    raise UserError(
+        "--distribution_strategy=multi_worker_mirrored needs the environment variable TF_CONFIG,"
+        f" on each machine with its own index, like {_TF_CONFIG}; {as_line(str(problem))}"
+    )
+
+
 def get_tpu_strategy(
     tpu: str, num_tpu_cores: int | None = None, flag: str = "tpu"
 ) -> tf.distribute.TPUStrategy:
@@ -79,10 +89,6 @@ def get_tpu_strategy(
         tpu: must be "local". The original's programs also took names and addresses of TPU nodes.
         num_tpu_cores: number of cores that the TPU must have; None for any.
         flag: the flag (no dashes) that gave `tpu`, for errors.
-
-    Raises:
-        UserError: `tpu` is not "local", the TPU cannot be reached, or its number of cores is not
-            `num_tpu_cores`.
     """
     if tpu != "local":
         raise UserError(
@@ -185,11 +191,7 @@ def fail(status: int) -> NoReturn:
 
 
 def replica_batch_size(strategy: tf.distribute.Strategy, batch_size: int, flag: str) -> int:
-    """Returns the number of examples that each replica gets of a batch.
-
-    Raises:
-        UserError: `batch_size` is not a multiple of the number of replicas.
-    """
+    """Returns the number of examples that each replica gets of a batch."""
     replicas = strategy.num_replicas_in_sync
     if batch_size % replicas:
         raise UserError(

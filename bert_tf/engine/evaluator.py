@@ -1,21 +1,22 @@
-"""Metrics of a model over record files, computed on the devices."""
+"""Metrics of a model over record files, computed on the devices, and their means."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from absl import logging
 
 from bert_tf.engine import distribution
 from bert_tf.engine.distribution import ONE_HOST, InputShard
-from bert_tf.engine.hashed_random import hash_numbers
 from bert_tf.engine.input_pipeline import Augment, Batch, count_records, without_autotune
-from bert_tf.engine.loops import training_loop
-from bert_tf.engine.metrics import means
+from bert_tf.engine.loops import TrainingLoop
 from bert_tf.engine.replicate import xla_pays_on_cpu
 from bert_tf.engine.steps import Objective, evaluation_step
 from bert_tf.files import record_checks, records
 from bert_tf.progress import Progress
+from bert_tf.seeds import hash_numbers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,19 +54,14 @@ class Evaluator:
     def __init__(self, objective: Objective, strategy: tf.distribute.Strategy):
         self._strategy = strategy
         self._finish = getattr(objective, "finish", lambda results: results)
-        self._loop = training_loop(
+        self._loop = TrainingLoop(
             strategy,
             lambda features, seed: evaluation_step(objective, features),
             compile_on_cpu=xla_pays_on_cpu(objective),
         )
 
     def evaluate(self, source: EvaluationInput) -> dict[str, float]:
-        """Returns the objective's metrics, and `loss`: the batches' mean, weighted by examples.
-
-        Raises:
-            UserError: the batch size does not fit the replicas, or the input is damaged.
-            OSError: the input cannot be read.
-        """
+        """Returns the objective's metrics, and `loss`: the batches' mean, weighted by examples."""
         batch_size = source.batch_size
         distribution.replica_batch_size(self._strategy, batch_size, "eval_batch_size")
         with record_checks.explained(source.files, source.limited_schema):
@@ -104,3 +100,27 @@ def evaluation_dataset(
     dataset = dataset.batch(source.batch_size, drop_remainder=True)
     dataset = dataset.map(add_weight, num_parallel_calls=2, deterministic=True)
     return without_autotune(dataset.prefetch(2))
+
+
+# Metric -> its value in every step, or its weighted sum and its weight; each float [steps]. If a
+# metric is several numbers, it has a list of sums.
+StepMetrics = Mapping[str, np.ndarray | tuple[np.ndarray | list[np.ndarray], np.ndarray]]
+
+
+def means(metrics: StepMetrics, start: int = 0, end: int | None = None) -> dict[str, Any]:
+    """Returns the mean of each metric over the steps from `start` to before `end`.
+
+    A mean is a float, or an array for several numbers. If all weights are 0 it is 0, as in
+    tf.metrics.
+    """
+    result = {}
+    for name, values in metrics.items():
+        if isinstance(values, tuple):
+            total, weight = (
+                np.sum(np.asarray(v)[..., start:end], axis=-1, dtype=np.float64) for v in values
+            )
+            mean = total / weight if weight else 0.0 * total
+            result[name] = mean if mean.ndim else float(mean)
+        else:
+            result[name] = float(np.mean(values[start:end], dtype=np.float64))
+    return result

@@ -9,11 +9,11 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf.engine.distribution import ONE_HOST, InputShard
-from bert_tf.engine.hashed_random import hash_numbers
 from bert_tf.engine.length_buckets import Buckets
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoint_names, record_checks, records
 from bert_tf.files.whole_files import read_json
+from bert_tf.seeds import hash_numbers
 from bert_tf.strict_json import checksum
 
 READERS = 4  # files read in turn; num_cpu_threads of the original's input_fn_builder
@@ -63,10 +63,6 @@ class TrainingInput:
             epoch, the file and the record's number in it.
 
     `buckets` are the lengths to which a `TrainingLoop` cuts the batches. None: it does not.
-
-    Raises:
-        UserError: a file has no record, or ends in the middle of a record.
-        OSError: a file cannot be read.
     """
 
     buckets: Buckets | None = None
@@ -192,9 +188,6 @@ class TrainingInput:
 
         It does not if there is no saved place, if it is damaged, or if files, their content, the
         batch size or the features differ; a warning says so.
-
-        Raises:
-            OSError: a record file cannot be read.
         """
         seed, fresh_seed = self._saved_seed(prefix), self._seed
         if seed is None:
@@ -249,7 +242,6 @@ class TrainingInput:
         return {name: [spec.dtype.name, spec.shape.as_list()] for name, spec in specs.items()}
 
     def _go_to(self, prefix: str, seed: int) -> None:
-        """Starts with a seed, and restores a place that was saved with this seed."""
         self.start(seed)
         with tf.device(self._shard.device):
             (state,) = tf.raw_ops.RestoreV2(
@@ -287,7 +279,6 @@ class TrainingInput:
 
 
 def _numbered_records(file: tf.Tensor, epoch: tf.Tensor, number: tf.Tensor) -> tf.data.Dataset:
-    """Returns the records of a file, each with epoch, file's number and record's number."""
     same = tf.data.Dataset.from_tensors((epoch, number)).repeat()
     found = tf.data.Dataset.zip(tf.data.TFRecordDataset(file), same, tf.data.Dataset.range(2**62))
     return found.map(lambda record, same, own: (record, *same, own))
@@ -298,12 +289,7 @@ def _warn(prefix: str, problem: str) -> None:
 
 
 def record_chunks(files: Sequence[str], schema: records.Schema, size: int) -> Iterator[Batch]:
-    """Yields the parsed records in their order, `size` at a time; fewer at the end.
-
-    Raises:
-        UserError: the records are damaged, or do not fit the schema.
-        OSError: a file cannot be read.
-    """
+    """Yields the parsed records in their order, `size` at a time; fewer at the end."""
     record_checks.check_ends(files)
     dataset = tf.data.TFRecordDataset(list(files)).batch(size)
     dataset = dataset.map(plain_function(lambda serialized: records.parse(serialized, schema)))
@@ -312,12 +298,7 @@ def record_chunks(files: Sequence[str], schema: records.Schema, size: int) -> It
 
 
 def count_records(files: Sequence[str]) -> int:
-    """Returns the number of records in TFRecord files, reading them through.
-
-    Raises:
-        UserError: a file is damaged.
-        OSError: a file cannot be read.
-    """
+    """Returns the number of records in TFRecord files, reading them through."""
     record_checks.check_ends(files)
     dataset = tf.data.TFRecordDataset(list(files))
     with record_checks.explained(files, None):
@@ -332,10 +313,6 @@ def estimate_records(files: Sequence[str], ends: Sequence[record_checks.Ends]) -
 
     Args:
         ends: of the files, by `record_checks.check_ends`.
-
-    Raises:
-        UserError: a file is damaged.
-        OSError: a file cannot be read.
     """
     chosen = list(files[:: -(-len(files) // _SAMPLED_FILES)])
     total = sum(end.length for end in ends)

@@ -25,9 +25,6 @@ def parse_lengths(text: str, max_seq_length: int) -> tuple[int, ...]:
         text: "auto" for up to `MAX_AUTO_LENGTHS` evenly spaced lengths, "none" for only
             `max_seq_length`, or lengths separated by commas.
         max_seq_length: length of the sequences in the records.
-
-    Raises:
-        UserError: the text is none of these, or a length is above `max_seq_length`.
     """
     if text == "none":
         return (max_seq_length,)

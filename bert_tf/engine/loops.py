@@ -1,7 +1,6 @@
 """Loops on the devices: steps one after another, without Python in between."""
 
 import functools
-import importlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
@@ -14,6 +13,7 @@ from tensorflow.python.eager import context
 
 from bert_tf.engine import distribution, interrupts
 from bert_tf.engine.length_buckets import Buckets
+from bert_tf.engine.pjrt_loops import PjrtPrediction, PjrtTraining
 from bert_tf.engine.replicate import ReplicaStep, replicate
 
 POLL_SECONDS = 0.5
@@ -34,14 +34,12 @@ def _set_graph_optimizers() -> None:
     options.config_proto_serialized = config
 
 
-class _Loop:
-    """What both loops share: starts, watches and stops a compiled loop.
+class _Graph:
+    """What training and prediction share: starts, watches and stops a compiled loop.
 
     The loop and this process share two variables on the CPU: the loop ends after the current step
     when `_stop` is set, and counts its steps in `_steps_done`.
     """
-
-    _loop: Callable[[Iterator, tf.Tensor], Any]  # a tf.function
 
     def __init__(self, strategy: tf.distribute.Strategy):
         self._strategy = strategy
@@ -49,9 +47,13 @@ class _Loop:
         with tf.device(self._host):
             self._stop = tf.Variable(False, trainable=False)
             self._steps_done = tf.Variable(0, trainable=False)
+        # TensorFlow counts traces by a function's source lines, over all loops of a process, and
+        # warns of many. A partial is counted separately.
+        # AutoGraph would take 0.5 s to convert it.
+        self._loop = tf.function(functools.partial(self._run_steps), autograph=False)
 
     @interrupts.hold()
-    def _run(self, iterator: Iterator, num_steps: int, advance: Callable[[int], None]) -> Any:
+    def run(self, iterator: Iterator, num_steps: int, advance: Callable[[int], None]) -> Any:
         """Runs the loop in a second thread and returns its result.
 
         This thread shows progress and notices interrupts. An interrupt is raised after the current
@@ -89,7 +91,139 @@ class _Loop:
         return future.result()
 
 
-class TrainingLoop(_Loop):
+class _GraphTraining(_Graph):
+    """Training steps in one `tf.function`; for the arguments see `TrainingLoop`."""
+
+    def __init__(
+        self,
+        strategy: tf.distribute.Strategy,
+        replica_step: ReplicaStep,
+        stack: Callable[..., tf.Tensor],
+        seed: int,
+        buckets: Buckets | None,
+        compile_on_cpu: bool,
+    ):
+        super().__init__(strategy)
+        self._stack, self._buckets = stack, buckets
+        self._several = distribution.several_processes(strategy)
+        compiled = compile_on_cpu and buckets is None
+        self.step = replicate(strategy, replica_step, self._average, seed, compiled)
+
+    def _average(self, metrics: Any, *stop: tf.Tensor) -> tf.Tensor:
+        row, context = self._stack(metrics, *stop), tf.distribute.get_replica_context()
+        if context.num_replicas_in_sync == 1:
+            return row
+        return context.all_reduce(tf.distribute.ReduceOp.MEAN, row)
+
+    def _run_steps(self, iterator: Iterator, num_steps: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the metrics of each step, float32 [steps, metrics], and `input_seconds`."""
+        with tf.device(self._host):
+            rows = tf.TensorArray(tf.float32, size=0, dynamic_size=True, element_shape=[None])
+            waited, free_since = tf.constant(0.0, tf.float64), tf.timestamp()
+
+        def go_on(done, good_before, *_) -> tf.Tensor:
+            going = (done < num_steps) & good_before
+            return going if self._several else going & ~self._stop
+
+        # `good` is checked one step late, so that the devices already have their next step while
+        # the host waits for the metrics of the last one.
+        def step(done, good_before, good, rows, waited, free_since) -> tuple[Any, ...]:
+            batch = iterator.get_next()
+            with tf.device(self._host), tf.control_dependencies(tf.nest.flatten(batch)):
+                waited += tf.maximum(tf.timestamp() - free_since, 0.0)
+            stop = (tf.cast(self._stop, tf.float32),) if self._several else ()
+            if self._buckets is None:
+                parts = distribution.split_batch(self._strategy, batch)
+                row = self._strategy.run(self.step, (parts, *stop))
+            else:
+                row = self._step_in_bucket(batch, *stop)
+            with tf.device(self._host):
+                # Of the first replica; all have the same.
+                row = tf.identity(self._strategy.experimental_local_results(row)[0])
+                with tf.control_dependencies([row]):
+                    free_since = tf.timestamp()
+                rows = rows.write(done, row)
+                is_good = tf.reduce_all(tf.math.is_finite(row))
+                if self._several:
+                    is_good &= row[-1] == 0.0  # no process stops
+            self._steps_done.assign(done + 1)
+            return done + 1, good, is_good, rows, waited, free_since
+
+        yes = tf.constant(True)
+        start = tf.constant(0), yes, yes, rows, waited, free_since
+        _, _, _, rows, waited, _ = tf.while_loop(go_on, step, start)
+        return rows.stack(), waited
+
+    def _step_in_bucket(self, batch: dict[str, tf.Tensor], *stop: tf.Tensor) -> tf.Tensor:
+        """Makes a step on the batch, cut to the length of its bucket; returns a replica's row."""
+        longest = batch.pop("longest")  # the same on all hosts
+        with tf.device(self._host):
+            index = self._buckets.index(longest)
+
+        def cut_to(bucket: int) -> tf.Tensor:
+            cut = self._buckets.trim(batch, bucket)
+            parts = distribution.split_batch(self._strategy, cut)
+            row = self._strategy.run(self.step, (parts, *stop))
+            return self._strategy.experimental_local_results(row)[0]
+
+        count = len(self._buckets.lengths)
+        if count == 1:
+            return cut_to(0)
+        return tf.switch_case(index, [functools.partial(cut_to, i) for i in range(count)])
+
+
+class _GraphPrediction(_Graph):
+    """Prediction in one `tf.function`."""
+
+    def __init__(self, strategy: tf.distribute.Strategy, replica_step: ReplicaStep):
+        super().__init__(strategy)
+        # A tf.function, so that the trace that gives the shapes is the one that the loop calls.
+        self._replica_step = tf.function(replica_step, autograph=False)
+        # No XLA on a CPU, where it makes prediction take twice as long.
+        self._step = replicate(strategy, self._replica_step, self._flatten, 0, False)
+
+    @staticmethod
+    def _flatten(outputs: dict[str, tf.Tensor]) -> list[tf.Tensor]:
+        return [outputs[name] for name in sorted(outputs)]
+
+    def _output_specs(self, iterator: Iterator) -> dict[str, tf.TensorSpec]:
+        replicas = self._strategy.num_replicas_in_sync
+        part = {
+            name: tf.TensorSpec([spec.shape[0] // replicas, *spec.shape[1:]], spec.dtype)
+            for name, spec in iterator.element_spec.items()
+        }
+        traced = self._replica_step.get_concrete_function(part, tf.TensorSpec([2], tf.int32))
+        return {
+            name: tf.TensorSpec([replicas * x.shape[0], *x.shape[1:]], x.dtype)
+            for name, x in sorted(traced.structured_outputs.items())
+        }
+
+    def _run_steps(self, iterator: Iterator, num_steps: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Returns each output of all steps, [steps, batch, ...], by name."""
+        specs = self._output_specs(iterator)
+        with tf.device(self._host):
+            arrays = [
+                tf.TensorArray(spec.dtype, size=0, dynamic_size=True, element_shape=spec.shape)
+                for spec in specs.values()
+            ]
+
+        def step(done: tf.Tensor, arrays: list[tf.TensorArray]):
+            parts = distribution.split_batch(self._strategy, iterator.get_next())
+            outputs = self._strategy.run(self._step, (parts,))
+            with tf.device(self._host):
+                local = self._strategy.experimental_local_results
+                batches = [tf.concat(local(output), 0) for output in outputs]
+                arrays = [array.write(done, x) for array, x in zip(arrays, batches, strict=True)]
+            self._steps_done.assign(done + 1)
+            return done + 1, arrays
+
+        _, arrays = tf.while_loop(
+            lambda done, _: (done < num_steps) & ~self._stop, step, (0, arrays)
+        )
+        return {name: array.stack() for name, array in zip(specs, arrays, strict=True)}
+
+
+class TrainingLoop:
     """Makes training or evaluation steps on batches of one shape; traced once.
 
     Metrics are averaged over the replicas: the mean for a scalar. For a weighted sum and its weight
@@ -117,101 +251,29 @@ class TrainingLoop(_Loop):
         buckets: Buckets | None = None,
         compile_on_cpu: bool = True,
     ):
-        super().__init__(strategy)
-        self._buckets = buckets
         # Processes that make steps together must agree on the last step. So they hold interrupts,
-        # and each adds its `_stop` to the metrics, which are averaged over all processes.
+        # and each adds its stop to the metrics, which are averaged over all processes.
         self._several = distribution.several_processes(strategy)
         self.input_seconds = 0.0
         self._structure: Any = None
-        compiled = compile_on_cpu and buckets is None
-        self.step = replicate(strategy, replica_step, self._average, seed, compiled)
-        # TensorFlow counts traces by a function's source lines, over all loops of a process, and
-        # warns of many. A partial is counted separately.
-        # AutoGraph would take 0.5 s to convert it.
-        self._loop = tf.function(functools.partial(self._run_steps), autograph=False)
+        runner = PjrtTraining if distribution.runs_by_pjrt(strategy) else _GraphTraining
+        self.runner = runner(strategy, replica_step, self._stack, seed, buckets, compile_on_cpu)
 
     def _stack(self, metrics: Any, *stop: tf.Tensor) -> tf.Tensor:
-        """Returns the metrics, and `stop`, as one float32 vector."""
         self._structure = tf.nest.map_structure(lambda _: None, metrics)
         return tf.stack([tf.cast(x, tf.float32) for x in (*tf.nest.flatten(metrics), *stop)])
-
-    def _average(self, metrics: Any, *stop: tf.Tensor) -> list[tf.Tensor]:
-        """Returns `_stack`, averaged over the replicas."""
-        row, context = self._stack(metrics, *stop), tf.distribute.get_replica_context()
-        if context.num_replicas_in_sync == 1:
-            return [row]
-        return [context.all_reduce(tf.distribute.ReduceOp.MEAN, row)]
-
-    def _run_steps(self, iterator: Iterator, num_steps: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the metrics of each step, float32 [steps, metrics], and `input_seconds`."""
-        with tf.device(self._host):
-            rows = tf.TensorArray(tf.float32, size=0, dynamic_size=True, element_shape=[None])
-            waited, free_since = tf.constant(0.0, tf.float64), tf.timestamp()
-
-        def go_on(done, good_before, *_) -> tf.Tensor:
-            going = (done < num_steps) & good_before
-            return going if self._several else going & ~self._stop
-
-        # `good` is checked one step late, so that the devices already have their next step while
-        # the host waits for the metrics of the last one.
-        def step(done, good_before, good, rows, waited, free_since) -> tuple[Any, ...]:
-            batch = iterator.get_next()
-            with tf.device(self._host), tf.control_dependencies(tf.nest.flatten(batch)):
-                waited += tf.maximum(tf.timestamp() - free_since, 0.0)
-            stop = (tf.cast(self._stop, tf.float32),) if self._several else ()
-            make = self.step if self._buckets is None else self._step_in_bucket
-            averages = make(batch, *stop)
-            with tf.device(self._host):
-                row = tf.identity(averages[0][0])  # of the first replica; all have the same
-                with tf.control_dependencies([row]):
-                    free_since = tf.timestamp()
-                rows = rows.write(done, row)
-                is_good = self._is_good(row)
-            self._steps_done.assign(done + 1)
-            return done + 1, good, is_good, rows, waited, free_since
-
-        yes = tf.constant(True)
-        start = tf.constant(0), yes, yes, rows, waited, free_since
-        _, _, _, rows, waited, _ = tf.while_loop(go_on, step, start)
-        return rows.stack(), waited
-
-    def _step_in_bucket(
-        self, batch: dict[str, tf.Tensor], *stop: tf.Tensor
-    ) -> list[list[tf.Tensor]]:
-        """Makes a step on the batch, cut to the length of its bucket."""
-        longest = batch.pop("longest")  # the same on all hosts
-        with tf.device(self._host):
-            index = self._buckets.index(longest)
-
-        def cut_to(bucket: int) -> list[list[tf.Tensor]]:
-            return self.step(self._buckets.trim(batch, bucket), *stop)
-
-        count = len(self._buckets.lengths)
-        if count == 1:
-            return cut_to(0)
-        return tf.switch_case(index, [functools.partial(cut_to, i) for i in range(count)])
-
-    def _is_good(self, row: tf.Tensor) -> tf.Tensor:
-        """Returns whether another step may follow: all values are finite, and no process stops."""
-        good = tf.reduce_all(tf.math.is_finite(row))
-        return tf.logical_and(good, row[-1] == 0.0) if self._several else good
 
     def run(self, iterator: Iterator, num_steps: int, advance: Callable[[int], None]) -> Any:
         """Returns the metrics in the structure of the step, each float32 [steps made].
 
-        For the arguments see `_run`. If a value is not finite, the loop ends early, after at most
-        two more steps. It then returns the values even if there was an interrupt.
-
-        Raises:
-            KeyboardInterrupt: there was an interrupt, in this or another process of the run; the
-                current step has been finished.
+        For the arguments see `_Graph.run`. If a value is not finite, the loop ends early, after at
+        most two more steps. It then returns the values even if there was an interrupt.
         """
         self.input_seconds = 0.0
         interrupt = interrupts.held()
         if interrupt and not self._several:
             raise interrupt
-        rows, waited = self._run(iterator, num_steps, advance)
+        rows, waited = self.runner.run(iterator, num_steps, advance)
         self.input_seconds = float(waited)
         columns = list(np.asarray(rows).T)
         interrupt = interrupts.held()
@@ -223,92 +285,27 @@ class TrainingLoop(_Loop):
         return tf.nest.pack_sequence_as(self._structure, columns)
 
 
-class PredictionLoop(_Loop):
+class PredictionLoop:
     """Predicts batches of the same shape one after another; traced once for each shape.
 
     The step of a replica returns tensors [batch, ...] by name.
     """
 
     def __init__(self, strategy: tf.distribute.Strategy, replica_step: ReplicaStep):
-        super().__init__(strategy)
-        # A tf.function, so that the trace that gives the shapes is the one that the loop calls.
-        self._replica_step = tf.function(replica_step, autograph=False)
-        # No XLA on a CPU, where it makes prediction take twice as long.
-        self._step = replicate(strategy, self._replica_step, self._flatten, 0, False)
-        own = functools.partial(self._run_steps)  # see `TrainingLoop`
-        self._loop = tf.function(own, autograph=False)  # converting takes 0.2 s
-
-    @staticmethod
-    def _flatten(outputs: dict[str, tf.Tensor]) -> list[tf.Tensor]:
-        return [outputs[name] for name in sorted(outputs)]
-
-    def _output_specs(self, iterator: Iterator) -> dict[str, tf.TensorSpec]:
-        """Returns dtype and shape of each output for a whole batch, sorted by name."""
-        replicas = self._strategy.num_replicas_in_sync
-        part = {
-            name: tf.TensorSpec([spec.shape[0] // replicas, *spec.shape[1:]], spec.dtype)
-            for name, spec in iterator.element_spec.items()
-        }
-        traced = self._replica_step.get_concrete_function(part, tf.TensorSpec([2], tf.int32))
-        return {
-            name: tf.TensorSpec([replicas * x.shape[0], *x.shape[1:]], x.dtype)
-            for name, x in sorted(traced.structured_outputs.items())
-        }
-
-    def _run_steps(self, iterator: Iterator, num_steps: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Returns each output of all steps, [steps, batch, ...], by name."""
-        specs = self._output_specs(iterator)
-        with tf.device(self._host):
-            arrays = [
-                tf.TensorArray(spec.dtype, size=0, dynamic_size=True, element_shape=spec.shape)
-                for spec in specs.values()
-            ]
-
-        def step(done: tf.Tensor, arrays: list[tf.TensorArray]):
-            outputs = self._step(iterator.get_next())
-            with tf.device(self._host):
-                batches = [tf.concat(parts, 0) for parts in outputs]
-                arrays = [array.write(done, x) for array, x in zip(arrays, batches, strict=True)]
-            self._steps_done.assign(done + 1)
-            return done + 1, arrays
-
-        _, arrays = tf.while_loop(
-            lambda done, _: (done < num_steps) & ~self._stop, step, (0, arrays)
-        )
-        return {name: array.stack() for name, array in zip(specs, arrays, strict=True)}
+        runner = PjrtPrediction if distribution.runs_by_pjrt(strategy) else _GraphPrediction
+        self.runner = runner(strategy, replica_step)
 
     def run(
         self, iterator: Iterator, num_steps: int, advance: Callable[[int], None]
     ) -> dict[str, np.ndarray]:
         """Returns the outputs by name, [steps * batch, ...], in the order of the examples.
 
-        For the arguments see `_run`.
-
-        Raises:
-            KeyboardInterrupt: there was an interrupt; the current step has been finished.
+        For the arguments see `_Graph.run`.
         """
         if interrupts.held():
             raise interrupts.held()
-        found = self._run(iterator, num_steps, advance)
+        found = self.runner.run(iterator, num_steps, advance)
         outputs = {name: np.asarray(x) for name, x in found.items()}
         if interrupts.held():
             raise interrupts.held()
         return {name: x.reshape(-1, *x.shape[2:]) for name, x in outputs.items()}
-
-
-def training_loop(strategy: tf.distribute.Strategy, *args: Any, **kwargs: Any) -> TrainingLoop:
-    """Returns the `TrainingLoop` of the strategy's runtime; for the arguments see there."""
-    kind = _pjrt_loops().PjrtTrainingLoop if distribution.runs_by_pjrt(strategy) else TrainingLoop
-    return kind(strategy, *args, **kwargs)
-
-
-def prediction_loop(strategy: tf.distribute.Strategy, replica_step: ReplicaStep) -> PredictionLoop:
-    """Returns the `PredictionLoop` of the strategy's runtime; for the arguments see there."""
-    kind = (
-        _pjrt_loops().PjrtPredictionLoop if distribution.runs_by_pjrt(strategy) else PredictionLoop
-    )
-    return kind(strategy, replica_step)
-
-
-def _pjrt_loops() -> Any:
-    return importlib.import_module("bert_tf.engine.pjrt_loops")

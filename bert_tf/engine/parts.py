@@ -55,7 +55,6 @@ class Parts:
         return traced(part, fold_in(self._seed, i))
 
     def _traced(self, compute: ComputePart) -> tuple[Callable[..., Any], Any]:
-        """Returns `compute`, traced once, and its symbolic outputs for a part."""
         function = tf.function(compute, autograph=False)
         specs = {name: tf.TensorSpec(x.shape[1:], x.dtype) for name, x in self._features.items()}
         seed = tf.TensorSpec(self._seed.shape, self._seed.dtype)

@@ -229,10 +229,6 @@ def connect(
         num_tpu_cores: number of devices that there must be; None for any.
         processes: address of the first process, HOST:PORT, or "auto" where JAX finds the processes
             by itself; their number; the number of this one. None without other processes.
-
-    Raises:
-        UserError: JAX is not installed or of another version, finds other devices, or the
-            processes have different numbers of them.
     """
     jax = tf_in_jax.load_jax()
     tf.config.set_visible_devices([], "GPU")  # their memory is JAX's

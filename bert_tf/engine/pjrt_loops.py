@@ -1,4 +1,4 @@
-"""The loops of `bert_tf.engine.loops` on devices that PJRT drives.
+"""What makes the steps of `bert_tf.engine.loops` on devices that PJRT drives.
 
 Python starts each step and does not wait for it: while one step runs, the next has its batch on the
 devices. A second thread takes the results.
@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.bounds import inputs_were_checked
-from bert_tf.engine import distribution, interrupts, loops
+from bert_tf.engine import distribution, interrupts
 from bert_tf.engine.length_buckets import Buckets
 from bert_tf.engine.pjrt import PjrtStrategy, Step
 from bert_tf.engine.pjrt_processes import together
@@ -25,7 +25,7 @@ from bert_tf.seeds import fold_in
 
 
 class _Loop:
-    """What both loops share: compiles a step for each shape, and runs steps."""
+    """What training and prediction share: compiles a step for each shape, and runs steps."""
 
     _several = False  # whether other processes must agree on the last step
 
@@ -52,12 +52,7 @@ class _Loop:
         advance: Callable[[int], None],
         may_go_on: Callable[[Any], bool] = lambda result: True,
     ) -> tuple[list[Any], float]:
-        """Returns the results of each step, on the host, and the seconds of waiting for input.
-
-        Args:
-            batches: gives the batches on the devices.
-            may_go_on: takes the results of a step, and returns whether another may follow.
-        """
+        """Returns the results of each step, on the host, and the seconds of waiting for input."""
         hold = functools.cache(Step.hold)  # variables are assigned between loops only
         results: list[Any] = []
         arrived: list[float] = []
@@ -90,24 +85,23 @@ class _Loop:
 
 
 def _fetch(results: Any) -> tuple[Any, float]:
-    """Returns a step's results and the time at which they were there."""
     return tf.nest.map_structure(np.asarray, results), time.monotonic()
 
 
-class PjrtTrainingLoop(_Loop, loops.TrainingLoop):
-    """See `loops.TrainingLoop`."""
+class PjrtTraining(_Loop):
+    """Training steps; for the arguments see `loops.TrainingLoop`. XLA compiles in any case."""
 
     def __init__(
         self,
         strategy: PjrtStrategy,
         replica_step: ReplicaStep,
-        seed: int = 0,
-        buckets: Buckets | None = None,
-        compile_on_cpu: bool = True,
+        stack: Callable[..., tf.Tensor],
+        seed: int,
+        buckets: Buckets | None,
+        compile_on_cpu: bool,
     ):
         self._buckets = buckets
         self._several = distribution.several_processes(strategy)
-        self.input_seconds = 0.0
         seeds = [seed % 2**31, 0]
 
         def step(batch: dict[str, tf.Tensor], number: tf.Tensor) -> tf.Tensor:
@@ -116,7 +110,7 @@ class PjrtTrainingLoop(_Loop, loops.TrainingLoop):
             replicas = strategy.replicas(number)
             with replicas_are(replicas):
                 metrics = replica_step(features, fold_in(tf.constant(seeds, tf.int32), number))
-            (total,) = replicas.sum([self._stack(metrics, *stop)])
+            (total,) = replicas.sum([stack(metrics, *stop)])
             return total / replicas.count
 
         super().__init__(strategy, step, joins=False)
@@ -132,7 +126,7 @@ class PjrtTrainingLoop(_Loop, loops.TrainingLoop):
                 batch["stop"] = np.full(local, interrupts.held() is not None, np.float32)
             yield self._strategy.put(batch)
 
-    def _run(
+    def run(
         self, iterator: Iterator, num_steps: int, advance: Callable[[int], None]
     ) -> tuple[np.ndarray, float]:
         def may_go_on(row: np.ndarray) -> bool:
@@ -142,8 +136,8 @@ class PjrtTrainingLoop(_Loop, loops.TrainingLoop):
         return np.array(rows, np.float32), waited
 
 
-class PjrtPredictionLoop(_Loop, loops.PredictionLoop):
-    """See `loops.PredictionLoop`."""
+class PjrtPrediction(_Loop):
+    """Prediction; see `loops.PredictionLoop`."""
 
     def __init__(self, strategy: PjrtStrategy, replica_step: ReplicaStep):
         def step(features: dict[str, tf.Tensor], number: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -151,7 +145,7 @@ class PjrtPredictionLoop(_Loop, loops.PredictionLoop):
 
         super().__init__(strategy, step, joins=True)
 
-    def _run(
+    def run(
         self, iterator: Iterator, num_steps: int, advance: Callable[[int], None]
     ) -> dict[str, np.ndarray]:
         batches = (self._strategy.put(batch) for batch in iterator)

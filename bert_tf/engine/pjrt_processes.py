@@ -33,10 +33,6 @@ def join(coordinator: str, number: int | None, index: int | None) -> None:
         coordinator: HOST:PORT of the first process; "auto" where JAX finds the processes by itself.
         number: number of processes; None with "auto".
         index: number of this process, from 0; None with "auto".
-
-    Raises:
-        UserError: JAX finds no processes by itself, or cannot open the port.
-        ConnectionError: the others did not come in time.
     """
     problems: list[Exception] = []
 
@@ -73,9 +69,6 @@ def check_same(gather: Callable[[np.ndarray], np.ndarray], words: Sequence[str])
 
     Args:
         gather: returns the values that all processes have called it with, in their order.
-
-    Raises:
-        UserError: they differ; in every process.
     """
     own = "\n".join(words).encode()[:_TEXT_BYTES].ljust(_TEXT_BYTES, b"\0")
     rows = gather(np.frombuffer(own, np.uint8))

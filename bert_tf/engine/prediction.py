@@ -9,7 +9,7 @@ import tensorflow as tf
 from bert_tf.bounds import inputs_were_checked
 from bert_tf.engine import distribution
 from bert_tf.engine.length_buckets import Buckets, example_lengths
-from bert_tf.engine.loops import prediction_loop
+from bert_tf.engine.loops import PredictionLoop
 from bert_tf.engine.steps import Features
 from bert_tf.errors import UserError
 from bert_tf.progress import Progress
@@ -23,12 +23,7 @@ Columns = dict[str, np.ndarray | list[np.ndarray]]
 
 
 def check_prediction(strategy: tf.distribute.Strategy, batch_size: int, flag: str) -> None:
-    """Checks that predictions can be made in batches of this size. Call this before training.
-
-    Raises:
-        UserError: the batch size, which `flag` (no dashes) sets, does not fit the replicas, or
-            several processes run together.
-    """
+    """Checks that predictions can be made in batches of this size. Call this before training."""
     if distribution.several_processes(strategy):
         raise UserError(
             "Evaluation and prediction run on one machine, not on several workers; leave out"
@@ -39,11 +34,7 @@ def check_prediction(strategy: tf.distribute.Strategy, batch_size: int, flag: st
 
 
 def join(chunks: Iterable[Columns]) -> Columns:
-    """Returns the columns of several chunks as one; {} without chunks.
-
-    Raises:
-        ValueError: an output has a sequence axis, so its length differs between batches.
-    """
+    """Returns the columns of several chunks as one; {} without chunks."""
     chunks = list(chunks)
     joined: Columns = {}
     for name in chunks[0] if chunks else ():
@@ -81,7 +72,7 @@ class Predictor:
         def predict(features: Features, seed: tf.Tensor) -> dict[str, tf.Tensor]:
             return model.predictions(model(features), features)
 
-        self._loop = prediction_loop(strategy, predict)
+        self._loop = PredictionLoop(strategy, predict)
 
     def predict(
         self,

@@ -1,4 +1,4 @@
-"""Turns the step of one replica into a step over all replicas of a `tf.distribute` strategy.
+"""Makes the step of one replica what each replica of a `tf.distribute` strategy runs.
 
 XLA compiles the step, or only its update, if that makes the step faster.
 """
@@ -36,15 +36,14 @@ def on_gpu() -> bool:
 def replicate(
     strategy: tf.distribute.Strategy,
     replica_step: ReplicaStep,
-    combine: Callable[..., list[tf.Tensor]],
+    combine: Callable[..., Any],
     seed: int,
     compile_on_cpu: bool,
-) -> Callable[..., list[list[tf.Tensor]]]:
-    """Returns a step over all replicas: (batch, *more) -> each output's values on the replicas.
+) -> Callable[..., Any]:
+    """Returns what `strategy.run` runs on each replica: (features, *more) -> tensors.
 
     Args:
-        combine: called on each replica as (outputs of the replica's step, *more); it may reduce
-            over replicas, and returns a list of tensors.
+        combine: called as (outputs of the replica's step, *more); it may reduce over replicas.
         seed: folded with the replica's number into the seed of each replica.
         compile_on_cpu: whether XLA compiles the step on a CPU. On a GPU it always does, and on a
             TPU everything is compiled.
@@ -58,15 +57,8 @@ def replicate(
         return combine(replica_step(features, fold_in(seeds, replica)), *more)
 
     if may_compile(strategy) and (compile_on_cpu or on_gpu()):
-        step = tf.function(step, jit_compile=True, autograph=False)
-
-    @tf.autograph.experimental.do_not_convert
-    def run(batch: dict[str, tf.Tensor], *more) -> list[list[tf.Tensor]]:
-        features = distribution.split_batch(strategy, batch)
-        outputs = strategy.run(step, (features, *more))
-        return [strategy.experimental_local_results(output) for output in outputs]
-
-    return run
+        return tf.function(step, jit_compile=True, autograph=False)
+    return step
 
 
 def xla_pays_on_cpu(model: keras.Model | Objective) -> bool:

@@ -5,7 +5,7 @@ The route from the command line to the update of the weights:
     tasks/fine_tuner.py                  makes records, and the run's plan; for pre-training run.py
     runs/training/trainer.py             goes through phases; loops between saves and evaluations
     engine/loops.py                      makes the steps of a loop, no Python between them
-    engine/replicate.py                  makes one step on all replicas
+    engine/replicate.py                  makes the step of one replica
     engine/steps.py `train_step`         loss, gradients, reduction over replicas, clipping: here
     optimization.py `apply_reduced`      updates each variable
 """
@@ -37,10 +37,10 @@ class Objective(Protocol):
     A task's model is its own objective. In distillation, student and teacher together are the
     objective.
 
-    An objective with a true `compares_examples` compares the examples of a batch with each other.
-    Its outputs are one tensor, [batch, ...], and `normalizers` and `loss_and_metrics` read only
-    `example_weight` of the features. A training step calls them for the batches of all replicas
-    together.
+    An objective with `compared_features` compares the examples of a batch with each other. Its
+    outputs are one tensor, [batch, ...], and `normalizers` and `loss_and_metrics` read only these
+    features, by name, and `example_weight`. A training step calls them for the batches of all
+    replicas together.
 
     A training step of an objective with a true `sums_losses` minimizes the sum of its losses: all
     normalizers are 1.
@@ -178,8 +178,9 @@ def train_step(
     replicas = replicas or replicas_of_strategy()
     seed = fold_in(seed, tf.cast(optimizer.global_step, tf.int32))
     variables = [variable.value for variable in objective.trainable_variables]
-    compares = getattr(objective, "compares_examples", False)
-    if compares and (accumulation_steps > 1 or replicas.count > 1):
+    if getattr(objective, "compared_features", ()) and (
+        accumulation_steps > 1 or replicas.count > 1
+    ):
         loss, sums, gradients = _comparison(
             objective, variables, features, seed, accumulation_steps, replicas
         )
@@ -195,9 +196,10 @@ def train_step(
             return loss, sums, tape.gradient(loss, variables)
 
         loss, sums, gradients = _accumulate(compute, features, seed, accumulation_steps)
-    gradients, norm = reduce_gradients(gradients, gradient_reduction, replicas, clip_norm)
-    learning_rate = tf.convert_to_tensor(optimizer.learning_rate)
-    (update or optimizer.apply_reduced)(gradients)
+    with tf.name_scope("optimizer"):  # profiles and tools/tpu/cycles.py tell it from the model
+        gradients, norm = reduce_gradients(gradients, gradient_reduction, replicas, clip_norm)
+        learning_rate = tf.convert_to_tensor(optimizer.learning_rate)
+        (update or optimizer.apply_reduced)(gradients)
     return {"loss": loss, "gradient_norm": norm, "learning_rate": learning_rate, **sums}
 
 
@@ -214,9 +216,6 @@ def reduce_gradients(
     With one replica both are the same, and IndexedSlices are kept: their norm counts duplicate rows
     separately, as in the original. With several replicas the reduction makes them dense. A
     `clip_norm` of 0 does not clip, but the norm is still returned.
-
-    Raises:
-        UserError: `gradient_reduction` is unknown.
     """
     if gradient_reduction not in GRADIENT_REDUCTIONS:
         raise UserError(
@@ -301,10 +300,10 @@ def _comparison(
             with tape.stop_recording():
                 outputs = Parts(features, seed, num_parts).map(outputs_of)
     everyones = replicas.gather(outputs)
-    weights = tf.ones([everyones.shape[0]])
-    if "example_weight" in features:
-        weights = replicas.gather(features["example_weight"])
-    batch = {"example_weight": weights}
+    batch = {"example_weight": tf.ones([everyones.shape[0]])}
+    for name in ("example_weight", *objective.compared_features):
+        if name in features:
+            batch[name] = replicas.gather(features[name])
     with tf.GradientTape() as loss_tape:
         loss_tape.watch(everyones)
         loss, sums = objective.loss_and_metrics(everyones, batch, objective.normalizers(batch))

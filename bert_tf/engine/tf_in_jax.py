@@ -91,11 +91,7 @@ def lower(function: Any, inputs: Any) -> Program:
 
 
 def load_jax() -> Any:
-    """Returns the module `jax`.
-
-    Raises:
-        UserError: JAX is not installed, or it or TensorFlow is of a version that does not work.
-    """
+    """Returns the module `jax`."""
     if not tf.__version__.startswith("2.21."):  # whose HLO was tried
         raise UserError(
             f"--tpu=pjrt needs TensorFlow 2.21; this is {tf.__version__}. In an environment of its"
@@ -161,7 +157,6 @@ def _adapt(operation: Any, ir: Any) -> None:
 
 @functools.cache
 def _primitive() -> Any:
-    """Returns the JAX operation that computes a `Program`."""
     from jax.core import ShapedArray
     from jax.extend.core import Primitive
     from jax.extend.mlir import ir

@@ -28,10 +28,6 @@ class WholeFileInput(TrainingInput):
             need are left out.
         group_by_length: make batches of examples of similar length: sort the examples of 50
             batches, then shuffle the batches.
-
-    Raises:
-        UserError: the files are damaged, or have no records.
-        OSError: a file cannot be read.
     """
 
     def __init__(
@@ -91,8 +87,6 @@ class WholeFileInput(TrainingInput):
         return self._all_buckets.frequent(longest)
 
     def _order(self, epoch: tf.Tensor, seed: int) -> tf.Tensor:
-        """Returns the records' numbers, int64 [records], in the order of an epoch."""
-
         def shuffle(values: tf.Tensor) -> tf.Tensor:
             seeds = tf.stack([tf.constant(seed, tf.int64), epoch])
             return tf.random.experimental.stateless_shuffle(values, seeds)
@@ -115,7 +109,6 @@ class WholeFileInput(TrainingInput):
 
 
 def _read(files: Sequence[str], schema: records.Schema) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns all records, string [records], and their lengths, int32 [records]."""
     mask = {"input_mask": schema["input_mask"]}
 
     @plain_function

@@ -5,6 +5,7 @@ import dataclasses
 import json
 import logging as python_logging
 import os
+import tempfile
 from collections.abc import Callable, Mapping
 from typing import Any, get_type_hints
 
@@ -15,43 +16,53 @@ from absl import logging
 
 from bert_tf.bounds import inputs_were_checked
 from bert_tf.errors import UserError, listed
-from bert_tf.export import formats, running
-from bert_tf.export.id_checks import asserted, looked_up
+from bert_tf.export import running
+from bert_tf.export.onnx_graph import OnnxGraph
+from bert_tf.export.onnx_int8 import Int8Graph, calibrated_ranges
+from bert_tf.export.onnx_model import OnnxModel, checked
 from bert_tf.export.readme import readme
 from bert_tf.export.settings import (
     BFLOAT16,
     ENCODER,
+    FILES,
     FLOAT32,
     HEADS,
     IDS,
+    INT8,
     LITERT,
     ONNX,
     SAVED_MODEL,
     TRAINED_LAST,
     ExportSettings,
 )
-from bert_tf.export.signatures import DEFAULT_SIGNATURE, input_specs, outputs_of
+from bert_tf.export.signatures import (
+    DEFAULT_SIGNATURE,
+    asserted,
+    input_specs,
+    looked_up,
+    outputs_of,
+    text_signatures,
+)
 from bert_tf.export.text_features import DESCRIPTION_FILE
 from bert_tf.export.text_inputs import TextInputs
-from bert_tf.export.text_signatures import text_signatures
 from bert_tf.files.checkpoint_names import check_path
-from bert_tf.files.label_file import write_labels
+from bert_tf.files.model_notes import write_labels
 from bert_tf.files.whole_files import write_whole
 from bert_tf.files.whole_folders import whole_folder
-from bert_tf.model.dtypes import ROUNDED
+from bert_tf.model.layers import ROUNDED
 from bert_tf.model_folder.writer import COMPANIONS, write_model_files
-from bert_tf.pretrained.arguments import PATH, check_type, received
-from bert_tf.pretrained.build import Outputs, build_model
-from bert_tf.pretrained.course import as_arguments, typed
+from bert_tf.pretrained.build import INPUTS, Outputs, build_model
 from bert_tf.pretrained.folder import ModelFolder, read_folder
 from bert_tf.pretrained.methods.train import held_folder
 from bert_tf.pretrained.model import Pretrained
-from bert_tf.tasks.squad.joint_model import head_options
+from bert_tf.tasks.arguments import PATH, check_type, option_value, received
+from bert_tf.tasks.course import as_arguments
+from bert_tf.tasks.squad.model import head_options
 from bert_tf.text.fast_tokenization import FastTokenizer
 
 # Names that an exported folder may contain.
 _OF_SAVED_MODEL = ("variables", "assets", "fingerprint.pb")
-_NAMES = (*formats.FILES.values(), *_OF_SAVED_MODEL, *COMPANIONS, "README.md", DESCRIPTION_FILE)
+_NAMES = (*FILES.values(), *_OF_SAVED_MODEL, *COMPANIONS, "README.md", DESCRIPTION_FILE)
 # Rounding errors are at most 1e-5, of bfloat16 about 1e-2; larger ones mean a wrong conversion.
 _MOST_DIFFERENCE = {FLOAT32: 1e-3, BFLOAT16: 0.5}
 
@@ -61,12 +72,6 @@ def export(settings: ExportSettings, folder: ModelFolder | None = None) -> None:
 
     Before its folder appears, the exported model is run and compared with the original model.
     `folder` is the model if it is in memory: settings that name its files are ignored.
-
-    Raises:
-        UserError: the input has no such model, a package is missing, or the output folder has other
-            files in it.
-        OSError: writing failed for a reason that may be temporary, such as a full disk.
-        RuntimeError: the exported model's outputs differ; a converter has a defect.
     """
     running.import_runtime(settings.format)
     if settings.format == SAVED_MODEL:
@@ -129,14 +134,14 @@ def export(settings: ExportSettings, folder: ModelFolder | None = None) -> None:
             # Silences the converters' progress messages and warnings.
             stack.callback(python_logging.disable, python_logging.root.manager.disable)
             python_logging.disable(python_logging.WARNING)
-            path = os.path.join(place, formats.FILES[settings.format])
+            path = os.path.join(place, FILES[settings.format])
             if settings.format == ONNX:
                 results = of_ids.structured_outputs
-                formats.write_onnx(path, head, folder, specs, results, settings.quantize)
+                write_onnx(path, head, folder, specs, results, settings.quantize)
             elif settings.format == LITERT:
-                formats.write_litert(path, module, signatures, settings.quantize)
+                write_litert(path, module, signatures, settings.quantize)
             else:
-                formats.write_saved_model(place, module, signatures)
+                write_saved_model(place, module, signatures)
         description = {
             "format": settings.format,
             "head": head,
@@ -189,7 +194,8 @@ def export_model(model: Pretrained, output: str | os.PathLike[str], **options: A
             f"export_model takes no {listed(wrong)}; its options are {', '.join(names)}"
         )
     hints = get_type_hints(ExportSettings)
-    given = {name: typed(name, x, hints[name]) for name, x in options.items() if x is not None}
+    values = {name: value for name, value in options.items() if value is not None}
+    given = {name: option_value(name, value, hints[name]) for name, value in values.items()}
     with as_arguments():
         export(ExportSettings(input=folder.path, output=os.fspath(output), **given), folder)
 
@@ -225,7 +231,6 @@ def _described(function: tf.types.experimental.ConcreteFunction) -> dict[str, An
 
 
 def _write_companions(place: str, description: Mapping[str, Any], folder: ModelFolder) -> None:
-    """Writes README.md, export.json, the configuration, the vocabulary and the classes."""
     tokenizer = folder.tokenizer
     text = readme(description, folder)
     write_model_files(place, folder.config, tokenizer.files, tokenizer.do_lower_case)
@@ -260,3 +265,53 @@ def _check(
             f"The exported model computes something else: its outputs differ by {difference}, more"
             " than rounding explains. The converter has a defect; do not use this model"
         )
+
+
+Signatures = Mapping[str, tf.types.experimental.ConcreteFunction]
+_AXES = {"multiple_choice": ("batch", "choices", "length")}
+
+
+def write_saved_model(path: str, module: tf.Module, signatures: Signatures) -> None:
+    """Writes a SavedModel to a folder; `module` has all variables and tables of the signatures."""
+    tf.saved_model.save(module, path, signatures=dict(signatures))
+
+
+def write_onnx(
+    path: str,
+    head: str,
+    folder: ModelFolder,
+    inputs: Mapping[str, tf.TensorSpec],
+    outputs: Mapping[str, tf.TensorSpec],
+    quantize: str | None,
+) -> None:
+    """Writes a file for ONNX Runtime and OpenVINO."""
+    graph = Int8Graph(calibrated_ranges(folder)) if quantize == INT8 else OnnxGraph()
+    tensors = {name: graph.input(name, *_named_axes(name, x, head)) for name, x in inputs.items()}
+    found = OnnxModel(graph, folder).outputs(head, checked(graph, tensors, folder.config))
+    for name, x in outputs.items():
+        graph.output(name, found[name], *_named_axes(name, x, head))
+    write_whole(path, graph.model().SerializeToString())
+
+
+def _named_axes(name: str, x: tf.TensorSpec, head: str) -> tuple[Any, list[int | str]]:
+    """Returns the dtype and the shape of an input or output, with names for axes of any size."""
+    axes = _AXES.get(head, ("batch", "length"))
+    if head == "masked_lm" and name not in INPUTS:
+        axes = ("batch", "masks")
+    names = [*axes, *[""] * len(x.shape)]
+    shape = [names[i] if size is None else size for i, size in enumerate(x.shape)]
+    return x.dtype.as_numpy_dtype, shape
+
+
+def write_litert(
+    path: str, module: tf.Module, signatures: Signatures, quantize: str | None
+) -> None:
+    """Writes a file for LiteRT; `module` as in `write_saved_model`, `quantize` in `write_onnx`."""
+    with tempfile.TemporaryDirectory() as folder:
+        write_saved_model(folder, module, signatures)
+        names = [DEFAULT_SIGNATURE]
+        converter = tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=names)
+        if quantize == INT8:
+            converter.optimizations = [tf.lite.Optimize.DEFAULT]
+        model = converter.convert()
+    write_whole(path, model)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from bert_tf.errors import UserError
-from bert_tf.export.packages import import_package
+from bert_tf.export.running import import_package
 
 # The first with LayerNormalization. The format's version is that of the same release, ONNX 1.12.
 OPSET, IR_VERSION = 17, 8

@@ -11,7 +11,7 @@ import numpy as np
 
 from bert_tf.export.onnx_graph import OnnxGraph
 from bert_tf.export.onnx_model import OnnxModel
-from bert_tf.export.packages import import_package
+from bert_tf.export.running import import_package
 from bert_tf.pretrained.build import INPUTS
 from bert_tf.pretrained.folder import ModelFolder
 from bert_tf.text import sequences
@@ -37,11 +37,7 @@ class RangesGraph(OnnxGraph):
 
 
 class Int8Graph(OnnxGraph):
-    """Stores matrices as 8-bit integers.
-
-    Args:
-        ranges: name of a matrix -> the least and the greatest number that it is multiplied by.
-    """
+    """Stores matrices as 8-bit integers."""
 
     def __init__(self, ranges: Ranges) -> None:
         super().__init__()
@@ -90,11 +86,7 @@ class Int8Graph(OnnxGraph):
 
 
 def calibrated_ranges(folder: ModelFolder) -> Ranges:
-    """Returns the ranges of an `Int8Graph` for texts of random words.
-
-    Raises:
-        UserError: the package onnxruntime is missing.
-    """
+    """Returns the ranges of an `Int8Graph` for texts of random words."""
     runtime = import_package("onnxruntime", "onnxruntime", "--quantize=int8")
     graph, texts = RangesGraph(), _random_texts(folder)
     inputs = {name: graph.input(name, np.int32, ["batch", "length"]) for name in texts}

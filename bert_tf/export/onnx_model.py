@@ -10,10 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from bert_tf.export.onnx_graph import OnnxGraph
-from bert_tf.model.albert_configuration import AlbertConfig
 from bert_tf.model.configuration import BertConfig
-from bert_tf.model.electra_configuration import ElectraConfig
 from bert_tf.model.encoder import MASKED_SCORE
+from bert_tf.model.family import AlbertConfig, ElectraConfig
 from bert_tf.pretrained.build import INPUTS, POSITIONS
 from bert_tf.pretrained.folder import ModelFolder
 
@@ -41,7 +40,7 @@ _SHAPES = "input_mask_and_segment_ids_must_have_the_shape_of_input_ids"
 
 
 def checked(graph: OnnxGraph, inputs: Tensors, config: BertConfig) -> Tensors:
-    """Returns the inputs of a head; a wrong one fails, by the same means as `id_checks.looked_up`.
+    """Returns the inputs of a head; a wrong one fails, by the same means as `signatures.looked_up`.
 
     ONNX cannot assert: the operations that fail are named after what is wrong.
     """

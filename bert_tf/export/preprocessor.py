@@ -10,9 +10,10 @@ import tensorflow as tf
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.export.text_inputs import TextInputs
 from bert_tf.model.saving import register
-from bert_tf.pretrained.arguments import SWITCH, WHOLE_NUMBER, check_type, received
+from bert_tf.pretrained import text_input
 from bert_tf.pretrained.build import INPUTS
 from bert_tf.pretrained.folder import read_folder
+from bert_tf.tasks.arguments import SWITCH, WHOLE_NUMBER, check_type, received
 from bert_tf.text import sequences
 from bert_tf.text.base_tokenizer import Tokenizer
 from bert_tf.text.fast_tokenization import FastTokenizer
@@ -77,7 +78,6 @@ class Preprocessor(keras.layers.Layer):
             found = read_folder(folder, max_seq_length=max_seq_length)
             self._folder = os.fspath(folder)
             self.tokenizer, self.max_seq_length = found.tokenizer, found.max_seq_length
-        self._layout = self.tokenizer.layout
         self._in_graph: TextInputs | None = None
         tokenizer, added = self.tokenizer, self.tokenizer.settings.added_tokens
         unfindable = [x.content for x in added if x.single_word or x.normalized]
@@ -166,16 +166,13 @@ class Preprocessor(keras.layers.Layer):
         """Returns the features of texts as arrays: what the graph calls if it cannot do it."""
         if len({len(part) for part in parts}) > 1:
             raise ValueError("There must be as many texts as second texts")
-        texts = [text.decode("utf-8", "ignore") for part in parts for text in part]
-        ids, edges = self.tokenizer.encode(texts)
-        rows = [ids[start:end].tolist() for start, end in zip(edges[:-1], edges[1:], strict=True)]
-        count = len(parts[0])
-        second = rows[count:] or [[]] * count
+        texts = [[text.decode("utf-8", "ignore") for text in part] for part in parts]
+        pairs: list[Any] = texts[0] if len(texts) == 1 else [*zip(*texts, strict=True)]
         packed = [
-            sequences.truncate_and_pack(a, b, self.max_seq_length, self._layout)
-            for a, b in zip(rows[:count], second, strict=True)
+            sequences.truncate_and_pack(a, b, self.max_seq_length, self.tokenizer.layout)
+            for a, b in text_input.tokenize(pairs, self.tokenizer)
         ]
-        shape = [count, self.max_seq_length]
+        shape = [len(packed), self.max_seq_length]
         return [np.array([row[name] for row in packed], np.int32).reshape(shape) for name in INPUTS]
 
 

@@ -99,7 +99,6 @@ def _fill(template: str, **values: str) -> str:
 
 
 def _tables(signatures: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the lines of tables with the inputs and outputs of each signature."""
     for name, interface in signatures.items():
         if len(signatures) > 1:
             yield f"\n## Signature `{name}`"
@@ -111,7 +110,6 @@ def _tables(signatures: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _ids(inputs: Mapping[str, Any], folder: ModelFolder) -> str:
-    """Returns the lines of Python that make the inputs from the ids of `EXAMPLE`."""
     shape, tokenizer = inputs["input_ids"]["shape"], folder.tokenizer
     pieces, _ = tokenizer.encode([EXAMPLE])
     ids = sequences.pack_pair(pieces.tolist(), [], 0, tokenizer.layout)["input_ids"]

@@ -1,5 +1,6 @@
 """Runs an exported model as its users do, and compares it with the original model."""
 
+import importlib
 import os
 from collections.abc import Callable, Mapping
 from types import ModuleType
@@ -7,11 +8,19 @@ from types import ModuleType
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.export.formats import FILES
-from bert_tf.export.packages import import_package
-from bert_tf.export.settings import LITERT, ONNX
+from bert_tf.errors import missing_package
+from bert_tf.export.settings import FILES, LITERT, ONNX
 from bert_tf.files.whole_files import read_bytes
 from bert_tf.pretrained.build import POSITIONS
+
+
+def import_package(name: str, package: str, needed_by: str, extra: str = "export") -> ModuleType:
+    """Returns the module `name` of a package that only an extra of setup.py installs."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise missing_package(needed_by, package, extra, error) from error
+
 
 Arrays = Mapping[str, np.ndarray]
 Runner = Callable[[Arrays], dict[str, np.ndarray]]
@@ -23,11 +32,7 @@ _RUNTIMES = {
 
 
 def import_runtime(output_format: str) -> ModuleType:
-    """Returns the module that runs a format.
-
-    Raises:
-        UserError: its package is not installed.
-    """
+    """Returns the module that runs a format."""
     if output_format not in _RUNTIMES:
         return tf
     return import_package(*_RUNTIMES[output_format], f"--format={output_format}")
@@ -42,9 +47,6 @@ def open_exported(
         output_format: one of `settings.FORMATS`.
         signature: the signature of a SavedModel; the other formats only have one.
         threads: number of threads, for onnx and litert; None for the runtime's default.
-
-    Raises:
-        UserError: the package that runs the format is missing.
     """
     runtime = import_runtime(output_format)
     path = os.path.join(folder, FILES[output_format])
@@ -76,14 +78,7 @@ def sample_inputs(
     longest: int,
     num_segments: int = 2,
 ) -> dict[str, np.ndarray]:
-    """Returns a small batch of random ids; rows have a random number of tokens, then padding.
-
-    Args:
-        specs: from `signatures.input_specs`.
-        vocab_size: all ids are smaller than this.
-        longest: the model's longest input.
-        num_segments: 1 for a model without a second segment.
-    """
+    """Returns a small batch of random ids; rows have a random number of tokens, then padding."""
     generator = np.random.default_rng(0)
     shape = list(specs["input_ids"].shape)
     free = (3, min(12, longest)) if len(shape) == 2 else (2, 3, 9)

@@ -4,13 +4,15 @@ import dataclasses
 
 from bert_tf.errors import UserError
 from bert_tf.runs.flags.setting_fields import Group, Settings
+from bert_tf.tasks.registry import TASKS
 
 ENCODER = "encoder"
 # The first head that a model has is the default: the ones that training adds last come first.
-TRAINED_LAST = ("classification", "regression", "tagging", "squad", "multiple_choice")
+TRAINED_LAST = tuple(head for task in TASKS.values() for head in task.heads)
 HEADS = (*TRAINED_LAST, "masked_lm", ENCODER)
 
 SAVED_MODEL, ONNX, LITERT = FORMATS = ("saved_model", "onnx", "litert")
+FILES = {ONNX: "model.onnx", LITERT: "model.tflite", SAVED_MODEL: "saved_model.pb"}
 TEXT, IDS = INPUT_KINDS = ("text", "ids")
 INT8 = "int8"
 FLOAT32, BFLOAT16 = DTYPES = ("float32", "bfloat16")
@@ -18,11 +20,7 @@ FLOAT32, BFLOAT16 = DTYPES = ("float32", "bfloat16")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExportSettings(Settings):
-    """Settings of an export.
-
-    Raises:
-        UserError: values contradict each other.
-    """
+    """Settings of an export."""
 
     input: str = Group.MODEL.setting(
         help="Folder with the model, any that bert_tf.load takes: a released model, an --output_dir"

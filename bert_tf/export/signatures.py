@@ -1,16 +1,28 @@
 """The inputs and outputs of an exported model, for each head, by name.
 
 Dimension letters and dtypes: see `bert_tf/modeling.py`. In addition, C is the number of classes or
-choices, and P the number of masks in a text.
+choices, P the number of masks in a text, and K the number of tokens for each mask.
+
+Inputs are checked within the graph: for shapes that differ, and numbers out of range. Without a
+check the runtimes answer: they repeat a mask of size 1, count negative ids from the end of a table,
+and give an unknown segment an embedding of zeros.
 """
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
 
 import keras
 import tensorflow as tf
 
 from bert_tf.export.settings import ENCODER
+from bert_tf.export.text_inputs import TextInputs
+from bert_tf.files.model_notes import PAIRS as READS_PAIRS
+from bert_tf.files.model_notes import TEXTS as READS_TEXTS
+from bert_tf.model.configuration import BertConfig
 from bert_tf.pretrained.build import INPUTS, POSITIONS, Outputs, Tensors, head_outputs
 from bert_tf.pretrained.folder import ModelFolder
 from bert_tf.pretrained.pooling import text_vectors
+from bert_tf.tasks.squad.settings import AnswerSettings
 
 DEFAULT_SIGNATURE = "serving_default"
 
@@ -74,3 +86,151 @@ def outputs_of(head: str, model: keras.Model, folder: ModelFolder) -> Outputs:
 
     special = {ENCODER: encoder, "regression": regression, "masked_lm": compute, "squad": compute}
     return special.get(head, classes)
+
+
+_OF_IDS = "the shape of input_ids"
+
+
+def asserted(
+    features: Tensors, specs: Mapping[str, tf.TensorSpec], config: BertConfig
+) -> dict[str, tf.Tensor]:
+    """Returns the inputs of a head; a wrong one fails with a message. For a SavedModel."""
+    # A signature does not check ranks.
+    features = {name: tf.ensure_shape(x, specs[name].shape) for name, x in features.items()}
+    shape, checks = tf.shape(features["input_ids"]), []
+    for name in INPUTS[1:]:
+        own = tf.shape(features[name])
+        message = f"{name} must have {_OF_IDS}; received", own, "and", shape
+        checks.append(tf.debugging.Assert(tf.reduce_all(own == shape), [*message]))
+    if POSITIONS in features:
+        rows = tf.shape(features[POSITIONS])[0]
+        message = f"{POSITIONS} must have as many rows as input_ids; received", rows, shape[0]
+        checks.append(tf.debugging.Assert(rows == shape[0], [*message]))
+    for name, limit in _limits(features, config).items():
+        values = features[name]
+        lowest, highest = tf.reduce_min(values), tf.reduce_max(values)
+        right = (tf.size(values) == 0) | ((lowest >= 0) & (highest < limit))
+        message = f"{name} must be from 0 to", limit - 1, "; received", lowest, "to", highest
+        checks.append(tf.debugging.Assert(right, [*message]))
+    with tf.control_dependencies(checks):
+        return {name: tf.identity(value) for name, value in features.items()}
+
+
+def looked_up(
+    features: Tensors, specs: Mapping[str, tf.TensorSpec], config: BertConfig
+) -> dict[str, tf.Tensor]:
+    """Returns the inputs of a head; a wrong one fails. For LiteRT, which cannot assert.
+
+    The inputs are stacked and sliced, which fails if their shapes or ranks differ. Each number is
+    looked up in a list of the numbers that are right.
+    """
+    found = dict(features)
+    stacked = tf.stack([features[name] for name in INPUTS])
+    axes = len(specs["input_ids"].shape)
+    for i, name in enumerate(INPUTS):
+        found[name] = tf.squeeze(tf.slice(stacked, [i] + axes * [0], [1] + axes * [-1]), 0)
+    if POSITIONS in features:
+        together = [found["input_ids"][:, :1], features[POSITIONS]]
+        found[POSITIONS] = tf.concat(together, 1)[:, 1:]
+    for name, limit in _limits(found, config).items():
+        found[name] = tf.gather(tf.range(limit), found[name])
+    return found
+
+
+def _limits(features: Tensors, config: BertConfig) -> dict[str, int | tf.Tensor]:
+    limits: dict[str, int | tf.Tensor] = {"input_ids": config.vocab_size, "input_mask": 2}
+    if config.has_token_types:
+        limits["segment_ids"] = config.type_vocab_size
+    if POSITIONS in features:
+        limits[POSITIONS] = tf.shape(features["input_ids"])[-1]
+    return limits
+
+
+TOKENIZE = "tokenize"
+PAIRS = "pairs"
+_TOP_K = 5  # tokens for a mask; `fill_mask` has the same default
+
+
+def text_signatures(
+    head: str,
+    outputs: Outputs,
+    text_inputs: TextInputs,
+    vocab: Sequence[str],
+    reads: str | None = None,
+) -> dict[str, tf.types.experimental.ConcreteFunction]:
+    """Returns name of a signature -> function.
+
+    serving_default: takes `texts`, string [N]; for squad `questions` and `contexts`, both [N]; for
+        multiple choice `contexts`, [N], and `choices`, [N, C]. The outputs are the head's with
+        B = N, plus `tokens`, string [N, S], for tagging and squad. The masked language model
+        instead returns `tokens`, string [N, P, K], and `probabilities`, float32 [N, P, K], best
+        first, padded with "" and 0.
+    pairs: takes `texts` and `second_texts`, both [N]; for encoder, and for classification and
+        regression unless `reads` is "texts". If it is "pairs", serving_default is the same.
+    tokenize: same inputs as serving_default; returns `input_ids`, `input_mask`, `segment_ids`.
+    tokenize_pairs: same inputs as pairs; returns the same as tokenize.
+
+    Args:
+        outputs: from `signatures.outputs_of(head, ...)`.
+        vocab: the tokens, by id.
+        reads: see `ModelInput`.
+    """
+    tokens_of = tf.constant(list(vocab))
+
+    def of_choices(contexts: tf.Tensor, choices: tf.Tensor) -> dict[str, tf.Tensor]:
+        texts = tf.repeat(contexts, tf.shape(choices)[1])
+        return {
+            name: tf.reshape(value, tf.concat([tf.shape(choices), tf.shape(value)[1:]], 0))
+            for name, value in text_inputs(texts, tf.reshape(choices, [-1])).items()
+        }
+
+    of_questions = functools.partial(
+        text_inputs.question_and_context, max_query_length=AnswerSettings().max_query_length
+    )
+
+    def answers(features: Tensors) -> dict[str, tf.Tensor]:
+        found = outputs(features)
+        if head in ("tagging", "squad"):
+            found["tokens"] = tf.gather(tokens_of, features["input_ids"])
+        if head != "masked_lm":
+            return found
+        # The vocabulary may be smaller than the model's.
+        probabilities = tf.nn.softmax(found["logits"])[..., : len(vocab)]
+        probabilities, ids = tf.math.top_k(probabilities, min(_TOP_K, len(vocab)))  # [N, P, K]
+        weights = features["masked_lm_weights"][..., tf.newaxis]
+        return {
+            "tokens": tf.where(weights > 0, tf.gather(tokens_of, ids), ""),
+            "probabilities": probabilities * weights,
+        }
+
+    def inputs(features: Tensors) -> dict[str, tf.Tensor]:
+        return {name: features[name] for name in INPUTS}
+
+    def traced(
+        outputs_of: Callable, features_of: Callable, names: Sequence[str]
+    ) -> tf.types.experimental.ConcreteFunction:
+        """Returns `outputs_of` as a function of texts, which `features_of` takes by name."""
+        specs = {name: tf.TensorSpec([None], tf.string, name) for name in names}
+        if "choices" in specs:
+            specs["choices"] = tf.TensorSpec([None, None], tf.string, "choices")
+
+        def of_texts(**texts: tf.Tensor) -> dict[str, tf.Tensor]:
+            # A signature does not check ranks.
+            checked = {name: tf.ensure_shape(x, specs[name].shape) for name, x in texts.items()}
+            return outputs_of(features_of(**checked))
+
+        return tf.function(of_texts, autograph=False).get_concrete_function(**specs)
+
+    texts = {
+        "squad": (of_questions, ("questions", "contexts")),
+        "multiple_choice": (of_choices, ("contexts", "choices")),
+        "masked_lm": (text_inputs.masked, ("texts",)),
+    }.get(head, (text_inputs, ("texts",)))
+    is_classifier = head in ("classification", "regression")
+    pairs = text_inputs, ("texts", "second_texts")
+    if is_classifier and reads == READS_PAIRS:
+        texts = pairs
+    found = {DEFAULT_SIGNATURE: traced(answers, *texts), TOKENIZE: traced(inputs, *texts)}
+    if head == ENCODER or (is_classifier and reads != READS_TEXTS):
+        found |= {PAIRS: traced(answers, *pairs), f"{TOKENIZE}_{PAIRS}": traced(inputs, *pairs)}
+    return found

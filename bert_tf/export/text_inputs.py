@@ -66,9 +66,6 @@ class TextInputs(tf.Module):
         Also returns `masked_lm_positions`, int32 [N, P], the positions of the masks, padded with 0,
         and `masked_lm_weights`, float32 [N, P], 1 for a mask and 0 for padding. P is the largest
         number of masks in a text. Masks in the truncated part of a text are dropped.
-
-        Raises:
-            UserError: the vocabulary has no [MASK].
         """
         if self._mask_id is None:
             raise UserError(f"The vocabulary has no {MASK_TOKEN}, so this model cannot fill one in")

@@ -8,29 +8,115 @@ the graph, made from the Unicode data of the Python that creates the object.
 import re
 from collections.abc import Sequence
 
+import numpy as np
 import tensorflow as tf
 
 from bert_tf import tokenization
 from bert_tf.errors import UserError, quoted
 from bert_tf.export import unicode_tables
 from bert_tf.export.piece_trie import PieceTrie
-from bert_tf.export.text_symbols import TextSymbols
-from bert_tf.text.added_tokens import AddedToken
+from bert_tf.export.unicode_tables import BLOCK, CLASSES, DROPPED
 from bert_tf.text.fast_tokenization import FastTokenizer
+from bert_tf.text.tokenizer_settings import AddedToken
+
+
+class TextSymbols(tf.Module):
+    """Splits texts like `tokenization.BasicTokenizer`; words are runs of symbols.
+
+    For symbols see `unicode_tables`, for `letters` its `letters_of`. C: code points of all texts,
+    K: symbols of all texts, N: texts.
+    """
+
+    def __init__(self, letters: dict[str, int], basic: tokenization.BasicTokenizer):
+        super().__init__()
+        string_of, string_starts, symbols = unicode_tables.symbol_strings(letters, basic)
+        self._string_of = CodePointTable(string_of)
+        self._string_starts = tf.constant(string_starts, tf.int32)
+        self._symbols = tf.constant(unicode_tables.narrow(symbols))
+        self._basic = basic
+        self._has_final_sigma = basic.do_lower_case and not basic.hugging_face
+        if self._has_final_sigma:
+            self._case_of = CodePointTable(unicode_tables.case_classes(basic))
+
+    def __call__(self, texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the symbols of texts, string [N], UTF-8; bytes that are not UTF-8 are ignored.
+
+        Returns:
+            symbols: int32 [K]. At least one `SPACE` separates words, and each text ends with a
+                `SPACE`.
+            row_splits: int64 [N + 1]; the symbols of text i are
+                symbols[row_splits[i] : row_splits[i + 1]].
+        """
+        # The space at the end keeps the rules from looking into the next text.
+        decoded = tf.strings.unicode_decode(tf.strings.join([texts, " "]), "UTF-8", errors="ignore")
+        points = decoded.values
+        if self._has_final_sigma:
+            has_sigma = tf.reduce_any(points == unicode_tables.CAPITAL_SIGMA)
+            points = tf.cond(has_sigma, lambda: self._with_final_sigmas(points), lambda: points)
+        string = self._string_of(points)
+        spelled = tf.ragged.range(
+            tf.gather(self._string_starts, string), tf.gather(self._string_starts, string + 1)
+        )
+        symbols = tf.cast(tf.gather(self._symbols, spelled.values), tf.int32)
+        row_splits = tf.gather(spelled.row_splits, decoded.row_splits)
+        if self._basic.strip_accents:
+            symbols, row_splits = tf.cond(
+                tf.reduce_any(symbols < 0),
+                lambda: _with_ordered_marks(symbols, row_splits),
+                lambda: (symbols, row_splits),
+            )
+        return symbols, row_splits
+
+    def _with_final_sigmas(self, points: tf.Tensor) -> tf.Tensor:
+        """Returns code points, int32 [C], with the small final sigma where str.lower puts it."""
+        case = self._case_of(points)
+        kept = tf.where(case != unicode_tables.IGNORED)[:, 0]
+        cased = tf.gather(case, kept) == unicode_tables.CASED
+        follows_cased = tf.concat([[False], cased[:-1]], 0)
+        precedes_cased = tf.concat([cased[1:], [False]], 0)
+        is_sigma = tf.gather(points, kept) == unicode_tables.CAPITAL_SIGMA
+        final = tf.boolean_mask(kept, is_sigma & follows_cased & ~precedes_cased)
+        sigmas = tf.fill(tf.shape(final), unicode_tables.FINAL_SIGMA)
+        return tf.tensor_scatter_nd_update(points, final[:, tf.newaxis], sigmas)
+
+
+def _with_ordered_marks(symbols: tf.Tensor, row_splits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the symbols with marks in canonical order and without `DROPPED`; none is negative.
+
+    Runs of characters whose combining class is not 0 are sorted by class (Unicode Standard, section
+    3.11). Characters that occur in no token need no order, since their word is unknown anyway.
+    """
+    is_mark = symbols < DROPPED
+    mark_class = tf.where(is_mark, tf.math.floormod(-symbols, CLASSES), 0)
+    symbols = tf.where(is_mark, tf.math.floordiv(-symbols, CLASSES), symbols)
+    run = tf.cumsum(tf.cast(~is_mark, tf.int64))
+    order = tf.argsort(run * CLASSES + tf.cast(mark_class, tf.int64), stable=True)
+    symbols = tf.gather(symbols, order)
+    kept = tf.where(symbols != DROPPED)[:, 0]
+    return tf.gather(symbols, kept), tf.searchsorted(kept, row_splits, out_type=tf.int64)
+
+
+class CodePointTable(tf.Module):
+    """A table with an int for each code point, made from `table`, int [0x110000]."""
+
+    def __init__(self, table: np.ndarray):
+        super().__init__()
+        block_starts, blocks = map(unicode_tables.narrow, unicode_tables.two_stages(table))
+        self._block_starts = tf.constant(block_starts)
+        self._blocks = tf.constant(blocks)
+
+    def __call__(self, points: tf.Tensor) -> tf.Tensor:
+        """Returns the entry of each code point, int32; `points` are int32 of any shape."""
+        starts = tf.cast(tf.gather(self._block_starts, points // BLOCK), tf.int32)
+        return tf.cast(tf.gather(self._blocks, starts + points % BLOCK), tf.int32)
+
 
 _BORDER = "\0"
 _SPACES = r"[\s\p{Z}]*"
 
 
 class TextToIds(tf.Module):
-    """Converts texts to ids in a graph. Making the tables takes about a second.
-
-    Args:
-        tokenizer: gives the same ids.
-
-    Raises:
-        UserError: the vocabulary has no [UNK], or an added token cannot be found in a graph.
-    """
+    """Converts texts to ids in a graph. Making the tables takes about a second."""
 
     def __init__(self, tokenizer: FastTokenizer):
         super().__init__()
@@ -85,11 +171,7 @@ class TextToIds(tf.Module):
 
 
 def _pattern(tokens: Sequence[AddedToken]) -> str:
-    """Returns the regular expression, in RE2's syntax, that finds added tokens.
-
-    Raises:
-        UserError: RE2 cannot find a token by its rules.
-    """
+    """Returns the regular expression, in RE2's syntax, that finds added tokens."""
     for token in tokens:
         if token.single_word or token.normalized:
             raise UserError(

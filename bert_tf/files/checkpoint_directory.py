@@ -24,8 +24,6 @@ class CheckpointDirectory:
     Args:
         directory: the output directory.
         keep: number of checkpoints to keep; 0 keeps all.
-
-    Errors: see `checkpoint_names.check_path`.
     """
 
     def __init__(self, directory: str, keep: int = 5):
@@ -58,10 +56,6 @@ class CheckpointDirectory:
 
         Skips damaged checkpoints with a warning. If the file `checkpoint` lists no undamaged
         checkpoint, falls back to unlisted ones.
-
-        Raises:
-            UserError: all checkpoints are damaged, or there is only the file `checkpoint`; or a
-                checkpoint does not fit the variables (see `checkpoints.restore`).
         """
         state_file = checkpoint_names.state_file(self.directory)
         listed = self._listed()
@@ -113,10 +107,6 @@ class CheckpointDirectory:
             write_beside: called with the prefix; writes what the format has no place for, to files
                 whose names begin with the prefix.
             when_complete: called with the prefix before the file `checkpoint` lists it.
-
-        Raises:
-            OSError: the checkpoint cannot be written. Its files are removed, and the earlier
-                checkpoints are unchanged.
         """
         prefix = self.prefix(step)
         listed = self._listed()
@@ -144,7 +134,6 @@ class CheckpointDirectory:
         return prefix
 
     def _delete_oldest(self, listed: list[str]) -> None:
-        """Deletes all listed checkpoints but the newest `keep`."""
         if not self.keep or len(listed) <= self.keep:
             return
         for prefix in listed[: -self.keep]:
@@ -169,7 +158,6 @@ def _delete(prefix: str) -> None:
 
 
 def _remove(path: str) -> None:
-    """Deletes a file or folder; warns if that fails."""
     try:
         if tf.io.gfile.isdir(path):  # left by an interrupted tf.train.Checkpoint write
             tf.io.gfile.rmtree(path)

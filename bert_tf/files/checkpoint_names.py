@@ -95,15 +95,10 @@ def is_part(name: str) -> bool:
     return _PART.fullmatch(name) is not None
 
 
-def belongs_to_run(name: str) -> bool:
-    """Returns whether a run cannot go on without its own content in a file of this name."""
-    return name in ("checkpoint", "run.heartbeat") or name.startswith("model.ckpt-")
-
-
 def write_state(directory: str, prefixes: Sequence[str]) -> None:
     """Lists these prefixes, oldest first, in the file `checkpoint`.
 
-    The names have no directory, so the directory can be moved. Errors: see `whole_files`.
+    The names have no directory, so the directory can be moved.
     """
     names = list(map(os.path.basename, prefixes))
     lines = [f'model_checkpoint_path: "{names[-1]}"']

@@ -50,10 +50,6 @@ def find_prefix(path: str, flag: str | None = "init_checkpoint") -> str:
             directory must hold exactly one checkpoint. A run's directory stands for its best
             checkpoint if it kept one.
         flag: the flag (no dashes) that gave the path, for messages; None if none did.
-
-    Raises:
-        UserError: there is no checkpoint.
-        DamagedCheckpointError: a file of the checkpoint is missing.
     """
     storage.check_file_system(path, flag)
     place, prefix = given(path, flag), path
@@ -127,11 +123,6 @@ class CheckpointReader:
         prefix: the prefix of the checkpoint's files.
         shapes: name of a tensor -> its shape, a list.
         dtypes: name of a tensor -> its dtype.
-
-    Raises:
-        UserError: there is no checkpoint at `path`, or it is an object-based checkpoint of
-            TensorFlow 2, which does not hold variables by name.
-        DamagedCheckpointError: a file of the checkpoint is missing or cannot be read.
     """
 
     def __init__(self, path: str, flag: str | None = "init_checkpoint"):
@@ -174,12 +165,7 @@ class CheckpointReader:
             ) from error
 
     def read(self, name: str) -> np.ndarray:
-        """Returns a tensor.
-
-        Raises:
-            DamagedCheckpointError: the tensor cannot be read, has a value that is not finite, or is
-                a `global_step` that is negative or differs from the number in the files' names.
-        """
+        """Returns a tensor."""
         with self._explained(f"{name} cannot be read"):
             value = self._reader.get_tensor(name)
         if np.issubdtype(value.dtype, np.floating) and not np.isfinite(value).all():
@@ -263,13 +249,7 @@ def initialize(
 
 
 def restore(variables: Mapping[str, tf.Variable], prefix: str) -> None:
-    """Sets every variable, slots and `global_step` included, from the checkpoint at `prefix`.
-
-    Raises:
-        UserError: the checkpoint lacks a variable, or a variable differs in shape or type. The
-            message lists both sides, and no variable is changed.
-        DamagedCheckpointError: a file is missing or damaged; see `CheckpointReader.read`.
-    """
+    """Sets every variable, slots and `global_step` included, from the checkpoint at `prefix`."""
     reader = CheckpointReader(prefix, "output_dir")
     names, missing, unexpected = _compare(variables, reader)
     if missing:

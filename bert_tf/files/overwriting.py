@@ -1,11 +1,15 @@
-"""Keeps a program from overwriting the files that it reads."""
+"""Where a file or folder is written, and what a program must not overwrite: what it reads.
 
+Links are followed; devices and pipes are written in place.
+"""
+
+import errno
 import os
+import stat
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from bert_tf.errors import UserError
-from bert_tf.files.checkpoint_names import belongs_to_run
-from bert_tf.files.destinations import check_meant
 
 
 def check_overwrites(
@@ -24,8 +28,8 @@ def check_overwrites(
     if not all(written):
         raise UserError(f"--{flag} must name a file; received an empty name")
     for path in written:
-        check_meant(path, flag, "file")
-        if belongs_to_run(os.path.basename(path)):
+        name = os.path.basename(path)
+        if name in ("checkpoint", "run.heartbeat") or name.startswith("model.ckpt-"):
             raise UserError(
                 f"--{flag}={path} must not have the name of a file in which a training run keeps"
                 " its checkpoints or its heartbeat; choose another name"
@@ -53,3 +57,67 @@ def real_path(path: str) -> str:
     """Returns the canonical path of a local file or folder; a path in a bucket unchanged."""
     path = path.removeprefix("file://")
     return path if "://" in path else os.path.realpath(path or os.curdir)
+
+
+_MOST_LINKS = 40  # as Linux follows
+
+
+class Destination(NamedTuple):
+    """path: where to write. plain: whether it must be opened in place and never be replaced."""
+
+    path: str
+    plain: bool
+
+
+def destination(path: str, place: str) -> Destination:
+    """Returns where the file `path` is written; `place` names it in messages.
+
+    A link is followed to its target, which need not exist. A pipe or a character device such as
+    /dev/null, and all under /proc, where /dev/stdout leads, are written in place. A path in a
+    bucket is unchanged.
+    """
+    target = path.removeprefix("file://")
+    if "://" in target:
+        return Destination(path, False)
+    target = _follow(target, place)
+    try:
+        mode = os.stat(target).st_mode
+    except (OSError, ValueError):  # a new file; whatever else is wrong, opening it will tell
+        return Destination(target, False)
+    if stat.S_ISFIFO(mode) or stat.S_ISCHR(mode) or _is_of_process(target):
+        return Destination(target, True)
+    if stat.S_ISSOCK(mode) or stat.S_ISBLK(mode):
+        kind = "a socket" if stat.S_ISSOCK(mode) else "a disk"
+        rule = "must name a file, a pipe or a device like /dev/null"
+        raise UserError(f"{place} {rule}, not {kind}")
+    return Destination(target, False)
+
+
+def folder_destination(path: str, place: str) -> str:
+    """Returns the path of a local folder without links; a path in a bucket without end slashes.
+
+    Raises UserError if the path leads through a link to itself, or a name in it is too long.
+    """
+    target = path.removeprefix("file://")
+    if "://" in target:
+        return path.rstrip("/")
+    return os.path.realpath(_follow(target.rstrip("/") or target, place))
+
+
+def _follow(path: str, place: str) -> str:
+    try:
+        os.lstat(path)
+    except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+            raise UserError(f"{place} is too long for the file system; shorten the name") from error
+    for _ in range(_MOST_LINKS):
+        if not os.path.islink(path) or _is_of_process(path):
+            return path
+        target = os.readlink(path).rstrip("/") or "/"
+        path = os.path.join(os.path.dirname(path), target)
+    raise UserError(f"{place} must not be a link that leads to itself; delete the link")
+
+
+def _is_of_process(path: str) -> bool:
+    # Links there stand for open files; their text is not a path.
+    return os.path.realpath(os.path.dirname(path) or os.curdir).startswith("/proc/")

@@ -40,11 +40,6 @@ def check_files(files: Sequence[str], schema: records.Schema, flag: str) -> list
 
     Features that the schema lacks are allowed, since `parse` ignores them. Messages name the files'
     `flag` (no dashes).
-
-    Raises:
-        UserError: a file is not a TFRecord file of tf.Examples, or has no record; its first record
-            does not fit the schema; or its last record is truncated.
-        OSError: a file cannot be read.
     """
     for path, features in _first_records(files, flag):
         if problems := _differences(features, schema):
@@ -55,7 +50,7 @@ def check_files(files: Sequence[str], schema: records.Schema, flag: str) -> list
 
 
 def feature_lengths(file: str, flag: str) -> dict[str, int]:
-    """Returns feature -> number of values in a file's first record; errors: see `check_files`."""
+    """Returns feature -> number of values in a file's first record."""
     ((_, features),) = _first_records([file], flag)
     return {
         name: len(getattr(feature, feature.WhichOneof("kind") or "int64_list").value)
@@ -66,7 +61,6 @@ def feature_lengths(file: str, flag: str) -> dict[str, int]:
 def _first_records(
     files: Sequence[str], flag: str
 ) -> Iterator[tuple[str, dict[str, tf.train.Feature]]]:
-    """Yields each file with the features of its first record."""
     # One pipeline for all files: with a pipeline per file, a thousand files take a minute.
     first_records = tf.data.Dataset.from_tensor_slices(list(files)).flat_map(
         lambda path: tf.data.TFRecordDataset(path).take(1).map(lambda record: (path, record))
@@ -298,7 +292,6 @@ def _features(record: bytes) -> dict[str, tf.train.Feature]:
 
 
 def _differences(found: Mapping[str, tf.train.Feature], schema: records.Schema) -> list[str]:
-    """Returns which features are missing, or differ in type or length."""
     problems = []
     lengths: dict[tuple, list[str]] = {}  # one message for all lengths that a flag sets
     for name, feature in schema.items():

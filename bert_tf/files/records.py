@@ -190,10 +190,6 @@ def write_files(
     Args:
         beside: is called when all records are written, with the size of each file, and returns
             other files to write: path -> content. They appear just before the records do.
-
-    Raises:
-        UserError: --`flag`, which gave the paths, names no file, a file twice, or a directory.
-        UserError, OSError: a file cannot be written; see `whole_files`.
     """
     if not paths or not all(paths):
         raise UserError(f"--{flag} names no file: {','.join(paths)!r}")

@@ -11,17 +11,24 @@ import functools
 import os
 import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from bert_tf.errors import UserError, given, listed, quoted
-from bert_tf.files.destinations import check_meant, folder_destination
-from bert_tf.files.encodings import is_unicode
+from bert_tf.files.overwriting import folder_destination
 from bert_tf.files.temporary_names import temporary_name
 from bert_tf.start import lazy_tensorflow as tf
 
 # A response takes about a second. TensorFlow itself retries for minutes without saying so.
 _STORAGE_SECONDS = 15.0
+
+
+def is_unicode(text: str) -> bool:
+    """Returns whether text has no surrogates, as which Python reads file names that are not UTF-8.
+
+    JSON can also escape half a surrogate pair.
+    """
+    return not any("\ud800" <= char <= "\udfff" for char in text)
 
 
 def is_path(text: str) -> bool:
@@ -30,14 +37,7 @@ def is_path(text: str) -> bool:
 
 
 def check_file_system(path: str, flag: str | None) -> None:
-    """Checks that TensorFlow knows the file system of `path`, and that the file system responds.
-
-    Raises:
-        UserError: `path` is not a path, or this TensorFlow does not support the scheme (`gs://`,
-            ...).
-        OSError: Google Cloud Storage does not respond. A refusal counts as a response; the next
-            use of the path reports the refusal.
-    """
+    """Checks that TensorFlow knows the file system of `path`, and that the file system responds."""
     if not is_path(path):
         name = f"--{flag}" if flag else "a path"
         raise UserError(f"{name} must be UTF-8 text without null characters; it is {quoted(path)}")
@@ -75,10 +75,6 @@ def expand_files(patterns: str | Sequence[str], flag: str) -> list[str]:
 
     Args:
         patterns: file names or globs, in a sequence or in one string with commas between them.
-
-    Raises:
-        UserError: a pattern matches nothing, or a file is missing, empty, a directory, or on a
-            file system that TensorFlow cannot reach.
     """
     comma = ""
     if isinstance(patterns, str):
@@ -146,7 +142,6 @@ def destination_of(folder: str, flag: str) -> str:
     if not folder:
         raise UserError(f"--{flag}= must not be empty; name a folder")
     check_file_system(folder, flag)
-    check_meant(folder, flag)
     return folder_destination(folder, f"--{flag}={folder}")
 
 
@@ -227,21 +222,16 @@ def tells_of_storage(message: str) -> bool:
 
 
 @contextlib.contextmanager
-def write_errors(
-    path: str, place: str, is_other: Callable[[tf.errors.OpError], bool] = lambda error: False
-) -> Iterator[None]:
+def write_errors(path: str, place: str) -> Iterator[None]:
     """Converts errors of the file system within a block to the exceptions of `write_error`.
 
     Args:
         path: the file or folder that is written.
         place: how messages name the file or folder, with its flag if it has one.
-        is_other: whether an error has nothing to do with writing; it is then left unchanged.
     """
     try:
         yield
     except tf.errors.OpError as error:
-        if is_other(error):
-            raise
         raise write_error(error, unwritable(place, path, error)) from error
 
 

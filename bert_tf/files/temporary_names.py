@@ -1,13 +1,17 @@
-"""Names files that are still being written, and removes files that killed processes left."""
+"""Names files that are still being written, and removes files that killed processes left.
+
+Also identifies the process that made a file, so that other processes can tell if it still runs.
+"""
 
 import contextlib
 import functools
 import hashlib
 import os
 import re
+import socket
+import time
 import uuid
 
-from bert_tf.files import processes
 from bert_tf.start import lazy_tensorflow as tf
 
 # The digest of the process's space, the process's number, and a random part.
@@ -49,7 +53,7 @@ def is_left_behind(name: str) -> bool:
         return False
     if made[1] != _space_digest():
         return made[3] == _UNFINISHED
-    return not processes.runs(int(made[2]))
+    return not runs(int(made[2]))
 
 
 @functools.cache
@@ -65,4 +69,39 @@ def _remove_left_behind(folder: str) -> None:
 
 
 def _space_digest() -> str:
-    return hashlib.sha256(processes.process_space().encode()).hexdigest()[:8]
+    return hashlib.sha256(process_space().encode()).hexdigest()[:8]
+
+
+@functools.cache
+def process_space() -> str:
+    """Returns a name for the set of processes within which this process's number is unique.
+
+    The host name is not enough: containers may share it, and each numbers its own processes.
+    """
+    names = [socket.gethostname()]
+    with contextlib.suppress(OSError):  # only Linux has /proc
+        with open("/proc/sys/kernel/random/boot_id") as reader:
+            names.append(reader.read().strip())
+        names.append(os.readlink("/proc/self/ns/pid"))
+    return " ".join(names)
+
+
+def age() -> float:
+    """Returns the seconds since this process was started; 0 if the system does not tell."""
+    with contextlib.suppress(OSError, ValueError, IndexError, AttributeError):
+        with open("/proc/self/stat") as reader:
+            ticks = int(reader.read().rpartition(")")[2].split()[19])  # proc_pid_stat(5), 22
+        began = ticks / os.sysconf("SC_CLK_TCK")
+        return max(time.clock_gettime(time.CLOCK_BOOTTIME) - began, 0.0)
+    return 0.0
+
+
+def runs(pid: int) -> bool:
+    """Returns whether a process of this number exists in this process's space."""
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    return True

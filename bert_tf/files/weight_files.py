@@ -9,24 +9,18 @@ from bert_tf.start import lazy_tensorflow as tf
 
 SAFETENSORS = "model.safetensors"
 SHARDS = "model.safetensors.index.json"  # names the file of each tensor
-_PYTORCH = (
-    'python -c "import glob, torch, safetensors.torch as s; s.save_file({{k: v.clone() for f in'
-    " glob.glob('{folder}/pytorch_model*.bin') for k, v in torch.load(f, weights_only=True).items()"
-    "}}, '{folder}/model.safetensors')\""
-)
-_OTHER = (
-    "(with transformers 4) python -c \"import transformers as t; f = '{folder}'; c ="
-    " t.AutoConfig.from_pretrained(f); getattr(t, c.architectures[0]).from_pretrained(f,"
-    ' from_{kind}=True).save_pretrained(f)"'
-)
-# File -> its kind, and the command that makes `SAFETENSORS` of it.
-_COMMANDS = {
-    "pytorch_model.bin": ("pt", _PYTORCH),
-    "pytorch_model.bin.index.json": ("pt", _PYTORCH),
-    "tf_model.h5": ("tf", _OTHER),
-    "tf_model.h5.index.json": ("tf", _OTHER),
-    "flax_model.msgpack": ("flax", _OTHER),
+# File -> what tells transformers that it has the weights. Version 5 only reads PyTorch's.
+_OTHERS = {
+    "pytorch_model.bin": "",
+    "pytorch_model.bin.index.json": "",
+    "tf_model.h5": ", from_tf=True",
+    "tf_model.h5.index.json": ", from_tf=True",
+    "flax_model.msgpack": ", from_flax=True",
 }
+_CONVERT = (
+    "python -c \"import transformers as t; f = '{folder}'; c = t.AutoConfig.from_pretrained(f);"
+    ' getattr(t, c.architectures[0]).from_pretrained(f{option}).save_pretrained(f)"'
+)
 _ADAPTER = "adapter_config.json"  # of the packages peft and adapters
 _MERGE = (
     "python -c \"import peft; peft.AutoPeftModel.from_pretrained('{folder}').merge_and_unload()"
@@ -45,14 +39,13 @@ def check_no_other_weights(folder: str, place: str) -> None:
     The message says how to convert them; `place` names the folder.
     """
     check_no_adapter(folder)
-    path = storage.first_file(folder, tuple(_COMMANDS))
+    path = storage.first_file(folder, tuple(_OTHERS))
     if path is not None:
         check_no_pointer(path, path)
         name = os.path.basename(path)
-        kind, command = _COMMANDS[name]
         raise UserError(
             f"{place} has its weights in {name}, and {SAFETENSORS} is needed. Make it with: "
-            + command.format(folder=folder, kind=kind)
+            + _CONVERT.format(folder=folder, option=_OTHERS[name])
         )
 
 
@@ -74,7 +67,7 @@ def check_not_hugging_face(path: str, place: str) -> None:
     The path is a folder, or a file with weights. The message names the converter.
     """
     folder = path
-    if os.path.basename(path) in (SAFETENSORS, SHARDS, *_COMMANDS) and not tf.io.gfile.isdir(path):
+    if os.path.basename(path) in (SAFETENSORS, SHARDS, *_OTHERS) and not tf.io.gfile.isdir(path):
         folder = os.path.dirname(path)
     elif not tf.io.gfile.isdir(path):
         return

@@ -1,4 +1,4 @@
-"""Reads whole files, and writes files atomically.
+"""Reads whole files: bytes, UTF-8, JSON; and writes files atomically.
 
 Messages name a file as `place` does, which has the file's flag if it has one.
 
@@ -9,16 +9,17 @@ directory), an OSError if it may help (a full disk).
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
+import json
 import os
-from collections.abc import Callable
-from typing import Any, Self
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, NamedTuple, Self
 
 from bert_tf import strict_json
-from bert_tf.errors import UserError, check_regular
+from bert_tf.errors import UserError, as_given, check_regular, quoted
 from bert_tf.files import storage
-from bert_tf.files.destinations import destination
-from bert_tf.files.encodings import decode_utf8
+from bert_tf.files.overwriting import destination
 from bert_tf.files.temporary_names import temporary_name
 from bert_tf.start import lazy_tensorflow as tf
 
@@ -123,12 +124,7 @@ def _content(path: str, size: int) -> bytes:
 
 
 def read_bytes(path: str, place: str, rule: str = "", size: int = -1) -> bytes:
-    """Returns the content of a file, or its first `size` bytes.
-
-    Raises:
-        UserError: the file cannot be read; the message ends in `rule`. Or it is a Git LFS pointer,
-            a pipe or a device.
-    """
+    """Returns the content of a file, or its first `size` bytes."""
     check_regular(path, place)
     try:
         content = _content(path, size)
@@ -159,7 +155,119 @@ def read_json(path: str, place: str, rule: str) -> Any:
     text = read_text(path, place, rule)
     try:
         return strict_json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # the latter: nested too deeply
         raise UserError(f"{place} is not JSON ({error}); {rule}") from error
-    except RecursionError as error:
-        raise UserError(f"{place} is JSON that is nested too deeply to be read; {rule}") from error
+
+
+_SAMPLE_BYTES = 4096
+_LARGEST_SHARE = 0.2  # of zeros in text
+
+
+def decode_utf8(data: bytes, place: str, first_line: int = 1) -> str:
+    """Returns the text of a file, or of a part of it, without a byte-order mark.
+
+    Args:
+        place: names the file in messages.
+        first_line: the number of the first line in `data`, from 1.
+    """
+    sample = data[:_SAMPLE_BYTES]
+    if first_line == 1 and sample.count(0) > _LARGEST_SHARE * len(sample):
+        # English in UTF-16 without a byte-order mark would pass.
+        raise UserError(
+            f"{place} is not text in UTF-8: many bytes are 0, as in UTF-16; convert the file, e.g."
+            " with `iconv -f UTF-16 -t UTF-8`"
+        )
+    try:
+        return data.decode("utf-8-sig" if first_line == 1 else "utf-8")
+    except UnicodeDecodeError as error:
+        line = first_line + error.object.count(b"\n", 0, error.start)
+        raise UserError(
+            f"{place}, line {line}, is not UTF-8 ({error.reason}); decompress the file, or convert"
+            " it, e.g. with `iconv -f WINDOWS-1252 -t UTF-8`"
+        ) from error
+
+
+def drop_carriage_returns(text: str, place: str) -> str:
+    """Returns the text of a file without carriage returns, as GFile.readline reads it."""
+    check_line_ends(text, place)
+    return text.replace("\r", "")
+
+
+def check_line_ends(text: str, place: str) -> None:
+    """Raises UserError if the lines of a file end in carriage returns only: it would be one."""
+    if "\n" not in text and "\r" in text.rstrip("\r"):
+        raise UserError(
+            f"{place} has lines that end in a carriage return only, as on old Macs; convert the"
+            " file, e.g. with `tr '\\r' '\\n'`"
+        )
+
+
+class Needed(NamedTuple):
+    """The only values that a key may have.
+
+    values: messages name the first.
+    reason: why only these are allowed, and what to do otherwise, for messages.
+    """
+
+    values: tuple[Any, ...]
+    reason: str = "no other value is supported. Choose a different model"
+
+
+@dataclasses.dataclass(frozen=True)
+class JsonKeys:
+    """How the keys of a file are handled.
+
+    used: keys that are read.
+    needed: keys that may only have certain values; a file may lack them.
+    harmless: keys that do not affect the output.
+    """
+
+    used: Collection[str]
+    needed: Mapping[str, Needed] = dataclasses.field(default_factory=dict)
+    harmless: Collection[str] = ()
+
+    @property
+    def known(self) -> set[str]:
+        """All keys that a file may have."""
+        return {*self.used, *self.needed, *self.harmless}
+
+    def check(self, content: Mapping[str, Any], path: str) -> None:
+        """Raises UserError for an unknown key, or a value that is not allowed.
+
+        Messages name the file `path`, which has this content.
+        """
+        for key, (values, reason) in self.needed.items():
+            if key in content and content[key] not in values:
+                raise UserError(
+                    f"{path}: {key} must be {json.dumps(values[0])}, not {quoted(content[key])}:"
+                    f" {reason}"
+                )
+        unknown = sorted(content.keys() - self.known)
+        if unknown:
+            raise UserError(
+                f"{path}: {as_given(unknown[0])} is not known, so it may change what the model"
+                f" answers; it is {quoted(content[unknown[0]])}. Choose a different model or, if it"
+                " does not matter for this one, delete the key"
+            )
+
+
+def read_checked(
+    path: str, keys: JsonKeys | None = None, kind: type[list] | type[dict] = dict
+) -> Any:
+    """Returns the list or dictionary in a JSON file; empty if there is no such file.
+
+    `keys`, if given, check the dictionary, or each dictionary in the list. Raises UserError if the
+    file cannot be read, is damaged or holds something else.
+    """
+    if not tf.io.gfile.exists(path):
+        return kind()
+    content = read_json(path, path, "correct or delete it")
+    if not isinstance(content, kind):
+        wanted = "a list" if kind is list else "a dictionary"
+        raise UserError(
+            f"{path} must hold {wanted}; received {quoted(content)}. Correct or delete it"
+        )
+    for entry in content if kind is list else [content]:
+        if keys and isinstance(entry, dict):
+            keys.check(entry, path)
+    return content

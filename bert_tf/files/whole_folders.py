@@ -32,14 +32,6 @@ def whole_folder(
         marker: name of a file that every folder of this kind has.
         names: all names that a folder of this kind may contain.
         what: the kind, for messages.
-
-    Raises:
-        UserError: `path` is a file or a folder of another kind, or another program has written it
-            since the block began.
-        UserError, OSError: the folder cannot be written; see `whole_files`. Always OSError once
-            the temporary folder exists: the disk has failed since.
-        tf.errors.ResourceExhaustedError: the block ran out of memory.
-        tf.errors.InvalidArgumentError: from the block.
     """
     place = f"--{flag}={path}"
     explained = functools.partial(storage.write_errors, path, place)

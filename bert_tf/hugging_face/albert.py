@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from bert_tf.errors import UserError
-from bert_tf.files.json_keys import Needed
+from bert_tf.files.whole_files import Needed
 from bert_tf.hugging_face import bert
 from bert_tf.hugging_face.weights import Weight, dense, layer, masked_lm, output
-from bert_tf.model.albert_configuration import AlbertConfig
 from bert_tf.model.configuration import OUTPUT_DROPOUT_PROB
+from bert_tf.model.family import AlbertConfig
 
 CONFIG = AlbertConfig
 CLASS_NAME = "Albert"
@@ -58,11 +58,7 @@ def to_theirs(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parts(config: AlbertConfig, task: str) -> dict[str, list[Weight]]:
-    """Returns the weights of each part of a model; see `bert.parts`.
-
-    Raises:
-        UserError: the model has no equivalent in Hugging Face's format.
-    """
+    """Returns the weights of each part of a model; see `bert.parts`."""
     hidden, width = config.hidden_size, config.embedding_size
     if width == hidden:
         raise UserError(

@@ -7,7 +7,7 @@ Each kind of model has a module with the same constants and functions; `FAMILY` 
 from collections.abc import Mapping
 from typing import Any
 
-from bert_tf.files.json_keys import Needed
+from bert_tf.files.whole_files import Needed
 from bert_tf.hugging_face.weights import Weight, dense, layer, layer_norm, masked_lm, output
 from bert_tf.model.configuration import BertConfig
 

@@ -5,9 +5,8 @@ from types import ModuleType
 from typing import Any
 
 from bert_tf.errors import UserError, listed, quoted
-from bert_tf.files.json_keys import JsonKeys, Needed
-from bert_tf.files.label_file import check_label, is_tag
-from bert_tf.files.whole_files import read_json
+from bert_tf.files.model_notes import check_label, is_tag
+from bert_tf.files.whole_files import JsonKeys, Needed, read_json
 from bert_tf.hugging_face import albert, bert, distilbert, electra, roberta
 from bert_tf.hugging_face.cross_encoder import FUNCTION
 from bert_tf.model.configuration import MULTI_LABEL, BertConfig
@@ -73,11 +72,7 @@ _PROBLEM_TYPES = ("single_label_classification", MULTI_LABEL, "regression")
 
 
 def read_config(path: str) -> dict[str, Any]:
-    """Returns the content of a `config.json`.
-
-    Raises:
-        UserError: the file is missing or damaged, or its model is not supported.
-    """
+    """Returns the content of a `config.json`."""
     config = read_json(path, path, "it must describe the model in its folder")
     if not isinstance(config, dict):
         raise UserError(f"{path} must hold a dictionary; received {quoted(config)}")
@@ -99,7 +94,6 @@ def read_config(path: str) -> dict[str, Any]:
 
 
 def _keys(module: ModuleType) -> JsonKeys:
-    """Returns the keys of the `config.json` of a module of `FAMILY`."""
     used = {*module.KEYS, "architectures", "id2label", "model_type", "tie_word_embeddings"}
     used |= {"problem_type", "sentence_transformers", "threshold"}
     classes = [f"{name}Tokenizer{end}" for name in module.TOKENIZERS for end in ("", "Fast")]
@@ -118,11 +112,7 @@ def module_of(config: BertConfig) -> ModuleType:
 
 
 def to_bert_config(config: Mapping[str, Any], path: str) -> BertConfig:
-    """Returns the configuration that `config`, from `read_config(path)`, describes.
-
-    Raises:
-        UserError: a value is missing or impossible.
-    """
+    """Returns the configuration that `config`, from `read_config(path)`, describes."""
     module = FAMILY[config["model_type"]]
     known = module.to_ours(config, path)
     for name in ("problem_type", "threshold"):  # see the functions of these names
@@ -144,9 +134,6 @@ def problem_type(config: Mapping[str, Any], num_outputs: int, path: str) -> str 
     """Returns the `problem_type` of a text classifier: `MULTI_LABEL`, or None.
 
     `config` is from `read_config(path)`, and `num_outputs` the classifier's number of outputs.
-
-    Raises:
-        UserError: the value is unknown, or impossible with so many outputs.
     """
     value = config.get("problem_type")
     if value not in (*_PROBLEM_TYPES, None):
@@ -167,9 +154,6 @@ def threshold(config: Mapping[str, Any], path: str) -> float:
     """Returns the least probability of a class that a text has; for a `MULTI_LABEL` problem.
 
     The key is ours; transformers keeps it.
-
-    Raises:
-        UserError: it is not a probability.
     """
     value = config.get("threshold", BertConfig.threshold)
     if not isinstance(value, int | float) or not 0 < value < 1:  # True is 1
@@ -197,9 +181,6 @@ def class_names(config: Mapping[str, Any], count: int, path: str) -> list[str] |
     `config` is from `read_config(path)`, and `count` the classifier's number of outputs.
 
     With a `MULTI_LABEL` problem, a single output is a class, too.
-
-    Raises:
-        UserError: `id2label` does not have `count` different names of one line each.
     """
     names = config.get("id2label")
     if names is None:
@@ -273,9 +254,6 @@ def to_config(
         task: from `task_to_write`.
         labels: the names of the classes; None if unknown.
         num_outputs: number of outputs of the classifier; 0 if the model has none.
-
-    Raises:
-        UserError: there are more or fewer names than outputs.
     """
     labels = labels or []
     if labels and num_outputs != len(labels):

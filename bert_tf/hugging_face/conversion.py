@@ -1,11 +1,13 @@
 """Reads and makes `model.safetensors` and `config.json`; weights go by this library's names."""
 
+import functools
 import itertools
+import json
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -14,94 +16,128 @@ from absl import logging
 from bert_tf.errors import UserError, listed, missing_package, quoted
 from bert_tf.files import storage
 from bert_tf.files.weight_files import SAFETENSORS, SHARDS, check_no_adapter, safetensors_in
-from bert_tf.files.whole_files import read_bytes, read_json
+from bert_tf.files.whole_files import check_no_pointer, read_bytes, read_json
 from bert_tf.hugging_face import config as hugging_face_config
 from bert_tf.hugging_face import distilbert, electra, roberta
 from bert_tf.hugging_face.weights import Weight, present_parts
 from bert_tf.model.configuration import BertConfig
-from bert_tf.model.electra_configuration import ElectraConfig
+from bert_tf.model.family import ElectraConfig
 
+_WRONG_HEADER = (AttributeError, LookupError, TypeError, ValueError)
+_SIZE, _MOST = 8, 100_000_000  # bytes of the header's size; of a header
 _DTYPES = {"F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}
 # Hugging Face's tensors that are not weights but constants.
 _BUFFERS = re.compile(r"embeddings\.(position_ids|token_type_ids)$")
 
 
-class ConvertedModel(NamedTuple):
-    """A model in Hugging Face's format, converted to this library's names.
+class ConvertedModel:
+    """A model in Hugging Face's format, by this library's names.
 
-    weights: name in a checkpoint -> float32 value.
-    labels: the names of the classes, see `hugging_face_config.class_names`.
-    task: the end of the architecture's name, such as "ForTokenClassification"; "" if unknown.
+    The weights are read at their first use; all else comes from `config.json` and the header of the
+    safetensors file, or of its shards.
+
+    Attributes:
+        config: the configuration.
+        labels: the names of the classes, see `hugging_face_config.class_names`.
+        task: the end of the architecture's name, such as "ForTokenClassification"; "" if unknown.
+        shapes: name in a checkpoint -> shape of a weight.
     """
 
-    weights: dict[str, np.ndarray]
-    config: BertConfig
-    labels: list[str] | None
-    task: str
-
-
-def read_safetensors(folder: str) -> ConvertedModel:
-    """Returns the model in the `config.json` and the safetensors file or shards of a folder.
-
-    Raises:
-        UserError: safetensors is not installed, a file is missing or damaged, or the model's
-            architecture is not supported.
-    """
-    check_no_adapter(folder)
-    path = safetensors_in(folder) or os.path.join(folder, SAFETENSORS)
-    config_path = os.path.join(folder, "config.json")
-    _import_safetensors()
-    content = hugging_face_config.read_config(config_path)
-    config = hugging_face_config.to_bert_config(content, config_path)
-    module = hugging_face_config.module_of(config)
-    tensors = _canonical_names(_read_tensors(path), module.PREFIX, path)
-    _untie(tensors, module.TIED, path)
-    task = hugging_face_config.task_of(content)
-    if module is roberta:
-        task = roberta.drop_unused_pooler(tensors, task, path)
-    if module is electra:
-        electra.check_task(task, path)
-    weights, parts = _as_checkpoint(tensors, config, task, path)
-    if module is distilbert:
-        weights |= distilbert.token_types(config)
-    if "multiple-choice head" in parts:
-        del weights["output_bias"]
-        logging.info(
-            "%s: the bias of the multiple-choice head is omitted: it is the same for all choices,"
-            " so probabilities do not depend on it",
-            path,
-        )
-    labels = None
-    if "classifier" in parts:
-        count = len(weights["output_bias"])
-        labels = hugging_face_config.class_names(content, count, config_path)
-        if task != "ForTokenClassification":
-            config.problem_type = hugging_face_config.problem_type(content, count, config_path)
-            if config.is_multi_label:
-                config.threshold = hugging_face_config.threshold(content, config_path)
-    if "masked-LM head" in parts and content.get("tie_word_embeddings") not in (True, None):
-        raise UserError(
-            f"{config_path}: tie_word_embeddings must be true in a model with a masked-LM head, not"
-            f" {quoted(content['tie_word_embeddings'])}: google-research/bert has one variable for"
-            " both embeddings. Choose a different model"
-        )
-    if task == "ForTokenClassification" and not hugging_face_config.is_tagger(weights, labels):
+    def __init__(self, folder: str):
+        check_no_adapter(folder)
+        self._path = path = safetensors_in(folder) or os.path.join(folder, SAFETENSORS)
+        config_path = os.path.join(folder, "config.json")
+        _import_safetensors()
+        content = hugging_face_config.read_config(config_path)
+        self.config = config = hugging_face_config.to_bert_config(content, config_path)
+        self._module = module = hugging_face_config.module_of(config)
+        tensors = _canonical_names(_read_files(path, _read_header), module.PREFIX, path)
+        for copy in module.TIED:
+            tensors.pop(copy, None)
+        self.task = hugging_face_config.task_of(content)
+        if module is roberta:
+            self.task = roberta.drop_unused_pooler(tensors, self.task, path)
         if module is electra:
-            raise UserError(
-                f"{path} cannot be converted: it tags words with classes that are not IOB or BIOES"
-                f" tags, {listed(labels or ['unnamed ones'])}, so nothing would tell its checkpoint"
-                " from a text classifier's"
+            electra.check_task(self.task, path)
+        theirs = {name: tensor["shape"] for name, tensor in tensors.items()}
+        parts = _present_parts(config, self.task, theirs, "other_name", path)
+        self._weights = [*itertools.chain.from_iterable(parts.values())]
+        shapes = {x.name: theirs[x.other_name][:: -1 if x.transposed else 1] for x in self._weights}
+        if module is distilbert:
+            shapes |= {name: [*x.shape] for name, x in distilbert.token_types(config).items()}
+        if "multiple-choice head" in parts:
+            del shapes["output_bias"]
+            logging.info(
+                "%s: the bias of the multiple-choice head is omitted: it is the same for all"
+                " choices, so probabilities do not depend on it",
+                path,
             )
-        weights = {k: v for k, v in weights.items() if not k.startswith("bert/pooler/")}
-        logging.info("%s: the pooler is omitted: this tagger's outputs do not depend on it", path)
-    return ConvertedModel(weights, config, labels, task)
+        self.labels = None
+        if "classifier" in parts:
+            (count,) = shapes["output_bias"]
+            self.labels = hugging_face_config.class_names(content, count, config_path)
+            if self.task != "ForTokenClassification":
+                config.problem_type = hugging_face_config.problem_type(content, count, config_path)
+                if config.is_multi_label:
+                    config.threshold = hugging_face_config.threshold(content, config_path)
+        if "masked-LM head" in parts and content.get("tie_word_embeddings") not in (True, None):
+            raise UserError(
+                f"{config_path}: tie_word_embeddings must be true in a model with a masked-LM head,"
+                f" not {quoted(content['tie_word_embeddings'])}: google-research/bert has one"
+                " variable for both embeddings. Choose a different model"
+            )
+        is_tagger = hugging_face_config.is_tagger(shapes, self.labels)
+        if self.task == "ForTokenClassification" and not is_tagger:
+            if module is electra:
+                raise UserError(
+                    f"{path} cannot be converted: it tags words with classes that are not IOB or"
+                    f" BIOES tags, {listed(self.labels or ['unnamed ones'])}, so nothing would tell"
+                    " its checkpoint from a text classifier's"
+                )
+            shapes = {k: v for k, v in shapes.items() if not k.startswith("bert/pooler/")}
+            logging.info(
+                "%s: the pooler is omitted: this tagger's outputs do not depend on it", path
+            )
+        self.shapes = shapes
+
+    @functools.cached_property
+    def weights(self) -> dict[str, np.ndarray]:
+        """Name in a checkpoint -> float32 value."""
+        path = self._path
+        tensors = _canonical_names(_read_files(path, _deserialize), self._module.PREFIX, path)
+        for name, original in self._module.TIED.items():
+            copy = tensors.get(name)
+            if copy and copy["data"] != tensors.get(original, copy)["data"]:
+                raise UserError(
+                    f"{path}: {name} must equal {original}, since google-research/bert has one"
+                    " variable for both; they differ"
+                )
+        dtypes = {tensors[x.other_name]["dtype"] for x in self._weights}
+        if others := dtypes.difference(_DTYPES):
+            raise UserError(
+                f"{path}: weights must be of type {', '.join(_DTYPES)}; found"
+                f" {listed(sorted(others))}. Convert them to F32, or choose a different model"
+            )
+        if dtypes != {"F32"}:
+            types = ", ".join(sorted(dtypes))
+            logging.warning("%s: weights converted from %s to float32", path, types)
+        weights = {x.name: _in_float32(tensors[x.other_name], x, path) for x in self._weights}
+        if self._module is distilbert:
+            weights |= distilbert.token_types(self.config)
+        return {name: weights[name] for name in self.shapes}
+
+    def forget(self) -> None:
+        """Frees the weights; at their next use they are read again."""
+        self.__dict__.pop("weights", None)
 
 
-def _read_tensors(path: str) -> dict[str, dict[str, Any]]:
-    """Returns what `_deserialize` returns, for a file or, by their index, for all shards."""
+def _read_files(
+    path: str, read: Callable[[str], dict[str, dict[str, Any]]]
+) -> dict[str, dict[str, Any]]:
+    """Returns what `read` returns of a file or, by their index, of all shards."""
     folder, name = os.path.split(path)
     if name != SHARDS:
-        return _deserialize(path)
+        return read(path)
     index = read_json(path, path, "it must name the file of each weight")
     files = index.get("weight_map") if isinstance(index, dict) else None
     if not isinstance(files, dict) or not all(
@@ -114,7 +150,7 @@ def _read_tensors(path: str) -> dict[str, dict[str, Any]]:
         )
     tensors = {}
     for file in sorted(set(files.values())):
-        found = _deserialize(os.path.join(folder, file))
+        found = read(os.path.join(folder, file))
         if wrong := {key for key, value in files.items() if value == file} ^ found.keys():
             raise UserError(
                 f"{os.path.join(folder, file)} must have the weights that {SHARDS} names; they"
@@ -124,15 +160,38 @@ def _read_tensors(path: str) -> dict[str, dict[str, Any]]:
     return tensors
 
 
+def _read_header(path: str) -> dict[str, dict[str, Any]]:
+    """Returns the `dtype` and `shape` of each tensor by name."""
+    safetensors = _import_safetensors()
+    check_no_pointer(path, path)
+    try:
+        if "://" not in path:
+            with safetensors.safe_open(path, "np") as file:
+                names = file.keys()
+                slices = {name: file.get_slice(name) for name in names}
+                return {
+                    name: {"dtype": x.get_dtype(), "shape": x.get_shape()}
+                    for name, x in slices.items()
+                }
+        size = int.from_bytes(read_bytes(path, path, size=_SIZE), "little")
+        header = json.loads(read_bytes(path, path, size=_SIZE + min(size, _MOST))[_SIZE:])
+        header.pop("__metadata__", None)
+        return {name: {key: x[key] for key in ("dtype", "shape")} for name, x in header.items()}
+    except (safetensors.SafetensorError, *_WRONG_HEADER) as error:
+        raise _damaged(path, error) from error
+
+
 def _deserialize(path: str) -> dict[str, dict[str, Any]]:
     """Returns the `dtype`, `shape` and `data` of each tensor by name."""
     safetensors = _import_safetensors()
     try:
         return dict(safetensors.deserialize(read_bytes(path, path)))
     except safetensors.SafetensorError as error:
-        raise UserError(
-            f"{path} is damaged or not a safetensors file: {quoted(str(error))}"
-        ) from error
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: str, error: Exception) -> UserError:
+    return UserError(f"{path} is damaged or not a safetensors file: {quoted(str(error))}")
 
 
 def _canonical_names(
@@ -155,45 +214,16 @@ def _canonical_names(
     return by_name
 
 
-def _untie(tensors: dict[str, dict[str, Any]], tied: Mapping[str, str], path: str) -> None:
-    """Removes tensors that are copies of other tensors, in place; `tied` is copy -> original."""
-    for name, original in tied.items():
-        copy = tensors.pop(name, None)
-        if copy is not None and copy["data"] != tensors.get(original, copy)["data"]:
-            raise UserError(
-                f"{path}: {name} must equal {original}, since google-research/bert has one variable"
-                " for both; they differ"
-            )
-
-
-def _as_checkpoint(
-    tensors: Mapping[str, dict[str, Any]], config: BertConfig, task: str, path: str
-) -> tuple[dict[str, np.ndarray], Collection[str]]:
-    """Returns the weights by their names in a checkpoint, float32, and the parts they belong to."""
-    shapes = {name: tensor["shape"] for name, tensor in tensors.items()}
-    present = _present_parts(config, task, shapes, "other_name", path)
-    dtypes = {tensor["dtype"] for tensor in tensors.values()}
-    if not dtypes.issubset(_DTYPES):
+def _in_float32(tensor: Mapping[str, Any], weight: Weight, path: str) -> np.ndarray:
+    value = np.frombuffer(tensor["data"], _DTYPES[tensor["dtype"]])
+    value = value.astype(np.float32, copy=False)
+    if not np.isfinite(value).all():
         raise UserError(
-            f"{path}: weights must be of type {', '.join(_DTYPES)}; found"
-            f" {listed(sorted(dtypes.difference(_DTYPES)))}. Convert them to F32, or choose a"
-            " different model"
+            f"{path} is damaged: every weight must be a finite number, and {weight.name} has"
+            f" {np.sum(~np.isfinite(value))} of {value.size} that are not"
         )
-    if dtypes != {"F32"}:
-        logging.warning("%s: weights converted from %s to float32", path, ", ".join(sorted(dtypes)))
-    weights = {}
-    for weight in itertools.chain.from_iterable(present.values()):
-        tensor = tensors[weight.other_name]
-        value = np.frombuffer(tensor["data"], _DTYPES[tensor["dtype"]])
-        value = value.astype(np.float32, copy=False)
-        if not np.isfinite(value).all():
-            raise UserError(
-                f"{path} is damaged: every weight must be a finite number, and {weight.name} has"
-                f" {np.sum(~np.isfinite(value))} of {value.size} that are not"
-            )
-        value = value.reshape(tensor["shape"])
-        weights[weight.name] = value.T if weight.transposed else value
-    return weights, present
+    value = value.reshape(tensor["shape"])
+    return value.T if weight.transposed else value
 
 
 def to_safetensors(
@@ -211,9 +241,6 @@ def to_safetensors(
         labels: the names of the classes; None if unknown, [] for a number.
         as_distilbert: whether to write a BERT model as a DistilBERT.
         as_generator: whether to write the generator of an ELECTRA instead of the discriminator.
-
-    Raises:
-        UserError: safetensors is not installed, or Hugging Face's format has no such model.
     """
     safetensors = _import_safetensors()
     if isinstance(bert_config, ElectraConfig):
@@ -264,13 +291,6 @@ def to_safetensors(
 def _present_parts(
     config: BertConfig, task: str, shapes: Mapping[str, Sequence[int]], key: str, path: str
 ) -> dict[str, Sequence[Weight]]:
-    """Returns the parts of a model that a file has, see `weights.present_parts`."""
-    layers = len(config.layer_scopes)
-    if layers > len(shapes):  # listing the layers' weights might take all memory
-        raise UserError(
-            f"{path} must hold the weights of the model that its configuration describes: the"
-            f" model has {layers} layers, but the file only {len(shapes)} weights"
-        )
     module = hugging_face_config.module_of(config)
     present = present_parts(module.parts(config, task), shapes, key, path)
     if module is electra and "masked-LM head" in present:

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bert_tf.errors import UserError, quoted
-from bert_tf.files.json_keys import JsonKeys, Needed, read_checked
-from bert_tf.files.whole_files import write_whole
+from bert_tf.files.whole_files import JsonKeys, Needed, read_checked, write_whole
 from bert_tf.start import lazy_tensorflow as tf
 
 MODULES_FILE = "modules.json"
@@ -56,9 +55,6 @@ def read_score_function(folder: str, config: Mapping[str, Any] | None, has_class
         config: the content of the `config.json`, from `hugging_face.config.read_config`; None for a
             checkpoint.
         has_classes: whether the outputs are classes that exclude each other.
-
-    Raises:
-        UserError: a function is named that is not supported, or fits no classes.
     """
     path = os.path.join(folder, SETTINGS_FILE)
     own = read_checked(path, _KEYS) if is_cross_encoder(folder) else {}

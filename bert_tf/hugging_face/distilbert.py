@@ -12,11 +12,11 @@ import numpy as np
 from absl import logging
 
 from bert_tf.errors import UserError, listed, quoted
-from bert_tf.files.json_keys import Needed
+from bert_tf.files.whole_files import Needed
 from bert_tf.hugging_face import bert
 from bert_tf.hugging_face.weights import Weight, dense, layer, masked_lm
 from bert_tf.model.configuration import OUTPUT_DROPOUT_PROB, BertConfig
-from bert_tf.model.distilbert_configuration import DistilBertConfig
+from bert_tf.model.family import DistilBertConfig
 
 CONFIG = DistilBertConfig
 CLASS_NAME = "DistilBert"
@@ -151,11 +151,7 @@ def without_places(
 
 
 def config_of_bert(config: BertConfig, task: str, path: str) -> DistilBertConfig:
-    """Returns the configuration of the BERT model at `path` as a DistilBERT's.
-
-    Raises:
-        UserError: a DistilBERT cannot have a part of the model.
-    """
+    """Returns the configuration of the BERT model at `path` as a DistilBERT's."""
     if type(config) not in (BertConfig, DistilBertConfig):
         raise UserError(
             f"--output_format=distilbert needs a model with BERT's encoder; {path} is an"

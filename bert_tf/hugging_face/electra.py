@@ -11,11 +11,11 @@ import numpy as np
 from absl import logging
 
 from bert_tf.errors import UserError, quoted
-from bert_tf.files.json_keys import Needed
+from bert_tf.files.whole_files import Needed
 from bert_tf.hugging_face import bert
 from bert_tf.hugging_face.weights import Weight, dense, layer, layer_norm
 from bert_tf.model.configuration import BertConfig
-from bert_tf.model.electra_configuration import ElectraConfig
+from bert_tf.model.family import ElectraConfig
 
 CONFIG = ElectraConfig
 CLASS_NAME = "Electra"
@@ -114,9 +114,6 @@ def one_model(
 
     A checkpoint with one model is returned as it is. A tied generator has the discriminator's
     layers.
-
-    Raises:
-        UserError: the generator is asked for, and the checkpoint has none.
     """
     layers = f"{_GENERATOR}encoder/layer_"
     own = {name for name in variables if name.startswith(layers)}

@@ -5,10 +5,10 @@ from typing import Any
 
 from absl import logging
 
-from bert_tf.files.json_keys import Needed
+from bert_tf.files.whole_files import Needed
 from bert_tf.hugging_face import bert
 from bert_tf.hugging_face.weights import Weight, dense, masked_lm, output
-from bert_tf.model.roberta_configuration import RobertaConfig
+from bert_tf.model.family import RobertaConfig
 
 CONFIG = RobertaConfig
 CLASS_NAME = "Roberta"
@@ -49,10 +49,6 @@ def drop_unused_pooler(tensors: dict[str, Any], task: str, path: str) -> str:
 
     RoBERTa's classifier has a first layer of its own. Files from older versions of Hugging Face's
     library, such as roberta-large-mnli's, also have a pooler, which no output depends on.
-
-    Args:
-        tensors: name without the prefix -> tensor; changed in place.
-        task: the end of the architecture's name; "" if unknown.
     """
     if "classifier.out_proj.weight" not in tensors:
         return task

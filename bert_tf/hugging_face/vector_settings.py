@@ -7,8 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files import storage
-from bert_tf.files.json_keys import JsonKeys, Needed, read_checked
-from bert_tf.files.whole_files import write_whole
+from bert_tf.files.whole_files import JsonKeys, Needed, read_checked, write_whole
 from bert_tf.hugging_face.cross_encoder import (
     MODULES_FILE,
     SETTINGS_FILE,
@@ -119,21 +118,13 @@ class VectorSettings(NamedTuple):
 
 
 def transformer_folder(folder: str) -> str:
-    """Returns where the weights of a folder are: `folder`, or what its modules.json names.
-
-    Raises:
-        UserError: modules.json is damaged, or lists a module that is not supported.
-    """
+    """Returns where the weights of a folder are: `folder`, or what its modules.json names."""
     modules = _modules(folder)
     return os.path.join(folder, modules["Transformer"]) if modules.get("Transformer") else folder
 
 
 def read_vector_settings(folder: str) -> VectorSettings:
-    """Returns the settings in a folder; the defaults if it has no modules.json.
-
-    Raises:
-        UserError: a file is damaged, or asks for a kind of vector that is not supported.
-    """
+    """Returns the settings in a folder; the defaults if it has no modules.json."""
     modules = _modules(folder)
     if not modules:
         return VectorSettings()
@@ -143,7 +134,11 @@ def read_vector_settings(folder: str) -> VectorSettings:
     if modules.get("Normalize"):
         read_checked(os.path.join(folder, modules["Normalize"], "config.json"), _NORMALIZE_KEYS)
     poolings, include_prompt = _pooling(os.path.join(folder, modules["Pooling"], "config.json"))
-    length, do_lower_case = _input(transformer_folder(folder))
+    transformer = transformer_folder(folder)
+    config, path = _read_transformer(transformer, _TRANSFORMER_KEYS)
+    do_lower_case = _value(config, "do_lower_case", False, path, bool, "true or false")
+    length = _value(config, "max_seq_length", None, path, int, _POSITIVE)
+    length = tokenizer_length(transformer) if length is None else length
     prompt, truncate_dim, similarity, prompts = _output(os.path.join(folder, SETTINGS_FILE))
     return VectorSettings(
         poolings,
@@ -159,11 +154,7 @@ def read_vector_settings(folder: str) -> VectorSettings:
 
 
 def tokenizer_length(folder: str) -> int | None:
-    """Returns the longest input by `tokenizer_config.json`; None if it does not say.
-
-    Raises:
-        UserError: the file is damaged.
-    """
+    """Returns the longest input by `tokenizer_config.json`; None if it does not say."""
     path = os.path.join(folder, TOKENIZER_CONFIG)
     config = read_checked(path)
     key = "model_max_length" if "model_max_length" in config else "max_len"
@@ -176,10 +167,6 @@ def write_vector_settings(folder: str, settings: VectorSettings, hidden_size: in
     """Writes the files of sentence-transformers into a model's folder.
 
     With the default settings, it removes the modules.json that an earlier model left.
-
-    Raises:
-        UserError: a file cannot be written.
-        OSError: writing failed for a reason that may be temporary, such as a full disk.
     """
     modules_file = os.path.join(folder, MODULES_FILE)
     if settings == VectorSettings():
@@ -275,7 +262,11 @@ def _pooling(path: str) -> tuple[tuple[str, ...], bool]:
             f"{path} must say how vectors are pooled, since {MODULES_FILE} names its folder; it is"
             " missing or empty. Copy or download it again"
         )
-    chosen = [name for key, name in _POOLINGS.items() if config.get(key)]
+    chosen = [
+        name
+        for key, name in _POOLINGS.items()
+        if _value(config, key, False, path, bool, "true or false")
+    ]
     if "pooling_mode" in config:
         mode = config["pooling_mode"]
         chosen = mode if isinstance(mode, list) else [mode]
@@ -287,14 +278,6 @@ def _pooling(path: str) -> tuple[tuple[str, ...], bool]:
             )
     include_prompt = _value(config, "include_prompt", True, path, bool, "true or false")
     return tuple(chosen) or ("mean",), include_prompt
-
-
-def _input(folder: str) -> tuple[int | None, bool]:
-    """Returns the longest input of a Transformer, or None, and whether it lower-cases texts."""
-    config, path = _read_transformer(folder, _TRANSFORMER_KEYS)
-    do_lower_case = _value(config, "do_lower_case", False, path, bool, "true or false")
-    length = _value(config, "max_seq_length", None, path, int, _POSITIVE)
-    return tokenizer_length(folder) if length is None else length, do_lower_case
 
 
 def _read_transformer(folder: str, keys: JsonKeys) -> tuple[dict[str, Any], str]:

@@ -97,9 +97,6 @@ def present_parts(
         known: every part, from the function `parts` of the model's module.
         shapes: name in the file -> shape.
         key: the field of `Weight` that has the names in `shapes`: "name" or "other_name".
-
-    Raises:
-        UserError: weights are missing, unexpected or of a different shape.
     """
 
     def expected(weight: Weight) -> list[int]:

@@ -13,12 +13,11 @@ import keras
 import tensorflow as tf
 
 from bert_tf.model.activations import get_activation
-from bert_tf.model.albert_configuration import AlbertConfig
-from bert_tf.model.dropout import dropout
-from bert_tf.model.encoder import SelfAttention
-from bert_tf.model.layers import Composite, LayerNorm, NamedDense, make_dense
+from bert_tf.model.encoder import SelfAttention, recomputed
+from bert_tf.model.family import AlbertConfig
+from bert_tf.model.layers import Composite, LayerNorm, NamedDense, dropout, make_dense
+from bert_tf.model.ranges import get_shape_list
 from bert_tf.model.saving import Savable, register
-from bert_tf.model.shapes import get_shape_list
 from bert_tf.seeds import fold_in_range
 
 
@@ -102,6 +101,7 @@ class LayerGroup(Savable, Composite):
     def __init__(self, config: AlbertConfig, index: int, dtype):
         super().__init__(name=f"group_{index}", dtype=dtype)
         self.inner_groups = [InnerGroup(config, i, dtype) for i in range(config.inner_group_num)]
+        self.follow(self.inner_groups)
 
     def call(self, hidden, input_mask, seed=None):
         """Returns lists of the outputs and probabilities of each inner group."""
@@ -124,6 +124,7 @@ class Transformer(Savable, Composite):
         # As in the original, groups that no layer uses get no variables.
         used = config.used_groups
         self.groups = [LayerGroup(config, i, dtype) for i in used]
+        self.follow(self.groups)
         self.order = [used.index(i) for i in config.layer_groups]
 
     def call(self, hidden, input_mask, seed=None):
@@ -133,7 +134,7 @@ class Transformer(Savable, Composite):
         for index, layer_seed in zip(self.order, seeds, strict=True):
             run = functools.partial(self.groups[index], seed=layer_seed)
             if self.recompute_activations:
-                run = tf.recompute_grad(run)
+                run = recomputed(run)
             layer_outputs, probs = run(hidden, input_mask)
             hidden = layer_outputs[-1]
             outputs += layer_outputs

@@ -16,7 +16,6 @@ from bert_tf.start import lazy_tensorflow as tf
 
 _MOST_PARAMETERS = 10**11  # 400 GB in float32
 _MOST_BYTES = 2**40  # of one activation of a batch, over all replicas
-_DEEPEST = 50  # maximum nesting of lists and dictionaries
 _HUGGING_FACE_KEYS = {"architectures", "transformers_version"}  # a `config.json` has them
 _LONGEST_LIST = 300  # characters of listed problems in a message
 
@@ -116,11 +115,6 @@ class BertConfig:
                 kind = "a whole number " if is_whole else ""
                 note = bounds.float32_note(value)
                 problems.append(f"{name} must be {kind}{bounds}{note}, not {quoted(value)}")
-        if not problems and self.hidden_size % self.num_attention_heads:
-            problems.append(
-                f"hidden_size ({self.hidden_size}) must be a multiple of num_attention_heads"
-                f" ({self.num_attention_heads})"
-            )
         if not problems and (parameters := self._num_parameters()) > _MOST_PARAMETERS:
             problems.append(
                 f"its sizes make {parameters:,} parameters, and a model must have at most"
@@ -136,9 +130,19 @@ class BertConfig:
             problems.append(f"hidden_act: {error}")
         return problems
 
+    def check_heads(self) -> None:
+        """Raises UserError if the attention heads do not divide the hidden size.
+
+        The constructor allows that, as the original's does; a model and a file do not.
+        """
+        if self.hidden_size % self.num_attention_heads:
+            raise UserError(
+                f"The BERT configuration is invalid: hidden_size ({self.hidden_size}) must be a"
+                f" multiple of num_attention_heads ({self.num_attention_heads})"
+            )
+
     @classmethod
     def _bounds(cls) -> dict[str, Bounds]:
-        """Returns the bounds of each key that has them."""
         bounds: dict[str, Bounds] = {}
         for base in reversed(cls.__mro__):
             for name, field in getattr(base, "__dataclass_fields__", {}).items():
@@ -153,6 +157,7 @@ class BertConfig:
     warmup_scales_decay = False  # in fine-tuning; see `optimization.PolynomialSchedule`
     drop_category_c = False  # of text; see `tokenization.BasicTokenizer`
     has_token_types = True  # whether the input distinguishes a second text from the first
+    inner_group_num = 1  # number of consecutive layers that share an index
     position_offset = 0  # row of the position table for a sequence's first token
     pad_token_id: ClassVar[int | None] = None  # id of padding, if padding has no position
 
@@ -190,14 +195,16 @@ class BertConfig:
     @property
     def num_layer_outputs(self) -> int:
         """Number of tensors in a model's `all_encoder_layers`."""
-        return self.num_hidden_layers
+        return self.num_hidden_layers * self.inner_group_num
 
     def _num_parameters(self) -> int:
         """Returns the number of the model's weights, without biases and LayerNorm's."""
-        hidden = self.hidden_size
+        width, hidden = self.embedding_width, self.hidden_size
         rows = self.vocab_size + self.max_position_embeddings + self.type_vocab_size
-        layer = 4 * hidden + 2 * self.intermediate_size
-        return hidden * (rows + self.num_hidden_layers * layer + hidden)
+        rows += hidden if width != hidden else 0  # of the projection to `hidden_size`
+        layers = len(self.layer_scopes) * self.inner_group_num
+        of_layers = layers * (4 * hidden + 2 * self.intermediate_size)
+        return width * rows + hidden * (of_layers + (hidden if self.has_pooler else 0))
 
     def __getattr__(self, name: str) -> Any:
         # Unknown keys are read like attributes, but do not override methods or private names.
@@ -222,11 +229,6 @@ class BertConfig:
             UserError: `vocab_size` is missing, a value is out of range, or the dictionary is
                 Hugging Face's, whose values have different meanings.
         """
-        if _is_deep(json_object):
-            raise UserError(
-                f"A BERT configuration must nest lists and dictionaries at most {_DEEPEST} deep;"
-                " received more"
-            )
         if not isinstance(json_object, dict) or "vocab_size" not in json_object:
             raise UserError(
                 "A BERT configuration is a dictionary that has at least the key vocab_size;"
@@ -242,6 +244,7 @@ class BertConfig:
             json_object = {k: v for k, v in json_object.items() if k != "model_type"}
         known = cls.known_keys()
         config = cls(**{key: value for key, value in json_object.items() if key in known})
+        config.check_heads()
         config._unknown = {key: value for key, value in json_object.items() if key not in known}
         # `family.config_from_dict` reads `model_type`.
         own = ("model_type", cls.NAME.lower())
@@ -321,24 +324,13 @@ def load_configuration(
             f"The BERT configuration {json_file} cannot be read ({error.message}); check --{flag}."
         ) from error
     except (ValueError, RecursionError) as error:
-        deep = isinstance(error, RecursionError)
-        problem = (
-            "is JSON that is nested too deeply to be read" if deep else f"is not JSON ({error})"
-        )
-        raise UserError(f"The BERT configuration {json_file} {problem}; check --{flag}.") from error
+        raise UserError(
+            f"The BERT configuration {json_file} is not JSON ({error}); check --{flag}."
+        ) from error
     try:
         return from_dict(json_object)
     except UserError as error:
         raise UserError(f"{json_file}: {error}; check --{flag}") from error
-
-
-def _is_deep(value: Any) -> bool:
-    """Returns whether lists and dictionaries are nested so deeply that copying may fail."""
-    level = [value]
-    for _ in range(_DEEPEST + 1):
-        groups = [x for x in level if isinstance(x, dict | list)]
-        level = [x for g in groups for x in (g.values() if isinstance(g, dict) else g)]
-    return bool(level)
 
 
 def _listed(problems: list[str]) -> str:

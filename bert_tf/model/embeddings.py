@@ -8,11 +8,10 @@ import tensorflow as tf
 
 from bert_tf.errors import UserError
 from bert_tf.model.configuration import BertConfig
-from bert_tf.model.dropout import dropout
 from bert_tf.model.inputs import checked_inputs
-from bert_tf.model.layers import LayerNorm, create_initializer
+from bert_tf.model.layers import LayerNorm, create_initializer, dropout
+from bert_tf.model.ranges import get_shape_list
 from bert_tf.model.saving import Savable, register
-from bert_tf.model.shapes import get_shape_list
 
 
 def positions_without_padding(input_ids: tf.Tensor, pad_id: int) -> tf.Tensor:

@@ -13,17 +13,22 @@ dtypes see `bert_tf/modeling.py`:
 """
 
 import functools
-import math
 
 import keras
 import tensorflow as tf
 
-from bert_tf.model.answering import answers_in_bfloat16
+from bert_tf.model.attention import attend, attention_probs, project
 from bert_tf.model.configuration import BertConfig
-from bert_tf.model.dropout import dropout
-from bert_tf.model.layers import Composite, LayerNorm, NamedDense, make_dense
+from bert_tf.model.layers import (
+    Composite,
+    LayerNorm,
+    NamedDense,
+    answers_in_bfloat16,
+    dropout,
+    make_dense,
+)
+from bert_tf.model.ranges import get_shape_list
 from bert_tf.model.saving import Savable, register
-from bert_tf.model.shapes import get_shape_list
 from bert_tf.seeds import fold_in_range
 
 MASKED_SCORE = -10000.0  # the original's attention_layer adds this where the mask is 0
@@ -65,23 +70,28 @@ class SelfAttention(Savable, keras.layers.Layer):
         head_size = config.hidden_size // num_heads
         seq_length = get_shape_list(input_mask)[1]
 
-        def split_heads(x):  # [B*S, H] -> [B, N, S, D]
-            x = tf.reshape(x, [-1, seq_length, num_heads, head_size])
-            return tf.transpose(x, [0, 2, 1, 3])
+        if seed is not None:
+            hidden = tf.reshape(hidden, [-1, seq_length, config.hidden_size])
 
-        query, key, value = (split_heads(d(hidden)) for d in (self.query, self.key, self.value))
+        def split_heads(dense):  # -> [B, N, S, D]
+            projected = dense(hidden) if seed is None else project(dense, hidden)
+            projected = tf.reshape(projected, [-1, seq_length, num_heads, head_size])
+            return tf.transpose(projected, [0, 2, 1, 3])
+
+        query, key, value = map(split_heads, (self.query, self.key, self.value))
         dtype = tf.bfloat16 if answers_in_bfloat16(self.compute_dtype) else tf.float32
-        scores = tf.cast(tf.matmul(query, key, transpose_b=True), dtype)  # [B, N, S, S]
         # The same for every head and, unless rows are packed, for every attending position. As in
         # the original, padding attends, too.
         mask_adder = (1.0 - tf.cast(input_mask, tf.float32)) * MASKED_SCORE  # [B, S] or [B, S, S]
         # Not by tf.newaxis, which LiteRT cannot convert where S is dynamic.
         while mask_adder.shape.rank < 4:
             mask_adder = tf.expand_dims(mask_adder, 1)  # [B, 1, 1, S] or [B, 1, S, S]
-        scores = scores * (1.0 / math.sqrt(head_size)) + tf.cast(mask_adder, dtype)
-        probs = tf.nn.softmax(scores)
-        dropped = dropout(probs, config.attention_probs_dropout_prob, seed)
-        context = tf.matmul(tf.cast(dropped, self.compute_dtype), value)  # [B, N, S, D]
+        probs = attention_probs(query, key, tf.cast(mask_adder, dtype))  # [B, N, S, S]
+        if seed is None:
+            context = tf.matmul(tf.cast(probs, self.compute_dtype), value)  # [B, N, S, D]
+        else:
+            rate = config.attention_probs_dropout_prob
+            context = attend(query, key, value, probs, rate, seed)
         context = tf.transpose(context, [0, 2, 1, 3])  # [B, S, N, D]
         return tf.reshape(context, [-1, config.hidden_size]), probs
 
@@ -148,6 +158,20 @@ class EncoderLayer(Savable, Composite):
         return output, probs
 
 
+def recomputed(layer):
+    """Returns a function that does what a layer does, and computes it again for the gradient.
+
+    Nothing flows back into the probabilities that it returns. `tf.recompute_grad` goes back from
+    every result, from one that nobody uses with zeros, which would take two products more a layer.
+    """
+
+    def run(hidden, input_mask):
+        hidden, probs = layer(hidden, input_mask)
+        return hidden, tf.nest.map_structure(tf.stop_gradient, probs)
+
+    return tf.recompute_grad(run)
+
+
 @register
 class Encoder(Savable, Composite):
     """The stack of encoder layers (original: transformer_model)."""
@@ -158,6 +182,7 @@ class Encoder(Savable, Composite):
         self.encoder_layers = [
             EncoderLayer(config, i, dtype) for i in range(config.num_hidden_layers)
         ]
+        self.follow(self.encoder_layers)
 
     @property
     def layers(self):
@@ -178,7 +203,7 @@ class Encoder(Savable, Composite):
         for layer, layer_seed in zip(self.encoder_layers, seeds, strict=True):
             run = functools.partial(layer, seed=layer_seed)
             if self.recompute_activations:
-                run = tf.recompute_grad(run)
+                run = recomputed(run)
             hidden, probs = run(hidden, input_mask)
             outputs.append(tf.reshape(hidden, shape))
             all_probs.append(probs)

@@ -13,8 +13,7 @@ import tensorflow as tf
 from bert_tf.bounds import inputs_are_checked
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.model.configuration import BertConfig
-from bert_tf.model.ranges import as_dtype, in_range, shaped
-from bert_tf.model.shapes import get_shape_list
+from bert_tf.model.ranges import as_dtype, get_shape_list, in_range, shaped
 
 # Names of one input: google-research/bert's, Hugging Face's, KerasHub's and TensorFlow Hub's.
 SYNONYMS = (
@@ -48,9 +47,6 @@ def named_inputs(model: keras.Model, args: Sequence[Any], kwargs: dict[str, Any]
         model: a `BertModel` or a task's model.
         args: arguments in order; the first may be a list of inputs or a dictionary of features.
         kwargs: arguments by name.
-
-    Raises:
-        UserError: an input is unknown or is given twice.
     """
     names = [*inspect.signature(model.call).parameters]
     given: dict[str, Any] = {}
@@ -86,7 +82,7 @@ def paired(values: Sequence[Any], names: Sequence[str]) -> dict[str, Any]:
 
 
 def renamed(values: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """Returns values by name, each synonym replaced by the one of its names that is in `names`."""
+    """Returns values by name, with synonyms replaced by the name in `names`."""
     found: dict[str, Any] = {}
     for name, value in values.items():
         known = next((x for group in SYNONYMS if name in group for x in group if x in names), name)
@@ -100,9 +96,6 @@ def features_by_name(model: keras.Model, features: Mapping[str, Any]) -> dict[st
     """Returns a dictionary of features with the names of the model's inputs and of labels.
 
     Features that are not numbers are dropped, such as texts and identifiers.
-
-    Raises:
-        UserError: a feature is neither an input of the model nor known from records.
     """
     names = [*input_names(model), "label_ids"]
     found: dict[str, Any] = {}
@@ -151,10 +144,6 @@ def checked_inputs(
         inputs: `input_ids` and further inputs by name; other arguments are returned unchanged.
         rank: the number of axes of `input_ids`, of which the last is the sequence.
         wide_mask: whether the mask may be [B, S, S].
-
-    Raises:
-        ValueError: `input_ids` has a different rank.
-        UserError: a value is out of range, or an input has the wrong shape or type.
     """
     found = dict(inputs)
     names = [name for name in found if name not in _NO_TENSORS]
@@ -199,15 +188,7 @@ def checked_inputs(
 
 
 def numeric(value: Any, name: str) -> Any:
-    """Returns a value as a tensor of numbers, or as one of Keras's symbolic tensors.
-
-    Raises:
-        UserError: it is not a dense tensor of numbers.
-    """
-    dense = {tf.RaggedTensor: ".to_tensor()", tf.SparseTensor: "tf.sparse.to_dense"}
-    for kind, how in dense.items():
-        if isinstance(value, kind):
-            raise UserError(f"{name} must be dense, not a {kind.__name__}; convert it by {how}")
+    """Returns a value as a tensor of numbers, or as one of Keras's symbolic tensors."""
     if not isinstance(value, keras.KerasTensor):
         try:
             value = tf.convert_to_tensor(value)

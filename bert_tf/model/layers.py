@@ -1,37 +1,55 @@
-"""Building blocks of BERT's layers: initial values, dense layers, LayerNorm, a gather.
+"""Building blocks of BERT's layers: initial values, dense layers, LayerNorm, a gather, dropout.
 
 Dimension letters and dtypes: see `bert_tf/modeling.py`.
+
+Dropout's masks are determined by one seed for each call of a model. Each dropout uses the call's
+seed with these numbers folded in, in this order (`bert_tf.seeds.fold_in`):
+
+    0        embeddings
+    1, i, 0  encoder layer i, attention probabilities
+    1, i, 1  encoder layer i, output of the attention
+    1, i, 2  encoder layer i, output of the layer
+    2        input of the task's output layer (`heads.OutputLayer`)
+
+In ALBERT the number of the inner group comes after the layer's: 1, i, j, 0 and so on, j from 0.
 """
 
+import contextlib
+import contextvars
+import functools
 import math
+import os
+from collections.abc import Iterator
+from typing import Any
 
 import keras
 import tensorflow as tf
 
+from bert_tf.errors import UserError, quoted
 from bert_tf.model.activations import Activation, get_activation
-from bert_tf.model.answering import answers_in_bfloat16, layer_norm
 from bert_tf.model.configuration import BertConfig
-from bert_tf.model.ranges import in_range
+from bert_tf.model.ranges import get_shape_list, in_range
 from bert_tf.model.saving import Savable, register
-from bert_tf.model.shapes import get_shape_list
-from bert_tf.seeds import initial_weights
+from bert_tf.seeds import initial_weights, initializer_seed, random_bits
 
 
 def create_initializer(initializer_range: float = 0.02) -> keras.initializers.Initializer:
     """Returns a truncated normal initializer (original: modeling.create_initializer).
 
-    Its seed is drawn from Python's `random`, so each initializer gives different values. Inside
-    `seeds.reading_weights` nothing is drawn.
+    Its seed is drawn, from Python's `random` or inside `seeds.seeded`, so each initializer gives
+    different values. Inside `seeds.reading_weights` nothing is drawn.
 
     Args:
         initializer_range: standard deviation before the tails beyond two deviations are cut off.
     """
-    return _not_drawn() or keras.initializers.TruncatedNormal(stddev=initializer_range)
+    return _not_drawn() or keras.initializers.TruncatedNormal(
+        stddev=initializer_range, seed=initializer_seed()
+    )
 
 
 def glorot_initializer() -> keras.initializers.Initializer:
     """Returns the default of `tf.layers.dense`, which some layers of ELECTRA keep; see above."""
-    return _not_drawn() or keras.initializers.GlorotUniform()
+    return _not_drawn() or keras.initializers.GlorotUniform(initializer_seed())
 
 
 def _not_drawn() -> keras.initializers.Initializer | None:
@@ -130,6 +148,14 @@ class Composite(keras.layers.Layer):
         for layer in self._flatten_layers(include_self=False, recursive=False):
             layer.build()
 
+    def follow(self, layers: list[keras.layers.Layer]):
+        """Makes layers of a list attributes, too: `tf.train.Checkpoint` leaves out Keras 3's lists.
+
+        Keras's own files name a layer by its first attribute in order of the alphabet: the list.
+        """
+        for layer in layers:
+            setattr(self, f"tracked_{layer.name}", layer)
+
 
 @register
 class NamedDense(Savable, keras.layers.Layer):
@@ -160,3 +186,127 @@ class NamedDense(Savable, keras.layers.Layer):
     def call(self, inputs):
         """Returns float [..., units] for inputs, float [..., input_size]."""
         return self.dense(inputs)
+
+
+_only_answers = contextvars.ContextVar("only_answers", default=False)
+
+
+@contextlib.contextmanager
+def only_answering() -> Iterator[None]:
+    """Functions traced in this context are never differentiated, and run where they are traced."""
+    token = _only_answers.set(True)
+    try:
+        yield
+    finally:
+        _only_answers.reset(token)
+
+
+def answers_in_bfloat16(dtype: tf.DType | str) -> bool:
+    """Returns whether this is called inside `only_answering`, for tensors that are bfloat16.
+
+    LayerNorm and softmax may then take and give bfloat16: oneDNN's kernels compute with float32
+    inside, so nothing but the casts is left out.
+    """
+    return _only_answers.get() and tf.as_dtype(dtype) == tf.bfloat16 and _has_one_dnn()
+
+
+def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float) -> tf.Tensor:
+    """Returns bfloat16 `x` with its last axis normalised, by one kernel."""
+    # TensorFlow's graph optimiser makes this operation of others too, if their shapes are static.
+    operation = tf.compat.v1.get_default_graph().create_op(
+        "_MklLayerNorm",
+        [x, *(tf.cast(tf.convert_to_tensor(y), x.dtype) for y in (gamma, beta))],
+        [x.dtype],
+        name="LayerNorm",
+        attrs={
+            "T": tf.compat.v1.AttrValue(type=x.dtype.as_datatype_enum),
+            "epsilon": tf.compat.v1.AttrValue(f=epsilon),
+        },
+    )
+    return operation.outputs[0]
+
+
+@functools.cache
+def _has_one_dnn() -> bool:
+    """Returns whether `layer_norm` works here: TensorFlow uses oneDNN, and there is only a CPU."""
+    if os.environ.get("TF_ENABLE_ONEDNN_OPTS", "").lower() in ("0", "false"):
+        return False
+    if {device.device_type for device in tf.config.list_physical_devices()} != {"CPU"}:
+        return False
+    ones = tf.ones([1, 2], tf.bfloat16)
+    try:
+        tf.function(lambda: layer_norm(ones, ones[0], ones[0], 1e-12), autograph=False)()
+    except (tf.errors.OpError, ValueError):  # no such kernel, no such operation
+        return False
+    return True
+
+
+def dropout_seed_of_call(training: bool, dropout_seed: tf.Tensor | None = None) -> tf.Tensor | None:
+    """Returns the seed of a call's dropout masks, int32 [2], or None if there is no dropout.
+
+    If `dropout_seed` is None, each call in training draws one from TensorFlow's global generator.
+    """
+    if not training:
+        return None
+    if dropout_seed is None:
+        return tf.random.uniform([2], maxval=2**31 - 1, dtype=tf.int32)
+    return dropout_seed
+
+
+def dropout(
+    input_tensor: tf.Tensor, dropout_prob: float | None, seed: tf.Tensor | None
+) -> tf.Tensor:
+    """Returns the input with elements set to 0 at random and the rest scaled up.
+
+    The expected value of each element stays the same (original: modeling.dropout).
+
+    Args:
+        input_tensor: float [...].
+        dropout_prob: probability that an element is dropped. 0 or None switches dropout off.
+        seed: int32 [2]; the mask depends on nothing else. None switches dropout off.
+    """
+    if not dropout_prob or seed is None:
+        return input_tensor
+    # Comparing raw bits with a threshold saves the conversion to float.
+    bits = random_bits(get_shape_list(input_tensor), seed)
+    keep = bits >= tf.constant(round(dropout_prob * 2**32), tf.uint32)
+    scale = tf.constant(1.0 / (1.0 - dropout_prob), input_tensor.dtype)
+    zero = tf.zeros([], input_tensor.dtype)
+
+    # The gradient that TensorFlow takes of `tf.where` has 20 operations.
+    @tf.custom_gradient
+    def drop(x: tf.Tensor):
+        return tf.where(keep, x * scale, zero), lambda g: tf.where(keep, g, zero) * scale
+
+    return drop(input_tensor)
+
+
+# Variables are float32 in any case, so that bfloat16 means Keras's mixed_bfloat16.
+_POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16", "mixed_bfloat16": "mixed_bfloat16"}
+# For models that only answer: variables are bfloat16, too. Half the memory, and no casts.
+ROUNDED = keras.DTypePolicy("bfloat16")
+
+
+def dtype_name(dtype: Any) -> Any:
+    """Returns the name of a policy of Keras or a dtype of TensorFlow or NumPy; else the value."""
+    name = dtype if isinstance(dtype, str) else getattr(dtype, "name", None)
+    return name or getattr(dtype, "__name__", dtype)  # np.float32 is a class
+
+
+def dtype_policy(dtype: Any = None) -> keras.DTypePolicy:
+    """Returns the policy of a model's layers.
+
+    Args:
+        dtype: a name such as "float32", "bfloat16" or "mixed_bfloat16", a dtype of TensorFlow or
+            NumPy, a `keras.DTypePolicy`, `ROUNDED`, or None for `keras.config.dtype_policy()`.
+    """
+    if dtype is ROUNDED:
+        return ROUNDED
+    name = dtype_name(keras.config.dtype_policy() if dtype is None else dtype)
+    if not isinstance(name, str) or name not in _POLICIES:
+        source = " (keras.config.dtype_policy())" if dtype is None else ""
+        raise UserError(
+            "dtype must be float32, or bfloat16 or mixed_bfloat16, which both keep variables in"
+            f" float32; received {quoted(name)}{source}"
+        )
+    return keras.DTypePolicy(_POLICIES[name])

@@ -1,4 +1,4 @@
-"""Checks of a model's inputs and labels: their shapes, and the range of what they number.
+"""Shapes of tensors, and checks of inputs and labels: shapes, and the range of what they number.
 
 A shape that is known is checked at once, and so are the values of an eager tensor: `UserError`. In
 a graph `tf.debugging.Assert` checks them, which fails with `InvalidArgumentError`. XLA leaves
@@ -15,7 +15,6 @@ import tensorflow as tf
 
 from bert_tf.bounds import inputs_are_checked
 from bert_tf.errors import UserError
-from bert_tf.model.shapes import get_shape_list
 
 Dimensions = Sequence[int | None | tf.Tensor]
 WEIGHTS = (0.0, math.inf, "1 counts an example once")  # the bounds of weights
@@ -85,10 +84,6 @@ def shaped(tensor: tf.Tensor, name: str, expected: Dimensions, meaning: str) -> 
         name: what it is called in the message.
         expected: for each axis its size: a number or a scalar tensor; None for any size.
         meaning: the expected shape in words, for the message.
-
-    Raises:
-        UserError: the tensor has a different shape.
-        tf.errors.InvalidArgumentError: the same, in a graph, where sizes are not static.
     """
     symbolic = isinstance(tensor, keras.KerasTensor)
     if not symbolic and tensor.shape.rank is None:
@@ -125,7 +120,6 @@ def as_dtype(tensor: tf.Tensor, dtype: str) -> tf.Tensor:
 
 
 def _any(sizes: Any) -> str:
-    """Returns a shape for a message, such as `[any, 7]`."""
     return str(list(sizes)).replace("None", "any")
 
 
@@ -148,3 +142,29 @@ def _all_right(right: tf.Tensor, numbers: tf.Tensor, rule: list[Any]) -> tf.Tens
         raise UserError(" ".join(map(str, told)))
     with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(right), message)]):
         return tf.identity(numbers)
+
+
+def get_shape_list(
+    tensor: tf.Tensor, expected_rank: int | list[int] | None = None, name: str = "tensor"
+) -> list[int | tf.Tensor]:
+    """Returns the dimensions of a tensor (original: modeling.get_shape_list).
+
+    Static dimensions are Python integers, dynamic ones int32 scalars.
+
+    Args:
+        tensor: a tensor of any dtype; its rank must be static.
+        expected_rank: the rank, or a list of ranks, that the tensor must have; None allows all.
+        name: the tensor's name in the error message.
+
+    Raises:
+        ValueError: the tensor has a different rank.
+    """
+    if expected_rank is not None:
+        ranks = [expected_rank] if isinstance(expected_rank, int) else expected_rank
+        if tensor.shape.rank not in ranks:
+            raise ValueError(
+                f"{name} must have rank {' or '.join(map(str, ranks))}, not {tensor.shape.rank}"
+                f" (shape {tensor.shape})"
+            )
+    static, dynamic = tensor.shape.as_list(), tf.shape(tensor)
+    return [dynamic[i] if size is None else size for i, size in enumerate(static)]

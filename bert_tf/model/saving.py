@@ -46,11 +46,7 @@ class Savable:
         return instance
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the config (JSON values) from which `from_config` makes an equal layer or model.
-
-        Raises:
-            UserError: the activation is a function.
-        """
+        """Returns the JSON values from which `from_config` makes an equal layer or model."""
         _check_activations(self._arguments)
         dtype = {"dtype": self.dtype_policy.name} if self._takes_dtype else {}
         frozen = [variable.path for variable in self.variables if not variable.trainable]

@@ -10,12 +10,11 @@ import numpy as np
 
 from bert_tf.errors import UserError, given, listed, quoted
 from bert_tf.files import checkpoints, storage, weight_files
-from bert_tf.files.label_file import LABELS_FILE, labels_in
-from bert_tf.files.model_input import ModelInput, read_model_input
+from bert_tf.files.model_notes import LABELS_FILE, ModelInput, labels_in, read_model_input
 from bert_tf.files.weight_files import SAFETENSORS
 from bert_tf.hugging_face.config import is_tagger
 from bert_tf.hugging_face.config import read_config as read_config_json
-from bert_tf.hugging_face.conversion import ConvertedModel, read_safetensors
+from bert_tf.hugging_face.conversion import ConvertedModel
 from bert_tf.hugging_face.cross_encoder import read_score_function
 from bert_tf.hugging_face.vector_settings import (
     VectorSettings,
@@ -65,9 +64,6 @@ class ModelFiles:
 
     Attributes:
         is_hugging_face: whether the folder is in Hugging Face's format.
-
-    Raises:
-        UserError: from every method and attribute: a file is missing or damaged.
     """
 
     def __init__(
@@ -176,7 +172,7 @@ class ModelFiles:
 
     @functools.cached_property
     def _converted(self) -> ConvertedModel:
-        return read_safetensors(self.path)
+        return ConvertedModel(self.path)
 
     @functools.cached_property
     def config(self) -> BertConfig:
@@ -189,7 +185,7 @@ class ModelFiles:
     def shapes(self) -> Mapping[str, Sequence[int]]:
         """Name in a checkpoint -> shape, of every weight and of an optimizer's slots."""
         if self.is_hugging_face:
-            return {name: list(x.shape) for name, x in self._converted.weights.items()}
+            return self._converted.shapes
         shapes = self.checkpoint.shapes
         classes = list(shapes.get("output_bias", [1]))
         if len(classes) != 1 or classes == [0]:
@@ -205,7 +201,8 @@ class ModelFiles:
 
     def forget(self) -> None:
         """Frees the weights that `read` keeps in memory; `read` then reads the file again."""
-        self.__dict__.pop("_converted", None)
+        if self.is_hugging_face:
+            self._converted.forget()
 
     def read_weights(self) -> dict[str, np.ndarray]:
         """Returns all weights by their names in a checkpoint, without an optimizer's slots."""

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
-from bert_tf.files.label_file import LABELS_FILE, write_labels
-from bert_tf.files.model_input import MODEL_INPUT_FILE
+from bert_tf.files.model_notes import LABELS_FILE, MODEL_INPUT_FILE, write_labels
 from bert_tf.files.whole_files import read_bytes, write_whole
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.family import CONFIG_FILES, read_config
@@ -36,18 +35,7 @@ def write_model(
     do_lower_case: bool | None,
     labels: Sequence[str] | None,
 ) -> None:
-    """Writes the files of a released model, plus the casing and the classes.
-
-    Args:
-        folder: an existing folder.
-        weights: name in a checkpoint -> value.
-        vocabulary, do_lower_case: see `write_model_files`.
-        labels: see `label_file.write_labels`.
-
-    Raises:
-        UserError: a file cannot be written.
-        OSError: writing failed for a reason that may be temporary, such as a full disk.
-    """
+    """Writes the files of a released model, plus the casing and the classes."""
     checkpoints.write(os.path.join(folder, CHECKPOINT_NAME), weights)
     write_model_files(folder, config, vocabulary, do_lower_case)
     write_labels(folder, labels)
@@ -59,12 +47,7 @@ def write_model_files(
     vocabulary: Mapping[str, str | bytes],
     do_lower_case: bool | None,
 ) -> None:
-    """Writes `bert_config.json`, the vocabulary and the casing; errors: see `write_model`.
-
-    Args:
-        vocabulary: name of a vocabulary file -> its content, see `tokenizers.read_vocabulary`.
-        do_lower_case: whether text is lower-cased; None if unknown.
-    """
+    """Writes `bert_config.json`, the vocabulary and the casing."""
     write_config(folder, config)
     write_vocabulary(folder, vocabulary, do_lower_case)
 

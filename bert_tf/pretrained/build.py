@@ -1,63 +1,57 @@
 """Builds the Keras model with a given head from the weights in a folder."""
 
+import functools
 from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
 from bert_tf.errors import UserError, listed
+from bert_tf.model.configuration import BertConfig
+from bert_tf.model.layers import ROUNDED
 from bert_tf.pretrained.folder import ModelFolder
 from bert_tf.seeds import reading_weights
-from bert_tf.tasks.classification.model import ClassificationModel
+from bert_tf.tasks.arguments import received
 from bert_tf.tasks.extraction.model import FeaturesModel
-from bert_tf.tasks.multiple_choice.model import MultipleChoiceModel
 from bert_tf.tasks.pretraining.training.electra import pretraining_model
-from bert_tf.tasks.squad.joint_model import JointSquadModel, head_options
-from bert_tf.tasks.squad.model import SquadModel
-from bert_tf.tasks.tagging.model import TaggingModel
+from bert_tf.tasks.registry import HEADS, TASKS
+from bert_tf.tasks.squad.model import JointSquadModel, head_options
 
 INPUTS = ("input_ids", "input_mask", "segment_ids")
 POSITIONS = "masked_lm_positions"
 Tensors = Mapping[str, tf.Tensor]
 Outputs = Callable[[Tensors], dict[str, tf.Tensor]]
 
-# Head -> its Keras model, built from a configuration, a number of classes and a dtype.
-BUILDERS = {
-    "masked_lm": lambda config, num_labels, dtype: pretraining_model(
-        config, electra={"electra_objective": False}, dtype=dtype
-    ),
-    "classification": ClassificationModel,
-    "regression": ClassificationModel,
-    "tagging": TaggingModel,
-    "multiple_choice": lambda config, num_labels, dtype: MultipleChoiceModel(config, dtype=dtype),
-    "squad": lambda config, num_labels, dtype: SquadModel(config, dtype=dtype),
-    "": lambda config, num_labels, dtype: FeaturesModel(config, dtype=dtype),
-}
-# Weights that a checkpoint may lack if no answer depends on them, and heads that need all weights.
+# Weights that a checkpoint may lack if no answer depends on them.
 _OPTIONAL = ("bert/pooler/", "cls/seq_relationship/")
-_WITH_POOLER = ("classification", "regression", "multiple_choice")
+
+
+def new_model(head: str, config: BertConfig, num_labels: int, dtype: Any = None) -> keras.Model:
+    """Returns the Keras model with a head of `registry.HEADS`; "" for BERT without a head."""
+    if head == "masked_lm":
+        return pretraining_model(config, electra={"electra_objective": False}, dtype=dtype)
+    task = next((task for task in TASKS.values() if head in task.heads), None)
+    if task is None:
+        return FeaturesModel(config, dtype=dtype)
+    return task.make_model(head, config, num_labels, dtype)
 
 
 def build_model(
     head: str, folder: ModelFolder, dtype: keras.DTypePolicy | str | None = None
 ) -> keras.Model:
-    """Returns the Keras model with a head, its weights read from a folder.
-
-    Args:
-        head: a name in `BUILDERS`; "" for BERT without a head.
-        dtype: see `dtype_policy`.
-
-    Raises:
-        UserError: weights that answers depend on are missing or have the wrong shape.
-    """
+    """Returns the Keras model with a head, its weights read from a folder."""
     joint = head_options(folder.shapes)
     with reading_weights(all_are_set=True):
         if head == "squad" and joint:
             model = JointSquadModel(folder.config, **joint, dtype=dtype)
         else:
-            model = BUILDERS[head](folder.config, max(1, len(folder.labels)), dtype=dtype)
-    optional = () if head in _WITH_POOLER else _OPTIONAL
+            model = new_model(head, folder.config, max(1, len(folder.labels)), dtype)
+    row = HEADS.get(head)
+    optional = () if row and row.needs_pooler else _OPTIONAL
     wrong = []
     for variable in model.variables:
         shape = folder.shapes.get(variable.path)
@@ -69,6 +63,12 @@ def build_model(
             wrong.append(f"{variable.path}: {found}, not {list(variable.shape)}")
             continue
         variable.assign(folder.read(variable.path))
+        if row and variable.path in row.biases and not variable.numpy().any():
+            logging.warning(
+                "%s: the bias of the head for %s is zero, so the head was never trained, and what"
+                " it answers means nothing. Fine-tune the model first",
+                *(folder.path, row.shown),
+            )
     folder.forget()
     if wrong:
         raise UserError(
@@ -76,6 +76,23 @@ def build_model(
             f" {len(wrong)} are missing or have the wrong shape: {listed(wrong[:3])}"
         )
     return model
+
+
+def initialize(
+    folder: ModelFolder, read: Callable[[str], np.ndarray], variables: Mapping[str, tf.Variable]
+) -> None:
+    """Sets the variables that a model has, of a head only if `folder` has one, by `read`."""
+    missing = []
+    for name, variable in variables.items():
+        of_bert = name.startswith(f"{folder.config.scope}/")
+        if name in folder.shapes and (of_bert or folder.heads):
+            variable.assign(read(name))
+        elif of_bert:
+            missing.append(name)
+    if missing:
+        logging.warning(
+            "Not in %s, so left at their initial values: %s", folder.path, listed(missing)
+        )
 
 
 def head_outputs(head: str, model: keras.Model) -> Outputs:
@@ -100,3 +117,50 @@ def head_outputs(head: str, model: keras.Model) -> Outputs:
 
     functions: dict[str, Outputs] = {"masked_lm": masked_lm, "squad": squad}
     return functions.get(head, lambda features: {"logits": model(features)})
+
+
+_CPU_INFO = Path("/proc/cpuinfo")
+_DTYPES = ("float32", "bfloat16", "mixed_bfloat16", "auto")
+# Measured on an Intel Xeon (Sapphire Rapids) without AMX; see docs/devices.md.
+_SLOW = (
+    'dtype="bfloat16" is slow on a processor that does not multiply bfloat16, such as this one:'
+    ' float32 answered 1.9 times as fast there. load(..., dtype="auto") chooses float32 here'
+)
+
+
+def answering_dtype(dtype: str | None) -> keras.DTypePolicy | str | None:
+    """Returns the dtype of a model that answers; see `dtype` of `pretrained.model.load`."""
+    if dtype not in (None, *_DTYPES):
+        raise UserError(
+            f"dtype must be one of {', '.join(_DTYPES)}, or None, for Keras's global policy:"
+            f" float32 if it was not set; {received(dtype)}"
+        )
+    if dtype == "auto":
+        return ROUNDED if multiplies_bfloat16() else "float32"
+    if dtype in ("bfloat16", "mixed_bfloat16") and not multiplies_bfloat16():
+        _warn()
+    return ROUNDED if dtype == "bfloat16" else dtype
+
+
+@functools.cache
+def _warn() -> None:
+    logging.warning(_SLOW)
+
+
+def multiplies_bfloat16() -> bool:
+    """Returns whether the device multiplies bfloat16 faster than float32.
+
+    GPUs do from compute capability 8.0 on, and processors with `amx_bf16`, or AMD's with
+    `avx512_bf16`: Intel's `avx512_bf16` without AMX is slower than float32.
+    """
+    gpus = tf.config.list_physical_devices("GPU")
+    if gpus:
+        details = map(tf.config.experimental.get_device_details, gpus)
+        return all(x.get("compute_capability", (0, 0)) >= (8, 0) for x in details)
+    try:
+        lines = _CPU_INFO.read_text(errors="replace").splitlines()
+    except OSError:  # not Linux
+        return False
+    flags = {word for line in lines if line.startswith("flags") for word in line.split()}
+    is_amd = any(line.startswith("vendor_id") and "AuthenticAMD" in line for line in lines)
+    return "amx_bf16" in flags or (is_amd and "avx512_bf16" in flags)

@@ -4,23 +4,25 @@ print(cross_val_score(bert_tf.BertClassifier("uncased_L-12_H-768_A-12"), texts, 
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.multiclass import unique_labels
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bert_tf.errors import UserError
-from bert_tf.pretrained.kinds.rows import check_there, read_rows
 from bert_tf.pretrained.model import Pretrained, load
+from bert_tf.tasks.rows import check_there, read_rows
 
 
 class TextEstimator(BaseEstimator):
     """The base class of the estimators.
 
-    X is a list, an array or a column of texts; or of pairs: a list of tuples, or two columns.
+    X is a list, an array or a column of texts; or of pairs: a list of tuples, or two columns, which
+    must have the names and the order of those in `fit`.
 
     Args:
         folder: the model to start from; see `bert_tf.load`.
@@ -29,7 +31,8 @@ class TextEstimator(BaseEstimator):
         batch_size: number of texts in a step.
         max_seq_length: longest text in word pieces, [CLS] and [SEP] included; see `Pretrained.fit`.
         random_state: the seed.
-        options: other arguments of `Pretrained.fit`, such as `{"warmup_proportion": 0.0}`.
+        options: other arguments of `Pretrained.fit`, such as `{"warmup_proportion": 0.0}`; not
+            `output_dir`, where a second `fit` would find the first one's model.
 
     Attributes:
         model_: the trained model. `model_.save(FOLDER)` keeps it for other programs.
@@ -59,13 +62,25 @@ class TextEstimator(BaseEstimator):
         names = ("epochs", "learning_rate", "batch_size", "max_seq_length")
         options = {name: getattr(self, name) for name in names} | {"seed": self.random_state}
         options |= {"verbose": 0, "sample_weight": sample_weight, **(self.options or {})}
-        vars(model._chosen).update(inputs="X", targets="y")  # their names in messages
+        if "output_dir" in options:
+            raise UserError(
+                "options must not have output_dir: the next fit, such as that of another fold,"
+                " would find the trained model there. model_.save(FOLDER) keeps a model"
+            )
+        if rows := model._chosen:
+            rows.inputs, rows.targets = "X", "y"  # their names in messages
         model.fit(_texts(X), y, **options)
+        for name in ("feature_names_in_", "n_features_in_"):  # of an earlier fit
+            if hasattr(self, name):
+                delattr(self, name)
+        validate_data(self, X, skip_check_array=True)
         self.model_ = model
         return self
 
     def _outputs(self, X: Any) -> NDArray[np.float64]:
         check_is_fitted(self, "model_")
+        if len(getattr(X, "shape", ())) == 2:
+            validate_data(self, X, reset=False, skip_check_array=True)
         outputs: NDArray[np.float64] = self.model_.predict(_texts(X))
         return outputs
 
@@ -81,10 +96,14 @@ class BertClassifier(ClassifierMixin, TextEstimator):
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Trains on texts and their classes, names or numbers."""
-        self.classes_ = _classes(read_rows(_texts(X), y, None, "X", "y")[1])
-        labels = np.asarray(y).ravel()
-        model = self._load().for_classification([str(label) for label in self.classes_])
-        return self._train(model, X, [str(label) for label in labels], sample_weight)
+        _, labels, _ = read_rows(_texts(X), y, None, "X", "y")
+        for i, label in enumerate(labels):
+            check_there(label, f"y[{i}]")
+        self.classes_ = unique_labels(labels)
+        names = {label: str(label) for label in self.classes_.tolist()}  # 1 and 1.0 are one key
+        model = self._load().for_classification([*names.values()])
+        y = [names[label] for label in np.asarray(labels).tolist()]
+        return self._train(model, X, y, sample_weight)
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Returns the probabilities of `classes_`, float [texts, classes]."""
@@ -106,26 +125,6 @@ class BertRegressor(RegressorMixin, TextEstimator):
     def predict(self, X: Any) -> NDArray[np.float64]:
         """Returns the number of each text, float [texts]."""
         return self._outputs(X)
-
-
-def _classes(labels: Sequence[Any]) -> NDArray[Any]:
-    """Returns the classes, sorted; raises UserError if there are fewer than two."""
-    for i, label in enumerate(labels):
-        check_there(label, f"y[{i}]")
-        if not isinstance(label, str | int) and not (isinstance(label, float) and label % 1 == 0):
-            raise UserError(
-                f"y[{i}] must be a class, a name or a whole number; received {label!r}. For numbers"
-                " to predict use BertRegressor"
-            )
-        if isinstance(label, str) != isinstance(labels[0], str):
-            raise UserError(
-                f"y must have names or numbers, not both: y[0] is {labels[0]!r} and y[{i}] is"
-                f" {label!r}"
-            )
-    classes = np.unique(labels)
-    if len(classes) < 2:
-        raise UserError(f"y must have at least two classes; all are {labels[0]!r}")
-    return classes
 
 
 def _texts(X: Any) -> Any:

@@ -11,42 +11,19 @@ import numpy as np
 from absl import logging
 
 from bert_tf.errors import UserError, listed, quoted
-from bert_tf.files.model_input import MODEL_INPUT_FILE, PAIRS, TEXTS, ModelInput
+from bert_tf.files.model_notes import MODEL_INPUT_FILE, PAIRS, TEXTS, ModelInput
 from bert_tf.hugging_face.config import default_names
 from bert_tf.hugging_face.cross_encoder import SIGMOID
 from bert_tf.hugging_face.vector_settings import VectorSettings
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model_folder.reader import ModelFiles
-from bert_tf.pretrained.arguments import PATH, STRING, SWITCH, WHOLE_NUMBER, check_type, received
 from bert_tf.pretrained.pooling import POOLINGS
+from bert_tf.tasks.arguments import PATH, STRING, SWITCH, WHOLE_NUMBER, check_type, received
+from bert_tf.tasks.registry import HEADS
 from bert_tf.text.base_tokenizer import Tokenizer
 from bert_tf.text.model_vocabulary import check_padding
 
 _LAYER = re.compile(r"(?:bert|electra)/encoder/layer_(\d+)/")
-_LISTED_HEADS = {
-    "masked_lm": "masked language model",
-    "next_sentence": "next sentence",
-    "classification": "classification",
-    "regression": "regression",
-    "tagging": "tagging",
-    "multiple_choice": "multiple choice",
-    "squad": "answers (SQuAD)",
-}
-_TRAINED_BY = {
-    "masked_lm": "run_pretraining.py",
-    "classification": "run_classifier.py",
-    "regression": "a regression of run_classifier.py",
-    "squad": "run_squad.py",
-    "tagging": "run_tagging.py",
-    "multiple_choice": "run_multiple_choice.py",
-}
-# Head -> its bias, in a model with BERT's head or ELECTRA's. A step of training changes it,
-# whatever the labels.
-_BIASES = {
-    "masked_lm": ("cls/predictions/output_bias", "generator_predictions/output_bias"),
-    **dict.fromkeys(("classification", "regression", "tagging"), ("output_bias",)),
-    "squad": ("cls/squad/output_bias", "task_specific/squad/dense/bias"),
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,7 +64,7 @@ class ModelFolder:
     def __str__(self) -> str:
         config = self.config
         casing = "uncased" if self.tokenizer.do_lower_case else "cased"
-        heads = ", ".join(_LISTED_HEADS[head] for head in self.heads) or "no head"
+        heads = ", ".join(HEADS[head].shown for head in self.heads) or "no head"
         classes = f"; classes: {listed(self.labels)}" if self.labels else ""
         return (
             f"{self.path}: {config.NAME} of {config.num_hidden_layers} layers, hidden size"
@@ -104,16 +81,12 @@ class ModelFolder:
                     " --output_format=electra_generator, and load what that writes"
                 )
             raise UserError(
-                f"{method} needs a model with the head that {_TRAINED_BY[head]} trains;"
+                f"{method} needs a model with the head that {HEADS[head].trained_by} trains;"
                 f" {self.path} has {listed(self.heads) or 'no head'}"
             )
 
     def poolings(self, pooling: str | None) -> Sequence[str]:
-        """Returns the poolings that a call chooses, or else the folder's; see `Pretrained.encode`.
-
-        Raises:
-            UserError: the pooling is unknown, or the model has no pooler.
-        """
+        """Returns the poolings of a call, or else the folder's; see `Pretrained.encode`."""
         check_type("pooling", pooling, STRING, "for the folder's setting")
         poolings = self.vectors.poolings if pooling is None else (pooling,)
         if not set(poolings).issubset(POOLINGS):
@@ -156,16 +129,6 @@ class ModelFolder:
         value = variable.numpy()
         return np.array_equal(value, self.read(variable.path).astype(value.dtype))
 
-    def check_segment(self, segment: int) -> None:
-        """Raises UserError if the model has no embedding for a segment."""
-        size = self.config.type_vocab_size
-        if segment >= size:
-            raise UserError(
-                f"{self.path} takes no pairs of texts: the vocabulary gives the second text the"
-                f" segment {segment}, and type_vocab_size of the model's configuration is {size}."
-                " Give single texts, or a model for pairs"
-            )
-
 
 def read_folder(
     path: str | os.PathLike[str],
@@ -198,15 +161,20 @@ def read_folder(
             f"{files.config_file}: num_hidden_layers is {config.num_hidden_layers}, but {path} has"
             f" weights of {max(layers) + 1} layers. Are the files from the same model?"
         )
-    labels = _labels(shapes, files.labels, files.labels_file)
-    if _is_number(shapes, files.is_tagger, config.is_multi_label):
-        labels = ()
+    labels = _labels(files)
     tokenizer = files.tokenizer(do_lower_case)
     size = max(tokenizer.vocab.values()) + 1
     if size > config.vocab_size:
         raise UserError(
             f"{files.vocab_file} must be the vocabulary that the model was trained with: it has"
             f" {size} tokens, but vocab_size of {files.config_file} is {config.vocab_size}"
+        )
+    if size < config.vocab_size:
+        logging.warning(
+            "%s has %d tokens, and vocab_size of %s is %d: the other embeddings are not used. That"
+            " is right if they are padding; if the file lost a line, every later token has a wrong"
+            " embedding",
+            *(files.vocab_file, size, files.config_file, config.vocab_size),
         )
     check_padding(tokenizer.vocab, config.pad_token_id, files.vocab_file, files.config_file)
     longest = config.longest_sequence
@@ -219,16 +187,6 @@ def read_folder(
             f"max_seq_length must be between 4 and {longest} ({config.length_rule} of"
             f" {files.config_file}); received {quoted(max_seq_length)}"
         )
-    heads = heads_of(shapes, labels, files.is_tagger)
-    for head in heads:
-        biases = [files.read(name) for name in _BIASES.get(head, ()) if name in shapes]
-        if any(not bias.any() for bias in biases):
-            logging.warning(
-                "%s: the bias of the head for %s is zero, so the head was never trained, and what"
-                " it answers means nothing. Fine-tune the model first",
-                path,
-                _LISTED_HEADS[head],
-            )
     return ModelFolder(
         path=path,
         config=config,
@@ -236,7 +194,7 @@ def read_folder(
         read=files.read,
         forget=files.forget,
         tokenizer=tokenizer,
-        heads=heads,
+        heads=heads_of(shapes, labels, files.is_tagger),
         labels=labels,
         max_seq_length=max_seq_length,
         source={
@@ -255,30 +213,23 @@ def _absolute(path: str) -> str:
     return path if "://" in path else os.path.abspath(path)
 
 
-def _is_number(shapes: Mapping[str, Sequence[int]], is_tagger: bool, is_multi_label: bool) -> bool:
-    """Returns whether the classifier gives a number, not classes: it has a single output.
-
-    The softmax of one output is always 1, so it cannot be a class's, even if it has a name. With
-    the sigmoids of `is_multi_label` it can, and each word of a tagger has its class.
-    """
-    return list(shapes.get("output_bias", ())) == [1] and not (is_tagger or is_multi_label)
-
-
-def _labels(
-    shapes: Mapping[str, Sequence[int]], labels: Sequence[str] | None, place: str
-) -> tuple[str, ...]:
+def _labels(files: ModelFiles) -> tuple[str, ...]:
     """Returns the classifier's classes; unknown classes get Hugging Face's default names."""
-    if "output_bias" not in shapes:
+    if "output_bias" not in files.shapes:
         return ()
-    (count,) = shapes["output_bias"]
+    (count,) = files.shapes["output_bias"]
+    labels = files.labels
     if labels is None or (count == 1 and not labels):
-        return tuple(default_names(count))
+        labels = default_names(count)
     if len(labels) != count:
         raise UserError(
-            f"{place} must name each of the {count} classes of the model; it names {len(labels)}:"
-            f" {listed(labels) or 'none'}"
+            f"{files.labels_file} must name each of the {count} classes of the model; it names"
+            f" {len(labels)}: {listed(labels) or 'none'}"
         )
-    return tuple(labels)
+    # The softmax of one output is always 1, so it is a number, even if it has a name; but not with
+    # the sigmoids of several labels, nor in a tagger, where each word has its class.
+    is_number = count == 1 and not (files.is_tagger or files.config.is_multi_label)
+    return () if is_number else tuple(labels)
 
 
 def heads_of(
@@ -288,10 +239,10 @@ def heads_of(
     # An ELECTRA whose generator is another model only keeps the discriminator when it is loaded.
     has_generator = any(name.startswith("generator/") for name in shapes)
     found = {
-        "masked_lm": not (has_generator or shapes.keys().isdisjoint(_BIASES["masked_lm"])),
+        "masked_lm": not (has_generator or shapes.keys().isdisjoint(HEADS["masked_lm"].biases)),
         "next_sentence": "cls/seq_relationship/output_bias" in shapes,
         classifier: "output_bias" in shapes,
         "multiple_choice": "output_weights" in shapes and "output_bias" not in shapes,
-        "squad": not shapes.keys().isdisjoint(_BIASES["squad"]),
+        "squad": not shapes.keys().isdisjoint(HEADS["squad"].biases),
     }
     return tuple(head for head, there in found.items() if there)

@@ -16,9 +16,9 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from bert_tf.bounds import Bounds, inputs_were_checked
-from bert_tf.model.answering import only_answering
-from bert_tf.pretrained.arguments import WHOLE_NUMBER, check_type
+from bert_tf.model.layers import only_answering
 from bert_tf.progress import Progress
+from bert_tf.tasks.arguments import WHOLE_NUMBER, check_type
 
 BATCH_SIZE = 32
 _batch_size = contextvars.ContextVar("batch_size", default=BATCH_SIZE)
@@ -35,11 +35,7 @@ Row = Mapping[str, Sequence[int]]
 
 @contextlib.contextmanager
 def batches_of(size: int | None) -> Iterator[None]:
-    """In this context batches have this many inputs; None for the default.
-
-    Raises:
-        UserError: it is not a number from 1.
-    """
+    """In this context batches have this many inputs; None for the default."""
     if size is not None:
         check_type("batch_size", size, WHOLE_NUMBER)
         Bounds(at_least=1).check(batch_size=size)

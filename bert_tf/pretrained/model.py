@@ -14,16 +14,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bert_tf.pretrained import forking
 from bert_tf.pretrained.folder import read_folder
-from bert_tf.pretrained.kinds.base import Kind
 from bert_tf.pretrained.methods.answer import AnswerQuestions
+from bert_tf.pretrained.methods.base import check_process, is_forked
 from bert_tf.pretrained.methods.classify import Classify
 from bert_tf.pretrained.methods.encode import Encode
 from bert_tf.pretrained.methods.fill_mask import FillMask
 from bert_tf.pretrained.methods.rank import Rank
 from bert_tf.pretrained.methods.tag import Tag
 from bert_tf.pretrained.methods.train import Train
+from bert_tf.tasks.rows import Rows
 
 FolderPath = str | os.PathLike[str]
 
@@ -60,7 +60,7 @@ def load(
     Raises:
         UserError: the folder has no model or several, or its files do not fit together.
     """
-    forking.check_process()
+    check_process()
     options = (bert_config_file, vocab_file, do_lower_case, max_seq_length)
     return Pretrained(read_folder(folder, *options), dtype)
 
@@ -70,10 +70,10 @@ def _load_again(
     files: dict[str, bytes],
     max_seq_length: int,
     dtype: str | None,
-    chosen: Kind | None,
+    chosen: Rows | None,
 ) -> "Pretrained":
     """Returns the model that a pickle names; or has, as the files of its folder."""
-    if forking.is_forked():  # let its methods raise: an error here would hang a process pool
+    if is_forked():  # let its methods raise: an error here would hang a process pool
         return Pretrained.__new__(Pretrained)
     if source:
         model = Pretrained(read_folder(**source, max_seq_length=max_seq_length), dtype)

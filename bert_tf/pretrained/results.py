@@ -1,11 +1,14 @@
 """The results that a loaded model returns."""
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from bert_tf.runs.results.reports import Evaluation as Evaluation
+
+__all__ = "Answer Classification Entity Evaluation Filling RankedPassage TextAttention".split()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,28 +59,6 @@ class RankedPassage:
     index: int
     score: float
     text: str
-
-
-class Evaluation(dict[str, float]):
-    """The metrics of an evaluation by name, such as `evaluation["accuracy"]`.
-
-    Printed, it is a line for each metric, and the report.
-
-    Attributes:
-        report: the numbers of the report by name; for a classification `classes`, the scores of
-            each class, and `confusion_matrix`. {} if the task has none.
-    """
-
-    def __init__(
-        self, metrics: Mapping[str, float], report: Mapping[str, Any] | None = None, text: str = ""
-    ):
-        super().__init__(metrics)
-        self.report = dict(report or {})
-        self._text = text
-
-    def __repr__(self) -> str:
-        lines = [f"{name}: {value:.4f}" for name, value in self.items()]
-        return "\n".join([*lines, *(["", self._text] if self._text else [])])
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,12 +1,19 @@
-"""Converts texts to the input of a loaded model."""
+"""Converts texts to the input of a loaded model, and joins the answers to their windows."""
 
 import itertools
 from collections.abc import Iterator, Sequence
+from typing import Any
 
+import numpy as np
 from absl import logging
+from numpy.typing import NDArray
 
 from bert_tf.errors import UserError, quoted
+from bert_tf.files.model_notes import ModelInput
+from bert_tf.tasks.arguments import STRING, WHOLE_NUMBER, check_type, received
+from bert_tf.tasks.long_text import CUT, LONG_TEXT, join_windows
 from bert_tf.text import sequences
+from bert_tf.text.sequences import split_pair
 from bert_tf.text.tokenizers import Tokenizer
 
 
@@ -52,12 +59,7 @@ def _warn_of_cut(
 def encode_masks(
     texts: Sequence[str], tokenizer: Tokenizer, max_seq_length: int
 ) -> list[dict[str, list[int]]]:
-    """Returns the model's input for texts with [MASK], and `masked_lm_positions` of the masks.
-
-    Raises:
-        UserError: a text has no [MASK], or has one beyond the model's longest input, or the
-            vocabulary has no [MASK].
-    """
+    """Returns the model's input for texts with [MASK], and `masked_lm_positions` of the masks."""
     mask, mask_id = tokenizer.mask_token, tokenizer.vocab.get(tokenizer.mask_token)
     if mask_id is None:
         raise UserError(f"The vocabulary has no {mask}, so this model cannot fill one in")
@@ -81,3 +83,91 @@ def encode_masks(
         rows.append({**row, "masked_lm_positions": positions})
     _warn_of_cut(num_cut, rows, max_seq_length)
     return rows
+
+
+def of_folder(
+    long_text: Any, window_stride: Any, trained_on: ModelInput, max_seq_length: int
+) -> tuple[Any, Any]:
+    """Returns the arguments `long_text` and `window_stride`; for None what the folder says.
+
+    Its stride is lowered to the text of a window, if the windows are now shorter.
+    """
+    if long_text is None:
+        long_text = trained_on.long_text or CUT
+    if window_stride is None and long_text != CUT and trained_on.window_stride:
+        window_stride = min(trained_on.window_stride, max_seq_length - 2)
+    return long_text, window_stride
+
+
+def check_stride(window_stride: Any, max_seq_length: int) -> None:
+    """Raises UserError if a stride is not from 1 to the number of word pieces in a window."""
+    check_type("window_stride", window_stride, WHOLE_NUMBER, "for half a window")
+    room = max_seq_length - 2
+    if window_stride is not None and not 1 <= window_stride <= room:
+        raise UserError(
+            f"window_stride must be from 1 to {room}, the word pieces of a window (max_seq_length"
+            f" {max_seq_length} without two special tokens); {received(window_stride)}"
+        )
+
+
+class TextRows:
+    """The model's input for texts: a row for each, or one for each window of a long text.
+
+    Args:
+        texts: texts and pairs of texts.
+        long_text: "cut" truncates long texts. "mean" or "max" split them into windows, see
+            `sequences.split_pair`, and say how `join` joins the windows' values.
+        window_stride: word pieces between the starts of windows; None for half of the room.
+        num_first: number of word pieces at the start of every text that are in all its windows.
+
+    Attributes:
+        rows: `sequences.pack_pair` of each text or window, not padded.
+    """
+
+    def __init__(
+        self,
+        texts: Sequence[str | tuple[str, str]],
+        tokenizer: Tokenizer,
+        max_seq_length: int,
+        long_text: Any,
+        window_stride: Any,
+        num_first: int = 0,
+    ):
+        check_type("long_text", long_text, STRING)
+        if long_text not in LONG_TEXT:
+            raise UserError(
+                f"long_text must be one of {', '.join(LONG_TEXT)}; received {quoted(long_text)}"
+            )
+        check_stride(window_stride, max_seq_length)
+        self._long_text = long_text
+        if long_text == CUT:
+            if window_stride is not None:
+                raise UserError(
+                    f"window_stride needs long_text='mean' or 'max'; received {window_stride} and"
+                    " long_text='cut', which makes no windows"
+                )
+            self.rows = encode(texts, tokenizer, max_seq_length)
+            return
+        room = max_seq_length - num_first
+        if num_first and room <= tokenizer.layout.num_special(is_pair=True):
+            raise UserError(
+                f"long_text={long_text!r} puts the prompt, {num_first} word pieces, into every"
+                f" window, so max_seq_length ({max_seq_length}) must leave room for a text beside"
+                " it. Load the model with a greater max_seq_length, or set long_text='cut'"
+            )
+        self.rows, self._counts = [], []
+        for i, (ids_a, ids_b) in enumerate(tokenize(texts, tokenizer)):
+            first, rest = ids_a[:num_first], ids_a[num_first:]
+            place, stride = f"texts[{i}]", window_stride or 0
+            windows = split_pair(rest, ids_b, room, stride, tokenizer.layout, place)
+            self._counts.append(len(windows))
+            for window_a, window_b in windows:
+                pair = [*first, *window_a], window_b
+                length = sequences.packed_length(*pair, tokenizer.layout)
+                self.rows.append(sequences.pack_pair(*pair, length, tokenizer.layout))
+
+    def join(self, values: NDArray[Any], add_up: bool = False) -> NDArray[Any]:
+        """Returns the values of the texts from those of the rows; see `join_windows`."""
+        if self._long_text == CUT:
+            return values
+        return np.asarray(join_windows(values, self._counts, self._long_text, add_up))

@@ -1,1 +1,1 @@
-"""TensorFlow's start: whether it can be imported, its import without noise, and when it is used."""
+"""TensorFlow's start: its import without noise, and when it is used."""

@@ -3,6 +3,7 @@
 import contextlib
 import gc
 import glob
+import importlib.util
 import os
 import re
 import signal
@@ -10,6 +11,12 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from bert_tf.errors import UserError
+
+_NOT_INSTALLED = (
+    'TensorFlow is not installed. Install the build for this machine: `pip install -e ".[cpu]"`'
+    ' beside setup.py, or ".[gpu]", or on a Cloud TPU machine ".[pjrt]"'
+)
 _LEVEL = "TF_CPP_MIN_LOG_LEVEL"  # 1: warnings and errors
 # TensorFlow 2.21 logs while its libraries load, before it has read the level: that it uses oneDNN
 # and that there is no CUDA driver, each twice, under this heading.
@@ -25,7 +32,12 @@ def import_tensorflow() -> Any:
     On a machine without a GPU, the error that says so (cuInit) is hidden, too. --verbosity=1 on the
     command line shows everything. The environment variable TF_CPP_MIN_LOG_LEVEL, if set, overrides
     these rules. Nothing is changed if TensorFlow was imported before.
+
+    Raises:
+        UserError: TensorFlow is not installed.
     """
+    if importlib.util.find_spec("tensorflow") is None:
+        raise UserError(_NOT_INSTALLED)
     level = os.environ.get(_LEVEL)
     if "tensorflow" in sys.modules or level == "0" or _is_verbose():
         import tensorflow as tf

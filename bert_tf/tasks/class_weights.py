@@ -1,8 +1,12 @@
-"""Weights of classes (--class_weights) and of examples: numbers that say how much each counts."""
+"""Weights of classes (--class_weights) and of examples (--weight_column): how much each counts.
+
+Losses and metrics are divided by the sum of the weights.
+"""
 
 import collections
+import copy
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from absl import logging
@@ -12,8 +16,10 @@ from bert_tf.datasets.tables import number_in
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files.records import LARGEST_TARGET
 from bert_tf.runs.flags.setting_fields import Group, Settings
+from bert_tf.tasks.arguments import plain, received
 
 BALANCED = "balanced"
+Entry = str | tuple[str, Any]  # of class weights: LABEL:NUMBER, or the two
 _WEIGHTS = Bounds(at_least=0.0, at_most=LARGEST_TARGET)
 
 
@@ -30,12 +36,7 @@ class ClassWeightSettings(Settings):
 
 
 def parse_weight(value: Any, subject: str, remedy: str) -> float:
-    """Returns the weight that a text or number stands for.
-
-    Raises:
-        UserError: it is not a finite number of at least 0. The message begins with `subject` and
-            ends with `remedy`.
-    """
+    """Returns the weight that a text or number stands for."""
     try:
         number = number_in(value) if isinstance(value, str) else as_float(value)
         if _WEIGHTS.hold(number):
@@ -45,67 +46,79 @@ def parse_weight(value: Any, subject: str, remedy: str) -> float:
     raise UserError(f"{subject} must be a number {_WEIGHTS}; got {quoted(value)}. {remedy}")
 
 
-def parse_class_weights(given: Sequence[str], labels: Sequence[str]) -> dict[str, float]:
+def parse_class_weights(given: Sequence[Entry], labels: Sequence[str]) -> dict[str, float]:
     """Returns the weight of each class from --class_weights, if that is not `balanced`.
 
     Args:
-        given: a number for each of `labels`, in their order; or LABEL:NUMBER for some of them. The
-            weight of any other class is 1.
-
-    Raises:
-        UserError: `given` is not so, or all weights are 0.
+        given: a number for each of `labels`, in their order; or for some of them LABEL:NUMBER, or
+            both in a tuple. The weight of any other class is 1.
     """
-    pairs = [entry.rpartition(":") for entry in given]
-    if not any(colon for _, colon, _ in pairs) and len(pairs) == len(labels):
-        pairs = [(label, ":", number) for label, (_, _, number) in zip(labels, pairs, strict=True)]
-    if not pairs or not all(colon for _, colon, _ in pairs):
+    shown = ",".join(x if isinstance(x, str) else ":".join(map(str, x)) for x in given)
+    pairs = [_pair(entry) for entry in given]
+    if len(pairs) == len(labels) and all(label is None for label, _ in pairs):
+        pairs = [(label, number) for label, (_, number) in zip(labels, pairs, strict=True)]
+    names = [label for label, _ in pairs]
+    if not pairs or not {*names} <= {*labels} or len({*names}) < len(names):
         raise UserError(
             f"--class_weights must be {BALANCED}, or a number for each of the {len(labels)} classes"
-            f" in the order {listed(labels)}, or LABEL:NUMBER for some of them; got"
-            f" {quoted(','.join(given))}"
+            f" in the order {listed(labels)}, or LABEL:NUMBER for some of them, each once; got"
+            f" {quoted(shown)}"
         )
-    weights: dict[str, float] = {}
-    for label, _, number in pairs:
-        if label not in labels:
-            raise UserError(
-                f"--class_weights has a weight for {quoted(label)}, which is not a class; the"
-                f" classes are {listed(labels)}"
-            )
-        if label in weights:
-            raise UserError(f"--class_weights has two weights for {quoted(label)}; delete one")
+    weights = dict.fromkeys(labels, 1.0)
+    for label, number in pairs:
         subject = f"--class_weights: the weight of {quoted(label)}"
-        weights[label] = parse_weight(number, subject, "1 leaves the class as it is")
-    weights = {label: weights.get(label, 1.0) for label in labels}
+        weights[str(label)] = parse_weight(number, subject, "1 leaves the class as it is")
     if not any(weights.values()):
         raise UserError(
-            f"--class_weights must have a number above 0; got {quoted(','.join(given))}, with which"
-            " nothing counts"
+            f"--class_weights must have a number above 0; got {quoted(shown)}, with which nothing"
+            " counts"
         )
     return weights
+
+
+def _pair(entry: Entry) -> tuple[str | None, Any]:
+    if not isinstance(entry, str):
+        return entry
+    label, colon, number = entry.rpartition(":")
+    return (label if colon else None), number
+
+
+def entries_of(weights: Any, labels: Sequence[str] | None) -> Sequence[Entry]:
+    """Returns the setting `class_weights` for Keras's class_weight, or scikit-learn's.
+
+    Args:
+        weights: "balanced", or a dictionary of weights by the classes' names or numbers.
+        labels: the classes.
+    """
+    if isinstance(weights, str) and weights == BALANCED:
+        return [BALANCED]
+    if not isinstance(weights, Mapping):
+        raise UserError(
+            f"class_weight must be 'balanced' or a dictionary of weights; {received(weights)}. Of"
+            " scikit-learn's compute_class_weight: dict(zip(classes, weights))"
+        )
+    labels = labels or ()
+    # Among classes such as 1 to 5 a number is a name, as it is in y.
+    numbers = {} if any(map(str.isdecimal, labels)) else dict(enumerate(labels))
+    pairs = [(plain(key), weight) for key, weight in weights.items()]
+    pairs = [(int(x) if isinstance(x, float) and x.is_integer() else x, w) for x, w in pairs]
+    pairs = [(x if str(x) in labels else numbers.get(x, x), weight) for x, weight in pairs]
+    return [(str(label), weight) for label, weight in pairs]
 
 
 def balanced_weights(labels: Sequence[str]) -> dict[str, float]:
     """Returns n / (k * count) for each class: n examples, and k classes that occur.
 
     So each class counts the same in all, as with scikit-learn's `class_weight="balanced"`.
-
-    Args:
-        labels: the class of each example.
     """
     counts = collections.Counter(labels)
     return {label: len(labels) / (len(counts) * count) for label, count in counts.items()}
 
 
 def choose_weights(
-    given: Sequence[str], labels: Sequence[str], training: Sequence[str]
+    given: Sequence[Entry], labels: Sequence[str], training: Sequence[str]
 ) -> dict[str, float]:
-    """Returns the weights of the classes for --class_weights, and logs them.
-
-    Args:
-        given: see `ClassWeightSettings`.
-        labels: the classes.
-        training: the class of each training example.
-    """
+    """Returns the weights of the classes for --class_weights, and logs them."""
     if list(given) == [BALANCED]:
         weights = balanced_weights(training)
     else:
@@ -113,3 +126,57 @@ def choose_weights(
     if weights:
         logging.info("Class weights: %s", ", ".join(f"{k} {v:.5g}" for k, v in weights.items()))
     return weights
+
+
+def weight_of(example: Any) -> float | None:
+    """Returns the weight of an example; a class of the user's own may lack the field."""
+    return getattr(example, "weight", None)
+
+
+def weigh(
+    sets: Mapping[str, Sequence[Any]], class_weights: Sequence[str] | None, labels: Sequence[str]
+) -> None:
+    """Gives all examples a weight if any has one, or if there are class weights.
+
+    Those multiply the weights of training examples, not of examples to evaluate.
+
+    Args:
+        sets: each an `ExampleSet` by purpose; their examples are replaced.
+    """
+    distinct = dict.fromkeys(x for several in sets.values() for x in several)
+    have_own = any(weight_of(e) is not None for x in distinct for e in x.examples)
+    if not have_own and not class_weights:
+        return
+    training = sets.get("train", ())
+    for example_set in distinct:
+        factors: Mapping[str, float] = {}
+        if class_weights and example_set in training:
+            own_labels = [example.label for example in example_set.examples]
+            factors = choose_weights(class_weights, labels, own_labels)
+        weighed = []
+        for example in example_set.examples:
+            own = 1.0 if weight_of(example) is None else example.weight
+            subject = f"Example {quoted(example.guid)}: the weight"
+            own = parse_weight(own, subject, "1 counts an example as it is")
+            weighed.append(copy.copy(example))
+            weighed[-1].weight = own * factors.get(example.label, 1.0) if factors else own
+        if not any(example.weight for example in weighed):
+            raise UserError(
+                f"The weights of the examples to {example_set.name} must have a sum above 0; all"
+                f" {len(weighed)} are 0. Change the weights, or --class_weights"
+            )
+        example_set.examples = weighed
+
+
+def check_class_settings(
+    class_weights: Sequence[str] | None, label_smoothing: float, labels: Sequence[str] | None
+) -> None:
+    """Checks settings that need classes."""
+    given = {"class_weights": class_weights, "label_smoothing": label_smoothing}
+    for name in [name for name in given if given[name] and labels is None]:
+        raise UserError(
+            f"--{name} is for classes, and this task predicts a number (--regression, or the"
+            f" --task_name); leave --{name} out"
+        )
+    if class_weights and labels and list(class_weights) != [BALANCED]:
+        parse_class_weights(class_weights, labels)

@@ -26,29 +26,32 @@ from bert_tf.files.whole_files import read_bytes, read_json, write_whole
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.flags.setting_fields import flags_of
 from bert_tf.runs.folder import reporting
-from bert_tf.runs.results.kept_rows import KeptRows
+from bert_tf.runs.results.tables import KeptRows
 from bert_tf.runs.training.options import model_options
+from bert_tf.tasks.files import TaskFiles
 from bert_tf.tasks.fine_tuner import training_schedule
-from bert_tf.tasks.folds import divide
 from bert_tf.tasks.long_text import windows
-from bert_tf.tasks.task import ExampleSet, FineTuningTask
+from bert_tf.tasks.splits import divide
+from bert_tf.tasks.task import Evaluated, ExampleSet
 from bert_tf.text.tokenizers import read_vocabulary
 
 _NOTE = "folds.json"  # in --output_dir: what the folds are made of
 _FINISHED = "fold.npz"  # in the folder of a fold
 Results = dict[str, float | int]
-# Settings that don't change the results; --data_dir and --vocab_file count by what they hold.
+# Settings that don't change the results; --data_dir and --vocab_file are compared by content.
 _NO_MATTER = frozenset(
     "output_dir data_dir tfds_data_dir vocab_file labels save_checkpoints_steps keep_checkpoint_max"
     " iterations_per_loop predict_batch_size".split()
 )
+# What the run of a fold returns.
+Fold = tuple[Results | None, Sequence[tuple[ExampleSet, Evaluated]]]
 _Fold = tuple[Results, dict[str, np.ndarray]]  # results, and the columns of the predictions
 
 
 def cross_validate(
-    task: FineTuningTask,
+    task: TaskFiles,
     config: BertConfig,
-    run: Callable[[FineTuningTask], Results | None],
+    run: Callable[[TaskFiles], Fold],
     strategy: tf.distribute.Strategy,
 ) -> Results:
     """Trains and evaluates once for each fold; returns the mean and the spread of each metric.
@@ -56,14 +59,6 @@ def cross_validate(
     The spread, `METRIC_std`, is the standard deviation of the folds' results, with n - 1. Both go
     to the log and to eval_results.txt. The review of an evaluation, with the prediction for each
     example by the model that was not trained on it, is of all folds together.
-
-    Args:
-        task: its training examples are divided.
-        config: the configuration of the run's model.
-        run: runs a task with the settings of a fold.
-
-    Raises:
-        UserError: there are too few examples, or --output_dir has the folds of another run.
     """
     settings = task.settings
     (whole,) = task.read_sets("train")
@@ -97,8 +92,8 @@ def cross_validate(
 
 
 def _run_fold(
-    task: FineTuningTask,
-    run: Callable[[FineTuningTask], Results | None],
+    task: TaskFiles,
+    run: Callable[[TaskFiles], Fold],
     whole: ExampleSet,
     number: int,
     held: Sequence[int],
@@ -108,20 +103,17 @@ def _run_fold(
     own.settings = dataclasses.replace(task.settings, folds=0, output_dir=folder)
     sets = _fold_sets(own, whole, held)
     own.read_sets = lambda purpose: [sets[purpose]]
-    results = run(own) or {}
-    return results, {name: np.asarray(x) for name, x in sets["eval"].answers.items()}
+    results, ((_, evaluated),) = run(own)
+    return results or {}, {name: np.asarray(x) for name, x in evaluated.found.items()}
 
 
-def _fold_sets(
-    task: FineTuningTask, whole: ExampleSet, held: Sequence[int]
-) -> dict[str, ExampleSet]:
+def _fold_sets(task: TaskFiles, whole: ExampleSet, held: Sequence[int]) -> dict[str, ExampleSet]:
     rest = sorted(set(range(len(whole.examples))) - set(held))
     numbers = {"train": rest, "eval": held}
     return {purpose: task.subset(whole, purpose, numbers[purpose]) for purpose in numbers}
 
 
-def _check_fold(task: FineTuningTask, sets: dict[str, ExampleSet]) -> None:
-    """Checks what depends on the examples of a fold, such as weights that are all 0."""
+def _check_fold(task: TaskFiles, sets: dict[str, ExampleSet]) -> None:
     by_purpose = {purpose: [example_set] for purpose, example_set in sets.items()}
     task.prepare(by_purpose, task.labels(by_purpose))
     if not windows(task.settings)[0]:  # else there are more records than examples
@@ -136,18 +128,11 @@ def _finish(path: str, fold: _Fold) -> None:
 
 
 def _finished(path: str) -> _Fold | None:
-    """Returns the results and predictions of a fold that is finished; None if it is not."""
     if not tf.io.gfile.exists(path):
         return None
-    try:
-        with np.load(io.BytesIO(read_bytes(path, path))) as file:
-            columns = {name: file[name] for name in file.files}
-        results = json.loads(columns.pop("results").item())
-    except (ValueError, KeyError, EOFError, OSError) as error:
-        raise UserError(
-            f"{path} must be as a finished fold has written it ({error}); delete it to evaluate the"
-            " fold again"
-        ) from error
+    with np.load(io.BytesIO(read_bytes(path, path))) as file:
+        columns = {name: file[name] for name in file.files}
+    results = json.loads(columns.pop("results").item())
     logging.info("%s is finished", os.path.dirname(path))
     return results, columns
 
@@ -165,28 +150,22 @@ def _mean_and_spread(folds: Sequence[Results]) -> Results:
 
 
 def _write_review(
-    task: FineTuningTask,
+    task: TaskFiles,
     whole: ExampleSet,
     folds: Sequence[Sequence[int]],
     columns: Sequence[dict[str, np.ndarray]],
 ) -> None:
-    """Writes the review of the predictions of all folds, in the order of the examples."""
     order = np.argsort(np.concatenate([np.array(held) for held in folds]))
     everything = ExampleSet("eval", ())
-    everything.answers = {
-        name: np.concatenate([fold[name] for fold in columns])[order] for name in columns[0]
-    }
+    found = {name: np.concatenate([fold[name] for fold in columns])[order] for name in columns[0]}
     rows = (task.row(x, "eval", i) for i, x in enumerate(whole.examples))
     everything.rows = KeptRows(rows)
-    task.write_review(everything)
+    task.write_review(everything, Evaluated({}, found))
     everything.rows.close()
 
 
 def _note(
-    task: FineTuningTask,
-    config: BertConfig,
-    strategy: tf.distribute.Strategy,
-    examples: Sequence[Any],
+    task: TaskFiles, config: BertConfig, strategy: tf.distribute.Strategy, examples: Sequence[Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns all that the results of the folds depend on, by name, and the flags' defaults."""
     settings = task.settings
@@ -207,7 +186,6 @@ def _note(
 
 
 def _content(example: Any) -> dict[str, Any]:
-    """Returns the fields of an example, which may be of a user's own class."""
     return dataclasses.asdict(example) if dataclasses.is_dataclass(example) else vars(example)
 
 

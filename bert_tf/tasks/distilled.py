@@ -9,8 +9,7 @@ from collections.abc import Mapping
 import keras
 import tensorflow as tf
 
-from bert_tf.model.distillation import layers_distance
-from bert_tf.model.heads import token_weights
+from bert_tf.model.heads import layers_distance, token_weights
 from bert_tf.tasks.task_model import Sums, TaskModel
 
 # A loss: its weight, its sum over a batch, and the normalizer that divides the sum.
@@ -47,7 +46,6 @@ class Distilled(TaughtStudent):
     """A student that learns the outputs and the layers of a teacher.
 
     Args:
-        student, teacher: see `TaughtStudent`.
         alphas: the weight of each loss. `cos` is the cosine distance between the two models' layer
             outputs, averaged over all tokens; it is skipped if its weight is 0.
         temperature: of both models' probabilities, where they are compared.
@@ -98,11 +96,5 @@ class Distilled(TaughtStudent):
         return loss, sums
 
     def parts(self, layers, logits, targets, features, normalizers) -> tuple[list[Part], Sums]:
-        """Returns all losses except `cos`, and the metrics.
-
-        Args:
-            layers, logits: the student's; see `outputs_of`.
-            targets: the teacher's logits.
-            features, normalizers: see `TaskModel.loss_and_metrics`.
-        """
+        """Returns all losses except `cos`, and the metrics."""
         raise NotImplementedError

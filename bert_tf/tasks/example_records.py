@@ -1,4 +1,4 @@
-"""Writes a task's examples as records; the task's `ExampleEncoder` converts them."""
+"""Turns a task's examples into records, by its `ExampleEncoder`, and writes them."""
 
 import itertools
 import os
@@ -52,9 +52,12 @@ class ExampleEncoder:
         """
         raise NotImplementedError
 
-    def about_cut(self) -> str:
-        """Returns the end of the warning about examples that are cut: what is lost, what helps."""
-        return ""
+    def about_cut(self, longest: int) -> str:
+        """Returns the end of the warning about examples that are cut: what is lost, what helps.
+
+        `longest` is the largest `length_needed`.
+        """
+        return f". Uncut, the longest needs {longest}"
 
     def describe(self, example: Any, record: Mapping[str, list]) -> Iterator[str]:
         """Yields the log lines of a record: the tokens of each sequence, unless overridden."""
@@ -70,59 +73,58 @@ def write_records(
 ) -> int:
     """Writes the records of all examples in order, atomically; returns the number of records.
 
-    A warning gives the share of examples that are cut.
-
     Args:
-        path: the TFRecord file, in --output_dir.
-        examples: in the form that `encoder` takes.
-        encoder: makes their records.
-        name: the file's name for the warning; None for the one in `path`.
-
-    Raises:
-        UserError: an example is not valid, or the file cannot be written.
-        OSError: writing failed, for example because the disk is full; a retry may succeed.
+        name: the file's name for a warning; None for the one in `path`.
     """
-    num_examples = num_records = num_cut = longest = 0
-    limit, serialize = encoder.max_length, records.Serializer(encoder.schema)
+    num_records, serialize = 0, records.Serializer(encoder.schema)
     with (
         records.write_files([path], "output_dir") as write,
         Progress("writing records", encoder.unit, len(examples)) as progress,
     ):
-        for example, ids in _tokenized(examples, encoder):
-            length = encoder.length_needed(ids)
-            if length > limit:
-                num_cut, longest = num_cut + 1, max(longest, length)
-            for record in encoder.records(example, ids):
-                if num_examples < encoder.num_logged:
-                    logging.debug("*** Example ***")
-                    for line in encoder.describe(example, record):
-                        logging.debug("%s", line)
+        for _, own in encode(examples, encoder, f"{name or os.path.basename(path)}: "):
+            for record in own:
                 write(serialize(record))
                 num_records += 1
-            num_examples += 1
             progress.advance()
-    if num_cut:
-        logging.warning(
-            "%s: %d of %d %s (%s) are cut to fit --%s=%d. Uncut, the longest needs %d%s",
-            name or os.path.basename(path),
-            num_cut,
-            num_examples,
-            encoder.unit,
-            percent(num_cut, num_examples),
-            encoder.length_flag,
-            limit,
-            longest,
-            encoder.about_cut(),
-        )
     return num_records
 
 
+def encode(
+    examples: Iterable[Any], encoder: ExampleEncoder, place: str = ""
+) -> Iterator[tuple[Any, Iterator[Record]]]:
+    """Yields each example with its records, which must be read before the next example.
+
+    After the last one a warning, which begins with `place`, gives the share that is cut.
+    """
+    num_examples = num_cut = longest = 0
+    for example, ids in _tokenized(examples, encoder):
+        length = encoder.length_needed(ids)
+        if length > encoder.max_length:
+            num_cut, longest = num_cut + 1, max(longest, length)
+        own = encoder.records(example, ids)
+        yield example, _logged(example, own, encoder) if num_examples < encoder.num_logged else own
+        num_examples += 1
+    if num_cut:
+        logging.warning(
+            "%s%d of %d %s (%s) are cut to fit --%s=%d%s",
+            *(place, num_cut, num_examples, encoder.unit, percent(num_cut, num_examples)),
+            *(encoder.length_flag, encoder.max_length, encoder.about_cut(longest)),
+        )
+
+
+def _logged(example: Any, own: Iterable[Record], encoder: ExampleEncoder) -> Iterator[Record]:
+    for record in own:
+        logging.debug("*** Example ***")
+        for line in encoder.describe(example, record):
+            logging.debug("%s", line)
+        yield record
+
+
 def _tokenized(
-    examples: Sequence[Any], encoder: ExampleEncoder
+    examples: Iterable[Any], encoder: ExampleEncoder
 ) -> Iterator[tuple[Any, list[list[int]]]]:
-    """Yields each example with the token ids of its texts."""
-    for start in range(0, len(examples), _EXAMPLES_PER_CALL):
-        batch = examples[start : start + _EXAMPLES_PER_CALL]
+    examples = iter(examples)
+    while batch := list(itertools.islice(examples, _EXAMPLES_PER_CALL)):
         texts = [encoder.texts(example) for example in batch]
         ids, splits = encoder.tokenizer.encode(list(itertools.chain.from_iterable(texts)))
         rows = (ids[i:j].tolist() for i, j in itertools.pairwise(splits))

@@ -1,9 +1,11 @@
-"""Fine-tunes a pre-trained checkpoint, evaluates it, and writes its predictions."""
+"""Fine-tunes a model, evaluates it, and predicts: what all doors to fine-tuning share."""
 
 import contextlib
+import dataclasses
 import functools
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Any
 
 import tensorflow as tf
 from absl import logging
@@ -11,31 +13,30 @@ from absl import logging
 from bert_tf import optimization
 from bert_tf.engine import input_pipeline
 from bert_tf.engine.length_buckets import Buckets, parse_lengths
-from bert_tf.engine.prediction import CHUNK_BATCHES, Columns, Predictor
+from bert_tf.engine.prediction import CHUNK_BATCHES, Columns, Predictor, check_prediction
 from bert_tf.engine.whole_file_input import WholeFileInput
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints, records, storage
-from bert_tf.files.model_input import ModelInput, write_model_input
+from bert_tf.files.model_notes import ModelInput, write_model_input
 from bert_tf.files.temporary_names import working_name
 from bert_tf.files.whole_folders import check_folder, whole_folder
 from bert_tf.hugging_face.vector_settings import VECTOR_FILES, write_vector_settings
 from bert_tf.model.configuration import BertConfig
-from bert_tf.model.freezing import parse_frozen_layers
-from bert_tf.model.layerwise_rates import layerwise_lr_factors
+from bert_tf.model.layer_scopes import layerwise_lr_factors, parse_frozen_layers
 from bert_tf.model_folder.writer import CONFIG_FILE, MODEL_NAMES, write_model, write_model_files
 from bert_tf.runs.flags.setting_fields import MAX_COUNT
-from bert_tf.runs.flags.settings import FineTuningSettings
+from bert_tf.runs.flags.settings import FineTuningOptions
 from bert_tf.runs.folder.best_checkpoint import BestCheckpoint
 from bert_tf.runs.folder.run import Run
-from bert_tf.runs.results.kept_rows import KeptRows
+from bert_tf.runs.results.tables import Cell, KeptRows
 from bert_tf.runs.training.fine_tuning_checks import check_settings
 from bert_tf.runs.training.options import model_options
 from bert_tf.runs.training.plan import Phase
-from bert_tf.runs.training.trainer import Trainer
-from bert_tf.tasks.in_memory import InMemory
+from bert_tf.runs.training.trainer import Trainer, Variables
+from bert_tf.runs.training.watch import CallbackWatch
 from bert_tf.tasks.long_text import windows
-from bert_tf.tasks.task import ExampleSet, FineTuningTask, PredictionColumns
-from bert_tf.text.tokenizers import Tokenizer, read_vocabulary
+from bert_tf.tasks.task import Evaluated, ExampleSet, FineTuningTask
+from bert_tf.text.tokenizers import Tokenizer
 
 # Of --export_dir, for `whole_folder`.
 _EXPORTED = (
@@ -46,6 +47,24 @@ _EXPORTED = (
 )
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Start:
+    """The model that fine-tuning starts from.
+
+    config: the configuration of the run's model.
+    tokenizer: has the model's vocabulary.
+    vocabulary: name of a file -> its content, see `write_model_files`.
+    initialize: sets variables to the model's weights; None: `init_checkpoint` has them.
+    folder: the model's folder, if `init_checkpoint` does not name it.
+    """
+
+    config: BertConfig
+    tokenizer: Tokenizer
+    vocabulary: Mapping[str, str | bytes]
+    initialize: Callable[[Variables], None] | None = None
+    folder: str | None = None
+
+
 class FineTuner:
     """Trains, evaluates and predicts with one model; a context manager that owns --output_dir.
 
@@ -53,30 +72,32 @@ class FineTuner:
     and OSError if --output_dir cannot be written to or another run has taken it over.
 
     Args:
-        tokenizer: has the model's vocabulary.
         sets: the sets of examples by purpose. The training set is removed once its records are
             written.
-        labels: see `FineTuningTask.labels`.
-        memory: the model to start from, if it is in memory; None if files have it.
+        watch: calls Keras's callbacks in training; None: there are none.
+        saves: whether to write checkpoints. If not, --output_dir is for this run only.
+
+    Attributes:
+        model_input: what the model is trained on.
+        evaluated: each set of the last evaluation, and what it found.
     """
 
     def __init__(
         self,
         task: FineTuningTask,
-        config: BertConfig,
+        start: Start,
         strategy: tf.distribute.Strategy,
-        tokenizer: Tokenizer,
         sets: dict[str, list[ExampleSet]],
-        labels: Sequence[str] | None,
-        memory: InMemory | None = None,
+        watch: CallbackWatch | None = None,
+        saves: bool = True,
     ):
-        settings = task.settings
-        self._memory = memory
-        self._start = memory.start if memory else None
+        settings, config, tokenizer = task.settings, start.config, start.tokenizer
+        labels = task.labels(sets)
+        self.start, self._watch = start, watch
+        self.evaluated: list[tuple[ExampleSet, Evaluated]] = []
         lengths = parse_lengths(settings.length_buckets, settings.max_seq_length)
-        check_settings(config, settings, len(lengths) == 1)
+        check_settings(config, settings, len(lengths) == 1, start.folder)
         self._task = task
-        self._config = config
         self._settings = settings
         options = model_options(settings, strategy)
         self._build = functools.partial(task.build, config, labels, **options)
@@ -85,10 +106,10 @@ class FineTuner:
             self._teaching = task.teaching(config, tokenizer, labels, strategy)
         self._sets = sets
         task.prepare(sets, labels)
-        self._model_input = ModelInput()
+        self.model_input = ModelInput()
         if settings.do_train:
             reads = task.reads(sets["train"][0].examples)
-            self._model_input = ModelInput(reads, settings.max_seq_length, *windows(settings))
+            self.model_input = ModelInput(reads, settings.max_seq_length, *windows(settings))
         for example_set in self._distinct_sets():
             example_set.encoder = task.encoder(example_set, tokenizer, labels)
         schema = next(iter(self._distinct_sets())).encoder.schema
@@ -114,7 +135,7 @@ class FineTuner:
             every_steps=settings.evaluate_every_steps,
             labels=labels,
         )
-        self.run = Run(strategy, settings, best, labels, saves=not memory or memory.saves)
+        self.run = Run(strategy, settings, best, labels, saves=saves)
         self._trainer: Trainer | None = None
         self._working_files: dict[str, str] = {}
         self._check_checkpoints()
@@ -123,7 +144,6 @@ class FineTuner:
             storage.make_output_dir(settings.export_dir, "export_dir")
 
     def _check_checkpoints(self) -> None:
-        """Checks the checkpoints that the run starts from, before time is spent on records."""
         settings = self._settings
         if settings.do_train and self._keeps_best:
             self.run.best.check()
@@ -135,7 +155,7 @@ class FineTuner:
             )
         if self.run.checkpoints.latest():
             return
-        if self._start:
+        if self.start.initialize:
             pass
         elif settings.init_checkpoint:
             checkpoints.find_prefix(settings.init_checkpoint)
@@ -164,12 +184,17 @@ class FineTuner:
                 tf.io.gfile.rename(path, self.run.path(f"{name}.tf_record"), overwrite=True)
         return self.run.__exit__(*exception)
 
-    def write_records(self) -> None:
-        """Writes the records of all sets, and keeps what tables of predictions need."""
+    def write_records(self, row: Callable[..., Mapping[str, Cell] | None] | None = None) -> None:
+        """Writes the records of all sets.
+
+        Args:
+            row: `TaskFiles.row`, to keep what tables of predictions show; None: there are none.
+        """
         wanted = {"eval": self._settings.do_eval, "predict": self._settings.do_predict}
-        for purpose in (name for name in self._sets if wanted.get(name)):
+        for purpose in (name for name in self._sets if row and wanted.get(name)):
             for example_set in self._sets[purpose]:
-                self._keep_rows(example_set, purpose)
+                rows = (row(x, purpose, i) for i, x in enumerate(example_set.examples))
+                self._keep_rows(example_set, rows)
         for example_set in self._distinct_sets():
             example_set.write_records(self._record_file(example_set.name))
         if self._settings.do_train:
@@ -177,8 +202,9 @@ class FineTuner:
             self._num_records = training.num_records
             self._epoch_size = self._task.epoch_size(training.num_examples, training.num_records)
 
-    def _keep_rows(self, example_set: ExampleSet, purpose: str) -> None:
-        rows = (self._task.row(x, purpose, i) for i, x in enumerate(example_set.examples))
+    def _keep_rows(
+        self, example_set: ExampleSet, rows: Iterator[Mapping[str, Cell] | None]
+    ) -> None:
         first = next(rows, None)
         if first is not None:
             folder = None if "://" in self.run.output_dir else self.run.output_dir
@@ -200,13 +226,9 @@ class FineTuner:
         return self._working_files[name]
 
     def train(self) -> None:
-        """Trains on the records; resumes an earlier run that was stopped.
-
-        Raises:
-            FloatingPointError: a loss or gradient is not finite.
-        """
+        """Trains on the records; resumes an earlier run that was stopped."""
         settings = self._settings
-        scales_decay = self._config.warmup_scales_decay
+        scales_decay = self.start.config.warmup_scales_decay
         num_train_steps, schedule = training_schedule(settings, self._epoch_size, scales_decay)
         logging.info("***** Running training *****")
         logging.info("  Num examples = %d", self._epoch_size)
@@ -215,7 +237,7 @@ class FineTuner:
         trainer = Trainer(
             *(self._build, self.run, schedule, self._frozen),
             learning_rate_factors=self._learning_rate_factors,
-            start=self._start,
+            start=self.start.initialize,
             **self._teaching,
         )
         trainer.objective.sums_losses = settings.loss_reduction == "sum"
@@ -224,15 +246,6 @@ class FineTuner:
         if self.run.chief:
             write_model_files(settings.output_dir, *self._model_files())
             self._write_use(settings.output_dir)
-
-        def evaluate_and_keep() -> bool:
-            step = trainer.global_step
-            results = self.run.report(self.evaluate(), step)
-            if not self._keeps_best:
-                return True
-            with self.run.clock.spent("saving"):
-                self.run.check_directory()
-                return self.run.best.update(results, step, trainer.values())
 
         open_input = functools.partial(
             WholeFileInput,
@@ -248,37 +261,50 @@ class FineTuner:
             *(num_train_steps, settings.train_batch_size, open_input),
             num_examples=self._num_records,
         )
-        watch = self._memory.watch if self._memory else None
+        watch = self._watch
         if watch:
             steps_of_epoch = self._epoch_size / settings.train_batch_size
             evaluate = self.evaluate if "eval" in self._sets else None
             steps = (trainer.global_step, num_train_steps, steps_of_epoch)
             watch.begin(trainer.model, trainer.optimizer, *steps, evaluate)
-        trainer.train([phase], evaluate_and_keep, watch)
+        trainer.train([phase], self._evaluate_and_keep, watch)
         # The last weights may be the best ones, at any step; and an earlier run that got this far
         # may have been stopped before it evaluated them.
         if self._keeps_best and self.run.evaluated_step != trainer.global_step:
-            evaluate_and_keep()
+            self._evaluate_and_keep()
+        self._finish(trainer)
+
+    def _evaluate_and_keep(self) -> bool:
+        """Evaluates while the model is trained; returns whether to go on."""
+        trainer = self._trained()
+        results = self.run.report(self.evaluate(), trainer.global_step)
+        if not self._keeps_best:
+            return True
+        with self.run.clock.spent("saving"):
+            self.run.check_directory()
+            return self.run.best.update(results, trainer.global_step, trainer.values())
+
+    def _finish(self, trainer: Trainer) -> None:
+        """Takes the best weights, finds threshold and temperature for them, and exports them."""
         self._take_best(trainer)
-        if getattr(settings, "find_threshold", False):
+        if getattr(self._settings, "find_threshold", False):
             self.evaluate()  # finds the threshold of the final weights
             if self.run.chief:
-                write_model_files(settings.output_dir, *self._model_files())
-        if watch:
-            self._memory.model_input, self._memory.config = self._model_input, self._config
+                write_model_files(self._settings.output_dir, *self._model_files())
         self._calibrate(trainer)
-        if settings.export_dir and self.run.chief:
+        export_dir = self._settings.export_dir
+        if export_dir and self.run.chief:
             weights = {v.path: v.value for v in trainer.model.variables}
-            with whole_folder(settings.export_dir, *_EXPORTED) as place:
+            with whole_folder(export_dir, *_EXPORTED) as place:
                 write_model(place, weights, *self._model_files(), self.run.labels)
                 self._write_use(place)
-            logging.info("Exported the weights to %s", settings.export_dir)
+            logging.info("Exported the weights to %s", export_dir)
 
     def _write_use(self, folder: str) -> None:
         """Writes what the model reads, and how it makes vectors, if the task trains them."""
-        write_model_input(folder, self._model_input)
+        write_model_input(folder, self.model_input)
         if vectors := self._task.vector_settings:
-            write_vector_settings(folder, vectors, self._config.hidden_size)
+            write_vector_settings(folder, vectors, self.start.config.hidden_size)
 
     def _take_best(self, trainer: Trainer) -> None:
         best = self.run.best.prefix()
@@ -295,7 +321,6 @@ class FineTuner:
             )
 
     def _calibrate(self, trainer: Trainer) -> None:
-        """Scales the final weights for --temperature_scaling; checkpoints keep the trained ones."""
         if getattr(self._settings, "temperature_scaling", False):
             logging.info("***** Fitting the temperature *****")
             example_set = self._sets["eval"][0]
@@ -303,18 +328,14 @@ class FineTuner:
             self._task.calibrate(trainer.model, example_set, predictions)
 
     def _model_files(self) -> tuple[BertConfig, Mapping[str, str | bytes], bool]:
-        """Returns configuration, vocabulary and casing, for `write_model_files`."""
-        settings = self._settings
-        if self._memory:
-            vocabulary = self._memory.tokenizer.files
-        else:
-            vocabulary = read_vocabulary(settings.vocab_file)
-        return self._config, vocabulary, settings.do_lower_case
+        return self.start.config, self.start.vocabulary, self._settings.do_lower_case
 
     def _trained(self) -> Trainer:
         """Returns the trainer; in a run without training, one that only restores weights."""
         if self._trainer is None:
-            self._trainer = Trainer(self._build, self.run, schedule=None, start=self._start)
+            self._trainer = Trainer(
+                self._build, self.run, schedule=None, start=self.start.initialize
+            )
             self._take_best(self._trainer)
             self._calibrate(self._trainer)
         return self._trainer
@@ -326,37 +347,31 @@ class FineTuner:
     def evaluate(self) -> dict[str, float]:
         """Returns the results of an evaluation with the current weights."""
         results = {}
+        self.evaluated = []
         for example_set in self._sets["eval"]:
             found = self._task.evaluate(example_set, self._predict(example_set, "eval"))
-            results |= {f"{key}{example_set.suffix}": found[key] for key in found}
+            self.evaluated.append((example_set, found))
+            results |= {f"{key}{example_set.suffix}": x for key, x in found.results.items()}
         return results
 
-    def write_review(self) -> None:
-        """Writes what the final evaluation found; see `FineTuningTask.write_review`."""
-        if self.run.owns_results:
-            for example_set in self._sets["eval"]:
-                self._task.write_review(example_set)
-
-    def write_predictions(self) -> dict[str, float] | None:
-        """Writes predictions with the current weights; see `FineTuningTask.write_predictions`."""
-        results = None
+    def predict(self) -> Iterator[tuple[ExampleSet, Any]]:
+        """Yields each set to predict, and the task's outputs with the current weights."""
         for example_set in self._sets["predict"]:
             predictions = self._predict(example_set, "predict")
-            results = self._task.write_predictions(example_set, predictions) or results
-        return results
+            yield example_set, self._task.predict(example_set, predictions)
 
-    def _predict(self, example_set: ExampleSet, purpose: str) -> PredictionColumns:
-        batch_size = getattr(self._settings, self._task.batch_flags[purpose])
-        return PredictionColumns(
-            self._chunks(example_set, batch_size), lambda: self._trained().global_step
-        )
+    @property
+    def global_step(self) -> int:
+        """Number of steps that the weights were trained for."""
+        return self._trained().global_step
 
-    def _chunks(self, example_set: ExampleSet, batch_size: int) -> Iterator[Columns]:
+    def _predict(self, example_set: ExampleSet, purpose: str) -> Iterator[Columns]:
         """Yields the model's predictions for the records of a set, in their order.
 
         If another run has taken over --output_dir, it raises OSError after the last chunk, before
         the predictions are written.
         """
+        batch_size = getattr(self._settings, self._task.batch_flags[purpose])
         logging.info("  Num examples = %d", example_set.num_records)
         logging.info("  Batch size = %d", batch_size)
         schema = records.limited(example_set.encoder.schema, self._limits)
@@ -369,25 +384,28 @@ class FineTuner:
         )
         self.run.check_directory()
 
-    def write_results(self, results: Mapping[str, float]) -> dict[str, float | int]:
-        """Writes the results of the final evaluation; returns them with `global_step`.
 
-        They go to the log, to TensorBoard and, in the original's format, to `eval_results.txt`.
-        """
-        results = self.run.report(results, self._trained().global_step)
-        self.run.write_results(results)
-        return results
+def check_purposes(
+    task: FineTuningTask, purposes: Collection[str], strategy: tf.distribute.Strategy
+) -> None:
+    """Raises UserError if a run with these purposes lacks one, or a batch size is wrong."""
+    settings = task.settings
+    if getattr(settings, "temperature_scaling", False) and "eval" not in purposes:
+        raise UserError(
+            "--temperature_scaling is fitted on the dev set: add --do_eval, or leave"
+            " --temperature_scaling out"
+        )
+    for purpose in purposes:
+        if flag := task.batch_flags.get(purpose):
+            check_prediction(strategy, getattr(settings, flag), flag)
 
 
 def training_schedule(
-    settings: FineTuningSettings, num_examples: int, scales_decay: bool = False
+    settings: FineTuningOptions, num_examples: int, scales_decay: bool = False
 ) -> tuple[int, optimization.Schedule]:
     """Returns the number of training steps, rounded as in the original, and the learning rates.
 
     With `scales_decay` the number of warm-up steps is not rounded, as in ELECTRA's original.
-
-    Raises:
-        UserError: there are too few examples for one step, or too many steps.
     """
     steps = int(num_examples / settings.train_batch_size * settings.num_train_epochs)
     if not 1 <= steps <= MAX_COUNT:

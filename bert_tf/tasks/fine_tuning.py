@@ -1,26 +1,23 @@
-"""Runs fine-tuning: the same steps for every task."""
+"""Runs a program's fine-tuning: reads its files, trains, evaluates, predicts, and writes."""
 
 import dataclasses
+from collections.abc import Mapping
 
 import tensorflow as tf
 from absl import logging
 
-from bert_tf.engine.prediction import check_prediction
 from bert_tf.errors import UserError
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.training.fine_tuning_checks import make_tokenizer
-from bert_tf.tasks.cross_validation import cross_validate
-from bert_tf.tasks.dev_split import read_sets
-from bert_tf.tasks.fine_tuner import FineTuner
-from bert_tf.tasks.in_memory import InMemory
-from bert_tf.tasks.task import FineTuningTask
+from bert_tf.tasks.cross_validation import Fold, cross_validate
+from bert_tf.tasks.files import TaskFiles
+from bert_tf.tasks.fine_tuner import FineTuner, Start, check_purposes
+from bert_tf.tasks.splits import read_sets
+from bert_tf.text.tokenizers import read_vocabulary
 
 
 def run_fine_tuning(
-    task: FineTuningTask,
-    config: BertConfig,
-    strategy: tf.distribute.Strategy,
-    memory: InMemory | None = None,
+    task: TaskFiles, config: BertConfig, strategy: tf.distribute.Strategy
 ) -> dict[str, float | int] | None:
     """Trains, evaluates and predicts, as the task's settings say; with --folds several times.
 
@@ -30,75 +27,65 @@ def run_fine_tuning(
         eval_results.txt: the results of the evaluation.
         the task's predictions, and tables and a report of the evaluated examples.
 
-    With `memory`, the model to start from and the examples are in memory: settings that name files
-    with them are ignored.
-
     Returns the results of the final evaluation; None without one. With --folds see
     `cross_validate`. Raises what `FineTuner` raises.
     """
     if not getattr(task.settings, "folds", 0):
-        return _run(task, config, strategy, memory)
+        return _run(task, config, strategy)[0]
     own = task.model_config(config)
     task.check(own, strategy)  # before the examples are read
-    return cross_validate(task, own, lambda fold: _run(fold, config, strategy, None), strategy)
+    return cross_validate(task, own, lambda fold: _run(fold, config, strategy), strategy)
 
 
-def _run(
-    task: FineTuningTask,
-    config: BertConfig,
-    strategy: tf.distribute.Strategy,
-    memory: InMemory | None,
-) -> dict[str, float | int] | None:
+def _run(task: TaskFiles, config: BertConfig, strategy: tf.distribute.Strategy) -> Fold:
     settings = task.settings
     config = task.model_config(config)
     task.check(config, strategy)
-    purposes = _purposes(task, strategy, memory)
-    if memory:
-        tokenizer = memory.tokenizer
-    else:
-        tokenizer = make_tokenizer(config, settings, settings.init_checkpoint, settings.output_dir)
+    purposes = _purposes(task)
+    check_purposes(task, purposes, strategy)
+    tokenizer = make_tokenizer(config, settings, settings.init_checkpoint, settings.output_dir)
     # Read all files first, to report errors in them before hours of training.
-    sets = read_sets(task, purposes, memory.sets if memory else None)
-    labels = task.labels(sets)
-    results = None
-    with FineTuner(task, config, strategy, tokenizer, sets, labels, memory) as tuner:
-        tuner.write_records()
+    sets = read_sets(task, purposes)
+    vocabulary = read_vocabulary(settings.vocab_file)
+    start = Start(config=config, tokenizer=tokenizer, vocabulary=vocabulary)
+    results, evaluated = None, []
+    with FineTuner(task, start, strategy, sets) as tuner:
+        tuner.write_records(task.row)
         if settings.do_train:
             tuner.train()
         if settings.do_eval:
             logging.info("***** Running evaluation *****")
-            results = tuner.write_results(tuner.evaluate())
-            tuner.write_review()
+            results = _write_results(tuner, tuner.evaluate())
+            evaluated = tuner.evaluated
+            if tuner.run.owns_results:
+                for example_set, found in evaluated:
+                    task.write_review(example_set, found)
         if settings.do_predict:
             logging.info(task.prediction_heading)
-            found = tuner.write_predictions()
-            results = tuner.write_results(found) if found else results
+            scores = None
+            for example_set, outputs in tuner.predict():
+                found = task.write_predictions(example_set, outputs, tuner.global_step)
+                scores = found or scores
+            results = _write_results(tuner, scores) if scores else results
+    return results, evaluated
+
+
+def _write_results(tuner: FineTuner, results: Mapping[str, float]) -> dict[str, float | int]:
+    results = tuner.run.report(results, tuner.global_step)
+    tuner.run.write_results(results)
     return results
 
 
-def _purposes(
-    task: FineTuningTask, strategy: tf.distribute.Strategy, memory: InMemory | None
-) -> list[str]:
-    """Returns the run's purposes; raises UserError if there are none or a batch size is wrong."""
+def _purposes(task: TaskFiles) -> list[str]:
     settings = task.settings
     wanted = {
         "train": settings.do_train,
         "eval": settings.do_eval or settings.evaluate_every_steps,
         "predict": settings.do_predict,
     }
-    if memory:
-        wanted |= memory.wanted(settings)
     purposes = [purpose for purpose in wanted if wanted[purpose]]
     if not purposes:
         names = [f.name for f in dataclasses.fields(settings)]
         *first, last = (f"--{x}" for x in ("do_train", "do_eval", "do_predict") if x in names)
         raise UserError(f"At least one of {', '.join(first)} and {last} must be given.")
-    if getattr(settings, "temperature_scaling", False) and "eval" not in purposes:
-        raise UserError(
-            "--temperature_scaling is fitted on the dev set: add --do_eval, or leave"
-            " --temperature_scaling out"
-        )
-    for purpose in purposes:
-        if flag := task.batch_flags.get(purpose):
-            check_prediction(strategy, getattr(settings, flag), flag)
     return purposes

@@ -1,4 +1,4 @@
-"""Arguments of Keras's `fit`, `evaluate` and `predict`, made fit for the models of the tasks."""
+"""Converts lists and tables to arrays before Keras's `fit`, `evaluate` and `predict`."""
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -8,8 +8,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.bounds import Bounds
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.model.inputs import input_names, renamed
+from bert_tf.tasks.arguments import received
 
 
 def array_arguments(
@@ -18,9 +20,6 @@ def array_arguments(
     """Returns the arguments of a method of Keras by name, x and y with arrays instead of lists.
 
     Features that are not numbers are dropped, as from the batches of a dataset.
-
-    Raises:
-        UserError: an input or a label is not a number.
     """
     given: dict[str, Any] = inspect.signature(function).bind(*args, **kwargs).arguments
     given |= given.pop("kwargs", {})  # Keras's own, from `fit` to `evaluate`
@@ -37,7 +36,6 @@ def array_arguments(
 
 
 def _arrays(x: Any, y: Any, model: keras.Model) -> dict[str, Any]:
-    """Returns x, if it is a dictionary, and y, if there is one, with arrays instead of lists."""
     known = {*input_names(model), *model.label_names}
     found: dict[str, Any] = {}
     if isinstance(x, Mapping):
@@ -58,19 +56,8 @@ def _arrays(x: Any, y: Any, model: keras.Model) -> dict[str, Any]:
 
 
 def weigh_classes(arguments: dict[str, Any], model: keras.Model) -> None:
-    """Moves the label among the features of `fit` to y, where Keras's class_weight needs it.
-
-    Raises:
-        UserError: the model has no single label for each example, the label is not found, or the
-            weights do not name its classes.
-    """
-    weights = arguments["class_weight"]
-    if not isinstance(weights, Mapping):
-        raise UserError(
-            "class_weight must be a dictionary from the number of a class to its weight, such as"
-            f" {{0: 1.0, 1: 2.0}}; received {quoted(weights)}"
-        )
-    name = "label_ids"
+    """Moves the label among the features of `fit` to y, where Keras's class_weight needs it."""
+    weights, name = arguments["class_weight"], "label_ids"
     if (
         model.label_names != (name,)
         or "accuracy" not in model.task_metrics
@@ -81,18 +68,16 @@ def weigh_classes(arguments: dict[str, Any], model: keras.Model) -> None:
             f"class_weight needs a model with one class for each example; {labels}. Use"
             " sample_weight"
         )
-    num_labels = getattr(model, "num_labels", 2**31)
+    last = getattr(model, "num_labels", 2**31) - 1
+    if not isinstance(weights, Mapping) or not all(
+        isinstance(label, int | np.integer) and 0 <= label <= last for label in weights
+    ):
+        raise UserError(
+            f"class_weight must be a dictionary from the numbers of classes, from 0 to {last}, to"
+            f" their weights, such as {{0: 1.0, 1: 2.0}}; {received(weights)}"
+        )
     for label, weight in weights.items():
-        if not isinstance(label, int | np.integer) or not 0 <= label < num_labels:
-            raise UserError(
-                f"class_weight names the class {quoted(label)}; classes are numbered from 0"
-                + (f" to {num_labels - 1}" if num_labels < 2**31 else "")
-            )
-        if not isinstance(weight, int | float | np.number) or not 0 <= weight < float("inf"):
-            raise UserError(
-                f"class_weight[{label}] must be a finite number and not negative; received"
-                f" {quoted(weight)}"
-            )
+        Bounds(at_least=0).check(**{f"class_weight[{label}]": weight})
     x, y = arguments.get("x"), arguments.get("y")
     if y is None and isinstance(x, tf.data.Dataset) and isinstance(x.element_spec, Mapping):
         y = "in a dictionary"
@@ -107,18 +92,20 @@ def weigh_classes(arguments: dict[str, Any], model: keras.Model) -> None:
 
 
 def _array(value: Any) -> Any:
-    """Returns a list of numbers or texts, nested or not, or a column of a table, as an array."""
     if hasattr(value, "to_numpy"):  # pandas, polars, Arrow; Keras lacks some of their types
         return np.asarray(value)
     first = value
     while isinstance(first, list | tuple) and first:
         first = first[0]
-    if isinstance(value, list) and isinstance(first, int | float | str | np.generic):
-        try:
-            return np.asarray(value)
-        except ValueError as error:  # rows of different lengths
-            raise UserError(f"a list must have rows of one length: {error}") from error
-    return value
+    is_list = isinstance(value, list) and isinstance(first, int | float | str | np.generic)
+    return _rows(value, "a list") if is_list else value
+
+
+def _rows(values: Any, name: str) -> np.ndarray:
+    try:
+        return np.asarray(values)
+    except ValueError as error:
+        raise UserError(f"{name} must have rows of one length: {error}") from error
 
 
 def _is_text(value: Any) -> bool:
@@ -129,20 +116,11 @@ def _is_text(value: Any) -> bool:
 def _numbers(value: Any, name: str) -> Any:
     """Returns a value that is not an array of texts."""
     if isinstance(value, np.ndarray) and value.dtype == np.object_:
-        try:
-            numbers = np.asarray(value.tolist())
-        except ValueError as error:
-            raise UserError(f"{name} must have rows of one length: {error}") from error
+        numbers = _rows(value.tolist(), name)
         value = numbers if numbers.dtype.kind in tuple("biuf") else value
     if _is_text(value):
         raise UserError(
-            f"{name} must be numbers; received {quoted(str(_wrong(value)))}. A tokenizer makes ids"
-            " of texts, and classes are numbered from 0"
+            f"{name} must be numbers; {received(value)}. A tokenizer makes ids of texts, and"
+            " classes are numbered from 0"
         )
     return value
-
-
-def _wrong(value: Any) -> Any:
-    """Returns the first value that is not a number, or else all."""
-    values = [value] if isinstance(value, str) else np.ravel(np.asarray(value))
-    return next((x for x in values if not isinstance(x, int | float | np.number)), value)

@@ -18,11 +18,7 @@ STRIDE_RULE = "or pieces of the text would be in no window"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LongTextSettings(Settings):
-    """What becomes of texts that are longer than `max_seq_length`, a field of the subclass.
-
-    Raises:
-        UserError: the stride is longer than a window.
-    """
+    """What becomes of texts that are longer than `max_seq_length`, a field of the subclass."""
 
     long_text: str = Group.DATA.setting(
         CUT,
@@ -45,7 +41,7 @@ class LongTextSettings(Settings):
 
     @property
     def stride(self) -> int | None:
-        """The stride of `windows.split_pair`; None if long texts are cut."""
+        """The stride of `sequences.split_pair`; None if long texts are cut."""
         return None if self.long_text == CUT else self.window_stride or 0
 
 
@@ -115,5 +111,4 @@ def text_columns(
 
 
 def _starts(counts: Sequence[int]) -> np.ndarray:
-    """Returns the number of the first window of each text."""
     return np.cumsum([0, *counts[:-1]])

@@ -5,8 +5,7 @@ from collections.abc import Callable
 from absl import flags
 
 from bert_tf.runs.flags import command_flags
-from bert_tf.runs.flags.device_settings import DeviceSettings
-from bert_tf.runs.flags.settings import ModelSettings
+from bert_tf.runs.flags.settings import DeviceSettings, ModelSettings
 from bert_tf.tasks.registry import TASKS
 
 run = command_flags.run_program
@@ -28,7 +27,7 @@ def main_of(name: str) -> Callable[[], None]:
 
         config = read_config(flags.FLAGS.bert_config_file)
         settings = map(command_flags.settings_from_flags, settings_classes)
-        task = TASKS[name].load().from_settings(*settings)
+        task = TASKS[name].files_class().from_settings(*settings)
         strategy = command_flags.get_strategy()
         run_fine_tuning(task, config, strategy)
 

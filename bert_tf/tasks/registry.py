@@ -2,44 +2,89 @@
 
 import importlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bert_tf.runs.flags.setting_fields import Settings
 
 if TYPE_CHECKING:
+    from bert_tf.model.configuration import BertConfig
+    from bert_tf.tasks.files import TaskFiles
+    from bert_tf.tasks.rows import Rows
     from bert_tf.tasks.task import FineTuningTask
 
 _EXAMPLES = "flags/quickstart"
 
 
-class RegisteredTask(NamedTuple):
-    """Where a task's class, program, docs and flags are."""
+class Head(NamedTuple):
+    """A head that training adds to BERT."""
 
-    path: str  # the task's class, as MODULE.CLASS below `bert_tf.tasks`
+    shown: str  # its name in descriptions
+    trained_by: str  # the program that trains it
+    biases: tuple[str, ...] = ()  # of BERT or of ELECTRA: a step of training changes it
+    rows: str = ""  # the class of rows that it learns from, as MODULE.CLASS in the task's folder
+    model: str = ""  # the class of the Keras model with the head, likewise
+    takes_num_labels: bool = False  # whether that class takes the number of labels
+    needs_pooler: bool = False  # whether its outputs depend on the pooler
+
+
+class RegisteredTask(NamedTuple):
+    """Where a task's classes, program, docs and flags are."""
+
+    name: str  # the task's folder below `bert_tf.tasks`
+    prefix: str  # of the names of its classes, such as SquadTask in task.py
+    heads: Mapping[str, Head]
     settings: tuple[str, ...]  # classes that define the program's flags; the first is the task's
     program: str  # the name of the program at the top of the repository
     page: str  # the task's page in docs/
     recipes: str  # the folder of the task's recipes in flags/
     example: Mapping[str, object]  # flags that run the task on its example in flags/
 
-    def load(self) -> "type[FineTuningTask]":
+    def task_class(self) -> "type[FineTuningTask]":
         """Imports the task's class and returns it."""
-        return _load(self.path)
+        return self._load(f"task.{self.prefix}Task")
+
+    def files_class(self) -> "type[TaskFiles]":
+        """Imports the task with the files of its program and returns it."""
+        return self._load(f"files.{self.prefix}Files")
+
+    def rows_class(self, head: str) -> "type[Rows]":
+        """Imports the rows that a head learns from and returns their class."""
+        return self._load(self.heads[head].rows)
+
+    def make_model(self, head: str, config: "BertConfig", num_labels: int, dtype: Any) -> Any:
+        """Returns the Keras model with a head."""
+        sizes = [num_labels] if self.heads[head].takes_num_labels else []
+        return self._load(self.heads[head].model)(config, *sizes, dtype=dtype)
 
     def settings_classes(self) -> list[type[Settings]]:
-        """Returns the classes of `settings`; `from_settings` of the task takes one of each."""
-        package, _, _ = self.path.partition(".")
-        return [_load(f"{package}.{path}") for path in self.settings]
+        """Returns the classes of `settings`; `from_settings` of the files takes one of each."""
+        return [self._load(path) for path in self.settings]
+
+    def _load(self, path: str) -> type:
+        module, _, name = path.rpartition(".")
+        return getattr(importlib.import_module(f"bert_tf.tasks.{self.name}.{module}"), name)
 
 
-def _load(path: str) -> type:
-    module, _, name = path.rpartition(".")
-    return getattr(importlib.import_module(f"bert_tf.tasks.{module}"), name)
-
-
+_BIAS = ("output_bias",)
+_CLASSIFIER: dict[str, Any] = {
+    "model": "model.ClassificationModel",
+    "takes_num_labels": True,
+    "needs_pooler": True,
+}
 TASKS = {
     "classification": RegisteredTask(
-        "classification.task.ClassificationTask",
+        "classification",
+        "Classification",
+        {
+            "classification": Head(
+                *("classification", "run_classifier.py", _BIAS, "rows.ClassificationRows"),
+                **_CLASSIFIER,
+            ),
+            "regression": Head(
+                *("regression", "a regression of run_classifier.py", _BIAS, "rows.RegressionRows"),
+                **_CLASSIFIER,
+            ),
+        },
         (
             *("settings.ClassifierSettings", "processors.ProcessorSettings"),
             *("settings.TableColumns", "settings.TfdsSource"),
@@ -54,8 +99,34 @@ TASKS = {
             "label_column": "has_number",
         },
     ),
+    "tagging": RegisteredTask(
+        "tagging",
+        "Tagging",
+        {
+            "tagging": Head(
+                *("tagging", "run_tagging.py", _BIAS, "rows.TaggingRows"),
+                model="model.TaggingModel",
+                takes_num_labels=True,
+            )
+        },
+        ("settings.TaggingSettings",),
+        "run_tagging",
+        "tagging",
+        "tagging",
+        {"data_dir": f"{_EXAMPLES}/entities"},
+    ),
     "squad": RegisteredTask(
-        "squad.task.SquadTask",
+        "squad",
+        "Squad",
+        {
+            "squad": Head(
+                "answers (SQuAD)",
+                "run_squad.py",
+                ("cls/squad/output_bias", "task_specific/squad/dense/bias"),
+                "rows.SquadRows",
+                "model.SquadModel",
+            )
+        },
         ("settings.SquadSettings",),
         "run_squad",
         "question-answering",
@@ -66,16 +137,16 @@ TASKS = {
             "version_2_with_negative": True,
         },
     ),
-    "tagging": RegisteredTask(
-        "tagging.task.TaggingTask",
-        ("settings.TaggingSettings",),
-        "run_tagging",
-        "tagging",
-        "tagging",
-        {"data_dir": f"{_EXAMPLES}/entities"},
-    ),
     "multiple_choice": RegisteredTask(
-        "multiple_choice.task.MultipleChoiceTask",
+        "multiple_choice",
+        "MultipleChoice",
+        {
+            "multiple_choice": Head(
+                *("multiple choice", "run_multiple_choice.py", (), "rows.MultipleChoiceRows"),
+                model="model.MultipleChoiceModel",
+                needs_pooler=True,
+            )
+        },
         ("settings.MultipleChoiceSettings",),
         "run_multiple_choice",
         "multiple-choice",
@@ -83,7 +154,9 @@ TASKS = {
         {"data_dir": f"{_EXAMPLES}/endings"},
     ),
     "sentences": RegisteredTask(
-        "sentences.task.SentenceTask",
+        "sentences",
+        "Sentence",
+        {},
         ("settings.SentenceSettings",),
         "run_sentence_similarity",
         "sentences",
@@ -96,4 +169,14 @@ TASKS = {
             "score_scale": 5.0,
         },
     ),
+}
+
+HEADS = {
+    "masked_lm": Head(
+        "masked language model",
+        "run_pretraining.py",
+        ("cls/predictions/output_bias", "generator_predictions/output_bias"),
+    ),
+    "next_sentence": Head("next sentence", "run_pretraining.py"),
+    **{name: head for task in TASKS.values() for name, head in task.heads.items()},
 }

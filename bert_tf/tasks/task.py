@@ -2,25 +2,35 @@
 
 import collections
 import dataclasses
-import os
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple, Self
 
 import tensorflow as tf
 from absl import logging
 
 from bert_tf.engine.prediction import Columns, join
 from bert_tf.errors import UserError, quoted
-from bert_tf.files.model_input import TEXTS
+from bert_tf.files.model_notes import TEXTS
 from bert_tf.hugging_face.vector_settings import VectorSettings
 from bert_tf.model.configuration import BertConfig
-from bert_tf.runs.flags.setting_fields import Settings
-from bert_tf.runs.flags.settings import FineTuningSettings
-from bert_tf.runs.results.kept_rows import Cell, KeptRows
+from bert_tf.runs.flags.settings import FineTuningOptions
+from bert_tf.runs.results.reports import Report
+from bert_tf.runs.results.tables import KeptRows
 from bert_tf.tasks.example_records import ExampleEncoder, write_records
-from bert_tf.tasks.folds import FoldKey
+from bert_tf.tasks.rows import Rows
 from bert_tf.tasks.task_model import TaskModel
 from bert_tf.text.tokenizers import Tokenizer
+
+
+class Evaluated(NamedTuple):
+    """What an evaluation found.
+
+    results: the results by name.
+    found: what they were computed from, in the task's own form, for the report and for tables.
+    """
+
+    results: dict[str, float]
+    found: Any = None
 
 
 @dataclasses.dataclass(eq=False)
@@ -38,7 +48,6 @@ class ExampleSet:
     num_examples: int = 0  # number of examples written
     num_records: int = 0
     rows: KeptRows | None = None
-    answers: Any = None  # of the last evaluation, in the task's own form, for `write_review`
 
     def write_records(self, path: str) -> None:
         """Writes the records; see `example_records.write_records`."""
@@ -48,29 +57,12 @@ class ExampleSet:
         self.examples = ()  # frees their memory
 
 
-class PredictionColumns:
-    """A model's predictions for the records of a set, computed as they are read.
+PredictionColumns = Iterable[Columns]  # a model's predictions for some records of a set at a time
 
-    Args:
-        chunks: columns of some records at a time; see `bert_tf.engine.prediction.Predictor`.
-        global_step: returns the `global_step` of the weights.
-    """
 
-    def __init__(self, chunks: Iterator[Columns], global_step: Callable[[], int]):
-        self._chunks = chunks
-        self._global_step = global_step
-
-    def __iter__(self) -> Iterator[Columns]:
-        return self._chunks
-
-    def join(self, *names: str) -> Columns:
-        """Returns the named columns for all records; the others take no memory."""
-        return join({name: chunk[name] for name in names} for chunk in self)
-
-    @property
-    def global_step(self) -> int:
-        """Number of steps that the weights were trained for."""
-        return self._global_step()
+def joined(predictions: PredictionColumns, *names: str) -> Columns:
+    """Returns the named columns for all records; the others take no memory."""
+    return join({name: chunk[name] for name in names} for chunk in predictions)
 
 
 def check_differ(targets: Iterable[Any], refuses: bool = False) -> None:
@@ -104,7 +96,7 @@ class FineTuningTask:
         vector_settings: how the vectors that the task trains are made; None if it trains none.
     """
 
-    other_settings: Sequence[Settings] = ()
+    options: ClassVar[type[FineTuningOptions]]
     best_metric: str
     batch_flags: ClassVar[Mapping[str, str]] = {
         "eval": "eval_batch_size",
@@ -113,13 +105,18 @@ class FineTuningTask:
     prediction_heading = "***** Running prediction*****"
     vector_settings: VectorSettings | None = None
 
-    def __init__(self, settings: FineTuningSettings):
+    def __init__(self, settings: FineTuningOptions):
         self.settings = settings
 
     @classmethod
-    def from_settings(cls, *settings: Settings) -> "FineTuningTask":
-        """Returns the task of a run from an instance of each class of settings in the registry."""
-        return cls(*settings)
+    def of_rows(cls, options: FineTuningOptions, rows: Rows) -> Self:
+        """Returns the task of examples in memory."""
+        return cls(options)
+
+    @staticmethod
+    def defaults(weights: Collection[str]) -> Mapping[str, Any]:
+        """Returns the options that a model's head decides, by the names of its weights."""
+        return {}
 
     # --- before training --------------------------------------------------------------------------
 
@@ -130,34 +127,17 @@ class FineTuningTask:
     def check(self, config: BertConfig, strategy: tf.distribute.Strategy) -> None:
         """Raises UserError if settings do not fit each other, the model or the devices."""
 
-    def read(self, purpose: str) -> Sequence[Any]:
-        """Returns the examples for a purpose."""
-        raise NotImplementedError
-
-    def read_sets(self, purpose: str) -> list[ExampleSet]:
-        """Returns the sets of examples for a purpose: one, unless this is overridden.
-
-        The same set may serve two purposes.
-        """
-        return [ExampleSet(purpose, self.read(purpose))]
-
-    # For --dev_fraction, in tasks with that setting.
-
-    def dev_set(self) -> str | None:
-        """Returns the path or the name of the examples to evaluate on; None if there are none."""
-        raise NotImplementedError
-
     def key(self, example: Any) -> tuple[Hashable, str]:
         """Returns an example's class, or None in tasks without classes, and all its text."""
         raise NotImplementedError
 
-    def fold_key(self, example: Any) -> FoldKey:
-        """Returns what decides the fold of an example, for --folds in tasks with that setting."""
-        raise NotImplementedError
-
     def subset(self, whole: ExampleSet, purpose: str, numbers: Sequence[int]) -> ExampleSet:
         """Returns the set of some examples of another set, for a purpose."""
-        return ExampleSet(purpose, [whole.examples[i] for i in numbers])
+        return self.example_set(purpose, [whole.examples[i] for i in numbers])
+
+    def example_set(self, purpose: str, examples: Any) -> ExampleSet:
+        """Returns the set of a task's examples for a purpose."""
+        return ExampleSet(purpose, examples)
 
     def labels(self, sets: Mapping[str, Sequence[ExampleSet]]) -> Sequence[str] | None:
         """Returns the classes in the order of the logits, for `labels.txt` beside the checkpoints.
@@ -178,14 +158,6 @@ class FineTuningTask:
     def reads(self, examples: Sequence[Any]) -> str | None:
         """Returns what the model reads; see `ModelInput`."""
         return TEXTS
-
-    def row(self, example: Any, purpose: str, number: int) -> Mapping[str, Cell] | None:
-        """Returns what tables of predictions show of an example.
-
-        These are `id`, its texts, and `label` if it is known. None in tasks without such tables.
-        `number` is the example's place in its set, from 0.
-        """
-        return None
 
     def encoder(
         self, example_set: ExampleSet, tokenizer: Tokenizer, labels: Sequence[str] | None
@@ -213,8 +185,16 @@ class FineTuningTask:
 
     # --- with a model -----------------------------------------------------------------------------
 
-    def evaluate(self, example_set: ExampleSet, predictions: PredictionColumns) -> dict[str, float]:
-        """Returns the results of an evaluation of a set for the purpose "eval"."""
+    def evaluate(self, example_set: ExampleSet, predictions: PredictionColumns) -> Evaluated:
+        """Returns what an evaluation of a set for the purpose "eval" found."""
+        raise NotImplementedError
+
+    def report(self, example_set: ExampleSet, evaluated: Evaluated) -> Report | None:
+        """Returns the report of an evaluation; None if the task has none."""
+        return None
+
+    def predict(self, example_set: ExampleSet, predictions: PredictionColumns) -> Any:
+        """Returns the outputs for a set for the purpose "predict", in the task's own form."""
         raise NotImplementedError
 
     def calibrate(
@@ -222,19 +202,3 @@ class FineTuningTask:
     ) -> None:
         """Scales a trained model's logits on the dev set, for --temperature_scaling."""
         raise NotImplementedError
-
-    def write_review(self, example_set: ExampleSet) -> None:
-        """Writes what the final evaluation of a set found: tables of its examples, a report."""
-
-    def write_predictions(
-        self, example_set: ExampleSet, predictions: PredictionColumns
-    ) -> dict[str, float] | None:
-        """Writes the predictions for a set for the purpose "predict".
-
-        Returns the results for `eval_results.txt` if the task evaluates its predictions; else None.
-        """
-        raise NotImplementedError
-
-    def path(self, name: str) -> str:
-        """Returns the path of a file in --output_dir."""
-        return os.path.join(self.settings.output_dir, name)

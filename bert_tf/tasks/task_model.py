@@ -14,7 +14,6 @@ from bert_tf.bounds import inputs_were_checked
 from bert_tf.engine.steps import Features, Sums
 from bert_tf.errors import UserError, listed
 from bert_tf.model.configuration import BertConfig
-from bert_tf.model.dtypes import dtype_policy
 from bert_tf.model.heads import OutputLayer, example_weights
 from bert_tf.model.inputs import (
     OPTIONAL_INPUTS,
@@ -28,9 +27,9 @@ from bert_tf.model.inputs import (
     paired,
     renamed,
 )
-from bert_tf.model.ranges import WEIGHTS, as_dtype, finite, shaped
+from bert_tf.model.layers import dtype_policy
+from bert_tf.model.ranges import WEIGHTS, as_dtype, finite, get_shape_list, shaped
 from bert_tf.model.saving import Savable
-from bert_tf.model.shapes import get_shape_list
 from bert_tf.modeling import BertModel
 from bert_tf.runs.training.watch import set_modes
 from bert_tf.tasks.fit_arguments import array_arguments, weigh_classes
@@ -54,7 +53,7 @@ class TaskModel(Savable, keras.Model):
     label_names: tuple[str, ...] = ()  # labels that `loss_and_metrics` reads; () without training
     task_metrics: tuple[str, ...] = ()  # names of the metrics of `loss_and_metrics`
     # See `bert_tf.engine.steps.Objective`.
-    compares_examples: bool = False
+    compared_features: tuple[str, ...] = ()
     sums_losses: bool = False
 
     def __init__(self, config: BertConfig, *, dtype: Any = None, **options: Any):

@@ -3,16 +3,78 @@
 import abc
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from bert_tf import tokenization
 from bert_tf.errors import quoted
-from bert_tf.text.added_tokens import AddedToken, AddedTokens, encode_with_added
-from bert_tf.text.offsets import Piece, without_space
 from bert_tf.text.sequences import Layout
-from bert_tf.text.tokenizer_settings import DEFAULTS, TokenizerSettings
+from bert_tf.text.tokenizer_settings import (
+    DEFAULTS,
+    AddedToken,
+    AddedTokens,
+    TokenizerSettings,
+    encode_with_added,
+)
+
+
+class Piece(NamedTuple):
+    """A word piece, made from text[start:end].
+
+    begins_word: whether it is the first piece of a word: a run of characters without white space
+        or punctuation, or one punctuation mark.
+    """
+
+    token_id: int
+    start: int
+    end: int
+    begins_word: bool
+
+
+def without_space(text: str, start: int, end: int) -> tuple[int, int]:
+    """Returns a span of a text without the white space at its ends; (start, start) if it is all."""
+    end = start + len(text[start:end].rstrip())
+    return end - len(text[start:end].lstrip()), end
+
+
+def pieces_with_offsets(text: str, tokenizer: tokenization.FullTokenizer) -> list[Piece]:
+    """Returns the word pieces of a text, the same as `tokenizer.tokenize`, with their offsets."""
+    basic = tokenizer.basic_tokenizer
+    sources = _sources(text, basic)
+    pieces: list[Piece] = []
+    position = 0  # in the text of all words, joined without spaces
+    for word in basic.tokenize(text):
+        places = sources[position : position + len(word)]
+        position += len(word)
+        found = tokenizer.wordpiece_tokenizer.tokenize(word)
+        if found == [tokenizer.wordpiece_tokenizer.unk_token]:
+            token_id = tokenizer.vocab[found[0]]
+            pieces.append(Piece(token_id, min(places), max(places) + 1, True))
+            continue
+        start = 0
+        for piece in found:
+            end = start + len(piece) - (2 if start else 0)
+            own = places[start:end]
+            pieces.append(Piece(tokenizer.vocab[piece], min(own), max(own) + 1, start == 0))
+            start = end
+    return pieces
+
+
+def _sources(text: str, basic: tokenization.BasicTokenizer) -> list[int]:
+    """Returns the index in `text` of each character of its words, joined without spaces."""
+    return [index for index, char in enumerate(text) for _ in range(_num_kept(char, basic))]
+
+
+@functools.lru_cache(1 << 16)
+def _num_kept(char: str, basic: tokenization.BasicTokenizer) -> int:
+    """Returns how many characters of the words come from one character of the text.
+
+    One at a time, characters give as many as whole words do, though not always the same ones: the
+    sigma at a word's end, and the order of combining marks.
+    """
+    return len("".join(basic.tokenize(char)))
+
 
 # int32 ids of all texts, and the number of ids of each text.
 Encoded: TypeAlias = tuple[np.ndarray, Sequence[int] | np.ndarray]
@@ -82,13 +144,13 @@ class Tokenizer(abc.ABC):
         tokens = self.settings.added_tokens
         if all(token.token_id != mask.token_id for token in tokens):
             tokens = (*tokens, mask)
-        return AddedTokens(tokens, self._normalize)
+        return AddedTokens(tokens, self._normalizer)
 
     @functools.cached_property
     def added(self) -> AddedTokens | None:
         """Finds the added tokens; None if there are none, or `_encode` finds them."""
         tokens = self.settings.added_tokens
-        return AddedTokens(tokens, self._normalize) if tokens else None
+        return AddedTokens(tokens, self._normalizer) if tokens else None
 
     @staticmethod
     def _encode_with(
@@ -106,9 +168,8 @@ class Tokenizer(abc.ABC):
     def _encode(self, texts: Sequence[str]) -> Encoded:
         """Returns (int32 ids of all texts, number of ids of each text), without added tokens."""
 
-    def _normalize(self, char: str) -> str:
-        """Returns what a character becomes before the text is split; here, itself."""
-        return char
+    # The step of the package `tokenizers` that a text goes through before it is split.
+    _normalizer: Any = None
 
     def _encode_for_masking(self, texts: Sequence[str]) -> Encoded:
         """Returns the same as `_encode`, but see `encode_for_masking`."""

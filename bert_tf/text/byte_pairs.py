@@ -13,16 +13,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import tokenizers
 
-from bert_tf.errors import UserError, missing_package, quoted
-from bert_tf.files.encodings import is_unicode
+from bert_tf.errors import UserError, quoted
+from bert_tf.files.storage import is_unicode
 from bert_tf.files.whole_files import read_text
 from bert_tf.start import lazy_tensorflow as tf
-from bert_tf.text.added_tokens import AddedToken
-from bert_tf.text.base_tokenizer import Tokenizer
-from bert_tf.text.offsets import Piece, without_space
+from bert_tf.text.base_tokenizer import Piece, Tokenizer, without_space
 from bert_tf.text.sequences import Layout
-from bert_tf.text.tokenizer_settings import DEFAULTS, TokenizerSettings
+from bert_tf.text.tokenizer_settings import DEFAULTS, AddedToken, TokenizerSettings
 
 VOCABULARY, MERGES = "vocab.json", "merges.txt"
 SPACE = "Ġ"  # stands for the byte of a space in a piece
@@ -61,8 +60,8 @@ class BytePairTokenizer(Tokenizer):
             files: the content of both files by name; they are then not read from disk.
 
         Raises:
-            UserError: a file cannot be read or is damaged, tokens or the package `tokenizers` are
-                missing, or `do_lower_case` is True.
+            UserError: a file cannot be read or is damaged, tokens are missing, or `do_lower_case`
+                is True.
         """
         place = f"--vocab_file={vocab_file}"
         if do_lower_case:
@@ -92,7 +91,7 @@ class BytePairTokenizer(Tokenizer):
         """Returns a tokenizer that lower-cases each character of a text before all else."""
         other = copy.copy(self)
         other._tokenizer = type(self._tokenizer).from_str(self._tokenizer.to_str())
-        other._tokenizer.normalizer = import_tokenizers("--vocab_file").normalizers.Lowercase()
+        other._tokenizer.normalizer = tokenizers.normalizers.Lowercase()
         return other
 
     added = None  # the package `tokenizers` finds them
@@ -208,20 +207,15 @@ def in_order_of_ids(vocab: Mapping[str, Any]) -> dict[str, int]:
 def _make_tokenizer(
     vocab: Mapping[str, int], merges: str, merges_file: str, place: str, settings: TokenizerSettings
 ) -> Any:
-    """Returns the tokenizer of the package `tokenizers`."""
-    tokenizers = import_tokenizers(place)
-    lines = merges.split("\n")
-    if lines[0].startswith("#version"):
-        del lines[0]
-    pairs = [tuple(line.split(" ")) for line in lines if line]
-    for pair in pairs:
-        if len(pair) != 2 or any(token not in vocab for token in (*pair, "".join(pair))):
-            raise UserError(
-                f"{merges_file}: each line must have two tokens of {place} that make a third token"
-                f" when joined; received {quoted(' '.join(pair))}. Are both files from the same"
-                " model?"
-            )
-    model = tokenizers.models.BPE(dict(vocab), pairs, unk_token=_UNKNOWN)
+    lines = [line for line in merges.split("\n") if line and not line.startswith("#version")]
+    pairs: list[Any] = [tuple(line.split(" ")) for line in lines]
+    try:
+        model = tokenizers.models.BPE(dict(vocab), pairs, unk_token=_UNKNOWN)
+    except Exception as error:
+        raise UserError(
+            f"{merges_file}: each line must have two tokens of {place} that make a third token"
+            f" when joined; {quoted(str(error))}. Are both files from the same model?"
+        ) from error
     tokenizer = tokenizers.Tokenizer(model)
     prefix = settings.add_prefix_space
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=prefix)
@@ -231,12 +225,3 @@ def _make_tokenizer(
     added |= {t.content: t for t in (MASK, *settings.added_tokens) if t.content in vocab}
     tokenizer.add_special_tokens([tokenizers.AddedToken(**x.options) for x in added.values()])
     return tokenizer
-
-
-def import_tokenizers(needed_by: str) -> Any:
-    """Returns the package `tokenizers`; raises UserError, which names `needed_by`, without it."""
-    try:
-        import tokenizers
-    except ImportError as error:
-        raise missing_package(needed_by, "tokenizers", "roberta", error) from error
-    return tokenizers

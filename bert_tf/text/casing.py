@@ -56,8 +56,6 @@ def write_casing(
 
     Args:
         settings: replaces the settings in the file, see `TokenizerSettings.files`; None keeps them.
-
-    Errors: see `read_casing`, `whole_files`.
     """
     path = os.path.join(folder, TOKENIZER_CONFIG)
     present = read_tokenizer_config(folder)
@@ -98,10 +96,6 @@ def find_casing(
     Args:
         settings: the vocabulary's, if they were read.
         hugging_face: whether the model is in Hugging Face's format.
-
-    Raises:
-        UserError: a file is damaged; or a vocabulary in Hugging Face's format is cased, and no file
-            says so.
     """
     beside = os.path.dirname(vocab_file) if vocab_file else folder
     casing = read_casing(folder) if beside.rstrip("/") != folder.rstrip("/") else None
@@ -145,10 +139,6 @@ def check_casing(
         vocab_file: the vocabulary's path.
         init_checkpoint: see `checkpoints.find_prefix`; None or "" if there is none.
         output_dir: the run's folder; None if there is none.
-
-    Raises:
-        UserError: a source contradicts, or a `tokenizer_config.json` is damaged.
-        OSError: a file system does not respond.
     """
     tokenization.validate_case_matches_checkpoint(do_lower_case, init_checkpoint)
     is_recorded = _check_records(do_lower_case, vocab_file, init_checkpoint, output_dir)

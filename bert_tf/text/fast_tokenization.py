@@ -15,15 +15,15 @@ import itertools
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
+import tokenizers
 from absl import logging
 
 from bert_tf import tokenization
 from bert_tf.start import lazy_tensorflow as tf
-from bert_tf.text.added_tokens import CharacterTable
-from bert_tf.text.base_tokenizer import Encoded, Tokenizer, tokens_by_id
-from bert_tf.text.offsets import Piece, pieces_with_offsets
+from bert_tf.text.base_tokenizer import Encoded, Piece, Tokenizer, pieces_with_offsets, tokens_by_id
 from bert_tf.text.tokenizer_settings import DEFAULTS, TokenizerSettings
 
 VOCABULARY = "vocab.txt"
@@ -49,6 +49,18 @@ _ASCII_TOKEN = re.compile(r"(##)?[0-9A-Za-z]+|[!-~]")
 _Encoder = Callable[[Sequence[str]], Encoded]
 
 
+class _CharacterTable(dict[int, str]):
+    """Code point -> replacement, for str.translate; entries are computed on first use."""
+
+    def __init__(self, replacement: Callable[[str], str]):
+        super().__init__()
+        self._replacement = replacement
+
+    def __missing__(self, code_point: int) -> str:
+        replacement = self[code_point] = self._replacement(chr(code_point))
+        return replacement
+
+
 class _IdsOfToken(dict[str, Sequence[int]]):
     """Text without white space -> its ids; entries are computed on first use."""
 
@@ -57,7 +69,7 @@ class _IdsOfToken(dict[str, Sequence[int]]):
         self._vocab = reference.vocab
         self._wordpiece = reference.wordpiece_tokenizer
         self._basic = reference.basic_tokenizer
-        self._split_table = CharacterTable(self._split)
+        self._split_table = _CharacterTable(self._split)
 
     def _split(self, char: str) -> str:
         if self._basic.strip_accents and unicodedata.category(char) == "Mn":
@@ -102,7 +114,7 @@ class FastTokenizer(Tokenizer):
         self.inv_vocab = {index: token for token, index in self.vocab.items()}
         self.unknown_id = self.vocab.get(tokenization.UNKNOWN_TOKEN)
         self.do_lower_case = reference.basic_tokenizer.do_lower_case
-        self._clean_table = CharacterTable(reference.basic_tokenizer.clean)
+        self._clean_table = _CharacterTable(reference.basic_tokenizer.clean)
         self._ids_of_token = _IdsOfToken(reference)
         self._num_characters = 0
         self._ascii_encoder: _Encoder | None = None
@@ -152,8 +164,14 @@ class FastTokenizer(Tokenizer):
     def _basic(self) -> tokenization.BasicTokenizer:
         return self.reference.basic_tokenizer
 
-    def _normalize(self, char: str) -> str:
-        return self._basic.normalize(char)
+    @property
+    def _normalizer(self) -> Any:
+        return tokenizers.normalizers.BertNormalizer(
+            clean_text=self._basic.clean_text,
+            handle_chinese_chars=self._basic.tokenize_chinese_chars,
+            strip_accents=self._basic.strip_accents,
+            lowercase=self.do_lower_case,
+        )
 
     def _pieces(self, text: str) -> list[Piece]:
         return pieces_with_offsets(text, self.reference)

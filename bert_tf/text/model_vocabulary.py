@@ -31,10 +31,6 @@ def check_model_vocabulary(
         vocab: token -> id, with added tokens.
         vocab_file: the path that `vocab` was read from.
         checkpoint: see `checkpoints.find_prefix`; from --`flag`.
-
-    Raises:
-        UserError: a token of the model's vocabulary has a different id or is missing, or a setting
-            differs.
     """
     source, folder = VocabularySource(vocab_file), checkpoints.folder_of(checkpoint)
     name = source.kind
@@ -69,7 +65,6 @@ def check_model_vocabulary(
 
 
 def _check_settings(source: VocabularySource, model: VocabularySource, flag: str) -> None:
-    """Raises UserError if two vocabularies' folders ask for different tokenizers."""
     ours, theirs = (_settings(x) for x in (source, model))
     for one, other in ((ours, theirs), (theirs, ours)):
         if one["strip_accents"] is None and other["strip_accents"] is not None:
@@ -87,7 +82,7 @@ def _check_settings(source: VocabularySource, model: VocabularySource, flag: str
 
 
 def _settings(source: VocabularySource) -> dict[str, Any]:
-    """Returns the settings in a form in which the same settings are equal."""
+    """Returns the settings in a canonical form, for comparison."""
     settings = source.settings.with_ids(source.vocab, source.path)
     values = dataclasses.asdict(settings)
     casing = values.pop("recorded_casing")

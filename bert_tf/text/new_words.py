@@ -1,4 +1,4 @@
-"""Chooses words and word pieces to add to a vocabulary so that a text takes the fewest tokens.
+"""Counts words, and chooses what to add to a vocabulary so that a text takes the fewest tokens.
 
 WordPiece takes the longest piece that fits, so a new entry may also change the split of other
 words, to fewer tokens or to more. So savings are measured by splitting the words again. A word's
@@ -10,10 +10,45 @@ import collections
 import dataclasses
 import heapq
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from bert_tf import tokenization
 from bert_tf.progress import Progress
+from bert_tf.text.tokenizer_settings import DEFAULTS, TokenizerSettings
+
+_MAX_CHUNKS = 1_000_000
+
+
+def count_words(
+    lines: Iterable[Sequence[str]], do_lower_case: bool, settings: TokenizerSettings = DEFAULTS
+) -> dict[str, int]:
+    """Returns the number of occurrences of each word in batches of lines, sorted by word.
+
+    By default, `do_lower_case` also strips accents.
+    """
+    tokenizer = tokenization.BasicTokenizer(do_lower_case, **settings.switches)
+    words: collections.Counter[str] = collections.Counter()
+    # Chunks between white space repeat, so each is tokenized once. In printable text, whose only
+    # white space is the space, this gives the same words as tokenizing the line.
+    chunks: collections.Counter[str] = collections.Counter()
+
+    def tokenize_chunks() -> None:
+        for chunk, count in chunks.items():
+            for word in tokenizer.tokenize(chunk):
+                words[word] += count
+        chunks.clear()
+
+    for batch in lines:
+        for line in batch:
+            if line.isprintable():
+                chunks.update(line.split())
+            else:
+                words.update(tokenizer.tokenize(line))
+        if len(chunks) > _MAX_CHUNKS:
+            tokenize_chunks()
+    tokenize_chunks()
+    return dict(sorted(words.items()))
+
 
 _INSIDE = "##"  # begins every piece but a word's first
 

@@ -1,19 +1,114 @@
-"""Reads and makes the file of a SentencePiece model; for the format see `sentence_piece_file`."""
+"""Reads, checks and makes the file of a SentencePiece model.
 
+tensorflow-text's parser trusts the file: a damaged map of characters or a piece with a NUL would
+end the process with a segmentation fault. Format:
+https://github.com/google/sentencepiece/blob/master/src/sentencepiece_model.proto.
+"""
+
+import functools
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from google.protobuf import message
+import numpy as np
+from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory
 
 from bert_tf.errors import UserError, quoted
 from bert_tf.files.whole_files import read_bytes
-from bert_tf.text.sentence_piece_file import model_class
 
+_TYPES = descriptor_pb2.FieldDescriptorProto
+# Message -> field -> (number, type).
+_MESSAGES = {
+    "Piece": {
+        "piece": (1, _TYPES.TYPE_BYTES),
+        "score": (2, _TYPES.TYPE_FLOAT),
+        "type": (3, _TYPES.TYPE_INT32),
+    },
+    "Normalizer": {"precompiled_charsmap": (2, _TYPES.TYPE_BYTES)},
+    "Model": {
+        "pieces": (1, "Piece"),
+        "normalizer_spec": (3, "Normalizer"),
+        "denormalizer_spec": (5, "Normalizer"),
+    },
+}
 # Types of pieces.
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED = range(1, 6)
 _UNKNOWN_ID = 1
 _HANGUL = re.compile("[\u1100-\u11ff\uac00-\ud7a3]")
+
+
+@functools.cache
+def model_class() -> Any:
+    """Returns the class of a protocol buffer with the fields that are checked, read or made."""
+    file = descriptor_pb2.FileDescriptorProto(name="bert_tf/sentence_piece.proto", syntax="proto2")
+    file.package = "bert_tf.sentence_piece"
+    for name, fields in _MESSAGES.items():
+        described = file.message_type.add(name=name)
+        for field, (number, kind) in fields.items():
+            repeated = field == "pieces"
+            label = _TYPES.LABEL_REPEATED if repeated else _TYPES.LABEL_OPTIONAL
+            added = described.field.add(name=field, number=number, label=label)
+            if isinstance(kind, str):
+                added.type, added.type_name = _TYPES.TYPE_MESSAGE, f".{file.package}.{kind}"
+            else:
+                added.type = kind
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{file.package}.Model"))
+
+
+def problem_of(data: bytes) -> str | None:
+    """Returns what is wrong with the content of a model's file; None if it can be read."""
+    try:
+        model = model_class().FromString(data)
+    except message.DecodeError:
+        return "it is not such a file, or it is damaged"
+    if not model.pieces:
+        return "it has no pieces"
+    seen: set[bytes] = set()
+    for i, piece in enumerate(model.pieces):
+        if not piece.piece or b"\0" in piece.piece or not _is_utf8(piece.piece):
+            return f"it is damaged: piece {i} is {piece.piece[:50]!r}, which is not text"
+        if not abs(piece.score) < np.inf:
+            return f"it is damaged: the score of piece {i} is {piece.score}"
+        if piece.piece in seen:
+            return f"it is damaged: piece {i}, {piece.piece[:50]!r}, is there twice"
+        seen.add(piece.piece)
+    specifications = (model.normalizer_spec, model.denormalizer_spec)
+    if not all(_is_sound(x.precompiled_charsmap) for x in specifications):
+        return "it is damaged: its map of characters (precompiled_charsmap) is broken"
+    return None
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _is_sound(charsmap: bytes) -> bool:
+    """Returns whether no look-up in a map of characters leaves its memory.
+
+    The map is the size of a trie, the trie, and texts that end in NUL. The trie is a double array
+    (https://github.com/s-yata/darts-clone): the children of a unit are at its base, combined by
+    exclusive or with the child's byte. A unit with a leaf has the place of its text at its base.
+    """
+    if not charsmap:
+        return True
+    size = int.from_bytes(charsmap[:4], "little")
+    texts = charsmap[4 + size :]
+    if size % 4 or not 0 < size < len(charsmap) - 4 or texts[-1:] != b"\0":
+        return False
+    units = np.frombuffer(charsmap, "<u4", size // 4, 4)
+    index = np.flatnonzero(units >> 31 == 0)  # the others are places of texts
+    inner = units[index]
+    base = index ^ (inner >> 10 << ((inner & 0x200) >> 6))
+    if units[0] >> 31 or np.any(base | 0xFF >= len(units)):
+        return False
+    leaves = units[base[inner & 0x100 != 0]]
+    return not np.any(leaves & 0x7FFFFFFF >= len(texts))
 
 
 class Unigrams(NamedTuple):
@@ -60,10 +155,6 @@ def make_model(unigrams: Unigrams, place: str, keep_accents: bool = True) -> byt
 
     It finds every piece by its score, even control symbols, but none that spans words. Its unknown
     piece has the id 1. Messages name the file `place`.
-
-    Raises:
-        UserError: the unknown piece has another id. Or the pieces are Korean: transformers takes
-            syllables apart, as `keep_accents` False asks for, and fails to join them again.
     """
     if (
         unigrams.charsmap

@@ -11,16 +11,17 @@ import re
 import string
 import unicodedata
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import tokenizers
 
 from bert_tf import tokenization
 from bert_tf.errors import UserError
 from bert_tf.files.whole_files import read_bytes
 from bert_tf.start import lazy_tensorflow as tf
-from bert_tf.text import sentence_piece_file
-from bert_tf.text.base_tokenizer import Encoded, Tokenizer
-from bert_tf.text.offsets import Piece
+from bert_tf.text.base_tokenizer import Encoded, Piece, Tokenizer
+from bert_tf.text.sentence_piece_model import problem_of
 from bert_tf.text.tokenizer_settings import DEFAULTS, TokenizerSettings
 
 MODEL = "spm.model"
@@ -111,7 +112,7 @@ class SentencePieceTokenizer(Tokenizer):
                 f' ({error}); to install it: pip install --no-deps "tensorflow-text=={version}.*"'
             ) from error
         model = content or read_bytes(model_file, f"--vocab_file={model_file}")
-        if problem := sentence_piece_file.problem_of(model):
+        if problem := problem_of(model):
             raise UserError(f"--vocab_file={model_file}: {_RULE}; {problem}")
         try:
             with tf.device("CPU:0"):
@@ -182,8 +183,11 @@ class SentencePieceTokenizer(Tokenizer):
         dropped = "".join(char for char, text in both if text == f"{WORD_START}aa")
         self._word = re.compile(rf"[\S\x1c-\x1f{dropped}]+")
 
-    def _normalize(self, char: str) -> str:
-        return " " if char.isspace() else self._preprocess(char)
+    @property
+    def _normalizer(self) -> Any:
+        steps = tokenizers.normalizers
+        accents = [] if self.settings.keep_accents else [steps.NFKD(), steps.StripAccents()]
+        return steps.Sequence([*accents, *([steps.Lowercase()] if self.do_lower_case else [])])
 
     def _encode(self, texts: Sequence[str]) -> Encoded:
         pieces, row_splits = self.split(list(map(self._preprocess, texts)))

@@ -12,10 +12,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from bert_tf.errors import UserError, as_given, quoted
-from bert_tf.files.json_keys import JsonKeys, Needed, read_checked
-from bert_tf.files.whole_files import read_json
+from bert_tf.files.whole_files import JsonKeys, Needed, read_checked, read_json
 from bert_tf.start import lazy_tensorflow as tf
-from bert_tf.text.added_tokens import AddedToken
 from bert_tf.text.byte_pairs import MASK, check_text
 from bert_tf.text.tokenizer_json import (
     BYTE_PAIRS,
@@ -34,6 +32,7 @@ from bert_tf.text.tokenizer_settings import (
     SENTENCE_PIECE_TOKENS,
     TOKENIZER_CONFIG,
     WORD_PIECE_TOKENS,
+    AddedToken,
     TokenizerSettings,
 )
 
@@ -87,7 +86,6 @@ _HARMLESS_CONFIG = {
 
 @functools.cache
 def _config_keys(kind: str) -> JsonKeys:
-    """Returns the keys of the tokenizer_config.json of a kind of vocabulary."""
     names = [name + end for name in _CLASSES[kind] for end in ("Tokenizer", "TokenizerFast")]
     more = {"unk_id": Needed((1, None), ONLY), "add_prefix_space": Needed((True, None), ONLY)}
     return JsonKeys(
@@ -140,9 +138,6 @@ def read_settings(
         in_json: the folder's `tokenizer.json`.
         hugging_face: whether the folder is in Hugging Face's format. A folder with other files of
             a tokenizer than `tokenizer_config.json`, or with a `tokenizer_class` in it, is so, too.
-
-    Raises:
-        UserError: a file is damaged, asks for something unsupported, or contradicts another.
     """
     config, path = read_tokenizer_config(folder), os.path.join(folder, TOKENIZER_CONFIG)
     _config_keys(kind).check(config, path)
@@ -214,26 +209,20 @@ def _check_same(
     has_defaults: whether the tokenizer's class does not read switches from `tokenizer.json`.
     """
     for name, value in in_file.items():
-        stated = config.get(name)
+        stated, source = config.get(name), TOKENIZER_CONFIG
         if name == "strip_accents" and value is None:
             value = in_file[DO_LOWER_CASE]
-        if stated is None and has_defaults or name in _NO_ARGUMENTS:
-            taken = _CLASS_DEFAULTS[name]
+        if has_defaults and (stated is None or name in _NO_ARGUMENTS):
+            stated, source = _CLASS_DEFAULTS[name], "the class of its tokenizer"
             if name == "strip_accents":
-                taken = config.get(DO_LOWER_CASE) is not False
-            if has_defaults and taken != value:
-                raise UserError(
-                    f"{folder}: {TOKENIZER_FILE} and the class of its tokenizer must agree; {name}"
-                    f" is {_shown(value):.40} in the former, but without the key in"
-                    f" {TOKENIZER_CONFIG} the class takes {_shown(taken)}. If the model was"
-                    f' trained with {TOKENIZER_FILE}, write "tokenizer_class":'
-                    f' "{_GENERIC_CLASSES[0]}" to {TOKENIZER_CONFIG}; else correct {TOKENIZER_FILE}'
-                )
+                stated = config.get(DO_LOWER_CASE) is not False
         if stated is not None and stated != value:
             raise UserError(
-                f"{folder}: {TOKENIZER_CONFIG} and {TOKENIZER_FILE} must say the same; {name} is"
-                f" {_shown(stated)} in the former and {_shown(value)} in the latter."
-                " Correct the one that the model was not trained with"
+                f"{folder}: {TOKENIZER_FILE} and {source} must say the same; {name} is"
+                f" {_shown(value):.40} in the former and {_shown(stated)} in the latter. Correct"
+                f" the one that the model was not trained with. If it was trained with"
+                f' {TOKENIZER_FILE}, write "tokenizer_class": "{_GENERIC_CLASSES[0]}" to'
+                f" {TOKENIZER_CONFIG}"
             )
 
 
@@ -326,7 +315,6 @@ def _tokens_without_files(kind: str, hugging_face: bool) -> dict[str, AddedToken
 
 
 def _token(value: Any, path: str) -> AddedToken:
-    """Returns an added token that a file gives as its text or with its options."""
     options = {"content": value} if isinstance(value, str) else value
     flags = ("single_word", "lstrip", "rstrip", "normalized")
     if (
@@ -335,10 +323,11 @@ def _token(value: Any, path: str) -> AddedToken:
         or not all(isinstance(options.get(flag, False), bool) for flag in flags)
         or type(options.get("id", 0)) is not int
         or not 0 <= options.get("id", 0) < 2**31
+        or not options.keys() <= {"content", "id", "special", "__type", *flags}
     ):
         raise UserError(
             f"{path}: an added token must have a content, and may have an id and"
-            f" {', '.join(flags)}, true or false; received {quoted(value)}"
+            f" {', '.join(flags)}, true or false, and nothing else; received {quoted(value)}"
         )
     check_text([options["content"]], path)
     known = {flag: options[flag] for flag in flags if flag in options}

@@ -1,21 +1,25 @@
-"""Reads Hugging Face's `tokenizer.json`: a whole tokenizer in a file, with its vocabulary."""
+"""Reads Hugging Face's `tokenizer.json`: a whole tokenizer in a file, with its vocabulary.
+
+The package `tokenizers` reads the file. What it then does must be what the tokenizers of this
+library do.
+"""
 
 import base64
 import dataclasses
 import json
 import os
-import struct
 from collections.abc import Mapping
 from typing import Any
 
-from bert_tf.errors import UserError, quoted
-from bert_tf.files.json_keys import JsonKeys, Needed
+import numpy as np
+import tokenizers
+
+from bert_tf.errors import UserError, as_given, as_line, quoted
 from bert_tf.files.whole_files import read_json
 from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.text import byte_pairs, fast_tokenization, sentence_pieces
-from bert_tf.text.byte_pairs import MERGES, check_text, in_order_of_ids
+from bert_tf.text.byte_pairs import MERGES, in_order_of_ids
 from bert_tf.text.sentence_piece_model import Unigrams
-from bert_tf.text.tokenizer_settings import MAX_INPUT_CHARS
 
 TOKENIZER_FILE = "tokenizer.json"
 # The kinds of vocabularies, by the names of their files.
@@ -23,47 +27,44 @@ WORD_PIECES, BYTE_PAIRS = fast_tokenization.VOCABULARY, byte_pairs.VOCABULARY
 SENTENCE_PIECES = sentence_pieces.MODEL
 
 ONLY = "nothing else is supported. Choose a different model"
-_KEYS = JsonKeys(
-    used={"model", "normalizer", "pre_tokenizer", "post_processor", "added_tokens"},
-    needed={"version": Needed(("1.0", None), ONLY)},
-    harmless={"decoder", "truncation", "padding"},
-)
-_NORMALIZER_KEYS = JsonKeys(
-    used={"clean_text", "handle_chinese_chars", "strip_accents", "lowercase"},
-    needed={"type": Needed(("BertNormalizer",), ONLY)},
-)
-_WORD_PIECE_KEYS = JsonKeys(
-    used={"type", "vocab", "max_input_chars_per_word"},
-    needed={
-        "unk_token": Needed(("[UNK]",), ONLY),
-        "continuing_subword_prefix": Needed(("##",), ONLY),
+_KINDS = {"WordPiece": WORD_PIECES, "BPE": BYTE_PAIRS, "Unigram": SENTENCE_PIECES}
+# Keys that are read, or are harmless: every byte has a token in a byte-level BPE, and offsets are
+# computed here.
+_FREE = {
+    WORD_PIECES: {
+        *("clean_text", "handle_chinese_chars", "strip_accents", "lowercase"),
+        *("vocab", "max_input_chars_per_word"),
     },
-)
-_BYTE_LEVEL_KEYS = JsonKeys(
-    used={"add_prefix_space"},
-    needed={"type": Needed(("ByteLevel",), ONLY), "use_regex": Needed((True,), ONLY)},
-    harmless={"trim_offsets"},
-)
-_BYTE_PAIR_KEYS = JsonKeys(
-    used={"type", "vocab", "merges"},
-    needed={
-        "dropout": Needed((None, 0), ONLY),
-        "continuing_subword_prefix": Needed(("", None), ONLY),
-        "end_of_word_suffix": Needed(("", None), ONLY),
-        "ignore_merges": Needed((False,), ONLY),
+    BYTE_PAIRS: {
+        *("vocab", "merges", "unk_token", "fuse_unk", "byte_fallback"),
+        *("add_prefix_space", "trim_offsets"),
     },
-    harmless={"unk_token", "fuse_unk", "byte_fallback"},  # every byte has a token
-)
-_UNIGRAM_KEYS = JsonKeys(
-    used={"type", "vocab", "unk_id"}, needed={"byte_fallback": Needed((False, None), ONLY)}
-)
-# The steps of ALBERT's normalizer and pre-tokenizer.
+    SENTENCE_PIECES: {"vocab", "unk_id"},
+}
+_METASPACE = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
+# What the other keys must be, apart from null, false and the like.
+_PARTS: dict[str, dict[str, dict[str, Any]]] = {
+    WORD_PIECES: {
+        "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##"},
+        "normalizer": {"type": "BertNormalizer"},
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+    },
+    BYTE_PAIRS: {
+        "model": {"type": "BPE"},
+        "normalizer": {},
+        "pre_tokenizer": {"type": "ByteLevel", "use_regex": True},
+    },
+    SENTENCE_PIECES: {
+        "model": {"type": "Unigram"},
+        "pre_tokenizer": {
+            "type": "Sequence",
+            "pretokenizers": [{"type": "WhitespaceSplit"}, _METASPACE],
+        },
+    },
+}
+# The steps of ALBERT's normalizer.
 _QUOTES = [{"type": "Replace", "pattern": {"String": x}, "content": '"'} for x in ("``", "''")]
 _ONE_SPACE = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}
-_METASPACE = {
-    **{"replacement": "▁", "prepend_scheme": "always", "split": True},
-    **{"add_prefix_space": True, "str_rep": "▁"},  # in older files
-}
 _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 
 
@@ -96,58 +97,51 @@ class TokenizerJson:
 
 
 def read_tokenizer_json(folder: str) -> TokenizerJson | None:
-    """Returns the content of a folder's `tokenizer.json`; None if there is no such file.
-
-    Raises:
-        UserError: the file is damaged, or is the tokenizer of another kind of model.
-    """
+    """Returns the content of a folder's `tokenizer.json`; None if there is no such file."""
     path = os.path.join(folder, TOKENIZER_FILE)
     if not tf.io.gfile.exists(path):
         return None
     content = read_json(path, path, "it must be the tokenizer of a BERT model")
-    content = content if isinstance(content, dict) else {}
-    _KEYS.check(content, path)
-    model, normalizer, splitter = (
-        part if isinstance(part := content.get(key), dict) else {}
-        for key in ("model", "normalizer", "pre_tokenizer")
-    )
-    added = content.get("added_tokens") or []
-    kind = model.get("type", "WordPiece"), normalizer.get("type"), splitter.get("type")
-    parts = model.get("vocab"), added, model.get("merges", [])
-    if kind[0] == "Unigram" and isinstance(added, list):
-        found = _sentence_pieces(model, normalizer, splitter, added, path)
-    elif not all(map(isinstance, parts, (dict, list, list))) or kind not in (
-        ("WordPiece", "BertNormalizer", "BertPreTokenizer"),
-        ("BPE", None, "ByteLevel"),
-    ):
+    tokenizer, parts = _load(content, path)
+    kind = _KINDS.get(parts["model"]["type"], WORD_PIECES)
+    for name, expected in _PARTS[kind].items():
+        found = {key: x for key, x in (parts[name] or {}).items() if key not in _FREE[kind] and x}
+        if found != expected:
+            raise UserError(
+                f"{path}: its {name} must be {json.dumps(expected or None)}; received"
+                f" {quoted(json.dumps(found or None))}: {ONLY}"
+            )
+    read = {WORD_PIECES: _word_pieces, BYTE_PAIRS: _byte_pairs, SENTENCE_PIECES: _sentence_pieces}
+    found = read[kind](parts, content.get("added_tokens") or [], path)
+    if tokenizer.post_processor:
+        _check_layout(tokenizer, parts["post_processor"], found.vocab, path)
+    return dataclasses.replace(found, has_layout=bool(tokenizer.post_processor))
+
+
+def _load(content: Any, path: str) -> tuple[Any, dict[str, Any]]:
+    """Returns the tokenizer of the package `tokenizers`, and its parts with all their keys."""
+    try:
+        tokenizer = tokenizers.Tokenizer.from_str(json.dumps(content))
+        return tokenizer, json.loads(tokenizer.to_str())
+    except BaseException as error:  # a panic of the package's is not an Exception
+        if isinstance(error, KeyboardInterrupt):
+            raise
         raise UserError(
-            f"{path}: it must be the tokenizer of a BERT model: WordPiece with BertNormalizer and"
-            " BertPreTokenizer, or RoBERTa's BPE with ByteLevel and no normalizer, with a"
-            f" vocabulary; received {quoted(kind)}"
-        )
-    elif kind[0] == "BPE":
-        found = _byte_pairs(model, splitter, added, path)
-    else:
-        found = _word_pieces(model, normalizer, added, path)
-    processor = content.get("post_processor")
-    if processor is not None:
-        _check_layout(processor, found.vocab, path)
-    return dataclasses.replace(found, has_layout=processor is not None)
+            f"{path}: it must be the tokenizer of a BERT model; the package tokenizers"
+            f" {tokenizers.__version__} cannot read it ({as_given(as_line(str(error)))}). Choose a"
+            " different model"
+        ) from error
 
 
-def _word_pieces(
-    model: dict[str, Any], normalizer: dict[str, Any], added: list[Any], path: str
-) -> TokenizerJson:
-    _WORD_PIECE_KEYS.check(model, path)
-    _NORMALIZER_KEYS.check(normalizer, path)
+def _word_pieces(parts: dict[str, Any], added: list[Any], path: str) -> TokenizerJson:
+    model, normalizer = parts["model"], parts["normalizer"]
     vocab = in_order_of_ids(model["vocab"])
     missing = [token for token in _SPECIAL if token not in vocab]
-    if not vocab or missing:
+    if missing:
         raise UserError(
             f"{path}: the vocabulary's ids must be the numbers from 0 to"
             f" {len(model['vocab']) - 1}, each once, and it must have {', '.join(_SPECIAL)}"
         )
-    check_text(vocab, path)
     if any(char in token for token in vocab for char in "\r\n") or len(
         {token.strip() for token in vocab}
     ) < len(vocab):
@@ -155,67 +149,31 @@ def _word_pieces(
             f"{path}: tokens must be different lines of a {WORD_PIECES}, which has no white space"
             " at the ends of a line; choose a different model"
         )
-    lowercase = normalizer.get("lowercase")
-    if not isinstance(lowercase, bool):
-        raise UserError(f"{path}: lowercase must be true or false; received {quoted(lowercase)}")
-    longest = model.get("max_input_chars_per_word", MAX_INPUT_CHARS)
-    if type(longest) is not int or longest < 1:
-        raise UserError(
-            f"{path}: max_input_chars_per_word must be a whole number above 0; received"
-            f" {quoted(longest)}"
-        )
+    if model["max_input_chars_per_word"] < 1:
+        raise UserError(f"{path}: max_input_chars_per_word must be above 0")
     switches = {
-        "do_lower_case": lowercase,
-        "strip_accents": normalizer.get("strip_accents"),
-        "tokenize_chinese_chars": normalizer.get("handle_chinese_chars", True),
-        "clean_text": normalizer.get("clean_text", True),
-        "max_input_chars_per_word": longest,
+        "do_lower_case": normalizer["lowercase"],
+        "strip_accents": normalizer["strip_accents"],
+        "tokenize_chinese_chars": normalizer["handle_chinese_chars"],
+        "clean_text": normalizer["clean_text"],
+        "max_input_chars_per_word": model["max_input_chars_per_word"],
     }
     return TokenizerJson(WORD_PIECES, vocab, "", switches, added)
 
 
-def _byte_pairs(
-    model: dict[str, Any], splitter: dict[str, Any], added: list[Any], path: str
-) -> TokenizerJson:
-    _BYTE_PAIR_KEYS.check(model, path)
-    _BYTE_LEVEL_KEYS.check(splitter, path)
-    # A pair is a list, or in older files a string with a space in it.
-    lines = [" ".join(x) if _is_pair(x) else x for x in model.get("merges", [])]
-    if wrong := [x for x in lines if not isinstance(x, str) or "\n" in x]:
-        raise UserError(
-            f"{path}: each of the merges must be two tokens; received {quoted(wrong[0])}. Choose a"
-            " different model"
-        )
-    tokens = {
-        token["content"]: token["id"]
-        for token in added  # `tokenizer_files` refuses odd ones
-        if isinstance(token, dict) and "id" in token and isinstance(token.get("content"), str)
-    }
-    merges = "".join(f"{line}\n" for line in ["#version: 0.2", *lines])
-    switches = {"add_prefix_space": splitter.get("add_prefix_space", True)}
+def _byte_pairs(parts: dict[str, Any], added: list[Any], path: str) -> TokenizerJson:
+    model = parts["model"]
+    tokens = {token["content"]: token["id"] for token in added}
+    merges = "".join(f"{line}\n" for line in ["#version: 0.2", *map(" ".join, model["merges"])])
+    switches = {"add_prefix_space": parts["pre_tokenizer"]["add_prefix_space"]}
     return TokenizerJson(BYTE_PAIRS, {**model["vocab"], **tokens}, merges, switches, added)
 
 
-def _is_pair(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(isinstance(x, str) for x in value)
-
-
-def _sentence_pieces(
-    model: dict[str, Any],
-    normalizer: dict[str, Any],
-    splitter: dict[str, Any],
-    added: list[Any],
-    path: str,
-) -> TokenizerJson:
-    """Returns the content of a file with ALBERT's tokenizer."""
-    _UNIGRAM_KEYS.check(model, path)
-    steps = normalizer.get("normalizers")
-    steps = [x if isinstance(x, dict) else {} for x in steps] if isinstance(steps, list) else []
-    kinds = [step.get("type") for step in steps]
+def _sentence_pieces(parts: dict[str, Any], added: list[Any], path: str) -> TokenizerJson:
+    steps = (parts["normalizer"] or {}).get("normalizers", [])
+    kinds = [step["type"] for step in steps]
     switches = {"do_lower_case": "Lowercase" in kinds, "keep_accents": "StripAccents" not in kinds}
-    charsmap = next(
-        (x.get("precompiled_charsmap") for x in steps if "precompiled_charsmap" in x), ""
-    )
+    charsmap = next((x["precompiled_charsmap"] for x in steps if x["type"] == "Precompiled"), None)
     expected = [
         *_QUOTES,
         *([] if switches["keep_accents"] else [{"type": "NFKD"}, {"type": "StripAccents"}]),
@@ -226,69 +184,40 @@ def _sentence_pieces(
         raise UserError(
             f"{path}: the normalizer must be ALBERT's; received {quoted(kinds)}: {ONLY}"
         )
-    parts = splitter.get("pretokenizers")
-    if not isinstance(parts, list) or [
-        {key: x for key, x in part.items() if x != _METASPACE.get(key)}
-        for part in parts
-        if isinstance(part, dict)
-    ] != [{"type": "WhitespaceSplit"}, {"type": "Metaspace"}]:
-        raise UserError(
-            f"{path}: the pre_tokenizer must be ALBERT's; received {quoted(parts)}: {ONLY}"
-        )
-    try:
-        pieces = [
-            (f"{piece:s}", struct.unpack("<f", struct.pack("<f", score))[0])
-            for piece, score in model["vocab"]
-        ]
-        rules = base64.b64decode(charsmap, validate=True)
-    except (TypeError, ValueError, KeyError, OverflowError, struct.error) as error:
-        raise UserError(
-            f"{path}: the model must have a vocab of pieces and scores, and the normalizer a"
-            f" precompiled_charsmap in base 64; {quoted(str(error))}"
-        ) from error
-    check_text((piece for piece, _ in pieces), path)
-    unigrams = Unigrams(pieces, model.get("unk_id"), (), rules)
+    model = parts["model"]
+    pieces = [(piece, float(np.float32(score))) for piece, score in model["vocab"]]
+    unigrams = Unigrams(pieces, model["unk_id"], (), base64.b64decode(charsmap or ""))
     vocab = {piece: i for i, (piece, _) in enumerate(pieces)}
     return TokenizerJson(SENTENCE_PIECES, vocab, "", switches, added, unigrams)
 
 
-def _check_layout(processor: Any, vocab: Mapping[str, int], path: str) -> None:
+def _check_layout(
+    tokenizer: Any, processor: dict[str, Any], vocab: Mapping[str, int], path: str
+) -> None:
     """Checks that texts and pairs of texts get special tokens as in BERT, or as in RoBERTa."""
-    layouts = [
-        (f"{name}Processing", tuple((token, vocab.get(token)) for token in tokens))
-        for name, *tokens in (("Bert", "[CLS]", "[SEP]"), ("Roberta", "<s>", "</s>"))
-    ]
-    try:
-        if processor["type"] == "TemplateProcessing":
-            found = [_parts(processor, key) for key in ("single", "pair")]
-            right = found in [_templates(*layout) for layout in layouts]
-        else:
-            tokens = tuple(tuple(processor[key]) for key in ("cls", "sep"))
-            right = (processor["type"], tokens) in layouts
-    except (TypeError, LookupError, AttributeError, ValueError):
-        right = False
-    if not right:
+    a, b = len(vocab), len(vocab) + 1
+    model = tokenizers.models.WordLevel({"a": a, "b": b}, unk_token="a")
+    texts = [tokenizers.Tokenizer(model).encode(x) for x in "ab"]
+    layouts = []
+    if all(token in vocab for token in ("[CLS]", "[SEP]")):
+        cls, sep = vocab["[CLS]"], vocab["[SEP]"]
+        layouts.append([([cls, a, sep], [0] * 3), ([cls, a, sep, b, sep], [0, 0, 0, 1, 1])])
+    if all(token in vocab for token in ("<s>", "</s>")):
+        cls, sep = vocab["<s>"], vocab["</s>"]
+        layouts.append([([cls, a, sep], [0] * 3), ([cls, a, sep, sep, b, sep], [0] * 6)])
+    named = {
+        x["SpecialToken"]["id"]
+        for key in ("single", "pair")
+        for x in processor.get(key, [])
+        if "SpecialToken" in x
+    }
+    found = []
+    if named <= processor.get("special_tokens", {}).keys():
+        made = [tokenizer.post_processor.process(*texts[:n]) for n in (1, 2)]
+        found = [(x.ids, x.type_ids) for x in made]
+    if found not in layouts:
         raise UserError(
             f"{path}: post_processor must put [CLS] before a text and [SEP] after it, or <s> and"
             " </s>, and between two texts [SEP], or </s></s>, with the ids of the vocabulary and"
             f" BERT's segments; received {quoted(processor)}. Choose a different model"
         )
-
-
-def _templates(kind: str, tokens: tuple[tuple[str, int | None], ...]) -> list[list[Any]]:
-    """Returns what `_parts` must return for a text and for a pair of texts."""
-    (cls, sep), is_bert = tokens, kind == "BertProcessing"
-    single = [(cls, 0), ("A", 0), (sep, 0)]
-    return [single, [*single, *([] if is_bert else [(sep, 0)]), ("B", is_bert), (sep, is_bert)]]
-
-
-def _parts(processor: dict[str, Any], key: str) -> list[tuple[Any, int]]:
-    """Returns the tokens with their ids, the texts, A and B, and the segment of each."""
-    found = []
-    for part in processor[key]:
-        ((kind, value),) = part.items()
-        name = value["id"]
-        if kind == "SpecialToken":
-            name = (name, *processor["special_tokens"][name]["ids"])
-        found.append((name, value["type_id"]))
-    return found

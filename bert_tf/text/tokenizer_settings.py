@@ -1,13 +1,127 @@
-"""`TokenizerSettings`: what a model's folder says of its tokenizer, beside the vocabulary."""
+"""`TokenizerSettings`: what a model's folder says of its tokenizer, and the tokens it adds."""
 
 import dataclasses
 import json
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tokenizers
 
 from bert_tf.errors import UserError, listed, quoted
-from bert_tf.text.added_tokens import AddedToken
 from bert_tf.tokenization import MAX_INPUT_CHARS_PER_WORD
+
+_BETWEEN_TEXTS = "\0"  # a token with it would only be looked for in vain
+
+
+@dataclasses.dataclass(frozen=True)
+class AddedToken:
+    """A token that is found in a text as it is written, such as [MASK] or [E1].
+
+    token_id: its id; None until it is looked up in the vocabulary.
+    single_word: whether it is only found where no letter, digit or underscore touches it.
+    lstrip, rstrip: whether the white space before or after it belongs to it.
+    normalized: whether it is found in the text without accents and capitals, if the tokenizer
+        drops these.
+    """
+
+    content: str
+    token_id: int | None = None
+    single_word: bool = False
+    lstrip: bool = False
+    rstrip: bool = False
+    normalized: bool = False
+
+    @property
+    def has_flags(self) -> bool:
+        return self.single_word or self.lstrip or self.rstrip or self.normalized
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The content and the flags, by their names in Hugging Face's files."""
+        return {name: x for name, x in vars(self).items() if name != "token_id"}
+
+
+class TokenSpan(NamedTuple):
+    """The characters from `start` to `end` of a text; `token_id` is None for other text."""
+
+    start: int
+    end: int
+    token_id: int | None
+
+
+class AddedTokens:
+    """Finds tokens in texts: the leftmost first, of several the longest.
+
+    Args:
+        normalizer: of the package `tokenizers`: what it does to a text before it is split into
+            words. None if it does nothing.
+    """
+
+    def __init__(self, tokens: Sequence[AddedToken], normalizer: Any):
+        # Every text between two tokens is one unknown token of this model.
+        model = tokenizers.models.WordLevel({"": 0}, unk_token="")
+        self._tokenizer = tokenizers.Tokenizer(model)
+        is_normalized = any(token.normalized for token in tokens)
+        if is_normalized and normalizer:
+            self._tokenizer.normalizer = normalizer
+        self._tokenizer.add_tokens([tokenizers.AddedToken(**token.options) for token in tokens])
+        self._ids = {self._tokenizer.token_to_id(x.content): x.token_id for x in tokens}
+        self._contents = None if is_normalized else [x.content for x in tokens]
+
+    def occur_in(self, text: str) -> bool:
+        """Returns False if no token is in a text; looking for them takes longer."""
+        return self._contents is None or any(content in text for content in self._contents)
+
+    def spans(self, text: str) -> Iterator[TokenSpan]:
+        """Yields the tokens of a text, and what is between them, in order."""
+        # Half a surrogate pair is no text to the package.
+        valid = text.encode("utf-8", "replace").decode()
+        found = self._tokenizer.encode(valid, add_special_tokens=False)
+        for i, (start, end) in zip(found.ids, found.offsets, strict=True):
+            yield TokenSpan(start, end, self._ids.get(i))
+
+    def parts(self, text: str) -> list[str | int]:
+        """Returns the ids of a text's tokens, and the texts between them, in order."""
+        return [
+            text[start:end] if token_id is None else token_id
+            for start, end, token_id in self.spans(text)
+        ]
+
+
+def encode_with_added(
+    encode: Callable[[Sequence[str]], tuple[np.ndarray, Sequence[int] | np.ndarray]],
+    texts: Sequence[str],
+    added: AddedTokens,
+) -> tuple[np.ndarray, Sequence[int] | np.ndarray]:
+    """Returns (int32 ids of all texts, number of ids of each text), with the added tokens' ids.
+
+    Args:
+        encode: returns the same for texts without added tokens.
+    """
+    # Nearly all texts have none, and one look at all of them is faster than one at each.
+    if not added.occur_in(_BETWEEN_TEXTS.join(texts)):
+        return encode(texts)
+    strings: list[str] = []
+    tokens: list[int] = []
+    rows: tuple[list[int], list[int]] = [], []  # the number of the text of each string and token
+    before: list[int] = []  # number of strings before each token
+    for row, text in enumerate(texts):
+        for part in added.parts(text):
+            if isinstance(part, str):
+                strings.append(part)
+                rows[0].append(row)
+            else:
+                tokens.append(part)
+                rows[1].append(row)
+                before.append(len(strings))
+    ids, sizes = encode(strings)
+    ends = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+    counts = np.zeros(len(texts), np.int64)
+    np.add.at(counts, rows[0], sizes)
+    np.add.at(counts, rows[1], 1)
+    return np.insert(ids, ends[before], tokens), counts
+
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
 DO_LOWER_CASE = "do_lower_case"
@@ -64,9 +178,6 @@ class TokenizerSettings:
         Args:
             vocab: token -> id.
             place: the vocabulary, for messages.
-
-        Raises:
-            UserError: an id is not the vocabulary's, or belongs to another token.
         """
         if not self.added_tokens:
             return self

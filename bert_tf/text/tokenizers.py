@@ -60,9 +60,6 @@ def read_vocabulary(vocab_file: str, hugging_face: bool = False) -> dict[str, by
 
     Args:
         hugging_face: see `read_settings`.
-
-    Raises:
-        UserError: a file cannot be read, or asks for something unsupported.
     """
     source = VocabularySource(vocab_file, hugging_face)
     files: dict[str, str | bytes] = {}
@@ -92,7 +89,7 @@ class VocabularySource:
     model: bytes | None = None
 
     def __init__(self, vocab_file: str, hugging_face: bool = False):
-        """Reads the files; for arguments and errors see `read_vocabulary`."""
+        """Reads the files; for the arguments see `read_vocabulary`."""
         if tf.io.gfile.isdir(vocab_file):
             path = vocabulary_in(vocab_file) or storage.first_file(vocab_file, [TOKENIZER_FILE])
             remedy = f"give --vocab_file={path}" if path else storage.contents(vocab_file)

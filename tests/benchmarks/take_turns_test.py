@@ -7,7 +7,7 @@ import tensorflow as tf
 from benchmarks.take_turns import describe, take_turns
 from benchmarks.yardstick import Yardstick, operands
 from bert_tf.model.configuration import BertConfig
-from bert_tf.tasks.pretraining.training.phases import RecordBatches
+from bert_tf.tasks.pretraining.training.settings import RecordBatches
 from tools.tpu.matrix_products import forward_products
 
 MODELS = Path(__file__).resolve().parents[2] / "flags" / "models"

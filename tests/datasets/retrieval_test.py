@@ -28,7 +28,7 @@ def test_queries_with_a_relevant_text_are_read(tmp_path):
     """Scores of 0 say that a text was judged, and is not relevant."""
     found = read(tmp_path)
     texts = ["One text", "plain", "only a title"]
-    assert found == RetrievalSet(["why?"], texts, [{2: 1.0, 0: 2.0}])
+    assert found == RetrievalSet(["why?"], texts, [{2: 1.0, 0: 2.0}], [-1])
 
 
 def test_relevant_texts_may_be_in_beirs_folder_and_without_a_header(tmp_path):
@@ -54,6 +54,16 @@ def test_relevant_texts_may_be_in_beirs_folder_and_without_a_header(tmp_path):
         ("qrels.tsv", "q1\tb\t-1\n", "line 1, must have a query's _id, .*; it is 'q1.tb.t-1'"),
         ("qrels.tsv", "q1\tb\t1_0\n", "qrels.tsv must name a relevant text"),
         ("qrels.tsv", "q1\tb\tinf\n", "line 1, must have a query's _id"),
+        (
+            "qrels.tsv",
+            "q1\ta\t1\nq1\tb\t1\nq1\ta\t2\n",
+            "line 3: .* 'a' have 1 in an earlier line and 2",
+        ),
+        (
+            "qrels.tsv",
+            "q1\tb\t0\nq1\tb\t1\n",
+            "line 2: a query and a text must have one score; 'q1' ",
+        ),
         ("qrels.tsv", "q1 0 b 1\n", "line 1, must have .* separated by tabs; it is 'q1 0 b 1'"),
         ("qrels.tsv", None, "qrels.tsv does not exist: .*; the folder must hold queries.jsonl, co"),
         ("corpus.jsonl", "{'_id': 1}", "corpus.jsonl, line 1, is not JSON"),

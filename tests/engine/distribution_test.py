@@ -12,7 +12,7 @@ import pytest
 from bert_tf.engine import distribution
 from bert_tf.errors import UserError
 from bert_tf.runs.flags import command_flags
-from bert_tf.runs.flags.device_settings import DeviceSettings
+from bert_tf.runs.flags.settings import DeviceSettings
 from tests.support.pretraining_runs import command, run, write_config, write_records
 
 
@@ -44,11 +44,6 @@ def words(tmp_path_factory):
             ["--distribution_strategy=mirrored", "--num_cpu_devices=4"],
             "--train_batch_size (6) must be a multiple of the number of replicas (4)",
         ),
-        (
-            ["--tpu=grpc://10.0.0.2:8470"],
-            "--tpu=grpc://10.0.0.2:8470 names a TPU node, a TPU of another machine; Google ended"
-            " TPU nodes in April 2025. Run on the TPU's own machine, with --tpu=pjrt or",
-        ),
     ],
 )
 def test_flags_that_do_not_go_together(words, tmp_path, more, message, monkeypatch):
@@ -69,7 +64,11 @@ def test_flags_that_do_not_go_together(words, tmp_path, more, message, monkeypat
         (
             {"distribution_strategy": "multi_worker_mirrored"},
             "--distribution_strategy=multi_worker_mirrored needs the environment variable"
-            " TF_CONFIG, on each machine with its own index: ",
+            " TF_CONFIG, on each machine with its own index, like",
+        ),
+        (
+            {"distribution_strategy": "horovod"},
+            "--distribution_strategy must be one of .*; it is 'horovod'",
         ),
     ],
 )
@@ -100,63 +99,24 @@ def test_tpu_nodes_have_ended(monkeypatch, tpu, flag):
 
 
 WORKERS = {"worker": ["a:1", "b:2"]}
-NO_LIST = "cluster.worker must be a list of HOST:PORT, ports from 1 to 65535; it is"
-NO_INDEX = "task.index must be a whole number from 0 to 1; it is"
-TF_CONFIGS = {
-    "no JSON": ("{bad", "it is not JSON (Expecting property name"),
-    "deep": ("[" * 10**5, "it is not JSON"),
-    "list": ("[]", "cluster and task must be dictionaries; it is '[]'"),
-    "nothing": ("{}", "cluster and task must be dictionaries; it is '{}'"),
-    "no task": ({"cluster": WORKERS}, "cluster and task must be dictionaries"),
-}
-CLUSTERS = {
-    "no workers": ({}, NO_LIST),
-    "text": ({"worker": "a:1"}, NO_LIST),
-    "empty": ({"worker": []}, NO_LIST),
-    "numbers": ({"worker": [1]}, NO_LIST),
-    "no port": ({"worker": ["a"]}, NO_LIST),
-    "port 0": ({"worker": ["a:0"]}, NO_LIST),
-    "port": ({"worker": ["a:65536"]}, f"{NO_LIST} ['a:65536']"),
-    "twice": ({"chief": ["a:1"], "worker": ["b:1", "a:1"]}, "cluster lists an address twice"),
-    "chiefs": ({"chief": ["a:1", "b:1"]}, "cluster.chief must be one a"),
-    "server": ({**WORKERS, "ps": ["c:1"]}, "keys chief and worker; it has ['ps', 'worker']"),
-}
-TASKS = {
-    "no type": ({"index": 0}, "task.type must be one of worker; it is"),
-    "type": ({"type": "chief"}, "task.type must be one of worker; it"),
-    "long": ({"type": "x" * 10**6}, "task.type must be one of wor"),
-    "no index": ({"type": "worker"}, f"{NO_INDEX} None"),
-    "index": ({"type": "worker", "index": 2}, f"{NO_INDEX} 2"),
-}
-TF_CONFIGS |= {case: ({"cluster": x, "task": {}}, rule) for case, (x, rule) in CLUSTERS.items()}
-TF_CONFIGS |= {case: ({"cluster": WORKERS, "task": x}, rule) for case, (x, rule) in TASKS.items()}
 
 
-@pytest.mark.parametrize("case", TF_CONFIGS)
-def test_a_malformed_tf_config_is_refused(case, monkeypatch):
-    content, message = TF_CONFIGS[case]
-    text = content if isinstance(content, str) else json.dumps(content)
-    monkeypatch.setenv("TF_CONFIG", text)
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{}", "it lists no machine"),
+        ('{"cluster": {}, "task": {"type": "worker", "index": 0}}', "it lists no machine"),
+        ("{bad", "Expecting property name"),
+        (json.dumps({"cluster": WORKERS}), "you must also specify `task_type`"),
+        (json.dumps({"cluster": WORKERS, "task": {"type": "worker", "index": 2}}), "exceeds the"),
+    ],
+)
+def test_a_malformed_tf_config_is_refused(content, message, monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", content)
     with pytest.raises(UserError) as info:
         distribution.get_strategy("multi_worker_mirrored")
-    assert str(info.value).startswith("The environment variable TF_CONFIG: ")
+    assert "=multi_worker_mirrored needs the environment variable TF_CONFIG" in str(info.value)
     assert message in str(info.value) and len(str(info.value)) <= 500
-
-
-def test_an_unknown_strategy_is_refused():
-    with pytest.raises(
-        UserError, match="--distribution_strategy must be one of .*; it is 'horovod'"
-    ):
-        distribution.get_strategy("horovod")
-
-
-def test_the_tf_config_of_each_machine_is_accepted(monkeypatch):
-    monkeypatch.setattr(distribution.tf.distribute, "MultiWorkerMirroredStrategy", lambda: 1 / 0)
-    cluster = {"chief": ["a:1"], **WORKERS, "worker": ["b:1", "[::1]:2"]}
-    for task in ({"type": "chief", "index": 0}, {"type": "worker", "index": "1"}):
-        monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": task, "x": 1}))
-        with pytest.raises(ZeroDivisionError):
-            distribution.get_strategy("multi_worker_mirrored")
 
 
 @pytest.mark.parametrize(

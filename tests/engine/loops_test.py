@@ -86,7 +86,7 @@ def test_xla_compiles_what_it_makes_faster(dtype):
     model = PretrainingModel(CONFIG, dtype=dtype)
     strategy, compiles = tf.distribute.get_strategy(), xla_pays_on_cpu(model)
     loop = TrainingLoop(strategy, first_number, compile_on_cpu=compiles)
-    step = tf.function(loop.step, autograph=False)
+    step = tf.function(loop.runner.step, autograph=False)
     traced = step.get_concrete_function({"x": tf.constant([1])})
     assert _compiles(traced) == (dtype == "float32")
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 from bert_tf.engine import distribution, pjrt_processes, tf_in_jax
 from bert_tf.errors import UserError
 from bert_tf.runs.flags import command_flags
-from bert_tf.runs.flags.device_settings import DeviceSettings
+from bert_tf.runs.flags.settings import DeviceSettings
 
 
 class Ended(Exception):

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from bert_tf import optimization
 from bert_tf.engine import distribution, interrupts, steps
-from bert_tf.engine.loops import prediction_loop, training_loop
+from bert_tf.engine.loops import PredictionLoop, TrainingLoop
 from bert_tf.model.configuration import BertConfig
 from bert_tf.optimization import create_optimizer
 from bert_tf.runs.flags import command_flags
@@ -57,7 +57,7 @@ def numbers(count=100):
 
 def test_values_stay_on_the_devices_until_they_are_fetched(strategy):
     many = tf.Variable(tf.zeros([100]))
-    loop = training_loop(strategy, counting(many))
+    loop = TrainingLoop(strategy, counting(many))
     rows = loop.run(numbers(), 4, lambda _: None)
     np.testing.assert_array_equal(rows["total"], [1.0, 3.0, 6.0, 10.0])
     assert many.numpy()[0] == 0.0
@@ -74,7 +74,7 @@ def test_values_stay_on_the_devices_until_they_are_fetched(strategy):
 
 def test_small_variables_are_fetched_after_each_loop(strategy):
     total = tf.Variable(0.0)
-    loop = training_loop(strategy, counting(total))
+    loop = TrainingLoop(strategy, counting(total))
     told = []
     rows = loop.run(numbers(), 5, told.append)
     np.testing.assert_array_equal(rows["total"], np.cumsum(range(1, 6)))
@@ -85,7 +85,7 @@ def test_small_variables_are_fetched_after_each_loop(strategy):
 def test_the_devices_drop_a_variable_that_is_gone(strategy, size):
     """As between two folds of a cross-validation, each with a model of its own."""
     variable = tf.Variable(tf.zeros([size]))
-    training_loop(strategy, counting(variable)).run(numbers(), 2, lambda _: None)
+    TrainingLoop(strategy, counting(variable)).run(numbers(), 2, lambda _: None)
     strategy.fetch([variable])
     key, gone = id(variable), weakref.ref(variable)
     assert key in strategy._held
@@ -97,13 +97,13 @@ def test_the_devices_drop_a_variable_that_is_gone(strategy, size):
 def test_a_value_that_is_not_finite_ends_the_loop_after_two_more_steps(strategy):
     values = [1.0, np.nan, 1.0, 1.0, 1.0]
     batches = iter(tf.data.Dataset.from_tensor_slices({"x": np.float32(values)[:, None]}))
-    loop = training_loop(strategy, lambda features, seed: {"x": features["x"][0]})
+    loop = TrainingLoop(strategy, lambda features, seed: {"x": features["x"][0]})
     rows = loop.run(batches, 5, lambda _: None)
     np.testing.assert_array_equal(rows["x"], values[:4])
 
 
 def test_the_end_of_the_input_is_an_error_and_leaves_no_time(strategy):
-    loop = training_loop(strategy, lambda features, seed: {"x": features["x"][0]})
+    loop = TrainingLoop(strategy, lambda features, seed: {"x": features["x"][0]})
     batches = numbers(5)
     loop.run(batches, 3, lambda _: None)
     with pytest.raises(tf.errors.OutOfRangeError):
@@ -115,7 +115,7 @@ def test_the_end_of_the_input_is_an_error_and_leaves_no_time(strategy):
 def test_an_interrupt_ends_the_loop(several, strategy, monkeypatch):
     monkeypatch.setattr(distribution, "several_processes", lambda strategy: several)
     total = tf.Variable(0.0)
-    loop = training_loop(strategy, counting(total))
+    loop = TrainingLoop(strategy, counting(total))
 
     class Iterator:
         """Sends SIGTERM when the fifth batch is drawn."""
@@ -140,11 +140,11 @@ def test_an_interrupt_ends_the_loop(several, strategy, monkeypatch):
 
 def test_random_bits_are_those_of_tensorflow(strategy):
     def draw(features, seed):
-        return {"bits": random_bits([1, 210], tf.stack([7, features["x"][0]]), tf.uint32)}
+        return {"bits": random_bits([1, 210], tf.stack([7, features["x"][0]]))}
 
     batches = tf.data.Dataset.from_tensor_slices({"x": np.int32([[5], [9]])})
     found, expected = (
-        prediction_loop(of, draw).run(iter(batches), 2, lambda _: None)["bits"]
+        PredictionLoop(of, draw).run(iter(batches), 2, lambda _: None)["bits"]
         for of in (strategy, tf.distribute.get_strategy())
     )
     np.testing.assert_array_equal(found, expected)
@@ -164,7 +164,7 @@ def test_an_input_that_tensorflow_makes_a_constant_of_is_an_error(strategy):
     message = "a step of 2 inputs and 0 variables to a program of 1 parameters: it has made a const"
     for step in (one_of, checked):
         with pytest.raises(RuntimeError, match=message):
-            prediction_loop(strategy, step).run(iter(batches), 1, lambda _: None)
+            PredictionLoop(strategy, step).run(iter(batches), 1, lambda _: None)
 
 
 @pytest.mark.parametrize("error", [AttributeError("mallopt"), TypeError("bad argument type")])
@@ -188,7 +188,7 @@ def test_constants_that_a_step_captures_are_read(value, strategy):
     def step(features, seed):
         return {"x": weight * tf.reduce_sum(table) + features["x"], "same": features["x"]}
 
-    found = prediction_loop(strategy, step).run(numbers(3), 3, lambda _: None)
+    found = PredictionLoop(strategy, step).run(numbers(3), 3, lambda _: None)
     np.testing.assert_array_equal(found["same"], [1.0, 2.0, 3.0])
     np.testing.assert_array_equal(found["x"] - found["same"], [np.sum(value) / 2] * 3)
 
@@ -199,7 +199,7 @@ def test_results_in_another_order_are_an_error(aliases, strategy, monkeypatch):
 
     of_function = tf_in_jax._stablehlo
     monkeypatch.setattr(tf_in_jax, "_stablehlo", lambda hlo: (*of_function(hlo)[:2], aliases))
-    loop = training_loop(strategy, counting(tf.Variable(0.0)))
+    loop = TrainingLoop(strategy, counting(tf.Variable(0.0)))
     message = rf"of 1 results to a program whose results \[{[*aliases][0]}\] are new values of var"
     with pytest.raises(RuntimeError, match=message):
         loop.run(numbers(), 1, lambda _: None)
@@ -236,7 +236,7 @@ def test_callbacks_see_and_set_what_the_devices_hold(set_to, strategy, tmp_path,
 def test_a_saved_value_is_not_that_of_later_steps(strategy, size):
     """A checkpoint is written while the next steps update the devices' values in place."""
     many = tf.Variable(tf.zeros([size]))
-    loop = training_loop(strategy, counting(many))
+    loop = TrainingLoop(strategy, counting(many))
     batches = numbers()
     loop.run(batches, 2, lambda _: None)
     strategy.fetch([many])
@@ -253,7 +253,7 @@ def test_too_little_memory_is_told_in_a_line(strategy, elements):
         return {"x": tf.fill([1, elements], features["x"][0])}
 
     with pytest.raises(RuntimeError) as caught:
-        prediction_loop(strategy, repeated).run(numbers(), 1, lambda _: None)
+        PredictionLoop(strategy, repeated).run(numbers(), 1, lambda _: None)
     assert command_flags._explain(caught.value) == (
         1,
         "this machine or device ran out of memory ('RESOURCE_EXHAUSTED: Out of memory allocating"
@@ -275,7 +275,7 @@ def test_steps_with_dropout_are_those_of_tensorflow(strategy, dtype):
         def step(features, seed, model=model, optimizer=optimizer):
             return steps.train_step(model, optimizer, features, seed, 2)
 
-        loop = training_loop(of, step, 7, compile_on_cpu=dtype == "float32")
+        loop = TrainingLoop(of, step, 7, compile_on_cpu=dtype == "float32")
         rows.append(loop.run(iter(batches()), 3, lambda _: None))
         if of is strategy:
             strategy.fetch(v.value for v in model.variables)

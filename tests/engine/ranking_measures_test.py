@@ -1,11 +1,11 @@
-"""Tests of bert_tf.engine.ranking_measures, against plain loops and figures worked out by hand."""
+"""Tests of bert_tf.engine.measures, against plain loops and figures worked out by hand."""
 
 import math
 
 import numpy as np
 import pytest
 
-from bert_tf.engine.ranking_measures import Ranking, mean_measures, ranked_groups
+from bert_tf.engine.measures import Ranking, mean_measures, ranked_groups
 
 
 def ranking(*gains, left_out=()):

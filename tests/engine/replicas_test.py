@@ -12,10 +12,10 @@ import tensorflow as tf
 from bert_tf import optimization
 from bert_tf.engine import distribution, input_pipeline, steps
 from bert_tf.engine.evaluator import EvaluationInput, Evaluator
-from bert_tf.engine.loops import prediction_loop, training_loop
+from bert_tf.engine.loops import PredictionLoop, TrainingLoop
 from bert_tf.engine.prediction import Predictor, join
 from bert_tf.model.configuration import BertConfig
-from bert_tf.model.electra_configuration import ElectraConfig
+from bert_tf.model.family import ElectraConfig
 from bert_tf.seeds import fold_in
 from bert_tf.tasks.pretraining.schema import MLM, pretraining_schema
 from bert_tf.tasks.pretraining.training.distillation import DistilledPretraining
@@ -156,7 +156,7 @@ def check_training(
     weights = random_weights(model, seed=replicas)
     assign(model, weights)
     objective = objective_of(model)
-    loop = training_loop(
+    loop = TrainingLoop(
         strategy,
         lambda features, seed: steps.train_step(
             objective, optimizer, features, seed, parts, gradient_reduction
@@ -258,7 +258,7 @@ def check_dropout(strategy):
     def run(seed):
         batches = tf.data.Dataset.from_tensors({"input_ids": tf.ones([replicas, 6], tf.int32)})
         keyed = lambda features, replica: pooled(features, fold_in(replica, seed))  # noqa: E731
-        loop = prediction_loop(strategy, keyed)
+        loop = PredictionLoop(strategy, keyed)
         return loop.run(iter(batches.repeat()), 1, lambda _: None)["pooled"]
 
     first = run(1)
@@ -314,7 +314,7 @@ def test_two_replicas(check, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("replicas", [2, 4, 8])
+@pytest.mark.parametrize("replicas", [2, 8])
 def test_replicas(replicas, tmp_path):
     code = f"from tests.engine import replicas_test as t; t.main({replicas}, {str(tmp_path)!r})"
     run_code(code)

@@ -10,18 +10,15 @@ import tensorflow as tf
 
 from bert_tf.errors import UserError
 from bert_tf.export import onnx_graph, onnx_int8
-from bert_tf.export.formats import write_onnx
+from bert_tf.export.exporting import write_onnx
 from bert_tf.export.onnx_graph import OnnxGraph
 from bert_tf.export.running import largest_difference, sample_inputs
 from bert_tf.export.settings import HEADS
 from bert_tf.export.signatures import input_specs, outputs_of
 from bert_tf.hugging_face.vector_settings import VectorSettings
-from bert_tf.model.albert_configuration import AlbertConfig
 from bert_tf.model.configuration import BertConfig
-from bert_tf.model.distilbert_configuration import DistilBertConfig
-from bert_tf.model.electra_configuration import ElectraConfig
-from bert_tf.model.roberta_configuration import RobertaConfig
-from bert_tf.pretrained.build import BUILDERS, INPUTS
+from bert_tf.model.family import AlbertConfig, DistilBertConfig, ElectraConfig, RobertaConfig
+from bert_tf.pretrained.build import INPUTS, new_model
 from bert_tf.pretrained.pooling import POOLINGS
 from tests.support import numpy_bert
 
@@ -49,7 +46,7 @@ ALL = [
 def built(head, config):
     """Returns the Keras model with a head and random weights, and what a folder says of it."""
     number = 1 if head == "regression" else 3
-    model = BUILDERS["" if head == "encoder" else head](config, number, dtype=None)
+    model = new_model("" if head == "encoder" else head, config, number)
     shapes = {variable.path: tuple(variable.shape) for variable in model.variables}
     weights = numpy_bert.random_weights(shapes, seed=3)
     weights = {name: np.float32(value) for name, value in weights.items()}

@@ -1,4 +1,4 @@
-"""Tests of Preprocessor: in tf.data and in models its features are those of the tokenizer."""
+"""Tests of Preprocessor and TextFeatures: their features are those of the tokenizer."""
 
 import gzip
 import json
@@ -14,14 +14,15 @@ import tensorflow as tf
 
 import bert_tf
 from bert_tf.errors import UserError
+from bert_tf.export.text_features import TextFeatures
 from bert_tf.text import sequences
-from bert_tf.text.added_tokens import AddedToken
 from bert_tf.text.fast_tokenization import FastTokenizer
-from bert_tf.text.tokenizer_settings import TokenizerSettings
+from bert_tf.text.tokenizer_settings import AddedToken, TokenizerSettings
 from bert_tf.text.tokenizers import load_tokenizer
 from tests.support.byte_pair_files import word_merges, write_vocabulary
 from tests.support.golden import needs_golden
 from tests.support.model_folders import VOCAB, random_weights, write_model
+from tests.support.refusals import refusal
 from tests.support.sentence_piece_model import write_model as write_sentence_pieces
 
 NAMES = ("input_ids", "input_mask", "segment_ids")
@@ -199,14 +200,8 @@ PAIR = "A pair of texts is one argument, a tuple: dataset.map(lambda a, b: prepr
         ((tf.constant([["a", "b"]]),), "received a tensor, string (1, 2)"),
         ((["a", None],), "received ['a', None]"),
         ((({"text": "a"}),), "received {'text': 'a'}"),
-        (
-            (("a", ["b"]),),
-            "one second text for each first; received the shapes ()",
-        ),
-        (
-            ((["a"], ["b", "c"]),),
-            "each first; received the shapes (1,) and (2,)",
-        ),
+        ((("a", ["b"]),), "one second text for each first; received the shapes ()"),
+        (((["a"], ["b", "c"]),), "each first; received the shapes (1,) and (2,)"),
     ],
 )
 def test_what_is_refused(of_folder, arguments, message):
@@ -261,3 +256,47 @@ def test_what_no_graph_can_split(tmp_path):
         UserError, match="in_graph must be True or False, or None, for True if it i"
     ):
         bert_tf.Preprocessor(byte_pairs(tmp_path), 9, in_graph="yes")
+
+
+IDS = {"input_ids", "input_mask", "segment_ids"}
+
+
+def write_export(folder, head="classification", length=None, axes=2, **changes):
+    """Writes what `TextFeatures` reads of an exported folder; returns the folder."""
+    shape = [None] * (axes - 1) + [length]
+    signatures = {"serving_default": {"inputs": {"input_ids": {"shape": shape}}}}
+    content = {"max_seq_length": 12, "do_lower_case": True, "head": head, "signatures": signatures}
+    folder.mkdir(exist_ok=True)
+    (folder / "vocab.txt").write_text("\n".join(VOCAB))
+    (folder / "export.json").write_text(json.dumps({**content, **changes}))
+    return folder
+
+
+def test_a_damaged_description_is_refused(tmp_path):
+    folder = write_export(tmp_path, signatures="ids")
+    assert refusal(TextFeatures, folder) == (
+        f"{tmp_path}/export.json was not written by tools.export, or is damaged; export the model"
+        " again"
+    )
+
+
+@pytest.mark.parametrize("head", ["classification", "tagging", "squad", "masked_lm"])
+@pytest.mark.parametrize("length", [None, 8])
+def test_no_texts_give_arrays_without_rows(tmp_path, head, length):
+    found = TextFeatures(write_export(tmp_path, head, length))([])
+    positions = {"masked_lm_positions"} if head == "masked_lm" else set()
+    assert found.keys() == IDS | positions
+    assert {len(x) for x in found.values()} == {0}
+    width = found["input_ids"].shape[1]
+    assert width == length if length else width > 0  # runtimes refuse a length of 0
+
+
+def test_choices_are_texts_in_a_list(tmp_path):
+    features = TextFeatures(write_export(tmp_path, "multiple_choice", axes=3))
+    for choices in (["a cat", "the dog"], ("a cat", "the dog"), np.array(["a cat", "the dog"])):
+        assert features([("the cat", choices)])["input_ids"].shape == (1, 2, 7)
+    for row in (("the cat", "ab"), ("the cat", 3), ("the cat", None), ("the cat", {"a": "b"})):
+        assert refusal(features, [row]) == (
+            "texts must be a list of (context, [choice, choice, ...]), with as many choices in"
+            f" each; received {[row]}"
+        )

@@ -7,15 +7,15 @@ import pytest
 from bert_tf.datasets.wikipedia import read_articles
 from bert_tf.errors import UserError
 from bert_tf.files.checkpoint_names import listed_in
-from bert_tf.files.label_file import labels_in
+from bert_tf.files.model_notes import labels_in
 from bert_tf.model.family import read_config
-from bert_tf.tasks.extraction.data import count_lines
+from bert_tf.tasks.extraction.lines import count_lines
 from bert_tf.tasks.pretraining.records.manifest import manifest_file, read_manifests
 from bert_tf.tasks.squad.examples import read_squad_examples
-from bert_tf.tasks.tagging.conll import read_sentences
+from bert_tf.tasks.tagging.data import read_sentences
 from bert_tf.text.tokenizers import load_tokenizer
 from tests.support.refusals import refusal
-from tools.data.vector_archive import read_vectors
+from tools.search import read_vectors
 
 READERS = {
     "squad": lambda path: read_squad_examples(path, "train_file", True, True),

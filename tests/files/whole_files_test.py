@@ -1,5 +1,6 @@
 """Tests of bert_tf.files.whole_files."""
 
+import gzip
 import os
 
 import pytest
@@ -7,7 +8,10 @@ import tensorflow as tf
 
 from bert_tf.errors import UserError
 from bert_tf.files.whole_files import (
+    JsonKeys,
+    Needed,
     UnfinishedFile,
+    decode_utf8,
     read_bytes,
     read_json,
     read_text,
@@ -74,13 +78,15 @@ def test_json_is_read(tmp_path):
     ("content", "message"),
     [
         (b"{", "--x is not JSON (Expecting property name enclosed in double quotes: line 1"),
-        (b"[" * 100_000, "--x is JSON that is nested too deeply to be read; the rule"),
-        (b'{"a": ' * 100_000, "--x is JSON that is nested too deeply to be read; the rule"),
+        (b"[" * 100_000, "--x is not JSON (maximum recursion depth exceeded"),
+        (b'{"a": ' * 100_000, "--x is not JSON (maximum recursion depth exceeded"),
         (b"[-Infinity]", "--x is not JSON (-Infinity is not a number in JSON); the rule"),
         (b"[-1e999]", "--x is not JSON ('-1e999' is beyond the range of a number); the rule"),
         (b"1e" + b"9" * 5000, "--x is not JSON ('1e999"),
+        (b'{"a": 1, "b": {}, "a": 1}', "--x is not JSON (the key 'a' is there twice); the rule"),
+        (b'[{"c": {"d": 1, "d": 2}}]', "--x is not JSON (the key 'd' is there twice); the rule"),
         (b"9" * 5000, "--x is not JSON (Exceeds the limit"),
-        (b'"\xff"', "--x, line 1, is not UTF-8 (invalid start byte); convert the file, e.g."),
+        (b'"\xff"', "--x, line 1, is not UTF-8 (invalid start byte); decompress the"),
     ],
 )
 def test_what_is_not_json_is_refused(tmp_path, content, message):
@@ -92,9 +98,7 @@ def test_what_is_not_json_is_refused(tmp_path, content, message):
 
 def test_why_a_file_cannot_be_read(tmp_path):
     def message(path):
-        with pytest.raises(UserError) as error:
-            read_text(str(path), f"--x={path}", "the rule")
-        return str(error.value)
+        return refusal(read_text, str(path), f"--x={path}", "the rule")
 
     end = "; the rule"
     assert message(tmp_path) == (
@@ -130,3 +134,45 @@ def test_tensorflow_tells_why_a_file_cannot_be_read(tmp_path):
     assert refusal(lambda: read_bytes(str(missing), f"--a={missing}")) == message
     message = refusal(lambda: read_bytes(str(tmp_path), "it", "it must be a file"))
     assert message.startswith("it cannot be read (") and message.endswith("; it must be a file")
+
+
+TEXT = "Crème brûlée – 20 €\nL’été, “Straße” und Gemüse\n" * 3
+
+
+def test_utf8_is_decoded_without_a_byte_order_mark_at_the_start():
+    assert decode_utf8(TEXT.encode("utf-8-sig"), "--x") == TEXT
+    assert decode_utf8(TEXT.encode("utf-8-sig"), "--x", first_line=9) == "\ufeff" + TEXT
+    assert decode_utf8(b"", "--x") == ""
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        *((TEXT.encode(x), "is not ") for x in ("utf-16", "utf-32", "utf-16-le", "utf-32-be")),
+        ("It was good.".encode("utf-16-be"), "is not text in UTF-8: many bytes are 0, as in UTF"),
+        (f"a\n{TEXT}".encode("cp1252"), ", line 2, is not UTF-8 (invalid continuation byte); dec"),
+        (gzip.compress(TEXT.encode(), mtime=0), ", line 1, is not UTF-8 (invalid start b"),
+    ],
+)
+def test_other_encodings_are_refused(data, message):
+    told = refusal(decode_utf8, data, "--data_dir: train.csv")
+    assert told.startswith("--data_dir: train.csv") and message in told
+    assert "iconv -f " in told
+
+
+KEYS = JsonKeys({"size"}, {"is_odd": Needed((False, None), "there is no such one.")}, {"made_by"})
+
+
+@pytest.mark.parametrize("odd", [{}, {"is_odd": False}, {"is_odd": None}])
+def test_keys_that_pass(odd):
+    KEYS.check({"size": 3, "made_by": "a tool", **odd}, "a.json")
+
+
+def test_keys_that_are_refused():
+    for value in (True, "no", [False], {}):
+        rule = f"a.json: is_odd must be false, not {value!r}: there is no such one."
+        assert refusal(KEYS.check, {"is_odd": value}, "a.json") == rule
+    assert refusal(KEYS.check, {"size": 3, "never heard of": [1]}, "a.json") == (
+        "a.json: never heard of is not known, so it may change what the model answers; it is [1]."
+        " Choose a different model or, if it does not matter for this one, delete the key"
+    )

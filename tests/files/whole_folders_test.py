@@ -142,19 +142,19 @@ def test_an_error_of_computing_is_none_of_writing(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "error,kind",
+    ("kind", "reason"),
     [
-        (FULL, OSError),
-        (tf.errors.ResourceExhaustedError(None, None, "Disk quota exceeded"), OSError),
-        (tf.errors.InternalError(None, None, "Input/output error"), OSError),
-        (tf.errors.PermissionDeniedError(None, None, "Read-only file system"), OSError),
-        (tf.errors.UnknownError(None, None, "Input/output error"), OSError),
+        (tf.errors.ResourceExhaustedError, "No space left on device"),
+        (tf.errors.ResourceExhaustedError, "Disk quota exceeded"),
+        (tf.errors.InternalError, "Input/output error"),
+        (tf.errors.PermissionDeniedError, "Read-only file system"),
+        (tf.errors.UnknownError, "Input/output error"),  # in SaveV2
     ],
-    ids=["full disk", "quota", "disk", "read-only", "disk, in SaveV2"],
 )
-def test_an_error_of_writing_names_the_flag(tmp_path, error, kind):
-    assert refusal(write, tmp_path / "out", NEW, error, kind=kind) == (
-        f"--output={tmp_path}/out cannot be written: {error.message}. The folder above it must"
+def test_an_error_of_writing_names_the_flag(tmp_path, kind, reason):
+    error = kind(None, None, reason)
+    assert refusal(write, tmp_path / "out", NEW, error, kind=OSError) == (
+        f"--output={tmp_path}/out cannot be written: {reason}. The folder above it must"
         " exist, be writable and have free space."
     )
     assert not os.listdir(tmp_path)

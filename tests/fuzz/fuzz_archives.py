@@ -8,20 +8,12 @@ from pathlib import Path
 import numpy as np
 
 from tests.fuzz.cases import attempt, damage
-from tools.data.vector_archive import read_vectors
+from tools.search import read_vectors
 
 _NAMES = ("mean_vector", "pooled_vector", "layers", "x", "é", "a.npy", "")
 _TYPES = ("<f4", "<f8", ">f4", "<f2", "<i8", "?", "<U3", "S2", "<c8", "|O", "<M8[s]", "V5")
 _SHAPES = (
-    "(5, 7)",
-    "(5, -7)",
-    "(99999999999999, 7)",
-    "(5,)",
-    "()",
-    "[5, 7]",
-    "5",
-    "(5, 7",
-    "('a',)",
+    *("(5, 7)", "(5, -7)", "(99999999999999, 7)", "(5,)", "()", "[5, 7]", "5", "(5, 7", "('a',)"),
 )
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)
 

@@ -5,13 +5,14 @@ import os
 import random
 import time
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import tensorflow as tf
 
 from bert_tf.files import checkpoints
 from bert_tf.files.checkpoint_directory import CheckpointDirectory
-from bert_tf.runs.folder.heartbeat import Heartbeat
+from bert_tf.runs.folder import heartbeat
 from tests.fuzz.cases import attempt, damage
 
 STEPS = (3, 10)
@@ -105,7 +106,8 @@ def fuzz_heartbeat(random: random.Random, folder: Path) -> None:
             text = b"[" * 50_000
     path.write_bytes(text)
     began = time.monotonic()
-    with Heartbeat(str(folder), 0.04, expires_seconds=0.02, settle_seconds=0.01) as ours:
+    times = {"BEAT_SECONDS": 0.04, "EXPIRES_SECONDS": 0.02, "SETTLE_SECONDS": 0.01}
+    with mock.patch.multiple(heartbeat, **times), heartbeat.Heartbeat(str(folder)) as ours:
         ours.check()
         assert json.loads(path.read_text())["pid"] == os.getpid()
     assert time.monotonic() - began < 5 and not path.exists()

@@ -3,8 +3,8 @@
 import random
 from pathlib import Path
 
-from bert_tf.files.label_file import labels_in, write_labels
-from bert_tf.tasks.tagging.conll import read_sentences, write_predictions
+from bert_tf.files.model_notes import labels_in, write_labels
+from bert_tf.tasks.tagging.data import read_sentences, write_predictions
 from bert_tf.tasks.tagging.entities import entities, entity_metrics
 from tests.fuzz.cases import attempt, damage
 

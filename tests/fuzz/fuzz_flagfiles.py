@@ -10,36 +10,13 @@ from bert_tf.errors import UserError
 from bert_tf.runs.flags import command_line
 from tests.fuzz.cases import attempt, damage
 
-_GOOD = (
-    "--size=7",
-    "-size=7",
-    "--rate=0.5",
-    "--name=é x",
-    "--names=a,b",
-    "--on",
-    "--noon",
-)
+_GOOD = ("--size=7", "-size=7", "--rate=0.5", "--name=é x", "--names=a,b", "--on", "--noon")
 _ODD = (
-    *(
-        "--size=x",
-        "--size 7",
-        "--size",
-        "--size=" + "9" * 5000,
-        "--rate=nan",
-        "--rate=1e999",
-        "--on=maybe",
-        "-",
-    ),
-    *("--noon=1", "--unknown=1", "--nosize", "word", "--", "#", "# note", "//", "\t--on\t", "--=1"),
-    *("--name=\0", "--name=" + "x" * 5000, "--" + "x" * 5000, "--name='a b'", "--names=,", "\x85"),
-    *(
-        "--undefok=unknown",
-        "--flagfile=",
-        "--flagfile=/",
-        "--flagfile=none",
-        "--name=\u2028",
-        "---on",
-    ),
+    *("--size=x", "--size 7", "--size", "--size=" + "9" * 5000, "--rate=nan", "--rate=1e999"),
+    *("--on=maybe", "-", "--noon=1", "--unknown=1", "--nosize", "word", "--", "#", "# note", "//"),
+    *("\t--on\t", "--=1", "--name=\0", "--name=" + "x" * 5000, "--" + "x" * 5000, "--name='a b'"),
+    *("--names=,", "\x85", "--undefok=unknown", "--flagfile=", "--flagfile=/", "--flagfile=none"),
+    *("--name=\u2028", "---on"),
 )
 
 

@@ -15,11 +15,11 @@ from absl import flags
 from bert_tf import tasks
 from bert_tf.engine.length_buckets import parse_lengths
 from bert_tf.errors import UserError
-from bert_tf.model.freezing import parse_frozen_layers
-from bert_tf.runs.flags import command_flags, command_line
+from bert_tf.model.layer_scopes import parse_frozen_layers
+from bert_tf.runs.flags import command_line
 from bert_tf.runs.flags.setting_fields import REQUIRED, Settings, rule_of
 from bert_tf.runs.flags.settings import TeacherSettings
-from bert_tf.tasks.classification.weights import check_class_settings
+from bert_tf.tasks.class_weights import check_class_settings
 from bert_tf.tasks.long_text import LongTextSettings
 from tests.fuzz.cases import attempt
 
@@ -31,15 +31,7 @@ WORDS = ["", "true", "False", "none", "auto", "all", "é", "a\nb", "\udce9", "\0
 WORDS += ["x" * 9999, "x," * 9999]
 PHASES = ["128:9:256:20", "128:9:256", "١:1:1:1", "1:1:1:1,", f"8:{10**20}:8:8", "8:8:9999999:8"]
 WEIGHTS = [
-    "balanced",
-    "1,2",
-    "1,2,3",
-    "good:4",
-    "good:4,2",
-    "bad:nan,good:1",
-    "a:b:1",
-    "0,0",
-    ":,:",
+    *("balanced", "1,2", "1,2,3", "good:4", "good:4,2", "bad:nan,good:1", "a:b:1", "0,0", ":,:"),
 ]
 LISTS = ["32,64", "64,32,64", "0-5", "5-0", "embeddings,0,pooler", "٣,9", "1,,2", "0-" + "9" * 5000]
 
@@ -56,6 +48,7 @@ def settings_classes() -> list[type[Settings]]:
         found += [cls for cls in children if cls.__module__.startswith("bert_tf.")]
     # Halves of classes: they need the max_seq_length and the losses of their other halves.
     found = [cls for cls in found if cls not in (LongTextSettings, TeacherSettings)]
+    found = [cls for cls in found if any(map(rule_of, dataclasses.fields(cls)))]
     return sorted(set(found), key=lambda cls: cls.__qualname__)
 
 
@@ -104,7 +97,7 @@ def _kind(cls: type[Settings], field: dataclasses.Field) -> Any:
 
 def _parse(cls: type[Settings], field: dataclasses.Field, text: str) -> Any:
     """Returns the value as the flag's parser reads it; a refusal is in the words of a program."""
-    parsers = {bool: flags.BooleanParser, int: command_flags._IntegerParser}
+    parsers = {bool: flags.BooleanParser, int: flags.IntegerParser}
     parsers |= {float: flags.FloatParser, list: flags.ListParser, str: flags.ArgumentParser}
     try:
         return parsers[_kind(cls, field)]().parse(text)

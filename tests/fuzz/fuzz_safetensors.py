@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bert_tf.hugging_face.conversion import read_safetensors
+from bert_tf.hugging_face.conversion import ConvertedModel
 from tests.fuzz.cases import attempt, damage
 
 _HUB = Path(__file__).parents[1] / "hugging_face/hub"
@@ -70,12 +70,12 @@ def fuzz_safetensors_files(random: random.Random, folder: Path) -> None:
         (folder / "a.safetensors").write_bytes(data)
     else:
         (folder / name).write_bytes(data)
-    message, found = attempt(lambda: read_safetensors(str(folder)), naming=str(folder))
+    message, weights = attempt(lambda: ConvertedModel(str(folder)).weights, naming=str(folder))
     if message is None:
-        assert all(x.dtype == np.float32 and np.isfinite(x).all() for x in found.weights.values())
+        assert all(x.dtype == np.float32 and np.isfinite(x).all() for x in weights.values())
         if data == original:
             (folder / "again").mkdir()
             for path in source.iterdir():
                 (folder / "again" / path.name).write_bytes(path.read_bytes())
-            again = read_safetensors(str(folder / "again"))
-            assert again.weights.keys() == found.weights.keys()
+            again = ConvertedModel(str(folder / "again")).weights
+            assert again.keys() == weights.keys()

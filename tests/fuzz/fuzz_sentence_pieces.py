@@ -5,7 +5,7 @@ import random
 import struct
 from pathlib import Path
 
-from bert_tf.text import sentence_piece_file
+from bert_tf.text import sentence_piece_model
 from bert_tf.text.sentence_pieces import SentencePieceTokenizer
 from tests.fuzz.cases import attempt, damage
 
@@ -18,7 +18,7 @@ _TEXTS = ("The cats 12, é ﬁ Ａ 豈 \u0301", "", "x" * 300, " a  b\u2028가 �
 
 @functools.cache
 def _charsmap() -> bytes:
-    model = sentence_piece_file.model_class().FromString(_MODEL.read_bytes())
+    model = sentence_piece_model.model_class().FromString(_MODEL.read_bytes())
     return model.normalizer_spec.precompiled_charsmap
 
 

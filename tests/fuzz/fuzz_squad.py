@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from bert_tf.tasks.squad.examples import SquadData, read_squad_examples
-from bert_tf.tasks.squad.final_text import FinalText
 from bert_tf.tasks.squad.scoring import evaluate, evaluate_with_negative
-from bert_tf.tasks.squad.words import is_unspaced, split_words
+from bert_tf.tasks.squad.words import FinalText, is_unspaced, split_words
 from bert_tf.tokenization import BasicTokenizer
 from tests.fuzz.cases import attempt, damage
 

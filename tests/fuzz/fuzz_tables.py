@@ -5,10 +5,10 @@ import io
 import random
 from pathlib import Path
 
-from bert_tf.files.label_file import labels_in, write_labels
+from bert_tf.files.model_notes import labels_in, write_labels
 from bert_tf.tasks.classification.processors import get_processor
 from bert_tf.tasks.classification.settings import TableColumns
-from bert_tf.tasks.multiple_choice.swag import read_questions
+from bert_tf.tasks.multiple_choice.data import read_questions
 from tests.fuzz.cases import attempt, damage
 
 _CELLS = (

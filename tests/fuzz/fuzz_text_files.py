@@ -18,23 +18,9 @@ from bert_tf.datasets.wikipedia import parse, read_articles
 from tests.fuzz.cases import attempt, damage
 
 _TEXTS = (
-    *(
-        "A first. A second! The third?",
-        "",
-        " ",
-        "é 鶴。次の文。",
-        "one\ntwo\u2028three",
-        "a.. b",
-        "\0",
-    ),
-    *(
-        "x" * 3000,
-        "." * 9000,
-        "\ufeffMark.",
-        "\ud800",
-        "Mr. J. Smith went... Then he\r\ncame.",
-        "👍",
-    ),
+    *("A first. A second! The third?", "", " ", "é 鶴。次の文。", "one\ntwo\u2028three", "a.. b"),
+    *("\0", "x" * 3000, "." * 9000, "\ufeffMark.", "\ud800"),
+    *("Mr. J. Smith went... Then he\r\ncame.", "👍"),
 )
 _ODD = (None, 7, True, [], {}, ["a"], 1e300, 10**400, {"text": "a"}, b"bytes", "a")
 _NAMES = ("text", "text", "body", "", "\n", "é", "text\0")
@@ -134,26 +120,13 @@ def fuzz_parquet_files(random: random.Random, folder: Path) -> None:
 
 
 _MARKUP = (
-    "'''A''' is {{lang|fr|b}}. It was.",
-    "{{convert|1" + "0" * 400 + "|km}} x.",
-    "[[File:a]]",
+    *("'''A''' is {{lang|fr|b}}. It was.", "{{convert|1" + "0" * 400 + "|km}} x.", "[[File:a]]"),
 )
 _MARKUP += (
-    "{|\n|a\n|}\nText here.",
-    "{{" * 300,
-    "<ref>a</ref> b.",
-    "&#xD800; &amp; c.",
-    "== H ==\n",
+    *("{|\n|a\n|}\nText here.", "{{" * 300, "<ref>a</ref> b.", "&#xD800; &amp; c.", "== H ==\n"),
 )
 _ENCODINGS = (
-    "utf-8",
-    "UTF-8",
-    "utf-16",
-    "latin-1",
-    "windows-1252",
-    "cp037",
-    "shift_jis",
-    "gb18030",
+    *("utf-8", "UTF-8", "utf-16", "latin-1", "windows-1252", "cp037", "shift_jis", "gb18030"),
 )
 _ENCODINGS += ("big5", "euc-jp", "utf-7", "utf-32", "nonsense", "idna", "hex", "zlib", "é", "")
 

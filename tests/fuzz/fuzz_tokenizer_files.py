@@ -20,36 +20,12 @@ _NAMES = ("vocab.txt", "vocab.json", "merges.txt", "tokenizer.json", "tokenizer_
 _NAMES += ("special_tokens_map.json", "added_tokens.json")
 _VALUES = (
     *(None, True, False, 0, 1, 2, -1, 3.5, 10**30, 10**400, 1e300, "", " ", "a", "\ud800", "\n"),
-    *(
-        "[UNK]",
-        "[MASK]",
-        "<mask>",
-        "a\0b",
-        "Ġ",
-        "x" * 3000,
-        [],
-        {},
-        ["a"],
-        [["a"]],
-        [1, 2],
-        "a b c",
-    ),
-    *({"a": 1}, {"content": "[X]"}, {"content": "", "id": 7}, {"String": " "}, ["a", "b"]),
+    *("[UNK]", "[MASK]", "<mask>", "a\0b", "Ġ", "x" * 3000, [], {}, ["a"], [["a"]], [1, 2]),
+    *("a b c", {"a": 1}, {"content": "[X]"}, {"content": "", "id": 7}, {"String": " "}, ["a", "b"]),
 )
 _TEXTS = ["The Café[MASK] ", "", "<mask> it's 12,\n\n x\u3000é 鶴 \0", "[UNK]" * 3]
 _ALBERT_PIECES = (
-    "<pad>",
-    "<unk>",
-    "[CLS]",
-    "[SEP]",
-    "[MASK]",
-    "▁",
-    "▁the",
-    "c",
-    "a",
-    "f",
-    "e",
-    "1",
+    *("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]", "▁", "▁the", "c", "a", "f", "e", "1"),
 )
 _ALBERT = {
     "added_tokens": [],

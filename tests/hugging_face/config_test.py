@@ -8,7 +8,7 @@ import pytest
 
 import bert_tf
 from bert_tf.errors import UserError
-from bert_tf.files import label_file
+from bert_tf.files import model_notes
 from bert_tf.hugging_face import config as hugging_face_config
 from bert_tf.model.configuration import BertConfig
 from tests.support.hugging_face_folders import (
@@ -50,7 +50,7 @@ def test_the_names_of_the_classes_go_both_ways(tmp_path, labels, architecture):
     convert_checkpoint.convert(source, checkpoint, "checkpoint")
     # As run_classifier and run_tagging ask for them.
     prefix = f"{checkpoint}/bert_model.ckpt"
-    assert label_file.read_labels(str(tmp_path / "new_run"), prefix) == labels
+    assert model_notes.read_labels(str(tmp_path / "new_run"), prefix) == labels
     convert_checkpoint.convert(prefix, copy, "checkpoint")
     convert_checkpoint.convert(f"{copy}/bert_model.ckpt", back, "safetensors")
     config = json.loads(Path(back, "config.json").read_text())
@@ -58,7 +58,7 @@ def test_the_names_of_the_classes_go_both_ways(tmp_path, labels, architecture):
     assert config["id2label"] == id2label
     assert config["label2id"] == {label: i for i, label in enumerate(labels)}
     convert_checkpoint.convert(back, again, "checkpoint")
-    assert label_file.labels_in(again) == labels
+    assert model_notes.labels_in(again) == labels
 
 
 @pytest.mark.parametrize("pooler", [POOLER, {}], ids=["pooler", "no_pooler"])
@@ -98,15 +98,15 @@ def test_classes_without_names(tmp_path, outputs, config, labels):
     earlier = write_classifier(tmp_path / "earlier", 3, architectures=architectures, **named)
     output_dir = str(tmp_path / "tf")
     convert_checkpoint.convert(earlier, output_dir, "checkpoint")
-    assert label_file.labels_in(output_dir) == ["of", "another", "model"]
+    assert model_notes.labels_in(output_dir) == ["of", "another", "model"]
     convert_checkpoint.convert(source, output_dir, "checkpoint")
-    assert label_file.labels_in(output_dir) == labels
+    assert model_notes.labels_in(output_dir) == labels
 
 
 def test_more_names_than_outputs(tmp_path):
     source, checkpoint = write_classifier(tmp_path / "hf", 2), str(tmp_path / "tf")
     convert_checkpoint.convert(source, checkpoint, "checkpoint")
-    label_file.write_labels(checkpoint, ["a", "b", "c"])
+    model_notes.write_labels(checkpoint, ["a", "b", "c"])
     message = "of the classifier's 2 outputs; it names 3: 'a', 'b', 'c'. Correct"
     with pytest.raises(UserError, match=message):
         convert_checkpoint.convert(checkpoint, str(tmp_path / "hf2"), "safetensors")
@@ -157,8 +157,8 @@ def test_names_that_do_not_fit_are_refused(tmp_path, names):
 @pytest.mark.parametrize(
     "content, message",
     [
-        ("[" * 100_000, "nested too deeply"),
-        ('{"a":' * 100_000, "nested too deeply"),
+        ("[" * 100_000, "maximum recursion depth"),
+        ('{"a":' * 100_000, "maximum recursion depth"),
         ('{"layer_norm_eps": NaN}', "NaN is not a number in JSON"),
         (LONG, "must hold a dictionary; received "),
         ({"model_type": LONG}, "model_type must be one of 'albert', 'bert', "),

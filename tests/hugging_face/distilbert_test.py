@@ -11,8 +11,7 @@ import pytest
 import bert_tf
 from bert_tf import optimization
 from bert_tf.errors import UserError
-from bert_tf.model.distilbert_configuration import DistilBertConfig
-from bert_tf.model.family import config_from_dict
+from bert_tf.model.family import DistilBertConfig, config_from_dict
 from bert_tf.modeling import AlbertConfig, BertConfig
 from bert_tf.pretrained.build import build_model
 from bert_tf.pretrained.folder import read_folder

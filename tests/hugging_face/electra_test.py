@@ -8,8 +8,8 @@ import tensorflow as tf
 
 import bert_tf
 from bert_tf.errors import UserError
-from bert_tf.hugging_face.conversion import read_safetensors, to_safetensors
-from bert_tf.model.electra_configuration import ElectraConfig
+from bert_tf.hugging_face.conversion import ConvertedModel, to_safetensors
+from bert_tf.model.family import ElectraConfig
 from bert_tf.model_folder.writer import write_model
 from bert_tf.tasks.pretraining.training.electra import ElectraPretrainingModel
 from tests.support.objectives import set_random_weights
@@ -41,7 +41,7 @@ def test_both_models_go_both_ways(tmp_path, width):
     content = written(tmp_path, weights, config)
     assert content["architectures"] == ["ElectraForPreTraining"]
     assert (content["hidden_act"], content["embedding_size"]) == ("gelu", width)
-    found = read_safetensors(str(tmp_path))
+    found = ConvertedModel(str(tmp_path))
     expected = {k: v for k, v in weights.items() if not k.startswith("generator")}
     assert found.weights.keys() == expected.keys()
     assert all(np.array_equal(found.weights[k], v) for k, v in expected.items())
@@ -49,7 +49,7 @@ def test_both_models_go_both_ways(tmp_path, width):
 
     content = written(tmp_path, weights, config, generator=True)
     assert content["architectures"] == ["ElectraForMaskedLM"]
-    found = read_safetensors(str(tmp_path))
+    found = ConvertedModel(str(tmp_path))
     sizes = (found.config.hidden_size, found.config.embedding_width, found.config.hidden_act)
     assert sizes == (64, width, "gelu_erf")
     for name, value in weights.items():
@@ -65,7 +65,7 @@ def test_a_tied_generator_is_written_with_the_layers_of_the_discriminator(tmp_pa
     config, weights, _ = made(width, untied_generator=False)
     content = written(tmp_path, weights, config, generator=True)
     assert content["architectures"] == ["ElectraForMaskedLM"]
-    found = read_safetensors(str(tmp_path)).weights
+    found = ConvertedModel(str(tmp_path)).weights
     assert found.keys() == {x for x in weights if not x.startswith("discriminator_predictions/")}
     assert all(np.array_equal(value, weights[name]) for name, value in found.items())
 
@@ -115,7 +115,7 @@ def test_a_config_that_does_not_fit_is_refused(tmp_path, changes, message):
     content = written(tmp_path, weights, config)
     (tmp_path / "config.json").write_text(json.dumps({**content, **changes}))
     with pytest.raises(UserError, match=message):
-        read_safetensors(str(tmp_path))
+        ConvertedModel(str(tmp_path))
 
 
 @pytest.mark.parametrize("activation", ["relu", "tanh"])
@@ -132,7 +132,7 @@ def test_a_generator_with_another_activation_is_refused(tmp_path, activation):
     content = written(tmp_path, weights, config, generator=True)
     (tmp_path / "config.json").write_text(json.dumps({**content, "hidden_act": activation}))
     with pytest.raises(UserError, match=message):
-        read_safetensors(str(tmp_path))
+        ConvertedModel(str(tmp_path))
 
 
 def test_what_has_no_equivalent_is_refused():
@@ -163,11 +163,11 @@ def test_only_taggers_of_entities_are_read(tmp_path, labels):
         content["id2label"] = dict(enumerate(labels))
     (tmp_path / "config.json").write_text(json.dumps(content))
     if labels and labels[0] == "O":
-        assert read_safetensors(str(tmp_path)).labels == labels
+        assert ConvertedModel(str(tmp_path)).labels == labels
     else:
         with pytest.raises(UserError, match="it tags words with classes that are not IOB or BIOES"):
-            read_safetensors(str(tmp_path))
+            ConvertedModel(str(tmp_path))
     content["architectures"] = ["ElectraForSequenceClassification"]
     (tmp_path / "config.json").write_text(json.dumps(content))
     with pytest.raises(UserError, match="ForSequenceClassification has a hidden layer before its"):
-        read_safetensors(str(tmp_path))
+        ConvertedModel(str(tmp_path))

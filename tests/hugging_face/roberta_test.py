@@ -5,13 +5,14 @@ import json
 import numpy as np
 import pytest
 import safetensors.numpy
+import tokenizers
 
 import bert_tf
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
 from bert_tf.hugging_face import config as hugging_face_config
-from bert_tf.hugging_face.conversion import read_safetensors
-from bert_tf.model.roberta_configuration import RobertaConfig
+from bert_tf.hugging_face.conversion import ConvertedModel
+from bert_tf.model.family import RobertaConfig
 from bert_tf.tasks.classification.model import ClassificationModel
 from bert_tf.tasks.multiple_choice.model import MultipleChoiceModel
 from bert_tf.tasks.pretraining.training.model import PretrainingModel
@@ -116,14 +117,15 @@ def test_copies_of_weights_are_omitted(tmp_path):
         "lm_head.decoder.bias": tensors["lm_head.bias"],
         "roberta.embeddings.position_ids": np.zeros([1, 7], np.float32),
     }
-    weights, config, *_ = read_safetensors(write_folder(tmp_path / "a", tensors | copies))
+    found = ConvertedModel(write_folder(tmp_path / "a", tensors | copies))
+    weights, config = found.weights, found.config
     assert set(weights) == {v.path for v in PretrainingModel(config).variables} - {
         "bert/pooler/dense/kernel",
         "bert/pooler/dense/bias",
     }
     other = {**copies, "lm_head.decoder.bias": np.zeros(13, np.float32)}
     with pytest.raises(UserError, match="lm_head.decoder.bias must equal lm_head.bias"):
-        read_safetensors(write_folder(tmp_path / "b", tensors | other))
+        _ = ConvertedModel(write_folder(tmp_path / "b", tensors | other)).weights
 
 
 @pytest.mark.parametrize("architectures", [["RobertaForSequenceClassification"], None])
@@ -133,16 +135,17 @@ def test_a_classifier_of_texts_with_an_unused_pooler(tmp_path, architectures):
     pooler = filled(with_biases(POOLER), 1)
     alone = write_folder(tmp_path / "alone", tensors, architectures=architectures)
     both = write_folder(tmp_path / "both", tensors | pooler, architectures=architectures)
-    weights, config, *_ = read_safetensors(both)
+    found = ConvertedModel(both)
+    weights, config = found.weights, found.config
     assert set(weights) == {v.path for v in ClassificationModel(config, 4).variables}
-    assert_same_bits(weights, read_safetensors(alone)[0])
+    assert_same_bits(weights, ConvertedModel(alone).weights)
     assert np.all(weights["bert/pooler/dense/kernel"] == 2)
 
 
 def test_a_head_that_roberta_lacks(tmp_path):
     tensors = ENCODER_TENSORS | filled(with_biases({"cls.seq_relationship": (2, 6)}), 1)
     with pytest.raises(UserError, match="unexpected: 'cls.seq_relationship.bias' and 1 more"):
-        read_safetensors(write_folder(tmp_path / "there", tensors))
+        ConvertedModel(write_folder(tmp_path / "there", tensors))
     source, values = write_checkpoint(tmp_path / "here", PretrainingModel(RobertaConfig(**SIZES)))
     head = {"output_weights": (2, 6), "output_bias": (2,)}
     values |= filled({f"cls/seq_relationship/{name}": shape for name, shape in head.items()}, 1)
@@ -153,7 +156,6 @@ def test_a_head_that_roberta_lacks(tmp_path):
 
 def tokenizer_json(folder, **changes):
     """Writes vocab.json and merges.txt; returns what Hugging Face writes to a tokenizer.json."""
-    tokenizers = pytest.importorskip("tokenizers")
     vocab_file = write_vocabulary(folder, word_merges(["sea", "house"]))
     made = tokenizers.Tokenizer(
         tokenizers.models.BPE.from_file(vocab_file, str(folder / "merges.txt"))
@@ -245,18 +247,14 @@ def test_what_is_asked_of_the_vocabulary_elsewhere(
     assert not (tmp_path / "to").exists()
 
 
-OF_ANOTHER = "it must be the tokenizer of a BERT model: .* RoBERTa's BPE .*; received"
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"normalizer": {"type": "NFC"}}, OF_ANOTHER),
-        ({"pre_tokenizer": {"type": "ByteLevel", "use_regex": False}}, "use_regex must be true"),
-        ({"pre_tokenizer": None}, OF_ANOTHER),
-        ({"added_tokens": ["<e1>", {"id": 9}]}, "an added token must have a content"),
+        ({"normalizer": {"type": "NFC"}}, "its normalizer must be null; received .*NFC"),
+        ({"pre_tokenizer": None}, 'its pre_tokenizer must be {"type": "ByteLevel", "use_regex": t'),
+        ({"added_tokens": ["<e1>", {"id": 9}]}, "it must be .* cannot read it .invalid type: str"),
     ],
-    ids=range(4),
+    ids=range(3),
 )
 def test_a_tokenizer_json_of_another_bpe(tmp_path, changes, message):
     content = tokenizer_json(tmp_path, **changes)

@@ -246,7 +246,7 @@ WITH_ARGUMENTS = {
             {"pooling": "mean", "prompt": "B "},
             "0.505207 1.192045 -1.821306 -0.905184 -2.139799 0.301451 "
             "0.602284 0.551635 -1.818288 -0.656148 -2.746847 0.558313",
-        ),
+        )
     ],
     "version 6": [
         (
@@ -369,6 +369,8 @@ ORDER = "must list Transformer, Pooling and, if vectors have length 1, Normalize
             "must say how vectors are pooled, since modules.json names its folder; it is",
         ),
         (POOLING, {"include_prompt": "no"}, "include_prompt must be true or false; it is 'no'."),
+        (POOLING, {"pooling_mode_cls_token": "false"}, "must be true or false; it is 'false'."),
+        (POOLING, {"pooling_mode_max_tokens": 1}, "max_tokens must be true or false; it is 1."),
         (INPUT, [5], "must hold a dictionary; received [5]. Correct or delete it"),
         (INPUT, {"max_seq_length": "5"}, "max_seq_length must be a positive number; it is '5'."),
         (INPUT, {"max_seq_length": -1}, "max_seq_length must be a positive number; it is -1."),

@@ -2,10 +2,14 @@
 
 import keras
 import numpy as np
+import pytest
 import tensorflow as tf
 
+from bert_tf.model.activations import gelu, gelu_erf, get_activation
+from bert_tf.model.attention import attend, attention_probs
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.encoder import SelfAttention
+from bert_tf.model.layers import dropout
 from tests.support import numpy_bert
 from tests.support.numpy_bert import assert_near
 
@@ -74,3 +78,98 @@ def test_the_mask_is_not_rounded_to_bfloat16():
         hidden = tf.constant([[0.0], [128.0]], attention.compute_dtype)
         _, probs = attention(hidden, tf.constant([[1, 0]]))
         np.testing.assert_allclose(probs[0, 0, 0, 1], 1 / (1 + np.exp(16.0)), rtol=1e-2)
+
+
+BATCH, HEADS, LENGTH, SIZE = 2, 3, 10, 5
+SEED = tf.constant([3, 4])
+
+
+def numbers(*shape):
+    return np.random.default_rng(sum(shape)).normal(size=shape).astype(np.float32)
+
+
+def masks():
+    """Returns mask adders: of padding at the end, and of packed rows."""
+    padding = np.where(np.arange(LENGTH) < [[7], [LENGTH]], 0.0, -10000.0)
+    packed = np.where(np.arange(LENGTH)[:, None] // 4 == np.arange(LENGTH) // 4, 0.0, -10000.0)
+    shaped = padding[:, None, None, :], np.stack([packed, np.zeros_like(packed)])[:, None]
+    return [tf.constant(mask, tf.float32) for mask in shaped]
+
+
+def own(query, key, value, mask_adder, rate, seed):
+    probs = attention_probs(query, key, mask_adder)
+    return attend(query, key, value, probs, rate, seed)
+
+
+def plain(query, key, value, mask_adder, rate, seed):
+    dropped = dropout(attention_probs(query, key, mask_adder), rate, seed)
+    return tf.matmul(tf.cast(dropped, value.dtype), value)
+
+
+@pytest.mark.parametrize("jit_compile", [None, False, True])
+@pytest.mark.parametrize("rate", [0.0, 0.3])
+@pytest.mark.parametrize("mask", [0, 1], ids=["padding", "packed"])
+@pytest.mark.parametrize("dtype, tolerance", [("float32", 2e-6), ("bfloat16", 0.03)])
+def test_context_and_gradients_are_those_of_plain_operations(
+    dtype, tolerance, mask, rate, jit_compile
+):
+    shape, adder = (BATCH, HEADS, LENGTH, SIZE), masks()[mask]
+    upstream, *inputs = (tf.cast(numbers(*shape, i)[..., 0], dtype) for i in (4, 1, 2, 3))
+
+    def context_and_gradients(function):
+        def compute(*inputs):
+            with tf.GradientTape() as tape:
+                tape.watch(inputs)
+                context = function(*inputs, adder, rate, SEED)
+            return context, *tape.gradient(context, inputs, output_gradients=upstream)
+
+        if jit_compile is not None:
+            compute = tf.function(compute, jit_compile=jit_compile)
+        return [tf.cast(x, tf.float32).numpy() for x in compute(*inputs)]
+
+    found, expected = map(context_and_gradients, (own, plain))
+    for mine, other in zip(found, expected, strict=True):
+        assert np.abs(other).max() > 0.5
+        np.testing.assert_allclose(mine, other, atol=tolerance * np.abs(other).max(), rtol=0)
+
+
+def test_probabilities_are_a_softmax():
+    query, key = numbers(BATCH, HEADS, LENGTH, SIZE), numbers(BATCH, HEADS, LENGTH, SIZE + 1)
+    adder = masks()[0]
+    scores = np.einsum("bnqd,bnkd->bnqk", query, key[..., 1:]) / np.sqrt(SIZE) + adder.numpy()
+    expected = np.exp(scores - scores.max(-1, keepdims=True))
+    expected /= expected.sum(-1, keepdims=True)
+    found = attention_probs(tf.constant(query), tf.constant(key[..., 1:]), adder)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_probabilities_that_are_read_have_their_own_gradient():
+    query, key, value = (tf.constant(numbers(BATCH, HEADS, LENGTH, SIZE)) + i for i in range(3))
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(query)
+        probs = attention_probs(query, key, masks()[0])
+        context = attend(query, key, value, probs, 0.0, SEED)
+        both = tf.reduce_sum(context**2) + tf.reduce_sum(probs**2)
+        product = tf.matmul(probs, value)
+        expected = tf.reduce_sum(product**2) + tf.reduce_sum(probs**2)
+    found, wanted = (tape.gradient(loss, query).numpy() for loss in (both, expected))
+    np.testing.assert_allclose(found, wanted, atol=1e-5 * np.abs(wanted).max())
+
+
+def test_activations():
+    assert get_activation("GELU") is gelu
+    assert get_activation(tf.nn.elu) is tf.nn.elu
+    assert get_activation("linear") is get_activation("") is get_activation(None) is None
+    x = tf.constant([-1.5, 0.5, 2.0])
+    np.testing.assert_array_equal(get_activation("relu")(x), [0.0, 0.5, 2.0])
+    np.testing.assert_allclose(get_activation("tanh")(x), np.tanh(x), rtol=1e-6)
+
+
+def test_gelu_is_the_tanh_form_and_gelu_erf_the_exact_one():
+    x = np.linspace(-6, 6, 1001)
+    tanh_form = gelu(tf.constant(x, tf.float32)).numpy()
+    np.testing.assert_allclose(tanh_form, numpy_bert.gelu(x), atol=1e-6)
+    exact = get_activation("gelu_erf")(tf.constant(x, tf.float32)).numpy()
+    np.testing.assert_allclose(exact, numpy_bert.gelu_erf(x), atol=1e-6)
+    assert np.abs(tanh_form - exact).max() > 3e-4
+    assert get_activation("Gelu_Erf") is gelu_erf

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.model.dropout import dropout
 from bert_tf.model.heads import OutputLayer, cross_entropy, example_weights, linear
+from bert_tf.model.layers import dropout
 from bert_tf.seeds import fold_in
 from tests.support import numpy_bert
 from tests.support.objectives import set_random_weights

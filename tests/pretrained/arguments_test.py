@@ -1,19 +1,26 @@
 """Tests of the arguments of a loaded model: which collections are texts, and what is refused."""
 
 import collections
+import itertools
 import re
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from absl import logging
 
 from bert_tf.errors import UserError
-from bert_tf.pretrained import arguments
-from bert_tf.pretrained.arguments import as_list, check_type
-from bert_tf.pretrained.kinds.answers import AnswersKind
-from bert_tf.pretrained.kinds.choices import ChoicesKind
-from bert_tf.pretrained.kinds.classification import MultiLabelKind
-from bert_tf.pretrained.kinds.tagging import TaggingKind
+from bert_tf.tasks import arguments
+from bert_tf.tasks.arguments import as_list, check_type
+from bert_tf.tasks.classification.rows import MultiLabelRows
+from bert_tf.tasks.multiple_choice.rows import MultipleChoiceRows
+from bert_tf.tasks.rows import read_rows
+from bert_tf.tasks.squad.rows import SquadRows
+from bert_tf.tasks.tagging.rows import TaggingRows
+
+ENDLESS = tf.data.Dataset.from_generator(
+    lambda: itertools.repeat("a"), output_signature=tf.TensorSpec([], tf.string)
+)
 
 
 class Column:
@@ -30,21 +37,10 @@ class Column:
 class Table:
     """Like a table of pandas or polars: two axes, gives the names of its columns."""
 
-    columns = Column("review", "stars")
     shape = (3, 2)
 
     def __iter__(self):
-        return iter(self.columns)
-
-
-class ArrowTable(Table):
-    columns = (object(), object())
-    column_names = ("body",)
-
-
-class ArrowText:
-    def as_py(self):
-        return "a"
+        return iter(("review", "stars"))
 
 
 INDEXED = collections.namedtuple("Row", "Index a")  # as of DataFrame.itertuples()
@@ -90,65 +86,41 @@ def test_a_tuple_is_a_pair_where_pairs_are_texts_and_else_a_list():
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        (
-            ("x",),
-            "texts is a tuple, so it must be one pair of texts, (a, b); received ('x',) (tupl",
-        ),
-        (("x", "y", "z"), "('x', 'y', 'z') (tuple). Write several texts as a list: [a, b]"),
-        (
-            ("x", None),
-            "texts is a tuple, so it must be one pair of texts, (a, b); received ('x', N",
-        ),
-        (("x", ("y", "z")), "texts is a tuple, so it must be one pair"),
-        (
-            [("x",), ("y",)],
-            "texts[0] must be a text or a pair of texts, (a, b); received ('x',) (tu",
-        ),
-        ([("x",), ("y",)], "Take the text of each row: [row[0] for row in texts]"),
-        ([["x"]], "(list). Take the text of each row: [row[0] for row in texts]"),
-        ([INDEXED("i", "x")], "received Row(Index='i', a='x') (Row). Leave out the index: itertup"),
-        ([("x", "y", "z")], "A tuple is one pair of two texts; write texts as a list: [a, b]"),
-        ([("x", 1), ("y", 0)], "Leave labels out: [text for text, _ in texts]; of a tf.data.Datas"),
-        ([(("x", "y"), np.int32(1))], "Leave labels out: [text for text, _ in texts]; of a tf.da"),
+        (("x",), "texts[0] must be a text or a pair of texts, (a, b); received ('x',) (tuple)"),
+        (("x", "y", "z"), "(tuple). A pair of texts is a tuple, (a, b); write several texts as a"),
+        (("x", None), "texts[0] must be a text or a pair of texts, (a, b); received ('x', None)"),
+        ([("x",), ("y",)], "texts[0] must be a text or a pair of texts, (a, b); received ('x',)"),
+        ([INDEXED("i", "x")], "received Row(Index='i', a='x') (Row)"),
+        ([("x", 1), ("y", 0)], "texts[0] must be a text or a pair of texts, (a, b); received ('x'"),
         (type, "texts must be a text or a list of texts; received <class 'type'> (type)"),
-        ([("x", "y", "z")], "texts[0] must be a text or a pair of texts, (a, b); received ('x',"),
         (enumerate("x"), "texts[0] must be a text or a pair of texts, (a, b); received (0, 'x')"),
-        ([["x", "y"]], "Write pairs as tuples: [tuple(row) for row in texts]"),
-        ([np.array(["x", "y"])], "Write pairs as tuples: [tuple(row) for row in texts]"),
-        ([[["x"]]], "texts[0] must be a text or a pair of texts, (a, b); received [['x']] (list)"),
-        (Table(), "(Table). Name the column with the texts, such as texts['text'], or two for pa"),
-        (Table(), "The table has 'review', 'stars'"),
-        (ArrowTable(), "The table has 'body'"),
-        (np.array([["x"], ["y"]]), "(ndarray). Take one axis: texts[:, 0]; for pairs, list(map("),
-        (tf.constant([["x", "y"]]), "(EagerTensor). Take one axis: texts[:, 0]"),
-        (np.array("x"), "(ndarray). Write the text of an array without axes as texts.item()"),
-        (tf.constant("x"), "(EagerTensor). Write the text of an array without axes as"),
-        (tf.constant(["x", "y"]), "Take a tensor's texts: [x.decode() for x in texts.numpy()]"),
-        (tf.data.Dataset.from_tensors("x"), "texts: [x.decode() for x in texts.numpy()]"),
-        ([ArrowText()], "(ArrowText). Write the texts of an Arrow column as texts.to_pylist()"),
-        ({"x", "y"}, "(set). A set has no order that the results could keep; write sorted(texts)"),
-        (frozenset("x"), "(frozenset). A set has no order"),
-        ({"x": "y"}, "(dict). A dictionary is not a list; write its texts: list(texts.values())"),
-        ({"x": "y"}.items(), "(dict_items). A dictionary is not a list"),
-        (collections.Counter("x"), "(Counter). A dictionary is not a list"),
-        ([{"text": "x"}], "(dict). Choose their texts: [row['text'] for row in texts]"),
-        (b"x", "texts must be a text or a list of texts; received b'x' (bytes). Decode it: text."),
-        (bytearray(b"x"), "(bytearray). Decode it"),
+        ([["x", "y"]], "(list). A pair of texts is a tuple, (a, b)"),
+        ([np.array(["x", "y"])], "(ndarray). A pair of texts is a tuple, (a, b)"),
+        (Table(), "(Table). Of a table take a column, table['text'], or for pairs list(zip("),
+        (np.array([["x"], ["y"]]), "(ndarray). Of a table take a column"),
+        (tf.constant([["x", "y"]]), "(EagerTensor). Of a table take a column"),
+        (np.array("x"), "texts must be a text or a list of texts; received array('x', dtype"),
+        (tf.constant("x"), "texts must be a text or a list of texts; received <tf.Tensor"),
+        (tf.constant(["x", "y"]), "texts[0] must be a text or a pair of texts, (a, b); received <"),
+        (tf.data.Dataset.from_tensors("x"), "texts[0] must be a text or a pair of texts, (a, b);"),
+        ({"x", "y"}, "texts must be a text or a list of texts; received {"),
+        (frozenset("x"), "(frozenset)"),
+        ({"x": "y"}, "texts must be a text or a list of texts; received {'x': 'y'} (dict)"),
+        ({"x": "y"}.items(), "(dict_items)"),
+        ([{"text": "x"}], "texts[0] must be a text or a pair of texts, (a, b); received {'text'"),
+        (b"x", "texts must be a text or a list of texts; received b'x' (bytes)"),
+        (bytearray(b"x"), "(bytearray)"),
         (np.array([b"x"]), "texts[0] must be a text or a pair of texts, (a, b); received np.bytes"),
-        (np.array([b"x"]), "(bytes_). Decode it: text.decode('utf-8')"),
         (None, "texts must be a text or a list of texts; received None. Leave missing texts out"),
         (float("nan"), "received nan (float). Leave missing texts out"),
         (Column("x", None), "texts[1] must be a text or a pair of texts, (a, b); received None. L"),
-        (Column(np.nan), "texts[0] must be a text or a pair of texts, (a, b); received nan (floa"),
         (Column("x", NA), "received <NA> (NAType). Leave missing texts out, or replace them: of"),
         (np.ma.array(["x"], mask=[True]), "(MaskedConstant). Leave missing texts out"),
         (3, "texts must be a text or a list of texts; received 3 (int)"),
-        ([3.5], "texts[0] must be a text or a pair of texts, (a, b); received 3.5 (float)"),
         ([True], "received True"),
-        (len, "texts must be a text or a list of texts; received <built-in function len>"),
     ],
 )
-def test_other_collections_are_refused_with_what_to_write(texts, message):
+def test_other_collections_are_refused(texts, message):
     with pytest.raises(UserError) as error:
         as_list(texts, pairs=True)
     assert message in str(error.value)
@@ -159,12 +131,7 @@ def test_where_pairs_are_no_texts_they_are_refused():
     for texts in ([("x", "y")], (("x", "y"),)):
         with pytest.raises(UserError) as error:
             as_list(texts, name="question")
-        assert str(error.value) == (
-            "question[0] must be a text (str); received ('x', 'y') (tuple). This method takes no"
-            " pairs"
-        )
-    with pytest.raises(UserError, match=r"Take one axis: context\[:, 0\]$"):
-        as_list(np.array([["x", "y"]]), name="context")
+        assert str(error.value) == "question[0] must be a text (str); received ('x', 'y') (tuple)"
 
 
 GOOD = [
@@ -220,16 +187,48 @@ def test_what_none_means_is_said():
 @pytest.mark.parametrize("value", [np.array("a"), np.array(3), np.str_("a"), tf.constant("a")])
 def test_an_array_without_axes_is_no_list(value):
     for kind, x, y, message in (
-        (ChoicesKind, [("a", value)], [0], "questions[0] must be (text, [4 choices])"),
-        (TaggingKind, [value], [["O"]], "sentences[0] must be a list of words"),
-        (TaggingKind, [["a"]], [value], "tags[0] must be a list of 1 tags, one for each word"),
         (
-            AnswersKind,
+            MultipleChoiceRows,
+            [("a", value)],
+            [0],
+            "questions[0] must be (text, [two choices or more])",
+        ),
+        (TaggingRows, [value], [["O"]], "sentences[0] must be a list of words"),
+        (TaggingRows, [["a"]], [value], "tags[0] must be a list of 1 tags, one for each word"),
+        (
+            SquadRows,
             [("a", "a b")],
             [{"text": value, "answer_start": np.array(0)}],
             "answers[0] must have as many answer_start as text, in lists",
         ),
-        (lambda: MultiLabelKind(["a", "b"]), ["t"], [value], "labels[0] must be a list of classes"),
+        (lambda: MultiLabelRows(["a", "b"]), ["t"], [value], "labels[0] must be a list of classes"),
     ):
         with pytest.raises(UserError, match=re.escape(message)):
-            kind().example_set("train", x, y)
+            kind().examples("train", x, y)
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda: as_list(itertools.repeat("a"), name="texts"),
+        lambda: read_rows(itertools.repeat(("a", "b")), None, None, "texts", "labels"),
+        lambda: read_rows(["a"], itertools.repeat(0), None, "texts", "labels"),
+        lambda: read_rows(ENDLESS, None, None, "texts", "labels", needs_labels=False),
+    ],
+)
+def test_a_generator_without_end_is_warned_of_and_refused(read, monkeypatch):
+    said = []
+    monkeypatch.setattr(logging, "warning", lambda text, *values: said.append(text % values))
+    monkeypatch.setattr(arguments, "_MANY", 50)
+    monkeypatch.setattr(arguments, "_MOST", 70)
+    with pytest.raises(UserError, match="^(texts|labels) must end, but gave more than 70 values"):
+        read()
+    (text,) = said
+    assert re.fullmatch(r"(texts|labels): 50 values were read so far and are all kept .*", text)
+
+
+def test_a_long_generator_is_read_to_its_end(monkeypatch):
+    monkeypatch.setattr(arguments, "_MANY", 50)
+    monkeypatch.setattr(arguments, "_MOST", 70)
+    assert len(arguments.whole(iter(range(70)), "texts")) == 70
+    assert len(arguments.whole([0] * 90, "texts")) == 90

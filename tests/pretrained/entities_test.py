@@ -7,7 +7,7 @@ ends of entities and entities that were only white space.
 import numpy as np
 import pytest
 
-from bert_tf.pretrained.entities import TaggedText
+from bert_tf.pretrained.methods.tag import TaggedText
 from bert_tf.text.byte_pairs import BytePairTokenizer
 from bert_tf.text.fast_tokenization import FastTokenizer
 from bert_tf.text.sentence_pieces import SentencePieceTokenizer

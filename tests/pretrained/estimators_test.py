@@ -108,6 +108,45 @@ def test_tables_and_pairs(stand_in):
     assert estimator.predict(tuple(table["a"][:2])).tolist() == NAMES[:2]  # no pair
 
 
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (lambda table: table[["b", "a"]], "must be in the same order as they were in fit"),
+        (lambda table: table.rename(columns={"b": "text"}), "Feature names unseen at fit time"),
+        (lambda table: table[["a"]], "Feature names seen at fit time, yet now missing"),
+        (lambda table: table.to_numpy()[:, :1], "1 features, but .* expecting 2 features"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
+def test_columns_are_those_of_the_training(stand_in, change, message):
+    table = pd.DataFrame(ROWS)
+    for estimator, y in (
+        (BertClassifier("folder"), NAMES),
+        (BertRegressor("folder"), np.arange(12.0)),
+    ):
+        estimator.fit(table, y)
+        assert estimator.feature_names_in_.tolist() == ["a", "b"] and estimator.n_features_in_ == 2
+        with pytest.raises(ValueError, match=message):
+            estimator.predict(change(table))
+        assert len(estimator.predict(list(zip(TEXTS, TEXTS, strict=True)))) == 12  # has no names
+    refitted = BertClassifier("folder").fit(table, NAMES).fit(TEXTS, NAMES)
+    assert not hasattr(refitted, "feature_names_in_") and len(refitted.predict(TEXTS)) == 12
+
+
+@pytest.mark.parametrize("y", [[0.0, -0.0, 1.0] * 4, [1, 1.0, 2] * 4, [True, 1, 0] * 4])
+def test_equal_numbers_are_one_class(stand_in, y):
+    estimator = BertClassifier("folder").fit([f"text {i}" for i in range(12)], y)
+    assert len(estimator.classes_) == 2
+    assert (estimator.predict([f"text {i}" for i in range(12)]) == np.array(y)).all()
+
+
+@pytest.mark.parametrize("estimator", [BertClassifier, BertRegressor])
+def test_a_folder_that_every_fold_would_share_is_refused(stand_in, estimator, tmp_path):
+    estimator = estimator("folder", options={"output_dir": str(tmp_path)})
+    with pytest.raises(UserError, match="^options must not have output_dir: the next fit, such"):
+        cross_val_score(estimator, TEXTS, [1, 2] * 6, cv=2, error_score="raise")
+
+
 def test_searches_and_cross_validation(stand_in):
     assert cross_val_score(BertClassifier("folder"), TEXTS, NAMES, cv=3).tolist() == [1.0] * 3
     values = {"epochs": [1, 2], "learning_rate": [1e-5, 2e-5]}
@@ -147,7 +186,7 @@ def base(tmp_path_factory):
         (TEXTS, range(3), None, "y must have one value for each of X: there are 12 X and 3 y"),
         ([*TEXTS[:11], 3.0], range(12), None, "X[11] must be a text or a pair of texts, (a, b);"),
         ([], [], None, "X must have at least one example; there is none"),
-        (np.array([TEXTS] * 3).T, range(12), None, "X must have one axis; its shape is [12, 3]"),
+        (np.array([TEXTS] * 3).T, range(12), None, "X must be a list, an array or a column; rec"),
         (TEXTS, range(12), [1, 2], "sample_weight must have one value for each of X: there are 12"),
         (TEXTS, range(12), [-1.0] * 12, "sample_weight[0] must be a"),
         (TEXTS, None, None, "y must be given: one for each of X."),
@@ -161,19 +200,14 @@ def test_a_regression_names_its_arguments(base, X, y, weight, message):
 @pytest.mark.parametrize(
     ("X", "y", "message"),
     [
-        (TEXTS, ["a"] * 12, "y must have at least two classes; all are 'a'"),
-        (TEXTS, [["x"]] * 12, "y[0] must be a class, a name or a whole number; received ['x']."),
+        (TEXTS, ["a"] * 12, "labels must list at least two classes"),
         ([*TEXTS[:11], None], NAMES, "X[11] must be a text or a pair of texts, (a, b); received"),
-        (
-            TEXTS,
-            [1.0, 1.5] * 6,
-            "y[1] must be a class, a name or a whole number; received 1.5. For",
-        ),
-        (TEXTS, ["a", 1] * 6, "y must have names or numbers, not both: y[0] is 'a' and y[1] is 1"),
+        (TEXTS, [1.0, 1.5] * 6, "Unknown label type: "),  # scikit-learn's, as the next
+        (TEXTS, ["a", 1] * 6, "Mix of label input types (string and number)"),
     ],
 )
 def test_a_classifier_names_its_arguments(base, X, y, message):
-    with pytest.raises(UserError, match=f"^{re.escape(message)}"):
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
         BertClassifier(base).fit(X, y)
 
 

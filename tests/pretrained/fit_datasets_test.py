@@ -7,10 +7,10 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.errors import UserError
-from bert_tf.pretrained.kinds.answers import AnswersKind
-from bert_tf.pretrained.kinds.choices import ChoicesKind
-from bert_tf.pretrained.kinds.classification import ClassificationKind, MultiLabelKind
-from bert_tf.pretrained.kinds.tagging import TaggingKind
+from bert_tf.tasks.classification.rows import ClassificationRows, MultiLabelRows
+from bert_tf.tasks.multiple_choice.rows import MultipleChoiceRows
+from bert_tf.tasks.squad.rows import SquadRows
+from bert_tf.tasks.tagging.rows import TaggingRows
 from tests.pretrained.fit_tasks_test import ANSWERS, CHOICES, QUESTIONS, SENTENCES, TAGS
 
 QUESTIONS, ANSWERS = QUESTIONS[1:], ANSWERS[1:]  # each with a context of its own
@@ -34,36 +34,36 @@ def ragged(rows):
 
 # Task -> the kind, tensors of all examples, and the same as lists.
 TASKS = {
-    "tags": (TaggingKind, (ragged(SENTENCES), ragged(TAGS)), (SENTENCES, TAGS)),
+    "tags": (TaggingRows, (ragged(SENTENCES), ragged(TAGS)), (SENTENCES, TAGS)),
     "tags of one length": (
-        TaggingKind,
+        TaggingRows,
         (tf.constant(WORDS[:2]), tf.constant(NAMED[:2])),
         (WORDS[:2], NAMED[:2]),
     ),
     "tags by number": (
-        lambda: TaggingKind(["O", "B-X", "I-X"]),
+        lambda: TaggingRows(["O", "B-X", "I-X"]),
         (ragged(WORDS), NUMBERS),
         (WORDS, NAMED),
     ),
-    "answers": (AnswersKind, (columns(QUESTIONS), columns(ANSWERS)), (QUESTIONS, ANSWERS)),
+    "answers": (SquadRows, (columns(QUESTIONS), columns(ANSWERS)), (QUESTIONS, ANSWERS)),
     "answers as of Hugging Face": (
-        AnswersKind,
+        SquadRows,
         (columns(QUESTIONS), {name: ragged(found) for name, found in FOUND.items()}),
         (QUESTIONS, ANSWERS),
     ),
-    "choices": (ChoicesKind, (columns(CHOICES), tf.constant([0, 1])), (CHOICES, [0, 1])),
+    "choices": (MultipleChoiceRows, (columns(CHOICES), tf.constant([0, 1])), (CHOICES, [0, 1])),
     "several labels as 0 and 1": (
-        lambda: MultiLabelKind(["p", "q"]),
+        lambda: MultiLabelRows(["p", "q"]),
         (tf.constant(TEXTS), tf.constant(MARKS)),
         (TEXTS, ROWS),
     ),
     "several labels by name": (
-        MultiLabelKind,
+        MultiLabelRows,
         (tf.constant(TEXTS), tf.ragged.constant(ROWS, tf.string)),
         (TEXTS, ROWS),
     ),
     "several labels by number": (
-        lambda: MultiLabelKind(["p", "q", "r"]),
+        lambda: MultiLabelRows(["p", "q", "r"]),
         (tf.constant(TEXTS), tf.ragged.constant([[0, 2], [], [1]], tf.int64)),
         (TEXTS, [("p", "r"), (), ("q",)]),
     ),
@@ -75,12 +75,12 @@ TASKS = {
 def test_a_dataset_has_the_examples_of_the_lists(task, size):
     make, tensors, lists = TASKS[task]
     dataset = tf.data.Dataset.from_tensor_slices(tensors)
-    found = make().example_set("train", dataset.batch(size) if size else dataset, None)
-    expected = make().example_set("train", *lists)
-    assert [repr(x) for x in found.examples] == [repr(x) for x in expected.examples]
+    found = make().examples("train", dataset.batch(size) if size else dataset, None)
+    expected = make().examples("train", *lists)
+    assert repr(found) == repr(expected)
 
 
-@pytest.mark.parametrize("kind", [ClassificationKind, TaggingKind, ChoicesKind])
+@pytest.mark.parametrize("kind", [ClassificationRows, TaggingRows, MultipleChoiceRows])
 def test_other_ranks_are_refused(kind):
     wide = tf.zeros([2, 3, 4, 5], tf.string)
     sparse = tf.sparse.from_dense([["a", "b"]])
@@ -88,36 +88,21 @@ def test_other_ranks_are_refused(kind):
         dataset = tf.data.Dataset.from_tensor_slices((x, y))
         message = "must be a tf.data.Dataset of inputs and labels, or of batches of them; its elem"
         with pytest.raises(UserError, match=re.escape(f"{kind.inputs} {message}")):
-            kind().example_set("train", dataset, None)
+            kind().examples("train", dataset, None)
 
 
-@pytest.mark.parametrize(
-    ("elements", "message"),
-    [
-        (
-            {"text": TEXTS, "label": [0, 1, 0]},
-            "theirs have 'text', 'label'. Choose, such as by dataset.map(lambda row: (row['text'],"
-            " row['label']))",
-        ),
-        (
-            ({"words": WORDS}, [0, 1, 0]),
-            "theirs have 'words'. Choose, such as by dataset.map(lambda row, *rest: (row['text'],"
-            " *rest))",
-        ),
-    ],
-)
-def test_dictionaries_are_refused_with_the_way_out(elements, message):
-    if isinstance(elements, tuple):
-        elements = ({"words": tf.ragged.constant(WORDS)}, elements[1])
-    dataset = tf.data.Dataset.from_tensor_slices(elements)
-    for kind in (ClassificationKind(), TaggingKind(), ChoicesKind()):
-        message_of_kind = f"{kind.inputs} must not be dictionaries in a tf.data.Dataset; {message}"
-        for each in (dataset, dataset.batch(2)):
-            with pytest.raises(UserError, match=re.escape(message_of_kind)):
-                kind.example_set("train", each, None)
+def test_dictionaries_are_refused():
+    rows = {"text": TEXTS, "label": [0, 1, 0]}
+    for elements in (rows, (rows, [0, 1, 0])):
+        dataset = tf.data.Dataset.from_tensor_slices(elements)
+        for kind in (ClassificationRows(), TaggingRows(), MultipleChoiceRows()):
+            message = f"^{kind.inputs} must be a tf.data.Dataset of inputs and labels.*'text'"
+            for each in (dataset, dataset.batch(2)):
+                with pytest.raises(UserError, match=message):
+                    kind.examples("train", each, None)
 
 
 def test_a_tag_of_a_sentence_with_one_word_stays_a_list():
-    kind = TaggingKind(["O", "B-X"])
-    found = kind.example_set("train", [["a", "b"], ["c"]], [np.array([0, 1]), np.array([1])])
-    assert [sentence.tags for sentence in found.sentences] == [["O", "B-X"], ["B-X"]]
+    kind = TaggingRows(["O", "B-X"])
+    found = kind.examples("train", [["a", "b"], ["c"]], [np.array([0, 1]), np.array([1])])
+    assert [sentence.tags for sentence in found] == [["O", "B-X"], ["B-X"]]

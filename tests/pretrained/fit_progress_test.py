@@ -9,9 +9,10 @@ import pytest
 from bert_tf import load, progress
 from bert_tf.errors import UserError
 from bert_tf.optimization import create_optimizer
-from bert_tf.pretrained import course, forward
-from bert_tf.pretrained.kinds.classification import ClassificationKind
+from bert_tf.pretrained import forward
 from bert_tf.runs.training.watch import CallbackWatch
+from bert_tf.tasks import course
+from bert_tf.tasks.classification.rows import ClassificationRows
 from tests.support import model_folders
 
 EPOCHS = ["Epoch 1/2", "2/2", "Epoch 2/2", "3/3"]
@@ -146,12 +147,12 @@ def test_batch_size_and_verbose_reach_the_computation(models, monkeypatch, size,
         seen.append((size, progress._is_hidden.get()))
         raise StopIteration  # of all that follows
 
-    monkeypatch.setattr(ClassificationKind, "predict", lambda *_: see(forward._batch_size.get()))
+    monkeypatch.setattr(ClassificationRows, "predict", lambda *_: see(forward._batch_size.get()))
     of_program = {"evaluate": "eval_batch_size", "predict": "predict_batch_size"}
     rows = {"classifier": (["the cat"], ["x"]), "tagger": ([["the", "cat"]], [["O", "B-A"]])}
     for head, name in (("classifier", "evaluate"), ("tagger", "evaluate"), ("tagger", "predict")):
         field = of_program[name]
-        monkeypatch.setattr(course, "predict", lambda _, made, *__: see(getattr(made, field)))  # noqa: B023
+        monkeypatch.setattr(course, name, lambda task, *_: see(getattr(task.settings, field)))  # noqa: B023
         x = rows[head] if name == "evaluate" else rows[head][:1]
         with pytest.raises(StopIteration):
             getattr(models[head], name)(*x, batch_size=size, verbose=verbose)

@@ -5,11 +5,17 @@ import shutil
 
 import numpy as np
 import pytest
+from absl import logging
 
 import bert_tf
 from bert_tf.errors import UserError
-from bert_tf.pretrained.course import as_arguments, class_weights, typed
-from bert_tf.pretrained.kinds.sentences import SentencesKind
+from bert_tf.runs.flags.settings import FineTuningOptions
+from bert_tf.runs.folder.heartbeat import InUseError
+from bert_tf.tasks import course
+from bert_tf.tasks.arguments import option_value
+from bert_tf.tasks.class_weights import entries_of
+from bert_tf.tasks.course import as_arguments, make_task
+from bert_tf.tasks.sentences.rows import SentenceRows
 from tests.support.model_folders import random_weights, write_model
 
 PAIRS = [("a cat", "the cat"), ("a dog", "it rained")]
@@ -26,7 +32,7 @@ PAIRS = [("a cat", "the cat"), ("a dog", "it rained")]
     ],
 )
 def test_a_list_stands_for_values_between_commas(value, hint, expected):
-    assert typed("sizes", value, hint) == expected
+    assert option_value("sizes", value, hint) == expected
 
 
 @pytest.mark.parametrize(
@@ -40,40 +46,68 @@ def test_a_list_stands_for_values_between_commas(value, hint, expected):
 )
 def test_other_values_are_refused(value, hint, message):
     with pytest.raises(UserError, match=f"^{re.escape(message)}$"):
-        typed("sizes", value, hint)
+        option_value("sizes", value, hint)
 
 
 @pytest.mark.parametrize(
     ("labels", "weights", "expected"),
     [
-        (("bad", "good"), {0: 2, "good": 1}, ["bad:2", "good:1"]),
-        (("False", "True"), {True: 2, np.int64(0): 0.5}, ["True:2", "False:0.5"]),
-        (("True", "False"), {True: 2, np.False_: 0.5}, ["True:2", "False:0.5"]),
-        (("1", "2", "3"), {1: 2, 3: np.float32(0.5)}, ["1:2", "3:0.5"]),
-        (("1", "2", "3"), {1.0: 2, np.float64(3): 0.5}, ["1:2", "3:0.5"]),
-        (("1", "2", "3"), {0: 2, 2: 1}, ["0:2", "2:1"]),  # 0 is refused: it is no class
-        (("10", "x"), {"x": 1, 1: 2}, ["x:1", "1:2"]),
+        (("bad", "good"), {0: 2, "good": 1}, [("bad", 2), ("good", 1)]),
+        (("False", "True"), {True: 2, np.int64(0): 0.5}, [("True", 2), ("False", 0.5)]),
+        (("True", "False"), {True: 2, np.False_: 0.5}, [("True", 2), ("False", 0.5)]),
+        (("1", "2", "3"), {1: 2, 3: np.float32(0.5)}, [("1", 2), ("3", 0.5)]),
+        (("1", "2", "3"), {1.0: 2, np.float64(3): 0.5}, [("1", 2), ("3", 0.5)]),
+        (("1", "2", "3"), {0: 2, 2: 1}, [("0", 2), ("2", 1)]),  # 0 is refused: it is no class
+        (("10", "x"), {"x": 1, 1: 2}, [("x", 1), ("1", 2)]),
+        (("bad", "good"), "balanced", ["balanced"]),
     ],
 )
 def test_weights_of_classes_by_name_or_number(labels, weights, expected):
-    assert class_weights(weights, labels) == expected
+    assert entries_of(weights, labels) == expected
+
+
+def test_errors_and_warnings_name_arguments_not_flags(caplog):
+    caplog.set_level("WARNING", "absl")
+    with as_arguments():
+        logging.warning("%d texts are longer than %s", 3, "--max_seq_length=16")
+    logging.warning("--labels")
+    assert [record.getMessage() for record in caplog.records] == [
+        "3 texts are longer than max_seq_length=16",
+        "--labels",
+    ]
+    message = "^labels, folder=x and a--b and max_seq_length$"
+    with pytest.raises(UserError, match=message), as_arguments():
+        raise UserError("--labels, --folder=x and a--b and --max_seq_length")
+    with pytest.raises(UserError, match="^add validation_data, or$"), as_arguments():
+        raise UserError("add --do_eval, or")
+
+
+@pytest.mark.parametrize(
+    "error", [UserError, FloatingPointError, OSError, lambda text: InUseError(text, training=True)]
+)
+def test_a_user_s_own_text_keeps_its_dashes(error):
+    """Also in the error of a training that diverged, and of a folder that is in use."""
+    text = """'a --b', "--c", --good and data_dir=/x/--y; the model's"""
+    raised = error(f"--labels: {text} --threshold")
+    with pytest.raises(type(raised)) as found, as_arguments():
+        raise raised
+    assert str(found.value) == f"labels: {text} threshold"
 
 
 def test_the_command_of_a_program_keeps_its_dashes():
     command = "`python -m tools.convert_checkpoint --input=x --output_dir=y`, run_x.py --a --no"
-    with pytest.raises(UserError, match=f"^b=x: {command} and c$"), as_arguments():
-        raise UserError(f"--b=x: {command} and --c")
+    with pytest.raises(UserError, match=f"^output_dir=x: {command} and labels$"), as_arguments():
+        raise UserError(f"--output_dir=x: {command} and --labels")
 
 
 def test_a_teacher_s_vectors_are_learned_from_single_texts():
     for texts, width in ((["a", "b c"], 1), (PAIRS, 2), ([list(pair) for pair in PAIRS], 2)):
-        kind = SentencesKind()
-        found = kind.example_set("train", texts, None).examples
+        kind = SentenceRows()
+        found = kind.examples("train", texts, None)
         assert {(type(x.texts), len(x.texts)) for x in found} == {(tuple, width)}
-        assert ("text_b_column" in kind.decided()) == (width == 2)
     for purpose in ("eval", "predict", "validation"):
         with pytest.raises(UserError, match=r"\[0\] must be a pair of texts, \(a, b\), or in trai"):
-            kind.example_set(purpose, ["a"], None if purpose == "predict" else [1.0])
+            kind.examples(purpose, ["a"], None if purpose == "predict" else [1.0])
 
 
 @pytest.mark.parametrize(
@@ -103,13 +137,35 @@ def test_a_teacher_s_vectors_are_learned_from_single_texts():
     ],
 )
 def test_what_does_not_fit_the_texts_is_refused(rows, options, message):
-    kind = SentencesKind()
-    kind.example_set("train", rows, None)
+    kind = SentenceRows()
+    kind.examples("train", rows, None)
     with pytest.raises(UserError, match=f"^{re.escape(message)}"):
-        kind.check_options({"do_train": True, **options})
+        make_task(kind, None, options, "train", (), 128, True)
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "number, parts, epochs, batch",
+    [(5, 1, 1, 5), (7, 2, 3, 6), (20, 1, 1, 20), (20, 1, 2, 32), (33, 1, 1, 32)],
+)
+def test_fewer_examples_than_a_batch_train_in_smaller_ones(warnings, number, parts, epochs, batch):
+    options = FineTuningOptions(
+        train_batch_size=32, num_train_epochs=float(epochs), gradient_accumulation_steps=parts
+    )
+    assert course._fitting_batch(options, number, 1).train_batch_size == batch
+    expected = f"batch_size=32 is larger than the {number} examples, which make no step; training"
+    assert sum(text.startswith(expected) for text in warnings) == (batch < 32)
+
+
+def test_a_few_texts_train_with_the_default_batch(tmp_path, warnings):
+    folder = write_model(tmp_path / "model", random_weights())
+    model = bert_tf.load(folder).for_classification(["x", "y"])
+    texts, labels = ["the cat", "a dog", "the cat sat"], ["x", "y", "x"]
+    model.fit(texts, labels, epochs=2, max_seq_length=8, verbose=0)
+    assert len(model.predict(texts)) == 3
+    assert any("training in batches of 3" in text for text in warnings)
+
+
 def test_a_teacher_is_compared_by_its_vocabulary(tmp_path):
     """Of vectors, from single texts, and of classes; also for a student that was saved."""
     places = {

@@ -11,15 +11,14 @@ import tensorflow as tf
 import bert_tf
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
-from bert_tf.files.model_input import ModelInput
-from bert_tf.pretrained import course
-from bert_tf.pretrained.kinds.answers import AnswersKind
-from bert_tf.pretrained.kinds.choices import ChoicesKind
-from bert_tf.pretrained.kinds.classification import ClassificationKind
-from bert_tf.pretrained.kinds.sentences import SentencesKind
-from bert_tf.pretrained.kinds.tagging import TaggingKind
-from bert_tf.tasks.classification import several_labels
+from bert_tf.files.model_notes import ModelInput
+from bert_tf.tasks.classification import scores
+from bert_tf.tasks.classification.rows import ClassificationRows
 from bert_tf.tasks.fine_tuning import run_fine_tuning
+from bert_tf.tasks.multiple_choice.rows import MultipleChoiceRows
+from bert_tf.tasks.sentences.rows import SentenceRows
+from bert_tf.tasks.squad.rows import SquadRows
+from bert_tf.tasks.tagging.rows import TaggingRows
 from tests.support.model_folders import random_weights, write_model
 from tests.support.registered_tasks import task_with
 
@@ -142,40 +141,41 @@ def test_each_task_ends_with_the_program_s_weights(name, more, folder, base, tmp
 
 
 def test_questions_without_answers_ask_for_squad_2():
-    kind = AnswersKind()
-    kind.example_set("train", QUESTIONS, [ANSWERS[0], None, {"text": ["ran"], "answer_start": [6]}])
-    assert kind.decided()["version_2_with_negative"] is True
-    kind = AnswersKind()
-    found = kind.example_set("train", QUESTIONS, ["france", "a mat", ANSWERS[2]]).examples
+    kind = SquadRows()
+    kind.examples("train", QUESTIONS, [ANSWERS[0], None, {"text": ["ran"], "answer_start": [6]}])
+    assert not kind.are_all_answered
+    kind = SquadRows()
+    found = kind.examples("train", QUESTIONS, ["france", "a mat", ANSWERS[2]]).examples
     assert {x.question_text: x.answer_start for x in found} == {
         "is paris in france": 34,
         "the cat sat on": 15,
         "dog": 6,
     }
-    assert "version_2_with_negative" not in kind.decided()
+    assert kind.are_all_answered
 
 
 def test_each_evaluation_asks_by_its_own_answers():
-    kind = AnswersKind()
-    kind.example_set("eval", QUESTIONS, [ANSWERS[0], None, ANSWERS[2]])
-    assert kind.decided()["version_2_with_negative"] is True
-    kind.example_set("eval", QUESTIONS, ANSWERS)
-    assert "version_2_with_negative" not in kind.decided()
+    kind = SquadRows()
+    kind.examples("eval", QUESTIONS, [ANSWERS[0], None, ANSWERS[2]])
+    assert not kind.are_all_answered
+    kind.examples("eval", QUESTIONS, ANSWERS)
+    assert kind.are_all_answered
 
 
 def test_settings_of_an_evaluation_fit_the_model(base, monkeypatch):
-    answers, texts = AnswersKind(), ClassificationKind(["a", "b"])
+    answers, texts = SquadRows(), ClassificationRows(["a", "b"])
     assert (
-        base._settings(answers, "/x", {"max_seq_length": 32}, "do_predict").max_query_length == 16
+        base._trained_task(answers, {"max_seq_length": 32}, "predict").settings.max_query_length
+        == 16
     )
     trained_on = ModelInput(long_text="mean", window_stride=25)
     monkeypatch.setattr(
         base, "_own_folder", dataclasses.replace(base._folder, trained_on=trained_on)
     )
     for options in ({}, {"long_text": "max"}):
-        made = base._settings(texts, "/x", {"max_seq_length": 16, **options}, "do_eval")
+        made = base._trained_task(texts, {"max_seq_length": 16, **options}, "eval").settings
         assert (made.long_text, made.window_stride) == (options.get("long_text", "mean"), 14)
-    made = base._settings(texts, "/x", {"long_text": "cut"}, "do_eval")
+    made = base._trained_task(texts, {"long_text": "cut"}, "eval").settings
     assert (made.long_text, made.window_stride) == ("cut", None)
 
 
@@ -191,111 +191,81 @@ class Recorder:
         return []
 
 
-def test_the_size_of_a_batch_is_that_of_the_purpose(base):
-    for kind, purpose, field in (
-        (TaggingKind(["O", "B-LOC"]), "do_predict", "predict_batch_size"),
-        (ClassificationKind(["a", "b"]), "do_eval", "eval_batch_size"),
-        (AnswersKind(), "do_predict", "predict_batch_size"),
-    ):
-        kind.decided()
-        made = base._settings(kind, "/x", {"batch_size": 3}, purpose)
-        assert getattr(made, field) == 3 and made.train_batch_size == 32
-        with pytest.raises(UserError, match=f"batch_size and {field} name the same setting"):
-            base._settings(kind, "/x", {"batch_size": 3, field: 3}, purpose)
-
-
 def test_predict_hands_its_options_on():
-    model, kind = Recorder(), AnswersKind()
+    model, kind = Recorder(), SquadRows()
     assert kind.predict(model, [], {}).shape == (0,)
     assert model.options == {"null_score_diff_threshold": None}
-    kind.example_set("train", QUESTIONS, [ANSWERS[0], None, ANSWERS[2]])
+    kind.examples("train", QUESTIONS, [ANSWERS[0], None, ANSWERS[2]])
     kind.predict(model, [], {"doc_stride": 8})
     assert model.options == {"null_score_diff_threshold": 0.0, "doc_stride": 8}
     with pytest.raises(UserError, match=r"questions\[0\] must be a pair of texts, \(question"):
         kind.predict(model, ["a"], {})
-    kind = ClassificationKind(["a", "b", "c"])
+    kind = ClassificationRows(["a", "b", "c"])
     assert kind.predict(model, [], {"long_text": "max"}).shape == (0, 3)
     assert model.options == {"long_text": "max"}
 
 
-def test_triplets_train_by_their_third_text():
-    kind = SentencesKind()
-    kind.example_set("train", [(*pair, "a mat") for pair in PAIRS], None)
-    kind.example_set("validation", PAIRS, SCORES)
-    values = {"output_dir": "o", "vocab_file": "v", "do_train": True, **kind.decided()}
-    settings = kind.settings_class(**values, loss="triplet")
-    assert settings.negative_column == "negative"
-    with pytest.raises(UserError, match="negative_column.* needs --loss=in_batch_negatives or tri"):
-        kind.settings_class(**values, loss="cosine")
-    kind.example_set("eval", PAIRS, SCORES)
-    assert "negative_column" not in kind.decided()
-
-
 WRONG = {
-    "a text": (TaggingKind, ["the cat"], [["O"]], "sentences[0] must be a list of words, such as"),
+    "a text": (TaggingRows, ["the cat"], [["O"]], "sentences[0] must be a list of words, such as"),
     "white space": (
-        TaggingKind,
+        TaggingRows,
         [["a b"]],
         [["O"]],
         "sentences[0][0] must be a word, without white",
     ),
-    "few tags": (TaggingKind, SENTENCES[:1], [["O"]], "tags[0] must be a list of 3 tags, one for"),
-    "other tag": (TaggingKind, [["a"]], [["NOUN"]], "For classes of words, such as NOUN, write B-"),
+    "few tags": (TaggingRows, SENTENCES[:1], [["O"]], "tags[0] must be a list of 3 tags, one for"),
+    "other tag": (TaggingRows, [["a"]], [["NOUN"]], "For classes of words, such as NOUN, write B-"),
     "unnamed tag": (
-        lambda: TaggingKind(["O", "B-X"]),
+        lambda: TaggingRows(["O", "B-X"]),
         *([["a"]], [["B-Y"]]),
         "received 'B-Y' (str). If it is right, name all: for_tagging(labels=[...])",
     ),
-    "number": (TaggingKind, [["a"]], [[1]], "(int). For tags as numbers, name them: labels=[...]"),
-    "no tag": (TaggingKind, [["a"]], [[None]], "tags[0][0] is missing (None)"),
-    "one tag": (TaggingKind, [["a"]], [["O"]], "tags must have at least two tags; all are"),
-    "no pair": (
-        AnswersKind,
-        ["who"],
-        ["x"],
-        "questions[0] must be a pair of texts, (question, cont",
-    ),
+    "number": (TaggingRows, [["a"]], [[1]], "(int). For tags as numbers, name them: labels=[...]"),
+    "no tag": (TaggingRows, [["a"]], [[None]], "tags[0][0] is missing (None)"),
+    "one tag": (TaggingRows, [["a"]], [["O"]], "tags must have at least two tags; all are"),
+    "no pair": (SquadRows, ["who"], ["x"], "questions[0] must be a pair of texts, (question, cont"),
     "twice": (
-        AnswersKind,
+        SquadRows,
         [("who", "a a")],
         ["a"],
         "(text, start), the start in characters from 0, a",
     ),
     "outside": (
-        AnswersKind,
+        SquadRows,
         [("who", "a b")],
         [("b", 9)],
         "an answer must lie within its context of",
     ),
-    "kind": (
-        AnswersKind,
-        [("who", "a b")],
-        [3],
-        "answers[0] must be (text, start), a text that occ",
-    ),
-    "three": (
-        ChoicesKind,
-        [("a", ["b", "c", "d"])],
+    "kind": (SquadRows, [("who", "a b")], [3], "answers[0] must be (text, start), a text that occ"),
+    "one": (
+        MultipleChoiceRows,
+        [("a", ["b"])],
         [0],
-        "questions[0] must be (text, [4 choices])",
+        "questions[0] must be (text, [two choices or more])",
+    ),
+    "three and two": (
+        MultipleChoiceRows,
+        [("a", ["b", "c", "d"]), ("a", ["b", "c"])],
+        [0, 0],
+        "questions must all have the same number of choices; questions[0] has 3, and questions[1]",
     ),
     "label": (
-        ChoicesKind,
+        MultipleChoiceRows,
         CHOICES,
         [0, 4],
         "labels[1] must be the number of the right choice, from",
     ),
-    "NaN": (ChoicesKind, CHOICES, [0, np.nan], "labels[1] is missing (nan)"),
-    "single": (SentencesKind, [("a", "b"), "a"], [1, 0], "pairs[1] differs"),
-    "score": (SentencesKind, PAIRS, [1, 2, "x"], "scores[2] must be a number from"),
+    "NaN": (MultipleChoiceRows, CHOICES, [0, np.nan], "labels[1] is missing (nan)"),
+    "single": (SentenceRows, [("a", "b"), "a"], [1, 0], "pairs[1] differs"),
+    "score": (SentenceRows, PAIRS, [1, 2, "x"], "scores[2] must be a number from"),
     "mixed": (
-        SentencesKind,
+        SentenceRows,
         [("a", "b"), ("a", "b", "c")],
         [1, 2],
         "must be all pairs, all triplets or all single texts; pairs[1] differs",
     ),
     "length": (
-        SentencesKind,
+        SentenceRows,
         PAIRS,
         [1, 2],
         "scores must have one value for each of pairs: there are",
@@ -307,14 +277,14 @@ WRONG = {
 def test_wrong_examples_are_refused_with_their_place(case):
     kind, x, y, message = WRONG[case]
     with pytest.raises(UserError, match=re.escape(message)):
-        kind().example_set("train", x, y)
+        kind().examples("train", x, y)
 
 
 def test_numbers_stand_for_named_tags():
-    found = TaggingKind(["O", "B-LOC"]).example_set(
+    found = TaggingRows(["O", "B-LOC"]).examples(
         "train", SENTENCES, [[0] * 3, [1, 0, 0, 1], [0] * 3]
     )
-    assert [sentence.tags for sentence in found.sentences] == TAGS
+    assert [sentence.tags for sentence in found] == TAGS
 
 
 def test_pairs_without_scores_need_another_loss(base):
@@ -345,13 +315,26 @@ def test_scores_beyond_the_scale_are_refused(base, scores, validation, message):
 @pytest.mark.parametrize("row", [("a cat", "a dog", "a cat"), ("a", " ", "b"), ("a", "b", "b")])
 def test_a_triplet_has_three_texts(row):
     with pytest.raises(UserError, match=r"pairs\[1\] must have three texts, the third different"):
-        SentencesKind().example_set("train", [("a", "b", "c"), row], None)
+        SentenceRows().examples("train", [("a", "b", "c"), row], None)
 
 
-@pytest.mark.parametrize("row", [("a", "wxyz"), ("a", None), ["a"], (), ("a", ["b"] * 3), "abcd"])
-def test_choices_are_a_list_of_four_texts(row):
-    with pytest.raises(UserError, match=r"questions\[0\] must be \(text, \[4 choices\]\)"):
-        ChoicesKind().example_set("train", [row], [0])
+@pytest.mark.parametrize("row", [("a", "wxyz"), ("a", None), ["a"], (), ("a", ["b"]), "abcd"])
+def test_choices_are_a_list_of_texts(row):
+    with pytest.raises(UserError, match=r"questions\[0\] must be \(text, \[two choices or more\]"):
+        MultipleChoiceRows().examples("train", [row], [0])
+
+
+@pytest.mark.parametrize("number", [2, 3])
+def test_any_number_of_choices(base, number):
+    """Such as COPA's two; a prediction may have another number."""
+    x = [(text, choices[:number]) for text, choices in CHOICES]
+    model = base.for_multiple_choice()
+    model.fit(x, [number - 1, 0], max_seq_length=16, epochs=1, batch_size=2, verbose=0)
+    found = model.predict(x)
+    assert found.shape == (2, number)
+    np.testing.assert_allclose(found.sum(axis=1), 1.0, rtol=1e-5)
+    assert 0.0 <= model.evaluate(x, [0, 1])["accuracy"] <= 1.0
+    assert model.predict(CHOICES).shape == (2, 4)
 
 
 @pytest.mark.parametrize("wrong", ["mirrored", 2])
@@ -373,10 +356,10 @@ def test_rows_of_pairs_and_scores(purpose):
     texts = tuple(tf.constant(column) for column in zip(*PAIRS, strict=True))
     dataset = tf.data.Dataset.from_tensor_slices((texts, tf.constant(SCORES, tf.float64)))
     for given in (iter(rows), dataset, dataset.batch(2)):
-        examples = SentencesKind().example_set(purpose, given, None).examples
+        examples = SentenceRows().examples(purpose, given, None)
         assert [(example.texts, example.score) for example in examples] == rows
     if purpose == "train":
-        examples = SentencesKind().example_set(purpose, iter(PAIRS), None).examples
+        examples = SentenceRows().examples(purpose, iter(PAIRS), None)
         assert [(example.texts, example.score) for example in examples] == [(x, 0.0) for x in PAIRS]
 
 
@@ -397,8 +380,8 @@ def test_classes_and_folders_are_named_as_arguments(base, tmp_path):
 
 
 def test_weights_of_examples_and_classes():
-    kind = ClassificationKind(["bad", "good"])
-    found = kind.example_set("train", ["a", "b"], [0, 1], np.array([0.5, 2])).examples
+    kind = ClassificationRows(["bad", "good"])
+    found = kind.examples("train", ["a", "b"], [0, 1], np.array([0.5, 2]))
     assert [example.weight for example in found] == [0.5, 2.0]
     for weights, message in (
         ([1, -1], "sample_weight[1] must be a number between 0 and"),
@@ -406,20 +389,7 @@ def test_weights_of_examples_and_classes():
         ([1, float("nan")], "sample_weight[1] must be a number"),
     ):
         with pytest.raises(UserError, match=re.escape(message)):
-            kind.example_set("train", ["a", "b"], [0, 1], weights)
-
-
-@pytest.mark.parametrize(
-    "value,expected",
-    [
-        ("balanced", ["balanced"]),
-        ({0: 1, 1: 2.5}, ["bad:1", "good:2.5"]),
-        ({"good": 3}, ["good:3"]),
-        ({7: 1}, ["7:1"]),
-    ],
-)
-def test_class_weights_by_name_or_number(value, expected):
-    assert course.class_weights(value, ("bad", "good")) == expected
+            kind.examples("train", ["a", "b"], [0, 1], weights)
 
 
 @pytest.mark.slow
@@ -438,7 +408,7 @@ def test_several_labels_are_trained(base, tmp_path):
     options |= {"num_train_epochs": 4.0, "output_dir": tmp_path / "out"}
     again.fit(texts, labels, validation_data=(texts, labels), verbose=0, **options)
     rows = np.array([[1, 0, 0], [0, 1, 1], [0, 0, 0]])
-    threshold = several_labels.best_threshold(rows, again.predict(texts), None)
+    threshold = scores.best_threshold(rows, again.predict(texts), None)
     assert threshold != 0.5
     read = bert_tf.BertConfig.from_json_file(tmp_path / "out/bert_config.json")
     assert again.config.threshold == read.threshold == pytest.approx(threshold, rel=1e-4)

@@ -11,17 +11,16 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from absl import logging
 
 import bert_tf
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
-from bert_tf.pretrained import course
-from bert_tf.pretrained.kinds.classification import ClassificationKind
 from bert_tf.runs.folder.reporting import read_results
 from bert_tf.runs.training.watch import CallbackWatch
 from bert_tf.tasks.classification.model import ClassificationModel
+from bert_tf.tasks.classification.rows import ClassificationRows
 from bert_tf.tasks.classification.settings import ClassifierSettings
+from bert_tf.tasks.course import make_task
 from tests.pretrained.fit_examples_test import CLASSES, NAMES, TEXTS
 from tests.support.pretraining_runs import run_code
 from tests.support.registered_tasks import REVIEWS, run_in
@@ -314,13 +313,19 @@ def test_predict_ignores_nothing(trained):
     assert model.predict([]).shape == (0, 2)
 
 
+def starts_with_head(model, rows):
+    """Returns whether a run starts with the weights of the model's head."""
+    bias = tf.Variable([0.0, 0.0])
+    model._start(rows).initialize({"output_bias": bias})
+    return bool(bias.numpy().any())
+
+
 def test_a_head_is_kept_only_for_the_same_task(trained):
     model, *_ = trained
     same = model.for_classification(["bad", "good"])
-    start = same._start(same._kind("fit"))
-    assert start.keeps_head and start.read("output_bias").any()
+    assert starts_with_head(same, same._rows("fit"))
     for other in (model.for_classification(["good", "bad"]), model.for_regression()):
-        assert not other.heads and not other._start(other._kind("fit")).keeps_head
+        assert not other.heads and not starts_with_head(other, other._rows("fit"))
         with pytest.raises(UserError, match="classify needs a model with the head"):
             other.classify("a text")
         with pytest.raises(UserError, match="evaluate needs a trained model; call fit first"):
@@ -339,10 +344,9 @@ def test_classes_that_no_one_names_are_the_model_s_until_it_is_trained(reviews, 
     found = model.evaluate(good, ["good"] * len(good))["accuracy"]
     assert found == np.mean([x.label == "good" for x in trained[0].classify(good)])
     for names, keeps_head in ((NAMES, True), (["x", "y", "x"], False), (["x", "y", "z"], False)):
-        kind = model._kind("fit")
-        kind.example_set("train", TEXTS, names)
-        start = model._start(kind)
-        assert start.keeps_head == bool(start.folder.heads) == keeps_head, names
+        kind = model._rows("fit")
+        kind.examples("train", TEXTS, names)
+        assert starts_with_head(model, kind) == keeps_head, names
 
 
 def test_a_fit_that_fails_leaves_no_classes_behind(untrained):
@@ -350,11 +354,11 @@ def test_a_fit_that_fails_leaves_no_classes_behind(untrained):
     for names in (["x", "y", "x"], NAMES):
         with pytest.raises(UserError, match="learning_rat must be a setting of ClassifierSettings"):
             model.fit(TEXTS, names, learning_rat=1)
-        assert model._kind("fit").labels is None
+        assert model._rows("fit").labels is None
     several = untrained.for_classification(multi_label=True)
     with pytest.raises(UserError, match="train_batch_size=0 must be between 1 and"):
         several.fit(TEXTS, [["x"], ["y"], []], batch_size=0)
-    assert several._kind("fit").labels is None
+    assert several._rows("fit").labels is None
 
 
 @pytest.mark.parametrize(
@@ -381,17 +385,11 @@ def test_a_fit_that_fails_leaves_no_classes_behind(untrained):
         ),
         ({"max_seq_length": np.int64(41)}, "The length 41 of max_seq_length must be at most"),
         ({"epochs": -1}, "num_train_epochs=-1.0 must be a finite number above 0"),
-        (
-            {"batch_size": 64},
-            "3 examples, train_batch_size=64 and num_train_epochs=3.0 make",
-        ),
+        ({"batch_size": 64}, "3 examples, train_batch_size=64 and num_train_epochs=3.0 make"),
         ({"evaluate_every_steps": 1}, "evaluate_every_steps needs validation_data or dev_fraction"),
         ({"validation_split": 0.5, "validation_data": (TEXTS, NAMES)}, "there is validation_data."),
         ({"validation_data": 3}, "validation_data[1] must be given: one for each of validation_da"),
-        (
-            {"validation_data": (1, 2, 3, 4)},
-            "validation_data must be (x, y), (x, y, sample_w",
-        ),
+        ({"validation_data": (1, 2, 3, 4)}, "validation_data must be (x, y), (x, y, sample_w"),
         ({"callbacks": ["x"]}, "callbacks must be callbacks of Keras; received str"),
         ({"output_dir": 3}, "output_dir must be a path; received"),
         ({"folds": 3}, "folds must be left out: in Python use scikit-learn's cross_validate"),
@@ -407,26 +405,9 @@ def test_wrong_settings_are_refused(untrained, options, message):
 
 def test_settings_become_python_s_own_numbers(untrained):
     given = {"seed": np.int64(4), "max_seq_length": np.array(16), "epochs": np.float32(2)}
-    kind, folder = ClassificationKind(CLASSES), untrained._folder
-    made = course.make_settings(kind, folder, "/x", None, given, do_train=True)
+    made = make_task(ClassificationRows(CLASSES), None, given, "train", (), 40, True).settings
     values = made.random_seed, made.max_seq_length, made.num_train_epochs
     assert values == (4, 16, 2.0) and [*map(type, values)] == [int, int, float]
-
-
-def test_errors_and_warnings_name_arguments_not_flags(caplog):
-    caplog.set_level("WARNING", "absl")
-    with course.as_arguments():
-        logging.warning("%d texts are longer than %s", 3, "--max_seq_length=16")
-    logging.warning("--labels")
-    assert [record.getMessage() for record in caplog.records] == [
-        "3 texts are longer than max_seq_length=16",
-        "--labels",
-    ]
-    message = "^labels, folder=x and a--b and max_seq_length$"
-    with pytest.raises(UserError, match=message), course.as_arguments():
-        raise UserError("--labels, --folder=x and a--b and --max_seq_length")
-    with pytest.raises(UserError, match="^add validation_data, or$"), course.as_arguments():
-        raise UserError("add --do_eval, or")
 
 
 def test_a_model_without_a_task_trains_nothing(untrained):

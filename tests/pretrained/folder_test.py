@@ -15,13 +15,15 @@ from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
 from bert_tf.hugging_face import conversion
 from bert_tf.model import layers
-from bert_tf.model_folder import reader
+from bert_tf.pretrained.build import build_model
 from bert_tf.pretrained.folder import read_folder
+from bert_tf.tasks.registry import HEADS
 from tests.support.exported_heads import write_head
 from tests.support.hugging_face_folders import ENCODER, make_tensors, write_folder
 from tests.support.model_folders import CONFIG, random_weights, write_model
 from tests.support.numpy_bert import assert_near
 from tests.support.refusals import refusal
+from tests.support.tokenizer_json import word_piece_json
 
 HUGGING_FACE_VOCAB = "[PAD] [UNK] [CLS] [SEP] [MASK] a b c ##c".replace(" ", "\n")
 
@@ -146,14 +148,34 @@ def test_a_single_output_is_a_number_whatever_its_name(tmp_path, labels):
 )
 def test_a_head_that_was_never_trained_is_warned_of(tmp_path, warnings, head, bias, name):
     weights = random_weights(head)
-    read_folder(write_model(tmp_path / "trained", weights))
+    built = next(head for head, row in HEADS.items() if row.shown == name)
+    build_model(built, read_folder(write_model(tmp_path / "trained", weights)))
     assert warnings == []
     folder = write_model(tmp_path / "new", weights | {bias: np.zeros_like(weights[bias])})
-    read_folder(folder)
+    build_model(built, read_folder(folder))
     assert warnings == [
         f"{folder}: the bias of the head for {name} is zero, so the head was never trained, and"
         " what it answers means nothing. Fine-tune the model first"
     ]
+
+
+@pytest.mark.parametrize("lost", [slice(-3, None), slice(7, 8)], ids=["cut off", "a line"])
+@pytest.mark.parametrize("kind", ["checkpoint", "safetensors"])
+def test_a_vocabulary_that_lost_tokens_is_warned_of(tmp_path, weights, warnings, kind, lost):
+    tmp_path /= "model"
+    if kind == "checkpoint":
+        write_model(tmp_path, weights)
+    else:
+        words = [*HUGGING_FACE_VOCAB.split("\n"), "d", "e", "f", "g"]
+        write_folder(tmp_path, make_tensors(ENCODER), vocab="\n".join(words))
+    tokens = (tmp_path / "vocab.txt").read_text().split()
+    read_folder(tmp_path)
+    assert not any("embeddings are not used" in text for text in warnings)
+    kept = [token for token in tokens if token not in tokens[lost]]
+    (tmp_path / "vocab.txt").write_text("\n".join(kept) + "\n")
+    read_folder(tmp_path)
+    (text,) = [text for text in warnings if "embeddings are not used" in text]
+    assert f"has {len(kept)} tokens" in text and f" is {len(tokens)}: " in text
 
 
 def test_a_single_output_is_a_class_of_a_tagger_or_of_independent_classes(tmp_path):
@@ -198,16 +220,39 @@ def test_another_configuration_for_safetensors_is_refused(encoder):
     )
 
 
+def test_a_tokenizer_alone_reads_no_weights(encoder, tmp_path, monkeypatch):
+    checkpoint = write_model(tmp_path / "checkpoint", random_weights("classifier"))
+    monkeypatch.delattr(conversion, "_deserialize")
+    monkeypatch.delattr(checkpoints.CheckpointReader, "read")
+    for folder in (encoder, checkpoint):
+        assert bert_tf.TextFeatures(folder)(["a b"])["input_ids"].shape == (1, 4)
+        assert bert_tf.Preprocessor(folder, 5)(["a b"])["input_ids"].shape == (1, 5)
+
+
+def test_the_header_of_a_remote_file_gives_the_same_shapes(encoder, tmp_path):
+    remote = f"ram://{tmp_path.name}"
+    for name in os.listdir(encoder):
+        tf.io.gfile.copy(f"{encoder}/{name}", f"{remote}/{name}", overwrite=True)
+    assert conversion.ConvertedModel(remote).shapes == conversion.ConvertedModel(encoder).shapes
+    for header in (b"", b"\xff" * 20, b"\x02" + bytes(7) + b"[]", b'\x08\0\0\0\0\0\0\0{"a": 1}'):
+        tf.io.gfile.remove(f"{remote}/model.safetensors")  # ram:// keeps the end of a longer file
+        with tf.io.gfile.GFile(f"{remote}/model.safetensors", "wb") as file:
+            file.write(header)
+        with pytest.raises(UserError, match="is damaged or not a safetensors file"):
+            conversion.ConvertedModel(remote)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_model_keeps_no_second_copy_of_its_weights(encoder, monkeypatch, dtype):
     arrays = []
 
-    def read(path):
-        found = conversion.read_safetensors(path)
-        arrays.extend(map(weakref.ref, found.weights.values()))
-        return found
+    def in_float32(*args):
+        array = read(*args)
+        arrays.append(weakref.ref(array))
+        return array
 
-    monkeypatch.setattr(reader, "read_safetensors", read)
+    read = conversion._in_float32
+    monkeypatch.setattr(conversion, "_in_float32", in_float32)
     model = bert_tf.load(encoder, dtype=dtype)
     name = "bert/encoder/layer_1/output/dense/kernel"
     assert any(x.path == name for x in model.model.variables)
@@ -316,16 +361,10 @@ def test_a_head_that_needs_the_pooler_is_refused_without_it(tmp_path, labels, he
         bert_tf.load(source)
 
 
-ALBERT_TOKENIZER = {"model": {"type": "Unigram", "vocab": []}, "normalizer": {"type": "NFKD"}}
-
-
 def test_tokenizer_json_instead_of_vocab_txt(encoder):
     vocab = {token: i for i, token in enumerate(HUGGING_FACE_VOCAB.split())}
-    content = {
-        "normalizer": {"type": "BertNormalizer", "lowercase": True, "strip_accents": None},
-        "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "model": {"type": "WordPiece", "vocab": dict(reversed(vocab.items()))},
-    }
+    content = word_piece_json(dict(reversed(vocab.items())))
+    pieces = content["model"]
     plain = bert_tf.load(encoder)
     os.remove(f"{encoder}/vocab.txt")
     path = Path(encoder, "tokenizer.json")
@@ -334,14 +373,11 @@ def test_tokenizer_json_instead_of_vocab_txt(encoder):
     assert model.tokenizer.vocab == vocab and model.tokenizer.do_lower_case
     assert_near(model.encode(["A Bc"]), plain.encode(["a bc"]), 1e-6)
     for change, message in (
-        ({"model": {"type": "WordLevel", "vocab": vocab}}, "tokenizer of a BERT mo.*'WordLevel'"),
-        (ALBERT_TOKENIZER, r"the normalizer must be ALBERT's; received \[\]"),
-        ({"model": {"type": "BPE", "vocab": vocab}}, "or RoBERTa's BPE with ByteLevel"),
-        ({"pre_tokenizer": {"type": "Whitespace"}}, "received .*'Whitespace'"),
-        ({"normalizer": {"type": "Lowercase"}}, "received .'WordPiece', 'Lowercase'"),
-        ({"normalizer": {"type": "BertNormalizer", "lowercase": 1}}, "must be true or false"),
-        ({"model": {"vocab": {"[PAD]": 0, "a": 2}}}, "numbers from 0 to 1, each once"),
-        ({"model": {"vocab": {"a": 0}}}, r"must have \[PAD\], \[UNK\]"),
+        ({"model": {**pieces, "type": "WordLevel"}}, "its model must be .*WordLevel"),
+        ({"pre_tokenizer": {"type": "Whitespace"}}, "its pre_tokenizer must be .*Whitespace"),
+        ({"normalizer": {"type": "Lowercase"}}, "its normalizer must be .*Lowercase"),
+        ({"model": {**pieces, "vocab": {"[PAD]": 0, "a": 2}}}, "numbers from 0 to 1, each once"),
+        ({"model": {**pieces, "vocab": {"a": 0}}}, r"must have \[PAD\], \[UNK\]"),
     ):
         path.write_text(json.dumps(content | change))
         with pytest.raises(UserError, match=message):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import bert_tf
-from bert_tf.text.offsets import pieces_with_offsets
+from bert_tf.text.base_tokenizer import pieces_with_offsets
 
 if not os.environ.get("BERT_TF_GOLDEN"):
     pytest.skip("BERT_TF_GOLDEN names no golden folder", allow_module_level=True)

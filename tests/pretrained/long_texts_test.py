@@ -8,11 +8,11 @@ import pytest
 
 import bert_tf
 from bert_tf.errors import UserError
-from bert_tf.files.model_input import ModelInput
+from bert_tf.files.model_notes import ModelInput
 from bert_tf.hugging_face.vector_settings import VectorSettings
-from bert_tf.pretrained.entities import TaggedText
-from bert_tf.pretrained.long_texts import TextRows
+from bert_tf.pretrained.methods.tag import TaggedText
 from bert_tf.pretrained.model import Pretrained
+from bert_tf.pretrained.text_input import TextRows
 from tests.support.model_folders import random_weights, write_model
 from tests.support.numpy_bert import assert_near
 
@@ -133,9 +133,7 @@ def test_a_model_that_fit_trains_on_windows_reads_windows(model):
 def test_rows_of_windows_with_a_prompt(model):
     rows = TextRows([("the cat sat on", "mat")], model.tokenizer, 8, "mean", 2, num_first=1).rows
     tokens = [[model.tokenizer.inv_vocab[i] for i in row["input_ids"]] for row in rows]
-    assert [" ".join(row) for row in tokens] == [
-        "[CLS] the cat sat on [SEP] mat [SEP]",
-    ]
+    assert [" ".join(row) for row in tokens] == ["[CLS] the cat sat on [SEP] mat [SEP]"]
     rows = TextRows([("the cat sat on", "mat")], model.tokenizer, 7, "max", 1, num_first=1).rows
     tokens = [[model.tokenizer.inv_vocab[i] for i in row["input_ids"]] for row in rows]
     assert [" ".join(row) for row in tokens] == [
@@ -174,22 +172,10 @@ STRIDE_RULE = (
             lambda m: m.encode("a", long_text="MEAN"),
             "long_text must be one of cut, mean, max; received 'MEAN'",
         ),
-        (
-            lambda m: m.classify("a", long_text=5),
-            "long_text must be a string; received 5 (int)",
-        ),
-        (
-            lambda m: m.encode("a", long_text=None),
-            "long_text must be a string; received None",
-        ),
-        (
-            lambda m: m.classify("a", long_text="mean", window_stride=0),
-            f"{STRIDE_RULE}0 (int)",
-        ),
-        (
-            lambda m: m.encode("a", long_text="max", window_stride=31),
-            f"{STRIDE_RULE}31 (int)",
-        ),
+        (lambda m: m.classify("a", long_text=5), "long_text must be a string; received 5 (int)"),
+        (lambda m: m.encode("a", long_text=None), "long_text must be a string; received None"),
+        (lambda m: m.classify("a", long_text="mean", window_stride=0), f"{STRIDE_RULE}0 (int)"),
+        (lambda m: m.encode("a", long_text="max", window_stride=31), f"{STRIDE_RULE}31 (int)"),
         (
             lambda m: m.encode("a", long_text="max", window_stride=1.5),
             "window_stride must be a whole number (int), or None, for half a window; received"

@@ -5,7 +5,7 @@ import pytest
 
 import bert_tf
 from bert_tf.errors import UserError
-from bert_tf.pretrained.answers import find_all, make_searches
+from bert_tf.pretrained.methods.answer import find_all, make_searches
 from bert_tf.pretrained.text_input import encode_masks
 from bert_tf.text.fast_tokenization import FastTokenizer
 from bert_tf.tokenization import FullTokenizer
@@ -345,17 +345,6 @@ def test_windows_of_a_context_are_no_longer_than_load_says(model, folder):
             "equal length; received 1 and 2 texts. .* repeat it: ",
         ),
         (lambda m: m.attention(["a", "b"]), "one text, or one pair of texts; received a list"),
-    ],
-)
-def test_bad_input_is_refused_in_one_line(model, call, message):
-    with pytest.raises(UserError, match=message) as error:
-        call(model)
-    assert "\n" not in str(error.value) and len(str(error.value)) <= 500
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
         (lambda m: m.encode("a", normalize="False"), "normalize must be True or Fal.*'False' .str"),
         (lambda m: m.encode("a", pooling=["cls"]), "pooling must be a string, or None.*'cls'. .li"),
         (lambda m: m.encode("a", pooling=""), "pooling must be one of mean, .*; received ''"),
@@ -379,23 +368,21 @@ def test_bad_input_is_refused_in_one_line(model, call, message):
             lambda m: m.answer("q", "a", method=["x"]),
             "one of run_squad, transformers; received .'x",
         ),
-        (lambda m: m.classify(("a", "b", "a")), "Write several texts as a list: .a, b.$"),
-        (
-            lambda m: m.encode(np.array(["a"])[:, None]),
-            "texts must be .*Take one axis: texts.:, 0.",
-        ),
-        (lambda m: m.attention({"a"}), "text must be a text or a list .*A set has no order"),
-        (lambda m: m.similarity(["a"], np.array("a")), "texts_b must be a text .*texts_b.item"),
+        (lambda m: m.classify(("a", "b", "a")), "write several texts as a list: .a, b.$"),
+        (lambda m: m.encode(np.array(["a"])[:, None]), "texts must be .*Of a table take a column"),
+        (lambda m: m.attention({"a"}), "text must be a text or a list of texts; .*set"),
+        (lambda m: m.similarity(["a"], np.array("a")), "texts_b must be a text or a list"),
         (
             lambda m: m.answer([b"q"], "a"),
             r"question\[0\] must be a text \(str\); received b'q' .byt",
         ),
-        (lambda m: m.answer("q", {"a": 1}), r"context must be a text .*list\(context.values"),
+        (lambda m: m.answer("q", {"a": 1}), "context must be a text or a list of texts"),
     ],
 )
-def test_arguments_of_other_types_are_refused(model, call, message):
-    with pytest.raises(UserError, match=message):
+def test_bad_input_is_refused_in_one_line(model, call, message):
+    with pytest.raises(UserError, match=message) as error:
         call(model)
+    assert "\n" not in str(error.value) and len(str(error.value)) <= 500
 
 
 def test_long_questions_and_texts_with_masks_are_cut(model, warnings):

@@ -14,8 +14,8 @@ import tensorflow as tf
 import bert_tf
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
-from bert_tf.pretrained import forking
 from bert_tf.pretrained.forward import BATCH_SIZE, Forward
+from bert_tf.pretrained.methods import base
 from tests.support.hugging_face_folders import ENCODER, make_tensors, write_folder
 from tests.support.model_folders import random_weights, write_model
 
@@ -96,7 +96,7 @@ def test_a_copy_keeps_the_chosen_task(model):
         (model.for_sentences(), ()),
     ):
         for again in (copy.copy(chosen), pickle.loads(pickle.dumps(chosen))):
-            kind = again._kind("fit")
+            kind = again._rows("fit")
             assert type(kind) is type(chosen._chosen) and kind.labels == chosen._chosen.labels
             assert again.heads == chosen.heads == heads
 
@@ -152,8 +152,8 @@ PICKLES = {}
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_a_process_forked_before_any_model_was_loaded_is_none_of_these(monkeypatch):
-    monkeypatch.setattr(forking, "_loaded_in", None)
-    assert message_in_a_fork(forking.check_process) == ""
+    monkeypatch.setattr(base, "_loaded_in", None)
+    assert message_in_a_fork(base.check_process) == ""
 
 
 def test_calls_leave_no_threads_and_no_objects(model):

@@ -10,8 +10,8 @@ import tensorflow as tf
 import bert_tf
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
-from bert_tf.model.dtypes import ROUNDED
-from bert_tf.pretrained import processor
+from bert_tf.model.layers import ROUNDED
+from bert_tf.pretrained import build
 from tests.support.model_folders import random_weights, write_model
 
 TEXTS = ["the cat sat on a mat .", ("paris is in france", "the dogs ran"), "a dog"]
@@ -38,7 +38,7 @@ def set_cpu(tmp_path, monkeypatch):
         path = tmp_path / "cpuinfo"
         if content is not None:
             path.write_text(content)
-        monkeypatch.setattr(processor, "_CPU_INFO", path)
+        monkeypatch.setattr(build, "_CPU_INFO", path)
 
     return set_to
 
@@ -47,19 +47,19 @@ def set_cpu(tmp_path, monkeypatch):
 def test_auto_is_bfloat16_where_the_processor_multiplies_it(name, set_cpu):
     content, multiplies = PROCESSORS[name]
     set_cpu(content)
-    assert processor.multiplies_bfloat16() == multiplies
-    assert processor.answering_dtype("auto") == (ROUNDED if multiplies else "float32")
+    assert build.multiplies_bfloat16() == multiplies
+    assert build.answering_dtype("auto") == (ROUNDED if multiplies else "float32")
 
 
 def test_slow_bfloat16_is_warned_of_once(set_cpu, caplog):
-    processor._warn.cache_clear()
+    build._warn.cache_clear()
     set_cpu(PROCESSORS["Zen 4"][0])
-    assert processor.answering_dtype("bfloat16") is ROUNDED
+    assert build.answering_dtype("bfloat16") is ROUNDED
     assert not caplog.messages
     set_cpu(PROCESSORS["Zen 3"][0])
     for _ in range(3):
-        assert processor.answering_dtype("bfloat16") is ROUNDED
-        assert processor.answering_dtype("auto") == processor.answering_dtype("float32")
+        assert build.answering_dtype("bfloat16") is ROUNDED
+        assert build.answering_dtype("auto") == build.answering_dtype("float32")
     (message,) = caplog.messages
     assert message == (
         'dtype="bfloat16" is slow on a processor that does not multiply bfloat16, such as this one:'

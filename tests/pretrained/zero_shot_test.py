@@ -114,16 +114,15 @@ def test_the_template_is_that_of_the_pipeline(model):
         ({"labels": ["cat", None]}, "labels[1] must be a text (str); received None"),
         (
             {"labels": ["cat"], "hypothesis_template": "It is."},
-            "hypothesis_template must have {} once, where the label goes, such as 'This example is"
-            " {}.'; received 'It is.'",
+            "hypothesis_template must have {} once, where the label goes, and no other braces, such"
+            " as 'This example is {}.'; received 'It is.'",
         ),
         ({"labels": ["cat"], "hypothesis_template": "{} {}"}, "must have {} once"),
         ({"labels": ["cat"], "hypothesis_template": "{0}"}, "must have {} once"),
+        ({"labels": ["cat"], "hypothesis_template": "It is {{}}."}, "and no other braces"),
+        ({"labels": ["cat"], "hypothesis_template": "{} or {name}"}, "and no other braces"),
         ({"labels": ["cat"], "hypothesis_template": 5}, "hypothesis_template must be a string"),
-        (
-            {"labels": ["cat"], "multi_label": 1},
-            "multi_label must be True or False; received 1",
-        ),
+        ({"labels": ["cat"], "multi_label": 1}, "multi_label must be True or False; received 1"),
         (
             {"labels": ["a cat " * 14]},
             f"The hypothesis '{TEMPLATE.format('a cat ' * 14)}' has 30 word pieces; it must have"

@@ -57,6 +57,18 @@ OTHER_WORDS = ("--verbosity=0", "--verbosity=-1", "--v_x=1", "--verbose")
 QUIET, ALL = [*KEPT, "after"], [*NOISE, *KEPT, "after"]
 
 
+def test_without_tensorflow_a_message_says_what_to_install():
+    code = (
+        "import importlib.util\n"
+        "find = importlib.util.find_spec\n"
+        "importlib.util.find_spec = lambda name: name != 'tensorflow' and find(name) or None\n"
+        "from bert_tf.start import lazy_tensorflow as tf\n"
+        "try:\n    tf.constant\nexcept ValueError as error:\n    print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout.startswith("TensorFlow is not installed. Install the build for this machine")
+
+
 @pytest.fixture
 def start(tmp_path):
     """Imports the stand-in; returns status, lines of stderr and lines of stdout."""
@@ -77,10 +89,7 @@ def start(tmp_path):
 
 def printed(inside: str, then: str, quietly: bool) -> list[str]:
     """Returns what is printed while TensorFlow is imported and afterwards."""
-    return [
-        f"level {inside} collects {not quietly}",
-        f"level {then} collects True",
-    ]
+    return [f"level {inside} collects {not quietly}", f"level {then} collects True"]
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import runpy
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from multiprocessing import reduction
 from multiprocessing.process import BaseProcess
 
 _CONTEXT = multiprocessing.get_context("forkserver")
@@ -36,9 +37,40 @@ def start(
             the variables of the tests.
     """
     environment = dict(os.environ if env is None else env)
-    process = _CONTEXT.Process(target=_main, args=(list(words[1:]), environment, str(log)))
+    process = _CONTEXT.Process(target=_logged, args=(list(words[1:]), environment, str(log)))
     process.start()
     return process
+
+
+def start_in(
+    folder: str, words: Sequence[str], env: Mapping[str, str], streams: Sequence[int]
+) -> BaseProcess:
+    """Starts a program in a folder and returns its process.
+
+    Args:
+        folder: the working directory.
+        words: as for `start`.
+        env: as for `start`; Python finds modules in the folders of its PYTHONPATH.
+        streams: the file descriptors of stdin, stdout and stderr.
+    """
+    arguments = folder, list(words[1:]), dict(env), _Streams(streams)
+    process = _CONTEXT.Process(target=_attached, args=arguments)
+    process.start()
+    return process
+
+
+class _Streams:
+    """File descriptors that are handed to a process as it starts."""
+
+    def __init__(self, descriptors: Sequence[int]):
+        self._descriptors = descriptors
+
+    def __reduce__(self):
+        return _opened, tuple(reduction.DupFd(one) for one in self._descriptors)
+
+
+def _opened(*descriptors) -> list[int]:
+    return [one.detach() for one in descriptors]
 
 
 def run(words: Sequence[str]) -> tuple[int, str]:
@@ -49,11 +81,28 @@ def run(words: Sequence[str]) -> tuple[int, str]:
         return process.exitcode, log.read()
 
 
-def _main(words: list[str], environment: dict[str, str], log: str) -> None:
+def _logged(words: list[str], environment: dict[str, str], log: str) -> None:
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(file, 1)
     os.dup2(file, 2)
     os.close(file)
+    _main(words, environment)
+
+
+def _attached(folder: str, words: list[str], environment: dict[str, str], streams: list[int]):
+    for target, stream in enumerate(streams):
+        os.dup2(stream, target)
+        os.close(stream)
+    # The fork has a closed file for sys.stdin.
+    sys.stdin = open(0, closefd=False)
+    os.chdir(folder)
+    # Where processes that the program starts look for its file.
+    multiprocessing.process.ORIGINAL_DIR = folder
+    sys.path[:0] = environment.get("PYTHONPATH", "").split(os.pathsep)
+    _main(words, environment)
+
+
+def _main(words: list[str], environment: dict[str, str]) -> None:
     os.environ.clear()
     os.environ.update(environment)
     try:

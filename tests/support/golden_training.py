@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from bert_tf import optimization
 from bert_tf.engine import steps
-from bert_tf.engine.loops import training_loop
+from bert_tf.engine.loops import TrainingLoop
 from bert_tf.files import checkpoints
 from tests.support.small_pretraining import difference, weights_of
 
@@ -26,7 +26,7 @@ def compiled_step(step, strategy=None):
     """
     if strategy is None:
         return tf.function(step, jit_compile=True, autograph=False)
-    loop = training_loop(strategy, lambda features, seed: step(features))
+    loop = TrainingLoop(strategy, lambda features, seed: step(features))
 
     def make(features):
         rows = loop.run(iter(tf.data.Dataset.from_tensors(features)), 1, lambda steps: None)

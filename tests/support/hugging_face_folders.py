@@ -6,7 +6,7 @@ import numpy as np
 import safetensors.numpy
 
 from bert_tf.files import checkpoints
-from bert_tf.model.albert_configuration import AlbertConfig
+from bert_tf.model.family import AlbertConfig
 from bert_tf.tasks.tagging.model import TaggingModel
 from tests.support.pretraining_runs import variables
 from tools import convert_checkpoint

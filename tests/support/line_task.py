@@ -12,6 +12,7 @@ import tensorflow as tf
 from bert_tf import optimization
 from bert_tf.engine.input_pipeline import TrainingInput
 from bert_tf.files import records
+from bert_tf.model.layers import glorot_initializer
 from bert_tf.runs.training.plan import Phase
 from tests.support.trainers import make_trainer
 
@@ -24,7 +25,7 @@ class LineModel(keras.Model):
 
     def __init__(self):
         super().__init__(name="")
-        self.line = keras.layers.Dense(1, name="line")
+        self.line = keras.layers.Dense(1, kernel_initializer=glorot_initializer(), name="line")
         self.line.build((None, 3))
         self.built = True
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bert_tf.tasks.pretraining.records.packed_records import pack_row
+from bert_tf.tasks.pretraining.records.packing import pack_row
 from bert_tf.tasks.pretraining.schema import MLM, MLM_NSP, pretraining_schema
 
 ROW_LENGTH, PREDICTIONS, PLACES = 23, 6, 4

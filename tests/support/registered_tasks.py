@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 REVIEWS = {"task_name": "table", "text_a_column": "review", "label_column": "stars"}
 _REGRESSION = {**TASKS["sentences"].example, "text_a_column": "sentence1", "regression": True}
 _FEATURES = {"feature_based": True, "feature_layers": "last", "lstm_size": 6}
-_NEGATIVES = {"loss": "in_batch_negatives", "score_scale": 1.0}
+_NEGATIVES = {"loss": "in_batch_negatives", "score_scale": 1.0, "min_positive_score": 0.0}
 # Name -> the task, and the flags that differ from its example.
 VARIANTS = {
     **{name: (name, {}) for name in TASKS},
@@ -50,7 +50,7 @@ def task_with(name, values):
     for cls in TASKS[name].settings_classes():
         names = {field.name for field in flags_of(cls)} & values.keys()
         settings.append(cls(**{name: values[name] for name in names}))
-    return TASKS[name].load().from_settings(*settings)
+    return TASKS[name].files_class().from_settings(*settings)
 
 
 def make_task(name, **flags):

@@ -1,24 +1,27 @@
-"""Tests of the warning about examples that are cut, in every task and in extract_features."""
+"""Tests of text that is too long: the warning that it is cut, and windows of extract_features."""
 
+import re
+
+import numpy as np
 import pytest
 
+from bert_tf.errors import UserError
 from bert_tf.tasks.classification.examples import InputExample
 from bert_tf.tasks.classification.features import ClassificationEncoder
 from bert_tf.tasks.example_records import write_records
-from bert_tf.tasks.extraction.data import read_examples
-from bert_tf.tasks.multiple_choice.data import QuestionEncoder
-from bert_tf.tasks.multiple_choice.swag import Question
+from bert_tf.tasks.extraction.lines import read_examples
+from bert_tf.tasks.extraction.run import join_lines
+from bert_tf.tasks.multiple_choice.data import Question, QuestionEncoder
 from bert_tf.tasks.sentences.data import SentenceEncoder, Sentences
 from bert_tf.tasks.squad.examples import SquadData, SquadExample
 from bert_tf.tasks.squad.features import SquadEncoder
 from bert_tf.tasks.squad.settings import SquadSettings
-from bert_tf.tasks.tagging.conll import Sentence
-from bert_tf.tasks.tagging.data import TaggingEncoder
+from bert_tf.tasks.tagging.data import Sentence, TaggingEncoder
 from bert_tf.tasks.task import ExampleSet
 from bert_tf.text.fast_tokenization import FastTokenizer
 from bert_tf.tokenization import SEQUENCE_TOKENS
 
-VOCAB = "[PAD] [UNK] [CLS] [SEP] a b c ##d .".split()
+VOCAB = "[PAD] [UNK] [CLS] [SEP] a b c d ##d .".split()
 TOKENIZER = FastTokenizer({x: i for i, x in enumerate(VOCAB)}, True, SEQUENCE_TOKENS)
 
 
@@ -33,7 +36,7 @@ def sentences(length, *texts):
 
 def multiple_choice(length, *texts):
     questions = [Question(context, "a", [ending, "b", "c", "a"], 0) for context, ending in texts]
-    return QuestionEncoder(TOKENIZER, length), questions
+    return QuestionEncoder(TOKENIZER, length, 4), questions
 
 
 def tagger(length, *documents):
@@ -133,3 +136,42 @@ def test_lines_that_extract_features_cuts(tmp_path, warnings, lines, length, mes
     assert len(list(read_examples(str(path), TOKENIZER, length))) == len(lines)
     end = "; --long_text=mean makes mean_vector and pooled_vector of all of a line"
     assert warnings == [f"{message}{end}"] * bool(message)
+
+
+def windows(tmp_path, text, length, stride):
+    (tmp_path / "lines").write_text(text)
+    examples = read_examples(str(tmp_path / "lines"), TOKENIZER, length, stride)
+    return [(example.linex_index, " ".join(example.tokens)) for example in examples]
+
+
+def test_each_window_of_a_line_is_an_example(tmp_path, warnings):
+    assert windows(tmp_path, "a b c d\nb\na ||| b c d\n", 5, 2) == [
+        (0, "[CLS] a b c [SEP]"),
+        (0, "[CLS] c d [SEP]"),
+        (1, "[CLS] b [SEP]"),
+        (2, "[CLS] a [SEP] b [SEP]"),
+        (2, "[CLS] a [SEP] c [SEP]"),
+        (2, "[CLS] a [SEP] d [SEP]"),
+    ]
+    assert windows(tmp_path, "a b c d\nb\n", 6, 1) == [
+        (0, "[CLS] a b c d [SEP]"),
+        (1, "[CLS] b [SEP]"),
+    ]
+    assert warnings == []
+
+
+def test_a_pair_without_room_is_refused_by_its_line(tmp_path):
+    message = f"--input_file={tmp_path}/lines, line 2: the shorter text of a pair is whole in every"
+    with pytest.raises(UserError, match=re.escape(message)):
+        windows(tmp_path, "a\na b c ||| d c b a\n", 6, 2)
+
+
+@pytest.mark.parametrize(("long_text", "vector"), [("mean", [2.0, 3.0]), ("max", [3.0, 4.0])])
+def test_lines_get_the_joined_vectors_and_all_tokens(long_text, vector):
+    def row(index, token, *vector):
+        return index, [token], {"mean_vector": np.array([vector], np.float32)}
+
+    rows = [row(0, "a", 5, 6), row(1, "b", 1, 4), row(1, "c", 3, 2), row(2, "d", 7, 8)]
+    found = [(i, tokens, x["mean_vector"].tolist()) for i, tokens, x in join_lines(rows, long_text)]
+    expected = [(0, ["a"], [[5, 6]]), (1, ["b", "c"], [vector]), (2, ["d"], [[7, 8]])]
+    assert found == expected

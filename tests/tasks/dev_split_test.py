@@ -6,7 +6,7 @@ import random
 import pytest
 
 from bert_tf.errors import UserError
-from bert_tf.tasks.dev_split import held_out, read_sets
+from bert_tf.tasks.splits import held_out, read_sets
 from tests.support.registered_tasks import REVIEWS, run_in, task_with
 from tests.support.small_classification import write_reviews
 

@@ -6,17 +6,20 @@ import numpy as np
 import pytest
 
 from bert_tf.errors import UserError
-from bert_tf.pretrained.kinds.choices import ChoicesKind
-from bert_tf.pretrained.kinds.classification import RegressionKind
-from bert_tf.pretrained.kinds.sentences import SentencesKind
-from bert_tf.pretrained.kinds.tagging import TaggingKind
-from bert_tf.tasks.classification.glue import ColaProcessor
+from bert_tf.tasks.classification.files import ClassificationFiles
+from bert_tf.tasks.classification.processors import ColaProcessor
+from bert_tf.tasks.classification.rows import RegressionRows
 from bert_tf.tasks.classification.settings import ClassifierSettings, TableColumns
 from bert_tf.tasks.classification.table import TableProcessor
-from bert_tf.tasks.classification.task import ClassificationTask
-from bert_tf.tasks.tagging.conll import Sentence
+from bert_tf.tasks.multiple_choice.rows import MultipleChoiceRows
+from bert_tf.tasks.registry import TASKS
+from bert_tf.tasks.sentences.rows import SentenceRows
+from bert_tf.tasks.squad.rows import SquadRows
+from bert_tf.tasks.tagging.data import Sentence
+from bert_tf.tasks.tagging.files import TaggingFiles
+from bert_tf.tasks.tagging.rows import TaggingRows
 from bert_tf.tasks.tagging.settings import TaggingSettings
-from bert_tf.tasks.tagging.task import SentenceSet, TaggingTask
+from bert_tf.tasks.tagging.task import SentenceSet
 
 COLUMNS = {"text_a_column": "text", "label_column": "y"}
 FLAGS = {"vocab_file": "v", "output_dir": "o"}
@@ -27,7 +30,7 @@ def prepared(folder, rows, flags, **columns):
     (folder / "train.csv").write_text("text,y\n" + "".join(f"{x}\n" for x in rows))
     processor = TableProcessor(TableColumns(**COLUMNS, **columns), str(folder))
     settings = ClassifierSettings(**FLAGS, data_dir=str(folder), do_train=True, **flags)
-    task = ClassificationTask(settings, processor)
+    task = ClassificationFiles(settings, processor)
     sets = {"train": task.read_sets("train")}
     task.prepare(sets, task.labels(sets))
 
@@ -65,7 +68,7 @@ def test_numbers_that_are_all_equal_are_warned_of(tmp_path, warnings):
 def test_the_original_s_tasks_train_on_one_class(tmp_path, warnings):
     (tmp_path / "train.tsv").write_text("x\t1\t\ta text\nx\t1\t\tanother\n")
     settings = ClassifierSettings(**FLAGS, data_dir=str(tmp_path), do_train=True)
-    task = ClassificationTask(settings, ColaProcessor())
+    task = ClassificationFiles(settings, ColaProcessor())
     sets = {"train": task.read_sets("train")}
     task.prepare(sets, task.labels(sets))
     assert warnings == [
@@ -76,20 +79,22 @@ def test_the_original_s_tasks_train_on_one_class(tmp_path, warnings):
 @pytest.mark.parametrize(
     "kind,y,flags,expected",
     [
-        (RegressionKind(), [0.5, 0.5], {}, "0.5"),
-        (RegressionKind(), [0.5, 0.25], {}, None),
-        (ChoicesKind(), np.array([3, 3]), {}, "3"),
-        (ChoicesKind(), [3, 0], {}, None),
-        (SentencesKind(), [1, 1.0], {}, "1.0"),
-        (SentencesKind(), None, {"loss": "in_batch_negatives"}, None),
-        (SentencesKind(), [0, 0.5], {}, None),
+        (RegressionRows(), [0.5, 0.5], {}, "0.5"),
+        (RegressionRows(), [0.5, 0.25], {}, None),
+        (MultipleChoiceRows(), np.array([3, 3]), {}, "3"),
+        (MultipleChoiceRows(), [3, 0], {}, None),
+        (SentenceRows(), [1, 1.0], {}, "1.0"),
+        (SentenceRows(), None, {"loss": "in_batch_negatives"}, None),
+        (SquadRows(), [None, ""], {}, "'no answer'"),
+        (SquadRows(), [None, ("b", 0)], {}, None),
+        (SentenceRows(), [0, 0.5], {}, None),
     ],
 )
 def test_python_s_examples_are_the_program_s(kind, y, flags, expected, warnings):
-    x = [("a", list("bcde"))] * 2 if isinstance(kind, ChoicesKind) else [("a", "b")] * 2
-    found = kind.example_set("train", x, y)
-    settings = kind.settings_class(**FLAGS, **flags, **kind.decided(), do_train=True)
-    kind.task(settings).prepare({"train": [found]}, ())
+    x = [("a", list("bcde"))] * 2 if isinstance(kind, MultipleChoiceRows) else [("a", "b")] * 2
+    cls = TASKS[kind.task].task_class()
+    task = cls.of_rows(cls.options(**flags, do_train=True), kind)
+    task.prepare({"train": [task.example_set("train", kind.examples("train", x, y))]}, ())
     texts = [f"All 2 training examples have the label {expected}, so the model learns to give just"]
     assert warnings == ([f"{texts[0]} that"] if expected else [])
 
@@ -97,13 +102,13 @@ def test_python_s_examples_are_the_program_s(kind, y, flags, expected, warnings)
 @pytest.mark.parametrize("tags", ["O", "B-X"])
 def test_words_with_one_tag_are_refused(tags):
     named = ["O", "B-X"]
-    for kind in (TaggingKind(named), TaggingKind()):
+    for kind in (TaggingRows(named), TaggingRows()):
         with pytest.raises(UserError, match=f"^tags must have at least two tags; all are '{tags}'"):
-            kind.example_set("train", [["a", "b"], ["c"]], [[tags, tags], [tags]])
-    TaggingKind(named).example_set("eval", [["a"]], [[tags]])
+            kind.examples("train", [["a", "b"], ["c"]], [[tags, tags], [tags]])
+    TaggingRows(named).examples("eval", [["a"]], [[tags]])
     settings = TaggingSettings(**FLAGS, data_dir="d", labels=named, do_train=True)
     sentences = [Sentence(["a", "b"], [tags, tags], 1)]
     found = SentenceSet("train", [sentences], sentences=sentences)
     message = f"^--data_dir: d/train.txt must have words with different tags; all tags are '{tags}'"
     with pytest.raises(UserError, match=message):
-        TaggingTask(settings).labels({"train": [found]})
+        TaggingFiles(settings).labels({"train": [found]})

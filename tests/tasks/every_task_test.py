@@ -1,27 +1,30 @@
 """Tests of what all tasks have in common."""
 
 import functools
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from bert_tf.engine import steps
+from bert_tf.errors import UserError
 from bert_tf.modeling import BertConfig
+from bert_tf.tasks import registry
 from bert_tf.tasks.extraction.model import FeaturesModel
-from bert_tf.tasks.extraction.schema import OUTPUTS
+from bert_tf.tasks.extraction.settings import OUTPUTS
+from bert_tf.tasks.fine_tuning import run_fine_tuning
 from bert_tf.tasks.pretraining.schema import pretraining_schema
 from bert_tf.tasks.pretraining.training.model import PretrainingModel
 from tests.support.objectives import compute, set_random_weights
-from tests.support.registered_tasks import VARIANTS, prepare
+from tests.support.registered_tasks import VARIANTS, make_task, prepare
 from tests.support.small_pretraining import SMALL
 
 S = 7
 TASKS = ["pretraining", *VARIANTS]
 # Without a dropout in the model's own head, BERT must have some; else the head's is the only one.
-BERT_DROPOUT = {
-    *("pretraining", "squad", "sentences", "sentences_in_batch_negatives"),
-}
+BERT_DROPOUT = {*("pretraining", "squad", "sentences", "sentences_in_batch_negatives")}
 every_task = pytest.mark.parametrize("name", TASKS)
 
 
@@ -217,3 +220,35 @@ def test_options_reach_bert(name):
     assert bert.compute_dtype == "bfloat16"
     with pytest.raises(TypeError, match="use_one_hot"):
         make(name, use_one_hot=True)
+
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize("name", registry.TASKS)
+def test_what_belongs_to_a_task(name):
+    task = registry.TASKS[name]
+    program = (ROOT / f"{task.program}.py").read_text()
+    assert f'\nmain = program.main_of("{name}")\n' in program
+    assert (ROOT / "docs" / f"{task.page}.md").is_file()
+    assert list((ROOT / "flags" / task.recipes).glob("*.flags"))
+    for value in map(str, task.example.values()):
+        assert not value.startswith("flags/") or (ROOT / value).exists(), value
+    row = (
+        rf"^\| \[.*\]\({task.page}\.md\) \| `{task.program}\.py` \| .* \| `flags/quickstart/.*` \|$"
+    )
+    assert re.search(row, (ROOT / "docs/own-data.md").read_text(), re.MULTILINE), (
+        f"the table of docs/own-data.md needs a row of {task.page}.md and {task.program}.py"
+    )
+
+
+@pytest.mark.parametrize("name", registry.TASKS)
+def test_a_run_must_have_a_purpose(name):
+    message = "^At least one of --do_train(, --do_eval)? and --do_predict must be given.$"
+    with pytest.raises(UserError, match=message):
+        run_fine_tuning(make_task(name), BertConfig(99), tf.distribute.get_strategy())
+
+
+def test_every_program_of_fine_tuning_is_registered():
+    found = {path.stem for path in ROOT.glob("*.py") if "main_of" in path.read_text()}
+    assert found == {task.program for task in registry.TASKS.values()}

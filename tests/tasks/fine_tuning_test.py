@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
+from absl import logging
 
 from bert_tf.engine import distribution
 from bert_tf.engine.prediction import Predictor
@@ -53,6 +54,30 @@ def classify(reviews, out):
         return run_in(reviews, "classification", config, **flags)
 
     return run
+
+
+# int(90 / 32 * 1.5) = 4 steps: the original rounds only the product.
+FOUR_STEPS = {"do_train": True, "train_batch_size": 32, "num_train_epochs": 1.5}
+FOUR_STEPS |= {"evaluate_every_steps": 5, "keep_best": True}
+
+
+@pytest.fixture(scope="module")
+def finished(reviews, tmp_path_factory):
+    """The folder of a run that trained and evaluated, and what it warned of."""
+    folder, texts = tmp_path_factory.mktemp("finished"), []
+    # Left by a run that has no model yet, so these classes do not count.
+    (folder / "labels.txt").write_text("good\nbad\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(logging, "warning", lambda text, *args: texts.append(text % args))
+        flags = {**REVIEWS, **FOUR_STEPS, "output_dir": folder, "max_seq_length": 24}
+        run_in(reviews, "classification", do_eval=True, **flags)
+    return folder, texts
+
+
+@pytest.fixture
+def trained(finished, out):
+    """The same folder, to change."""
+    return shutil.copytree(finished[0], out)
 
 
 BAD = {
@@ -135,13 +160,6 @@ def test_a_vocabulary_of_another_model_than_the_run_s_is_refused(reviews, tmp_pa
     make_tokenizer(config, settings, None, settings.output_dir)
 
 
-def test_the_number_of_steps_is_the_original_s(classify, out):
-    """int(90 / 32 * 1.5) = 4: the quotient is not rounded before."""
-    classify(do_train=True, num_train_epochs=1.5, train_batch_size=32)
-    assert (out / "model.ckpt-4.index").exists()
-    assert 'model_checkpoint_path: "model.ckpt-4"' in (out / "checkpoint").read_text()
-
-
 def test_steps_that_no_int32_counts_are_refused():
     values = {"num_train_epochs": 10000.0, "train_batch_size": 7}
     settings = ClassifierSettings(output_dir="unused", vocab_file="unused", **values)
@@ -176,86 +194,81 @@ def test_each_layer_has_its_own_learning_rate(classify, tmp_path, out):
     assert_same_variables(out / "model.ckpt-3", tmp_path / "alone" / "model.ckpt-3")
 
 
-def test_a_trained_model_keeps_its_classes(classify, tmp_path, out):
-    out.mkdir()
-    # Left by a run that has no model yet, so these classes do not count.
-    (out / "labels.txt").write_text("good\nbad\n")
-    classify(do_train=True, num_train_epochs=0.4, evaluate_every_steps=1, keep_best=True)
-    assert (out / "labels.txt").read_text() == "bad\ngood\n"
+def test_a_trained_model_keeps_its_classes(classify, tmp_path, trained):
+    assert (trained / "labels.txt").read_text() == "bad\ngood\n"
     trained_on = {"reads": "texts", "max_seq_length": 24}
-    assert json.loads((out / "model_input.json").read_text()) == trained_on
-    assert read_folder(f"{out}/best").max_seq_length == 24
-    elsewhere = {"init_checkpoint": f"{out}/best", "output_dir": tmp_path / "elsewhere"}
+    assert json.loads((trained / "model_input.json").read_text()) == trained_on
+    assert read_folder(f"{trained}/best").max_seq_length == 24
+    elsewhere = {"init_checkpoint": f"{trained}/best", "output_dir": tmp_path / "elsewhere"}
     for changes in ({}, elsewhere):
         message = "was trained with, in the same order: 'bad', 'good' .*'good', 'bad'"
         with pytest.raises(UserError, match=message):
             classify(do_eval=True, labels=["good", "bad"], **changes)
 
 
-def test_a_run_that_is_refused_leaves_the_files_of_the_model(classify, reviews, tmp_path, out):
-    changes = {"do_train": True, "train_batch_size": 45, "num_train_epochs": 0.5}
-    classify(**changes)
+def test_a_run_that_is_refused_leaves_the_files_of_the_model(classify, reviews, tmp_path, trained):
     files = ("bert_config.json", "vocab.txt", "labels.txt", "tokenizer_config.json")
-    before = {name: (out / name).read_bytes() for name in files}
+    before = {name: (trained / name).read_bytes() for name in files}
     longer = tmp_path / "longer.txt"
     longer.write_text((reviews / "vocab.txt").read_text() + "more\nwords\n")
-    message = "model.ckpt-1 in --output_dir does not fit the configuration; check"
+    message = "model.ckpt-4 in --output_dir does not fit the configuration; check"
     with pytest.raises(UserError, match=message):
-        classify({"vocab_size": 23}, vocab_file=longer, **changes)
-    assert {name: (out / name).read_bytes() for name in files} == before
+        classify({"vocab_size": 23}, vocab_file=longer, **FOUR_STEPS)
+    assert {name: (trained / name).read_bytes() for name in files} == before
 
 
-def test_the_last_weights_may_be_the_best(classify, out):
+def test_the_last_weights_may_be_the_best(classify, trained):
     """The second run finds the training complete and its last weights not evaluated."""
-    best = out / "best"
-    for _ in range(2):
-        classify(**THREE_STEPS, evaluate_every_steps=5, keep_best=True)
-        assert (best / "model.ckpt-3.index").exists()
-        assert reporting.read_results(f"{best}/eval_results.txt")["global_step"] == 3
-        shutil.rmtree(best)
+    assert 'model_checkpoint_path: "model.ckpt-4"' in (trained / "checkpoint").read_text()
+    best = trained / "best"
+    for again in (False, True):
+        if again:
+            shutil.rmtree(best)
+            classify(**FOUR_STEPS)
+        assert (best / "model.ckpt-4.index").exists()
+        assert reporting.read_results(f"{best}/eval_results.txt")["global_step"] == 4
 
 
 @pytest.mark.parametrize(
     "place,call,changes,name",
     [
-        (Run, "report", {"evaluate_every_steps": 2, "keep_best": True}, "best"),
-        (Predictor, "predict", {"do_predict": True}, "test_results.tsv"),
+        (Run, "report", {}, "best"),
+        (Predictor, "predict", {"do_predict": True, "keep_best": False}, "test_results.tsv"),
     ],
     ids=["best", "predictions"],
 )
 def test_nothing_is_written_over_what_another_run_has(
-    classify, out, monkeypatch, place, call, changes, name
+    classify, trained, monkeypatch, place, call, changes, name
 ):
     """Another run takes the directory during an evaluation, or while predictions are made."""
+    shutil.rmtree(trained / "best")
     original = getattr(place, call)
 
     def another_begins(*arguments):
-        (out / "run.heartbeat").write_text(
+        (trained / "run.heartbeat").write_text(
             '{"id": "other", "host": "tpu-7", "pid": 11, "pid_space": "tpu-7", "beats": 1}'
         )
         return original(*arguments)
 
     monkeypatch.setattr(place, call, another_begins)
     with pytest.raises(OSError, match="has been taken over by process 11 on tpu-7"):
-        classify(**THREE_STEPS, **changes)
-    assert not (out / name).exists()
+        classify(**{**FOUR_STEPS, **changes})
+    assert not (trained / name).exists()
 
 
-def test_the_log_says_which_weights_are_used(classify, tmp_path, out, warnings):
-    classify(**THREE_STEPS, evaluate_every_steps=2, keep_best=True)
-    assert [text for text in warnings if text.startswith("Training begins with random weights")]
-    warnings.clear()
-    classify(**THREE_STEPS, init_checkpoint=out, output_dir=tmp_path / "other")
+def test_the_log_says_which_weights_are_used(classify, finished, trained, tmp_path, warnings):
+    assert [x for x in finished[1] if x.startswith("Training begins with random weights")]
+    classify(**THREE_STEPS, init_checkpoint=trained, output_dir=tmp_path / "other")
     assert not [text for text in warnings if "random weights" in text]
     classify(do_eval=True)
     assert any("last weights; set --keep_best to use the best" in text for text in warnings)
-    for path in [*out.glob("model.ckpt-*"), out / "checkpoint"]:
+    for path in [*trained.glob("model.ckpt-*"), trained / "checkpoint"]:
         path.unlink()
     with pytest.raises(UserError, match="out/best must belong to the run in --output_dir"):
         classify(**THREE_STEPS)
-    shutil.rmtree(out / "best")
+    shutil.rmtree(trained / "best")
     classify(do_eval=True, keep_best=True)
-    assert any(f"--keep_best: {out}/best has no checkpoint" in text for text in warnings)
+    assert any(f"--keep_best: {trained}/best has no checkpoint" in text for text in warnings)
 
 
 def test_a_checkpoint_without_the_head_predicts_nothing(classify, reviews, tmp_path, out):
@@ -274,16 +287,15 @@ def test_a_checkpoint_without_the_head_predicts_nothing(classify, reviews, tmp_p
     assert not (out / "eval_results.txt").exists()
 
 
-def test_curves_of_training_and_evaluation_have_the_same_names(classify, tmp_path):
-    classify(**THREE_STEPS, do_eval=True)
+def test_curves_of_training_and_evaluation_have_the_same_names(finished):
     training, evaluation = (
         {
             value.tag
-            for path in (tmp_path / folder).glob("events.*")
+            for path in (finished[0] / folder).glob("events.*")
             for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator()
             for value in tf.compat.v1.Event.FromString(record).summary.value
         }
-        for folder in ("out", "out/eval")
+        for folder in ("", "eval")
     )
     assert evaluation == {"accuracy", "accuracy_and_f1", "f1", "loss", "matthews_correlation"}
     assert {"accuracy", "loss"} <= training
@@ -345,7 +357,7 @@ def test_what_a_classifier_reads(second_texts, expected):
 
 
 def test_what_other_tasks_read():
-    found = {name: TASKS[name].load().reads(None, [1]) for name in TASKS if name[:2] != "cl"}
+    found = {name: TASKS[name].task_class().reads(None, [1]) for name in TASKS if name[:2] != "cl"}
     others = {"squad": "pairs", "multiple_choice": "choices"}
     assert found == {name: others.get(name, "texts") for name in found} and len(found) > 3
 

@@ -1,4 +1,4 @@
-"""Tests of cross-validation: bert_tf.tasks.folds and bert_tf.tasks.cross_validation."""
+"""Tests of cross-validation: bert_tf.tasks.splits and bert_tf.tasks.cross_validation."""
 
 import collections
 import gc
@@ -17,7 +17,8 @@ from bert_tf.runs.folder import reporting
 from bert_tf.runs.results.tables import read_table
 from bert_tf.tasks import cross_validation, fine_tuning
 from bert_tf.tasks.classification.settings import ClassifierSettings
-from bert_tf.tasks.folds import FoldKey, divide
+from bert_tf.tasks.splits import FoldKey, divide
+from bert_tf.tasks.task import Evaluated
 from tests.support.registered_tasks import REVIEWS, run_in, task_with
 from tests.support.small_classification import write_reviews
 
@@ -185,11 +186,6 @@ def test_folds_that_cannot_be(case):
         ({"folds": 1}, "--folds=1 must be at least 2: a model is evaluated on one fold and"),
         ({"folds": -3}, "--folds=-3 must be at least 0"),
         ({"do_eval": False}, "--folds=3 needs --do_eval, since every fold trains a model"),
-        ({"do_train": False}, "--folds=3 needs --do_train"),
-        ({"dev_fraction": 0.1}, "--folds=3 excludes --dev_fraction"),
-        ({"do_predict": True}, "--folds=3 excludes --do_predict"),
-        ({"export_dir": "x"}, "--folds=3 excludes --export_dir"),
-        ({"find_threshold": True}, "--folds=3 excludes --find_threshold"),
         ({"temperature_scaling": True}, "--folds=3 excludes --temperature_scaling"),
     ],
 )
@@ -224,7 +220,7 @@ class FakeRuns(list):
     stopped_fold = None
     accuracies = (0.0, 1.0, 0.5, 0.25, 0.125)
 
-    def run(self, task, config, strategy, memory):
+    def run(self, task, config, strategy):
         train, held = (task.read_sets(purpose)[0] for purpose in ("train", "eval"))
         self.append((task.settings, train.examples, held.examples))
         number = int(task.settings.output_dir.rpartition("-")[2])
@@ -234,8 +230,9 @@ class FakeRuns(list):
         os.makedirs(task.settings.output_dir, exist_ok=True)
         answers = 1 - labels if number == 1 else labels  # all answers of the first fold are wrong
         outputs = np.eye(2)[answers] * 0.8 + 0.1
-        held.answers = {"label_ids": labels, "outputs": outputs, "per_example_loss": labels * 0.5}
-        return {"eval_accuracy": self.accuracies[number - 1], "global_step": 7}
+        found = {"label_ids": labels, "outputs": outputs, "per_example_loss": labels * 0.5}
+        results = {"eval_accuracy": self.accuracies[number - 1], "global_step": 7}
+        return results, [(held, Evaluated(results, found))]
 
 
 @pytest.fixture
@@ -295,9 +292,6 @@ def test_folds_of_other_runs_are_not_mixed(tmp_path, fake_runs):
     with pytest.raises(UserError, match="differs in the training examples; "):
         run_in(reviews, "classification", folds=2, **FLAGS)
     (reviews / "train.csv").write_text("\n".join(lines) + "\n")
-    (reviews / "out" / "fold-2" / "fold.npz").write_bytes(b"PK")
-    with pytest.raises(UserError, match="fold-2/fold.npz must be as a finished fold has written"):
-        run_in(reviews, "classification", folds=2, **FLAGS)
     assert len(fake_runs) == 2
 
 

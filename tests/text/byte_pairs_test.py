@@ -3,7 +3,6 @@
 import gzip
 import json
 import os
-import sys
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,6 @@ from tests.support.byte_pair_files import write_vocabulary
 from tests.support.encoded import ids_of_each, placed_pieces, tokens_of_each
 from tests.support.golden import needs_golden
 
-pytest.importorskip("tokenizers")
 JOINED = ["Ġ t", "h e", "Ġt he", "c a", "Ġ ca", "Ġca t", "1 2"]
 
 
@@ -161,8 +159,12 @@ def test_the_ending_tells_the_kind(vocab_file):
         ("[PAD]\n[UNK]", "", "must map tokens to ids, .*; it is not JSON"),
         (b"\xff", "", "vocab.json, line 1, is not UTF-8"),
         ('{"<s>": 0, "<mask>": 1}', "", "lacks <unk>, </s>; RoBERTa's has <s>, <pad>, </s>"),
-        (None, "#version: 0.2\nĠ zz\n", "merges.txt: each line must have two tokens .* 'Ġ zz'"),
-        (None, "Ġ\n", "merges.txt: each line must have two tokens of .*; received 'Ġ'"),
+        (
+            None,
+            "#version: 0.2\nĠ zz\n",
+            "merges.txt: each line must have two tokens .* `zz` out of voca",
+        ),
+        (None, "Ġ\n", "merges.txt: each line must have two tokens of "),
     ],
 )
 def test_bad_files(tmp_path, vocab, merges, message):
@@ -176,16 +178,13 @@ def test_bad_files(tmp_path, vocab, merges, message):
         load_tokenizer(path, do_lower_case=False, needs_mask=True)
 
 
-def test_other_wrong_use(tmp_path, vocab_file, tokenizer, monkeypatch):
+def test_other_wrong_use(tmp_path, vocab_file, tokenizer):
     with pytest.raises(UserError, match="absent.json cannot be read"):
         BytePairTokenizer(str(tmp_path / "absent.json"))
     with pytest.raises(UserError, match="text as it is written; set --do_lower_case=False"):
         load_tokenizer(vocab_file, do_lower_case=True)
     with pytest.raises(TypeError, match="not one string"):
         tokenizer.encode("cats")
-    monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with pytest.raises(UserError, match=r"needs tokenizers; run `pip install tokenizers`.*roberta"):
-        load_tokenizer(vocab_file, do_lower_case=False)
 
 
 @pytest.fixture(scope="module")

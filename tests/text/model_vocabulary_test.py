@@ -5,14 +5,12 @@ import re
 
 import pytest
 
-from bert_tf.text.model_vocabulary import (
-    check_model_vocabulary,
-    vocabulary_digest,
-)
+from bert_tf.text.model_vocabulary import check_model_vocabulary, vocabulary_digest
 from bert_tf.text.tokenizers import VocabularySource, read_vocabulary
 from bert_tf.tokenization import load_vocab
 from tests.support.byte_pair_files import write_vocabulary
 from tests.support.refusals import refusal
+from tests.support.tokenizer_json import word_piece_json
 
 MODEL = ["[PAD]", "[unused0]", "[unused1]", "[UNK]", "the", "of"]
 MORE = ["[CLS]", "[SEP]"]
@@ -172,11 +170,7 @@ def test_a_copy_has_the_same_settings(tmp_path):
 
 def test_a_tokenizer_json_as_vocabulary(tmp_path):
     write_settings(tmp_path / "model")
-    content = {
-        "normalizer": {"type": "BertNormalizer", "lowercase": True},
-        "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "model": {"type": "WordPiece", "vocab": {x: i for i, x in enumerate([*MODEL, *MORE])}},
-    }
+    content = word_piece_json({x: i for i, x in enumerate([*MODEL, *MORE])})
     path = tmp_path / "tokenizer.json"
     path.write_text(json.dumps(content))
     told = refusal(

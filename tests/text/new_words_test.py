@@ -1,10 +1,13 @@
 """Tests of choosing new entries for a vocabulary, against a search that tries everything."""
 
+import collections
 import random
 import string
 
 import pytest
 
+from bert_tf import tokenization
+from bert_tf.text import new_words
 from bert_tf.text.new_words import TokenCounts, choose_entries, count_tokens
 from bert_tf.tokenization import WordpieceTokenizer
 
@@ -58,10 +61,7 @@ def test_words_and_pieces_are_chosen_by_the_tokens_that_they_save():
     # What many words have in common comes first.
     words = {f"{char}carditis": 2 for char in string.ascii_lowercase}
     chosen = choose_entries(words, vocab, 2, min_count=1)
-    assert chosen == {
-        "##carditis": ("##card", "##itis"),
-        "acarditis": ("a", "##card", "##itis"),
-    }
+    assert chosen == {"##carditis": ("##card", "##itis"), "acarditis": ("a", "##card", "##itis")}
     assert choose_entries(words, vocab, 2, min_count=1, whole_words=True) == {
         "acarditis": ("a", "##card", "##itis"),
         "bcarditis": ("b", "##card", "##itis"),
@@ -167,3 +167,24 @@ def test_a_split_changes_only_where_the_new_one_has_a_new_entry():
             assert changed == bool(entries.intersection(after)), word
             changes += changed
     assert changes > 50
+
+
+TEXT = (
+    "The lowering of the lower and the lowest; the newer, the newest, the widest.\n"
+    "\n"
+    "D\u00e9j\u00e0 vu -- na\u00efve widening\tof the new \u4e2d\u6587 words\u2026 "
+    "\u03a3\u03bf\u03c6\u03cc\u03c2 #1!\u200b\n"
+) * 3
+
+
+def test_words_are_counted_as_the_tokenizer_splits_them(monkeypatch):
+    monkeypatch.setattr(new_words, "_MAX_CHUNKS", 4)
+    odd = "A\u200bB\tc\x0bd e\u2028f \ufffdg\ufffd h\u4e2d\u03a3\u03a3. i\u3000\u0130 \0 \x1c"
+    batches = [TEXT.split("\n"), [odd, "", "one\u00a0two"], odd.split(" ")]
+    for do_lower_case in (True, False):
+        basic = tokenization.BasicTokenizer(do_lower_case)
+        expected = collections.Counter(
+            word for batch in batches for line in batch for word in basic.tokenize(line)
+        )
+        counts = new_words.count_words(batches, do_lower_case)
+        assert counts == expected and list(counts) == sorted(counts)

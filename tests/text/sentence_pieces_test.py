@@ -1,13 +1,16 @@
-"""Tests of bert_tf.text.sentence_pieces, with a model of four kinds of pieces and golden ids."""
+"""Tests of SentencePiece: ids and places, settings, damaged models."""
 
+import base64
 import itertools
 import json
 import os
+import struct
 from pathlib import Path
 
 import pytest
 
 from bert_tf.errors import UserError
+from bert_tf.text.sentence_piece_model import model_class, problem_of, read_unigrams
 from bert_tf.text.sentence_pieces import SentencePieceTokenizer, preprocess_text
 from bert_tf.text.tokenizers import load_tokenizer, read_vocabulary
 from tests.support.encoded import ids_of_each, placed_pieces, tokens_of_each
@@ -131,14 +134,23 @@ def unigram_json(**changes):
     steps = [*quotes, *({"type": x} for x in ("NFKD", "StripAccents", "Lowercase"))]
     metaspace = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
     pieces = ["<pad>", "<unk>", *MORE]
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized", "special"), False)
+    mask = {"id": 4, "content": "[MASK]", **flags}
     return {
-        "added_tokens": [{"id": 4, "content": "[MASK]"}],
+        **dict.fromkeys(("truncation", "padding", "post_processor", "decoder")),
+        "version": "1.0",
+        "added_tokens": [mask],
         "normalizer": {"type": "Sequence", "normalizers": steps},
         "pre_tokenizer": {
             "type": "Sequence",
             "pretokenizers": [{"type": "WhitespaceSplit"}, metaspace],
         },
-        "model": {"type": "Unigram", "unk_id": 1, "vocab": [[piece, -1.0] for piece in pieces]},
+        "model": {
+            "type": "Unigram",
+            "unk_id": 1,
+            "vocab": [[piece, -1.0] for piece in pieces],
+            "byte_fallback": False,
+        },
     } | changes
 
 
@@ -158,19 +170,28 @@ def test_a_tokenizer_json_of_albert(tmp_path, beside):
         assert "must have the same vocabulary; token '[CLS]' has id 2 in the latter" in told
 
 
+def unigrams(**changes):
+    pieces = [["<pad>", 0.0], ["<unk>", 0.0]]
+    return {"type": "Unigram", "unk_id": 1, "vocab": pieces, "byte_fallback": False} | changes
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"normalizer": {"type": "NFKC"}}, "the normalizer must be ALBERT's; received []"),
-        ({"pre_tokenizer": {"type": "Metaspace"}}, "the pre_tokenizer must be ALBERT's; received"),
-        ({"model": {"type": "Unigram", "byte_fallback": True}}, "byte_fallback must be false"),
-        ({"model": {"type": "Unigram", "vocab": [["<unk>"]]}}, "a vocab of pieces and scores"),
+        ({"pre_tokenizer": {"type": "WhitespaceSplit"}}, 'its pre_tokenizer must be {"type": "Seq'),
         (
-            {"model": {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0.0]]}},
+            {"model": unigrams(byte_fallback=True)},
+            'its model must be {"type": "Unigram"}; received',
+        ),
+        ({"model": unigrams(vocab=[["<unk>"]])}, "the package tokenizers"),
+        ({"normalizer": {"type": "Precompiled", "precompiled_charsmap": "AAAA"}}, "cannot read it"),
+        (
+            {"model": unigrams(unk_id=0, vocab=[["<unk>", 0.0]])},
             "must have the id 1, not 0: transformers takes that id, whatever the model says",
         ),
     ],
-    ids=["normalizer", "splitter", "bytes", "vocab", "unknown"],
+    ids=["normalizer", "splitter", "bytes", "vocab", "charsmap", "unknown"],
 )
 def test_a_tokenizer_json_that_is_not_albert_s(tmp_path, changes, message):
     content = unigram_json(**changes)
@@ -178,8 +199,12 @@ def test_a_tokenizer_json_that_is_not_albert_s(tmp_path, changes, message):
     assert message in refusal(load_tokenizer, str(tmp_path / "tokenizer.json"), True)
 
 
+HUB = Path(__file__).parents[1] / "hugging_face/hub"
+
+
 def test_korean_pieces_and_a_damaged_model_of_hugging_face(tmp_path):
-    rules = {"type": "Precompiled", "precompiled_charsmap": "AAAA"}
+    charsmap = base64.b64encode(read_unigrams(HUB / "005/spiece.model").charsmap).decode()
+    rules = {"type": "Precompiled", "precompiled_charsmap": charsmap}
     content = unigram_json()
     content["normalizer"]["normalizers"].append(rules)
     content["model"]["vocab"].append(["▁한국", -1.0])
@@ -260,3 +285,60 @@ def test_every_id_is_the_originals(model, kind):
     pieces, row_splits = tokenizer.split(lines)
     ids = [tokenizer.vocab.get(piece.decode(), tokenizer.unknown_id) for piece in pieces]
     assert [ids[a:b] for a, b in itertools.pairwise(row_splits)] == expected
+
+
+MODEL = (Path(__file__).parents[1] / "hugging_face/hub/005/spiece.model").read_bytes()
+CHARSMAP = model_class().FromString(MODEL).normalizer_spec.precompiled_charsmap
+TRIE_SIZE = int.from_bytes(CHARSMAP[:4], "little")
+
+
+def piece(text, score=-1.0):
+    content = bytes([1 << 3 | 2, len(text)]) + text + b"\x15" + struct.pack("<f", score)
+    return bytes([1 << 3 | 2, len(content)]) + content
+
+
+def test_a_sound_model_has_no_problem():
+    assert problem_of(MODEL) is None
+
+
+@pytest.mark.parametrize(
+    ("model", "problem"),
+    [
+        (b"", "it has no pieces"),
+        (b"[PAD]\n[UNK]\n", "it is not such a file, or it is damaged"),
+        (MODEL[:-200], "it is not such a file, or it is damaged"),
+        (MODEL + piece(b"a\0b"), r"piece \d+ is b'a\\x00b', which is not text"),
+        (MODEL + piece(b"\0"), r"piece \d+ is b'\\x00', which is not text"),
+        (MODEL + piece(b""), r"piece \d+ is b'', which is not text"),
+        (MODEL + piece("é".encode("latin-1")), r"piece \d+ is b'\\xe9', which is not text"),
+        (MODEL + piece(b"x" * 50 + b"\xff"), "is b'x{50}', which is not text"),
+        (MODEL + piece(b"twice") * 2, r"piece \d+, b'twice', is there twice"),
+        (MODEL + piece(b"new", float("nan")), r"the score of piece \d+ is nan"),
+    ],
+)
+def test_a_damaged_model_is_refused(tmp_path, model, problem):
+    path = tmp_path / "spm.model"
+    path.write_bytes(model)
+    with pytest.raises(UserError, match=problem) as error:
+        SentencePieceTokenizer(str(path))
+    assert str(error.value).startswith(f"--vocab_file={path}: the file must be a SentencePiece")
+
+
+@pytest.mark.parametrize(
+    ("place", "damage"),
+    [
+        (0, struct.pack("<I", 2**31)),  # the trie is larger than the file
+        (0, struct.pack("<I", TRIE_SIZE - 1)),
+        (0, struct.pack("<I", 0)),
+        (4, b"\0\xfc\xff\x7f"),  # the root's children are outside of the trie
+        (4 + 4 * 97, b"\0\xfc\xff\x7f"),  # those of another unit
+        (4, b"\0\0\0\x80"),  # the root is the place of a text
+        (-1, b"x"),  # the last text does not end
+    ],
+)
+def test_a_damaged_map_of_characters_is_refused(place, damage):
+    at = MODEL.index(CHARSMAP) + place % len(CHARSMAP)
+    model = MODEL[:at] + damage + MODEL[at + len(damage) :]
+    assert problem_of(model) == (
+        "it is damaged: its map of characters (precompiled_charsmap) is broken"
+    )

@@ -1,10 +1,14 @@
 """Tests of bert_tf.text.sequences."""
 
+import itertools
 import random
+import re
 
 import pytest
 
+from bert_tf.errors import UserError
 from bert_tf.text import sequences
+from bert_tf.text.sequences import Layout, Span, make_spans, max_context, split_pair
 
 
 @pytest.mark.parametrize(
@@ -80,3 +84,92 @@ def test_unpadded_tokens():
     packed = sequences.pack_pair([2], [4, 0], 9, sequences.Layout(3, 1))
     found = sequences.unpadded_tokens(packed, inv_vocab)
     assert found == ["[CLS]", "a", "[SEP]", "b", "[PAD]", "[SEP]"]
+
+
+LAYOUT = Layout(2, 3)  # of BERT: three special tokens in a pair
+WIDE = Layout(2, 3, separators=2, second_segment=0)  # of RoBERTa: four
+
+
+def test_spans():
+    assert make_spans(0, 5, 2) == []
+    assert make_spans(5, 5, 2) == [Span(0, 5)]
+    assert make_spans(9, 5, 2) == [Span(0, 5), Span(2, 5), Span(4, 5)]
+    assert make_spans(8, 5, 3) == [Span(0, 5), Span(3, 5)]
+    # A stride beyond the length skips nothing.
+    assert make_spans(7, 3, 100) == [Span(0, 3), Span(3, 3), Span(6, 1)]
+
+
+@pytest.mark.parametrize("tokens, length, stride", [(1, 7, 3), (23, 7, 3), (40, 11, 2), (9, 3, 8)])
+def test_most_context(tokens, length, stride):
+    spans = make_spans(tokens, length, stride)
+    found = max_context(spans)
+    for position in range(tokens):
+        scores = {
+            i: min(position - start, start + size - 1 - position) + 0.01 * size
+            for i, (start, size) in enumerate(spans)
+            if start <= position < start + size
+        }
+        best = max(scores, key=scores.get)  # the first of equal ones
+        for i in scores:
+            assert found[i][position - spans[i].start] == (i == best)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "length", "stride", "layout", "windows"),
+    [
+        # What fits stays whole, up to the last token.
+        ("abc", "", 5, 1, LAYOUT, [("abc", "")]),
+        ("abc", "xy", 8, 1, LAYOUT, [("abc", "xy")]),
+        ("", "", 4, 1, LAYOUT, [("", "")]),
+        ("abcd", "", 5, 2, LAYOUT, [("abc", ""), ("cd", "")]),
+        ("abcdefg", "", 6, 4, LAYOUT, [("abcd", ""), ("efg", "")]),
+        # The longer text of a pair is split, the second one if both are equally long.
+        ("ab", "uvwxyz", 9, 2, LAYOUT, [("ab", "uvwx"), ("ab", "wxyz")]),
+        ("abcdef", "z", 8, 3, LAYOUT, [("abcd", "z"), ("def", "z")]),
+        ("abc", "xyz", 8, 1, LAYOUT, [("abc", "xy"), ("abc", "yz")]),
+        ("", "xyz", 5, 1, LAYOUT, [("", "xy"), ("", "yz")]),
+        ("abc", "xyz", 9, 9, WIDE, [("abc", "xy"), ("abc", "z")]),
+    ],
+)
+def test_windows_of_texts_and_pairs(a, b, length, stride, layout, windows):
+    assert split_pair(a, b, length, stride, layout, "texts[0]") == windows
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "length", "layout", "pieces", "room"),
+    [("a" * 5, "b" * 9, 8, LAYOUT, 5, 5), ("a" * 9, "b" * 6, 10, WIDE, 6, 6)],
+)
+def test_a_pair_whose_shorter_text_fills_the_window_is_refused(a, b, length, layout, pieces, room):
+    message = (
+        "Example 'x': the shorter text of a pair is whole in every window, so it must leave room"
+        f" for the longer one; it has {pieces} word pieces, and max_seq_length ({length}) has room"
+        f" for {room} beside the special tokens. Shorten the text, raise max_seq_length to"
+        f" {length + 1} or more, or set long_text to cut"
+    )
+    with pytest.raises(UserError, match=f"^{re.escape(message)}$"):
+        split_pair(a, b, length, 2, layout, "Example 'x'")
+    assert len(split_pair(a, b, length + 1, 2, layout, "Example 'x'")) == 9  # of one piece each
+
+
+@pytest.mark.parametrize("layout", [LAYOUT, WIDE])
+@pytest.mark.parametrize(
+    ("lengths", "max_seq_length", "stride"),
+    [
+        ((700, 0), 128, 63),
+        ((0, 600), 512, 254),
+        ((200, 700), 512, 154),
+        ((90, 60), 128, 32),  # the other text takes half of the sequence
+        ((700, 110), 128, 7),
+        ((9, 3), 8, 1),
+    ],
+)
+def test_half_of_the_room_is_the_usual_stride(layout, lengths, max_seq_length, stride):
+    """Of the split text: successive windows overlap, however long the other text is."""
+    texts = [list(range(length)) for length in lengths]
+    windows = split_pair(*texts, max_seq_length, 0, layout, "texts[0]")
+    split = 0 if lengths[0] > lengths[1] else 1
+    starts = [window[split][0] for window in windows]
+    assert starts[1] in (stride, max(stride - 1, 1))  # RoBERTa has a token more between texts
+    if max_seq_length > 8:
+        assert all(b[split][0] <= a[split][-1] for a, b in itertools.pairwise(windows))
+    assert windows[-1][split][-1] == lengths[split] - 1

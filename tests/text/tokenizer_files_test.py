@@ -6,14 +6,15 @@ import random
 import numpy as np
 import pytest
 import tensorflow as tf
+import tokenizers
 
 from bert_tf.errors import UserError
 from bert_tf.export.text_to_ids import TextToIds
-from bert_tf.text.added_tokens import AddedToken
 from bert_tf.text.fast_tokenization import FastTokenizer
-from bert_tf.text.tokenizer_settings import TokenizerSettings
+from bert_tf.text.tokenizer_settings import AddedToken, TokenizerSettings
 from bert_tf.text.tokenizers import load_tokenizer, read_vocabulary
 from tests.support.refusals import refusal
+from tests.support.tokenizer_json import word_piece_json
 
 LETTERS = "abcdeimnorstuvxyABCDEIMNORSTUVXY0129äöéü中国οδσςΟΔΣ\U0002b820"
 WORDS = "the The cat sat möchte mochte schön MAX is café cafe 中国 news".split()
@@ -39,9 +40,22 @@ TEXTS = [
 ]
 
 
+def write(folder, files):
+    """Writes a vocab.txt, and files by name as JSON; returns the path of the former."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "vocab.txt").write_text("".join(f"{x}\n" for x in VOCAB), encoding="utf-8")
+    for name, content in files.items():
+        (folder / name).write_text(json.dumps(content))
+    return str(folder / "vocab.txt")
+
+
+def vocabulary(folder, **config):
+    """Writes a vocab.txt and a tokenizer_config.json; returns the path of the former."""
+    return write(folder, {"tokenizer_config.json": config})
+
+
 def draw(rng: random.Random):
     """Returns a tokenizer of the package, with switches and added tokens at random."""
-    tokenizers = pytest.importorskip("tokenizers")
     longest = rng.choice([100, 200, 30])
     model = tokenizers.models.WordPiece(VOCAB, unk_token="[UNK]", max_input_chars_per_word=longest)
     made = tokenizers.Tokenizer(model)
@@ -99,11 +113,9 @@ def test_a_tokenizer_json_drawn_at_random(tmp_path, seed):
     ids=["accents", "cased", "electra", "ideographs", "hugging_face", "hugging_face_cased"],
 )
 def test_the_graph_gives_the_same_ids(tmp_path, lower, switches, added):
-    (tmp_path / "vocab.txt").write_text("".join(f"{x}\n" for x in VOCAB), encoding="utf-8")
     tokens = {str(len(VOCAB) + i): {"content": x} | y for i, (x, y) in enumerate(added.items())}
     config = {"max_input_chars_per_word": 21, "added_tokens_decoder": tokens} | switches
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
-    tokenizer = load_tokenizer(str(tmp_path / "vocab.txt"), lower)
+    tokenizer = load_tokenizer(vocabulary(tmp_path, **config), lower)
     texts = [text for text in TEXTS if "\0" not in text]
     found = TextToIds(tokenizer)(tf.constant(texts)).to_list()
     assert found == [tokenizer.encode([text])[0].tolist() for text in texts]
@@ -111,10 +123,8 @@ def test_the_graph_gives_the_same_ids(tmp_path, lower, switches, added):
 
 @pytest.mark.parametrize("flag", ["normalized", "single_word"])
 def test_a_token_that_no_graph_finds(tmp_path, flag):
-    (tmp_path / "vocab.txt").write_text("".join(f"{x}\n" for x in VOCAB), encoding="utf-8")
     tokens = {str(len(VOCAB)): {"content": "[E1]", flag: True}}
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"added_tokens_decoder": tokens}))
-    tokenizer = load_tokenizer(str(tmp_path / "vocab.txt"), True)
+    tokenizer = load_tokenizer(vocabulary(tmp_path, added_tokens_decoder=tokens), True)
     with pytest.raises(UserError, match=r"added token '\[E1\]' cannot .* --input_kind=ids"):
         TextToIds(tokenizer)
 
@@ -153,10 +163,8 @@ FILES = [
 
 @pytest.mark.parametrize(("files", "ids"), FILES, ids=range(len(FILES)))
 def test_files_beside_a_vocabulary(tmp_path, files, ids):
-    (tmp_path / "vocab.txt").write_text("".join(f"{x}\n" for x in VOCAB), encoding="utf-8")
-    for name, content in files.items():
-        (tmp_path / name).write_text(json.dumps(content))
-    found = load_tokenizer(str(tmp_path / "vocab.txt"), True).encode(["[E1] the Café"])[0].tolist()
+    path = write(tmp_path, files)
+    found = load_tokenizer(path, True).encode(["[E1] the Café"])[0].tolist()
     assert found[-len(ids) :] == ids
     assert (len(found) == len(ids)) == ("[E1]" in json.dumps(files))
 
@@ -173,6 +181,14 @@ WRONG = [
     ({"mask_token": "<mask>"}, r"mask_token must be \[MASK\]; received '<mask>'"),
     ({"added_tokens_decoder": {"7": {"content": "[E1]"}}}, r"'\[E1\]' has id 7. Are the files fr"),
     ({"added_tokens_decoder": {"x": {"content": "[E1]"}}}, "an added token must have a content"),
+    (
+        {"additional_special_tokens": [{"content": "[E1]", "lstripp": True}]},
+        "and nothing else; received",
+    ),
+    (
+        {"added_tokens_decoder": {"7": {"content": "[E1]", "normalised": False}}},
+        "and nothing else; received",
+    ),
     ({"additional_special_tokens": [7]}, "an added token must have a content, .*; received 7"),
     ({"extra_special_tokens": 7}, "an added token must have a content, .*; received 7"),
     ({"added_tokens_decoder": ["[E1]"]}, "an added token must have a content"),
@@ -182,51 +198,23 @@ WRONG = [
 
 @pytest.mark.parametrize(("config", "message"), WRONG, ids=[next(iter(x)) for x, _ in WRONG])
 def test_what_is_refused(tmp_path, config, message):
-    (tmp_path / "vocab.txt").write_text("".join(f"{x}\n" for x in VOCAB), encoding="utf-8")
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    path = write(tmp_path, {"tokenizer_config.json": config})
     with pytest.raises(UserError, match=message):
-        load_tokenizer(str(tmp_path / "vocab.txt"), True)
-
-
-@pytest.mark.parametrize(
-    "processor",
-    [
-        *({}, [], "x", {"type": "TemplateProcessing"}, {"type": "ByteLevel"}),
-        {"type": "TemplateProcessing", "single": [{"Sequence": {"id": "A"}}]},
-        {"type": "BertProcessing", "cls": ["[CLS]", 2], "sep": ["[MASK]", 4]},
-    ],
-)
-def test_other_tokens_around_a_text(tmp_path, processor):
-    content = {
-        "normalizer": {"type": "BertNormalizer", "lowercase": True},
-        "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "model": {"type": "WordPiece", "vocab": VOCAB},
-        "post_processor": processor,
-    }
-    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
-    message = refusal(load_tokenizer, str(tmp_path / "tokenizer.json"), True)
-    assert "tokenizer.json: post_processor must put [CLS] before a text" in message
+        load_tokenizer(path, True)
 
 
 @pytest.mark.parametrize(
     ("config", "vocab", "message"),
     [
-        ({"strip_accents": False}, VOCAB, "strip_accents is false in the former and true in the"),
-        ({"do_lower_case": False}, VOCAB, "do_lower_case is false in the former and true in the"),
+        ({"strip_accents": False}, VOCAB, "strip_accents is true in the former and false in the"),
+        ({"do_lower_case": False}, VOCAB, "do_lower_case is true in the former and false in the"),
         ({}, {**VOCAB, "the": VOCAB["cat"], "cat": VOCAB["the"]}, "the same vocabulary; token"),
     ],
     ids=["accents", "casing", "vocabulary"],
 )
 def test_files_that_contradict_each_other(tmp_path, config, vocab, message):
-    content = {
-        "normalizer": {"type": "BertNormalizer", "lowercase": True},
-        "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "model": {"type": "WordPiece", "vocab": vocab},
-    }
-    (tmp_path / "vocab.txt").write_text("".join(f"{x}\n" for x in VOCAB), encoding="utf-8")
-    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
-    assert message in refusal(load_tokenizer, str(tmp_path / "vocab.txt"), True)
+    files = {"tokenizer.json": word_piece_json(vocab), "tokenizer_config.json": config}
+    assert message in refusal(load_tokenizer, write(tmp_path, files), True)
 
 
 def test_a_byte_order_mark_is_no_part_of_the_first_token(tmp_path):
@@ -249,14 +237,6 @@ def test_texts_with_and_without_added_tokens_in_one_call(normalized):
         assert rows == [tokenizer.encode([text])[0].tolist() for text in chosen]
         assert ids.dtype == np.int32 and splits[-1] == len(ids)
     assert rows == [[900, 901, VOCAB["the"], 900, VOCAB["cat"]]] * 2
-
-
-def vocabulary(folder, **config):
-    """Writes a vocab.txt and a tokenizer_config.json; returns the path of the former."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "vocab.txt").write_text("".join(f"{x}\n" for x in VOCAB), encoding="utf-8")
-    (folder / "tokenizer_config.json").write_text(json.dumps(config))
-    return str(folder / "vocab.txt")
 
 
 @pytest.mark.parametrize(
@@ -287,21 +267,26 @@ def test_where_the_original_and_the_package_differ(tmp_path, text, original, hug
 @pytest.mark.parametrize(
     ("config", "normalizer", "message"),
     [
-        ({}, {"lowercase": False}, "do_lower_case is false in the former, but without the key in"),
-        ({"do_lower_case": None}, {"lowercase": False}, "the class takes true. If the model was"),
-        ({"strip_accents": None}, {"strip_accents": False}, "strip_accents is false in the former"),
+        ({}, {"lowercase": False}, "the class of its tokenizer must say the same; do_lower_"),
+        (
+            {"do_lower_case": None},
+            {"lowercase": False},
+            "do_lower_case is false in the former and true in the",
+        ),
+        (
+            {"strip_accents": None},
+            {"strip_accents": False},
+            "strip_accents is false in the former and true",
+        ),
         ({}, {"handle_chinese_chars": False}, "tokenize_chinese_chars is false in the former"),
-        ({}, {"clean_text": False}, "clean_text is false in the former, but without the key in"),
+        ({}, {"clean_text": False}, "clean_text is false in the former and true in"),
     ],
 )
 def test_a_class_that_ignores_tokenizer_json(tmp_path, config, normalizer, message):
     path = vocabulary(tmp_path, tokenizer_class="BertTokenizerFast", **config)
-    content = {
-        "normalizer": {"type": "BertNormalizer", "lowercase": True} | normalizer,
-        "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "model": {"type": "WordPiece", "vocab": VOCAB},
-        "post_processor": {"type": "BertProcessing", "cls": ["[CLS]", 2], "sep": ["[SEP]", 3]},
-    }
+    processor = {"type": "BertProcessing", "cls": ["[CLS]", 2], "sep": ["[SEP]", 3]}
+    content = word_piece_json(VOCAB, post_processor=processor)
+    content["normalizer"] |= normalizer
     (tmp_path / "tokenizer.json").write_text(json.dumps(content))
     told = refusal(load_tokenizer, path, True)
     assert message in told
@@ -325,11 +310,7 @@ def test_a_switch_that_the_class_ignores(tmp_path, name, value):
 def test_tokenizer_json_is_parsed_once(tmp_path, monkeypatch):
     from bert_tf.text import casing, tokenizer_json
 
-    content = {
-        "normalizer": {"type": "BertNormalizer", "lowercase": False},
-        "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "model": {"type": "WordPiece", "vocab": VOCAB},
-    }
+    content = word_piece_json(VOCAB, lowercase=False)
     (tmp_path / "tokenizer.json").write_text(json.dumps(content))
     read, read_json = [], tokenizer_json.read_json
     monkeypatch.setattr(tokenizer_json, "read_json", lambda *x: read.append(x) or read_json(*x))
@@ -348,9 +329,9 @@ def test_lower_casing_before_the_tokenizer(tmp_path, seed):
     tokenizer = load_tokenizer(
         str(tmp_path / "tokenizer.json"), content["normalizer"]["lowercase"]
     ).after_lowering()
-    lowercase = pytest.importorskip("tokenizers").normalizers.Lowercase()
+    lowercase = tokenizers.normalizers.Lowercase()
     steps = [lowercase, expected.normalizer]
-    expected.normalizer = pytest.importorskip("tokenizers").normalizers.Sequence(steps)
+    expected.normalizer = tokenizers.normalizers.Sequence(steps)
     for text in TEXTS:
         ids = expected.encode(text, add_special_tokens=False).ids
         assert tokenizer.encode([text])[0].tolist() == ids, text
@@ -371,10 +352,8 @@ E1 = {"added_tokens.json": {"[E1]": len(VOCAB)}}
 )
 def test_whether_an_added_token_is_found_in_other_case(tmp_path, files, found):
     # The values are those of transformers 5.24 for such folders.
-    (tmp_path / "vocab.txt").write_text("".join(f"{x}\n" for x in VOCAB), encoding="utf-8")
-    for name, content in files.items():
-        (tmp_path / name).write_text(json.dumps(content))
-    tokenizer = load_tokenizer(str(tmp_path / "vocab.txt"), True)
+    path = write(tmp_path, files)
+    tokenizer = load_tokenizer(path, True)
     assert (len(VOCAB) in tokenizer.encode(["the [e1] cat"])[0]) == found
     assert len(VOCAB) in tokenizer.encode(["the [E1] cat"])[0]
 
@@ -417,7 +396,5 @@ def test_whether_an_added_token_is_found_in_other_case(tmp_path, files, found):
     ids=["map", "config", "both", "hole", "late"],
 )
 def test_added_tokens_that_transformers_has_otherwise(tmp_path, files, message):
-    (tmp_path / "vocab.txt").write_text("".join(f"{x}\n" for x in VOCAB), encoding="utf-8")
-    for name, content in files.items():
-        (tmp_path / name).write_text(json.dumps(content))
-    assert message in refusal(load_tokenizer, str(tmp_path / "vocab.txt"), True)
+    path = write(tmp_path, files)
+    assert message in refusal(load_tokenizer, path, True)

@@ -1,11 +1,15 @@
+"""Tests of tokenizers from Hugging Face's files: what each file may hold."""
+
 import json
 from pathlib import Path
 
 import pytest
 
 from bert_tf.errors import UserError
-from bert_tf.text.tokenizers import load_tokenizer, read_vocabulary
+from bert_tf.text.tokenizers import VocabularySource, load_tokenizer, read_vocabulary
 from tests.support.encoded import tokens_of_each
+from tests.support.refusals import refusal
+from tests.support.tokenizer_json import word_piece_json
 
 
 @pytest.mark.parametrize("read", [read_vocabulary, lambda path: load_tokenizer(path, True)])
@@ -53,31 +57,15 @@ def rename(old, new):
         ("010", "vocab.json", rename("a", "\udc00"), r"'\\udc00' has half a surrogate pair"),
         ("010", "vocab.json", lambda x: x.update({"a": "1"}), "must map tokens to ids"),
         ("010", "vocab.json", lambda x: x.update({"a": [2]}), "must map tokens to ids"),
-        ("004", "tokenizer.json", lambda x: x["model"]["merges"].append(7), "merges .*received 7"),
-        (
-            "004",
-            "tokenizer.json",
-            lambda x: x["model"]["merges"].append(["a"]),
-            r"received \['a'\]",
-        ),
-        ("004", "tokenizer.json", lambda x: x["model"]["merges"].append([1, 2]), "two tokens"),
-        ("004", "tokenizer.json", lambda x: x["model"]["merges"].append("a b\nc d"), "two tokens"),
-        ("004", "tokenizer.json", lambda x: x["model"].pop("merges"), None),
-        (
-            "004",
-            "tokenizer.json",
-            lambda x: x["added_tokens"].append({"content": [], "id": 1}),
-            "c",
-        ),
-        ("001", "tokenizer.json", lambda x: x["added_tokens"][0].update(id=-1), "an id"),
+        ("004", "tokenizer.json", lambda x: x["model"]["merges"].append([1, 2]), "cannot read it"),
+        ("004", "tokenizer.json", lambda x: x["model"].pop("merges"), "cannot read it"),
         ("001", "tokenizer.json", lambda x: x["added_tokens"][0].update(id=2**31), "an id"),
         (
             "001",
             "tokenizer.json",
-            lambda x: x["added_tokens"][0].update(content="\udead"),
-            "half a",
+            lambda x: rename("the", "\ud8ff")(x["model"]["vocab"]),
+            "cannot read it",
         ),
-        ("001", "tokenizer.json", lambda x: rename("the", "\ud8ff")(x["model"]["vocab"]), "half a"),
         (
             "001",
             "tokenizer.json",
@@ -90,14 +78,10 @@ def rename(old, new):
             lambda x: rename("the", "cat ")(x["model"]["vocab"]),
             "at the ends",
         ),
-        ("001", "tokenizer.json", lambda x: x.update({"a\nb": 1}), r"'a\\nb' is not known"),
     ],
 )
 def test_tokens_and_merges_of_other_types(tmp_path, hub, name, change, message):
     path = changed(tmp_path, hub, name, change)
-    if message is None:
-        load_tokenizer(path, False)
-        return
     with pytest.raises(UserError, match=message) as error:
         load_tokenizer(path, False, hugging_face=True)
     assert str(tmp_path) in str(error.value) and "\n" not in str(error.value)
@@ -116,3 +100,122 @@ def test_an_electra_has_its_own_rules_unless_the_folder_is_hugging_faces(tmp_pat
     (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "ElectraTokenizer"}')
     of_hugging_face = load_tokenizer(str(path), True, drop_category_c=True)
     assert tokens_of_each(of_hugging_face, text) == [["ab", "[UNK]"]]
+
+
+VOCAB = {token: i for i, token in enumerate("[PAD] [UNK] [CLS] [SEP] [MASK] a <s> </s>".split())}
+BERT = "[CLS]:0 A:0 [SEP]:0", "B:1 [SEP]:1"
+ROBERTA = "<s>:0 A:0 </s>:0", "</s>:0 B:0 </s>:0"
+
+
+def write(folder, **parts):
+    """Writes a tokenizer.json; returns its path."""
+    path = folder / "tokenizer.json"
+    path.write_text(json.dumps(word_piece_json(VOCAB, **parts)))
+    return str(path)
+
+
+def template(single, rest, **ids):
+    """Returns a TemplateProcessing; a pair of texts is `single` with the `rest` after it."""
+
+    def parts(text):
+        pairs = [part.rsplit(":", 1) for part in text.split()]
+        kinds = ["Sequence" if name in "AB" else "SpecialToken" for name, _ in pairs]
+        return [
+            {kind: {"id": name, "type_id": int(number)}}
+            for kind, (name, number) in zip(kinds, pairs, strict=True)
+        ]
+
+    special = {
+        name: {"id": name, "ids": [i], "tokens": [name]} for name, i in {**VOCAB, **ids}.items()
+    }
+    single, pair = parts(single), parts(f"{single} {rest}")
+    return {"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": special}
+
+
+def of_class(kind, first, last):
+    """Returns a post-processor of a kind; its tokens are (name, id)."""
+    more = {"trim_offsets": True, "add_prefix_space": True} if kind == "RobertaProcessing" else {}
+    return {"type": kind, "cls": [*first], "sep": [*last], **more}
+
+
+@pytest.mark.parametrize(
+    "processor",
+    [
+        template(*BERT),
+        template(*ROBERTA),
+        of_class("BertProcessing", ("[CLS]", 2), ("[SEP]", 3)),
+        of_class("RobertaProcessing", ("<s>", 6), ("</s>", 7)),
+        {"type": "Sequence", "processors": [template(*BERT)]},
+    ],
+)
+def test_special_tokens_as_in_the_family(tmp_path, processor):
+    write(tmp_path, post_processor=processor)
+    assert VocabularySource(f"{tmp_path}/tokenizer.json").own.has_layout
+
+
+@pytest.mark.parametrize(
+    "processor",
+    [
+        template(BERT[0], "B:0 [SEP]:0"),
+        template(BERT[0], "[SEP]:0 B:1 [SEP]:1"),
+        template(BERT[0], "[CLS]:0 B:1 [SEP]:1"),
+        template(BERT[0], "B:1"),
+        template("[CLS]:1 A:0 [SEP]:0", BERT[1]),
+        template("[CLS]:0 A:0 [SEP]:0", ROBERTA[1]),
+        template(ROBERTA[0], "B:0 </s>:0"),
+        template(*BERT, **{"[CLS]": 5}),
+        template(*ROBERTA, **{"</s>": 3}),
+        {**template(*BERT), "pair": []},
+        {**template(*BERT), "special_tokens": {}},
+        of_class("BertProcessing", ("[CLS]", 3), ("[SEP]", 2)),
+        of_class("RobertaProcessing", ("[CLS]", 2), ("[SEP]", 3)),
+        of_class("BertProcessing", ("<s>", 6), ("</s>", 7)),
+        of_class("RobertaProcessing", ("<s>", 0), ("</s>", 2)),
+    ],
+)
+def test_other_special_tokens_are_refused(tmp_path, processor):
+    path = write(tmp_path, post_processor=processor)
+    assert refusal(VocabularySource, path).startswith(
+        f"{path}: post_processor must put [CLS] before a text and [SEP] after it, or <s> and"
+        " </s>, and between two texts [SEP], or </s></s>, with the ids of the vocabulary and BERT's"
+        " segments; received {'type': "
+    )
+
+
+MODEL = word_piece_json(VOCAB)["model"]
+ABSENT = {"type": "TemplateProcessing", "single": [{"Sequence": {"id": "A"}}]}
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ({"model": {**MODEL, "max_input_chars_per_word": 0}}, "must be above 0"),
+        ({"model": {**MODEL, "max_input_chars_per_word": "100"}}, "cannot read it (invalid type"),
+        ({"model": {**MODEL, "unk_token": "<unk>"}}, 'its model must be {"type": "WordPiece", '),
+        ({"normalizer": {"type": "NFC"}}, 'its normalizer must be {"type": "BertNormalizer"}; rec'),
+        ({"pre_tokenizer": None}, 'its pre_tokenizer must be {"type": "BertPreTokenizer"}; receiv'),
+        ({"version": "2.0"}, "cannot read it (Unknown tokenizer version '2.0'"),
+        ({"post_processor": ABSENT}, "cannot read it (data did not match any v"),
+        ({"a\nb": 1}, "cannot read it ("),
+    ],
+)
+def test_what_is_refused(tmp_path, parts, message):
+    path = write(tmp_path, **parts)
+    told = refusal(VocabularySource, path)
+    assert told.startswith(f"{path}: ") and message in told
+
+
+@pytest.mark.parametrize("name", ["PreTrainedTokenizerFast", "TokenizersBackend"])
+def test_a_class_without_rules_of_its_own_needs_a_post_processor(tmp_path, name):
+    path, config = tmp_path / "tokenizer.json", tmp_path / "tokenizer_config.json"
+    write(tmp_path)
+    config.write_text(json.dumps({"tokenizer_class": "BertTokenizerFast"}))
+    VocabularySource(str(path))
+    config.write_text(json.dumps({"tokenizer_class": name}))
+    assert refusal(VocabularySource, str(path)) == (
+        f"{tmp_path}: tokenizer.json must have a post_processor, since {name} takes the file as it"
+        " is: without one, texts get no special tokens, such as [CLS]. Add the post_processor, or"
+        " correct tokenizer_class in tokenizer_config.json"
+    )
+    write(tmp_path, post_processor=template(*BERT))
+    VocabularySource(str(path))

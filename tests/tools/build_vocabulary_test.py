@@ -15,8 +15,10 @@ from bert_tf import tokenization  # noqa: E402
 from bert_tf.text import fast_tokenization  # noqa: E402
 from bert_tf.text.byte_pairs import BytePairTokenizer  # noqa: E402
 from tests.support.pretraining_runs import run  # noqa: E402
+from tests.support.refusals import refusal
 from tests.support.text_in_shards import contents  # noqa: E402
 from tools import build_vocabulary  # noqa: E402
+from tools.build_vocabulary import BYTE_BPE  # noqa: E402
 
 TEXT = (
     "The lowering of the lower and the lowest; the newer, the newest, the widest.\n"
@@ -134,15 +136,12 @@ def test_unusable_text_leaves_nothing_behind(tmp_path, text, size, message):
     output_file = tmp_path / "made" / "vocab.txt"
     output_file.parent.mkdir()
     output_file.write_text("as it was")
-    with pytest.raises(UserError) as error:
-        build(tmp_path, text, size)
-    assert message in str(error.value)
+    assert message in refusal(build, tmp_path, text, size)
     assert os.listdir(output_file.parent) == ["vocab.txt"]
     assert output_file.read_text() == "as it was"
 
 
 def test_a_byte_level_bpe(tmp_path):
-    pytest.importorskip("tokenizers")
     (tmp_path / "text.txt").write_text(TEXT, encoding="utf-8")
     made = [tmp_path / name / "vocab.json" for name in ("program", "call")]
     flags = (f"--input_file={tmp_path}/text.txt", "--kind=byte_bpe", "--vocab_size=290")
@@ -162,10 +161,8 @@ def test_a_byte_level_bpe(tmp_path):
 
 
 def test_what_no_byte_level_bpe_can_be_made_of(tmp_path):
-    pytest.importorskip("tokenizers")
     source = tmp_path / "text.txt"
     source.write_text("ab")
-
     for name, size, message in (
         ("vocab.txt", 300, r"vocab.txt must end in \.json with --kind=byte_bpe"),
         ("vocab.json", 260, "--vocab_size=260 must be at least 261"),
@@ -173,7 +170,7 @@ def test_what_no_byte_level_bpe_can_be_made_of(tmp_path):
     ):
         with pytest.raises(UserError, match=message):
             build_vocabulary.build_vocabulary(
-                str(source), str(tmp_path / name), size, kind="byte_bpe"
+                f"{source}", f"{tmp_path}/{name}", size, kind=BYTE_BPE
             )
     assert os.listdir(tmp_path) == ["text.txt"]
     flags = ("--output_file=v.json", "--kind=byte_bpe", "--do_lower_case")

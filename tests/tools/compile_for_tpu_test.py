@@ -1,4 +1,4 @@
-"""Tests of tools.compile_for_tpu, tools.tpu.compiler and tools.tpu.report.
+"""Tests of tools.compile_for_tpu and tools.tpu.compiler; tpu/report_test.py has the report.
 
 Tests marked tpu_compiler need the extra `compile`; .ci/run gives them their own environment, where
 a missing package is a failure.
@@ -18,10 +18,12 @@ import pytest
 from bert_tf.errors import UserError
 from bert_tf.model.family import config_from_dict
 from bert_tf.optimization import AdamOptions
-from bert_tf.tasks.pretraining.training.phases import RecordBatches
+from bert_tf.tasks.pretraining.training.settings import RecordBatches
 from tests.support.pretraining_runs import run
+from tests.support.refusals import refusal
+from tests.tools.tpu.cycles_test import cycles_in, in_loop
 from tools import compile_for_tpu
-from tools.tpu import compiler, lowering, report, stablehlo
+from tools.tpu import compiler, cycles, lowering, report, stablehlo
 from tools.tpu.matrix_products import training_flops
 
 ROOT = Path(__file__).parents[2]
@@ -157,9 +159,7 @@ def test_a_teacher_adds_its_forward_pass(restrict):
 def test_a_teacher_that_does_not_fit(sizes, message):
     teacher = config_from_dict({**ONE_LAYER, **sizes})
     run = dataclasses.replace(make_run(objective="mlm"), teacher=teacher)
-    with pytest.raises(UserError) as error:
-        lowering.lower(run, PHASE, [None])
-    assert message in str(error.value)
+    assert message in refusal(lowering.lower, run, PHASE, [None])
 
 
 @pytest.mark.slow
@@ -199,46 +199,6 @@ def test_bfloat16_leaves_no_float32_product_and_float32_leaves_nothing_else():
     assert any("layer_0" in name and "query" in name for name in names)
 
 
-EXECUTABLE = compiler.Executable(
-    arguments=2 * 2**30,
-    outputs=2**30,
-    aliased=2**30,
-    temporaries=3 * 2**30,
-    code=2**29,
-    flops=5e12,
-)
-
-
-def test_report_and_bound():
-    run = make_run(4, 2)
-    products = [
-        stablehlo.MatrixProduct("a", ("bf16", "bf16"), 10**12, in_loop=False),
-        stablehlo.MatrixProduct("b", ("bf16", "f32"), 2 * 10**12, in_loop=True),
-    ]
-    work = stablehlo.Work(products, reduced=4_800_000)
-    device = compiler.Chip(flops=100e12, bandwidth=1e12, links=1e9, memory=8.0)
-    lines = report.report(run, PHASE, work, EXECUTABLE, device)
-    on_paper = training_flops(run.config, PHASE)
-    assert lines == [
-        "fits: 5.50 of 8.00 GiB a replica (arguments 2.000, temporaries 3.000, code 0.500)",
-        f"TFLOP a replica: 5 in matrix products, of which the model's {on_paper / 1e12:.4g}; 5 of"
-        " every kind, counting loops once",
-        "float32 matrix products: 1 (b)",
-        "all-reduces: 4.8 MB; 0 MB in loops",
-        # Of 4 replicas each sends 3/4 of the 4.8 MB, twice.
-        "a step takes at least 50 ms: 50 for matrix products, 3.22 to read arguments and write"
-        " outputs, 7.2 for all-reduces",
-        f"at most 640 sequences/s, {on_paper / 5e12:.1%} MFU",
-    ]
-    slow_memory = dataclasses.replace(device, bandwidth=10e9)
-    lines = report.report(run, PHASE, work, EXECUTABLE, slow_memory)
-    assert lines[4].startswith("a step takes at least 322 ms: 50 for matrix products, 322 to read")
-    slow_links = dataclasses.replace(device, links=0.1e9)
-    lines = report.report(run, PHASE, work, EXECUTABLE, slow_links)
-    assert lines[4].startswith("a step takes at least 72 ms: 50 for matrix products, 3.22 to read")
-    assert lines[5] == f"at most 444 sequences/s, {on_paper / 7.2e12:.1%} MFU"
-
-
 @pytest.mark.parametrize("limit", [0, 7, 8, 100, 101, 640, 5000])
 @pytest.mark.parametrize("start", [1, 64, 100])
 def test_largest_batch(limit, start):
@@ -260,14 +220,6 @@ def test_the_search_counts_replicas_and_parts(monkeypatch, capsys):
     assert capsys.readouterr().out == "largest batch of length 32: 384, 96 a replica\n\n"
     monkeypatch.setattr(compile_for_tpu, "try_phase", lambda *_: False)
     assert not compile_for_tpu.search_phase(make_run(4, 2), PHASE, None)
-
-
-def test_a_batch_that_cannot_be_divided_is_refused():
-    phase = RecordBatches(32, 1, 48, 5)
-    assert compile_for_tpu.divide(phase, 8, 2) == dataclasses.replace(phase, batch_size=6)
-    rule = r"\(48\) must be a multiple of the number of replicas \(8, see --num_tpu_cores\) times"
-    with pytest.raises(UserError, match=rule + r" --gradient_accumulation_steps \(4\)"):
-        compile_for_tpu.divide(phase, 8, 4)
 
 
 def test_without_the_compiler_the_message_says_what_to_install(monkeypatch):
@@ -319,6 +271,13 @@ def test_every_generation(name, devices, memory):
         # The rest are element-wise operations, many in such a small model.
         flops = report.program_flops(work.products, 1)
         assert flops < executable.flops < 1.5 * flops
+        found = cycles.read_instructions(executable.text)
+        kinds = cycles.sum_by("kind", found)
+        assert set(kinds) == set(cycles.KINDS)
+        assert sum(kinds.values()) == cycles_in(executable.text)
+        assert sum(kinds.values()) / topology.device.clock > flops / topology.device.flops
+        # If the compiler estimates all-reduces one day, the report counts them twice.
+        assert not re.search(r" all-reduce.*estimated_cycles", executable.text)
 
 
 @pytest.mark.tpu_compiler
@@ -332,11 +291,29 @@ def test_hosts_of_a_slice(name, devices, hosts):
 
 
 @pytest.mark.tpu_compiler
+@pytest.mark.parametrize(
+    "name", ["v2:2x2", "v3:2x2", "v4:2x2x1", "v5e:1x1", "v5p:2x2x1", "v6e:1x1", "tpu7x:2x2x1"]
+)
+def test_a_large_product_takes_a_little_longer_than_at_the_peak(name):
+    """So the clocks are right: 1.02 (v2) to 1.42 times (v6e) with libtpu 0.0.42.1."""
+    topology = compiler.open_topology(name)
+    jax = pytest.importorskip("jax")
+    sharding = jax.sharding.SingleDeviceSharding(topology.devices[0])
+    matrix = jax.ShapeDtypeStruct((8192, 8192), "bfloat16", sharding=sharding)
+    product = compiler.compile_step(jax.jit(jax.numpy.dot).lower(matrix, matrix))
+    seconds = cycles_in(product.text) / topology.device.clock
+    assert 1 < seconds / (2 * 8192**3 / topology.device.flops) < 1.5
+
+
+@pytest.mark.tpu_compiler
 def test_accumulation_reduces_after_its_loop():
     work, executable = compiled(accumulation_steps=4)
     assert any(product.in_loop for product in work.products)
     assert work.reduced > 4 * 118_000 and work.reduced_in_loops == 0
     assert executable.hbm > 0
+    found = sum(x.cycles for x in cycles.read_instructions(executable.text))
+    assert found == cycles_in(executable.text) + 3 * in_loop(executable.text)
+    assert in_loop(executable.text) > cycles_in(executable.text) / 3
 
 
 @pytest.mark.tpu_compiler
@@ -355,17 +332,16 @@ def test_lamb_takes_no_more_memory_and_no_more_reductions():
 
 @pytest.mark.tpu_compiler
 def test_recomputing_activations_takes_less_memory():
-    """With a batch far too large the compiler soon says how much memory it would take."""
+    """A small batch: for one far too large the compiler looks for memory for many minutes."""
     topology = compiler.open_topology("v5e:1x1")
-    phase = RecordBatches(32, 1, 2**18, 1)
+    phase = RecordBatches(32, 1, 256, 1)
     needed = []
     for recompute in (False, True):
         options = {"recompute_activations": recompute, "use_one_hot_embeddings": False}
         run = make_run(sizes={"num_hidden_layers": 4}, **options)
-        with pytest.raises(compiler.DoesNotFit) as error:
-            compiler.compile_step(lowering.lower(run, phase, topology.devices).lower())
-        needed.append(float(re.search(r"\(([\d.]+)G\) exceeds", str(error.value)).group(1)))
-    assert needed[1] < 0.7 * needed[0]  # a half or a third, depending on the compiler's version
+        step = compiler.compile_step(lowering.lower(run, phase, topology.devices).lower())
+        needed.append(step.temporaries)
+    assert needed[1] < 0.85 * needed[0]
 
 
 def test_an_objective_without_its_head_is_refused_before_the_compiler_is_needed(config_file):
@@ -402,6 +378,9 @@ def test_each_phase_is_compiled_and_one_that_does_not_fit_is_said(config_file):
     first, second = output.split("length ")[1:]
     assert first.startswith("32, 5 predictions, batch 64: 32 a replica\n  fits: 0.")
     assert "float32 matrix products: 0\n" in first
+    assert re.search(
+        r"\n  by cycles a step takes .* ms: .* at 1\.5 GHz, .* for all-reduces at", first
+    )
     assert second.startswith("16, 16 predictions, batch 1048576: 524288 a replica\n")
     assert re.search(r"\n  does not fit: Ran out of memory .*\(15\.75G\)\n", second)
 

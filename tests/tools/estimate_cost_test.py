@@ -1,6 +1,7 @@
 """Tests of tools/estimate_cost.py."""
 
 import copy
+import dataclasses
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,10 +13,10 @@ from bert_tf.model.configuration import BertConfig
 from bert_tf.model.family import read_config
 from bert_tf.modeling import AlbertConfig
 from bert_tf.tasks.pretraining.training.electra_settings import MODEL_ARGUMENTS, ElectraSettings
-from bert_tf.tasks.pretraining.training.phases import RecordBatches, parse_phases
+from bert_tf.tasks.pretraining.training.settings import RecordBatches, parse_phases
 from tests.support.pretraining_runs import run
 from tools import estimate_cost
-from tools.tpu import memory
+from tools.tpu import memory, step_flags
 
 ROOT = Path(__file__).resolve().parents[2]
 RECIPE = "flags/pretraining/uncased_base.flags"
@@ -72,6 +73,54 @@ def test_max_hours_is_the_time():
     assert "products a step\n" in text
     assert "  time   31.5 hours (--max_hours) over all starts, with compiling and saving;" in text
     assert "  cost   252.00 US dollars at 2 a chip and hour, on demand in zone-a" in text
+
+
+@pytest.mark.parametrize("times", [0.9, 1.5, 4.0])
+def test_a_step_takes_at_least_its_cycles(times):
+    """`times` the time at half of the peak; a fifth of the peak takes 2.5 times as long."""
+    phases = [RecordBatches(128, 10**6, 256, 20), RecordBatches(512, 10**6, 256, 77)]
+    v5e = dataclasses.replace(SLICE, name="v5e-8")
+    short, long = (
+        estimate_cost.training_flops(BASE, phase) / (4 * 100e12 * 0.5) for phase in phases
+    )
+    millions = 1e6 / 3600
+    cycles = [times * short * 1.5e9, None]
+    text = estimate_cost.estimate(BASE, phases, v5e, spot=True, cycles=cycles)
+    least, most = max(times, 1) * short + long, max(times, 2.5) * short + 2.5 * long
+    assert f"  time   {least * millions:.1f} to {most * millions:.1f} hours, if 50% to 20%" in text
+    known = f"{times * short * 1e3:.3g} ms at length 128"
+    assert f"reached and no step is faster than its cycles without all-reduces ({known});" in text
+
+
+def test_cycles_above_both_shares_of_the_peak_say_at_least():
+    phase = RecordBatches(128, 10**6, 256, 20)
+    v5e = dataclasses.replace(SLICE, name="v5e-8")
+    text = estimate_cost.estimate(BASE, [phase], v5e, spot=True, cycles=[1.5e9])
+    assert f"  time   at least {1e6 / 3600:.1f} hours, if 50%" in text
+    assert f"  cost   at least {1e6 / 3600 * 4 * 0.5:,.2f} US dollars" in text
+
+
+def test_cycles_are_of_the_very_same_step(tmp_path):
+    table = tmp_path / "memory.txt"
+    line = "v5e-8 8 15.75 uncased_L-12_H-768_A-12 {} 20 32 2.87 {}\n"
+    table.write_text(line.format(128, "24.15") + line.format(256, "48.3/2") + line.format(512, ""))
+    assert [(p.cycles, p.parts) for p in memory.read_plans("v5e-8", str(table))] == [
+        (24.15e6, 1), (48.3e6, 2), (None, 1)
+    ]  # fmt: skip
+    plans = memory.read_plans("v5e-32", str(table))
+    for config, phase, parts, expected in [
+        (BASE, (128, 1, 1024, 20), 1, 24.15e6),
+        (BASE, (256, 1, 2048, 20), 2, 48.3e6),
+        # Other parts, batch, predictions, vocabulary, model; no cycles; no plan.
+        (BASE, (128, 1, 2048, 20), 2, None),
+        (BASE, (128, 1, 512, 20), 1, None),
+        (BASE, (128, 1, 1024, 19), 1, None),
+        (with_vocabulary(BASE, 28996), (128, 1, 1024, 20), 1, None),
+        (LARGE, (128, 1, 1024, 20), 1, None),
+        (BASE, (512, 1, 1024, 20), 1, None),
+        (BASE, (64, 1, 1024, 20), 1, None),
+    ]:
+        assert memory.find_cycles(plans, config, RecordBatches(*phase), parts) == expected
 
 
 def test_program():
@@ -148,10 +197,10 @@ def test_only_training_is_estimated():
     ],
 )
 def test_runs_that_would_be_refused(name, phase, parts, message):
-    accelerator = estimate_cost.read_accelerator(name)
-    estimate_cost.check_phase(BASE, *parse_phases("512:9:48:77"), accelerator, 2)
+    of_slice = estimate_cost.read_accelerator(name).replicas, f"--accelerator={name}"
+    step_flags.check_phase(BASE, *parse_phases("512:9:48:77"), *of_slice, 2)
     with pytest.raises(UserError, match=message):
-        estimate_cost.check_phase(BASE, *parse_phases(phase), accelerator, parts)
+        step_flags.check_phase(BASE, *parse_phases(phase), *of_slice, parts)
 
 
 def test_an_accelerator_that_is_not_in_the_table():

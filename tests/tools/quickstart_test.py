@@ -93,10 +93,3 @@ def test_a_folder_that_cannot_be_written_names_the_flag(tmp_path, monkeypatch):
         UserError, match=r"--output_dir=.*/file/x must be a folder .*Not a directory"
     ):
         quickstart.main()
-
-
-@pytest.mark.parametrize("name", ["nan", "-2", "[*"])
-def test_a_folder_whose_name_is_a_mistake_is_refused(monkeypatch, name):
-    monkeypatch.setattr(quickstart.flags, "FLAGS", SimpleNamespace(output_dir=name))
-    with pytest.raises(UserError, match="^--output_dir=.* must be the name of a folder, but looks"):
-        quickstart.main()

@@ -124,7 +124,7 @@ def test_folders_and_length(source):
     "content, message",
     [
         ("", r"--triviaqa_file=.* is not JSON \(.*\); it must be a JSON file in TriviaQA's format"),
-        ("[" * 100_000, "nested too deeply"),
+        ("[" * 100_000, "maximum recursion depth"),
         ("[]", "must have `Data`, a list of objects with `QuestionId`.*TypeError"),
         ('{"data": []}', "KeyError: 'Data'"),
         ('{"Data": [{"QuestionId": "q", "Question": "x"}]}', "KeyError: 'Answer'"),

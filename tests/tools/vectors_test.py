@@ -1,9 +1,11 @@
-"""Tests of tools/data/vector_archive.py, tools/search.py and tools/show_vectors.py."""
+"""Tests of tools/search.py and tools/show_vectors.py."""
 
 import dataclasses
 import io
+import re
 import time
 import zipfile
+import zlib
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,9 +13,9 @@ import pytest
 
 import bert_tf
 from bert_tf.errors import UserError
-from bert_tf.tasks.extraction.writers import write_npz
+from bert_tf.tasks.extraction.lines import write_npz
 from tools import load_input, search, show_vectors
-from tools.data.vector_archive import read_lines, read_vectors, to_unit_length
+from tools.search import read_lines, read_vectors, to_unit_length
 
 _RANDOM = np.random.default_rng(3)
 VECTORS = _RANDOM.normal(size=(5, 2, 7)).astype(np.float32)  # texts, layers, hidden size
@@ -72,7 +74,7 @@ def test_archives_that_do_not_fit(archive, tmp_path):
         refused("must be a NumPy archive")
     np.save(path + ".npy", POOLED)
     (tmp_path / "bad.npz.npy").rename(path)
-    refused("must be a NumPy archive.*it is a single array, as np.save writes it; np.savez writes")
+    refused("must be a NumPy archive")
 
 
 def _npy(array: np.ndarray, header: str | None = None) -> bytes:
@@ -92,22 +94,15 @@ _F4 = "{'descr': '<f4', 'fortran_order': False, 'shape': %s}"
 @pytest.mark.parametrize(
     ("members", "message"),
     [
-        ({"mean_vector.npy": b"no array"}, "magic string is not correct"),
-        ({"mean_vector": b""}, "EOF: reading magic string"),
-        (
-            {"mean_vector.npy": _npy(POOLED)[:-4]},
-            r"has 136 bytes, its header says \[5, 7\] float32",
-        ),
-        ({"mean_vector.npy": _npy(POOLED) + b"more"}, "has 144 bytes, its header says"),
-        ({"mean_vector.npy": _npy(POOLED, _F4 % "(2**40, 7)")}, "reading it failed"),
-        ({"mean_vector.npy": _npy(POOLED, _F4 % "(99999999999, 7)")}, r"says \[99999999999, 7\]"),
-        ({"mean_vector.npy": _npy(POOLED, _F4 % "(-5, -7)")}, "reading it failed"),
-        ({"mean_vector.npy": _npy(POOLED, _F4.replace("<f4", "|O") % "(5, 7)")}, "says .* object"),
+        ({"mean_vector.npy": b"no array"}, "the magic string is not correct"),
+        ({"mean_vector.npy": _npy(POOLED)[:-4]}, "expected 140 bytes got 136"),
+        ({"mean_vector.npy": _npy(POOLED, _F4 % "(99999999999, 7)")}, "Unable to allocate"),
+        ({"mean_vector.npy": _npy(POOLED, _F4.replace("<f4", "|O") % "(5, 7)")}, "Object arrays"),
         ({"mean_vector.npy": _npy(POOLED, "{" * 50)}, "reading it failed"),
-        ({"mean_vector.npy": _npy(np.array(["a", "b"]))}, "says .* <U1"),
+        ({"mean_vector.npy": _npy(np.array(["a", "b"]))}, "it is <U1 [2]"),
         (
             {"readme.txt": b"x", "list.npy": b"[1, 2]"},
-            "must have the array mean_vector or .* it has",
+            "must have the array mean_vector or pooled_vector, or one float",
         ),
         (
             {"mean_vector.npy": _npy(VECTORS), "layers.npy": _npy(np.arange(9))},
@@ -120,7 +115,7 @@ def test_members_that_are_no_arrays(tmp_path, members, message):
     with zipfile.ZipFile(path, "w") as archive:
         for name, content in members.items():
             archive.writestr(name, content)
-    with pytest.raises(UserError, match=message) as error:
+    with pytest.raises(UserError, match=re.escape(message)) as error:
         read_vectors(str(path), layer=8 if "layers.npy" in members else None)
     assert str(error.value).startswith(f"--vectors={path}")
 
@@ -131,6 +126,22 @@ def test_other_members_are_no_hindrance(tmp_path):
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("readme.txt", "made by hand")
     np.testing.assert_array_equal(read_vectors(path), POOLED)
+
+
+@pytest.mark.parametrize("shape", ["(4, 7)", "(2, 7)"])
+@pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_a_header_that_is_damaged_is_found(tmp_path, shape, compression):
+    """NumPy would read fewer rows, and so never compare the checksum."""
+    path = tmp_path / "damaged.npz"
+    whole = _npy(POOLED)
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        archive.writestr("mean_vector.npy", whole.replace(b"(5, 7)", shape.encode()))
+    wrong = zlib.crc32(whole).to_bytes(4, "little")
+    data = path.read_bytes()
+    right = zlib.crc32(whole.replace(b"(5, 7)", shape.encode())).to_bytes(4, "little")
+    path.write_bytes(data.replace(right, wrong))
+    with pytest.raises(UserError, match="Bad CRC-32"):
+        read_vectors(str(path))
 
 
 @pytest.mark.parametrize(
@@ -255,12 +266,14 @@ def test_pictures_need_three_vectors_and_few_classes(tmp_path, monkeypatch):
     np.savez(tmp_path / "many.npz", pooled=np.eye(200, dtype=np.float32))
     (tmp_path / "labels").write_text("".join(f"class {i}\n" for i in range(200)))
     given = {"array": None, "layer": None, "texts": None, "labels": None, "output_dir": "unused"}
-    monkeypatch.setattr(show_vectors, "FLAGS", SimpleNamespace(vectors="", **given))
+    values = SimpleNamespace(vectors="", **given)
+    for module in (show_vectors, search):
+        monkeypatch.setattr(module, "FLAGS", values)
     for name, labels, message in (
         ("two", None, "must have at least three vectors; it has 2"),
         ("many", f"{tmp_path}/labels", "must have at most .* classes, .*; it has 200"),
     ):
-        show_vectors.FLAGS.vectors, show_vectors.FLAGS.labels = f"{tmp_path}/{name}.npz", labels
+        values.vectors, values.labels = f"{tmp_path}/{name}.npz", labels
         with pytest.raises(UserError, match=message):
             show_vectors.main()
 

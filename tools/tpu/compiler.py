@@ -23,12 +23,14 @@ class Chip:
     bandwidth: published bytes per second between the chip and its HBM.
     links: published bytes per second that the chip can send to its neighbours.
     memory: GiB of HBM available to programs, as the compiler's out-of-memory error states it.
+    clock: cycles per second of a TensorCore.
     """
 
     flops: float
     bandwidth: float
     links: float
     memory: float
+    clock: float
 
 
 # By the compiler's name of the device. Sources: https://docs.cloud.google.com/tpu/docs/NAME for v3,
@@ -38,14 +40,25 @@ class Chip:
 # only has the all-reduce bandwidth of a pod, 340 TB/s for 1,024 chips. v4 has 6 links of 50 GB/s
 # (https://arxiv.org/abs/2304.01433, table 4), and v2 has 4 of 496 Gbit/s.
 # The memory is what libtpu 0.0.50 states. For TPU7x it is all the memory of the chip, 192 GiB.
+# Clocks: v2 and v3 from that paper, v4 from the arXiv paper's table 4, v5e from
+# https://jax-ml.github.io/scaling-book/tpus. Google publishes none for the others. They are the
+# peak divided by 2 operations of each multiplier: 8 x 128 x 128 in a chip of v5p, 4 x 256 x 256 in
+# v6e, 8 x 256 x 256 in TPU7x. So computed, the clocks of v2 to v5e are the published ones. Google's
+# pages and JAX's tpu_info.py count half as many for v6e and TPU7x, which is 262,144 operations a
+# cycle and core, but libtpu 0.0.42.1 estimates 369,231 and 422,142 for a product of 8192 x 8192.
 CHIPS = {
-    "TPU v2": Chip(46e12, 700e9, 248e9, 2 * 7.48),
-    "TPU v3": Chip(123e12, 900e9, 332e9, 2 * 15.48),
-    "TPU v4": Chip(275e12, 1200e9, 300e9, 2 * 15.25),
-    "TPU v5 lite": Chip(197e12, 819e9, 200e9, 15.75),
-    "TPU v5": Chip(459e12, 2765e9, 600e9, 95.73),
-    "TPU v6 lite": Chip(918e12, 1638e9, 400e9, 31.24),
-    "TPU7x": Chip(2307e12, 7380e9, 600e9, 2 * 96.0),
+    "TPU v2": Chip(46e12, 700e9, 248e9, 2 * 7.48, 0.7e9),
+    "TPU v3": Chip(123e12, 900e9, 332e9, 2 * 15.48, 0.94e9),
+    "TPU v4": Chip(275e12, 1200e9, 300e9, 2 * 15.25, 1.05e9),
+    "TPU v5 lite": Chip(197e12, 819e9, 200e9, 15.75, 1.5e9),
+    "TPU v5": Chip(459e12, 2765e9, 600e9, 95.73, 1.75e9),
+    "TPU v6 lite": Chip(918e12, 1638e9, 400e9, 31.24, 1.75e9),
+    "TPU7x": Chip(2307e12, 7380e9, 600e9, 2 * 96.0, 2.2e9),
+}
+# The names of generations in tpu/accelerators.txt.
+GENERATIONS = {
+    **{"v2": "TPU v2", "v3": "TPU v3", "v4": "TPU v4", "v5e": "TPU v5 lite", "v5p": "TPU v5"},
+    **{"v6e": "TPU v6 lite", "tpu7x": "TPU7x"},
 }
 # Options where the compiler's defaults differ from Cloud TPU: the machine of a v5litepod-8 or v6e-8
 # has all eight chips, a machine of a larger slice four. JAX joins the two cores of a v4's chip, as
@@ -80,6 +93,7 @@ class Executable:
     temporaries: peak size of intermediate results.
     code: size of the program.
     flops: operations of every kind; the compiler counts the body of a loop once.
+    text: the program, for `cycles.read_instructions`.
     """
 
     arguments: int
@@ -88,6 +102,7 @@ class Executable:
     temporaries: int
     code: int
     flops: float
+    text: str = dataclasses.field(default="", repr=False)
 
     @property
     def hbm(self) -> int:
@@ -138,7 +153,8 @@ def open_topology(name: str) -> Topology:
         ) from error
     parts = len(devices) // chips
     # Devices of one chip share its links: what one of them has summed goes to other chips once.
-    device = Chip(chip.flops / parts, chip.bandwidth / parts, chip.links, chip.memory / parts)
+    shares = chip.flops / parts, chip.bandwidth / parts, chip.links, chip.memory / parts
+    device = Chip(*shares, chip.clock)
     return Topology(name, devices, device)
 
 
@@ -162,6 +178,7 @@ def compile_step(step: Any) -> Executable:
         temporaries=memory.temp_size_in_bytes,
         code=memory.generated_code_size_in_bytes,
         flops=compiled.cost_analysis()["flops"],
+        text=compiled.as_text(),
     )
 
 

@@ -8,16 +8,15 @@ import tensorflow as tf
 
 from bert_tf import optimization
 from bert_tf.engine import distribution
+from bert_tf.engine.loops import TrainingLoop
 from bert_tf.engine.pjrt import PjrtStrategy, Step
-from bert_tf.engine.pjrt_loops import PjrtTrainingLoop
 from bert_tf.engine.steps import train_step
 from bert_tf.runs.training.teacher import check_hidden_sizes, check_inputs
 from bert_tf.tasks.pretraining.schema import ELECTRA, MLM, pretraining_schema
 from bert_tf.tasks.pretraining.training.distillation import DistilledPretraining
 from bert_tf.tasks.pretraining.training.electra import pretraining_model
 from bert_tf.tasks.pretraining.training.model import PretrainingModel
-from bert_tf.tasks.pretraining.training.phases import RecordBatches
-from bert_tf.tasks.pretraining.training.settings import DistillationSettings
+from bert_tf.tasks.pretraining.training.settings import DistillationSettings, RecordBatches
 
 from .report import Run
 
@@ -46,14 +45,14 @@ def lower(run: Run, phase: RecordBatches, devices: Sequence[Any]) -> Step:
         MLM if run.objective == ELECTRA else run.objective,  # as training masks them
         max_sequences_per_pack=run.max_sequences_per_pack,
     )
-    loop, batch = PjrtTrainingLoop(strategy, replica_step), {}
+    loop, batch = TrainingLoop(strategy, replica_step), {}
     for name, feature in schema.items():
         dtype = np.int32 if feature.dtype is np.int64 else feature.dtype
         shape = (phase.batch_size * len(devices), *feature.shape)
         batch[name] = tf.TensorSpec(shape, dtype)
     if distribution.several_processes(strategy):
         batch["stop"] = tf.TensorSpec([len(devices)], np.float32)
-    return loop.step_of(batch)
+    return loop.runner.step_of(batch)
 
 
 def _distilled(student: PretrainingModel, run: Run, phase: RecordBatches) -> DistilledPretraining:

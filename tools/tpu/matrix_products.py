@@ -12,10 +12,10 @@ from types import MappingProxyType
 from typing import Any
 
 from bert_tf.model.configuration import BertConfig
-from bert_tf.model.electra_configuration import ElectraConfig
+from bert_tf.model.family import ElectraConfig
 from bert_tf.tasks.pretraining.schema import MLM, MLM_NSP
 from bert_tf.tasks.pretraining.training.electra_settings import MODEL_ARGUMENTS, ElectraSettings
-from bert_tf.tasks.pretraining.training.phases import RecordBatches
+from bert_tf.tasks.pretraining.training.settings import RecordBatches
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,9 +82,7 @@ def forward_products(
 
 
 def _electra_products(
-    config: ElectraConfig,
-    phase: RecordBatches,
-    electra: Mapping[str, Any],
+    config: ElectraConfig, phase: RecordBatches, electra: Mapping[str, Any]
 ) -> list[Product]:
     """Returns the products of generator and discriminator; see `forward_products`."""
     chosen = {name: getattr(ElectraSettings, name) for name in MODEL_ARGUMENTS} | {**electra}

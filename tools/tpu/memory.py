@@ -1,4 +1,4 @@
-"""Looks up whether a pre-training step fits a TPU slice, in tpu/memory.txt."""
+"""Looks up in tpu/memory.txt whether a pre-training step fits a TPU slice, and its cycles."""
 
 import dataclasses
 import os
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.family import read_config
 from bert_tf.tasks.pretraining.training.electra_settings import ElectraSettings
-from bert_tf.tasks.pretraining.training.phases import RecordBatches
+from bert_tf.tasks.pretraining.training.settings import RecordBatches
 
 from .. import ROOT
 
@@ -33,6 +33,7 @@ class Plan:
     """The compiler's plan of a step, one line of tpu/memory.txt. That file explains the columns.
 
     generator: the hidden size of an ELECTRA's generator, as a share of `config`'s; else 0.
+    cycles: of the step of a replica's whole batch, computed in `parts` parts; None if not known.
     """
 
     accelerator: str
@@ -44,11 +45,30 @@ class Plan:
     examples: int
     gib: float
     generator: float = 0.0
+    cycles: float | None = None
+    parts: int = 1
 
     @property
     def fits(self) -> bool:
         """Whether the step takes at most the memory of a replica."""
         return self.gib <= self.limit
+
+    def compare(
+        self, config: BertConfig, phase: RecordBatches, accumulation_steps: int, generator: float
+    ) -> list[tuple[float, float]] | None:
+        """Returns sizes of a phase's step, each beside the plan's, or None for another model.
+
+        The first is the number of examples that a replica computes at once.
+        """
+        same = type(self.config) is type(config) and all(
+            getattr(self.config, name) == getattr(config, name) for name in _SIZES
+        )
+        if self.length != phase.max_seq_length or not same:
+            return None
+        examples = -(-phase.batch_size // (self.replicas * accumulation_steps))
+        run = (examples, phase.max_predictions_per_seq, config.vocab_size, generator)
+        compiled = (self.examples, self.predictions, self.config.vocab_size, self.generator)
+        return list(zip(run, compiled, strict=True))
 
 
 def read_table(path: str) -> Iterator[list[str]]:
@@ -72,17 +92,40 @@ def read_plans(accelerator: str, path: str = PLANS) -> list[Plan]:
     """
     plans = []
     generation, _, size = accelerator.partition("-")
-    for name, replicas, limit, model, *numbers, gib in read_table(path):
+    for name, replicas, limit, model, *numbers in read_table(path):
         its_generation, _, its_size = name.partition("-")
         if its_generation == generation:
             model, _, share = model.partition("/")
             kind = "albert" if model.startswith("albert") else "bert"
             config = read_config(os.path.join(MODELS, model, f"{kind}_config.json"))
-            sizes = map(int, numbers)
             count = int(replicas) * int(size) // int(its_size)
-            plan = Plan(accelerator, count, float(limit), config, *sizes, float(gib))
-            plans.append(dataclasses.replace(plan, generator=float(share or 0)))
+            sizes, gib = map(int, numbers[:3]), float(numbers[3])
+            plan = Plan(accelerator, count, float(limit), config, *sizes, gib, float(share or 0))
+            if numbers[4:]:
+                millions, _, parts = numbers[4].partition("/")
+                cycles = float(millions) * 1e6
+                plan = dataclasses.replace(plan, cycles=cycles, parts=int(parts or 1))
+            plans.append(plan)
     return plans
+
+
+def find_cycles(
+    plans: list[Plan],
+    config: BertConfig,
+    phase: RecordBatches,
+    accumulation_steps: int = 1,
+    generator: float = 0.0,
+) -> float | None:
+    """Returns the compiler's cycles of a phase's step; None if no plan for the slice has them.
+
+    Only the very same step counts. The arguments are those of `describe`.
+    """
+    for plan in plans:
+        pairs = plan.compare(config, phase, accumulation_steps, generator)
+        same = plan.cycles and pairs and all(mine == its for mine, its in pairs)
+        if same and plan.parts == accumulation_steps:
+            return plan.cycles
+    return None
 
 
 def describe(
@@ -105,15 +148,9 @@ def describe(
     """
     known = "not known; python -m tools.compile_for_tpu finds out"
     for plan in plans:
-        same = type(plan.config) is type(config) and all(
-            getattr(plan.config, name) == getattr(config, name) for name in _SIZES
-        )
-        if plan.length != phase.max_seq_length or not same:
+        pairs = plan.compare(config, phase, accumulation_steps, generator)
+        if pairs is None:
             continue
-        examples = -(-phase.batch_size // (plan.replicas * accumulation_steps))
-        run = (examples, phase.max_predictions_per_seq, config.vocab_size, generator)
-        compiled = (plan.examples, plan.predictions, plan.config.vocab_size, plan.generator)
-        pairs = list(zip(run, compiled, strict=True))
         if plan.fits and all(mine <= its for mine, its in pairs):
             known = "fits"
         elif not plan.fits and all(mine >= its for mine, its in pairs):
@@ -122,7 +159,7 @@ def describe(
             continue
         known += (
             f": {plan.gib:g} of {plan.limit:g} GiB a replica with {plan.examples} examples at once,"
-            f" and this run has {examples}"
+            f" and this run has {pairs[0][0]}"
         )
         break
     return f"of length {phase.max_seq_length}: {known}"

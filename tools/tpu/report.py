@@ -1,12 +1,12 @@
-"""Reports a compiled pre-training step's memory, its FLOPs and a lower bound on its time."""
+"""Reports a compiled pre-training step's memory, FLOPs, cycles, and two estimates of its time."""
 
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from bert_tf.model.configuration import BertConfig
-from bert_tf.tasks.pretraining.training.phases import RecordBatches
+from bert_tf.tasks.pretraining.training.settings import RecordBatches
 
-from . import compiler
+from . import compiler, cycles
 from .matrix_products import distillation_flops, training_flops
 from .stablehlo import MatrixProduct, Work
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from bert_tf.optimization import AdamOptions
 
 NAMES_SHOWN = 4
+LARGEST_SHOWN = 5
 GIB = 2**30
 
 
@@ -87,11 +88,8 @@ def report(
     # A reduce-scatter and an all-gather: in each, a device sends all bytes but a replica's share.
     links = 2 * work.reduced * (1 - 1 / run.replicas) / device.links
     seconds = max(compute, memory, links)
-    speed = phase.batch_size * run.replicas / seconds
-    utilisation = on_paper / (seconds * device.flops)
     names = ("arguments", "temporaries", "code")
     sizes = [f"{name} {getattr(executable, name) / GIB:.3f}" for name in names]
-    examples = "sequences" if run.max_sequences_per_pack is None else "rows"
     names = float32_products(work.products)
     named = names[:NAMES_SHOWN] + ["..."] * (len(names) > NAMES_SHOWN)
     # The sum of the sizes can exceed the layout that the compiler made fit, so it is not certain
@@ -107,5 +105,41 @@ def report(
         f"a step takes at least {seconds * 1e3:.3g} ms: {compute * 1e3:.3g} for matrix products,"
         f" {memory * 1e3:.3g} to read arguments and write outputs,"
         f" {links * 1e3:.3g} for all-reduces",
-        f"at most {speed:,.0f} {examples}/s, {utilisation:.1%} MFU",
+        f"at most {_speed(run, phase, device, seconds)}",
+        *_cycle_lines(run, phase, executable, device, links),
+    ]
+
+
+def _speed(run: Run, phase: RecordBatches, device: compiler.Chip, seconds: float) -> str:
+    """Returns examples per second and MFU of a step of this time, as text."""
+    examples = "sequences" if run.max_sequences_per_pack is None else "rows"
+    speed = phase.batch_size * run.replicas / seconds
+    utilisation = model_flops(run, phase) / (seconds * device.flops)
+    return f"{speed:,.0f} {examples}/s, {utilisation:.1%} MFU"
+
+
+def _cycle_lines(
+    run: Run,
+    phase: RecordBatches,
+    executable: compiler.Executable,
+    device: compiler.Chip,
+    links: float,
+) -> list[str]:
+    """Returns the lines about the compiler's cycles; `links` is the time of the all-reduces."""
+    try:
+        instructions = cycles.read_instructions(executable.text)
+    except ValueError as error:
+        return [f"the compiler's cycles are not known: {error}"]
+    total = sum(instruction.cycles for instruction in instructions)
+    kinds = cycles.sum_by("kind", instructions).items()
+    largest = list(cycles.sum_by("name", instructions).items())[:LARGEST_SHOWN]
+    # The all-reduces wait for the gradients, and the update waits for them.
+    seconds = total / device.clock + links
+    return [
+        f"{total / 1e6:.4g} million cycles, as the compiler estimates them:"
+        f" {', '.join(f'{count / total:.1%} {kind}' for kind, count in kinds)}",
+        *(f"  {count / total:.1%} {name}" for name, count in largest),
+        f"by cycles a step takes {seconds * 1e3:.3g} ms: {total / device.clock * 1e3:.3g} at"
+        f" {device.clock / 1e9:g} GHz, {links * 1e3:.3g} for all-reduces at the links' speed",
+        f"by cycles {_speed(run, phase, device, seconds)}",
     ]

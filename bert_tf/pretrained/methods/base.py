@@ -1,21 +1,50 @@
 """`LoadedModel`: what every method of a loaded model uses."""
 
 import functools
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
 from numpy.typing import NDArray
 
+from bert_tf.errors import UserError
 from bert_tf.model.configuration import BertConfig
-from bert_tf.model.dtypes import dtype_name
-from bert_tf.pretrained import forking
-from bert_tf.pretrained.build import BUILDERS, Outputs, build_model, head_outputs
+from bert_tf.model.layers import dtype_name
+from bert_tf.pretrained.build import Outputs, answering_dtype, build_model, head_outputs
 from bert_tf.pretrained.folder import ModelFolder
 from bert_tf.pretrained.forward import Forward, Row
-from bert_tf.pretrained.long_texts import TextRows, of_folder
-from bert_tf.pretrained.processor import answering_dtype
+from bert_tf.pretrained.text_input import TextRows, of_folder
 from bert_tf.text.base_tokenizer import Tokenizer
+
+_loaded_in: int | None = None  # id of the process that loaded the first model
+
+
+def is_forked() -> bool:
+    """Returns whether this process was forked from one that had loaded a model.
+
+    TensorFlow's threads do not survive a fork: every call there would wait for ever.
+    """
+    return _loaded_in not in (None, os.getpid())
+
+
+def check_process() -> None:
+    """Raises UserError if this process `is_forked`."""
+    if is_forked():
+        raise UserError(
+            f"This process ({os.getpid()}) was forked from process {_loaded_in} after that had"
+            " loaded a model, and TensorFlow does not work in a forked process: the call would"
+            ' never end. Start processes with multiprocessing.get_context("spawn"), or load models'
+            " only in the processes that use them (gunicorn: without --preload)"
+        )
+
+
+def mark_loaded() -> None:
+    """Remembers that this process has loaded a model. Raises UserError if it `is_forked`."""
+    global _loaded_in
+    check_process()
+    _loaded_in = os.getpid()
+
 
 Text = str | tuple[str, str]  # a text, or a pair of texts
 
@@ -32,7 +61,7 @@ class LoadedModel:
 
     def __init__(self, folder: ModelFolder, dtype: Any = None):
         """Builds the model; users call `load` instead."""
-        forking.mark_loaded()
+        mark_loaded()
         self._dtype = dtype_name(dtype)
         self._set_folder(folder)
 
@@ -41,7 +70,7 @@ class LoadedModel:
         build: Callable[[str], keras.Model] = functools.cache(
             lambda head: build_model(head, folder, dtype)
         )
-        model = build(next((head for head in folder.heads if head in BUILDERS), ""))
+        model = build(next((head for head in folder.heads if head != "next_sentence"), ""))
         self._own_folder = folder
         self.config = folder.config
         self.tokenizer = folder.tokenizer
@@ -55,7 +84,7 @@ class LoadedModel:
     @property
     def _folder(self) -> ModelFolder:
         """What the folder holds; every method needs it. Raises UserError in a forked process."""
-        forking.check_process()
+        check_process()
         return self._own_folder
 
     def __repr__(self) -> str:
@@ -78,7 +107,13 @@ class LoadedModel:
         """
         if not rows:
             return []
-        self._folder.check_segment(max(max(row["segment_ids"]) for row in rows))
+        segment = max(max(row["segment_ids"]) for row in rows)
+        if segment >= self._folder.config.type_vocab_size:
+            raise UserError(
+                f"{self._folder.path} takes no pairs of texts: the vocabulary gives the second text"
+                f" the segment {segment}, and type_vocab_size of the model's configuration is"
+                f" {self._folder.config.type_vocab_size}. Give single texts, or a model for pairs"
+            )
         if name not in self._forwards:
             outputs = outputs or head_outputs(name, self._model(name))
             self._forwards[name] = Forward(outputs, [*rows[0]])

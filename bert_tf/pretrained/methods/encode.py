@@ -11,19 +11,12 @@ from numpy.typing import NDArray
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.hugging_face.vector_settings import VectorSettings
 from bert_tf.pretrained import text_input
-from bert_tf.pretrained.arguments import (
-    STRING,
-    SWITCH,
-    WHOLE_NUMBER,
-    as_list,
-    check_type,
-    received,
-)
 from bert_tf.pretrained.build import INPUTS, Tensors
-from bert_tf.pretrained.long_texts import TextRows
 from bert_tf.pretrained.methods.base import LoadedModel, Text
 from bert_tf.pretrained.pooling import similarities, text_vectors
 from bert_tf.pretrained.results import TextAttention
+from bert_tf.pretrained.text_input import TextRows
+from bert_tf.tasks.arguments import STRING, SWITCH, WHOLE_NUMBER, as_list, check_type, received
 from bert_tf.tasks.long_text import CUT
 from bert_tf.text import sequences
 from bert_tf.text.base_tokenizer import Tokenizer
@@ -102,7 +95,6 @@ class Encode(LoadedModel):
 
     @functools.cached_property
     def _vector_tokenizer(self) -> Tokenizer:
-        """The tokenizer for texts that become vectors."""
         lowers = self._folder.vectors.do_lower_case
         return self.tokenizer.after_lowering() if lowers else self.tokenizer
 

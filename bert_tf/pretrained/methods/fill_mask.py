@@ -7,10 +7,10 @@ import numpy as np
 
 from bert_tf.errors import UserError, quoted
 from bert_tf.pretrained import text_input
-from bert_tf.pretrained.arguments import WHOLE_NUMBER, as_list, check_type
 from bert_tf.pretrained.forward import softmax
 from bert_tf.pretrained.methods.base import LoadedModel
 from bert_tf.pretrained.results import Filling
+from bert_tf.tasks.arguments import WHOLE_NUMBER, as_list, check_type
 
 
 class FillMask(LoadedModel):

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 
 from bert_tf.errors import UserError, listed, quoted
-from bert_tf.pretrained.arguments import STRING, WHOLE_NUMBER, as_list, check_type
 from bert_tf.pretrained.forward import sigmoid
 from bert_tf.pretrained.methods.base import LoadedModel
 from bert_tf.pretrained.results import RankedPassage
+from bert_tf.tasks.arguments import STRING, WHOLE_NUMBER, as_list, check_type
 
 
 class Rank(LoadedModel):

@@ -1,13 +1,21 @@
 """`tag`: the entities of a text."""
 
+import itertools
 from collections.abc import Sequence
 from typing import overload
 
-from bert_tf.pretrained import entities
-from bert_tf.pretrained.arguments import as_list
-from bert_tf.pretrained.long_texts import check_stride
+import numpy as np
+
+from bert_tf.errors import UserError
+from bert_tf.pretrained.forward import softmax
 from bert_tf.pretrained.methods.base import LoadedModel
 from bert_tf.pretrained.results import Entity
+from bert_tf.pretrained.text_input import check_stride
+from bert_tf.tasks.arguments import as_list
+from bert_tf.tasks.tagging.data import TaggedWindow, make_windows
+from bert_tf.tasks.tagging.entities import entities, scheme_tags
+from bert_tf.text import sequences
+from bert_tf.text.base_tokenizer import Piece, Tokenizer, without_space
 
 
 class Tag(LoadedModel):
@@ -50,15 +58,128 @@ class Tag(LoadedModel):
                 1 to the word pieces of a window.
         """
         self._folder.check_head("tagging", "tag")
-        entities.check_strategy(aggregation_strategy)
+        if aggregation_strategy not in STRATEGIES:
+            raise UserError(
+                f"aggregation_strategy must be one of {', '.join(STRATEGIES)}; received"
+                f" {aggregation_strategy!r}"
+            )
         check_stride(window_stride, self.max_seq_length)
         window_stride = window_stride or self._folder.trained_on.window_stride
         texts, single = as_list(texts)
         window = self.max_seq_length, window_stride
-        cuts = [entities.TaggedText(text, self.tokenizer, *window) for text in texts]
+        cuts = [TaggedText(text, self.tokenizer, *window) for text in texts]
         logits = iter(self._run("tagging", [row for cut in cuts for row in cut.rows]))
         found = [
             cut.join([next(logits)["logits"] for _ in cut.rows], self.labels, aggregation_strategy)
             for cut in cuts
         ]
         return found[0] if single else found
+
+
+STRATEGIES = ("word", "first", "average", "max", "simple", "none")  # see `Pretrained.tag`
+
+
+class TaggedText:
+    """A text cut into windows for a tagger, as run_tagging cuts a sentence.
+
+    Args:
+        max_seq_length: longest window in word pieces, [CLS] and [SEP] included.
+        stride: see `make_windows`.
+
+    Attributes:
+        rows: the model's input for each window.
+    """
+
+    def __init__(
+        self, text: str, tokenizer: Tokenizer, max_seq_length: int, stride: int | None = None
+    ):
+        self._text = text
+        self._tokenizer = tokenizer
+        self._pieces = tokenizer.pieces(text)
+        # make_windows counts words, or word pieces if a word must be split.
+        room = max_seq_length - 2
+        edges = self._edges("word")
+        if max(np.diff(edges), default=0) > room // 2:
+            edges = self._edges("simple")
+        lengths = np.diff(edges).tolist()
+        self._windows = [
+            TaggedWindow(*(edges[unit] for unit in window))
+            for window in make_windows(lengths, [len(lengths)], room, False, stride)
+        ]
+        self.rows = []
+        for window in self._windows:
+            ids = [piece.token_id for piece in self._pieces[window.begin : window.end]]
+            self.rows.append(sequences.pack_pair(ids, [], len(ids) + 2, tokenizer.layout))
+
+    def _edges(self, strategy: str) -> list[int]:
+        """Returns the indices of the pieces that begin a unit with its own tag, then the end.
+
+        The first unit may consist of white space.
+        """
+        pieces = self._pieces
+        starts = [0] if pieces else []
+        if strategy == "word":
+            end = 0  # of the last piece that is not only white space
+            for i, piece in enumerate(pieces):
+                if piece.start == piece.end:
+                    continue
+                if any(map(str.isspace, self._text[end : piece.start])):
+                    # The space before a word may be a piece of its own.
+                    while not pieces[i].begins_word and pieces[i - 1].start == pieces[i - 1].end:
+                        i -= 1
+                    starts.append(i)
+                end = piece.end
+        else:
+            join = strategy in ("first", "average", "max")
+            starts += [i for i, x in enumerate(pieces) if not (join and self._continues_word(x))]
+        return [*dict.fromkeys([*starts, len(pieces)])]
+
+    def _continues_word(self, piece: Piece) -> bool:
+        """Returns whether transformers counts a piece to the word before it."""
+        if not self._tokenizer.carries_space:
+            return not piece.begins_word
+        near = self._text[max(piece.start - 1, 0) : piece.start + 1]
+        return piece.start > 0 and " " not in near and piece.token_id != self._tokenizer.unknown_id
+
+    def join(
+        self, logits: Sequence[np.ndarray], labels: Sequence[str], strategy: str
+    ) -> list[Entity]:
+        """Returns the entities of the text, in order.
+
+        Neighbours of one type form one entity, see `scheme_tags`. No entity is only white space or
+        has white space at its ends.
+
+        Args:
+            logits: float [S, labels] of each window.
+            labels: the classes, such as `B-PER`.
+            strategy: see `STRATEGIES`.
+        """
+        probabilities = np.zeros([len(self._pieces), len(labels)])
+        for window, values in zip(self._windows, logits, strict=True):
+            first = 1 + window.first - window.begin  # after [CLS]
+            tagged = values[first : first + window.last - window.first]
+            probabilities[window.first : window.last] = softmax(tagged)
+        tags = scheme_tags(labels)
+        spans, rows = [], []
+        for first, after in itertools.pairwise(self._edges(strategy)):
+            start, end = self._pieces[first].start, self._pieces[after - 1].end
+            if strategy == "word" and not self._text[start:end].strip():
+                continue
+            own = probabilities[first:after]
+            if strategy == "average":
+                rows.append(own.mean(axis=0))
+            else:
+                rows.append(own[np.argmax(own.max(axis=1)) if strategy == "max" else 0])
+            spans.append((start, end))
+        best = [int(np.argmax(row)) for row in rows]
+        if strategy == "none":
+            found = [(labels[k], i, i + 1) for i, k in enumerate(best) if labels[k] != "O"]
+        else:
+            found = entities([tags[k] for k in best])
+        results = []
+        for kind, first, after in found:
+            start, end = without_space(self._text, spans[first][0], spans[after - 1][1])
+            score = float(np.mean([row.max() for row in rows[first:after]]))
+            if start < end:
+                results.append(Entity(self._text[start:end], kind, start, end, score))
+        return results

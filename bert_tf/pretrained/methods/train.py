@@ -1,7 +1,8 @@
-"""`fit` and its kin: training from texts in Python, as the programs train from files."""
+"""`fit`, `evaluate`, `predict` and `save`: what the programs do, from Python."""
 
 import copy
 import dataclasses
+import functools
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Self
@@ -12,50 +13,43 @@ import tensorflow as tf
 
 from bert_tf.errors import UserError, listed
 from bert_tf.files.checkpoints import SLOT_PATTERN
-from bert_tf.files.model_input import write_model_input
+from bert_tf.files.model_notes import write_model_input
 from bert_tf.files.whole_folders import whole_folder
 from bert_tf.hugging_face.cross_encoder import MODULES_FILE, SIGMOID, write_score_function
 from bert_tf.hugging_face.vector_settings import (
     VECTOR_FILES,
+    VectorSettings,
     check_are_means,
     write_vector_settings,
 )
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model_folder.writer import CONFIG_FILE, MODEL_NAMES, write_model
-from bert_tf.pretrained import course, long_texts
-from bert_tf.pretrained.arguments import PATH, WHOLE_NUMBER, check_type, received
-from bert_tf.pretrained.folder import ModelFolder
+from bert_tf.pretrained.build import initialize
+from bert_tf.pretrained.folder import ModelFolder, heads_of
 from bert_tf.pretrained.forward import batches_of
-from bert_tf.pretrained.kinds.answers import AnswersKind
-from bert_tf.pretrained.kinds.base import Kind
-from bert_tf.pretrained.kinds.choices import ChoicesKind
-from bert_tf.pretrained.kinds.classification import (
-    ClassificationKind,
-    MultiLabelKind,
-    RegressionKind,
-)
-from bert_tf.pretrained.kinds.rows import of_dataset
-from bert_tf.pretrained.kinds.sentences import SentencesKind
-from bert_tf.pretrained.kinds.tagging import TaggingKind
 from bert_tf.pretrained.methods.base import LoadedModel
-from bert_tf.pretrained.results import Evaluation
-from bert_tf.runs.flags.settings import FineTuningSettings
+from bert_tf.pretrained.text_input import of_folder
+from bert_tf.runs.flags.settings import FineTuningOptions
+from bert_tf.runs.results.reports import Evaluation
 from bert_tf.runs.training.watch import CallbackWatch, progress_of
-
-# Head -> the kind of a model that has it, made from the model's classes.
-_KINDS: Mapping[str, Callable[[Sequence[str]], Kind]] = {
-    "classification": ClassificationKind,
-    "regression": lambda labels: RegressionKind(),
-    "tagging": TaggingKind,
-    "squad": lambda labels: AnswersKind(),
-    "multiple_choice": lambda labels: ChoicesKind(),
-}
+from bert_tf.tasks import course
+from bert_tf.tasks.arguments import PATH, WHOLE_NUMBER, check_type, received, whole
+from bert_tf.tasks.class_weights import entries_of
+from bert_tf.tasks.classification.rows import ClassificationRows, MultiLabelRows, RegressionRows
+from bert_tf.tasks.fine_tuner import Start
+from bert_tf.tasks.multiple_choice.rows import MultipleChoiceRows
+from bert_tf.tasks.registry import HEADS, TASKS
+from bert_tf.tasks.rows import Rows, of_dataset
+from bert_tf.tasks.sentences.rows import SentenceRows
+from bert_tf.tasks.squad.rows import SquadRows
+from bert_tf.tasks.tagging.rows import TaggingRows
+from bert_tf.tasks.task import FineTuningTask
 
 
 class Train(LoadedModel):
     """Methods that choose a task, train for it, evaluate and save."""
 
-    _chosen: Kind | None = None
+    _chosen: Rows | None = None
 
     def for_classification(
         self, labels: Sequence[str] | None = None, multi_label: bool = False
@@ -69,12 +63,12 @@ class Train(LoadedModel):
                 of classes for each text, or an array of 0 and 1, [texts, classes].
         """
         with course.as_arguments():
-            kind = MultiLabelKind(labels) if multi_label else ClassificationKind(labels)
-        return self._for(kind)
+            rows = MultiLabelRows(labels) if multi_label else ClassificationRows(labels)
+        return self._for(rows)
 
     def for_regression(self) -> Self:
         """Returns a model to train: it will give each text, or pair of texts, a number."""
-        return self._for(RegressionKind())
+        return self._for(RegressionRows())
 
     def for_tagging(self, labels: Sequence[str] | None = None) -> Self:
         """Returns a model to train: it will give each word a tag.
@@ -85,7 +79,7 @@ class Train(LoadedModel):
             labels: the tags, such as `["O", "B-PER", "I-PER"]`, which numbers in the data stand
                 for. None for the tags that `fit` gets, sorted.
         """
-        return self._for(TaggingKind(labels))
+        return self._for(TaggingRows(labels))
 
     def for_answers(self) -> Self:
         """Returns a model to train: it will find the answer to a question in a context.
@@ -94,14 +88,15 @@ class Train(LoadedModel):
         start in characters from 0; or only the text, if it occurs once; or a dictionary with the
         lists `text` and `answer_start`; or None if the context has no answer.
         """
-        return self._for(AnswersKind())
+        return self._for(SquadRows())
 
     def for_multiple_choice(self) -> Self:
-        """Returns a model to train: it will choose one of four texts.
+        """Returns a model to train: it will choose one of several texts.
 
-        `fit` takes `(text, [choice, choice, choice, choice])`, and the number of the right choice.
+        `fit` takes `(text, [choice, choice, ...])`, all with the same number of choices, and the
+        number of the right choice, from 0.
         """
-        return self._for(ChoicesKind())
+        return self._for(MultipleChoiceRows())
 
     def for_sentences(self) -> Self:
         """Returns a model to train: its vectors will tell how similar two texts are.
@@ -112,17 +107,16 @@ class Train(LoadedModel):
         """
         path = os.path.join(self._folder.path, MODULES_FILE)
         check_are_means(self._folder.vectors, path)
-        return self._for(SentencesKind())
+        return self._for(SentenceRows())
 
-    def _for(self, kind: Kind) -> Self:
+    def _for(self, rows: Rows) -> Self:
         """Returns a model with this one's weights, and its head if that is for the same task."""
         folder = self._folder
-        is_same = any(head in folder.heads for head in kind.heads)
-        is_same = is_same and kind.multi_label == folder.config.is_multi_label
-        if not is_same or not _has_classes(folder, kind):
+        is_same = rows.head in folder.heads and rows.multi_label == folder.config.is_multi_label
+        if not is_same or not _has_classes(folder, rows):
             folder = self._without_head()
         model = type(self)(dataclasses.replace(folder, read=self._read), self._dtype)
-        model._chosen = kind
+        model._chosen = rows
         return model
 
     def _without_head(self) -> ModelFolder:
@@ -135,28 +129,29 @@ class Train(LoadedModel):
             folder, config=config, shapes=shapes, heads=(), labels=(), has_sigmoid=False
         )
 
-    def _kind(self, method: str) -> Kind:
+    def _rows(self, method: str) -> Rows:
         """Returns the task that was chosen, or that the model was trained for: one to change."""
-        kind = copy.copy(self._chosen)
-        for head in self._folder.heads if kind is None else ():
-            if head in _KINDS:
+        rows = copy.copy(self._chosen)
+        for task in TASKS.values() if rows is None else ():
+            for head in {*self._folder.heads} & {*task.heads}:
                 several = head == "classification" and self.config.is_multi_label
-                kind = (MultiLabelKind if several else _KINDS[head])(self.labels)
-        if kind is None:
+                cls = MultiLabelRows if several else task.rows_class(head)
+                rows = cls.of_labels(self.labels)
+        if rows is None:
             raise UserError(
                 f"{method} needs a task. Choose it first, as in model ="
                 " model.for_classification(labels=['bad', 'good'])"
             )
-        return kind
+        return rows
 
-    def _trained_kind(self, method: str) -> Kind:
+    def _trained_rows(self, method: str) -> Rows:
         """Returns the task, with the classes of the model; raises UserError if it is untrained."""
-        kind = self._kind(method)
-        if kind.heads and not self._folder.heads:
+        rows = self._rows(method)
+        if rows.head and not self._folder.heads:
             raise UserError(f"{method} needs a trained model; call fit first")
-        if kind.labels is None:
-            kind.labels = self._folder.labels
-        return kind
+        if rows.labels is None:
+            rows.labels = self._folder.labels
+        return rows
 
     def fit(
         self,
@@ -164,13 +159,13 @@ class Train(LoadedModel):
         y: Any = None,
         *,
         validation_data: Any = None,
-        settings: FineTuningSettings | None = None,
+        settings: FineTuningOptions | None = None,
         output_dir: str | os.PathLike[str] | None = None,
         strategy: Any = None,
         sample_weight: Any = None,
         class_weight: Any = None,
         callbacks: Sequence[keras.callbacks.Callback] = (),
-        verbose: int | str = 1,
+        verbose: int | str = "auto",
         **options: Any,
     ) -> keras.callbacks.History:
         """Trains the model, as the task's program does; afterwards it answers.
@@ -184,8 +179,8 @@ class Train(LoadedModel):
             y: a label for each text: the class's name, its number from 0, or in a regression a
                 number.
             validation_data: `(x, y)`, or a dataset or a generator, to evaluate on after each epoch.
-            settings: the program's settings in one object, such as a `ClassifierSettings`. The
-                fields that name the model, its vocabulary and the examples are ignored.
+            settings: the task's options in one object, such as a `ClassifierOptions`; or the
+                program's settings, of which those that name the model and the examples are ignored.
             output_dir: folder for checkpoints and results, as of the program: called again, `fit`
                 resumes there, or gives the same model if it had ended. None for that of
                 `settings`; without settings nothing is kept but the trained model in memory.
@@ -214,13 +209,13 @@ class Train(LoadedModel):
             UserError: examples or settings are wrong, or no task was chosen.
             FloatingPointError: the training diverged.
         """
-        kind = self._kind("fit")
-        watch = CallbackWatch(_as_list(callbacks), verbose)
+        rows = self._rows("fit")
+        given = [] if callbacks is None else callbacks
+        watch = CallbackWatch(given if isinstance(given, list | tuple) else [given], verbose)
         if output_dir is not None:
             check_type("output_dir", output_dir, PATH)
-            options["output_dir"] = os.fspath(output_dir)
-        with progress_of(verbose), course.as_arguments(), course.working_folder() as folder:
-            sets = {"train": kind.example_set("train", x, y, sample_weight)}
+        with progress_of(verbose), course.as_arguments():
+            examples = {"train": rows.examples("train", x, y, sample_weight)}
             if validation_data is not None:
                 parts = validation_data
                 parts = parts if isinstance(parts, tuple) else (parts,)
@@ -229,29 +224,53 @@ class Train(LoadedModel):
                         "validation_data must be (x, y), (x, y, sample_weight) or a dataset;"
                         f" {received(validation_data)}"
                     )
-                sets["eval"] = kind.example_set("validation", *(*parts, None, None)[:3])
+                examples["eval"] = rows.examples("validation", *(*parts, None, None)[:3])
             if class_weight is not None:
-                options["class_weights"] = course.class_weights(class_weight, kind.labels)
-            made = course.make_settings(
-                kind, self._folder, folder, settings, options, do_train=True, do_predict=False
-            )
-            trained = course.train(
-                kind,
-                made,
-                self._start(kind),
-                sets,
-                _strategy(strategy),
-                watch,
-                saves=made.output_dir != folder,
-            )
-        self._set_folder(trained)
-        self._chosen = kind
+                options["class_weights"] = entries_of(class_weight, rows.labels)
+            task = self._task(rows, settings, options, "train")
+            place = os.fspath(output_dir or task.settings.output_dir)
+            start, strategy = self._start(rows), _strategy(strategy)
+            trained = course.fine_tune(task, start, examples, place, strategy, watch)
+        self._keep(trained, rows, task)
         return watch.history
 
-    def _start(self, kind: Kind) -> course.Start:
+    def _task(
+        self, rows: Rows, settings: Any, options: Mapping[str, Any], purpose: str
+    ) -> FineTuningTask:
+        folder = self._folder
+        of_model = folder.shapes, folder.max_seq_length, folder.tokenizer.do_lower_case
+        return course.make_task(rows, settings, options, purpose, *of_model)
+
+    def _keep(self, trained: course.Trained, rows: Rows, task: FineTuningTask) -> None:
+        shapes = {name: list(value.shape) for name, value in trained.weights.items()}
+        labels = tuple(rows.labels or ())
+        folder = dataclasses.replace(
+            self._folder,
+            config=trained.config,
+            shapes=shapes,
+            read=trained.weights.__getitem__,
+            heads=heads_of(shapes, labels, rows.head == "tagging"),
+            labels=labels,
+            max_seq_length=task.settings.max_seq_length,
+            source={},
+            trained_on=trained.model_input,
+            has_sigmoid=False,
+            _warned=[],
+            vectors=task.vector_settings or VectorSettings(),
+        )
+        self._set_folder(folder)
+        self._chosen = rows
+
+    def _start(self, rows: Rows) -> Start:
         """Returns what a run starts from: with the head only if its classes are the task's."""
-        folder = self._folder if _has_classes(self._folder, kind) else self._without_head()
-        return course.Start(folder, self._read, bool(folder.heads))
+        folder = self._folder if _has_classes(self._folder, rows) else self._without_head()
+        return Start(
+            config=folder.config,
+            tokenizer=folder.tokenizer,
+            vocabulary=folder.tokenizer.files,
+            initialize=functools.partial(initialize, folder, self._read),
+            folder=folder.path,
+        )
 
     def _shapes(self) -> dict[str, Sequence[int]]:
         """Returns the shape of each weight by name, without an optimizer's slots."""
@@ -304,33 +323,26 @@ class Train(LoadedModel):
         Raises:
             UserError: examples or settings are wrong, or the model is not trained for a task.
         """
-        kind = self._trained_kind("evaluate")
-        with progress_of(verbose), course.as_arguments(), course.working_folder() as folder:
-            example_set = kind.example_set("eval", x, y, sample_weight)
-            made = self._settings(kind, folder, options, f"do_{kind.evaluation}")
-            results = course.predict(
-                kind, made, self._start(kind), example_set, _strategy(strategy)
-            )
-            return course.evaluation(made, results)
+        rows = self._trained_rows("evaluate")
+        with progress_of(verbose), course.as_arguments():
+            examples = rows.examples("eval", x, y, sample_weight)
+            task = self._trained_task(rows, options, "eval")
+            return course.evaluate(task, self._start(rows), examples, _strategy(strategy))
 
-    def _settings(
-        self, kind: Kind, output_dir: str, options: dict[str, Any], purpose: str
-    ) -> FineTuningSettings:
-        """Returns the settings of a run that does not train."""
+    def _trained_task(self, rows: Rows, options: dict[str, Any], purpose: str) -> FineTuningTask:
         length = options.get("max_seq_length", self.max_seq_length)
         check_type("max_seq_length", length, WHOLE_NUMBER)
         values: dict[str, Any] = {"max_seq_length": length}
         if self.model.variable_dtype == "bfloat16":
             values["dtype"] = "bfloat16"
-        fields = kind.settings_class.__dataclass_fields__
+        fields = TASKS[rows.task].task_class().options.__dataclass_fields__
         if "long_text" in fields:
             given = (options.get("long_text"), options.get("window_stride"))
-            found = long_texts.of_folder(*given, self._folder.trained_on, length)
+            found = of_folder(*given, self._folder.trained_on, length)
             options = {**options, "long_text": found[0], "window_stride": found[1]}
         if "max_query_length" in fields:  # as `answer`
             values["max_query_length"] = max(1, min(64, length // 2))
-        values |= options
-        return course.make_settings(kind, self._folder, output_dir, None, values, **{purpose: True})
+        return self._task(rows, None, {**values, **options}, purpose)
 
     def predict(
         self,
@@ -347,8 +359,8 @@ class Train(LoadedModel):
         regression the numbers, float [texts]. For tagging the tags of each word, in lists. For
         answers the texts, "" for none: only with `null_score_diff_threshold`, which is 0 by default
         if this object was trained with questions without answers, and else, also after `load`,
-        None. For multiple choice the probabilities, float [questions, 4]. For sentence vectors the
-        cosine of each pair, float [pairs].
+        None. For multiple choice the probabilities, float [questions, choices]. For sentence
+        vectors the cosine of each pair, float [pairs].
 
         Args:
             x: the inputs, see `fit`; or a `tf.data.Dataset` of them.
@@ -362,20 +374,20 @@ class Train(LoadedModel):
         Raises:
             UserError: the inputs are wrong, or the model is not trained for a task.
         """
-        kind = self._trained_kind("predict")
-        with progress_of(verbose), course.as_arguments(), course.working_folder() as folder:
+        rows = self._trained_rows("predict")
+        with progress_of(verbose), course.as_arguments():
             if isinstance(x, tf.data.Dataset):
-                x = list(of_dataset(x, kind.inputs, kind.ranks[0]))
-            if kind.predict_options is not None:
-                _check_options(kind.predict_options, options, strategy)
+                x = whole(of_dataset(x, rows.inputs, rows.ranks[0]), rows.inputs)
+            if rows.predict_options is not None:
+                _check_options(rows.predict_options, options, strategy)
                 with batches_of(batch_size):
-                    return kind.predict(self, x, options)
+                    return rows.predict(self, x, options)
             if batch_size is not None:
                 options["batch_size"] = batch_size
-            example_set = kind.example_set("predict", x, None)
-            made = self._settings(kind, folder, options, "do_predict")
-            course.predict(kind, made, self._start(kind), example_set, _strategy(strategy))
-            return kind.read_predictions(made)
+            examples = rows.examples("predict", x, None)
+            task = self._trained_task(rows, options, "predict")
+            outputs = course.predict(task, self._start(rows), examples, _strategy(strategy))
+            return rows.answers(outputs)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Writes the model to a folder, which `load`, the programs and the tools take.
@@ -389,14 +401,13 @@ class Train(LoadedModel):
         """
         check_type("folder", folder, PATH)
         if self._chosen is not None:
-            self._trained_kind("save")
+            self._trained_rows("save")
         held, path = self._folder, os.fspath(folder)
-        names = (*MODEL_NAMES, *VECTOR_FILES)
-        labels = held.labels if {"classification", "tagging"} & {*held.heads} else None
-        labels = () if "regression" in held.heads else labels
+        has_labels = any(HEADS[head].takes_num_labels for head in held.heads)
+        labels = held.labels if has_labels else None
         weights = {name: self._read(name) for name in self._shapes()}
         held.forget()
-        rule = "one that save wrote"
+        names, rule = (*MODEL_NAMES, *VECTOR_FILES), "one that save wrote"
         with course.as_arguments(), whole_folder(path, "folder", CONFIG_FILE, names, rule) as place:
             files, casing = held.tokenizer.files, held.tokenizer.do_lower_case
             write_model(place, weights, held.config, files, casing, labels)
@@ -407,18 +418,13 @@ class Train(LoadedModel):
 
 
 def held_folder(model: Train) -> ModelFolder:
-    """Returns a model as a folder in memory, with the weights that it has now.
-
-    Raises:
-        UserError: a task was chosen, and the model is not trained for it yet.
-    """
+    """Returns a model as a folder in memory, with the weights that it has now."""
     if model._chosen is not None:
-        model._trained_kind("export_model")
+        model._trained_rows("export_model")
     return dataclasses.replace(model._folder, shapes=model._shapes(), read=model._read)
 
 
 def _check_options(known: Collection[str], options: Mapping[str, Any], strategy: Any) -> None:
-    """Raises UserError if `predict` would ignore an argument."""
     if strategy is not None:
         raise UserError("strategy must be left out: predict of this task runs on one device")
     for name in options:
@@ -426,17 +432,12 @@ def _check_options(known: Collection[str], options: Mapping[str, Any], strategy:
             raise UserError(f"{name} must be an option of predict: one of {listed(sorted(known))}")
 
 
-def _has_classes(folder: ModelFolder, kind: Kind) -> bool:
+def _has_classes(folder: ModelFolder, rows: Rows) -> bool:
     """Returns whether the classes of a model are those of a task, as far as the task knows them."""
-    return kind.labels in (None, folder.labels)
+    return rows.labels in (None, folder.labels)
 
 
 def _strategy(strategy: Any) -> Any:
     if not isinstance(strategy, tf.distribute.Strategy | None):
         raise UserError(f"strategy must be a tf.distribute.Strategy; {received(strategy)}")
     return strategy or tf.distribute.get_strategy()
-
-
-def _as_list(callbacks: Any) -> list[Any]:
-    is_several = isinstance(callbacks, list | tuple)
-    return list(callbacks) if is_several else [] if callbacks is None else [callbacks]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import dataclasses
 import gc
@@ -20,8 +19,7 @@ from bert_tf.engine import distribution, interrupts
 from bert_tf.errors import UserError, as_line, quoted
 from bert_tf.files import storage
 from bert_tf.runs.flags import command_line
-from bert_tf.runs.flags.device_settings import DeviceSettings
-from bert_tf.runs.flags.help_page import help_page
+from bert_tf.runs.flags.command_line import help_page
 from bert_tf.runs.flags.setting_fields import (
     REQUIRED,
     Group,
@@ -30,6 +28,7 @@ from bert_tf.runs.flags.setting_fields import (
     help_text,
     rule_of,
 )
+from bert_tf.runs.flags.settings import DeviceSettings
 from bert_tf.runs.folder import goodput
 from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.start import quiet_start
@@ -157,7 +156,6 @@ def _checked_output() -> Iterator[None]:
 
 
 def _parse(argv: list[str], takes_words: bool = False, takes_others: bool = False) -> list[str]:
-    """Returns the program's name and the words that are not flags."""
     for name in ("help", "helpshort"):
         flags.FLAGS[name] = _HelpFlag(name)
     try:
@@ -167,24 +165,10 @@ def _parse(argv: list[str], takes_words: bool = False, takes_others: bool = Fals
         sys.exit(1)
 
 
-class _IntegerParser(flags.IntegerParser):
-    """Refuses numbers that are too long to quote in a message."""
-
-    def convert(self, argument: int | str) -> int:
-        if isinstance(argument, str) and len(argument) > 100:
-            raise ValueError("must be a whole number of at most 100 characters")
-        return super().convert(argument)
-
-
-def _define_integer(name: str, default: int | None, text: str, required: bool) -> None:
-    serializer = flags.ArgumentSerializer()
-    flags.DEFINE(_IntegerParser(), name, default, text, serializer=serializer, required=required)
-
-
 # The type in a field's hint -> what defines its flag; the first type that fits counts.
 _DEFINE = {
     bool: flags.DEFINE_bool,
-    int: _define_integer,
+    int: flags.DEFINE_integer,
     float: flags.DEFINE_float,
     Sequence[str]: flags.DEFINE_list,
     str: flags.DEFINE_string,
@@ -199,17 +183,9 @@ class _HelpFlag(flags.BooleanFlag):
     def parse(self, argument: str | bool) -> None:
         if self.parser.parse(argument):
             own = flags.FLAGS.get_key_flags_for_module(sys.argv[0])
-            print(help_page(_docstring(), own, _groups), end="")
+            docstring = sys.modules["__main__"].__doc__ or ""  # none with python -OO
+            print(help_page(docstring, own, _groups), end="")
             sys.exit(0)
-
-
-def _docstring() -> str:
-    """Returns the program's docstring; reads its file if Python was started with -OO."""
-    main = sys.modules["__main__"]
-    if main.__doc__ is None and getattr(main, "__file__", None):
-        with open(main.__file__, "rb") as file:
-            return ast.get_docstring(ast.parse(file.read()), clean=False) or ""
-    return main.__doc__ or ""
 
 
 def define_flags(*settings: type[Settings]) -> None:
@@ -250,10 +226,6 @@ def get_strategy() -> tf.distribute.Strategy:
     """Returns the strategy for the devices that the flags of `DeviceSettings` name.
 
     Also sets TensorFlow's global seed to --random_seed, if the program has that flag.
-
-    Raises:
-        UserError: flags contradict each other; or the TPU cannot be reached or its number of cores
-            differs from --num_tpu_cores.
     """
     if "random_seed" in flags.FLAGS:
         # tf.data's shuffles depend on the global seed. The library never sets it: callers do.

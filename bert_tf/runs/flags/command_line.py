@@ -1,29 +1,38 @@
-"""Reads a command line into absl's flags, and reports all its mistakes in one message."""
+"""Reads a command line into absl's flags, with the words of `Settings`; the text of --help."""
 
-import difflib
 import re
-from collections.abc import Iterator, Sequence
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from absl import flags
 
-from bert_tf.errors import listed, quoted
-from bert_tf.files.encodings import is_unicode
-from bert_tf.files.storage import is_path
-from bert_tf.runs.flags.help_page import NOT_GIVEN, is_required
+from bert_tf.errors import as_line, listed
+from bert_tf.runs.flags.setting_fields import Group
 
-_LONGEST_NAME = 100  # characters of a name that a similar one is looked for
-_LONGEST = 400  # characters of a message
+NOT_GIVEN = "other than None"  # in absl's message on a required flag
+_WIDTH = 80
+_LONG = 45  # choices with more characters than this are listed below the flag, not beside it
+_OTHER = "Flags"  # heading of flags that do not come from settings
+_HEADER = "Flags are written --name=value, or --name and --noname if true or false."
+_FOOTER = """\
+--flagfile=FILE reads flags from a file, one on each line. --verbosity=1 logs
+everything, with TensorFlow's messages and tracebacks. --helpfull also lists the
+flags of the libraries in use."""
+
+
 # absl's messages -> the words that `Settings` uses; the first pattern that matches counts.
 _MESSAGES = {
     r"flag (--[^:]*): (must .*)": r"\1 \2",
     r"flag (--[^:]*): invalid literal for int.*": r"\1 must be a whole number",
     r"flag (--[^:]*): could not convert string to float.*": r"\1 must be a number",
     r"flag (--.*)": r"\1",
+    r"ERROR:: Unable to open flagfile: (.*)": r"--flagfile cannot be read: \1",
 }
 
 
 class CommandLineError(Exception):
-    """The message lists the mistakes of a command line, on one line."""
+    """The message says what is wrong with a command line."""
 
 
 def parse(words: Sequence[str], takes_words: bool = False, takes_others: bool = False) -> list[str]:
@@ -36,167 +45,79 @@ def parse(words: Sequence[str], takes_words: bool = False, takes_others: bool = 
         takes_words: whether the program takes words that are not flags.
         takes_others: whether unknown flags are returned among the words, with a `--` before the
             words that follow one.
-
-    Raises:
-        CommandLineError: a flag is unknown, missing or has a wrong value, a word is not a flag but
-            the program takes none, or a file of --flagfile cannot be read.
     """
-    reader = _Reader(takes_others)
-    reader.read(_with_flagfiles(words))
-    flags.FLAGS.mark_as_parsed()
-    mistakes = reader.mistakes
-    if reader.words and not takes_words and not takes_others:
-        mistakes.append(
-            "flags are written --name=value (--noname for a false one); received the stray words"
-            f" {listed(reader.words)}"
-        )
-    elif unreadable := [word for word in reader.words if not is_path(word)]:
-        mistakes.append(f"words must be UTF-8 text without a NUL; received {listed(unreadable)}")
-    mistakes += _broken_rules(mistakes)
-    if mistakes:
-        raise CommandLineError(_cut("; ".join(mistakes)))
-    return reader.words
-
-
-def _with_flagfiles(words: Sequence[str]) -> list[str]:
-    """Returns the words with the lines of the files that --flagfile names in its place."""
-    flags.FLAGS.set_gnu_getopt(True)  # --flagfile may follow words that are not flags
+    flags.FLAGS.set_gnu_getopt(True)
     try:
-        return flags.FLAGS.read_flags_from_files(list(words), force_gnu=False)
+        _, *others = flags.FLAGS(["", *words], known_only=takes_others)
     except UnicodeDecodeError as error:
-        line = error.object[error.object.rfind(b"\n", 0, error.start) + 1 :].split(b"\n")[0]
+        raise CommandLineError(f"a file of --flagfile must be UTF-8 text: {error}") from error
+    except (flags.Error, ValueError, RecursionError) as error:  # the last: a name of 1,000 letters
+        raise CommandLineError(_explained(str(error))) from error
+    if others and not takes_words and not takes_others:
         raise CommandLineError(
-            f"--flagfile must be UTF-8 text: in {quoted(line)}, {error.reason}"
-        ) from error
-    except (flags.Error, ValueError) as error:
-        cause = str(error).removeprefix("ERROR:: Unable to open flagfile: ")
-        raise CommandLineError(f"--flagfile cannot be read: {cause}") from error
+            "flags are written --name=value (--noname for a false one); received the stray words"
+            f" {listed(others)}"
+        )
+    return others
 
 
-class _Reader:
-    """Sets flags from words as absl does, but goes on after a mistake.
-
-    words: what is not a flag. With `takes_others` also unknown flags.
-    mistakes: a message for each unknown flag and wrong value, in their order.
-    """
-
-    def __init__(self, takes_others: bool):
-        self._takes_others = takes_others
-        self._allowed: set[str] = set()  # unknown flags that --undefok names
-        self._found: list[tuple[str, str]] = []  # each mistake, after the name if it is unknown
-        self.words: list[str] = []
-
-    @property
-    def mistakes(self) -> list[str]:
-        return [message for unknown, message in self._found if unknown not in self._allowed]
-
-    def read(self, words: Sequence[str]) -> None:
-        """Sets the flags; see `parse`."""
-        remaining = iter(words)
-        unknown = False  # whether the next word may be the value of an unknown flag
-        for word in remaining:
-            if word == "--":
-                self.words += [word, *remaining] if self._takes_others else remaining
-            elif word.startswith("-") and word.strip("-"):
-                known = self._read_flag(word, remaining)
-                unknown = not known and "=" not in word
-                continue
-            elif not unknown or self._takes_others:
-                self.words.append(word)
-            unknown = False
-
-    def _read_flag(self, word: str, remaining: Iterator[str]) -> bool:
-        """Sets a flag, whose value may be the next word; returns whether there is such a flag."""
-        name, equals, text = word.removeprefix("-").removeprefix("-").partition("=")
-        value = text if equals else None
-        negated = name.removeprefix("no")
-        if name == "undefok":  # absl's: flags that may be unknown
-            value = next(remaining, "") if value is None else value
-            names = [each.strip() for each in value.split(",") if each.strip()]
-            self._allowed |= {*names, *(f"no{each}" for each in names)}
-        elif name in flags.FLAGS:
-            if value is None:
-                value = "true" if flags.FLAGS[name].boolean else next(remaining, None)
-            if value is None:
-                self._note(f"--{name} has no value; write --{name}=VALUE")
-            else:
-                self._set(name, value)
-        elif negated != name and negated in flags.FLAGS and flags.FLAGS[negated].boolean:
-            if equals:
-                self._note(f"--{name} takes no value; received {quoted(text)}")
-            else:
-                self._set(negated, "false")
-        elif self._takes_others:
-            self.words.append(word)
-            return False
-        else:
-            self._found.append((name, _unknown(name)))
-            return False
-        return True
-
-    def _note(self, mistake: str) -> None:
-        self._found.append(("", mistake))
-
-    def _set(self, name: str, value: str) -> None:
-        flag = flags.FLAGS[name]
-        if not is_unicode(value):
-            self._note(f"--{name} must be UTF-8 text; received {quoted(value)}")
-            return
-        if "\0" in value:
-            self._note(f"--{name} must not have a NUL; received {quoted(value)}")
-            return
-        if value == "" and is_required(flag):
-            self._note(f"--{name}= must not be empty")
-            return
-        try:
-            flag.parse(value)
-            flag.using_default_value = False
-        except flags.IllegalFlagValueError as error:
-            self._note(in_our_words(str(error)))
-
-
-def _unknown(name: str) -> str:
-    """Returns the message for an unknown flag, with the names of similar flags."""
-    message = f"Unknown command line flag {quoted(name)}"
-    if len(name) > _LONGEST_NAME:
-        return f"{message}: a name too long to be any flag's"
-    known = list(flags.FLAGS)
-    known += [f"no{each}" for each in known if flags.FLAGS[each].boolean]
-    similar = [each for each in known if len(name) > 2 and each.startswith(name)]
-    similar = similar or difflib.get_close_matches(name, known, cutoff=0.7)
-    if not similar:
-        return message
-    return f"{message} (did you mean {' or '.join(f'--{each}' for each in similar[:3])}?)"
-
-
-def _broken_rules(mistakes: Sequence[str]) -> list[str]:
-    """Returns messages for the required flags that are missing, and for flags out of bounds.
-
-    A flag that `mistakes` names already has no value for a known reason.
-    """
-    try:
-        flags.FLAGS.validate_all_flags()
-    except flags.IllegalFlagValueError as error:
-        missing, others = [], []
-        for line in map(str.strip, str(error).splitlines()):
-            if not line.endswith(f"{NOT_GIVEN}."):
-                others.append(in_our_words(line))
-                continue
-            name = re.sub(r"flag (--\w+)=.*", r"\1", line)
-            if not any(mistake.startswith((f"{name}=", f"{name} ")) for mistake in mistakes):
-                missing.append(name)
-        return [f"{', '.join(missing)} must be given", *others] if missing else others
-    return []
+def _explained(message: str) -> str:
+    """Returns absl's message; all required flags that are missing come first."""
+    lines = message.splitlines()
+    missing = [line for line in lines if line.endswith(f"{NOT_GIVEN}.")]
+    parts = [in_our_words(line) for line in lines if line not in missing]
+    if missing:
+        names = [re.search(r"flag (--\w+)=", line)[1] for line in missing]
+        parts.insert(0, f"{', '.join(names)} must be given")
+    return "; ".join(parts)
 
 
 def in_our_words(message: str) -> str:
     """Returns absl's message on a value on one line, in the words of `Settings`."""
     line = " ".join(message.split())
     pattern = next((pattern for pattern in _MESSAGES if re.fullmatch(pattern, line)), None)
-    return _cut(re.sub(pattern, _MESSAGES[pattern], line) if pattern else line)
+    return as_line(re.sub(pattern, _MESSAGES[pattern], line) if pattern else line)
 
 
-def _cut(text: str) -> str:
-    """Returns a message, which may quote a value of any length, cut in its middle if too long."""
-    half = _LONGEST // 2
-    return text if len(text) <= _LONGEST else f"{text[:half]} [...] {text[-half:]}"
+def help_page(docstring: str, flags: Iterable[Any], groups: Mapping[str, Group]) -> str:
+    """Returns a program's docstring, its lines unchanged, then its flags by heading.
+
+    Args:
+        flags: absl's flags of the program.
+        groups: the headings of the flags that come from settings, by the flag's name.
+    """
+    flags = sorted(flags, key=_rank)
+    lines = [docstring.strip(), "", _HEADER, ""]
+    for heading in (_OTHER, *Group):
+        below = [flag for flag in flags if groups.get(flag.name, _OTHER) == heading]
+        if below:
+            lines += [f"{heading}:", "", *(line for flag in below for line in _lines(flag)), ""]
+    return "\n".join([*lines, _FOOTER, ""])
+
+
+def is_required(flag: Any) -> bool:
+    return flag.default is None and any(NOT_GIVEN in v.message for v in flag.validators)
+
+
+def _rank(flag: Any) -> int:
+    """Returns the sort key: required flags first, then --do_..., then the rest."""
+    return 0 if is_required(flag) else 1 if flag.name.startswith("do_") else 2
+
+
+def _lines(flag: Any) -> list[str]:
+    kind, text = flag.flag_type(), flag.help
+    if "enum" in kind:
+        value = "|".join(flag.parser.enum_values)
+        text = text.removeprefix(f"<{value}>: ")
+        if len(value) > _LONG:
+            value, text = "NAME", f"{text} One of {', '.join(flag.parser.enum_values)}."
+    elif "list" in kind:
+        value = "TEXT,TEXT,..."
+    else:
+        value = {"int": "N", "float": "X"}.get(kind, "TEXT")
+    form = f"--[no]{flag.name}" if kind == "bool" else f"--{flag.name}={value}"
+    note = " (required)" if is_required(flag) else ""
+    if default := (flag.default_as_str or "").strip("'"):
+        note = f" (default: {default})"
+    wrapped = textwrap.wrap(" ".join(text.split()), _WIDTH - 6, break_on_hyphens=False)
+    return [f"  {form}{note}", *(f"      {line}" for line in wrapped)]

@@ -151,12 +151,7 @@ def help_text(settings: type, field: dataclasses.Field) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Settings that check the fields made by `Group.setting` when an instance is made.
-
-    Raises:
-        UserError: a value is out of bounds or not one of the choices, or two settings contradict
-            each other.
-    """
+    """Settings that check the fields made by `Group.setting` when an instance is made."""
 
     def __post_init__(self):
         fields = flags_of(type(self))
@@ -187,7 +182,7 @@ class Settings:
         value = getattr(self, name)
         if isinstance(value, bool):
             return f"--{name}" if value else f"--no{name}"
-        value = ",".join(value) if isinstance(value, list | tuple) else value
+        value = ",".join(map(str, value)) if isinstance(value, list | tuple) else value
         return f"--{name}={as_given(value)}"
 
     def _contradiction(self, field: dataclasses.Field) -> str | None:
@@ -210,3 +205,9 @@ class Settings:
                 other_written = self._written(other.name)
                 return f"{written} excludes {other_written}{since}. Leave one of the two out"
         return None
+
+
+def names_of(settings: type[Settings]) -> set[str]:
+    """Returns the names of the settings of a class and its subclasses, of those imported so far."""
+    own = {field.name for field in flags_of(settings)}
+    return own.union(*map(names_of, settings.__subclasses__()))

@@ -1,16 +1,18 @@
 """Settings that several programs share. Each field is the flag of that name."""
 
 import dataclasses
+import re
 from typing import ClassVar
 
 from bert_tf import optimizer_defaults as defaults
-from bert_tf.engine.distribution import GRADIENT_REDUCTIONS
-from bert_tf.errors import UserError
+from bert_tf.engine.distribution import GRADIENT_REDUCTIONS, PJRT, STRATEGIES
+from bert_tf.errors import UserError, as_given
 from bert_tf.runs.flags.setting_fields import Group, Settings
 
 # Far above anything published, and low enough that a program can start.
 MAX_LENGTH = 2**20  # also the limit of `max_position_embeddings`
 MAX_BATCH = 2**20  # the largest batch of the LAMB paper is 2**16
+AUTO = "auto"  # the value of --coordinator for which JAX finds the processes
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,6 +39,14 @@ class TextSettings(Settings):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class TextOptions(Settings):
+    """The vocabulary of a run: flags in `TextSettings`. A model in memory has none in a file."""
+
+    vocab_file: str = ""
+    do_lower_case: bool = True
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class ComputationSettings(Settings):
     """How a model computes; `model_options` replaces None by what suits the device."""
 
@@ -54,19 +64,12 @@ class ComputationSettings(Settings):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainingSettings(ComputationSettings):
-    """Settings of every program that trains."""
+class TrainingOptions(ComputationSettings):
+    """How a model is trained, by a program or from Python."""
 
     amount_of_training: ClassVar[str] = "the number of steps"  # what sets it, for messages
-    output_dir: str = Group.OUTPUT.setting(
-        help="Folder for checkpoints and results. If it has a checkpoint, the run resumes from it.",
-        not_empty=True,
-    )
-    init_checkpoint: str | None = Group.MODEL.setting(
-        None,
-        help="Checkpoint with the initial weights: the prefix of its files, or a folder with a file"
-        " `checkpoint`. Ignored if --output_dir has a checkpoint.",
-    )
+    output_dir: str = ""  # flags in `RunFiles`
+    init_checkpoint: str | None = None
     do_train: bool = Group.TRAINING.setting(False, help="Train.")
     learning_rate: float = Group.TRAINING.setting(5e-5, help="Peak learning rate.", at_least=0.0)
     optimizer: str = Group.TRAINING.setting(
@@ -145,11 +148,36 @@ class TrainingSettings(ComputationSettings):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FineTuningSettings(TrainingSettings, TextSettings):
-    """Settings of every fine-tuning program."""
+class RunFiles(Settings):
+    """Where a run is kept, and what it starts from."""
+
+    output_dir: str = Group.OUTPUT.setting(
+        help="Folder for checkpoints and results. If it has a checkpoint, the run resumes from it.",
+        not_empty=True,
+    )
+    init_checkpoint: str | None = Group.MODEL.setting(
+        None,
+        help="Checkpoint with the initial weights: the prefix of its files, or a folder with a file"
+        " `checkpoint`. Ignored if --output_dir has a checkpoint.",
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingSettings(RunFiles, TrainingOptions):
+    """Settings of every program that trains."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FineTuningFiles(RunFiles, TextSettings):
+    """The files that every fine-tuning program names."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FineTuningOptions(TrainingOptions, TextOptions):
+    """How a model is fine-tuned, by a program or from Python."""
 
     amount_of_training: ClassVar[str] = "--num_train_epochs"
-    do_eval: ClassVar[bool] = False  # without the flags of `EvaluationSettings`
+    do_eval: ClassVar[bool] = False  # without the flags of `EvaluationOptions`
     do_predict: ClassVar[bool] = False
     max_seq_length: int = Group.DATA.setting(
         128,
@@ -232,8 +260,8 @@ class FineTuningSettings(TrainingSettings, TextSettings):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class EvaluationSettings(FineTuningSettings):
-    """Settings of fine-tuning programs with --do_eval and --do_predict."""
+class EvaluationOptions(FineTuningOptions):
+    """How a model is fine-tuned, evaluated and asked for predictions."""
 
     do_eval: bool = Group.EVALUATION.setting(
         False, help="Evaluate; with --do_train, after training."
@@ -312,3 +340,102 @@ class TeacherSettings(TeacherCheckpoint):
                 f"At least one of {', '.join(first)} and {last} must be above 0; all are 0, so"
                 " there is no loss to train with"
             )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DeviceSettings(Settings):
+    """The devices to run on."""
+
+    tpu: str | None = Group.DEVICES.setting(
+        None,
+        help="TPU to run on: `local` for this machine's TPU, run by TensorFlow. `pjrt` runs on all"
+        " devices that JAX finds: TPUs of all generations, or --num_cpu_devices.",
+    )
+    use_tpu: bool = Group.DEVICES.setting(False, help="Run on a TPU.")
+    tpu_name: str | None = Group.DEVICES.setting(
+        None,
+        help="Name of a TPU node. Google ended TPU nodes in April 2025.",
+        needs="use_tpu",
+        excludes="tpu",
+    )
+    tpu_zone: str | None = Group.DEVICES.setting(
+        None, help="Zone of a TPU node: not read. Google ended TPU nodes in April 2025."
+    )
+    gcp_project: str | None = Group.DEVICES.setting(
+        None, help="Project of a TPU node: not read. Google ended TPU nodes in April 2025."
+    )
+    master: str | None = Group.DEVICES.setting(
+        None,
+        help="Address of a TPU node. Google ended TPU nodes in April 2025.",
+        needs="use_tpu",
+        excludes=["tpu", "tpu_name"],
+    )
+    num_tpu_cores: int | None = Group.DEVICES.setting(
+        None, help="Number of cores that the TPU must have. Default: any.", at_least=1
+    )
+    coordinator: str | None = Group.DEVICES.setting(
+        None,
+        help="With --tpu=pjrt on several machines, each of which runs this command: HOST:PORT of"
+        " process 0, with --num_processes and --process_index; or `auto` on Cloud TPU, where JAX"
+        " finds the machines by itself.",
+        needs=("tpu", PJRT),
+    )
+    num_processes: int | None = Group.DEVICES.setting(
+        None,
+        help="Number of processes that --coordinator waits for.",
+        at_least=1,
+        needs="coordinator",
+    )
+    process_index: int | None = Group.DEVICES.setting(
+        None,
+        help="Number of this process, from 0, among --num_processes.",
+        at_least=0,
+        needs="coordinator",
+    )
+    distribution_strategy: str = Group.DEVICES.setting(
+        STRATEGIES[0],
+        help="Devices to use without a TPU. one_device: one GPU, or the CPU. mirrored: all GPUs of"
+        " this machine. multi_worker_mirrored: all GPUs of the machines listed in the environment"
+        " variable TF_CONFIG. Batch sizes are over all devices.",
+        choices=STRATEGIES,
+    )
+    num_cpu_devices: int = Group.DEVICES.setting(
+        1,
+        help="Split this machine's CPU into N devices, to try several replicas without GPUs. Needs"
+        " --distribution_strategy=mirrored or --tpu=pjrt.",
+        at_least=1,
+        at_most=64,  # each is traced and compiled
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        address, number, index = self.coordinator, self.num_processes, self.process_index
+        if not address:
+            return
+        if address == AUTO:
+            if (number, index) != (None, None):
+                raise UserError(
+                    f"--coordinator={AUTO} finds the processes by itself: leave --num_processes and"
+                    " --process_index out, or give the HOST:PORT of process 0"
+                )
+        elif not _is_address(address):
+            raise UserError(
+                f"--coordinator={as_given(address)} must be the HOST:PORT of process 0, the port"
+                f" from 1 to 65535, or {AUTO}"
+            )
+        elif number is None or index is None:
+            raise UserError(
+                f"--coordinator={as_given(address)} needs --num_processes and --process_index: how"
+                " many processes the run has, and which one this is, from 0. Only"
+                f" --coordinator={AUTO} needs neither"
+            )
+        elif index >= number:
+            raise UserError(
+                f"--process_index={index} must be from 0 to {number - 1}, because"
+                f" --num_processes={number}"
+            )
+
+
+def _is_address(value: str) -> bool:
+    found = re.fullmatch(r"\S+:([0-9]{1,5})", value)
+    return found is not None and 0 < int(found[1]) < 2**16

@@ -11,7 +11,7 @@ from absl import logging
 from bert_tf.errors import UserError, as_given, quoted
 from bert_tf.files.checkpoint_directory import CheckpointDirectory
 from bert_tf.files.checkpoints import BEST_FOLDER
-from bert_tf.files.label_file import write_labels
+from bert_tf.files.model_notes import write_labels
 from bert_tf.runs.folder import reporting
 from bert_tf.text.casing import read_casing, write_casing
 
@@ -27,7 +27,7 @@ class BestCheckpoint:
         metric: the result to compare; higher is better.
         patience: end training after so many evaluations without an improvement; 0 for never.
         every_steps: steps from one evaluation to the next.
-        labels: see `label_file.write_labels`.
+        labels: see `model_notes.write_labels`.
     """
 
     def __init__(
@@ -49,15 +49,10 @@ class BestCheckpoint:
         return CheckpointDirectory(self.folder, 1).latest()
 
     def check(self) -> None:
-        """Checks that evaluations can be compared with the best so far.
-
-        Raises:
-            UserError: the best so far was chosen by a different metric, or its file is damaged.
-        """
+        """Checks that evaluations can be compared with the best so far."""
         self._best_results()
 
     def _best_results(self) -> dict[str, float]:
-        """Returns the results of the best evaluation so far; {} if there is none."""
         if not self.prefix() or not tf.io.gfile.exists(self._results):
             return {}
         remedy = f"Take another --output_dir, or delete {self.folder}"
@@ -89,9 +84,6 @@ class BestCheckpoint:
         Args:
             step: the step that was evaluated.
             values: weights, slots and `global_step` by name.
-
-        Raises:
-            UserError: see `check`.
         """
         best = self._best_results()
         score = np.float32(results[self._metric])

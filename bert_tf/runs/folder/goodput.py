@@ -6,7 +6,6 @@ time because the main thread is in exactly one part at any moment.
 
 import contextlib
 import dataclasses
-import hashlib
 import json
 import os
 import threading
@@ -16,7 +15,7 @@ from collections.abc import Callable, Iterator
 from absl import logging
 
 from bert_tf.errors import UserError
-from bert_tf.files import processes
+from bert_tf.files import temporary_names
 from bert_tf.files.whole_files import read_json, write_whole
 from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.strict_json import checksum
@@ -98,8 +97,7 @@ class Record:
     starts: how often the run was started.
     seconds: the time from `first_start` to `until` in each of `PARTS`.
     doing: a key of `_AFTER_RECORD`.
-    saves: for each of the last saves: its step, the seconds of steps that count up to that step,
-        and a digest of the checkpoint, which shows whether the file belongs to this run.
+    saves: for each of the last saves: its step, and the seconds of steps that count up to it.
     """
 
     first_start: float
@@ -107,7 +105,7 @@ class Record:
     starts: int
     seconds: dict[str, float]
     doing: str
-    saves: tuple[tuple[int, float, str], ...] = ()
+    saves: tuple[tuple[int, float], ...] = ()
 
     def goodput(self) -> float:
         """Returns the share of all time spent on steps that count."""
@@ -119,11 +117,7 @@ class Record:
 
 
 def read(output_dir: str) -> Record | None:
-    """Returns the record in a run's directory; None if there is none.
-
-    Raises:
-        UserError: the file cannot be read, or is damaged.
-    """
+    """Returns the record in a run's directory; None if there is none."""
     path = os.path.join(output_dir, FILE_NAME)
     rule = "it must be as a run wrote it"
     try:
@@ -134,7 +128,7 @@ def read(output_dir: str) -> Record | None:
     content = read_json(path, path, rule)
     try:
         intact = content.pop("checksum") == checksum(content)
-        saves = tuple((int(s), float(t), str(d)) for s, t, d in content.pop("saves"))
+        saves = tuple((int(s), float(t)) for s, t, *_ in content.pop("saves"))
         record = Record(**content, saves=saves)
         if intact and record.seconds.keys() == PARTS.keys() and record.doing in _AFTER_RECORD:
             return record
@@ -145,12 +139,6 @@ def read(output_dir: str) -> Record | None:
 
 def _nothing(now: float) -> Record:
     return Record(now, now, 0, dict.fromkeys(PARTS, 0.0), "ended")
-
-
-def _digest(prefix: str) -> str:
-    """Returns a digest of a checkpoint's index, which has a checksum of every tensor."""
-    with tf.io.gfile.GFile(f"{prefix}.index", "rb") as reader:
-        return hashlib.sha256(reader.read()).hexdigest()[:16]
 
 
 class Goodput:
@@ -170,7 +158,7 @@ class Goodput:
         self, output_dir: str, clock: Clock | None = None, time_now: Callable[[], float] = time.time
     ):
         self._path = os.path.join(output_dir, FILE_NAME)
-        self.clock = clock or Clock(processes.age() if _from_process_start else 0.0)
+        self.clock = clock or Clock(temporary_names.age() if _from_process_start else 0.0)
         self._start = time_now() - sum(self.clock.seconds().values())
         self._lock = threading.Lock()  # for the fields that the saving thread uses, too
         self._is_open = False
@@ -205,8 +193,8 @@ class Goodput:
     def restored(self, step: int, prefix: str | None) -> None:
         """Counts only the steps up to the checkpoint that the run resumes from; the rest are lost.
 
-        If the file lists other checkpoints, it belongs to another run and is set aside with a
-        warning. The same happens if the checkpoint's index cannot be read to check this.
+        If the file does not list the checkpoint, it belongs to another run and is set aside with a
+        warning.
 
         Args:
             prefix: of the checkpoint of this step; None if there is no checkpoint.
@@ -219,24 +207,18 @@ class Goodput:
             return self._start_over(f"{self._path} {why}")
         saves = [s for s in past.saves if s[0] < step]
         if prefix is not None:
-            try:
-                digest = _digest(prefix)
-            except tf.errors.OpError as error:
-                why = f"may belong to another run: {prefix}.index cannot be read ({error.message})"
-                return self._start_over(f"{self._path} {why}")
-            found = [s for s in past.saves if (s[0], s[2]) == (step, digest)]
+            found = [s for s in past.saves if s[0] == step]
             if past.starts and not found:
                 why = f"belongs to another run: it does not list {prefix}"
                 return self._start_over(f"{self._path} {why}")
             counted = found[-1][1] if found else 0.0
-            saves.append((step, counted, digest))
+            saves.append((step, counted))
         lost = past.seconds["lost"] + (past.seconds["steps"] - counted)
         seconds = {**past.seconds, "lost": lost, "steps": counted}
         self._past = dataclasses.replace(past, seconds=seconds, saves=tuple(saves))
         self.write("start_up")
 
     def _start_over(self, why: str) -> None:
-        """Sets the file aside and forgets what it said."""
         logging.warning(
             "%s. It is set aside as %s.old; the time is counted from zero", why, self._path
         )
@@ -264,13 +246,12 @@ class Goodput:
         if self._is_open:
             self._write(self.record(doing))
 
-    def write_save(self, step: int, prefix: str, record: Record) -> None:
+    def write_save(self, step: int, record: Record) -> None:
         """Writes the state at a step whose checkpoint is complete; any thread may call this."""
         if self._is_open:
-            with self._ignored():
-                self._write(record, (step, record.seconds["steps"], _digest(prefix)))
+            self._write(record, (step, record.seconds["steps"]))
 
-    def _write(self, record: Record, save: tuple[int, float, str] | None = None) -> None:
+    def _write(self, record: Record, save: tuple[int, float] | None = None) -> None:
         with self._lock, self._ignored():
             if save:
                 saves = [s for s in self._past.saves if s[0] != save[0]]

@@ -26,10 +26,15 @@ import uuid
 from absl import logging
 
 from bert_tf.errors import UserError
-from bert_tf.files import processes
+from bert_tf.files import temporary_names
 from bert_tf.start import lazy_tensorflow as tf
 
 FILE_NAME = "run.heartbeat"
+BEAT_SECONDS = 10.0  # from one rewrite of the file to the next
+EXPIRES_SECONDS = 30.0  # three beats, because a beat may fail or take long
+# From taking a directory without a lock to checking whether another run took it at the same moment:
+# longer than writing a small file takes, also in a bucket.
+SETTLE_SECONDS = 1.0
 TRAINING = "training"
 _OWNER_KEYS = {"id": str, "host": str, "pid": int, "pid_space": str}
 # What a second program is told, by what it wanted to do.
@@ -57,12 +62,8 @@ class Heartbeat:
 
     Args:
         output_dir: an existing directory, on any file system that TensorFlow reaches.
-        beat_seconds: time from one rewrite to the next.
-        expires_seconds: a file that does not change for so long was left by a killed run.
-        settle_seconds: without a lock, time from taking the directory to checking whether another
-            run took it at the same moment.
-    file_name, doing: the heartbeat's name, and what is done under it: a key of `_RULES`.
-    trains: whether the program trains, for `InUseError`.
+        file_name, doing: the heartbeat's name, and what is done under it: a key of `_RULES`.
+        trains: whether the program trains, for `InUseError`.
 
     `left_at` is when a run that was killed last renewed the file, in seconds since 1970; None if
     the last run was not killed.
@@ -71,10 +72,6 @@ class Heartbeat:
     def __init__(
         self,
         output_dir: str,
-        beat_seconds: float = 10.0,
-        expires_seconds: float = 30.0,  # three beats, because a beat may fail or take long
-        settle_seconds: float = 1.0,  # longer than writing a small file takes, also in a bucket
-        *,
         file_name: str = FILE_NAME,
         doing: str = TRAINING,
         trains: bool = True,
@@ -82,14 +79,11 @@ class Heartbeat:
         self._output_dir = output_dir
         self._path = os.path.join(output_dir, file_name)
         self._doing = doing
-        self._beat_seconds = beat_seconds
-        self._expires_seconds = expires_seconds
-        self._settle_seconds = settle_seconds
         self._owner = {
             "id": uuid.uuid4().hex,
             "host": socket.gethostname(),
             "pid": os.getpid(),
-            "pid_space": processes.process_space(),
+            "pid_space": temporary_names.process_space(),
             "trains": trains,
         }
         self.left_at: float | None = None
@@ -100,12 +94,7 @@ class Heartbeat:
         self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
 
     def __enter__(self) -> "Heartbeat":
-        """Takes the directory.
-
-        Raises:
-            InUseError: another run holds the directory.
-            OSError: the file cannot be read or written.
-        """
+        """Takes the directory."""
         with contextlib.ExitStack() as stack:
             stack.callback(self._unlock)
             try:
@@ -113,7 +102,7 @@ class Heartbeat:
                     self._wait_for_the_last_run()
                 self._write()
                 if self._lock is None:
-                    time.sleep(self._settle_seconds)
+                    time.sleep(SETTLE_SECONDS)
                     if owner := self._other_owner():
                         raise self._in_use(owner)
             except tf.errors.OpError as error:
@@ -124,7 +113,7 @@ class Heartbeat:
 
     def __exit__(self, *unused) -> None:
         self._ended.set()
-        self._thread.join(self._beat_seconds)  # no longer: it may be stuck in a write
+        self._thread.join(BEAT_SECONDS)  # no longer: it may be stuck in a write
         try:
             owner = _parse(self._read())
             if owner and owner["id"] == self._owner["id"]:
@@ -138,25 +127,19 @@ class Heartbeat:
         if "://" in self._path:
             return self._read() is None
         while True:
+            existed = os.path.lexists(self._path)
             try:
-                descriptor, created = self._open()
-            except FileNotFoundError:
-                if not os.path.isdir(self._output_dir):
-                    raise
-                if os.path.islink(self._path):
-                    raise UserError(
-                        f"{self._path} must be a file; it is a link to nothing. Delete it"
-                    ) from None
-                continue  # the run that held the file has just ended
+                descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
             except OSError as error:
                 raise OSError(f"{self._path} must be writable: {error.strerror}") from error
+            created = not existed and not os.fstat(descriptor).st_size
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
                 os.close(descriptor)
                 if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
                     owner = _parse(self._read())
-                    lives = owner and processes.runs(owner["pid"])
+                    lives = owner and temporary_names.runs(owner["pid"])
                     raise self._in_use(owner if lives else None) from error
                 return created  # a file system without locks
             if _is_at(descriptor, self._path):
@@ -164,24 +147,13 @@ class Heartbeat:
                 return created
             os.close(descriptor)  # the run that held the file has removed it meanwhile
 
-    def _open(self) -> tuple[int, bool]:
-        """Returns a descriptor of the file, and whether it was created."""
-        try:
-            return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666), True
-        except FileExistsError:
-            return os.open(self._path, os.O_RDWR), False
-
     def _unlock(self) -> None:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
 
     def check(self) -> None:
-        """Reads the file to check that this run still holds the directory.
-
-        Raises:
-            OSError: another run has taken it over.
-        """
+        """Reads the file to check that this run still holds the directory."""
         with contextlib.suppress(tf.errors.OpError):
             self._look()
         self.check_beats()
@@ -192,7 +164,7 @@ class Heartbeat:
             raise OSError(
                 f"--output_dir={self._output_dir} has been taken over by {self._taken_over_by}:"
                 " this run must not write there any more. Both were started together, or this"
-                f" one did not renew {self._path} for {self._expires_seconds:g} seconds, or the"
+                f" one did not renew {self._path} for {EXPIRES_SECONDS:g} seconds, or the"
                 " file was deleted"
             )
 
@@ -207,18 +179,16 @@ class Heartbeat:
         if owner and owner["pid_space"] == self._owner["pid_space"]:
             pid = owner["pid"]
             # Its lock is free, or its process is gone.
-            if self._lock is not None or pid == os.getpid() or not processes.runs(pid):
+            if self._lock is not None or pid == os.getpid() or not temporary_names.runs(pid):
                 logging.info("%s was left by %s, which has ended", self._path, _name(owner))
                 return
         logging.info(
             "%s is there, written by %s: watching it for %g seconds",
-            self._path,
-            _name(owner),
-            self._expires_seconds,
+            *(self._path, _name(owner), EXPIRES_SECONDS),
         )
-        expires = time.monotonic() + self._expires_seconds
+        expires = time.monotonic() + EXPIRES_SECONDS
         while time.monotonic() < expires:
-            time.sleep(min(1.0, self._beat_seconds / 4))
+            time.sleep(min(1.0, BEAT_SECONDS / 4))
             try:
                 now = self._read()
             except tf.errors.OpError as error:
@@ -239,7 +209,7 @@ class Heartbeat:
             logging.error("%s now belongs to %s", self._path, self._taken_over_by)
 
     def _beat(self) -> None:
-        while not (self._taken_over_by or self._ended.wait(self._beat_seconds)):
+        while not (self._taken_over_by or self._ended.wait(BEAT_SECONDS)):
             try:
                 self._look()
                 if not self._taken_over_by:
@@ -248,7 +218,6 @@ class Heartbeat:
                 logging.warning("%s cannot be renewed: %s", self._path, error.message)
 
     def _read(self) -> str | None:
-        """Returns the file's content; None if there is no file."""
         try:
             with tf.io.gfile.GFile(self._path, "rb") as reader:
                 return reader.read().decode(errors="replace")
@@ -261,7 +230,6 @@ class Heartbeat:
             writer.write(json.dumps({**self._owner, "beats": self._beats}))
 
     def _other_owner(self) -> dict | None:
-        """Returns the owner named in the file if it is another run."""
         owner = _parse(self._read())
         return owner if owner and owner["id"] != self._owner["id"] else None
 

@@ -125,11 +125,7 @@ def write_results(path: str, results: Mapping[str, float | int]) -> None:
 
 
 def read_results(path: str) -> dict[str, float]:
-    """Returns the results that `write_results` wrote to a file; {} if the file does not exist.
-
-    Raises:
-        UserError: the file cannot be read, or a line is not `name = number`.
-    """
+    """Returns the results that `write_results` wrote to a file; {} if the file does not exist."""
     if not tf.io.gfile.exists(path):
         return {}
     text = read_text(path, path, "evaluate again")

@@ -5,20 +5,45 @@ import functools
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 import tensorflow as tf
 from absl import logging
 
 from bert_tf.engine import distribution, interrupts
 from bert_tf.errors import UserError
-from bert_tf.files import label_file, storage
+from bert_tf.files import model_notes, storage
 from bert_tf.files.checkpoint_directory import CheckpointDirectory
 from bert_tf.runs.flags.settings import TrainingSettings
 from bert_tf.runs.folder import reporting
-from bert_tf.runs.folder.background import Background
 from bert_tf.runs.folder.best_checkpoint import BestCheckpoint
 from bert_tf.runs.folder.goodput import Goodput, Record
 from bert_tf.runs.folder.heartbeat import Heartbeat, InUseError
+
+
+class Background:
+    """A thread for work that must not keep the devices waiting."""
+
+    def __init__(self):
+        self._pool = ThreadPoolExecutor(1, "background")
+        self._future: Future[None] | None = None
+
+    def start(self, work: Callable[[], None]) -> None:
+        """Waits for the previous work and starts this work, unless the previous work failed."""
+        self.wait()
+        self._future = self._pool.submit(work)
+
+    def check(self) -> None:
+        """Raises the exception of work that has failed, without waiting."""
+        if self._future is not None and self._future.done():
+            self.wait()
+
+    def wait(self) -> None:
+        """Waits for the current work, and raises its exception, once."""
+        if self._future is not None:
+            wait([self._future])  # after an interrupt here, the next call waits again
+            future, self._future = self._future, None
+            future.result()
 
 
 class Run:
@@ -37,10 +62,6 @@ class Run:
         labels: classes in the order of the logits, for `labels.txt`; () for regression. None if
             the task has no labels to keep.
         saves: whether to write checkpoints. If not, the directory is for this run only.
-
-    Raises:
-        UserError: the directory cannot be written to.
-        OSError: the same, but a retry may succeed.
     """
 
     def __init__(
@@ -121,12 +142,7 @@ class Run:
         return os.path.join(self.output_dir, name)
 
     def restore(self, variables: Mapping[str, tf.Variable]) -> str | None:
-        """Sets all variables from the newest complete checkpoint; returns its prefix or None.
-
-        Raises:
-            UserError: the checkpoint does not fit the variables, or the machines of the run see
-                different checkpoints.
-        """
+        """Sets all variables from the newest complete checkpoint; returns its prefix or None."""
         with self.clock.spent("restoring"):
             prefix = self.checkpoints.restore_latest(variables)
         if prefix:
@@ -192,8 +208,9 @@ class Run:
 
         if self.chief:
             logging.info("Saving checkpoints for %d into %s.", step, self.path("model.ckpt"))
-            write_goodput = functools.partial(self.goodput.write_save, step, record=record)
-            self.checkpoints.save(values, step, save_all_places, write_goodput)
+            self.checkpoints.save(
+                values, step, save_all_places, lambda _: self.goodput.write_save(step, record)
+            )
         else:
             save_all_places(self.checkpoints.prefix(step))
         self.saved_step = step
@@ -238,7 +255,7 @@ class Run:
     def write_labels(self) -> None:
         """Writes `labels.txt`, or removes the file of another model."""
         if self.chief:
-            label_file.write_labels(self.output_dir, self.labels)
+            model_notes.write_labels(self.output_dir, self.labels)
 
     def report(self, results: Mapping[str, float], step: int) -> dict[str, float | int]:
         """Logs an evaluation and adds it to TensorBoard; returns it with `global_step`."""

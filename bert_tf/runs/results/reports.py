@@ -1,4 +1,4 @@
-"""Reports of an evaluation: scores of each class, confusion matrix, calibration error.
+"""Reports of an evaluation: scores of each class, confusion matrix, calibration; and temperatures.
 
 `str(report)` is `eval_report.txt`; `report.values` is `eval_report.json`. scikit-learn is imported
 where it is used: that takes a second, and training does not need it.
@@ -9,10 +9,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from absl import logging
 
-from bert_tf.engine.correlation import pearson, spearman
+from bert_tf.engine.measures import pearson, spearman
 
 CALIBRATION_BINS = 15  # as in "On Calibration of Modern Neural Networks", arXiv:1706.04599
+# Of a temperature: with few or only correct examples the best one has no bound.
+TEMPERATURES = (0.05, 20.0)
 _MOST_COLUMNS = 20  # classes of a confusion matrix that is printed whole
 _MOST_CONFUSIONS = 20  # lines for the confusions of more classes
 _LONGEST_NAME = 40  # characters
@@ -44,6 +47,28 @@ class Report:
 
     def __getitem__(self, name: str) -> Any:
         return self.values[name]
+
+
+class Evaluation(dict[str, float]):
+    """The metrics of an evaluation by name, such as `evaluation["accuracy"]`.
+
+    Printed, it is a line for each metric, and the report.
+
+    Attributes:
+        report: the numbers of the report by name; for a classification `classes`, the scores of
+            each class, and `confusion_matrix`. {} if the task has none.
+    """
+
+    def __init__(
+        self, metrics: Mapping[str, float], report: Mapping[str, Any] | None = None, text: str = ""
+    ):
+        super().__init__(metrics)
+        self.report = dict(report or {})
+        self._text = text
+
+    def __repr__(self) -> str:
+        lines = [f"{name}: {value:.4f}" for name, value in self.items()]
+        return "\n".join([*lines, *(["", self._text] if self._text else [])])
 
 
 def class_report(
@@ -150,7 +175,6 @@ def _summary(values: Mapping[str, Any], what: str = "accuracy") -> str:
 
 
 def _confusions(labels: Sequence[str], matrix: np.ndarray) -> str:
-    """Returns the confusion matrix, or the most frequent confusions if there are many classes."""
     if len(labels) <= _MOST_COLUMNS:
         rows = {label: row.tolist() for label, row in zip(labels, matrix, strict=True)}
         title = "confusion matrix: a row for each class, a column for each prediction"
@@ -266,3 +290,63 @@ def _shortened(name: str) -> str:
 
 def _cell(value: Any) -> str:
     return f"{value:.4f}" if isinstance(value, float) else str(value)
+
+
+@dataclasses.dataclass(frozen=True)
+class Calibration:
+    """A temperature, and what it does to the examples that it was fitted on.
+
+    Attributes:
+        temperature: above 1 if the model was too certain.
+        before, after: the calibration error at temperature 1 and at `temperature`.
+    """
+
+    temperature: float
+    before: float
+    after: float
+
+
+def calibrate(
+    label_ids: np.ndarray, probabilities: np.ndarray, weights: np.ndarray | None = None
+) -> Calibration:
+    """Returns the temperature with the least negative log-likelihood of the labels.
+
+    Args:
+        label_ids: the correct classes, int `[examples]`.
+        probabilities: float `[examples, classes]`.
+        weights: float `[examples]`, how much each example counts in the likelihood; None for 1.
+    """
+    from scipy import optimize  # here, because that takes a second
+
+    # Logits up to a constant for each example, which a softmax ignores.
+    tiny = np.finfo(np.float32).tiny
+    logits = np.log(np.maximum(probabilities.astype(np.float64), tiny))
+    right = np.arange(len(label_ids)), label_ids
+
+    def loss(log_temperature: float) -> float:
+        likelihoods = _log_softmax(logits / np.exp(log_temperature))[right]
+        return -float(np.average(likelihoods, weights=weights))
+
+    low, high = np.log(TEMPERATURES)
+    found = optimize.minimize_scalar(loss, bounds=(low, high), method="bounded")
+    temperature = float(np.exp(found.x))
+    if not TEMPERATURES[0] * 1.01 < temperature < TEMPERATURES[1] / 1.01:
+        logging.warning(
+            "--temperature_scaling: the temperature is at its bound, %.3g: the dev set has too few"
+            " examples, or only correct or only wrong predictions. Do not trust the probabilities;"
+            " take a larger dev set",
+            temperature,
+        )
+    correct = np.argmax(logits, axis=1) == label_ids
+    highest = (np.exp(_log_softmax(logits / t)).max(axis=1) for t in (1.0, temperature))
+    errors = [calibration_error(x, correct) for x in highest]
+    logging.info(
+        "Temperature %.4g, from %d examples: calibration error %.4f, before %.4f; loss %.4f, before"
+        " %.4f",
+        *(temperature, len(label_ids), *errors[::-1], found.fun, loss(0.0)),
+    )
+    return Calibration(temperature, *errors)
+
+
+def _log_softmax(logits: np.ndarray) -> np.ndarray:
+    return logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)

@@ -11,9 +11,8 @@ from absl import logging
 
 from bert_tf.files.whole_files import write_whole
 from bert_tf.runs.results import tables
-from bert_tf.runs.results.calibration import Calibration
-from bert_tf.runs.results.kept_rows import KeptRows
-from bert_tf.runs.results.reports import Report, class_report, number_report
+from bert_tf.runs.results.reports import Calibration, Report, class_report, number_report
+from bert_tf.runs.results.tables import KeptRows
 
 # What `tools.compare_runs` reads.
 EVALUATED = "eval_predictions"
@@ -66,6 +65,27 @@ def predicted_columns(
     }
 
 
+def report_of(
+    labels: Sequence[str] | None,
+    label_ids: np.ndarray,
+    outputs: np.ndarray,
+    decision: Decision | None = None,
+    calibration: Calibration | None = None,
+) -> Report:
+    """Returns the report of an evaluation of classes or numbers; see `write_review`."""
+    if labels is None:
+        report = number_report(label_ids, outputs)
+    elif decision is not None:
+        report = class_report(labels, label_ids, outputs, decision.threshold)
+    else:
+        report = class_report(labels, label_ids, outputs)
+    if calibration is None:
+        return report
+    return report.with_values(
+        temperature=calibration.temperature, calibration_error_before=calibration.before
+    )
+
+
 def write_review(
     output_dir: str,
     suffix: str,
@@ -74,7 +94,6 @@ def write_review(
     label_ids: np.ndarray,
     outputs: np.ndarray,
     decision: Decision | None = None,
-    *,
     calibration: Calibration | None = None,
 ) -> None:
     """Writes the review of an evaluation of classes or numbers.
@@ -96,23 +115,17 @@ def write_review(
         differences = outputs - label_ids
         found["difference"] = list(differences)
         wrong, certainty = differences != 0, np.abs(differences)
-        report = number_report(label_ids, outputs)
     elif decision is not None:
         wrong_labels = (outputs >= decision.threshold) != label_ids
         wrong = wrong_labels.any(axis=1)
         certainty = np.max(np.abs(outputs - label_ids) * wrong_labels, axis=1)
-        report = class_report(labels, label_ids, outputs, decision.threshold)
     else:
         wrong, certainty = np.argmax(outputs, axis=1) != label_ids, outputs.max(axis=1)
-        report = class_report(labels, label_ids, outputs)
-    if calibration is not None:
-        report = report.with_values(
-            temperature=calibration.temperature, calibration_error_before=calibration.before
-        )
     order = surest_first(wrong, certainty)
     for name, numbers in ((EVALUATED, None), ("errors", order)):
         path = os.path.join(output_dir, f"{name}{suffix}.tsv")
         tables.write_predictions(path, rows, found, numbers)
+    report = report_of(labels, label_ids, outputs, decision, calibration)
     write_report(output_dir, suffix, report)
 
 

@@ -1,5 +1,8 @@
 """Writes tables of predictions that are safe to open in a spreadsheet.
 
+`KeptRows` keeps the texts of the examples, to be shown beside the predictions, while a model is
+trained.
+
 Columns are separated by tabs. A text is always in double quotes, with a double quote inside written
 twice, so tabs, line ends and other separators in it do not start a new cell. Numbers are bare.
 
@@ -10,8 +13,12 @@ tabs and line ends, and in full-width letters. A text that is a number, such as 
 
 import csv
 import io
+import itertools
+import json
 import re
 import sys
+import tempfile
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -19,7 +26,6 @@ from absl import logging
 
 from bert_tf.errors import UserError, quoted
 from bert_tf.files.whole_files import UnfinishedFile, read_text
-from bert_tf.runs.results.kept_rows import KeptRows
 
 _FORMULA = re.compile(
     r"[\s\x00-\x20\x7f-\xa0\u200b-\u200f\u2060\ufeff]*[-=+@\uff0d\uff1d\uff0b\uff20]"
@@ -27,7 +33,56 @@ _FORMULA = re.compile(
 _CONTROL = re.compile(r"[\t\r\n]")
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", re.ASCII)
 _PLAIN = re.compile(r"[A-Za-z0-9_ ]+")  # a column's name that needs no quotes
-_ROWS_PER_WRITE = 1000
+
+# A text, a number, or None where an example lacks the column.
+Cell = str | float | int | None
+
+
+class KeptRows:
+    """Rows in a temporary file; `rows[i]` reads one.
+
+    A row takes 8 bytes of memory. The file has no name on Linux, so nothing is left of it even if
+    the program is killed.
+
+    Attributes:
+        columns: the names of all columns, in the order in which they first occur.
+
+    Args:
+        rows: the cells of each row by column.
+        folder: where the file is; None for the system's folder of temporary files.
+    """
+
+    def __init__(self, rows: Iterable[Mapping[str, Cell]], folder: str | None = None):
+        columns: dict[str, None] = {}
+        self._starts = array("Q")
+        try:
+            self._file = tempfile.TemporaryFile(dir=folder)
+            for row in rows:
+                self._starts.append(self._file.tell())
+                self._file.write(json.dumps(row, default=_number).encode() + b"\n")
+                columns |= dict.fromkeys(name for name, cell in row.items() if cell is not None)
+            self._file.flush()
+        except OSError as error:
+            raise OSError(
+                "Cannot keep the texts of the examples in a temporary file in"
+                f" {folder or tempfile.gettempdir()}: {error.strerror}. Make space there, or name"
+                " another folder in the environment variable TMPDIR"
+            ) from error
+        self.columns = list(columns)
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def __getitem__(self, number: int) -> dict[str, Any]:
+        self._file.seek(self._starts[number])
+        return json.loads(self._file.readline())
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _number(value: Any) -> Any:
+    return value.item()
 
 
 def cell(value: Any) -> str:
@@ -48,14 +103,9 @@ def write_table(path: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]
     """Writes a table with a header, atomically."""
     logging.info("Writing %s", path)
     with UnfinishedFile(path) as file:
-        lines = ["\t".join(x if _PLAIN.fullmatch(x) else cell(x) for x in columns)]
-        for row in rows:
-            lines.append("\t".join(map(cell, row)))
-            if len(lines) == _ROWS_PER_WRITE:
-                file.write(("\n".join(lines) + "\n").encode())
-                lines = []
-        if lines:
-            file.write(("\n".join(lines) + "\n").encode())
+        header = (x if _PLAIN.fullmatch(x) else cell(x) for x in columns)
+        for cells in itertools.chain([header], (map(cell, row) for row in rows)):
+            file.write(("\t".join(cells) + "\n").encode())
         file.finish()
 
 
@@ -82,11 +132,7 @@ def write_predictions(
 
 
 def read_table(path: str) -> dict[str, list[str]]:
-    """Returns the columns of a table that `write_table` wrote; apostrophes stay.
-
-    Raises:
-        UserError: the file cannot be read, or it is another kind of table.
-    """
+    """Returns the columns of a table that `write_table` wrote; apostrophes stay."""
     text = read_text(path, path, "evaluate again")
     csv.field_size_limit(sys.maxsize)  # the default of 131,072 is too small for whole documents
     rows = list(csv.reader(io.StringIO(text, newline=""), delimiter="\t"))

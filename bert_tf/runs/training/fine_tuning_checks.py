@@ -6,17 +6,17 @@ from bert_tf import tokenization
 from bert_tf.errors import UserError
 from bert_tf.files import storage
 from bert_tf.files.checkpoint_directory import CheckpointDirectory
-from bert_tf.files.label_file import read_labels
+from bert_tf.files.model_notes import read_labels
 from bert_tf.files.overwriting import real_path
 from bert_tf.model.configuration import BertConfig
-from bert_tf.runs.flags.settings import FineTuningSettings, TextSettings
+from bert_tf.runs.flags.settings import FineTuningOptions, TextSettings
 from bert_tf.text import casing
 from bert_tf.text.model_vocabulary import check_model_vocabulary, check_padding
 from bert_tf.text.tokenizers import Tokenizer, load_tokenizer
 
 
-def learned_labels(settings: FineTuningSettings) -> list[str] | None:
-    """Returns the classes of the model that a run starts from: see `label_file.read_labels`."""
+def learned_labels(settings: FineTuningOptions) -> list[str] | None:
+    """Returns the classes of the model that a run starts from: see `model_notes.read_labels`."""
     init_checkpoint = None if settings.do_train else settings.init_checkpoint
     return read_labels(settings.output_dir, init_checkpoint)
 
@@ -27,14 +27,7 @@ def make_tokenizer(
     init_checkpoint: str | None,
     output_dir: str | None = None,
 ) -> Tokenizer:
-    """Returns the tokenizer of the vocabulary that belongs to the checkpoint.
-
-    Raises:
-        UserError: the vocabulary lacks [CLS] or [SEP], has more tokens than the model has
-            embeddings, differs from the vocabulary next to --init_checkpoint or to the checkpoints
-            in --output_dir, or its padding differs from the model's; or `do_lower_case` is wrong
-            for the vocabulary or the checkpoint (see `casing.check_casing`).
-    """
+    """Returns the tokenizer of the vocabulary that belongs to the checkpoint."""
     tokenizer = load_tokenizer(
         settings.vocab_file, settings.do_lower_case, drop_category_c=config.drop_category_c
     )
@@ -61,11 +54,14 @@ def check_vocabulary(
         check_model_vocabulary(vocab, vocab_file, output_dir, "output_dir")
 
 
-def check_settings(config: BertConfig, settings: FineTuningSettings, one_length: bool) -> None:
+def check_settings(
+    config: BertConfig, settings: FineTuningOptions, one_length: bool, folder: str | None = None
+) -> None:
     """Raises a UserError if a setting does not fit the model or the batches.
 
     Args:
         one_length: whether all batches are padded to --max_seq_length.
+        folder: of the model that the run starts from, if no setting names it.
     """
     config.check_seq_length(settings.max_seq_length)
     for name in ("train_batch_size", "eval_batch_size", "predict_batch_size"):
@@ -78,13 +74,13 @@ def check_settings(config: BertConfig, settings: FineTuningSettings, one_length:
             " leave out --group_by_length"
         )
     if settings.export_dir:
-        _check_export_dir(settings.export_dir, settings)
+        _check_export_dir(settings.export_dir, settings, folder)
 
 
-def _check_export_dir(export_dir: str, settings: FineTuningSettings) -> None:
+def _check_export_dir(export_dir: str, settings: FineTuningOptions, folder: str | None) -> None:
     """Checks that the run does not read or write other files in the folder."""
     folders = [settings.output_dir, os.path.join(settings.output_dir, "best")]
-    for path in filter(None, (settings.init_checkpoint, settings.vocab_file)):
+    for path in filter(None, (settings.init_checkpoint, settings.vocab_file, folder)):
         folders += [path, os.path.dirname(path)]
     if real_path(export_dir) in map(real_path, folders):
         raise UserError(

@@ -1,6 +1,7 @@
 """A Keras callback that writes checkpoints in the original's format while `fit` runs."""
 
 from collections import Counter
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -53,7 +54,7 @@ class CheckpointCallback(keras.callbacks.Callback):
     def global_step(self) -> int:
         return int(self._variables["global_step"].numpy())
 
-    def on_train_begin(self, logs=None) -> None:
+    def on_train_begin(self, logs: Any = None) -> None:
         """Sets the model from the newest checkpoint, if it has made no step yet.
 
         Raises:
@@ -82,7 +83,6 @@ class CheckpointCallback(keras.callbacks.Callback):
             self._resume()
 
     def _resume(self) -> None:
-        """Makes `fit` start with the epoch of the current step, and end where it would have."""
         step = self._saved_step = self.global_step
         steps, epochs = self.params.get("steps"), self.params["epochs"]
         if not steps:
@@ -105,7 +105,7 @@ class CheckpointCallback(keras.callbacks.Callback):
                 self._last_step,
             )
 
-    def on_train_batch_end(self, batch, logs=None) -> None:
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         step = self.global_step
         if self._last_step is not None and step >= self._last_step:
             self.model.stop_training = True
@@ -113,7 +113,7 @@ class CheckpointCallback(keras.callbacks.Callback):
         if step // every > (step - self.model.steps_per_execution) // every:
             self._save()
 
-    def on_train_end(self, logs=None) -> None:
+    def on_train_end(self, logs: Any = None) -> None:
         self._save()
         self.model._initial_epoch = None  # the next `fit` counts its epochs from 0
 

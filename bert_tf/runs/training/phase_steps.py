@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 from absl import logging
 
+from bert_tf.engine.evaluator import StepMetrics, means
 from bert_tf.engine.input_pipeline import TrainingInput
 from bert_tf.engine.loops import TrainingLoop
-from bert_tf.engine.metrics import StepMetrics, means
 from bert_tf.errors import UserError
 from bert_tf.files import record_checks
 from bert_tf.runs.folder import reporting
@@ -75,11 +75,7 @@ class PhaseSteps:
                 raise self.run.divergence(f"{name} is {value}", first + bad)
 
     def _check_weights(self, metrics: StepMetrics, stop: int) -> None:
-        """Checks that the steps so far had something to learn from, unless they were few.
-
-        Raises:
-            UserError: the weight of a loss is 0 in every step so far.
-        """
+        """Checks that the steps so far had something to learn from, unless they were few."""
         empty = {
             name
             for name, values in metrics.items()

@@ -1,6 +1,7 @@
 """The configuration and weights of a distillation's teacher."""
 
 import json
+import tempfile
 from collections.abc import Callable, Sequence
 
 import keras
@@ -9,10 +10,12 @@ import tensorflow as tf
 from bert_tf.errors import UserError, listed
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model_folder.reader import ModelFiles
+from bert_tf.model_folder.writer import write_vocabulary
 from bert_tf.runs.flags.settings import TeacherCheckpoint
 from bert_tf.seeds import reading_weights
 from bert_tf.text.model_vocabulary import check_model_vocabulary
 from bert_tf.text.tokenizer_settings import TOKENIZER_CONFIG
+from bert_tf.text.tokenizers import Tokenizer, vocabulary_in
 
 
 def teacher_files(settings: TeacherCheckpoint) -> ModelFiles:
@@ -27,16 +30,21 @@ def teacher_files(settings: TeacherCheckpoint) -> ModelFiles:
 
 
 def checked_teacher_files(
-    settings: TeacherCheckpoint, student: BertConfig, vocab: dict[str, int]
+    settings: TeacherCheckpoint, student: BertConfig, tokenizer: Tokenizer
 ) -> ModelFiles:
-    """Returns the files of a fine-tuned teacher that reads the student's ids, `vocab`'s.
+    """Returns the files of a fine-tuned teacher that reads the ids of the student's tokenizer.
 
-    `settings` are also `FineTuningSettings`. Raises UserError if the teacher's vocabulary, casing
+    `settings` are also `FineTuningOptions`. Raises UserError if the teacher's vocabulary, casing
     or inputs differ from the student's.
     """
     files = teacher_files(settings)
     check_inputs(student, files.config, files.config_file, settings.max_seq_length)
-    check_model_vocabulary(vocab, settings.vocab_file, files.home, "teacher_checkpoint")
+    with tempfile.TemporaryDirectory(prefix="bert_tf_") as folder:
+        vocab_file = settings.vocab_file
+        if not vocab_file:  # the student is in memory
+            write_vocabulary(folder, tokenizer.files, tokenizer.do_lower_case)
+            vocab_file = vocabulary_in(folder)
+        check_model_vocabulary(tokenizer.vocab, vocab_file, files.home, "teacher_checkpoint")
     casing = files.recorded_casing
     if casing not in (None, settings.do_lower_case):
         raise UserError(
@@ -54,10 +62,6 @@ def check_inputs(student: BertConfig, config: BertConfig, path: str, max_seq_len
     Args:
         config: the teacher's, from the file `path`.
         max_seq_length: length of the longest sequences that both read.
-
-    Raises:
-        UserError: the teacher's vocabulary size differs, or it has too few segments, or too few
-            position embeddings for that length.
     """
     if config.vocab_size != student.vocab_size:
         raise UserError(
@@ -101,9 +105,6 @@ def load_teacher(
     Args:
         unneeded: name prefixes of variables that the checkpoint may lack. Variables that it lacks
             are not returned.
-
-    Raises:
-        UserError: the checkpoint lacks a variable, or a variable's shape differs.
     """
     with strategy.scope(), reading_weights():
         teacher = build()

@@ -2,7 +2,7 @@
 
 import functools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import keras
 import tensorflow as tf
@@ -10,10 +10,10 @@ from absl import logging
 
 from bert_tf import optimization
 from bert_tf.engine import distribution
+from bert_tf.engine.evaluator import StepMetrics
 from bert_tf.engine.input_pipeline import TrainingInput
 from bert_tf.engine.length_buckets import Buckets
-from bert_tf.engine.loops import TrainingLoop, training_loop
-from bert_tf.engine.metrics import StepMetrics
+from bert_tf.engine.loops import TrainingLoop
 from bert_tf.engine.replicate import update_function, xla_pays_on_cpu
 from bert_tf.engine.steps import Objective, train_step
 from bert_tf.errors import UserError
@@ -22,13 +22,11 @@ from bert_tf.runs.folder.run import Run
 from bert_tf.runs.training.options import adam_options
 from bert_tf.runs.training.phase_steps import PhaseSteps
 from bert_tf.runs.training.plan import Phase, Plan
-from bert_tf.runs.training.schedule_note import note_schedule
-from bert_tf.runs.training.time_budget import TimeBudget
+from bert_tf.runs.training.schedules import TimeBudget, note_schedule
 from bert_tf.runs.training.watch import Watch
 from bert_tf.seeds import reading_weights, seeded
 
-# Sets the variables of a model, given by name.
-Start = Callable[[Mapping[str, tf.Variable]], None]
+Variables = Mapping[str, tf.Variable]  # of a model, by name
 
 
 class Trainer:
@@ -44,15 +42,11 @@ class Trainer:
         budget: stops training when the time is up; `schedule` must be `budget.schedule`. None:
             train the phases' number of steps.
         objective: returns what to train for; by default the model is its own objective.
-        initialize: called at the start of a run that does not resume, after --init_checkpoint is
-            read, to set weights that are neither random nor in that checkpoint.
+        initialize: called at the start of a run that does not resume, with the model and the names
+            of the weights that --init_checkpoint set, to set others.
         learning_rate_factors: see `optimization.AdamWeightDecayOptimizer`; None: 1 for all.
         start: sets the weights that a run starts from if it does not resume. None: they are read
             from --init_checkpoint, if that is given.
-
-    Raises:
-        UserError: the checkpoint does not fit the model; or the run does not train, and
-            --init_checkpoint lacks weights that predictions depend on.
     """
 
     def __init__(
@@ -63,9 +57,9 @@ class Trainer:
         frozen: Callable[[str], bool] = lambda name: False,
         budget: TimeBudget | None = None,
         objective: Callable[[keras.Model], Objective] = lambda model: model,
-        initialize: Callable[[keras.Model], None] = lambda model: None,
+        initialize: Callable[[keras.Model, Collection[str]], None] = lambda model, found: None,
         learning_rate_factors: Mapping[str, float] | None = None,
-        start: Start | None = None,
+        start: Callable[[Variables], None] | None = None,
     ):
         self.run = run
         self.strategy = run.strategy
@@ -98,13 +92,16 @@ class Trainer:
                 self._resumed_from,
             )
         if not self._resumed_from:
-            self._initialize(weights, start, [] if trains else learned)
-            initialize(self.model)
+            initialize(self.model, self._initialize(weights, start, [] if trains else learned))
 
     def _initialize(
-        self, weights: Mapping[str, tf.Variable], start: Start | None, needed: Sequence[str]
-    ) -> None:
-        init_checkpoint = self._settings.init_checkpoint
+        self,
+        weights: Variables,
+        start: Callable[[Variables], None] | None,
+        needed: Sequence[str],
+    ) -> Collection[str]:
+        """Sets the weights that a run starts from; returns those that --init_checkpoint has."""
+        init_checkpoint, found = self._settings.init_checkpoint, set()
         if start:
             start(weights)
         elif init_checkpoint:
@@ -121,6 +118,7 @@ class Trainer:
                 "The weights are untrained: --output_dir has no checkpoint, and there is no"
                 " --init_checkpoint"
             )
+        return found
 
     @property
     def global_step(self) -> int:
@@ -139,12 +137,6 @@ class Trainer:
             evaluate: called every --evaluate_every_steps; returns whether to continue training.
             watch: follows the steps. None: a progress bar, or log lines, show them. A run that its
                 callbacks ended is not continued with callbacks, unless `phases` have more steps.
-
-        Raises:
-            UserError: batch sizes do not fit the replicas, or the input is damaged.
-            FloatingPointError: a loss or gradient is not finite; that step is not saved.
-            OSError: a checkpoint cannot be written, or another run has taken the directory over.
-            KeyboardInterrupt: Ctrl-C or SIGTERM; the current step has been finished and saved.
         """
         self._check_batches(phases)
         settings, watch = self._settings, watch or Watch()
@@ -196,13 +188,11 @@ class Trainer:
             self._save(mark)  # unless the last leg did
 
     def _tell(self, watch: Watch, step: int, metrics: StepMetrics) -> bool:
-        """Tells the watch of a loop's steps; returns whether to go on."""
         if watch.has_callbacks:  # they may read the weights
             self._fetch()
         return watch.after(step, metrics)
 
     def _has_ended(self, total: int, mark: str) -> bool:
-        """Returns whether there is nothing to train; a warning then says so."""
         by_callbacks = mark and self._resumed_from and self.global_step < total
         if self.global_step < total and not (
             by_callbacks and tf.io.gfile.exists(f"{self._resumed_from}{mark}")
@@ -221,7 +211,6 @@ class Trainer:
         return True
 
     def _begin(self, phases: Sequence[Phase], number: int, total: int | None) -> PhaseSteps:
-        """Opens the input of a phase, and returns the object that makes its steps."""
         phase, first = phases[number], sum(phase.num_steps for phase in phases[:number])
         logging.info(
             "Phase %d of %d: steps %d to %s, batches of %d",
@@ -235,13 +224,11 @@ class Trainer:
         return PhaseSteps(phase, loop, source, self.run, total)
 
     def _log_input(self, phases: Sequence[Phase]) -> None:
-        """Logs the number of examples of each phase, and how often the steps see each of them."""
         for number, phase in enumerate(phases, 1):
             if text := phase.describe_input(timed=self._budget is not None):
                 logging.info("Phase %d of %d: %s", number, len(phases), text)
 
     def _check_batches(self, phases: Sequence[Phase]) -> None:
-        """Checks that batches divide evenly among replicas and parts of gradient accumulation."""
         parts = self._settings.gradient_accumulation_steps
         for phase in phases:
             batch_size = phase.batch_size
@@ -253,7 +240,6 @@ class Trainer:
                 )
 
     def _open_input(self, phase: Phase, first_step: int) -> TrainingInput:
-        """Returns the phase's input at the place of the current step."""
         step = self.global_step
         # Depends on the step, so that an input that cannot be resumed takes a new order.
         seed = (self._settings.random_seed * 1_000_003 + step) % 2**31
@@ -274,7 +260,7 @@ class Trainer:
             update=update_function(self.strategy, self.model, self.optimizer),
         )
         seed, compiles = self._settings.random_seed, xla_pays_on_cpu(self.model)
-        return training_loop(self.strategy, replica_step, seed, buckets, compiles)
+        return TrainingLoop(self.strategy, replica_step, seed, buckets, compiles)
 
     def _save(self, mark: str = "") -> None:
         """Copies everything a checkpoint of this step needs, unless it is already saved.
@@ -316,6 +302,5 @@ class Trainer:
             return {name: v.read_value() for name, v in self._variables.items()}
 
     def _fetch(self) -> None:
-        """Sets the variables to their values on the devices, if those are kept apart."""
         if distribution.runs_by_pjrt(self.strategy):
             self.strategy.fetch(self._variables.values())

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from bert_tf.engine.metrics import StepMetrics, means
+from bert_tf.engine.evaluator import StepMetrics, means
 from bert_tf.errors import UserError, quoted
 from bert_tf.progress import Progress, hidden
 
@@ -22,11 +22,7 @@ _UNFIT: Mapping[type[keras.callbacks.Callback], str] = {
 
 
 def verbosity(verbose: Any) -> int:
-    """Returns Keras's `verbose` as a number: 1 or "auto" for a bar, 2 for lines, 0 for neither.
-
-    Raises:
-        UserError: it is something else.
-    """
+    """Returns Keras's `verbose` as a number: 1 or "auto" for a bar, 2 for lines, 0 for neither."""
     if not isinstance(verbose, int | str) or verbose not in (0, 1, 2, "auto"):
         raise UserError(f"verbose must be 0, 1, 2 or 'auto'; received {quoted(verbose)}")
     return 1 if verbose == "auto" else int(verbose)
@@ -70,12 +66,7 @@ class Watch:
         return Progress("Training", "steps", total, done)
 
     def after(self, step: int, metrics: StepMetrics) -> bool:
-        """Is told of the steps of a loop; returns whether to go on.
-
-        Args:
-            step: the number of steps so far.
-            metrics: of the loop's steps.
-        """
+        """Is told of the steps of a loop; returns whether to go on."""
         return True
 
     def end(self) -> None:

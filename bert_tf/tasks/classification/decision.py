@@ -35,13 +35,7 @@ def configured(config: BertConfig, settings: ClassifierSettings, multi_label: bo
     if --bert_config_file is the pre-trained model's.
 
     Args:
-        config: of --bert_config_file.
-        settings: of the run.
         multi_label: whether the examples have several labels each.
-
-    Raises:
-        UserError: the model and the examples do not both have several labels, or --threshold is
-            given for a model with one.
     """
     path = _learned_config(settings)
     learned_several = bool(path) and _has_several_labels(path)
@@ -52,26 +46,10 @@ def configured(config: BertConfig, settings: ClassifierSettings, multi_label: bo
             f" {'set' if learned_several else 'leave out'} --multi_label. Or choose another"
             " --output_dir to train into"
         )
-    if not (multi_label or config.is_multi_label or learned_several):
-        for name in ("threshold", "find_threshold"):
-            if getattr(settings, name):
-                raise UserError(
-                    f"--{name} is for texts with several labels (--multi_label): with one label,"
-                    " the most likely class is the prediction. Leave it out"
-                )
+    several = multi_label or config.is_multi_label or learned_several
+    _check(settings, several, multi_label)
+    if not several:
         return config
-    if not multi_label and (settings.do_train or settings.do_eval):
-        raise UserError(
-            f"problem_type in bert_config.json is {MULTI_LABEL}: a text can have several labels,"
-            " but the examples have one each. Set --multi_label with --task_name=table. To train a"
-            " model with one label for each text, delete problem_type"
-        )
-    for name, reason in _ONE_LABEL.items():
-        if getattr(settings, name):
-            raise UserError(
-                f"--{name} is for examples with one label; {reason}. Leave out --{name} or"
-                " --multi_label"
-            )
     source = read_config(path) if path and learned_several else config
     threshold = source.threshold if settings.threshold is None else settings.threshold
     chosen = settings.threshold is not None or settings.find_threshold
@@ -86,8 +64,29 @@ def configured(config: BertConfig, settings: ClassifierSettings, multi_label: bo
     return config
 
 
+def _check(settings: ClassifierSettings, several: bool, multi_label: bool) -> None:
+    """Checks settings that only fit a model of several labels, or only one of a single label."""
+    for name in ("threshold", "find_threshold"):
+        if getattr(settings, name) and not several:
+            raise UserError(
+                f"--{name} is for texts with several labels (--multi_label): with one label,"
+                " the most likely class is the prediction. Leave it out"
+            )
+    if several and not multi_label and (settings.do_train or settings.do_eval):
+        raise UserError(
+            f"problem_type in bert_config.json is {MULTI_LABEL}: a text can have several labels,"
+            " but the examples have one each. Set --multi_label with --task_name=table. To train a"
+            " model with one label for each text, delete problem_type"
+        )
+    for name, reason in _ONE_LABEL.items():
+        if getattr(settings, name) and several:
+            raise UserError(
+                f"--{name} is for examples with one label; {reason}. Leave out --{name} or"
+                " --multi_label"
+            )
+
+
 def _learned_config(settings: ClassifierSettings) -> str | None:
-    """Returns the path of the configuration beside the checkpoint that a run goes on with."""
     prefix = CheckpointDirectory(settings.output_dir).latest()
     if not prefix and settings.init_checkpoint and not settings.do_train:
         prefix = checkpoints.find_prefix(settings.init_checkpoint)

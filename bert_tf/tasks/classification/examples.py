@@ -1,4 +1,4 @@
-"""Classification examples, and the base class of the processors that read them."""
+"""Classification examples, their labels, and the base class of the processors that read them."""
 
 import contextlib
 import copy
@@ -10,7 +10,6 @@ from typing import Any
 from bert_tf.datasets.tables import check_filled, number_in
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files.records import LARGEST_TARGET
-from bert_tf.tasks.classification import several_labels
 from bert_tf.tasks.classification.settings import TableColumns
 
 
@@ -46,7 +45,7 @@ class DataProcessor:
     labels: Sequence[str] | None = None
     # Whether a text can have several labels, or none. The labels of an example are then a tuple.
     multi_label: bool = False
-    label_separator: str = several_labels.SEPARATOR  # between the labels in a cell of a table
+    label_separator: str = TableColumns.label_separator  # between the labels in a cell of a table
     # Minimum and maximum of the labels of a regression; None for no bounds.
     label_range: tuple[float, float] | None = None
     # Names in `scores.METRICS`, which evaluation reports in addition to the loss.
@@ -91,11 +90,7 @@ class DataProcessor:
         raise NotImplementedError
 
     def read(self, split: str, data_dir: str) -> list[InputExample]:
-        """Returns the examples of a set.
-
-        Raises:
-            UserError: the set is missing or malformed; the message says where.
-        """
+        """Returns the examples of a set."""
         raise NotImplementedError
 
 
@@ -111,7 +106,7 @@ def parse_label(
     labels = processor.get_labels()
     if labels is not None and processor.multi_label:
         separator = processor.label_separator
-        return several_labels.parse_labels(text, labels, separator, place, remedy)
+        return parse_labels(text, labels, separator, place, remedy)
     if labels is not None:
         if text in labels:
             return text
@@ -140,11 +135,7 @@ def default_label(processor: DataProcessor) -> str | float | tuple[str, ...]:
 
 
 def in_both_orders(examples: Sequence[InputExample]) -> list[InputExample]:
-    """Returns the examples, and after them the same with their texts exchanged.
-
-    Raises:
-        UserError: an example has no second text.
-    """
+    """Returns the examples, and after them the same with their texts exchanged."""
     swapped = []
     for example in examples:
         if not example.text_b:
@@ -176,8 +167,47 @@ def scaled(examples: Sequence[InputExample], scale: float) -> list[InputExample]
 
 
 def _changed(example: InputExample, **changes: Any) -> InputExample:
-    """Returns a copy with other attributes; the original's processors have their own class."""
     found = copy.copy(example)
     for name, value in changes.items():
         setattr(found, name, value)
     return found
+
+
+def split_labels(cell: str, separator: str, place: str, remedy: str) -> list[str]:
+    """Returns the labels in a cell, without white space around them; [] for an empty cell."""
+    names = [name.strip() for name in cell.split(separator)] if cell.strip() else []
+    if "" in names:
+        raise UserError(
+            f"{place}: {quoted(cell)} has an empty label; --label_separator={separator} must stand"
+            f" between two labels, and a cell without labels is empty. {_sentence(remedy)}"
+        )
+    if twice := next((name for i, name in enumerate(names) if name in names[:i]), None):
+        raise UserError(
+            f"{place}: {quoted(cell)} has the label {quoted(twice)} twice. {_sentence(remedy)}"
+        )
+    return names
+
+
+def parse_labels(
+    cell: str, labels: Sequence[str], separator: str, place: str, remedy: str
+) -> tuple[str, ...]:
+    """Returns the labels in a cell, in the order of `labels`; errors: see `split_labels`."""
+    names = split_labels(cell, separator, place, remedy)
+    for name in names:
+        if name not in labels:
+            raise UserError(
+                f"{place}: label {quoted(name)} must be one of {listed(labels)}, with"
+                f" --label_separator={separator} between several; {remedy}"
+            )
+    return tuple(label for label in labels if label in names)
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def as_labels(label: str | Sequence[str] | None) -> tuple[str, ...]:
+    """Returns the labels of an example: one name, several, or none."""
+    if label is None:
+        return ()
+    return (label,) if isinstance(label, str) else tuple(label)

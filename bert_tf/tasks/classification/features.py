@@ -4,13 +4,38 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from bert_tf.errors import UserError, listed, percent, quoted
-from bert_tf.tasks.classification.examples import InputExample
-from bert_tf.tasks.classification.schema import classification_schema
-from bert_tf.tasks.classification.several_labels import as_labels
+from bert_tf.files import records
+from bert_tf.tasks.classification.examples import InputExample, as_labels
 from bert_tf.tasks.example_records import ExampleEncoder, Record
 from bert_tf.text import sequences
+from bert_tf.text.sequences import split_pair
 from bert_tf.text.tokenizers import Tokenizer
-from bert_tf.text.windows import split_pair
+
+
+def classification_schema(
+    max_seq_length: int, regression: bool, weighted: bool = False, num_labels: int | None = None
+) -> records.Schema:
+    """Returns the schema of classification records.
+
+    `label_ids` is the index of a class, or a float32 value for regression. If a text can have
+    several of `num_labels` labels, which the original does not know, it is an int64 vector of that
+    length, 1 for each label that the text has. `is_real_example` is 1.
+    It is 0 for padding at the end of files that the original wrote for TPUs. Names and types:
+    `file_based_convert_examples_to_features` of the original. If records are `weighted`, they also
+    have `example_weight`, float32, the weight in losses and metrics.
+    """
+    label_ids = records.int64_feature([], low=0)
+    if regression:
+        label_ids = records.target_feature()
+    elif num_labels is not None:
+        label_ids = records.int64_feature([num_labels], low=0, high=1)
+    weights = {"example_weight": records.float_feature([], low=0.0)} if weighted else {}
+    return {
+        **records.model_inputs([max_seq_length]),
+        "label_ids": label_ids,
+        "is_real_example": records.int64_feature([], low=0, high=1),
+        **weights,
+    }
 
 
 class ClassificationEncoder(ExampleEncoder):
@@ -20,17 +45,11 @@ class ClassificationEncoder(ExampleEncoder):
     there is a stride.
 
     Args:
-        tokenizer: see `ExampleEncoder`.
-        max_seq_length: length of each record.
         label_list: the classes in the order of the logits; None for regression.
         stride: word pieces between the starts of windows, see `split_pair`. The records then have
             the weight 1 / windows, so that every example counts once in the loss. None: texts that
             are too long are truncated at their ends.
         weighted: whether records have the weights of their examples, divided by the windows.
-        multi_label: whether an example has several labels; see `InputExample`.
-
-    Raises:
-        UserError: `max_seq_length` has no room for a pair.
 
     Attributes:
         num_windows: number of records of each example so far.
@@ -89,9 +108,10 @@ class ClassificationEncoder(ExampleEncoder):
         labels["example_weight"] = [weight / len(windows)]
         return [{**sequences.pack_pair(*window, length, layout), **labels} for window in windows]
 
-    def about_cut(self) -> str:
+    def about_cut(self, longest: int) -> str:
         share = percent(self._num_lost, self._num_pieces)
-        return f". {share} of all word pieces are lost; --long_text=mean reads all of them"
+        lost = f"{share} of all word pieces are lost; --long_text=mean reads all of them"
+        return f"{super().about_cut(longest)}. {lost}"
 
     def _label_values(self, example: InputExample) -> list[int] | list[float]:
         if self._label_ids is None:

@@ -6,24 +6,18 @@ from typing import ClassVar
 
 from bert_tf.datasets.tables import check_delimiter
 from bert_tf.errors import UserError, listed, quoted
-from bert_tf.files.label_file import check_label
+from bert_tf.files.model_notes import check_label
 from bert_tf.runs.flags.setting_fields import Group, Settings, inherit
-from bert_tf.runs.flags.settings import EvaluationSettings, TeacherSettings
+from bert_tf.runs.flags.settings import EvaluationOptions, FineTuningFiles, TeacherSettings
 from bert_tf.tasks.class_weights import ClassWeightSettings
-from bert_tf.tasks.classification.several_labels import SEPARATOR
 from bert_tf.tasks.long_text import LongTextSettings
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ClassifierSettings(
-    LongTextSettings, ClassWeightSettings, EvaluationSettings, TeacherSettings
-):
-    """Settings of run_classifier."""
+class ClassifierOptions(LongTextSettings, ClassWeightSettings, EvaluationOptions, TeacherSettings):
+    """How a classifier is trained, evaluated and asked for predictions."""
 
     losses: ClassVar[tuple[str, ...]] = ("ce", "labels", "cos")
-    data_dir: str | None = Group.DATA.setting(
-        None, help="Folder with the files of the task. Needed without --tfds."
-    )
     teacher_checkpoint: str | None = inherit(
         TeacherSettings,
         "teacher_checkpoint",
@@ -72,12 +66,6 @@ class ClassifierSettings(
         excludes=("long_text", "mean", "max"),
         because="a long pair already becomes several examples",
     )
-    label_scale: float = Group.TRAINING.setting(
-        1.0,
-        help="Divide the labels of a regression by this number, as ELECTRA does with STS-B's by 5."
-        " Predictions and errors then have this scale; GLUE's submission file does not.",
-        above=0.0,
-    )
     temperature_scaling: bool = Group.EVALUATION.setting(
         False,
         help="Divide the trained model's logits by one number, the temperature, so that its"
@@ -101,6 +89,20 @@ class ClassifierSettings(
         because="it finds another one",
     )
 
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClassifierSettings(FineTuningFiles, ClassifierOptions):
+    """Settings of run_classifier: the options, and how its files are read."""
+
+    data_dir: str | None = Group.DATA.setting(
+        None, help="Folder with the files of the task. Needed without --tfds."
+    )
+    label_scale: float = Group.TRAINING.setting(
+        1.0,
+        help="Divide the labels of a regression by this number, as ELECTRA does with STS-B's by 5."
+        " Predictions and errors then have this scale; GLUE's submission file does not.",
+        above=0.0,
+    )
     folds: int = Group.EVALUATION.setting(
         0,
         help="Cross-validation: divide the training examples into N parts, each class evenly (with"
@@ -192,7 +194,7 @@ class TableColumns(Settings):
         because="that needs one number or class for each example",
     )
     label_separator: str = Group.DATA.setting(
-        SEPARATOR,
+        "|",
         help="Character between the labels in a cell. White space beside it is ignored.",
         needs="multi_label",
     )

@@ -1,58 +1,43 @@
-"""Classification and regression as a task of fine-tuning (run_classifier.py)."""
+"""Classification and regression as a task of fine-tuning."""
 
-import contextlib
 import dataclasses
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, Self
 
 import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert_tf.engine.prediction import Columns, join
+from bert_tf.engine.prediction import Columns
 from bert_tf.errors import UserError, listed
-from bert_tf.files.label_file import LABELS_FILE, check_label
-from bert_tf.files.model_input import PAIRS, TEXTS
+from bert_tf.files.model_notes import LABELS_FILE, PAIRS, TEXTS, check_label
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.folder import reporting
-from bert_tf.runs.results import review, tables
-from bert_tf.runs.results.calibration import Calibration, calibrate
-from bert_tf.runs.results.kept_rows import Cell
+from bert_tf.runs.results import review
+from bert_tf.runs.results.reports import Calibration, Report, calibrate
 from bert_tf.runs.results.review import Decision
 from bert_tf.runs.training.fine_tuning_checks import learned_labels
-from bert_tf.tasks.classification import ranking, scores, several_labels, submission, weights
-from bert_tf.tasks.classification.decision import configured, keep_threshold
-from bert_tf.tasks.classification.distillation import DistilledClassification, copy_head
-from bert_tf.tasks.classification.examples import (
-    DataProcessor,
-    InputExample,
-    in_both_orders,
-    scaled,
-)
+from bert_tf.tasks import class_weights
+from bert_tf.tasks.classification import scores
+from bert_tf.tasks.classification.decision import configured
+from bert_tf.tasks.classification.examples import DataProcessor, InputExample, in_both_orders
 from bert_tf.tasks.classification.features import ClassificationEncoder
 from bert_tf.tasks.classification.model import ClassificationModel
-from bert_tf.tasks.classification.processors import ProcessorSettings, get_processor
-from bert_tf.tasks.classification.settings import ClassifierSettings, TableColumns, TfdsSource
+from bert_tf.tasks.classification.rows import ClassificationRows
+from bert_tf.tasks.classification.settings import ClassifierOptions
 from bert_tf.tasks.classification.table import TableProcessor
-from bert_tf.tasks.classification.teacher import read_teacher
-from bert_tf.tasks.fine_tuning import run_fine_tuning
-from bert_tf.tasks.folds import FoldKey
+from bert_tf.tasks.classification.teacher import DistilledClassification, copy_head, read_teacher
 from bert_tf.tasks.long_text import text_columns
-from bert_tf.tasks.task import ExampleSet, FineTuningTask, PredictionColumns, check_differ
+from bert_tf.tasks.task import (
+    Evaluated,
+    ExampleSet,
+    FineTuningTask,
+    PredictionColumns,
+    check_differ,
+    joined,
+)
 from bert_tf.tasks.task_model import TaskModel
 from bert_tf.text.tokenizers import Tokenizer
-
-# Purpose -> what processors call the set.
-_SPLITS = {"train": "train", "eval": "dev", "predict": "test"}
-
-
-def run_classifier(
-    config: BertConfig,
-    processor: DataProcessor,
-    strategy: tf.distribute.Strategy,
-    settings: ClassifierSettings,
-) -> dict[str, float | int] | None:
-    """Fine-tunes, evaluates and predicts with a `DataProcessor`: see `run_fine_tuning`."""
-    return run_fine_tuning(ClassificationTask(settings, processor), config, strategy)
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -63,15 +48,11 @@ class GroupedSet(ExampleSet):
 
 
 class ClassificationTask(FineTuningTask):
-    """Classifies texts or pairs of texts, or gives each a number.
+    """Classifies texts or pairs of texts, or gives each a number."""
 
-    Predictions go to test_results.tsv (the probabilities of the classes, or the number, for each
-    test example), beside the texts to predictions.tsv and, for a GLUE task, to the submission
-    file. Records and predictions of a second dev or test set (`DataProcessor.also`) have its
-    suffix.
-    """
+    options = ClassifierOptions
 
-    def __init__(self, settings: ClassifierSettings, processor: DataProcessor):
+    def __init__(self, settings: ClassifierOptions, processor: DataProcessor):
         super().__init__(settings)
         self.processor = processor
         self.best_metric = processor.best_metric
@@ -79,31 +60,8 @@ class ClassificationTask(FineTuningTask):
         self._config: BertConfig | None = None  # if a text can have several labels
 
     @classmethod
-    def from_settings(
-        cls,
-        settings: ClassifierSettings,
-        named: ProcessorSettings,
-        columns: TableColumns,
-        source: TfdsSource,
-    ) -> "ClassificationTask":
-        if not settings.data_dir and not source.tfds:
-            raise UserError("--data_dir or --tfds must be given, to say where the examples are")
-        if columns.fold_group_column is not None and not settings.folds:
-            raise UserError(
-                f"--fold_group_column={columns.fold_group_column} needs --folds: it says which"
-                " examples are never in two folds"
-            )
-        processor = get_processor(
-            named.task_name,
-            settings.data_dir or "",
-            named.xnli_language,
-            columns,
-            source,
-            learned_labels(settings),
-        )
-        task = cls(settings, processor)
-        task.other_settings = (named, columns, source)
-        return task
+    def of_rows(cls, options: ClassifierOptions, rows: ClassificationRows) -> Self:
+        return cls(options, TableProcessor(rows.columns(), ""))
 
     def model_config(self, config: BertConfig) -> BertConfig:
         config = configured(config, self.settings, self.processor.multi_label)
@@ -111,7 +69,7 @@ class ClassificationTask(FineTuningTask):
         return config
 
     @property
-    def _decision(self) -> Decision | None:
+    def decision(self) -> Decision | None:
         """How a text gets its labels, if it can have several."""
         if self._config is None:
             return None
@@ -124,46 +82,13 @@ class ClassificationTask(FineTuningTask):
                 " out"
             )
         settings, labels = self.settings, self.processor.get_labels()
-        if settings.label_scale != 1.0 and labels is not None:
-            raise UserError(
-                f"--label_scale={settings.label_scale} is for numbers; this task has the classes"
-                f" {listed(labels)}. Leave it out"
-            )
-        weights.check_class_settings(settings.class_weights, settings.label_smoothing, labels)
+        class_weights.check_class_settings(settings.class_weights, settings.label_smoothing, labels)
 
-    def read_sets(self, purpose: str) -> list[ExampleSet]:
-        sets = [self._set(purpose, self._read(purpose, self.processor))]
-        if purpose != "train":
-            for key, processor in self.processor.also.items():
-                if processor.has(_SPLITS[purpose], self.settings.data_dir):
-                    examples = self._read(purpose, processor)
-                    sets.append(ExampleSet(f"{purpose}_{key}", examples, suffix=f"_{key}"))
-        return sets
-
-    def _set(self, purpose: str, examples: Sequence[InputExample]) -> ExampleSet:
+    def example_set(self, purpose: str, examples: Sequence[InputExample]) -> ExampleSet:
         if purpose == "eval" and getattr(examples[0], "group", None) is not None:
-            ranking.check_relevance(purpose, examples, self.processor.get_labels())
+            scores.check_relevance(purpose, examples, self.processor.get_labels())
             return GroupedSet(purpose, examples, groups=[x.group for x in examples])
         return ExampleSet(purpose, examples)
-
-    def subset(self, whole: ExampleSet, purpose: str, numbers: Sequence[int]) -> ExampleSet:
-        return self._set(purpose, [whole.examples[i] for i in numbers])
-
-    def _read(self, purpose: str, processor: DataProcessor) -> list[InputExample]:
-        split, data_dir = _SPLITS[purpose], self.settings.data_dir
-        examples = getattr(processor, f"get_{split}_examples")(data_dir)
-        if not examples:
-            raise UserError(
-                f"The {split} set must have at least one example; get_{split}_examples of"
-                f" {type(processor).__name__} returned none for --data_dir={data_dir or ''}"
-            )
-        return scaled(examples, self.settings.label_scale)
-
-    def dev_set(self) -> str | None:
-        with contextlib.suppress(NotImplementedError):  # a processor written for the original
-            if self.processor.has("dev", self.settings.data_dir):
-                return f"one in {self.settings.data_dir or '--tfds'}"
-        return None
 
     def key(self, example: InputExample) -> tuple[Hashable, str]:
         if getattr(example, "group", None) is not None:  # a group is not divided
@@ -171,22 +96,6 @@ class ClassificationTask(FineTuningTask):
         label = None if isinstance(example.label, float) else example.label
         label = tuple(label) if isinstance(label, list) else label
         return label, f"{example.text_a}\n{example.text_b or ''}"
-
-    def fold_key(self, example: InputExample) -> FoldKey:
-        labels: tuple[str, ...] | None = None
-        if self.processor.get_labels() is not None:
-            labels = tuple(sorted(set(several_labels.as_labels(example.label))))
-        group = getattr(example, "fold_group", None) or getattr(example, "group", None)
-        return FoldKey(labels, f"{example.text_a}\n{example.text_b or ''}", group)
-
-    def row(self, example: InputExample, purpose: str, number: int) -> dict[str, Cell]:
-        # Examples of a processor that was written for the original have no `known_label`.
-        known = getattr(example, "known_label", None)
-        label = known if purpose == "predict" else example.label
-        if isinstance(label, list | tuple):
-            label = self.processor.label_separator.join(label)
-        texts = {"text_a": example.text_a, "text_b": example.text_b or None}
-        return {"id": example.guid, **texts, "label": label}
 
     def labels(self, sets: Mapping[str, Sequence[ExampleSet]]) -> list[str]:
         labels = self.processor.get_labels()
@@ -224,7 +133,7 @@ class ClassificationTask(FineTuningTask):
                 check_differ((tuple(x) if isinstance(x, list) else x for x in labelled), refuses)
             if self.settings.double_unordered:
                 training.examples = in_both_orders(training.examples)
-        weights.weigh(sets, self.settings.class_weights, labels)
+        class_weights.weigh(sets, self.settings.class_weights, labels)
 
     def reads(self, examples: Sequence[InputExample]) -> str | None:
         num_pairs = sum(bool(example.text_b) for example in examples)
@@ -234,9 +143,9 @@ class ClassificationTask(FineTuningTask):
         self, example_set: ExampleSet, tokenizer: Tokenizer, labels: Sequence[str]
     ) -> ClassificationEncoder:
         settings = self.settings
-        weighted = any(weights.weight_of(example) is not None for example in example_set.examples)
+        weighted = any(class_weights.weight_of(x) is not None for x in example_set.examples)
         length, stride = settings.max_seq_length, settings.stride
-        several = self._decision is not None
+        several = self.decision is not None
         return ClassificationEncoder(tokenizer, length, labels or None, stride, weighted, several)
 
     def build(self, config: BertConfig, labels: Sequence[str], **options) -> ClassificationModel:
@@ -257,7 +166,7 @@ class ClassificationTask(FineTuningTask):
         arguments = teacher, settings.alphas, settings.temperature, settings.cos_all_layers
         found = {"objective": lambda student: DistilledClassification(student, *arguments)}
         if settings.copy_teacher_head:
-            found["initialize"] = lambda student: copy_head(student, teacher)
+            found["initialize"] = lambda student, found: copy_head(student, teacher)
         return found
 
     def epoch_size(self, num_examples: int, num_records: int) -> int:
@@ -266,40 +175,35 @@ class ClassificationTask(FineTuningTask):
             logging.info("  Num texts = %d, in %d windows", num_examples, num_records)
         return num_records
 
-    def _of_texts(
-        self, example_set: ExampleSet, predictions: PredictionColumns
-    ) -> PredictionColumns:
-        """Returns the predictions for the texts of a set, from those for their windows."""
+    def _columns(
+        self, example_set: ExampleSet, predictions: PredictionColumns, *names: str
+    ) -> Columns:
+        """Returns the predictions for the texts of a set, perhaps made of their windows'."""
+        columns = joined(predictions, *names)
         if self.settings.stride is None:
-            return predictions
+            return columns
         counts, long_text = example_set.encoder.num_windows, self.settings.long_text
         logging.info("  Num texts = %d, in %d windows", len(counts), sum(counts))
-
-        def chunks() -> Iterator[Columns]:
-            yield text_columns(join(predictions), counts, long_text, self._decision is None)
-
-        return PredictionColumns(chunks(), lambda: predictions.global_step)
+        return text_columns(columns, counts, long_text, self.decision is None)
 
     def calibrate(
         self, model: TaskModel, example_set: ExampleSet, predictions: PredictionColumns
     ) -> None:
-        self.evaluate(example_set, predictions)
-        columns = example_set.answers
+        columns = self.evaluate(example_set, predictions).found
         importance = columns.get("example_weight")
         self._calibration = calibrate(columns["label_ids"], columns["outputs"], importance)
         for variable in (model.head.output_weights, model.head.output_bias):
             variable.assign(variable.numpy() / self._calibration.temperature)
 
-    def evaluate(self, example_set: ExampleSet, predictions: PredictionColumns) -> dict[str, float]:
+    def evaluate(self, example_set: ExampleSet, predictions: PredictionColumns) -> Evaluated:
         """Returns the original's results, the metrics of the processor, and those of groups.
 
         The weights of a dev set count in all but the results of groups.
         """
-        predictions = self._of_texts(example_set, predictions)
         names = ["outputs", "label_ids", "per_example_loss"]
         if getattr(example_set.encoder, "weighted", False):
             names.append("example_weight")
-        columns = example_set.answers = predictions.join(*names)
+        columns = self._columns(example_set, predictions, *names)
         labels, outputs = columns["label_ids"], columns["outputs"]
         importance = columns.get("example_weight")
         if importance is not None and np.allclose(importance, 1.0):
@@ -310,8 +214,20 @@ class ClassificationTask(FineTuningTask):
             **self._scores(labels, outputs, importance, finds=not example_set.suffix),
         }
         if isinstance(example_set, GroupedSet):
-            results |= ranking.evaluate(example_set.groups, labels, outputs)
-        return results
+            results |= scores.evaluate_groups(example_set.groups, labels, outputs)
+        return Evaluated(results, columns)
+
+    def report(self, example_set: ExampleSet, evaluated: Evaluated) -> Report:
+        return review.report_of(*self.reviewed(example_set, evaluated))
+
+    def reviewed(self, example_set: ExampleSet, evaluated: Evaluated) -> tuple[Any, ...]:
+        """Returns the arguments of `review.report_of` for an evaluation."""
+        found = evaluated.found["label_ids"], evaluated.found["outputs"]
+        calibration = None if example_set.suffix else self._calibration
+        return self.processor.get_labels(), *found, self.decision, calibration
+
+    def predict(self, example_set: ExampleSet, predictions: PredictionColumns) -> np.ndarray:
+        return self._columns(example_set, predictions, "outputs")["outputs"]
 
     def _scores(
         self, labels: np.ndarray, outputs: np.ndarray, importance: np.ndarray | None, finds: bool
@@ -324,33 +240,7 @@ class ClassificationTask(FineTuningTask):
             return scores.evaluate(self.processor.metrics, labels, outputs, importance)
         found = {}
         if self.settings.find_threshold and finds:
-            threshold = several_labels.best_threshold(labels, outputs, importance)
+            threshold = scores.best_threshold(labels, outputs, importance)
             self._config.threshold = found["eval_threshold"] = threshold
         threshold = self._config.threshold
-        return {**found, **several_labels.evaluate(labels, outputs, threshold, importance)}
-
-    def write_review(self, example_set: ExampleSet) -> None:
-        review.write_review(
-            self.settings.output_dir,
-            example_set.suffix,
-            example_set.rows,
-            self.processor.get_labels(),
-            example_set.answers["label_ids"],
-            example_set.answers["outputs"],
-            self._decision,
-            calibration=None if example_set.suffix else self._calibration,
-        )
-        if self._config and self.settings.find_threshold and not self.settings.do_train:
-            keep_threshold(self.settings, self._config.threshold)
-
-    def write_predictions(self, example_set: ExampleSet, predictions: PredictionColumns) -> None:
-        outputs = self._of_texts(example_set, predictions).join("outputs")["outputs"]
-        path = self.path(f"test_results{example_set.suffix}.tsv")
-        reporting.write_probabilities(path, outputs)
-        labels = self.processor.get_labels()
-        found = review.predicted_columns(labels, outputs, self._decision)
-        path = self.path(f"predictions{example_set.suffix}.tsv")
-        tables.write_predictions(path, example_set.rows, found)
-        processor = self.processor.also.get(example_set.suffix[1:], self.processor)
-        outputs = outputs * self.settings.label_scale
-        submission.write_submission(self.settings.output_dir, processor, outputs)
+        return {**found, **scores.evaluate_labels(labels, outputs, threshold, importance)}

@@ -1,17 +1,30 @@
-"""The teacher of a classification: a model that was fine-tuned for the same classes."""
+"""Distillation: a student learns the answers and vectors of a model fine-tuned for the same task.
+
+Sources: https://arxiv.org/abs/1503.02531, section 2, for the probabilities; DistilBERT
+(https://arxiv.org/abs/1910.01108), section 3, for the vectors. Dimension letters and dtypes: see
+`bert_tf/modeling.py`.
+"""
 
 import functools
 from collections.abc import Sequence
 
 import tensorflow as tf
+from absl import logging
 
 from bert_tf.errors import UserError, listed, quoted
-from bert_tf.files.label_file import LABELS_FILE
+from bert_tf.files.model_notes import LABELS_FILE
 from bert_tf.model.configuration import BertConfig
+from bert_tf.model.heads import (
+    example_weights,
+    soft_binary_cross_entropy,
+    soft_cross_entropy,
+    squared_distance,
+)
 from bert_tf.runs.training.options import model_options
 from bert_tf.runs.training.teacher import check_hidden_sizes, checked_teacher_files, load_teacher
 from bert_tf.tasks.classification.model import ClassificationModel
 from bert_tf.tasks.classification.settings import ClassifierSettings
+from bert_tf.tasks.distilled import Distilled
 from bert_tf.text.tokenizers import Tokenizer
 
 
@@ -22,12 +35,8 @@ def read_teacher(
     labels: Sequence[str],
     strategy: tf.distribute.Strategy,
 ) -> ClassificationModel:
-    """Returns the model of --teacher_checkpoint.
-
-    Raises:
-        UserError: the teacher's vocabulary, casing or classes differ, or it cannot be read.
-    """
-    files = checked_teacher_files(settings, student, tokenizer.vocab)
+    """Returns the model of --teacher_checkpoint."""
+    files = checked_teacher_files(settings, student, tokenizer)
     config = files.config
     if config.is_multi_label != student.is_multi_label:
         kinds = "several classes for each text", "one class for each text"
@@ -65,3 +74,54 @@ def read_teacher(
     build = functools.partial(ClassificationModel, config, outputs[1], **options)
     teacher, _ = load_teacher(build, files, strategy)
     return teacher
+
+
+_HEAD = ("bert/pooler/", "output_")
+
+
+class DistilledClassification(Distilled):
+    """A student that learns classification or regression from a teacher.
+
+    Args:
+        alphas: the weights of the losses: `ce`, the cross entropy with the teacher's probabilities
+            (the mean over the classes, if a text can have several), or in a regression the squared
+            difference from its output; `labels`, the loss of the examples' own labels; `cos`, see
+            `Distilled`, also for the other arguments.
+        temperature: ignored in a regression.
+    """
+
+    def outputs_of(self, model: ClassificationModel, features, training: bool, dropout_seed):
+        """Returns the layers' outputs, float [B, S, H] each, and logits, float32 [B, classes]."""
+        inputs = [features[name] for name in ("input_ids", "input_mask", "segment_ids")]
+        return model.layers_and_logits(*inputs, training, dropout_seed)
+
+    def loss_and_metrics(self, outputs, features, normalizers):
+        """Returns what `Distilled` returns, and the accuracy as a metric."""
+        loss, sums = super().loss_and_metrics(outputs, features, normalizers)
+        (_, logits), _ = outputs
+        return loss, sums | self.student.accuracy(logits, features)
+
+    def parts(self, layers, logits, targets, features, normalizers):
+        """Returns the losses except `cos` as one part, since they share a normalizer; metrics."""
+        if self.student.is_regression:
+            soft = squared_distance(logits, targets)
+        elif self.student.is_multi_label:
+            soft = soft_binary_cross_entropy(logits, targets, self._temperature)
+        else:
+            soft = soft_cross_entropy(logits, targets, self._temperature)
+        weights = example_weights(features)
+        weight = tf.reduce_sum(weights)
+        ce_loss = tf.reduce_sum(weights * soft)
+        label_loss = tf.reduce_sum(weights * self.student.training_losses(logits, features))
+        total = self.alphas["ce"] * ce_loss + self.alphas["labels"] * label_loss
+        sums = {"ce_loss": (ce_loss, weight), "label_loss": (label_loss, weight)}
+        return [(1.0, total, normalizers["examples"])], sums
+
+
+def copy_head(student: ClassificationModel, teacher: ClassificationModel) -> None:
+    """Copies the teacher's pooler and classifier into the student."""
+    values = {variable.path: variable.value for variable in teacher.variables}
+    for variable in student.variables:
+        if variable.path.startswith(_HEAD):
+            variable.assign(values[variable.path].numpy())
+    logging.info("Copied the teacher's pooler and classifier into the student")

@@ -12,7 +12,7 @@ from absl import logging
 from bert_tf.datasets import tfds
 from bert_tf.datasets.tables import check_filled
 from bert_tf.errors import UserError, listed, quoted
-from bert_tf.files.label_file import check_label
+from bert_tf.files.model_notes import check_label
 from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.tasks.class_weights import parse_weight
 from bert_tf.tasks.classification.examples import (
@@ -125,13 +125,11 @@ class TfdsProcessor(DataProcessor):
         return [examples[i] for i in np.argsort(numbers, kind="stable")]
 
     def _dataset_split(self, split: str) -> str | None:
-        """Returns the dataset's split for a set of the task; None if it has none."""
         chosen = getattr(self._source, f"tfds_{split}_split")
         existing = (name for name in self.tfds_splits[split] if name in self._builder.info.splits)
         return chosen or next(existing, None)
 
     def _check_features(self, spec: dict[str, Any], needs_label: bool) -> None:
-        """Checks that the texts are strings, and that there are labels if they are needed."""
         for name in filter(None, (self._text_a, self._text_b)):
             is_translation = isinstance(spec[name], dict) and (
                 self._language in spec[name] or "translation" in spec[name]
@@ -178,7 +176,6 @@ class TfdsProcessor(DataProcessor):
         return tf.strings.reduce_join(found[:1])
 
     def _known_label(self, value: Any, split: str, place: str) -> str | tuple[str, ...] | None:
-        """Returns the label of a test example, which is only shown; None if it has none."""
         if self._classes and (self.multi_label if isinstance(value, bytes) else value >= 0):
             with contextlib.suppress(UserError):  # the dataset's classes are not the task's
                 return self._parse_label(value, split, place)
@@ -268,7 +265,6 @@ def class_names(source: TfdsSource, columns: TableColumns) -> list[str]:
 
 
 def _class_names(builder: Any, label: str) -> list[str] | None:
-    """Returns the names of a label's classes; None if the dataset lacks the label or names."""
     features = builder.info.features
     if label not in features:
         return None

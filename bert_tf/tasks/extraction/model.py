@@ -44,13 +44,15 @@ class FeaturesModel(TaskModel):
         input_ids: tf.Tensor,
         input_mask: tf.Tensor | None = None,
         segment_ids: tf.Tensor | None = None,
+        training: bool = False,
     ) -> BertOutput:
-        """Returns every output of BERT, without dropout.
+        """Returns every output of BERT, always without dropout.
 
         Args:
             input_ids: int32 [B, S].
             input_mask: int32 [B, S], 1 for tokens and 0 for padding; None is all ones.
             segment_ids: int32 [B, S], 1 for the second text; None is all zeros.
+            training: changes nothing; Keras passes it to a model inside another.
         """
         return self.bert(input_ids, input_mask, segment_ids, training=False)
 
@@ -68,7 +70,7 @@ class FeaturesModel(TaskModel):
         export_vectors(self, filepath, *args, **kwargs)
 
     def predictions(self, outputs: BertOutput, features: Features) -> dict[str, tf.Tensor]:
-        """Returns the outputs by name, float32 [B, ...]; `schema.SHAPES` has the other axes.
+        """Returns the outputs by name, float32 [B, ...]; `settings.SHAPES` has the other axes.
 
         The mean includes [CLS] and [SEP], but not padding.
         """

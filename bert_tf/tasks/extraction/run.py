@@ -3,9 +3,10 @@
 import bisect
 import collections
 import contextlib
+import functools
 import itertools
 import operator
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import keras
 import numpy as np
@@ -13,7 +14,7 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf.engine.length_buckets import Buckets, parse_lengths
-from bert_tf.engine.prediction import CHUNK_BATCHES, Predictor, check_prediction
+from bert_tf.engine.prediction import CHUNK_BATCHES, Columns, Predictor, check_prediction
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files import checkpoints, records
 from bert_tf.files.checkpoint_names import files_of
@@ -23,9 +24,14 @@ from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.training.fine_tuning_checks import make_tokenizer
 from bert_tf.runs.training.options import model_options
 from bert_tf.seeds import reading_weights
-from bert_tf.tasks.extraction import data, schema, writers
+from bert_tf.tasks.extraction import lines
 from bert_tf.tasks.extraction.model import FeaturesModel
-from bert_tf.tasks.extraction.settings import ExtractionSettings
+from bert_tf.tasks.extraction.settings import (
+    SEQUENCE_AXES,
+    ExtractionSettings,
+    parse_layers,
+    parse_outputs,
+)
 from bert_tf.tasks.long_text import join_windows
 from bert_tf.text.tokenizers import Tokenizer, vocabulary_files
 
@@ -43,16 +49,42 @@ def extract_features(
 
     Args:
         max_bytes: approximate limit on the memory for the outputs of a chunk of lines.
-
-    Raises:
-        UserError: flags, text, vocabulary, checkpoint and configuration do not fit together. All
-            checks except of the disk space come before the first batch.
-        OSError: writing failed, for example because the disk is full; a retry may succeed.
     """
-    config.check_seq_length(settings.max_seq_length)
     lengths = parse_lengths(settings.length_buckets, settings.max_seq_length)
-    layers = schema.parse_layers(settings.layers, config.num_layer_outputs)
-    outputs = schema.parse_outputs(settings.outputs)
+    layers = parse_layers(settings.layers, config.num_layer_outputs)
+    outputs = parse_outputs(settings.outputs)
+    tokenizer = _open_tokenizer(config, strategy, settings, outputs)
+    length, batch_size, stride = settings.max_seq_length, settings.batch_size, settings.stride
+    num_lines = lines.count_lines(settings.input_file)
+    with strategy.scope(), reading_weights():
+        model = FeaturesModel(config, layers, outputs, **model_options(settings, strategy))
+    _initialize(model, settings.init_checkpoint, outputs)
+    buckets = None
+    if len(lengths) > 1:
+        buckets = Buckets.of_schema(lengths, records.model_inputs([length]))
+    examples = lines.read_examples(settings.input_file, tokenizer, length, stride)
+    chunks = make_chunks(examples, config, layers, outputs, batch_size, lengths, max_bytes)
+    predict = functools.partial(
+        Predictor(model, strategy).predict,
+        batch_size=batch_size,
+        buckets=buckets,
+        num_examples=num_lines if stride is None else None,  # of windows not yet known
+    )
+    with _open_writer(settings, layers, outputs, tokenizer) as write:
+        for row in join_lines(_predicted(chunks, predict, outputs), settings.long_text):
+            write(*row)
+    logging.info("%s: %d lines", settings.output_file, num_lines)
+    return num_lines
+
+
+def _open_tokenizer(
+    config: BertConfig,
+    strategy: tf.distribute.Strategy,
+    settings: ExtractionSettings,
+    outputs: Sequence[str],
+) -> Tokenizer:
+    """Returns the tokenizer, after checks of what the settings name."""
+    config.check_seq_length(settings.max_seq_length)
     if settings.stride is not None and not {*outputs} <= {"mean_vector", "pooled_vector"}:
         raise UserError(
             f"--long_text={settings.long_text} makes one vector of the windows of a line, so"
@@ -75,47 +107,32 @@ def extract_features(
         "init_checkpoint": files_of(checkpoints.find_prefix(settings.init_checkpoint)),
     }
     check_overwrites([settings.output_file], "output_file", read)
-    num_lines = data.count_lines(settings.input_file)
+    return tokenizer
 
-    with strategy.scope(), reading_weights():
-        model = FeaturesModel(config, layers, outputs, **model_options(settings, strategy))
-    _initialize(model, settings.init_checkpoint, outputs)
-    buckets = None
-    if len(lengths) > 1:
-        buckets = Buckets.of_schema(lengths, records.model_inputs([settings.max_seq_length]))
-    examples = data.read_examples(
-        settings.input_file, tokenizer, settings.max_seq_length, settings.stride
-    )
-    computed: collections.deque[list[data.Example]] = collections.deque()
 
-    def chunks() -> Iterator[dict[str, np.ndarray]]:
-        for chunk in make_chunks(
-            examples, config, layers, outputs, settings.batch_size, lengths, max_bytes
-        ):
+def _predicted(
+    chunks: Iterable[list[lines.Example]],
+    predict: Callable[[Iterator[dict[str, np.ndarray]]], Iterator[Columns]],
+    outputs: Sequence[str],
+) -> Iterator[Row]:
+    """Yields the row of each example, its outputs without padding."""
+    computed: collections.deque[list[lines.Example]] = collections.deque()
+
+    def features() -> Iterator[dict[str, np.ndarray]]:
+        for chunk in chunks:
             computed.append(chunk)
             yield {
                 name: np.array([example.features[name] for example in chunk], np.int32)
                 for name in chunk[0].features
             }
 
-    predictor = Predictor(model, strategy)
-    num_examples = num_lines if settings.stride is None else None  # of windows not yet known
-
-    def rows() -> Iterator[Row]:
-        for columns in predictor.predict(chunks(), settings.batch_size, buckets, num_examples):
-            for i, example in enumerate(computed.popleft()):
-                tokens = slice(len(example.tokens))  # cuts the padding off
-                values = {
-                    name: columns[name][i][(tokens,) * schema.SEQUENCE_AXES.get(name, 0)]
-                    for name in outputs
-                }
-                yield example.linex_index, example.tokens, values
-
-    with _open_writer(settings, layers, outputs, tokenizer) as write:
-        for index, tokens, values in join_lines(rows(), settings.long_text):
-            write(index, tokens, values)
-    logging.info("%s: %d lines", settings.output_file, num_lines)
-    return num_lines
+    for columns in predict(features()):
+        for i, example in enumerate(computed.popleft()):
+            tokens = slice(len(example.tokens))
+            values = {
+                name: columns[name][i][(tokens,) * SEQUENCE_AXES.get(name, 0)] for name in outputs
+            }
+            yield example.linex_index, example.tokens, values
 
 
 def join_lines(rows: Iterable[Row], long_text: str) -> Iterator[Row]:
@@ -147,24 +164,23 @@ def _initialize(model: keras.Model, init_checkpoint: str, outputs: list[str]) ->
 
 
 def make_chunks(
-    examples: Iterable[data.Example],
+    examples: Iterable[lines.Example],
     config: BertConfig,
     layers: Sequence[int],
     outputs: Sequence[str],
     batch_size: int,
     lengths: Sequence[int],
     max_bytes: int,
-) -> Iterator[list[data.Example]]:
+) -> Iterator[list[lines.Example]]:
     """Yields the examples in chunks of whole batches whose outputs fit into memory.
 
     A chunk ends with the batch that reaches `max_bytes`, or after `CHUNK_BATCHES` batches.
 
     Args:
-        outputs: names in `schema.OUTPUTS`.
         lengths: lengths that examples are padded to, in ascending order.
         max_bytes: maximum size of the outputs, padding included.
     """
-    chunk: list[data.Example] = []
+    chunk: list[lines.Example] = []
     num_bytes = 0
     for example in examples:
         chunk.append(example)
@@ -183,10 +199,10 @@ def make_chunks(
 
 def _open_writer(
     settings: ExtractionSettings, layers: list[int], outputs: list[str], tokenizer: Tokenizer
-) -> contextlib.AbstractContextManager[writers.Write]:
+) -> contextlib.AbstractContextManager[lines.Write]:
     if settings.output_format == "json":
-        return writers.write_json(settings.output_file, layers)
+        return lines.write_json(settings.output_file, layers)
     if settings.output_format == "tfrecord":
-        return writers.write_tfrecord(settings.output_file, layers)
+        return lines.write_tfrecord(settings.output_file, layers)
     longest_token = max(map(len, tokenizer.vocab))
-    return writers.write_npz(settings.output_file, layers, outputs, longest_token)
+    return lines.write_npz(settings.output_file, layers, outputs, longest_token)

@@ -1,17 +1,57 @@
-"""Settings of extract_features. Each field is the flag of that name."""
+"""Settings of extract_features: each field is the flag of that name; outputs and their shapes."""
 
 import dataclasses
 
+from bert_tf.errors import UserError, listed
 from bert_tf.runs.flags.setting_fields import Group, inherit
 from bert_tf.runs.flags.settings import (
     MAX_BATCH,
     ComputationSettings,
-    FineTuningSettings,
+    FineTuningOptions,
     TextSettings,
 )
 from bert_tf.tasks.long_text import LongTextSettings
 
+# Shapes for a line of t tokens, [CLS] and [SEP] included; L extracted layers, hidden size H, N
+# attention heads. `pooled_vector` is the pooler's output, so it has no axis of layers.
+SHAPES = {
+    "token_vectors": "[t, L, H]",
+    "mean_vector": "[L, H]",
+    "pooled_vector": "[H]",
+    "attention_probs": "[t, t, L, N]",
+}
+OUTPUTS = tuple(SHAPES)
 FORMATS = ("json", "npz", "tfrecord")
+# Number of leading axes that are as long as the sequence.
+SEQUENCE_AXES = {"token_vectors": 1, "attention_probs": 2}
+
+
+def parse_layers(layers: str, num_hidden_layers: int) -> list[int]:
+    """Returns the layer indices in --layers, unchanged: 0 is the first layer, -1 the last."""
+    try:
+        numbers = [int(number) for number in layers.split(",")]
+    except ValueError as error:
+        raise UserError(
+            f"--layers={layers}: must be numbers separated by commas, such as -1,-2,-3,-4"
+        ) from error
+    wrong = [n for n in numbers if not -num_hidden_layers <= n < num_hidden_layers]
+    if wrong:
+        raise UserError(
+            f"--layers={layers}: numbers must be from {-num_hidden_layers} to"
+            f" {num_hidden_layers - 1}, because the model has {num_hidden_layers} layers (0 is the"
+            f" first, -1 the last); got {listed(wrong)}"
+        )
+    return numbers
+
+
+def parse_outputs(outputs: str) -> list[str]:
+    """Returns the names in --outputs, in the order of `OUTPUTS`."""
+    names = outputs.split(",")
+    if not set(names).issubset(OUTPUTS):
+        raise UserError(
+            f"--outputs={outputs}: must be one or more of {', '.join(OUTPUTS)}, separated by commas"
+        )
+    return [name for name in OUTPUTS if name in names]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -19,7 +59,7 @@ class ExtractionSettings(LongTextSettings, ComputationSettings, TextSettings):
     """Settings of extract_features."""
 
     input_file: str = Group.DATA.setting(
-        help="UTF-8 text. Each line is a text, or two texts separated by ' ||| '.",
+        help="UTF-8 text. Each line is a text, or two texts separated by ' ||| '."
     )
     output_file: str = Group.OUTPUT.setting(
         help="File for the results. An existing file is replaced once the new one is complete.",
@@ -27,7 +67,7 @@ class ExtractionSettings(LongTextSettings, ComputationSettings, TextSettings):
     )
     init_checkpoint: str = Group.MODEL.setting(
         help="Checkpoint with the weights: the prefix of its files, or a folder with a file"
-        " `checkpoint`.",
+        " `checkpoint`."
     )
     layers: str = Group.OUTPUT.setting(
         "-1,-2,-3,-4",
@@ -46,7 +86,7 @@ class ExtractionSettings(LongTextSettings, ComputationSettings, TextSettings):
     )
     # [CLS], a token and [SEP].
     max_seq_length: int = inherit(
-        FineTuningSettings,
+        FineTuningOptions,
         "max_seq_length",
         at_least=3,
         help="Maximum length of a sequence in word pieces, with [CLS] and [SEP]. Longer sequences"
@@ -60,7 +100,7 @@ class ExtractionSettings(LongTextSettings, ComputationSettings, TextSettings):
         " pooled_vector are the mean or the maximum of theirs, element by element.",
     )
     length_buckets: str = inherit(
-        FineTuningSettings,
+        FineTuningOptions,
         "length_buckets",
         help="Lengths to pad batches to instead of --max_seq_length, such as 32,64,128. auto: up to"
         " eight evenly spaced lengths. none: --max_seq_length only. Lines are sorted by length;"

@@ -3,11 +3,11 @@
 import dataclasses
 
 from bert_tf.runs.flags.setting_fields import Group
-from bert_tf.runs.flags.settings import EvaluationSettings
+from bert_tf.runs.flags.settings import EvaluationOptions, FineTuningFiles
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MultipleChoiceSettings(EvaluationSettings):
+class MultipleChoiceSettings(FineTuningFiles, EvaluationOptions):
     """Settings of run_multiple_choice."""
 
     data_dir: str = Group.DATA.setting(help="Folder with SWAG's train.csv, val.csv and test.csv.")

@@ -60,14 +60,13 @@ def pretraining_schema(
         alike = {"length_source": "in the first file"}
         flag = "max_sequences_per_pack"
         places = {"shape": [max_sequences_per_pack], "length_flag": flag, **alike}
+        size = predictions_per_row(max_predictions_per_seq or 0, max_sequences_per_pack)
+        number = {"shape": [size], **alike}
         schema |= {
             "input_mask": records.int64_feature(**row, low=0, high=max_sequences_per_pack),
             "position_ids": records.int64_feature(**row, low=0, high=position),
             PACKED: records.int64_feature(**places, low=0, high=position),
         }
-        if max_predictions_per_seq is not None:
-            size = predictions_per_row(max_predictions_per_seq, max_sequences_per_pack)
-            number = {"shape": [size], **alike}
     if max_predictions_per_seq is None:
         schema[UNMASKED] = records.int64_feature(
             [max_seq_length], "max_seq_length", low=0, high=max_seq_length

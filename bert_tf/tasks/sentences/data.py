@@ -2,13 +2,13 @@
 
 import dataclasses
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from bert_tf.datasets import tables
 from bert_tf.errors import UserError, quoted
 from bert_tf.files.records import LARGEST_TARGET
 from bert_tf.tasks.example_records import ExampleEncoder, Record
-from bert_tf.tasks.sentences.schema import sentences_schema
+from bert_tf.tasks.sentences.schema import IN_BATCH_NEGATIVES, sentences_schema
 from bert_tf.text import sequences
 from bert_tf.text.tokenizers import Tokenizer
 
@@ -29,6 +29,7 @@ def read_sentences(
     needed_by: str,
     score_scale: float | None = None,
     refuse_empty: bool = False,
+    unread_scores: str | None = None,
 ) -> list[Sentences]:
     """Returns the sentences of a table's rows. For the other arguments see `tables`.
 
@@ -39,11 +40,13 @@ def read_sentences(
         score_scale: the greatest score; the least is -score_scale. None for no bounds.
         refuse_empty: whether an empty row before an example is an error. Otherwise empty rows are
             skipped.
-
-    Raises:
-        UserError: the file or a row is malformed; the message names the line.
+        unread_scores: a column with scores that the loss does not read, if the file has it; see
+            `check_unread_scores`.
     """
     rows = tables.read_table(path, delimiter, has_header)
+    are_unread = unread_scores in tables.column_names(rows, has_header)
+    if are_unread:
+        columns = {**columns, "label_column": unread_scores}
     numbers = tables.column_numbers(rows, path, has_header, columns, needed_by)
     label = numbers.pop("label_column", None)
     needed = 1 + max(label or 0, *numbers.values())
@@ -56,11 +59,26 @@ def read_sentences(
         if "negative_column" in numbers:
             _check_triplet(texts, numbers, place)
         found.append(Sentences(texts, score))
+    if are_unread:
+        check_unread_scores(
+            [x.score for x in found],
+            "Choose the pairs with --min_positive_score, or take the column out of the file",
+        )
     return found
 
 
+def check_unread_scores(scores: Sequence[float], remedy: str) -> None:
+    """Raises UserError if pairs that a loss takes to mean the same have low scores."""
+    least, greatest = min(scores), max(scores)
+    if least < greatest or greatest <= 0.0:
+        raise UserError(
+            f"--loss={IN_BATCH_NEGATIVES} reads no scores and trains every pair as two texts that"
+            f" mean the same, also those with the score {least:g}; the highest is {greatest:g}."
+            f" {remedy}"
+        )
+
+
 def _check_triplet(texts: tuple[str, ...], flags: Iterable[str], place: str) -> None:
-    """Raises UserError if a text is empty, or the third equals the first or the second."""
     for text, flag in zip(texts, flags, strict=True):
         if not text.strip():
             raise UserError(
@@ -75,7 +93,6 @@ def _check_triplet(texts: tuple[str, ...], flags: Iterable[str], place: str) -> 
 
 
 def _score(text: str, score_scale: float | None, place: str) -> float:
-    """Returns a score as a number, which must be within the bounds."""
     greatest = score_scale or LARGEST_TARGET
     value = tables.number_in(text)
     if abs(value) <= greatest:
@@ -102,6 +119,7 @@ class SentenceEncoder(ExampleEncoder):
 
     def __init__(self, tokenizer: Tokenizer, max_seq_length: int, num_texts: int):
         super().__init__(tokenizer, max_seq_length, sentences_schema(max_seq_length, num_texts))
+        self.num_texts = num_texts
 
     def texts(self, example: Sentences) -> list[str]:
         return list(example.texts)

@@ -1,9 +1,12 @@
-"""Sentence vectors: the mean of BERT's last layer; losses on pairs; predictions.
+"""Sentence vectors: the mean of BERT's last layer; losses on pairs and triplets; predictions.
 
 Dimension letters and dtypes: see `bert_tf/modeling.py`; T is the number of texts of an example.
 
 The mean over the tokens and the regression of the cosine are from Sentence-BERT
-(https://arxiv.org/abs/1908.10084, section 3). For the other losses see `loss`.
+(https://arxiv.org/abs/1908.10084, section 3), multiple negatives ranking is from
+https://arxiv.org/abs/1705.00652, section 4.4. Hard negatives and the loss of triplets are
+sentence-transformers' (MultipleNegativesSymmetricRankingLoss; TripletLoss with the cosine
+distance), and the sizes of vectors those of https://arxiv.org/abs/2205.13147.
 """
 
 from collections.abc import Sequence
@@ -14,14 +17,104 @@ import tensorflow as tf
 from bert_tf.engine.steps import Features, Sums
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.model.configuration import BertConfig
-from bert_tf.model.heads import example_weights, squared_errors
+from bert_tf.model.heads import cross_entropy, example_weights, squared_errors
 from bert_tf.model.layers import weighted_sum
-from bert_tf.model.ranges import finite, shaped
+from bert_tf.model.ranges import finite, get_shape_list, shaped
 from bert_tf.model.saving import register
-from bert_tf.model.shapes import get_shape_list
-from bert_tf.tasks.sentences.loss import cosines, in_batch_negatives, triplet_losses, truncated
 from bert_tf.tasks.sentences.schema import COSINE, IN_BATCH_NEGATIVES, LOSSES, TRIPLET
 from bert_tf.tasks.task_model import TaskModel
+
+_MASKED = -1e9  # added to a logit to exclude it from a softmax
+
+
+def in_batch_negatives(
+    first: tf.Tensor,
+    second: tf.Tensor,
+    weights: tf.Tensor,
+    similarity_scale: float,
+    negatives: tf.Tensor | None = None,
+    related: tf.Tensor | None = None,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns each pair's loss among the pairs of the batch, and whether it finds its partner.
+
+    Each text must choose its partner among the other side's texts: the cross entropy of a softmax
+    over the cosines times `similarity_scale`. The loss is the mean of both directions. The paper
+    has only one, from a message to its reply; the order of two paraphrases means nothing.
+
+    Args:
+        first, second: float32 [B, H], the vectors of the pairs' texts, each of length 1.
+        weights: float32 [B]; a pair of weight 0 is padding, and is not used as a negative.
+        similarity_scale: factor of the cosines.
+        negatives: float32 [B, H], of texts that the first texts choose among as well.
+        related: which texts a text does not choose among, see `related_texts`; None if all texts
+            differ.
+
+    Returns:
+        The losses, and 1 where the partner has the highest cosine with the first text, else 0;
+        both float32 [B].
+    """
+    logits = similarity_scale * tf.matmul(first, second, transpose_b=True)  # [B, B]
+    absent = _MASKED * tf.cast(weights == 0.0, tf.float32)
+    from_first, from_second = logits + absent, tf.transpose(logits) + absent
+    partners = tf.range(get_shape_list(logits)[0])
+    if related is not None:
+        others = tf.cast(partners != partners[:, tf.newaxis], tf.float32)  # all but the own partner
+        related = _MASKED * tf.cast(related, tf.float32)
+        from_first += others * related[0, :, 1]
+        from_second += others * related[1, :, 0]
+    if negatives is not None:
+        more = similarity_scale * tf.matmul(first, negatives, transpose_b=True)  # [B, B]
+        more = more if related is None else more + related[0, :, 2]
+        from_first = tf.concat([from_first, more + absent], axis=-1)
+    losses = cross_entropy(from_first, partners) + cross_entropy(from_second, partners)
+    best = tf.argmax(from_first, axis=-1, output_type=tf.int32)
+    return losses / 2.0, tf.cast(best == partners, tf.float32)
+
+
+def related_texts(input_ids: tf.Tensor) -> tf.Tensor:
+    """Returns which texts are equal or partners of each other, bool [T, B, T, B].
+
+    Two texts are partners if they, or texts equal to them, are the first and the second text of an
+    example. Texts are compared by two numbers of 32 bits, polynomials of their ids.
+
+    Args:
+        input_ids: int32 [B, T, S]; T is 2 or 3.
+    """
+    batch, num_texts, length = get_shape_list(input_ids)
+    ids = tf.reshape(tf.transpose(input_ids, [1, 0, 2]), [-1, length])  # [T*B, S]
+    equal = tf.ones([], tf.bool)
+    for base in (0x2C1B3C6D, 0x297A2D39):
+        powers = tf.math.cumprod(tf.fill([length], base))
+        number = tf.reduce_sum(ids * powers, axis=1)
+        equal &= number == number[:, tf.newaxis]  # [T*B, T*B]
+    from_first, from_second = tf.split(tf.cast(equal[:, : 2 * batch], tf.float32), 2, axis=1)
+    to_partners = tf.concat([from_second, from_first], axis=1)  # [T*B, 2*B]
+    partners = tf.matmul(to_partners, tf.cast(equal[: 2 * batch], tf.float32)) > 0.0
+    return tf.reshape(equal | partners, [num_texts, batch, num_texts, batch])
+
+
+def triplet_losses(vectors: tf.Tensor, margin: float) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns each triplet's loss, and 1 where the second text is nearer than the third, else 0.
+
+    The cosine of the first and the second text must exceed the one of the first and the third by
+    `margin`; the loss is by how much it falls short.
+
+    Args:
+        vectors: float32 [B, 3, H], each of length 1.
+        margin: up to 2.
+    """
+    gain = cosines(vectors[:, :2]) - cosines(vectors[:, ::2])
+    return tf.maximum(margin - gain, 0.0), tf.cast(gain > 0.0, tf.float32)
+
+
+def cosines(vectors: tf.Tensor) -> tf.Tensor:
+    """Returns the cosine of each pair of vectors of length 1: float32 [B, 2, H] -> [B]."""
+    return tf.reduce_sum(vectors[:, 0] * vectors[:, 1], axis=-1)
+
+
+def truncated(vectors: tf.Tensor, size: int | None) -> tf.Tensor:
+    """Returns the first `size` elements of each vector, scaled to length 1; None: the vectors."""
+    return vectors if size is None else tf.math.l2_normalize(vectors[..., :size], axis=-1)
 
 
 @register
@@ -68,7 +161,7 @@ class SentenceModel(TaskModel):
         self.task_metrics: tuple[str, ...] = ()
         if loss != COSINE:
             self.task_metrics, self.label_names = ("accuracy",), ()  # every pair is a right one
-            self.compares_examples = loss == IN_BATCH_NEGATIVES
+            self.compared_features = ("input_ids",) if loss == IN_BATCH_NEGATIVES else ()
 
     def call(
         self,
@@ -131,7 +224,10 @@ class SentenceModel(TaskModel):
         first texts. It is that of the first size of vectors.
         """
         weights = example_weights(features)
-        found = [self._example_losses(truncated(outputs, size), features) for size in self.sizes]
+        related = related_texts(features["input_ids"]) if self.compared_features else None
+        found = [
+            self._example_losses(truncated(outputs, size), features, related) for size in self.sizes
+        ]
         losses, right = found[0]
         sums = {}
         if right is not None:
@@ -141,7 +237,7 @@ class SentenceModel(TaskModel):
         return tf.math.divide_no_nan(loss, normalizers["examples"]), sums
 
     def _example_losses(
-        self, vectors: tf.Tensor, features: Features
+        self, vectors: tf.Tensor, features: Features, related: tf.Tensor | None
     ) -> tuple[tf.Tensor, tf.Tensor | None]:
         """Returns each example's loss and whether it is right, float32 [B]; None for `cosine`."""
         if self.loss_name == TRIPLET:
@@ -151,7 +247,8 @@ class SentenceModel(TaskModel):
         negatives = vectors[:, 2] if vectors.shape[1] == 3 else None
         weights = example_weights(features)
         return in_batch_negatives(
-            *(vectors[:, 0], vectors[:, 1], weights, self.similarity_scale, negatives)
+            *(vectors[:, 0], vectors[:, 1], weights, self.similarity_scale, negatives),
+            related=related,
         )
 
     def predictions(self, outputs: Any, features: Features) -> dict[str, tf.Tensor]:

@@ -6,64 +6,25 @@ import itertools
 from bert_tf.datasets.tables import check_delimiter
 from bert_tf.errors import UserError, quoted
 from bert_tf.runs.flags.setting_fields import Group, inherit
-from bert_tf.runs.flags.settings import EvaluationSettings, FineTuningSettings, TeacherCheckpoint
+from bert_tf.runs.flags.settings import EvaluationOptions, FineTuningFiles, TeacherCheckpoint
 from bert_tf.tasks.sentences.schema import COSINE, IN_BATCH_NEGATIVES, LOSSES, TEACHER, TRIPLET
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SentenceSettings(EvaluationSettings, TeacherCheckpoint):
-    """Settings of run_sentence_similarity."""
+class SentenceOptions(EvaluationOptions, TeacherCheckpoint):
+    """How sentence vectors are trained and evaluated."""
 
     loss_reduction: str = "mean"  # not a flag: a comparison of the batch's pairs has no sum
 
-    data_dir: str = Group.DATA.setting(help="Folder with train, dev and test, each .tsv or .csv.")
-    text_a_column: str = Group.DATA.setting(
-        help="Name of the column with the text, or with the first text of a pair.", not_empty=True
-    )
-    text_b_column: str | None = Group.DATA.setting(
-        None,
-        help="Name of the column with the second text. Needed for evaluation and, except for"
-        " --loss=teacher, for training.",
-    )
-    negative_column: str | None = Group.DATA.setting(
-        None,
-        help="Name of the training file's column with a third text, which is like the first but"
-        " means something else: a hard negative. Needed for --loss=triplet.",
-        needs=("loss", IN_BATCH_NEGATIVES, TRIPLET),
-    )
-    label_column: str | None = Group.DATA.setting(
-        None,
-        help="Name of the column with the score of a pair: the higher, the more similar in meaning."
-        " Needed for --loss=cosine and for evaluation; the test file may lack it.",
-    )
-    retrieval_dir: str | None = Group.EVALUATION.setting(
-        None,
-        help="Folder with a retrieval set to evaluate on: queries.jsonl, corpus.jsonl and"
-        " qrels.tsv, in the form of the BEIR benchmark. The dev file is then evaluated only with"
-        " --label_column.",
-        needs_one_of=["do_eval", "evaluate_every_steps"],
-        excludes="dev_fraction",
-        because="the retrieval set is the set to evaluate on",
-    )
-    has_header: bool = Group.DATA.setting(
-        True,
-        help="The first line of each file names the columns. If false, columns are named by their"
-        " numbers, from 0.",
-    )
-    delimiter: str | None = Group.DATA.setting(
-        None,
-        help="Character between columns. Default: a tab for .tsv, a comma for .csv. Columns may be"
-        " quoted, except between tabs.",
-    )
     dev_fraction: float = inherit(
-        EvaluationSettings,
+        EvaluationOptions,
         "dev_fraction",
         needs=("loss", COSINE),
         because="an evaluation needs the scores of all pairs",
     )
     # [CLS], a token and [SEP].
     max_seq_length: int = inherit(
-        FineTuningSettings,
+        EvaluationOptions,
         "max_seq_length",
         at_least=3,
         help="Maximum length of each text in word pieces, with [CLS] and [SEP]. Longer texts are"
@@ -125,12 +86,12 @@ class SentenceSettings(EvaluationSettings, TeacherCheckpoint):
 
     def __post_init__(self):
         super().__post_init__()
-        check_delimiter(self.delimiter)
         for loss, flag, what in (
             (TRIPLET, "negative_column", "the third text of a triplet"),
             (TEACHER, "teacher_checkpoint", "the model whose vectors are learned"),
         ):
-            if self.do_train and self.loss == loss and not getattr(self, flag):
+            # Rows that are not in files have no columns.
+            if self.do_train and self.loss == loss and not getattr(self, flag, True):
                 raise UserError(f"--loss={loss} needs --{flag}, {what}. Add --{flag}")
         self.sizes  # noqa: B018  # checks them
 
@@ -147,3 +108,52 @@ class SentenceSettings(EvaluationSettings, TeacherCheckpoint):
                 f" commas, such as 768,256,64; got {quoted(self.matryoshka_dims)}"
             )
         return tuple(sizes)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SentenceSettings(FineTuningFiles, SentenceOptions):
+    """Settings of run_sentence_similarity: the options, and its files."""
+
+    data_dir: str = Group.DATA.setting(help="Folder with train, dev and test, each .tsv or .csv.")
+    text_a_column: str = Group.DATA.setting(
+        help="Name of the column with the text, or with the first text of a pair.", not_empty=True
+    )
+    text_b_column: str | None = Group.DATA.setting(
+        None,
+        help="Name of the column with the second text. Needed for evaluation and, except for"
+        " --loss=teacher, for training.",
+    )
+    negative_column: str | None = Group.DATA.setting(
+        None,
+        help="Name of the training file's column with a third text, which is like the first but"
+        " means something else: a hard negative. Needed for --loss=triplet.",
+        needs=("loss", IN_BATCH_NEGATIVES, TRIPLET),
+    )
+    label_column: str | None = Group.DATA.setting(
+        None,
+        help="Name of the column with the score of a pair: the higher, the more similar in meaning."
+        " Needed for --loss=cosine and for evaluation; the test file may lack it.",
+    )
+    retrieval_dir: str | None = Group.EVALUATION.setting(
+        None,
+        help="Folder with a retrieval set to evaluate on: queries.jsonl, corpus.jsonl and"
+        " qrels.tsv, in the form of the BEIR benchmark. The dev file is then evaluated only with"
+        " --label_column.",
+        needs_one_of=["do_eval", "evaluate_every_steps"],
+        excludes="dev_fraction",
+        because="the retrieval set is the set to evaluate on",
+    )
+    has_header: bool = Group.DATA.setting(
+        True,
+        help="The first line of each file names the columns. If false, columns are named by their"
+        " numbers, from 0.",
+    )
+    delimiter: str | None = Group.DATA.setting(
+        None,
+        help="Character between columns. Default: a tab for .tsv, a comma for .csv. Columns may be"
+        " quoted, except between tabs.",
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_delimiter(self.delimiter)

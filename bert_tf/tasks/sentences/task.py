@@ -1,44 +1,156 @@
-"""Sentence vectors as a task of fine-tuning (run_sentence_similarity.py)."""
+"""Sentence vectors as a task of fine-tuning, with their evaluation and their teacher."""
 
+import collections
 import dataclasses
-import zipfile
-from collections.abc import Callable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert_tf.datasets.retrieval import read_retrieval_set
-from bert_tf.datasets.tables import find_table, place_of, table_path
-from bert_tf.engine.correlation import pearson, spearman
+from bert_tf.engine.measures import Ranking, mean_measures, pearson, spearman
+from bert_tf.engine.prediction import Columns
+from bert_tf.engine.steps import Features, Sums
 from bert_tf.errors import UserError
-from bert_tf.files.checkpoints import folder_of
-from bert_tf.files.whole_files import UnfinishedFile
 from bert_tf.hugging_face.vector_settings import VectorSettings, check_mean_vectors
 from bert_tf.model.configuration import BertConfig
+from bert_tf.model.heads import example_weights
 from bert_tf.runs.folder import reporting
-from bert_tf.runs.results.kept_rows import Cell
-from bert_tf.runs.results.tables import write_predictions
-from bert_tf.tasks.sentences import retrieval, review
-from bert_tf.tasks.sentences.data import SentenceEncoder, Sentences, read_sentences
-from bert_tf.tasks.sentences.distillation import TaughtVectors
+from bert_tf.runs.training.options import model_options
+from bert_tf.runs.training.teacher import checked_teacher_files, load_teacher
+from bert_tf.tasks.distilled import TaughtStudent
+from bert_tf.tasks.sentences.data import SentenceEncoder, Sentences
 from bert_tf.tasks.sentences.model import SentenceModel, check_sizes
 from bert_tf.tasks.sentences.schema import COSINE, IN_BATCH_NEGATIVES, TEACHER
-from bert_tf.tasks.sentences.settings import SentenceSettings
-from bert_tf.tasks.sentences.teacher import read_teacher
-from bert_tf.tasks.task import ExampleSet, FineTuningTask, PredictionColumns, check_differ
+from bert_tf.tasks.sentences.settings import SentenceOptions, SentenceSettings
+from bert_tf.tasks.task import (
+    Evaluated,
+    ExampleSet,
+    FineTuningTask,
+    PredictionColumns,
+    check_differ,
+    joined,
+)
 from bert_tf.text.tokenizers import Tokenizer
 
-# Purpose -> the name of its file, and what needs its columns.
-_FILES = {
-    "train": ("train", "Training"),
-    "eval": ("dev", "Evaluation"),
-    "predict": ("test", "Prediction"),
-}
+RECALL_AT = (1, 10, 100)
+
+
+def retrieval_scores(
+    queries: np.ndarray,
+    texts: Iterable[np.ndarray],
+    relevant: Sequence[Mapping[int, float]],
+    sizes: Sequence[int] = (),
+    itself: Sequence[int] = (),
+) -> dict[str, float]:
+    """Returns `eval_NAME` for recall, MRR@10 and nDCG@10 by the cosines of queries and texts.
+
+    Args:
+        queries: float32 [queries, H], vectors of length 1.
+        texts: float32 [..., H], the vectors of some texts at a time. Only the nearest texts of each
+            query are held in memory.
+        relevant: of each query, how relevant a text is by its number.
+        sizes: also compare this number of the vectors' first elements, as `eval_NAME_SIZE`.
+        itself: of each query, the number of the text that is the query, which counts as not found,
+            as in BEIR; -1 if there is none.
+    """
+    nearest = {size: _Nearest(len(relevant)) for size in (None, *sizes)}
+    done = 0
+    for vectors in texts:
+        gains = np.zeros([len(queries), len(vectors)], np.float32)
+        for query, of_query in enumerate(relevant):
+            for text, gain in of_query.items():
+                if done <= text < done + len(vectors):
+                    gains[query, text - done] = gain
+        own = [(q, text - done) for q, text in enumerate(itself) if 0 <= text - done < len(vectors)]
+        done += len(vectors)
+        for size, found in nearest.items():
+            cosines = _truncated(queries, size) @ _truncated(vectors, size).T
+            for query, text in own:
+                gains[query, text], cosines[query, text] = 0.0, -np.inf
+            found.add(gains, cosines)
+    results = {}
+    every_gain = [np.array([*of_query.values()]) for of_query in relevant]
+    for size, found in nearest.items():
+        rankings = map(Ranking.of_gains, found.gains, every_gain)
+        measures = mean_measures([*rankings], recall_at=RECALL_AT)
+        del measures["map"]  # is that of the whole ranking
+        end = "" if size is None else f"_{size}"
+        results |= {f"eval_{name}{end}": value for name, value in measures.items()}
+    return results
+
+
+def _truncated(vectors: np.ndarray, size: int | None) -> np.ndarray:
+    if size is None:
+        return vectors
+    vectors = vectors[:, :size]
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+
+
+class _Nearest:
+    """The gains and cosines of the texts that are nearest to each query, the nearest first."""
+
+    def __init__(self, num_queries: int):
+        self.gains = np.zeros([num_queries, 0], np.float32)
+        self._cosines = np.zeros([num_queries, 0], np.float32)
+
+    def add(self, gains: np.ndarray, cosines: np.ndarray) -> None:
+        """Adds texts, float32 [queries, texts] each. For ties see `ranked_groups`."""
+        gains = np.concatenate([self.gains, gains], axis=1)
+        cosines = np.concatenate([self._cosines, cosines], axis=1)
+        order = np.lexsort((gains, -cosines), axis=1)[:, : max(RECALL_AT)]
+        self.gains = np.take_along_axis(gains, order, axis=1)
+        self._cosines = np.take_along_axis(cosines, order, axis=1)
+
+
+class TaughtVectors(TaughtStudent):
+    """A student that learns a teacher's vectors; both are models of sentences.
+
+    The loss is https://arxiv.org/abs/2004.09813's, section 2, and sentence-transformers' MSELoss.
+    """
+
+    def __call__(
+        self, features: Features, *, training: bool, dropout_seed: tf.Tensor | None
+    ) -> Any:
+        """Returns the student's and the teacher's vectors, float32 [B, T, H] each."""
+        student = self.student(features, training=training, dropout_seed=dropout_seed)
+        return student, tf.stop_gradient(self.teacher(features, training=False))
+
+    def loss_and_metrics(
+        self, outputs: Any, features: Features, normalizers: Features
+    ) -> tuple[tf.Tensor, Sums]:
+        """Returns the mean squared difference of the elements of all vectors, float32 []."""
+        student, teacher = outputs
+        losses = tf.reduce_mean(tf.square(student - teacher), axis=[1, 2])
+        loss = tf.reduce_sum(example_weights(features) * losses)
+        return tf.math.divide_no_nan(loss, normalizers["examples"]), {}
+
+
+def read_teacher(
+    settings: SentenceSettings,
+    student: BertConfig,
+    tokenizer: Tokenizer,
+    strategy: tf.distribute.Strategy,
+) -> SentenceModel:
+    """Returns the model of --teacher_checkpoint."""
+    files = checked_teacher_files(settings, student, tokenizer)
+    config = files.config
+    check_mean_vectors(files.home)
+    if config.hidden_size != student.hidden_size:
+        raise UserError(
+            "The student's vectors must have the size of its teacher's: hidden_size of"
+            f" --bert_config_file is {student.hidden_size}, and the teacher's is"
+            f" {config.hidden_size}. Choose another teacher, or change --bert_config_file"
+        )
+    options = model_options(settings, strategy) | {"recompute_activations": False}
+    build = functools.partial(SentenceModel, config, **options)
+    return load_teacher(build, files, strategy, unneeded=["bert/pooler/"])[0]
 
 
 @dataclasses.dataclass(eq=False)
-class _Queries(ExampleSet):
+class Queries(ExampleSet):
     """The queries of a retrieval set.
 
     vectors: float32 [queries, H], of the last evaluation.
@@ -48,32 +160,29 @@ class _Queries(ExampleSet):
 
 
 @dataclasses.dataclass(eq=False)
-class _Corpus(ExampleSet):
+class Corpus(ExampleSet):
     """The texts of a retrieval set, which are evaluated after its queries."""
 
-    queries: _Queries | None = None
+    queries: Queries | None = None
     relevant: Sequence[Mapping[int, float]] = ()  # of each query, by the text's number
+    itself: Sequence[int] = ()  # the number of the text that is the query; -1 for none
 
 
 class SentenceTask(FineTuningTask):
-    """Turns sentences into vectors whose cosine tells how similar they are in meaning.
+    """Turns sentences into vectors whose cosine tells how similar they are in meaning."""
 
-    Predictions go to test_vectors.npz, a vector of length 1 for each text of the test file, and to
-    test_results.tsv, the cosine of each pair; in predictions.tsv it stands beside the texts.
-    """
+    options = SentenceOptions
+    best_metric = "eval_spearman"
 
-    def __init__(self, settings: SentenceSettings):
+    def __init__(self, settings: SentenceOptions):
         super().__init__(settings)
         length = settings.max_seq_length
         self.vector_settings = VectorSettings(normalize=True, max_seq_length=length)
-        self.best_metric = "eval_ndcg@10" if settings.retrieval_dir else "eval_spearman"
 
     def check(self, config: BertConfig, strategy: tf.distribute.Strategy) -> None:
-        """Checks the model's kind of vectors, and that a batch has negatives."""
+        """Checks the sizes of vectors, and that a batch has negatives."""
         settings = self.settings
         check_sizes(settings.sizes, config)
-        if settings.init_checkpoint:
-            check_mean_vectors(folder_of(settings.init_checkpoint))
         needs_negatives = settings.do_train and settings.loss == IN_BATCH_NEGATIVES
         if needs_negatives and settings.train_batch_size < 2:
             raise UserError(
@@ -82,69 +191,20 @@ class SentenceTask(FineTuningTask):
                 f" {settings.train_batch_size}"
             )
 
-    def read(self, purpose: str) -> list[Sentences]:
-        settings = self.settings
-        file_name, needed_by = _FILES[purpose]
-        path = table_path(file_name, settings.data_dir)
-        chosen = purpose == "train" and settings.min_positive_score is not None
-        columns = {"text_a_column": settings.text_a_column}
-        may_be_single = purpose == "predict" or (purpose == "train" and settings.loss == TEACHER)
-        if not may_be_single or settings.text_b_column is not None:
-            columns["text_b_column"] = settings.text_b_column
-        if purpose == "train" and settings.negative_column is not None:
-            columns["negative_column"] = settings.negative_column
-        if purpose == "eval" or chosen or (purpose == "train" and settings.loss == COSINE):
-            columns["label_column"] = settings.label_column
-        examples = read_sentences(
-            path,
-            columns,
-            settings.has_header,
-            settings.delimiter,
-            needed_by,
-            score_scale=settings.score_scale if settings.loss == COSINE else None,
-            refuse_empty=purpose == "predict",
-        )
-        if not chosen:
-            return examples
-        positive = [x for x in examples if x.score >= settings.min_positive_score]
-        logging.info("%s: %d of %d pairs are positive", path, len(positive), len(examples))
-        if not positive:
-            raise UserError(
-                f"{place_of(path)} must have a pair with a score of --min_positive_score="
-                f"{settings.min_positive_score:g} or more; its highest is"
-                f" {max(x.score for x in examples):g}. Lower --min_positive_score"
-            )
-        return positive
-
-    def read_sets(self, purpose: str) -> list[ExampleSet]:
-        """Returns the set for a purpose; for an evaluation the retrieval set, too."""
-        settings = self.settings
-        if purpose != "eval" or settings.retrieval_dir is None:
-            return super().read_sets(purpose)
-        found = read_retrieval_set(settings.retrieval_dir, "retrieval_dir")
-        queries, texts = (
-            [Sentences((x,)) for x in texts] for texts in (found.queries, found.texts)
-        )
-        sets = super().read_sets(purpose) if settings.label_column else []
-        sets.append(_Queries("queries", queries))
-        return [*sets, _Corpus("corpus", texts, queries=sets[-1], relevant=found.relevant)]
-
-    def dev_set(self) -> str | None:
-        return find_table(_FILES["eval"][0], self.settings.data_dir)
-
     def key(self, example: Sentences) -> tuple[None, str]:
         return None, "\n".join(example.texts)
 
     def prepare(self, sets: Mapping[str, Sequence[ExampleSet]], labels: None) -> None:
+        examples = [x for training in sets.get("train", ()) for x in training.examples]
         if self.settings.loss == COSINE:
-            check_differ(x.score for training in sets.get("train", ()) for x in training.examples)
-
-    def row(self, example: Sentences, purpose: str, number: int) -> dict[str, Cell] | None:
-        if len(example.texts) != 2:
-            return None
-        text_a, text_b = example.texts
-        label = example.score if purpose == "eval" else None
-        return {"id": f"{purpose}-{number}", "text_a": text_a, "text_b": text_b, "label": label}
+            check_differ(x.score for x in examples)
+        if self.settings.loss == IN_BATCH_NEGATIVES:
+            counts = collections.Counter(text for x in examples for text in {*x.texts[:2]})
+            if several := sum(count > 1 for count in counts.values()):
+                logging.info(
+                    "%d of %d texts are in several pairs; a text's partners are not its negatives",
+                    *(several, len(counts)),
+                )
 
     def encoder(
         self, example_set: ExampleSet, tokenizer: Tokenizer, labels: None
@@ -176,20 +236,21 @@ class SentenceTask(FineTuningTask):
         teacher = read_teacher(self.settings, config, tokenizer, strategy)
         return {"objective": lambda student: TaughtVectors(student, teacher)}
 
-    def evaluate(self, example_set: ExampleSet, predictions: PredictionColumns) -> dict[str, float]:
-        if isinstance(example_set, _Queries):
-            example_set.vectors = predictions.join("vectors")["vectors"][:, 0]
-            return {}
-        if isinstance(example_set, _Corpus):
+    def evaluate(self, example_set: ExampleSet, predictions: PredictionColumns) -> Evaluated:
+        if isinstance(example_set, Queries):
+            example_set.vectors = joined(predictions, "vectors")["vectors"][:, 0]
+            return Evaluated({})
+        if isinstance(example_set, Corpus):
             vectors = (chunk["vectors"][:, 0] for chunk in predictions)
-            queries, relevant = example_set.queries.vectors, example_set.relevant
-            return retrieval.evaluate(queries, vectors, relevant, self.settings.sizes)
+            queries, sizes = example_set.queries.vectors, self.settings.sizes
+            return Evaluated(
+                retrieval_scores(queries, vectors, example_set.relevant, sizes, example_set.itself)
+            )
         losses = ["per_example_loss"] if self.settings.loss == COSINE else []
         sizes = [f"_{size}" for size in self.settings.sizes]
         outputs = [f"outputs{size}" for size in sizes]
         # Without the large vectors.
-        columns = predictions.join("outputs", "label_ids", *outputs, *losses)
-        example_set.answers = columns
+        columns = joined(predictions, "outputs", "label_ids", *outputs, *losses)
         results = {}
         for size in ("", *sizes):
             found = columns["label_ids"], columns[f"outputs{size}"]
@@ -197,32 +258,9 @@ class SentenceTask(FineTuningTask):
             results |= {f"eval_spearman{size}": spearman(*found)}
         for name in losses:
             results |= reporting.mean_losses(columns[name], self.settings.eval_batch_size)
-        return results
+        return Evaluated(results, columns)
 
-    def write_review(self, example_set: ExampleSet) -> None:
-        if example_set.rows:  # pairs
-            found = (example_set.answers[name] for name in ("label_ids", "outputs"))
-            review.write_review(self.settings.output_dir, example_set.rows, *found)
-
-    def write_predictions(self, example_set: ExampleSet, predictions: PredictionColumns) -> None:
-        is_pair = self.settings.text_b_column is not None
-        columns = predictions.join("vectors", *(["outputs"] if is_pair else []))
-        _write_vectors(self.path("test_vectors.npz"), columns["vectors"])
-        if is_pair:
-            reporting.write_probabilities(self.path("test_results.tsv"), columns["outputs"])
-            found = {"prediction": list(columns["outputs"])}
-            write_predictions(self.path("predictions.tsv"), example_set.rows, found)
-
-
-def _write_vectors(path: str, vectors: np.ndarray) -> None:
-    """Writes float32 [examples, texts, H] as a NumPy archive, which `numpy.load` reads.
-
-    Its arrays are `vectors` and, for pairs, `second_vectors`, each float32 [examples, H].
-    """
-    logging.info("Writing vectors to: %s", path)
-    with UnfinishedFile(path) as file:
-        with zipfile.ZipFile(file, "w") as archive:
-            for i, name in enumerate(("vectors", "second_vectors")[: vectors.shape[1]]):
-                with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
-                    np.lib.format.write_array(entry, np.ascontiguousarray(vectors[:, i]))
-        file.finish()
+    def predict(self, example_set: ExampleSet, predictions: PredictionColumns) -> Columns:
+        """Returns the `vectors` of the texts and, of pairs, their cosines as `outputs`."""
+        is_pair = example_set.encoder.num_texts == 2
+        return joined(predictions, "vectors", *(["outputs"] if is_pair else []))

@@ -16,11 +16,10 @@ import numpy as np
 from bert_tf.files.whole_files import write_whole
 from bert_tf.tasks.squad.examples import SquadData
 from bert_tf.tasks.squad.features import Context, ContextWindow
-from bert_tf.tasks.squad.final_text import FinalText
 from bert_tf.tasks.squad.settings import AnswerSettings, SquadSettings
-from bert_tf.tasks.squad.words import split_words, word_spans
+from bert_tf.tasks.squad.words import FinalText, split_words, word_spans
+from bert_tf.text.sequences import max_context
 from bert_tf.text.tokenizers import Tokenizer
-from bert_tf.text.windows import max_context
 
 # The odds of "no answer" for a question without candidates: larger than any difference of logits.
 # The original starts its search for the lowest score of "no answer" at this value.
@@ -167,15 +166,8 @@ def predict_answers(
     """Returns the answers to all questions (original: write_predictions).
 
     Args:
-        data: the questions.
         contexts: word pieces of `data.contexts`.
-        windows: windows of all questions, in order.
         logits: logits of each window, in the same order; read one question at a time.
-        settings: how to choose answers.
-        tokenizer: what made the word pieces.
-
-    Raises:
-        RuntimeError: the logits are not in the order of the windows.
     """
     predictions = Predictions()
     final_text = FinalText(tokenizer.split_words, settings.verbose_logging)
@@ -275,10 +267,8 @@ def find_answers(
     nothing is found, the only answer has the text "empty", as in the original.
 
     Args:
-        windows: the windows of one question.
         logits: the logits of each window, float64.
         settings: `n_best_size`, `max_answer_length` and `version_2_with_negative` are used.
-        context: the text that was split into windows.
     """
     null, null_score = Candidate("", 0.0, 0.0), NO_OTHER_ANSWER
     for window in logits:

@@ -2,7 +2,7 @@
 
 import bisect
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from absl import logging
 
@@ -60,33 +60,34 @@ def read_squad_examples(
     warning.
 
     Args:
-        path: the file.
         flag: the flag (no dashes) that named it, for messages.
         is_training: whether to read for training: only then must every question have an answer.
-        version_2_with_negative: whether questions may be marked as having no answer (SQuAD 2.0).
-
-    Raises:
-        UserError: the file is missing, not JSON, not in SQuAD's format, or without questions. For
-            training: a question has no answer or several, or its answer lies outside the context.
-            For prediction: two questions have the same id.
     """
-    content = load_json(path, flag, "SQuAD")
-    return squad_data(content, f"--{flag}={path}", is_training, version_2_with_negative)
+    content, source = load_json(path, flag, "SQuAD"), f"--{flag}={path}"
+    questions = questions_in(content, source)
+    return squad_data(questions, source, is_training, version_2_with_negative)
 
 
 def squad_data(
-    content: object, source: str, is_training: bool, version_2_with_negative: bool
+    questions: Iterable[tuple[str, str, dict]],
+    source: str,
+    is_training: bool,
+    version_2_with_negative: bool,
+    show_ids: bool = True,
 ) -> SquadData:
-    """Returns the contexts and questions of a SQuAD file's content.
+    """Returns contexts, and questions as in a SQuAD file.
 
-    `source` is the file's name for messages. For the rest see `read_squad_examples`.
+    Args:
+        questions: place for messages, context and question.
+        source: what has the questions, for messages.
+        show_ids: whether messages have the id of a question beside its place.
     """
     contexts: list[str] = []
     examples: list[SquadExample] = []
     ids: set[str] = set()
     repeated: list[str] = []
     unanswered = 0
-    for where, context, question in _questions(content, source):
+    for where, context, question in questions:
         if not contexts or contexts[-1] is not context:
             contexts.append(context)
             spans = word_spans(context) if is_training else []
@@ -103,7 +104,7 @@ def squad_data(
         elif impossible and version_2_with_negative:
             examples.append(SquadExample(*common, (), is_impossible=True))
         else:
-            where = f"{where} (id {quoted(qas_id)})"
+            where = f"{where} (id {quoted(qas_id)})" if show_ids else where
             text, start = _the_answer(question, where)
             words = _find_answer(context, spans, text, start, where)
             if words:
@@ -134,17 +135,13 @@ def squad_data(
 
 
 def load_json(path: str, flag: str, dataset: str) -> object:
-    """Returns the content of a JSON file. Messages name the file's flag and the expected dataset.
-
-    Raises:
-        UserError: the file is missing or not JSON.
-    """
+    """Returns the content of a JSON file; messages name its flag and the expected dataset."""
     storage.check_file_system(path, flag)
     rule = f"it must be a JSON file in {dataset}'s format"
     return whole_files.read_json(path, f"--{flag}={path}", rule)
 
 
-def _questions(content: object, source: str) -> Iterator[tuple[str, str, dict]]:
+def questions_in(content: object, source: str) -> Iterator[tuple[str, str, dict]]:
     """Yields (place in the file, context, question) for every question."""
     for i, article in enumerate(_get(content, "data", f"{source}: the file", list)):
         here = f"{source}: data[{i}]"
@@ -158,7 +155,6 @@ def _questions(content: object, source: str) -> Iterator[tuple[str, str, dict]]:
 
 
 def _get(node: object, key: str, where: str, *kinds: type):
-    """Returns node[key] after a check of its type, which must be one of `kinds`."""
     if not isinstance(node, dict):
         raise UserError(
             f"{where} must be an object with `{key}`, as in SQuAD's files; it is {_kind(node)}"
@@ -192,7 +188,6 @@ def _answer_texts(question: dict, where: str) -> tuple[str, ...] | None:
 
 
 def _the_answer(question: dict, where: str) -> tuple[str, int]:
-    """Returns the text and `answer_start` of the one answer to train on."""
     answers = _get(question, "answers", where, list)
     if len(answers) != 1:
         advice = (
@@ -215,16 +210,6 @@ def _find_answer(
 
     If these words do not contain the answer, it logs a warning and returns None. If they are not
     between spaces, where they can be a sentence, the answer must be at its `answer_start`.
-
-    Args:
-        context: the context.
-        spans: its `word_spans`.
-        text: the answer.
-        start: its `answer_start`, in characters.
-        where: its place in the file, for messages.
-
-    Raises:
-        UserError: the answer lies outside the context.
     """
     end = start + len(text) - 1
     if start < 0 or max(start, end) >= len(context):

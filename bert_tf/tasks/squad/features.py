@@ -12,14 +12,36 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_tf.errors import UserError
+from bert_tf.files import records
 from bert_tf.tasks.example_records import ExampleEncoder, Record
 from bert_tf.tasks.squad.examples import SquadData, SquadExample
-from bert_tf.tasks.squad.schema import squad_schema
 from bert_tf.tasks.squad.settings import SquadSettings
 from bert_tf.tasks.squad.words import PiecePlaces, is_spaced, place_pieces, split_words
 from bert_tf.text import sequences
+from bert_tf.text.sequences import Span, make_spans
 from bert_tf.text.tokenizers import Tokenizer
-from bert_tf.text.windows import Span, make_spans
+
+
+def squad_schema(max_seq_length: int, is_training: bool) -> records.Schema:
+    """Returns the schema of SQuAD records: one window of a text with its question.
+
+    Args:
+        max_seq_length: length of `input_ids`, `input_mask` (1 = token, 0 = padding) and
+            `segment_ids` (1 = text, 0 = question and padding).
+        is_training: whether to add the labels: `start_positions` and `end_positions`, indices of
+            the answer's first and last token in the sequence (0, the index of [CLS], if the window
+            has no answer), and `is_impossible` (1 = the question has no answer). Labels that a
+            record lacks are read as 0.
+
+    `unique_ids` identify the windows of a file. Names and types: `FeatureWriter` of the original.
+    """
+    schema = {"unique_ids": records.int64_feature([]), **records.model_inputs([max_seq_length])}
+    if is_training:
+        position = records.int64_feature([], low=0, high=max_seq_length - 1, default=0)
+        schema["start_positions"] = schema["end_positions"] = position
+        schema["is_impossible"] = records.int64_feature([], low=0, high=1, default=0)
+    return schema
+
 
 # From the original's convert_examples_to_features.
 FIRST_UNIQUE_ID = 1000000000
@@ -120,12 +142,7 @@ class SquadEncoder(ExampleEncoder):
 
     Args:
         data: the questions; each must be encoded once, in order.
-        tokenizer: its vocabulary must have [CLS] and [SEP].
-        settings: the lengths.
         is_training: whether the records have the answers' positions.
-
-    Raises:
-        UserError: `max_seq_length` leaves no room for the text next to the longest question.
 
     Attributes:
         windows: the window of each record so far, without its tokens.

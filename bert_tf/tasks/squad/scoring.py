@@ -1,4 +1,4 @@
-"""SQuAD's scores: exact match, F1, and the best threshold for no answer.
+"""SQuAD's scores: exact match, F1, the best threshold for no answer, and the report.
 
 Source: evaluate-v1.1.py and evaluate-v2.0.py of https://rajpurkar.github.io/SQuAD-explorer/.
 """
@@ -10,8 +10,15 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from bert_tf.runs.results.reports import Report, mean_report
+from bert_tf.tasks.squad.answers import Predictions
+from bert_tf.tasks.squad.examples import SquadData
+
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
+# The forms of a question word count as one.
+_FORMS = {"whom": "who", "whose": "who"}
+_WORDS = re.compile(r"\b(what|when|where|which|who|whom|whose|why|how)\b", re.IGNORECASE)
 
 # Question id -> the texts of its correct answers.
 Answers = Mapping[str, Sequence[str]]
@@ -95,21 +102,20 @@ def best_thresholds(
     `best_exact` and `best_f1` are the scores. `best_exact_thresh` and `best_f1_thresh` are the
     lowest thresholds that reach them: a question whose odds exceed the threshold gets no answer
     (the paper, 4.3). The official script searches in the same way, but in predictions that a
-    threshold was already applied to, so it never finds a higher threshold.
-
-    Args:
-        answers: see `evaluate_with_negative`.
-        best_answers, null_odds: see `answers.Predictions`.
+    threshold was already applied to, so it never finds a higher threshold,
+    and it counts "" as wrong for every question that has an answer.
     """
     scores = scores_with_negative(answers, best_answers)
     ids = sorted(scores, key=null_odds.__getitem__)
     odds = np.array([null_odds[qas_id] for qas_id in ids])
-    null = np.array([not answers[qas_id] for qas_id in ids], np.float64)
+    # "" is also right where every answer is of only articles and punctuation.
+    without = scores_with_negative(answers, dict.fromkeys(ids, ""))
     # With the threshold at odds[i], questions 0 to i keep their answers, and all with equal odds.
     possible = np.append(odds[:-1] != odds[1:], True)
     below_all = float(np.nextafter(odds[0], -np.inf))
     results = {}
     for column, name in enumerate(("exact", "f1")):
+        null = np.array([without[qas_id][column] for qas_id in ids], np.float64)
         gains = np.array([scores[qas_id][column] for qas_id in ids]) - null
         totals = np.where(possible, np.cumsum(gains), -np.inf)
         best = int(np.argmax(totals))
@@ -142,3 +148,38 @@ def scores_with_negative(
 def _means(scores: Mapping[str, tuple[float, float]], prefix: str) -> dict[str, float | int]:
     exact, f1 = map(float, 100.0 * np.mean(list(scores.values()), axis=0))
     return {f"{prefix}exact": exact, f"{prefix}f1": f1, f"{prefix}total": len(scores)}
+
+
+def found_scores(
+    data: SquadData, found: Predictions, with_negative: bool
+) -> dict[str, tuple[float, float]]:
+    """Returns (exact match, F1) by question id."""
+    score = scores_with_negative if with_negative else question_scores
+    return score(data.correct_answers, found.answers)
+
+
+def answer_report(
+    data: SquadData, scores: dict[str, tuple[float, float]], with_negative: bool
+) -> Report:
+    """Returns the report of answers, in percent: all, by question word, and if there is an answer.
+
+    Args:
+        scores: (exact match, F1) by question id.
+        with_negative: whether questions can have no answer.
+    """
+    groups: dict[str, dict] = collections.defaultdict(lambda: collections.defaultdict(list))
+    for example in data.examples:
+        exact, f1 = scores[example.qas_id]
+        score = {"exact": 100.0 * exact, "f1": 100.0 * f1}
+        groups["all"]["all questions"].append(score)
+        groups["question_word"][question_word(example.question_text)].append(score)
+        if with_negative:
+            groups["answer"]["answerable" if example.answers else "unanswerable"].append(score)
+    return mean_report({name: dict(sorted(members.items())) for name, members in groups.items()})
+
+
+def question_word(question: str) -> str:
+    """Returns the first English question word of a question: what, who, how ...; else "other"."""
+    found = _WORDS.search(question)
+    word = found[0].lower() if found else "other"
+    return _FORMS.get(word, word)

@@ -4,7 +4,7 @@ import dataclasses
 
 from bert_tf.errors import UserError
 from bert_tf.runs.flags.setting_fields import Group, Settings, inherit
-from bert_tf.runs.flags.settings import EvaluationSettings, FineTuningSettings
+from bert_tf.runs.flags.settings import EvaluationOptions, FineTuningFiles, FineTuningOptions
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -65,16 +65,12 @@ class AnswerSettings(Settings):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SquadSettings(AnswerSettings, FineTuningSettings):
-    """Settings of run_squad.
+class SquadOptions(AnswerSettings, FineTuningOptions):
+    """How a model for questions is trained and asked."""
 
-    Raises:
-        UserError: a value is out of bounds, or the lengths leave no room for the context.
-    """
-
-    max_seq_length: int = inherit(FineTuningSettings, "max_seq_length", default=384)
+    max_seq_length: int = inherit(FineTuningOptions, "max_seq_length", default=384)
     length_buckets: str = inherit(
-        FineTuningSettings,
+        FineTuningOptions,
         "length_buckets",
         default="none",
         help="Lengths to pad batches to instead of --max_seq_length, such as 128,256,384. auto: up"
@@ -82,23 +78,7 @@ class SquadSettings(AnswerSettings, FineTuningSettings):
         " original's loss and n-best lists count the padding, so other lengths change them a"
         " little.",
     )
-    train_file: str | None = Group.DATA.setting(
-        None, help="SQuAD JSON file to train on, such as train-v1.1.json."
-    )
-    predict_file: str | None = Group.DATA.setting(
-        None,
-        help="SQuAD JSON file with the questions to answer, such as dev-v1.1.json. If it has"
-        " answers, the predictions are scored.",
-    )
-    do_train: bool = inherit(FineTuningSettings, "do_train", needs="train_file")
-    do_predict: bool = inherit(EvaluationSettings, "do_predict", needs="predict_file")
-    evaluate_every_steps: int = inherit(
-        FineTuningSettings,
-        "evaluate_every_steps",
-        needs=["do_train", "predict_file"],
-        because="it answers the questions of --predict_file while it trains",
-    )
-    predict_batch_size: int = inherit(EvaluationSettings, "predict_batch_size")
+    predict_batch_size: int = inherit(EvaluationOptions, "predict_batch_size")
     verbose_logging: bool = Group.EVALUATION.setting(
         False,
         help="Log each answer whose word pieces cannot be mapped back to the text. A few are"
@@ -113,3 +93,25 @@ class SquadSettings(AnswerSettings, FineTuningSettings):
                 f"{self.max_query_length} + 3, to leave room for the text next to the question,"
                 " [CLS] and two [SEP]"
             )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SquadSettings(FineTuningFiles, SquadOptions):
+    """Settings of run_squad: the options, and its files."""
+
+    train_file: str | None = Group.DATA.setting(
+        None, help="SQuAD JSON file to train on, such as train-v1.1.json."
+    )
+    predict_file: str | None = Group.DATA.setting(
+        None,
+        help="SQuAD JSON file with the questions to answer, such as dev-v1.1.json. If it has"
+        " answers, the predictions are scored.",
+    )
+    do_train: bool = inherit(FineTuningOptions, "do_train", needs="train_file")
+    do_predict: bool = inherit(EvaluationOptions, "do_predict", needs="predict_file")
+    evaluate_every_steps: int = inherit(
+        FineTuningOptions,
+        "evaluate_every_steps",
+        needs=["do_train", "predict_file"],
+        because="it answers the questions of --predict_file while it trains",
+    )

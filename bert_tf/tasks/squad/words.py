@@ -1,19 +1,21 @@
-"""The words of a context, and where the pieces of words that are not between spaces are.
+"""The words of a context, where their pieces are, and the text of predicted pieces.
 
 The original goes from characters to words between spaces, and from there to word pieces. In Chinese
 or Thai such a word is a whole sentence, in which an answer may occur many times.
 """
 
+import functools
 import itertools
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from absl import logging
 
 from bert_tf import tokenization
-from bert_tf.text.offsets import Piece
+from bert_tf.text.base_tokenizer import Piece
 from bert_tf.text.tokenizers import Tokenizer
 
 # Words are separated by the characters of the original's is_whitespace; str.split splits at more.
@@ -94,11 +96,7 @@ def place_pieces(
 ) -> PiecePlaces | None:
     """Returns where the pieces of a context are; None if all its words are between spaces.
 
-    Args:
-        text: the context.
-        words: its words as they were tokenized, perhaps with a space before them.
-        ids, word_starts: its pieces, as in `Context`.
-        tokenizer: what tokenized them.
+    Its words may have a space before them, as they were tokenized.
     """
     if is_spaced(text):
         return None
@@ -148,3 +146,50 @@ def _places(
     if found != ids:
         return [0] * len(ids), [len(word)] * len(ids)
     return starts, ends
+
+
+_CACHED_WORDS = 1 << 16
+
+
+class FinalText:
+    """Finds a predicted text, which the tokenizer has normalised, in the original words.
+
+    Example: the prediction "steve smith" in the words "Steve Smith's" gives "Steve Smith". The
+    words are tokenized, too. If words and tokens have the same number of characters, not counting
+    spaces, character i of the words matches character i of the tokens. If the numbers differ, as
+    with decomposed accents, the answer is all of the words. (Original: get_final_text.)
+
+    Args:
+        split_words: the method of this name of the tokenizer that made the word pieces. (The
+            original uses a tokenizer with the same casing.)
+    """
+
+    def __init__(self, split_words: Callable[[str], list[str]], verbose_logging: bool = False):
+        self._verbose_logging = verbose_logging
+        # Single words can be cached: their tokens do not depend on their neighbours.
+        self._tokenize = functools.lru_cache(_CACHED_WORDS)(
+            lambda word: " ".join(split_words(word))
+        )
+
+    def __call__(self, predicted_text: str, words: Sequence[str]) -> tuple[int, int]:
+        """Returns the first character of the predicted text in `" ".join(words)`, and its last + 1.
+
+        If the text is not found, all words are the answer.
+        """
+        original = " ".join(words)
+        tokenized = " ".join(filter(None, map(self._tokenize, words)))
+        start = tokenized.find(predicted_text)
+        places = [i for i, char in enumerate(original) if char != " "]
+        if start == -1:
+            problem = "Unable to find text: '%s' in '%s'", predicted_text
+        elif len(places) != len(tokenized) - tokenized.count(" "):
+            problem = "Length not equal after stripping spaces: '%s' vs '%s'", tokenized
+        elif not predicted_text:
+            problem = "Nothing to align: '%s' in '%s'", predicted_text
+        else:
+            first = start - tokenized.count(" ", 0, start)
+            last = first + len(predicted_text) - predicted_text.count(" ") - 1
+            return places[first], places[last] + 1
+        if self._verbose_logging:
+            logging.info(*problem, original)
+        return 0, len(original)

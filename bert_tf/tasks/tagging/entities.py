@@ -65,9 +65,6 @@ def entity_metrics(
     Names for a type end in `_TYPE`, for each type in the gold (correct) or predicted tags.
     `accuracy` is the share of words with the correct tag. All values are between 0 and 1, and 0
     where the denominator is 0. `weights` says how much each sentence counts; None for 1.
-
-    Raises:
-        ValueError: the arguments have different lengths.
     """
     counts, accuracy = entity_counts(gold, predicted, weights)
     results = {"accuracy": accuracy}

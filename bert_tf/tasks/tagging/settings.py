@@ -4,45 +4,18 @@ import dataclasses
 from collections.abc import Sequence
 
 from bert_tf.runs.flags.setting_fields import Group, inherit
-from bert_tf.runs.flags.settings import EvaluationSettings
+from bert_tf.runs.flags.settings import EvaluationOptions, FineTuningFiles
 from bert_tf.tasks.class_weights import ClassWeightSettings
 from bert_tf.tasks.long_text import check_stride
 from bert_tf.tasks.tagging.schema import FEATURE_LAYERS
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TaggingSettings(ClassWeightSettings, EvaluationSettings):
-    """Settings of run_tagging."""
+class TaggingOptions(ClassWeightSettings, EvaluationOptions):
+    """How a tagger is trained, evaluated and asked for tags."""
 
-    # The paper's choice for this task (5.3): capitals mark names.
-    do_lower_case: bool = inherit(EvaluationSettings, "do_lower_case", default=False)
     # [CLS], a word, a neighbouring word and [SEP].
-    max_seq_length: int = inherit(EvaluationSettings, "max_seq_length", at_least=4)
-    data_dir: str | None = Group.DATA.setting(
-        None,
-        help="Folder with train.txt, valid.txt and test.txt: CoNLL files with the word in the first"
-        " column and its tag in the last.",
-    )
-    train_file: str | None = Group.DATA.setting(
-        None, help="CoNLL file to train on. Default: train.txt in --data_dir."
-    )
-    eval_file: str | None = Group.DATA.setting(
-        None, help="CoNLL file to evaluate on. Default: valid.txt in --data_dir."
-    )
-    predict_file: str | None = Group.DATA.setting(
-        None, help="CoNLL file to tag, with or without tags. Default: test.txt in --data_dir."
-    )
-    labels: Sequence[str] = Group.DATA.setting(
-        (),
-        help="All tags, such as O,B-PER,I-PER. Default: the tags of the model in --output_dir or"
-        " --init_checkpoint, or else of the training file.",
-    )
-    tag_scheme: str = Group.DATA.setting(
-        "iob",
-        help="iob: tags as in the files. bioes: train and predict B-, I-, O, E- (end) and S- (an"
-        " entity of one word), made from the tags of the files, as ELECTRA does for chunking.",
-        choices=("iob", "bioes"),
-    )
+    max_seq_length: int = inherit(EvaluationOptions, "max_seq_length", at_least=4)
     document_context: bool = Group.DATA.setting(
         True,
         help="Fill each sequence with the sentences around the one to tag. -DOCSTART- lines"
@@ -82,3 +55,36 @@ class TaggingSettings(ClassWeightSettings, EvaluationSettings):
     def __post_init__(self):
         super().__post_init__()
         check_stride(self.window_stride, self.max_seq_length)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaggingSettings(FineTuningFiles, TaggingOptions):
+    """Settings of run_tagging: the options, and its files."""
+
+    # The paper's choice for this task (5.3): capitals mark names.
+    do_lower_case: bool = inherit(FineTuningFiles, "do_lower_case", default=False)
+    data_dir: str | None = Group.DATA.setting(
+        None,
+        help="Folder with train.txt, valid.txt and test.txt: CoNLL files with the word in the first"
+        " column and its tag in the last.",
+    )
+    train_file: str | None = Group.DATA.setting(
+        None, help="CoNLL file to train on. Default: train.txt in --data_dir."
+    )
+    eval_file: str | None = Group.DATA.setting(
+        None, help="CoNLL file to evaluate on. Default: valid.txt in --data_dir."
+    )
+    predict_file: str | None = Group.DATA.setting(
+        None, help="CoNLL file to tag, with or without tags. Default: test.txt in --data_dir."
+    )
+    labels: Sequence[str] = Group.DATA.setting(
+        (),
+        help="All tags, such as O,B-PER,I-PER. Default: the tags of the model in --output_dir or"
+        " --init_checkpoint, or else of the training file.",
+    )
+    tag_scheme: str = Group.DATA.setting(
+        "iob",
+        help="iob: tags as in the files. bioes: train and predict B-, I-, O, E- (end) and S- (an"
+        " entity of one word), made from the tags of the files, as ELECTRA does for chunking.",
+        choices=("iob", "bioes"),
+    )

@@ -6,9 +6,7 @@ import math
 import pytest
 
 from bert_tf.engine.distribution import PJRT
-from bert_tf.errors import UserError
 from bert_tf.export.settings import ExportSettings
-from bert_tf.runs.flags.device_settings import DeviceSettings
 from bert_tf.runs.flags.setting_fields import (
     REQUIRED,
     Group,
@@ -19,7 +17,8 @@ from bert_tf.runs.flags.setting_fields import (
 )
 from bert_tf.runs.flags.settings import (
     ComputationSettings,
-    FineTuningSettings,
+    DeviceSettings,
+    FineTuningOptions,
     TrainingSettings,
 )
 from bert_tf.tasks.classification.processors import ProcessorSettings
@@ -29,16 +28,17 @@ from bert_tf.tasks.pretraining.records.data_settings import (
     PackingSettings,
     PretrainingDataSettings,
 )
-from bert_tf.tasks.pretraining.training.phases import parse_phases
 from bert_tf.tasks.pretraining.training.settings import (
     DistillationSettings,
     PretrainingSettings,
     ScheduleSettings,
+    parse_phases,
 )
 from bert_tf.tasks.sentences.settings import SentenceSettings
 from bert_tf.tasks.squad.settings import SquadSettings
 from bert_tf.tasks.tagging.settings import TaggingSettings
 from tests.fuzz.fuzz_flags import settings_classes
+from tests.support.refusals import refusal
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -83,9 +83,8 @@ def test_a_rule_is_told_in_full(values, message):
     if message is None:
         Kitchen(**{"oven": "o", **values})
         return
-    with pytest.raises(UserError) as error:
-        Kitchen(**{"oven": "o", **values})
-    assert str(error.value).startswith(message) and str(error.value).count(". ") == 1
+    told = refusal(Kitchen, **{"oven": "o", **values})
+    assert told.startswith(message) and told.count(". ") == 1
 
 
 def test_help_tells_the_rules():
@@ -152,9 +151,6 @@ RULES = {
         ({"tpu_name": "t", "use_tpu": True, "tpu": "local"}, "excludes --tpu=local. Leave one"),
         ({"master": "grpc://a"}, "needs --use_tpu. Add"),
         ({"master": "grpc://a", "use_tpu": True, "tpu_name": "t"}, "excludes --tpu_name=t"),
-        ({"tpu_zone": "us-a"}, "needs --tpu or --tpu_name or --master. Add"),
-        ({"gcp_project": "p", "use_tpu": True}, "needs --tpu or --tpu_name or --master. Add"),
-        ({"gcp_project": "p", "tpu": "local"}, "--gcp_project=p excludes --tpu=local. Leave one"),
         ({"gcp_project": "p", "tpu_zone": "us-a", "tpu": "t"}, None),
         ({"tpu_zone": "us-a", "use_tpu": True, "tpu_name": "t"}, None),
         ({"tpu_name": "t", "use_tpu": True, "num_tpu_cores": 8}, None),
@@ -181,16 +177,12 @@ RULES = {
         ({"coordinator": "a", "tpu": "pjrt"}, "--coordinator=a must be the HOST:PORT of process 0"),
         ({"coordinator": "a:0", "tpu": "pjrt"}, "the port from 1 to 65535, or auto"),
         ({"coordinator": "auto", "tpu": "pjrt", "num_processes": 2}, "auto finds the processes by"),
-        (
-            {"tpu_zone": "z", "tpu": "pjrt"},
-            "--tpu_zone=z excludes --tpu=pjrt. Leave one of the two",
-        ),
         ({"coordinator": "auto", "tpu": "pjrt"}, None),
         ({**AT_ONE, "process_index": 1, "num_processes": 2}, None),
         # The original's scripts give its defaults.
         ({"num_tpu_cores": 8, "tpu_name": "", "master": ""}, None),
     ],
-    FineTuningSettings: [
+    FineTuningOptions: [
         ({"export_dir": ""}, "--export_dir= must not be empty"),
         ({"export_dir": "anywhere"}, "needs --do_train, since the model is wri"),
         ({"keep_best": True, "do_train": True}, BEST),
@@ -276,9 +268,7 @@ RULES = {
             "needs --predict_file, since it answers the questions",
         ),
     ],
-    ExportSettings: [
-        ({"quantize": "int8"}, "needs --format=onnx or litert, since TensorFlow"),
-    ],
+    ExportSettings: [({"quantize": "int8"}, "needs --format=onnx or litert, since TensorFlow")],
     PretrainingDataSettings: [
         ({"max_seq_length": 10**9}, "must be between 5 and 1048576"),
         ({"masked_lm_prob": 2.0}, "must be a finite number between 0 and 1"),
@@ -348,7 +338,6 @@ def test_settings_of_the_programs(cls, values, message):
     if message is None:
         make(cls, **values)
         return
-    with pytest.raises(UserError) as error:
-        make(cls, **values)
-    assert message in str(error.value) and next(iter(values)) in str(error.value)
-    assert len(str(error.value)) < 250
+    told = refusal(make, cls, **values)
+    assert message in told and next(iter(values)) in told
+    assert len(told) < 250

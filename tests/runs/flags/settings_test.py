@@ -9,13 +9,8 @@ import tensorflow as tf
 
 from bert_tf.errors import UserError
 from bert_tf.runs.flags.setting_fields import REQUIRED, Group, Settings, inherit, rule_of
-from bert_tf.runs.flags.settings import (
-    ComputationSettings,
-    FineTuningSettings,
-    TrainingSettings,
-)
+from bert_tf.runs.flags.settings import ComputationSettings, FineTuningOptions, TrainingSettings
 from bert_tf.runs.training.options import model_options
-from bert_tf.tasks.classification.processors import get_processor
 from bert_tf.tasks.pretraining.training.settings import PretrainingSettings, ScheduleSettings
 from bert_tf.tasks.squad.settings import SquadSettings
 from bert_tf.tasks.tagging.settings import TaggingSettings
@@ -93,14 +88,9 @@ def test_a_subclass_changes_what_it_names_and_keeps_the_rest():
     assert Kinds().count == 3
 
 
-def test_wrong_language_without_settings():
-    with pytest.raises(UserError, match="--xnli_language must be one of"):
-        get_processor("XNLI", xnli_language="zz")
-
-
 def test_defaults_of_a_single_program():
     squad, tagging = SquadSettings(**PATHS), TaggingSettings(**PATHS)
-    fine_tuning = FineTuningSettings(**PATHS)
+    fine_tuning = FineTuningOptions(**PATHS)
     assert (squad.max_seq_length, squad.length_buckets) == (384, "none")
     assert (fine_tuning.max_seq_length, fine_tuning.length_buckets) == (128, "auto")
     assert not tagging.do_lower_case and fine_tuning.do_lower_case
@@ -109,7 +99,7 @@ def test_defaults_of_a_single_program():
 @pytest.mark.parametrize(
     "settings, program, expected",
     [
-        (FineTuningSettings, FineTuningSettings, {"num_train_epochs"}),
+        (FineTuningOptions, FineTuningOptions, {"num_train_epochs"}),
         (PretrainingSettings, ScheduleSettings, {"num_train_steps", "phases"}),
     ],
 )

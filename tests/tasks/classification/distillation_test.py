@@ -14,8 +14,8 @@ from bert_tf.engine import steps
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
 from bert_tf.model.configuration import BertConfig
-from bert_tf.tasks.classification.distillation import DistilledClassification
 from bert_tf.tasks.classification.model import ClassificationModel
+from bert_tf.tasks.classification.teacher import DistilledClassification
 from tests.support.numpy_bert import log_softmax
 from tests.support.objectives import compute, set_random_weights
 from tests.support.pretraining_runs import CONFIG, assert_same_variables, variables

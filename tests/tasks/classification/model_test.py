@@ -106,17 +106,6 @@ def test_weights_and_smoothed_targets(num_labels, smoothing):
     np.testing.assert_array_equal(rows["example_weight"], importance)
 
 
-def test_parts_of_a_batch_add_up_to_its_weighted_loss():
-    model, _, _ = make(3)
-    model.label_smoothing = 0.1
-    importance = np.array([0.5, 3.0, 0.0, 1.25, 7.0], np.float32)
-    features = {**make_features(3), "example_weight": importance}
-    normalizers = model.normalizers(features)
-    parts = [{name: x[part] for name, x in features.items()} for part in ([0, 1], [2], [3, 4])]
-    losses = [model.loss_and_metrics(model(part), part, normalizers)[0] for part in parts]
-    assert difference(sum(losses), compute(model, features)[0]) < 1e-5
-
-
 @pytest.mark.parametrize("smoothing", [-0.1, 1.0, float("nan")])
 def test_a_share_of_smoothing_that_cannot_be(smoothing):
     with pytest.raises(UserError, match="label_smoothing must be at least 0 and below 1; received"):

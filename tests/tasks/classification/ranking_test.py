@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from bert_tf.errors import UserError
-from bert_tf.tasks import dev_split
-from bert_tf.tasks.classification import processors, ranking
+from bert_tf.tasks import splits
+from bert_tf.tasks.classification import processors, scores
+from bert_tf.tasks.classification.files import ClassificationFiles
 from bert_tf.tasks.classification.settings import ClassifierSettings, TableColumns
-from bert_tf.tasks.classification.task import ClassificationTask
-from bert_tf.tasks.task import PredictionColumns
 
 COLUMNS = TableColumns(
     text_a_column="q", text_b_column="p", label_column="r", group_column="q", labels=["no", "yes"]
@@ -22,7 +21,7 @@ GOOD = HEADER + "a,x,no\na,y,yes\nb,x,yes\na,z,no\nb,z,no\nc,x,no\n"
 def task(folder, columns=COLUMNS, **settings):
     files = {"data_dir": str(folder), "output_dir": "unused", "vocab_file": "unused"}
     processor = processors.get_processor("table", str(folder), columns=columns)
-    return ClassificationTask(ClassifierSettings(**files, **settings), processor)
+    return ClassificationFiles(ClassifierSettings(**files, **settings), processor)
 
 
 def evaluated(task, **columns):
@@ -30,7 +29,7 @@ def evaluated(task, **columns):
     example_set.examples = ()  # as once the records are written
     count = len(example_set.groups)
     chunk = {"per_example_loss": np.zeros(count, np.float32), **columns}
-    return task.evaluate(example_set, PredictionColumns(iter([chunk]), lambda: 1))
+    return task.evaluate(example_set, [chunk]).results
 
 
 def test_classes_are_ranked_by_the_second(tmp_path, warnings):
@@ -52,9 +51,9 @@ def test_classes_are_ranked_by_the_second(tmp_path, warnings):
 def test_probabilities_that_round_to_one_are_told_apart():
     labels = np.array([0, 1])
     outputs = np.array([[1e-12, 1], [1e-20, 1]], np.float32)
-    assert ranking.evaluate(["a", "a"], labels, outputs)["eval_mrr@10"] == 1
+    assert scores.evaluate_groups(["a", "a"], labels, outputs)["eval_mrr@10"] == 1
     outputs = np.array([[0, 1], [0, 1]], np.float32)
-    assert ranking.evaluate(["a", "a"], labels, outputs)["eval_mrr@10"] == 0.5
+    assert scores.evaluate_groups(["a", "a"], labels, outputs)["eval_mrr@10"] == 0.5
 
 
 def test_grades_are_gains(tmp_path):
@@ -73,7 +72,7 @@ def test_grades_are_gains(tmp_path):
 def test_the_dev_fraction_divides_no_group(tmp_path):
     rows = [f"query {i % 20},text {i},{'yes' if i < 20 else 'no'}" for i in range(100)]
     (tmp_path / "train.csv").write_text(HEADER + "\n".join(rows))
-    sets = dev_split.read_sets(task(tmp_path, dev_fraction=0.3), ["train", "eval"])
+    sets = splits.read_sets(task(tmp_path, dev_fraction=0.3), ["train", "eval"])
     (train,), (dev,) = sets["train"], sets["eval"]
     assert {x.group for x in train.examples}.isdisjoint(dev.groups)
     assert len(train.examples) + len(dev.groups) == 100 and len(set(dev.groups)) == 6

@@ -1,6 +1,7 @@
-"""Tests of bert_tf.tasks.classification.task in this process. Whole runs: run_classifier_test."""
+"""Tests of bert_tf.tasks.classification.files in this process. Whole runs: run_classifier_test."""
 
 import re
+import types
 
 import numpy as np
 import pytest
@@ -11,9 +12,16 @@ from bert_tf.files import checkpoints
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.folder import reporting
 from bert_tf.runs.results import tables
-from bert_tf.tasks.classification.examples import DataProcessor, InputExample
+from bert_tf.runs.results.tables import KeptRows
+from bert_tf.tasks.classification.examples import (
+    DataProcessor,
+    InputExample,
+    in_both_orders,
+    scaled,
+)
+from bert_tf.tasks.classification.files import ClassificationFiles, run_classifier
+from bert_tf.tasks.classification.processors import StsbProcessor
 from bert_tf.tasks.classification.settings import ClassifierSettings
-from bert_tf.tasks.classification.task import ClassificationTask, run_classifier
 from bert_tf.tasks.fine_tuner import FineTuner
 from bert_tf.tasks.task import ExampleSet
 from tests.support.pretraining_runs import assert_same_variables
@@ -44,7 +52,7 @@ class OwnProcessor(DataProcessor):
 
 def test_the_sets_of_a_user_s_processor():
     settings = ClassifierSettings(data_dir="a/b", output_dir="unused", vocab_file="unused")
-    task = ClassificationTask(settings, OwnProcessor())
+    task = ClassificationFiles(settings, OwnProcessor())
     for purpose, split in (("train", "train"), ("eval", "dev")):
         (example_set,) = task.read_sets(purpose)
         assert example_set.name == purpose
@@ -82,8 +90,8 @@ def test_second_sets_are_evaluated_and_predicted_if_they_exist(reviews, monkeypa
     flags = {"task_name": "MNLI", "max_seq_length": 12, "do_eval": True, "do_predict": True}
     write_records = FineTuner.write_records
 
-    def write_with_another_program(tuner):
-        write_records(tuner)
+    def write_with_another_program(tuner, row):
+        write_records(tuner, row)
         for name in ("eval", "eval_mismatched", "predict"):  # it evaluates other examples
             (out / f"{name}.tf_record").write_bytes(b"of another program")
 
@@ -138,7 +146,7 @@ def test_a_head_with_other_classes_is_refused(reviews):
 def test_the_settings_of_weights_reach_records_and_model():
     files = {"output_dir": "unused", "vocab_file": "unused"}
     settings = ClassifierSettings(**files, class_weights=["yes:3"], label_smoothing=0.25)
-    task = ClassificationTask(settings, OwnProcessor())
+    task = ClassificationFiles(settings, OwnProcessor())
     config = BertConfig(53, hidden_size=4, num_hidden_layers=1, num_attention_heads=1)
     task.check(config, None)
     examples = [InputExample(str(i), "a", label=label) for i, label in enumerate(["no", "yes"])]
@@ -147,8 +155,8 @@ def test_the_settings_of_weights_reach_records_and_model():
     assert [example.weight for example in sets["train"][0].examples] == [1.0, 3.0]
     assert task.build(config, ["no", "yes"]).label_smoothing == 0.25
     settings = ClassifierSettings(**files, class_weights=["maybe:3"])
-    with pytest.raises(UserError, match="a weight for 'maybe', which is not a class; the classes"):
-        ClassificationTask(settings, OwnProcessor()).check(config, None)
+    with pytest.raises(UserError, match="classes in the order 'no', 'yes', .*; got 'maybe:3'"):
+        ClassificationFiles(settings, OwnProcessor()).check(config, None)
 
 
 @pytest.mark.slow
@@ -172,3 +180,85 @@ def test_weights_of_classes_are_weights_of_their_examples(reviews):
         output_dir=f"{reviews}/out4",
     )
     assert evaluated["eval_loss"] == pytest.approx(by_class["eval_loss"], rel=1e-6)
+
+
+def settings(**given):
+    given = {"output_dir": "unused", **given}
+    return ClassifierSettings(vocab_file="", data_dir="d", **given)
+
+
+def pairs():
+    return [
+        InputExample("train-1", "a b", "c", label="1", weight=0.5),
+        InputExample("train-2", "d", "e f", label="0"),
+    ]
+
+
+def test_both_orders_come_one_after_the_other():
+    found = [(x.guid, x.text_a, x.text_b, x.label, x.weight) for x in in_both_orders(pairs())]
+    assert found == [
+        ("train-1", "a b", "c", "1", 0.5),
+        ("train-2", "d", "e f", "0", None),
+        ("train-1-swapped", "c", "a b", "1", 0.5),
+        ("train-2-swapped", "e f", "d", "0", None),
+    ]
+
+
+def test_only_training_examples_are_doubled():
+    task = ClassificationFiles(settings(double_unordered=True), StsbProcessor())
+    sets = {name: [ExampleSet(name, pairs()[1:])] for name in ("train", "eval")}
+    task.prepare(sets, [])
+    assert {name: len(x.examples) for name, (x,) in sets.items()} == {"train": 2, "eval": 1}
+
+
+@pytest.mark.parametrize("text", [None, ""])
+def test_one_text_has_no_order(text):
+    examples = [*pairs(), InputExample("train-3", "g", text, label="1")]
+    with pytest.raises(UserError, match="--double_unordered needs pairs .*'train-3' has one"):
+        in_both_orders(examples)
+
+
+@pytest.mark.parametrize("scale", [5.0, 0.5])
+def test_labels_are_divided(scale):
+    examples = [
+        InputExample("1", "a", label=2.5),
+        InputExample("2", "b", label="4.0"),
+        InputExample("3", "c", label=0.0, known_label=3.0),
+    ]
+    found = scaled(examples, scale)
+    assert [(x.label, x.known_label) for x in found] == [
+        (2.5 / scale, None),
+        (4.0 / scale, None),
+        (0.0, 3.0 / scale),
+    ]
+    assert examples[0].label == 2.5
+
+
+@pytest.mark.parametrize("label, divided", [("2.5", 0.5), ("?", "?")])
+def test_examples_of_the_original_s_processors_are_changed_too(label, divided):
+    example = types.SimpleNamespace(guid="1", text_a="a", text_b="b", label=label)
+    (found,) = scaled([example], 5.0)
+    assert vars(found) == {**vars(example), "label": divided}
+    _, swapped = in_both_orders([example])
+    assert (swapped.text_a, swapped.text_b, swapped.guid) == ("b", "a", "1-swapped")
+
+
+def test_the_submission_has_the_labels_of_the_task(tmp_path):
+    given = settings(label_scale=5.0, output_dir=str(tmp_path))
+    task = ClassificationFiles(given, StsbProcessor())
+    examples = [InputExample(f"test-{i}", "a", "b", 0.0) for i in range(3)]
+    example_set = ExampleSet("test", examples, rows=KeptRows([{"text": "a"}] * 3))
+    task.write_predictions(example_set, np.array([0.31, 1.2, -0.1]), 1)
+    rows = (tmp_path / "STS-B.tsv").read_text().splitlines()
+    assert [row.split("\t")[1] for row in rows[1:]] == ["1.550", "5.000", "0.000"]
+
+
+@pytest.mark.parametrize("given", [{"label_scale": 5.0}, {"label_scale": 0.25}])
+def test_classes_have_no_scale(given):
+    class Processor(StsbProcessor):
+        labels = ("no", "yes")
+
+    task = ClassificationFiles(settings(**given), Processor())
+    scale = given["label_scale"]
+    with pytest.raises(UserError, match=f"--label_scale={scale} is for numbers; .* 'no', 'yes'"):
+        task.check(None, None)

@@ -14,11 +14,11 @@ from bert_tf.files import records
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.folder.reporting import read_results
 from bert_tf.runs.results.tables import read_table
-from bert_tf.tasks.classification import processors, several_labels, weights
+from bert_tf.tasks import class_weights
+from bert_tf.tasks.classification import processors, scores
 from bert_tf.tasks.classification.examples import InputExample
-from bert_tf.tasks.classification.features import ClassificationEncoder
+from bert_tf.tasks.classification.features import ClassificationEncoder, classification_schema
 from bert_tf.tasks.classification.model import ClassificationModel
-from bert_tf.tasks.classification.schema import classification_schema
 from bert_tf.tasks.classification.settings import ClassifierSettings, TableColumns, TfdsSource
 from bert_tf.tasks.task import ExampleSet
 from bert_tf.text.tokenizers import load_tokenizer
@@ -72,13 +72,9 @@ def test_labels_in_a_cell(tmp_path, name, text, columns):
             {},
             "train.csv, line 2: 'b|a|b' has the label 'b' twice. Correct or delete the l",
         ),
-        (
-            "a|d",
-            {"labels": ["a", "b"]},
-            "line 2: label 'd' must be one of 'a', 'b'; correct or del",
-        ),
-        ("a;b", {"labels": ["a", "b"]}, "must be one of 'a', 'b'; give --label_separator=';', or"),
-        ("a,b", {"label_separator": ","}, "has 3 columns, but the header names 2; put quotes arou"),
+        ("a|d", {"labels": ["a", "b"]}, "line 2: label 'd' must be one of 'a', 'b', with --label"),
+        ("a;b", {"labels": ["a", "b"]}, "with --label_separator=| between several; correct or del"),
+        ("a,b", {"label_separator": ","}, "has 3 columns, but the header names 2. Put quotes arou"),
     ],
 )
 def test_wrong_cells_are_told_with_their_place(tmp_path, cell, columns, message):
@@ -250,7 +246,7 @@ def test_weights_of_examples_with_several_labels():
     labels = [["a", "b"], [], ("a",)]
     examples = [InputExample(str(i), "x", label=x, weight=i) for i, x in enumerate(labels)]
     sets = {"train": [ExampleSet("train", examples)]}
-    weights.weigh(sets, None, ["a", "b"])
+    class_weights.weigh(sets, None, ["a", "b"])
     assert [example.weight for example in sets["train"][0].examples] == [0.0, 1.0, 2.0]
 
 
@@ -260,7 +256,7 @@ def test_weights_of_examples_with_several_labels():
 def test_metrics_are_scikit_learn_s():
     rng = np.random.default_rng(5)
     labels, probabilities = rng.integers(0, 2, (40, 3)), rng.uniform(size=(40, 3))
-    found = several_labels.evaluate(labels, probabilities, 0.6)
+    found = scores.evaluate_labels(labels, probabilities, 0.6)
     predicted = probabilities >= 0.6
     assert found == {
         "eval_micro_f1": metrics.f1_score(labels, predicted, average="micro"),
@@ -269,13 +265,13 @@ def test_metrics_are_scikit_learn_s():
         "eval_accuracy": metrics.accuracy_score(labels, predicted),
     }
     repeated = np.repeat(labels, 2, axis=0), np.repeat(probabilities, 2, axis=0)
-    doubled = several_labels.evaluate(labels, probabilities, 0.6, np.full(40, 2.0))
-    assert doubled == pytest.approx(several_labels.evaluate(*repeated, 0.6))
+    doubled = scores.evaluate_labels(labels, probabilities, 0.6, np.full(40, 2.0))
+    assert doubled == pytest.approx(scores.evaluate_labels(*repeated, 0.6))
     labels[:, 1] = 0  # no example has it: it has no average precision
-    found = several_labels.evaluate(labels, probabilities, 0.6)
+    found = scores.evaluate_labels(labels, probabilities, 0.6)
     kept = labels[:, [0, 2]], probabilities[:, [0, 2]]
     assert found["eval_average_precision"] == metrics.average_precision_score(*kept)
-    assert set(several_labels.evaluate(labels * 0, probabilities, 0.9999).values()) == {0.0, 1.0}
+    assert set(scores.evaluate_labels(labels * 0, probabilities, 0.9999).values()) == {0.0, 1.0}
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -283,7 +279,7 @@ def test_the_threshold_with_the_best_micro_f1(seed):
     rng = np.random.default_rng(seed)
     labels = rng.integers(0, 2, (20, 2))
     probabilities = np.clip(labels * 0.3 + rng.uniform(0, 0.7, (20, 2)), 0, 1).astype(np.float32)
-    threshold = several_labels.best_threshold(labels, probabilities)
+    threshold = scores.best_threshold(labels, probabilities)
 
     def micro_f1(threshold):
         predicted = probabilities >= threshold
@@ -295,11 +291,11 @@ def test_the_threshold_with_the_best_micro_f1(seed):
 
 def test_a_threshold_without_labels_or_at_the_ends(caplog):
     one = np.ones((2, 2), int)
-    assert several_labels.best_threshold(one * 0, one * 0.3) == 0.5
-    assert 0 < several_labels.best_threshold(one, one * 0.0) < 1
-    assert several_labels.best_threshold(np.array([[1, 0]]), np.array([[1.0, 0.0]])) == 0.5
+    assert scores.best_threshold(one * 0, one * 0.3) == 0.5
+    assert 0 < scores.best_threshold(one, one * 0.0) < 1
+    assert scores.best_threshold(np.array([[1, 0]]), np.array([[1.0, 0.0]])) == 0.5
     nearly = np.array([[0.4, 0.4 + 1e-9], [0.4 - 1e-9, 0.4]])  # one number, but for rounding
-    assert several_labels.best_threshold(np.array([[1, 0], [0, 1]]), nearly) == 0.2
+    assert scores.best_threshold(np.array([[1, 0], [0, 1]]), nearly) == 0.2
 
 
 # --- whole runs -----------------------------------------------------------------------------------
@@ -410,7 +406,7 @@ def test_the_threshold_is_that_of_the_final_weights(tmp_path, best):
     dev = [line.split(",") for line in (folder / "dev.csv").read_text().splitlines()[1:]]
     wanted = [[int(label in cell.split("|")) for label in model.labels] for _, cell in dev]
     probabilities = model.predict([text for text, _ in dev])
-    expected = several_labels.best_threshold(np.array(wanted), probabilities)
+    expected = scores.best_threshold(np.array(wanted), probabilities)
     assert model.config.threshold == pytest.approx(expected, rel=1e-4) != 0.5
     config = json.loads((folder / "out/bert_config.json").read_text())
     assert config["threshold"] == model.config.threshold

@@ -143,10 +143,10 @@ def test_a_table_of_numbers(tmp_path):
         ),
         (
             *(CSV + "3,x,y, and z,9\n", {}),
-            "/train.csv, line 6: the line has 5 columns, but the header names 4; put quotes around "
-            "a text with ',' in it, or change --delimiter",
+            "/train.csv, line 6: the line has 5 columns, but the header names 4. Put quotes around "
+            "a text with ',' in it. Or change --delimiter",
         ),
-        (CSV + "3,x\n", {}, "/train.csv, line 6: the line must have at least 4 columns; it has 2"),
+        (CSV + "3,x\n", {}, "/train.csv, line 6: the line has 2 columns, but the header names 4"),
         *(
             (text.replace("|", "\t"), {"text_b_column": None, "file": "train.tsv"}, message)
             for text, message in (
@@ -157,24 +157,20 @@ def test_a_table_of_numbers(tmp_path):
                 ),
                 (
                     'stars|title\n1|"a|b"\n',
-                    r"line 2: .* the header names 2; .* \(quotes do not help",
+                    "line 2: .* the header names 2. Between tabs .* quotes do not help",
                 ),
-                ("id|title|stars|note\na|1|x|\nb|2|y\n", "line 3: .* at least 4 columns; it has 3"),
+                ("id|title|stars|note\na|1|x|\nb|2|y\n", "line 3: .* 3 columns, but the header"),
                 (
                     'title|stars\n"two\nlines"|1\n',
-                    "line 2: .* at least 2 columns; it has 1, but the",
+                    "line 2: the line has 1 columns, but the header names 2",
                 ),
             )
         ),
-        (
-            "a,1\nb\nc,2\n",
-            {**NO_HEADER},
-            "line 2: .* at least 2 columns; it has 1, but line 1 has 2",
-        ),
+        ("a,1\nb\nc,2\n", {**NO_HEADER}, "line 2: the line has 1 columns, but line 1 has 2"),
         (
             "a,1\nb,1\nc,d,2\n",
             {**NO_HEADER},
-            "line 3: the line has 3 columns, but line 1 has 2; put",
+            "line 3: the line has 3 columns, but line 1 has 2. Put",
         ),
         ('title,stars\n"a,1\nb,2\n', {}, "line 2: unexpected end of data; .* close every quote"),
         (CSV, {"delimiter": "||"}, r"--delimiter must be one character, .* got '\|\|'"),
@@ -306,7 +302,7 @@ def test_what_looks_like_a_header_may_be_named_a_class(tmp_path):
 @pytest.mark.parametrize("flag", [{"labels": ["a", "b"]}, {"has_header": False}], ids=str)
 def test_columns_are_only_for_tables(flag):
     (name,) = flag
-    with pytest.raises(UserError, match=f"--{name} is for --task_name=table or --tfds; leave"):
+    with pytest.raises(UserError, match=f"--{name} is for --task_name=table.*; leave"):
         processors.get_processor("MRPC", columns=TableColumns(**flag))
 
 
@@ -314,32 +310,6 @@ def test_labels_are_sorted_as_numbers_if_all_are():
     assert table.sort_labels({"10", "9", "-1"}) == ["-1", "9", "10"]
     assert table.sort_labels({"10", "9", "b"}) == ["10", "9", "b"]
     assert table.sort_labels(["2", "1" * 5000]) == ["1" * 5000, "2"]  # too long for a number
-
-
-LONG = "many words " * 1000
-
-
-@pytest.mark.parametrize(
-    "text, columns",
-    [
-        (f"title,stars\na,{LONG}b\nb,{LONG}c\n", {"labels": ["9", "10"]}),
-        (f"title,stars\na,{LONG}\nb,1\n", {}),
-        (f"title,stars\na,{LONG}b\nb,{LONG}b\n", {}),
-        (f"title,stars\na,1\nb,{LONG}b\n", {"labels": [f"{LONG}{i}" for i in range(20)]}),
-        (f"{LONG},stars\na,1\n", {}),
-        (f"title,{','.join(map(str, range(5000)))}\na,1\n", {}),
-        (f"title,stars\na\nb,{LONG}", {"labels": ["1", "2"]}),
-        (f"{LONG}a,{LONG}b\nx,1\ny,1\nz,2\nw,2\n", {"has_header": False}),
-        ("title,stars\na,1\n", {"labels": [f"{LONG}a"] * 2}),
-        ("title,stars\na,1\n", {"delimiter": LONG}),
-    ],
-)
-def test_messages_are_short(tmp_path, text, columns):
-    write(tmp_path, {"train.csv": text})
-    names = ("0", None, "1") if "has_header" in columns else ("title", None, "stars")
-    with pytest.raises(UserError) as error:
-        read("train", tmp_path, TableColumns(*names, **columns))
-    assert len(str(error.value)) < 500 and "\n" not in str(error.value)
 
 
 WEIGHTED = TableColumns(text_a_column="text", label_column="label", weight_column="trust")

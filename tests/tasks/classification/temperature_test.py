@@ -1,6 +1,7 @@
-"""--temperature_scaling of run_classifier: what is scaled, and what is not."""
+"""What run_classifier finds for a trained model: --temperature_scaling, and the threshold."""
 
 import json
+import types
 from pathlib import Path
 
 import numpy as np
@@ -8,10 +9,14 @@ import pytest
 
 import bert_tf
 from bert_tf.errors import UserError
+from bert_tf.model.configuration import BertConfig
+from bert_tf.model_folder.writer import write_config
+from bert_tf.tasks.classification import decision
 from bert_tf.tasks.classification.settings import ClassifierSettings
 from tests.support.pretraining_runs import variables
 from tests.support.registered_tasks import REVIEWS, run_in
 from tests.support.small_classification import write_reviews
+from tests.support.small_pretraining import SMALL
 
 FLAGS = {**REVIEWS, "max_seq_length": 24, "do_eval": True, "do_predict": True}
 SCALED = {"temperature_scaling": True}
@@ -102,3 +107,29 @@ def test_fit_in_python_keeps_the_temperature(folder):
     assert temperature[0] != pytest.approx(1.0, abs=0.05)
     with pytest.raises(UserError, match="fitted on the dev set: add"):
         models[0].fit(texts, labels, temperature_scaling=True, **options)
+
+
+@pytest.mark.parametrize(
+    ("changes", "warns", "threshold"),
+    [
+        ({}, True, 0.3),
+        ({"find_threshold": True}, False, 0.3),
+        ({"threshold": 0.3}, False, 0.3),
+        ({"threshold": 0.9}, False, 0.9),
+        ({"do_train": False}, False, 0.3),
+    ],
+)
+def test_a_threshold_of_earlier_weights_is_told(
+    tmp_path, caplog, monkeypatch, changes, warns, threshold
+):
+    config = BertConfig.from_dict(SMALL | {"problem_type": "multi_label_classification"})
+    config.threshold = 0.3
+    write_config(str(tmp_path), config)
+    path = str(tmp_path / "bert_config.json")
+    monkeypatch.setattr(decision, "_learned_config", lambda settings: path)
+    given = {"threshold": None, "find_threshold": False, "do_train": True, "do_eval": True}
+    settings = types.SimpleNamespace(**given | changes, class_weights=None, temperature_scaling=0)
+    found = decision.configured(BertConfig.from_dict(SMALL), settings, multi_label=True)
+    assert found.threshold == threshold and found.is_multi_label
+    message = f"threshold is 0.3 in {path}, found or given for the weights that training goes on"
+    assert (message in caplog.text) == warns

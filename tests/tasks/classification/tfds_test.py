@@ -262,7 +262,10 @@ def test_what_is_refused(data_dir, what, message):
         ({"has_header": False}, "--has_header is for files; leave it out with"),
         ({"delimiter": ";"}, "--delimiter is for files"),
         ({"labels": ["a", "b"]}, "--labels is for --task_name=table; leave it out"),
-        ({"regression": True}, "--regression is for .* the labels of --task_name=MRPC are fixed"),
+        (
+            {"regression": True},
+            "--regression is for .* the files and labels of --task_name=MRPC are fixed",
+        ),
     ],
 )
 def test_flags_that_do_not_apply(data_dir, columns, message):

@@ -1,4 +1,4 @@
-"""Tests of weights of classes and examples: bert_tf.tasks.classification.weights and scores."""
+"""Tests of weights of classes and examples: bert_tf.tasks.class_weights and scores."""
 
 import re
 
@@ -8,11 +8,15 @@ from sklearn.utils.class_weight import compute_class_weight
 
 from bert_tf.errors import UserError
 from bert_tf.runs.folder.reporting import mean_losses
-from bert_tf.tasks.class_weights import balanced_weights, parse_class_weights
+from bert_tf.tasks.class_weights import (
+    balanced_weights,
+    check_class_settings,
+    parse_class_weights,
+    weigh,
+)
 from bert_tf.tasks.classification import scores
 from bert_tf.tasks.classification.examples import InputExample
 from bert_tf.tasks.classification.settings import ClassifierSettings
-from bert_tf.tasks.classification.weights import check_class_settings, weigh
 from bert_tf.tasks.task import ExampleSet
 
 
@@ -46,10 +50,9 @@ BAD_WEIGHTS = {
     "Balanced": RULE,
     "balanced,balanced": "--class_weights: the weight of 'bad' must be a number between 0 and 1e+16"
     "; got 'balanced'",
-    "good:2,1": RULE + " 'good', or LABEL:NUMBER for some of them; got 'good:2,1'",
-    "great:2": "--class_weights has a weight for 'great', which is not a class; the classes are "
-    "'bad', 'good'",
-    "good:2,good:3": "--class_weights has two weights for 'good'; delete one",
+    "good:2,1": RULE + " 'good', or LABEL:NUMBER for some of them, each once; got 'good:2,1'",
+    "great:2": RULE,
+    "good:2,good:3": RULE,
     "bad:-1": "the weight of 'bad' must be a number between 0 and 1e+16; got '-1'",
     "1,nan": "the weight of 'good' must be a number between 0 and 1e+16; got 'nan'",
     "good:inf": "the weight of 'good' must be a number between 0 and 1e+16; got 'inf'",

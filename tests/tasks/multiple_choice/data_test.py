@@ -1,17 +1,22 @@
-"""Tests of multiple choice data: SWAG's files, bad files, the four sequences of a question."""
+"""Tests of multiple choice: SWAG's files, records, and the model."""
 
 import csv
 import io
 
+import numpy as np
 import pytest
 
 from bert_tf.errors import UserError
+from bert_tf.modeling import BertConfig
 from bert_tf.tasks.example_records import write_records
-from bert_tf.tasks.multiple_choice.data import QuestionEncoder
-from bert_tf.tasks.multiple_choice.swag import Question, read_questions
+from bert_tf.tasks.multiple_choice.data import Question, QuestionEncoder, read_questions
+from bert_tf.tasks.multiple_choice.model import MultipleChoiceModel
 from bert_tf.text.fast_tokenization import FastTokenizer
 from bert_tf.tokenization import SEQUENCE_TOKENS
+from tests.support import numpy_bert
+from tests.support.objectives import compute, predict, set_random_weights
 from tests.support.record_files import read_sequences
+from tests.support.small_pretraining import SMALL, difference, tensors
 
 COLUMNS = (
     ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3,label"
@@ -80,9 +85,6 @@ def test_a_test_file_has_no_labels(write):
         (make_csv({**ROW, "label": ""}), "train.csv, line 3: the line has no label; fill"),
         (make_csv(ROW) + "1,2,3\n", "line 4: the row must have 12 columns"),
         (make_csv(ROW) + "1," * 12 + "\n", "line 4: the row must have 12 columns"),
-        (make_csv({**ROW, "label": "3" * 9000}), "line 3: the label must .*; got '333"),
-        (make_csv({}, columns="a" * 9000), "it lacks 'sent1', .* and has 'aaa"),
-        (make_csv({}, columns=",".join(["x"] * 9000)), "and has 'x', 'x'"),
         (
             make_csv(ROW).replace("video-id", "sent2"),
             "must name each column once; it names 'sent2' more",
@@ -91,9 +93,8 @@ def test_a_test_file_has_no_labels(write):
     ],
 )
 def test_what_is_refused(write, text, message):
-    with pytest.raises(UserError, match=message) as error:
+    with pytest.raises(UserError, match=message):
         read_questions(write(text), labelled=True)
-    assert len(str(error.value)) < 500
 
 
 def test_a_sentence_may_be_a_whole_book(write):
@@ -118,7 +119,7 @@ def written(tmp_path, questions, length):
     (tmp_path / "vocab.txt").write_text("\n".join(VOCAB) + "\n")
     tokenizer = FastTokenizer(str(tmp_path / "vocab.txt"), True, SEQUENCE_TOKENS)
     path = str(tmp_path / "file.tf_record")
-    assert write_records(path, questions, QuestionEncoder(tokenizer, length)) == len(questions)
+    assert write_records(path, questions, QuestionEncoder(tokenizer, length, 4)) == len(questions)
     return list(read_sequences(path, VOCAB, length))
 
 
@@ -152,3 +153,46 @@ def test_the_longer_text_is_cut(tmp_path):
 def test_too_short_a_sequence_is_refused(tmp_path):
     with pytest.raises(UserError, match="--max_seq_length must be at least 5, .*; got 4"):
         written(tmp_path, [QUESTION], 4)
+
+
+B, C, S = 3, 4, 7
+
+
+def make_features(seed=0):
+    """Returns the numpy features of a batch, with padding."""
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(2, S, size=(B, C, 1))
+    return {
+        "input_ids": rng.integers(0, 53, (B, C, S), dtype=np.int32),
+        "input_mask": (np.arange(S) < lengths).astype(np.int32),
+        "segment_ids": rng.integers(0, 2, (B, C, S), dtype=np.int32),
+        "label_ids": rng.integers(0, C, B, dtype=np.int32),
+    }
+
+
+def expected_log_probs(weights, features):
+    """Returns log probabilities, float64 [B, C], each choice's sequence computed by itself."""
+    bert = numpy_bert.NumpyBert(SMALL, weights)
+    scores = np.zeros((B, C))
+    for c in range(C):
+        names = ("input_ids", "input_mask", "segment_ids")
+        outputs = bert.forward(*(features[name][:, c] for name in names))
+        scores[:, c] = outputs["pooled_output"] @ weights["output_weights"][0]
+    return numpy_bert.log_softmax(scores)
+
+
+def test_loss_and_predictions_are_numpys():
+    model = MultipleChoiceModel(BertConfig.from_dict(SMALL))
+    weights = set_random_weights(model)
+    features = make_features()
+    log_probs = expected_log_probs(weights, features)
+    batch = tensors(features)
+    losses = -log_probs[np.arange(B), features["label_ids"]]
+    predictions = predict(model, batch)
+    assert difference(predictions["outputs"], np.exp(log_probs)) < 2e-6
+    assert difference(predictions["per_example_loss"], losses) < 2e-6
+    np.testing.assert_array_equal(predictions["label_ids"], features["label_ids"])
+    right = log_probs.argmax(-1) == features["label_ids"]
+    loss, sums = compute(model, batch)
+    assert difference(loss, losses.mean()) < 2e-6
+    assert [x.numpy() for x in sums["accuracy"]] == [right.sum(), B]

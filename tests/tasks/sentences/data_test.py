@@ -49,7 +49,7 @@ def test_a_third_text_is_read_from_its_column(tmp_path):
     "text, columns, options, message",
     [
         (TABLE, {**SCORED, "label_column": None}, {}, "^Training needs --label_column; the colu"),
-        (TABLE + "3\t1\tx\n", SCORED, {}, "line 5: the line must have at least 4 columns"),
+        (TABLE + "3\t1\tx\n", SCORED, {}, "line 5: the line has 3 columns, but the header names 4"),
         (TABLE, SCORED, {"refuse_empty": True}, "line 3: the line is empty, but examples fol"),
         (
             TABLE,

@@ -2,6 +2,7 @@
 
 import collections
 import itertools
+import math
 import random
 import sys
 
@@ -9,10 +10,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.errors import UserError
+from bert_tf.runs.flags.setting_fields import flags_of, rule_of
 from bert_tf.tasks.example_records import write_records
 from bert_tf.tasks.squad import features
 from bert_tf.tasks.squad.examples import read_squad_examples
 from bert_tf.tasks.squad.features import SquadEncoder
+from bert_tf.tasks.squad.settings import SquadSettings
 from bert_tf.tasks.squad.words import split_words
 from bert_tf.text.fast_tokenization import FastTokenizer
 from bert_tf.tokenization import SEQUENCE_TOKENS, FullTokenizer
@@ -157,3 +161,21 @@ def test_records_of_the_original(tmp_path, monkeypatch, version, is_training):
     write_records(output, data.examples, SquadEncoder(data, tokenizer, settings, is_training))
     kind = "train" if is_training else "eval"
     assert digest(output) == run["digest"][f"{kind}.tf_record"]
+
+
+@pytest.mark.parametrize("threshold", [math.nan, math.inf, -math.inf])
+def test_a_threshold_is_a_number(threshold):
+    with pytest.raises(UserError, match="null_score_diff_threshold=.* must be a finite number"):
+        settings_of_lengths(null_score_diff_threshold=threshold)
+
+
+def test_the_text_needs_room():
+    with pytest.raises(UserError, match="--max_seq_length=67 must be greater than --max_query_"):
+        settings_of_lengths(67)
+    assert settings_of_lengths(68)
+
+
+def test_length_buckets_are_off_by_default():
+    (field,) = [field for field in flags_of(SquadSettings) if field.name == "length_buckets"]
+    assert field.default == "none"
+    assert "the original's loss and n-best lists count" in rule_of(field).help

@@ -1,11 +1,15 @@
-"""Tests of bert_tf.tasks.squad.scoring: exact match, F1 and thresholds."""
+"""Tests of bert_tf.tasks.squad.scoring, and of the tables of answers and their report."""
 
+import json
 import math
 
 import numpy as np
 import pytest
 
-from bert_tf.tasks.squad import scoring
+from bert_tf.runs.results.tables import read_table
+from bert_tf.tasks.squad import files, scoring
+from bert_tf.tasks.squad.answers import Predictions
+from bert_tf.tasks.squad.examples import SquadData, SquadExample
 
 # Expected values were worked out by hand from the definitions in evaluate-v1.1.py and
 # evaluate-v2.0.py.
@@ -78,7 +82,8 @@ def test_no_threshold_reaches_better_scores(seed):
     ids = [f"q{i}" for i in range(rng.randint(1, 40))]
     # Few different odds, so that several questions share one.
     odds = {key: float(rng.randint(-6, 6)) / 3 for key in ids}
-    answers = {key: () if rng.rand() < 0.4 else ("one two three",) for key in ids}
+    golds = ((), ("one two three",), ("the", "..."))  # the last: an empty answer is right
+    answers = {key: golds[rng.choice(3, p=(0.4, 0.4, 0.2))] for key in ids}
     texts = ("one two three", "two", "four", "")
     best_answers = {key: texts[rng.randint(4)] for key in ids}
     found = scoring.best_thresholds(answers, best_answers, odds)
@@ -103,3 +108,77 @@ def test_without_right_answers_the_best_threshold_is_below_all_odds():
     found = scoring.best_thresholds({"a": (), "b": ()}, {"a": "x", "b": "y"}, {"a": -7.0, "b": 1.0})
     assert found["best_f1"] == 100.0
     assert found["best_f1_thresh"] == math.nextafter(-7.0, -math.inf)
+
+
+CONTEXT = "x " * 3000 + "Ann lives in Rome." + " y" * 3000
+QUESTIONS = {
+    "a": ("Who lives in Rome?", ("Ann", "Ann", "the Ann")),
+    "b": ("In which town is she?", ("Rome",)),
+    "c": ("=Where does Bob live?", ()),
+}
+ANSWERS = {"a": "Ann", "b": "lives in Rome", "c": "Rome"}
+PROBABILITIES = {"a": 0.5, "b": 0.25, "c": 0.75}
+
+
+def write(folder, questions, with_negative):
+    examples = [SquadExample(key, text, 0, right) for key, (text, right) in questions.items()]
+    answers = {key: ANSWERS[key] for key in questions}
+    nbest = {
+        key: [{"text": "", "probability": 0.1}, {"text": text, "probability": PROBABILITIES[key]}]
+        for key, text in answers.items()
+    }
+    data = SquadData([CONTEXT], examples)
+    files.write_review(str(folder), data, Predictions(answers, nbest), with_negative)
+
+
+def test_answers_and_errors(tmp_path):
+    write(tmp_path, QUESTIONS, with_negative=True)
+    found = read_table(f"{tmp_path}/predictions.tsv")
+    assert found["id"] == ["a", "b", "c"] and found["answer"] == list(ANSWERS.values())
+    assert found["correct_answers"] == ["Ann | the Ann", "Rome", ""]
+    assert found["exact"] == ["1.0", "0.0", "0.0"] and found["f1"] == ["1.0", "0.5", "0.0"]
+    assert found["question"][2] == "'=Where does Bob live?"
+    for answer, context in zip(found["answer"], found["context"], strict=True):
+        assert answer in context and len(context) < 2100 and context.startswith("...")
+    errors = read_table(f"{tmp_path}/errors.tsv")
+    assert errors["id"] == ["c", "b"] and errors["probability"] == ["0.75", "0.25"]
+
+
+def test_the_report_by_question_word_and_answer(tmp_path):
+    write(tmp_path, QUESTIONS, with_negative=True)
+    report = json.loads((tmp_path / "eval_report.json").read_text())
+    right = {key: answers for key, (_, answers) in QUESTIONS.items()}
+    scores = scoring.evaluate_with_negative(right, ANSWERS)
+    found = report["all"]["all questions"]
+    assert found == pytest.approx({"exact": scores["exact"], "f1": scores["f1"], "examples": 3})
+    answerable = report["answer"]["answerable"]
+    assert answerable["f1"] == pytest.approx(scores["HasAns_f1"])
+    assert report["answer"]["unanswerable"]["exact"] == scores["NoAns_exact"] == 0.0
+    assert list(report["question_word"]) == ["where", "which", "who"]
+    assert "unanswerable" in (tmp_path / "eval_report.txt").read_text()
+
+
+def test_questions_of_squad_1_and_without_answers(tmp_path):
+    answered = {key: QUESTIONS[key] for key in "ab"}
+    write(tmp_path, answered, with_negative=False)
+    report = json.loads((tmp_path / "eval_report.json").read_text())
+    assert report.keys() == {"all", "question_word"}
+    (tmp_path / "eval_report.json").unlink()
+    write(tmp_path, {"a": ("Who?", None)}, with_negative=False)
+    assert list(read_table(f"{tmp_path}/predictions.tsv"))[3:] == ["answer", "probability"]
+    assert not (tmp_path / "eval_report.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("question", "word"),
+    [
+        ("What's new?", "what"),
+        ("In WHOSE house?", "who"),
+        ("How many?", "how"),
+        ("Somewhat odd: name it", "other"),
+        ("\u8c01?", "other"),
+        ("", "other"),
+    ],
+)
+def test_question_words(question, word):
+    assert scoring.question_word(question) == word

@@ -8,8 +8,7 @@ import pytest
 
 from bert_tf.tasks.squad import answers, features
 from bert_tf.tasks.squad.examples import read_squad_examples
-from bert_tf.tasks.squad.final_text import FinalText
-from bert_tf.tasks.squad.words import is_spaced, is_unspaced, split_words
+from bert_tf.tasks.squad.words import FinalText, is_spaced, is_unspaced, split_words
 from bert_tf.text.fast_tokenization import FastTokenizer
 from tests.support.squad_files import question, settings_of_lengths, write_squad
 

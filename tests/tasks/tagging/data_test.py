@@ -1,19 +1,16 @@
 """Tests of tagging records: which word pieces have labels, which words are context."""
 
 import random
-import re
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.errors import UserError
 from bert_tf.files import records
 from bert_tf.tasks.example_records import write_records
 from bert_tf.tasks.tagging import data
-from bert_tf.tasks.tagging.conll import Sentence
+from bert_tf.tasks.tagging.data import Sentence
 from bert_tf.tasks.tagging.schema import tagging_schema
-from bert_tf.tasks.tagging.settings import TaggingSettings
 from bert_tf.text.fast_tokenization import FastTokenizer
 from bert_tf.tokenization import SEQUENCE_TOKENS
 
@@ -143,20 +140,6 @@ def test_a_part_of_a_long_sentence_is_in_the_middle_of_its_window(room, stride, 
         left, right = window.first - window.begin, window.end - window.last
         if window.begin > 0 and window.end < count:
             assert abs(left - right) <= 1  # in all windows but those at the ends
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"window_stride": 0}, "--window_stride=0 must be at least 1"),
-        ({"window_stride": -2}, "--window_stride=-2 must be at least 1"),
-        ({"window_stride": 127}, "--window_stride=127 must be at most 126, the word pieces of a"),
-        ({"window_stride": 9, "max_seq_length": 10}, "--window_stride=9 must be at most 8, the"),
-    ],
-)
-def test_strides_that_are_refused(values, message):
-    with pytest.raises(UserError, match=f"^{re.escape(message)}"):
-        TaggingSettings(output_dir="x", vocab_file="x", **values)
 
 
 def test_a_smaller_stride_gives_a_word_more_context(tmp_path, tokenizer):

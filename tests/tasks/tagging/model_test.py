@@ -9,8 +9,7 @@ from bert_tf import optimization
 from bert_tf.engine import steps
 from bert_tf.errors import UserError
 from bert_tf.modeling import BertConfig
-from bert_tf.tasks.tagging.head import BidirectionalLstm
-from bert_tf.tasks.tagging.model import TaggingModel
+from bert_tf.tasks.tagging.model import BidirectionalLstm, TaggingModel
 from bert_tf.tasks.tagging.schema import FEATURE_LAYERS
 from tests.support import numpy_bert
 from tests.support.objectives import compute, predict, set_random_weights

@@ -8,7 +8,7 @@ import pytest
 from bert_tf.errors import UserError
 from bert_tf.runs.folder import reporting
 from bert_tf.runs.results import tables
-from bert_tf.tasks.tagging.conll import read_sentences
+from bert_tf.tasks.tagging.data import read_sentences
 from bert_tf.tasks.tagging.entities import entity_metrics
 from tests.support.pretraining_runs import run, variables, write_config
 from tests.support.registered_tasks import run_in

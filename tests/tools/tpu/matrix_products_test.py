@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from bert_tf.model.configuration import BertConfig
-from bert_tf.model.family import read_config
-from bert_tf.model.roberta_configuration import RobertaConfig
-from bert_tf.tasks.pretraining.training.phases import RecordBatches
+from bert_tf.model.family import RobertaConfig, read_config
+from bert_tf.tasks.pretraining.training.settings import RecordBatches
 from tools.tpu import matrix_products
 
 MODELS = Path(__file__).resolve().parents[3] / "flags" / "models"

@@ -29,8 +29,7 @@ from apache_beam.runners.runner import PipelineResult
 from bert_tf.datasets.documents import warn_of_empty_documents
 from bert_tf.errors import UserError, quoted
 from bert_tf.start import lazy_tensorflow as tf
-from bert_tf.tasks.pretraining.records import closing_lines
-from bert_tf.tasks.pretraining.records.data import tokenizer_of
+from bert_tf.tasks.pretraining.records.data import report, report_repeated, tokenizer_of
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.records.manifest import counts_of
 from bert_tf.tasks.pretraining.records.shards import (
@@ -52,11 +51,7 @@ _USER_ERROR = re.compile(rf"{re.escape(UserError.__name__)}: (.+?)(?: \[while ru
 
 
 def pipeline_options(words: Sequence[str]) -> PipelineOptions:
-    """Returns Beam's options, with the defaults that the pipeline needs.
-
-    Raises:
-        UserError: a word is not an option of Beam, or the runner cannot be imported.
-    """
+    """Returns Beam's options, with the defaults that the pipeline needs."""
     options = PipelineOptions(list(words))
 
     def check(parser: argparse.ArgumentParser) -> None:
@@ -100,10 +95,6 @@ def create_shards_with_beam(settings: PretrainingDataSettings, options: Pipeline
         options: from `pipeline_options`. Without a runner, and with DirectRunner, the pipeline runs
             on this machine in Beam's FnApiRunner. DirectRunner itself would first download a
             program to run the pipeline.
-
-    Raises:
-        UserError: see `shards.create_shards`.
-        RuntimeError: the pipeline failed for another reason.
     """
     _, names, files = begin_shards(settings)
     missing = [shard for shard, name in enumerate(names) if not tf.io.gfile.exists(name)]
@@ -147,14 +138,14 @@ def create_shards_with_beam(settings: PretrainingDataSettings, options: Pipeline
     if counts:
         logging.info("%s", ", ".join(f"{name}: {counts[name]:,}" for name in COUNTERS))
         num_documents = counts["documents"] - counts["empty_documents"]
-        closing_lines.report_repeated(counts["repeated_documents"], num_documents)
+        report_repeated(counts["repeated_documents"], num_documents)
     else:
         made = counts_of([names[shard] for shard in missing if tf.io.gfile.exists(names[shard])])
         logging.info("tokens: %s, instances: %s", f"{made.tokens:,}", f"{made.instances:,}")
     for shard in missing:
         if not tf.io.gfile.exists(names[shard]):
             raise no_document(settings, shard, counts.get("documents"))
-    closing_lines.report(counts_of(training_files(settings)), settings)
+    report(counts_of(training_files(settings)), settings)
 
 
 def _counts(result: PipelineResult) -> collections.Counter[str]:
@@ -174,8 +165,6 @@ def _count(name: str, number: int) -> None:
 def _read(
     files: dict[str, str], settings: PretrainingDataSettings, kept: frozenset[int]
 ) -> Iterator[tuple[int, HashedDocument]]:
-    """Yields the documents of the shards `kept`, each with its shard."""
-
     def report_empty(num_empty: int, num_documents: int) -> None:
         warn_of_empty_documents(num_empty, num_documents)
         _count("documents", num_empty)

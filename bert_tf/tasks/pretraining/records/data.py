@@ -1,39 +1,43 @@
-"""Converts text to pre-training records (create_pretraining_data.py)."""
+"""Converts text to pre-training records (create_pretraining_data.py), and says what is lost."""
 
+import contextlib
 import dataclasses
 import functools
+import itertools
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Self
 
 from absl import logging
 
 from bert_tf.datasets.documents import Documents, Lines, read_documents
-from bert_tf.datasets.text_files import read_files
+from bert_tf.datasets.text_files import is_plain_text, read_files
 from bert_tf.datasets.tfds import read_tfds
 from bert_tf.errors import UserError
 from bert_tf.files import records, storage
-from bert_tf.files.overwriting import check_overwrites
 from bert_tf.start import lazy_tensorflow as tf
-from bert_tf.tasks.pretraining.records import closing_lines, manifest, sharding
+from bert_tf.tasks.pretraining.records import manifest, sharding
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
-from bert_tf.tasks.pretraining.records.electra_segments import document_lines
 from bert_tf.tasks.pretraining.records.instances import create_instances
-from bert_tf.tasks.pretraining.records.manifest import (
-    RecordCounts,
-    check_place,
-    manifest_file,
-    manifest_of,
+from bert_tf.tasks.pretraining.records.manifest import RecordCounts, manifest_of
+from bert_tf.tasks.pretraining.records.masking import (
+    Masks,
+    NgramMasks,
+    check_predictions,
 )
-from bert_tf.tasks.pretraining.records.masking import Masks, check_predictions
-from bert_tf.tasks.pretraining.records.ngram_masking import TOKEN_BOUNDARY, NgramMasks
-from bert_tf.tasks.pretraining.records.packed_records import packed_rows
-from bert_tf.tasks.pretraining.records.spill_file import SpillFile
-from bert_tf.tasks.pretraining.schema import ELECTRA, MLM, MLM_SOP, pretraining_schema
+from bert_tf.tasks.pretraining.records.packing import packed_rows
+from bert_tf.tasks.pretraining.records.shuffling import SpillFile
+from bert_tf.tasks.pretraining.schema import ELECTRA, MLM, MLM_NSP, MLM_SOP
 from bert_tf.text.casing import check_casing
 from bert_tf.text.sequences import unpadded_tokens
 from bert_tf.text.tokenizers import Tokenizer, load_tokenizer, vocabulary_files
 
 _LOGGED_INSTANCES = 20  # original: write_instance_to_example_files
+# Wikipedia's articles give 45%, and documents of two sentences a third: when the second text is
+# random, the unused sentence becomes a pair of its own, which is random, too.
+_LEAST_REAL_PAIRS = 0.3
+_MOST_LOST_TOKENS = 0.05
+_MOST_UNKNOWN = 0.1
 
 
 def create_pretraining_data(settings: PretrainingDataSettings) -> int:
@@ -42,13 +46,6 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> int:
     The original's create_pretraining_data.py writes the same records in the same files and order.
     Memory holds the tokenized text (`Documents`) and 8 bytes for each instance. The instances wait
     in a temporary file, because they are written in random order.
-
-    Raises:
-        UserError: `num_shards` is given, which is for `shards.create_shards`; the input is missing,
-            not UTF-8 or without tokens; the vocabulary lacks tokens; the casing is wrong (see
-            `casing.check_casing`); an output file is an input file; or a file cannot be written. In
-            all cases no output file is written.
-        OSError: writing failed, but a retry may succeed, for example after freeing disk space.
     """
     if settings.num_shards is not None:
         raise UserError(
@@ -57,8 +54,6 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> int:
         )
     output_files = settings.output_file.split(",")
     tokenizer, files = prepare(settings, output_files)
-    for path in output_files:
-        check_place(path, "output_file")
     if settings.tfds:
         lines = read_tfds(settings.tfds, settings.tfds_data_dir, settings.tfds_text_feature)
     else:
@@ -66,14 +61,11 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> int:
             files, "input_file", settings.text_field, split_lines=settings.split_sentences
         )
         if settings.objective == ELECTRA:
-            lines = document_lines(found, settings.blanks_separate_docs)
+            lines = _document_lines(found, settings.blanks_separate_docs)
         else:
             lines = (lines for _, lines in found)
-    num_documents = num_repeated = 0
-
-    def read() -> Documents:
-        nonlocal num_documents, num_repeated
-        documents = _read_documents(lines, tokenizer, settings)
+    with RecordFiles.open(settings, tokenizer, output_files, settings.random_seed) as output:
+        documents = tokenized(lines, tokenizer, settings)
         num_documents, num_repeated = len(documents), documents.num_repeated
         if settings.heldout_fraction:
             heldout = documents.take_heldout(settings.heldout_fraction)
@@ -81,11 +73,9 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> int:
                 raise no_heldout(settings, num_documents, len(heldout))
             logging.info("%d of %d documents are held out", len(heldout), num_documents)
             write_heldout(heldout, tokenizer, settings)
-        return documents
-
-    counts = _write_documents(read, tokenizer, settings, output_files, settings.random_seed)
-    closing_lines.report_repeated(num_repeated, num_documents)
-    closing_lines.report(counts, settings)
+        counts = output.write(documents)
+    report_repeated(num_repeated, num_documents)
+    report(counts, settings)
     return counts.instances
 
 
@@ -103,17 +93,14 @@ def no_heldout(
 
 
 def write_heldout(
-    text: Documents | Lines, tokenizer: Tokenizer, settings: PretrainingDataSettings
+    documents: Documents, tokenizer: Tokenizer, settings: PretrainingDataSettings
 ) -> RecordCounts:
     """Writes the records of the held-out documents, in one pass over them."""
-
-    def read() -> Documents:
-        return text if isinstance(text, Documents) else _read_documents(text, tokenizer, settings)
-
     settings = dataclasses.replace(settings, dupe_factor=1)
     seed = sharding.shard_seed(sharding.HELDOUT, settings.random_seed)
     logging.info("Held-out documents: --heldout_output_file=%s", settings.heldout_output_file)
-    return _write_documents(read, tokenizer, settings, [settings.heldout_output_file], seed)
+    with RecordFiles.open(settings, tokenizer, [settings.heldout_output_file], seed) as output:
+        return output.write(documents)
 
 
 def prepare(
@@ -125,6 +112,7 @@ def prepare(
             settings.max_seq_length, settings.max_predictions_per_seq, settings.masked_lm_prob
         )
     tokenizer = tokenizer_of(settings)
+    vocabulary = vocabulary_files(settings.vocab_file).values()
     check_casing(settings.do_lower_case, tokenizer.vocab, settings.vocab_file)
     least = tokenizer.layout.num_special(is_pair=True) + 2
     if settings.objective != MLM and settings.max_seq_length < least:
@@ -133,17 +121,12 @@ def prepare(
             " tokens of a pair and one token of each text"
         )
     files = [] if settings.tfds else storage.expand_files(settings.input_file, "input_file")
-    vocabulary = vocabulary_files(settings.vocab_file).values()
     read = {"vocab_file": vocabulary, "input_file": files}
-    written = [*output_files, *map(manifest_file, output_files)]
-    check_overwrites(written, "output_file", read)
-    if heldout := settings.heldout_output_file:
-        check_place(heldout, "heldout_output_file")
-        check_overwrites(
-            [heldout, manifest_file(heldout)],
-            "heldout_output_file",
-            {**read, "output_file": written},
-        )
+    outputs = {"output_file": output_files}
+    if settings.heldout_output_file:
+        outputs["heldout_output_file"] = [settings.heldout_output_file]
+    sharded = ["output_file"] if settings.num_shards else []
+    manifest.check_outputs(outputs, read, sharded)
     if files:
         logging.info("*** Reading from input files ***")
     for path in files:
@@ -159,50 +142,46 @@ def tokenizer_of(settings: PretrainingDataSettings) -> Tokenizer:
     )
 
 
-def write_records(
-    lines: Lines,
-    tokenizer: Tokenizer,
-    settings: PretrainingDataSettings,
-    output_files: list[str],
-    seed: int,
-) -> RecordCounts:
-    """Writes the records of a text and counts them; for errors see `create_pretraining_data`.
+@dataclasses.dataclass(frozen=True)
+class RecordFiles:
+    """Files of pre-training records, open to be written; see `open`."""
 
-    The arguments replace the settings for input, output, seed and held-out text, which are ignored.
-    """
-    read = functools.partial(_read_documents, lines, tokenizer, settings)
-    return _write_documents(read, tokenizer, settings, output_files, seed)
+    settings: PretrainingDataSettings
+    tokenizer: Tokenizer
+    paths: list[str]
+    seed: int
+    _manifest: dict[str, Any]
+    _write: Callable[[bytes], object]
+    _spill: SpillFile
 
+    @classmethod
+    @contextlib.contextmanager
+    def open(
+        cls, settings: PretrainingDataSettings, tokenizer: Tokenizer, paths: list[str], seed: int
+    ) -> Iterator[Self]:
+        """Opens files; they get their names, and manifests beside them, when the block ends.
 
-def _write_documents(
-    read: Callable[[], Documents],
-    tokenizer: Tokenizer,
-    settings: PretrainingDataSettings,
-    output_files: list[str],
-    seed: int,
-) -> RecordCounts:
-    """Writes the records of the documents that `read` returns; see `write_records`."""
+        Opening them before the long work reports a missing folder at once. `paths` and `seed` count
+        instead of the settings for output and seed.
+        """
+        content = manifest_of(settings, tokenizer.vocab)
+        beside = functools.partial(manifest.beside, content)
+        with (
+            records.write_files(paths, "output_file", beside) as write,
+            SpillFile(settings.spill_dir, paths[0]) as spill,
+        ):
+            yield cls(settings, tokenizer, paths, seed, content, write, spill)
 
-    def beside(sizes: Mapping[str, int]) -> dict[str, str]:
-        return manifest.beside(manifest_of(settings, tokenizer.vocab, counts), sizes)
-
-    rng = random.Random(seed)
-    in_order = settings.objective == ELECTRA  # as in its original
-    is_ngram = settings.objective == MLM_SOP and settings.mask
-    if is_ngram:
-        masks = NgramMasks(tokenizer, settings, rng, seed)
-    else:
-        masks = Masks(tokenizer, settings, rng)
-    length = settings.max_seq_length
-    schema = pretraining_schema(length, masks.num_places, settings.objective)
-    if is_ngram:
-        schema[TOKEN_BOUNDARY] = records.int64_feature([length], "max_seq_length", low=0, high=1)
-    # Opening the files before the long work reports a missing folder at once.
-    with (
-        records.write_files(output_files, "output_file", beside) as write,
-        SpillFile(settings.spill_dir, output_files[0]) as spill,
-    ):
-        documents = read()
+    def write(self, documents: Documents) -> RecordCounts:
+        """Writes the records of documents, and counts them."""
+        settings, spill = self.settings, self._spill
+        rng = random.Random(self.seed)
+        in_order = settings.objective == ELECTRA  # as in its original
+        if settings.objective == MLM_SOP and settings.mask:
+            masks = NgramMasks(self.tokenizer, settings, rng, self.seed)
+        else:
+            masks = Masks(self.tokenizer, settings, rng)
+        schema = masks.schema()
         if not in_order:
             documents.shuffle(rng)
         real_pairs = 0
@@ -211,34 +190,47 @@ def _write_documents(
             real_pairs += instance.get("next_sentence_labels") == [0]
             num_tokens = sum(instance["input_mask"]) if settings.pack else 0
             spill.add(serialize(instance), num_tokens)
+        if settings.do_whole_word_mask and not masks.has_longer_words:
+            logging.warning(
+                "--do_whole_word_mask changes nothing in %d instances: each word is one token, as"
+                " each character of Chinese text is",
+                len(spill),
+            )
         if not in_order:
             spill.shuffle(rng)
         logging.info("*** Writing to output files ***")
-        for path in output_files:
+        for path in self.paths:
             logging.info("  %s", path)
         made = spill.in_order()
         if settings.pack:
-            made = packed_rows(spill, schema, settings.max_sequences_per_pack, seed)
+            made = packed_rows(spill, schema, settings.max_sequences_per_pack, self.seed)
         for number, record in enumerate(made):
             if number < _LOGGED_INSTANCES:
-                _log_record(record, tokenizer.inv_vocab)
-            write(record)
-        tokens = documents.num_tokens
+                _log_record(record, self.tokenizer.inv_vocab)
+            self._write(record)
         counts = RecordCounts(
             documents=len(documents),
             sentences=documents.num_sentences,
-            tokens=tokens,
-            lost_tokens=tokens - documents.num_used,
+            tokens=documents.num_tokens,
+            lost_tokens=documents.num_tokens - documents.num_used,
             instances=len(spill),
             real_pairs=real_pairs,
         )
-    logging.info("Wrote %d total instances", len(spill))
-    return counts
+        self._manifest.update(dataclasses.asdict(counts))
+        logging.info("Wrote %d total instances", len(spill))
+        return counts
 
 
-def _read_documents(
-    lines: Lines, tokenizer: Tokenizer, settings: PretrainingDataSettings
-) -> Documents:
+def _document_lines(found: Iterable[tuple[str, list[str]]], blanks_separate_docs: bool) -> Lines:
+    """Yields the lines of files, with an empty line at the end of each: a file ends a document."""
+    for _, batches in itertools.groupby(found, key=lambda batch: batch[0]):
+        for _, lines in batches:
+            yield lines if blanks_separate_docs else list(filter(None, lines))
+        yield [""]
+
+
+def tokenized(lines: Lines, tokenizer: Tokenizer, settings: PretrainingDataSettings) -> Documents:
+    """Returns the documents of a text; warns if their records will teach little."""
     ids = tokenizer.vocab.values()
     encode = tokenizer.encode
     # These need to know where words begin.
@@ -256,7 +248,7 @@ def _read_documents(
         raise UserError(f"The text of --{flag}={value} must have tokens; there are none")
     if tokenizer.unknown_id is not None:
         num_unknown = documents.count(tokenizer.unknown_id)
-        closing_lines.warn_of_unknown(num_unknown, documents.num_tokens, settings)
+        warn_of_unknown(num_unknown, documents.num_tokens, settings)
     if len(documents) == 1 and settings.objective != ELECTRA:
         logging.warning(
             "all text is one document, so random next sentences come from that document, too;"
@@ -274,3 +266,70 @@ def _log_record(record: bytes, inv_vocab: Mapping[int, str]) -> None:
     logging.debug("tokens: %s", " ".join(unpadded_tokens(values, inv_vocab)))
     for name in sorted(values):
         logging.debug("%s: %s", name, " ".join(map(str, values[name])))
+
+
+def report(counts: RecordCounts, settings: PretrainingDataSettings) -> None:
+    """Logs how many tokens no record has; warns if they are many, or if few pairs are real.
+
+    A token is lost if none of the passes over the text (`dupe_factor`) put it into a record.
+    """
+    if not counts.tokens:
+        return  # shards of an earlier version, which counted nothing
+    share = counts.lost_tokens / counts.tokens
+    line = f"{counts.lost_tokens} of {counts.tokens} tokens ({share:.1%}) are in no record"
+    if share <= _MOST_LOST_TOKENS:
+        logging.info("%s", line)
+    else:
+        logging.warning("%s%s", line, _ways_out(counts, settings))
+    has_pairs = settings.objective in (MLM_NSP, MLM_SOP)
+    if has_pairs and counts.real_pairs < _LEAST_REAL_PAIRS * counts.instances:
+        logging.warning(
+            "only %d of %d pairs (%.1f%%) are real, the second text following the first; about half"
+            " should be. Pairs need documents of several sentences, each sentence on a line of its"
+            " own (or --split_sentences) and shorter than --max_seq_length, and empty lines only"
+            " between documents. For text without pairs use --objective=mlm",
+            *(counts.real_pairs, counts.instances, 100 * counts.real_pairs / counts.instances),
+        )
+
+
+def _ways_out(counts: RecordCounts, settings: PretrainingDataSettings) -> str:
+    patterns = (settings.input_file or "").split(",")
+    is_split = settings.split_sentences or not any(map(is_plain_text, filter(None, patterns)))
+    unit = "sentences" if is_split else "lines"
+    if settings.objective == ELECTRA:
+        return (
+            ": what exceeds --max_seq_length in the last sentence of a sequence, as in the"
+            f" original. On average the {unit} have {counts.tokens / counts.sentences:.0f} tokens."
+            " Shorter ones lose less (--split_sentences), and so does a higher --max_seq_length"
+        )
+    reason = (
+        f": a pair of texts is cut to --max_seq_length={settings.max_seq_length}, and the {unit}"
+        f" have {counts.tokens / counts.sentences:.0f} tokens on average. "
+    )
+    way = "Raise"
+    if not is_split:
+        way = "If lines hold several sentences, give --split_sentences. Otherwise raise"
+    return (
+        f"{reason}{way} --max_seq_length or --dupe_factor, since each pass cuts other"
+        " tokens off, or use --objective=mlm, which loses none"
+    )
+
+
+def warn_of_unknown(num_unknown: int, num_tokens: int, settings: PretrainingDataSettings) -> None:
+    """Warns if many tokens of a text are unknown, as in another language or script."""
+    if num_unknown > _MOST_UNKNOWN * num_tokens:
+        logging.warning(
+            "%d of %d tokens (%.1f%%) are [UNK], which stands for all words that --vocab_file=%s"
+            " does not have. Is it the vocabulary of the text's language?"
+            " tools.build_vocabulary makes one of the text",
+            *(num_unknown, num_tokens, 100 * num_unknown / num_tokens, settings.vocab_file),
+        )
+
+
+def report_repeated(num_repeated: int, num_documents: int) -> None:
+    """Logs how many documents have the text of an earlier one (`documents.document_digest`)."""
+    share = num_repeated / max(num_documents, 1)
+    logging.info(
+        "%s",
+        f"{num_repeated} of {num_documents} documents ({share:.1%}) repeat the text of another one",
+    )

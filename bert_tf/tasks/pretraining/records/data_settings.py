@@ -13,11 +13,7 @@ _OF_NGRAMS = "only this objective masks n-grams, and only when the records are m
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainingDataSettings(TextSettings):
-    """Settings of create_pretraining_data.
-
-    Raises:
-        UserError: a value is out of bounds, or not exactly one of `input_file` and `tfds` is given.
-    """
+    """Settings of create_pretraining_data."""
 
     input_file: str | None = Group.DATA.setting(
         None,

@@ -4,8 +4,8 @@
     and A.2 (original: create_pretraining_data.py, create_instances_from_document).
 *   `mlm_sop`: pairs of texts, in order or swapped. ALBERT (https://arxiv.org/abs/1909.11942),
     section 3.1 (original: google-research/albert, the function of the same name).
-*   `mlm`: sequences of whole sentences (see `full_sentences`).
-*   `electra`: one segment or two (see `electra_segments`).
+*   `mlm`: sequences of whole sentences (see `filled_sequences`).
+*   `electra`: one segment or two (see `filled_sequences`).
 
 Random numbers are drawn from `random.Random` in the order of the originals, so that the same text,
 flags and seed give the same instances.
@@ -17,8 +17,7 @@ from collections.abc import Iterator
 from bert_tf.datasets.documents import Document, Documents
 from bert_tf.progress import Progress
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
-from bert_tf.tasks.pretraining.records.electra_segments import ElectraSegments
-from bert_tf.tasks.pretraining.records.full_sentences import FullSentences
+from bert_tf.tasks.pretraining.records.filled_sequences import ElectraSegments, FullSentences
 from bert_tf.tasks.pretraining.records.masking import Masks
 from bert_tf.tasks.pretraining.schema import ELECTRA, MLM, MLM_NSP
 from bert_tf.text import sequences
@@ -36,10 +35,6 @@ def create_instances(
     """Yields the instances of all documents, `dupe_factor` times: the features of records by name.
 
     With --objective=mlm and --across_documents, every pass after the first shuffles the documents.
-
-    Args:
-        masks: masks each instance and adds the labels.
-        rng: generator of all random numbers.
     """
     pairs = Pairs(documents, settings, masks, rng)
     total = settings.dupe_factor * len(documents)
@@ -146,5 +141,5 @@ class Pairs:
         length_a, length_b = keep_a_end - keep_a, keep_b_end - keep_b
         second = self._layout.second_start(length_a)
         positions = [*range(1, length_a + 1), *range(second, second + length_b)]
-        self._masks.add(instance, positions)
+        self._masks.mask(instance, positions)
         return instance

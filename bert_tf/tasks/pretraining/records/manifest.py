@@ -2,16 +2,17 @@
 
 Records are numbers. Nothing in them tells which vocabulary the ids are from, so records of another
 vocabulary or casing train a model on nonsense without an error. Every maker of records writes a
-manifest, and `check_manifest` compares it with the model. Records of other programs, such as the
+manifest, and `MadeFor.check` compares it with the model. Records of other programs, such as the
 original's, have none, and are then not compared.
 """
 
 import contextlib
 import dataclasses
+import functools
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -20,7 +21,7 @@ from absl import logging
 from bert_tf import tokenization
 from bert_tf.errors import UserError, quoted
 from bert_tf.files import storage
-from bert_tf.files.overwriting import real_path
+from bert_tf.files.overwriting import check_overwrites, real_path
 from bert_tf.files.whole_files import read_json
 from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
@@ -44,8 +45,7 @@ _SETTINGS = (
     "split_sentences",
     "heldout_fraction",
 )
-# Keys that a manifest must have, and their types.
-_NEEDED = {"vocab_file": str, "vocabulary": str, "do_lower_case": bool, "objective": str}
+_NEEDED = {"vocab_file", "vocabulary", "do_lower_case", "objective"}
 _SHARD = re.compile(r"-(\d{5})-of-\d{5}(\.[^./]*)?")  # the end of a shard's name
 
 
@@ -86,15 +86,13 @@ def manifest_file(path: str) -> str:
     return f"{name}.json"
 
 
-def manifest_of(
-    settings: PretrainingDataSettings, vocab: Mapping[str, int], counts: RecordCounts
-) -> dict[str, Any]:
-    """Returns the manifest of records that were made with these settings."""
+def manifest_of(settings: PretrainingDataSettings, vocab: Mapping[str, int]) -> dict[str, Any]:
+    """Returns the manifest of records that are made with these settings, without their counts."""
+    digest = vocabulary_digest(vocab)
     return {
         "vocab_file": real_path(settings.vocab_file),
-        "vocabulary": vocabulary_digest(vocab),
+        "vocabulary": digest,
         **{name: getattr(settings, name) for name in _SETTINGS},
-        **dataclasses.asdict(counts),
     }
 
 
@@ -103,9 +101,6 @@ def beside(manifest: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, s
 
     The size of its record file is in each manifest, so that one that was left beside other records
     is recognized. A device or a pipe gets none.
-
-    Args:
-        sizes: record file -> its size in bytes.
     """
     return {
         manifest_file(path): json.dumps({**manifest, "bytes": size}, indent=2) + "\n"
@@ -114,17 +109,33 @@ def beside(manifest: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, s
     }
 
 
-def check_place(path: str, flag: str) -> None:
-    """Raises UserError if the manifest of a record file, from --`flag`, would replace a file."""
-    storage.check_file_system(path, flag)
-    file = manifest_file(path)
-    if not tf.io.gfile.exists(file):
-        return
-    rule = f"it is in the place of the manifest of --{flag}={path}: move it away, or choose another"
-    rule += " name for the records"
-    present = read_json(file, file, rule)
-    if not isinstance(present, dict) or "vocabulary" not in present:
-        raise UserError(f"{file} is not a manifest of records, but {rule}")
+def check_outputs(
+    outputs: Mapping[str, Sequence[str]],
+    read: Mapping[str, Iterable[str]],
+    sharded: Collection[str] = (),
+) -> None:
+    """Checks that record files and their manifests replace no other file.
+
+    Args:
+        outputs: flag -> the record files to write.
+        read: flag -> the files to read.
+        sharded: flags of shards; there may be thousands, so their places are not looked at.
+    """
+    for flag, files in outputs.items():
+        manifests = list(map(manifest_file, files))
+        check_overwrites([*files, *manifests], flag, read)
+        read = {**read, flag: [*files, *manifests]}
+        if flag in sharded:
+            continue
+        for path, file in zip(files, manifests, strict=True):
+            storage.check_file_system(path, flag)
+            if not tf.io.gfile.exists(file):
+                continue
+            rule = f"it is in the place of the manifest of --{flag}={path}: move it away, or"
+            rule += " choose another name for the records"
+            present = read_json(file, file, rule)
+            if not isinstance(present, dict) or "vocabulary" not in present:
+                raise UserError(f"{file} is not a manifest of records, but {rule}")
 
 
 def record_files(patterns: str, flag: str) -> list[str]:
@@ -138,9 +149,6 @@ def read_manifests(files: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Returns the manifests of record files, of those that have one.
 
     All shards of a run are made alike (see `shards`), so the manifest of one of them is read.
-
-    Raises:
-        UserError: a manifest is damaged.
     """
     shards = {_SHARD.sub("", path): path for path in files}
     with ThreadPoolExecutor(16) as pool:  # in a bucket each file takes some requests
@@ -163,17 +171,11 @@ def _read(file: str) -> dict[str, Any] | None:
         return None
     rule = "correct it, or delete it: then nothing is known of the records, and nothing is checked"
     manifest = read_json(path, path, rule)
-    for name, kind in _NEEDED.items():
-        if not isinstance(manifest, dict) or not isinstance(manifest.get(name), kind):
-            raise UserError(
-                f"{path} must say what made the records of {file}, with {name} as a"
-                f" {'truth value' if kind is bool else 'text'}; {rule}"
-            )
-    for name in _COUNTS:
-        if type(count := manifest.get(name, 0)) is not int or count < 0:
-            raise UserError(
-                f"{path} must have a whole number of {name}, not {quoted(count)}; {rule}"
-            )
+    if not isinstance(manifest, dict) or not manifest.keys() >= _NEEDED:
+        raise UserError(
+            f"{path} must say what made the records of {file}, with {', '.join(sorted(_NEEDED))};"
+            f" {rule}"
+        )
     size = tf.io.gfile.stat(file).length
     if manifest.get("bytes") != size:
         logging.warning(
@@ -186,11 +188,7 @@ def _read(file: str) -> dict[str, Any] | None:
 
 
 def common_manifest(manifests: Mapping[str, dict[str, Any]], flag: str) -> dict[str, Any] | None:
-    """Returns the first manifest; None if there is none.
-
-    Raises:
-        UserError: the files have different vocabularies, casings or objectives.
-    """
+    """Returns the first manifest; None if there is none."""
     first = next(iter(manifests), None)
     if first is None:
         return None
@@ -209,17 +207,8 @@ def common_manifest(manifests: Mapping[str, dict[str, Any]], flag: str) -> dict[
     return manifests[first]
 
 
-def check_manifest(
-    files: Sequence[str],
-    flag: str,
-    objective: str,
-    vocab_file: str | None = None,
-    init_checkpoint: str | None = None,
-    output_dir: str | None = None,
-) -> None:
-    """Checks that records were made for the model that is trained or evaluated on them.
-
-    Files without a manifest pass. Lengths are not compared, because the records have them.
+class MadeFor:
+    """The model that records must have been made for; its files are read once.
 
     A model is in the folder of `init_checkpoint`, and in `output_dir` if that has a checkpoint. If
     its folder has a vocabulary, the records' must have all tokens of it at the same ids; it may
@@ -227,77 +216,97 @@ def check_manifest(
     `do_lower_case`, the records must have been made with the same.
 
     Args:
-        files: the record files, from --`flag`.
         objective: the training's; `mlm` takes records of any objective but `electra`.
         vocab_file: the vocabulary that the program was given; the records must have the same.
+        vocab: its tokens and ids; None without a `vocab_file`.
         init_checkpoint: see `checkpoints.find_prefix`; None or "" if there is none.
         output_dir: the run's folder; None if there is none.
-
-    Raises:
-        UserError: a manifest is damaged, contradicts another file's, or contradicts the model.
     """
-    manifests = read_manifests(files)
-    manifest = common_manifest(manifests, flag)
-    if manifest is None:
-        return
-    file = next(iter(manifests))
-    place = f"--{flag}: the records of {file}"
-    anyway = f"To use them nevertheless, delete {manifest_file(file)}, which says so"
-    made_for = manifest["objective"]
-    is_electra = ELECTRA in (objective, made_for)
-    if objective != made_for and (is_electra or objective != MLM):
-        other = f"--objective={MLM}, which takes any records"
-        if is_electra:
-            other = f"make the records again with --objective={objective}"
-        raise UserError(
-            f"{place} were made with --objective={quoted(made_for)[1:-1]}, but now it"
-            f" is {objective}. Give the same --objective, or {other}. {anyway}"
-        )
-    digest = vocabulary_digest(VocabularySource(vocab_file).vocab) if vocab_file else None
-    if vocab_file and digest != manifest["vocabulary"]:
-        raise UserError(
-            f"{place} were made with another vocabulary, {quoted(manifest['vocab_file'])}, than"
-            f" --vocab_file={vocab_file}. Give the vocabulary that made them, or make them again."
-            f" {anyway}"
-        )
-    for folder in model_folders(init_checkpoint, output_dir):
-        _check_vocabulary(manifest, place, folder, vocab_file, anyway)
-        casing = read_casing(folder)
-        if casing is None:
-            name = os.path.basename(folder.rstrip("/"))
-            casing = tokenization.casing_of_released_model(name)
-        if casing not in (None, manifest["do_lower_case"]):
-            raise UserError(
-                f"{place} were made with --do_lower_case={manifest['do_lower_case']}, but the model"
-                f" in {folder} was trained with --do_lower_case={casing}. Make the records again"
-                f" with --do_lower_case={casing}. {anyway}"
-            )
 
+    def __init__(
+        self,
+        objective: str,
+        vocab_file: str | None = None,
+        vocab: Mapping[str, int] | None = None,
+        init_checkpoint: str | None = None,
+        output_dir: str | None = None,
+    ):
+        self.objective = objective
+        self._vocab_file, self._vocab = vocab_file, vocab
+        self._digest = vocabulary_digest(vocab) if vocab else None
+        self._places = init_checkpoint, output_dir
 
-def _check_vocabulary(
-    manifest: Mapping[str, Any], place: str, folder: str, vocab_file: str | None, anyway: str
-) -> None:
-    """Raises UserError if the vocabulary in a model's folder contradicts the records'."""
-    paths = [os.path.join(folder, name) for name in VOCABULARY_FILES]
-    vocabs = {path: VocabularySource(path).vocab for path in paths if tf.io.gfile.exists(path)}
-    digest = manifest["vocabulary"]
-    if not vocabs or digest in map(vocabulary_digest, vocabs.values()):
-        return
-    model_file, model_vocab = next(iter(vocabs.items()))
-    vocab = _vocabulary_at(vocab_file or manifest["vocab_file"], digest)
-    shown = ""
-    if vocab is not None:
-        token = first_difference(vocab, model_vocab)
-        if token is None:
+    @functools.cached_property
+    def _models(self) -> list[tuple[str, dict[str, Mapping[str, int]], bool | None]]:
+        """The model's folders, each with its vocabularies by their paths, and its casing."""
+        models = []
+        for folder in model_folders(*self._places):
+            paths = [os.path.join(folder, name) for name in VOCABULARY_FILES]
+            vocabs = {x: VocabularySource(x).vocab for x in paths if tf.io.gfile.exists(x)}
+            casing = read_casing(folder)
+            if casing is None:
+                name = os.path.basename(folder.rstrip("/"))
+                casing = tokenization.casing_of_released_model(name)
+            models.append((folder, vocabs, casing))
+        return models
+
+    def check(self, files: Sequence[str], flag: str) -> None:
+        """Checks the manifests of record files, from --`flag`.
+
+        Files without a manifest pass. Lengths are not compared, because the records have them.
+        """
+        manifests = read_manifests(files)
+        manifest = common_manifest(manifests, flag)
+        if manifest is None:
             return
-        shown = (
+        file, made_for = next(iter(manifests)), manifest["objective"]
+        place = f"--{flag}: the records of {file}"
+        anyway = f"To use them nevertheless, delete {manifest_file(file)}, which says so"
+        is_electra = ELECTRA in (self.objective, made_for)
+        if self.objective != made_for and (is_electra or self.objective != MLM):
+            other = f"--objective={MLM}, which takes any records"
+            if is_electra:
+                other = f"make the records again with --objective={self.objective}"
+            raise UserError(
+                f"{place} were made with --objective={quoted(made_for)[1:-1]}, but now it"
+                f" is {self.objective}. Give the same --objective, or {other}. {anyway}"
+            )
+        made_with = f"{place} were made with another vocabulary, {quoted(manifest['vocab_file'])},"
+        if self._digest not in (None, manifest["vocabulary"]):
+            raise UserError(
+                f"{made_with} than --vocab_file={self._vocab_file}. Give the vocabulary that made"
+                f" them, or make them again. {anyway}"
+            )
+        for folder, vocabs, casing in self._models:
+            if (difference := self._difference(vocabs, manifest)) is not None:
+                model_file = next(iter(vocabs))
+                raise UserError(
+                    f"{made_with} than the model's, {model_file}{difference}. Make them again with"
+                    f" --vocab_file={model_file}. {anyway}"
+                )
+            if casing not in (None, manifest["do_lower_case"]):
+                raise UserError(
+                    f"{place} were made with --do_lower_case={manifest['do_lower_case']}, but the"
+                    f" model in {folder} was trained with --do_lower_case={casing}. Make the"
+                    f" records again with --do_lower_case={casing}. {anyway}"
+                )
+
+    def _difference(
+        self, vocabs: Mapping[str, Mapping[str, int]], manifest: Mapping[str, Any]
+    ) -> str | None:
+        """Returns what in a folder's vocabularies contradicts the records'; None for nothing."""
+        digest = manifest["vocabulary"]
+        if not vocabs or digest in map(vocabulary_digest, vocabs.values()):
+            return None
+        vocab = self._vocab or _vocabulary_at(manifest["vocab_file"], digest)
+        if vocab is None:
+            return ""
+        model_vocab = next(iter(vocabs.values()))
+        token = first_difference(vocab, model_vocab)
+        return token and (
             f": {quoted(token)} has the id {model_vocab[token]} in the latter and"
             f" {vocab.get(token, 'none')} in the former"
         )
-    raise UserError(
-        f"{place} were made with another vocabulary, {quoted(manifest['vocab_file'])}, than the"
-        f" model's, {model_file}{shown}. Make them again with --vocab_file={model_file}. {anyway}"
-    )
 
 
 def _vocabulary_at(path: str, digest: str) -> dict[str, int] | None:

@@ -7,17 +7,20 @@ in the original's order.
 
 import math
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
+import numpy as np
 from absl import logging
 
+from bert_tf.files.records import Schema, int64_feature
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.records.shuffling import shuffle
-from bert_tf.tasks.pretraining.schema import UNMASKED
+from bert_tf.tasks.pretraining.schema import UNMASKED, pretraining_schema
 from bert_tf.text.tokenizers import Tokenizer
 
 MASKED = 0.8  # share of the chosen tokens
 Word = Sequence[int]  # the positions of its tokens
+TOKEN_BOUNDARY = "token_boundary"  # the feature that is 1 where a word starts
 UNCHANGED = 0.5  # share of the chosen tokens that do not become [MASK]
 
 
@@ -42,6 +45,7 @@ class Masks:
         layout: the special tokens of a sequence.
         replacement_ids: ids from which random tokens are drawn, in the order of the vocabulary.
         num_places: length of the `masked_lm_*` features; None with --nomask.
+        has_longer_words: whether a word so far has several tokens, if words are kept whole.
     """
 
     def __init__(self, tokenizer: Tokenizer, settings: PretrainingDataSettings, rng: random.Random):
@@ -50,6 +54,7 @@ class Masks:
             i for i in tokenizer.vocab.values() if i not in tokenizer.never_drawn
         ]
         self.num_places = settings.max_predictions_per_seq if settings.mask else None
+        self._length, self._objective = settings.max_seq_length, settings.objective
         self._max_predictions = settings.max_predictions_per_seq
         self._masked_lm_prob = settings.masked_lm_prob
         self._whole_words = settings.do_whole_word_mask or not settings.mask
@@ -57,8 +62,13 @@ class Masks:
         self._continuations = tokenizer.continuations
         self._aliases = tokenizer.aliases
         self._rng = rng
+        self.has_longer_words = False
 
-    def add(self, instance: dict[str, list], positions: list[int]) -> None:
+    def schema(self) -> Schema:
+        """Returns the schema of the instances with their masks."""
+        return pretraining_schema(self._length, self.num_places, self._objective)
+
+    def mask(self, instance: dict[str, list], positions: list[int]) -> None:
         """Masks an instance and adds the `masked_lm_*` features; or adds `word_ids`.
 
         Args:
@@ -98,6 +108,7 @@ class Masks:
                     words.append(positions[start:end])
                     start = end
             words.append(positions[start:])  # an instance has a token
+            self.has_longer_words |= len(words) < len(positions)
         if self._aliases:
             input_ids[:] = [self._aliases.get(number, number) for number in input_ids]
         return words
@@ -126,3 +137,103 @@ class Masks:
             elif rng.random() >= UNCHANGED:
                 input_ids[position] = ids[rng.randint(0, len(ids) - 1)]
         return labels
+
+
+def ngram_lengths(longest: int, favor_shorter_ngram: bool, seed: int) -> Iterator[int]:
+    """Yields numbers of words, from 1 to `longest`: n with a probability in proportion to 1 / n.
+
+    Draws what numpy.random.RandomState.choice would, without its slow checks.
+
+    Args:
+        favor_shorter_ngram: if false, the probabilities are in reverse order.
+        seed: seed of NumPy's generator, which the original does not seed.
+    """
+    probabilities = 1.0 / np.arange(1, longest + 1)
+    probabilities /= probabilities.sum(keepdims=True)
+    if not favor_shorter_ngram:
+        probabilities = probabilities[::-1]
+    probabilities = probabilities / probabilities.sum(keepdims=True)
+    sums = probabilities.cumsum()
+    sums = (sums / sums[-1]).tolist()
+    draw = np.random.RandomState(seed % 2**32).random_sample
+    while True:
+        number = draw()
+        yield next(n for n, total in enumerate(sums, 1) if number < total)
+
+
+class NgramMasks(Masks):
+    """ALBERT's masks: n-grams of words, or of tokens without --do_whole_word_mask.
+
+    https://arxiv.org/abs/1909.11942, section 4.1 (original: google-research/albert,
+    create_pretraining_data.py, create_masked_lm_predictions). NumPy's generator draws the length of
+    each n-gram and `random.Random` everything else, in the original's order.
+
+    --do_permutation also permutes as many tokens as are masked, and predicts their originals.
+
+    Args:
+        rng: generator of all random numbers except the lengths of n-grams.
+        seed: seed of the lengths of n-grams.
+    """
+
+    def __init__(
+        self, tokenizer: Tokenizer, settings: PretrainingDataSettings, rng: random.Random, seed: int
+    ):
+        super().__init__(tokenizer, settings, rng)
+        self._lengths = ngram_lengths(settings.ngram, settings.favor_shorter_ngram, seed)
+        self._permutes = settings.do_permutation
+        self.num_places = self._max_predictions * (2 if self._permutes else 1)
+
+    def schema(self) -> Schema:
+        boundary = int64_feature([self._length], "max_seq_length", low=0, high=1)
+        return {**super().schema(), TOKEN_BOUNDARY: boundary}
+
+    def mask(self, instance: dict[str, list], positions: list[int]) -> None:
+        """Masks an instance and adds the `masked_lm_*` features and `token_boundary`."""
+        boundary = list(instance["input_mask"])
+        for position in positions:
+            boundary[position] = int(instance["input_ids"][position] not in self._continuations)
+        instance[TOKEN_BOUNDARY] = boundary
+        super().mask(instance, positions)
+
+    def _mask_words(self, input_ids: list[int], words: list[Word], number: int) -> dict[int, int]:
+        if not self._masked_lm_prob:
+            return {}
+        order = list(range(len(words)))
+        shuffle(order, self._rng)
+        labels = self._replace(input_ids, self._choose(words, order, number, set()))
+        shuffle(order, self._rng)
+        if self._permutes:
+            moved = sorted(self._choose(words, order, number, set(labels)))
+            targets = list(moved)
+            shuffle(targets, self._rng)
+            before = list(input_ids)
+            for source, target in zip(moved, targets, strict=True):
+                input_ids[source] = before[target]
+                labels[source] = before[source]
+        return labels
+
+    def _choose(
+        self, words: list[Word], order: list[int], num_to_choose: int, taken: set[int]
+    ) -> list[int]:
+        """Returns the positions of n-grams of words, at most `num_to_choose`.
+
+        As in the original, a length is drawn for each word tried, even if the word is already
+        taken, and an n-gram that does not fit loses words at its end.
+
+        Args:
+            order: the words' numbers, in the order to try them as first words of n-grams.
+            taken: positions not to choose; the chosen positions are added.
+        """
+        chosen: list[int] = []
+        for first in order:
+            if len(chosen) >= num_to_choose:
+                break
+            room = num_to_choose - len(chosen)
+            for number in range(next(self._lengths), 0, -1):
+                ngram = [position for word in words[first : first + number] for position in word]
+                if len(ngram) <= room:
+                    if taken.isdisjoint(ngram):
+                        chosen += ngram
+                        taken.update(ngram)
+                    break
+        return chosen

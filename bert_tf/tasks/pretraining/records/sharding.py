@@ -50,11 +50,7 @@ def file_keys(files: Sequence[str]) -> dict[str, str]:
 
 
 def split_documents(batches: Iterable[tuple[str, list[str]]]) -> Iterator[tuple[str, list[str]]]:
-    """Yields the key and the lines of each document; an empty line and a file's end end a document.
-
-    Args:
-        batches: pairs of a file's key and some of its lines, stripped, file after file.
-    """
+    """Yields each document's key and lines; an empty line and a file's end end a document."""
     for name, group in itertools.groupby(batches, key=lambda batch: batch[0]):
         lines = itertools.chain.from_iterable(batch for _, batch in group)
         documents = (list(found) for is_text, found in itertools.groupby(lines, bool) if is_text)

@@ -5,10 +5,13 @@ import contextlib
 import dataclasses
 import hashlib
 import json
+import multiprocessing
+import multiprocessing.connection
 import os
+import sys
 from array import array
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from absl import logging
@@ -23,16 +26,24 @@ from bert_tf.datasets.documents import (
 )
 from bert_tf.datasets.text_files import read_files
 from bert_tf.datasets.tfds import read_tfds_documents
+from bert_tf.engine import interrupts
 from bert_tf.errors import UserError, quoted
-from bert_tf.files.destinations import check_meant, destination
+from bert_tf.files.overwriting import destination
 from bert_tf.files.whole_files import read_bytes, read_json, write_whole
 from bert_tf.start import lazy_tensorflow as tf
-from bert_tf.tasks.pretraining.records import closing_lines, sharding
-from bert_tf.tasks.pretraining.records.data import no_heldout, prepare, write_heldout, write_records
+from bert_tf.tasks.pretraining.records import sharding
+from bert_tf.tasks.pretraining.records.data import (
+    RecordFiles,
+    no_heldout,
+    prepare,
+    report,
+    report_repeated,
+    tokenized,
+    write_heldout,
+)
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.records.manifest import RecordCounts, counts_of
-from bert_tf.tasks.pretraining.records.spill_file import SpillFile
-from bert_tf.tasks.pretraining.records.workers import run_workers
+from bert_tf.tasks.pretraining.records.shuffling import SpillFile
 from bert_tf.text.tokenizers import Tokenizer, vocabulary_files
 
 _LINES_PER_BATCH = 10_000
@@ -43,6 +54,7 @@ _OF_THE_COURSE = (
 )
 # Settings that an earlier version did not have.
 _LATER = ("split_sentences", "heldout_fraction", "blanks_separate_docs")
+_SECONDS_TO_END = 30.0
 
 
 class HashedDocument(NamedTuple):
@@ -63,19 +75,13 @@ def create_shards(settings: PretrainingDataSettings) -> None:
     A shard has the records that `create_pretraining_data` makes from the shard's documents with
     the shard's seed (see `sharding`). Each worker reads the whole text once and keeps its shards'
     documents in a temporary file. Memory holds one shard's text at a time.
-
-    Raises:
-        UserError: see `create_pretraining_data`; or a shard has no document, or existing shards
-            were made with different settings or from a different text.
-        OSError: writing failed, but a retry may succeed, for example after freeing disk space.
-        RuntimeError: a worker was killed.
     """
     if settings.worker_index is None and settings.num_workers > 1:
         workers = [
             dataclasses.replace(settings, worker_index=i) for i in range(settings.num_workers)
         ]
         run_workers(create_shards, workers)
-        closing_lines.report(counts_of(training_files(settings)), settings)
+        report(counts_of(training_files(settings)), settings)
         return
     worker = settings.worker_index or 0
     tokenizer, names, files = begin_shards(settings)
@@ -106,10 +112,10 @@ def create_shards(settings: PretrainingDataSettings) -> None:
             logging.info("Shard %d: %s (%d more)", shard, names[shard], len(missing) - number - 1)
             write_shard(spill, shard, tokenizer, settings)
     if not worker:
-        closing_lines.report_repeated(count_repeated(np.array(digests)), sum(counts))
+        report_repeated(count_repeated(np.array(digests)), sum(counts))
     of_training = set(training_files(settings))
     mine = [names[shard] for shard in own if names[shard] in of_training]
-    closing_lines.report(counts_of(mine), settings)
+    report(counts_of(mine), settings)
 
 
 def begin_shards(settings: PretrainingDataSettings) -> tuple[Tokenizer, list[str], dict[str, str]]:
@@ -118,9 +124,6 @@ def begin_shards(settings: PretrainingDataSettings) -> tuple[Tokenizer, list[str
     Returns:
         The tokenizer; the names of all shards' files, at last of the held-out one if there is one;
         the key of each text file, {} with --tfds.
-
-    Raises:
-        UserError: see `create_shards`.
     """
     _check_name(settings.output_file)
     names = training_files(settings)
@@ -172,12 +175,14 @@ def read_documents(
 def write_shard(
     spill: "DocumentSpill", shard: int, tokenizer: Tokenizer, settings: PretrainingDataSettings
 ) -> RecordCounts:
-    """Writes the records of a shard's documents to its file; see `write_records`."""
+    """Writes the records of a shard's documents to its file."""
+    documents = tokenized(spill.lines(shard), tokenizer, settings)
     if shard == settings.num_shards:
-        return write_heldout(spill.lines(shard), tokenizer, settings)
+        return write_heldout(documents, tokenizer, settings)
     name = sharding.shard_file(settings.output_file, shard, settings.num_shards)
     seed = sharding.shard_seed(shard, settings.random_seed)
-    return write_records(spill.lines(shard), tokenizer, settings, [name], seed)
+    with RecordFiles.open(settings, tokenizer, [name], seed) as files:
+        return files.write(documents)
 
 
 def no_document(
@@ -199,8 +204,6 @@ def _settings_file(settings: PretrainingDataSettings) -> str:
 
 
 def _check_name(output_file: str) -> None:
-    """Raises UserError if --output_file cannot be the beginning of the names of shards."""
-    check_meant(output_file, "output_file", "file")
     place = f"--output_file={output_file}"
     if output_file.endswith("/") or destination(output_file, place).plain:
         raise UserError(
@@ -265,3 +268,52 @@ class DocumentSpill(SpillFile):
                 yield lines
                 lines = []
         yield lines
+
+
+def run_workers(function: Callable[[Any], None], arguments: Sequence[Any]) -> None:
+    """Calls a module's function with each argument, each call in its own process; waits for all.
+
+    If a call fails or this process is interrupted, the remaining processes are terminated.
+    """
+    context = multiprocessing.get_context("spawn")  # TensorFlow's threads do not survive a fork
+    errors = context.SimpleQueue()
+    workers = [
+        context.Process(target=_call, args=(function, argument, errors), daemon=True)
+        for argument in arguments
+    ]
+    try:
+        for worker in workers:
+            worker.start()
+        running = {worker.sentinel: worker for worker in workers}
+        while running:
+            for sentinel in multiprocessing.connection.wait(list(running)):
+                worker = running.pop(sentinel)
+                worker.join()
+                if worker.exitcode and errors.empty():
+                    raise OSError(
+                        f"worker {workers.index(worker)} ended with status {worker.exitcode};"
+                        " start the same command again"
+                    )
+                if not errors.empty():
+                    raise errors.get()
+    finally:
+        for worker in workers:
+            if worker.is_alive():
+                worker.terminate()
+        for worker in workers:
+            if worker.pid is not None:
+                worker.join(_SECONDS_TO_END)
+
+
+def _call(function: Callable[[Any], None], argument: Any, errors: Any) -> None:
+    interrupts.raise_on_sigterm()
+    logging.use_absl_handler()
+    logging.set_verbosity(logging.INFO)
+    try:
+        try:
+            function(argument)
+        except Exception as error:  # raised again in `run_workers`, which stops the other processes
+            errors.put(error)
+            sys.exit(1)
+    except KeyboardInterrupt as interrupt:  # also while the error is sent
+        sys.exit(interrupts.exit_status(interrupt))

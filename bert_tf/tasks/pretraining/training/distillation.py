@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 import tensorflow as tf
 
 from bert_tf.errors import UserError, listed, quoted
-from bert_tf.model.distillation import soft_cross_entropy, squared_distance
-from bert_tf.model.heads import example_weights, token_weights
+from bert_tf.model.heads import example_weights, soft_cross_entropy, squared_distance, token_weights
 from bert_tf.model.layers import gather_indexes
 from bert_tf.tasks.distilled import Distilled
 from bert_tf.tasks.pretraining.training.model import (
@@ -113,16 +112,7 @@ def copy_weights(
     teacher_scopes: Sequence[str],
     layers: Sequence[int],
 ) -> None:
-    """Copies the teacher's weights to the student.
-
-    Args:
-        weights: the teacher's variables by name.
-        teacher_scopes: the teacher's `BertConfig.layer_scopes`.
-        layers: from `choose_layers`.
-
-    Raises:
-        UserError: the teacher lacks a variable, or a variable's shape differs.
-    """
+    """Copies the teacher's weights, by name, to the student, whose layers begin as `layers`."""
     sources = [teacher_scopes[layer] for layer in layers]
     scopes = list(zip(student.bert.config.layer_scopes, sources, strict=True))
     for variable in student.variables:
@@ -159,9 +149,6 @@ def choose_layers(given: str | None, student: int, teacher: int, unit: str = "la
         given: --student_layers; None for the default.
         student, teacher: number of layers of each.
         unit: what to call the layers in messages: `groups` in an ALBERT.
-
-    Raises:
-        UserError: the teacher has too few layers, or the list does not fit the two models.
     """
     if student > teacher:
         raise UserError(

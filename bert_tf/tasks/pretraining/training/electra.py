@@ -15,20 +15,18 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.engine.hashed_random import hash_numbers, uniform
 from bert_tf.engine.steps import Features, Sums
 from bert_tf.model.activations import get_activation
 from bert_tf.model.configuration import BertConfig
-from bert_tf.model.dropout import dropout_seed_of_call
-from bert_tf.model.electra_configuration import ElectraConfig
+from bert_tf.model.family import ElectraConfig
 from bert_tf.model.heads import example_weights, token_weights
-from bert_tf.model.layers import make_dense
+from bert_tf.model.layers import dropout_seed_of_call, make_dense
+from bert_tf.model.ranges import get_shape_list
 from bert_tf.model.saving import Savable, register
-from bert_tf.model.shapes import get_shape_list
 from bert_tf.modeling import BertModel
-from bert_tf.seeds import fold_in, random_bits
+from bert_tf.seeds import fold_in, hash_numbers, random_bits, uniform
 from bert_tf.tasks.pretraining.schema import ELECTRA
-from bert_tf.tasks.pretraining.training.electra_masking import write_at
+from bert_tf.tasks.pretraining.training.dynamic_masking import write_at
 from bert_tf.tasks.pretraining.training.heads import Transform, masked_lm_logits
 from bert_tf.tasks.pretraining.training.model import (
     PretrainingModel,
@@ -229,11 +227,11 @@ class ElectraPretrainingModel(TaskModel):
         logits = tf.stop_gradient(logits) / self.temperature
         if self.disallow_correct:
             logits -= _DISALLOWED * tf.one_hot(right_ids, logits.shape[-1])
-        noise = self.uniform_noise(tf.shape(logits), seed)
+        noise = self.uniform_noise(get_shape_list(logits), seed)
         gumbel = -tf.math.log(-tf.math.log(noise + 1e-9) + 1e-9)
         return tf.argmax(tf.nn.softmax(logits + gumbel), axis=-1, output_type=tf.int32)
 
-    def uniform_noise(self, shape: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+    def uniform_noise(self, shape: list[int | tf.Tensor], seed: tf.Tensor) -> tf.Tensor:
         """Returns numbers from 0 to below 1, float32 [B, P, V].
 
         They are a function of the seed, int32 [2], or of a seed for each row, uint64 [B].
@@ -241,9 +239,7 @@ class ElectraPretrainingModel(TaskModel):
         if seed.dtype == tf.uint64:
             number = tf.reshape(tf.range(shape[1] * shape[2]), shape[1:])  # [P, V]
             return uniform(hash_numbers(seed[:, tf.newaxis, tf.newaxis], number))
-        bits = random_bits(shape, seed, tf.uint32)
-        bits = tf.bitwise.right_shift(bits, tf.constant(8, tf.uint32))
-        return tf.cast(bits, tf.float32) * 2.0**-24
+        return uniform(random_bits(shape, seed))
 
     def normalizers(self, features: Features) -> dict[str, tf.Tensor]:
         """Returns the sums of weights of the places to predict and of the tokens, float32 []."""
@@ -278,7 +274,6 @@ class ElectraPretrainingModel(TaskModel):
     def _discriminator(
         self, outputs: ElectraOutputs, features: Features, normalizers: Features
     ) -> tuple[tf.Tensor, Sums]:
-        """Returns the discriminator's loss and metrics."""
         logits, labels = outputs.logits, tf.cast(outputs.labels, tf.float32)
         weights = tf.reshape(token_weights(features), tf.shape(logits))  # [B, S]
         losses = tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits) * weights
@@ -314,14 +309,7 @@ def pretraining_model(
     electra: Mapping[str, Any] = MappingProxyType({}),
     **options: Any,
 ) -> TaskModel:
-    """Returns an `ElectraPretrainingModel` with the arguments `electra`, or a `PretrainingModel`.
-
-    Args:
-        config: decides which one.
-        objective: see `PretrainingModel`.
-        electra: arguments that a `PretrainingModel` does not have.
-        **options: see `BertModel`.
-    """
+    """Returns the model of a configuration; only ELECTRA's has the arguments `electra`."""
     if isinstance(config, ElectraConfig):
         return ElectraPretrainingModel(config, **electra, **options)
     return PretrainingModel(config, objective, **options)

@@ -10,11 +10,10 @@ import tensorflow as tf
 from bert_tf.engine.steps import Features, Sums
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.model.configuration import BertConfig
-from bert_tf.model.electra_configuration import ElectraConfig
+from bert_tf.model.family import ElectraConfig
 from bert_tf.model.heads import cross_entropy, example_weights
-from bert_tf.model.ranges import WEIGHTS, finite, in_range, shaped
+from bert_tf.model.ranges import WEIGHTS, finite, get_shape_list, in_range, shaped
 from bert_tf.model.saving import register
-from bert_tf.model.shapes import get_shape_list
 from bert_tf.tasks.pretraining.schema import ELECTRA, MLM, MLM_NSP, MLM_SOP
 from bert_tf.tasks.pretraining.training.heads import PretrainingHeads
 from bert_tf.tasks.task_model import TaskModel

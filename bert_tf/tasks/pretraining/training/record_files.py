@@ -1,114 +1,230 @@
-"""Looks at a run's record files before it starts: their size, and whether they teach anything."""
+"""A run's record files, opened before it starts: what they hold, and whether they fit the model."""
 
 import dataclasses
-from collections.abc import Container, Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Self
 
 import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert_tf.engine.input_pipeline import estimate_records, trained_on
+from bert_tf.engine.distribution import InputShard
+from bert_tf.engine.input_pipeline import Augment, TrainingInput, estimate_records, trained_on
 from bert_tf.errors import UserError
-from bert_tf.files import record_checks, records
+from bert_tf.files import record_checks
 from bert_tf.files.record_checks import Ends
-from bert_tf.tasks.pretraining.schema import ELECTRA, MASKED, UNMASKED
+from bert_tf.files.records import Limits, Schema, parse
+from bert_tf.runs.training.plan import Phase
+from bert_tf.tasks.pretraining.records.manifest import MadeFor, record_files
+from bert_tf.tasks.pretraining.records.packing import rows_a_step
+from bert_tf.tasks.pretraining.schema import (
+    ELECTRA,
+    MASKED,
+    PACKED,
+    UNMASKED,
+    predictions_per_row,
+    pretraining_schema,
+)
+from bert_tf.tasks.pretraining.training.settings import RecordBatches
 
-_SAMPLE = 1000  # records
+_SAMPLE = 1000  # records that are looked at before a run
+# Number of records that the mean number of sequences is estimated from. For Wikipedia, whose rows
+# mostly have one or two sequences and sometimes twelve, the error is below 1%. Takes a second.
+_PACKED_SAMPLE = 10_000
 
 
 @dataclasses.dataclass(frozen=True)
-class OpenedRecords:
-    """Record files that fit the model and the flags.
+class Records:
+    """Record files, and what the first record says of all.
+
+    flag: the flag (no dashes) that names the files.
+    lengths: length of each feature, by name.
+    """
+
+    flag: str
+    files: list[str]
+    lengths: Mapping[str, int]
+
+    @classmethod
+    def open(cls, pattern: str, flag: str, length: int) -> Self:
+        """Finds the files, with `length` for {max_seq_length}, and reads their first record."""
+        files = record_files(pattern.replace("{max_seq_length}", str(length)), flag)
+        logging.info("*** --%s, records of length %d ***", flag, length)
+        for path in files:
+            logging.info("  %s", path)
+        return cls(flag, files, record_checks.feature_lengths(files[0], flag))
+
+    @property
+    def place(self) -> str:
+        """The beginning of messages about the records."""
+        return f"--{self.flag}: the records of {self.files[0]}"
+
+    @property
+    def are_unmasked(self) -> bool:
+        """Whether training draws the masks (create_pretraining_data.py --nomask)."""
+        return UNMASKED in self.lengths and MASKED not in self.lengths
+
+    @property
+    def packed_places(self) -> int | None:
+        """Places for sequences in a record; None if records are not packed."""
+        return self.lengths.get(PACKED)
+
+    def check_kind(self, objective: str, dynamic_masking: bool) -> None:
+        """Checks that the records are ELECTRA's or BERT's, masked or not, as training needs them.
+
+        ELECTRA's have neither masks nor numbers of words. --eval_input_file may name masked records
+        even with --dynamic_masking.
+        """
+        if "input_ids" not in self.lengths:
+            return  # records of another task: their features are compared next
+        is_electra = MASKED not in self.lengths and UNMASKED not in self.lengths
+        if is_electra and objective != ELECTRA:
+            raise UserError(
+                f"{self.place} are ELECTRA's, which have no masks, and"
+                f" --objective={objective} needs BERT's. Make them with create_pretraining_data.py"
+                f" --objective={objective}, or train with --objective={ELECTRA}"
+            )
+        if objective == ELECTRA:
+            if is_electra:
+                return
+            raise UserError(
+                f"{self.place} are BERT's, and --objective={ELECTRA} needs"
+                f" ELECTRA's, without masks. Make them with create_pretraining_data.py"
+                f" --objective={ELECTRA}, or train with another --objective"
+            )
+        if self.are_unmasked and not dynamic_masking:
+            raise UserError(
+                f"{self.place} are unmasked (create_pretraining_data.py --nomask),"
+                " so they need --dynamic_masking"
+            )
+        if dynamic_masking and not self.are_unmasked and self.flag == "input_file":
+            raise UserError(
+                f"--{self.flag}: --dynamic_masking needs unmasked records; the records of"
+                f" {self.files[0]} are masked. Make them with create_pretraining_data.py --nomask,"
+                " or leave out --dynamic_masking"
+            )
+
+    def schema(self, objective: str, batches: RecordBatches) -> Schema:
+        """Returns the schema of records of these lengths, packed and masked as the files are."""
+        places, predictions = self.packed_places, batches.max_predictions_per_seq
+        if self.are_unmasked:
+            predictions = None
+        elif places is not None and objective != ELECTRA:
+            found = self.lengths[MASKED]
+            made_with = found - predictions_per_row(0, places)
+            if made_with != predictions:
+                raise UserError(
+                    f"--{self.flag}: {self.files[0]} was made with other settings: its packed"
+                    f" records have {found} masked positions. Give"
+                    f" --max_predictions_per_seq={made_with}, which fits, instead of {predictions}"
+                )
+        return pretraining_schema(batches.max_seq_length, predictions, objective, places)
+
+    def sample(self, schema: Schema) -> dict[str, np.ndarray]:
+        """Returns the masks and the weights of the first records, which must not all be 0."""
+        features = {"input_mask": "tokens", "masked_lm_weights": "masked tokens to predict"}
+        part = {name: schema[name] for name in features if name in schema}
+        count = _SAMPLE if self.packed_places is None else _PACKED_SAMPLE
+        dataset = tf.data.TFRecordDataset(self.files).take(count).batch(count)
+        with record_checks.explained(self.files, part):
+            found = {name: x.numpy() for name, x in parse(next(iter(dataset)), part).items()}
+        for name, values in found.items():
+            if not np.any(values):
+                raise UserError(
+                    f"{self.place} must have {features[name]}; {name} is 0 everywhere in"
+                    f" the first {len(values)} records. Make the records again"
+                )
+        return found
+
+
+@dataclasses.dataclass(frozen=True)
+class FittingRecords:
+    """Records that fit the model and the flags.
 
     source: what `TrainingInput` and `EvaluationInput` have in common, by name.
     sequences: the mean number of sequences in a record, 1 if records are not packed.
     ends: of the files.
+    num_steps: how many batches are read.
     """
 
     source: dict[str, Any]
     sequences: float
     ends: Sequence[Ends]
+    num_steps: int
 
     def num_examples(self) -> tuple[float, bool]:
         """Returns the number of examples, and whether it is an estimate."""
         count, exact = estimate_records(self.source["files"], self.ends)
         return count * self.sequences, not exact or self.sequences != 1.0
 
+    def phase(self) -> Phase:
+        """Returns the phase of training that reads these records."""
+        size = self.source["batch_size"]
+        return Phase(self.num_steps, size, self._open, self.sequences, *self.num_examples())
 
-def check_kind(names: Container[str], file: str, flag: str, objective: str) -> None:
-    """Raises UserError if records with features of these names are BERT's but should be ELECTRA's.
+    def _open(self, seed: int, shard: InputShard) -> TrainingInput:
+        return TrainingInput(**self.source, seed=seed, shard=shard)
 
-    Also for the reverse. ELECTRA's have neither masks nor numbers of words.
-    """
-    if "input_ids" not in names:
-        return  # records of another task: their features are compared next
-    is_electra = MASKED not in names and UNMASKED not in names
-    if is_electra and objective != ELECTRA:
-        raise UserError(
-            f"--{flag}: the records of {file} are ELECTRA's, which have no masks, and"
-            f" --objective={objective} needs BERT's. Make them with create_pretraining_data.py"
-            f" --objective={objective}, or train with --objective={ELECTRA}"
-        )
-    if not is_electra and objective == ELECTRA:
-        raise UserError(
-            f"--{flag}: the records of {file} are BERT's, and --objective={ELECTRA} needs"
-            f" ELECTRA's, without masks. Make them with create_pretraining_data.py"
-            f" --objective={ELECTRA}, or train with another --objective"
-        )
+    def warn_of_repeats(self) -> None:
+        """Warns if an evaluation reads the same examples several times."""
+        num_examples, _ = self.num_examples()
+        read = self.num_steps * self.source["batch_size"] * self.sequences
+        if read > 1.01 * num_examples:  # the number may be an estimate
+            logging.warning(
+                "The evaluation reads %d examples, although the files have only %s%d: each is read"
+                " about %.3g times. --max_eval_steps=0 reads each once",
+                *(read, "about " * (self.sequences != 1.0), num_examples, read / num_examples),
+            )
 
+    def warn_of_training(self, training: Iterable[Self], prefix: str | None) -> None:
+        """Warns if an evaluation reads files that the model is or was trained on.
 
-def check_content(files: Sequence[str], schema: records.Schema, flag: str) -> None:
-    """Checks that the first records of the files have tokens, and weights of predictions.
-
-    Raises:
-        UserError: there is nothing to learn from; a record does not fit the schema.
-        OSError: a file cannot be read.
-    """
-    names = [name for name in ("input_mask", "masked_lm_weights") if name in schema]
-    part = {name: schema[name] for name in names}
-    sample = tf.data.TFRecordDataset(list(files)).take(_SAMPLE).batch(_SAMPLE)
-    with record_checks.explained(files, part):
-        found = records.parse(next(iter(sample)), part)
-    for name in names:
-        if not np.any(found[name]):
-            what = "tokens" if name == "input_mask" else "masked tokens to predict"
-            raise UserError(
-                f"--{flag}: the records of {files[0]} must have {what}; {name} is 0 everywhere in"
-                f" the first {len(found[name])} records. Make the records again"
+        Files are the same if their lengths, beginnings and ends are, whatever their names.
+        """
+        seen = {end[:2] for records in training for end in records.ends}
+        if prefix:
+            seen |= trained_on(prefix)
+        files = zip(self.source["files"], self.ends, strict=True)
+        both = [path for path, end in files if end[:2] in seen]
+        if both:
+            logging.warning(
+                "The model is evaluated on records that it is trained on (%s%s), so the results do"
+                " not tell how well it does on other text. Name held-out records with"
+                " --eval_input_file",
+                *(both[0], ", ..." * (len(both) > 1)),
             )
 
 
-def warn_of_repeats(opened: OpenedRecords, max_eval_steps: int) -> None:
-    """Warns if an evaluation of so many steps reads the same examples several times."""
-    num_examples, _ = opened.num_examples()
-    read = max_eval_steps * opened.source["batch_size"] * opened.sequences
-    if read > 1.01 * num_examples:  # the number may be an estimate
-        logging.warning(
-            "The evaluation reads %d examples, although the files have only %s%d: each is read"
-            " about %.3g times. --max_eval_steps=0 reads each once",
-            *(read, "about " * (opened.sequences != 1.0), num_examples, read / num_examples),
-        )
-
-
-def warn_of_training_records(
-    evaluation: OpenedRecords, training: Iterable[OpenedRecords], prefix: str | None
-) -> None:
-    """Warns if an evaluation reads files that the model is or was trained on.
-
-    Files are the same if their lengths, beginnings and ends are, whatever their names.
+def fit(
+    records: Records,
+    batches: RecordBatches,
+    made_for: MadeFor,
+    limits: Limits,
+    augment: Augment | None,
+    parts: int,
+    batch_flag: str,
+) -> FittingRecords:
+    """Checks that records fit the model and the flags; `Records.check_kind` has passed.
 
     Args:
-        prefix: the checkpoint that the run starts from, if there is one.
+        limits: names of features -> the model's limit of their values, and what to call it.
+        parts: number of equal parts that a batch is computed in.
+        batch_flag: the flag (no dashes) of the batch size.
     """
-    seen = {end[:2] for opened in training for end in opened.ends}
-    if prefix:
-        seen |= trained_on(prefix)
-    files = evaluation.source["files"]
-    both = [path for path, end in zip(files, evaluation.ends, strict=True) if end[:2] in seen]
-    if both:
-        logging.warning(
-            "The model is evaluated on records that it is trained on (%s%s), so the results do not"
-            " tell how well it does on other text. Name held-out records with --eval_input_file",
-            *(both[0], ", ..." * (len(both) > 1)),
+    schema = records.schema(made_for.objective, batches)
+    ends = record_checks.check_files(records.files, schema, records.flag)
+    sample = records.sample(schema)
+    batch_size, sequences = batches.batch_size, 1.0
+    if records.packed_places is not None:
+        sequences = float(np.mean(sample["input_mask"].max(axis=1)))
+        batch_size = rows_a_step(batches.batch_size, sequences, parts)
+        logging.info(
+            "Packed records: --%s=%d sequences are %d rows of %.4g sequences on average, %.5g in"
+            " all",
+            *(batch_flag, batches.batch_size, batch_size, sequences, batch_size * sequences),
         )
+    made_for.check(records.files, records.flag)
+    limits = {name: limit for name, limit in limits.items() if name in schema}
+    source = {"files": records.files, "schema": schema, "batch_size": batch_size, "limits": limits}
+    source["augment"] = augment
+    return FittingRecords(source, sequences, ends, batches.num_steps)

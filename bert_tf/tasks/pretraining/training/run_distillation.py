@@ -1,17 +1,14 @@
 """Pre-trains a student with a teacher (run_distillation.py)."""
 
-import dataclasses
+from collections.abc import Collection
 
 import tensorflow as tf
 from absl import logging
 
-from bert_tf import tokenization
 from bert_tf.errors import UserError
-from bert_tf.model.albert_configuration import AlbertConfig
 from bert_tf.model.configuration import BertConfig
-from bert_tf.model.distilbert_configuration import DistilBertConfig
-from bert_tf.model.distillation import matching_layers
-from bert_tf.model_folder.writer import write_config, write_model_files
+from bert_tf.model.family import AlbertConfig, DistilBertConfig
+from bert_tf.model.heads import matching_layers
 from bert_tf.runs.folder.run import Run
 from bert_tf.runs.training.fine_tuning_checks import check_vocabulary
 from bert_tf.runs.training.options import model_options
@@ -30,11 +27,10 @@ from bert_tf.tasks.pretraining.training.distillation import (
     unneeded,
 )
 from bert_tf.tasks.pretraining.training.model import PretrainingModel
-from bert_tf.tasks.pretraining.training.run import train_and_evaluate
+from bert_tf.tasks.pretraining.training.run import Job, Vocabulary, pretrain
 from bert_tf.tasks.pretraining.training.settings import DistillationSettings
-from bert_tf.text.casing import find_casing
 from bert_tf.text.model_vocabulary import check_model_vocabulary
-from bert_tf.text.tokenizers import load_tokenizer, read_vocabulary, vocabulary_in
+from bert_tf.text.tokenizers import vocabulary_in
 
 
 def run_distillation(
@@ -51,25 +47,23 @@ def run_distillation(
     """
     lengths = [phase.max_seq_length for phase in (*settings.phases, settings.evaluation_batches)]
     files = teacher_files(settings)
-    teacher_config = files.config
+    teacher_config, folder = files.config, files.home
     check_inputs(config, teacher_config, files.config_file, max(lengths))
     if settings.alpha_cos:
         check_hidden_sizes(config, teacher_config)
     unit = "groups" if isinstance(config, AlbertConfig) else "layers"
     layers = _copied_layers(config, teacher_config, settings, unit)
-    folder = files.home
-    vocab_file = settings.vocab_file or vocabulary_in(folder)
-    settings = dataclasses.replace(settings, vocab_file=vocab_file)
-    if settings.dynamic_masking and not vocab_file:
+    path, vocabulary = settings.vocab_file or vocabulary_in(folder), None
+    if settings.dynamic_masking and not path:
         raise UserError(
             "--dynamic_masking needs --vocab_file, since there is no vocabulary next to"
             " --teacher_checkpoint. Add --vocab_file, or leave out --dynamic_masking"
         )
-    if vocab_file:
-        vocab = load_tokenizer(vocab_file, do_lower_case=False).vocab
-        tokenization.check_vocab_size(vocab, config.vocab_size, vocab_file)
-        check_model_vocabulary(vocab, vocab_file, folder, "teacher_checkpoint")
-        check_vocabulary(vocab, vocab_file, settings.init_checkpoint, settings.output_dir)
+    if path:
+        vocabulary = Vocabulary.open(path, config, settings.dynamic_masking, folder)
+        vocab = vocabulary.tokenizer.vocab
+        check_model_vocabulary(vocab, path, folder, "teacher_checkpoint")
+        check_vocabulary(vocab, path, settings.init_checkpoint, settings.output_dir)
     else:
         logging.warning(
             "There is no --vocab_file and no vocabulary next to --teacher_checkpoint, so none is"
@@ -87,7 +81,7 @@ def run_distillation(
         )
         losses = (settings.alphas, settings.temperature, settings.restrict_ce_to_mask)
 
-        def initialize(student: PretrainingModel) -> None:
+        def initialize(student: PretrainingModel, found: Collection[str]) -> None:
             if layers is not None:
                 copy_weights(student, variables, teacher_config.layer_scopes, layers)
                 logging.info("The student begins with the teacher's %s %s", unit, layers)
@@ -102,19 +96,12 @@ def run_distillation(
             initialize=initialize,
         )
 
-    def write_files() -> None:
-        if not vocab_file:
-            return write_config(settings.output_dir, config)
-        casing = find_casing(folder, vocab_file, vocab)
-        write_model_files(settings.output_dir, config, read_vocabulary(vocab_file), casing)
-
-    return train_and_evaluate(config, strategy, settings, make_trainer, write_files)
+    return pretrain(Job(config, strategy, settings, make_trainer, vocabulary))
 
 
 def _copied_layers(
     config: BertConfig, teacher_config: BertConfig, settings: DistillationSettings, unit: str
 ) -> list[int] | None:
-    """Returns the teacher's layers to initialize the student from; None for no such layers."""
     if settings.init_checkpoint or settings.student_layers == "none":
         return None
     both = (config, teacher_config)

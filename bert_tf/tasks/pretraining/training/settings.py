@@ -1,6 +1,7 @@
 """Settings of run_pretraining. Each field is the flag of that name."""
 
 import dataclasses
+import re
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -8,19 +9,42 @@ from bert_tf.errors import UserError, as_given, quoted
 from bert_tf.runs.flags.setting_fields import REQUIRED, Group, Settings, flags_of, inherit, rule_of
 from bert_tf.runs.flags.settings import (
     MAX_LENGTH,
-    EvaluationSettings,
+    EvaluationOptions,
     TeacherSettings,
     TrainingSettings,
 )
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.schema import MLM, MLM_NSP, MLM_SOP
-from bert_tf.tasks.pretraining.training.phases import RecordBatches, parse_phases
 
 if TYPE_CHECKING:
     from bert_tf.optimization import PolynomialSchedule
 
 # A flag with a value for each phase -> the flag with one for all.
 _OF_ALL = {"phase_learning_rates": "learning_rate", "phase_warmup_steps": "num_warmup_steps"}
+
+
+@dataclasses.dataclass(frozen=True)
+class RecordBatches:
+    """Records of the same lengths, read in batches: a phase of training, or an evaluation."""
+
+    max_seq_length: int
+    num_steps: int
+    batch_size: int
+    max_predictions_per_seq: int
+
+
+def parse_phases(text: str) -> list[RecordBatches]:
+    """Returns the phases that --phases describes as `length:steps:batch:predictions,...`."""
+    phases = []
+    for part in text.split(","):
+        if not re.fullmatch(r"\s*[1-9]\d{0,99}(:[1-9]\d{0,99}){3}\s*", part):
+            raise UserError(
+                "--phases must be a comma-separated list of length:steps:batch:predictions, each a"
+                " whole number of at least 1, such as 128:900000:256:20,512:100000:256:77; got"
+                f" {quoted(part)}"
+            )
+        phases.append(RecordBatches(*map(int, part.split(":"))))
+    return phases
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -43,7 +67,7 @@ class PretrainingSettings(TrainingSettings):
         help="Record files to evaluate on. Default: --input_file.",
         needs_one_of=["do_eval", "evaluate_every_steps"],
     )
-    do_eval: bool = inherit(EvaluationSettings, "do_eval")
+    do_eval: bool = inherit(EvaluationOptions, "do_eval")
     objective: str = Group.TRAINING.setting(
         MLM_NSP,
         help="What to train: mlm_nsp for masked LM and next sentence prediction (BERT), mlm for"
@@ -153,7 +177,6 @@ class PretrainingSettings(TrainingSettings):
         ]
 
     def _schedule_numbers(self) -> list[tuple[int, float, float]]:
-        """Returns the steps, the peak rate and the warm-up of each schedule."""
         steps = [phase.num_steps for phase in self.phases]
         if not (self.restart_schedule or self.phase_learning_rates or self.phase_warmup_steps):
             steps = [sum(steps)]
@@ -264,14 +287,14 @@ class ScheduleSettings(Settings):
     num_train_steps: int = Group.TRAINING.setting(
         100000, help="Total number of training steps.", at_least=1
     )
-    train_batch_size: int = inherit(EvaluationSettings, "train_batch_size")
+    train_batch_size: int = inherit(EvaluationOptions, "train_batch_size")
     phases: str | None = Group.TRAINING.setting(
         None,
         help="Phases of training as length:steps:batch:predictions,... instead of --max_seq_length,"
         " --num_train_steps, --train_batch_size and --max_predictions_per_seq. Evaluation uses the"
         " lengths of the last phase, or of the phase with --max_seq_length if that is given.",
     )
-    eval_batch_size: int = inherit(EvaluationSettings, "eval_batch_size")
+    eval_batch_size: int = inherit(EvaluationOptions, "eval_batch_size")
     max_eval_steps: int = Group.EVALUATION.setting(
         100,
         help="Batches in an evaluation, which repeats the files if they have fewer; 0: every"

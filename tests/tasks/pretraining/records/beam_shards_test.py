@@ -16,7 +16,7 @@ from bert_tf.tasks.pretraining.records import beam_shards
 from bert_tf.tasks.pretraining.records.beam_shards import create_shards_with_beam, pipeline_options
 from bert_tf.tasks.pretraining.records.shards import create_shards
 from tests.support.pretraining_runs import ROOT, command, run
-from tests.support.text_in_shards import contents, flags, kill_at_each_shard, settings, write_text
+from tests.support.text_in_shards import contents, flags, kill_at_shards, settings, write_text
 from tools import create_pretraining_data_beam as tool
 
 DASK = "apache_beam.runners.dask.dask_runner.DaskRunner"
@@ -128,7 +128,7 @@ def test_errors_of_workers_are_one_line(text, tmp_path):
     with pytest.raises(UserError) as info:
         make(text, tmp_path / "out")
     assert re.fullmatch(
-        r"--input_file: .*/b/y.txt, line 2, is not UTF-8 \(.*\); convert the file, e.g. with iconv",
+        r"--input_file: .*/b/y.txt, line 2, is not UTF-8 \(.*\); decompress the file, or convert.*",
         str(info.value),
     )
     assert [*contents(tmp_path / "out")] == ["r-shards.json"]
@@ -235,7 +235,7 @@ def test_kills_change_nothing(text, tmp_path):
     output = tmp_path / "out"
     words = ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]
     words += flags(settings_of(text, output, dupe_factor=500))
-    kill_at_each_shard(command(*words, program=PROGRAM["program"]), output, PROGRAM["env"])
+    kill_at_shards(command(*words, program=PROGRAM["program"]), output, PROGRAM["env"])
     run(*words, **PROGRAM)
     create_shards(settings_of(text, tmp_path / "alone", dupe_factor=500))
     assert contents(output) == contents(tmp_path / "alone")

@@ -253,7 +253,7 @@ WRONG = [
     ({"input_file": "*.txt.gz"}, r"--input_file: \*.txt.gz matches no file"),
     ({"input_file": "empty"}, "--input_file: empty is empty"),
     ({"input_file": "blank"}, "The text of --input_file=blank must have tokens; there are none"),
-    ({"input_file": "latin"}, "--input_file: latin, line 4, is not UTF-8 .*convert the file"),
+    ({"input_file": "latin"}, "--input_file: latin, line 4, is not UTF-8 .*decompress the file"),
     ({"input_file": "text,latin"}, "--input_file: latin, line 4, is not UTF-8"),
     ({"input_file": "nosuch://b/x"}, "--input_file=nosuch://b/x: .* does not support nosuch://"),
     ({"input_file": None}, ".*exactly one of --input_file and --tfds"),
@@ -382,6 +382,27 @@ def test_single_document_is_taken_with_a_warning(tmp_path, vocab_file):
     assert "*** Example ***" not in log  # but for --verbosity=1
     flags = {**DEFAULTS, "max_seq_length": 8, "do_whole_word_mask": True}
     assert read_records(tmp_path / "out") == _oracle([text], vocab_file, flags)
+
+
+@pytest.mark.parametrize(
+    "lines, whole, is_warned",
+    [
+        ("river bread.\nthe moon", True, True),
+        ("of 月 the 月月\n月", True, True),
+        ("river bread.\nthe moons", True, False),
+        ("river bread.\nthe moon", False, False),
+    ],
+)
+def test_whole_words_of_one_token_are_warned_of(
+    tmp_path, vocab_file, warnings, lines, whole, is_warned
+):
+    (tmp_path / "text").write_text(f"{lines}\n\n{lines}\n")
+    files = {"input_file": str(tmp_path / "text"), "output_file": str(tmp_path / "out")}
+    flags = {"max_seq_length": 12, "dupe_factor": 2, "do_whole_word_mask": whole}
+    _create(**files, **flags, vocab_file=vocab_file)
+    number = len(read_records(tmp_path / "out"))
+    expected = f"--do_whole_word_mask changes nothing in {number} instances: each word is one token"
+    assert sum(text.startswith(expected) for text in warnings) == is_warned
 
 
 # --- memory ---------------------------------------------------------------------------------------

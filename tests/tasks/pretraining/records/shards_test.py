@@ -1,23 +1,28 @@
-"""Records in shards: those of the exact program, for any number of workers, after any kill."""
+"""Shards of pre-training records: their processes, and the temporary file."""
 
 import hashlib
 import os
+import random
+import signal
 
 import pytest
 
+from bert_tf.engine import interrupts
 from bert_tf.errors import UserError
-from bert_tf.tasks.pretraining.records import sharding, shards
+from bert_tf.tasks.pretraining.records import sharding, shards, shuffling
 from bert_tf.tasks.pretraining.records.data import create_pretraining_data
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.records.shards import create_shards
+from bert_tf.tasks.pretraining.records.shuffling import SpillFile
 from tests.support.byte_pair_files import word_merges, write_vocabulary
 from tests.support.pretraining_runs import command, run
+from tests.support.refusals import refusal
 from tests.support.text_in_shards import (
     TEXTS,
     contents,
     corpus,
     flags,
-    kill_at_each_shard,
+    kill_at_shards,
     settings,
     write_text,
 )
@@ -162,8 +167,6 @@ def test_flags_that_do_not_fit(text, tmp_path, more, message):
 @pytest.mark.parametrize(
     "output_file, message",
     [
-        ("nan", "^--output_file=nan must be the name of a file, but looks like a number"),
-        ("-1", "^--output_file=-1 must be the name of a file, but looks like a flag or"),
         ("/dev/null", "^--output_file=/dev/null must be the beginning of the names of the shards"),
         ("out/", "^--output_file=out/ must be the beginning .*; it is a folder, a pipe or a dev"),
     ],
@@ -230,7 +233,68 @@ def test_processes_of_one_machine(text, tmp_path):
 def test_kills_change_nothing(text, tmp_path):
     output = tmp_path / "out"
     words = [*flags(settings(text, output, dupe_factor=500)), "--num_workers=2"]
-    kill_at_each_shard(command(*words, program=PROGRAM), output)
+    kill_at_shards(command(*words, program=PROGRAM), output)
     run(*words, program=PROGRAM)
     create_shards(settings(text, tmp_path / "alone", dupe_factor=500))
     assert contents(output) == contents(tmp_path / "alone")
+
+
+@pytest.mark.parametrize("status", [9, 3])
+def test_a_worker_that_ends_by_itself_is_worth_another_try(status):
+    message = refusal(shards.run_workers, os._exit, [status], kind=OSError)
+    assert message == f"worker 0 ended with status {status}; start the same command again"
+
+
+@pytest.mark.parametrize("number, status", [(signal.SIGTERM, 75), (signal.SIGINT, 130)])
+def test_a_worker_that_is_stopped_while_it_tells_of_an_error_ends_quietly(
+    monkeypatch, number, status
+):
+    """Another worker failed first, and `run_workers` terminates this one."""
+    before = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)}
+    monkeypatch.setattr(shards, "logging", _Quiet())
+    told = []
+
+    class Errors:
+        def put(self, error):
+            told.append(error)
+            os.kill(os.getpid(), number)
+
+    def fail(argument):
+        raise OSError(f"{argument} cannot be written")
+
+    try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        with pytest.raises(SystemExit) as end:
+            shards._call(fail, "a", Errors())
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+    assert end.value.code == status and str(told[0]) == "a cannot be written"
+    assert interrupts.held() is None
+
+
+class _Quiet:
+    INFO = 0
+
+    def use_absl_handler(self):
+        """Leaves the test's own handler."""
+
+    def set_verbosity(self, level):
+        """Leaves the test's own level."""
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 4, 5, 11])
+def test_records_are_read_in_the_order_of_a_shuffled_list(count, monkeypatch, tmp_path):
+    """With some records at once, as many as fit or a few more or fewer."""
+    monkeypatch.setattr(shuffling, "_RECORDS_AT_ONCE", 4)
+    expected = [bytes([i]) * (i * 37 % 50) for i in range(count)]
+    with SpillFile(None, str(tmp_path / "out")) as spill:
+        for i, record in enumerate(expected):
+            spill.add(record, i)
+        assert list(spill.in_order()) == expected
+        spill.shuffle(random.Random(1))
+        order = list(range(count))
+        random.Random(1).shuffle(order)
+        assert list(spill.in_order()) == [expected[i] for i in order]
+        assert spill.num_tokens().tolist() == order
+    assert list(tmp_path.iterdir()) == []

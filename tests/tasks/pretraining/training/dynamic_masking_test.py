@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.engine.hashed_random import below, hash_numbers, uniform
+from bert_tf.seeds import below, hash_numbers, uniform
 from bert_tf.tasks.pretraining.records.masking import Masks
-from bert_tf.tasks.pretraining.records.packed_records import pack_row
+from bert_tf.tasks.pretraining.records.packing import pack_row
 from bert_tf.tasks.pretraining.schema import MLM, predictions_per_row, pretraining_schema
 from bert_tf.tasks.pretraining.training.dynamic_masking import DynamicMasking
 from bert_tf.text.fast_tokenization import FastTokenizer
@@ -28,6 +28,8 @@ def settings(mask, whole_words=False):
     return types.SimpleNamespace(
         mask=mask,
         max_predictions_per_seq=NUMBER,
+        max_seq_length=LENGTH,
+        objective=MLM,
         masked_lm_prob=PROBABILITY,
         do_whole_word_mask=whole_words,
     )
@@ -49,7 +51,7 @@ def unmasked(count):
     """Returns the features of unmasked records, int32 [count, LENGTH] each."""
     rows = []
     for features, positions in sequences(count):
-        Masks(TOKENIZER, settings(mask=False), random.Random()).add(features, positions)
+        Masks(TOKENIZER, settings(mask=False), random.Random()).mask(features, positions)
         rows.append(features)
     return {name: np.array([row[name] for row in rows], np.int32) for name in rows[0]}
 
@@ -60,9 +62,9 @@ def masker(whole_words):
 
 @pytest.fixture(scope="module", params=[False, True], ids=["pieces", "whole_words"])
 def drawn(request):
-    """Which kind, 7 x 400 unmasked records, and what is drawn for them."""
-    features = {name: np.tile(x, (400, 1)) for name, x in unmasked(7).items()}
-    keys = hash_numbers(3, tf.range(2800))
+    """Which kind, 7 x 100 unmasked records, and what is drawn for them."""
+    features = {name: np.tile(x, (100, 1)) for name, x in unmasked(7).items()}
+    keys = hash_numbers(3, tf.range(700))
     masked = masker(request.param)({n: tf.constant(x) for n, x in features.items()}, keys)
     return request.param, features, {name: x.numpy() for name, x in masked.items()}
 
@@ -107,16 +109,16 @@ def test_the_features_are_those_of_masked_records(drawn):
         "masked_lm_weights": "float32",
     }
     for name in ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights"):
-        assert masked[name].shape == (2800, NUMBER)
-    for row in range(2800):
+        assert masked[name].shape == (700, NUMBER)
+    for row in range(700):
         check_row(row_of(features, row), row_of(masked, row), whole_words)
 
 
 def test_a_key_alone_decides(drawn):
     """Neither the batch nor the place in it: a resumed run, and other machines, draw the same."""
     whole_words, features, masked = drawn
-    rows = np.random.default_rng(1).permutation(2800)[:23]
-    keys = tf.gather(hash_numbers(3, tf.range(2800)), rows)
+    rows = np.random.default_rng(1).permutation(700)[:23]
+    keys = tf.gather(hash_numbers(3, tf.range(700)), rows)
     part = {name: tf.constant(x[rows]) for name, x in features.items()}
     again = tf.function(masker(whole_words))(part, keys)
     for name, x in again.items():
@@ -168,7 +170,7 @@ def test_the_distribution_is_that_of_the_static_program(whole_words):
     for record, candidates in sequences(number):
         for _ in range(each):
             copy = {name: list(x) for name, x in record.items()}
-            Masks(TOKENIZER, settings(True, whole_words), rng).add(copy, list(candidates))
+            Masks(TOKENIZER, settings(True, whole_words), rng).mask(copy, list(candidates))
             count = int(sum(copy["masked_lm_weights"]))
             positions, labels = copy["masked_lm_positions"], copy["masked_lm_ids"]
             row = (copy["input_ids"], positions[:count], labels[:count])
@@ -296,7 +298,6 @@ def test_ids_that_are_never_drawn():
 
 
 def test_a_byte_level_bpe_never_draws_its_special_tokens(tmp_path):
-    pytest.importorskip("tokenizers")
     tokenizer = load_tokenizer(write_vocabulary(tmp_path, []), do_lower_case=False)
     masks = Masks(tokenizer, settings(mask=True), random.Random())
     special = [tokenizer.vocab[token] for token in SPECIAL]

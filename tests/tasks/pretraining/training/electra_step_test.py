@@ -12,11 +12,11 @@ import tensorflow as tf
 
 from bert_tf import optimization
 from bert_tf.engine import steps
-from bert_tf.engine.hashed_random import hash_numbers
-from bert_tf.engine.metrics import means
-from bert_tf.model.electra_configuration import ElectraConfig
+from bert_tf.engine.evaluator import means
+from bert_tf.model.family import ElectraConfig
+from bert_tf.seeds import hash_numbers
+from bert_tf.tasks.pretraining.training.dynamic_masking import ElectraMasking
 from bert_tf.tasks.pretraining.training.electra import ElectraPretrainingModel
-from bert_tf.tasks.pretraining.training.electra_masking import ElectraMasking
 from bert_tf.tasks.pretraining.training.electra_settings import MODEL_ARGUMENTS, ElectraSettings
 from tests.support.objectives import set_random_weights
 from tests.support.small_pretraining import SMALL, difference, tensors

@@ -4,23 +4,23 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.engine.hashed_random import hash_numbers
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
 from bert_tf.model.configuration import BertConfig
-from bert_tf.model.electra_configuration import ElectraConfig
+from bert_tf.model.family import ElectraConfig
 from bert_tf.runs.folder import goodput
+from bert_tf.seeds import hash_numbers
 from bert_tf.tasks.pretraining.records.data import create_pretraining_data
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
+from bert_tf.tasks.pretraining.training.dynamic_masking import ElectraMasking, write_at
 from bert_tf.tasks.pretraining.training.electra import ElectraPretrainingModel
-from bert_tf.tasks.pretraining.training.electra_masking import ElectraMasking, write_at
 from bert_tf.tasks.pretraining.training.electra_settings import (
     ElectraSettings,
     number_of_predictions,
 )
 from bert_tf.tasks.pretraining.training.model import PretrainingModel
-from bert_tf.tasks.pretraining.training.phases import RecordBatches
 from bert_tf.tasks.pretraining.training.run import run_pretraining
+from bert_tf.tasks.pretraining.training.settings import RecordBatches
 from tests.support.pretraining_runs import (
     CONFIG,
     assert_same_variables,

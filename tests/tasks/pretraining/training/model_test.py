@@ -81,9 +81,8 @@ def _outputs(model, features):
 @pytest.mark.parametrize(
     ("name", "jit_compile"),
     [
-        *(("model_gelu", True), ("model_relu", False)),
-        pytest.param("model_gelu", False, marks=pytest.mark.slow),
-        pytest.param("model_relu", True, marks=pytest.mark.slow),
+        *((name, False) for name in MODELS),
+        *(pytest.param(name, True, marks=pytest.mark.slow) for name in MODELS),
     ],
 )
 def test_every_output_is_the_originals(name, jit_compile):

@@ -12,9 +12,8 @@ from bert_tf.errors import UserError
 from bert_tf.model.configuration import BertConfig
 from bert_tf.tasks.pretraining.records.data import create_pretraining_data
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
-from bert_tf.tasks.pretraining.training.phases import RecordBatches
 from bert_tf.tasks.pretraining.training.run import run_pretraining
-from bert_tf.tasks.pretraining.training.settings import PretrainingSettings
+from bert_tf.tasks.pretraining.training.settings import PretrainingSettings, RecordBatches
 from tests.support.pretraining_runs import CONFIG, assert_same_variables, variables, write_text
 
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 from bert_tf.errors import UserError
 from bert_tf.files import records
 from bert_tf.model.configuration import BertConfig
-from bert_tf.tasks.pretraining.records.packed_records import pack_row, split_row
+from bert_tf.tasks.pretraining.records.packing import pack_row, split_row
 from bert_tf.tasks.pretraining.schema import MLM_NSP, pretraining_schema
 from bert_tf.tasks.pretraining.training.run import run_pretraining
 from bert_tf.tasks.pretraining.training.settings import PretrainingSettings

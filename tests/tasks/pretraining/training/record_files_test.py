@@ -7,19 +7,21 @@ from bert_tf.errors import UserError
 from bert_tf.files import record_checks, records
 from bert_tf.tasks.pretraining.schema import pretraining_schema
 from bert_tf.tasks.pretraining.training.record_files import (
-    OpenedRecords,
-    check_content,
-    warn_of_repeats,
-    warn_of_training_records,
+    FittingRecords,
+    Records,
 )
 from tests.support.pretraining_runs import write_records
 
 SCHEMA = pretraining_schema(12, 2)
 
 
-def opened(*files, batch_size=8, sequences=1.0):
+def opened(*files, num_steps=0):
     ends = record_checks.check_ends(files)
-    return OpenedRecords({"files": list(files), "batch_size": batch_size}, sequences, ends)
+    return FittingRecords({"files": list(files), "batch_size": 8}, 1.0, ends, num_steps)
+
+
+def check_content(files, schema, flag):
+    Records(flag, files, {}).sample(schema)
 
 
 def write_changed(path, source, **values):
@@ -67,17 +69,17 @@ def test_unmasked_records_have_no_weights_to_look_at(tmp_path):
 
 
 def test_an_evaluation_that_reads_few_examples_often_is_told(tmp_path, caplog):
-    one = opened(write_records(tmp_path / "one", 1, 12, 2, seed=1))
-    many = opened(write_records(tmp_path / "many", 80, 12, 2, seed=2))
-    warn_of_repeats(one, 0)  # every example once
-    warn_of_repeats(many, 10)
+    one = write_records(tmp_path / "one", 1, 12, 2, seed=1)
+    many = write_records(tmp_path / "many", 80, 12, 2, seed=2)
+    opened(one).warn_of_repeats()  # every example once
+    opened(many, num_steps=10).warn_of_repeats()
     assert caplog.text == ""
-    warn_of_repeats(one, 100)
+    opened(one, num_steps=100).warn_of_repeats()
     assert (
         "The evaluation reads 800 examples, although the files have only 1: each is read about 800"
         " times. --max_eval_steps=0 reads each once"
     ) in caplog.text
-    warn_of_repeats(many, 15)
+    opened(many, num_steps=15).warn_of_repeats()
     assert "reads 120 examples, although the files have only 80: each is read about 1.5" in (
         caplog.text
     )
@@ -88,11 +90,11 @@ def test_evaluation_on_records_of_training_is_told_whatever_their_names(tmp_path
     held_out = write_records(tmp_path / "held", 9, 12, 2, seed=2)
     copied = write_changed(tmp_path / "copied", train)
     assert record_checks.check_ends([train])[0][:2] == record_checks.check_ends([copied])[0][:2]
-    warn_of_training_records(opened(held_out), [opened(train)], None)
+    opened(held_out).warn_of_training([opened(train)], None)
     assert caplog.text == ""
-    warn_of_training_records(opened(held_out, copied), [opened(held_out[:-4] + "held")], None)
+    opened(held_out, copied).warn_of_training([opened(held_out[:-4] + "held")], None)
     assert f"evaluated on records that it is trained on ({held_out})" in caplog.text
     caplog.clear()
-    warn_of_training_records(opened(copied, train), [opened(held_out), opened(train)], None)
+    opened(copied, train).warn_of_training([opened(held_out), opened(train)], None)
     assert f"evaluated on records that it is trained on ({copied}, ...)" in caplog.text
     assert "Name held-out records with --eval_input_file" in caplog.text

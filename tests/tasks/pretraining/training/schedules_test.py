@@ -5,8 +5,7 @@ import re
 import pytest
 
 from bert_tf.errors import UserError
-from bert_tf.tasks.pretraining.training.phases import RecordBatches
-from bert_tf.tasks.pretraining.training.settings import PretrainingSettings
+from bert_tf.tasks.pretraining.training.settings import PretrainingSettings, RecordBatches
 
 PHASES = [RecordBatches(128, 70, 64, 20), RecordBatches(512, 15, 32, 77)]
 

@@ -1,0 +1,150 @@
+"""Measures of predictions: correlations, and rankings as trec_eval measures them."""
+
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+
+def pearson(
+    labels: np.ndarray, predictions: np.ndarray, weights: np.ndarray | None = None
+) -> float:
+    """Returns the Pearson correlation; all float `[examples]`. Imports SciPy, which takes seconds.
+
+    Whole numbers as `weights` count as if the examples were repeated; None counts each once.
+    """
+    return _correlation("pearsonr", labels, predictions, weights)
+
+
+def spearman(
+    labels: np.ndarray, predictions: np.ndarray, weights: np.ndarray | None = None
+) -> float:
+    """Returns the Spearman rank correlation; see `pearson`."""
+    if weights is not None:
+        weights = weights.astype(np.float64)
+        labels, predictions = _ranks(labels, weights), _ranks(predictions, weights)
+        return _correlation("pearsonr", labels, predictions, weights)
+    return _correlation("spearmanr", labels, predictions, None)
+
+
+def _correlation(
+    function: str, labels: np.ndarray, predictions: np.ndarray, weights: np.ndarray | None
+) -> float:
+    from scipy import stats  # here, because training does not need it
+
+    # In float64: SciPy warns about nearly constant input, which float32 values may seem to be.
+    labels = labels.astype(np.float64)
+    predictions = predictions.astype(np.float64)
+    if weights is not None:  # an example of weight 0 must not hide that the rest is constant
+        counted = weights > 0
+        labels, predictions, weights = labels[counted], predictions[counted], weights[counted]
+    if len(labels) < 2 or np.ptp(labels) == 0 or np.ptp(predictions) == 0:
+        return 0.0
+    if weights is None:
+        value = float(getattr(stats, function)(labels, predictions).statistic)
+    else:  # SciPy's functions take no weights
+        covariances = np.cov(labels, predictions, aweights=weights.astype(np.float64), ddof=0)
+        value = float(covariances[0, 1] / np.sqrt(covariances[0, 0] * covariances[1, 1]))
+    return value if math.isfinite(value) else 0.0
+
+
+def _ranks(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Returns the values' ranks less 1/2, if each occurs `weights` times; equal ones share one."""
+    _, equal = np.unique(values, return_inverse=True)
+    totals = np.bincount(equal, weights)
+    return (np.cumsum(totals) - totals / 2)[equal]
+
+
+class Ranking(NamedTuple):
+    """The candidates of one query, best first.
+
+    gains: float [candidates], how relevant each one is; 0 and less is not relevant.
+    num_relevant: number of relevant candidates, with those that the ranking leaves out.
+    ideal: float [...], the gains of the best possible ranking, in descending order.
+    """
+
+    gains: np.ndarray
+    num_relevant: int
+    ideal: np.ndarray
+
+    @classmethod
+    def of_gains(cls, gains: np.ndarray, every_gain: np.ndarray) -> "Ranking":
+        """Returns a ranking.
+
+        Args:
+            gains: of the candidates, best first.
+            every_gain: of all relevant candidates, in any order, also of those that the ranking
+                leaves out.
+        """
+        relevant = np.sort(every_gain[every_gain > 0])[::-1]
+        return cls(np.maximum(gains, 0.0), len(relevant), relevant)
+
+    def recall(self, k: int) -> float:
+        """Returns the share of the relevant candidates that are among the first k."""
+        return np.count_nonzero(self.gains[:k]) / self.num_relevant
+
+    def reciprocal_rank(self, k: int) -> float:
+        """Returns 1 / the rank of the first relevant candidate; 0 if that is beyond k."""
+        found = np.flatnonzero(self.gains[:k])
+        return 1.0 / (found[0] + 1.0) if len(found) else 0.0
+
+    def ndcg(self, k: int) -> float:
+        """Returns the gains of the first k, discounted by log2(1 + rank), divided by the ideal."""
+        return _discounted(self.gains[:k]) / _discounted(self.ideal[:k])
+
+    def average_precision(self) -> float:
+        """Returns the mean, over the relevant candidates, of the precision down to their ranks.
+
+        It is 0 for those that the ranking leaves out.
+        """
+        ranks = np.flatnonzero(self.gains) + 1.0
+        return float(np.sum(np.arange(1, len(ranks) + 1) / ranks)) / self.num_relevant
+
+
+def _discounted(gains: np.ndarray) -> float:
+    return float(np.sum(gains / np.log2(np.arange(len(gains)) + 2.0)))
+
+
+def mean_measures(
+    rankings: Sequence[Ranking], k: int = 10, recall_at: Sequence[int] = ()
+) -> dict[str, float]:
+    """Returns `mrr@k`, `ndcg@k`, `map` and `recall@K` for each K, averaged over the queries.
+
+    Queries without a relevant candidate do not count. Without any query, all measures are 0.
+    """
+    counted = [ranking for ranking in rankings if ranking.num_relevant]
+    each = {
+        f"mrr@{k}": [ranking.reciprocal_rank(k) for ranking in counted],
+        f"ndcg@{k}": [ranking.ndcg(k) for ranking in counted],
+        "map": [ranking.average_precision() for ranking in counted],
+    }
+    each |= {f"recall@{n}": [ranking.recall(n) for ranking in counted] for n in recall_at}
+    return {name: float(np.mean(values)) if values else 0.0 for name, values in each.items()}
+
+
+def ranked_groups(
+    groups: Sequence[Hashable], gains: np.ndarray, scores: np.ndarray
+) -> list[Ranking]:
+    """Returns the ranking of each group's rows by their scores, in the order of the groups.
+
+    Of equal scores the less relevant row comes first, so that a model that gives every row the same
+    score gains nothing from the order of the rows.
+
+    Args:
+        groups: of each row, such as the number of its query.
+        gains: float [rows], how relevant each row is.
+        scores: float [rows]; higher is better.
+    """
+    members: Mapping[Hashable, list[int]] = {group: [] for group in groups}
+    for row, group in enumerate(groups):
+        members[group].append(row)
+    return [
+        Ranking.of_gains(best_first(gains[rows], scores[rows]), gains[rows])
+        for rows in members.values()
+    ]
+
+
+def best_first(gains: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    """Returns gains in the order of their scores, the highest first; see `ranked_groups`."""
+    return gains[np.lexsort((gains, -scores))]

@@ -1,0 +1,146 @@
+"""What a model was trained for, which its weights do not tell: two files beside them.
+
+`labels.txt` has the classes, in the order of the logits, `model_input.json` what the model reads.
+"""
+
+import dataclasses
+import json
+import os
+import re
+import unicodedata
+from collections.abc import Sequence
+
+from bert_tf.errors import UserError, quoted
+from bert_tf.files import checkpoints, whole_files
+from bert_tf.files.checkpoint_directory import CheckpointDirectory
+from bert_tf.files.storage import is_unicode
+from bert_tf.start import lazy_tensorflow as tf
+
+LABELS_FILE = "labels.txt"
+
+
+def read_labels(output_dir: str, init_checkpoint: str | None) -> list[str] | None:
+    """Returns the classes of the model that a run starts with; [] for regression, None if unknown.
+
+    They are unknown without a checkpoint, or without a `labels.txt` in its folder. An output
+    directory without a checkpoint does not count: a run that stopped early left its `labels.txt`.
+
+    Args:
+        output_dir: the run's folder; if it has a checkpoint, the run starts with that.
+        init_checkpoint: see `checkpoints.find_prefix`. None if the run trains, which may give the
+            head different classes.
+    """
+    prefix = CheckpointDirectory(output_dir).latest()
+    if not prefix and init_checkpoint:
+        prefix = checkpoints.find_prefix(init_checkpoint)
+    return labels_in(os.path.dirname(prefix)) if prefix else None
+
+
+def check_label(label: str, place: str, remedy: str = "rename it") -> None:
+    """Raises UserError if the name of a class does not fit on a line of `labels.txt`.
+
+    Such a name is empty, has a line break, begins or ends with white space, or is not Unicode. A
+    name with a control character, except a tab, is refused too. The message says where the name
+    comes from (`place`) and how to correct it (`remedy`).
+    """
+    is_line = label.splitlines() == [label] and label == label.strip().removeprefix("\ufeff")
+    if not is_line or not is_unicode(label):
+        raise UserError(
+            f"{place}: the class {quoted(label)} must be text on one line, not empty and without"
+            f" white space at its ends, as {LABELS_FILE} keeps it; {remedy}"
+        )
+    # A terminal would obey them: names of classes reach logs and results.
+    if any(unicodedata.category(char) == "Cc" for char in label.replace("\t", "")):
+        raise UserError(
+            f"{place}: the class {quoted(label)} must not have control characters; {remedy}"
+        )
+
+
+def is_tag(label: str, letters: str = "BI") -> bool:
+    """Returns whether a class is a tag: `O`, or one of these letters, `-` and a type.
+
+    The default letters are those of IOB1 and IOB2.
+    """
+    return re.fullmatch(f"O|[{letters}]-.+", label) is not None
+
+
+def labels_in(folder: str) -> list[str] | None:
+    """Returns the classes in the `labels.txt` of a folder; None if there is no such file."""
+    path = os.path.join(folder, LABELS_FILE)
+    if not tf.io.gfile.exists(path):
+        return None
+    rule = "it must have a class on each line, as --do_train writes it"
+    text = whole_files.read_text(path, path, rule)
+    lines = text.replace("\r\n", "\n").removesuffix("\n").split("\n") if text else []
+    numbers: dict[str, int] = {}
+    for number, label in enumerate(lines, 1):
+        place = f"{path}, line {number}"
+        check_label(label, place, "correct the line")
+        if label in numbers:
+            raise UserError(
+                f"{place}: the class {quoted(label)} is on line {numbers[label]}, too; correct one"
+                " of the lines"
+            )
+        numbers[label] = number
+    return lines
+
+
+def write_labels(folder: str, labels: Sequence[str] | None) -> None:
+    """Writes `labels.txt`, one class a line; None removes a file that an earlier model left."""
+    path = os.path.join(folder, LABELS_FILE)
+    if labels is None:
+        if tf.io.gfile.exists(path):
+            tf.io.gfile.remove(path)
+        return
+    for label in labels:
+        check_label(label, path)
+    whole_files.write_whole(path, "".join(f"{label}\n" for label in labels))
+
+
+MODEL_INPUT_FILE = "model_input.json"
+TEXTS, PAIRS, CHOICES = "texts", "pairs", "choices"
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelInput:
+    """What a model was fine-tuned on; a field is None if unknown.
+
+    reads: "texts", "pairs" of texts, or a text with "choices"; None also for texts and pairs.
+    max_seq_length: length of the sequences in word pieces, [CLS] and [SEP] included.
+    long_text: "mean" or "max" if long texts were split into windows; None if they were cut.
+    window_stride: word pieces between the starts of windows; None for half of the room.
+    """
+
+    reads: str | None = None
+    max_seq_length: int | None = None
+    long_text: str | None = None
+    window_stride: int | None = None
+
+
+def read_model_input(folder: str) -> ModelInput:
+    """Returns the content of a folder's `model_input.json`; without one, nothing is known."""
+    path = os.path.join(folder, MODEL_INPUT_FILE)
+    if not tf.io.gfile.exists(path):
+        return ModelInput()
+    rule = "correct it, or delete it: then nothing is known of the model's training"
+    found = whole_files.read_json(path, path, rule)
+    names = [field.name for field in dataclasses.fields(ModelInput)]
+    if not isinstance(found, dict) or not found.keys() <= {*names}:
+        raise UserError(
+            f"{path} must have no keys but {', '.join(names)}; it has {quoted(found)}; {rule}"
+        )
+    return ModelInput(**found)
+
+
+def write_model_input(folder: str, model_input: ModelInput) -> None:
+    """Writes `model_input.json`; if nothing is known, removes an earlier model's."""
+    path = os.path.join(folder, MODEL_INPUT_FILE)
+    if model_input != ModelInput():
+        values = dataclasses.asdict(model_input)
+        for name in ("long_text", "window_stride"):
+            if values[name] is None:
+                del values[name]
+        content = json.dumps(values, indent=2) + "\n"
+        whole_files.write_whole(path, content)
+    elif tf.io.gfile.exists(path):
+        tf.io.gfile.remove(path)

@@ -1,0 +1,95 @@
+"""Attention: its probabilities, and its context in a training step with a gradient of its own.
+
+Dimension letters and dtypes: see `bert_tf/modeling.py`.
+"""
+
+import math
+
+import keras
+import tensorflow as tf
+from tensorflow.compiler.tf2xla.ops import gen_xla_ops
+
+from bert_tf.model.layers import dropout
+
+
+def project(dense: keras.layers.Dense, hidden: tf.Tensor) -> tf.Tensor:
+    """Returns what a dense layer without activation makes of hidden states, float [B, S, H].
+
+    In a product of three dimensions the TPU's compiler chooses the order in memory that attention
+    reads. After a product of matrices it copies the result into that order.
+    """
+    with tf.name_scope(dense.name):
+        return tf.einsum("bsh,hm->bsm", hidden, dense.kernel) + dense.bias
+
+
+def attention_probs(query: tf.Tensor, key: tf.Tensor, mask_adder: tf.Tensor) -> tf.Tensor:
+    """Returns how much each position attends to every position, [B, N, S, S].
+
+    Args:
+        query: float [B, N, S, D].
+        key: the same.
+        mask_adder: float [B, 1, 1, S] or [B, 1, S, S], added to the scores; the result has its
+            dtype.
+    """
+    scores = tf.cast(tf.matmul(query, key, transpose_b=True), mask_adder.dtype)
+    return tf.nn.softmax(scores * (1.0 / math.sqrt(query.shape[-1])) + mask_adder)
+
+
+def attend(
+    query: tf.Tensor,
+    key: tf.Tensor,
+    value: tf.Tensor,
+    probs: tf.Tensor,
+    dropout_prob: float,
+    seed: tf.Tensor,
+) -> tf.Tensor:
+    """Returns the context, float [B, N, S, D]: the product of dropped probabilities and values.
+
+    The gradient is that of the same operations by TensorFlow, with less memory to read on a TPU: it
+    keeps the probabilities in the dtype of `value`, not in float32; it computes the gradient of the
+    scores once, for two products; and for the sum of each row that the softmax's gradient needs, it
+    multiplies the context by its gradient (FlashAttention, https://arxiv.org/abs/2205.14135,
+    appendix B.2).
+
+    Args:
+        query: float [B, N, S, D].
+        key: the same.
+        value: the same.
+        probs: what `attention_probs` returned for `query` and `key`, which get its gradient, too.
+        dropout_prob: rate of the probabilities' dropout.
+        seed: int32 [2], of the dropout's mask.
+    """
+    kept = tf.cast(probs, value.dtype)  # [B, N, S, S]
+
+    @tf.custom_gradient
+    def attended(query: tf.Tensor, key: tf.Tensor, value: tf.Tensor):
+        dropped = dropout(kept, dropout_prob, seed)
+        context = tf.matmul(dropped, value)
+
+        def gradient(by_context: tf.Tensor):
+            by_value = tf.matmul(dropped, by_context, transpose_a=True)
+            by_dropped = tf.matmul(by_context, value, transpose_b=True)  # [B, N, S, S]
+            by_probs = dropout(tf.cast(by_dropped, tf.float32), dropout_prob, seed)
+            product = tf.cast(by_context, tf.float32) * tf.cast(context, tf.float32)
+            row_sums = tf.reduce_sum(product, -1, keepdims=True)
+            scale = tf.constant(1.0 / math.sqrt(query.shape[-1]))
+            by_scores = _by_scores(kept, by_probs, row_sums, scale)
+            by_key = tf.matmul(by_scores, query, transpose_a=True)
+            return tf.matmul(by_scores, key), by_key, by_value
+
+        return context, gradient
+
+    return attended(query, key, value)
+
+
+# Compiled, as one pass over the memory, where XLA does not compile the whole step.
+@tf.function(jit_compile=True, autograph=False)
+def _by_scores(
+    probs: tf.Tensor, by_probs: tf.Tensor, row_sums: tf.Tensor, scale: tf.Tensor
+) -> tf.Tensor:
+    """Returns the gradient of the scores before their scaling, in the dtype of `probs`.
+
+    Without the barrier the TPU's compiler computes it anew for each of the two products with it.
+    """
+    by_scores = tf.cast(probs, tf.float32) * (by_probs - row_sums) * scale
+    return gen_xla_ops.xla_optimization_barrier([tf.cast(by_scores, probs.dtype)])[0]

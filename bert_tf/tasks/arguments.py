@@ -1,0 +1,187 @@
+"""What was I given? Checks the arguments of a loaded model, and names them in messages."""
+
+import itertools
+import numbers
+import os
+import types
+from collections.abc import ItemsView, Iterable, Mapping
+from typing import Any, get_args
+
+import numpy as np
+from absl import logging
+
+from bert_tf.bounds import as_float
+from bert_tf.errors import UserError, as_line, quoted
+from bert_tf.start import lazy_tensorflow as tf
+
+# Types that `check_type` accepts. A bool only counts as a SWITCH.
+SWITCH = (bool, np.bool_)
+WHOLE_NUMBER = (numbers.Integral,)
+NUMBER = (numbers.Real,)
+STRING = (str,)
+PATH = (str, os.PathLike)
+_NAMES = {
+    SWITCH: "True or False",
+    WHOLE_NUMBER: "a whole number (int)",
+    NUMBER: "a number",
+    STRING: "a string",
+    PATH: "a path",
+}
+_TYPES = {bool: SWITCH, int: WHOLE_NUMBER, float: NUMBER, str: STRING}
+_MISSING = "Leave missing texts out, or replace them: of pandas, column.dropna() or fillna('')"
+TABLE = "Of a table take a column, table['text'], or for pairs list(zip(table['a'], table['b']))"
+_MANY, _MOST = 10**6, 2 * 10**7  # values of an iterator
+_PAIRS = "A pair of texts is a tuple, (a, b); write several texts as a list: [a, b]"
+
+
+def received(value: object) -> str:
+    """Returns a value and its type for a message, on one line: `received '64' (str)`."""
+    if value is None or isinstance(value, bool):
+        return f"received {value}"
+    return f"received {as_line(quoted(value))} ({type(value).__name__})"
+
+
+def check_type(name: str, value: Any, types: tuple[type, ...], default: str = "") -> None:
+    """Raises UserError if an argument has none of the types, which are a constant of this module.
+
+    `default` says what None means, such as "which detects it"; "" if None is not allowed.
+    """
+    is_bool = isinstance(value, SWITCH)
+    if (value is None and default) or (isinstance(value, types) and is_bool == (types is SWITCH)):
+        return
+    rule = _NAMES[types] + (f", or None, {default}" if default else "")
+    raise UserError(f"{name} must be {rule}; {received(value)}")
+
+
+def as_list(texts: Any, pairs: bool = False, name: str = "texts") -> tuple[list, bool]:
+    """Returns texts as a list, and whether a single text was given.
+
+    Args:
+        texts: a text, or anything that gives texts one after the other, such as a list, a NumPy
+            array or a column of a table. With `pairs`, a tuple of texts is one pair, wherever it
+            stands; without, it is a list.
+        pairs: whether a text may be a pair, a tuple of two texts.
+        name: the argument's name, for messages.
+    """
+    if isinstance(texts, str):
+        return [texts], True
+    single = pairs and isinstance(texts, tuple) and any(isinstance(part, str) for part in texts)
+    if single:
+        texts = [texts]
+    check_order(texts, name, "a text or a list of texts", TABLE)
+    found = whole(texts, name)
+    if set(map(type, found)) != {str}:  # the check of each text takes longer
+        for i, text in enumerate(found):
+            if not (isinstance(text, str) or (pairs and _is_pair(text))):
+                kind = "a text or a pair of texts, (a, b)" if pairs else "a text (str)"
+                hint = _MISSING if is_missing(text) else _PAIRS if pairs and is_list(text) else ""
+                raise _wrong(f"{name}[{i}]", kind, text, hint)
+    return found, single
+
+
+def whole(values: Iterable[Any], name: str) -> list[Any]:
+    """Returns a list of the values; warns of an iterator that may never end, and stops reading it.
+
+    Raises:
+        UserError: an iterator gives more than 20 million values.
+    """
+    if hasattr(values, "__len__"):
+        return list(values)
+    values = iter(values)
+    found = list(itertools.islice(values, _MANY))
+    if len(found) == _MANY:
+        logging.warning(
+            "%s: %s values were read so far and are all kept in memory. A generator must end:"
+            " epochs says how often its values are used",
+            *(name, f"{_MANY:,}"),
+        )
+        found += itertools.islice(values, _MOST - _MANY)
+        if next(values, found) is not found:
+            raise UserError(
+                f"{name} must end, but gave more than {_MOST:,} values. If a generator is to be"
+                " that long, pass a list of its values"
+            )
+    return found
+
+
+def check_order(values: Any, name: str, rule: str, hint: str = "") -> None:
+    """Raises UserError unless an argument `has_order`; the hint is for tables and arrays."""
+    if not has_order(values):
+        hint = hint if (_rank(values) or 0) > 1 else _MISSING if is_missing(values) else ""
+        raise _wrong(name, rule, values, hint)
+
+
+def _wrong(name: str, rule: str, value: Any, hint: str) -> UserError:
+    return UserError(f"{name} must be {rule}; {received(value)}{hint and '. '}{hint}")
+
+
+def as_names(names: Any, meaning: str) -> tuple[str, ...]:
+    """Returns the names of classes in the order of the logits: the argument `labels`."""
+    found = tuple(names) if has_order(names) else (None,)
+    if not all(isinstance(name, str) for name in found):
+        raise UserError(f"labels must be a list of {meaning}; {received(names)}")
+    return tuple(map(str, found))  # NumPy's have a type of their own
+
+
+def has_order(values: Any) -> bool:
+    """Returns whether an argument gives values one after the other, such as a list or a column."""
+    others = str | bytes | bytearray | Mapping | ItemsView | set | frozenset
+    return not isinstance(values, others) and _rank(values) == 1
+
+
+def is_list(values: Any) -> bool:
+    """Returns whether an argument `has_order` and a length."""
+    return has_order(values) and hasattr(values, "__len__")
+
+
+def _is_pair(text: Any) -> bool:
+    is_pair = isinstance(text, tuple) and len(text) == 2 and all(isinstance(x, str) for x in text)
+    return is_pair and getattr(text, "_fields", ("",))[0] != "Index"  # of pandas' itertuples()
+
+
+def is_missing(value: Any) -> bool:
+    """Returns whether a value stands for a missing one: None, NaN, or pandas' NA and NaT."""
+    is_nan = isinstance(value, float) and value != value
+    return (
+        value is None or is_nan or type(value).__name__ in ("NAType", "NaTType", "MaskedConstant")
+    )
+
+
+def _rank(value: Any) -> int | None:
+    """Returns the number of axes of an array or a table; 1 for other collections, else None."""
+    shape = getattr(value, "shape", None)
+    if isinstance(shape, tuple) or hasattr(shape, "rank"):  # TensorFlow's has a rank
+        return len(shape)
+    try:
+        iter(value)
+    except TypeError:
+        return None
+    return 1 if hasattr(value, "__iter__") else None
+
+
+def plain(value: Any, rank: int = 0) -> Any:
+    """Returns a label of a rank as Python's number or text, or as NumPy's array."""
+    if isinstance(value, tf.Tensor):
+        value = value.numpy()
+    if not rank and isinstance(value, np.ndarray) and value.size == 1 and value.dtype != object:
+        value = value.reshape([])[()]
+    if isinstance(value, np.generic):
+        value = value.item()
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
+def option_value(name: str, value: Any, hint: Any) -> Any:
+    """Returns an option as Python's own type, which the field has; see `check_type`."""
+    value = os.fspath(value) if isinstance(value, os.PathLike) else plain(value)
+    hints = get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    if isinstance(value, list | tuple) and not {bool, int, float} & {*hints}:  # such as sizes
+        value = [str(x) if isinstance(x, numbers.Real) else x for x in map(plain, value)]
+        if str in hints and all(isinstance(x, str) for x in value):
+            value = ",".join(value)
+    for kind, accepted in _TYPES.items():
+        if kind in hints:
+            check_type(name, value, accepted)
+            return as_float(value) if kind is float else kind(value)
+    if isinstance(value, str):
+        raise UserError(f"{name} must be a list of strings; {received(value)}")
+    return value

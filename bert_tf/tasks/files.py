@@ -1,0 +1,66 @@
+"""The files of a fine-tuning program: what reads its examples, and writes what a run found."""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bert_tf.runs.flags.setting_fields import Settings
+from bert_tf.runs.results.tables import Cell
+from bert_tf.tasks.splits import FoldKey
+from bert_tf.tasks.task import Evaluated, ExampleSet, FineTuningTask
+
+
+class TaskFiles(FineTuningTask):
+    """A task and the files of its program: `run_fine_tuning` reads, trains and writes with it.
+
+    A program's class is a subclass of this one and of its task. `settings` are the program's.
+
+    Attributes:
+        other_settings: the program's other settings that say what the examples are.
+    """
+
+    other_settings: Sequence[Settings] = ()
+
+    @classmethod
+    def from_settings(cls, *settings: Settings) -> "TaskFiles":
+        """Returns the task of a run from an instance of each class of settings in the registry."""
+        return cls(*settings)
+
+    def read(self, purpose: str) -> Sequence[Any]:
+        """Returns the examples for a purpose."""
+        raise NotImplementedError
+
+    def read_sets(self, purpose: str) -> list[ExampleSet]:
+        """Returns the sets of examples for a purpose, of which one may serve two purposes."""
+        return [self.example_set(purpose, self.read(purpose))]
+
+    def dev_set(self) -> str | None:
+        """Returns the path or the name of the examples to evaluate on; None if there are none."""
+        raise NotImplementedError
+
+    def fold_key(self, example: Any) -> FoldKey:
+        """Returns what decides the fold of an example, for --folds in tasks with that setting."""
+        raise NotImplementedError
+
+    def row(self, example: Any, purpose: str, number: int) -> Mapping[str, Cell] | None:
+        """Returns what tables show of the example `number` of a set: `id`, texts, and `label`.
+
+        None in tasks without such tables.
+        """
+        return None
+
+    def write_review(self, example_set: ExampleSet, evaluated: Evaluated) -> None:
+        """Writes what the final evaluation of a set found: tables of its examples, a report."""
+
+    def write_predictions(
+        self, example_set: ExampleSet, outputs: Any, global_step: int
+    ) -> dict[str, float] | None:
+        """Writes the outputs of `predict` for a set, by weights of `global_step`.
+
+        Returns the results for `eval_results.txt` if the task evaluates its predictions; else None.
+        """
+        raise NotImplementedError
+
+    def path(self, name: str) -> str:
+        """Returns the path of a file in --output_dir."""
+        return os.path.join(self.settings.output_dir, name)

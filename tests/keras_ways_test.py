@@ -1,0 +1,140 @@
+"""Every public model in each way that Keras and TensorFlow keep it, copy it and build with it."""
+
+import functools
+import inspect
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf import modeling
+from bert_tf.errors import UserError
+from bert_tf.tasks.extraction.model import FeaturesModel
+from tests.support.objectives import set_random_weights
+from tests.support.small_pretraining import SMALL
+from tests.tasks.every_task_test import TASKS, make_features, new_model
+
+S = 7
+BERT = {**SMALL, "hidden_dropout_prob": 0.3, "num_hidden_layers": 1}
+CONFIGS = {
+    "bert": modeling.BertConfig.from_dict(BERT),
+    "albert": modeling.AlbertConfig.from_dict({**BERT, "embedding_size": 6, "inner_group_num": 2}),
+    "roberta": modeling.RobertaConfig.from_dict({**BERT, "model_type": "roberta"}),
+    "distilbert": modeling.DistilBertConfig.from_dict(
+        {name: value for name, value in BERT.items() if name != "type_vocab_size"}
+    ),
+    "electra": modeling.ElectraConfig.from_dict({**BERT, "embedding_size": 6}),
+}
+
+
+def new(name):
+    if name in CONFIGS:
+        return modeling.BertModel(CONFIGS[name])
+    if name == "extraction":
+        return FeaturesModel(CONFIGS["bert"])
+    return new_model(name)
+
+
+@functools.cache
+def model_and_inputs(name):
+    """Returns a model with random weights, and a batch of its inputs by name."""
+    model = new(name)
+    set_random_weights(model)
+    features = make_features(name if name in TASKS else "classification", 3)
+    names = [x for x in inspect.signature(model.call).parameters if x in features]
+    return model, {x: features[x] for x in names}
+
+
+def assert_same(model, other):
+    """The weights, which the inputs of every output are."""
+    assert [x.path for x in other.variables] == [x.path for x in model.variables]
+    for found, expected in zip(other.get_weights(), model.get_weights(), strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+def outputs(values):
+    return [np.asarray(x) for x in tf.nest.flatten(values)]
+
+
+every_model = pytest.mark.parametrize("name", [*CONFIGS, *TASKS, "extraction"])
+
+
+@every_model
+def test_a_checkpoint_of_tensorflow_has_every_weight(name, tmp_path):
+    model, _ = model_and_inputs(name)
+    path = tf.train.Checkpoint(model=model).save(str(tmp_path / "kept"))
+    other = new(name)
+    tf.train.Checkpoint(model=other).restore(path).assert_consumed()
+    assert_same(model, other)
+
+
+@every_model
+def test_keras_s_own_files_and_copies(name, tmp_path):
+    model, features = model_and_inputs(name)
+    model.save(tmp_path / "kept.keras")
+    loaded = keras.models.load_model(tmp_path / "kept.keras")
+    assert_same(model, loaded)
+    for found, expected in zip(outputs(loaded(features)), outputs(model(features)), strict=True):
+        np.testing.assert_array_equal(found, expected)
+    model.save_weights(tmp_path / "kept.weights.h5")
+    other = new(name)
+    other.load_weights(tmp_path / "kept.weights.h5")
+    assert_same(model, other)
+    copied = keras.models.clone_model(model)
+    copied.set_weights(model.get_weights())
+    assert_same(model, copied)
+
+
+class Own(keras.Model):
+    """A user's model around one of ours."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def call(self, features, training=False):
+        return tf.nest.flatten(self.inner(features, training=training))[0]
+
+
+@every_model
+def test_a_model_inside_another(name, tmp_path):
+    model, features = model_and_inputs(name)
+    expected = outputs(model(features))
+    inputs = {x: keras.Input((*v.shape[1:],), dtype="int32", name=x) for x, v in features.items()}
+    for training in (False, True):  # fixed in the model that holds it
+        assert model(inputs, training=training) is not None
+    found = tf.nest.flatten(model(inputs))
+    outer = keras.Model(inputs, {str(i): x for i, x in enumerate(found)})
+    outer.save(tmp_path / "outer.keras")
+    copied = keras.models.clone_model(outer)
+    copied.set_weights(outer.get_weights())
+    for made in (outer, keras.models.load_model(tmp_path / "outer.keras"), copied):
+        made = made(features, training=False)
+        for i, value in enumerate(expected):
+            np.testing.assert_allclose(made[str(i)], value, atol=1e-6)
+    outer.compile(run_eagerly=True)
+    predicted = outer.predict_on_batch({x: v.numpy() for x, v in features.items()})
+    for i, value in enumerate(expected):
+        np.testing.assert_allclose(predicted[str(i)], value, atol=1e-6)
+    own = Own(model)
+    np.testing.assert_allclose(own(features), expected[0], atol=1e-6)
+    with_dropout = outputs(outer(features, training=True))
+    dropped = any(np.abs(a - b).max() > 1e-6 for a, b in zip(with_dropout, expected, strict=True))
+    assert dropped is (name != "extraction")
+    assert np.isfinite(own(features, training=True)).all()
+
+
+@every_model
+def test_a_model_in_a_sequence(name):
+    model, features = model_and_inputs(name)
+    ids = features["input_ids"]
+    if len(getattr(model, "required_inputs", ())) > 1:
+        with pytest.raises(UserError, match="must have 'masked_lm_positions'; received 'input_ids"):
+            keras.Sequential([model])(ids)
+        return
+    sequence = keras.Sequential([model])
+    first, second = outputs(sequence(ids, training=False)), outputs(model(ids))
+    for found, expected in zip(first, second, strict=True):
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+    assert all(np.isfinite(x).all() for x in outputs(sequence(ids, training=True)))

@@ -1,0 +1,235 @@
+"""Checkpoints are written while training continues: the bits, the order, the thread's errors."""
+
+import glob
+import os
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+import tensorflow as tf
+
+from bert_tf.files import checkpoints
+from bert_tf.runs.folder import heartbeat
+from bert_tf.runs.folder.heartbeat import InUseError
+from bert_tf.runs.folder.run import Background, Run
+from tests.runs.folder.heartbeat_test import wait_until, written_elsewhere
+from tests.support.line_task import phases, rate_before, steps_of, trainer
+from tests.support.pretraining_runs import assert_same_variables
+from tests.support.refusals import refusal
+
+
+@pytest.fixture
+def writing(monkeypatch):
+    """Functions by step, called in the thread before the tensors of a checkpoint are written."""
+    before = {}
+    write_tensors = checkpoints.write
+
+    def write(prefix, tensors):
+        before.get(int(tensors["global_step"]), lambda: None)()
+        write_tensors(prefix, tensors)
+
+    monkeypatch.setattr(checkpoints, "write", write)
+    return before
+
+
+def no_space():
+    raise tf.errors.ResourceExhaustedError(None, None, "no space left on the device")
+
+
+def test_a_checkpoint_has_the_values_of_its_step_although_training_continues(
+    files, tmp_path, writing
+):
+    """The weights, and the place in the input: a run that resumes from there ends the same."""
+    plan = phases(files, (24, 16))
+    trainer(tmp_path / "alone", save_checkpoints_steps=6).train(plan)
+    run = trainer(tmp_path / "out", save_checkpoints_steps=6, iterations_per_loop=2)
+    writing[6] = lambda: wait_until(lambda: run.global_step >= 10)  # else the save fails
+    run.train(plan)
+    assert steps_of(tmp_path / "out") == steps_of(tmp_path / "alone") == [0, 6, 12, 18, 24]
+    for step in (0, 6, 12, 18, 24):
+        name = f"model.ckpt-{step}"
+        assert_same_variables(tmp_path / "out" / name, tmp_path / "alone" / name)
+    (tmp_path / "out/checkpoint").write_text('model_checkpoint_path: "model.ckpt-6"\n')
+    for path in glob.glob(str(tmp_path / "out/model.ckpt-*")):
+        if "ckpt-6." not in path:
+            os.remove(path)
+    again = trainer(tmp_path / "out", save_checkpoints_steps=6)
+    assert again.global_step == 6
+    again.train(plan)
+    assert_same_variables(tmp_path / "out/model.ckpt-24", tmp_path / "alone/model.ckpt-24")
+
+
+def test_saves_come_one_at_a_time_and_the_end_waits(files, tmp_path, writing):
+    run = trainer(tmp_path / "out", save_checkpoints_steps=2)
+    inside = []
+    most = []
+
+    def slow():
+        inside.append(1)
+        most.append(len(inside))
+        time.sleep(0.1)
+        inside.pop()
+
+    writing.update({step: slow for step in range(0, 9, 2)})
+    run.train(phases(files, (8, 16)))
+    assert most == [1] * 5
+    assert run.run.checkpoints.latest() == str(tmp_path / "out/model.ckpt-8")
+    assert run.run.saved_step == 8
+
+
+@pytest.mark.parametrize("step", [6, 12])
+def test_a_full_disk_ends_the_run(files, tmp_path, writing, step):
+    writing[step] = no_space
+    run = trainer(tmp_path / "out", save_checkpoints_steps=6, iterations_per_loop=1)
+    assert refusal(run.train, phases(files, (12, 16)), kind=OSError).startswith(
+        f"The checkpoint of step {step} cannot be written to --output_dir={tmp_path}/out (no space"
+        f" left on the device). The last complete one is {tmp_path}/out/model.ckpt-{step - 6}."
+    )
+    assert steps_of(tmp_path / "out") == [*range(0, step, 6)]
+    del writing[step]
+    again = trainer(tmp_path / "out", save_checkpoints_steps=6)
+    assert again.global_step == step - 6
+    again.train(phases(files, (12, 16)))
+    assert again.global_step == 12
+
+
+@pytest.mark.parametrize(
+    "before_save, error, message",
+    [
+        (no_space, OSError, "The checkpoint of step 6 cannot be written"),
+        (lambda: time.sleep(0.5), FloatingPointError, "checkpoint is .*/out/model.ckpt-6"),
+    ],
+    ids=["first error", "last checkpoint"],
+)
+def test_steps_that_diverge_during_a_save(files, tmp_path, writing, before_save, error, message):
+    run = trainer(tmp_path / "out", rate_before(6, float("nan")), save_checkpoints_steps=6)
+    writing[6] = before_save
+    with pytest.raises(error, match=message):
+        run.train(phases(files, (20, 16)))
+
+
+def test_an_interrupt_waits_for_the_current_save_and_for_its_own(files, tmp_path, writing):
+    run = trainer(tmp_path / "out", save_checkpoints_steps=6, evaluate_every_steps=7)
+    writing[6] = writing[7] = lambda: time.sleep(0.3)
+
+    def interrupt():
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run.train(phases(files, (20, 16)), interrupt)
+    assert steps_of(tmp_path / "out") == [0, 6, 7]
+    assert run.run.checkpoints.latest() == str(tmp_path / "out/model.ckpt-7")
+
+
+def test_a_directory_that_another_run_has_taken_is_not_written_to(files, tmp_path, monkeypatch):
+    monkeypatch.setattr(heartbeat, "BEAT_SECONDS", 1000.0)
+    run = trainer(tmp_path / "out", save_checkpoints_steps=6)
+    with heartbeat.Heartbeat(str(tmp_path / "out")) as run.run._heartbeat:
+        run.train(phases(files, (6, 16)))
+        (tmp_path / "out/run.heartbeat").write_text(written_elsewhere())
+        run.run.save(run.values(), 7, lambda prefix: None)
+        with pytest.raises(OSError, match="has been taken over by process 11 on tpu-7"):
+            run.run.wait_for_save()
+        with pytest.raises(OSError, match="has been taken over by process 11 on tpu-7"):
+            run.run.write_results({"loss": 0.5})
+    assert steps_of(tmp_path / "out") == [0, 6]
+    assert not (tmp_path / "out/eval_results.txt").exists()
+
+
+def test_a_run_stops_after_the_beat_that_finds_another(files, tmp_path, monkeypatch):
+    """At the end of the current loop; there is nothing to save yet."""
+    monkeypatch.setattr(heartbeat, "BEAT_SECONDS", 0.05)
+    run = trainer(
+        tmp_path / "out", save_checkpoints_steps=50, evaluate_every_steps=4, iterations_per_loop=3
+    )
+    with heartbeat.Heartbeat(str(tmp_path / "out")) as run.run._heartbeat:
+
+        def is_found():
+            # Each time, because a beat may just have written.
+            (tmp_path / "out/run.heartbeat").write_text(written_elsewhere())
+            return not run.run._heartbeat._thread.is_alive()
+
+        def another_begins():
+            wait_until(is_found)
+            return True
+
+        with pytest.raises(OSError, match="has been taken over by process 11 on tpu-7"):
+            run.train(phases(files, (30, 16)), another_begins)
+    assert run.global_step == 6
+    assert steps_of(tmp_path / "out") == [0]
+
+
+def test_background_raises_an_error_once_and_then_works_again():
+    background = Background()
+    started, go_on, done = threading.Event(), threading.Event(), []
+
+    def fail():
+        started.set()
+        go_on.wait(30)
+        raise OSError("full")
+
+    background.start(fail)
+    started.wait(30)
+    background.check()  # not done yet
+    go_on.set()
+    with pytest.raises(OSError, match="full"):
+        background.start(lambda: done.append(1))
+    assert not done
+    background.start(lambda: done.append(2))
+    background.wait()
+    background.check()
+    assert done == [2]
+
+
+EVALUATE, PREDICT, TRAIN = {"do_eval": True}, {"do_predict": True}, {"do_train": True}
+EACH_TIME = {"evaluate_every_steps": 3}
+
+
+def run(output_dir, *flags) -> Run:
+    values = {"do_train": False, "evaluate_every_steps": 0, "keep_checkpoint_max": 5}
+    for each in flags:
+        values |= each
+    return Run(tf.distribute.get_strategy(), SimpleNamespace(output_dir=str(output_dir), **values))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "doing", "name"),
+    [
+        ([EVALUATE], [EVALUATE], "evaluating", "eval"),
+        ([PREDICT], [EVALUATE, PREDICT], "predicting", "predict"),
+        ([EVALUATE], [TRAIN, EACH_TIME], "evaluating", "eval"),
+        ([TRAIN, PREDICT], [PREDICT], "predicting", "predict"),
+    ],
+)
+def test_the_second_writer_of_a_result_is_refused(tmp_path, first, second, doing, name):
+    with run(tmp_path, *first):
+        before = sorted(os.listdir(tmp_path))
+        message = refusal(run(tmp_path, *second).__enter__, kind=InUseError)
+        assert f"--output_dir={tmp_path} is in use: process {os.getpid()} on " in message
+        assert f" is {doing} there and renews {tmp_path}/{name}.heartbeat. Two programs" in message
+        assert [n for n in before if n not in os.listdir(tmp_path)] == []
+    with run(tmp_path, *second) as later:
+        later.write_results({"accuracy": 0.5})
+    assert (tmp_path / "eval_results.txt").read_text() == "accuracy = 0.5\n"
+
+
+@pytest.mark.parametrize("second", [[PREDICT], [TRAIN], []])
+def test_programs_that_write_other_results_do_not_disturb_each_other(tmp_path, second):
+    with run(tmp_path, EVALUATE) as first, run(tmp_path, *second):
+        first.write_results({"accuracy": 0.25})
+    assert (tmp_path / "eval_results.txt").exists()
+
+
+@pytest.mark.parametrize("training", [[TRAIN, EVALUATE], [TRAIN, EACH_TIME]])
+def test_a_second_look_leaves_the_results_to_the_run_that_trains(tmp_path, caplog, training):
+    path = tmp_path / "eval_results.txt"
+    with run(tmp_path, *training) as first:
+        first.write_results({"accuracy": 0.75})
+        with run(tmp_path, EVALUATE) as look:
+            look.write_results({"accuracy": 0.25})
+            assert first.owns_results and not look.owns_results  # nor writes it tables or reports
+        assert path.read_text() == "accuracy = 0.75\n"
+        assert f"{path} is not written: the run that trains in --output_dir eval" in caplog.text
+        first.write_results({"accuracy": 1.0})
+    assert path.read_text() == "accuracy = 1.0\n"

@@ -1,1 +1,0 @@
-"""Files that the tools read and write."""
