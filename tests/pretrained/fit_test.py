@@ -385,7 +385,10 @@ def test_a_fit_that_fails_leaves_no_classes_behind(untrained):
         ),
         ({"max_seq_length": np.int64(41)}, "The length 41 of max_seq_length must be at most"),
         ({"epochs": -1}, "num_train_epochs=-1.0 must be a finite number above 0"),
-        ({"batch_size": 64}, "3 examples, train_batch_size=64 and num_train_epochs=3.0 make"),
+        (
+            {"batch_size": 64, "gradient_accumulation_steps": 4},
+            "3 examples, train_batch_size=64 and num_train_epochs=3.0 make",
+        ),
         ({"evaluate_every_steps": 1}, "evaluate_every_steps needs validation_data or dev_fraction"),
         ({"validation_split": 0.5, "validation_data": (TEXTS, NAMES)}, "there is validation_data."),
         ({"validation_data": 3}, "validation_data[1] must be given: one for each of validation_da"),
