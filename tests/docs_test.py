@@ -6,7 +6,7 @@ The blocks of a page run in order, in one folder that looks like a checkout:
   runs once for all pages, and `output/quickstart` is a copy. Two pages run at a time, and their
   programs in forks of a process that has imported TensorFlow.
 - python blocks run as scripts.
-- console blocks need data that is not here. Their programs, flags and recipes are looked up.
+- sh blocks need data that is not here. Their programs, flags and recipes are looked up.
 """
 
 import concurrent.futures
@@ -236,15 +236,15 @@ def described_flags(program: str) -> frozenset[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [page for page in TEXTS if blocks(TEXTS[page], "console")])
+@pytest.mark.parametrize("page", [page for page in TEXTS if blocks(TEXTS[page], "sh")])
 def test_commands_that_need_other_data_have_flags_that_exist(page):
     used: dict[str, set[str]] = {}
-    start = r"\$ (?:python -m (?:bert_tf\.)?(tools\.\w+)|(?:python )?(?:\./)?(\w+\.py))"
-    for line in commands(TEXTS[page], "console"):
+    start = r"(?:python -m (?:bert_tf\.)?(tools\.\w+)|(?:python )?(?:\./)?(\w+\.py))"
+    for line in commands(TEXTS[page], "sh"):
         if not re.match(start, line):
             continue
         # What follows `--` is another program's command, or flags of run_pretraining.py.
-        for part in f" {line[2:]}".replace(" -- --", " -- run_pretraining.py --").split(" -- "):
+        for part in f" {line}".replace(" -- --", " -- run_pretraining.py --").split(" -- "):
             name = re.search(r"(?:-m (?:bert_tf\.)?)?(tools\.\w+)|(\w+\.py)", part)
             assert name, f"{page}: which program is {part!r}?"
             program = f"python -m {name[1]}" if name[1] else f"python {name[2]}"
@@ -259,8 +259,8 @@ def test_commands_that_need_other_data_have_flags_that_exist(page):
 
 
 def test_some_commands_are_looked_up():
-    lines = "\n".join(line for text in TEXTS.values() for line in commands(text, "console"))
-    assert len({*re.findall(r"\$ python (-m tools\.\w+|\w+\.py)", lines)}) >= 7
+    lines = "\n".join(line for text in TEXTS.values() for line in commands(text, "sh"))
+    assert len({*re.findall(r"^python (-m tools\.\w+|\w+\.py)", lines, re.M)}) >= 7
 
 
 def test_what_ci_runs_is_what_the_pages_say():
