@@ -1,7 +1,5 @@
 """A hook of mkdocs: the site shows the notebooks in docs/ as pages, with what their cells gave."""
 
-import re
-
 import nbformat
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
@@ -40,4 +38,4 @@ def shown(output: nbformat.NotebookNode) -> str:
     if "image/png" in data:
         return f"![Output](data:image/png;base64,{data['image/png'].strip()})"
     text = output.get("text") or data.get("text/plain", "")
-    return f"```\n{re.sub(r'\x1b\[[0-9;]*m', '', text).rstrip()}\n```"
+    return f"```\n{text.rstrip()}\n```"
