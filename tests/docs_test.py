@@ -1,4 +1,4 @@
-"""Tests of README.md and the pages in docs/: commands run, flags exist, links resolve, nothing is left out.
+"""Tests of README.md and docs/: commands run, flags exist, links resolve, nothing is left out.
 
 The blocks of a page run in order, in one folder that looks like a checkout:
 
