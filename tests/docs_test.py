@@ -1,4 +1,4 @@
-"""Tests of README.md and docs/*.md: commands run, flags exist, links resolve, nothing is left out.
+"""Tests of README.md and docs/: commands run, flags exist, links resolve, nothing is left out.
 
 The blocks of a page run in order, in one folder that looks like a checkout:
 
@@ -33,7 +33,8 @@ from tests.support.stand_in_python import StandInPython
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
-PAGES = {"README": ROOT / "README.md"} | {path.stem: path for path in sorted(DOCS.glob("*.md"))}
+PAGES = {"README": ROOT / "README.md"}
+PAGES |= {str(path.relative_to(DOCS).with_suffix("")): path for path in sorted(DOCS.rglob("*.md"))}
 TEXTS = {name: path.read_text(encoding="utf-8") for name, path in PAGES.items()}
 
 # The paper's million steps of BERT-Base become a few steps of a tiny model: the last of two values
@@ -345,14 +346,21 @@ def test_there_are_pages_for_all():
         assert re.match(r"# \S.*\n\n\S", text), f"{page} begins with no title"
 
 
-def test_the_index_and_the_navigation_list_every_page():
-    files = {path.name for path in DOCS.glob("*.md")}
-    indexed = set(re.findall(r"\]\(([\w-]+\.md)\)", TEXTS["index"]))
-    assert indexed == files - {"index.md"}
-    assert set(re.findall(r"\]\(docs/([\w-]+\.md)\)", TEXTS["README"])) == files - {"index.md"}
+def test_three_lists_have_every_page_in_one_order():
+    """The navigation, the home page, and README, which leaves out the measurements."""
     navigation = yaml.unsafe_load((ROOT / "mkdocs.yml").read_text())["nav"]
-    listed = [name for entry in navigation for name in leaves(entry)]
-    assert sorted(listed) == sorted(files)
+    home, *listed = [name for entry in navigation for name in leaves(entry)]
+    assert home == "index.md"
+    pages = {f"{page}.md" for page in TEXTS} - {"README.md", "index.md"}
+    assert sorted(listed) == sorted(pages | {path.name for path in NOTEBOOKS})
+    link = r"\]\((?:docs/)?([\w/-]+\.(?:md|ipynb))\)"
+    _, _, index = TEXTS["index"].partition("\n## All pages\n")
+    assert re.findall(link, index) == listed
+    _, _, readme = TEXTS["README"].partition("\n## The pages\n")
+    found = re.findall(link, readme.partition("\n## ")[0])
+    others = {"CONTRIBUTING.md", "CHANGELOG.md"}
+    wanted = [name for name in listed if "/" not in name]
+    assert [name for name in found if name not in others] == wanted
 
 
 def leaves(entry: str | list | dict) -> list[str]:
@@ -382,8 +390,8 @@ def test_links_resolve(path):
         name, _, anchor = link.partition("#")
         target = (path.parent / name).resolve() if name else path
         assert target.exists(), f"{path.name}: {link}"
-        if path.parent == DOCS:
+        if DOCS in path.parents:
             # A site of the pages has nothing else.
-            assert target.parent == DOCS, f"{path.name}: {link} leads out of docs"
+            assert DOCS in target.parents, f"{path.name}: {link} leads out of docs"
         if anchor:
             assert anchor in anchors(target.read_text(encoding="utf-8")), f"{path.name}: {link}"

@@ -28,10 +28,8 @@ ROWS = {
 def commands(text: str) -> list[list[str]]:
     """Returns the words of the commands of gcloud and of tpu/ in a document's blocks."""
     lines = []
-    for language, block in re.findall(r"(?ms)^```(bash|console)\n(.*?)^```$", text):
+    for block in re.findall(r"(?ms)^```(?:bash|sh)\n(.*?)^```$", text):
         block = block.replace("\\\n", " ")
-        if language == "console":  # a command begins with "$ "; the rest is output
-            block = "\n".join(re.findall(r"^\$ (.*)$", block, re.MULTILINE))
         lines += block.replace(" && ", "\n").replace(" | ", "\n").splitlines()
     ours = [line for line in lines if re.match(r"(\w+=\S+ )*(gcloud |tpu/)", line.strip())]
     return [shlex.split(line, comments=True) for line in ours]
