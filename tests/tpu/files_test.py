@@ -122,7 +122,7 @@ def test_gke_manifest():
     resources = container["resources"]
     assert resources["requests"] == resources["limits"] == {"google.com/tpu": 8}
     assert int(rows) * int(columns) == 8 == int(ROWS["v5e-8"][4])
-    assert "ct5lp-hightpu-8t" in (ROOT / "docs" / "tpu.md").read_text()
+    assert "ct5lp-hightpu-8t" in (TPU / "README.md").read_text()
 
     arguments = container["args"]
     assert "--tpu=pjrt" in arguments
@@ -186,7 +186,8 @@ def test_pods_run_as_an_ordinary_user(manifest):
 
 
 def test_the_roles_that_are_granted_are_narrow():
-    text = (ROOT / "docs" / "tpu.md").read_text(encoding="utf-8")
+    pages = ROOT / "docs" / "tpu.md", TPU / "README.md"
+    text = "".join(page.read_text(encoding="utf-8") for page in pages)
     grants = [words for words in commands(text) if "add-iam-policy-binding" in words]
     granted = [dict(word.partition("=")[::2] for word in words) for words in grants]
     machines = [grant["--role"] for grant in granted if not grant["--member"].startswith("user:")]
