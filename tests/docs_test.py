@@ -153,7 +153,7 @@ def codes(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
 def needs_quickstart(page: str) -> bool:
     """Returns whether a page runs the quickstart or reads its output."""
     text = "".join(content for _, content in blocks(TEXTS[page], "bash", "python"))
-    return re.search("output/quickstart|tools.quickstart", text) is not None
+    return re.search(f"output/quickstart|tools.quickstart|{FROM_PYPI}", text) is not None
 
 
 def pages_with_commands() -> list:
@@ -171,10 +171,9 @@ def run_page(
     if finished_quickstart:
         shutil.copytree(finished_quickstart, folder / "output" / "quickstart")
     for number, (language, content) in enumerate(blocks(TEXTS[page], "bash", "python")):
+        content = content.replace(FROM_PYPI, "output/quickstart")
         if language == "python":
-            (folder / f"block_{number}.py").write_text(
-                content.replace(FROM_PYPI, "output/quickstart")
-            )
+            (folder / f"block_{number}.py").write_text(content)
             content = f"python block_{number}.py"
         execute(content, folder, os.environ)
 
