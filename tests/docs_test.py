@@ -20,12 +20,10 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-import nbformat
 import pytest
 import yaml
-from apache_beam.options.pipeline_options import PipelineOptions
-from nbclient import NotebookClient
 
 from tests.support import forked_programs
 from tests.support.environment import of_a_user
@@ -72,6 +70,7 @@ def commands(text: str, language: str) -> list[str]:
     return [re.sub(r"\s+", " ", line).strip() for line in lines.splitlines() if line.strip()]
 
 
+NEEDS_CI = "needs a package of the extra `ci`"
 FOLDERS = ("benchmarks", "bert_tf", "examples", "flags", "tools", "tpu")
 
 
@@ -140,12 +139,13 @@ NOTEBOOKS = sorted(DOCS.glob("*.ipynb"))
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
 def test_a_notebook_shows_what_its_cells_give(path):
+    nbformat = pytest.importorskip("nbformat", reason=NEEDS_CI)
     for cell in codes(nbformat.read(path, as_version=4)):
         kinds = [output.output_type for output in cell.outputs]
         assert kinds and "error" not in kinds, cell.source
 
 
-def codes(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
+def codes(notebook: Any) -> list[Any]:
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
 
@@ -180,10 +180,14 @@ def run_page(
 
 def run_notebook(path: Path, folder: Path, finished_quickstart: Path) -> str:
     """Runs a notebook in a folder with the quickstart's output; returns what its cells print."""
+    nbformat = pytest.importorskip("nbformat", reason=NEEDS_CI)
+    nbclient = pytest.importorskip("nbclient", reason=NEEDS_CI)
     shutil.copytree(finished_quickstart, folder / "output" / "quickstart")
     notebook = nbformat.read(path, as_version=4)
     resources = {"metadata": {"path": str(folder)}}
-    client = NotebookClient(notebook, timeout=300, kernel_name="python3", resources=resources)
+    client = nbclient.NotebookClient(
+        notebook, timeout=300, kernel_name="python3", resources=resources
+    )
     client.execute(env=os.environ)
     assert (folder / "output" / "attention.html").exists()
     return "".join(out.get("text", "") for cell in codes(notebook) for out in cell.outputs)
@@ -231,7 +235,8 @@ def described_flags(program: str) -> frozenset[str]:
     _, printed = forked_programs.run([sys.executable, *words, "--helpfull"])
     known = frozenset(re.findall(r"^ +(?:-\w,)?--(?:\[no\])?(\w+):", printed, re.MULTILINE))
     if program.endswith("_beam"):  # takes Beam's options, too
-        known |= PipelineOptions([]).get_all_options().keys()
+        options = pytest.importorskip("apache_beam.options.pipeline_options", reason=NEEDS_CI)
+        known |= options.PipelineOptions([]).get_all_options().keys()
     return known
 
 
