@@ -149,3 +149,17 @@ def test_pairs_without_scores_cannot_be_evaluated(tmp_path):
     flags = {"data_dir": "x", "output_dir": "x", "vocab_file": "x", "text_a_column": "a"}
     with pytest.raises(UserError, match="--dev_fraction=0.1 needs --loss=cosine, since an evaluat"):
         task_with("sentences", {**flags, "loss": "in_batch_negatives", "dev_fraction": 0.1})
+
+
+@pytest.mark.parametrize("name", ["classification", *OTHERS])
+def test_without_a_dev_file_the_flag_is_named(reviews, tmp_path, name):
+    file, text, more, *_ = OTHERS.get(name, ("train.csv", None, {}))
+    if text:
+        (tmp_path / file).write_text(text)
+    flags = {"data_dir": str(tmp_path), "output_dir": "unused", "vocab_file": "unused", **more}
+    task = task_with(name, {**flags, **(REVIEWS if name == "classification" else {})})
+    with pytest.raises(UserError, match=r"--dev_fraction=0\.1 holds out a part of the training"):
+        read_sets(task, ["train", "eval"])
+    with pytest.raises(UserError) as error:
+        read_sets(task, ["eval"])
+    assert "--dev_fraction" not in str(error.value)
