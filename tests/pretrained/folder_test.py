@@ -102,7 +102,8 @@ def test_a_name_on_hugging_face_is_told_how_to_get_it(tmp_path, monkeypatch, nam
     assert str(error.value) == (
         f"{name}: there is no such folder, and no checkpoint of that prefix in {tmp_path}{near}."
         " Nothing is downloaded: if it is a model of huggingface.co, run"
-        f" `pip install huggingface_hub` and `hf download {name} --local-dir {name}`, then give the folder"
+        f" `pip install huggingface_hub` and `hf download {name} --local-dir {name}`, then give"
+        " the folder"
     )
 
 
