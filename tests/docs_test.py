@@ -318,7 +318,7 @@ def test_the_readme_lists_the_programs():
     assert sorted(names) == sorted({path.name for path in ROOT.glob("*.py")} - {"setup.py"})
 
 
-# What zsh does otherwise than bash: it does not split $NAME at spaces, and "no matches" is an error.
+# Unlike bash, zsh does not split $NAME at spaces, and ends at a pattern without matches.
 IN_ZSH = ["README", "classification", "question-answering", "tagging", "multiple-choice"]
 IN_ZSH += ["sentences", "installation", "quickstart"]
 
