@@ -201,10 +201,10 @@ def nearest(path: str) -> str:
     folder, name = os.path.split(path.rstrip("/"))
     while folder and not os.path.isdir(folder):
         folder, name = os.path.split(folder.rstrip("/"))
-    where = "" if os.path.isabs(path) else f" in {os.getcwd()}"
-    names = (
-        {x.lower(): x for x in os.listdir(folder or ".")} if os.path.isdir(folder or ".") else {}
-    )
+    where, names = "", {}
+    with contextlib.suppress(OSError):  # a folder that must not be listed, or was deleted
+        where = "" if os.path.isabs(path) else f" in {os.getcwd()}"
+        names = {x.lower(): x for x in os.listdir(folder or ".")}
     near = difflib.get_close_matches(name.lower(), names, 3, 0.7)
     found = listed(os.path.join(folder, names[x]) for x in near)
     return where + (f". Near it: {found}" if near else "")

@@ -59,7 +59,7 @@ def parse(words: Sequence[str], takes_words: bool = False, takes_others: bool = 
     except (flags.Error, ValueError, RecursionError) as error:  # the last: a name of 1,000 letters
         raise CommandLineError(_explained(str(error))) from error
     if others and not takes_words and not takes_others:
-        before = words[words.index(others[0]) - 1] if others[0] != words[0] else ""
+        before = dict(zip(words[1:], words, strict=False)).get(others[0], "")
         near = f": write {before}={others[0]}" if re.fullmatch(r"--\w+", before) else ""
         raise CommandLineError(
             "flags are written --name=value (--noname for a false one); received the stray words"
