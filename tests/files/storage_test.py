@@ -196,3 +196,19 @@ def test_an_output_folder_has_a_name():
 def test_a_text_that_cannot_be_a_path(path, flag, place):
     rule = f"{place} must be UTF-8 text without null characters; it is {path!r}"
     assert refusal(storage.check_file_system, path, flag) == rule
+
+
+@pytest.mark.parametrize("name", [b"\xe9.txt", b"a \xff.txt"])
+def test_names_that_are_not_utf8(tmp_path, name):
+    with open(os.path.join(os.fsencode(tmp_path), name), "wb") as file:
+        file.write(b"x")
+    (tmp_path / "b.csv").write_text("x")
+    assert storage.expand_files(f"{tmp_path}/*.csv", "input_file") == [f"{tmp_path}/b.csv"]
+    assert repr(os.fsdecode(name)) in storage.contents(str(tmp_path))
+    storage.make_output_dir(str(tmp_path))
+    message = refusal(storage.expand_files, f"{tmp_path}/*.txt", "input_file")
+    shown = repr(os.path.join(os.fsencode(tmp_path), name))
+    assert message == (
+        f"--input_file: {tmp_path}/*.txt matches {shown}, and TensorFlow reads only files whose"
+        " names are UTF-8. Rename that file"
+    )
