@@ -29,10 +29,11 @@ Extras that add to a build:
               without it, tests that need one of these skip
 
 pip installs the package `bert_tf`; the programs as commands (`run_classifier.py`) and as modules
-(`python -m run_classifier`); the tools as `python -m bert_tf.tools.NAME`; and, as data files,
-flags/ with the recipes and model configurations, the page of tools/show_attention.py, and two
-tables of tpu/: the TPU slices, and the memory that steps need there. In a checkout the tools and
-flags/ stay at the top: `python -m tools.NAME`, `--flagfile=flags/...`.
+(`python -m run_classifier`; `python -m bert_tf` lists them); the tools as `python -m
+bert_tf.tools.NAME`; and, as data files, flags/ with the recipes and model configurations, the page
+of tools/show_attention.py, and two tables of tpu/: the TPU slices, and the memory that steps need
+there. In a checkout the tools and flags/ stay at the top: `python -m tools.NAME`,
+`--flagfile=flags/...`.
 """
 
 import re
@@ -77,6 +78,8 @@ setup(
     description="BERT for TensorFlow 2 and Keras 3: the original's commands, files and numbers",
     long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
+    author="bert-tf contributors",
+    project_urls={"Original": "https://github.com/google-research/bert"},
     license="Apache-2.0",
     packages=[
         *find_packages(include=["bert_tf", "bert_tf.*"]),
@@ -93,7 +96,7 @@ setup(
     },
     # Modules too: tools/estimate_cost.py and tools/compile_for_tpu.py read run_pretraining's flags.
     py_modules=PROGRAMS,
-    scripts=[f"{name}.py" for name in PROGRAMS],
+    entry_points={"console_scripts": [f"{name}.py = bert_tf.__main__:{name}" for name in PROGRAMS]},
     python_requires=">=3.11,<3.14",
     install_requires=[
         "absl-py",

@@ -124,7 +124,8 @@ def convert(
         _check_other_folder(files.folder, output_dir)  # a file `checkpoint` may name another one
         read = {"bert_config_file": bert_config_file, "vocab_file": vocab_file}
         check_overwrites([os.path.join(output_dir, x) for x in sorted(names)], "output_dir", read)
-        _convert(files, source, place, output_format)
+        with files.unreplaced:
+            _convert(files, source, place, output_format)
     logging.info("Wrote %s", output_dir)
 
 

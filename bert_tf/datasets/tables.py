@@ -16,6 +16,7 @@ from absl import logging
 
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files import whole_files
+from bert_tf.files.listing import names_in
 from bert_tf.files.storage import contents, ending_of, only_file
 from bert_tf.files.whole_files import drop_carriage_returns
 from bert_tf.start import lazy_tensorflow as tf
@@ -34,7 +35,7 @@ def find_table(name: str, data_dir: str) -> str | None:
     Raises UserError if there are both.
     """
     remedy = "Delete, rename or move the one in --data_dir that is not meant"
-    names = sorted(tf.io.gfile.listdir(data_dir)) if tf.io.gfile.isdir(data_dir) else []
+    names = sorted(names_in(data_dir)) if tf.io.gfile.isdir(data_dir) else []
     found = [x for x in names if os.path.splitext(x)[0] == name and ending_of(x) in _DELIMITERS]
     return only_file(data_dir, found, remedy)
 

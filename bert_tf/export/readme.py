@@ -10,6 +10,7 @@ from bert_tf.export.signatures import DEFAULT_SIGNATURE
 from bert_tf.pretrained.build import POSITIONS
 from bert_tf.pretrained.folder import ModelFolder
 from bert_tf.text import sequences
+from bert_tf.text.tokenizer_settings import TOKENIZER_CONFIG
 from bert_tf.text.tokenizers import WORD_PIECES
 
 EXAMPLE = "the cat sat on the mat"
@@ -88,7 +89,7 @@ def readme(description: Mapping[str, Any], folder: ModelFolder) -> str:
         special=special,
         segments=segments,
         more=more,
-        files=", ".join(f"`{name}`" for name in {**tokenizer.files, "tokenizer_config.json": 0}),
+        files=", ".join(f"`{name}`" for name in {**tokenizer.files, TOKENIZER_CONFIG: ""}),
     )
 
 

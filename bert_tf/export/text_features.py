@@ -13,6 +13,7 @@ from bert_tf.errors import UserError, quoted
 from bert_tf.export.settings import ENCODER, HEADS
 from bert_tf.export.signatures import DEFAULT_SIGNATURE
 from bert_tf.files.whole_files import read_json
+from bert_tf.files.whole_folders import Unreplaced
 from bert_tf.hugging_face.vector_settings import VectorSettings
 from bert_tf.pretrained import text_input
 from bert_tf.pretrained.folder import read_folder
@@ -20,7 +21,7 @@ from bert_tf.tasks.arguments import PATH, WHOLE_NUMBER, as_list, check_type, is_
 from bert_tf.tasks.squad.settings import AnswerSettings
 from bert_tf.text import sequences
 from bert_tf.text.base_tokenizer import Tokenizer
-from bert_tf.text.tokenizers import load_tokenizer, vocabulary_in
+from bert_tf.text.tokenizers import VOCABULARY_FILES, load_tokenizer, vocabulary_in
 
 DESCRIPTION_FILE = "export.json"
 
@@ -55,6 +56,10 @@ class TextFeatures:
         check_type("folder", folder, PATH)
         check_type("max_seq_length", max_seq_length, WHOLE_NUMBER, "for that of the folder")
         folder = os.fspath(folder)
+        with Unreplaced(folder, (DESCRIPTION_FILE, *VOCABULARY_FILES), folder):
+            self._read(folder, max_seq_length)
+
+    def _read(self, folder: str, max_seq_length: int | None) -> None:
         path = os.path.join(folder, DESCRIPTION_FILE)
         self._length: int | None = None  # of every row; None for the length of the longest
         self._vectors = VectorSettings()

@@ -19,8 +19,9 @@ import numpy as np
 from absl import logging
 
 from bert_tf.errors import UserError, given, quoted
-from bert_tf.files import checkpoint_names, storage, weight_files
+from bert_tf.files import checkpoint_names, listing, storage, weight_files
 from bert_tf.files.whole_files import check_no_pointer
+from bert_tf.files.whole_folders import Unreplaced
 from bert_tf.start import lazy_tensorflow as tf
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def find_prefix(path: str, flag: str | None = "init_checkpoint") -> str:
         kept = checkpoint_names.listed_in(best) if is_best_of_run(best) else []
         kept = kept or checkpoint_names.listed_in(path)
         if not kept:
-            found = sorted(name for name in tf.io.gfile.listdir(path) if name.endswith(".index"))
+            found = sorted(name for name in listing.names_in(path) if name.endswith(".index"))
             if not found:
                 weight_files.check_not_hugging_face(path, place)
             if len(found) != 1:
@@ -128,6 +129,8 @@ class CheckpointReader:
     def __init__(self, path: str, flag: str | None = "init_checkpoint"):
         self.prefix = find_prefix(path, flag)
         self._place = given(path, flag) + (f": {self.prefix}" if self.prefix != path else "")
+        folder, name = os.path.split(self.prefix)
+        self._files = Unreplaced(folder, [name + _INDEX], self._place)
         for file in (self.prefix + suffix for suffix in _suffixes(self.prefix)):
             check_no_pointer(file, f"{self._place}: {file}")
         readable = self._readable(flag)
@@ -159,6 +162,7 @@ class CheckpointReader:
         try:
             yield
         except (tf.errors.OpError, RuntimeError, ValueError, LookupError) as error:
+            self._files.check()
             raise DamagedCheckpointError(
                 f"{self._place} is damaged, perhaps only partly copied or downloaded: {problem}"
                 f" ({quoted(str(error))})"

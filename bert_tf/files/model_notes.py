@@ -10,7 +10,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
-from bert_tf.errors import UserError, quoted
+from bert_tf.errors import UserError, first_of, quoted
 from bert_tf.files import checkpoints, whole_files
 from bert_tf.files.checkpoint_directory import CheckpointDirectory
 from bert_tf.files.storage import is_unicode
@@ -126,9 +126,8 @@ def read_model_input(folder: str) -> ModelInput:
     found = whole_files.read_json(path, path, rule)
     names = [field.name for field in dataclasses.fields(ModelInput)]
     if not isinstance(found, dict) or not found.keys() <= {*names}:
-        raise UserError(
-            f"{path} must have no keys but {', '.join(names)}; it has {quoted(found)}; {rule}"
-        )
+        keys = first_of([*found]) if isinstance(found, dict) else f"a {type(found).__name__}"
+        raise UserError(f"{path} must have no keys but {', '.join(names)}; it has {keys}; {rule}")
     return ModelInput(**found)
 
 

@@ -17,6 +17,7 @@ from bert_tf.errors import UserError, listed, missing_package, quoted
 from bert_tf.files import storage
 from bert_tf.files.weight_files import SAFETENSORS, SHARDS, check_no_adapter, safetensors_in
 from bert_tf.files.whole_files import check_no_pointer, read_bytes, read_json
+from bert_tf.files.whole_folders import Unreplaced
 from bert_tf.hugging_face import config as hugging_face_config
 from bert_tf.hugging_face import distilbert, electra, roberta
 from bert_tf.hugging_face.weights import Weight, present_parts
@@ -47,6 +48,7 @@ class ConvertedModel:
         check_no_adapter(folder)
         self._path = path = safetensors_in(folder) or os.path.join(folder, SAFETENSORS)
         config_path = os.path.join(folder, "config.json")
+        self._files = Unreplaced(folder, ("config.json", os.path.basename(path)), folder)
         _import_safetensors()
         content = hugging_face_config.read_config(config_path)
         self.config = config = hugging_face_config.to_bert_config(content, config_path)
@@ -104,7 +106,8 @@ class ConvertedModel:
     def weights(self) -> dict[str, np.ndarray]:
         """Name in a checkpoint -> float32 value."""
         path = self._path
-        tensors = _canonical_names(_read_files(path, _deserialize), self._module.PREFIX, path)
+        with self._files:  # they may have been read, and forgotten, long ago
+            tensors = _canonical_names(_read_files(path, _deserialize), self._module.PREFIX, path)
         for name, original in self._module.TIED.items():
             copy = tensors.get(name)
             if copy and copy["data"] != tensors.get(original, copy)["data"]:

@@ -10,8 +10,10 @@ import numpy as np
 
 from bert_tf.errors import UserError, given, listed, quoted
 from bert_tf.files import checkpoints, storage, weight_files
+from bert_tf.files.listing import names_in
 from bert_tf.files.model_notes import LABELS_FILE, ModelInput, labels_in, read_model_input
-from bert_tf.files.weight_files import SAFETENSORS
+from bert_tf.files.weight_files import SAFETENSORS, SHARDS
+from bert_tf.files.whole_folders import Unreplaced
 from bert_tf.hugging_face.config import is_tagger
 from bert_tf.hugging_face.config import read_config as read_config_json
 from bert_tf.hugging_face.conversion import ConvertedModel
@@ -24,6 +26,7 @@ from bert_tf.hugging_face.vector_settings import (
 )
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.family import CONFIG_FILES, read_config
+from bert_tf.model_folder.writer import MODEL_NAMES
 from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.text.base_tokenizer import Tokenizer
 from bert_tf.text.byte_pairs import BytePairTokenizer
@@ -31,6 +34,8 @@ from bert_tf.text.casing import find_casing, read_casing
 from bert_tf.text.tokenizer_json import TOKENIZER_FILE
 from bert_tf.text.tokenizers import VOCABULARY_FILES, load_tokenizer, read_vocabulary, vocabulary_in
 
+# Files that are another model's if they change.
+_NAMES = (*MODEL_NAMES, "config.json", SAFETENSORS, SHARDS, TOKENIZER_FILE, "checkpoint")
 # A model's name on huggingface.co, with or without its owner's.
 _HUB_NAME = re.compile(r"(\w[\w.-]*/)?\w[\w.-]*")
 
@@ -64,6 +69,7 @@ class ModelFiles:
 
     Attributes:
         is_hugging_face: whether the folder is in Hugging Face's format.
+        unreplaced: a context within which the files are read as one.
     """
 
     def __init__(
@@ -78,6 +84,7 @@ class ModelFiles:
         storage.check_file_system(path, flag)
         self._root = path
         self.path = path = path if only_checkpoint else transformer_folder(path)
+        self.unreplaced = Unreplaced(checkpoints.folder_of(path), _NAMES, given(path, flag))
         safetensors = None if only_checkpoint else weight_files.safetensors_in(path)
         self.is_hugging_face = safetensors is not None
         self._flag = flag
@@ -97,7 +104,7 @@ class ModelFiles:
                     f"{storage.nearest(path)}{_how_to_download(path)}"
                 )
             return
-        names = sorted(tf.io.gfile.listdir(path))
+        names = sorted(names_in(path))
         has_checkpoint = any(name == "checkpoint" or name.endswith(".index") for name in names)
         if has_checkpoint and self.is_hugging_face and not allow_two:
             raise UserError(

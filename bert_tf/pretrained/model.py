@@ -7,13 +7,16 @@ Every method takes one text and returns one result, or takes a list of texts and
 results in the same order. Long lists are sorted by length and computed in batches.
 """
 
+import contextlib
 import dataclasses
 import os
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from bert_tf.files.whole_folders import ReplacedError
 from bert_tf.pretrained.folder import read_folder
 from bert_tf.pretrained.methods.answer import AnswerQuestions
 from bert_tf.pretrained.methods.base import check_process, is_forked
@@ -26,6 +29,7 @@ from bert_tf.pretrained.methods.train import Train
 from bert_tf.tasks.rows import Rows
 
 FolderPath = str | os.PathLike[str]
+_TRIES, _PAUSE = 5, 0.2  # of reading a folder that is being replaced; seconds between them
 
 
 def load(
@@ -62,7 +66,16 @@ def load(
     """
     check_process()
     options = (bert_config_file, vocab_file, do_lower_case, max_seq_length)
-    return Pretrained(read_folder(folder, *options), dtype)
+    return _retried(lambda: Pretrained(read_folder(folder, *options), dtype))
+
+
+def _retried(make: Callable[[], "Pretrained"]) -> "Pretrained":
+    """Returns what `make` returns; calls it again if the folder is replaced at that moment."""
+    for _ in range(_TRIES - 1):
+        with contextlib.suppress(ReplacedError):
+            return make()
+        time.sleep(_PAUSE)
+    return make()
 
 
 def _load_again(
@@ -76,7 +89,8 @@ def _load_again(
     if is_forked():  # let its methods raise: an error here would hang a process pool
         return Pretrained.__new__(Pretrained)
     if source:
-        model = Pretrained(read_folder(**source, max_seq_length=max_seq_length), dtype)
+        length = max_seq_length
+        model = _retried(lambda: Pretrained(read_folder(**source, max_seq_length=length), dtype))
         return model if chosen is None else model._for(chosen)
     with tempfile.TemporaryDirectory(prefix="bert_tf_") as place:
         for name, content in files.items():

@@ -94,8 +94,8 @@ def test_there_and_back(tmp_path):
     "content, message",
     [
         ("{", "is not JSON"),
-        ("[]", r"no keys but reads, max_seq_length, long_text, window_stride; it has \[\]"),
-        (json.dumps({"read": "pairs"}), "it has {'read': 'pairs'}; correct it, or delete it"),
+        ("[]", r"no keys but reads, max_seq_length, long_text, window_stride; it has a list"),
+        (json.dumps({"read": "pairs"}), "it has 'read'; correct it, or delete it"),
     ],
 )
 def test_another_content_is_refused(tmp_path, content, message):

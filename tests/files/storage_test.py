@@ -213,3 +213,19 @@ def test_what_is_near_a_path_that_does_not_exist(tmp_path, monkeypatch, path, me
     (tmp_path / "output" / "mrpc").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     assert storage.nearest(path.format(here=tmp_path)) == message.format(here=tmp_path)
+
+
+@pytest.mark.parametrize("name", [b"\xe9.txt", b"a \xff.txt"])
+def test_names_that_are_not_utf8(tmp_path, name):
+    with open(os.path.join(os.fsencode(tmp_path), name), "wb") as file:
+        file.write(b"x")
+    (tmp_path / "b.csv").write_text("x")
+    assert storage.expand_files(f"{tmp_path}/*.csv", "input_file") == [f"{tmp_path}/b.csv"]
+    assert repr(os.fsdecode(name)) in storage.contents(str(tmp_path))
+    storage.make_output_dir(str(tmp_path))
+    message = refusal(storage.expand_files, f"{tmp_path}/*.txt", "input_file")
+    shown = repr(os.path.join(os.fsencode(tmp_path), name))
+    assert message == (
+        f"--input_file: {tmp_path}/*.txt matches {shown}, and TensorFlow reads only files whose"
+        " names are UTF-8. Rename that file"
+    )

@@ -57,7 +57,7 @@ def test_one_label_of_several(model, logits, warnings):
     found = model.classify(TEXTS, LABELS, TEMPLATE)
     assert warnings == [
         "1 of 3 texts have more than 24 word pieces, and are truncated so that the model also reads"
-        " a label's hypothesis"
+        " a label's hypothesis. Later ones are not reported"
     ]
     for result, expected in zip(found, softmax(logits[..., 2]), strict=True):
         assert list(result.probabilities) == LABELS

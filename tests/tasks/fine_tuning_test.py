@@ -201,7 +201,7 @@ def test_a_trained_model_keeps_its_classes(classify, tmp_path, trained):
     assert read_folder(f"{trained}/best").max_seq_length == 24
     elsewhere = {"init_checkpoint": f"{trained}/best", "output_dir": tmp_path / "elsewhere"}
     for changes in ({}, elsewhere):
-        message = "was trained with, in the same order: 'bad', 'good' .*'good', 'bad'"
+        message = "was trained with, in the same order: 'bad' and 1 more .*'good', 'bad'"
         with pytest.raises(UserError, match=message):
             classify(do_eval=True, labels=["good", "bad"], **changes)
 

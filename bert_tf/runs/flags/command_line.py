@@ -7,7 +7,7 @@ from typing import Any
 
 from absl import flags
 
-from bert_tf.errors import as_line, listed
+from bert_tf.errors import as_installed, as_line, listed
 from bert_tf.runs.flags.setting_fields import Group
 
 NOT_GIVEN = "other than None"  # in absl's message on a required flag
@@ -99,7 +99,7 @@ def help_page(docstring: str, flags: Iterable[Any], groups: Mapping[str, Group])
         below = [flag for flag in flags if groups.get(flag.name, _OTHER) == heading]
         if below:
             lines += [f"{heading}:", "", *(line for flag in below for line in _lines(flag)), ""]
-    return "\n".join([*lines, _FOOTER, ""])
+    return as_installed("\n".join([*lines, _FOOTER, ""]))
 
 
 def is_required(flag: Any) -> bool:

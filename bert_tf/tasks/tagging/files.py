@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from bert_tf.errors import UserError, listed, quoted
+from bert_tf.errors import UserError, first_of, listed, quoted
 from bert_tf.files.model_notes import LABELS_FILE
 from bert_tf.runs.folder import reporting
 from bert_tf.runs.results import review, tables
@@ -71,7 +71,7 @@ class TaggingFiles(TaskFiles, TaggingTask):
                 made = "" if self.settings.tag_scheme == "iob" else "Leave out --tag_scheme, c"
                 raise UserError(
                     f"--{flag}: {path} has the tags {listed(unknown)}, which are not among the"
-                    f" model's: {listed(labels)}. {made or 'C'}orrect the file, or train a new"
+                    f" model's: {first_of(labels)}. {made or 'C'}orrect the file, or train a new"
                     " model with all tags in --labels, in another --output_dir"
                 )
         if training:
