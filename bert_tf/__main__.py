@@ -7,7 +7,9 @@ script's first line cannot name.
 import ast
 import functools
 import importlib.util
+import os
 import runpy
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -22,7 +24,14 @@ PROGRAMS = (
 def __getattr__(name: str) -> Callable[[], object]:
     if name not in PROGRAMS:
         raise AttributeError(name)
-    return functools.partial(runpy.run_module, name, run_name="__main__", alter_sys=True)
+    return functools.partial(_run, name)
+
+
+def _run(name: str) -> None:
+    """Runs a program, not the command of its name, whose folder Python searches first."""
+    here = os.path.dirname(os.path.realpath(sys.argv[0]))
+    sys.path[:] = [path for path in sys.path if os.path.realpath(path) != here]
+    runpy.run_module(name, run_name="__main__", alter_sys=True)
 
 
 def _print(names: Iterable[str]) -> None:

@@ -86,7 +86,7 @@ def test_legs_are_cut_and_what_is_due_stays_at_their_ends():
 
 
 def test_a_run_ends_with_its_time_saved_and_resumes(tmp_path, monkeypatch):
-    # Without XLA the first step takes no time to compile, even on a busy machine.
+    # Without XLA the first step takes no time to compile; tracing takes seconds on a busy machine.
     monkeypatch.setattr(loops, "replicate", lambda *args: replicate(*args[:-1], False))
     files = [write(tmp_path / "0.tfrecord", 40, 0)]
     out = tmp_path / "out"
@@ -102,13 +102,13 @@ def test_a_run_ends_with_its_time_saved_and_resumes(tmp_path, monkeypatch):
             used = run.used_seconds()
         return trainer.global_step, used, float(budget.schedule(trainer.optimizer.global_step))
 
-    step, used, rate = train(2.5)
-    assert step > 10 and 2.0 < used < 4.0 and rate < 0.005
+    step, used, rate = train(6)
+    assert step > 10 and 5.5 < used < 9 and rate < 0.005
     assert (out / f"model.ckpt-{step}.index").exists()
-    again, used, _ = train(2.5)  # nothing is left
+    again, used, _ = train(6)  # nothing is left
     assert again == step
-    more, longer, rate = train(used + 2.5)
-    assert more > step and longer > used + 1.5 and rate < 0.005
+    more, longer, rate = train(used + 6)
+    assert more > step and longer > used + 5 and rate < 0.005
 
 
 OLD = linear_schedule(5e-4, 60, 10)
