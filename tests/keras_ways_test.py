@@ -86,6 +86,23 @@ def test_keras_s_own_files_and_copies(name, tmp_path):
     assert_same(model, copied)
 
 
+QUANTIZE = "Keras's quantize changes no layer of bert_tf. A model of 8-bit integers is what bert_tf"
+
+
+@every_model
+def test_a_model_is_not_quantized(name):
+    model, features = model_and_inputs(name)
+    expected = outputs(model(features))
+    with pytest.raises(NotImplementedError, match=QUANTIZE):
+        model.quantize("int8")
+    own = Own(model)
+    own(features)
+    with pytest.warns(UserWarning, match=QUANTIZE):
+        own.quantize("int8")
+    for found, value in zip(outputs(model(features)), expected, strict=True):
+        np.testing.assert_array_equal(found, value)
+
+
 class Own(keras.Model):
     """A user's model around one of ours."""
 

@@ -118,5 +118,6 @@ def _random_texts(folder: ModelFolder) -> dict[str, np.ndarray]:
     # characters, two thirds of these texts. Without them int8 is no more accurate on MRPC.
     ranks = np.floor(len(words) ** generator.random(size)).astype(int) - 1
     rows = [np.split(ids, [len(ids) // 2]) for ids in words[ranks]]
-    packed = [sequences.pack_pair(a, b, length, tokenizer.layout) for a, b in rows]
+    layout = tokenizer.layout
+    packed = [sequences.pack_pair(a.tolist(), b.tolist(), length, layout) for a, b in rows]
     return {name: np.array([row[name] for row in packed], np.int32) for name in INPUTS}

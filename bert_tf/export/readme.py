@@ -112,7 +112,7 @@ def _tables(signatures: Mapping[str, Any]) -> Iterator[str]:
 def _ids(inputs: Mapping[str, Any], folder: ModelFolder) -> str:
     shape, tokenizer = inputs["input_ids"]["shape"], folder.tokenizer
     pieces, _ = tokenizer.encode([EXAMPLE])
-    ids = sequences.pack_pair(pieces.tolist(), [], 0, tokenizer.layout)["input_ids"]
+    ids = sequences.pack_pair(pieces.tolist(), None, 0, tokenizer.layout)["input_ids"]
     ids = ids[: folder.max_seq_length][: shape[-1]]
     comment = f"  # {' '.join(tokenizer.inv_vocab[i] for i in ids)}"
     if shape == [None, None]:

@@ -29,7 +29,7 @@ from bert_tf.errors import UserError, quoted
 from bert_tf.model.activations import Activation, get_activation
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.ranges import get_shape_list, in_range
-from bert_tf.model.saving import Savable, register
+from bert_tf.model.saving import Savable, Unquantized, register
 from bert_tf.seeds import initial_weights, initializer_seed, random_bits
 
 
@@ -71,6 +71,10 @@ def head_initializer(glorot: bool) -> keras.initializers.Initializer:
     return glorot_initializer() if glorot else create_initializer()
 
 
+class Dense(Unquantized, keras.layers.Dense):
+    """The layer of Keras, without its `quantize`."""
+
+
 def make_dense(
     units: int,
     input_size: int,
@@ -84,7 +88,7 @@ def make_dense(
 
     `glorot`: where the original, ELECTRA's, gives no initializer.
     """
-    layer = keras.layers.Dense(
+    layer = Dense(
         units,
         activation=activation,
         kernel_initializer=(

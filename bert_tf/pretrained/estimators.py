@@ -62,10 +62,11 @@ class TextEstimator(BaseEstimator):
         names = ("epochs", "learning_rate", "batch_size", "max_seq_length")
         options = {name: getattr(self, name) for name in names} | {"seed": self.random_state}
         options |= {"verbose": 0, "sample_weight": sample_weight, **(self.options or {})}
-        if "output_dir" in options:
+        kept = options.get("output_dir"), getattr(options.get("settings"), "output_dir", None)
+        if any(kept):
             raise UserError(
-                "options must not have output_dir: the next fit, such as that of another fold,"
-                " would find the trained model there. model_.save(FOLDER) keeps a model"
+                "options must not have output_dir, nor settings with it: the next fit, such as that"
+                " of another fold, would find the model there. model_.save(FOLDER) keeps a model"
             )
         if rows := model._chosen:
             rows.inputs, rows.targets = "X", "y"  # their names in messages

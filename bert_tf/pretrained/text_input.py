@@ -47,12 +47,13 @@ def encode(
 
 def tokenize(
     texts: Sequence[str | tuple[str, str]], tokenizer: Tokenizer
-) -> Iterator[tuple[list[int], list[int]]]:
-    """Yields the ids of each text or pair; a single text has an empty second one."""
+) -> Iterator[tuple[list[int], list[int] | None]]:
+    """Yields the ids of each text or pair; those of a single text's second one are None."""
     parts = [(text, "") if isinstance(text, str) else text for text in texts]
     ids, edges = tokenizer.encode([part for pair in parts for part in pair])
-    for start, middle, end in zip(edges[:-1:2], edges[1::2], edges[2::2], strict=True):
-        yield ids[start:middle].tolist(), ids[middle:end].tolist()
+    for text, start, middle, end in zip(texts, edges[:-1:2], edges[1::2], edges[2::2], strict=True):
+        second = None if isinstance(text, str) else ids[middle:end].tolist()
+        yield ids[start:middle].tolist(), second
 
 
 def _warn_of_cut(
@@ -81,7 +82,7 @@ def encode_masks(
         tokens = ids[start:end].tolist()
         if mask_id not in tokens:
             raise UserError(f"texts[{i}] must have a {mask}; received {quoted(texts[i])}")
-        row = sequences.pack_pair(tokens, [], 0, tokenizer.layout)
+        row = sequences.pack_pair(tokens, None, 0, tokenizer.layout)
         positions = [k for k, x in enumerate(row["input_ids"]) if x == mask_id]
         if positions[-1] >= max_seq_length - 1:
             raise UserError(
@@ -91,7 +92,7 @@ def encode_masks(
             )
         length = min(len(row["input_ids"]), max_seq_length)
         num_cut += len(row["input_ids"]) > max_seq_length
-        row = sequences.truncate_and_pack(tokens, [], length, tokenizer.layout)
+        row = sequences.truncate_and_pack(tokens, None, length, tokenizer.layout)
         rows.append({**row, "masked_lm_positions": positions})
     _warn_of_cut(num_cut, rows, max_seq_length, tokenizer)
     return rows

@@ -17,6 +17,7 @@ import bert_tf
 from bert_tf import BertClassifier, BertRegressor
 from bert_tf.errors import UserError
 from bert_tf.pretrained import estimators
+from bert_tf.tasks.classification.settings import ClassifierOptions
 from tests.support.model_folders import random_weights, write_model
 from tests.support.registered_tasks import run_in
 from tools import convert_checkpoint
@@ -140,10 +141,13 @@ def test_equal_numbers_are_one_class(stand_in, y):
     assert (estimator.predict([f"text {i}" for i in range(12)]) == np.array(y)).all()
 
 
+@pytest.mark.parametrize("name", ["output_dir", "settings"])
 @pytest.mark.parametrize("estimator", [BertClassifier, BertRegressor])
-def test_a_folder_that_every_fold_would_share_is_refused(stand_in, estimator, tmp_path):
-    estimator = estimator("folder", options={"output_dir": str(tmp_path)})
-    with pytest.raises(UserError, match="^options must not have output_dir: the next fit, such"):
+def test_a_folder_that_every_fold_would_share_is_refused(stand_in, estimator, name, tmp_path):
+    folder = str(tmp_path)
+    value = folder if name == "output_dir" else ClassifierOptions(output_dir=folder)
+    estimator = estimator("folder", options={name: value})
+    with pytest.raises(UserError, match="^options must not have output_dir, nor settings with it"):
         cross_val_score(estimator, TEXTS, [1, 2] * 6, cv=2, error_score="raise")
 
 

@@ -125,11 +125,11 @@ class SentenceEncoder(ExampleEncoder):
         return list(example.texts)
 
     def length_needed(self, ids: list[list[int]]) -> int:
-        return max(sequences.packed_length(text, [], self.tokenizer.layout) for text in ids)
+        return max(sequences.packed_length(text, None, self.tokenizer.layout) for text in ids)
 
     def records(self, example: Sentences, ids: list[list[int]]) -> list[Record]:
         packed = [
-            sequences.truncate_and_pack(text, [], self.max_seq_length, self.tokenizer.layout)
+            sequences.truncate_and_pack(text, None, self.max_seq_length, self.tokenizer.layout)
             for text in ids
         ]
         return [{**sequences.stack(packed), "label_ids": [example.score]}]
