@@ -10,6 +10,11 @@ runner and the number of workers. All other flags are Beam's pipeline options, s
 --direct_num_workers.
 """
 
+if __name__ == "__main__" and not __package__:
+    raise SystemExit(
+        "Run this as a module, from the folder above: python -m tools.create_pretraining_data_beam"
+    )
+
 from collections.abc import Sequence
 
 from bert_tf.errors import missing_package

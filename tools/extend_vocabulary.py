@@ -21,6 +21,11 @@ The tool tokenizes the text again and prints the gain: tokens a word, words that
 that are [UNK].
 """
 
+if __name__ == "__main__" and not __package__:
+    raise SystemExit(
+        "Run this as a module, from the folder above: python -m tools.extend_vocabulary"
+    )
+
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence

@@ -33,6 +33,19 @@ def safetensors_in(folder: str) -> str | None:
     return storage.first_file(folder, (SAFETENSORS, SHARDS))
 
 
+def has_checkpoint(folder: str) -> bool:
+    """Returns whether a folder has a checkpoint, or a file `checkpoint` that names one."""
+    if not tf.io.gfile.isdir(folder) or tf.io.gfile.exists(f"{folder}.index"):
+        return False  # on ram:// a prefix counts as a directory, too
+    names = tf.io.gfile.listdir(folder)
+    return any(name == "checkpoint" or name.endswith(".index") for name in names)
+
+
+def is_hugging_face(folder: str) -> bool:
+    """Returns whether a program reads a folder's safetensors file, and not a checkpoint in it."""
+    return safetensors_in(folder) is not None and not has_checkpoint(folder)
+
+
 def check_no_other_weights(folder: str, place: str) -> None:
     """Raises UserError if a folder has Hugging Face's weights in a format other than safetensors.
 

@@ -179,8 +179,7 @@ def read_folder(
     check_padding(tokenizer.vocab, config.pad_token_id, files.vocab_file, files.config_file)
     longest = config.longest_sequence
     if max_seq_length is None:
-        known = files.vector_settings.max_seq_length, files.model_input.max_seq_length
-        max_seq_length = min(filter(None, (longest, *known)))
+        max_seq_length = files.usual_length()
     max_seq_length = int(max_seq_length)
     if not 4 <= max_seq_length <= longest:
         raise UserError(

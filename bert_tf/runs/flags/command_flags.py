@@ -11,7 +11,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
 
 from absl import app, flags, logging
 
@@ -32,6 +32,9 @@ from bert_tf.runs.flags.settings import DeviceSettings
 from bert_tf.runs.folder import goodput
 from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.start import quiet_start
+
+if TYPE_CHECKING:
+    from bert_tf.model.configuration import BertConfig
 
 # 65, 70 and 74.
 DIVERGED_STATUS, UNEXPECTED_STATUS, IO_ERROR_STATUS = os.EX_DATAERR, os.EX_SOFTWARE, os.EX_IOERR
@@ -220,6 +223,21 @@ def settings_from_flags(settings: type[T]) -> T:
     """Returns settings with the values of the flags that `define_flags` defined."""
     given = {name for name in flags.FLAGS if flags.FLAGS[name].present}
     return settings.from_flags(flags.FLAGS.flag_values_dict(), given)
+
+
+def model_from_flags(*settings: type[Settings]) -> BertConfig | None:
+    """Returns the model's configuration; sets flags that were not given by the model's folder.
+
+    See `model_flags.follow_model`; the flags are those of `settings`.
+    """
+    from bert_tf.runs.flags.model_flags import follow_model  # imports TensorFlow
+
+    given = {name for name in flags.FLAGS if flags.FLAGS[name].present}
+    values = flags.FLAGS.flag_values_dict()
+    config, found = follow_model([*map(settings_from_flags, settings)], values, given)
+    for name, value in found.items():
+        setattr(flags.FLAGS, name, value)
+    return config
 
 
 def get_strategy() -> tf.distribute.Strategy:

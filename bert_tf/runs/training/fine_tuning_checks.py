@@ -6,9 +6,10 @@ from bert_tf import tokenization
 from bert_tf.errors import UserError
 from bert_tf.files import storage
 from bert_tf.files.checkpoint_directory import CheckpointDirectory
-from bert_tf.files.model_notes import read_labels
+from bert_tf.files.model_notes import labels_in
 from bert_tf.files.overwriting import real_path
 from bert_tf.model.configuration import BertConfig
+from bert_tf.model_folder.reader import ModelFiles
 from bert_tf.runs.flags.settings import FineTuningOptions, TextSettings
 from bert_tf.text import casing
 from bert_tf.text.model_vocabulary import check_model_vocabulary, check_padding
@@ -16,9 +17,16 @@ from bert_tf.text.tokenizers import Tokenizer, load_tokenizer
 
 
 def learned_labels(settings: FineTuningOptions) -> list[str] | None:
-    """Returns the classes of the model that a run starts from: see `model_notes.read_labels`."""
-    init_checkpoint = None if settings.do_train else settings.init_checkpoint
-    return read_labels(settings.output_dir, init_checkpoint)
+    """Returns the classes of the model that a run starts from; [] for regression, None if unknown.
+
+    They are unknown if the run trains anew, which may give the head different classes. An
+    --output_dir without a checkpoint does not count: a run that stopped early left its files.
+    """
+    if prefix := CheckpointDirectory(settings.output_dir).latest():
+        return labels_in(os.path.dirname(prefix))
+    if settings.do_train or not settings.init_checkpoint:
+        return None
+    return ModelFiles.of_flag(settings.init_checkpoint).labels
 
 
 def make_tokenizer(

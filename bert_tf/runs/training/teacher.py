@@ -19,13 +19,12 @@ from bert_tf.text.tokenizers import Tokenizer, vocabulary_in
 
 
 def teacher_files(settings: TeacherCheckpoint) -> ModelFiles:
-    """Returns the teacher's checkpoint and the files next to it."""
-    return ModelFiles(
+    """Returns the files of the teacher."""
+    return ModelFiles.of_flag(
         settings.teacher_checkpoint,
         "teacher_checkpoint",
         settings.teacher_config_file,
         config_flag="teacher_config_file",
-        only_checkpoint=True,
     )
 
 
