@@ -1,8 +1,7 @@
 r"""Adds words of your own text to a model's vocabulary, with initial embeddings.
 
     python -m tools.extend_vocabulary --input_file='text/*.txt' --num_words=1000 \
-        --init_checkpoint=MODEL/bert_model.ckpt --bert_config_file=MODEL/bert_config.json \
-        --vocab_file=MODEL/vocab.txt --output_dir=output/extended
+        --init_checkpoint=MODEL --output_dir=output/extended
 
 It adds the --num_words words and pieces of words that save the most tokens of the text. A new
 entry's embedding is the mean of the embeddings of the pieces that it replaces; likewise its output
@@ -44,7 +43,7 @@ from bert_tf.files.whole_folders import whole_folder
 from bert_tf.hugging_face.cross_encoder import write_score_function
 from bert_tf.hugging_face.vector_settings import VECTOR_FILES, write_vector_settings
 from bert_tf.model.configuration import BertConfig
-from bert_tf.model.family import config_from_dict
+from bert_tf.model.family import config_from_dict, read_config
 from bert_tf.model_folder.reader import ModelFiles
 from bert_tf.model_folder.writer import MODEL_NAMES, write_model
 from bert_tf.runs.flags import command_flags
@@ -79,8 +78,7 @@ class ExtensionSettings(ModelSettings, TextSettings):
         TrainingSettings,
         "init_checkpoint",
         default=dataclasses.MISSING,
-        help="Checkpoint of the model: the prefix of its files, or a folder with a file"
-        " `checkpoint`.",
+        help="Model: its folder, also Hugging Face's, or the prefix of its checkpoint.",
     )
     output_dir: str = Group.OUTPUT.setting(
         help="Folder to write to. Earlier output of this tool is overwritten; a folder with other"
@@ -110,10 +108,8 @@ def extend_vocabulary(settings: ExtensionSettings) -> None:
     vocab = tokenization.load_vocab(settings.vocab_file, [tokenization.UNKNOWN_TOKEN])
     folder = os.path.dirname(settings.vocab_file)
     in_folder = read_settings(folder, WORD_PIECES, read_tokenizer_json(folder))
-    model = ModelFiles(
-        settings.init_checkpoint, "init_checkpoint", settings.bert_config_file, only_checkpoint=True
-    )
-    prefix, config = model.checkpoint.prefix, model.config
+    model = ModelFiles.of_flag(settings.init_checkpoint)
+    config = read_config(settings.bert_config_file) if not model.is_hugging_face else model.config
     in_folder = in_folder.with_ids(vocab, settings.vocab_file).of_model(config.drop_category_c)
     known = {**vocab, **in_folder.added_vocabulary}
     check_model_vocabulary(known, settings.vocab_file, settings.init_checkpoint)
@@ -122,7 +118,7 @@ def extend_vocabulary(settings: ExtensionSettings) -> None:
     free = _free_lines(settings, vocab) if settings.use_unused else []
     written = [os.path.join(settings.output_dir, name) for name in _NAMES]
     read = {name: getattr(settings, name) for name in ("bert_config_file", "vocab_file")}
-    check_overwrites(written, "output_dir", {"init_checkpoint": f"{prefix}.index", **read})
+    check_overwrites(written, "output_dir", {"init_checkpoint": model.weight_paths, **read})
 
     what = "one that this tool wrote"
     with whole_folder(settings.output_dir, "output_dir", NEW_WORDS_FILE, _NAMES, what) as place:
@@ -132,7 +128,7 @@ def extend_vocabulary(settings: ExtensionSettings) -> None:
         size = max(known.values()) + 1
         ids = dict(zip(chosen, free or range(size, size + len(chosen)), strict=False))
         rows = {ids[entry]: [vocab[piece] for piece in chosen[entry]] for entry in chosen}
-        weights = model.read_weights()
+        weights = dict(model.read_weights())
         for name in weights.keys() & _by_word(config):
             weights[name] = with_means(weights[name], rows)
         vocab_size = len(weights[_by_word(config)[0]])
@@ -263,6 +259,7 @@ def report(before: TokenCounts, after: TokenCounts, chosen: Mapping[str, Sequenc
 
 
 def main() -> None:
+    command_flags.model_from_flags(ExtensionSettings)
     extend_vocabulary(command_flags.settings_from_flags(ExtensionSettings))
 
 

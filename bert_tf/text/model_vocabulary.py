@@ -10,6 +10,7 @@ from typing import Any
 from bert_tf.errors import UserError, quoted
 from bert_tf.files import checkpoints, storage
 from bert_tf.files.overwriting import real_path
+from bert_tf.text.tokenizer_json import TOKENIZER_FILE
 from bert_tf.text.tokenizer_settings import DO_LOWER_CASE
 from bert_tf.text.tokenizers import VOCABULARY_FILES, WORD_PIECES, VocabularySource, vocabulary_name
 
@@ -35,6 +36,9 @@ def check_model_vocabulary(
     source, folder = VocabularySource(vocab_file), checkpoints.folder_of(checkpoint)
     name = source.kind
     same_kind = [other for other in VOCABULARY_FILES if vocabulary_name(other) == name]
+    own = storage.first_file(folder, [TOKENIZER_FILE])
+    if own and real_path(vocab_file) == real_path(own):
+        return
     model_file = storage.first_file(folder, same_kind)
     if model_file is None and (other_kind := storage.first_file(folder, VOCABULARY_FILES)):
         raise UserError(
