@@ -107,7 +107,7 @@ def test_a_run_s_folder_is_a_model_with_its_length_casing_and_classes(models, tr
     copy, again = tmp_path / "copy", tmp_path / "again"
     shutil.copytree(trained, copy)
     log = classify(models, again, "--do_eval", f"--init_checkpoint={copy}")
-    assert f"--do_lower_case=False --max_seq_length=6" in log
+    assert "--do_lower_case=False --max_seq_length=6" in log
     # Without --init_checkpoint the run's own folder is the model.
     log = classify(models, copy, "--do_eval")
     assert f"From --output_dir={copy}: --bert_config_file={copy}/bert_config.json" in log
@@ -139,7 +139,8 @@ SETTINGS = {
     [
         ("text", {"init_checkpoint": "tf"}, "tf/bert_config.json tf/vocab.txt False 7"),
         ("text", {"init_checkpoint": "hf"}, "hf/config.json hf/vocab.txt False 6"),
-        ("text", {"init_checkpoint": "hf", "max_seq_length": 5}, "hf/config.json hf/vocab.txt False"),
+        ("text", {"init_checkpoint": "hf", "max_seq_length": 5},
+         "hf/config.json hf/vocab.txt False"),
         ("text", {"init_checkpoint": "hf", "do_lower_case": True}, "hf/config.json hf/vocab.txt 6"),
         ("text", {"init_checkpoint": "hf", "vocab_file": "tf/vocab.txt"}, "hf/config.json"),
         ("text", {"init_checkpoint": "bare", "bert_config_file": "tf/bert_config.json",
