@@ -18,6 +18,7 @@ from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSetti
 from tests.support import forked_programs
 from tests.support.hugging_face_folders import ENCODER, POOLER, make_tensors, write_folder
 from tests.support.small_classification import VOCAB
+from tests.support.tokenizer_json import word_piece_json
 from tools import convert_checkpoint
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -35,6 +36,10 @@ def models(tmp_path_factory):
         json.dumps({"do_lower_case": False, "model_max_length": 6})
     )
     convert_checkpoint.convert(hf, str(folder / "tf"), "checkpoint")
+    shutil.copytree(hf, folder / "json")
+    (folder / "json" / "vocab.txt").unlink()
+    content = word_piece_json({word: i for i, word in enumerate(WORDS)}, lowercase=False)
+    (folder / "json" / "tokenizer.json").write_text(json.dumps(content))
     (folder / "bare").mkdir()
     for file in (folder / "tf").glob("bert_model.ckpt.*"):
         shutil.copy(file, folder / "bare")
@@ -63,6 +68,7 @@ FORMS = {
         "--max_seq_length=6",
     ],
     "Hugging Face": lambda folder: [f"--init_checkpoint={folder}/hf"],
+    "tokenizer.json": lambda folder: [f"--init_checkpoint={folder}/json"],
     "mixed": lambda folder: [
         *(f"--init_checkpoint={folder}/bare", f"--bert_config_file={folder}/tf/bert_config.json"),
         *three(folder)[-2:],
@@ -149,6 +155,7 @@ SETTINGS = {
          "tf/vocab.txt False 7"),
         ("text", {"init_checkpoint": "hf", "bert_config_file": "tf/bert_config.json"},
          "hf/vocab.txt False 6"),
+        ("text", {"init_checkpoint": "json"}, "json/config.json json/tokenizer.json False 6"),
         ("records", {"init_checkpoint": "hf"}, "hf/vocab.txt False"),
         ("records", {"vocab_file": "tf/vocab.txt"}, ""),
     ],

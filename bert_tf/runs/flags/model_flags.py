@@ -69,7 +69,8 @@ def follow_model(
             CASING: tokenizer.do_lower_case,
             LENGTH: files.usual_length(values.get(LENGTH)),
         }
-        found |= {name: decided[name] for name in (follows & decided.keys()) - {*given}}
+        told = {*given} - {VOCABULARY}  # --vocab_file= with no value tells nothing
+        found |= {name: decided[name] for name in (follows & decided.keys()) - told}
     taken = [f"--{name}={found[name]}" for name in OF_MODEL if name in found]
     logging.info("From --%s=%s: %s", flag, place, " ".join(taken))
     return config, found
