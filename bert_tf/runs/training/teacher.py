@@ -126,4 +126,5 @@ def load_teacher(
     with strategy.scope():
         for name, variable in found.items():
             variable.assign(files.read(name))
+    files.forget()
     return teacher, found
