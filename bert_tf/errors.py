@@ -83,10 +83,14 @@ def missing_package(needed_by: str, package: str, extra: str, error: ImportError
 
     `needed_by` is the subject of the message; `extra` is the extra of setup.py with the package.
     """
+    checkout = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    if os.path.exists(os.path.join(checkout, "setup.py")):
+        command = f'in {checkout} `pip install -e ".[{extra}]"`'
+    else:
+        command = f'`pip install "bert-tf[{extra}]"`'
     return UserError(
         f"{needed_by} needs {package}; run `pip install {package}`, or install the extra"
-        f' `{extra}`: `pip install "bert-tf[{extra}]"`, in a checkout'
-        f' `pip install -e ".[{extra}]"` ({error})'
+        f" `{extra}`: {command} ({error})"
     )
 
 

@@ -1,5 +1,6 @@
 """The installed package, away from the checkout: programs, tools, recipes, model configurations."""
 
+import ast
 import importlib.metadata
 import importlib.util
 import json
@@ -8,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -73,7 +75,7 @@ def test_everything_is_installed(site):
     required = [line for line in metadata.get_all("Requires-Dist") if "extra ==" not in line]
     assert "scikit-learn" in required and "safetensors" not in required
     builds = {"cpu", "gpu", "pjrt", "tpu", "compile"}
-    extras = {*"beam convert export openvino pictures roberta text wikipedia test".split()}
+    extras = {*"beam convert export openvino pictures roberta text wikipedia test ci".split()}
     assert builds | extras == {*metadata.get_all("Provides-Extra")}
 
 
@@ -116,3 +118,30 @@ def test_an_editable_installation_has_the_tools_and_programs(tmp_path):
     origins = subprocess.check_output([sys.executable, "-c", code, *names], cwd=tmp_path, text=True)
     expected = ["bert_tf/errors.py", "tools/draw/pictures.py", "run_classifier.py"]
     assert origins.split() == [str(ROOT / name) for name in expected]
+
+
+@pytest.mark.parametrize("name", ["setup.py", "bert_tf/__init__.py"])
+def test_an_older_python_is_told_which_ones_work(name):
+    """Python 3.8 parses the file, whose check comes before what a version lacks."""
+    tree = ast.parse((ROOT / name).read_text(encoding="utf-8"), feature_version=(3, 8))
+    check = next(i for i, node in enumerate(tree.body) if isinstance(node, ast.If))
+    before = [node for node in tree.body[:check] if isinstance(node, ast.Import | ast.ImportFrom)]
+    modules = {getattr(node, "module", None) or node.names[0].name for node in before}
+    assert modules <= {*"importlib re sys tempfile pathlib setuptools typing".split()}
+    tree.body = tree.body[check : check + 1]
+    stand_in = types.SimpleNamespace(version_info=(3, 9, 18), version="3.9.18 (x)", exit=sys.exit)
+    with pytest.raises(SystemExit) as ended:
+        exec(compile(tree, name, "exec"), {"sys": stand_in})
+    assert ended.value.code == "bert-tf needs Python 3.11 to 3.13; this is Python 3.9.18"
+    stand_in.version_info = (3, 11, 0)
+    exec(compile(tree, name, "exec"), {"sys": stand_in})
+
+
+def test_the_extra_ci_has_what_only_ci_runs(site):
+    metadata = importlib.metadata.Distribution.at(next(site.glob("bert_tf-*.dist-info"))).metadata
+    names = {"test": set(), "ci": set()}
+    for line in metadata.get_all("Requires-Dist"):
+        if extra := re.search(r'^([\w-]+).*extra == "(test|ci)"', line):
+            names[extra[2]].add(extra[1])
+    assert {"pytest", "pandas"} <= names["test"] and not names["test"] & names["ci"]
+    assert {"apache-beam", "ai-edge-litert", "openvino", "jax", "mypy"} <= names["ci"]

@@ -64,6 +64,7 @@ bert_tf.load("folder", name=1)  # Unexpected keyword argument
 @pytest.mark.slow
 def test_a_type_checker_knows_the_surface(tmp_path):
     """Users' programs are checked with the types of an installed package."""
+    pytest.importorskip("mypy", reason="needs mypy, of the extra `ci`")
     program = PROGRAM + "".join(f"bert_tf.{name}\n" for name in bert_tf.__all__)
     path = tmp_path / "program.py"
     path.write_text(program)

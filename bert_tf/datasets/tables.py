@@ -21,6 +21,7 @@ from bert_tf.files.whole_files import drop_carriage_returns
 from bert_tf.start import lazy_tensorflow as tf
 
 _DELIMITERS = {".tsv": "\t", ".csv": ","}
+_SPREADSHEETS = (".xlsx", ".xls", ".ods", ".numbers")
 _NO_DELIMITERS = '"\r\n'  # these have a meaning of their own in a table
 
 # (number of the row's first line from 0, columns); an empty row has no columns.
@@ -42,7 +43,11 @@ def table_path(name: str, data_dir: str) -> str:
     """Returns the path of NAME.tsv or NAME.csv in a folder; UserError if there is none, or both."""
     if path := find_table(name, data_dir):
         return path
-    raise UserError(f"--data_dir must hold {name}.tsv or {name}.csv; {contents(data_dir)}")
+    names = tf.io.gfile.listdir(data_dir) if tf.io.gfile.isdir(data_dir) else []
+    remedy = ""
+    if any(ending_of(x) in _SPREADSHEETS for x in names):
+        remedy = '. Save a spreadsheet as "CSV UTF-8"'
+    raise UserError(f"--data_dir must hold {name}.tsv or {name}.csv; {contents(data_dir)}{remedy}")
 
 
 def place_of(path: str, row: int | None = None) -> str:

@@ -54,9 +54,8 @@ def readme(description: Mapping[str, Any], folder: ModelFolder) -> str:
     first, *_ = tokenizer.files
     word_pieces = f"word pieces, the numbers of their lines in `{WORD_PIECES}` from 0"
     start, end = tokenizer.sequence_tokens
-    special = f"`{start}` and `{end}`"
-    if tokenizer.layout.separators > 1:
-        special = f"`{start} A {end}`, and two texts as `{start} A {end}{end} B {end}`"
+    between = end * tokenizer.layout.separators
+    special = f"`{start} A {end}`, and two texts as `{start} A {between} B {end}`"
     more = ""
     if is_masked_lm:
         more = f"- `{POSITIONS}`: positions of `{tokenizer.mask_token}` in `input_ids`, from 0.\n"
@@ -89,7 +88,7 @@ def readme(description: Mapping[str, Any], folder: ModelFolder) -> str:
         special=special,
         segments=segments,
         more=more,
-        files=", ".join(f"`{name}`" for name in tokenizer.files),
+        files=", ".join(f"`{name}`" for name in {**tokenizer.files, "tokenizer_config.json": 0}),
     )
 
 

@@ -7,6 +7,7 @@ it, which every function takes without dashes; None if none did.
 from __future__ import annotations
 
 import contextlib
+import difflib
 import functools
 import os
 import re
@@ -95,7 +96,8 @@ def expand_files(patterns: str | Sequence[str], flag: str) -> list[str]:
             raise UserError(f"--{flag}: cannot look for {pattern}: {reason}") from error
         if not matches:
             missing = "matches no file" if any(c in pattern for c in "*?[") else "does not exist"
-            raise UserError(f"--{flag}: {pattern} {missing}{comma}")
+            near = "" if missing.startswith("matches") else nearest(pattern)
+            raise UserError(f"--{flag}: {pattern} {missing}{near}{comma}")
         files.extend(matches)
 
     def check(path: str) -> None:
@@ -186,7 +188,26 @@ def contents(folder: str) -> str:
         return f"{folder} holds {listed(sorted(tf.io.gfile.listdir(folder))) or 'nothing'}"
     if tf.io.gfile.exists(folder):
         return f"{folder} is a file; give the folder that it is in"
-    return f"there is no folder {folder}"
+    return f"there is no folder {folder}{nearest(folder)}"
+
+
+def nearest(path: str) -> str:
+    """Returns the end of a message on a local path that does not exist: where it was looked for.
+
+    If the path is relative, that is the current folder; then the names there that are like it.
+    """
+    if "://" in path:
+        return ""
+    folder, name = os.path.split(path.rstrip("/"))
+    while folder and not os.path.isdir(folder):
+        folder, name = os.path.split(folder.rstrip("/"))
+    where, names = "", {}
+    with contextlib.suppress(OSError):  # a folder that must not be listed, or was deleted
+        where = "" if os.path.isabs(path) else f" in {os.getcwd()}"
+        names = {x.lower(): x for x in os.listdir(folder or ".")}
+    near = difflib.get_close_matches(name.lower(), names, 3, 0.7)
+    found = listed(os.path.join(folder, names[x]) for x in near)
+    return where + (f". Near it: {found}" if near else "")
 
 
 def cause(path: str, error: tf.errors.OpError) -> str:

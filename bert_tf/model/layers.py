@@ -233,11 +233,12 @@ def _has_one_dnn() -> bool:
         return False
     if {device.device_type for device in tf.config.list_physical_devices()} != {"CPU"}:
         return False
-    ones = tf.ones([1, 2], tf.bfloat16)
-    try:
-        tf.function(lambda: layer_norm(ones, ones[0], ones[0], 1e-12), autograph=False)()
-    except (tf.errors.OpError, ValueError):  # no such kernel, no such operation
-        return False
+    with tf.init_scope():  # within another function's graph the operation would not run
+        ones = tf.ones([1, 2], tf.bfloat16)
+        try:
+            tf.function(lambda: layer_norm(ones, ones[0], ones[0], 1e-12), autograph=False)()
+        except (tf.errors.OpError, ValueError):  # no such kernel, or not for this processor
+            return False
     return True
 
 

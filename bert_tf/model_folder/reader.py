@@ -118,7 +118,7 @@ class ModelFiles:
             if not tf.io.gfile.exists(f"{path}.index") and not tf.io.gfile.exists(path):
                 raise UserError(
                     f"{place}: there is no such folder, and no checkpoint of that prefix"
-                    f"{_how_to_download(path)}"
+                    f"{storage.nearest(path)}{_how_to_download(path)}"
                 )
             return
         has_checkpoint = weight_files.has_checkpoint(path)

@@ -80,9 +80,11 @@ class ModelFolder:
                     " a discriminator. Write it with tools.convert_checkpoint"
                     " --output_format=electra_generator, and load what that writes"
                 )
+            untrained = not self.heads and head not in ("masked_lm", "next_sentence")
+            fit = ". Choose its task, as with for_classification(), and call fit first"
             raise UserError(
                 f"{method} needs a model with the head that {HEADS[head].trained_by} trains;"
-                f" {self.path} has {listed(self.heads) or 'no head'}"
+                f" {self.path} has {listed(self.heads) or 'no head'}{fit if untrained else ''}"
             )
 
     def poolings(self, pooling: str | None) -> Sequence[str]:

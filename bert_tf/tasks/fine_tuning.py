@@ -31,7 +31,9 @@ def run_fine_tuning(
     `cross_validate`. Raises what `FineTuner` raises.
     """
     if not getattr(task.settings, "folds", 0):
-        return _run(task, config, strategy)[0]
+        results, _ = _run(task, config, strategy)
+        _log_end(task, results)
+        return results
     own = task.model_config(config)
     task.check(own, strategy)  # before the examples are read
     return cross_validate(task, own, lambda fold: _run(fold, config, strategy), strategy)
@@ -74,6 +76,18 @@ def _write_results(tuner: FineTuner, results: Mapping[str, float]) -> dict[str, 
     results = tuner.run.report(results, tuner.global_step)
     tuner.run.write_results(results)
     return results
+
+
+def _log_end(task: TaskFiles, results: Mapping[str, float | int] | None) -> None:
+    """Logs the figure of the evaluation, and the files to open."""
+    settings = task.settings
+    names = ["eval_results.txt", "errors.tsv"] if results else []
+    names += ["predictions.tsv"] if settings.do_predict else []
+    paths = [path for path in map(task.path, names) if tf.io.gfile.exists(path)]
+    value = (results or {}).get(task.best_metric)
+    figure = "" if value is None else f"{task.best_metric} = {value:.4g}. "
+    if paths:
+        logging.info("%sTo read: %s", figure, ", ".join(paths))
 
 
 def _purposes(task: TaskFiles) -> list[str]:

@@ -77,6 +77,12 @@ def open_in_openvino(output: Path, precision: str = "f32", file: str = "") -> ru
     return lambda inputs: {name: run(inputs)[name] for name in described["outputs"]}
 
 
+def test_the_readme_says_how_pairs_are_packed_and_names_a_file_once(exported):
+    text = Path(exported("classification", "saved_model"), "README.md").read_text()
+    assert "a text as `[CLS] A [SEP]`, and two texts as `[CLS] A [SEP] B [SEP]`; padded" in text
+    assert text.count("`tokenizer_config.json`") == 1
+
+
 def readme_code(folder: str | Path) -> str:
     text = Path(folder, "README.md").read_text()
     (code,) = re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S)

@@ -196,3 +196,20 @@ def test_an_output_folder_has_a_name():
 def test_a_text_that_cannot_be_a_path(path, flag, place):
     rule = f"{place} must be UTF-8 text without null characters; it is {path!r}"
     assert refusal(storage.check_file_system, path, flag) == rule
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("outptu/mrpc", " in {here}. Near it: 'output'"),
+        ("output/mprc", " in {here}. Near it: 'output/mrpc'"),
+        ("output/none", " in {here}"),
+        ("{here}/OUTPUT", ". Near it: '{here}/output'"),
+        ("{here}/output/none", ""),
+        ("gs://output/mprc", ""),
+    ],
+)
+def test_what_is_near_a_path_that_does_not_exist(tmp_path, monkeypatch, path, message):
+    (tmp_path / "output" / "mrpc").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    assert storage.nearest(path.format(here=tmp_path)) == message.format(here=tmp_path)

@@ -91,12 +91,11 @@ def test_other_arguments_and_weights_that_are_refused(tmp_path, weights):
 
 
 @pytest.mark.parametrize("name", ["bert-base-uncased", "google/electra.small_v2", "my_model"])
-def test_a_name_on_hugging_face_is_told_how_to_get_it(name):
-    with pytest.raises(UserError) as error:
-        bert_tf.load(name)
-    assert str(error.value) == (
-        f"{name}: there is no such folder, and no checkpoint of that prefix. Nothing is downloaded:"
-        " if it is a model of huggingface.co, run `pip install huggingface_hub` and"
+def test_a_name_on_hugging_face_is_told_how_to_get_it(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    assert refusal(bert_tf.load, name) == (
+        f"{name}: there is no such folder, and no checkpoint of that prefix in {tmp_path}. Nothing"
+        " is downloaded: if it is a model of huggingface.co, run `pip install huggingface_hub` and"
         f" `hf download {name} --local-dir {name}`, then give the folder"
     )
 

@@ -180,7 +180,7 @@ _DEFINE = {
 
 class _HelpFlag(flags.BooleanFlag):
     def __init__(self, name: str):
-        short_name = "?" if name == "help" else None
+        short_name = "?" if name == "help" else "h"
         super().__init__(name, False, "Show this help.", short_name, allow_override=True)
 
     def parse(self, argument: str | bool) -> None:

@@ -164,11 +164,12 @@ def write_tables(
     rows = []
     for i, (sentence, tags) in enumerate(zip(sentences, predicted, strict=True)):
         highest = max(itertools.islice(stream, len(tags)), default=0.0)
-        row = [f"sentence-{i}", " ".join(sentence.words), " ".join(tags)]
-        if known:
-            row += [" ".join(sentence.tags), _wrong(sentence, tags), highest]
-        rows.append(row)
-    columns = ["id", "text", "prediction", *(["tags", "wrong", "loss"] if known else [])]
+        label = [" ".join(sentence.tags)] if known else []
+        found = [_wrong(sentence, tags), highest] if known else []
+        rows.append([f"sentence-{i}", " ".join(sentence.words), *label, " ".join(tags), *found])
+    columns = ["id", "text", "label", "prediction", "wrong", "loss"]
+    if not known:
+        columns = ["id", "text", "prediction"]
     tables.write_table(os.path.join(output_dir, f"{name}.tsv"), columns, rows)
     if not known:
         return
@@ -182,4 +183,6 @@ def write_tables(
 
 def _wrong(sentence: Sentence, tags: Sequence[str]) -> str:
     words = zip(sentence.words, sentence.tags, tags, strict=True)
-    return "; ".join(f"{word}: {tag}, not {found}" for word, tag, found in words if tag != found)
+    return "; ".join(
+        f"{word}: {found} should be {tag}" for word, tag, found in words if tag != found
+    )

@@ -117,7 +117,13 @@ CASES = {
     "stray words amid flags": (
         ["--do_train", "True", "--export_dir=x", "and", "--", "--bert"],
         "flags are written --name=value (--noname for a false one); received the stray words"
-        " 'True', 'and', '--bert' (--help",
+        " 'True', 'and', '--bert': write --do_train=True (--help",
+    ),
+    "no boolean": (["--do_train=maybe"], "run_x.py: --do_train=maybe must be true or false (--he"),
+    "no recipe": (
+        ["--flagfile=flags/no.flags"],
+        "'flags/no.flags'. Run in the root of a checkout, or, after `python -m"
+        " bert_tf.tools.copy_flags`, in the folder of its flags/ (--help",
     ),
     "unknown": (
         ["--learning_rat=1"],

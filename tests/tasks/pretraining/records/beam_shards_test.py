@@ -1,4 +1,5 @@
 """Records made with Apache Beam: the shards of create_pretraining_data, for any workers."""
+# ruff: noqa: E402 - what is imported last imports Beam
 
 import json
 import os
@@ -7,6 +8,10 @@ import sys
 
 import pytest
 import tensorflow as tf
+
+for package in ("apache_beam", "dask.distributed"):
+    pytest.importorskip(package, reason="needs Beam and Dask, of the extra `ci`")
+
 from apache_beam.runners.portability.fn_api_runner.fn_runner import RunnerResult
 from dask.distributed import LocalCluster
 
