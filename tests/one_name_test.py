@@ -84,9 +84,10 @@ def run(program, *flags, status=0):
 
 
 def classify(folder, out, *flags):
-    data = f"--data_dir={folder}/data"
-    more = ("--train_batch_size=4", "--num_train_epochs=1", "--learning_rate=1e-2")
-    return run("run_classifier", "--task_name=table", data, f"--output_dir={out}", *more, *flags)
+    data = "--task_name=table", "--text_a_column=text", "--label_column=label"
+    more = "--train_batch_size=4", "--num_train_epochs=1", "--learning_rate=1e-2"
+    folders = f"--data_dir={folder}/data", f"--output_dir={out}"
+    return run("run_classifier", *data, *folders, *more, *flags)
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +144,7 @@ SETTINGS = {
 @pytest.mark.parametrize(
     ("kind", "flags", "expected"),
     [
-        ("text", {"init_checkpoint": "tf"}, "tf/bert_config.json tf/vocab.txt False 7"),
+        ("text", {"init_checkpoint": "tf"}, "tf/bert_config.json tf/vocab.txt False 6"),
         ("text", {"init_checkpoint": "hf"}, "hf/config.json hf/vocab.txt False 6"),
         ("text", {"init_checkpoint": "hf", "max_seq_length": 5},
          "hf/config.json hf/vocab.txt False"),
@@ -152,7 +153,7 @@ SETTINGS = {
         ("text", {"init_checkpoint": "bare", "bert_config_file": "tf/bert_config.json",
                   "vocab_file": "tf/vocab.txt"}, ""),
         ("text", {"init_checkpoint": "tf", "bert_config_file": "tf/bert_config.json"},
-         "tf/vocab.txt False 7"),
+         "tf/vocab.txt False 6"),
         ("text", {"init_checkpoint": "hf", "bert_config_file": "tf/bert_config.json"},
          "hf/vocab.txt False 6"),
         ("text", {"init_checkpoint": "json"}, "json/config.json json/tokenizer.json False 6"),

@@ -44,7 +44,7 @@ from bert_tf.hugging_face.cross_encoder import write_score_function
 from bert_tf.hugging_face.vector_settings import VECTOR_FILES, write_vector_settings
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.family import config_from_dict, read_config
-from bert_tf.model_folder.reader import ModelFiles
+from bert_tf.model_folder.reader import ModelFiles, read_as_hugging_face
 from bert_tf.model_folder.writer import MODEL_NAMES, write_model
 from bert_tf.runs.flags import command_flags
 from bert_tf.runs.flags.setting_fields import Group, inherit
@@ -107,12 +107,16 @@ def extend_vocabulary(settings: ExtensionSettings) -> None:
     files = storage.expand_files(settings.input_file, "input_file")
     vocab = tokenization.load_vocab(settings.vocab_file, [tokenization.UNKNOWN_TOKEN])
     folder = os.path.dirname(settings.vocab_file)
-    in_folder = read_settings(folder, WORD_PIECES, read_tokenizer_json(folder))
     model = ModelFiles.of_flag(settings.init_checkpoint)
-    config = read_config(settings.bert_config_file) if not model.is_hugging_face else model.config
+    hugging_face = read_as_hugging_face(settings.vocab_file, settings.init_checkpoint)
+    in_folder = read_settings(folder, WORD_PIECES, read_tokenizer_json(folder), hugging_face)
+    own = model.is_hugging_face and settings.bert_config_file == model.config_file
+    config = model.config if own else read_config(settings.bert_config_file)
     in_folder = in_folder.with_ids(vocab, settings.vocab_file).of_model(config.drop_category_c)
     known = {**vocab, **in_folder.added_vocabulary}
-    check_model_vocabulary(known, settings.vocab_file, settings.init_checkpoint)
+    check_model_vocabulary(
+        known, settings.vocab_file, settings.init_checkpoint, hugging_face=hugging_face
+    )
     check_casing(settings.do_lower_case, vocab, settings.vocab_file, settings.init_checkpoint)
     _check_sizes(settings, known, config, model.shapes)
     free = _free_lines(settings, vocab) if settings.use_unused else []

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from bert_tf import tokenization
 from bert_tf.errors import UserError, quoted
-from bert_tf.files import storage, weight_files
+from bert_tf.files import storage
 from bert_tf.files.whole_files import read_bytes
 from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.text.base_tokenizer import Tokenizer
@@ -61,7 +61,7 @@ def read_vocabulary(vocab_file: str, hugging_face: bool = False) -> dict[str, by
     the vocabulary's folder become a `tokenizer_config.json`.
 
     Args:
-        hugging_face: see `read_settings`; also if the vocabulary's folder has such weights.
+        hugging_face: see `read_settings`.
     """
     source = VocabularySource(vocab_file, hugging_face)
     files: dict[str, str | bytes] = {}
@@ -98,7 +98,6 @@ class VocabularySource:
             raise UserError(f"--vocab_file={vocab_file} must be a file, not a folder; {remedy}")
         self.path = vocab_file
         folder, name = os.path.split(vocab_file)
-        hugging_face = hugging_face or weight_files.is_hugging_face(folder)
         self.in_json = read_tokenizer_json(folder)
         self.own = self.in_json if name == TOKENIZER_FILE else None
         self.kind = self.own.kind if self.own else vocabulary_name(vocab_file)

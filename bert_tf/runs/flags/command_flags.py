@@ -18,7 +18,7 @@ from absl import app, flags, logging
 from bert_tf.engine import distribution, interrupts
 from bert_tf.errors import UserError, as_line, quoted
 from bert_tf.files import storage
-from bert_tf.runs.flags import command_line
+from bert_tf.runs.flags import command_line, model_flags
 from bert_tf.runs.flags.command_line import help_page
 from bert_tf.runs.flags.setting_fields import (
     REQUIRED,
@@ -85,8 +85,8 @@ def run_program(
         goodput.count_from_process_start()
         try:
             check_words(argv[1:])
-            for cls in _settings:
-                settings_from_flags(cls)
+            settings = [settings_from_flags(cls) for cls in _settings]
+            model_flags.check_model_named(settings, flags.FLAGS.flag_values_dict())
             quiet_start.import_tensorflow()
             gc.freeze()  # modules are never garbage
             main(*([argv[1:]] if takes_words else []))
@@ -230,11 +230,9 @@ def model_from_flags(*settings: type[Settings]) -> BertConfig | None:
 
     See `model_flags.follow_model`; the flags are those of `settings`.
     """
-    from bert_tf.runs.flags.model_flags import follow_model  # imports TensorFlow
-
     given = {name for name in flags.FLAGS if flags.FLAGS[name].present}
     values = flags.FLAGS.flag_values_dict()
-    config, found = follow_model([*map(settings_from_flags, settings)], values, given)
+    config, found = model_flags.follow_model([*map(settings_from_flags, settings)], values, given)
     for name, value in found.items():
         setattr(flags.FLAGS, name, value)
     return config

@@ -9,7 +9,7 @@ from bert_tf.files.checkpoint_directory import CheckpointDirectory
 from bert_tf.files.model_notes import labels_in
 from bert_tf.files.overwriting import real_path
 from bert_tf.model.configuration import BertConfig
-from bert_tf.model_folder.reader import ModelFiles
+from bert_tf.model_folder.reader import ModelFiles, read_as_hugging_face
 from bert_tf.runs.flags.settings import FineTuningOptions, TextSettings
 from bert_tf.text import casing
 from bert_tf.text.model_vocabulary import check_model_vocabulary, check_padding
@@ -36,10 +36,14 @@ def make_tokenizer(
     output_dir: str | None = None,
 ) -> Tokenizer:
     """Returns the tokenizer of the vocabulary that belongs to the checkpoint."""
+    path = settings.vocab_file
+    hugging_face = read_as_hugging_face(path, init_checkpoint)
     tokenizer = load_tokenizer(
-        settings.vocab_file, settings.do_lower_case, drop_category_c=config.drop_category_c
+        *(path, settings.do_lower_case),
+        hugging_face=hugging_face,
+        drop_category_c=config.drop_category_c,
     )
-    vocab, path = tokenizer.vocab, settings.vocab_file
+    vocab = tokenizer.vocab
     casing.check_casing(settings.do_lower_case, vocab, path, init_checkpoint, output_dir)
     check_vocabulary(vocab, path, init_checkpoint, output_dir)
     tokenization.check_vocab_size(vocab, config.vocab_size, path)
@@ -54,12 +58,13 @@ def check_vocabulary(
 
     See `check_model_vocabulary`.
     """
+    hugging_face = read_as_hugging_face(vocab_file, init_checkpoint)
     if init_checkpoint:
         storage.check_file_system(init_checkpoint, "init_checkpoint")
-        check_model_vocabulary(vocab, vocab_file, init_checkpoint)
+        check_model_vocabulary(vocab, vocab_file, init_checkpoint, hugging_face=hugging_face)
     # A run that stopped before its first checkpoint may have left a vocabulary: ignore it.
     if output_dir and CheckpointDirectory(output_dir).latest():
-        check_model_vocabulary(vocab, vocab_file, output_dir, "output_dir")
+        check_model_vocabulary(vocab, vocab_file, output_dir, "output_dir", hugging_face)
 
 
 def check_settings(

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from bert_tf.errors import UserError, listed
 from bert_tf.model.configuration import BertConfig
-from bert_tf.model_folder.reader import ModelFiles
+from bert_tf.model_folder.reader import ModelFiles, read_as_hugging_face
 from bert_tf.model_folder.writer import write_vocabulary
 from bert_tf.runs.flags.settings import TeacherCheckpoint
 from bert_tf.seeds import reading_weights
@@ -43,7 +43,10 @@ def checked_teacher_files(
         if not vocab_file:  # the student is in memory
             write_vocabulary(folder, tokenizer.files, tokenizer.do_lower_case)
             vocab_file = vocabulary_in(folder)
-        check_model_vocabulary(tokenizer.vocab, vocab_file, files.home, "teacher_checkpoint")
+        hugging_face = read_as_hugging_face(vocab_file, settings.init_checkpoint)
+        check_model_vocabulary(
+            *(tokenizer.vocab, vocab_file, files.home, "teacher_checkpoint", hugging_face)
+        )
     casing = files.recorded_casing
     if casing not in (None, settings.do_lower_case):
         raise UserError(

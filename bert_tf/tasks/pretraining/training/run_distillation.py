@@ -59,7 +59,8 @@ def run_distillation(
             " --teacher_checkpoint. Add --vocab_file, or leave out --dynamic_masking"
         )
     if path:
-        vocabulary = Vocabulary.open(path, config, settings.dynamic_masking, folder)
+        teacher = settings.teacher_checkpoint
+        vocabulary = Vocabulary.open(path, config, settings.dynamic_masking, folder, teacher)
         vocab = vocabulary.tokenizer.vocab
         check_model_vocabulary(vocab, path, folder, "teacher_checkpoint")
         check_vocabulary(vocab, path, settings.init_checkpoint, settings.output_dir)
