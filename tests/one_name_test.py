@@ -11,8 +11,11 @@ import pytest
 
 from bert_tf.errors import UserError
 from bert_tf.files.checkpoints import CheckpointReader
-from bert_tf.runs.flags.model_flags import follow_model
-from bert_tf.runs.flags.settings import ModelSettings
+from bert_tf.hugging_face.vector_settings import read_as_hugging_face
+from bert_tf.model.family import read_config
+from bert_tf.runs.flags.model_flags import check_model_named, follow_model
+from bert_tf.runs.flags.settings import ModelSettings, TextSettings
+from bert_tf.runs.training.fine_tuning_checks import make_tokenizer
 from bert_tf.tasks.extraction.settings import ExtractionSettings
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
 from tests.support import forked_programs
@@ -118,9 +121,10 @@ def test_a_run_s_folder_is_a_model_with_its_length_casing_and_classes(models, tr
     # Without --init_checkpoint the run's own folder is the model.
     log = classify(models, copy, "--do_eval")
     assert f"From --output_dir={copy}: --bert_config_file={copy}/bert_config.json" in log
-    for folder in (again, copy):
-        results = (folder / "eval_results.txt").read_text()
-        assert results == (trained / "eval_results.txt").read_text()
+    expected = (trained / "eval_results.txt").read_text()
+    assert (copy / "eval_results.txt").read_text() == expected
+    of_new_run = expected.replace("global_step = 4", "global_step = 0")
+    assert (again / "eval_results.txt").read_text() == of_new_run
 
 
 def test_vectors_are_the_same(models, tmp_path):
@@ -190,6 +194,34 @@ def test_what_is_missing(models, monkeypatch, flags, message):
     values = {"vocab_file": None, "bert_config_file": None, **flags}
     with pytest.raises(UserError, match=message):
         follow_model(SETTINGS["text"], values, flags)
+    if "init_checkpoint" in flags:
+        return check_model_named(SETTINGS["text"], values)
+    with pytest.raises(UserError, match=message):  # without TensorFlow
+        check_model_named(SETTINGS["text"], values)
+    check_model_named(SETTINGS["text"], {**values, "output_dir": "data"})  # a run's, perhaps
+
+
+@pytest.mark.parametrize(
+    ("vocab_file", "model", "expected"),
+    [
+        ("hf/vocab.txt", "hf", True),
+        ("hf/vocab.txt", "hf/", True),
+        ("hf/vocab.txt", "hf/model.safetensors", True),
+        ("json/tokenizer.json", "json", True),
+        # The original's flags read it as they always have.
+        ("hf/vocab.txt", "bare", False),
+        ("hf/vocab.txt", None, False),
+        ("tf/vocab.txt", "hf", False),
+        ("tf/vocab.txt", "tf", False),
+    ],
+)
+def test_whose_rules_read_a_vocabulary(models, monkeypatch, vocab_file, model, expected):
+    monkeypatch.chdir(models)
+    assert read_as_hugging_face(vocab_file, model) == expected
+    settings = TextSettings(vocab_file=vocab_file, do_lower_case=False)
+    tokenizer = make_tokenizer(read_config("tf/bert_config.json"), settings, model)
+    by_file = "json" in vocab_file or "tf/" in vocab_file  # which names the tokenizer's class
+    assert tokenizer.settings.hugging_face == (expected or by_file)
 
 
 @pytest.mark.parametrize("tool", TOOLS)

@@ -130,7 +130,7 @@ class ConvertedModel:
         return {name: weights[name] for name in self.shapes}
 
     @property
-    def dtypes(self) -> dict[str, tf.DType]:
+    def dtypes(self) -> dict[str, "tf.DType"]:
         return dict.fromkeys(self.shapes, tf.float32)
 
     def read(self, name: str) -> np.ndarray:

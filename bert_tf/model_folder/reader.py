@@ -13,7 +13,6 @@ from bert_tf.errors import UserError, given, listed, quoted
 from bert_tf.files import checkpoints, storage, weight_files
 from bert_tf.files.checkpoint_names import files_of
 from bert_tf.files.model_notes import LABELS_FILE, ModelInput, labels_in, read_model_input
-from bert_tf.files.overwriting import real_path
 from bert_tf.files.weight_files import SAFETENSORS
 from bert_tf.hugging_face.config import is_tagger
 from bert_tf.hugging_face.config import read_config as read_config_json
@@ -46,18 +45,6 @@ def _how_to_download(path: str) -> str:
         ". Nothing is downloaded: if it is a model of huggingface.co, run `pip install"
         f" huggingface_hub` and `hf download {path} --local-dir {path}`, then give the folder"
     )
-
-
-def read_as_hugging_face(vocab_file: str, model: str | None) -> bool:
-    """Returns whether a vocabulary is that of a model in Hugging Face's format.
-
-    `model` is what the program's flag names. Otherwise the vocabulary is read by the original's
-    rules, unless files beside it say more: see `read_settings`.
-    """
-    folder = os.path.dirname(vocab_file)
-    if not model or not weight_files.is_hugging_face(folder):
-        return False
-    return real_path(ModelFiles.of_flag(model).folder) == real_path(folder)
 
 
 class ModelFiles:
