@@ -9,6 +9,9 @@ difference with a 95% interval from a paired bootstrap over the examples. It wor
 numbers, tags, multiple choice and SQuAD.
 """
 
+if __name__ == "__main__" and not __package__:
+    raise SystemExit("Run this as a module, from the folder above: python -m tools.compare_runs")
+
 import dataclasses
 import itertools
 import os

@@ -61,6 +61,11 @@ config.json. bert_config.json has `layer_norm_eps` if it is not 1e-12 (RoBERTa's
 `problem_type` if a text can have several of the classifier's classes (multi_label_classification).
 """
 
+if __name__ == "__main__" and not __package__:
+    raise SystemExit(
+        "Run this as a module, from the folder above: python -m tools.convert_checkpoint"
+    )
+
 import json
 import os
 

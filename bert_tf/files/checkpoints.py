@@ -13,7 +13,7 @@ import os
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from absl import logging
@@ -117,6 +117,30 @@ def _is_directory(path: str) -> bool:
 # --- reading --------------------------------------------------------------------------------------
 
 
+class WeightReader(Protocol):
+    """Reads the weights of a model by their names in a checkpoint, whatever the format.
+
+    Attributes:
+        prefix: the prefix of a checkpoint, or the path of a file with weights.
+    """
+
+    prefix: str
+
+    @property
+    def shapes(self) -> Mapping[str, Sequence[int]]:
+        """Name of a tensor -> its shape."""
+
+    @property
+    def dtypes(self) -> Mapping[str, tf.DType]:
+        """Name of a tensor -> its dtype."""
+
+    def read(self, name: str) -> np.ndarray:
+        """Returns a tensor."""
+
+    def read_weights(self) -> dict[str, np.ndarray]:
+        """Returns every weight by its name."""
+
+
 class CheckpointReader:
     """Reads the tensors of a checkpoint by name; see `find_prefix` for the arguments.
 
@@ -214,14 +238,17 @@ def load_weights(model: keras.Model, path: str) -> list[str]:
 
 
 def initialize(
-    variables: Mapping[str, tf.Variable], init_checkpoint: str, flag: str | None = "init_checkpoint"
+    variables: Mapping[str, tf.Variable],
+    init_checkpoint: str,
+    flag: str | None = "init_checkpoint",
+    reader: WeightReader | None = None,
 ) -> list[str]:
     """Sets a model's variables, given by name; otherwise as `load_weights`.
 
     Slots and step are ignored, as in the original's get_assignment_map_from_checkpoint. See
-    `find_prefix` for `init_checkpoint` and `flag`.
+    `find_prefix` for `init_checkpoint` and `flag`; a `reader` reads it if it is no checkpoint.
     """
-    reader = CheckpointReader(init_checkpoint, flag)
+    reader = reader or CheckpointReader(init_checkpoint, flag)
     place = given(init_checkpoint, flag)
     configuration = "--bert_config_file" if flag else "the model's configuration"
     common, missing, unexpected = _compare(variables, reader)
@@ -271,7 +298,7 @@ def restore(variables: Mapping[str, tf.Variable], prefix: str) -> None:
 
 
 def _compare(
-    variables: Mapping[str, tf.Variable], reader: CheckpointReader
+    variables: Mapping[str, tf.Variable], reader: WeightReader
 ) -> tuple[list[str], list[str], list[str]]:
     """Returns the names in both, only in `variables`, and only in the checkpoint.
 
@@ -286,17 +313,18 @@ def _compare(
 
 def _check_shapes(
     variables: Mapping[str, tf.Variable],
-    reader: CheckpointReader,
+    reader: WeightReader,
     names: Sequence[str],
     checkpoint: str,
     configuration: str = "--bert_config_file",
 ) -> None:
     shapes, dtypes = reader.shapes, reader.dtypes
     different = [
-        f"{name}: {dtypes[name].name} {shapes[name]} in the checkpoint,"
+        f"{name}: {dtypes[name].name} {[*shapes[name]]} in the checkpoint,"
         f" {variables[name].dtype.name} {variables[name].shape.as_list()} in the model"
         for name in names
-        if shapes[name] != variables[name].shape.as_list() or dtypes[name] != variables[name].dtype
+        if [*shapes[name]] != variables[name].shape.as_list()
+        or dtypes[name] != variables[name].dtype
     ]
     if different:
         raise UserError(

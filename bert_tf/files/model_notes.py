@@ -11,29 +11,11 @@ import unicodedata
 from collections.abc import Sequence
 
 from bert_tf.errors import UserError, first_of, quoted
-from bert_tf.files import checkpoints, whole_files
-from bert_tf.files.checkpoint_directory import CheckpointDirectory
+from bert_tf.files import whole_files
 from bert_tf.files.storage import is_unicode
 from bert_tf.start import lazy_tensorflow as tf
 
 LABELS_FILE = "labels.txt"
-
-
-def read_labels(output_dir: str, init_checkpoint: str | None) -> list[str] | None:
-    """Returns the classes of the model that a run starts with; [] for regression, None if unknown.
-
-    They are unknown without a checkpoint, or without a `labels.txt` in its folder. An output
-    directory without a checkpoint does not count: a run that stopped early left its `labels.txt`.
-
-    Args:
-        output_dir: the run's folder; if it has a checkpoint, the run starts with that.
-        init_checkpoint: see `checkpoints.find_prefix`. None if the run trains, which may give the
-            head different classes.
-    """
-    prefix = CheckpointDirectory(output_dir).latest()
-    if not prefix and init_checkpoint:
-        prefix = checkpoints.find_prefix(init_checkpoint)
-    return labels_in(os.path.dirname(prefix)) if prefix else None
 
 
 def check_label(label: str, place: str, remedy: str = "rename it") -> None:

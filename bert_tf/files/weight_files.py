@@ -4,6 +4,7 @@ import os
 
 from bert_tf.errors import UserError
 from bert_tf.files import storage
+from bert_tf.files.listing import names_in
 from bert_tf.files.whole_files import check_no_pointer
 from bert_tf.start import lazy_tensorflow as tf
 
@@ -31,6 +32,19 @@ _MERGE = (
 def safetensors_in(folder: str) -> str | None:
     """Returns the path of a folder's safetensors file, or of the index of its shards."""
     return storage.first_file(folder, (SAFETENSORS, SHARDS))
+
+
+def has_checkpoint(folder: str) -> bool:
+    """Returns whether a folder has a checkpoint, or a file `checkpoint` that names one."""
+    if not tf.io.gfile.isdir(folder) or tf.io.gfile.exists(f"{folder}.index"):
+        return False  # on ram:// a prefix counts as a directory, too
+    names = names_in(folder)
+    return any(name == "checkpoint" or name.endswith(".index") for name in names)
+
+
+def is_hugging_face(folder: str) -> bool:
+    """Returns whether a program reads a folder's safetensors file, and not a checkpoint in it."""
+    return safetensors_in(folder) is not None and not has_checkpoint(folder)
 
 
 def check_no_other_weights(folder: str, place: str) -> None:

@@ -23,6 +23,7 @@ from bert_tf.hugging_face import distilbert, electra, roberta
 from bert_tf.hugging_face.weights import Weight, present_parts
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.family import ElectraConfig
+from bert_tf.start import lazy_tensorflow as tf
 
 _WRONG_HEADER = (AttributeError, LookupError, TypeError, ValueError)
 _SIZE, _MOST = 8, 100_000_000  # bytes of the header's size; of a header
@@ -41,12 +42,14 @@ class ConvertedModel:
         config: the configuration.
         labels: the names of the classes, see `hugging_face_config.class_names`.
         task: the end of the architecture's name, such as "ForTokenClassification"; "" if unknown.
-        shapes: name in a checkpoint -> shape of a weight.
+        shapes, dtypes, prefix: see `checkpoints.WeightReader`.
     """
 
     def __init__(self, folder: str):
         check_no_adapter(folder)
-        self._path = path = safetensors_in(folder) or os.path.join(folder, SAFETENSORS)
+        self.prefix = self._path = path = safetensors_in(folder) or os.path.join(
+            folder, SAFETENSORS
+        )
         config_path = os.path.join(folder, "config.json")
         self._files = Unreplaced(folder, ("config.json", os.path.basename(path)), folder)
         _import_safetensors()
@@ -128,6 +131,18 @@ class ConvertedModel:
         if self._module is distilbert:
             weights |= distilbert.token_types(self.config)
         return {name: weights[name] for name in self.shapes}
+
+    @property
+    def dtypes(self) -> dict[str, "tf.DType"]:
+        return dict.fromkeys(self.shapes, tf.float32)
+
+    def read(self, name: str) -> np.ndarray:
+        """Returns a weight by its name in a checkpoint."""
+        return self.weights[name]
+
+    def read_weights(self) -> dict[str, np.ndarray]:
+        """Returns `weights`."""
+        return self.weights
 
     def forget(self) -> None:
         """Frees the weights; at their next use they are read again."""

@@ -185,10 +185,10 @@ def read_folder(
         longest = config.longest_sequence
         heads = heads_of(shapes, labels, files.is_tagger)
         if max_seq_length is None:
-            known = files.vector_settings.max_seq_length, files.model_input.max_seq_length
-            max_seq_length = min(filter(None, (longest, *known)))
+            max_seq_length = files.usual_length()
+            known = files.vector_settings.max_seq_length or files.model_input.max_seq_length
             was_fine_tuned = not {*heads} <= {"masked_lm", "next_sentence"}
-            if was_fine_tuned and not (any(known) or files.is_hugging_face):
+            if was_fine_tuned and not (known or files.is_hugging_face):
                 logging.warning(
                     "%s does not tell the --max_seq_length that the model was fine-tuned with:"
                     " earlier versions wrote no %s. Texts are cut at %d word pieces, the model's"

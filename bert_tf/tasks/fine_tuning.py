@@ -7,6 +7,7 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf.errors import UserError
+from bert_tf.hugging_face.vector_settings import read_as_hugging_face
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.training.fine_tuning_checks import make_tokenizer
 from bert_tf.tasks.cross_validation import Fold, cross_validate
@@ -48,7 +49,8 @@ def _run(task: TaskFiles, config: BertConfig, strategy: tf.distribute.Strategy) 
     tokenizer = make_tokenizer(config, settings, settings.init_checkpoint, settings.output_dir)
     # Read all files first, to report errors in them before hours of training.
     sets = read_sets(task, purposes)
-    vocabulary = read_vocabulary(settings.vocab_file)
+    hugging_face = read_as_hugging_face(settings.vocab_file, settings.init_checkpoint)
+    vocabulary = read_vocabulary(settings.vocab_file, hugging_face)
     start = Start(config=config, tokenizer=tokenizer, vocabulary=vocabulary)
     results, evaluated = None, []
     with FineTuner(task, start, strategy, sets) as tuner:
