@@ -120,7 +120,7 @@ def test_programs_start_from_an_environment_with_spaces_in_its_path(tmp_path, na
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 1 and "--no_such_flag" in done.stderr, done.stderr
+    assert done.returncode == 1 and "no_such_flag" in done.stderr, done.stderr
 
 
 @pytest.mark.slow

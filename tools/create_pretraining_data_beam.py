@@ -28,8 +28,8 @@ def main(others: Sequence[str]) -> None:
         from bert_tf.tasks.pretraining.records import beam_shards
     except ImportError as error:
         raise missing_package("This program", "apache-beam", "beam", error) from error
-    command_flags.model_from_flags(BeamDataSettings)  # the vocabulary
     options = beam_shards.pipeline_options(others)
+    command_flags.model_from_flags(BeamDataSettings)  # the vocabulary
     settings = command_flags.settings_from_flags(BeamDataSettings)
     beam_shards.create_shards_with_beam(settings, options)
 

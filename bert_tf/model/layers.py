@@ -71,6 +71,7 @@ def head_initializer(glorot: bool) -> keras.initializers.Initializer:
     return glorot_initializer() if glorot else create_initializer()
 
 
+@register
 class Dense(Unquantized, keras.layers.Dense):
     """The layer of Keras, without its `quantize`."""
 

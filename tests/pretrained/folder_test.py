@@ -148,9 +148,14 @@ def test_a_single_output_is_a_number_whatever_its_name(tmp_path, labels):
 def test_a_head_that_was_never_trained_is_warned_of(tmp_path, warnings, head, bias, name):
     weights = random_weights(head)
     built = next(head for head, row in HEADS.items() if row.shown == name)
-    build_model(built, read_folder(write_model(tmp_path / "trained", weights)))
+    new = weights | {bias: np.zeros_like(weights[bias])}
+    trained, folder = (
+        write_model(tmp_path / x, y) for x, y in (("trained", weights), ("new", new))
+    )
+    for path in (trained, folder):
+        (Path(path) / "model_input.json").write_text('{"max_seq_length": 16}')
+    build_model(built, read_folder(trained))
     assert warnings == []
-    folder = write_model(tmp_path / "new", weights | {bias: np.zeros_like(weights[bias])})
     build_model(built, read_folder(folder))
     assert warnings == [
         f"{folder}: the bias of the head for {name} is zero, so the head was never trained, and"
