@@ -81,6 +81,7 @@ def write_labels(folder: str, labels: Sequence[str] | None) -> None:
 
 MODEL_INPUT_FILE = "model_input.json"
 TEXTS, PAIRS, CHOICES = "texts", "pairs", "choices"
+_CHOICES_OF = {"reads": (TEXTS, PAIRS, CHOICES), "long_text": ("mean", "max")}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,6 +111,12 @@ def read_model_input(folder: str) -> ModelInput:
     if not isinstance(found, dict) or not found.keys() <= {*names}:
         keys = first_of([*found]) if isinstance(found, dict) else f"a {type(found).__name__}"
         raise UserError(f"{path} must have no keys but {', '.join(names)}; it has {keys}; {rule}")
+    for name, value in found.items():
+        choices = _CHOICES_OF.get(name)
+        fits = value in choices if choices else type(value) is int and value > 0
+        if not fits and value is not None:
+            what = f"one of {', '.join(choices)}" if choices else "a whole number above 0"
+            raise UserError(f"{path}: {name} must be {what}; it is {quoted(value)}; {rule}")
     return ModelInput(**found)
 
 

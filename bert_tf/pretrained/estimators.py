@@ -75,6 +75,8 @@ class TextEstimator(BaseEstimator):
             if hasattr(self, name):
                 delattr(self, name)
         validate_data(self, X, skip_check_array=True)
+        if not hasattr(self, "n_features_in_"):  # scikit-learn counts only the columns of tables
+            self.n_features_in_ = _num_texts(X)
         self.model_ = model
         return self
 
@@ -82,6 +84,11 @@ class TextEstimator(BaseEstimator):
         check_is_fitted(self, "model_")
         if len(getattr(X, "shape", ())) == 2:
             validate_data(self, X, reset=False, skip_check_array=True)
+        elif _num_texts(X) != self.n_features_in_:
+            raise ValueError(
+                f"X has {_num_texts(X)} features, but {type(self).__name__} is expecting"
+                f" {self.n_features_in_} features as input: a text each, or a pair of texts"
+            )
         outputs: NDArray[np.float64] = self.model_.predict(_texts(X))
         return outputs
 
@@ -126,6 +133,11 @@ class BertRegressor(RegressorMixin, TextEstimator):
     def predict(self, X: Any) -> NDArray[np.float64]:
         """Returns the number of each text, float [texts]."""
         return self._outputs(X)
+
+
+def _num_texts(X: Any) -> int:
+    """Returns 2 for pairs of texts and 1 for texts."""
+    return 2 if isinstance(next(iter(X), ""), (tuple, list)) else 1
 
 
 def _texts(X: Any) -> Any:

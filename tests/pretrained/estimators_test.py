@@ -116,6 +116,8 @@ def test_tables_and_pairs(stand_in):
         (lambda table: table.rename(columns={"b": "text"}), "Feature names unseen at fit time"),
         (lambda table: table[["a"]], "Feature names seen at fit time, yet now missing"),
         (lambda table: table.to_numpy()[:, :1], "1 features, but .* expecting 2 features"),
+        (lambda table: table["a"], "1 features, but .* expecting 2 features"),
+        (lambda table: TEXTS, "1 features, but .* expecting 2 features"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:X does not have valid feature names")
@@ -132,9 +134,13 @@ def test_columns_are_those_of_the_training(stand_in, change, message):
         assert len(estimator.predict(list(zip(TEXTS, TEXTS, strict=True)))) == 12  # has no names
     refitted = BertClassifier("folder").fit(table, NAMES).fit(TEXTS, NAMES)
     assert not hasattr(refitted, "feature_names_in_") and len(refitted.predict(TEXTS)) == 12
+    with pytest.raises(ValueError, match="2 features, but .* expecting 1 features"):
+        refitted.predict(table)
 
 
-@pytest.mark.parametrize("y", [[0.0, -0.0, 1.0] * 4, [1, 1.0, 2] * 4, [True, 1, 0] * 4])
+@pytest.mark.parametrize(
+    "y", [[0.0, -0.0, 1.0] * 4, [1, 1.0, 2] * 4, [True, 1, 0] * 4, [np.float32(1), 1, 2] * 4]
+)
 def test_equal_numbers_are_one_class(stand_in, y):
     estimator = BertClassifier("folder").fit([f"text {i}" for i in range(12)], y)
     assert len(estimator.classes_) == 2

@@ -91,7 +91,17 @@ BAD = {
     "half": (TEXTS, [0, 0.5, 1], "labels[1] must be a class's name or number; received 0.5 (f"),
     "equal": (TEXTS, ["good"] * 3, "at least two classes; all are 'good', so there is nothing to"),
     "equal numbers": (TEXTS, [0, 0, 0], "at least two classes; all are 'bad', so there is nothing"),
-    "one-hot": (TEXTS, np.eye(3), "Give the number of each example's class; for several, see mul"),
+    "one-hot": (TEXTS, np.eye(3), "Give the number of each example's class; for several, multi_l"),
+    "several ones": (
+        TEXTS,
+        [[1, 1], [0, 1], [1, 0]],
+        "(list). An example has several classes with",
+    ),
+    "several names": (
+        TEXTS,
+        [("good", "bad"), (), ()],
+        "An example has several classes with multi_l",
+    ),
     "columns": ([TEXTS, TEXTS], NAMES, "there are 2 texts and 3 labels"),
     "list of rows": ([*zip(TEXTS, NAMES, strict=True)], None, "labels must be given: one for each"),
     "table": (np.array([TEXTS, TEXTS]), NAMES, "(ndarray). Of a table take a column, table['text"),

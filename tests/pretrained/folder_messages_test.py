@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 
 import pytest
 
@@ -37,6 +38,27 @@ def test_a_length_that_nothing_tells_is_told_once(tmp_path, warnings, head, flag
 def test_the_limit_is_right_for_a_model_that_was_only_pretrained(tmp_path, warnings):
     assert read_folder(write_model(tmp_path, random_weights())).max_seq_length == 32
     assert not warnings
+
+
+@pytest.mark.parametrize(
+    "name, value, rule",
+    [
+        ("max_seq_length", "16", "a whole number above 0"),
+        ("max_seq_length", True, "a whole number above 0"),
+        ("window_stride", 7.5, "a whole number above 0"),
+        ("window_stride", 0, "a whole number above 0"),
+        ("reads", "pair", "one of texts, pairs, choices"),
+        ("reads", ["texts"], "one of texts, pairs, choices"),
+        ("long_text", "true", "one of mean, max"),
+        ("long_text", False, "one of mean, max"),
+    ],
+)
+def test_values_of_another_type_are_refused(tmp_path, name, value, rule):
+    path = write_model(tmp_path, random_weights("classifier"), FINE_TUNED["classifier"])
+    (tmp_path / "model_input.json").write_text(json.dumps({name: value}))
+    message = f"{path}/model_input.json: {name} must be {rule}; it is {value!r}; correct it, or"
+    with pytest.raises(UserError, match=re.escape(message)):
+        read_folder(path)
 
 
 SECRET = ["root:x:0:0", "daemon:x:1:1", "alice:x:1000:1000", "mail:x:8:8"]

@@ -231,5 +231,6 @@ def _name(value: Any, place: str) -> str:
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     if not isinstance(value, str | int):
-        raise UserError(f"{place} must be a class's name or number; {received(value)}")
+        several = ". An example has several classes with multi_label=True" if is_list(value) else ""
+        raise UserError(f"{place} must be a class's name or number; {received(value)}{several}")
     return str(value)
