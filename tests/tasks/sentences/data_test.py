@@ -60,7 +60,7 @@ def test_a_third_text_is_read_from_its_column(tmp_path):
             TRIPLETS.replace("n\n", "n\ts\n").replace("z", "z\t0.5").replace("w", "w\t5"),
             TRIPLET,
             {"unread_scores": "s", "loss": "triplet"},
-            "^--loss=triplet reads no scores and trains every pair .* the score 0.5; the highest is",
+            "^--loss=triplet reads no scores and trains every pair .* the score 0.5; the high",
         ),
         (TABLE, SCORED, {"refuse_empty": True}, "line 3: the line is empty, but examples fol"),
         (
