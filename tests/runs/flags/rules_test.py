@@ -236,7 +236,7 @@ RULES = {
     ],
     SentenceSettings: [
         ({"score_scale": 5.0, **IN_BATCH}, "needs --loss=cosine; received --loss"),
-        ({"min_positive_score": 0.0}, "needs --loss=in_batch_negatives or triplet; received --loss"),
+        ({"min_positive_score": 0.0}, "needs --loss=in_batch_negatives or triplet; received"),
         ({"similarity_scale": 10.0}, NEGATIVES),
         ({"negative_column": "n"}, "needs --loss=in_batch_negatives or triplet; received --loss"),
         ({"negative_column": "n", **IN_BATCH}, None),
