@@ -30,7 +30,7 @@ class TextInputs(tf.Module):
         self.max_seq_length = max_seq_length
         self._special = (*(vocab[token] for token in SEQUENCE_TOKENS), 0)
         self._mask_id = vocab.get(MASK_TOKEN)
-        self._ends_empty_text = tokenizer.layout.ends_empty_text
+        self._hugging_face = tokenizer.layout.hugging_face
 
     def __call__(
         self, texts: tf.Tensor, second_texts: tf.Tensor | None = None
@@ -45,8 +45,10 @@ class TextInputs(tf.Module):
             return self._pack_one(ids, tf.cast(ids.row_lengths(), tf.int32))
         ids, lengths, second_lengths = self._ids_of_both(texts, second_texts)
         room = self.max_seq_length - 2 - self._is_pair(second_lengths)
-        kept = tf.minimum(lengths, tf.maximum((room + 1) // 2, room - second_lengths))
-        second_kept = tf.minimum(second_lengths, tf.maximum(room // 2, room - lengths))
+        more = tf.cast(lengths > second_lengths, tf.int32) if self._hugging_face else 1
+        kept = tf.minimum(lengths, tf.maximum((room + more) // 2, room - second_lengths))
+        second_kept = tf.maximum((room + 1 - more) // 2, room - lengths)
+        second_kept = tf.minimum(second_lengths, second_kept)
         return self._pack(ids, kept, second_kept)
 
     def question_and_context(
@@ -102,7 +104,7 @@ class TextInputs(tf.Module):
 
     def _is_pair(self, second_lengths: tf.Tensor) -> tf.Tensor:
         """Returns `Layout.is_pair` of second texts of these lengths, as 1 and 0."""
-        if self._ends_empty_text:
+        if self._hugging_face:
             return tf.ones_like(second_lengths)
         return tf.cast(second_lengths > 0, tf.int32)
 

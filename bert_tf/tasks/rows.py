@@ -15,7 +15,8 @@ from bert_tf.runs.flags.settings import FineTuningOptions
 from bert_tf.tasks.arguments import TABLE, check_order, is_missing, plain, received, whole
 from bert_tf.tasks.class_weights import parse_weight
 
-_CLASSES = "Give the number of each example's class; for several, multi_label=True"
+SEVERAL = "For several classes of a text, give for_classification multi_label=True"
+_CLASSES = f"Give the number of each example's class. {SEVERAL}"
 _COLUMN = "a list, an array or a column"
 _Lists = tuple[list[Any], list[Any], list[float] | None]
 

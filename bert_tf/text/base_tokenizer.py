@@ -179,7 +179,7 @@ class Tokenizer(abc.ABC):
     def layout(self) -> Layout:
         """The special tokens of a sequence; the vocabulary must have them."""
         first, separator = (self.vocab[token] for token in self.sequence_tokens)
-        return Layout(first, separator, ends_empty_text=self.settings.hugging_face)
+        return Layout(first, separator, hugging_face=self.settings.hugging_face)
 
     def tokens(self) -> list[str]:
         """Returns `tokens_by_id` of the vocabulary."""

@@ -21,11 +21,13 @@ class Layout:
     sep_id: int
     separators: int = 1  # number of [SEP] between two texts
     second_segment: int = 1  # segment id of the second text
-    ends_empty_text: bool = False  # whether a second text without tokens has a [SEP], too
+    # As in the package `tokenizers`: a second text without tokens has a [SEP], and see
+    # `truncate_longer`.
+    hugging_face: bool = False
 
     def is_pair(self, ids_b: Sequence[int] | None) -> bool:
         """Returns whether a sequence with this second text has the special tokens of a pair."""
-        return ids_b is not None and (len(ids_b) > 0 or self.ends_empty_text)
+        return ids_b is not None and (len(ids_b) > 0 or self.hugging_face)
 
     def num_special(self, is_pair: bool) -> int:
         """Returns the number of special tokens in a sequence of one text, or of two."""
@@ -61,18 +63,21 @@ def truncate_pair(
     return start_a, end_a, start_b, end_b
 
 
-def truncate_longer(length_a: int, length_b: int, max_num_tokens: int) -> tuple[int, int]:
+def truncate_longer(
+    length_a: int, length_b: int, max_num_tokens: int, hugging_face: bool = False
+) -> tuple[int, int]:
     """Truncates two sequences at their ends; returns the two lengths to keep.
 
     Drops one token at a time from the end of the longer sequence (of b if both are equally long)
-    until both together have at most `max_num_tokens` (`_truncate_seq_pair` in the original).
+    until both together have at most `max_num_tokens` (`_truncate_seq_pair` in the original). So if
+    both are cut and `max_num_tokens` is odd, a keeps one more; in the package `tokenizers`
+    (`hugging_face`) the longer one does, or b if both are equally long.
     """
-    for _ in range(length_a + length_b - max_num_tokens):
-        if length_a > length_b:
-            length_a -= 1
-        else:
-            length_b -= 1
-    return length_a, length_b
+    more_a = int(length_a > length_b or not hugging_face)
+    return (
+        min(length_a, max((max_num_tokens + more_a) // 2, max_num_tokens - length_b)),
+        min(length_b, max((max_num_tokens + 1 - more_a) // 2, max_num_tokens - length_a)),
+    )
 
 
 def as_pair(ids: Sequence[list[int]]) -> tuple[list[int], list[int] | None]:
@@ -93,7 +98,7 @@ def pack_pair(
     Each is a list of `max_seq_length` ints. `input_mask` is 1 for a token and 0 for padding.
     `segment_ids` is 0 up to the second text, and `second_segment` in the second text and the [SEP]
     after it. Padding is 0 in all three. Without b there is no second [SEP], nor, unless
-    `layout.ends_empty_text`, if b has no tokens.
+    `layout.hugging_face`, if b has no tokens.
     """
     part_a, part_b = [layout.cls_id, *ids_a, layout.sep_id], []
     if layout.is_pair(ids_b):
@@ -113,7 +118,7 @@ def truncate_and_pack(
 ) -> dict[str, list[int]]:
     """Truncates two sequences to fit with `truncate_longer`, and packs them with `pack_pair`."""
     room = max_seq_length - layout.num_special(layout.is_pair(ids_b))
-    length_a, length_b = truncate_longer(len(ids_a), len(ids_b or ()), room)
+    length_a, length_b = truncate_longer(len(ids_a), len(ids_b or ()), room, layout.hugging_face)
     cut_b = ids_b and ids_b[:length_b]
     return pack_pair(ids_a[:length_a], cut_b, max_seq_length, layout)
 

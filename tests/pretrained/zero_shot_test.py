@@ -121,6 +121,8 @@ def test_the_template_is_that_of_the_pipeline(model):
         ({"labels": ["cat"], "hypothesis_template": "{0}"}, "must have {} once"),
         ({"labels": ["cat"], "hypothesis_template": "It is {{}}."}, "and no other braces"),
         ({"labels": ["cat"], "hypothesis_template": "{} or {name}"}, "and no other braces"),
+        ({"labels": ["cat"], "hypothesis_template": "It is {!r}."}, "must have {} once"),
+        ({"labels": ["cat"], "hypothesis_template": "{} }} {{"}, "and no other braces"),
         ({"labels": ["cat"], "hypothesis_template": 5}, "hypothesis_template must be a string"),
         ({"labels": ["cat"], "multi_label": 1}, "multi_label must be True or False; received 1"),
         (

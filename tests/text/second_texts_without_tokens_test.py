@@ -1,4 +1,4 @@
-"""Pairs whose second text has no tokens: the ids of the package `tokenizers`, or the original's."""
+"""Pairs, cut or without second tokens: the ids of the package `tokenizers`, or the original's."""
 
 import json
 
@@ -16,6 +16,7 @@ from tests.support.byte_pair_files import write_vocabulary
 from tests.support.model_folders import VOCAB
 
 LENGTH = 9
+MANY = "the cat sat on a mat the cat sat on a mat"
 PAIRS = [
     ("the cat", ""),
     ("the cat sat on a mat the cat sat", ""),  # cut to leave room for the special tokens
@@ -23,6 +24,7 @@ PAIRS = [
     ("cat", " "),
     ("", "the mat"),
     ("a", "a mat the cat sat on"),
+    *((MANY[:i], MANY[:j]) for i in (7, 11, 14, 41) for j in (7, 11, 16, 41)),
     "the cat",
     "",
 ]
@@ -50,40 +52,41 @@ def of_roberta(folder):
     return path, theirs, PAIRS
 
 
-def padded(ids):
-    return [*ids, *[0] * (LENGTH - len(ids))]
+def padded(ids, length=LENGTH):
+    return [*ids, *[0] * (length - len(ids))]
 
 
+@pytest.mark.parametrize("length", [LENGTH, LENGTH + 1])
 @pytest.mark.parametrize("kind", [of_bert, of_roberta])
-def test_ids_are_the_package_s_in_a_folder_of_hugging_face(kind, tmp_path):
+def test_ids_are_the_package_s_in_a_folder_of_hugging_face(kind, length, tmp_path):
     path, theirs, texts = kind(tmp_path)
     name = {of_bert: "BertTokenizer", of_roberta: "RobertaTokenizer"}[kind]
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": name}))
-    theirs.enable_truncation(LENGTH)
+    theirs.enable_truncation(length)
     encoded = [theirs.encode(*([x] if isinstance(x, str) else x)) for x in texts]
     tokenizer = load_tokenizer(str(path), kind is of_bert)
-    rows = text_input.encode(texts, tokenizer, LENGTH)
+    rows = text_input.encode(texts, tokenizer, length)
     assert [row["input_ids"] for row in rows] == [x.ids for x in encoded]
     assert [row["segment_ids"] for row in rows] == [x.type_ids for x in encoded]
-    encoder = ClassificationEncoder(tokenizer, LENGTH, ["0"])
+    encoder = ClassificationEncoder(tokenizer, length, ["0"])
     pairs = [(x, None) if isinstance(x, str) else x for x in texts]
     for pair, one in zip(pairs, encoded, strict=True):
         example = InputExample("1", *pair, "0")
         ids = [tokenizer.encode([x])[0].tolist() for x in encoder.texts(example)]
         (record,) = encoder.records(example, ids)
-        assert record["input_ids"] == padded(one.ids)
+        assert record["input_ids"] == padded(one.ids, length)
         assert encoder.length_needed(ids) >= len(one.ids)
     both = [(x, one) for x, one in zip(texts, encoded, strict=True) if not isinstance(x, str)]
     firsts, seconds = (list(x) for x in zip(*(x for x, _ in both), strict=True))
     for in_graph in (True, False) if kind is of_bert else (False,):
-        found = bert_tf.Preprocessor(tokenizer, LENGTH, in_graph)((firsts, seconds))
-        np.testing.assert_array_equal(found["input_ids"], [padded(x.ids) for _, x in both])
-        np.testing.assert_array_equal(found["segment_ids"], [padded(x.type_ids) for _, x in both])
-    windows = text_input.TextRows(texts, tokenizer, LENGTH, "mean", None)
-    short = [i for i, one in enumerate(encoded) if len(one.ids) < LENGTH]
-    assert [encoded[i].ids for i in short] == [
-        windows.rows[sum(windows._counts[:i])]["input_ids"] for i in short
-    ]
+        found = bert_tf.Preprocessor(tokenizer, length, in_graph)((firsts, seconds))
+        np.testing.assert_array_equal(found["input_ids"], [padded(x.ids, length) for _, x in both])
+        np.testing.assert_array_equal(
+            found["segment_ids"], [padded(x.type_ids, length) for _, x in both]
+        )
+    short = [(x, one.ids) for x, one in zip(texts, encoded, strict=True) if len(one.ids) < length]
+    windows = text_input.TextRows([x for x, _ in short], tokenizer, length, "mean", None)
+    assert [row["input_ids"] for row in windows.rows] == [ids for _, ids in short]
 
 
 @pytest.mark.parametrize("in_graph", [True, False])
