@@ -300,8 +300,6 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
         learning_rate_factors: Mapping[str, float] | None = None,
         **options: Any,
     ):
-        if options.get("weight_decay") is not None:
-            raise UserError("weight_decay is Keras's second decay: give weight_decay_rate instead")
         learning_rate, global_clipnorm = map(plain_number, (learning_rate, global_clipnorm))
         if not callable(learning_rate):
             Bounds(at_least=0).check(learning_rate=learning_rate)
@@ -315,6 +313,15 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
             *("adamw", weight_decay_rate, beta_1, beta_2, epsilon, exclusions),
             learning_rate_factors=factors,
         )
+
+    @property
+    def weight_decay(self) -> None:
+        """None: Keras would decay every variable by it a second time."""
+
+    @weight_decay.setter
+    def weight_decay(self, value: float | None) -> None:
+        if value is not None:
+            raise UserError("weight_decay is Keras's second decay: give weight_decay_rate instead")
 
     def exclude_from_weight_decay(self, var_list: Any = None, var_names: Any = None) -> None:
         """Excludes more variables, or those whose names have a match; see Keras's optimizers."""

@@ -442,6 +442,14 @@ RATE, ADAM = optimization.PolynomialSchedule, optimization.AdamWeightDecayOptimi
         (ADAM, (1e-3, 0.0, 0.9, 0.9, 1e-6, None, 0), "global_clipnorm must be .*, above 0"),
         (lambda rate: ADAM(1e-3, weight_decay=rate), (0.0,), "weight_decay is Keras's second deca"),
         (lambda rate: optimization.LAMBOptimizer(1e-3, weight_decay=rate), (0.1,), "give weight_d"),
+        (lambda rate: setattr(ADAM(1e-3), "weight_decay", rate), (0.1,), "give weight_decay_rate"),
+        (
+            lambda rate: optimization.LAMBOptimizer.from_config(
+                {"learning_rate": 1e-3, "weight_decay": rate}
+            ),
+            (0.1,),
+            "give weight_decay_rate",
+        ),
     ],
 )
 def test_numbers_that_train_nothing_are_refused(kind, arguments, message):

@@ -15,6 +15,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bert_tf.errors import UserError
 from bert_tf.pretrained.model import Pretrained, load
+from bert_tf.tasks.arguments import has_order
+from bert_tf.tasks.classification.rows import class_name
 from bert_tf.tasks.rows import check_there, read_rows
 
 
@@ -107,6 +109,8 @@ class BertClassifier(ClassifierMixin, TextEstimator):
         _, labels, _ = read_rows(_texts(X), y, None, "X", "y")
         for i, label in enumerate(labels):
             check_there(label, f"y[{i}]")
+            if has_order(label):  # which scikit-learn takes for columns of 0 and 1
+                class_name(label, f"y[{i}]")
         self.classes_ = unique_labels(labels)
         names = {label: str(label) for label in self.classes_.tolist()}  # 1 and 1.0 are one key
         model = self._load().for_classification([*names.values()])

@@ -1,5 +1,6 @@
 """Tests of the estimators: scikit-learn's checks, cross-validation, searches."""
 
+import functools
 import pickle
 import re
 import types
@@ -129,8 +130,10 @@ def test_columns_are_those_of_the_training(stand_in, change, message):
     ):
         estimator.fit(table, y)
         assert estimator.feature_names_in_.tolist() == ["a", "b"] and estimator.n_features_in_ == 2
-        with pytest.raises(ValueError, match=message):
-            estimator.predict(change(table))
+        doors = [estimator.predict, functools.partial(estimator.score, y=y)]
+        for door in (*doors, getattr(estimator, "predict_proba", doors[0])):
+            with pytest.raises(ValueError, match=message):
+                door(change(table))
         assert len(estimator.predict(list(zip(TEXTS, TEXTS, strict=True)))) == 12  # has no names
     refitted = BertClassifier("folder").fit(table, NAMES).fit(TEXTS, NAMES)
     assert not hasattr(refitted, "feature_names_in_") and len(refitted.predict(TEXTS)) == 12
@@ -139,7 +142,15 @@ def test_columns_are_those_of_the_training(stand_in, change, message):
 
 
 @pytest.mark.parametrize(
-    "y", [[0.0, -0.0, 1.0] * 4, [1, 1.0, 2] * 4, [True, 1, 0] * 4, [np.float32(1), 1, 2] * 4]
+    "y",
+    [
+        [0.0, -0.0, 1.0] * 4,
+        [1, 1.0, 2] * 4,
+        [True, 1, 0] * 4,
+        [np.float32(1), np.int8(1), 2] * 4,
+        pd.Series([-0.0, 0, 3] * 4, dtype=object),
+        ["a", np.str_("a"), "b"] * 4,
+    ],
 )
 def test_equal_numbers_are_one_class(stand_in, y):
     estimator = BertClassifier("folder").fit([f"text {i}" for i in range(12)], y)
