@@ -96,8 +96,8 @@ def linear_schedule(
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class _RestartingSchedule:
-    """See `restarting_schedule`."""
+class RestartingSchedule:
+    """Several schedules in a row: (number of steps, schedule that counts them from 0)."""
 
     schedules: Sequence[tuple[int, Schedule]]
 
@@ -110,22 +110,14 @@ class _RestartingSchedule:
         return rate
 
 
-def restarting_schedule(schedules: Sequence[tuple[int, Schedule]]) -> Schedule:
-    """Returns a schedule that joins several in a row: (number of steps, schedule of these steps).
-
-    Each counts its steps from 0.
-    """
-    return _RestartingSchedule(schedules)
-
-
 def schedule_parts(schedule: Schedule) -> list[tuple[int, PolynomialSchedule]] | None:
-    """Returns the arguments of `restarting_schedule` that make an equal schedule.
+    """Returns the arguments of `RestartingSchedule` that make an equal schedule.
 
     None if there are none, because the schedule is not made of `PolynomialSchedule`.
     """
     if isinstance(schedule, PolynomialSchedule):
         return [(schedule.num_train_steps, schedule)]
-    if not isinstance(schedule, _RestartingSchedule):
+    if not isinstance(schedule, RestartingSchedule):
         return None
     parts = [(n, part) for n, part in schedule.schedules if isinstance(part, PolynomialSchedule)]
     return parts if len(parts) == len(schedule.schedules) else None

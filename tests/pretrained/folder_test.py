@@ -148,15 +148,11 @@ def test_a_single_output_is_a_number_whatever_its_name(tmp_path, labels):
 def test_a_head_that_was_never_trained_is_warned_of(tmp_path, warnings, head, bias, name):
     weights = random_weights(head)
     built = next(head for head, row in HEADS.items() if row.shown == name)
-    new = weights | {bias: np.zeros_like(weights[bias])}
-    trained, folder = (
-        write_model(tmp_path / x, y) for x, y in (("trained", weights), ("new", new))
-    )
-    for path in (trained, folder):
-        (Path(path) / "model_input.json").write_text('{"max_seq_length": 16}')
-    build_model(built, read_folder(trained))
+    trained = write_model(tmp_path / "trained", weights)
+    build_model(built, read_folder(trained, max_seq_length=16))
     assert warnings == []
-    build_model(built, read_folder(folder))
+    folder = write_model(tmp_path / "new", weights | {bias: np.zeros_like(weights[bias])})
+    build_model(built, read_folder(folder, max_seq_length=16))
     assert warnings == [
         f"{folder}: the bias of the head for {name} is zero, so the head was never trained, and"
         " what it answers means nothing. Fine-tune the model first"

@@ -9,7 +9,7 @@ import tensorflow as tf
 from bert_tf import optimization
 from bert_tf.engine import loops
 from bert_tf.engine.replicate import replicate
-from bert_tf.optimization import PolynomialSchedule, linear_schedule, restarting_schedule
+from bert_tf.optimization import PolynomialSchedule, RestartingSchedule, linear_schedule
 from bert_tf.runs.flags.settings import TrainingSettings
 from bert_tf.runs.folder.run import Run
 from bert_tf.runs.training.plan import Leg
@@ -112,7 +112,7 @@ def test_a_run_ends_with_its_time_saved_and_resumes(tmp_path, monkeypatch):
 
 
 OLD = linear_schedule(5e-4, 60, 10)
-TWO = restarting_schedule(
+TWO = RestartingSchedule(
     [(30, PolynomialSchedule(1e-3, 30, 5, 2.0, -1)), (70, PolynomialSchedule(2e-4, 70))]
 )
 CASES = {
@@ -185,7 +185,7 @@ def test_a_new_run_and_other_kinds_of_schedules_are_quiet(tmp_path, caplog):
     note_schedule(str(tmp_path), TWO, 0)
     before = (tmp_path / FILE_NAME).read_text()
     note_schedule(str(tmp_path), lambda step: tf.constant(0.1), 9)
-    note_schedule(str(tmp_path), restarting_schedule([(5, lambda step: step)]), 9)
+    note_schedule(str(tmp_path), RestartingSchedule([(5, lambda step: step)]), 9)
     assert (tmp_path / FILE_NAME).read_text() == before
     assert caplog.text == ""
 

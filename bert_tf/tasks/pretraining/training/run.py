@@ -181,7 +181,7 @@ def pretrain(job: Job) -> dict[str, float | int] | None:
     training, evaluated = job.open_records()
     phases, schedule = [x.phase() for x in training], None
     if settings.do_train:
-        schedule = optimization.restarting_schedule(settings.schedules())
+        schedule = optimization.RestartingSchedule(settings.schedules())
     with Run(strategy, settings) as run:
         if evaluated:
             evaluated.warn_of_training(training, run.checkpoints.latest())
