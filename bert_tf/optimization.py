@@ -102,6 +102,7 @@ class RestartingSchedule:
     schedules: Sequence[tuple[int, Schedule]]
 
     def __call__(self, step: tf.Tensor) -> tf.Tensor:
+        """Returns the rate of a step, float32 []."""
         first = 0
         rate = tf.zeros([], tf.float32)
         for num_steps, schedule in self.schedules:
