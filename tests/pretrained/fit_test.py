@@ -22,7 +22,7 @@ from bert_tf.tasks.classification.rows import ClassificationRows
 from bert_tf.tasks.classification.settings import ClassifierSettings
 from bert_tf.tasks.course import make_task
 from tests.pretrained.fit_examples_test import CLASSES, NAMES, TEXTS
-from tests.support.pretraining_runs import run_code
+from tests.support.pretraining_runs import run_forked
 from tests.support.registered_tasks import REVIEWS, run_in
 from tests.support.small_classification import write_reviews
 
@@ -284,7 +284,7 @@ def test_weights_on_two_replicas_are_the_program_s(reviews, tmp_path):
         " from tests.pretrained.fit_test import check_two_replicas;"
         " check_two_replicas(strategy, *sys.argv[1:])"
     )
-    run_code(code, reviews, tmp_path)
+    run_forked(code, reviews, tmp_path)
 
 
 @pytest.mark.slow

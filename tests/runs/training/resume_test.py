@@ -144,11 +144,6 @@ def check_kills_of_replicas(
 
 
 @pytest.mark.slow
-def test_three_kills_of_four_replicas(words, tmp_path):
-    check_kills_of_replicas(words, tmp_path, 4, 3)
-
-
-@pytest.mark.slow
 def test_two_kills_of_two_devices_that_jax_drives(words, tmp_path):
     pytest.importorskip("jax")
     check_kills_of_replicas(words, tmp_path, 2, 2, "--tpu=pjrt")

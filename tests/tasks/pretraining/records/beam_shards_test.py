@@ -215,7 +215,7 @@ def test_program(text, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [1, 2, 7])
+@pytest.mark.parametrize("workers", [1, 7])  # the killed runs below have two, for five shards
 def test_any_number_of_processes_makes_the_same(text, tmp_path, workers):
     create_shards(settings_of(text, tmp_path / "expected"))
     options = ["--direct_running_mode=multi_processing", f"--direct_num_workers={workers}"]
