@@ -83,7 +83,7 @@ def test_everything_is_installed(site):
     required = [line for line in metadata.get_all("Requires-Dist") if "extra ==" not in line]
     assert "scikit-learn" in required and "safetensors" not in required
     builds = {"cpu", "gpu", "pjrt", "tpu", "compile"}
-    extras = {*"beam convert export openvino pictures roberta text wikipedia test ci".split()}
+    extras = {*"beam convert export onnx openvino pictures roberta text wikipedia test ci".split()}
     assert builds | extras == {*metadata.get_all("Provides-Extra")}
 
 

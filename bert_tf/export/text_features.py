@@ -16,14 +16,13 @@ from bert_tf.files.whole_files import read_json
 from bert_tf.files.whole_folders import Unreplaced
 from bert_tf.hugging_face.vector_settings import VectorSettings
 from bert_tf.pretrained import text_input
+from bert_tf.pretrained.exported import DESCRIPTION_FILE
 from bert_tf.pretrained.folder import read_folder
 from bert_tf.tasks.arguments import PATH, WHOLE_NUMBER, as_list, check_type, is_list
 from bert_tf.tasks.squad.settings import AnswerSettings
 from bert_tf.text import sequences
 from bert_tf.text.base_tokenizer import Tokenizer
 from bert_tf.text.tokenizers import VOCABULARY_FILES, load_tokenizer, vocabulary_in
-
-DESCRIPTION_FILE = "export.json"
 
 
 class TextFeatures:
