@@ -9,8 +9,9 @@ To load exported models, which answer without TensorFlow:
 
     pip install ".[onnx]"           ONNX Runtime
 
-Extras that choose the TensorFlow build; name exactly one of them for all else. The builds share the import
-package `tensorflow`, and pip lets one overwrite another, so no build is a plain requirement:
+For all else, extras that choose the TensorFlow build; name exactly one of them. The builds share
+the import package `tensorflow`, and pip lets one overwrite another, so no build is a plain
+requirement:
 
     cpu       TensorFlow for CPUs, and TensorFlow Text
     gpu       TensorFlow with CUDA, and TensorFlow Text
@@ -61,13 +62,12 @@ INSTALLED_INSIDE = {f"bert_tf.{folder}": folder for folder in ("flags", "tools",
 # A build/ folder in the checkout would stay, and put deleted modules into the next installation.
 _BUILD = tempfile.TemporaryDirectory()
 
-# TensorFlow 2.21 no longer requires TensorBoard, and tf.summary fails without it.
 _TRAINING = [
     "importlib_resources",  # tensorflow-datasets 4.9.10 imports but does not require it
     "keras>=3.10",
     "scikit-learn",
     "scipy>=1.15",  # bootstrap with `rng`
-    "tensorboard>=2.20",
+    "tensorboard>=2.20",  # tf.summary needs it, and TensorFlow 2.21 does not require it
     "tensorflow-datasets",
 ]
 # The engine reads programs in TensorFlow 2.21's form, and calls an interface of JAX that is not

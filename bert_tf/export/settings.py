@@ -3,7 +3,11 @@
 import dataclasses
 
 from bert_tf.errors import UserError
-from bert_tf.pretrained.exported import FORMATS, LITERT, ONNX, ONNX_FILE, SAVED_MODEL
+from bert_tf.pretrained.exported import FORMATS as FORMATS
+from bert_tf.pretrained.exported import LITERT as LITERT
+from bert_tf.pretrained.exported import ONNX as ONNX
+from bert_tf.pretrained.exported import ONNX_FILE
+from bert_tf.pretrained.exported import SAVED_MODEL as SAVED_MODEL
 from bert_tf.runs.flags.setting_fields import Group, Settings
 from bert_tf.tasks.registry import TASKS
 

@@ -61,8 +61,8 @@ class ExportedModel(FillMask, Classify, Rank, AnswerQuestions, Tag, Encode):
 def _needs_tensorflow(name: str) -> Callable[..., Any]:
     def method(self: ExportedModel, *unused: Any, **options: Any) -> Any:
         raise UserError(
-            f"{name} needs the model with its weights; {self._folder.path} is an exported one, which"
-            " only answers. Load the folder that it was exported from, with TensorFlow"
+            f"{name} needs the model with its weights; {self._folder.path} is an exported one,"
+            " which only answers. Load the folder that it was exported from, with TensorFlow"
         )
 
     return method
@@ -79,8 +79,8 @@ def _load_again(source: dict[str, Any]) -> ExportedModel:
     model = load_exported(**source)
     if model._folder.source["checksum"] != expected:
         raise UserError(
-            f"A pickle or a copy of a model is loaded from its folder, {source['folder']}, which has"
-            " a different model now. Load that one with bert_tf.load"
+            f"A pickle or a copy of a model is loaded from its folder, {source['folder']}, which"
+            " has a different model now. Load that one with bert_tf.load"
         )
     return model
 

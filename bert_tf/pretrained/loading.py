@@ -89,7 +89,9 @@ def _check_for_keras(path: str, num_threads: Any) -> None:
             f" {received(num_threads)}"
         )
     names = [x for x in os.listdir(path or ".") if x != "checkpoint"] if os.path.isdir(path) else []
-    if exported.ONNX_FILE in names and not any(x.endswith((".index", "safetensors")) for x in names):
+    if exported.ONNX_FILE in names and not any(
+        x.endswith((".index", "safetensors")) for x in names
+    ):
         raise UserError(
             f"{path} has {exported.ONNX_FILE} without {exported.DESCRIPTION_FILE}: load only takes"
             " an ONNX file that tools.export wrote, with the files beside it. Export the model with"

@@ -45,6 +45,4 @@ def _open(path: str, mode: str = "r") -> Any:
 
 
 errors = SimpleNamespace(OpError=OpError, NotFoundError=NotFoundError)
-io = SimpleNamespace(
-    gfile=SimpleNamespace(exists=os.path.exists, isdir=os.path.isdir, GFile=_open)
-)
+io = SimpleNamespace(gfile=SimpleNamespace(exists=os.path.exists, isdir=os.path.isdir, GFile=_open))

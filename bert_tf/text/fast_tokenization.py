@@ -4,9 +4,10 @@ A text takes one of two paths, which give the same ids:
 
 *   The cache: the text is cleaned and split at white space, and the ids of each part are looked up
     in a cache. New parts are split by the reference's rules, with one table lookup per character.
-*   tensorflow-text, if TensorFlow is in use, in batches, only for printable ASCII, because its Unicode tables (ICU) differ
+*   tensorflow-text, in batches, only for printable ASCII, because its Unicode tables (ICU) differ
     from Python's. It is up to twice as fast, but takes most of a second to import and build, so it
-    is loaded only after several megabytes of text. Not every TensorFlow build has it.
+    is loaded only after several megabytes of text, in a process that uses TensorFlow. Not every
+    TensorFlow build has it.
 """
 
 import dataclasses

@@ -266,7 +266,6 @@ class SentencePieceTokenizer(Tokenizer):
         return parts + pieces[end:], ends[row_splits]
 
 
-
 _Split = Callable[[Sequence[bytes]], tuple[list[bytes], np.ndarray]]
 
 

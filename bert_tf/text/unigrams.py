@@ -7,6 +7,7 @@ For exported models, which need no TensorFlow. Sources: `Normalizer::Normalize` 
 import array
 import itertools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +25,7 @@ def _length(first: int) -> int:
 class UnigramSplitter:
     """Splits texts by a model, a message of `sentence_piece_model.model_class`."""
 
-    def __init__(self, model):
+    def __init__(self, model: Any):
         self.pieces = [piece.piece for piece in model.pieces]
         scores = [piece.score for piece in model.pieces]
         kinds = [piece.type or NORMAL for piece in model.pieces]
@@ -64,7 +65,8 @@ class UnigramSplitter:
     def _split(self, text: bytes) -> list[bytes]:
         """Returns the pieces with the highest sum of scores; unknown neighbours are one piece."""
         size, scores = len(text), self._scores
-        best = array.array("f", [0.0]) * (size + 1)  # rounds as the original's floats
+        rounded = array.array("f", [0.0])  # as the original's floats
+        best = rounded * (size + 1)
         starts = [-1] * (size + 1)
         unknown = bytearray(size + 1)
         start = 0
@@ -81,7 +83,8 @@ class UnigramSplitter:
                     break
                 end += _length(text[end])
             if text[start:one] not in scores:
-                total = np.float32(self._unknown_score + till_here).item()
+                rounded[0] = self._unknown_score + till_here
+                total = rounded[0]
                 if starts[one] < 0 or total > best[one]:
                     best[one], starts[one], unknown[one] = total, start, 1
             start = one

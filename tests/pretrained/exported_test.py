@@ -1,12 +1,17 @@
 """A model that was exported to ONNX answers as the model in Keras, and without TensorFlow."""
 
+import copy
 import json
+import pickle
+import re
+import shutil
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
 import numpy as np
+import onnxruntime
 import pytest
 
 import bert_tf
@@ -101,6 +106,8 @@ def doors(tmp_path_factory):
 
 def encode_each_way(model):
     yield model.encode(TEXTS)
+    if model.heads:  # the rest does not depend on the head
+        return
     yield model.encode(PAIRS, long_text="mean", window_stride=3)
     yield model.encode("the cat", normalize=True, prompt="", truncate_dim=5)
     for pooling in POOLINGS:
@@ -180,3 +187,228 @@ def test_every_method_gives_the_answers_of_keras(doors, family, head):
         found, rest = numbers_and_rest(ask(model))
         assert rest == of_keras and expected.size
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+
+
+BLOCKED = "tensorflow keras tensorflow_text tensorflow_datasets sklearn scipy google.cloud"
+PROGRAM = f"""
+import json, os, sys
+
+for name in {BLOCKED.split()}:
+    sys.modules[name] = None  # so that importing it fails
+import bert_tf
+
+shown = lambda x: x.tolist() if hasattr(x, "tolist") else vars(x)
+"""
+
+
+def run_without_tensorflow(code, *arguments):
+    """Returns what a program without TensorFlow prints, as JSON."""
+    command = [sys.executable, "-c", PROGRAM + textwrap.dedent(code), *map(str, arguments)]
+    environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+ANSWER = """
+    answers = []
+    for folder, method, *arguments in json.loads(sys.argv[1]):
+        model = bert_tf.load(folder)
+        answers += [getattr(model, method)(*arguments), model.encode(["the cat", "b"])]
+    print(json.dumps(answers, default=shown))
+"""
+
+
+def test_no_answer_imports_tensorflow(doors, tmp_path):
+    """One model's vocabulary is a SentencePiece model, which tensorflow-text reads elsewhere."""
+    albert = ROOT / "tests/hugging_face/hub/005"
+    export(ExportSettings(input=str(albert), output=str(tmp_path / "albert"), format="onnx"))
+    models = [
+        (*doors("several", "classification"), "classify", TEXTS),
+        (*doors("bert", "encoder"), "similarity", TEXTS[0], LONG),
+        (*doors("bert", "regression"), "rank", "the cat", TEXTS),
+        (*doors("roberta", "tagging"), "tag", LONG),
+        (*doors("electra", "squad"), "answer", "a dog", LONG),
+        (*doors("albert", "masked_lm"), "fill_mask", "the [MASK] sat"),
+    ]
+    keras_albert = bert_tf.load(albert)
+    asked = [(model._folder.path, *question) for _, model, *question in models]
+    asked.append((str(tmp_path / "albert"), "encode", ["Ünder the (bridge), 12,345 cafés", "ﬁ"]))
+    found = run_without_tensorflow(ANSWER, json.dumps(asked))
+    expected = []
+    keras_models = [*(model for model, *_ in models), keras_albert]
+    for model, (_, method, *arguments) in zip(keras_models, asked, strict=True):
+        expected += [getattr(model, method)(*arguments), model.encode(["the cat", "b"])]
+    shown = lambda x: x.tolist() if hasattr(x, "tolist") else vars(x)  # noqa: E731
+    of_keras = numbers_and_rest(json.loads(json.dumps(expected, default=shown)))
+    numbers, rest = numbers_and_rest(found)
+    assert rest == of_keras[1]
+    np.testing.assert_allclose(numbers, of_keras[0], rtol=0, atol=1e-5)
+
+
+def test_forks_threads_and_a_folder_that_is_replaced(doors, tmp_path):
+    """A model answers in processes that were forked before and after its first answer."""
+    _, model = doors("bert", "classification")
+    place = tmp_path / "model"
+    shutil.copytree(model._folder.path, place)
+    code = """
+        import shutil
+        from concurrent.futures import ThreadPoolExecutor
+
+        model = bert_tf.load(sys.argv[1])
+        shutil.rmtree(sys.argv[1])  # the model stays the one that was loaded
+        texts = ["the cat sat", "a dog", "on a mat in paris"] * 30
+
+        def answered():
+            reading, writing = os.pipe()
+            if os.fork() == 0:
+                os.write(writing, json.dumps(answers()).encode())
+                sys.exit(0)
+            os.close(writing)
+            with os.fdopen(reading) as lines:
+                answer = json.loads(lines.read())
+            assert os.wait()[1] == 0
+            return answer
+
+        def answers():
+            return [x.probability for x in model.classify(texts)]
+
+        before = answered()
+        with ThreadPoolExecutor(8) as pool:
+            here = [*pool.map(lambda i: answers(), range(16))]
+        print(json.dumps([before, answered(), *here]))
+    """
+    first, *others = run_without_tensorflow(code, place)
+    expected = [
+        x.probability for x in model.classify(["the cat sat", "a dog", "on a mat in paris"])
+    ]
+    np.testing.assert_allclose(first[:3], expected, rtol=0, atol=1e-6)
+    assert len(first) == 90 and len(others) == 17
+    for other in others:
+        np.testing.assert_allclose(other, first, rtol=0, atol=1e-6)
+
+
+def test_a_pickle_and_a_copy(doors):
+    _, model = doors("bert", "classification")
+    again = pickle.loads(pickle.dumps(model))
+    assert again is not model and again.classify("the cat") == model.classify("the cat")
+    assert copy.deepcopy(model).max_seq_length == model.max_seq_length
+
+
+def change(**keys):
+    """Returns a function that changes or, with None, deletes keys of export.json."""
+
+    def act(folder):
+        path = folder / "export.json"
+        content = {**json.loads(path.read_text()), **keys}
+        kept = {name: value for name, value in content.items() if value is not None}
+        path.write_text(json.dumps(kept))
+
+    return act
+
+
+def remove(*names):
+    return lambda folder: [(folder / name).unlink() for name in names]
+
+
+def damage(folder):
+    content = bytearray((folder / "model.onnx").read_bytes())
+    content[-100] ^= 1
+    (folder / "model.onnx").write_bytes(content)
+
+
+def fix_shape(folder):
+    content = json.loads((folder / "export.json").read_text())
+    content["signatures"]["serving_default"]["inputs"]["input_ids"]["shape"] = [None, 8]
+    (folder / "export.json").write_text(json.dumps(content))
+
+
+# What is done to a folder, options of `load`, and the message.
+REFUSED = [
+    (change(vectors=None), {}, "was exported by an earlier version, which did not write all"),
+    (change(format="saved_model"), {}, "in the format 'saved_model'; of exported models load only"),
+    (change(format="litert"), {}, "has a model in the format 'litert'"),
+    (change(signatures=None), {}, "was not written by tools.export, or is damaged. Export the"),
+    (change(vectors={"poolings": 3}), {}, "export.json is damaged (TypeError"),
+    (fix_shape, {}, "was exported with a fixed --batch_size or --seq_length"),
+    (damage, {}, "it is damaged, or from a different export. Export the model again"),
+    (lambda f: (f / "model.onnx").write_bytes(b"theirs"), {}, "is not the file that tools.export"),
+    (remove("model.onnx"), {}, "must have model.onnx, which tools.export wrote"),
+    (remove("export.json"), {}, "has model.onnx without export.json: load only takes an ONNX"),
+    (remove("vocab.txt"), {}, "must have the vocabulary that tools.export wrote"),
+    (remove("bert_config.json"), {}, "must have the model's configuration"),
+    (None, {"num_threads": 0}, "num_threads must be a finite number, at least 1; received 0"),
+    (None, {"num_threads": "2"}, "num_threads must be a whole number (int), or None"),
+    (None, {"dtype": "bfloat16"}, "which has its own dtype; leave out 'dtype'"),
+    (None, {"vocab_file": "v"}, "which has its own vocab_file"),
+    (None, {"max_seq_length": 19}, "max_seq_length must be between 4 and 18"),
+]
+
+
+@pytest.mark.parametrize(("act", "options", "message"), REFUSED)
+def test_what_load_refuses(doors, tmp_path, act, options, message):
+    _, model = doors("bert", "classification")
+    shutil.copytree(model._folder.path, tmp_path / "model")
+    if act:
+        act(tmp_path / "model")
+    with pytest.raises(UserError, match=re.escape(message)):
+        bert_tf.load(tmp_path / "model", **options)
+
+
+NEEDS_WEIGHTS = "needs the model with its weights"
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda m: m.fit(TEXTS, [0, 1]), f"fit {NEEDS_WEIGHTS}"),
+        (lambda m: m.save("there"), f"save {NEEDS_WEIGHTS}"),
+        (lambda m: m.predict(TEXTS), f"predict {NEEDS_WEIGHTS}"),
+        (lambda m: m.for_tagging(), f"for_tagging {NEEDS_WEIGHTS}"),
+        (lambda m: m.attention("the cat"), "attention needs the model itself; "),
+        (lambda m: m.tag("the cat"), "tag needs a model with the head that run_tagging.py trains"),
+        (lambda m: m.encode("the cat", "median"), "pooling must be one of mean, cls, pooled"),
+    ],
+)
+def test_what_an_exported_model_cannot_do(doors, ask, message):
+    _, model = doors("bert", "classification")
+    with pytest.raises(UserError, match=message):
+        ask(model)
+
+
+def test_num_threads_is_for_exported_models(doors):
+    keras_model, _ = doors("bert", "classification")
+    with pytest.raises(UserError, match="num_threads is for exported models; "):
+        bert_tf.load(keras_model._folder.path, num_threads=2)
+
+
+def test_what_needs_a_package(doors):
+    keras_model, model = doors("bert", "classification")
+    code = """
+        sys.modules["onnxruntime"] = None
+        messages = []
+        for folder in sys.argv[1:]:
+            try:
+                bert_tf.load(folder)
+            except bert_tf.UserError as error:
+                messages.append(str(error))
+        print(json.dumps(messages))
+    """
+    folders = model._folder.path, "gs://bucket/model", keras_model._folder.path
+    runtime, bucket, weights = run_without_tensorflow(code, *folders)
+    assert "model.onnx needs onnxruntime; run `pip install onnxruntime`" in runtime
+    assert "gs://bucket/model is read by TensorFlow, which is not installed. Copy" in bucket
+    assert "is not an exported model (export.json is missing), so it needs TensorFlow" in weights
+
+
+def test_int8_answers_nearly_the_same(doors, tmp_path):
+    keras_model, _ = doors("bert", "classification")
+    bert_tf.export_model(keras_model, tmp_path / "int8", format="onnx", quantize="int8")
+    model = bert_tf.load(tmp_path / "int8")
+    session = onnxruntime.InferenceSession(str(tmp_path / "int8/model.onnx"))
+    features = bert_tf.TextFeatures(tmp_path / "int8")(TEXTS[:2])
+    (by_hand,) = session.run(["probabilities"], features)
+    found = [[*x.probabilities.values()] for x in model.classify(TEXTS[:2])]
+    np.testing.assert_allclose(found, by_hand, rtol=0, atol=1e-6)
+    of_keras = [[*x.probabilities.values()] for x in keras_model.classify(TEXTS[:2])]
+    np.testing.assert_allclose(found, of_keras, rtol=0, atol=0.2)
