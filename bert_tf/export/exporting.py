@@ -166,7 +166,17 @@ def export(settings: ExportSettings, folder: ModelFolder | None = None) -> None:
             original = lambda **inputs: outputs_in(FLOAT32)[1](inputs)  # noqa: E731
         _check(place, settings, sample, original)
         _write_companions(place, description, folder)
-    logging.info("Wrote %s; its README.md says how to call the model", settings.output)
+        size = _size(place)
+    message = "Wrote %s, %.3g MB; its README.md says how to call the model"
+    logging.info(message, settings.output, size / 1e6)
+
+
+def _size(folder: str) -> int:
+    """Returns the bytes of a folder's files."""
+    files = [
+        os.path.join(path, name) for path, _, names in tf.io.gfile.walk(folder) for name in names
+    ]
+    return sum(tf.io.gfile.stat(path).length for path in files)
 
 
 def export_model(model: Pretrained, output: str | os.PathLike[str], **options: Any) -> None:

@@ -39,7 +39,7 @@ def described(folder: ModelFolder, head: str, onnx: bytes | None) -> dict[str, A
         "trained_on": dataclasses.asdict(folder.trained_on),
         "vectors": folder.vectors._asdict(),
         "has_sigmoid": folder.has_sigmoid,
-        "checksum": None if onnx is None else checksum(onnx),
+        "checksum": None if onnx is None else checksum([onnx]),
     }
 
 
@@ -83,6 +83,13 @@ def _load_again(source: dict[str, Any]) -> ExportedModel:
             " has a different model now. Load that one with bert_tf.load"
         )
     return model
+
+
+def vector_settings(values: Mapping[str, Any]) -> VectorSettings:
+    """Returns the settings in an export.json."""
+    found = VectorSettings(**values)
+    prompts = tuple(map(tuple, found.prompts))
+    return found._replace(poolings=tuple(found.poolings), prompts=prompts)
 
 
 def is_exported(folder: str) -> bool:
@@ -162,10 +169,6 @@ def _held(
         raise UserError(f"{folder} must have the vocabulary that tools.export wrote. {_AGAIN}")
     try:
         casing = found["do_lower_case"] if do_lower_case is None else bool(do_lower_case)
-        vectors = VectorSettings(**found["vectors"])
-        vectors = vectors._replace(
-            poolings=tuple(vectors.poolings), prompts=tuple(map(tuple, vectors.prompts))
-        )
         outputs = found["signatures"]["serving_default"]["outputs"]
         has_labels = found["head"] in ("classification", "tagging")
         length = found["max_seq_length"] if max_seq_length is None else int(max_seq_length)
@@ -184,7 +187,7 @@ def _held(
             labels=tuple(labels_in(folder) or ()) if has_labels else (),
             max_seq_length=length,
             source={},
-            vectors=vectors,
+            vectors=vector_settings(found["vectors"]),
             trained_on=ModelInput(**found["trained_on"]),
             has_sigmoid=found["has_sigmoid"],
         )

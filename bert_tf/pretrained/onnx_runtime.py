@@ -4,7 +4,7 @@ import functools
 import os
 import threading
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,9 +20,12 @@ _Arrays = Mapping[str, NDArray[np.int32]]
 _ENCODED = "sequence_output"
 
 
-def checksum(content: bytes) -> int:
-    """Returns a number by which a damaged or exchanged file is noticed."""
-    return zlib.crc32(content)
+def checksum(parts: Iterable[bytes]) -> int:
+    """Returns a number of a file's bytes, by which a damaged or exchanged file is noticed."""
+    found = 0
+    for part in parts:
+        found = zlib.crc32(part, found)
+    return found
 
 
 @functools.cache
@@ -55,20 +58,15 @@ class OnnxRuntime:
             import onnxruntime
         except ImportError as error:
             raise missing_package(path, "onnxruntime", "onnx", error) from error
-        self._package, self._path, self._expected = onnxruntime, path, expected
+        self._package, self._path = onnxruntime, path
         self._head, self._inputs, self._num_threads = head, inputs, int(num_threads or 0)
         self._file = open(path, "rb")  # noqa: SIM115 - for as long as the model
         self._sessions: dict[int, Any] = {}
-        self._read()
-
-    def _read(self) -> bytes:
-        content = os.pread(self._file.fileno(), os.fstat(self._file.fileno()).st_size, 0)
-        if checksum(content) != self._expected:
+        if checksum(iter(lambda: self._file.read(1 << 20), b"")) != expected:
             raise UserError(
-                f"{self._path} is not the file that tools.export wrote with the export.json beside"
-                " it: it is damaged, or from a different export. Export the model again"
+                f"{path} is not the file that tools.export wrote with the export.json beside it: it"
+                " is damaged, or from a different export. Export the model again"
             )
-        return content
 
     def _session(self) -> Any:
         process = os.getpid()
@@ -80,8 +78,11 @@ class OnnxRuntime:
                     options.log_severity_level = 3  # errors
                     # A session of the parent process is kept: to end it, its threads would have to
                     # answer, and they are not in this process.
+                    opened = f"/dev/fd/{self._file.fileno()}"  # bytes would stay in memory
                     self._sessions[process] = self._package.InferenceSession(
-                        self._read(), options, providers=["CPUExecutionProvider"]
+                        opened if os.path.exists(opened) else self._path,
+                        options,
+                        providers=["CPUExecutionProvider"],
                     )
         return self._sessions[process]
 
