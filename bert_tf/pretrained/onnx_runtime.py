@@ -1,8 +1,10 @@
 """Computes a model's batches in ONNX Runtime, from the file that tools.export wrote."""
 
+import ctypes
 import functools
 import os
 import threading
+import weakref
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -34,6 +36,22 @@ def _lock(process: int) -> threading.Lock:
     return threading.Lock()
 
 
+_running: weakref.WeakSet["OnnxRuntime"] = weakref.WeakSet()
+
+
+def _keep_sessions() -> None:
+    """Keeps the parent's sessions until a forked process ends.
+
+    To end one, its threads would have to end, which are not in this process: it would abort.
+    """
+    for runtime in _running:
+        for session in runtime.sessions.values():
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(session))
+
+
+os.register_at_fork(after_in_child=_keep_sessions)
+
+
 class OnnxRuntime:
     """Runs a model's file; see `forward.Runtime`.
 
@@ -61,7 +79,8 @@ class OnnxRuntime:
         self._package, self._path = onnxruntime, path
         self._head, self._inputs, self._num_threads = head, inputs, int(num_threads or 0)
         self._file = open(path, "rb")  # noqa: SIM115 - for as long as the model
-        self._sessions: dict[int, Any] = {}
+        self.sessions: dict[int, Any] = {}  # by the id of the process that began them
+        _running.add(self)
         if checksum(iter(lambda: self._file.read(1 << 20), b"")) != expected:
             raise UserError(
                 f"{path} is not the file that tools.export wrote with the export.json beside it: it"
@@ -70,21 +89,19 @@ class OnnxRuntime:
 
     def _session(self) -> Any:
         process = os.getpid()
-        if process not in self._sessions:
+        if process not in self.sessions:
             with _lock(process):
-                if process not in self._sessions:
+                if process not in self.sessions:
                     options = self._package.SessionOptions()
                     options.intra_op_num_threads = self._num_threads
                     options.log_severity_level = 3  # errors
-                    # A session of the parent process is kept: to end it, its threads would have to
-                    # answer, and they are not in this process.
                     opened = f"/dev/fd/{self._file.fileno()}"  # bytes would stay in memory
-                    self._sessions[process] = self._package.InferenceSession(
+                    self.sessions[process] = self._package.InferenceSession(
                         opened if os.path.exists(opened) else self._path,
                         options,
                         providers=["CPUExecutionProvider"],
                     )
-        return self._sessions[process]
+        return self.sessions[process]
 
     def _run(self, arrays: _Arrays, names: Sequence[str]) -> dict[str, NDArray[Any]]:
         return dict(zip(names, self._session().run(names, dict(arrays)), strict=True))

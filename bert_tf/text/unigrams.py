@@ -59,8 +59,10 @@ class UnigramSplitter:
             if part:
                 parts.append(part)
                 after_space = part.endswith(b" ")
-        normal = b"".join(parts[1:]).rstrip(b" ")
-        return (_SPACE + normal).replace(b" ", _SPACE) if normal else b""
+        found = b"".join(parts).replace(b" ", _SPACE)
+        while found.endswith(_SPACE):
+            found = found.removesuffix(_SPACE)
+        return found
 
     def _split(self, text: bytes) -> list[bytes]:
         """Returns the pieces with the highest sum of scores; unknown neighbours are one piece."""

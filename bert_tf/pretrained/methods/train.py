@@ -23,12 +23,11 @@ from bert_tf.hugging_face.vector_settings import (
     write_vector_settings,
 )
 from bert_tf.model.configuration import BertConfig
-from bert_tf.model.layers import dtype_name
 from bert_tf.model_folder.writer import CONFIG_FILE, MODEL_NAMES, write_model
-from bert_tf.pretrained.build import KerasRuntime, answering_dtype, initialize
+from bert_tf.pretrained.build import initialize
 from bert_tf.pretrained.folder import ModelFolder, heads_of
 from bert_tf.pretrained.forward import batches_of
-from bert_tf.pretrained.methods.base import LoadedModel, check_process, mark_loaded
+from bert_tf.pretrained.methods.in_keras import KerasModel
 from bert_tf.pretrained.text_input import of_folder
 from bert_tf.runs.flags.settings import FineTuningOptions
 from bert_tf.runs.results.reports import Evaluation
@@ -47,28 +46,10 @@ from bert_tf.tasks.tagging.rows import TaggingRows
 from bert_tf.tasks.task import FineTuningTask
 
 
-class Train(LoadedModel):
+class Train(KerasModel):
     """Methods that choose a task, train for it, evaluate and save."""
 
-    model: keras.Model
     _chosen: Rows | None = None
-
-    def __init__(self, folder: ModelFolder, dtype: Any = None):
-        """Builds the model; users call `load` instead."""
-        mark_loaded()
-        self._dtype = dtype_name(dtype)
-        self._set_folder(folder)
-
-    def _set_folder(self, folder: ModelFolder) -> None:
-        runtime = KerasRuntime(folder, answering_dtype(self._dtype))
-        self.model = runtime.main
-        self._hold(folder, runtime)
-
-    @property
-    def _folder(self) -> ModelFolder:
-        """What the folder holds; every method needs it. Raises UserError in a forked process."""
-        check_process()
-        return self._own_folder
 
     def for_classification(
         self, labels: Sequence[str] | None = None, multi_label: bool = False
