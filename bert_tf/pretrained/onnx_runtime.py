@@ -1,10 +1,8 @@
 """Computes a model's batches in ONNX Runtime, from the file that tools.export wrote."""
 
-import ctypes
 import functools
 import os
 import threading
-import weakref
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -36,27 +34,11 @@ def _lock(process: int) -> threading.Lock:
     return threading.Lock()
 
 
-_running: weakref.WeakSet["OnnxRuntime"] = weakref.WeakSet()
-
-
-def _keep_sessions() -> None:
-    """Keeps the parent's sessions until a forked process ends.
-
-    To end one, its threads would have to end, which are not in this process: it would abort.
-    """
-    for runtime in _running:
-        for session in runtime.sessions.values():
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(session))
-
-
-os.register_at_fork(after_in_child=_keep_sessions)
-
-
 class OnnxRuntime:
     """Runs a model's file; see `forward.Runtime`.
 
-    A session begins with the first batch in each process, since its threads do not survive a fork.
-    The file is kept open: all sessions are of this file, even if the folder is replaced.
+    The session begins with the first batch, since its threads do not survive a fork. The file is
+    kept open: the session is of this file, even if the folder is replaced.
 
     Args:
         path: the file, on a local disk.
@@ -79,8 +61,7 @@ class OnnxRuntime:
         self._package, self._path = onnxruntime, path
         self._head, self._inputs, self._num_threads = head, inputs, int(num_threads or 0)
         self._file = open(path, "rb")  # noqa: SIM115 - for as long as the model
-        self.sessions: dict[int, Any] = {}  # by the id of the process that began them
-        _running.add(self)
+        self._sessions: dict[int, Any] = {}  # by the id of the process that began them
         if checksum(iter(lambda: self._file.read(1 << 20), b"")) != expected:
             raise UserError(
                 f"{path} is not the file that tools.export wrote with the export.json beside it: it"
@@ -89,19 +70,25 @@ class OnnxRuntime:
 
     def _session(self) -> Any:
         process = os.getpid()
-        if process not in self.sessions:
+        if process not in self._sessions:
+            if self._sessions:
+                raise UserError(
+                    f"This process ({process}) was forked from process {[*self._sessions][0]} after"
+                    " the model had answered there, and ONNX Runtime does not work in a forked"
+                    " process. Let a model answer only after the fork: to load it before is fine"
+                )
             with _lock(process):
-                if process not in self.sessions:
+                if process not in self._sessions:
                     options = self._package.SessionOptions()
                     options.intra_op_num_threads = self._num_threads
                     options.log_severity_level = 3  # errors
                     opened = f"/dev/fd/{self._file.fileno()}"  # bytes would stay in memory
-                    self.sessions[process] = self._package.InferenceSession(
+                    self._sessions[process] = self._package.InferenceSession(
                         opened if os.path.exists(opened) else self._path,
                         options,
                         providers=["CPUExecutionProvider"],
                     )
-        return self.sessions[process]
+        return self._sessions[process]
 
     def _run(self, arrays: _Arrays, names: Sequence[str]) -> dict[str, NDArray[Any]]:
         return dict(zip(names, self._session().run(names, dict(arrays)), strict=True))

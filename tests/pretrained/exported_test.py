@@ -262,8 +262,12 @@ def test_forks_threads_and_a_folder_that_is_replaced(doors, tmp_path):
         def answered():
             reading, writing = os.pipe()
             if os.fork() == 0:
-                os.write(writing, json.dumps(answers()).encode())
-                sys.exit(0)
+                try:
+                    answer = answers()
+                except bert_tf.UserError as error:
+                    answer = str(error)
+                os.write(writing, json.dumps(answer).encode())
+                os._exit(0)
             os.close(writing)
             with os.fdopen(reading) as lines:
                 answer = json.loads(lines.read())
@@ -278,12 +282,13 @@ def test_forks_threads_and_a_folder_that_is_replaced(doors, tmp_path):
             here = [*pool.map(lambda i: answers(), range(16))]
         print(json.dumps([before, answered(), *here]))
     """
-    first, *others = run_without_tensorflow(code, place)
+    first, refused, *others = run_without_tensorflow(code, place)
+    assert "after the model had answered there, and ONNX Runtime does not work" in refused
     expected = [
         x.probability for x in model.classify(["the cat sat", "a dog", "on a mat in paris"])
     ]
     np.testing.assert_allclose(first[:3], expected, rtol=0, atol=1e-6)
-    assert len(first) == 90 and len(others) == 17
+    assert len(first) == 90 and len(others) == 16
     for other in others:
         np.testing.assert_allclose(other, first, rtol=0, atol=1e-6)
 
