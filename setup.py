@@ -5,8 +5,13 @@ Install it with the TensorFlow build of the machine, from the checkout's folder:
     pip install ".[cpu]"            or gpu, or tpu
     pip install -e ".[cpu,test]"    to develop it
 
-Extras that choose the TensorFlow build; name exactly one of them. The builds share the import
-package `tensorflow`, and pip lets one overwrite another, so no build is a plain requirement:
+To load exported models, which answer without TensorFlow:
+
+    pip install ".[onnx]"           ONNX Runtime
+
+For all else, extras that choose the TensorFlow build; name exactly one of them. The builds share
+the import package `tensorflow`, and pip lets one overwrite another, so no build is a plain
+requirement:
 
     cpu       TensorFlow for CPUs, and TensorFlow Text
     gpu       TensorFlow with CUDA, and TensorFlow Text
@@ -57,11 +62,17 @@ INSTALLED_INSIDE = {f"bert_tf.{folder}": folder for folder in ("flags", "tools",
 # A build/ folder in the checkout would stay, and put deleted modules into the next installation.
 _BUILD = tempfile.TemporaryDirectory()
 
-# TensorFlow 2.21 no longer requires TensorBoard, and tf.summary fails without it.
-_TENSORBOARD = "tensorboard>=2.20"
+_TRAINING = [
+    "importlib_resources",  # tensorflow-datasets 4.9.10 imports but does not require it
+    "keras>=3.10",
+    "scikit-learn",
+    "scipy>=1.15",  # bootstrap with `rng`
+    "tensorboard>=2.20",  # tf.summary needs it, and TensorFlow 2.21 does not require it
+    "tensorflow-datasets",
+]
 # The engine reads programs in TensorFlow 2.21's form, and calls an interface of JAX that is not
 # public. jax 0.10.2 is the last for Python 3.11, and the only version that was tried.
-_PJRT = ["tensorflow-cpu==2.21.*", "jax[tpu]>=0.10.2,<0.11", _TENSORBOARD]
+_PJRT = [*_TRAINING, "tensorflow-cpu==2.21.*", "jax[tpu]>=0.10.2,<0.11"]
 _BEAM = ["apache-beam>=2.77"]
 _CONVERT = ["safetensors"]
 _LITERT = ["ai-edge-litert"]
@@ -98,29 +109,21 @@ setup(
     py_modules=PROGRAMS,
     entry_points={"console_scripts": [f"{name}.py = bert_tf.__main__:{name}" for name in PROGRAMS]},
     python_requires=">=3.11,<3.14",
-    install_requires=[
-        "absl-py",
-        "importlib_resources",  # tensorflow-datasets 4.9.10 imports but does not require it
-        "keras>=3.10",
-        "numpy",
-        "scikit-learn",
-        "scipy>=1.15",  # bootstrap with `rng`
-        "tensorflow-datasets",
-        "tokenizers>=0.20.1",
-        "tqdm",
-    ],
+    # What an exported model needs; TensorFlow and what only training needs come with a build.
+    install_requires=["absl-py", "numpy", "protobuf", "tokenizers>=0.20.1", "tqdm"],
     extras_require={
         # tensorflow-text X.Y requires tensorflow X.Y: pip finds the pair by itself.
-        "cpu": ["tensorflow>=2.20,<2.22", "tensorflow-text>=2.20,<2.22", _TENSORBOARD],
-        "gpu": ["tensorflow[and-cuda]>=2.20,<2.22", "tensorflow-text>=2.20,<2.22", _TENSORBOARD],
+        "cpu": ["tensorflow>=2.20,<2.22", "tensorflow-text>=2.20,<2.22", *_TRAINING],
+        "gpu": ["tensorflow[and-cuda]>=2.20,<2.22", "tensorflow-text>=2.20,<2.22", *_TRAINING],
         # tensorflow-text is absent here because it requires plain `tensorflow`, which would
         # overwrite the TPU build's files. libtpu 0.0.32 dropped a symbol that this build loads.
-        "tpu": ["tensorflow-tpu==2.20.0", "libtpu>=0.0.14,<0.0.32", _TENSORBOARD],
+        "tpu": ["tensorflow-tpu==2.20.0", "libtpu>=0.0.14,<0.0.32", *_TRAINING],
         "pjrt": _PJRT,
         "compile": _PJRT,
         "beam": _BEAM,
         "convert": _CONVERT,
         "export": [*_LITERT, *_ONNX],
+        "onnx": ["onnxruntime"],
         "openvino": _OPENVINO,
         "pictures": _PICTURES,
         "roberta": [],  # of older commands; tokenizers is required now

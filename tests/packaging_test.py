@@ -80,10 +80,13 @@ def test_everything_is_installed(site):
     metadata = importlib.metadata.Distribution.at(next(site.glob("bert_tf-*.dist-info"))).metadata
     assert metadata["Version"] == bert_tf.__version__
     assert metadata["Author"] and "google-research/bert" in metadata["Project-URL"]
-    required = [line for line in metadata.get_all("Requires-Dist") if "extra ==" not in line]
-    assert "scikit-learn" in required and "safetensors" not in required
     builds = {"cpu", "gpu", "pjrt", "tpu", "compile"}
-    extras = {*"beam convert export openvino pictures roberta text wikipedia test ci".split()}
+    required = [line for line in metadata.get_all("Requires-Dist") if "extra ==" not in line]
+    names = {re.match(r"[\w-]+", line)[0] for line in required}
+    assert names == {"absl-py", "numpy", "protobuf", "tokenizers", "tqdm"}
+    of_builds = [line for line in metadata.get_all("Requires-Dist") if "scikit-learn" in line]
+    assert {re.search(r'extra == "(\w+)"', line)[1] for line in of_builds} == builds
+    extras = {*"beam convert export onnx openvino pictures roberta text wikipedia test ci".split()}
     assert builds | extras == {*metadata.get_all("Provides-Extra")}
 
 

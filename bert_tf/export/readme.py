@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bert_tf.export.settings import LITERT, ONNX, SAVED_MODEL
+from bert_tf.export.settings import ENCODER, LITERT, ONNX, SAVED_MODEL
 from bert_tf.export.signatures import DEFAULT_SIGNATURE
 from bert_tf.pretrained.build import POSITIONS
 from bert_tf.pretrained.folder import ModelFolder
@@ -72,6 +72,11 @@ def readme(description: Mapping[str, Any], folder: ModelFolder) -> str:
             "- `values`: the outputs of a cross-encoder. Scores of `rank` are their sigmoids,"
             " 1 / (1 + exp(-value)).\n"
         )
+    settings = folder.vectors
+    if description["head"] == ENCODER and settings.do_lower_case:
+        more += "- A text must be lower-cased before it is split into pieces.\n"
+    if description["head"] == ENCODER and settings.prompt:
+        more += f"- A text needs the prompt before it: {settings.prompt!r}.\n"
     if trained := description["trained_max_seq_length"]:
         more += f"- The model was trained with at most {trained} pieces.\n"
     segments = "0."

@@ -13,7 +13,9 @@ import contextlib
 import ctypes
 import functools
 import os
-from collections.abc import Collection, Iterator, Sequence
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import TypeVar
 
 from bert_tf.errors import UserError, listed
 from bert_tf.files import storage
@@ -189,6 +191,19 @@ def _check_replaceable(
 
 class ReplacedError(UserError):
     """Files were replaced while they were read; reading all of them again helps."""
+
+
+_TRIES, _PAUSE = 5, 0.2  # of reading a folder that is being replaced; seconds between them
+Result = TypeVar("Result")
+
+
+def read_again(read: Callable[[], Result]) -> Result:
+    """Returns what `read` returns; calls it again if files are replaced at that moment."""
+    for _ in range(_TRIES - 1):
+        with contextlib.suppress(ReplacedError):
+            return read()
+        time.sleep(_PAUSE)
+    return read()
 
 
 class Unreplaced:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 from absl import logging
 
@@ -27,7 +26,7 @@ from bert_tf.start import lazy_tensorflow as tf
 
 _WRONG_HEADER = (AttributeError, LookupError, TypeError, ValueError)
 _SIZE, _MOST = 8, 100_000_000  # bytes of the header's size; of a header
-_DTYPES = {"F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}
+_DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 # Hugging Face's tensors that are not weights but constants.
 _BUFFERS = re.compile(r"embeddings\.(position_ids|token_type_ids)$")
 
@@ -233,7 +232,10 @@ def _canonical_names(
 
 
 def _in_float32(tensor: Mapping[str, Any], weight: Weight, path: str) -> np.ndarray:
-    value = np.frombuffer(tensor["data"], _DTYPES[tensor["dtype"]])
+    import ml_dtypes  # comes with TensorFlow
+
+    name = _DTYPES[tensor["dtype"]]
+    value = np.frombuffer(tensor["data"], getattr(ml_dtypes, name, name))
     value = value.astype(np.float32, copy=False)
     if not np.isfinite(value).all():
         raise UserError(

@@ -14,7 +14,8 @@ from sklearn.utils.multiclass import unique_labels
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bert_tf.errors import UserError
-from bert_tf.pretrained.model import Pretrained, load
+from bert_tf.pretrained.loading import load
+from bert_tf.pretrained.model import Pretrained
 from bert_tf.tasks.arguments import has_order
 from bert_tf.tasks.classification.rows import class_name
 from bert_tf.tasks.rows import check_there, read_rows

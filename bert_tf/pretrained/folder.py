@@ -4,9 +4,8 @@ import dataclasses
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import keras
 import numpy as np
 from absl import logging
 
@@ -22,6 +21,9 @@ from bert_tf.tasks.arguments import PATH, STRING, SWITCH, WHOLE_NUMBER, check_ty
 from bert_tf.tasks.registry import HEADS
 from bert_tf.text.base_tokenizer import Tokenizer
 from bert_tf.text.model_vocabulary import check_padding
+
+if TYPE_CHECKING:
+    import keras
 
 _LAYER = re.compile(r"(?:bert|electra)/encoder/layer_(\d+)/")
 
@@ -114,7 +116,7 @@ class ModelFolder:
                 *(self.path, known, MODEL_INPUT_FILE, others, len(texts), found),
             )
 
-    def check_unchanged(self, model: keras.Model) -> None:
+    def check_unchanged(self, model: "keras.Model") -> None:
         """Raises UserError if a weight of a model differs from what is now in the folder."""
         now = ModelFiles(self.source["path"])
         found = dataclasses.replace(self, shapes=now.shapes, read=now.read)
@@ -126,7 +128,7 @@ class ModelFolder:
                     " the weights to a folder, and load that"
                 )
 
-    def is_unchanged(self, variable: keras.Variable) -> bool:
+    def is_unchanged(self, variable: "keras.Variable") -> bool:
         """Returns whether a variable has the folder's weight, rounded to the variable's dtype."""
         if variable.path not in self.shapes:  # one that no answer depends on
             return True

@@ -9,10 +9,9 @@ import pytest
 
 import bert_tf
 from bert_tf.errors import UserError
-from bert_tf.files import checkpoints
+from bert_tf.files import checkpoints, whole_folders
 from bert_tf.hugging_face import conversion
 from bert_tf.pretrained import folder as folder_module
-from bert_tf.pretrained import model as model_module
 from tests.support.model_folders import random_weights, write_model
 from tools.convert_checkpoint import convert
 
@@ -23,7 +22,7 @@ LABELS = ["no", "maybe", "yes"]
 @pytest.fixture(params=["checkpoint", "hugging face"])
 def versions(request, tmp_path_factory, monkeypatch):
     """Returns the paths of two versions of a model."""
-    monkeypatch.setattr(model_module, "_PAUSE", 0)
+    monkeypatch.setattr(whole_folders, "_PAUSE", 0)
     root, paths = tmp_path_factory.mktemp("versions"), []
     for seed in (3, 4):
         path = write_model(root / f"{seed}", random_weights("classifier", seed=seed), LABELS)
