@@ -188,7 +188,8 @@ class Trials:
             status, log = self._faulty(name, at, error)
         if status not in (-9, 0, 1, 74) or fault != KILL and "Traceback" in log:
             (self._folder / f"{name}.log").write_text(log)
-            print(f"{self._program.module} {fault} at {at}: status {status}\n{log}", file=sys.stderr)
+            where = f"{self._program.module} {fault} at {at}"
+            print(f"{where}: status {status}\n{log}", file=sys.stderr)
             return "traceback", status
         again, log = run(self._program, output, {})
         left = [p.name for p in output.rglob("*") if is_temporary(p.name) or ".tempst" in p.name]
