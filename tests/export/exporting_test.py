@@ -2,7 +2,7 @@
 
     python -m tests.export.exporting_test
 
-prints the table of differences in docs/serving.md anew.
+prints the table of differences in docs/measurements/speed.md anew.
 """
 
 import functools
@@ -122,7 +122,7 @@ def of_head(head: str, runtime: str):
     ("head", "runtime"), [of_head(head, runtime) for head in HEADS for runtime in RUNTIMES]
 )
 def test_each_head_in_each_runtime(folders, exported, head, runtime):
-    """As precisely as docs/serving.md says, up to rounding, which differs between processors."""
+    """As precisely as docs/measurements/speed.md says, up to rounding, which differs between processors."""
     folder = read_folder(folders[head])
     inputs = running.sample_inputs(input_specs(head), CONFIG["vocab_size"], 32)
     assert len({*inputs["input_mask"].sum(-1).flatten()}) > 1 and inputs["input_mask"].min() == 0
@@ -247,8 +247,8 @@ def test_the_lines_of_the_readme_mask_no_token_of_roberta(fixed, tmp_path, monke
 
 
 def figures_of_the_page() -> dict[str, dict[str, float]]:
-    """Returns the differences that docs/serving.md states, by head and runtime."""
-    page = (ROOT / "docs" / "serving.md").read_text()
+    """Returns the differences that docs/measurements/speed.md states, by head and runtime."""
+    page = (ROOT / "docs" / "measurements" / "speed.md").read_text()
     pattern = r"^\| `(\w+)`" + len(RUNTIMES) * r" \| ([\d.e-]+)" + r" \|$"
     found = re.findall(pattern, page, re.MULTILINE)
     assert [head for head, *_ in found] == [*HEADS]
@@ -256,7 +256,7 @@ def figures_of_the_page() -> dict[str, dict[str, float]]:
 
 
 def print_table() -> None:
-    """Prints the table of docs/serving.md."""
+    """Prints the table of docs/measurements/speed.md."""
     print("| Head | SavedModel | ONNX | LiteRT | OpenVINO |\n|---|--:|--:|--:|--:|")
     for head in HEADS:
         figures = []
