@@ -137,7 +137,7 @@ except Exception:  # the stand-in has no layers
 """
 
 
-@pytest.mark.parametrize("name", ["load", "BertModel", "AdamWeightDecayOptimizer"])
+@pytest.mark.parametrize("name", ["Pretrained", "BertModel", "AdamWeightDecayOptimizer"])
 def test_the_library_starts_as_quietly(start, name):
     for environment, lines in ({}, KEPT), ({"TF_CPP_MIN_LOG_LEVEL": "0"}, NOISE + KEPT):
         status, found, words = start(code=LIBRARY.format(name=name), **environment)
