@@ -54,14 +54,15 @@ def new(name):
 
 @functools.cache
 def model_and_inputs(name):
-    """Returns a model with random weights, and a batch of its inputs by name."""
+    """Returns a model with random weights, a batch of its inputs by name, and its outputs."""
     model = new(name)
     set_random_weights(model)
     _, task = OTHERS.get(name, (None, "classification"))
     features = make_features(name if name in TASKS else task, 3)
     labels = getattr(model, "label_names", ())
     names = [x for x in inspect.signature(model.call).parameters if x in features]
-    return model, {x: features[x] for x in names if x not in labels}
+    features = {x: features[x] for x in names if x not in labels}
+    return model, features, outputs(model(features))
 
 
 def assert_same(model, other):
@@ -80,7 +81,7 @@ every_model = pytest.mark.parametrize("name", NAMES)
 
 @every_model
 def test_a_checkpoint_of_tensorflow_has_every_weight(name, tmp_path):
-    model, _ = model_and_inputs(name)
+    model, _, _ = model_and_inputs(name)
     path = tf.train.Checkpoint(model=model).save(str(tmp_path / "kept"))
     other = new(name)
     tf.train.Checkpoint(model=other).restore(path).assert_consumed()
@@ -89,12 +90,12 @@ def test_a_checkpoint_of_tensorflow_has_every_weight(name, tmp_path):
 
 @every_model
 def test_keras_s_own_files_and_copies(name, tmp_path):
-    model, features = model_and_inputs(name)
+    model, features, expected = model_and_inputs(name)
     model.save(tmp_path / "kept.keras")
     loaded = keras.models.load_model(tmp_path / "kept.keras")
     assert_same(model, loaded)
-    for found, expected in zip(outputs(loaded(features)), outputs(model(features)), strict=True):
-        np.testing.assert_array_equal(found, expected)
+    for found, value in zip(outputs(loaded(features)), expected, strict=True):
+        np.testing.assert_array_equal(found, value)
     model.save_weights(tmp_path / "kept.weights.h5")
     other = new(name)
     other.load_weights(tmp_path / "kept.weights.h5")
@@ -109,8 +110,7 @@ QUANTIZE = "Keras's quantize changes no layer of bert_tf. A model of 8-bit integ
 
 @every_model
 def test_a_model_is_not_quantized(name):
-    model, features = model_and_inputs(name)
-    expected = outputs(model(features))
+    model, features, expected = model_and_inputs(name)
     with pytest.raises(NotImplementedError, match=QUANTIZE):
         model.quantize("int8")
     own = Own(model)
@@ -134,8 +134,7 @@ class Own(keras.Model):
 
 @every_model
 def test_a_model_inside_another(name, tmp_path):
-    model, features = model_and_inputs(name)
-    expected = outputs(model(features))
+    model, features, expected = model_and_inputs(name)
     inputs = {x: keras.Input((*v.shape[1:],), dtype="int32", name=x) for x, v in features.items()}
     if name in ("bert of bert", "classification", "pretraining"):
         for training in (False, True):  # fixed in the model that holds it
@@ -145,10 +144,11 @@ def test_a_model_inside_another(name, tmp_path):
     outer.save(tmp_path / "outer.keras")
     copied = keras.models.clone_model(outer)
     copied.set_weights(outer.get_weights())
-    for made in (keras.models.load_model(tmp_path / "outer.keras"), copied):
-        made = made(features, training=False)
-        for i, value in enumerate(expected):
-            np.testing.assert_allclose(made[str(i)], value, atol=1e-6)
+    loaded = keras.models.load_model(tmp_path / "outer.keras")
+    assert_same(model, loaded)
+    made = copied(features, training=False)
+    for i, value in enumerate(expected):
+        np.testing.assert_allclose(made[str(i)], value, atol=1e-6)
     outer.compile(run_eagerly=True)
     predicted = outer.predict_on_batch({x: v.numpy() for x, v in features.items()})
     for i, value in enumerate(expected):
@@ -162,7 +162,7 @@ def test_a_model_inside_another(name, tmp_path):
 
 @every_model
 def test_a_model_in_a_sequence(name):
-    model, features = model_and_inputs(name)
+    model, features, _ = model_and_inputs(name)
     ids = features["input_ids"]
     if len(getattr(model, "required_inputs", ())) > 1:
         with pytest.raises(UserError, match="must have 'masked_lm_positions'.*; received 'input_"):

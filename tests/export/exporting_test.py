@@ -122,7 +122,7 @@ def of_head(head: str, runtime: str):
     ("head", "runtime"), [of_head(head, runtime) for head in HEADS for runtime in RUNTIMES]
 )
 def test_each_head_in_each_runtime(folders, exported, head, runtime):
-    """As precisely as docs/measurements/speed.md says, up to rounding, which differs between processors."""
+    """As precisely as the page says, up to rounding, which differs between processors."""
     folder = read_folder(folders[head])
     inputs = running.sample_inputs(input_specs(head), CONFIG["vocab_size"], 32)
     assert len({*inputs["input_mask"].sum(-1).flatten()}) > 1 and inputs["input_mask"].min() == 0
