@@ -10,6 +10,7 @@ import re
 import shutil
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
@@ -42,8 +43,8 @@ def make_words(folder, objective=MLM_NSP, **changes):
     flags = f"""--input_file={folder}/{{max_seq_length}}_*.tfrecord --bert_config_file={config}
         --do_train --phases={PHASES} --learning_rate=1e-2 --num_warmup_steps=9
         --save_checkpoints_steps=4 --iterations_per_loop=7"""
-    python, *words = command(f"--objective={objective}", *flags.split())
-    return [python, "-c", UNCOMPILED, *words]
+    python, program, *words = command(f"--objective={objective}", *flags.split())
+    return [python, "-c", UNCOMPILED, Path(program).stem, *words]
 
 
 @pytest.fixture(scope="module")
