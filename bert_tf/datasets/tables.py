@@ -44,7 +44,7 @@ def table_path(name: str, data_dir: str) -> str:
     """Returns the path of NAME.tsv or NAME.csv in a folder; UserError if there is none, or both."""
     if path := find_table(name, data_dir):
         return path
-    names = tf.io.gfile.listdir(data_dir) if tf.io.gfile.isdir(data_dir) else []
+    names = names_in(data_dir) if tf.io.gfile.isdir(data_dir) else []
     remedy = ""
     if any(ending_of(x) in _SPREADSHEETS for x in names):
         remedy = '. Save a spreadsheet as "CSV UTF-8"'

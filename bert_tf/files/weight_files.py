@@ -34,6 +34,13 @@ def safetensors_in(folder: str) -> str | None:
     return storage.first_file(folder, (SAFETENSORS, SHARDS))
 
 
+def folder_named(path: str) -> str:
+    """Returns the folder of a file with Hugging Face's weights; any other path as it is."""
+    if os.path.basename(path) in (SAFETENSORS, SHARDS):
+        return os.path.dirname(path) or "."
+    return path
+
+
 def has_checkpoint(folder: str) -> bool:
     """Returns whether a folder has a checkpoint, or a file `checkpoint` that names one."""
     if not tf.io.gfile.isdir(folder) or tf.io.gfile.exists(f"{folder}.index"):

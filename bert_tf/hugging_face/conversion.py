@@ -46,9 +46,7 @@ class ConvertedModel:
 
     def __init__(self, folder: str):
         check_no_adapter(folder)
-        self.prefix = self._path = path = safetensors_in(folder) or os.path.join(
-            folder, SAFETENSORS
-        )
+        self.prefix = path = safetensors_in(folder) or os.path.join(folder, SAFETENSORS)
         config_path = os.path.join(folder, "config.json")
         self._files = Unreplaced(folder, ("config.json", os.path.basename(path)), folder)
         _import_safetensors()
@@ -107,7 +105,7 @@ class ConvertedModel:
     @functools.cached_property
     def weights(self) -> dict[str, np.ndarray]:
         """Name in a checkpoint -> float32 value."""
-        path = self._path
+        path = self.prefix
         with self._files:  # they may have been read, and forgotten, long ago
             tensors = _canonical_names(_read_files(path, _deserialize), self._module.PREFIX, path)
         for name, original in self._module.TIED.items():

@@ -133,9 +133,7 @@ def read_as_hugging_face(vocab_file: str, model: str | None) -> bool:
     folder = os.path.dirname(vocab_file)
     if not model or not weight_files.is_hugging_face(folder):
         return False
-    if os.path.basename(model) in (weight_files.SAFETENSORS, weight_files.SHARDS):
-        model = os.path.dirname(model)
-    model = model.rstrip("/")
+    model = weight_files.folder_named(model).rstrip("/")
     return real_path(folder) in map(real_path, (model, transformer_folder(model)))
 
 

@@ -107,8 +107,7 @@ class ModelFiles:
         A checkpoint counts before a `model.safetensors` in the same folder, as in the original.
         """
         storage.check_file_system(path, flag)
-        if os.path.basename(path) in (SAFETENSORS, weight_files.SHARDS):
-            path = os.path.dirname(path) or "."
+        path = weight_files.folder_named(path)
         only_checkpoint = weight_files.has_checkpoint(path)
         files = cls(path, flag, config_file, vocab_file, config_flag, only_checkpoint)
         if not files.is_hugging_face:
