@@ -30,7 +30,7 @@ Extras that add to a build:
     text      pyarrow and zstandard, to read text from Parquet and .zst files
     wikipedia mwparserfromhell, for tools/wikipedia_text.py
     test      what the fast tests need
-    ci        what else .ci/run needs: Beam, LiteRT, OpenVINO, JAX, type checks, pages, notebooks;
+    ci        what else .ci/run needs: Beam, LiteRT, OpenVINO, JAX, gunicorn, types, pages, notebooks;
               without it, tests that need one of these skip
 
 pip installs the package `bert_tf`; the programs as commands (`run_classifier.py`) and as modules
@@ -148,6 +148,7 @@ setup(
             *_LITERT,
             *_OPENVINO,
             "dask[distributed]",  # a Beam runner that starts its own processes
+            "gunicorn",
             "ipykernel",
             "jax>=0.10.2,<0.11",  # on CPU devices
             "mkdocs-material",

@@ -3,6 +3,7 @@
 import contextlib
 import http.client
 import json
+import os
 import re
 import signal
 import socket
@@ -11,10 +12,11 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -37,16 +39,20 @@ def test_the_service_is_short():
 
 
 @contextlib.contextmanager
-def started(root: Path, folder: str) -> Iterator[tuple[str, subprocess.Popen]]:
+def started(
+    root: Path, folder: str, server: Sequence[str] = ("serve.py", "{port}")
+) -> Iterator[tuple[str, subprocess.Popen]]:
     """Starts the service; yields its address and its process."""
     (root / "serve.py").write_text(service())
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, str(root / "serve.py"), folder, str(port)]
-    environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "TF_CPP_MIN_LOG_LEVEL": "2"}
+    command = [sys.executable, *(word.format(port=port) for word in server)]
+    places = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    environment = {"PYTHONPATH": places, "PATH": "/usr/bin:/bin", "TF_CPP_MIN_LOG_LEVEL": "2"}
+    environment["MODEL"] = folder
     with open(root / "log", "w") as log:
-        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+        process = subprocess.Popen(command, cwd=root, env=environment, stdout=log, stderr=log)
     try:
         end = time.monotonic() + 120
         while time.monotonic() < end and process.poll() is None:
@@ -58,7 +64,7 @@ def started(root: Path, folder: str) -> Iterator[tuple[str, subprocess.Popen]]:
         assert process.poll() is None, (root / "log").read_text()
         yield f"http://127.0.0.1:{port}", process
     finally:
-        process.kill()
+        process.terminate()
         process.wait()
 
 
@@ -147,6 +153,39 @@ def test_a_worker_that_ends_amid_requests_answers_none_of_them_wrongly(served, t
     for found in (stayed, left):
         for one, other in zip(found, expected, strict=True):
             assert one is None or one == pytest.approx(other, abs=1e-6)
+
+
+PRELOADED = "-m gunicorn --preload --workers=4 --no-control-socket --bind=127.0.0.1:{port}".split()
+PRELOADED.append("serve:application")
+
+
+@pytest.mark.slow
+def test_workers_answer_with_an_exported_model_that_was_loaded_before_the_fork(served, tmp_path):
+    pytest.importorskip("gunicorn", reason="needs gunicorn, a package of the extra `ci`")
+    _, folder = served
+    keras_model = bert_tf.load(folder)
+    exported = str(tmp_path / "exported")
+    bert_tf.export_model(keras_model, exported, format="onnx")
+    texts = [" ".join(WORDS[i % 17 : i % 17 + 1 + i % 9]) for i in range(100)]
+    expected = [list(x.probabilities.values()) for x in keras_model.classify(texts)]
+    with (
+        started(tmp_path, exported, PRELOADED) as (address, process),
+        ThreadPoolExecutor(8) as pool,
+    ):
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        ended: set[str] = set()
+        for _ in range(2):
+            for worker in ended:  # gunicorn forks others
+                os.kill(int(worker), signal.SIGKILL)
+            end = time.monotonic() + 60
+            while len(workers := {*children.read_text().split()} - ended) < 4:
+                assert time.monotonic() < end, (tmp_path / "log").read_text()
+                time.sleep(0.1)
+            found = [*pool.map(lambda text: outcome(address, text), texts)]
+            np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+            ended = workers
+        process.terminate()
+        assert process.wait(timeout=20) == 0
 
 
 def requirements() -> list[Requirement]:

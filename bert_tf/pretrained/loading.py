@@ -47,9 +47,9 @@ def load(
             truncated, and longer contexts of `answer` are split into windows. None for the length
             that the model was fine-tuned with or, in a folder of sentence-transformers, that of its
             files; if neither is known, for the model's limit.
-        dtype: "float32"; "bfloat16", which halves the memory of the weights, and is faster on
-            devices that multiply it; "mixed_bfloat16", which keeps the weights in float32; or
-            "auto", which is bfloat16 on those devices and else float32. A Keras policy or a
+        dtype: "float32"; "bfloat16", which halves the memory of the weights, and is slower on some
+            processors; "mixed_bfloat16", which keeps the weights in float32; or "auto", which is
+            bfloat16 on devices where it is faster and else float32. A Keras policy or a
             TensorFlow or NumPy dtype works, too. Answers are float32 in any case, and training does
             not depend on it. None for Keras's global policy: float32 if it was not set. An exported
             model has its own.

@@ -1,6 +1,7 @@
 """Computes a model's batches in ONNX Runtime, from the file that tools.export wrote."""
 
 import functools
+import importlib.util
 import os
 import threading
 import zlib
@@ -37,8 +38,9 @@ def _lock(process: int) -> threading.Lock:
 class OnnxRuntime:
     """Runs a model's file; see `forward.Runtime`.
 
-    The session begins with the first batch, since its threads do not survive a fork. The file is
-    kept open: the session is of this file, even if the folder is replaced.
+    ONNX Runtime is imported with the first batch: if it was imported before a fork, the new process
+    hangs or aborts when it exits. The file is kept open: the session is of this file, even if the
+    folder is replaced.
 
     Args:
         path: the file, on a local disk.
@@ -54,12 +56,11 @@ class OnnxRuntime:
         check_type("num_threads", num_threads, WHOLE_NUMBER, "for one for each core")
         if num_threads is not None:
             Bounds(at_least=1).check(num_threads=num_threads)
-        try:
-            import onnxruntime
-        except ImportError as error:
-            raise missing_package(path, "onnxruntime", "onnx", error) from error
-        self._package, self._path = onnxruntime, path
-        self._head, self._inputs, self._num_threads = head, inputs, int(num_threads or 0)
+        if importlib.util.find_spec("onnxruntime") is None:
+            error = ImportError("no module of this name")
+            raise missing_package(path, "onnxruntime", "onnx", error)
+        self._path, self._head, self._inputs = path, head, inputs
+        self._num_threads = int(num_threads or 0)
         self._file = open(path, "rb")  # noqa: SIM115 - for as long as the model
         self._sessions: dict[int, Any] = {}  # by the id of the process that began them
         if checksum(iter(lambda: self._file.read(1 << 20), b"")) != expected:
@@ -79,11 +80,13 @@ class OnnxRuntime:
                 )
             with _lock(process):
                 if process not in self._sessions:
-                    options = self._package.SessionOptions()
+                    import onnxruntime
+
+                    options = onnxruntime.SessionOptions()
                     options.intra_op_num_threads = self._num_threads
                     options.log_severity_level = 3  # errors
                     opened = f"/dev/fd/{self._file.fileno()}"  # bytes would stay in memory
-                    self._sessions[process] = self._package.InferenceSession(
+                    self._sessions[process] = onnxruntime.InferenceSession(
                         opened if os.path.exists(opened) else self._path,
                         options,
                         providers=["CPUExecutionProvider"],

@@ -139,6 +139,7 @@ QUESTIONS = {
         lambda m: m.answer("cat", LONG, method="transformers", doc_stride=2),
     ],
     "masked_lm": [lambda m: m.fill_mask(["the [MASK] sat on [MASK] .", "[MASK]"], top_k=4)],
+    "multiple_choice": [],
 }
 ASKED = [
     *((("bert"), head) for head in QUESTIONS),
@@ -259,7 +260,7 @@ def test_forks_threads_and_a_folder_that_is_replaced(doors, tmp_path):
         shutil.rmtree(sys.argv[1])  # the model stays the one that was loaded
         texts = ["the cat sat", "a dog", "on a mat in paris"] * 30
 
-        def answered():
+        def answered(leave):
             reading, writing = os.pipe()
             if os.fork() == 0:
                 try:
@@ -267,7 +268,7 @@ def test_forks_threads_and_a_folder_that_is_replaced(doors, tmp_path):
                 except bert_tf.UserError as error:
                     answer = str(error)
                 os.write(writing, json.dumps(answer).encode())
-                os._exit(0)
+                leave(0)
             os.close(writing)
             with os.fdopen(reading) as lines:
                 answer = json.loads(lines.read())
@@ -277,10 +278,10 @@ def test_forks_threads_and_a_folder_that_is_replaced(doors, tmp_path):
         def answers():
             return [x.probability for x in model.classify(texts)]
 
-        before = answered()
+        before = answered(sys.exit)
         with ThreadPoolExecutor(8) as pool:
             here = [*pool.map(lambda i: answers(), range(16))]
-        print(json.dumps([before, answered(), *here]))
+        print(json.dumps([before, answered(os._exit), *here]))
     """
     first, refused, *others = run_without_tensorflow(code, place)
     assert "after the model had answered there, and ONNX Runtime does not work" in refused
@@ -291,6 +292,15 @@ def test_forks_threads_and_a_folder_that_is_replaced(doors, tmp_path):
     assert len(first) == 90 and len(others) == 16
     for other in others:
         np.testing.assert_allclose(other, first, rtol=0, atol=1e-6)
+
+
+def test_a_hundred_thousand_texts(doors):
+    _, model = doors("bert", "classification")
+    kinds = ["the cat sat", "a dog", "on a mat in paris", ""]
+    vectors = model.encode(kinds * 25_000)
+    assert vectors.shape == (100_000, 12) and vectors.dtype == np.float32
+    expected = np.tile(model.encode(kinds), (25_000, 1))
+    np.testing.assert_allclose(vectors, expected, rtol=0, atol=1e-6)
 
 
 def test_a_pickle_and_a_copy(doors):

@@ -50,7 +50,8 @@ quiet_start.glob.glob = lambda pattern: ["/dev/nvidia0"] if "GPU" in os.environ 
 quiet_start.import_tensorflow()
 import tensorflow
 sys.stderr.write("after\\n")
-print("level", os.environ.get("TF_CPP_MIN_LOG_LEVEL"), "collects", gc.isenabled())
+frozen = gc.get_freeze_count() > 0
+print("level", os.environ.get("TF_CPP_MIN_LOG_LEVEL"), "collects", gc.isenabled(), frozen)
 """
 VERBOSE = ("--verbosity=1", "-v=2", "--v=1", "--verbosity=debug")
 OTHER_WORDS = ("--verbosity=0", "--verbosity=-1", "--v_x=1", "--verbose")
@@ -89,7 +90,7 @@ def start(tmp_path):
 
 def printed(inside: str, then: str, quietly: bool) -> list[str]:
     """Returns what is printed while TensorFlow is imported and afterwards."""
-    return [f"level {inside} collects {not quietly}", f"level {then} collects True"]
+    return [f"level {inside} collects {not quietly}", f"level {then} collects True {quietly}"]
 
 
 @pytest.mark.parametrize(
