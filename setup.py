@@ -30,8 +30,8 @@ Extras that add to a build:
     text      pyarrow and zstandard, to read text from Parquet and .zst files
     wikipedia mwparserfromhell, for tools/wikipedia_text.py
     test      what the fast tests need
-    ci        what else .ci/run needs: Beam, LiteRT, OpenVINO, JAX, gunicorn, types, pages, notebooks;
-              without it, tests that need one of these skip
+    ci        what else .ci/run needs: Beam, LiteRT, OpenVINO, JAX, gunicorn, type checks, pages,
+              notebooks; without it, tests that need one of these skip
 
 pip installs the package `bert_tf`; the programs as commands (`run_classifier.py`) and as modules
 (`python -m run_classifier`; `python -m bert_tf` lists them); the tools as `python -m
