@@ -9,6 +9,7 @@ r"""Converts models of BERT's family between Hugging Face's format and google-re
     a folder in Hugging Face's format, with config.json and model.safetensors or its shards
     a checkpoint: the prefix of its files, or its folder, such as an --export_dir
     the --output_dir of a run: its newest checkpoint
+    a checkpoint of TensorFlow Model Garden, or the folder of a module of TF Hub
 
 --output_format chooses the files that --output_dir gets:
 
