@@ -18,8 +18,11 @@ from bert_tf.errors import UserError, listed
 
 GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"  # the tensor with the graph
 _VALUE = "VARIABLE_VALUE"
-# Not entered: they lead to optimizers' slots and Keras's metrics, or repeat what is found anyway.
-_SKIPPED = re.compile(r"_?optimizer|keras_api|variables|(non_)?trainable_variables|regulari.*")
+# Not entered: they lead to optimizers' slots and Keras's metrics, repeat what is found anyway, or
+# choose the tokens to drop while training.
+_SKIPPED = re.compile(
+    r"_?optimizer|keras_api|variables|(non_)?trainable_variables|regulari.*|_token_importance_embed"
+)
 _OPTIMIZER = {"iter", "_iterations", "iterations"}  # only optimizers have these children
 
 

@@ -226,5 +226,5 @@ if __name__ == "__main__":
     write_encoders()
     write_pretrainer()
     write_fine_tuned()
-    write_converted()
     write_hub_module()
+    write_converted()

@@ -143,6 +143,20 @@ def test_old_generations_are_read_to_the_bit(tmp_path, generation, head):
     assert files.config.to_dict() == BertConfig(**{**SIZES, "num_attention_heads": heads}).to_dict()
 
 
+def test_a_model_of_token_dropping_is_read_to_the_bit(tmp_path):
+    model = PretrainingModel(BertConfig(**SIZES))
+    shapes = {variable.path: tuple(variable.shape) for variable in model.variables}
+    shapes = {name: shape for name, shape in shapes.items() if "seq_relationship" not in name}
+    weights = numpy_bert.random_weights(shapes, 7)
+    writer = old_model_garden.Writer(weights, old_model_garden.TOKEN_DROPPING)
+    encoder, masked_lm = writer.encoder(), writer.masked_lm()
+    masked_lm.embedding_table = encoder._embedding_layer.embeddings
+    checkpoint = tf.train.Checkpoint(encoder=encoder, masked_lm=masked_lm)
+    files = ModelFiles(checkpoint.save(str(tmp_path / "ckpt")))
+    assert_same_arrays(files.read_weights(), weights)
+    assert files.config.num_attention_heads == 3
+
+
 # --- TF Hub ---------------------------------------------------------------------------------------
 
 

@@ -1,4 +1,4 @@
-"""Object graphs as TensorFlow Model Garden wrote them before 2.4.
+"""Object graphs as TensorFlow Model Garden wrote them before 2.4, and its project token dropping.
 
 That code runs on no TensorFlow of today. The attributes are those of tensorflow/models,
 official/nlp/bert_modeling.py (2.0) and official/nlp/modeling (2.1 to 2.3); the converter
@@ -20,6 +20,7 @@ NAMES = {
     "2.1": NAMES_2_1,
     "2.3": NAMES_2_1.replace("_attention_output_dense", "_attention_layer/_output_dense"),
 }
+TOKEN_DROPPING = "2.10"  # the project, whose encoder has the attributes of 2.4
 OURS = """attention/self/query attention/self/key attention/self/value attention/output/dense
     attention/output/LayerNorm intermediate/dense output/dense output/LayerNorm"""
 
@@ -67,7 +68,8 @@ class Writer:
     def layers(self) -> list[tf.Module]:
         layers = [tf.Module() for _ in range(LAYERS)]
         for i, layer in enumerate(layers):
-            for name, path in zip(OURS.split(), NAMES[self.generation].split(), strict=True):
+            paths = NAMES.get(self.generation, NAMES["2.3"]).split()
+            for name, path in zip(OURS.split(), paths, strict=True):
                 by_heads = name.startswith("attention") and "LayerNorm" not in name
                 put(layer, path, self.module(f"bert/encoder/layer_{i}/{name}", by_heads))
         return layers
@@ -84,22 +86,30 @@ class Writer:
             put(encoder, "encoder/layers", self.layers())
             encoder.pooler_transform = pooler
             return encoder
-        modules = []
-        for x in _TABLES:
-            modules.append(tf.Module())
-            modules[-1].embeddings = tables[x]
-        return functional(*modules, norm, *self.layers(), pooler)
+        modules = [tf.Module() for _ in _TABLES]
+        for module, x in zip(modules, _TABLES, strict=True):
+            module.embeddings = tables[x]
+        if self.generation != TOKEN_DROPPING:
+            return functional(*modules, norm, *self.layers(), pooler)
+        encoder._embedding_layer, encoder._position_embedding_layer = modules[:2]
+        encoder._type_embedding_layer, encoder._embedding_norm_layer = modules[2], norm
+        encoder._transformer_layers, encoder._pooler_layer = self.layers(), pooler
+        importance = tf.Variable(tf.ones(tables["word"].shape[:1]))
+        put(encoder, "_token_importance_embed/_importance_embedding", importance)
+        return encoder
 
     def masked_lm(self) -> tf.Module:
         """Returns the layer or network of pre-training, with the next-sentence head in 2.0."""
         scope = "cls/predictions/transform"
         dense, norm = self.module(f"{scope}/dense"), self.module(f"{scope}/LayerNorm")
         bias = self.variable("cls/predictions/output_bias")
-        if self.generation != "2.0":
-            last = tf.Module()
-            last.bias = bias
-            return functional(dense, norm, last)
         layer = tf.Module()
+        if self.generation == TOKEN_DROPPING:
+            layer.dense, layer.layer_norm, layer.bias = dense, norm, bias
+            return layer
+        if self.generation != "2.0":
+            layer.bias = bias
+            return functional(dense, norm, layer)
         layer.lm_dense, layer.lm_layer_norm, layer.lm_bias = dense, norm, bias
         layer.next_sentence_dense = self.head("cls/seq_relationship/")
         return layer
