@@ -206,7 +206,7 @@ def find_weights(serialized: bytes, shapes: Mapping[str, Sequence[int]], place: 
             if layers and node not in encoders:
                 encoders[node] = generation, layers
     if len(encoders) != 1:
-        found = [graph.paths[node] or "the root" for node in encoders]
+        found = sorted(graph.paths[node] or "the root" for node in encoders)
         found = found or [graph.paths[x] for x in graph.variables()]
         raise UserError(
             f"{place} was written by tf.train.Checkpoint or Keras, and must have one encoder of"

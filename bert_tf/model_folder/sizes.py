@@ -71,4 +71,4 @@ def config_of_weights(checkpoint: CheckpointReader, place: str) -> BertConfig:
         sizes["num_hidden_groups"] = layers
     else:
         del sizes["embedding_size"]
-    return kind(**sizes, num_hidden_layers=layers, num_attention_heads=heads)
+    return kind.from_dict({**sizes, "num_hidden_layers": layers, "num_attention_heads": heads})

@@ -247,7 +247,7 @@ def test_a_checkpoint_without_an_encoder_or_with_two_is_refused(tmp_path):
     assert refusal(CheckpointReader, prefix) == f"--init_checkpoint={prefix} {KNOWN}no weights"
     second = old_model_garden.Writer(_weights(), "2.1").encoder()
     prefix = _saved(tmp_path, generator=second)
-    message = f"--init_checkpoint={prefix} {KNOWN}2 encoders: 'model', 'generator'"
+    message = f"--init_checkpoint={prefix} {KNOWN}2 encoders: 'generator', 'model'"
     assert refusal(CheckpointReader, prefix) == message
 
 
