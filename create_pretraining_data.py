@@ -24,6 +24,7 @@ command_flags.define_flags(*SETTINGS)
 
 def main() -> None:
     """Reads the flags and makes the records."""
+    command_flags.model_from_flags(PretrainingDataSettings)  # the vocabulary
     settings = command_flags.settings_from_flags(PretrainingDataSettings)
     if settings.num_shards is None:
         create_pretraining_data(settings)

@@ -28,10 +28,9 @@ command_flags.define_flags(*SETTINGS)
 def main() -> None:
     """Reads the flags and extracts the features."""
     # Here, because they import TensorFlow, and --help and mistakes need not wait for that.
-    from bert_tf.model.family import read_config
     from bert_tf.tasks.extraction.run import extract_features
 
-    config = read_config(FLAGS.bert_config_file)
+    config = command_flags.model_from_flags(ExtractionSettings, ModelSettings)
     settings = command_flags.settings_from_flags(ExtractionSettings)
     read = {"bert_config_file": FLAGS.bert_config_file}
     check_overwrites([settings.output_file], "output_file", read)

@@ -13,13 +13,10 @@ run_pretraining.py. The student is a BERT checkpoint like any other.
 Started again, the same command resumes from the last checkpoint in --output_dir.
 """
 
-from absl import flags
-
 from bert_tf.runs.flags import command_flags
 from bert_tf.runs.flags.settings import DeviceSettings, ModelSettings
 from bert_tf.tasks.pretraining.training.settings import DistillationSettings, ScheduleSettings
 
-FLAGS = flags.FLAGS
 SETTINGS = (DistillationSettings, ScheduleSettings, ModelSettings, DeviceSettings)
 command_flags.define_flags(*SETTINGS)
 
@@ -27,11 +24,10 @@ command_flags.define_flags(*SETTINGS)
 def main() -> None:
     """Reads the flags and distils the student."""
     # Here, because they import TensorFlow, and --help and mistakes need not wait for that.
-    from bert_tf.model.family import read_config
     from bert_tf.tasks.pretraining.training.run_distillation import run_distillation
 
+    config = command_flags.model_from_flags(DistillationSettings, ModelSettings)
     settings = command_flags.settings_from_flags(DistillationSettings)
-    config = read_config(FLAGS.bert_config_file)
     strategy = command_flags.get_strategy()
     run_distillation(config, strategy, settings)
 

@@ -17,14 +17,11 @@ The paper's schedule (A.2), 90% of the steps at length 128 and the rest at 512, 
 Started again, the same command resumes from the last checkpoint in --output_dir.
 """
 
-from absl import flags
-
 from bert_tf.runs.flags import command_flags
 from bert_tf.runs.flags.settings import DeviceSettings, ModelSettings
 from bert_tf.tasks.pretraining.training.electra_settings import ElectraSettings
 from bert_tf.tasks.pretraining.training.settings import ScheduleSettings
 
-FLAGS = flags.FLAGS
 SETTINGS = (ElectraSettings, ScheduleSettings, ModelSettings, DeviceSettings)
 command_flags.define_flags(*SETTINGS)
 
@@ -32,11 +29,10 @@ command_flags.define_flags(*SETTINGS)
 def main() -> None:
     """Reads the flags and pre-trains the model."""
     # Here, because they import TensorFlow, and --help and mistakes need not wait for that.
-    from bert_tf.model.family import read_config
     from bert_tf.tasks.pretraining.training.run import run_pretraining
 
+    config = command_flags.model_from_flags(ElectraSettings, ModelSettings)
     settings = command_flags.settings_from_flags(ElectraSettings)
-    config = read_config(FLAGS.bert_config_file)
     strategy = command_flags.get_strategy()
     run_pretraining(config, strategy, settings)
 

@@ -34,7 +34,7 @@ NAMES = ("pretraining", "electra", "distillation", "sentences", "records", "conv
 # Runs a program without XLA, which a few steps do not repay, and with forks for its workers, which
 # then need not import TensorFlow.
 UNCOMPILED = """
-import multiprocessing, os, runpy, sys
+import multiprocessing, runpy, sys
 from bert_tf.engine import loops
 from bert_tf.tasks.pretraining.records import shards
 get_context = multiprocessing.get_context
@@ -42,8 +42,7 @@ shards.multiprocessing.get_context = lambda method: get_context("fork")
 replicate = loops.replicate
 loops.replicate = lambda *arguments: replicate(*arguments[:-1], False)
 sys.argv = sys.argv[1:]
-sys.path.insert(0, os.path.dirname(sys.argv[0]))
-runpy.run_path(sys.argv[0], run_name="__main__")
+runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 """
 _TRAINING = ("--do_train", "--learning_rate=0.01", "--max_seq_length=12")
 _PRETRAINING = (*_TRAINING, "--max_predictions_per_seq=2", "--num_warmup_steps=1")
@@ -51,10 +50,10 @@ _STEPS = ("--train_batch_size=8", "--num_train_steps=6", "--save_checkpoints_ste
 
 
 class Program(NamedTuple):
-    """title: a row of the table. file, flags: the command; OUT is the output folder."""
+    """title: a row of the table. module, flags: the command; OUT is the output folder."""
 
     title: str
-    file: str
+    module: str
     flags: Sequence[str]
     is_training: bool = True
 
@@ -77,25 +76,25 @@ def programs(folder: Path) -> dict[str, Program]:
     return {
         "pretraining": Program(
             "`run_pretraining.py`, saves beside the steps",
-            "run_pretraining.py",
+            "run_pretraining",
             ("--output_dir=OUT", *records, *_PRETRAINING, *_STEPS, *evaluation),
         ),
         "electra": Program(
             "`run_pretraining.py --objective=electra`",
-            "run_pretraining.py",
+            "run_pretraining",
             ("--output_dir=OUT", f"--input_file={folder}/electra.tfrecord", *_PRETRAINING, *_STEPS)
             + (f"--bert_config_file={electra}", f"--vocab_file={folder}/vocab.txt")
             + ("--objective=electra", "--generator_hidden_size=0.5", "--max_predictions_per_seq=1"),
         ),
         "distillation": Program(
             "`run_distillation.py`",
-            "run_distillation.py",
+            "run_distillation",
             ("--output_dir=OUT", *records, *_PRETRAINING, *_STEPS)
             + (f"--teacher_checkpoint={folder}/teacher", "--keep_checkpoint_max=2"),
         ),
         "sentences": Program(
             "`run_sentence_similarity.py`, also evaluates, predicts and exports",
-            "run_sentence_similarity.py",
+            "run_sentence_similarity",
             ("--output_dir=OUT", "--export_dir=OUT/export", f"--data_dir={sentences}")
             + (f"--vocab_file={sentences}/vocab.txt", "--do_eval", "--do_predict")
             + (f"--bert_config_file={sentences}/bert_config.json", "--score_scale=4")
@@ -105,7 +104,7 @@ def programs(folder: Path) -> dict[str, Program]:
         ),
         "records": Program(
             "`create_pretraining_data.py`, 5 shards by 2 processes",
-            "create_pretraining_data.py",
+            "create_pretraining_data",
             (f"--input_file={text}/text/*/*.txt", "--output_file=OUT/r.tfrecord")
             + (f"--vocab_file={text}/vocab.txt", "--num_shards=5", "--num_workers=2")
             + ("--max_seq_length=24", "--max_predictions_per_seq=3", "--dupe_factor=2"),
@@ -113,7 +112,7 @@ def programs(folder: Path) -> dict[str, Program]:
         ),
         "conversion": Program(
             "`tools.convert_checkpoint`",
-            "tools/convert_checkpoint.py",
+            "tools.convert_checkpoint",
             (f"--input={folder}/teacher", "--output_dir=OUT/converted"),
             is_training=False,
         ),
@@ -133,7 +132,7 @@ def run(program: Program, output: Path, environment: dict[str, str]) -> tuple[in
     """Runs a program and returns its exit status and what it printed."""
     output.mkdir(exist_ok=True)
     words = [flag.replace("OUT", str(output)) for flag in program.flags]
-    words = [sys.executable, "-c", UNCOMPILED, os.path.join(ROOT, program.file), *words]
+    words = [sys.executable, "-c", UNCOMPILED, program.module, *words]
     with tempfile.NamedTemporaryFile("r", suffix=".log") as log:
         env = {"PYTHONPATH": ROOT, "PATH": os.environ["PATH"], **environment}
         process = forked_programs.start(words, log.name, env)
@@ -189,7 +188,8 @@ class Trials:
             status, log = self._faulty(name, at, error)
         if status not in (-9, 0, 1, 74) or fault != KILL and "Traceback" in log:
             (self._folder / f"{name}.log").write_text(log)
-            print(f"{self._program.file} {fault} at {at}: status {status}\n{log}", file=sys.stderr)
+            where = f"{self._program.module} {fault} at {at}"
+            print(f"{where}: status {status}\n{log}", file=sys.stderr)
             return "traceback", status
         again, log = run(self._program, output, {})
         left = [p.name for p in output.rglob("*") if is_temporary(p.name) or ".tempst" in p.name]
@@ -201,7 +201,7 @@ class Trials:
             same = results(self._program, output) == self._expected
             end = "same bits" if same else "other bits"
         if end != "same bits":
-            print(f"{self._program.file} {fault} at {at}: {end} {left}\n{log}", file=sys.stderr)
+            print(f"{self._program.module} {fault} at {at}: {end} {left}\n{log}", file=sys.stderr)
         subprocess.run(["rm", "-rf", str(output)], check=True)
         return end, status
 

@@ -11,7 +11,11 @@ The names here are the public surface; docs/api.md describes each and says what 
 """
 
 import importlib
+import sys
 from typing import TYPE_CHECKING
+
+if sys.version_info < (3, 11):  # noqa: UP036 - programs in a checkout come here first
+    sys.exit(f"bert-tf needs Python 3.11 to 3.13; this is Python {sys.version.split()[0]}")
 
 from bert_tf.start import quiet_start
 
@@ -36,8 +40,8 @@ if TYPE_CHECKING:
     from bert_tf.optimization import linear_schedule as linear_schedule
     from bert_tf.pretrained.estimators import BertClassifier as BertClassifier
     from bert_tf.pretrained.estimators import BertRegressor as BertRegressor
+    from bert_tf.pretrained.loading import load as load
     from bert_tf.pretrained.model import Pretrained as Pretrained
-    from bert_tf.pretrained.model import load as load
     from bert_tf.runs.training.keras_checkpoints import CheckpointCallback as CheckpointCallback
     from bert_tf.tasks.classification.model import ClassificationModel as ClassificationModel
     from bert_tf.tasks.extraction.model import FeaturesModel as FeaturesModel
@@ -69,7 +73,8 @@ else:
             "AdamWeightDecayOptimizer LAMBOptimizer PolynomialSchedule linear_schedule"
         ),
         "pretrained.estimators": "BertClassifier BertRegressor",
-        "pretrained.model": "Pretrained load",
+        "pretrained.loading": "load",
+        "pretrained.model": "Pretrained",
         "runs.training.keras_checkpoints": "CheckpointCallback",
         "tasks.classification.model": "ClassificationModel",
         "tasks.extraction.model": "FeaturesModel",
@@ -86,7 +91,8 @@ else:
         "tokenization": "FullTokenizer",
     }
     _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
-    _LIGHT = ("errors", "files", "text", "tokenization")  # import TensorFlow where they use it
+    # Import TensorFlow where they use it.
+    _LIGHT = ("errors", "files", "pretrained.loading", "text", "tokenization")
     __all__ = sorted([*_HOMES, "__version__"])
 
     def __getattr__(name: str) -> object:

@@ -6,7 +6,7 @@ Also `check_regular`, for every module that reads files: `bert_tf.model` does no
 import os
 import re
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 class UserError(ValueError):
@@ -15,6 +15,18 @@ class UserError(ValueError):
     A program ends with this message on one line and status 1. Any other exception is a defect of
     the program (status 70) or of the machine (OSError, status 74).
     """
+
+    def __str__(self) -> str:
+        return as_installed(super().__str__())
+
+
+_ARE_INSTALLED = os.path.isdir(os.path.join(os.path.dirname(__file__), "tools"))
+_TOOL = re.compile(r"(?<![\w./])tools\.(?=[a-z])")
+
+
+def as_installed(text: str) -> str:
+    """Returns a text in which commands have the tools' names in this installation."""
+    return _TOOL.sub("bert_tf.tools.", text) if _ARE_INSTALLED else text
 
 
 _LONGEST_QUOTE = 100  # characters
@@ -43,6 +55,12 @@ def as_given(value: object) -> str:
     if text.isprintable() and len(text) <= _LONGEST_QUOTE or text == "":
         return text
     return quoted(value)
+
+
+def first_of(values: Sequence[object]) -> str:
+    """Returns "'a' and 3 more", for lines of a file, which may be a link to a secret."""
+    more = f" and {len(values) - 1} more" if len(values) > 1 else ""
+    return quoted(values[0]) + more if values else "none"
 
 
 def listed(values: Iterable[object]) -> str:
@@ -83,10 +101,14 @@ def missing_package(needed_by: str, package: str, extra: str, error: ImportError
 
     `needed_by` is the subject of the message; `extra` is the extra of setup.py with the package.
     """
+    checkout = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    if os.path.exists(os.path.join(checkout, "setup.py")):
+        command = f'in {checkout} `pip install -e ".[{extra}]"`'
+    else:
+        command = f'`pip install "bert-tf[{extra}]"`'
     return UserError(
         f"{needed_by} needs {package}; run `pip install {package}`, or install the extra"
-        f' `{extra}`: `pip install "bert-tf[{extra}]"`, in a checkout'
-        f' `pip install -e ".[{extra}]"` ({error})'
+        f" `{extra}`: {command} ({error})"
     )
 
 

@@ -96,12 +96,13 @@ def linear_schedule(
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class _RestartingSchedule:
-    """See `restarting_schedule`."""
+class RestartingSchedule:
+    """Several schedules in a row: (number of steps, schedule that counts them from 0)."""
 
     schedules: Sequence[tuple[int, Schedule]]
 
     def __call__(self, step: tf.Tensor) -> tf.Tensor:
+        """Returns the rate of a step, float32 []."""
         first = 0
         rate = tf.zeros([], tf.float32)
         for num_steps, schedule in self.schedules:
@@ -110,22 +111,14 @@ class _RestartingSchedule:
         return rate
 
 
-def restarting_schedule(schedules: Sequence[tuple[int, Schedule]]) -> Schedule:
-    """Returns a schedule that joins several in a row: (number of steps, schedule of these steps).
-
-    Each counts its steps from 0.
-    """
-    return _RestartingSchedule(schedules)
-
-
 def schedule_parts(schedule: Schedule) -> list[tuple[int, PolynomialSchedule]] | None:
-    """Returns the arguments of `restarting_schedule` that make an equal schedule.
+    """Returns the arguments of `RestartingSchedule` that make an equal schedule.
 
     None if there are none, because the schedule is not made of `PolynomialSchedule`.
     """
     if isinstance(schedule, PolynomialSchedule):
         return [(schedule.num_train_steps, schedule)]
-    if not isinstance(schedule, _RestartingSchedule):
+    if not isinstance(schedule, RestartingSchedule):
         return None
     parts = [(n, part) for n, part in schedule.schedules if isinstance(part, PolynomialSchedule)]
     return parts if len(parts) == len(schedule.schedules) else None
@@ -300,8 +293,6 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
         learning_rate_factors: Mapping[str, float] | None = None,
         **options: Any,
     ):
-        if options.get("weight_decay") is not None:
-            raise UserError("weight_decay is Keras's second decay: give weight_decay_rate instead")
         learning_rate, global_clipnorm = map(plain_number, (learning_rate, global_clipnorm))
         if not callable(learning_rate):
             Bounds(at_least=0).check(learning_rate=learning_rate)
@@ -309,13 +300,27 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
         if global_clipnorm is not None:
             Bounds(above=0).check(global_clipnorm=global_clipnorm)
         super().__init__(learning_rate, global_clipnorm=global_clipnorm, name=name, **options)
-        # Keras's optimizers have a method with the name `exclude_from_weight_decay`.
         exclusions = tuple(exclude_from_weight_decay or ())
         factors = tuple((learning_rate_factors or {}).items())
         self.adam = AdamOptions(
             *("adamw", weight_decay_rate, beta_1, beta_2, epsilon, exclusions),
             learning_rate_factors=factors,
         )
+
+    @property
+    def weight_decay(self) -> None:
+        """None: Keras would decay every variable by it a second time."""
+
+    @weight_decay.setter
+    def weight_decay(self, value: float | None) -> None:
+        if value is not None:
+            raise UserError("weight_decay is Keras's second decay: give weight_decay_rate instead")
+
+    def exclude_from_weight_decay(self, var_list: Any = None, var_names: Any = None) -> None:
+        """Excludes more variables, or those whose names have a match; see Keras's optimizers."""
+        names = [*(var_names or ()), *(f"^{re.escape(x.path)}$" for x in var_list or ())]
+        exclusions = (*self.adam.exclude_from_weight_decay, *names)
+        self.adam = dataclasses.replace(self.adam, exclude_from_weight_decay=exclusions)
 
     def build(self, variables: Sequence[keras.Variable]) -> None:
         """Creates the moments of the trainable variables; Keras calls it."""
@@ -327,13 +332,10 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
     def update_step(self, gradient: Any, variable: keras.Variable, learning_rate: Any) -> None:
         """Updates a variable and its moments; Keras calls it. IndexedSlices update every row."""
         i = self._get_variable_index(variable)
-        m, v = self._m[i], self._v[i]
-        next_param, next_m, next_v = self.adam.update(
-            self._names[i], variable, m, v, gradient, learning_rate, self.iterations
-        )
-        self.assign(variable, next_param)
-        self.assign(m, next_m)
-        self.assign(v, next_v)
+        states = variable, self._m[i], self._v[i]
+        nexts = self.adam.update(self._names[i], *states, gradient, learning_rate, self.iterations)
+        for state, value in zip(states, nexts, strict=True):
+            self.assign(state, value)
 
     def apply_reduced(self, gradients: Sequence[tf.Tensor | tf.IndexedSlices | None]) -> None:
         """Updates the variables with gradients that are already clipped and summed over replicas.
@@ -378,12 +380,10 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
 
     def get_config(self) -> dict[str, Any]:
         """Returns what `from_config` makes an equal optimizer of, without its moments."""
+        names = ("weight_decay_rate", "beta_1", "beta_2", "epsilon")
         return {
             **super().get_config(),
-            "weight_decay_rate": self.adam.weight_decay_rate,
-            "beta_1": self.adam.beta_1,
-            "beta_2": self.adam.beta_2,
-            "epsilon": self.adam.epsilon,
+            **{name: getattr(self.adam, name) for name in names},
             "exclude_from_weight_decay": list(self.adam.exclude_from_weight_decay),
             "learning_rate_factors": dict(self.adam.learning_rate_factors),
         }

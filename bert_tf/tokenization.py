@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from absl import logging
 
-from bert_tf.errors import UserError, listed, quoted
+from bert_tf.errors import UserError, quoted
 from bert_tf.files.whole_files import decode_utf8, drop_carriage_returns, read_bytes
 
 _Item = TypeVar("_Item")
@@ -143,7 +143,7 @@ def load_vocab(vocab_file: str, required_tokens: Sequence[str] = ()) -> dict[str
         raise UserError(
             f"--vocab_file={vocab_file}: lacks {', '.join(missing)}; it must have each of"
             f" {', '.join(required_tokens)} on a line of its own. It has {len(vocab)} tokens, the"
-            f" first {listed(tokens[:3])}"
+            f" first is {quoted(tokens[0])}"
         )
     _warn_of_odd_lines(vocab_file, tokens, vocab)
     return vocab

@@ -1,6 +1,7 @@
 """What every test shares: quiet TensorFlow logs, the `slow` mark, what was warned of."""
 
 import os
+import weakref
 
 import pytest
 from absl import logging
@@ -34,7 +35,10 @@ def pytest_collection_modifyitems(config, items):
 
 @pytest.fixture
 def warnings(monkeypatch):
-    """A list that gets the text of each absl warning."""
+    """A list that gets the text of each absl warning, as of a model that gave none yet."""
+    from bert_tf.pretrained import text_input  # imports TensorFlow
+
     texts = []
+    monkeypatch.setattr(text_input, "_warned", weakref.WeakKeyDictionary())
     monkeypatch.setattr(logging, "warning", lambda text, *args: texts.append(text % args))
     return texts

@@ -1,6 +1,11 @@
 """Messages quote what was received, but not at any length."""
 
-from bert_tf.errors import as_line, listed, percent, quoted
+import os
+import re
+
+import pytest
+
+from bert_tf.errors import as_line, listed, missing_package, percent, quoted
 
 
 def test_short_values_are_quoted_whole():
@@ -34,3 +39,14 @@ def test_a_message_is_one_line_and_not_long():
     assert (
         as_line("\x1b]0;a\x07 \udcff\u202e 日本 \x9b2J") == r"\x1b]0;a\x07 \udcff\u202e 日本 \x9b2J"
     )
+
+
+@pytest.mark.parametrize(
+    ("has_setup", "command"),
+    [(True, r'in /\S+ `pip install -e "\.\[text\]"`'), (False, r'`pip install "bert-tf\[text\]"`')],
+)
+def test_the_command_for_an_extra_is_that_of_this_installation(monkeypatch, has_setup, command):
+    monkeypatch.setattr(os.path, "exists", lambda path: has_setup)
+    error = missing_package("It", "pyarrow", "text", ImportError("why"))
+    begin = "It needs pyarrow; run `pip install pyarrow`, or install the extra `text`: "
+    assert re.fullmatch(rf"{begin}{command} \(why\)", str(error))

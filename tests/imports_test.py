@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FLOORS = (
     "errors start bounds strict_json seeds optimizer_defaults progress files tokenization text"
     " datasets model modeling optimization hugging_face model_folder engine runs tasks pretrained"
-    " export"
+    " export __main__"
 ).split()
 # What never imports what, although it stands below.
 NEVER = {
@@ -226,7 +226,7 @@ def file_violations(root: Path, modules: dict[str, Path]) -> list[str]:
             found.append(f"{path.relative_to(root)}: {lines} lines, more than {limit}")
         if path.stem == "utils" or path.stem.endswith("_v2"):
             found.append(f"{path.relative_to(root)}: a name that says nothing")
-    top = len([*root.glob("bert_tf/*.py")])
+    top = len([path for path in root.glob("bert_tf/*.py") if path.stem != "__main__"])
     if top > MAX_TOP_MODULES:
         found.append(f"bert_tf has {top} modules at its top, more than {MAX_TOP_MODULES}")
     for path in sorted((root / "flags").rglob("*.py")):

@@ -116,3 +116,18 @@ def test_training_is_that_of_alberts_original(case, strategy=None):
     folder = Path(os.environ["BERT_TF_GOLDEN"]) / "lamb"
     model = PretrainingModel(BertConfig.from_json_file(str(folder / "bert_config.json")))
     check_training(model, folder / "model.ckpt-0", folder / case, 12, strategy)
+
+
+@pytest.mark.parametrize(
+    "kind", [optimization.AdamWeightDecayOptimizer, optimization.LAMBOptimizer]
+)
+def test_keras_s_way_to_exclude_variables_from_the_decay(kind):
+    optimizer = kind(1.0, weight_decay_rate=0.25)
+    variables = variables_of(dict.fromkeys(["ab", "cde", "fe", "bias"], np.float64(2.0)))
+    optimizer.exclude_from_weight_decay(var_list=[variables[2]], var_names=["^cd"])
+    optimizer.build(variables)
+    optimizer.apply_gradients([(tf.zeros([]), v) for v in variables])
+    decayed = 1.5 if kind is optimization.AdamWeightDecayOptimizer else 0.0  # a step of the norm
+    assert [float(v.numpy()) for v in variables] == [decayed, 2.0, 2.0, 2.0]
+    again = kind.from_config(optimizer.get_config())
+    assert again.adam.exclude_from_weight_decay[-2:] == ("^cd", "^fe$")

@@ -44,18 +44,17 @@ def test_linear_schedule_at_its_corners():
     assert schedule(tf.constant(3, tf.int64)).dtype == tf.float32
 
 
-def test_restarting_schedule():
+def test_schedules_in_a_row():
     first = optimization.linear_schedule(1.0, 20, 5)
     second = optimization.linear_schedule(0.5, 10, 0)
     third = optimization.linear_schedule(0.25, 4, 2)
-    schedule = optimization.restarting_schedule([(20, first), (10, second), (4, third)])
+    schedule = optimization.RestartingSchedule([(20, first), (10, second), (4, third)])
     expected = [*_rates(first, range(20)), *_rates(second, range(10)), *_rates(third, range(9))]
     assert _rates(schedule, range(39)) == expected
     assert expected[20] == 0.5 and expected[30] == 0.0 and expected[-1] == 0.0
     compiled = tf.function(schedule, jit_compile=True)
-    np.testing.assert_allclose(
-        _rates(compiled, [19, 20, 32]), np.array(expected)[[19, 20, 32]], rtol=1e-5
-    )
+    found = _rates(compiled, [19, 20, 32])
+    np.testing.assert_allclose(found, [expected[i] for i in (19, 20, 32)], rtol=1e-5)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -417,6 +416,7 @@ def test_the_optimizer_of_keras_is_made_again_of_its_config():
     np.testing.assert_allclose(values, [1.0, 1 - 0.5 * 0.1 / 3], rtol=1e-6)
 
 
+LAMB_OF = optimization.LAMBOptimizer.from_config
 RATE, ADAM = optimization.PolynomialSchedule, optimization.AdamWeightDecayOptimizer
 
 
@@ -441,7 +441,8 @@ RATE, ADAM = optimization.PolynomialSchedule, optimization.AdamWeightDecayOptimi
         (ADAM, (1e-3, 0.0, 0.9, 0.9, 1e39), "epsilon must .* also in float32"),
         (ADAM, (1e-3, 0.0, 0.9, 0.9, 1e-6, None, 0), "global_clipnorm must be .*, above 0"),
         (lambda rate: ADAM(1e-3, weight_decay=rate), (0.0,), "weight_decay is Keras's second deca"),
-        (lambda rate: optimization.LAMBOptimizer(1e-3, weight_decay=rate), (0.1,), "give weight_d"),
+        (lambda rate: setattr(ADAM(1e-3), "weight_decay", rate), (0.1,), "give weight_decay_rate"),
+        (LAMB_OF, ({"learning_rate": 1, "weight_decay": 0.1},), "give weight_decay_rate instead"),
     ],
 )
 def test_numbers_that_train_nothing_are_refused(kind, arguments, message):

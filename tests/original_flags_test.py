@@ -100,16 +100,16 @@ def test_flags_have_the_defaults_and_help_texts_of_the_settings(program):
         assert (flag_default, flag_text.split(">: ")[-1]) == (default, text), name
 
 
-OF_EVERY_TASK = "vocab_file output_dir bert_config_file"
+OF_EVERY_TASK = "output_dir"  # --init_checkpoint names the other files, too
 REQUIRED = {
     **dict.fromkeys(FINE_TUNING, OF_EVERY_TASK),
-    "create_pretraining_data": "output_file vocab_file",
-    "run_pretraining": "input_file output_dir bert_config_file",
-    "run_distillation": "input_file output_dir bert_config_file teacher_checkpoint",
+    "create_pretraining_data": "output_file",
+    "run_pretraining": "input_file output_dir",
+    "run_distillation": "input_file output_dir teacher_checkpoint",
     "run_classifier": f"{OF_EVERY_TASK} task_name",
     "run_multiple_choice": f"{OF_EVERY_TASK} data_dir",
     "run_sentence_similarity": f"{OF_EVERY_TASK} data_dir text_a_column",
-    "extract_features": "input_file output_file vocab_file init_checkpoint bert_config_file",
+    "extract_features": "input_file output_file init_checkpoint",
 }
 
 

@@ -1,5 +1,6 @@
 """The installed package, away from the checkout: programs, tools, recipes, model configurations."""
 
+import ast
 import importlib.metadata
 import importlib.util
 import json
@@ -8,31 +9,39 @@ import re
 import shutil
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
 
 import bert_tf
+from bert_tf.__main__ import PROGRAMS as PROGRAMS_BY_NAME
 
 ROOT = Path(__file__).resolve().parents[1]
 PROGRAMS = sorted(path.name for path in ROOT.glob("*.py") if path.name != "setup.py")
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory):
-    """A folder into which pip has installed this project, without its dependencies."""
-    source = tmp_path_factory.mktemp("source")
+def install(source: Path, target: Path, python: str) -> None:
+    """Installs this project with pip, without its dependencies; copies it to `source` before."""
     for folder in ("bert_tf", "flags", "tools", "tpu"):
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / folder, source / folder, ignore=ignored)
     for name in (*PROGRAMS, "pyproject.toml", "setup.py", "README.md"):
         shutil.copy(ROOT / name, source)
-    target = tmp_path_factory.mktemp("site")
     options = ["--no-deps", "--no-index", "--no-build-isolation", "--no-compile", "--quiet"]
     subprocess.run(
-        [sys.executable, "-m", "pip", "install", *options, f"--target={target}", source], check=True
+        [python, "-m", "pip", "install", *options, f"--target={target}", source],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        check=True,
     )
     assert not (source / "build").exists()  # the next installation would take old modules from it
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """A folder into which pip has installed this project, without its dependencies."""
+    target = tmp_path_factory.mktemp("site")
+    install(tmp_path_factory.mktemp("source"), target, sys.executable)
     return target
 
 
@@ -70,11 +79,51 @@ def test_everything_is_installed(site):
     assert tables == ["accelerators.txt", "memory.txt"]
     metadata = importlib.metadata.Distribution.at(next(site.glob("bert_tf-*.dist-info"))).metadata
     assert metadata["Version"] == bert_tf.__version__
-    required = [line for line in metadata.get_all("Requires-Dist") if "extra ==" not in line]
-    assert "scikit-learn" in required and "safetensors" not in required
+    assert metadata["Author"] and "google-research/bert" in metadata["Project-URL"]
     builds = {"cpu", "gpu", "pjrt", "tpu", "compile"}
-    extras = {*"beam convert export openvino pictures roberta text wikipedia test".split()}
+    required = [line for line in metadata.get_all("Requires-Dist") if "extra ==" not in line]
+    names = {re.match(r"[\w-]+", line)[0] for line in required}
+    assert names == {"absl-py", "numpy", "protobuf", "tokenizers", "tqdm"}
+    of_builds = [line for line in metadata.get_all("Requires-Dist") if "scikit-learn" in line]
+    assert {re.search(r'extra == "(\w+)"', line)[1] for line in of_builds} == builds
+    extras = {*"beam convert export onnx openvino pictures roberta text wikipedia test ci".split()}
     assert builds | extras == {*metadata.get_all("Provides-Extra")}
+
+
+def test_programs_and_tools_are_listed_and_name_each_other_as_installed(site, tmp_path):
+    text = run(site, tmp_path, sys.executable, "-m", "bert_tf")
+    for path in [*ROOT.glob("*_*.py"), *ROOT.glob("tools/[!_]*.py")]:
+        first, _, _ = ast.get_docstring(ast.parse(path.read_text())).partition("\n")
+        assert re.search(rf"^  {path.stem} +{re.escape(first)}$", text, re.MULTILINE), path
+    assert "\nTools: python -m bert_tf.tools.NAME --help\n" in text
+    assert tuple(f"{name}.py" for name in PROGRAMS_BY_NAME) == tuple(PROGRAMS)
+    code = (
+        "from bert_tf.errors import UserError as E; print(E('run tools.export; bert_tf.tools.x'))"
+    )
+    printed = run(site, tmp_path, sys.executable, "-c", code)
+    assert printed == "run bert_tf.tools.export; bert_tf.tools.x\n"
+    for tool in ("goodput", "export"):
+        text = run(site, tmp_path, sys.executable, "-m", f"bert_tf.tools.{tool}", "--help")
+        assert f"python -m bert_tf.tools.{tool} " in text and " tools." not in text
+
+
+@pytest.mark.parametrize("name", ["my environment", "a  b, c"])
+def test_programs_start_from_an_environment_with_spaces_in_its_path(tmp_path, name):
+    (tmp_path / name).mkdir()
+    (tmp_path / "source").mkdir()
+    python = tmp_path / name / "python"
+    python.symlink_to(sys.executable)
+    site = tmp_path / name / "site"
+    install(tmp_path / "source", site, str(python))
+    first, second, *_ = (site / "bin" / "run_squad.py").read_text().splitlines()
+    assert name in first + second
+    done = subprocess.run(
+        [site / "bin" / "run_squad.py", "--no_such_flag"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(site), *sys.path])},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1 and "no_such_flag" in done.stderr, done.stderr
 
 
 @pytest.mark.slow
@@ -116,3 +165,30 @@ def test_an_editable_installation_has_the_tools_and_programs(tmp_path):
     origins = subprocess.check_output([sys.executable, "-c", code, *names], cwd=tmp_path, text=True)
     expected = ["bert_tf/errors.py", "tools/draw/pictures.py", "run_classifier.py"]
     assert origins.split() == [str(ROOT / name) for name in expected]
+
+
+@pytest.mark.parametrize("name", ["setup.py", "bert_tf/__init__.py"])
+def test_an_older_python_is_told_which_ones_work(name):
+    """Python 3.8 parses the file, whose check comes before what a version lacks."""
+    tree = ast.parse((ROOT / name).read_text(encoding="utf-8"), feature_version=(3, 8))
+    check = next(i for i, node in enumerate(tree.body) if isinstance(node, ast.If))
+    before = [node for node in tree.body[:check] if isinstance(node, ast.Import | ast.ImportFrom)]
+    modules = {getattr(node, "module", None) or node.names[0].name for node in before}
+    assert modules <= {*"importlib re sys tempfile pathlib setuptools typing".split()}
+    tree.body = tree.body[check : check + 1]
+    stand_in = types.SimpleNamespace(version_info=(3, 9, 18), version="3.9.18 (x)", exit=sys.exit)
+    with pytest.raises(SystemExit) as ended:
+        exec(compile(tree, name, "exec"), {"sys": stand_in})
+    assert ended.value.code == "bert-tf needs Python 3.11 to 3.13; this is Python 3.9.18"
+    stand_in.version_info = (3, 11, 0)
+    exec(compile(tree, name, "exec"), {"sys": stand_in})
+
+
+def test_the_extra_ci_has_what_only_ci_runs(site):
+    metadata = importlib.metadata.Distribution.at(next(site.glob("bert_tf-*.dist-info"))).metadata
+    names = {"test": set(), "ci": set()}
+    for line in metadata.get_all("Requires-Dist"):
+        if extra := re.search(r'^([\w-]+).*extra == "(test|ci)"', line):
+            names[extra[2]].add(extra[1])
+    assert {"pytest", "pandas"} <= names["test"] and not names["test"] & names["ci"]
+    assert {"apache-beam", "ai-edge-litert", "openvino", "jax", "mypy"} <= names["ci"]

@@ -265,10 +265,10 @@ RECIPES = {
 }
 READ_FLAGS = """
 import importlib, json, sys
+from absl.flags import FLAGS
 from bert_tf.runs.flags import command_flags
 name, folder, *recipes = sys.argv[1:]
 program = importlib.import_module(name)
-FLAGS = program.FLAGS
 required = {"input_file", "output_dir", "vocab_file", "teacher_checkpoint"} & set(FLAGS)
 found = {}
 for recipe in recipes:

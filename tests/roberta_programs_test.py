@@ -114,7 +114,7 @@ def test_a_classifier_is_trained_and_loaded(tmp_path):
     export(dataclasses.replace(ids, output=str(tmp_path / "lite"), format="litert"))
     convert_checkpoint.convert(str(out), str(there), "safetensors")
     written = " ".join((saved / "README.md").read_text().split())
-    assert "`vocab.json`; with `<s> A </s>`, and two texts as `<s> A </s></s> B" in written
+    assert "`vocab.json`: a text as `<s> A </s>`, and two texts as `<s> A </s></s> B" in written
     assert "- `segment_ids`: 0." in written and "`vocab.json`, `merges.txt`" in written
     for name in ("vocab.json", "merges.txt"):
         source = (tmp_path / "roberta" / name).read_bytes()

@@ -378,24 +378,23 @@ def test_ids_beyond_the_vocabulary(inputs, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_full_disk_leaves_the_last_checkpoint_whole(inputs, tmp_path):
+def test_a_full_disk_leaves_the_last_checkpoint_whole(trained, inputs, tmp_path):
     """A limit on the size of files, below that of a checkpoint, stands in for a full disk."""
-    more = ["--do_train", "--max_seq_length=12", "--max_predictions_per_seq=2"]
-    more += ["--num_train_steps=4", "--train_batch_size=8", "--save_checkpoints_steps=2"]
-    run(*flags(inputs, tmp_path / "out", *more))
+    shutil.copytree(trained[0], tmp_path / "out")
     before = sorted(os.listdir(tmp_path / "out"))
+    longer = "12:14:8:2,20:9:4:3"
 
     def limit():
         resource.setrlimit(resource.RLIMIT_FSIZE, (9000, 9000))
 
     log = run(
-        *flags(inputs, tmp_path / "out", *more, "--num_train_steps=6"),
+        *flags(inputs, tmp_path / "out", "--do_train", f"--phases={longer}"),
         status=74,
         preexec_fn=limit,
     )
-    assert "The checkpoint of step 6 cannot be written to --output_dir=" in log
-    assert f"The last complete one is {tmp_path}/out/model.ckpt-4" in log
+    assert "The checkpoint of step 23 cannot be written to --output_dir=" in log
+    assert f"The last complete one is {tmp_path}/out/model.ckpt-20" in log
     after = [name for name in sorted(os.listdir(tmp_path / "out")) if "events" not in name]
     assert after == [name for name in before if "events" not in name]
-    run(*flags(inputs, tmp_path / "out", *more, "--num_train_steps=6"))
-    assert variables(tmp_path / "out")["global_step"] == 6
+    pretrain(inputs, tmp_path / "out", do_train=True, phases=longer)
+    assert variables(tmp_path / "out")["global_step"] == 23

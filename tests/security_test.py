@@ -23,6 +23,7 @@ ALLOWED = {
     "tools/tpu/stablehlo.py: import_module",
     "bert_tf/export/running.py: import_module",
     "bert_tf/__init__.py: import_module",
+    "bert_tf/__main__.py: runpy",
     "bert_tf/tasks/registry.py: import_module",
     # Keras calls it, in its safe mode, for a file that its `load_model` was given.
     "bert_tf/tasks/task_model.py: deserialize_keras_object",

@@ -1,13 +1,18 @@
 """The service of docs/serving.md answers, refuses and goes on; constraints.txt is complete."""
 
+import contextlib
+import http.client
 import json
 import re
+import signal
 import socket
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -31,11 +36,9 @@ def test_the_service_is_short():
     assert len([line for line in service().splitlines() if line.strip()]) <= 30
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory):
-    """Starts the service; returns its address and its model's folder."""
-    root = tmp_path_factory.mktemp("service")
-    folder = write_head(root / "model", "classification")
+@contextlib.contextmanager
+def started(root: Path, folder: str) -> Iterator[tuple[str, subprocess.Popen]]:
+    """Starts the service; yields its address and its process."""
     (root / "serve.py").write_text(service())
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -53,10 +56,19 @@ def served(tmp_path_factory):
             except OSError:
                 time.sleep(0.2)
         assert process.poll() is None, (root / "log").read_text()
-        yield f"http://127.0.0.1:{port}", folder
+        yield f"http://127.0.0.1:{port}", process
     finally:
         process.kill()
         process.wait()
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """Starts the service; returns its address and its model's folder."""
+    root = tmp_path_factory.mktemp("service")
+    folder = write_head(root / "model", "classification")
+    with started(root, folder) as (address, _):
+        yield address, folder
 
 
 def post(address: str, body: bytes) -> tuple[int, object]:
@@ -102,6 +114,39 @@ def test_the_service_refuses_and_goes_on(served, body, error):
     status, found = post(address, body)
     assert status == 400 and error in found["error"]
     assert post(address, b'{"texts": ["a cat"]}')[0] == 200
+
+
+WORDS = "the cat dog sat ran on a mat , . paris is in france un ( )".split()
+
+
+def outcome(address: str, text: str) -> list[float] | None:
+    """Returns the probabilities that the service gives; None for an error that a client sees."""
+    try:
+        status, found = post(address, json.dumps({"texts": [text]}).encode())
+    except (OSError, http.client.HTTPException, ValueError):  # the last: JSON that is cut
+        return None
+    assert status == 200
+    return list(found[0].values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGTERM])
+def test_a_worker_that_ends_amid_requests_answers_none_of_them_wrongly(served, tmp_path, ending):
+    """Of two workers one is ended: the other one answers everything, before and after."""
+    address, folder = served
+    texts = [" ".join(WORDS[i % 17 : i % 17 + 1 + i % 9]) for i in range(600)]
+    expected = [list(x.probabilities.values()) for x in bert_tf.load(folder).classify(texts)]
+    with started(tmp_path, folder) as (ended, process), ThreadPoolExecutor(8) as pool:
+        both = [[pool.submit(outcome, where, text) for where in (address, ended)] for text in texts]
+        while not both[60][1].done():
+            time.sleep(0.01)
+        process.send_signal(ending)
+        stayed, left = ([future.result() for future in one] for one in zip(*both, strict=True))
+        assert process.wait(timeout=10) == -ending
+    assert None not in stayed and None not in left[:40] and left.count(None) > 300
+    for found in (stayed, left):
+        for one, other in zip(found, expected, strict=True):
+            assert one is None or one == pytest.approx(other, abs=1e-6)
 
 
 def requirements() -> list[Requirement]:

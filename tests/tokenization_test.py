@@ -146,7 +146,7 @@ def test_vocabulary_lines(tmp_path, warnings):
         (
             b"[CLS]\nhello\n",
             "lacks [UNK], [MASK]; it must have each of [UNK], [CLS], [MASK] on a line of its own."
-            " It has 2 tokens, the first '[CLS]', 'hello'",
+            " It has 2 tokens, the first is '[CLS]'",
         ),
     ],
 )
@@ -238,7 +238,7 @@ def test_messages_on_vocabularies_are_short(tmp_path, warnings):
     tokenization.load_vocab(write_vocab(tmp_path / "13.txt", "a\n" * 13))
     assert "12 of 13 lines" in warnings[1]
     assert warnings[1].count("again on line 13") == 10 and warnings[1].endswith("; ...")
-    with pytest.raises(UserError, match=r"lacks \[UNK\]; .* has 3 tokens, the first 'xxx") as error:
+    with pytest.raises(UserError, match=r"lacks \[UNK\]; .* 3 tokens, the first is 'xxx") as error:
         tokenization.FullTokenizer(str(path))
     assert len(str(error.value)) < 500 and len(warnings[0]) < 500
     assert len(refusal(tokenization.convert_tokens_to_ids, {}, [long], kind=KeyError)) < 500

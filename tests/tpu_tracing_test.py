@@ -29,7 +29,7 @@ from bert_tf.tasks.pretraining.training.distillation import DistilledPretraining
 from bert_tf.tasks.pretraining.training.model import PretrainingModel
 from tests.support import tpu_strategy
 from tests.support.predicting_model import PredictingModel
-from tests.support.pretraining_runs import CONFIG, run_code, write_records
+from tests.support.pretraining_runs import CONFIG, run_forked, write_records
 from tests.support.registered_tasks import VARIANTS, prepare
 from tests.support.trainers import make_trainer
 
@@ -180,7 +180,7 @@ def trace_fine_tuning(folder, strategy, note, name):
 
 def traced(folder, mistaken=False):
     code = f"from tests import tpu_tracing_test as t; t.trace_loops({str(folder)!r}, {mistaken})"
-    return json.loads(run_code(code).split("FOUND ")[1])
+    return json.loads(run_forked(code).split("FOUND ")[1].splitlines()[0])
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,11 @@ merges.txt beside it: <s>, <pad>, </s>, <unk> and <mask>, then the 256 bytes, th
 tokens, most frequent first.
 """
 
+if __name__ == "__main__" and not __package__:
+    raise SystemExit(
+        "Run this as a module, from the folder above: python -m tools.build_vocabulary"
+    )
+
 import collections
 import itertools
 import json

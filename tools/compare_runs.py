@@ -9,6 +9,9 @@ difference with a 95% interval from a paired bootstrap over the examples. It wor
 numbers, tags, multiple choice and SQuAD.
 """
 
+if __name__ == "__main__" and not __package__:
+    raise SystemExit("Run this as a module, from the folder above: python -m tools.compare_runs")
+
 import dataclasses
 import itertools
 import os
@@ -178,7 +181,7 @@ def _scores(table: Table) -> Scores:
             "F1": lambda rows: f1[rows].mean(),
         }
         return "questions", exact > 0, scores
-    if "tags" in table:
+    if "wrong" in table:
         return _tag_scores(table)
     if "probability" in table:
         return _class_scores(table)
@@ -262,7 +265,7 @@ def _number_scores(table: Table) -> Scores:
 
 def _tag_scores(table: Table) -> Scores:
     counts = []
-    for cells in zip(table["tags"], table["prediction"], strict=True):
+    for cells in zip(table["label"], table["prediction"], strict=True):
         pair = [cell.split(" ") for cell in cells]
         wanted, found = (set(entities(tags)) for tags in pair)
         hits = sum(x == y for x, y in zip(*pair, strict=True))

@@ -26,6 +26,9 @@ The batch size is global. There is one replica per device of the topology, or --
 The exit status is 0 if every phase fits, 2 if a phase does not fit, and 1 after a user's error.
 """
 
+if __name__ == "__main__" and not __package__:
+    raise SystemExit("Run this as a module, from the folder above: python -m tools.compile_for_tpu")
+
 import dataclasses
 import gc
 import logging
@@ -38,6 +41,7 @@ from absl import flags
 import run_pretraining
 from bert_tf.errors import UserError
 from bert_tf.runs.flags import command_flags
+from bert_tf.runs.flags.settings import ModelSettings
 from bert_tf.tasks.pretraining.schema import MLM
 from bert_tf.tasks.pretraining.training.electra_settings import ElectraSettings
 from bert_tf.tasks.pretraining.training.settings import RecordBatches
@@ -114,14 +118,13 @@ def search_phase(run: Run, phase: RecordBatches, topology: compiler.Topology) ->
 
 def main() -> None:
     # Here, because they import TensorFlow, and --help and mistakes need not wait for that.
-    from bert_tf.model.family import read_config
     from bert_tf.runs.training.options import adam_options, device_options
     from bert_tf.tasks.pretraining.training.model import check_objective
 
     logging.getLogger("jax").setLevel(logging.WARNING)
     teacher = step_flags.read_teacher()
+    config = command_flags.model_from_flags(ElectraSettings, ModelSettings)
     settings = command_flags.settings_from_flags(ElectraSettings)
-    config = read_config(FLAGS.bert_config_file)
     objective = MLM if teacher else settings.objective
     check_objective(config, objective)
     topology = compiler.open_topology(FLAGS.topology)

@@ -62,6 +62,11 @@ config.json. bert_config.json has `layer_norm_eps` if it is not 1e-12 (RoBERTa's
 `problem_type` if a text can have several of the classifier's classes (multi_label_classification).
 """
 
+if __name__ == "__main__" and not __package__:
+    raise SystemExit(
+        "Run this as a module, from the folder above: python -m tools.convert_checkpoint"
+    )
+
 import json
 import os
 
@@ -125,7 +130,8 @@ def convert(
         _check_other_folder(files.folder, output_dir)  # a file `checkpoint` may name another one
         read = {"bert_config_file": bert_config_file, "vocab_file": vocab_file}
         check_overwrites([os.path.join(output_dir, x) for x in sorted(names)], "output_dir", read)
-        _convert(files, source, place, output_format)
+        with files.unreplaced:
+            _convert(files, source, place, output_format)
     logging.info("Wrote %s", output_dir)
 
 

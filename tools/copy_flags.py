@@ -7,6 +7,9 @@ its top. With an installed package, run this once in the folder you work in. The
 commands with --flagfile=flags/... work there, and you can edit the recipes.
 """
 
+if __name__ == "__main__" and not __package__:
+    raise SystemExit("Run this as a module, from the folder above: python -m tools.copy_flags")
+
 import functools
 import os
 import shutil

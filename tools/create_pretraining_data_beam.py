@@ -10,6 +10,11 @@ runner and the number of workers. All other flags are Beam's pipeline options, s
 --direct_num_workers.
 """
 
+if __name__ == "__main__" and not __package__:
+    raise SystemExit(
+        "Run this as a module, from the folder above: python -m tools.create_pretraining_data_beam"
+    )
+
 from collections.abc import Sequence
 
 from bert_tf.errors import missing_package
@@ -24,6 +29,7 @@ def main(others: Sequence[str]) -> None:
     except ImportError as error:
         raise missing_package("This program", "apache-beam", "beam", error) from error
     options = beam_shards.pipeline_options(others)
+    command_flags.model_from_flags(BeamDataSettings)  # the vocabulary
     settings = command_flags.settings_from_flags(BeamDataSettings)
     beam_shards.create_shards_with_beam(settings, options)
 

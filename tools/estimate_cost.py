@@ -15,6 +15,9 @@ of this configuration. To estimate a recipe of distillation, add
 flags, and here --temperature is ELECTRA's, as in run_pretraining.py, and must be 1.
 """
 
+if __name__ == "__main__" and not __package__:
+    raise SystemExit("Run this as a module, from the folder above: python -m tools.estimate_cost")
+
 import dataclasses
 import functools
 import os
@@ -26,6 +29,7 @@ import run_pretraining
 from bert_tf.errors import UserError
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.flags import command_flags
+from bert_tf.runs.flags.settings import ModelSettings
 from bert_tf.tasks.pretraining.schema import ELECTRA
 from bert_tf.tasks.pretraining.training.electra_settings import ElectraSettings
 from bert_tf.tasks.pretraining.training.settings import RecordBatches
@@ -171,16 +175,15 @@ def _span(values: Sequence[float], form: str) -> str:
 
 def main() -> None:
     # Here, because they import TensorFlow, and --help and mistakes need not wait for that.
-    from bert_tf.model.family import read_config
     from bert_tf.runs.training.options import device_options
     from bert_tf.tasks.pretraining.training.model import check_objective
 
     accelerator = read_accelerator(FLAGS.accelerator)
     teacher = step_flags.read_teacher()
+    config = command_flags.model_from_flags(ElectraSettings, ModelSettings)
     settings = command_flags.settings_from_flags(ElectraSettings)
     if not settings.do_train:
         raise UserError("add --do_train: only training is estimated, and --do_train is false")
-    config = read_config(FLAGS.bert_config_file)
     parts, hours = settings.gradient_accumulation_steps, settings.max_hours
     for phase in settings.phases:
         source = f"--accelerator={accelerator.name}"

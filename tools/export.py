@@ -16,6 +16,9 @@ original model's. Inputs may have any batch size and length unless --batch_size 
 fixes them.
 """
 
+if __name__ == "__main__" and not __package__:
+    raise SystemExit("Run this as a module, from the folder above: python -m tools.export")
+
 from bert_tf.export.settings import ExportSettings
 from bert_tf.runs.flags import command_flags
 

@@ -1,8 +1,7 @@
 r"""Adds words of your own text to a model's vocabulary, with initial embeddings.
 
     python -m tools.extend_vocabulary --input_file='text/*.txt' --num_words=1000 \
-        --init_checkpoint=MODEL/bert_model.ckpt --bert_config_file=MODEL/bert_config.json \
-        --vocab_file=MODEL/vocab.txt --output_dir=output/extended
+        --init_checkpoint=MODEL --output_dir=output/extended
 
 It adds the --num_words words and pieces of words that save the most tokens of the text. A new
 entry's embedding is the mean of the embeddings of the pieces that it replaces; likewise its output
@@ -21,6 +20,11 @@ The tool tokenizes the text again and prints the gain: tokens a word, words that
 that are [UNK].
 """
 
+if __name__ == "__main__" and not __package__:
+    raise SystemExit(
+        "Run this as a module, from the folder above: python -m tools.extend_vocabulary"
+    )
+
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
@@ -37,9 +41,13 @@ from bert_tf.files.overwriting import check_overwrites
 from bert_tf.files.whole_files import read_text, write_whole
 from bert_tf.files.whole_folders import whole_folder
 from bert_tf.hugging_face.cross_encoder import write_score_function
-from bert_tf.hugging_face.vector_settings import VECTOR_FILES, write_vector_settings
+from bert_tf.hugging_face.vector_settings import (
+    VECTOR_FILES,
+    read_as_hugging_face,
+    write_vector_settings,
+)
 from bert_tf.model.configuration import BertConfig
-from bert_tf.model.family import config_from_dict
+from bert_tf.model.family import config_from_dict, read_config
 from bert_tf.model_folder.reader import ModelFiles
 from bert_tf.model_folder.writer import MODEL_NAMES, write_model
 from bert_tf.runs.flags import command_flags
@@ -74,8 +82,7 @@ class ExtensionSettings(ModelSettings, TextSettings):
         TrainingSettings,
         "init_checkpoint",
         default=dataclasses.MISSING,
-        help="Checkpoint of the model: the prefix of its files, or a folder with a file"
-        " `checkpoint`.",
+        help="Model: its folder, also Hugging Face's, or the prefix of its checkpoint.",
     )
     output_dir: str = Group.OUTPUT.setting(
         help="Folder to write to. Earlier output of this tool is overwritten; a folder with other"
@@ -104,20 +111,22 @@ def extend_vocabulary(settings: ExtensionSettings) -> None:
     files = storage.expand_files(settings.input_file, "input_file")
     vocab = tokenization.load_vocab(settings.vocab_file, [tokenization.UNKNOWN_TOKEN])
     folder = os.path.dirname(settings.vocab_file)
-    in_folder = read_settings(folder, WORD_PIECES, read_tokenizer_json(folder))
-    model = ModelFiles(
-        settings.init_checkpoint, "init_checkpoint", settings.bert_config_file, only_checkpoint=True
-    )
-    prefix, config = model.checkpoint.prefix, model.config
+    model = ModelFiles.of_flag(settings.init_checkpoint)
+    hugging_face = read_as_hugging_face(settings.vocab_file, settings.init_checkpoint)
+    in_folder = read_settings(folder, WORD_PIECES, read_tokenizer_json(folder), hugging_face)
+    own = model.is_hugging_face and settings.bert_config_file == model.config_file
+    config = model.config if own else read_config(settings.bert_config_file)
     in_folder = in_folder.with_ids(vocab, settings.vocab_file).of_model(config.drop_category_c)
     known = {**vocab, **in_folder.added_vocabulary}
-    check_model_vocabulary(known, settings.vocab_file, settings.init_checkpoint)
+    check_model_vocabulary(
+        known, settings.vocab_file, settings.init_checkpoint, hugging_face=hugging_face
+    )
     check_casing(settings.do_lower_case, vocab, settings.vocab_file, settings.init_checkpoint)
     _check_sizes(settings, known, config, model.shapes)
     free = _free_lines(settings, vocab) if settings.use_unused else []
     written = [os.path.join(settings.output_dir, name) for name in _NAMES]
     read = {name: getattr(settings, name) for name in ("bert_config_file", "vocab_file")}
-    check_overwrites(written, "output_dir", {"init_checkpoint": f"{prefix}.index", **read})
+    check_overwrites(written, "output_dir", {"init_checkpoint": model.weight_paths, **read})
 
     what = "one that this tool wrote"
     with whole_folder(settings.output_dir, "output_dir", NEW_WORDS_FILE, _NAMES, what) as place:
@@ -127,7 +136,7 @@ def extend_vocabulary(settings: ExtensionSettings) -> None:
         size = max(known.values()) + 1
         ids = dict(zip(chosen, free or range(size, size + len(chosen)), strict=False))
         rows = {ids[entry]: [vocab[piece] for piece in chosen[entry]] for entry in chosen}
-        weights = model.read_weights()
+        weights = dict(model.read_weights())
         for name in weights.keys() & _by_word(config):
             weights[name] = with_means(weights[name], rows)
         vocab_size = len(weights[_by_word(config)[0]])
@@ -258,6 +267,7 @@ def report(before: TokenCounts, after: TokenCounts, chosen: Mapping[str, Sequenc
 
 
 def main() -> None:
+    command_flags.model_from_flags(ExtensionSettings)
     extend_vocabulary(command_flags.settings_from_flags(ExtensionSettings))
 
 

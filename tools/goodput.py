@@ -8,6 +8,9 @@ since the first. The tool reads it from `goodput.json` there, which a run writes
 checkpoint and when it ends. The picture is `goodput.png` there, or the file --output.
 """
 
+if __name__ == "__main__" and not __package__:
+    raise SystemExit("Run this as a module, from the folder above: python -m tools.goodput")
+
 import datetime
 import os
 from collections.abc import Sequence

@@ -7,6 +7,9 @@ decide which of them share a row (https://arxiv.org/abs/2107.02027). Without --o
 only logs how many sequences would share a row, and whether packing is worthwhile.
 """
 
+if __name__ == "__main__" and not __package__:
+    raise SystemExit("Run this as a module, from the folder above: python -m tools.pack_records")
+
 from bert_tf.runs.flags import command_flags
 from bert_tf.tasks.pretraining.records.data_settings import PackingSettings
 from bert_tf.tasks.pretraining.records.packing import pack_records

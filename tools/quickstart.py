@@ -15,6 +15,9 @@ results, and writes to --output_dir:
 A second run makes the same records, finds the last checkpoint, trains what is left and evaluates.
 """
 
+if __name__ == "__main__" and not __package__:
+    raise SystemExit("Run this as a module, from the folder above: python -m tools.quickstart")
+
 import collections
 import contextlib
 import os

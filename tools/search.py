@@ -14,6 +14,9 @@ For each query it prints the cosine, the number and the text of the nearest line
 exact: it compares the query with every vector.
 """
 
+if __name__ == "__main__" and not __package__:
+    raise SystemExit("Run this as a module, from the folder above: python -m tools.search")
+
 import contextlib
 import statistics
 import sys

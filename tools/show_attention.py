@@ -13,6 +13,9 @@ choose from. It loads nothing from the network, so you can send it and open it a
 head. Layers and heads count from 0.
 """
 
+if __name__ == "__main__" and not __package__:
+    raise SystemExit("Run this as a module, from the folder above: python -m tools.show_attention")
+
 import os
 
 from absl import flags, logging

@@ -10,6 +10,11 @@ punctuation marks. The answer is the first match of any accepted answer in the c
 without a match are left out.
 """
 
+if __name__ == "__main__" and not __package__:
+    raise SystemExit(
+        "Run this as a module, from the folder above: python -m tools.triviaqa_to_squad"
+    )
+
 import functools
 import json
 import os

@@ -13,6 +13,9 @@ what the run logged, the reason of a failure included. Read it before you send i
 folders. The exit status is the run's.
 """
 
+if __name__ == "__main__" and not __package__:
+    raise SystemExit("Run this as a module, from the folder above: python -m tools.try_devices")
+
 import importlib.metadata
 import os
 import platform

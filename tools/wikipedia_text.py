@@ -9,6 +9,9 @@ headers, as in the paper (3.1). The dump is read as a stream. The number of work
 the output. The output file appears when it is complete.
 """
 
+if __name__ == "__main__" and not __package__:
+    raise SystemExit("Run this as a module, from the folder above: python -m tools.wikipedia_text")
+
 import collections
 import concurrent.futures
 import functools

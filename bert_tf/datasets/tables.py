@@ -16,11 +16,13 @@ from absl import logging
 
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files import whole_files
+from bert_tf.files.listing import names_in
 from bert_tf.files.storage import contents, ending_of, only_file
 from bert_tf.files.whole_files import drop_carriage_returns
 from bert_tf.start import lazy_tensorflow as tf
 
 _DELIMITERS = {".tsv": "\t", ".csv": ","}
+_SPREADSHEETS = (".xlsx", ".xls", ".ods", ".numbers")
 _NO_DELIMITERS = '"\r\n'  # these have a meaning of their own in a table
 
 # (number of the row's first line from 0, columns); an empty row has no columns.
@@ -33,7 +35,7 @@ def find_table(name: str, data_dir: str) -> str | None:
     Raises UserError if there are both.
     """
     remedy = "Delete, rename or move the one in --data_dir that is not meant"
-    names = sorted(tf.io.gfile.listdir(data_dir)) if tf.io.gfile.isdir(data_dir) else []
+    names = sorted(names_in(data_dir)) if tf.io.gfile.isdir(data_dir) else []
     found = [x for x in names if os.path.splitext(x)[0] == name and ending_of(x) in _DELIMITERS]
     return only_file(data_dir, found, remedy)
 
@@ -42,7 +44,11 @@ def table_path(name: str, data_dir: str) -> str:
     """Returns the path of NAME.tsv or NAME.csv in a folder; UserError if there is none, or both."""
     if path := find_table(name, data_dir):
         return path
-    raise UserError(f"--data_dir must hold {name}.tsv or {name}.csv; {contents(data_dir)}")
+    names = names_in(data_dir) if tf.io.gfile.isdir(data_dir) else []
+    remedy = ""
+    if any(ending_of(x) in _SPREADSHEETS for x in names):
+        remedy = '. Save a spreadsheet as "CSV UTF-8"'
+    raise UserError(f"--data_dir must hold {name}.tsv or {name}.csv; {contents(data_dir)}{remedy}")
 
 
 def place_of(path: str, row: int | None = None) -> str:

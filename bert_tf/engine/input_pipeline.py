@@ -81,14 +81,12 @@ class TrainingInput:
         for path, end in zip(files, ends, strict=True):
             if not end.length:
                 raise UserError(f"{path} holds no record")
-        self._identity = {
-            "files": [[path, end.length] for path, end in zip(files, ends, strict=True)],
-            "batch_size": batch_size,
-        }
-        self._digests = [end.digest for end in ends]
+        self._identity = {"batch_size": batch_size}
+        self._ends = {path: end[:2] for path, end in zip(files, ends, strict=True)}
         # The files whose changes are looked for, the next ones first: each epoch opens them again.
         self._watched = dict(zip(files, ends, strict=True))
-        self._files = list(files)
+        # The place of a run that was moved has the files under their first names.
+        self._files = self._names = list(files)
         self._schema = records.limited(schema, limits)
         self._batch_size = batch_size
         self._shard = shard
@@ -111,7 +109,7 @@ class TrainingInput:
         cycle_length = min(READERS, len(numbers))
         dataset = self._repeated_files(numbers).shuffle(len(numbers), seed=seed)
         dataset = dataset.interleave(
-            tf.data.TFRecordDataset if self._augment is None else _numbered_records,
+            plain_function(self._records),
             cycle_length=cycle_length,
             num_parallel_calls=cycle_length,
             deterministic=True,
@@ -131,14 +129,30 @@ class TrainingInput:
 
     def _repeated_files(self, numbers: Sequence[int]) -> tf.data.Dataset:
         """Returns these files, repeated endlessly; with `augment` as (file, epoch, its number)."""
-        files = [self._files[number] for number in numbers]
+        names = [self._names[number] for number in numbers]
         if self._augment is None:
-            return tf.data.Dataset.from_tensor_slices(files).repeat()
+            return tf.data.Dataset.from_tensor_slices(names).repeat()
         epochs = tf.data.Dataset.range(2**62)
-        numbered = tf.data.Dataset.from_tensor_slices((files, np.array(numbers, np.int64)))
+        numbered = tf.data.Dataset.from_tensor_slices((names, np.array(numbers, np.int64)))
         return epochs.flat_map(
-            lambda epoch: numbered.map(lambda file, number: (file, epoch, number))
+            lambda epoch: numbered.map(lambda name, number: (name, epoch, number))
         )
+
+    def _records(self, name: tf.Tensor, *numbers: tf.Tensor) -> tf.data.Dataset:
+        """Returns the records of a file; with its epoch and number, each as (record, *key)."""
+        # TFRecordDataset does the same, but a place in it has the path that it opens.
+        opened = plain_function(self._opened)
+        found = tf.data.Dataset.from_tensor_slices([name]).flat_map(opened)
+        if not numbers:
+            return found
+        same = tf.data.Dataset.from_tensors(numbers).repeat()
+        found = tf.data.Dataset.zip(found, same, tf.data.Dataset.range(2**62))
+        return found.map(lambda record, same, own: (record, *same, own))
+
+    def _opened(self, name: tf.Tensor) -> tf.data.Dataset:
+        path = tf.gather(self._files, tf.argmax(tf.equal(self._names, name)))
+        found = tf.raw_ops.TFRecordDataset(filenames=path, compression_type="", buffer_size=2**18)
+        return tf.data.experimental.from_variant(found, tf.TensorSpec([], tf.string))
 
     def _place(self, prefix: str) -> str:
         index, count = self._shard.index, self._shard.count
@@ -149,7 +163,9 @@ class TrainingInput:
 
         The function may be called in another thread, and after more batches have been read.
         """
-        saved = {"seed": self._seed, **self._identity, "digests": self._digests}
+        lengths, digests = zip(*(self._ends[path] for path in self._files), strict=True)
+        files = [list(file) for file in zip(self._names, lengths, strict=True)]
+        saved = {"seed": self._seed, "files": files, **self._identity, "digests": list(digests)}
         saved.update(features=self._features(), replicas=self._shard.replicas)
         # By the host that reads: tf.train.Checkpoint would do it here, and cannot fetch the state.
         with tf.device(self._shard.device):
@@ -186,10 +202,11 @@ class TrainingInput:
     def restore(self, prefix: str) -> bool:
         """Restores the place saved with the checkpoint `prefix`; returns whether that worked.
 
-        It does not if there is no saved place, if it is damaged, or if files, their content, the
-        batch size or the features differ; a warning says so.
+        It does not if there is no saved place, if it is damaged, or if the files' content, the
+        batch size or the features differ; a warning says so. The files may have other names.
         """
-        seed, fresh_seed = self._saved_seed(prefix), self._seed
+        fresh_seed, files = self._seed, self._files
+        seed = self._saved_seed(prefix)
         if seed is None:
             return False
         try:
@@ -200,11 +217,16 @@ class TrainingInput:
             _warn(prefix, "belongs to files of other content: it lies amid a record")
         except (tf.errors.OpError, ValueError) as error:
             _warn(prefix, f"cannot be read: {record_checks.one_line(error)}")
+        self._use(files, files)
         self.start(fresh_seed)
         return False
 
+    def _use(self, files: list[str], names: list[str]) -> None:
+        """Reads these files, the same as before in any order; a place has them as `names`."""
+        self._files, self._names = files, names
+
     def _saved_seed(self, prefix: str) -> int | None:
-        """Returns the seed of a saved place if it fits these files; otherwise warns."""
+        """Returns the seed of a saved place and uses its order if it fits; otherwise warns."""
         path = f"{self._place(prefix)}.json"
         if not tf.io.gfile.exists(path):
             logging.warning("%s has no place in the input beside it", prefix)
@@ -219,12 +241,23 @@ class TrainingInput:
         expected = saved.pop("checksum", None)
         seed = saved.get("seed")
         whole = type(seed) is int and 0 <= seed < 2**63 and self._identity.keys() <= saved.keys()
+        try:
+            names, *ends = zip(*saved["files"], strict=True)
+            ends += [saved["digests"]] if "digests" in saved else []
+            theirs = sorted(zip(*ends, range(len(names)), strict=True))
+            own = [self._ends[path][: len(ends)] for path in self._files]
+            ours = sorted((*end, number) for number, end in enumerate(own))
+            different = ["files"] if [x[0] for x in theirs] != [x[0] for x in ours] else []
+            is_same = [x[:-1] for x in theirs] == [x[:-1] for x in ours]
+            whole = whole and all(isinstance(name, str) for name in names)
+        except (KeyError, TypeError, ValueError):
+            whole = False
         if not whole or expected not in (None, checksum(saved)):
             return _warn(prefix, f"cannot be read: {path} is damaged")
-        different = [key for key in self._identity if saved[key] != self._identity[key]]
+        different += [key for key in self._identity if saved[key] != self._identity[key]]
         if different:
             return _warn(prefix, f"belongs to other {' and '.join(different).replace('_', ' ')}")
-        if saved.get("digests", self._digests) != self._digests:
+        if not is_same:
             return _warn(prefix, "belongs to files of other content")
         if saved.get("features", self._features()) != self._features():
             return _warn(prefix, "belongs to batches of other features")
@@ -234,6 +267,8 @@ class TrainingInput:
                 "%s was saved by a run on %s replicas; this run divides its batches among %d",
                 *(prefix, saved["replicas"], replicas),
             )
+        order = sorted((their[-1], our[-1]) for their, our in zip(theirs, ours, strict=True))
+        self._use([self._files[number] for _, number in order], list(names))
         return seed
 
     def _features(self) -> dict[str, list]:
@@ -276,12 +311,6 @@ class TrainingInput:
     def explain(self, error: tf.errors.OpError | UnicodeDecodeError) -> Exception:
         """Returns the exception to raise for an error of a step: see `record_checks.explain`."""
         return record_checks.explain(error, self._files, self._schema)
-
-
-def _numbered_records(file: tf.Tensor, epoch: tf.Tensor, number: tf.Tensor) -> tf.data.Dataset:
-    same = tf.data.Dataset.from_tensors((epoch, number)).repeat()
-    found = tf.data.Dataset.zip(tf.data.TFRecordDataset(file), same, tf.data.Dataset.range(2**62))
-    return found.map(lambda record, same, own: (record, *same, own))
 
 
 def _warn(prefix: str, problem: str) -> None:

@@ -52,6 +52,12 @@ class WholeFileInput(TrainingInput):
         self._watched = {}  # the records are in memory
         self._identity["group_by_length"] = group_by_length
 
+    def _use(self, files: list[str], names: list[str]) -> None:
+        if files != self._files:
+            with tf.device(self._shard.device):
+                self._examples, self._lengths = _read(files, self._schema)
+        super()._use(files, names)
+
     def _batches(self, seed: int) -> tf.data.Dataset:
         part = self._batch_size // self._shard.count
         begin = self._shard.index * part

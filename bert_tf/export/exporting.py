@@ -37,21 +37,22 @@ from bert_tf.export.settings import (
 )
 from bert_tf.export.signatures import (
     DEFAULT_SIGNATURE,
+    ENCODED,
     asserted,
     input_specs,
     looked_up,
     outputs_of,
     text_signatures,
 )
-from bert_tf.export.text_features import DESCRIPTION_FILE
 from bert_tf.export.text_inputs import TextInputs
 from bert_tf.files.checkpoint_names import check_path
 from bert_tf.files.model_notes import write_labels
-from bert_tf.files.whole_files import write_whole
+from bert_tf.files.whole_files import read_bytes, write_whole
 from bert_tf.files.whole_folders import whole_folder
 from bert_tf.model.layers import ROUNDED
 from bert_tf.model_folder.writer import COMPANIONS, write_model_files
 from bert_tf.pretrained.build import INPUTS, Outputs, build_model
+from bert_tf.pretrained.exported import DESCRIPTION_FILE, described
 from bert_tf.pretrained.folder import ModelFolder, read_folder
 from bert_tf.pretrained.methods.train import held_folder
 from bert_tf.pretrained.model import Pretrained
@@ -105,7 +106,8 @@ def export(settings: ExportSettings, folder: ModelFolder | None = None) -> None:
                 " Use bert_tf.load(...).answer, or fine-tune without --joint_prediction and"
                 " --answerable_classifier"
             )
-        if head == ENCODER and (folder.vectors.prompt or folder.vectors.do_lower_case):
+        has_steps = folder.vectors.prompt or folder.vectors.do_lower_case
+        if head == ENCODER and has_steps and settings.format != ONNX:
             raise UserError(
                 f"{folder.path}: an exported model cannot put the prompt of default_prompt_name"
                 " before a text, or lower-case a text as do_lower_case of sentence_bert_config.json"
@@ -114,7 +116,9 @@ def export(settings: ExportSettings, folder: ModelFolder | None = None) -> None:
 
         def outputs_in(dtype: keras.DTypePolicy | str | None) -> tuple[keras.Model, Outputs]:
             model = build_model("" if head == ENCODER else head, folder, dtype)
-            return model, inputs_were_checked()(outputs_of(head, model, folder))
+            is_onnx = settings.format == ONNX  # with what `encode` of a loaded export needs
+            outputs = outputs_of(head, model, folder, with_encoded=is_onnx)
+            return model, inputs_were_checked()(outputs)
 
         model, outputs = outputs_in(ROUNDED if settings.dtype == BFLOAT16 else FLOAT32)
         specs = input_specs(head, settings.batch_size, settings.seq_length)
@@ -153,6 +157,7 @@ def export(settings: ExportSettings, folder: ModelFolder | None = None) -> None:
             "trained_max_seq_length": folder.trained_on.max_seq_length,
             "reads": folder.trained_on.reads if head in TRAINED_LAST else None,
             "signatures": {name: _described(signatures[name]) for name in signatures},
+            **described(folder, head, read_bytes(path, path) if settings.format == ONNX else None),
         }
         sizes = folder.config.vocab_size, longest, folder.config.type_vocab_size
         sample = running.sample_inputs(specs, *sizes)
@@ -161,7 +166,17 @@ def export(settings: ExportSettings, folder: ModelFolder | None = None) -> None:
             original = lambda **inputs: outputs_in(FLOAT32)[1](inputs)  # noqa: E731
         _check(place, settings, sample, original)
         _write_companions(place, description, folder)
-    logging.info("Wrote %s; its README.md says how to call the model", settings.output)
+        size = _size(place)
+    message = "Wrote %s, %.3g MB; its README.md says how to call the model"
+    logging.info(message, settings.output, size / 1e6)
+
+
+def _size(folder: str) -> int:
+    """Returns the bytes of a folder's files."""
+    files = [
+        os.path.join(path, name) for path, _, names in tf.io.gfile.walk(folder) for name in names
+    ]
+    return sum(tf.io.gfile.stat(path).length for path in files)
 
 
 def export_model(model: Pretrained, output: str | os.PathLike[str], **options: Any) -> None:
@@ -296,8 +311,10 @@ def write_onnx(
 def _named_axes(name: str, x: tf.TensorSpec, head: str) -> tuple[Any, list[int | str]]:
     """Returns the dtype and the shape of an input or output, with names for axes of any size."""
     axes = _AXES.get(head, ("batch", "length"))
+    if head == "multiple_choice" and name in ENCODED:
+        axes = ("rows", "length")
     if head == "masked_lm" and name not in INPUTS:
-        axes = ("batch", "masks")
+        axes = ("batch", "length" if name in ENCODED else "masks")
     names = [*axes, *[""] * len(x.shape)]
     shape = [names[i] if size is None else size for i, size in enumerate(x.shape)]
     return x.dtype.as_numpy_dtype, shape

@@ -20,6 +20,10 @@ Ranges = Mapping[str, tuple[float, float]]
 _ENCODER = "/encoder/"  # other products are too small to matter
 _ROWS, _LENGTH = 64, 48  # of the texts for calibration
 _LEAST_SCALE = 1e-12
+_GREATEST = 127  # of the int8 numbers of a table
+# Of a product's matrix. Processors without VNNI add two products in 16 bits, which hold
+# 2 * 255 * 64: https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html
+_SAFE = 64
 
 
 class RangesGraph(OnnxGraph):
@@ -60,27 +64,27 @@ class Int8Graph(OnnxGraph):
     def matrix(self, name: str, kernel: np.ndarray) -> str:
         if name not in self._ranges:
             return super().matrix(name, kernel)
-        return self._dequantized(name, kernel, 1)
+        return self._dequantized(name, kernel, 1, _SAFE)
 
     def rows(self, name: str, table: np.ndarray, ids: str) -> str:
-        integers, scales = self._integers(name, table, 0)
+        integers, scales = self._integers(name, table, 0, _GREATEST)
         found = self("Cast", self("Gather", integers, ids), to=1)
         return self("Mul", found, self("Unsqueeze", self("Gather", scales, ids), np.array([-1])))
 
     def table(self, name: str, table: np.ndarray) -> str:
-        return self._dequantized(name, table, 0)
+        return self._dequantized(name, table, 0, _GREATEST)
 
-    def _dequantized(self, name: str, matrix: np.ndarray, axis: int) -> str:
-        integers, scales = self._integers(name, matrix, axis)
+    def _dequantized(self, name: str, matrix: np.ndarray, axis: int, greatest: int) -> str:
+        integers, scales = self._integers(name, matrix, axis, greatest)
         zeros = self.constant(f"{name}:zeros", np.zeros(matrix.shape[axis], np.int8))
         return self("DequantizeLinear", integers, scales, zeros, axis=axis)
 
-    def _integers(self, name: str, matrix: np.ndarray, axis: int) -> tuple[str, str]:
+    def _integers(self, name: str, matrix: np.ndarray, axis: int, greatest: int) -> tuple[str, str]:
         """Returns int8 integers, and their scales along an axis, made once: layers may share it."""
         if name in self._constants:
             return name, f"{name}:scales"
-        greatest = np.abs(matrix).max(axis=1 - axis, keepdims=True)
-        scales = np.maximum(greatest / 127, _LEAST_SCALE).astype(np.float32)
+        largest = np.abs(matrix).max(axis=1 - axis, keepdims=True)
+        scales = np.maximum(largest / greatest, _LEAST_SCALE).astype(np.float32)
         integers = self.constant(name, np.round(matrix / scales).astype(np.int8))
         return integers, self.constant(f"{name}:scales", scales.reshape(-1))
 
@@ -114,5 +118,6 @@ def _random_texts(folder: ModelFolder) -> dict[str, np.ndarray]:
     # characters, two thirds of these texts. Without them int8 is no more accurate on MRPC.
     ranks = np.floor(len(words) ** generator.random(size)).astype(int) - 1
     rows = [np.split(ids, [len(ids) // 2]) for ids in words[ranks]]
-    packed = [sequences.pack_pair(a, b, length, tokenizer.layout) for a, b in rows]
+    layout = tokenizer.layout
+    packed = [sequences.pack_pair(a.tolist(), b.tolist(), length, layout) for a, b in rows]
     return {name: np.array([row[name] for row in packed], np.int32) for name in INPUTS}

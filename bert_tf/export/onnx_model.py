@@ -84,9 +84,13 @@ class OnnxModel:
 
     def __init__(self, graph: OnnxGraph, folder: ModelFolder):
         self._graph, self._config, self._folder = graph, folder.config, folder
+        self._pooled_outputs: Tensors = {}  # by the last layer: a head and the encoder share it
 
     def outputs(self, head: str, inputs: Tensors) -> Tensors:
-        """Returns the outputs of a head by name, as `signatures.outputs_of` describes them."""
+        """Returns the outputs of a head and those of the encoder by name.
+
+        `signatures.outputs_of` describes them.
+        """
         graph = self._graph
         choices = ""
         if head == "multiple_choice":
@@ -95,10 +99,18 @@ class OnnxModel:
             rows = graph("Concat", count, _length(graph, inputs), axis=0)
             inputs = {name: graph("Reshape", x, rows, allowzero=1) for name, x in inputs.items()}
         hidden = self.encoded(inputs)
+        encoded = {"sequence_output": hidden}
+        if "bert/pooler/dense/kernel" in self._folder.shapes:
+            encoded["pooled_output"] = self._pooled(hidden)
+        if head == "encoder":
+            return {**encoded, "vectors": self._vectors(hidden, inputs, encoded)}
+        return {**encoded, **self._of_head(head, hidden, inputs, choices)}
+
+    def _of_head(self, head: str, hidden: str, inputs: Tensors, choices: str) -> Tensors:
+        """Returns the outputs of a head; `choices` is its number of rows and of choices."""
+        graph = self._graph
         if head in ("squad", "tagging"):
             logits = self._linear(hidden, "cls/squad/" if head == "squad" else "")  # [B, S, C]
-        if head == "encoder":
-            return self._vectors(hidden, inputs)
         if head == "masked_lm":
             return {"logits": self._masked_lm(hidden, inputs)}
         if head == "squad":
@@ -235,6 +247,11 @@ class OnnxModel:
 
     def _pooled(self, hidden: str) -> str:
         """Returns the pooled output, float32 [B, H]."""
+        if hidden not in self._pooled_outputs:
+            self._pooled_outputs[hidden] = self._make_pooled(hidden)
+        return self._pooled_outputs[hidden]
+
+    def _make_pooled(self, hidden: str) -> str:
         first = self._graph("Gather", hidden, np.int64(0), axis=1)
         if not self._config.has_pooler:
             return first
@@ -254,12 +271,9 @@ class OnnxModel:
         bias = self._constant(f"{scope}output_bias")
         return graph("Add", graph("MatMul", hidden, table), bias)
 
-    def _vectors(self, hidden: str, inputs: Tensors) -> Tensors:
-        """Returns the outputs of the head `encoder`; see `pooling.text_vectors`."""
+    def _vectors(self, hidden: str, inputs: Tensors, encoded: Tensors) -> str:
+        """Returns the texts' vectors; see `pooling.text_vectors`."""
         graph, settings = self._graph, self._folder.vectors
-        found = {"sequence_output": hidden}
-        if "bert/pooler/dense/kernel" in self._folder.shapes:
-            found["pooled_output"] = self._pooled(hidden)
         mask, axis = graph("Cast", inputs["input_mask"], to=FLOAT), np.array([1])
 
         def mean(weights: str, power: float = 1.0) -> str:
@@ -283,7 +297,7 @@ class OnnxModel:
             return graph("ReduceMax", kept, axes=[1], keepdims=0)
 
         make = {
-            "pooled": lambda: found["pooled_output"],
+            "pooled": lambda: encoded["pooled_output"],
             "cls": lambda: graph("Gather", hidden, np.int64(0), axis=1),
             "lasttoken": last,
             "mean": lambda: mean(mask),
@@ -297,7 +311,7 @@ class OnnxModel:
         if settings.truncate_dim:
             end = np.array([settings.truncate_dim])
             vectors = graph("Slice", vectors, np.array([0]), end, np.array([-1]))
-        return {**found, "vectors": vectors}
+        return vectors
 
     def _constant(self, name: str) -> str:
         return self._graph.constant(name, self._folder.read(name))

@@ -5,11 +5,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bert_tf.export.settings import LITERT, ONNX, SAVED_MODEL
+from bert_tf.export.settings import ENCODER, LITERT, ONNX, SAVED_MODEL
 from bert_tf.export.signatures import DEFAULT_SIGNATURE
 from bert_tf.pretrained.build import POSITIONS
 from bert_tf.pretrained.folder import ModelFolder
 from bert_tf.text import sequences
+from bert_tf.text.tokenizer_settings import TOKENIZER_CONFIG
 from bert_tf.text.tokenizers import WORD_PIECES
 
 EXAMPLE = "the cat sat on the mat"
@@ -54,9 +55,8 @@ def readme(description: Mapping[str, Any], folder: ModelFolder) -> str:
     first, *_ = tokenizer.files
     word_pieces = f"word pieces, the numbers of their lines in `{WORD_PIECES}` from 0"
     start, end = tokenizer.sequence_tokens
-    special = f"`{start}` and `{end}`"
-    if tokenizer.layout.separators > 1:
-        special = f"`{start} A {end}`, and two texts as `{start} A {end}{end} B {end}`"
+    between = end * tokenizer.layout.separators
+    special = f"`{start} A {end}`, and two texts as `{start} A {between} B {end}`"
     more = ""
     if is_masked_lm:
         more = f"- `{POSITIONS}`: positions of `{tokenizer.mask_token}` in `input_ids`, from 0.\n"
@@ -72,6 +72,11 @@ def readme(description: Mapping[str, Any], folder: ModelFolder) -> str:
             "- `values`: the outputs of a cross-encoder. Scores of `rank` are their sigmoids,"
             " 1 / (1 + exp(-value)).\n"
         )
+    settings = folder.vectors
+    if description["head"] == ENCODER and settings.do_lower_case:
+        more += "- A text must be lower-cased before it is split into pieces.\n"
+    if description["head"] == ENCODER and settings.prompt:
+        more += f"- A text needs the prompt before it: {settings.prompt!r}.\n"
     if trained := description["trained_max_seq_length"]:
         more += f"- The model was trained with at most {trained} pieces.\n"
     segments = "0."
@@ -89,7 +94,7 @@ def readme(description: Mapping[str, Any], folder: ModelFolder) -> str:
         special=special,
         segments=segments,
         more=more,
-        files=", ".join(f"`{name}`" for name in tokenizer.files),
+        files=", ".join(f"`{name}`" for name in {**tokenizer.files, TOKENIZER_CONFIG: ""}),
     )
 
 
@@ -112,7 +117,7 @@ def _tables(signatures: Mapping[str, Any]) -> Iterator[str]:
 def _ids(inputs: Mapping[str, Any], folder: ModelFolder) -> str:
     shape, tokenizer = inputs["input_ids"]["shape"], folder.tokenizer
     pieces, _ = tokenizer.encode([EXAMPLE])
-    ids = sequences.pack_pair(pieces.tolist(), [], 0, tokenizer.layout)["input_ids"]
+    ids = sequences.pack_pair(pieces.tolist(), None, 0, tokenizer.layout)["input_ids"]
     ids = ids[: folder.max_seq_length][: shape[-1]]
     comment = f"  # {' '.join(tokenizer.inv_vocab[i] for i in ids)}"
     if shape == [None, None]:

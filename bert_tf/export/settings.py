@@ -3,6 +3,11 @@
 import dataclasses
 
 from bert_tf.errors import UserError
+from bert_tf.pretrained.exported import FORMATS as FORMATS
+from bert_tf.pretrained.exported import LITERT as LITERT
+from bert_tf.pretrained.exported import ONNX as ONNX
+from bert_tf.pretrained.exported import ONNX_FILE
+from bert_tf.pretrained.exported import SAVED_MODEL as SAVED_MODEL
 from bert_tf.runs.flags.setting_fields import Group, Settings
 from bert_tf.tasks.registry import TASKS
 
@@ -11,8 +16,7 @@ ENCODER = "encoder"
 TRAINED_LAST = tuple(head for task in TASKS.values() for head in task.heads)
 HEADS = (*TRAINED_LAST, "masked_lm", ENCODER)
 
-SAVED_MODEL, ONNX, LITERT = FORMATS = ("saved_model", "onnx", "litert")
-FILES = {ONNX: "model.onnx", LITERT: "model.tflite", SAVED_MODEL: "saved_model.pb"}
+FILES = {ONNX: ONNX_FILE, LITERT: "model.tflite", SAVED_MODEL: "saved_model.pb"}
 TEXT, IDS = INPUT_KINDS = ("text", "ids")
 INT8 = "int8"
 FLOAT32, BFLOAT16 = DTYPES = ("float32", "bfloat16")

@@ -25,6 +25,7 @@ from bert_tf.pretrained.pooling import text_vectors
 from bert_tf.tasks.squad.settings import AnswerSettings
 
 DEFAULT_SIGNATURE = "serving_default"
+ENCODED = "sequence_output", "pooled_output"
 
 
 def input_specs(
@@ -48,11 +49,14 @@ def input_specs(
     return specs
 
 
-def outputs_of(head: str, model: keras.Model, folder: ModelFolder) -> Outputs:
+def outputs_of(
+    head: str, model: keras.Model, folder: ModelFolder, with_encoded: bool = False
+) -> Outputs:
     """Returns the function that computes a head's outputs by name, each float32.
 
     encoder: `sequence_output` [B, S, H], the last layer; `vectors` [B, H], as the folder's
-        `encode` pools, normalises and truncates them; `pooled_output` [B, H], if the model has a
+        `encode` pools, normalises and truncates them, unless it leaves the tokens of a prompt out;
+        `pooled_output` [B, H], if the model has a
         pooler.
     masked_lm: `logits` [B, P, V].
     classification, multiple_choice: `logits` and `probabilities` [B, C].
@@ -60,17 +64,19 @@ def outputs_of(head: str, model: keras.Model, folder: ModelFolder) -> Outputs:
     tagging: `logits` and `probabilities` [B, S, C].
     squad: `start_logits` and `end_logits` [B, S].
 
-    `model` has the head, and was read from `folder`.
+    `model` has the head, and was read from `folder`. With `with_encoded` every head also gives
+    `sequence_output` and `pooled_output` of encoder, after its own.
     """
     compute, settings = head_outputs(head, model), folder.vectors
 
     def encoder(features: Tensors) -> dict[str, tf.Tensor]:
         output = model(*(features[name] for name in INPUTS))
-        vectors = text_vectors(output, features["input_mask"], settings.poolings)
-        if settings.normalize:
-            vectors /= tf.norm(vectors, axis=-1, keepdims=True)
-        vectors = vectors[:, : settings.truncate_dim]
-        found = {"sequence_output": output.sequence_output, "vectors": vectors}
+        found = {"sequence_output": output.sequence_output}
+        if settings.include_prompt or not settings.prompt:  # else the texts' lengths are not known
+            vectors = text_vectors(output, features["input_mask"], settings.poolings)
+            if settings.normalize:
+                vectors /= tf.norm(vectors, axis=-1, keepdims=True)
+            found["vectors"] = vectors[:, : settings.truncate_dim]
         if "bert/pooler/dense/kernel" in folder.shapes:
             found["pooled_output"] = output.pooled_output
         return {name: tf.cast(value, tf.float32) for name, value in found.items()}
@@ -85,7 +91,20 @@ def outputs_of(head: str, model: keras.Model, folder: ModelFolder) -> Outputs:
         return {"values": compute(features)["logits"][:, 0]}
 
     special = {ENCODER: encoder, "regression": regression, "masked_lm": compute, "squad": compute}
-    return special.get(head, classes)
+    own = special.get(head, classes)
+    if head == ENCODER or not with_encoded:
+        return own
+
+    def both(features: Tensors) -> dict[str, tf.Tensor]:
+        length = tf.shape(features["input_ids"])[-1]
+        rows = (tf.reshape(features[name], [-1, length]) for name in INPUTS)
+        output = model.bert(*rows)
+        found = {**own(features), "sequence_output": output.sequence_output}
+        if "bert/pooler/dense/kernel" in folder.shapes:
+            found["pooled_output"] = output.pooled_output
+        return found
+
+    return both
 
 
 _OF_IDS = "the shape of input_ids"

@@ -13,16 +13,16 @@ from bert_tf.errors import UserError, quoted
 from bert_tf.export.settings import ENCODER, HEADS
 from bert_tf.export.signatures import DEFAULT_SIGNATURE
 from bert_tf.files.whole_files import read_json
+from bert_tf.files.whole_folders import Unreplaced
 from bert_tf.hugging_face.vector_settings import VectorSettings
 from bert_tf.pretrained import text_input
+from bert_tf.pretrained.exported import DESCRIPTION_FILE, vector_settings
 from bert_tf.pretrained.folder import read_folder
 from bert_tf.tasks.arguments import PATH, WHOLE_NUMBER, as_list, check_type, is_list
 from bert_tf.tasks.squad.settings import AnswerSettings
 from bert_tf.text import sequences
 from bert_tf.text.base_tokenizer import Tokenizer
-from bert_tf.text.tokenizers import load_tokenizer, vocabulary_in
-
-DESCRIPTION_FILE = "export.json"
+from bert_tf.text.tokenizers import VOCABULARY_FILES, load_tokenizer, vocabulary_in
 
 
 class TextFeatures:
@@ -55,6 +55,10 @@ class TextFeatures:
         check_type("folder", folder, PATH)
         check_type("max_seq_length", max_seq_length, WHOLE_NUMBER, "for that of the folder")
         folder = os.fspath(folder)
+        with Unreplaced(folder, (DESCRIPTION_FILE, *VOCABULARY_FILES), folder):
+            self._read(folder, max_seq_length)
+
+    def _read(self, folder: str, max_seq_length: int | None) -> None:
         path = os.path.join(folder, DESCRIPTION_FILE)
         self._length: int | None = None  # of every row; None for the length of the longest
         self._vectors = VectorSettings()
@@ -72,6 +76,8 @@ class TextFeatures:
             do_lower_case, signatures = described["do_lower_case"], described["signatures"]
             inputs = signatures.get("ids", signatures[DEFAULT_SIGNATURE])["inputs"]
             self._length = inputs["input_ids"]["shape"][-1]
+            if self.head == ENCODER and "vectors" in described:
+                self._vectors = vector_settings(described["vectors"])
         except (AttributeError, LookupError, TypeError) as error:
             raise UserError(
                 f"{path} was not written by tools.export, or is damaged; {rule}"
@@ -83,7 +89,8 @@ class TextFeatures:
                 f"max_seq_length must be between 4 and {longest}, the max_seq_length of {path};"
                 f" received {quoted(max_seq_length)}"
             )
-        self.tokenizer = load_tokenizer(vocab_file, do_lower_case)
+        tokenizer = load_tokenizer(vocab_file, do_lower_case)
+        self.tokenizer = tokenizer.after_lowering() if self._vectors.do_lower_case else tokenizer
         self.max_seq_length = max_seq_length or longest
 
     def __call__(self, texts: Any) -> dict[str, NDArray[np.int32]]:

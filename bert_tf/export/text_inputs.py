@@ -30,6 +30,7 @@ class TextInputs(tf.Module):
         self.max_seq_length = max_seq_length
         self._special = (*(vocab[token] for token in SEQUENCE_TOKENS), 0)
         self._mask_id = vocab.get(MASK_TOKEN)
+        self._hugging_face = tokenizer.layout.hugging_face
 
     def __call__(
         self, texts: tf.Tensor, second_texts: tf.Tensor | None = None
@@ -37,16 +38,17 @@ class TextInputs(tf.Module):
         """Returns the input for texts, string [N], or for pairs of texts.
 
         Pairs that are too long are truncated like by `sequences.truncate_longer`, which drops
-        tokens from the end of the longer text. Without tokens in the second text there is no
-        second segment.
+        tokens from the end of the longer text.
         """
         if second_texts is None:
             ids = self.to_ids(texts)
             return self._pack_one(ids, tf.cast(ids.row_lengths(), tf.int32))
         ids, lengths, second_lengths = self._ids_of_both(texts, second_texts)
-        room = self.max_seq_length - 2 - tf.cast(second_lengths > 0, tf.int32)
-        kept = tf.minimum(lengths, tf.maximum((room + 1) // 2, room - second_lengths))
-        second_kept = tf.minimum(second_lengths, tf.maximum(room // 2, room - lengths))
+        room = self.max_seq_length - 2 - self._is_pair(second_lengths)
+        more = tf.cast(lengths > second_lengths, tf.int32) if self._hugging_face else 1
+        kept = tf.minimum(lengths, tf.maximum((room + more) // 2, room - second_lengths))
+        second_kept = tf.maximum((room + 1 - more) // 2, room - lengths)
+        second_kept = tf.minimum(second_lengths, second_kept)
         return self._pack(ids, kept, second_kept)
 
     def question_and_context(
@@ -100,28 +102,35 @@ class TextInputs(tf.Module):
         lengths, second_lengths = tf.split(tf.cast(ids.row_lengths(), tf.int32), 2)
         return ids, lengths, second_lengths
 
+    def _is_pair(self, second_lengths: tf.Tensor) -> tf.Tensor:
+        """Returns `Layout.is_pair` of second texts of these lengths, as 1 and 0."""
+        if self._hugging_face:
+            return tf.ones_like(second_lengths)
+        return tf.cast(second_lengths > 0, tf.int32)
+
     def _pack_one(self, ids: tf.RaggedTensor, lengths: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns the input for the first `lengths`, int32 [N], of ids, int32 [N, None]."""
         kept = tf.minimum(lengths, self.max_seq_length - 2)
-        return self._pack(ids, kept, tf.zeros_like(kept))
+        return self._pack(ids, kept, None)
 
     def _pack(
-        self, ids: tf.RaggedTensor, kept: tf.Tensor, second_kept: tf.Tensor
+        self, ids: tf.RaggedTensor, kept: tf.Tensor, second_kept: tf.Tensor | None
     ) -> dict[str, tf.Tensor]:
-        """Returns the input: [CLS] a [SEP] b [SEP], padded; without ids of b, no second [SEP].
+        """Returns the input: [CLS] a [SEP] b [SEP], padded, like `sequences.pack_pair`.
 
         Args:
             ids: int32 [N or 2N, None], the ids of a, then the ids of b if there are second texts.
-            kept, second_kept: int32 [N], how many ids of a and b to keep.
+            kept, second_kept: int32 [N], how many ids of a and b to keep; None without b.
         """
+        is_pair = tf.zeros_like(kept) if second_kept is None else self._is_pair(second_kept)
+        second_kept = tf.zeros_like(kept) if second_kept is None else second_kept
         values = tf.concat([self._special, ids.values], 0)
         # Columns [N, 1], to compare with positions [S].
         starts = tf.cast(ids.row_starts(), tf.int32)[:, tf.newaxis] + _FIRST
         num_rows = tf.shape(kept)[0]
         start, second_start = starts[:num_rows], starts[-num_rows:]
         sep = kept[:, tf.newaxis] + 1
-        has_second = tf.cast(second_kept > 0, tf.int32)[:, tf.newaxis]
-        end = sep + (second_kept[:, tf.newaxis] + 1) * has_second  # of the last [SEP]
+        end = sep + (second_kept + is_pair)[:, tf.newaxis]  # of the last [SEP]
         # Without examples tf.reduce_max is negative.
         position = tf.range(tf.maximum(tf.reduce_max(end), 1) + 1)
         in_first = (position > 0) & (position < sep)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from absl import logging
 
 from bert_tf.errors import UserError
-from bert_tf.files import checkpoint_names, checkpoints
+from bert_tf.files import checkpoint_names, checkpoints, storage
 from bert_tf.files.temporary_names import is_left_behind
 from bert_tf.start import lazy_tensorflow as tf
 
@@ -124,10 +124,11 @@ class CheckpointDirectory:
             if prefix not in self._listed():
                 _delete(prefix)
             cause = error.__cause__ or error
+            reason = storage.error_text(str(getattr(cause, "message", cause)))
             last = f"The last complete one is {kept[-1]}" if kept else "There is none yet"
             raise OSError(
                 f"The checkpoint of step {step} cannot be written to --output_dir="
-                f"{self.directory} ({getattr(cause, 'message', cause)}). {last}. Make the directory"
+                f"{self.directory} ({reason}). {last}. Make the directory"
                 " writable and free some space; the same command then resumes from there."
             ) from error
         self._delete_oldest([*kept, prefix])
@@ -157,11 +158,12 @@ def _delete(prefix: str) -> None:
         _remove(path)
 
 
-def _remove(path: str) -> None:
+def _remove(name: str) -> None:
+    path = name if storage.is_unicode(name) else os.fsencode(name)  # TensorFlow takes bytes
     try:
         if tf.io.gfile.isdir(path):  # left by an interrupted tf.train.Checkpoint write
             tf.io.gfile.rmtree(path)
         else:
             tf.io.gfile.remove(path)
     except tf.errors.OpError as error:
-        logging.warning("%s cannot be deleted: %s", path, error.message)
+        logging.warning("%s cannot be deleted: %s", name, error.message)

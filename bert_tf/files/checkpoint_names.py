@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 
 from bert_tf.errors import UserError, check_regular, given, quoted
-from bert_tf.files import storage, whole_files
+from bert_tf.files import listing, storage, whole_files
 from bert_tf.start import lazy_tensorflow as tf
 
 # A step is an int64. A name with more digits is not a checkpoint of this library.
@@ -48,7 +48,7 @@ def listed_in(directory: str) -> list[str]:
         raise storage.write_error(
             error,
             f"The file {path} names the checkpoints of this directory and must be readable:"
-            f" {error.message}.{storage.advice(path)}",
+            f" {storage.error_text(error.message)}.{storage.advice(path)}",
         ) from error
     try:
         state = tf.train.get_checkpoint_state(directory)
@@ -66,7 +66,7 @@ def listed_in(directory: str) -> list[str]:
 def names_in(directory: str) -> list[str]:
     """Returns the names of files and folders in a directory; [] if it does not exist."""
     try:
-        return [name.rstrip("/") for name in tf.io.gfile.listdir(directory or ".")]
+        return listing.names_in(directory)
     except tf.errors.NotFoundError:
         return []
 

@@ -15,15 +15,16 @@ import os
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from absl import logging
 
 from bert_tf.errors import UserError, given, quoted
-from bert_tf.files import checkpoint_names, object_graphs, storage, weight_files
+from bert_tf.files import checkpoint_names, listing, object_graphs, storage, weight_files
 from bert_tf.files.object_graphs import Source
 from bert_tf.files.whole_files import check_no_pointer
+from bert_tf.files.whole_folders import Unreplaced
 from bert_tf.start import lazy_tensorflow as tf
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
 SLOT_PATTERN = re.compile(r"(.*/adam_[mv]|global_step)$")
 BEST_FOLDER = "best"  # in --output_dir, of the best checkpoint
-SAVED_MODEL = "saved_model.pb"  # a module of TF Hub has it beside the folder `variables`
 
 _INDEX, _DATA = ".index", ".data-00000-of-"  # follow the prefix in the names of files
 _ENCODER = "bert/encoder/", "electra/encoder/"  # begin the names of the layers in every model
@@ -63,8 +63,8 @@ def find_prefix(path: str, flag: str | None = "init_checkpoint") -> str:
         kept = checkpoint_names.listed_in(best) if is_best_of_run(best) else []
         kept = kept or checkpoint_names.listed_in(path)
         if not kept:
-            found = sorted(name for name in tf.io.gfile.listdir(path) if name.endswith(".index"))
-            if not found and tf.io.gfile.exists(os.path.join(path, SAVED_MODEL)):
+            found = sorted(name for name in listing.names_in(path) if name.endswith(".index"))
+            if not found and tf.io.gfile.exists(os.path.join(path, weight_files.SAVED_MODEL)):
                 found = [os.path.join("variables", "variables.index")]
             if not found:
                 weight_files.check_not_hugging_face(path, place)
@@ -123,6 +123,30 @@ def _is_directory(path: str) -> bool:
 # --- reading --------------------------------------------------------------------------------------
 
 
+class WeightReader(Protocol):
+    """Reads the weights of a model by their names in a checkpoint, whatever the format.
+
+    Attributes:
+        prefix: the prefix of a checkpoint, or the path of a file with weights.
+    """
+
+    prefix: str
+
+    @property
+    def shapes(self) -> Mapping[str, Sequence[int]]:
+        """Name of a tensor -> its shape."""
+
+    @property
+    def dtypes(self) -> Mapping[str, tf.DType]:
+        """Name of a tensor -> its dtype."""
+
+    def read(self, name: str) -> np.ndarray:
+        """Returns a tensor."""
+
+    def read_weights(self) -> dict[str, np.ndarray]:
+        """Returns every weight by its name."""
+
+
 class CheckpointReader:
     """Reads the tensors of a checkpoint by name; see `find_prefix` for the arguments.
 
@@ -137,6 +161,8 @@ class CheckpointReader:
     def __init__(self, path: str, flag: str | None = "init_checkpoint"):
         self.prefix = find_prefix(path, flag)
         self._place = given(path, flag) + (f": {self.prefix}" if self.prefix != path else "")
+        folder, name = os.path.split(self.prefix)
+        self._files = Unreplaced(folder, [name + _INDEX], self._place)
         for file in (self.prefix + suffix for suffix in _suffixes(self.prefix)):
             check_no_pointer(file, f"{self._place}: {file}")
         readable = self._readable(flag)
@@ -173,6 +199,7 @@ class CheckpointReader:
         try:
             yield
         except (tf.errors.OpError, RuntimeError, ValueError, LookupError) as error:
+            self._files.check()
             raise DamagedCheckpointError(
                 f"{self._place} is damaged, perhaps only partly copied or downloaded: {problem}"
                 f" ({quoted(str(error))})"
@@ -227,14 +254,17 @@ def load_weights(model: keras.Model, path: str) -> list[str]:
 
 
 def initialize(
-    variables: Mapping[str, tf.Variable], init_checkpoint: str, flag: str | None = "init_checkpoint"
+    variables: Mapping[str, tf.Variable],
+    init_checkpoint: str,
+    flag: str | None = "init_checkpoint",
+    reader: WeightReader | None = None,
 ) -> list[str]:
     """Sets a model's variables, given by name; otherwise as `load_weights`.
 
     Slots and step are ignored, as in the original's get_assignment_map_from_checkpoint. See
-    `find_prefix` for `init_checkpoint` and `flag`.
+    `find_prefix` for `init_checkpoint` and `flag`; a `reader` reads it if it is no checkpoint.
     """
-    reader = CheckpointReader(init_checkpoint, flag)
+    reader = reader or CheckpointReader(init_checkpoint, flag)
     place = given(init_checkpoint, flag)
     configuration = "--bert_config_file" if flag else "the model's configuration"
     common, missing, unexpected = _compare(variables, reader)
@@ -284,7 +314,7 @@ def restore(variables: Mapping[str, tf.Variable], prefix: str) -> None:
 
 
 def _compare(
-    variables: Mapping[str, tf.Variable], reader: CheckpointReader
+    variables: Mapping[str, tf.Variable], reader: WeightReader
 ) -> tuple[list[str], list[str], list[str]]:
     """Returns the names in both, only in `variables`, and only in the checkpoint.
 
@@ -299,17 +329,18 @@ def _compare(
 
 def _check_shapes(
     variables: Mapping[str, tf.Variable],
-    reader: CheckpointReader,
+    reader: WeightReader,
     names: Sequence[str],
     checkpoint: str,
     configuration: str = "--bert_config_file",
 ) -> None:
     shapes, dtypes = reader.shapes, reader.dtypes
     different = [
-        f"{name}: {dtypes[name].name} {shapes[name]} in the checkpoint,"
+        f"{name}: {dtypes[name].name} {[*shapes[name]]} in the checkpoint,"
         f" {variables[name].dtype.name} {variables[name].shape.as_list()} in the model"
         for name in names
-        if shapes[name] != variables[name].shape.as_list() or dtypes[name] != variables[name].dtype
+        if [*shapes[name]] != variables[name].shape.as_list()
+        or dtypes[name] != variables[name].dtype
     ]
     if different:
         raise UserError(
@@ -333,8 +364,9 @@ def _lines(names: Sequence[str]) -> str:
 
 def casing_of_module(folder: str) -> bool | None:
     """Returns `do_lower_case` from a TF2 module of TF Hub; None if the folder has none."""
+    saved_model = os.path.join(folder, weight_files.SAVED_MODEL)
     prefix = os.path.join(folder, "variables", "variables")
-    if not tf.io.gfile.exists(os.path.join(folder, SAVED_MODEL)) or not _suffixes(prefix):
+    if not tf.io.gfile.exists(saved_model) or not _suffixes(prefix):
         return None
     reader = tf.train.load_checkpoint(prefix)
     key = "do_lower_case/.ATTRIBUTES/VARIABLE_VALUE"

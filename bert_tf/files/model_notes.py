@@ -10,30 +10,12 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
-from bert_tf.errors import UserError, quoted
-from bert_tf.files import checkpoints, whole_files
-from bert_tf.files.checkpoint_directory import CheckpointDirectory
+from bert_tf.errors import UserError, first_of, quoted
+from bert_tf.files import whole_files
 from bert_tf.files.storage import is_unicode
 from bert_tf.start import lazy_tensorflow as tf
 
 LABELS_FILE = "labels.txt"
-
-
-def read_labels(output_dir: str, init_checkpoint: str | None) -> list[str] | None:
-    """Returns the classes of the model that a run starts with; [] for regression, None if unknown.
-
-    They are unknown without a checkpoint, or without a `labels.txt` in its folder. An output
-    directory without a checkpoint does not count: a run that stopped early left its `labels.txt`.
-
-    Args:
-        output_dir: the run's folder; if it has a checkpoint, the run starts with that.
-        init_checkpoint: see `checkpoints.find_prefix`. None if the run trains, which may give the
-            head different classes.
-    """
-    prefix = CheckpointDirectory(output_dir).latest()
-    if not prefix and init_checkpoint:
-        prefix = checkpoints.find_prefix(init_checkpoint)
-    return labels_in(os.path.dirname(prefix)) if prefix else None
 
 
 def check_label(label: str, place: str, remedy: str = "rename it") -> None:
@@ -99,6 +81,7 @@ def write_labels(folder: str, labels: Sequence[str] | None) -> None:
 
 MODEL_INPUT_FILE = "model_input.json"
 TEXTS, PAIRS, CHOICES = "texts", "pairs", "choices"
+_CHOICES_OF = {"reads": (TEXTS, PAIRS, CHOICES), "long_text": ("mean", "max")}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,9 +109,14 @@ def read_model_input(folder: str) -> ModelInput:
     found = whole_files.read_json(path, path, rule)
     names = [field.name for field in dataclasses.fields(ModelInput)]
     if not isinstance(found, dict) or not found.keys() <= {*names}:
-        raise UserError(
-            f"{path} must have no keys but {', '.join(names)}; it has {quoted(found)}; {rule}"
-        )
+        keys = first_of([*found]) if isinstance(found, dict) else f"a {type(found).__name__}"
+        raise UserError(f"{path} must have no keys but {', '.join(names)}; it has {keys}; {rule}")
+    for name, value in found.items():
+        choices = _CHOICES_OF.get(name)
+        fits = value in choices if choices else type(value) is int and value > 0
+        if not fits and value is not None:
+            what = f"one of {', '.join(choices)}" if choices else "a whole number above 0"
+            raise UserError(f"{path}: {name} must be {what}; it is {quoted(value)}; {rule}")
     return ModelInput(**found)
 
 

@@ -7,6 +7,7 @@ it, which every function takes without dashes; None if none did.
 from __future__ import annotations
 
 import contextlib
+import difflib
 import functools
 import os
 import re
@@ -15,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from bert_tf.errors import UserError, given, listed, quoted
+from bert_tf.files.listing import names_in
 from bert_tf.files.overwriting import folder_destination
 from bert_tf.files.temporary_names import temporary_name
 from bert_tf.start import lazy_tensorflow as tf
@@ -93,9 +95,15 @@ def expand_files(patterns: str | Sequence[str], flag: str) -> list[str]:
         except tf.errors.OpError as error:
             reason = f"{error_text(error.message)}.{advice(pattern)}"
             raise UserError(f"--{flag}: cannot look for {pattern}: {reason}") from error
+        except UnicodeDecodeError as error:
+            raise UserError(
+                f"--{flag}: {pattern} matches {quoted(error.object)}, and TensorFlow reads only"
+                " files whose names are UTF-8. Rename that file"
+            ) from error
         if not matches:
             missing = "matches no file" if any(c in pattern for c in "*?[") else "does not exist"
-            raise UserError(f"--{flag}: {pattern} {missing}{comma}")
+            near = "" if missing.startswith("matches") else nearest(pattern)
+            raise UserError(f"--{flag}: {pattern} {missing}{near}{comma}")
         files.extend(matches)
 
     def check(path: str) -> None:
@@ -164,7 +172,7 @@ def make_output_dir(output_dir: str, flag: str = "output_dir") -> None:
         raise write_error(
             error,
             f"--{flag}={output_dir} must be a writable directory with free space:"
-            f" {error.message}.{advice(output_dir)}",
+            f" {error_text(error.message)}.{advice(output_dir)}",
         ) from error
 
 
@@ -183,10 +191,29 @@ def advice(path: str) -> str:
 def contents(folder: str) -> str:
     """Returns a clause that says what a folder holds, or that it is none, for messages."""
     if tf.io.gfile.isdir(folder):
-        return f"{folder} holds {listed(sorted(tf.io.gfile.listdir(folder))) or 'nothing'}"
+        return f"{folder} holds {listed(sorted(names_in(folder))) or 'nothing'}"
     if tf.io.gfile.exists(folder):
         return f"{folder} is a file; give the folder that it is in"
-    return f"there is no folder {folder}"
+    return f"there is no folder {folder}{nearest(folder)}"
+
+
+def nearest(path: str) -> str:
+    """Returns the end of a message on a local path that does not exist: where it was looked for.
+
+    If the path is relative, that is the current folder; then the names there that are like it.
+    """
+    if "://" in path:
+        return ""
+    folder, name = os.path.split(path.rstrip("/"))
+    while folder and not os.path.isdir(folder):
+        folder, name = os.path.split(folder.rstrip("/"))
+    where, names = "", {}
+    with contextlib.suppress(OSError):  # a folder that must not be listed, or was deleted
+        where = "" if os.path.isabs(path) else f" in {os.getcwd()}"
+        names = {x.lower(): x for x in os.listdir(folder or ".")}
+    near = difflib.get_close_matches(name.lower(), names, 3, 0.7)
+    found = listed(os.path.join(folder, names[x]) for x in near)
+    return where + (f". Near it: {found}" if near else "")
 
 
 def cause(path: str, error: tf.errors.OpError) -> str:

@@ -12,6 +12,7 @@ import socket
 import time
 import uuid
 
+from bert_tf.files.listing import names_in
 from bert_tf.start import lazy_tensorflow as tf
 
 # The digest of the process's space, the process's number, and a random part.
@@ -59,8 +60,7 @@ def is_left_behind(name: str) -> bool:
 @functools.cache
 def _remove_left_behind(folder: str) -> None:
     with contextlib.suppress(tf.errors.OpError):
-        for entry in tf.io.gfile.listdir(folder or "."):
-            name = entry.rstrip("/")  # in a bucket, names of folders end in a slash
+        for name in names_in(folder):
             made = _NAME.fullmatch(name)
             if made and made[1] == _space_digest() and is_left_behind(name):
                 path = os.path.join(folder, name)

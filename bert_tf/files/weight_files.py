@@ -4,11 +4,13 @@ import os
 
 from bert_tf.errors import UserError
 from bert_tf.files import storage
+from bert_tf.files.listing import names_in
 from bert_tf.files.whole_files import check_no_pointer
 from bert_tf.start import lazy_tensorflow as tf
 
 SAFETENSORS = "model.safetensors"
 SHARDS = "model.safetensors.index.json"  # names the file of each tensor
+SAVED_MODEL = "saved_model.pb"  # a module of TF Hub has it beside the folder `variables`
 # File -> what tells transformers that it has the weights. Version 5 only reads PyTorch's.
 _OTHERS = {
     "pytorch_model.bin": "",
@@ -31,6 +33,26 @@ _MERGE = (
 def safetensors_in(folder: str) -> str | None:
     """Returns the path of a folder's safetensors file, or of the index of its shards."""
     return storage.first_file(folder, (SAFETENSORS, SHARDS))
+
+
+def folder_named(path: str) -> str:
+    """Returns the folder of a file with Hugging Face's weights; any other path as it is."""
+    if os.path.basename(path) in (SAFETENSORS, SHARDS):
+        return os.path.dirname(path) or "."
+    return path
+
+
+def has_checkpoint(folder: str) -> bool:
+    """Returns whether a folder has a checkpoint, a file that names one, or is a SavedModel."""
+    if not tf.io.gfile.isdir(folder) or tf.io.gfile.exists(f"{folder}.index"):
+        return False  # on ram:// a prefix counts as a directory, too
+    names = names_in(folder)
+    return any(x in ("checkpoint", SAVED_MODEL) or x.endswith(".index") for x in names)
+
+
+def is_hugging_face(folder: str) -> bool:
+    """Returns whether a program reads a folder's safetensors file, and not a checkpoint in it."""
+    return safetensors_in(folder) is not None and not has_checkpoint(folder)
 
 
 def check_no_other_weights(folder: str, place: str) -> None:

@@ -1,5 +1,7 @@
 """Writes folders atomically: a folder appears only when its content is complete.
 
+On Linux an earlier folder is replaced in one step. `Unreplaced` tells its readers.
+
 A link is followed: the folder that it leads to is replaced. A folder that cannot be renamed, such
 as a mounted volume, is emptied and filled instead, its `marker` first and last: if the program is
 killed in between, the folder is incomplete and lacks the marker.
@@ -8,12 +10,16 @@ killed in between, the folder is incomplete and lacks the marker.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import os
-from collections.abc import Collection, Iterator
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import TypeVar
 
 from bert_tf.errors import UserError, listed
 from bert_tf.files import storage
+from bert_tf.files.listing import names_in
 from bert_tf.files.temporary_names import is_temporary, temporary_name
 from bert_tf.start import lazy_tensorflow as tf
 
@@ -93,7 +99,8 @@ def _write_errors(path: str, place: str, unfinished: str = "") -> Iterator[None]
             raise
         if failed is not error and (not unfinished or unfinished not in str(error)):
             raise
-        raise OSError(storage.unwritable(place, path, failed)) from error
+        kept = " The earlier folder is kept." if tf.io.gfile.exists(path) else ""
+        raise OSError(storage.unwritable(place, path, failed) + kept) from error
 
 
 def _is_of_computing(error: tf.errors.OpError) -> bool:
@@ -104,11 +111,13 @@ def _is_of_computing(error: tf.errors.OpError) -> bool:
 
 
 def _replace(final: str, new: str) -> None:
-    """Renames a folder to its final name, replacing an earlier folder.
+    """Renames a folder to its final name; an earlier folder may get the name `new`.
 
     After an error the earlier folder is put back. If that fails too, it keeps a name that nothing
     removes. In a bucket files are renamed one by one, so a rename may fail midway.
     """
+    if _exchange(final, new):
+        return
     old = f"{new}.replaced"
     free = False
     try:
@@ -129,6 +138,16 @@ def _replace(final: str, new: str) -> None:
             ) from error
         raise
     _remove(old)
+
+
+def _exchange(one: str, other: str) -> bool:
+    """Exchanges the names of two local folders in one step; returns whether that was possible."""
+    if "://" in one:
+        return False
+    renameat2 = getattr(ctypes.CDLL(None), "renameat2", None)  # of Linux
+    here, exchange = -100, 2  # AT_FDCWD and RENAME_EXCHANGE
+    paths = here, os.fsencode(one), here, os.fsencode(other)
+    return renameat2 is not None and renameat2(*paths, exchange) == 0
 
 
 def _cannot_be_renamed(final: str) -> bool:
@@ -161,11 +180,72 @@ def _check_replaceable(
         return
     if not tf.io.gfile.isdir(path):
         raise UserError(f"{place} must name a folder, but it is a file")
-    found = [name.rstrip("/") for name in sorted(tf.io.gfile.listdir(path))]
-    found = [name for name in found if not is_temporary(name)]
+    found = [name for name in sorted(names_in(path)) if not is_temporary(name)]
     others = [name for name in found if name not in names]
     if others or found and marker not in found:
         raise UserError(
             f"{place} must be a new or empty folder, or {what}, which is then replaced;"
             f" it has {listed(others or found)}. Choose another folder, or empty this one"
         )
+
+
+class ReplacedError(UserError):
+    """Files were replaced while they were read; reading all of them again helps."""
+
+
+_TRIES, _PAUSE = 5, 0.2  # of reading a folder that is being replaced; seconds between them
+Result = TypeVar("Result")
+
+
+def read_again(read: Callable[[], Result]) -> Result:
+    """Returns what `read` returns; calls it again if files are replaced at that moment."""
+    for _ in range(_TRIES - 1):
+        with contextlib.suppress(ReplacedError):
+            return read()
+        time.sleep(_PAUSE)
+    return read()
+
+
+class Unreplaced:
+    """Remembers which files there are; as a context manager, checks at its end that they still are.
+
+    An error within the block, which a mixture of old and new files may cause, is replaced too.
+
+    Args:
+        folder: where the files are; if it is replaced as a whole, so are they.
+        names: the files; some may be missing.
+        place: how messages name the folder.
+    """
+
+    def __init__(self, folder: str, names: Sequence[str], place: str):
+        self._paths = [folder or ".", *(os.path.join(folder, name) for name in names)]
+        self._place = place
+        self._before = [*map(_identity, self._paths)]
+
+    def check(self) -> None:
+        """Raises ReplacedError if the folder or a file is no longer the same."""
+        if [*map(_identity, self._paths)] != self._before:
+            raise ReplacedError(
+                f"{self._place} was replaced or changed while it was read. Load it again when no"
+                " program writes to it; docs/serving.md says how to exchange a model in use"
+            )
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        if kind is None or issubclass(kind, Exception):
+            self.check()
+
+
+def _identity(path: str) -> tuple[int, ...] | None:
+    """Returns what differs for a different file or folder, whatever a folder holds."""
+    try:
+        if "://" in path:
+            status = tf.io.gfile.stat(path)
+            return None if status.is_directory else (status.length, status.mtime_nsec)
+        found = os.stat(path)
+    except (OSError, ValueError, tf.errors.OpError):
+        return None
+    own = (0, 0) if os.path.isdir(path) else (found.st_size, found.st_mtime_ns)
+    return (found.st_dev, found.st_ino, *own)

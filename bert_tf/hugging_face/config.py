@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
-from bert_tf.errors import UserError, listed, quoted
+from bert_tf.errors import UserError, first_of, listed, quoted
 from bert_tf.files.model_notes import check_label, is_tag
 from bert_tf.files.whole_files import JsonKeys, Needed, read_json
 from bert_tf.hugging_face import albert, bert, distilbert, electra, roberta
@@ -259,7 +259,7 @@ def to_config(
     if labels and num_outputs != len(labels):
         raise UserError(
             f"labels.txt must name each of the classifier's {num_outputs} outputs; it names"
-            f" {len(labels)}: {listed(labels)}. Correct the file, or remove it: the classes then"
+            f" {len(labels)}: {first_of(labels)}. Correct the file, or remove it: the classes then"
             " have no names"
         )
     module = module_of(bert_config)

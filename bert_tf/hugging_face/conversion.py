@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 from absl import logging
 
@@ -17,15 +16,17 @@ from bert_tf.errors import UserError, listed, missing_package, quoted
 from bert_tf.files import storage
 from bert_tf.files.weight_files import SAFETENSORS, SHARDS, check_no_adapter, safetensors_in
 from bert_tf.files.whole_files import check_no_pointer, read_bytes, read_json
+from bert_tf.files.whole_folders import Unreplaced
 from bert_tf.hugging_face import config as hugging_face_config
 from bert_tf.hugging_face import distilbert, electra, roberta
 from bert_tf.hugging_face.weights import Weight, present_parts
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.family import ElectraConfig
+from bert_tf.start import lazy_tensorflow as tf
 
 _WRONG_HEADER = (AttributeError, LookupError, TypeError, ValueError)
 _SIZE, _MOST = 8, 100_000_000  # bytes of the header's size; of a header
-_DTYPES = {"F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}
+_DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 # Hugging Face's tensors that are not weights but constants.
 _BUFFERS = re.compile(r"embeddings\.(position_ids|token_type_ids)$")
 
@@ -40,13 +41,14 @@ class ConvertedModel:
         config: the configuration.
         labels: the names of the classes, see `hugging_face_config.class_names`.
         task: the end of the architecture's name, such as "ForTokenClassification"; "" if unknown.
-        shapes: name in a checkpoint -> shape of a weight.
+        shapes, dtypes, prefix: see `checkpoints.WeightReader`.
     """
 
     def __init__(self, folder: str):
         check_no_adapter(folder)
-        self._path = path = safetensors_in(folder) or os.path.join(folder, SAFETENSORS)
+        self.prefix = path = safetensors_in(folder) or os.path.join(folder, SAFETENSORS)
         config_path = os.path.join(folder, "config.json")
+        self._files = Unreplaced(folder, ("config.json", os.path.basename(path)), folder)
         _import_safetensors()
         content = hugging_face_config.read_config(config_path)
         self.config = config = hugging_face_config.to_bert_config(content, config_path)
@@ -103,8 +105,9 @@ class ConvertedModel:
     @functools.cached_property
     def weights(self) -> dict[str, np.ndarray]:
         """Name in a checkpoint -> float32 value."""
-        path = self._path
-        tensors = _canonical_names(_read_files(path, _deserialize), self._module.PREFIX, path)
+        path = self.prefix
+        with self._files:  # they may have been read, and forgotten, long ago
+            tensors = _canonical_names(_read_files(path, _deserialize), self._module.PREFIX, path)
         for name, original in self._module.TIED.items():
             copy = tensors.get(name)
             if copy and copy["data"] != tensors.get(original, copy)["data"]:
@@ -125,6 +128,18 @@ class ConvertedModel:
         if self._module is distilbert:
             weights |= distilbert.token_types(self.config)
         return {name: weights[name] for name in self.shapes}
+
+    @property
+    def dtypes(self) -> dict[str, "tf.DType"]:
+        return dict.fromkeys(self.shapes, tf.float32)
+
+    def read(self, name: str) -> np.ndarray:
+        """Returns a weight by its name in a checkpoint."""
+        return self.weights[name]
+
+    def read_weights(self) -> dict[str, np.ndarray]:
+        """Returns `weights`."""
+        return self.weights
 
     def forget(self) -> None:
         """Frees the weights; at their next use they are read again."""
@@ -215,7 +230,10 @@ def _canonical_names(
 
 
 def _in_float32(tensor: Mapping[str, Any], weight: Weight, path: str) -> np.ndarray:
-    value = np.frombuffer(tensor["data"], _DTYPES[tensor["dtype"]])
+    import ml_dtypes  # comes with TensorFlow
+
+    name = _DTYPES[tensor["dtype"]]
+    value = np.frombuffer(tensor["data"], getattr(ml_dtypes, name, name))
     value = value.astype(np.float32, copy=False)
     if not np.isfinite(value).all():
         raise UserError(

@@ -6,7 +6,8 @@ import os
 from typing import Any, NamedTuple, TypeVar
 
 from bert_tf.errors import UserError, listed, quoted
-from bert_tf.files import storage
+from bert_tf.files import storage, weight_files
+from bert_tf.files.overwriting import real_path
 from bert_tf.files.whole_files import JsonKeys, Needed, read_checked, write_whole
 from bert_tf.hugging_face.cross_encoder import (
     MODULES_FILE,
@@ -121,6 +122,19 @@ def transformer_folder(folder: str) -> str:
     """Returns where the weights of a folder are: `folder`, or what its modules.json names."""
     modules = _modules(folder)
     return os.path.join(folder, modules["Transformer"]) if modules.get("Transformer") else folder
+
+
+def read_as_hugging_face(vocab_file: str, model: str | None) -> bool:
+    """Returns whether a vocabulary is that of a model in Hugging Face's format.
+
+    `model` is what the program's flag names. Otherwise the vocabulary is read by the original's
+    rules, unless files beside it say more: see `tokenizer_files.read_settings`.
+    """
+    folder = os.path.dirname(vocab_file)
+    if not model or not weight_files.is_hugging_face(folder):
+        return False
+    model = weight_files.folder_named(model).rstrip("/")
+    return real_path(folder) in map(real_path, (model, transformer_folder(model)))
 
 
 def read_vector_settings(folder: str) -> VectorSettings:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from bert_tf.errors import UserError, quoted
 from bert_tf.start import lazy_tensorflow as tf
 
+_NAMES = ("gelu", "gelu_erf", "relu", "tanh", "linear")
 Activation = Callable[["tf.Tensor"], "tf.Tensor"]
 
 
@@ -39,14 +40,19 @@ def get_activation(activation_string: str | Activation | None) -> Activation | N
     Raises:
         UserError: the name is unknown.
     """
+    check_activation(activation_string)
     if activation_string is None or callable(activation_string):
         return activation_string
     functions = {"gelu": gelu, "gelu_erf": gelu_erf, "relu": tf.nn.relu, "tanh": tf.tanh}
-    functions |= {"": None, "linear": None}
-    name = str(activation_string).lower()
-    if name not in functions:
+    return functions.get(str(activation_string).lower())
+
+
+def check_activation(activation_string: str | Activation | None) -> None:
+    """Raises UserError if `get_activation` does not know a name. Imports no TensorFlow."""
+    if activation_string is None or callable(activation_string):
+        return
+    if str(activation_string).lower() not in ("", *_NAMES):
         raise UserError(
-            f"Unsupported activation {quoted(activation_string)}; it must be one of gelu,"
-            " gelu_erf, relu, tanh, linear."
+            f"Unsupported activation {quoted(activation_string)}; it must be one of"
+            f" {', '.join(_NAMES)}."
         )
-    return functions[name]

@@ -11,7 +11,7 @@ from absl import logging
 from bert_tf import strict_json
 from bert_tf.bounds import Bounds
 from bert_tf.errors import UserError, check_regular, given, listed, quoted
-from bert_tf.model.activations import Activation, get_activation
+from bert_tf.model.activations import Activation, check_activation
 from bert_tf.start import lazy_tensorflow as tf
 
 _MOST_PARAMETERS = 10**11  # 400 GB in float32
@@ -125,7 +125,7 @@ class BertConfig:
                 f'problem_type must be "{MULTI_LABEL}" or left out, not {quoted(self.problem_type)}'
             )
         try:
-            get_activation(self.hidden_act)
+            check_activation(self.hidden_act)
         except UserError as error:
             problems.append(f"hidden_act: {error}")
         return problems

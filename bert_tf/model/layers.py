@@ -29,7 +29,7 @@ from bert_tf.errors import UserError, quoted
 from bert_tf.model.activations import Activation, get_activation
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.ranges import get_shape_list, in_range
-from bert_tf.model.saving import Savable, register
+from bert_tf.model.saving import Savable, Unquantized, register
 from bert_tf.seeds import initial_weights, initializer_seed, random_bits
 
 
@@ -71,6 +71,11 @@ def head_initializer(glorot: bool) -> keras.initializers.Initializer:
     return glorot_initializer() if glorot else create_initializer()
 
 
+@register
+class Dense(Unquantized, keras.layers.Dense):
+    """The layer of Keras, without its `quantize`."""
+
+
 def make_dense(
     units: int,
     input_size: int,
@@ -84,7 +89,7 @@ def make_dense(
 
     `glorot`: where the original, ELECTRA's, gives no initializer.
     """
-    layer = keras.layers.Dense(
+    layer = Dense(
         units,
         activation=activation,
         kernel_initializer=(
@@ -233,11 +238,12 @@ def _has_one_dnn() -> bool:
         return False
     if {device.device_type for device in tf.config.list_physical_devices()} != {"CPU"}:
         return False
-    ones = tf.ones([1, 2], tf.bfloat16)
-    try:
-        tf.function(lambda: layer_norm(ones, ones[0], ones[0], 1e-12), autograph=False)()
-    except (tf.errors.OpError, ValueError):  # no such kernel, no such operation
-        return False
+    with tf.init_scope():  # within another function's graph the operation would not run
+        ones = tf.ones([1, 2], tf.bfloat16)
+        try:
+            tf.function(lambda: layer_norm(ones, ones[0], ones[0], 1e-12), autograph=False)()
+        except (tf.errors.OpError, ValueError):  # no such kernel, or not for this processor
+            return False
     return True
 
 

@@ -19,7 +19,22 @@ from bert_tf.model.inputs import renamed
 register = keras.saving.register_keras_serializable("bert_tf")
 
 
-class Savable:
+class Unquantized:
+    """A layer or model that Keras's `quantize` leaves as it is: a file would not keep the change.
+
+    List this class before Keras's. In a model around one of ours, Keras shows the error as a
+    warning.
+    """
+
+    def quantize(self, *args: Any, **kwargs: Any) -> None:
+        """Raises NotImplementedError."""
+        raise NotImplementedError(
+            "Keras's quantize changes no layer of bert_tf. A model of 8-bit integers is what"
+            " bert_tf.export_model makes, with format='onnx' or 'litert' and quantize='int8'"
+        )
+
+
+class Savable(Unquantized):
     """A Keras layer or model whose config is the arguments of its constructor.
 
     A `BertConfig` argument becomes a dictionary. Two more keys say what is not trained: `trainable`

@@ -5,13 +5,17 @@ import functools
 import os
 import re
 from collections.abc import Mapping, Sequence
+from typing import Self
 
 import numpy as np
 
 from bert_tf.errors import UserError, given, listed, quoted
 from bert_tf.files import checkpoints, storage, weight_files
+from bert_tf.files.checkpoint_names import files_of
+from bert_tf.files.listing import names_in
 from bert_tf.files.model_notes import LABELS_FILE, ModelInput, labels_in, read_model_input
-from bert_tf.files.weight_files import SAFETENSORS
+from bert_tf.files.weight_files import SAFETENSORS, SHARDS
+from bert_tf.files.whole_folders import Unreplaced
 from bert_tf.hugging_face.config import is_tagger
 from bert_tf.hugging_face.config import read_config as read_config_json
 from bert_tf.hugging_face.conversion import ConvertedModel
@@ -25,6 +29,7 @@ from bert_tf.hugging_face.vector_settings import (
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.family import CONFIG_FILES, read_config
 from bert_tf.model_folder.sizes import config_of_weights, has_sizes, module_of
+from bert_tf.model_folder.writer import MODEL_NAMES
 from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.text.base_tokenizer import Tokenizer
 from bert_tf.text.byte_pairs import BytePairTokenizer
@@ -32,6 +37,8 @@ from bert_tf.text.casing import find_casing, read_casing
 from bert_tf.text.tokenizer_json import TOKENIZER_FILE
 from bert_tf.text.tokenizers import VOCABULARY_FILES, load_tokenizer, read_vocabulary, vocabulary_in
 
+# Files that are another model's if they change.
+_NAMES = (*MODEL_NAMES, "config.json", SAFETENSORS, SHARDS, TOKENIZER_FILE, "checkpoint")
 # A model's name on huggingface.co, with or without its owner's.
 _HUB_NAME = re.compile(r"(\w[\w.-]*/)?\w[\w.-]*")
 
@@ -65,6 +72,7 @@ class ModelFiles:
 
     Attributes:
         is_hugging_face: whether the folder is in Hugging Face's format.
+        unreplaced: a context within which the files are read as one.
     """
 
     def __init__(
@@ -79,11 +87,33 @@ class ModelFiles:
         storage.check_file_system(path, flag)
         self._root = path
         self.path = path = path if only_checkpoint else transformer_folder(path)
+        self.unreplaced = Unreplaced(checkpoints.folder_of(path), _NAMES, given(path, flag))
         safetensors = None if only_checkpoint else weight_files.safetensors_in(path)
         self.is_hugging_face = safetensors is not None
         self._flag = flag
         self._config_file, self._config_flag = config_file, config_flag
         self._vocab_file = vocab_file
+
+    @classmethod
+    def of_flag(
+        cls,
+        path: str,
+        flag: str = "init_checkpoint",
+        config_file: str | None = None,
+        vocab_file: str | None = None,
+        config_flag: str = "bert_config_file",
+    ) -> Self:
+        """Returns the files of the model that a program's flag names; checks that it is there.
+
+        A checkpoint counts before a `model.safetensors` in the same folder, as in the original.
+        """
+        storage.check_file_system(path, flag)
+        path = weight_files.folder_named(path)
+        only_checkpoint = weight_files.has_checkpoint(path)
+        files = cls(path, flag, config_file, vocab_file, config_flag, only_checkpoint)
+        if not files.is_hugging_face:
+            checkpoints.find_prefix(path, flag)
+        return files
 
     def check_model(self, allow_two: bool = False) -> None:
         """Checks that there is a model, and only one.
@@ -95,20 +125,17 @@ class ModelFiles:
             if not tf.io.gfile.exists(f"{path}.index") and not tf.io.gfile.exists(path):
                 raise UserError(
                     f"{place}: there is no such folder, and no checkpoint of that prefix"
-                    f"{_how_to_download(path)}"
+                    f"{storage.nearest(path)}{_how_to_download(path)}"
                 )
             return
-        names = sorted(tf.io.gfile.listdir(path))
-        has_checkpoint = any(
-            name in ("checkpoint", checkpoints.SAVED_MODEL) or name.endswith(".index")
-            for name in names
-        )
+        has_checkpoint = weight_files.has_checkpoint(path)
         if has_checkpoint and self.is_hugging_face and not allow_two:
             raise UserError(
                 f"{place} must have one model; it has {SAFETENSORS} and a checkpoint. Name the"
                 " prefix of the checkpoint, such as bert_model.ckpt, or move one of the two away"
             )
         if not has_checkpoint and not self.is_hugging_face:
+            names = sorted(names_in(path))
             weight_files.check_no_other_weights(path, place)
             raise UserError(
                 f"{place} must have a model: a checkpoint (PREFIX.index,"
@@ -162,6 +189,13 @@ class ModelFiles:
         return own or storage.first_file(self.home, [TOKENIZER_FILE])
 
     @property
+    def weight_paths(self) -> list[str]:
+        """The files of the weights; in Hugging Face's format all files of the folder."""
+        if self.is_hugging_face:
+            return [os.path.join(self.path, name) for name in names_in(self.path)]
+        return files_of(checkpoints.find_prefix(self.path, self._flag))
+
+    @property
     def labels_file(self) -> str:
         """The path of the file that names the classes."""
         return self.config_file if self.is_hugging_face else os.path.join(self.folder, LABELS_FILE)
@@ -184,6 +218,11 @@ class ModelFiles:
     @functools.cached_property
     def _converted(self) -> ConvertedModel:
         return ConvertedModel(self.path)
+
+    @property
+    def weights(self) -> checkpoints.WeightReader:
+        """What reads the weights, and of a checkpoint also the optimizer's slots."""
+        return self._converted if self.is_hugging_face else self.checkpoint
 
     @functools.cached_property
     def config(self) -> BertConfig:
@@ -210,7 +249,7 @@ class ModelFiles:
 
     def read(self, name: str) -> np.ndarray:
         """Returns a weight by its name in a checkpoint."""
-        return self._converted.weights[name] if self.is_hugging_face else self.checkpoint.read(name)
+        return self.weights.read(name)
 
     def forget(self) -> None:
         """Frees the weights that `read` keeps in memory; `read` then reads the file again."""
@@ -219,7 +258,7 @@ class ModelFiles:
 
     def read_weights(self) -> dict[str, np.ndarray]:
         """Returns all weights by their names in a checkpoint, without an optimizer's slots."""
-        return self._converted.weights if self.is_hugging_face else self.checkpoint.read_weights()
+        return self.weights.read_weights()
 
     @functools.cached_property
     def labels(self) -> list[str] | None:
@@ -270,6 +309,17 @@ class ModelFiles:
             if length and length < self.config.longest_sequence:
                 return dataclasses.replace(found, max_seq_length=length)
         return found
+
+    def usual_length(self, default: int | None = None) -> int:
+        """Returns the length of inputs that the folder asks for, in word pieces.
+
+        That is the length in the settings of vectors, or that of the training; if the folder has
+        neither, `default` (None: the longest). Never more than the model's longest.
+        """
+        longest = self.config.longest_sequence
+        known = self.vector_settings.max_seq_length, self.model_input.max_seq_length
+        lengths = [*filter(None, known)] or [default or longest]
+        return min(longest, *lengths)
 
     @functools.cached_property
     def score_function(self) -> str:

@@ -5,7 +5,8 @@ import os
 from absl import logging
 
 from bert_tf.errors import UserError, listed
-from bert_tf.files.checkpoints import SAVED_MODEL, CheckpointReader
+from bert_tf.files.checkpoints import CheckpointReader
+from bert_tf.files.weight_files import SAVED_MODEL
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.family import AlbertConfig
 from bert_tf.start import lazy_tensorflow as tf

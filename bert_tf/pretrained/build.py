@@ -1,7 +1,7 @@
 """Builds the Keras model with a given head from the weights in a folder."""
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +10,13 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from bert_tf.bounds import inputs_were_checked
 from bert_tf.errors import UserError, listed
 from bert_tf.model.configuration import BertConfig
-from bert_tf.model.layers import ROUNDED
+from bert_tf.model.layers import ROUNDED, only_answering
 from bert_tf.pretrained.folder import ModelFolder
+from bert_tf.pretrained.forward import Compute
+from bert_tf.pretrained.pooling import text_vectors
 from bert_tf.seeds import reading_weights
 from bert_tf.tasks.arguments import received
 from bert_tf.tasks.extraction.model import FeaturesModel
@@ -117,6 +120,60 @@ def head_outputs(head: str, model: keras.Model) -> Outputs:
 
     functions: dict[str, Outputs] = {"masked_lm": masked_lm, "squad": squad}
     return functions.get(head, lambda features: {"logits": model(features)})
+
+
+def traced(outputs: Outputs, names: Sequence[str]) -> Compute:
+    """Returns a function of features as one of arrays, traced once for all sizes and lengths.
+
+    Args:
+        outputs: takes features by name, int32 [B, S] each, and returns tensors by name, each with
+            the examples on its first axis.
+        names: the names of the features.
+    """
+    spec = {name: tf.TensorSpec([None, None], tf.int32, name) for name in names}
+    # TensorFlow counts traces by a function's source lines, over all models, and warns of many.
+    # A partial is counted separately.
+    own = functools.partial(only_answering()(inputs_were_checked()(outputs)))
+    function = tf.function(own, input_signature=[spec], autograph=False)
+
+    def compute(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        found = function({name: tf.constant(array) for name, array in arrays.items()})
+        return {name: value.numpy() for name, value in found.items()}
+
+    return compute
+
+
+class KerasRuntime:
+    """Computes batches by Keras models with the weights of a folder; see `forward.Runtime`.
+
+    Attributes:
+        model: returns the Keras model with a head.
+        main: the Keras model with the folder's first head.
+    """
+
+    def __init__(self, folder: ModelFolder, dtype: keras.DTypePolicy | str | None):
+        self.model = functools.cache(lambda head: build_model(head, folder, dtype))
+        self.main = self.model(next((x for x in folder.heads if x != "next_sentence"), ""))
+
+    def head(self, name: str) -> Compute:
+        names = (*INPUTS, POSITIONS) if name == "masked_lm" else INPUTS
+        return traced(head_outputs(name, self.model(name)), names)
+
+    def vectors(self, poolings: Sequence[str], num_skipped: int) -> Compute:
+        def outputs(features: Tensors) -> dict[str, tf.Tensor]:
+            output = self.main.bert(*(features[name] for name in INPUTS))
+            mask = features["input_mask"]
+            return {"vector": text_vectors(output, mask, poolings, num_skipped)}
+
+        return traced(outputs, INPUTS)
+
+    def attention(self) -> Compute:
+        def outputs(features: Tensors) -> dict[str, tf.Tensor]:
+            output = self.main.bert(*(features[name] for name in INPUTS))
+            probabilities = tf.stack(output.attention_probs, axis=1)
+            return {"probabilities": tf.cast(probabilities, tf.float32)}
+
+        return traced(outputs, INPUTS)
 
 
 _CPU_INFO = Path("/proc/cpuinfo")

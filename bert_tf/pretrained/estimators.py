@@ -14,7 +14,10 @@ from sklearn.utils.multiclass import unique_labels
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bert_tf.errors import UserError
-from bert_tf.pretrained.model import Pretrained, load
+from bert_tf.pretrained.loading import load
+from bert_tf.pretrained.model import Pretrained
+from bert_tf.tasks.arguments import has_order
+from bert_tf.tasks.classification.rows import class_name
 from bert_tf.tasks.rows import check_there, read_rows
 
 
@@ -62,10 +65,11 @@ class TextEstimator(BaseEstimator):
         names = ("epochs", "learning_rate", "batch_size", "max_seq_length")
         options = {name: getattr(self, name) for name in names} | {"seed": self.random_state}
         options |= {"verbose": 0, "sample_weight": sample_weight, **(self.options or {})}
-        if "output_dir" in options:
+        kept = options.get("output_dir"), getattr(options.get("settings"), "output_dir", None)
+        if any(kept):
             raise UserError(
-                "options must not have output_dir: the next fit, such as that of another fold,"
-                " would find the trained model there. model_.save(FOLDER) keeps a model"
+                "options must not have output_dir, nor settings with it: the next fit, such as that"
+                " of another fold, would find the model there. model_.save(FOLDER) keeps a model"
             )
         if rows := model._chosen:
             rows.inputs, rows.targets = "X", "y"  # their names in messages
@@ -74,6 +78,8 @@ class TextEstimator(BaseEstimator):
             if hasattr(self, name):
                 delattr(self, name)
         validate_data(self, X, skip_check_array=True)
+        if not hasattr(self, "n_features_in_"):  # scikit-learn counts only the columns of tables
+            self.n_features_in_ = _num_texts(X)
         self.model_ = model
         return self
 
@@ -81,6 +87,11 @@ class TextEstimator(BaseEstimator):
         check_is_fitted(self, "model_")
         if len(getattr(X, "shape", ())) == 2:
             validate_data(self, X, reset=False, skip_check_array=True)
+        elif _num_texts(X) != self.n_features_in_:
+            raise ValueError(
+                f"X has {_num_texts(X)} features, but {type(self).__name__} is expecting"
+                f" {self.n_features_in_} features as input: a text each, or a pair of texts"
+            )
         outputs: NDArray[np.float64] = self.model_.predict(_texts(X))
         return outputs
 
@@ -99,6 +110,8 @@ class BertClassifier(ClassifierMixin, TextEstimator):
         _, labels, _ = read_rows(_texts(X), y, None, "X", "y")
         for i, label in enumerate(labels):
             check_there(label, f"y[{i}]")
+            if has_order(label):  # which scikit-learn takes for columns of 0 and 1
+                class_name(label, f"y[{i}]")
         self.classes_ = unique_labels(labels)
         names = {label: str(label) for label in self.classes_.tolist()}  # 1 and 1.0 are one key
         model = self._load().for_classification([*names.values()])
@@ -125,6 +138,11 @@ class BertRegressor(RegressorMixin, TextEstimator):
     def predict(self, X: Any) -> NDArray[np.float64]:
         """Returns the number of each text, float [texts]."""
         return self._outputs(X)
+
+
+def _num_texts(X: Any) -> int:
+    """Returns 2 for pairs of texts and 1 for texts."""
+    return 2 if isinstance(next(iter(X), ""), (tuple, list)) else 1
 
 
 def _texts(X: Any) -> Any:

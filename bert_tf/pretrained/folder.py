@@ -4,13 +4,12 @@ import dataclasses
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import keras
 import numpy as np
 from absl import logging
 
-from bert_tf.errors import UserError, listed, quoted
+from bert_tf.errors import UserError, first_of, listed, quoted
 from bert_tf.files.model_notes import MODEL_INPUT_FILE, PAIRS, TEXTS, ModelInput
 from bert_tf.hugging_face.config import default_names
 from bert_tf.hugging_face.cross_encoder import SIGMOID
@@ -22,6 +21,9 @@ from bert_tf.tasks.arguments import PATH, STRING, SWITCH, WHOLE_NUMBER, check_ty
 from bert_tf.tasks.registry import HEADS
 from bert_tf.text.base_tokenizer import Tokenizer
 from bert_tf.text.model_vocabulary import check_padding
+
+if TYPE_CHECKING:
+    import keras
 
 _LAYER = re.compile(r"(?:bert|electra)/encoder/layer_(\d+)/")
 
@@ -80,9 +82,11 @@ class ModelFolder:
                     " a discriminator. Write it with tools.convert_checkpoint"
                     " --output_format=electra_generator, and load what that writes"
                 )
+            untrained = not self.heads and head not in ("masked_lm", "next_sentence")
+            fit = ". Choose its task, as with for_classification(), and call fit first"
             raise UserError(
                 f"{method} needs a model with the head that {HEADS[head].trained_by} trains;"
-                f" {self.path} has {listed(self.heads) or 'no head'}"
+                f" {self.path} has {listed(self.heads) or 'no head'}{fit if untrained else ''}"
             )
 
     def poolings(self, pooling: str | None) -> Sequence[str]:
@@ -112,17 +116,19 @@ class ModelFolder:
                 *(self.path, known, MODEL_INPUT_FILE, others, len(texts), found),
             )
 
-    def check_unchanged(self, model: keras.Model) -> None:
-        """Raises UserError if a weight of a model differs from the folder's."""
+    def check_unchanged(self, model: "keras.Model") -> None:
+        """Raises UserError if a weight of a model differs from what is now in the folder."""
+        now = ModelFiles(self.source["path"])
+        found = dataclasses.replace(self, shapes=now.shapes, read=now.read)
         for variable in model.variables:
-            if not self.is_unchanged(variable):
+            if not found.is_unchanged(variable):
                 raise UserError(
                     f"A pickle or a copy of a model is loaded from its folder, {self.path}, but"
-                    f" this model's weights were changed since then, such as {variable.path}. Save"
+                    f" the weights differ now, here or there, such as {variable.path}. Save"
                     " the weights to a folder, and load that"
                 )
 
-    def is_unchanged(self, variable: keras.Variable) -> bool:
+    def is_unchanged(self, variable: "keras.Variable") -> bool:
         """Returns whether a variable has the folder's weight, rounded to the variable's dtype."""
         if variable.path not in self.shapes:  # one that no answer depends on
             return True
@@ -153,60 +159,70 @@ def read_folder(
     if not path:
         raise UserError(f"folder must be a path; {received(path)}")
     files = ModelFiles(path, flag, bert_config_file, vocab_file)
-    files.check_model()
-    config, shapes = files.config, files.shapes
-    layers = {int(found[1]) for found in map(_LAYER.match, shapes) if found}
-    if layers and max(layers) >= config.num_hidden_layers:
-        raise UserError(
-            f"{files.config_file}: num_hidden_layers is {config.num_hidden_layers}, but {path} has"
-            f" weights of {max(layers) + 1} layers. Are the files from the same model?"
+    with files.unreplaced:
+        files.check_model()
+        config, shapes = files.config, files.shapes
+        layers = {int(found[1]) for found in map(_LAYER.match, shapes) if found}
+        if layers and max(layers) >= config.num_hidden_layers:
+            raise UserError(
+                f"{files.config_file}: num_hidden_layers is {config.num_hidden_layers}, but {path}"
+                f" has weights of {max(layers) + 1} layers. Are the files from the same model?"
+            )
+        labels = _labels(files)
+        tokenizer = files.tokenizer(do_lower_case)
+        size = max(tokenizer.vocab.values()) + 1
+        if size > config.vocab_size:
+            raise UserError(
+                f"{files.vocab_file} must be the vocabulary that the model was trained with: it has"
+                f" {size} tokens, but vocab_size of {files.config_file} is {config.vocab_size}"
+            )
+        if size < config.vocab_size:
+            logging.warning(
+                "%s has %d tokens, and vocab_size of %s is %d: the other embeddings are not used."
+                " That is right if they are padding; if the file lost a line, every later token has"
+                " a wrong embedding",
+                *(files.vocab_file, size, files.config_file, config.vocab_size),
+            )
+        check_padding(tokenizer.vocab, config.pad_token_id, files.vocab_file, files.config_file)
+        longest = config.longest_sequence
+        heads = heads_of(shapes, labels, files.is_tagger)
+        if max_seq_length is None:
+            max_seq_length = files.usual_length()
+            known = files.vector_settings.max_seq_length or files.model_input.max_seq_length
+            was_fine_tuned = not {*heads} <= {"masked_lm", "next_sentence"}
+            if was_fine_tuned and not (known or files.is_hugging_face):
+                logging.warning(
+                    "%s does not tell the --max_seq_length that the model was fine-tuned with:"
+                    " earlier versions wrote no %s. Texts are cut at %d word pieces, the model's"
+                    " limit. If it was trained with 128, set %smax_seq_length=128",
+                    *(path, MODEL_INPUT_FILE, longest, "--" if flag else ""),
+                )
+        max_seq_length = int(max_seq_length)
+        if not 4 <= max_seq_length <= longest:
+            raise UserError(
+                f"max_seq_length must be between 4 and {longest} ({config.length_rule} of"
+                f" {files.config_file}); received {quoted(max_seq_length)}"
+            )
+        return ModelFolder(
+            path=path,
+            config=config,
+            shapes=shapes,
+            read=files.read,
+            forget=files.forget,
+            tokenizer=tokenizer,
+            heads=heads,
+            labels=labels,
+            max_seq_length=max_seq_length,
+            source={
+                "path": _absolute(path if files.is_hugging_face else files.checkpoint.prefix),
+                "bert_config_file": bert_config_file and _absolute(bert_config_file),
+                "vocab_file": vocab_file and _absolute(vocab_file),
+                "do_lower_case": do_lower_case,
+            },
+            vectors=files.vector_settings,
+            trained_on=files.model_input,
+            has_sigmoid=files.score_function == SIGMOID,
         )
-    labels = _labels(files)
-    tokenizer = files.tokenizer(do_lower_case)
-    size = max(tokenizer.vocab.values()) + 1
-    if size > config.vocab_size:
-        raise UserError(
-            f"{files.vocab_file} must be the vocabulary that the model was trained with: it has"
-            f" {size} tokens, but vocab_size of {files.config_file} is {config.vocab_size}"
-        )
-    if size < config.vocab_size:
-        logging.warning(
-            "%s has %d tokens, and vocab_size of %s is %d: the other embeddings are not used. That"
-            " is right if they are padding; if the file lost a line, every later token has a wrong"
-            " embedding",
-            *(files.vocab_file, size, files.config_file, config.vocab_size),
-        )
-    check_padding(tokenizer.vocab, config.pad_token_id, files.vocab_file, files.config_file)
-    longest = config.longest_sequence
-    if max_seq_length is None:
-        known = files.vector_settings.max_seq_length, files.model_input.max_seq_length
-        max_seq_length = min(filter(None, (longest, *known)))
-    max_seq_length = int(max_seq_length)
-    if not 4 <= max_seq_length <= longest:
-        raise UserError(
-            f"max_seq_length must be between 4 and {longest} ({config.length_rule} of"
-            f" {files.config_file}); received {quoted(max_seq_length)}"
-        )
-    return ModelFolder(
-        path=path,
-        config=config,
-        shapes=shapes,
-        read=files.read,
-        forget=files.forget,
-        tokenizer=tokenizer,
-        heads=heads_of(shapes, labels, files.is_tagger),
-        labels=labels,
-        max_seq_length=max_seq_length,
-        source={
-            "path": _absolute(path if files.is_hugging_face else files.checkpoint.prefix),
-            "bert_config_file": bert_config_file and _absolute(bert_config_file),
-            "vocab_file": vocab_file and _absolute(vocab_file),
-            "do_lower_case": do_lower_case,
-        },
-        vectors=files.vector_settings,
-        trained_on=files.model_input,
-        has_sigmoid=files.score_function == SIGMOID,
-    )
 
 
 def _absolute(path: str) -> str:
@@ -224,7 +240,7 @@ def _labels(files: ModelFiles) -> tuple[str, ...]:
     if len(labels) != count:
         raise UserError(
             f"{files.labels_file} must name each of the {count} classes of the model; it names"
-            f" {len(labels)}: {listed(labels) or 'none'}"
+            f" {len(labels)}: {first_of(labels)}"
         )
     # The softmax of one output is always 1, so it is a number, even if it has a name; but not with
     # the sigmoids of several labels, nor in a tagger, where each word has its class.

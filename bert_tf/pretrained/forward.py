@@ -8,15 +8,12 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, Protocol
 
-import keras
 import numpy as np
-import tensorflow as tf
 from numpy.typing import NDArray
 
-from bert_tf.bounds import Bounds, inputs_were_checked
-from bert_tf.model.layers import only_answering
+from bert_tf.bounds import Bounds
 from bert_tf.progress import Progress
 from bert_tf.tasks.arguments import WHOLE_NUMBER, check_type
 
@@ -24,13 +21,48 @@ BATCH_SIZE = 32
 _batch_size = contextvars.ContextVar("batch_size", default=BATCH_SIZE)
 # One batch leaves cores idle: most of its operations are short and wait for each other.
 _BATCHES_AT_ONCE = min(4, os.cpu_count() or 1)
-# One pool for all models and calls: TensorFlow keeps some memory for every thread that ever called
-# it, so new threads in each call would fill a server's memory.
-_POOL = ThreadPoolExecutor(_BATCHES_AT_ONCE, "bert_tf")
 _BATCHES_WAITING = 2 * _BATCHES_AT_ONCE  # of one call; few, so that calls of other threads get on
 _SHOW_PROGRESS = 8 * BATCH_SIZE  # inputs; fewer are done too soon for a progress bar
 
 Row = Mapping[str, Sequence[int]]
+# Computes a batch: from int32 [B, S] by name, padded with 0, to arrays with the examples on the
+# first axis.
+Compute = Callable[[dict[str, NDArray[np.int32]]], dict[str, NDArray[Any]]]
+
+
+class Runtime(Protocol):
+    """What computes a model's batches, such as Keras or ONNX Runtime."""
+
+    def head(self, name: str) -> Compute:
+        """Returns what computes the outputs of a head; see `build.head_outputs`."""
+
+    def vectors(self, poolings: Sequence[str], num_skipped: int) -> Compute:
+        """Returns what computes `vector`, the texts' vectors; see `pooling.text_vectors`."""
+
+    def attention(self) -> Compute:
+        """Returns what computes `probabilities`, the attention: float32 [B, L, N, S, S]."""
+
+
+@functools.cache
+def _pool(process: int) -> ThreadPoolExecutor:
+    """Returns the pool of a process, for all models and calls.
+
+    TensorFlow keeps some memory for every thread that ever called it, so new threads in each call
+    would fill a server's memory.
+    """
+    return ThreadPoolExecutor(_BATCHES_AT_ONCE, "bert_tf")
+
+
+def padded(rows: Sequence[Sequence[int]], length: int | None = None) -> NDArray[np.int32]:
+    """Returns rows as an array, int32 [rows, S], with 0 after their ends.
+
+    S is `length`, to which longer rows are cut, or the length of the longest row.
+    """
+    length = max(map(len, rows)) if length is None else length
+    found = np.zeros([len(rows), length], np.int32)
+    for row, values in zip(found, rows, strict=True):
+        row[: len(values)] = values[:length]
+    return found
 
 
 @contextlib.contextmanager
@@ -47,24 +79,10 @@ def batches_of(size: int | None) -> Iterator[None]:
 
 
 class Forward:
-    """A function of a batch, traced once for batches of every size and length.
+    """A function of inputs of any number and lengths, by a function of a batch."""
 
-    Args:
-        outputs: takes features by name, int32 [B, S] each, and returns tensors by name, each with
-            the examples on its first axis.
-        names: the names of the features.
-    """
-
-    def __init__(
-        self,
-        outputs: Callable[[dict[str, tf.Tensor]], dict[str, tf.Tensor]],
-        names: Sequence[str],
-    ):
-        spec = {name: tf.TensorSpec([None, None], tf.int32, name) for name in names}
-        # TensorFlow counts traces by a function's source lines, over all models, and warns of many.
-        # A partial is counted separately.
-        own = functools.partial(only_answering()(inputs_were_checked()(outputs)))
-        self._function = tf.function(own, input_signature=[spec], autograph=False)
+    def __init__(self, compute: Compute):
+        self._compute = compute
 
     def __call__(self, rows: Sequence[Row]) -> list[dict[str, np.ndarray]]:
         """Returns the outputs of each row, in order; a sequence axis has the padded length.
@@ -79,12 +97,7 @@ class Forward:
         batches = [order[start : start + size] for start in range(0, len(rows), size)]
 
         def compute(numbers: np.ndarray) -> dict[str, np.ndarray]:
-            features = {name: [rows[i][name] for i in numbers] for name in rows[0]}
-            padded = {
-                name: tf.constant(keras.utils.pad_sequences(values, padding="post"))
-                for name, values in features.items()
-            }
-            return {name: value.numpy() for name, value in self._function(padded).items()}
+            return self._compute({x: padded([rows[i][x] for i in numbers]) for x in rows[0]})
 
         shown = len(rows) >= _SHOW_PROGRESS
         progress = Progress("Computing", "texts", len(rows)) if shown else contextlib.nullcontext()
@@ -107,7 +120,7 @@ def _in_pool(
     begun: collections.deque[Future[dict[str, np.ndarray]]] = collections.deque()
     try:
         for batch in batches:
-            begun.append(_POOL.submit(compute, batch))
+            begun.append(_pool(os.getpid()).submit(compute, batch))
             if len(begun) > _BATCHES_WAITING:
                 yield begun.popleft().result()
         while begun:

@@ -1,4 +1,4 @@
-"""`load` a trained model from a folder, and use it: text in, answers out.
+"""A trained model in Keras, which `load` makes: text in, answers out.
 
     model = bert_tf.load("uncased_L-12_H-768_A-12")
     model.fill_mask("Paris is the [MASK] of France.")
@@ -8,15 +8,15 @@ results in the same order. Long lists are sorted by length and computed in batch
 """
 
 import dataclasses
-import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from bert_tf.files.whole_folders import read_again
 from bert_tf.pretrained.folder import read_folder
 from bert_tf.pretrained.methods.answer import AnswerQuestions
-from bert_tf.pretrained.methods.base import check_process, is_forked
+from bert_tf.pretrained.methods.base import is_forked
 from bert_tf.pretrained.methods.classify import Classify
 from bert_tf.pretrained.methods.encode import Encode
 from bert_tf.pretrained.methods.fill_mask import FillMask
@@ -24,45 +24,6 @@ from bert_tf.pretrained.methods.rank import Rank
 from bert_tf.pretrained.methods.tag import Tag
 from bert_tf.pretrained.methods.train import Train
 from bert_tf.tasks.rows import Rows
-
-FolderPath = str | os.PathLike[str]
-
-
-def load(
-    folder: FolderPath,
-    *,
-    bert_config_file: FolderPath | None = None,
-    vocab_file: FolderPath | None = None,
-    do_lower_case: bool | None = None,
-    max_seq_length: int | None = None,
-    dtype: Any = None,
-) -> "Pretrained":
-    """Loads a trained model.
-
-    Args:
-        folder: a released model's (`bert_config.json`, `vocab.txt`, `bert_model.ckpt.*`), an
-            --output_dir or --export_dir of the programs, or one of Hugging Face's (`config.json`,
-            `model.safetensors`, `vocab.txt` or `tokenizer.json`). Or the prefix of a checkpoint.
-        bert_config_file: overrides the folder's configuration. The configuration of a
-            model.safetensors is always its config.json.
-        vocab_file: overrides the folder's vocabulary.
-        do_lower_case: whether text is lower-cased; None detects it.
-        max_seq_length: longest input in word pieces, [CLS] and [SEP] included; longer texts are
-            truncated, and longer contexts of `answer` are split into windows. None for the length
-            that the model was fine-tuned with or, in a folder of sentence-transformers, that of its
-            files; if neither is known, for the model's limit.
-        dtype: "float32"; "bfloat16", which halves the memory of the weights, and is faster on
-            devices that multiply it; "mixed_bfloat16", which keeps the weights in float32; or
-            "auto", which is bfloat16 on those devices and else float32. A Keras policy or a
-            TensorFlow or NumPy dtype works, too. Answers are float32 in any case, and training does
-            not depend on it. None for Keras's global policy: float32 if it was not set.
-
-    Raises:
-        UserError: the folder has no model or several, or its files do not fit together.
-    """
-    check_process()
-    options = (bert_config_file, vocab_file, do_lower_case, max_seq_length)
-    return Pretrained(read_folder(folder, *options), dtype)
 
 
 def _load_again(
@@ -76,7 +37,8 @@ def _load_again(
     if is_forked():  # let its methods raise: an error here would hang a process pool
         return Pretrained.__new__(Pretrained)
     if source:
-        model = Pretrained(read_folder(**source, max_seq_length=max_seq_length), dtype)
+        length = max_seq_length
+        model = read_again(lambda: Pretrained(read_folder(**source, max_seq_length=length), dtype))
         return model if chosen is None else model._for(chosen)
     with tempfile.TemporaryDirectory(prefix="bert_tf_") as place:
         for name, content in files.items():

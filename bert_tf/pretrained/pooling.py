@@ -3,13 +3,17 @@
 Dimension letters and dtypes: see `bert_tf/modeling.py`; P is the number of poolings.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-import tensorflow as tf
 
-from bert_tf.model.layers import weighted_sum
-from bert_tf.modeling import BertOutput
+from bert_tf.start import lazy_tensorflow as tf
+
+if TYPE_CHECKING:
+    from bert_tf.modeling import BertOutput
 
 POOLINGS = (
     "mean",
@@ -37,6 +41,8 @@ def text_vectors(
             output.
         num_skipped: tokens at the beginning that do not count, except for "pooled".
     """
+    from bert_tf.model.layers import weighted_sum  # imports TensorFlow
+
     layer = tf.cast(output.sequence_output, tf.float32)  # [B, S, H]
     mask = tf.cast(input_mask, tf.float32)  # [B, S]
     positions = tf.range(tf.shape(mask)[1])  # [S]
@@ -63,6 +69,35 @@ def text_vectors(
         ),
     }
     return tf.concat([make[pooling]() for pooling in poolings], axis=-1)
+
+
+def array_vectors(
+    layer: np.ndarray,
+    pooled_output: np.ndarray | None,
+    input_mask: np.ndarray,
+    poolings: Sequence[str],
+    num_skipped: int = 0,
+) -> np.ndarray:
+    """Returns what `text_vectors` returns, in NumPy; `layer` is the last one, float32 [B, S, H]."""
+    mask = input_mask.astype(np.float32)  # [B, S]
+    mask[:, :num_skipped] = 0
+    places = np.arange(mask.shape[1])
+    ends = input_mask.sum(axis=1)[:, np.newaxis] - 1
+
+    def mean(weights: np.ndarray, power: float = 1.0) -> np.ndarray:
+        count = np.maximum(weights.sum(axis=1, keepdims=True), np.float32(1e-9))
+        return np.matmul(weights[:, np.newaxis], layer)[:, 0] / count ** np.float32(power)
+
+    make = {
+        "pooled": lambda: pooled_output,
+        "cls": lambda: layer[np.arange(len(layer)), mask.argmax(axis=1) if num_skipped else 0],
+        "lasttoken": lambda: np.take_along_axis(layer, ends[..., np.newaxis], 1)[:, 0],
+        "mean": lambda: mean(mask),
+        "mean_sqrt_len_tokens": lambda: mean(mask, 0.5),
+        "weightedmean": lambda: mean(mask * (places + 1).astype(np.float32)),
+        "max": lambda: np.where(mask[..., np.newaxis] > 0, layer, -np.inf).max(axis=1),
+    }
+    return np.concatenate([make[pooling]() for pooling in poolings], axis=-1)
 
 
 def similarities(a: np.ndarray, b: np.ndarray, name: str) -> np.ndarray:

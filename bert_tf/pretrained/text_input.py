@@ -1,6 +1,7 @@
 """Converts texts to the input of a loaded model, and joins the answers to their windows."""
 
 import itertools
+import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -16,6 +17,19 @@ from bert_tf.text import sequences
 from bert_tf.text.sequences import split_pair
 from bert_tf.text.tokenizers import Tokenizer
 
+_warned: weakref.WeakKeyDictionary[Tokenizer, set[str]] = weakref.WeakKeyDictionary()
+
+
+def warn_once(tokenizer: Tokenizer, message: str, *values: object) -> None:
+    """Warns at most once with this message for each loaded model, which has its own tokenizer.
+
+    A server would otherwise log it with every request.
+    """
+    warned = _warned.setdefault(tokenizer, set())
+    if message not in warned:
+        warned.add(message)
+        logging.warning(message + ". Later ones are not reported", *values)
+
 
 def encode(
     texts: Sequence[str | tuple[str, str]], tokenizer: Tokenizer, max_seq_length: int
@@ -27,32 +41,31 @@ def encode(
         length = sequences.packed_length(*both, layout)
         num_cut += length > max_seq_length
         rows.append(sequences.truncate_and_pack(*both, min(length, max_seq_length), layout))
-    remedy = ". long_text='mean' of classify, encode and rank reads all of a text"
-    _warn_of_cut(num_cut, rows, max_seq_length, remedy)
+    _warn_of_cut(num_cut, rows, max_seq_length, tokenizer)
     return rows
 
 
 def tokenize(
     texts: Sequence[str | tuple[str, str]], tokenizer: Tokenizer
-) -> Iterator[tuple[list[int], list[int]]]:
-    """Yields the ids of each text or pair; a single text has an empty second one."""
+) -> Iterator[tuple[list[int], list[int] | None]]:
+    """Yields the ids of each text or pair; those of a single text's second one are None."""
     parts = [(text, "") if isinstance(text, str) else text for text in texts]
     ids, edges = tokenizer.encode([part for pair in parts for part in pair])
-    for start, middle, end in zip(edges[:-1:2], edges[1::2], edges[2::2], strict=True):
-        yield ids[start:middle].tolist(), ids[middle:end].tolist()
+    for text, start, middle, end in zip(texts, edges[:-1:2], edges[1::2], edges[2::2], strict=True):
+        second = None if isinstance(text, str) else ids[middle:end].tolist()
+        yield ids[start:middle].tolist(), second
 
 
 def _warn_of_cut(
-    num_cut: int, rows: Sequence[object], max_seq_length: int, remedy: str = ""
+    num_cut: int, rows: Sequence[object], max_seq_length: int, tokenizer: Tokenizer
 ) -> None:
     if num_cut:
-        logging.warning(
-            "%d of %d texts have more than %d word pieces with [CLS] and [SEP], and are"
-            " truncated%s",
-            num_cut,
-            len(rows),
-            max_seq_length,
-            remedy,
+        warn_once(
+            tokenizer,
+            "%d of %d texts have more than %d word pieces with [CLS] and [SEP], and are truncated."
+            " To have all of a text read, split it; classify, encode and rank of a loaded model do"
+            " so with long_text='mean'",
+            *(num_cut, len(rows), max_seq_length),
         )
 
 
@@ -69,7 +82,7 @@ def encode_masks(
         tokens = ids[start:end].tolist()
         if mask_id not in tokens:
             raise UserError(f"texts[{i}] must have a {mask}; received {quoted(texts[i])}")
-        row = sequences.pack_pair(tokens, [], 0, tokenizer.layout)
+        row = sequences.pack_pair(tokens, None, 0, tokenizer.layout)
         positions = [k for k, x in enumerate(row["input_ids"]) if x == mask_id]
         if positions[-1] >= max_seq_length - 1:
             raise UserError(
@@ -79,9 +92,9 @@ def encode_masks(
             )
         length = min(len(row["input_ids"]), max_seq_length)
         num_cut += len(row["input_ids"]) > max_seq_length
-        row = sequences.truncate_and_pack(tokens, [], length, tokenizer.layout)
+        row = sequences.truncate_and_pack(tokens, None, length, tokenizer.layout)
         rows.append({**row, "masked_lm_positions": positions})
-    _warn_of_cut(num_cut, rows, max_seq_length)
+    _warn_of_cut(num_cut, rows, max_seq_length, tokenizer)
     return rows
 
 

@@ -3,12 +3,15 @@
 import contextlib
 import gc
 import glob
+import importlib.abc
 import importlib.util
 import os
 import re
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
 from typing import Any
 
 from bert_tf.errors import UserError
@@ -24,6 +27,10 @@ _HEADING = rb"WARNING: All log messages before absl::InitializeLog\(\) is called
 _INFO = rb"I\d{4} \d\d:|\d{4}-\d\d-\d\d \S+: I "
 # TensorFlow logs this as an error even on a machine without a GPU.
 _NO_GPU = rb"(E\d{4}|\d{4}-\d\d-\d\d \S+: E) .*failed call to cuInit"
+
+# Keras imports these where scikit-learn and Matplotlib are installed, which takes a fifth of the
+# time of TensorFlow's import; no program uses them through Keras.
+_DEFERRED = {"keras.wrappers", "keras._tf_keras.keras.wrappers", "matplotlib.pyplot"}
 
 
 def import_tensorflow() -> Any:
@@ -49,7 +56,7 @@ def import_tensorflow() -> Any:
     collects = gc.isenabled()
     gc.disable()  # saves 1 s: imported modules are never garbage
     try:
-        with _filtered_stderr(re.compile(b"|".join(dropped))):
+        with _filtered_stderr(re.compile(b"|".join(dropped))), _deferred_imports():
             import tensorflow as tf
 
             if not has_gpu and tf.test.is_built_with_cuda():
@@ -61,6 +68,40 @@ def import_tensorflow() -> Any:
         # TensorFlow has read the variable. Programs that this one starts must not inherit it.
         del os.environ[_LEVEL]
     return tf
+
+
+class _Deferred(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Executes the modules `_DEFERRED` when one of their names is first used.
+
+    importlib.util.LazyLoader does so too early: when `inspect` looks at the files of all modules.
+    """
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        spec = PathFinder.find_spec(fullname, path, target) if fullname in _DEFERRED else None
+        if spec:
+            spec.loader_state, spec.loader = spec.loader, self
+        return spec
+
+    def exec_module(self, module: ModuleType) -> None:
+        def execute_and_get(name: str) -> Any:
+            del module.__dict__["__getattr__"]
+            module.__spec__.loader = module.__loader__ = module.__spec__.loader_state
+            module.__loader__.exec_module(module)
+            return getattr(module, name)
+
+        module.__dict__["__getattr__"] = execute_and_get
+
+
+@contextlib.contextmanager
+def _deferred_imports() -> Iterator[None]:
+    finder = _Deferred()
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
 
 
 def _is_verbose() -> bool:

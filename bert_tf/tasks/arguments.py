@@ -117,7 +117,7 @@ def _wrong(name: str, rule: str, value: Any, hint: str) -> UserError:
 
 def as_names(names: Any, meaning: str) -> tuple[str, ...]:
     """Returns the names of classes in the order of the logits: the argument `labels`."""
-    found = tuple(names) if has_order(names) else (None,)
+    found = whole(names, "labels") if has_order(names) else [None]
     if not all(isinstance(name, str) for name in found):
         raise UserError(f"labels must be a list of {meaning}; {received(names)}")
     return tuple(map(str, found))  # NumPy's have a type of their own

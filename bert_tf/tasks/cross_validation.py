@@ -11,6 +11,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -22,7 +23,9 @@ from absl import logging
 from bert_tf.engine import distribution
 from bert_tf.errors import UserError
 from bert_tf.files import storage
+from bert_tf.files.listing import names_in
 from bert_tf.files.whole_files import read_bytes, read_json, write_whole
+from bert_tf.hugging_face.vector_settings import read_as_hugging_face
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.flags.setting_fields import flags_of
 from bert_tf.runs.folder import reporting
@@ -178,7 +181,8 @@ def _note(
     note |= {f"--{name}": value for name, value in model_options(settings, strategy).items()}
     note["--labels"] = task.labels({})
     note["--bert_config_file"] = config.to_dict()
-    vocabulary = read_vocabulary(settings.vocab_file)
+    hugging_face = read_as_hugging_face(settings.vocab_file, settings.init_checkpoint)
+    vocabulary = read_vocabulary(settings.vocab_file, hugging_face)
     note["--vocab_file"] = _digest({name: str(text) for name, text in vocabulary.items()})
     note["the number of replicas"] = strategy.num_replicas_in_sync
     note["the training examples"] = _digest([_content(example) for example in examples])
@@ -201,7 +205,7 @@ def _check_note(
     A flag that a note lacks, because it is from an earlier release, had its default.
     """
     path = os.path.join(output_dir, _NOTE)
-    begun = [name for name in tf.io.gfile.listdir(output_dir) if name.startswith("fold-")]
+    begun = [name for name in names_in(output_dir) if re.fullmatch(r"fold-\d+", name)]
     if not any(
         tf.io.gfile.exists(os.path.join(output_dir, name, file))
         for name in begun

@@ -16,13 +16,14 @@ from bert_tf.engine.length_buckets import Buckets, parse_lengths
 from bert_tf.engine.prediction import CHUNK_BATCHES, Columns, Predictor, check_prediction
 from bert_tf.engine.whole_file_input import WholeFileInput
 from bert_tf.errors import UserError
-from bert_tf.files import checkpoints, records, storage
+from bert_tf.files import records, storage
 from bert_tf.files.model_notes import ModelInput, write_model_input
 from bert_tf.files.temporary_names import working_name
 from bert_tf.files.whole_folders import check_folder, whole_folder
 from bert_tf.hugging_face.vector_settings import VECTOR_FILES, write_vector_settings
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.layer_scopes import layerwise_lr_factors, parse_frozen_layers
+from bert_tf.model_folder.reader import ModelFiles
 from bert_tf.model_folder.writer import CONFIG_FILE, MODEL_NAMES, write_model, write_model_files
 from bert_tf.runs.flags.setting_fields import MAX_COUNT
 from bert_tf.runs.flags.settings import FineTuningOptions
@@ -158,7 +159,7 @@ class FineTuner:
         if self.start.initialize:
             pass
         elif settings.init_checkpoint:
-            checkpoints.find_prefix(settings.init_checkpoint)
+            ModelFiles.of_flag(settings.init_checkpoint)
         elif settings.do_train:
             logging.warning(
                 "Training begins with random weights, because --init_checkpoint is not set. To"

@@ -7,6 +7,7 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf.errors import UserError
+from bert_tf.hugging_face.vector_settings import read_as_hugging_face
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.training.fine_tuning_checks import make_tokenizer
 from bert_tf.tasks.cross_validation import Fold, cross_validate
@@ -31,7 +32,9 @@ def run_fine_tuning(
     `cross_validate`. Raises what `FineTuner` raises.
     """
     if not getattr(task.settings, "folds", 0):
-        return _run(task, config, strategy)[0]
+        results, _ = _run(task, config, strategy)
+        _log_end(task, results)
+        return results
     own = task.model_config(config)
     task.check(own, strategy)  # before the examples are read
     return cross_validate(task, own, lambda fold: _run(fold, config, strategy), strategy)
@@ -46,7 +49,8 @@ def _run(task: TaskFiles, config: BertConfig, strategy: tf.distribute.Strategy) 
     tokenizer = make_tokenizer(config, settings, settings.init_checkpoint, settings.output_dir)
     # Read all files first, to report errors in them before hours of training.
     sets = read_sets(task, purposes)
-    vocabulary = read_vocabulary(settings.vocab_file)
+    hugging_face = read_as_hugging_face(settings.vocab_file, settings.init_checkpoint)
+    vocabulary = read_vocabulary(settings.vocab_file, hugging_face)
     start = Start(config=config, tokenizer=tokenizer, vocabulary=vocabulary)
     results, evaluated = None, []
     with FineTuner(task, start, strategy, sets) as tuner:
@@ -74,6 +78,18 @@ def _write_results(tuner: FineTuner, results: Mapping[str, float]) -> dict[str, 
     results = tuner.run.report(results, tuner.global_step)
     tuner.run.write_results(results)
     return results
+
+
+def _log_end(task: TaskFiles, results: Mapping[str, float | int] | None) -> None:
+    """Logs the figure of the evaluation, and the files to open."""
+    settings = task.settings
+    names = ["eval_results.txt", "errors.tsv"] if results else []
+    names += ["predictions.tsv"] if settings.do_predict else []
+    paths = [path for path in map(task.path, names) if tf.io.gfile.exists(path)]
+    value = (results or {}).get(task.best_metric)
+    figure = "" if value is None else f"{task.best_metric} = {value:.4g}. "
+    if paths:
+        logging.info("%sTo read: %s", figure, ", ".join(paths))
 
 
 def _purposes(task: TaskFiles) -> list[str]:

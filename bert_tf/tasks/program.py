@@ -22,10 +22,9 @@ def main_of(name: str) -> Callable[[], None]:
     def main() -> None:
         """Reads the flags, then trains, evaluates and predicts."""
         # Here, because they import TensorFlow, and --help and mistakes need not wait for that.
-        from bert_tf.model.family import read_config
         from bert_tf.tasks.fine_tuning import run_fine_tuning
 
-        config = read_config(flags.FLAGS.bert_config_file)
+        config = command_flags.model_from_flags(*settings_classes, ModelSettings)
         settings = map(command_flags.settings_from_flags, settings_classes)
         task = TASKS[name].files_class().from_settings(*settings)
         strategy = command_flags.get_strategy()

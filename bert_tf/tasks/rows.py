@@ -1,21 +1,24 @@
 """The rows of x and y that `fit`, `evaluate` and `predict` get: examples of a task."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import tensorflow as tf
 from numpy.typing import NDArray
 
 from bert_tf.bounds import as_float
 from bert_tf.errors import UserError, quoted
 from bert_tf.files.records import LARGEST_TARGET
 from bert_tf.runs.flags.settings import FineTuningOptions
+from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.tasks.arguments import TABLE, check_order, is_missing, plain, received, whole
 from bert_tf.tasks.class_weights import parse_weight
 
-_CLASSES = "Give the number of each example's class; for several, see multi_label"
+SEVERAL = "For several classes of a text, give for_classification multi_label=True"
+_CLASSES = f"Give the number of each example's class. {SEVERAL}"
 _COLUMN = "a list, an array or a column"
 _Lists = tuple[list[Any], list[Any], list[float] | None]
 

@@ -3,7 +3,7 @@
 import collections
 import hashlib
 import warnings
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -144,7 +144,7 @@ def read_sets(
     fraction = getattr(task.settings, "dev_fraction", 0.0)
     read = task.read_sets if given is None else lambda purpose: [given[purpose]]
     if not fraction or "train" not in purposes and "eval" not in purposes:
-        return {purpose: read(purpose) for purpose in purposes}
+        return {purpose: _read(task, purpose, purposes, read) for purpose in purposes}
     dev_set = task.dev_set() if given is None else "validation_data" if "eval" in given else None
     if dev_set is not None:
         raise UserError(
@@ -167,6 +167,22 @@ def read_sets(
         else read(purpose)
         for purpose in purposes
     }
+
+
+def _read(
+    task: FineTuningTask,
+    purpose: str,
+    purposes: Sequence[str],
+    read: Callable[[str], list[ExampleSet]],
+) -> list[ExampleSet]:
+    try:
+        return read(purpose)
+    except UserError as error:
+        can_split = purpose == "eval" and "train" in purposes
+        if can_split and hasattr(task.settings, "dev_fraction") and task.dev_set() is None:
+            remedy = ". Without one, --dev_fraction=0.1 holds out a part of the training examples"
+            raise UserError(f"{error}{remedy}") from error
+        raise
 
 
 def held_out(keys: Sequence[tuple[Hashable, str]], fraction: float) -> set[int]:

@@ -178,7 +178,8 @@ class Tokenizer(abc.ABC):
     @functools.cached_property
     def layout(self) -> Layout:
         """The special tokens of a sequence; the vocabulary must have them."""
-        return Layout(*(self.vocab[token] for token in self.sequence_tokens))
+        first, separator = (self.vocab[token] for token in self.sequence_tokens)
+        return Layout(first, separator, hugging_face=self.settings.hugging_face)
 
     def tokens(self) -> list[str]:
         """Returns `tokens_by_id` of the vocabulary."""

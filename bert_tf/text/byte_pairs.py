@@ -100,7 +100,8 @@ class BytePairTokenizer(Tokenizer):
     def layout(self) -> Layout:
         """The special tokens of a sequence: <s> a </s></s> b </s>, all of segment 0."""
         first, separator = (self.vocab[token] for token in self.sequence_tokens)
-        return Layout(first, separator, separators=2, second_segment=0)
+        options = {"separators": 2, "second_segment": 0}
+        return Layout(first, separator, **options, hugging_face=self.settings.hugging_face)
 
     @functools.cached_property
     def continuations(self) -> frozenset[int]:

@@ -6,13 +6,15 @@ A text takes one of two paths, which give the same ids:
     in a cache. New parts are split by the reference's rules, with one table lookup per character.
 *   tensorflow-text, in batches, only for printable ASCII, because its Unicode tables (ICU) differ
     from Python's. It is up to twice as fast, but takes most of a second to import and build, so it
-    is loaded only after several megabytes of text. Not every TensorFlow build has it.
+    is loaded only after several megabytes of text, in a process that uses TensorFlow. Not every
+    TensorFlow build has it.
 """
 
 import dataclasses
 import functools
 import itertools
 import re
+import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -192,7 +194,7 @@ class FastTokenizer(Tokenizer):
         """Returns tensorflow-text's encoder; None if missing, or after too little text to pay."""
         if not self._is_loaded:
             self._num_characters += sum(map(len, texts))
-            if self._num_characters < _LOAD_AFTER:
+            if self._num_characters < _LOAD_AFTER or not sys.modules.get("tensorflow"):
                 return None
             self._ascii_encoder = _make_ascii_encoder(self.reference)
             self._is_loaded = True

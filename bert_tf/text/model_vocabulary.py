@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from bert_tf.errors import UserError, quoted
-from bert_tf.files import checkpoints, storage
+from bert_tf.files import checkpoints, storage, weight_files
 from bert_tf.files.overwriting import real_path
+from bert_tf.text.tokenizer_json import TOKENIZER_FILE
 from bert_tf.text.tokenizer_settings import DO_LOWER_CASE
 from bert_tf.text.tokenizers import VOCABULARY_FILES, WORD_PIECES, VocabularySource, vocabulary_name
 
@@ -18,7 +19,11 @@ UNUSED_TOKEN = re.compile(r"\[unused\d+\]")  # a reserved line, free for new wor
 
 
 def check_model_vocabulary(
-    vocab: dict[str, int], vocab_file: str, checkpoint: str, flag: str = "init_checkpoint"
+    vocab: dict[str, int],
+    vocab_file: str,
+    checkpoint: str,
+    flag: str = "init_checkpoint",
+    hugging_face: bool = False,
 ) -> None:
     """Checks that tokens have the ids that they had when the checkpoint was trained.
 
@@ -30,11 +35,15 @@ def check_model_vocabulary(
     Args:
         vocab: token -> id, with added tokens.
         vocab_file: the path that `vocab` was read from.
-        checkpoint: see `checkpoints.find_prefix`; from --`flag`.
+        checkpoint: a model's folder, or the prefix of a checkpoint; from --`flag`.
+        hugging_face: of `vocab_file`; see `read_settings`.
     """
-    source, folder = VocabularySource(vocab_file), checkpoints.folder_of(checkpoint)
+    source, folder = VocabularySource(vocab_file, hugging_face), checkpoints.folder_of(checkpoint)
     name = source.kind
     same_kind = [other for other in VOCABULARY_FILES if vocabulary_name(other) == name]
+    own = storage.first_file(folder, [TOKENIZER_FILE])
+    if own and real_path(vocab_file) == real_path(own):
+        return
     model_file = storage.first_file(folder, same_kind)
     if model_file is None and (other_kind := storage.first_file(folder, VOCABULARY_FILES)):
         raise UserError(
@@ -43,7 +52,7 @@ def check_model_vocabulary(
         )
     if model_file is None or real_path(vocab_file) == real_path(model_file):
         return
-    model = VocabularySource(model_file)
+    model = VocabularySource(model_file, weight_files.is_hugging_face(folder))
     expected = model.vocab
     token = first_difference(vocab, expected)
     if token is None:

@@ -24,15 +24,26 @@ _MESSAGES = {
         "score": (2, _TYPES.TYPE_FLOAT),
         "type": (3, _TYPES.TYPE_INT32),
     },
-    "Normalizer": {"precompiled_charsmap": (2, _TYPES.TYPE_BYTES)},
+    "Normalizer": {
+        "precompiled_charsmap": (2, _TYPES.TYPE_BYTES),
+        "add_dummy_prefix": (3, _TYPES.TYPE_BOOL),
+        "remove_extra_whitespaces": (4, _TYPES.TYPE_BOOL),
+        "escape_whitespaces": (5, _TYPES.TYPE_BOOL),
+    },
+    "Trainer": {
+        "model_type": (3, _TYPES.TYPE_INT32),
+        "treat_whitespace_as_suffix": (24, _TYPES.TYPE_BOOL),
+        "byte_fallback": (35, _TYPES.TYPE_BOOL),
+    },
     "Model": {
         "pieces": (1, "Piece"),
+        "trainer_spec": (2, "Trainer"),
         "normalizer_spec": (3, "Normalizer"),
         "denormalizer_spec": (5, "Normalizer"),
     },
 }
 # Types of pieces.
-_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED = range(1, 6)
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED = range(1, 6)
 _UNKNOWN_ID = 1
 _HANGUL = re.compile("[\u1100-\u11ff\uac00-\ud7a3]")
 
@@ -78,6 +89,33 @@ def problem_of(data: bytes) -> str | None:
     if not all(_is_sound(x.precompiled_charsmap) for x in specifications):
         return "it is damaged: its map of characters (precompiled_charsmap) is broken"
     return None
+
+
+# What splitting in Python needs of a model, where its file says anything.
+_USUAL = {
+    "trainer_spec": {"model_type": 1, "treat_whitespace_as_suffix": False, "byte_fallback": False},
+    "normalizer_spec": dict.fromkeys(
+        ("add_dummy_prefix", "remove_extra_whitespaces", "escape_whitespaces"), True
+    ),
+}
+
+
+def parsed_unigram(data: bytes, place: str) -> Any:
+    """Returns the message of a model that `UnigramSplitter` can split by.
+
+    Raises UserError for other kinds of models, which only tensorflow-text reads.
+    """
+    model = model_class().FromString(data)
+    for part, values in _USUAL.items():
+        given = getattr(model, part)
+        for name, value in values.items():
+            if given.HasField(name) and getattr(given, name) != value:
+                raise UserError(
+                    f"{place}: without TensorFlow a SentencePiece model must have the {name}"
+                    f" {value}; it is {getattr(given, name)}. Load the model that was exported,"
+                    " with TensorFlow"
+                )
+    return model
 
 
 def _is_utf8(data: bytes) -> bool:
@@ -142,9 +180,9 @@ def _parse(data: bytes) -> Unigrams:
     pieces, marked, unknown_id = [], [], None
     for number, piece in enumerate(model.pieces):
         text = piece.piece.decode()
-        if piece.type == _UNKNOWN:
+        if piece.type == UNKNOWN:
             unknown_id = number
-        if piece.type in (_CONTROL, _USER_DEFINED):
+        if piece.type in (CONTROL, USER_DEFINED):
             marked.append(text)
         pieces.append((text, piece.score))
     return Unigrams(pieces, unknown_id, marked, model.normalizer_spec.precompiled_charsmap)
@@ -175,7 +213,7 @@ def make_model(unigrams: Unigrams, place: str, keep_accents: bool = True) -> byt
         )
     model = model_class()()
     for i, (text, score) in enumerate(unigrams.pieces):
-        kind = _UNKNOWN if i == _UNKNOWN_ID else _UNUSED if "▁" in text[1:] else _NORMAL
+        kind = UNKNOWN if i == _UNKNOWN_ID else UNUSED if "▁" in text[1:] else NORMAL
         model.pieces.add(piece=text.encode(), score=score, type=kind)
     model.normalizer_spec.precompiled_charsmap = unigrams.charsmap
     return model.SerializeToString()

@@ -10,7 +10,8 @@ import itertools
 import re
 import string
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -20,9 +21,11 @@ from bert_tf import tokenization
 from bert_tf.errors import UserError
 from bert_tf.files.whole_files import read_bytes
 from bert_tf.start import lazy_tensorflow as tf
+from bert_tf.start import local_files
 from bert_tf.text.base_tokenizer import Encoded, Piece, Tokenizer
-from bert_tf.text.sentence_piece_model import problem_of
+from bert_tf.text.sentence_piece_model import parsed_unigram, problem_of
 from bert_tf.text.tokenizer_settings import DEFAULTS, TokenizerSettings
+from bert_tf.text.unigrams import UnigramSplitter
 
 MODEL = "spm.model"
 WORD_START = "▁"  # stands for the space before a word
@@ -103,26 +106,15 @@ class SentencePieceTokenizer(Tokenizer):
             UserError: the file cannot be read, is not a SentencePiece model, or lacks required
                 pieces; or tensorflow-text is missing.
         """
-        try:
-            import tensorflow_text
-        except (ImportError, tf.errors.NotFoundError) as error:
-            version = ".".join(tf.version.VERSION.split(".")[:2])
-            raise UserError(
-                f"--vocab_file={model_file} is a SentencePiece model, which needs tensorflow-text"
-                f' ({error}); to install it: pip install --no-deps "tensorflow-text=={version}.*"'
-            ) from error
+        tensorflow_text = None if local_files.is_used.get() else _tensorflow_text(model_file)
         model = content or read_bytes(model_file, f"--vocab_file={model_file}")
         if problem := problem_of(model):
             raise UserError(f"--vocab_file={model_file}: {_RULE}; {problem}")
-        try:
-            with tf.device("CPU:0"):
-                self._model = tensorflow_text.SentencepieceTokenizer(model, out_type=tf.string)
-                size = int(self._model.vocab_size())
-                pieces = self._model.id_to_string(tf.range(size)).numpy()
-        except tf.errors.OpError as error:
-            raise UserError(
-                f"--vocab_file={model_file}: {_RULE}; tensorflow-text cannot read it"
-            ) from error
+        if tensorflow_text:
+            self._split, pieces = _by_tensorflow(tensorflow_text, model, model_file)
+        else:
+            self._split = UnigramSplitter(parsed_unigram(model, model_file))
+            pieces = self._split.pieces
         self._own_vocab = {piece.decode(): i for i, piece in enumerate(pieces)}
         self.settings = settings.with_ids(self._own_vocab, f"--vocab_file={model_file}")
         self.vocab = {**self._own_vocab, **self.settings.added_vocabulary}
@@ -174,7 +166,7 @@ class SentencePieceTokenizer(Tokenizer):
 
     def _find_spaces(self) -> None:
         """Finds white space that the model's own rules keep, which is made spaces, or drop."""
-        pieces, row_splits = self._split([f"a{char}a" for char in _SPACES])
+        pieces, row_splits = self._split([f"a{char}a".encode() for char in _SPACES])
         found = [
             "".join(x.decode() for x in pieces[i:j]) for i, j in itertools.pairwise(row_splits)
         ]
@@ -252,7 +244,7 @@ class SentencePieceTokenizer(Tokenizer):
 
     def split(self, texts: Sequence[str]) -> tuple[list[bytes], np.ndarray]:
         """Returns the pieces of preprocessed texts, UTF-8, and where each text's begin and end."""
-        pieces, row_splits = self._split(texts)
+        pieces, row_splits = self._split([text.encode("utf-8", "replace") for text in texts])
         # A number with a comma after it is split again without the comma, which becomes a piece of
         # its own. The word start that this puts before the number stays, as in the original, which
         # fails to remove it because it compares a string with bytes.
@@ -261,7 +253,7 @@ class SentencePieceTokenizer(Tokenizer):
         numbers = [i for i, piece in enumerate(pieces) if _ends_in_digit_and_comma(piece)]
         if not numbers:
             return pieces, row_splits
-        bare = [pieces[i].decode()[:-1].replace(WORD_START, "") for i in numbers]
+        bare = [pieces[i].decode()[:-1].replace(WORD_START, "").encode() for i in numbers]
         again, splits = self._split(bare)
         lengths = np.ones(len(pieces), np.int64)
         lengths[numbers] = np.diff(splits) + 1
@@ -273,11 +265,42 @@ class SentencePieceTokenizer(Tokenizer):
         ends = np.concatenate([[0], np.cumsum(lengths)])
         return parts + pieces[end:], ends[row_splits]
 
-    def _split(self, texts: Sequence[str]) -> tuple[list[bytes], np.ndarray]:
-        encoded = [text.encode("utf-8", "replace") for text in texts]
+
+_Split = Callable[[Sequence[bytes]], tuple[list[bytes], np.ndarray]]
+
+
+def _tensorflow_text(model_file: str) -> ModuleType:
+    try:
+        import tensorflow_text
+    except (ImportError, tf.errors.NotFoundError) as error:
+        version = ".".join(tf.version.VERSION.split(".")[:2])
+        raise UserError(
+            f"--vocab_file={model_file} is a SentencePiece model, which needs tensorflow-text"
+            f' ({error}); to install it: pip install --no-deps "tensorflow-text=={version}.*"'
+        ) from error
+    return tensorflow_text
+
+
+def _by_tensorflow(
+    tensorflow_text: ModuleType, model: bytes, model_file: str
+) -> tuple[_Split, list[bytes]]:
+    """Returns what splits texts by a model, and the model's pieces."""
+    try:
         with tf.device("CPU:0"):
-            ragged = self._model.tokenize(tf.constant(encoded, tf.string, [len(encoded)]))
+            tokenizer = tensorflow_text.SentencepieceTokenizer(model, out_type=tf.string)
+            size = int(tokenizer.vocab_size())
+            pieces = tokenizer.id_to_string(tf.range(size)).numpy()
+    except tf.errors.OpError as error:
+        raise UserError(
+            f"--vocab_file={model_file}: {_RULE}; tensorflow-text cannot read it"
+        ) from error
+
+    def split(texts: Sequence[bytes]) -> tuple[list[bytes], np.ndarray]:
+        with tf.device("CPU:0"):
+            ragged = tokenizer.tokenize(tf.constant(texts, tf.string, [len(texts)]))
         return ragged.values.numpy().tolist(), ragged.row_splits.numpy()
+
+    return split, pieces.tolist()
 
 
 def _ends_in_digit_and_comma(piece: bytes) -> bool:

@@ -12,12 +12,22 @@ from bert_tf.errors import UserError
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """The special tokens of a sequence: [CLS] a [SEP] b [SEP], or the model's equivalents."""
+    """The special tokens of a sequence: [CLS] a [SEP] b [SEP], or the model's equivalents.
+
+    In the functions below a second text is None if there is only one.
+    """
 
     cls_id: int
     sep_id: int
     separators: int = 1  # number of [SEP] between two texts
     second_segment: int = 1  # segment id of the second text
+    # As in the package `tokenizers`: a second text without tokens has a [SEP], and see
+    # `truncate_longer`.
+    hugging_face: bool = False
+
+    def is_pair(self, ids_b: Sequence[int] | None) -> bool:
+        """Returns whether a sequence with this second text has the special tokens of a pair."""
+        return ids_b is not None and (len(ids_b) > 0 or self.hugging_face)
 
     def num_special(self, is_pair: bool) -> int:
         """Returns the number of special tokens in a sequence of one text, or of two."""
@@ -53,38 +63,47 @@ def truncate_pair(
     return start_a, end_a, start_b, end_b
 
 
-def truncate_longer(length_a: int, length_b: int, max_num_tokens: int) -> tuple[int, int]:
+def truncate_longer(
+    length_a: int, length_b: int, max_num_tokens: int, hugging_face: bool = False
+) -> tuple[int, int]:
     """Truncates two sequences at their ends; returns the two lengths to keep.
 
     Drops one token at a time from the end of the longer sequence (of b if both are equally long)
-    until both together have at most `max_num_tokens` (`_truncate_seq_pair` in the original).
+    until both together have at most `max_num_tokens` (`_truncate_seq_pair` in the original). So if
+    both are cut and `max_num_tokens` is odd, a keeps one more; in the package `tokenizers`
+    (`hugging_face`) the longer one does, or b if both are equally long.
     """
-    for _ in range(length_a + length_b - max_num_tokens):
-        if length_a > length_b:
-            length_a -= 1
-        else:
-            length_b -= 1
-    return length_a, length_b
+    more_a = int(length_a > length_b or not hugging_face)
+    return (
+        min(length_a, max((max_num_tokens + more_a) // 2, max_num_tokens - length_b)),
+        min(length_b, max((max_num_tokens + 1 - more_a) // 2, max_num_tokens - length_a)),
+    )
 
 
-def packed_length(ids_a: Sequence[int], ids_b: Sequence[int], layout: Layout) -> int:
+def as_pair(ids: Sequence[list[int]]) -> tuple[list[int], list[int] | None]:
+    """Returns the ids of the first and the second of one or two texts."""
+    return ids[0], ids[1] if len(ids) > 1 else None
+
+
+def packed_length(ids_a: Sequence[int], ids_b: Sequence[int] | None, layout: Layout) -> int:
     """Returns the length of [CLS] a [SEP] b [SEP] without padding, see `pack_pair`."""
-    return len(ids_a) + len(ids_b) + layout.num_special(len(ids_b) > 0)
+    return len(ids_a) + len(ids_b or ()) + layout.num_special(layout.is_pair(ids_b))
 
 
 def pack_pair(
-    ids_a: Sequence[int], ids_b: Sequence[int], max_seq_length: int, layout: Layout
+    ids_a: Sequence[int], ids_b: Sequence[int] | None, max_seq_length: int, layout: Layout
 ) -> dict[str, list[int]]:
     """Returns `input_ids`, `input_mask` and `segment_ids` of [CLS] a [SEP] b [SEP].
 
     Each is a list of `max_seq_length` ints. `input_mask` is 1 for a token and 0 for padding.
     `segment_ids` is 0 up to the second text, and `second_segment` in the second text and the [SEP]
-    after it. Padding is 0 in all three. If b is empty there is no second [SEP].
+    after it. Padding is 0 in all three. Without b there is no second [SEP], nor, unless
+    `layout.hugging_face`, if b has no tokens.
     """
     part_a, part_b = [layout.cls_id, *ids_a, layout.sep_id], []
-    if len(ids_b):
+    if layout.is_pair(ids_b):
         part_a += [layout.sep_id] * (layout.separators - 1)
-        part_b = [*ids_b, layout.sep_id]
+        part_b = [*(ids_b or ()), layout.sep_id]
     length = len(part_a) + len(part_b)
     padding = [0] * (max_seq_length - length)
     return {
@@ -95,12 +114,13 @@ def pack_pair(
 
 
 def truncate_and_pack(
-    ids_a: Sequence[int], ids_b: Sequence[int], max_seq_length: int, layout: Layout
+    ids_a: Sequence[int], ids_b: Sequence[int] | None, max_seq_length: int, layout: Layout
 ) -> dict[str, list[int]]:
     """Truncates two sequences to fit with `truncate_longer`, and packs them with `pack_pair`."""
-    room = max_seq_length - layout.num_special(len(ids_b) > 0)
-    length_a, length_b = truncate_longer(len(ids_a), len(ids_b), room)
-    return pack_pair(ids_a[:length_a], ids_b[:length_b], max_seq_length, layout)
+    room = max_seq_length - layout.num_special(layout.is_pair(ids_b))
+    length_a, length_b = truncate_longer(len(ids_a), len(ids_b or ()), room, layout.hugging_face)
+    cut_b = ids_b and ids_b[:length_b]
+    return pack_pair(ids_a[:length_a], cut_b, max_seq_length, layout)
 
 
 def stack(packed: Sequence[Mapping[str, list[int]]]) -> dict[str, list[int]]:
@@ -154,25 +174,25 @@ def max_context(spans: Sequence[Span]) -> list[np.ndarray]:
 
 
 def split_pair(
-    ids_a: Ids, ids_b: Ids, max_seq_length: int, stride: int, layout: Layout, place: str
-) -> list[tuple[Ids, Ids]]:
+    ids_a: Ids, ids_b: Ids | None, max_seq_length: int, stride: int, layout: Layout, place: str
+) -> list[tuple[Ids, Ids | None]]:
     """Returns the two texts of each window: the texts themselves if they fit into one sequence.
 
     Otherwise the longer text (b if both are equally long) is split by `make_spans`, and the other
-    one, which is empty for a single text, is whole in every window.
+    one is whole in every window.
 
     Args:
         ids_a: the ids of the first text.
-        ids_b: the ids of the second text; empty for a single text.
+        ids_b: the ids of the second text.
         stride: tokens between the starts of windows; 0 for half of the longer text's room in a
             window, so that every two successive windows overlap.
         place: names the texts in messages.
     """
     if packed_length(ids_a, ids_b, layout) <= max_seq_length:
         return [(ids_a, ids_b)]
-    splits_a = len(ids_a) > len(ids_b)
-    split, whole = (ids_a, ids_b) if splits_a else (ids_b, ids_a)
-    num_special = layout.num_special(len(ids_b) > 0)
+    splits_a = ids_b is None or len(ids_a) > len(ids_b)
+    split, whole = (ids_a, ids_b or ()) if splits_a else (ids_b or (), ids_a)
+    num_special = layout.num_special(layout.is_pair(ids_b))
     room = max_seq_length - num_special - len(whole)
     if room < 1:
         raise UserError(
@@ -184,4 +204,4 @@ def split_pair(
         )
     spans = make_spans(len(split), room, stride or max(room // 2, 1))
     parts = (split[start : start + size] for start, size in spans)
-    return [(part, whole) if splits_a else (whole, part) for part in parts]
+    return [(part, ids_b) if splits_a else (ids_a, part) for part in parts]

@@ -45,6 +45,8 @@ def vocabulary_name(vocab_file: str) -> str:
 
 def vocabulary_files(vocab_file: str) -> dict[str, str]:
     """Returns the paths of a vocabulary's files by their names in a model's folder."""
+    if os.path.basename(vocab_file) == TOKENIZER_FILE:
+        return {TOKENIZER_FILE: vocab_file}
     name = vocabulary_name(vocab_file)
     files = {name: vocab_file}
     if name == BYTE_PAIRS:

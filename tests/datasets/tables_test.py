@@ -44,6 +44,8 @@ def test_where_the_tables_should_be(tmp_path):
     for name in ("train.txt", "readme"):
         (tmp_path / name).touch()
     assert message(tmp_path) == f"{begin}{tmp_path} holds 'readme', 'train.txt'"
+    (tmp_path / "train.XLSX").touch()
+    assert message(tmp_path).endswith("""'train.txt'. Save a spreadsheet as "CSV UTF-8\"""")
     file = tmp_path / "train.csv"
     file.touch()
     assert message(file) == f"{begin}{file} is a file; give the folder that it is in"

@@ -11,7 +11,7 @@ from bert_tf.seeds import fold_in
 from bert_tf.tasks.sentences.model import SentenceModel
 from bert_tf.tasks.sentences.schema import IN_BATCH_NEGATIVES
 from tests.support.objectives import set_random_weights
-from tests.support.pretraining_runs import run_code
+from tests.support.pretraining_runs import run_forked
 from tests.support.small_pretraining import SMALL
 from tests.support.threads import on_replicas
 
@@ -191,4 +191,4 @@ def on_two_devices():
 
 @pytest.mark.slow
 def test_two_devices_have_the_negatives_of_both():
-    run_code("from tests.engine import comparison_test as t; t.on_two_devices()")
+    run_forked("from tests.engine import comparison_test as t; t.on_two_devices()")

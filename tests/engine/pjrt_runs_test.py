@@ -16,7 +16,7 @@ from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSetti
 from bert_tf.tasks.pretraining.training.electra_settings import ElectraSettings
 from bert_tf.tasks.pretraining.training.run import run_pretraining
 from bert_tf.tasks.pretraining.training.settings import PretrainingSettings, RecordBatches
-from tests.support.pretraining_runs import CONFIG, run_code, variables, write_text
+from tests.support.pretraining_runs import CONFIG, run_forked, variables, write_text
 
 pytest.importorskip("jax")
 
@@ -100,4 +100,6 @@ def main(replicas, folder):
 @pytest.mark.slow
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_runs_are_those_of_tensorflow(replicas, tmp_path):
-    run_code(f"from tests.engine import pjrt_runs_test as t; t.main({replicas}, {str(tmp_path)!r})")
+    run_forked(
+        f"from tests.engine import pjrt_runs_test as t; t.main({replicas}, {str(tmp_path)!r})"
+    )

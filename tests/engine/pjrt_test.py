@@ -27,7 +27,7 @@ from tests import electra_test, lamb_test
 from tests.engine import replicas_test
 from tests.support import line_task
 from tests.support.golden import needs_golden
-from tests.support.pretraining_runs import CONFIG, run_code, variables
+from tests.support.pretraining_runs import CONFIG, run_forked, variables
 from tests.support.trainers import make_trainer
 from tests.tasks.pretraining.training import model_test
 
@@ -337,7 +337,7 @@ def main(replicas, folder):
 @pytest.mark.parametrize("replicas", [2, 4])
 def test_replicas(replicas, tmp_path):
     code = f"from tests.engine import pjrt_test as t; t.main({replicas}, {str(tmp_path)!r})"
-    run_code(code)
+    run_forked(code)
 
 
 def test_a_version_of_jax_that_lacks_something_is_told(monkeypatch):

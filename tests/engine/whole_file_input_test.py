@@ -125,6 +125,20 @@ def test_a_saved_place_goes_on(tmp_path, group):
     np.testing.assert_array_equal(numbers(draw(resumed, 20)), expected)
 
 
+@pytest.mark.parametrize("names", ["xy", "yx"])
+def test_a_place_does_not_depend_on_the_names_of_files(tmp_path, names):
+    files = [*write(tmp_path / "a", 31), *write(tmp_path / "b", 17)]
+    source = read(files, 4)
+    draw(source, 11)
+    source.capture()(str(tmp_path / "place"))
+    expected = numbers(draw(source, 20))
+    for path, name in zip(files, names, strict=True):
+        os.rename(path, tmp_path / name)
+    resumed = read([str(tmp_path / "x"), str(tmp_path / "y")], 4, seed=99)
+    assert resumed.restore(str(tmp_path / "place"))
+    np.testing.assert_array_equal(numbers(draw(resumed, 20)), expected)
+
+
 def test_a_place_does_not_depend_on_the_buckets_it_was_saved_with(tmp_path):
     """The batches that were drawn ahead are in it, and no token of theirs is to be cut off."""
     files = write(tmp_path / "a", 90)

@@ -11,7 +11,6 @@ import numpy as np
 import onnx
 import pytest
 import tensorflow as tf
-from ai_edge_litert.interpreter import Interpreter
 
 import bert_tf
 from bert_tf.errors import UserError
@@ -139,10 +138,11 @@ def test_outputs_of_int8_that_are_no_numbers_are_refused(monkeypatch, wrong):
 
 
 def test_fixed_shapes(folder, tmp_path):
+    interpreter = pytest.importorskip("ai_edge_litert.interpreter", reason="needs LiteRT")
     output = str(tmp_path / "fixed")
     options = {"format": "litert", "batch_size": 2, "seq_length": 8}
     export(ExportSettings(input=folder, output=output, **options))
-    details = Interpreter(f"{output}/model.tflite").get_input_details()
+    details = interpreter.Interpreter(f"{output}/model.tflite").get_input_details()
     assert [detail["shape_signature"].tolist() for detail in details] == [[2, 8]] * 3
     ids = np.ones([2, 8], np.int32)
     run = running.open_exported(output, "litert", "serving_default")

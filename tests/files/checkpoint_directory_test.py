@@ -377,3 +377,35 @@ def test_a_file_has_no_checkpoints_and_the_message_names_the_flag(tmp_path, name
 def test_a_list_of_checkpoints_that_is_a_folder_is_refused(tmp_path):
     (tmp_path / "checkpoint").mkdir()
     assert "names the checkpoints of" in refusal(CheckpointDirectory(str(tmp_path)).latest)
+
+
+@pytest.mark.parametrize("name", [b"\xe9", b"model.ckpt-1.\xff\xe8", b"model.ckpt-\xe9.index"])
+def test_names_that_are_not_utf8_in_a_run_s_folder_do_no_harm(tmp_path, name):
+    with open(os.path.join(os.fsencode(tmp_path), name), "wb"):
+        pass
+    directory = _saved(tmp_path, 1, 3, 5, keep=2)
+    directory.remove_left_behind()
+    assert directory.latest() == f"{tmp_path}/model.ckpt-5"
+    assert checkpoints.find_prefix(str(tmp_path)) == f"{tmp_path}/model.ckpt-5"
+    left = os.listdir(os.fsencode(tmp_path))
+    assert (name in left) == (not name.startswith(b"model.ckpt-1."))  # a file of that step
+
+
+@pytest.mark.parametrize("op", ["SaveV2", "MergeV2Checkpoints"])
+@pytest.mark.parametrize("reason", ["No space left on device", "Disk quota exceeded"])
+def test_a_full_disk_is_told_without_tensorflow_s_nodes(tmp_path, monkeypatch, op, reason):
+    directory = _saved(tmp_path, 3)
+    node = f"{{{{function_node __wrapped__{op}_dtypes_1_device_/job:localhost/device:CPU:0}}}} "
+    text = f"{node}{tmp_path}/model.ckpt-4.data; {reason} [Op:{op}] name: "
+
+    def fail(**arguments):
+        raise tf.errors.ResourceExhaustedError(None, None, text)
+
+    monkeypatch.setattr(tf.raw_ops, "SaveV2", fail)
+    assert refusal(_saved(tmp_path).save, _variables(4), 4, _beside, kind=OSError) == (
+        f"The checkpoint of step 4 cannot be written to --output_dir={tmp_path}"
+        f" ({tmp_path}/model.ckpt-4.data; {reason}). The last complete one is"
+        f" {tmp_path}/model.ckpt-3. Make the directory writable and free some space; the same"
+        " command then resumes from there."
+    )
+    assert directory.latest() == f"{tmp_path}/model.ckpt-3"

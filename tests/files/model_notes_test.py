@@ -2,6 +2,7 @@
 
 import json
 import os
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,11 +12,11 @@ from bert_tf.files.checkpoint_directory import CheckpointDirectory
 from bert_tf.files.model_notes import (
     ModelInput,
     labels_in,
-    read_labels,
     read_model_input,
     write_labels,
     write_model_input,
 )
+from bert_tf.runs.training.fine_tuning_checks import learned_labels
 
 
 @pytest.mark.parametrize("labels", [[], ["a"], ["b", "a"], ["\u200b, 3 #", "ü"]])
@@ -71,10 +72,15 @@ def test_they_are_those_of_the_model_that_the_run_begins_with(tmp_path):
     for folder, labels in ((own, ["a", "b"]), (other, ["c"])):
         os.mkdir(folder)
         write_labels(folder, labels)
+
+    def read_labels(output_dir, init_checkpoint, do_train=False):
+        return learned_labels(SimpleNamespace(**locals()))
+
     assert read_labels(own, None) is None  # no model has learned them
     values = {"w": np.zeros(2, np.float32), "global_step": np.int64(3)}
     CheckpointDirectory(other).save(values, 3)
     assert read_labels(own, other) == read_labels(own, f"{other}/model.ckpt-3") == ["c"]
+    assert read_labels(own, other, do_train=True) is None  # the head is new
     CheckpointDirectory(own).save(values, 3)
     assert read_labels(own, other) == ["a", "b"]
 
@@ -94,8 +100,8 @@ def test_there_and_back(tmp_path):
     "content, message",
     [
         ("{", "is not JSON"),
-        ("[]", r"no keys but reads, max_seq_length, long_text, window_stride; it has \[\]"),
-        (json.dumps({"read": "pairs"}), "it has {'read': 'pairs'}; correct it, or delete it"),
+        ("[]", r"no keys but reads, max_seq_length, long_text, window_stride; it has a list"),
+        (json.dumps({"read": "pairs"}), "it has 'read'; correct it, or delete it"),
     ],
 )
 def test_another_content_is_refused(tmp_path, content, message):

@@ -162,13 +162,22 @@ def test_a_run_in_a_bucket_saves_and_resumes(cloud, inputs):
     assert "has no place in the input" not in log
 
 
-@pytest.mark.parametrize("flag", ["input_file", "output_dir"])
-def test_a_closed_bucket_is_refused_at_once(cloud, inputs, flag):
-    environment = {**os.environ, **cloud.environment()}
-    log = run(*flags(inputs, **{flag: "gs://closed/x"}), env=environment, status=1)
-    assert re.search(rf"^run_pretraining.py: --{flag}.*gs://closed/x.*code 403", log, re.MULTILINE)
-    assert "credentials (gcloud auth application-default login)" in log
-    assert "Traceback" not in log and "step 1" not in log
+def test_a_closed_bucket_is_refused_at_once(cloud, monkeypatch):
+    program = """
+from bert_tf.files import storage
+calls = (storage.expand_files, "input_file"), (storage.make_output_dir, "output_dir")
+for refused, flag in calls:
+    try:
+        refused("gs://closed/x", flag)
+    except (OSError, ValueError) as error:
+        print(error)
+"""
+    for name, value in cloud.environment().items():
+        monkeypatch.setenv(name, value)
+    output = run_code(program)
+    for flag in ("input_file", "output_dir"):
+        assert re.search(rf"^--{flag}.*gs://closed/x.*code 403", output, re.MULTILINE)
+    assert output.count("credentials (gcloud auth application-default login)") == 2
 
 
 @pytest.mark.slow
@@ -196,3 +205,36 @@ def test_an_output_folder_has_a_name():
 def test_a_text_that_cannot_be_a_path(path, flag, place):
     rule = f"{place} must be UTF-8 text without null characters; it is {path!r}"
     assert refusal(storage.check_file_system, path, flag) == rule
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("outptu/mrpc", " in {here}. Near it: 'output'"),
+        ("output/mprc", " in {here}. Near it: 'output/mrpc'"),
+        ("output/none", " in {here}"),
+        ("{here}/OUTPUT", ". Near it: '{here}/output'"),
+        ("{here}/output/none", ""),
+        ("gs://output/mprc", ""),
+    ],
+)
+def test_what_is_near_a_path_that_does_not_exist(tmp_path, monkeypatch, path, message):
+    (tmp_path / "output" / "mrpc").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    assert storage.nearest(path.format(here=tmp_path)) == message.format(here=tmp_path)
+
+
+@pytest.mark.parametrize("name", [b"\xe9.txt", b"a \xff.txt"])
+def test_names_that_are_not_utf8(tmp_path, name):
+    with open(os.path.join(os.fsencode(tmp_path), name), "wb") as file:
+        file.write(b"x")
+    (tmp_path / "b.csv").write_text("x")
+    assert storage.expand_files(f"{tmp_path}/*.csv", "input_file") == [f"{tmp_path}/b.csv"]
+    assert repr(os.fsdecode(name)) in storage.contents(str(tmp_path))
+    storage.make_output_dir(str(tmp_path))
+    message = refusal(storage.expand_files, f"{tmp_path}/*.txt", "input_file")
+    shown = repr(os.path.join(os.fsencode(tmp_path), name))
+    assert message == (
+        f"--input_file: {tmp_path}/*.txt matches {shown}, and TensorFlow reads only files whose"
+        " names are UTF-8. Rename that file"
+    )

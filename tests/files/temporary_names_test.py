@@ -1,13 +1,13 @@
 """Temporary files say who writes them, and those of killed processes go."""
 
 import os
-import subprocess
 import sys
 
 from bert_tf.files import temporary_names
 from bert_tf.files.checkpoint_directory import CheckpointDirectory
 from bert_tf.files.temporary_names import is_temporary, temporary_name
 from bert_tf.files.whole_files import write_whole
+from tests.support import forked_programs
 
 # Makes a temporary file and a folder of its own and is killed.
 KILLED = """
@@ -32,7 +32,8 @@ def test_a_name_is_new_and_tells_what_it_is():
 
 
 def test_the_next_process_removes_what_killed_ones_left(tmp_path):
-    assert subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)]).returncode == -9
+    status, _ = forked_programs.run([sys.executable, "-c", KILLED, str(tmp_path)])
+    assert status == -9
     (left,) = [path for path in tmp_path.iterdir() if path.is_file()]
     assert len(os.listdir(tmp_path)) == 2
     mine = temporary_name(str(tmp_path / "other"))

@@ -17,7 +17,7 @@ from bert_tf.files.whole_files import (
     read_text,
     write_whole,
 )
-from tests.support.pretraining_runs import run_code
+from tests.support.pretraining_runs import run_forked
 from tests.support.refusals import refusal
 
 FULL_DISK = """
@@ -64,7 +64,7 @@ def test_what_is_not_finished_is_gone(tmp_path):
 
 def test_a_full_disk_may_have_room_another_time(tmp_path):
     """In a process of its own, with a limit on the size of files."""
-    assert run_code(FULL_DISK, tmp_path / "a").startswith(f"{tmp_path}/a cannot be written: ")
+    assert run_forked(FULL_DISK, tmp_path / "a").startswith(f"{tmp_path}/a cannot be written: ")
     assert os.listdir(tmp_path) == []
 
 

@@ -1,13 +1,17 @@
 """Tests of bert_tf.files.whole_folders."""
 
+import contextlib
 import os
 import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import tensorflow as tf
 
 from bert_tf.errors import UserError
+from bert_tf.files import whole_folders
 from bert_tf.files.whole_folders import whole_folder
 from tests.support.refusals import refusal
 
@@ -78,6 +82,55 @@ def test_a_disk_that_fails_is_not_taken_for_another_program(tmp_path, monkeypatc
     assert os.listdir(tmp_path) == ["out"]
 
 
+@pytest.fixture
+def two_renames(monkeypatch):
+    """Replaces a folder as where names cannot be exchanged in one step."""
+    monkeypatch.setattr(whole_folders, "_exchange", lambda one, other: False)
+
+
+def test_a_folder_is_never_missing_while_it_is_replaced(tmp_path):
+    """Also its files are those of one folder, if they are opened through one descriptor of it."""
+    out = tmp_path / "out"
+    kinds = [{**OLD, "b": "old"}, NEW]
+    write(out, kinds[0])
+    found, ended = [], threading.Event()
+
+    def look():
+        while not ended.is_set():
+            node = os.open(out, os.O_RDONLY)  # raises if it is missing
+            with contextlib.suppress(FileNotFoundError):  # it was removed in the meantime
+                texts = []
+                for name in ("a", "b"):
+                    with open(os.open(name, os.O_RDONLY, dir_fd=node)) as file:
+                        texts.append(file.read())
+                found.append(texts)
+            os.close(node)
+
+    with ThreadPoolExecutor(1) as pool:
+        looking = pool.submit(look)
+        for i in range(60):
+            write(out, kinds[i % 2])
+        ended.set()
+        looking.result()
+    assert len(found) > 60
+    assert {tuple(texts) for texts in found} == {("old", "old"), ("new", "newer")}
+    assert os.listdir(tmp_path) == ["out"]
+
+
+@pytest.mark.parametrize("name", [b"\xe9t\xe9.txt", b"a\xff\xfe", b"\xe9 \xe8"])
+def test_names_that_are_not_utf8_are_left_alone_beside_a_folder_and_named_inside(tmp_path, name):
+    beside = os.path.join(os.fsencode(tmp_path), name)
+    Path(os.fsdecode(beside)).write_text("mine")
+    for files in (OLD, NEW):
+        write(tmp_path / "out", files)
+        assert content(tmp_path / "out") == files
+    os.rename(beside, os.path.join(os.fsencode(tmp_path / "out"), name))
+    message = refusal(write, tmp_path / "out", OLD)
+    assert f"it has {os.fsdecode(name)!r}. Choose another folder" in message
+    message.encode()  # can be printed
+
+
+@pytest.mark.usefixtures("two_renames")
 @pytest.mark.parametrize("error", [FULL, KeyboardInterrupt()], ids=["full disk", "interrupt"])
 @pytest.mark.parametrize("renamed", [0, 2, 3])
 @pytest.mark.parametrize("there,failing", [(True, 1), (True, 2), (False, 1)])
@@ -106,6 +159,7 @@ def test_a_rename_that_fails_leaves_what_was_there(
         assert content(tmp_path / "out") == OLD
 
 
+@pytest.mark.usefixtures("two_renames")
 def test_what_cannot_be_put_back_is_kept_and_named(tmp_path, monkeypatch):
     write(tmp_path / "out", OLD)
     rename = tf.io.gfile.rename
@@ -152,12 +206,18 @@ def test_an_error_of_computing_is_none_of_writing(tmp_path):
     ],
 )
 def test_an_error_of_writing_names_the_flag(tmp_path, kind, reason):
-    error = kind(None, None, reason)
-    assert refusal(write, tmp_path / "out", NEW, error, kind=OSError) == (
+    node = "{{function_node __wrapped__SaveV2_device_/job:localhost/device:CPU:0}} "
+    error = kind(None, None, f"{node}{reason} [Op:SaveV2] name: ")
+    expected = (
         f"--output={tmp_path}/out cannot be written: {reason}. The folder above it must"
         " exist, be writable and have free space."
     )
+    assert refusal(write, tmp_path / "out", NEW, error, kind=OSError) == expected
     assert not os.listdir(tmp_path)
+    write(tmp_path / "out", OLD)
+    message = refusal(write, tmp_path / "out", NEW, error, kind=OSError)
+    assert message == f"{expected} The earlier folder is kept."
+    assert content(tmp_path / "out") == OLD
 
 
 def test_links_to_a_folder_are_followed(tmp_path):

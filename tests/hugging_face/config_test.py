@@ -11,6 +11,7 @@ from bert_tf.errors import UserError
 from bert_tf.files import model_notes
 from bert_tf.hugging_face import config as hugging_face_config
 from bert_tf.model.configuration import BertConfig
+from bert_tf.model_folder.reader import ModelFiles
 from tests.support.hugging_face_folders import (
     CONFIG,
     ENCODER,
@@ -50,7 +51,8 @@ def test_the_names_of_the_classes_go_both_ways(tmp_path, labels, architecture):
     convert_checkpoint.convert(source, checkpoint, "checkpoint")
     # As run_classifier and run_tagging ask for them.
     prefix = f"{checkpoint}/bert_model.ckpt"
-    assert model_notes.read_labels(str(tmp_path / "new_run"), prefix) == labels
+    for place in (prefix, checkpoint, source):
+        assert ModelFiles.of_flag(place).labels == labels
     convert_checkpoint.convert(prefix, copy, "checkpoint")
     convert_checkpoint.convert(f"{copy}/bert_model.ckpt", back, "safetensors")
     config = json.loads(Path(back, "config.json").read_text())
@@ -107,7 +109,7 @@ def test_more_names_than_outputs(tmp_path):
     source, checkpoint = write_classifier(tmp_path / "hf", 2), str(tmp_path / "tf")
     convert_checkpoint.convert(source, checkpoint, "checkpoint")
     model_notes.write_labels(checkpoint, ["a", "b", "c"])
-    message = "of the classifier's 2 outputs; it names 3: 'a', 'b', 'c'. Correct"
+    message = "of the classifier's 2 outputs; it names 3: 'a' and 2 more. Correct"
     with pytest.raises(UserError, match=message):
         convert_checkpoint.convert(checkpoint, str(tmp_path / "hf2"), "safetensors")
     with pytest.raises(UserError) as error:

@@ -264,7 +264,9 @@ def test_sizes_that_differ_from_the_configuration_are_refused(tmp_path):
     prefix = _saved(tmp_path)
     model = BertModel(BertConfig(**{**SIZES, "intermediate_size": 9}))
     message = refusal(bert_tf.load_weights, model, prefix)
-    assert "intermediate/kernel: float32 [6, 7] in the checkpoint, float32 [6, 9] in" in message
+    assert (
+        "intermediate/dense/kernel: float32 [6, 7] in the checkpoint, float32 [6, 9] in" in message
+    )
 
 
 def test_half_a_module_and_another_module_are_refused(tmp_path):

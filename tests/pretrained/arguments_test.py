@@ -12,7 +12,7 @@ from absl import logging
 from bert_tf.errors import UserError
 from bert_tf.tasks import arguments
 from bert_tf.tasks.arguments import as_list, check_type
-from bert_tf.tasks.classification.rows import MultiLabelRows
+from bert_tf.tasks.classification.rows import ClassificationRows, MultiLabelRows
 from bert_tf.tasks.multiple_choice.rows import MultipleChoiceRows
 from bert_tf.tasks.rows import read_rows
 from bert_tf.tasks.squad.rows import SquadRows
@@ -214,6 +214,12 @@ def test_an_array_without_axes_is_no_list(value):
         lambda: read_rows(itertools.repeat(("a", "b")), None, None, "texts", "labels"),
         lambda: read_rows(["a"], itertools.repeat(0), None, "texts", "labels"),
         lambda: read_rows(ENDLESS, None, None, "texts", "labels", needs_labels=False),
+        lambda: read_rows(["a"], [0], itertools.repeat(1.0), "texts", "labels"),
+        lambda: TaggingRows(itertools.repeat("O")),
+        lambda: ClassificationRows(map(str, itertools.count())),
+        lambda: SquadRows().predict(None, itertools.cycle([("a", "b")]), {}),
+        lambda: SquadRows().examples("eval", [("a", "b")], itertools.repeat(None)),
+        lambda: MultipleChoiceRows().examples("predict", itertools.repeat(("a", "bc")), None),
     ],
 )
 def test_a_generator_without_end_is_warned_of_and_refused(read, monkeypatch):
@@ -221,10 +227,11 @@ def test_a_generator_without_end_is_warned_of_and_refused(read, monkeypatch):
     monkeypatch.setattr(logging, "warning", lambda text, *values: said.append(text % values))
     monkeypatch.setattr(arguments, "_MANY", 50)
     monkeypatch.setattr(arguments, "_MOST", 70)
-    with pytest.raises(UserError, match="^(texts|labels) must end, but gave more than 70 values"):
+    name = "(texts|labels|sample_weight|questions|answers)"
+    with pytest.raises(UserError, match=f"^{name} must end, but gave more than 70 values"):
         read()
     (text,) = said
-    assert re.fullmatch(r"(texts|labels): 50 values were read so far and are all kept .*", text)
+    assert re.fullmatch(f"{name}: 50 values were read so far and are all kept .*", text)
 
 
 def test_a_long_generator_is_read_to_its_end(monkeypatch):

@@ -1,5 +1,6 @@
 """Tests of the estimators: scikit-learn's checks, cross-validation, searches."""
 
+import functools
 import pickle
 import re
 import types
@@ -17,6 +18,7 @@ import bert_tf
 from bert_tf import BertClassifier, BertRegressor
 from bert_tf.errors import UserError
 from bert_tf.pretrained import estimators
+from bert_tf.tasks.classification.settings import ClassifierOptions
 from tests.support.model_folders import random_weights, write_model
 from tests.support.registered_tasks import run_in
 from tools import convert_checkpoint
@@ -115,6 +117,8 @@ def test_tables_and_pairs(stand_in):
         (lambda table: table.rename(columns={"b": "text"}), "Feature names unseen at fit time"),
         (lambda table: table[["a"]], "Feature names seen at fit time, yet now missing"),
         (lambda table: table.to_numpy()[:, :1], "1 features, but .* expecting 2 features"),
+        (lambda table: table["a"], "1 features, but .* expecting 2 features"),
+        (lambda table: TEXTS, "1 features, but .* expecting 2 features"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:X does not have valid feature names")
@@ -126,24 +130,41 @@ def test_columns_are_those_of_the_training(stand_in, change, message):
     ):
         estimator.fit(table, y)
         assert estimator.feature_names_in_.tolist() == ["a", "b"] and estimator.n_features_in_ == 2
-        with pytest.raises(ValueError, match=message):
-            estimator.predict(change(table))
+        doors = [estimator.predict, functools.partial(estimator.score, y=y)]
+        for door in (*doors, getattr(estimator, "predict_proba", doors[0])):
+            with pytest.raises(ValueError, match=message):
+                door(change(table))
         assert len(estimator.predict(list(zip(TEXTS, TEXTS, strict=True)))) == 12  # has no names
     refitted = BertClassifier("folder").fit(table, NAMES).fit(TEXTS, NAMES)
     assert not hasattr(refitted, "feature_names_in_") and len(refitted.predict(TEXTS)) == 12
+    with pytest.raises(ValueError, match="2 features, but .* expecting 1 features"):
+        refitted.predict(table)
 
 
-@pytest.mark.parametrize("y", [[0.0, -0.0, 1.0] * 4, [1, 1.0, 2] * 4, [True, 1, 0] * 4])
+@pytest.mark.parametrize(
+    "y",
+    [
+        [0.0, -0.0, 1.0] * 4,
+        [1, 1.0, 2] * 4,
+        [True, 1, 0] * 4,
+        [np.float32(1), np.int8(1), 2] * 4,
+        pd.Series([-0.0, 0, 3] * 4, dtype=object),
+        ["a", np.str_("a"), "b"] * 4,
+    ],
+)
 def test_equal_numbers_are_one_class(stand_in, y):
     estimator = BertClassifier("folder").fit([f"text {i}" for i in range(12)], y)
     assert len(estimator.classes_) == 2
     assert (estimator.predict([f"text {i}" for i in range(12)]) == np.array(y)).all()
 
 
+@pytest.mark.parametrize("name", ["output_dir", "settings"])
 @pytest.mark.parametrize("estimator", [BertClassifier, BertRegressor])
-def test_a_folder_that_every_fold_would_share_is_refused(stand_in, estimator, tmp_path):
-    estimator = estimator("folder", options={"output_dir": str(tmp_path)})
-    with pytest.raises(UserError, match="^options must not have output_dir: the next fit, such"):
+def test_a_folder_that_every_fold_would_share_is_refused(stand_in, estimator, name, tmp_path):
+    folder = str(tmp_path)
+    value = folder if name == "output_dir" else ClassifierOptions(output_dir=folder)
+    estimator = estimator("folder", options={name: value})
+    with pytest.raises(UserError, match="^options must not have output_dir, nor settings with it"):
         cross_val_score(estimator, TEXTS, [1, 2] * 6, cv=2, error_score="raise")
 
 

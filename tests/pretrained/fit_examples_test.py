@@ -76,6 +76,16 @@ def test_pairs_and_classes_that_are_collected():
     assert [(x.text_a, x.text_b, x.label) for x in found] == [("a", "b", 0.5), ("c", "d", 2.0)]
 
 
+@pytest.mark.parametrize(
+    "labels", [[True, 1, 0], [0.0, True, -0.0], [False, np.float32(1), 0], ["1", 1, np.int8(0)]]
+)
+def test_equal_numbers_are_one_class(labels):
+    kind = ClassificationRows()
+    found = kind.examples("train", TEXTS, labels)
+    assert [x.label for x in found] == [str(int(x)) for x in labels]
+    assert kind.labels == ("0", "1")
+
+
 CLASSES = ["bad", "good"]
 BAD = {
     "length": (TEXTS, NAMES[:2], "labels must have one value for each of texts: there are 3 texts"),
@@ -91,7 +101,18 @@ BAD = {
     "half": (TEXTS, [0, 0.5, 1], "labels[1] must be a class's name or number; received 0.5 (f"),
     "equal": (TEXTS, ["good"] * 3, "at least two classes; all are 'good', so there is nothing to"),
     "equal numbers": (TEXTS, [0, 0, 0], "at least two classes; all are 'bad', so there is nothing"),
-    "one-hot": (TEXTS, np.eye(3), "Give the number of each example's class; for several, see mul"),
+    "one-hot": (TEXTS, np.eye(3), "Give the number of each example's class. For several classes"),
+    **{
+        f"several as {type(row).__name__}": (
+            TEXTS,
+            [row] * 3,
+            "For several classes of a text, give for_classification multi_label=True",
+        )
+        for row in ([1, 0, 1], ("bad", "good"), {"bad"})
+    },
+    "several of a generator": (zip(TEXTS, np.eye(3), strict=True), None, "give for_classification"),
+    "several of a dataset": (dataset(TEXTS, np.eye(3, dtype=int)), None, "give for_classification"),
+    "several as a table": (TEXTS, pd.DataFrame(np.eye(3)), "give for_classification multi_label"),
     "columns": ([TEXTS, TEXTS], NAMES, "there are 2 texts and 3 labels"),
     "list of rows": ([*zip(TEXTS, NAMES, strict=True)], None, "labels must be given: one for each"),
     "table": (np.array([TEXTS, TEXTS]), NAMES, "(ndarray). Of a table take a column, table['text"),

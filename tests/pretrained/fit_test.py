@@ -22,7 +22,7 @@ from bert_tf.tasks.classification.rows import ClassificationRows
 from bert_tf.tasks.classification.settings import ClassifierSettings
 from bert_tf.tasks.course import make_task
 from tests.pretrained.fit_examples_test import CLASSES, NAMES, TEXTS
-from tests.support.pretraining_runs import run_code
+from tests.support.pretraining_runs import run_forked
 from tests.support.registered_tasks import REVIEWS, run_in
 from tests.support.small_classification import write_reviews
 
@@ -124,7 +124,7 @@ def test_the_trained_model_answers_and_is_saved(reviews, trained, tmp_path):
     assert found["loss"] == pytest.approx(history["val_loss"][-1], rel=1e-6)
     assert found["accuracy"] == found.report["accuracy"] == history["val_accuracy"][-1]
     assert {*found.report["classes"]} == {"bad", "good"}
-    assert re.search(r"accuracy: 0\.\d{4}\n(.|\n)*\nconfusion matrix: ", str(found))
+    assert re.search(r"accuracy: [01]\.\d{4}\n(.|\n)*\nconfusion matrix: ", str(found))
     answers = model.classify(texts)
     right = [x.label == y for x, y in zip(answers, labels, strict=True)]
     assert np.mean(right) == found["accuracy"]
@@ -284,7 +284,7 @@ def test_weights_on_two_replicas_are_the_program_s(reviews, tmp_path):
         " from tests.pretrained.fit_test import check_two_replicas;"
         " check_two_replicas(strategy, *sys.argv[1:])"
     )
-    run_code(code, reviews, tmp_path)
+    run_forked(code, reviews, tmp_path)
 
 
 @pytest.mark.slow
@@ -326,7 +326,9 @@ def test_a_head_is_kept_only_for_the_same_task(trained):
     assert starts_with_head(same, same._rows("fit"))
     for other in (model.for_classification(["good", "bad"]), model.for_regression()):
         assert not other.heads and not starts_with_head(other, other._rows("fit"))
-        with pytest.raises(UserError, match="classify needs a model with the head"):
+        with pytest.raises(
+            UserError, match=r"classify needs a model .* has no head\. .*, and call fit first$"
+        ):
             other.classify("a text")
         with pytest.raises(UserError, match="evaluate needs a trained model; call fit first"):
             other.evaluate(["a"], ["good"])

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.errors import UserError
+from bert_tf.pretrained.build import traced
 from bert_tf.pretrained.forward import BATCH_SIZE, Forward, batches_of
 
 
@@ -17,7 +18,8 @@ def rows_of(lengths):
 
 def test_results_keep_the_order_of_the_rows():
     lengths = np.random.default_rng(1).integers(1, 90, 10 * BATCH_SIZE + 7)
-    sums = Forward(lambda x: {"sum": tf.reduce_sum(x["input_ids"], axis=1)}, ["input_ids"])
+    outputs = lambda x: {"sum": tf.reduce_sum(x["input_ids"], axis=1)}  # noqa: E731
+    sums = Forward(traced(outputs, ["input_ids"]))
     found = [row["sum"] for row in sums(rows_of(lengths))]
     np.testing.assert_array_equal(found, lengths * np.arange(1, len(lengths) + 1))
 
@@ -25,9 +27,12 @@ def test_results_keep_the_order_of_the_rows():
 @pytest.mark.parametrize("size", [1, 5, np.int64(7), None])
 def test_batches_have_the_size_that_is_asked_for(size):
     seen = []
-    sums = Forward(lambda x: {"sum": tf.reduce_sum(x["input_ids"], axis=1)}, ["input_ids"])
-    function = sums._function
-    sums._function = lambda x: seen.append(len(x["input_ids"])) or function(x)
+
+    def compute(arrays):
+        seen.append(len(arrays["input_ids"]))
+        return {"sum": arrays["input_ids"].sum(axis=1)}
+
+    sums = Forward(compute)
     with batches_of(size):
         found = [row["sum"] for row in sums(rows_of([2] * 11))]
     assert found == [2 * i for i in range(1, 12)]
@@ -48,8 +53,7 @@ def test_after_an_error_no_other_batch_begins():
         time.sleep(0.01)  # on a busy machine, too, the error is seen before the last batch
         raise ValueError("out of memory")
 
-    failing = Forward(outputs, ["input_ids"])
-    failing._function = outputs  # untraced, so that each batch calls it
+    failing = Forward(outputs)
     with pytest.raises(ValueError, match="out of memory"):
         failing(rows_of([3] * 100 * BATCH_SIZE))
     assert len(begun) < 50
@@ -58,7 +62,9 @@ def test_after_an_error_no_other_batch_begins():
 def test_many_models_in_one_process_cause_no_warning(caplog):
     """Each is traced once. TensorFlow warns of five traces in fifteen calls of one function."""
     for scale in range(7):
-        forward = Forward(lambda x, scale=scale: {"y": x["input_ids"] * scale}, ["input_ids"])
+        forward = Forward(
+            traced(lambda x, scale=scale: {"y": x["input_ids"] * scale}, ["input_ids"])
+        )
         assert forward([{"input_ids": [1, 2]}])[0]["y"].tolist() == [scale, 2 * scale]
     assert "retracing" not in caplog.text
 
@@ -74,8 +80,7 @@ def test_a_single_batch_of_the_main_thread_is_computed_in_it(count, is_main, dir
         idents.append(threading.get_ident())
         return {"sum": tf.reduce_sum(features["input_ids"], axis=1)}
 
-    forward = Forward(outputs, ["input_ids"])
-    forward._function = outputs  # untraced, so that each batch calls it
+    forward = Forward(outputs)
 
     def call():
         idents.append(threading.get_ident())

@@ -256,12 +256,14 @@ def test_without_a_candidate_the_answer_is_empty(model, method, places, warnings
         first = row["input_ids"].index(VOCAB.index("[SEP]")) + places
         logits[:] = -1e4
         logits[0, first + 1] = logits[1, first] = 1e4
-    ((answer,),) = find_all(searches, [{"start_logits": logits[0], "end_logits": logits[1]}])
+    ((answer,),) = find_all(
+        searches, [{"start_logits": logits[0], "end_logits": logits[1]}], model.tokenizer
+    )
     assert (answer.text, answer.start, answer.end, answer.log_odds) == ("", 0, 0, 0.0)
     assert answer.score == pytest.approx(0.0, abs=1e-6)
     assert warnings == [
         "1 of 1 questions have no answer: the likeliest starts and ends are not in the context. If"
-        " many have none, the model is not trained to answer questions"
+        " many have none, the model is not trained to answer questions. Later ones are not reported"
     ]
 
 
@@ -385,22 +387,39 @@ def test_bad_input_is_refused_in_one_line(model, call, message):
     assert "\n" not in str(error.value) and len(str(error.value)) <= 500
 
 
-def test_long_questions_and_texts_with_masks_are_cut(model, warnings):
+CUT = (
+    "have more than 32 word pieces with [CLS] and [SEP], and are truncated. To have all of a text"
+    " read, split it; classify, encode and rank of a loaded model do so with long_text='mean'."
+    " Later ones are not reported"
+)
+
+
+def test_long_questions_and_texts_with_masks_are_cut(model, folder, warnings):
     model.answer(["the cat " * 20, "a"], "a dog ran")
     model.fill_mask(["a [MASK] " + "dog " * 40, "[MASK]"], top_k=1)
     assert warnings == [
-        "1 of 2 questions have more than 16 word pieces, and are truncated",
-        "1 of 2 texts have more than 32 word pieces with [CLS] and [SEP], and are truncated",
+        "1 of 2 questions have more than 16 word pieces, and are truncated. Later ones are not"
+        " reported",
+        f"1 of 2 texts {CUT}",
     ]
+    for _ in range(2):
+        model.answer(["the cat " * 30, "a"], "a dog ran")
+        model.fill_mask("a [MASK] " + "dog " * 50)
+        model.classify(["dog " * 50] * 3)
+        model.encode("dog " * 60)
+    assert len(warnings) == 2
+    features = bert_tf.TextFeatures(folder)  # an export's log must not fill up either
+    for texts in (["dog " * 50], ["a", "cat " * 60]):
+        features(texts)
+    missing, *cut = warnings[2:]
+    assert missing.startswith(f"{folder} does not tell the --max_seq_length that the model was")
+    assert cut == [f"1 of 1 texts {CUT}"]
 
 
 def test_long_texts_are_cut(model, warnings):
     long = "the cat " * 50_000
     assert model.encode([long, "a"]).shape == (2, 12)
     assert_near(model.encode(long), model.encode("the cat " * 15), 1e-6)
-    assert warnings[0] == (
-        "1 of 2 texts have more than 32 word pieces with [CLS] and [SEP], and are truncated."
-        " long_text='mean' of classify, encode and rank reads all of a text"
-    )
+    assert warnings[0] == f"1 of 2 texts {CUT}"
     assert len(model.classify([long, (long, long)])) == 2
     assert model.answer("a", "the cat ran . " * 300).text

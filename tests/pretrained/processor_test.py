@@ -10,6 +10,7 @@ import tensorflow as tf
 import bert_tf
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
+from bert_tf.model import layers
 from bert_tf.model.layers import ROUNDED
 from bert_tf.pretrained import build
 from tests.support.model_folders import random_weights, write_model
@@ -142,5 +143,7 @@ def test_every_method_answers_in_bfloat16(tmp_path_factory, folder):
             ]
         )
     found, expected = answers
-    np.testing.assert_allclose(found, expected, atol=0.03)
-    assert found != expected
+    differences = np.abs(np.subtract(found, expected))
+    # Where oneDNN has no bfloat16, more operations round: one of 163 numbers by 0.035.
+    bound = 0.03 if layers._has_one_dnn() else 0.05
+    assert 0 < np.sqrt(np.mean(differences**2)) < 0.008 and differences.max() < bound

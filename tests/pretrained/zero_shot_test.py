@@ -57,7 +57,7 @@ def test_one_label_of_several(model, logits, warnings):
     found = model.classify(TEXTS, LABELS, TEMPLATE)
     assert warnings == [
         "1 of 3 texts have more than 24 word pieces, and are truncated so that the model also reads"
-        " a label's hypothesis"
+        " a label's hypothesis. Later ones are not reported"
     ]
     for result, expected in zip(found, softmax(logits[..., 2]), strict=True):
         assert list(result.probabilities) == LABELS
@@ -121,6 +121,8 @@ def test_the_template_is_that_of_the_pipeline(model):
         ({"labels": ["cat"], "hypothesis_template": "{0}"}, "must have {} once"),
         ({"labels": ["cat"], "hypothesis_template": "It is {{}}."}, "and no other braces"),
         ({"labels": ["cat"], "hypothesis_template": "{} or {name}"}, "and no other braces"),
+        ({"labels": ["cat"], "hypothesis_template": "It is {!r}."}, "must have {} once"),
+        ({"labels": ["cat"], "hypothesis_template": "{} }} {{"}, "and no other braces"),
         ({"labels": ["cat"], "hypothesis_template": 5}, "hypothesis_template must be a string"),
         ({"labels": ["cat"], "multi_label": 1}, "multi_label must be True or False; received 1"),
         (

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import forked_programs
+
 ROOT = Path(__file__).parents[2]
 # As TensorFlow 2.21 writes them while it is imported, and the older form of an info message.
 NOISE = [
@@ -137,9 +139,26 @@ except Exception:  # the stand-in has no layers
 """
 
 
-@pytest.mark.parametrize("name", ["load", "BertModel", "AdamWeightDecayOptimizer"])
+@pytest.mark.parametrize("name", ["Pretrained", "BertModel", "AdamWeightDecayOptimizer"])
 def test_the_library_starts_as_quietly(start, name):
     for environment, lines in ({}, KEPT), ({"TF_CPP_MIN_LOG_LEVEL": "0"}, NOISE + KEPT):
         status, found, words = start(code=LIBRARY.format(name=name), **environment)
         assert (status, found) == (0, lines)
         assert words[0] == "False" and words[-1] == "True"
+
+
+DEFERRED = """
+import inspect, sys
+inspect.getmodule(inspect)  # looks at the files of all modules
+print(*(name in sys.modules for name in ("sklearn", "matplotlib.axes")))
+import keras
+from keras._tf_keras.keras.wrappers import SKLearnClassifier
+from matplotlib.pyplot import *
+print(keras.wrappers.SKLearnClassifier is SKLearnClassifier, Figure.__name__)
+print(*(name in sys.modules for name in ("sklearn", "matplotlib.axes")))
+"""
+
+
+def test_keras_imports_other_libraries_when_they_are_used():
+    status, output = forked_programs.run([sys.executable, "-c", DEFERRED])
+    assert (status, output.split("\n")) == (0, ["False False", "True Figure", "True True", ""])

@@ -111,6 +111,17 @@ def run(*flags: str, program: str = "run_pretraining.py", status: int = 0, **opt
     return output
 
 
+def run_forked(code: str, *arguments: object) -> str:
+    """Runs Python code, which may import the tests, in a fork that has imported TensorFlow.
+
+    Returns what it prints, stdout and stderr. TensorFlow has not looked for devices there yet.
+    """
+    words = [sys.executable, "-c", code, *map(str, arguments)]
+    status, output = forked_programs.run(words)
+    assert status == 0, output
+    return output
+
+
 def run_code(code: str, *arguments: object, timeout: float | None = None) -> str:
     """Runs Python code, which may import the tests, in its own process; returns what it prints."""
     done = subprocess.run(

@@ -4,6 +4,7 @@ import collections
 import random
 
 import pytest
+from absl import logging
 
 from bert_tf.errors import UserError
 from bert_tf.tasks.splits import held_out, read_sets
@@ -83,11 +84,16 @@ def test_training_and_evaluation_share_the_training_set(reviews):
     assert len(read_sets(classification(reviews), ["predict"])["predict"][0].examples) == 7
 
 
-def test_a_run(reviews):
+def test_a_run_ends_with_its_figure_and_the_files_to_read(reviews, monkeypatch):
+    lines = []
+    monkeypatch.setattr(logging, "info", lambda text, *values: lines.append(text % values))
     flags = {**REVIEWS, "do_train": True, "do_eval": True, "dev_fraction": 0.3}
     flags |= {"train_batch_size": 21, "num_train_epochs": 1.0, "max_seq_length": 24}
     trained = run_in(reviews, "classification", **flags)
     assert trained["global_step"] == 3
+    figure = f"eval_accuracy = {trained['eval_accuracy']:.4g}"
+    out = f"{reviews}/out"
+    assert lines[-1] == f"{figure}. To read: {out}/eval_results.txt, {out}/errors.tsv"
     del flags["do_train"]
     assert run_in(reviews, "classification", **flags) == trained
 
@@ -149,3 +155,17 @@ def test_pairs_without_scores_cannot_be_evaluated(tmp_path):
     flags = {"data_dir": "x", "output_dir": "x", "vocab_file": "x", "text_a_column": "a"}
     with pytest.raises(UserError, match="--dev_fraction=0.1 needs --loss=cosine, since an evaluat"):
         task_with("sentences", {**flags, "loss": "in_batch_negatives", "dev_fraction": 0.1})
+
+
+@pytest.mark.parametrize("name", ["classification", *OTHERS])
+def test_without_a_dev_file_the_flag_is_named(reviews, tmp_path, name):
+    file, text, more, *_ = OTHERS.get(name, ("train.csv", None, {}))
+    if text:
+        (tmp_path / file).write_text(text)
+    flags = {"data_dir": str(tmp_path), "output_dir": "unused", "vocab_file": "unused", **more}
+    task = task_with(name, {**flags, **(REVIEWS if name == "classification" else {})})
+    with pytest.raises(UserError, match=r"--dev_fraction=0\.1 holds out a part of the training"):
+        read_sets(task, ["train", "eval"])
+    with pytest.raises(UserError) as error:
+        read_sets(task, ["eval"])
+    assert "--dev_fraction" not in str(error.value)

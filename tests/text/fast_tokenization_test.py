@@ -160,6 +160,7 @@ def test_without_tensorflow_text(tmp_path):
     vocab = write_vocab(tmp_path / "vocab.txt", ["[UNK]", "a", "##b", "b"])
     program = (
         "import sys; sys.modules['tensorflow_text'] = None; sys.stderr = sys.stdout\n"
+        "import tensorflow\n"
         "from bert_tf.text import fast_tokenization\n"
         "fast_tokenization._LOAD_AFTER = 0\n"
         "for _ in range(3):\n"
@@ -182,6 +183,10 @@ def test_tensorflow_text_is_imported_only_for_much_text(tmp_path):
     program = (
         "import sys\n"
         "from bert_tf.text import fast_tokenization\n"
+        "fast = fast_tokenization.FastTokenizer(sys.argv[1])\n"
+        "fast.encode(['Ab b ' * 1000] * 1000)\n"
+        "assert 'tensorflow' not in sys.modules\n"
+        "import tensorflow\n"
         "fast = fast_tokenization.FastTokenizer(sys.argv[1])\n"
         "batch = ['Ab b ' * 1000] * 1000\n"  # five million characters
         "first = fast.encode(batch)\n"

@@ -126,8 +126,8 @@ def test_cycles_are_of_the_very_same_step(tmp_path):
 def test_program():
     printed = estimated()
     assert "An estimate, not a measurement:\n  steps  1,000,000: 900,000 of 256" in printed
-    # What docs/tpu.md shows.
-    shown = (ROOT / "docs" / "tpu.md").read_text()
+    # What docs/measuring.md shows.
+    shown = (ROOT / "docs" / "measuring.md").read_text()
     assert printed[printed.index("An est") : printed.index("Prices are")] in shown
 
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Unpack, overload
 
 import numpy as np
-from absl import logging
 
 from bert_tf.errors import UserError, quoted
 from bert_tf.pretrained.methods.base import LoadedModel
 from bert_tf.pretrained.results import Answer
+from bert_tf.pretrained.text_input import warn_once
 from bert_tf.tasks.arguments import NUMBER, WHOLE_NUMBER, as_list, check_type
 from bert_tf.tasks.squad import answers, features
 from bert_tf.tasks.squad.rows import AnswerOptions
@@ -99,7 +99,7 @@ class AnswerQuestions(LoadedModel):
             method=method,
         )
         rows = [row for search in searches for row in search.rows]
-        found = find_all(searches, self._run("squad", rows))
+        found = find_all(searches, self._run("squad", rows), self.tokenizer)
         if top_k:
             return found[0] if single else found
         best = [answers[0] for answers in found]
@@ -344,24 +344,25 @@ def make_searches(
         if not search.rows:
             raise UserError(f"context[{i}] must have a word; received {quoted(contexts[i])}")
     if num_cut := sum(search.is_cut for search in searches):
-        logging.warning(
+        warn_once(
+            tokenizer,
             "%d of %d questions have more than %d word pieces, and are truncated",
-            num_cut,
-            len(searches),
-            settings.max_query_length,
+            *(num_cut, len(searches), settings.max_query_length),
         )
     return searches, single
 
 
-def find_all(searches: Sequence[Search], logits: Logits) -> list[list[Answer]]:
+def find_all(
+    searches: Sequence[Search], logits: Logits, tokenizer: Tokenizer
+) -> list[list[Answer]]:
     """Returns the answers of each search, from the logits of all windows in order."""
     rest = iter(logits)
     found = [search.find([next(rest) for _ in search.rows]) for search in searches]
     if num_without := sum(not search.has_candidate for search in searches):
-        logging.warning(
+        warn_once(
+            tokenizer,
             "%d of %d questions have no answer: the likeliest starts and ends are not in the"
             " context. If many have none, the model is not trained to answer questions",
-            num_without,
-            len(searches),
+            *(num_without, len(searches)),
         )
     return found

@@ -1,19 +1,15 @@
 """`LoadedModel`: what every method of a loaded model uses."""
 
-import functools
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import keras
 from numpy.typing import NDArray
 
 from bert_tf.errors import UserError
 from bert_tf.model.configuration import BertConfig
-from bert_tf.model.layers import dtype_name
-from bert_tf.pretrained.build import Outputs, answering_dtype, build_model, head_outputs
 from bert_tf.pretrained.folder import ModelFolder
-from bert_tf.pretrained.forward import Forward, Row
+from bert_tf.pretrained.forward import Compute, Forward, Row, Runtime
 from bert_tf.pretrained.text_input import TextRows, of_folder
 from bert_tf.text.base_tokenizer import Tokenizer
 
@@ -57,34 +53,20 @@ class LoadedModel:
     heads: tuple[str, ...]
     labels: tuple[str, ...]
     max_seq_length: int
-    model: keras.Model
 
-    def __init__(self, folder: ModelFolder, dtype: Any = None):
-        """Builds the model; users call `load` instead."""
-        mark_loaded()
-        self._dtype = dtype_name(dtype)
-        self._set_folder(folder)
-
-    def _set_folder(self, folder: ModelFolder) -> None:
-        dtype = answering_dtype(self._dtype)
-        build: Callable[[str], keras.Model] = functools.cache(
-            lambda head: build_model(head, folder, dtype)
-        )
-        model = build(next((head for head in folder.heads if head != "next_sentence"), ""))
+    def _hold(self, folder: ModelFolder, runtime: Runtime) -> None:
         self._own_folder = folder
+        self._runtime = runtime
         self.config = folder.config
         self.tokenizer = folder.tokenizer
         self.heads = folder.heads
         self.labels = folder.labels
         self.max_seq_length = folder.max_seq_length
-        self._model = build
         self._forwards: dict[str, Forward] = {}
-        self.model = model
 
     @property
     def _folder(self) -> ModelFolder:
-        """What the folder holds; every method needs it. Raises UserError in a forked process."""
-        check_process()
+        """What the folder holds; every method needs it."""
         return self._own_folder
 
     def __repr__(self) -> str:
@@ -99,11 +81,11 @@ class LoadedModel:
         return TextRows(texts, self.tokenizer, length, *given)
 
     def _run(
-        self, name: str, rows: Sequence[Row], outputs: Outputs | None = None
+        self, name: str, rows: Sequence[Row], make: Callable[[], Compute] | None = None
     ) -> list[dict[str, NDArray[Any]]]:
-        """Returns the outputs of each row, computed by the head `name`, or by `outputs` if given.
+        """Returns the outputs of each row, computed by the head `name`, or by what `make` makes.
 
-        The function is traced at its first use, and found by `name` afterwards.
+        It is made at its first use, and found by `name` afterwards.
         """
         if not rows:
             return []
@@ -115,6 +97,6 @@ class LoadedModel:
                 f" {self._folder.config.type_vocab_size}. Give single texts, or a model for pairs"
             )
         if name not in self._forwards:
-            outputs = outputs or head_outputs(name, self._model(name))
-            self._forwards[name] = Forward(outputs, [*rows[0]])
+            compute = make() if make else self._runtime.head(name)
+            self._forwards[name] = Forward(compute)
         return self._forwards[name](rows)

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any, overload
 
 import numpy as np
-from absl import logging
 from numpy.typing import NDArray
 
 from bert_tf.errors import UserError, listed, quoted
@@ -12,7 +11,7 @@ from bert_tf.pretrained.folder import ModelFolder
 from bert_tf.pretrained.forward import sigmoid, softmax
 from bert_tf.pretrained.methods.base import LoadedModel, Text
 from bert_tf.pretrained.results import Classification
-from bert_tf.pretrained.text_input import tokenize
+from bert_tf.pretrained.text_input import tokenize, warn_once
 from bert_tf.tasks.arguments import STRING, SWITCH, as_list, check_type, received
 from bert_tf.text import sequences
 
@@ -90,7 +89,8 @@ class Judge:
         ids = [ids for ids, _ in tokenize(texts, self._tokenizer)]
         longest = max(map(len, self._hypotheses))
         if num_cut := sum(len(text) > self._room - longest for text in ids):
-            logging.warning(
+            warn_once(
+                self._tokenizer,
                 "%d of %d texts have more than %d word pieces, and are truncated so that the model"
                 " also reads a label's hypothesis",
                 *(num_cut, len(ids), self._room - longest),

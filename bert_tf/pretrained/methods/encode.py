@@ -5,15 +5,13 @@ from collections.abc import Sequence
 from typing import overload
 
 import numpy as np
-import tensorflow as tf
 from numpy.typing import NDArray
 
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.hugging_face.vector_settings import VectorSettings
 from bert_tf.pretrained import text_input
-from bert_tf.pretrained.build import INPUTS, Tensors
 from bert_tf.pretrained.methods.base import LoadedModel, Text
-from bert_tf.pretrained.pooling import similarities, text_vectors
+from bert_tf.pretrained.pooling import similarities
 from bert_tf.pretrained.results import TextAttention
 from bert_tf.pretrained.text_input import TextRows
 from bert_tf.tasks.arguments import STRING, SWITCH, WHOLE_NUMBER, as_list, check_type, received
@@ -74,17 +72,13 @@ class Encode(LoadedModel):
             *(prepared, self._vector_tokenizer, self.max_seq_length, long_text, window_stride),
             num_first=self._num_pieces(settings.prompt) if long_text != CUT else 0,
         )
-        bert, num_skipped = self.model.bert, 0
+        num_skipped = 0
         if settings.prompt and not settings.include_prompt:
             num_skipped = 1 + self._num_pieces(settings.prompt)
 
-        def outputs(features: Tensors) -> dict[str, tf.Tensor]:
-            output = bert(*(features[name] for name in INPUTS))
-            mask = features["input_mask"]
-            return {"vector": text_vectors(output, mask, poolings, num_skipped)}
-
         name = "+".join(poolings) + (f" after {num_skipped}" if num_skipped else "")
-        found = [row["vector"] for row in self._run(name, windows.rows, outputs)]
+        make = functools.partial(self._runtime.vectors, poolings, num_skipped)
+        found = [row["vector"] for row in self._run(name, windows.rows, make)]
         vectors = windows.join(np.array(found, np.float32).reshape(len(found), width))
         if settings.normalize and normalize is None:
             vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -179,14 +173,7 @@ class Encode(LoadedModel):
                 f"attention takes one text, or one pair of texts; received a list of {len(texts)}"
             )
         (row,) = text_input.encode(texts, self._folder.tokenizer, self.max_seq_length)
-        bert = self.model.bert
-
-        def outputs(features: Tensors) -> dict[str, tf.Tensor]:
-            output = bert(*(features[name] for name in INPUTS))
-            probabilities = tf.stack(output.attention_probs, axis=1)
-            return {"probabilities": tf.cast(probabilities, tf.float32)}
-
-        (found,) = self._run("attention", [row], outputs)
+        (found,) = self._run("attention", [row], self._runtime.attention)
         return TextAttention(
             tokens=sequences.unpadded_tokens(row, self.tokenizer.inv_vocab),
             segment_ids=np.array(row["segment_ids"], np.int32),

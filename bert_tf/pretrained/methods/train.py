@@ -27,7 +27,7 @@ from bert_tf.model_folder.writer import CONFIG_FILE, MODEL_NAMES, write_model
 from bert_tf.pretrained.build import initialize
 from bert_tf.pretrained.folder import ModelFolder, heads_of
 from bert_tf.pretrained.forward import batches_of
-from bert_tf.pretrained.methods.base import LoadedModel
+from bert_tf.pretrained.methods.in_keras import KerasModel
 from bert_tf.pretrained.text_input import of_folder
 from bert_tf.runs.flags.settings import FineTuningOptions
 from bert_tf.runs.results.reports import Evaluation
@@ -46,7 +46,7 @@ from bert_tf.tasks.tagging.rows import TaggingRows
 from bert_tf.tasks.task import FineTuningTask
 
 
-class Train(LoadedModel):
+class Train(KerasModel):
     """Methods that choose a task, train for it, evaluate and save."""
 
     _chosen: Rows | None = None

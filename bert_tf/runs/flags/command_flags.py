@@ -11,14 +11,14 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
 
 from absl import app, flags, logging
 
 from bert_tf.engine import distribution, interrupts
 from bert_tf.errors import UserError, as_line, quoted
 from bert_tf.files import storage
-from bert_tf.runs.flags import command_line
+from bert_tf.runs.flags import command_line, model_flags
 from bert_tf.runs.flags.command_line import help_page
 from bert_tf.runs.flags.setting_fields import (
     REQUIRED,
@@ -32,6 +32,9 @@ from bert_tf.runs.flags.settings import DeviceSettings
 from bert_tf.runs.folder import goodput
 from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.start import quiet_start
+
+if TYPE_CHECKING:
+    from bert_tf.model.configuration import BertConfig
 
 # 65, 70 and 74.
 DIVERGED_STATUS, UNEXPECTED_STATUS, IO_ERROR_STATUS = os.EX_DATAERR, os.EX_SOFTWARE, os.EX_IOERR
@@ -82,8 +85,8 @@ def run_program(
         goodput.count_from_process_start()
         try:
             check_words(argv[1:])
-            for cls in _settings:
-                settings_from_flags(cls)
+            settings = [settings_from_flags(cls) for cls in _settings]
+            model_flags.check_model_named(settings, flags.FLAGS.flag_values_dict())
             quiet_start.import_tensorflow()
             gc.freeze()  # modules are never garbage
             main(*([argv[1:]] if takes_words else []))
@@ -177,7 +180,7 @@ _DEFINE = {
 
 class _HelpFlag(flags.BooleanFlag):
     def __init__(self, name: str):
-        short_name = "?" if name == "help" else None
+        short_name = "?" if name == "help" else "h"
         super().__init__(name, False, "Show this help.", short_name, allow_override=True)
 
     def parse(self, argument: str | bool) -> None:
@@ -220,6 +223,19 @@ def settings_from_flags(settings: type[T]) -> T:
     """Returns settings with the values of the flags that `define_flags` defined."""
     given = {name for name in flags.FLAGS if flags.FLAGS[name].present}
     return settings.from_flags(flags.FLAGS.flag_values_dict(), given)
+
+
+def model_from_flags(*settings: type[Settings]) -> BertConfig | None:
+    """Returns the model's configuration; sets flags that were not given by the model's folder.
+
+    See `model_flags.follow_model`; the flags are those of `settings`.
+    """
+    given = {name for name in flags.FLAGS if flags.FLAGS[name].present}
+    values = flags.FLAGS.flag_values_dict()
+    config, found = model_flags.follow_model([*map(settings_from_flags, settings)], values, given)
+    for name, value in found.items():
+        setattr(flags.FLAGS, name, value)
+    return config
 
 
 def get_strategy() -> tf.distribute.Strategy:

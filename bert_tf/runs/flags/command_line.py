@@ -7,7 +7,7 @@ from typing import Any
 
 from absl import flags
 
-from bert_tf.errors import as_line, listed
+from bert_tf.errors import as_installed, as_line, listed
 from bert_tf.runs.flags.setting_fields import Group
 
 NOT_GIVEN = "other than None"  # in absl's message on a required flag
@@ -26,7 +26,12 @@ _MESSAGES = {
     r"flag (--[^:]*): (must .*)": r"\1 \2",
     r"flag (--[^:]*): invalid literal for int.*": r"\1 must be a whole number",
     r"flag (--[^:]*): could not convert string to float.*": r"\1 must be a number",
+    r"flag (--[^:]*): .*Non-boolean argument.*": r"\1 must be true or false",
     r"flag (--.*)": r"\1",
+    r"ERROR:: Unable to open flagfile: (.*No such file.*'(?:\./)?flags/.*)": (
+        r"--flagfile cannot be read: \1. Run in the root of a checkout, or, after"
+        r" `python -m bert_tf.tools.copy_flags`, in the folder of its flags/"
+    ),
     r"ERROR:: Unable to open flagfile: (.*)": r"--flagfile cannot be read: \1",
 }
 
@@ -54,9 +59,11 @@ def parse(words: Sequence[str], takes_words: bool = False, takes_others: bool = 
     except (flags.Error, ValueError, RecursionError) as error:  # the last: a name of 1,000 letters
         raise CommandLineError(_explained(str(error))) from error
     if others and not takes_words and not takes_others:
+        before = dict(zip(words[1:], words, strict=False)).get(others[0], "")
+        near = f": write {before}={others[0]}" if re.fullmatch(r"--\w+", before) else ""
         raise CommandLineError(
             "flags are written --name=value (--noname for a false one); received the stray words"
-            f" {listed(others)}"
+            f" {listed(others)}{near}"
         )
     return others
 
@@ -92,7 +99,7 @@ def help_page(docstring: str, flags: Iterable[Any], groups: Mapping[str, Group])
         below = [flag for flag in flags if groups.get(flag.name, _OTHER) == heading]
         if below:
             lines += [f"{heading}:", "", *(line for flag in below for line in _lines(flag)), ""]
-    return "\n".join([*lines, _FOOTER, ""])
+    return as_installed("\n".join([*lines, _FOOTER, ""]))
 
 
 def is_required(flag: Any) -> bool:

@@ -68,6 +68,8 @@ class FieldRule(Bounds):
     needs: if the field is given, these conditions must all hold.
     needs_one_of: if the field is given, at least one of these must hold.
     excludes: if the field is given, none of these may hold.
+    of_model: whether the folder of --init_checkpoint decides, if the flag is not given: see
+        `model_flags.follow_model`.
     because: the reason for `needs` or `excludes`: the end of "--NAME needs --OTHER, since ...".
     """
 
@@ -78,6 +80,7 @@ class FieldRule(Bounds):
     needs: tuple[Other, ...] = ()
     needs_one_of: tuple[Other, ...] = ()
     excludes: tuple[Other, ...] = ()
+    of_model: bool = False
     because: str = ""
 
     def problem(self, value: Any) -> str | None:
@@ -141,6 +144,10 @@ def help_text(settings: type, field: dataclasses.Field) -> str:
         ("excludes", " and ", rule.excludes),
     )
     text = rule.help
+    if rule.of_model:
+        text += " Default: what the folder of --init_checkpoint says" + (
+            "." if field.default is None else ", unless --vocab_file is given."
+        )
     for verb, word, others in rules:
         names = word.join(str(other) for other in others if other.name not in required)
         if names:

@@ -19,8 +19,8 @@ AUTO = "auto"  # the value of --coordinator for which JAX finds the processes
 class ModelSettings(Settings):
     """The model's configuration."""
 
-    bert_config_file: str = Group.MODEL.setting(
-        help="Configuration of the model: a bert_config.json."
+    bert_config_file: str | None = Group.MODEL.setting(
+        None, help="Configuration of the model: a bert_config.json.", of_model=True
     )
 
 
@@ -28,13 +28,17 @@ class ModelSettings(Settings):
 class TextSettings(Settings):
     """The vocabulary, and how text is prepared for it."""
 
-    vocab_file: str = Group.DATA.setting(
+    needs_vocabulary: ClassVar[bool] = True
+    vocab_file: str | None = Group.DATA.setting(
+        None,
         help="Vocabulary that the model was trained with: a vocab.txt; ALBERT's SentencePiece"
         " model, whose name ends in .model; or RoBERTa's vocab.json, with merges.txt beside it.",
+        of_model=True,
     )
     do_lower_case: bool = Group.DATA.setting(
         True,
         help="Lower-case text and strip accents: true for uncased models, false for cased ones.",
+        of_model=True,
     )
 
 
@@ -157,8 +161,8 @@ class RunFiles(Settings):
     )
     init_checkpoint: str | None = Group.MODEL.setting(
         None,
-        help="Checkpoint with the initial weights: the prefix of its files, or a folder with a file"
-        " `checkpoint`. Ignored if --output_dir has a checkpoint.",
+        help="Model with the initial weights: its folder, also Hugging Face's, or the prefix of its"
+        " checkpoint. Ignored if --output_dir has a checkpoint.",
     )
 
 
@@ -185,6 +189,7 @@ class FineTuningOptions(TrainingOptions, TextOptions):
         " are cut, shorter ones padded.",
         at_least=1,
         at_most=MAX_LENGTH,
+        of_model=True,
     )
     train_batch_size: int = Group.TRAINING.setting(
         32, help="Examples in a training step, over all replicas.", at_least=1, at_most=MAX_BATCH
@@ -290,12 +295,11 @@ class TeacherCheckpoint(Settings):
 
     teacher_checkpoint: str | None = Group.MODEL.setting(
         None,
-        help="Checkpoint of the teacher: the prefix of its files, or a folder with a file"
-        " `checkpoint`.",
+        help="Model that teaches: its folder, also Hugging Face's, or its checkpoint's prefix.",
     )
     teacher_config_file: str | None = Group.MODEL.setting(
         None,
-        help="Configuration of the teacher. Default: the bert_config.json beside its checkpoint.",
+        help="Configuration of the teacher. Default: what the folder of --teacher_checkpoint says.",
         needs="teacher_checkpoint",
     )
 

@@ -6,9 +6,11 @@ from bert_tf import tokenization
 from bert_tf.errors import UserError
 from bert_tf.files import storage
 from bert_tf.files.checkpoint_directory import CheckpointDirectory
-from bert_tf.files.model_notes import read_labels
+from bert_tf.files.model_notes import labels_in
 from bert_tf.files.overwriting import real_path
+from bert_tf.hugging_face.vector_settings import read_as_hugging_face
 from bert_tf.model.configuration import BertConfig
+from bert_tf.model_folder.reader import ModelFiles
 from bert_tf.runs.flags.settings import FineTuningOptions, TextSettings
 from bert_tf.text import casing
 from bert_tf.text.model_vocabulary import check_model_vocabulary, check_padding
@@ -16,9 +18,16 @@ from bert_tf.text.tokenizers import Tokenizer, load_tokenizer
 
 
 def learned_labels(settings: FineTuningOptions) -> list[str] | None:
-    """Returns the classes of the model that a run starts from: see `model_notes.read_labels`."""
-    init_checkpoint = None if settings.do_train else settings.init_checkpoint
-    return read_labels(settings.output_dir, init_checkpoint)
+    """Returns the classes of the model that a run starts from; [] for regression, None if unknown.
+
+    They are unknown if the run trains anew, which may give the head different classes. An
+    --output_dir without a checkpoint does not count: a run that stopped early left its files.
+    """
+    if prefix := CheckpointDirectory(settings.output_dir).latest():
+        return labels_in(os.path.dirname(prefix))
+    if settings.do_train or not settings.init_checkpoint:
+        return None
+    return ModelFiles.of_flag(settings.init_checkpoint).labels
 
 
 def make_tokenizer(
@@ -28,10 +37,14 @@ def make_tokenizer(
     output_dir: str | None = None,
 ) -> Tokenizer:
     """Returns the tokenizer of the vocabulary that belongs to the checkpoint."""
+    path = settings.vocab_file
+    hugging_face = read_as_hugging_face(path, init_checkpoint)
     tokenizer = load_tokenizer(
-        settings.vocab_file, settings.do_lower_case, drop_category_c=config.drop_category_c
+        *(path, settings.do_lower_case),
+        hugging_face=hugging_face,
+        drop_category_c=config.drop_category_c,
     )
-    vocab, path = tokenizer.vocab, settings.vocab_file
+    vocab = tokenizer.vocab
     casing.check_casing(settings.do_lower_case, vocab, path, init_checkpoint, output_dir)
     check_vocabulary(vocab, path, init_checkpoint, output_dir)
     tokenization.check_vocab_size(vocab, config.vocab_size, path)
@@ -46,12 +59,13 @@ def check_vocabulary(
 
     See `check_model_vocabulary`.
     """
+    hugging_face = read_as_hugging_face(vocab_file, init_checkpoint)
     if init_checkpoint:
         storage.check_file_system(init_checkpoint, "init_checkpoint")
-        check_model_vocabulary(vocab, vocab_file, init_checkpoint)
+        check_model_vocabulary(vocab, vocab_file, init_checkpoint, hugging_face=hugging_face)
     # A run that stopped before its first checkpoint may have left a vocabulary: ignore it.
     if output_dir and CheckpointDirectory(output_dir).latest():
-        check_model_vocabulary(vocab, vocab_file, output_dir, "output_dir")
+        check_model_vocabulary(vocab, vocab_file, output_dir, "output_dir", hugging_face)
 
 
 def check_settings(

@@ -136,7 +136,7 @@ def note_schedule(
     if changes:
         rates = ""
         if isinstance(noted, list) and isinstance(current, list):
-            before = optimization.restarting_schedule(noted)
+            before = optimization.RestartingSchedule(noted)
             now = tf.constant(step, tf.int64)
             rates = f": the rate of the next step is {float(schedule(now)):.4g} instead of"
             rates += f" {float(before(now)):.4g}"

@@ -8,6 +8,7 @@ import keras
 import tensorflow as tf
 
 from bert_tf.errors import UserError, listed
+from bert_tf.hugging_face.vector_settings import read_as_hugging_face
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model_folder.reader import ModelFiles
 from bert_tf.model_folder.writer import write_vocabulary
@@ -19,13 +20,12 @@ from bert_tf.text.tokenizers import Tokenizer, vocabulary_in
 
 
 def teacher_files(settings: TeacherCheckpoint) -> ModelFiles:
-    """Returns the teacher's checkpoint and the files next to it."""
-    return ModelFiles(
+    """Returns the files of the teacher."""
+    return ModelFiles.of_flag(
         settings.teacher_checkpoint,
         "teacher_checkpoint",
         settings.teacher_config_file,
         config_flag="teacher_config_file",
-        only_checkpoint=True,
     )
 
 
@@ -44,7 +44,10 @@ def checked_teacher_files(
         if not vocab_file:  # the student is in memory
             write_vocabulary(folder, tokenizer.files, tokenizer.do_lower_case)
             vocab_file = vocabulary_in(folder)
-        check_model_vocabulary(tokenizer.vocab, vocab_file, files.home, "teacher_checkpoint")
+        hugging_face = read_as_hugging_face(vocab_file, settings.init_checkpoint)
+        check_model_vocabulary(
+            *(tokenizer.vocab, vocab_file, files.home, "teacher_checkpoint", hugging_face)
+        )
     casing = files.recorded_casing
     if casing not in (None, settings.do_lower_case):
         raise UserError(
@@ -127,4 +130,5 @@ def load_teacher(
     with strategy.scope():
         for name, variable in found.items():
             variable.assign(files.read(name))
+    files.forget()
     return teacher, found

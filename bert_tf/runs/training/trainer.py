@@ -18,6 +18,7 @@ from bert_tf.engine.replicate import update_function, xla_pays_on_cpu
 from bert_tf.engine.steps import Objective, train_step
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints, whole_files
+from bert_tf.model_folder.reader import ModelFiles
 from bert_tf.runs.folder.run import Run
 from bert_tf.runs.training.options import adam_options
 from bert_tf.runs.training.phase_steps import PhaseSteps
@@ -105,7 +106,8 @@ class Trainer:
         if start:
             start(weights)
         elif init_checkpoint:
-            found = set(checkpoints.initialize(weights, init_checkpoint))
+            reader = ModelFiles.of_flag(init_checkpoint).weights
+            found = set(checkpoints.initialize(weights, init_checkpoint, reader=reader))
             missing = [name for name in needed if name not in found]
             if missing:
                 raise UserError(

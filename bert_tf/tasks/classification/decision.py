@@ -11,7 +11,6 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf.errors import UserError
-from bert_tf.files import checkpoints
 from bert_tf.files.checkpoint_directory import CheckpointDirectory
 from bert_tf.files.storage import first_file
 from bert_tf.files.whole_files import read_text
@@ -88,10 +87,14 @@ def _check(settings: ClassifierSettings, several: bool, multi_label: bool) -> No
 
 def _learned_config(settings: ClassifierSettings) -> str | None:
     prefix = CheckpointDirectory(settings.output_dir).latest()
-    if not prefix and settings.init_checkpoint and not settings.do_train:
-        prefix = checkpoints.find_prefix(settings.init_checkpoint)
-    home = ModelFiles(prefix, only_checkpoint=True).home if prefix else None
-    return first_file(home, CONFIG_FILES) if home else None
+    if prefix:
+        files = ModelFiles(prefix, only_checkpoint=True)
+    elif settings.init_checkpoint and not settings.do_train:
+        files = ModelFiles.of_flag(settings.init_checkpoint)
+    else:
+        return None
+    # Hugging Face's config.json is in the run's configuration already.
+    return None if files.is_hugging_face else first_file(files.home, CONFIG_FILES)
 
 
 def _has_several_labels(path: str) -> bool:

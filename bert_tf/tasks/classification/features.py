@@ -85,25 +85,24 @@ class ClassificationEncoder(ExampleEncoder):
         self._num_pieces = self._num_lost = 0
 
     def texts(self, example: InputExample) -> list[str]:
-        return [example.text_a, example.text_b or ""]
+        return [example.text_a, *([] if example.text_b is None else [example.text_b])]
 
     def length_needed(self, ids: list[list[int]]) -> int:
         if self._stride is not None:
             return 0  # nothing is left out
-        return sequences.packed_length(*ids, self.tokenizer.layout)
+        return sequences.packed_length(*sequences.as_pair(ids), self.tokenizer.layout)
 
     def records(self, example: InputExample, ids: list[list[int]]) -> list[Record]:
-        length, layout = self.max_seq_length, self.tokenizer.layout
+        length, layout, pair = self.max_seq_length, self.tokenizer.layout, sequences.as_pair(ids)
         labels = {"label_ids": self._label_values(example), "is_real_example": [1]}
         weight = example.weight if self.weighted else 1.0
         if self._stride is None:
             if self.weighted:
                 labels["example_weight"] = [weight]
             self._num_pieces += sum(map(len, ids))
-            self._num_lost += max(sequences.packed_length(*ids, layout) - length, 0)
-            # A second text without tokens is left out, as in the original.
-            return [{**sequences.truncate_and_pack(*ids, length, layout), **labels}]
-        windows = split_pair(*ids, length, self._stride, layout, f"Example {quoted(example.guid)}")
+            self._num_lost += max(sequences.packed_length(*pair, layout) - length, 0)
+            return [{**sequences.truncate_and_pack(*pair, length, layout), **labels}]
+        windows = split_pair(*pair, length, self._stride, layout, f"Example {quoted(example.guid)}")
         self.num_windows.append(len(windows))
         labels["example_weight"] = [weight / len(windows)]
         return [{**sequences.pack_pair(*window, length, layout), **labels} for window in windows]

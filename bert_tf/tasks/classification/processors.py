@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from bert_tf.datasets.tables import place_of, read_text
 from bert_tf.errors import UserError
+from bert_tf.files.listing import names_in
 from bert_tf.files.storage import contents, ending_of
 from bert_tf.runs.flags.setting_fields import Group, Settings
 from bert_tf.start import lazy_tensorflow as tf
@@ -151,7 +152,7 @@ class ImdbProcessor(DataProcessor):
         examples = []
         for label in self.labels:
             folder = os.path.join(self._folder(split, data_dir), label)
-            names = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
+            names = names_in(folder) if tf.io.gfile.isdir(folder) else []
             names = sorted(name for name in names if ending_of(name) == ".txt")
             if not names:
                 raise UserError(

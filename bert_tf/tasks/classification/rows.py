@@ -13,7 +13,7 @@ from bert_tf.tasks.arguments import as_list, as_names, is_list, plain, received
 from bert_tf.tasks.classification.examples import InputExample
 from bert_tf.tasks.classification.settings import TableColumns
 from bert_tf.tasks.classification.table import sort_labels
-from bert_tf.tasks.rows import Rows, check_there, number, read_rows
+from bert_tf.tasks.rows import SEVERAL, Rows, check_there, number, read_rows
 
 _MULTI_HOT = "For rows with 0 or 1 for each class give np.array(y)"
 
@@ -57,7 +57,10 @@ class ClassificationRows(Rows):
     def _labels(self, values: list[Any], name: str, is_training: bool) -> list[Any]:
         """Returns the classes of the examples by name; in training also collects them."""
         are_known = self.labels is not None or not is_training
-        name_of = self._known if are_known else _name
+        name_of = self._known if are_known else class_name
+        kinds = {*map(type, values)}
+        if not are_known and bool in kinds and kinds & {int, float}:  # True equals 1
+            values = [int(x) if isinstance(x, bool) else x for x in values]
         names = [name_of(value, f"{name}[{i}]") for i, value in enumerate(values)]
         if is_training:
             self._check_training(names, name)
@@ -84,7 +87,7 @@ class ClassificationRows(Rows):
     def _known(self, value: Any, place: str) -> str:
         """Returns the class that a value stands for: its name, or its number from 0."""
         labels = self.labels or ()
-        name = _name(value, place)
+        name = class_name(value, place)
         if name in labels:
             return name
         is_number = isinstance(value, int | float) and not any(map(str.isdecimal, labels))
@@ -169,7 +172,7 @@ class MultiLabelRows(ClassificationRows):
     def _labels(self, values: list[Any], name: str, is_training: bool) -> list[Any]:
         places = [f"{name}[{i}]" for i in range(len(values))]
         rows = [self._row(value, place) for value, place in zip(values, places, strict=True)]
-        name_of = self._known if self.labels is not None or not is_training else _name
+        name_of = self._known if self.labels is not None or not is_training else class_name
         named_rows = [
             [name_of(x, place) for x in row] for place, row in zip(places, rows, strict=True)
         ]
@@ -225,11 +228,12 @@ class RegressionRows(ClassificationRows):
         return TableColumns(regression=True)
 
 
-def _name(value: Any, place: str) -> str:
+def class_name(value: Any, place: str) -> str:
     """Returns the name of the class that a label gives, by its name or as a number."""
     check_there(value, place)
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     if not isinstance(value, str | int):
-        raise UserError(f"{place} must be a class's name or number; {received(value)}")
+        hint = "" if isinstance(value, float) else f". {SEVERAL}"
+        raise UserError(f"{place} must be a class's name or number; {received(value)}{hint}")
     return str(value)

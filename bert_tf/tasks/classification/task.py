@@ -9,7 +9,7 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf.engine.prediction import Columns
-from bert_tf.errors import UserError, listed
+from bert_tf.errors import UserError, first_of, listed
 from bert_tf.files.model_notes import LABELS_FILE, PAIRS, TEXTS, check_label
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.folder import reporting
@@ -117,7 +117,7 @@ class ClassificationTask(FineTuningTask):
         if learned not in (None, labels):
             raise UserError(
                 "The classes must be the ones that the model in --output_dir or --init_checkpoint"
-                f" was trained with, in the same order: {listed(learned) or 'none'} ({LABELS_FILE}"
+                f" was trained with, in the same order: {first_of(learned)} ({LABELS_FILE}"
                 f" in its folder); they are {listed(labels) or 'none'}. For --task_name=table set"
                 " --labels or --regression. If only the names of the classes differ, edit"
                 f" {LABELS_FILE}. Otherwise choose another model, or another --output_dir to train"

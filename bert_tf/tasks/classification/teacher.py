@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 from absl import logging
 
-from bert_tf.errors import UserError, listed, quoted
+from bert_tf.errors import UserError, first_of, listed, quoted
 from bert_tf.files.model_notes import LABELS_FILE
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.heads import (
@@ -50,7 +50,7 @@ def read_teacher(
     if learned not in (None, list(labels)):
         raise UserError(
             f"--teacher_checkpoint={settings.teacher_checkpoint} must have the classes of the task"
-            f" in the same order: its {LABELS_FILE} has {listed(learned) or 'none'}, and the task"
+            f" in the same order: its {LABELS_FILE} has {first_of(learned)}, and the task"
             f" {listed(labels) or 'none'}. Fine-tune the teacher for this task, or set --labels"
         )
     outputs = (files.shapes.get("output_bias", [0])[0], len(labels) or 1)

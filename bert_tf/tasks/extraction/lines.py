@@ -21,7 +21,13 @@ from bert_tf.files import records, storage
 from bert_tf.files.whole_files import UnfinishedFile, decode_utf8
 from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.tasks.example_records import ExampleEncoder, Record, encode
-from bert_tf.text.sequences import packed_length, split_pair, truncate_and_pack, unpadded_tokens
+from bert_tf.text.sequences import (
+    as_pair,
+    packed_length,
+    split_pair,
+    truncate_and_pack,
+    unpadded_tokens,
+)
 from bert_tf.text.tokenizers import Tokenizer
 
 
@@ -85,16 +91,19 @@ class LineEncoder(ExampleEncoder):
         self._place = place
 
     def texts(self, example: tuple[int, str]) -> list[str]:
-        return [*split_line(example[1])]
+        first, second = split_line(example[1])
+        return [first, second] if second else [first]
 
     def length_needed(self, ids: list[list[int]]) -> int:
-        return 0 if self._stride is not None else packed_length(*ids, self.tokenizer.layout)
+        return (
+            0 if self._stride is not None else packed_length(*as_pair(ids), self.tokenizer.layout)
+        )
 
     def records(self, example: tuple[int, str], ids: list[list[int]]) -> Iterator[Record]:
-        length, layout, windows = self.max_seq_length, self.tokenizer.layout, [ids]
+        length, layout, windows = self.max_seq_length, self.tokenizer.layout, [as_pair(ids)]
         if self._stride is not None:
             place = f"{self._place}, line {example[0] + 1}"
-            windows = split_pair(*ids, length, self._stride, layout, place)
+            windows = split_pair(*as_pair(ids), length, self._stride, layout, place)
         return (truncate_and_pack(*window, length, layout) for window in windows)
 
     def about_cut(self, longest: int) -> str:

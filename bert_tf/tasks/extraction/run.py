@@ -17,10 +17,10 @@ from bert_tf.engine.length_buckets import Buckets, parse_lengths
 from bert_tf.engine.prediction import CHUNK_BATCHES, Columns, Predictor, check_prediction
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files import checkpoints, records
-from bert_tf.files.checkpoint_names import files_of
 from bert_tf.files.overwriting import check_overwrites
 from bert_tf.hugging_face.vector_settings import check_mean_vectors
 from bert_tf.model.configuration import BertConfig
+from bert_tf.model_folder.reader import ModelFiles
 from bert_tf.runs.training.fine_tuning_checks import make_tokenizer
 from bert_tf.runs.training.options import model_options
 from bert_tf.seeds import reading_weights
@@ -104,7 +104,7 @@ def _open_tokenizer(
     read = {
         "input_file": settings.input_file,
         "vocab_file": vocabulary_files(settings.vocab_file).values(),
-        "init_checkpoint": files_of(checkpoints.find_prefix(settings.init_checkpoint)),
+        "init_checkpoint": ModelFiles.of_flag(settings.init_checkpoint).weight_paths,
     }
     check_overwrites([settings.output_file], "output_file", read)
     return tokenizer
@@ -153,7 +153,8 @@ def join_lines(rows: Iterable[Row], long_text: str) -> Iterator[Row]:
 def _initialize(model: keras.Model, init_checkpoint: str, outputs: list[str]) -> None:
     """Sets the weights; raises UserError if the checkpoint lacks one that the outputs need."""
     weights = {variable.path: variable.value for variable in model.variables}
-    missing = weights.keys() - set(checkpoints.initialize(weights, init_checkpoint))
+    reader = ModelFiles.of_flag(init_checkpoint).weights
+    missing = weights.keys() - set(checkpoints.initialize(weights, init_checkpoint, reader=reader))
     if "pooled_vector" not in outputs:
         missing = {name for name in missing if not name.startswith("bert/pooler/")}
     if missing:

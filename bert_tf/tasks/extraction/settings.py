@@ -66,8 +66,7 @@ class ExtractionSettings(LongTextSettings, ComputationSettings, TextSettings):
         not_empty=True,
     )
     init_checkpoint: str = Group.MODEL.setting(
-        help="Checkpoint with the weights: the prefix of its files, or a folder with a file"
-        " `checkpoint`."
+        help="Model: its folder, also Hugging Face's, or the prefix of its checkpoint."
     )
     layers: str = Group.OUTPUT.setting(
         "-1,-2,-3,-4",

@@ -30,6 +30,7 @@ def read_sentences(
     score_scale: float | None = None,
     refuse_empty: bool = False,
     unread_scores: str | None = None,
+    loss: str = IN_BATCH_NEGATIVES,
 ) -> list[Sentences]:
     """Returns the sentences of a table's rows. For the other arguments see `tables`.
 
@@ -42,6 +43,7 @@ def read_sentences(
             skipped.
         unread_scores: a column with scores that the loss does not read, if the file has it; see
             `check_unread_scores`.
+        loss: the loss, for that message.
     """
     rows = tables.read_table(path, delimiter, has_header)
     are_unread = unread_scores in tables.column_names(rows, has_header)
@@ -61,18 +63,19 @@ def read_sentences(
         found.append(Sentences(texts, score))
     if are_unread:
         check_unread_scores(
+            loss,
             [x.score for x in found],
             "Choose the pairs with --min_positive_score, or take the column out of the file",
         )
     return found
 
 
-def check_unread_scores(scores: Sequence[float], remedy: str) -> None:
+def check_unread_scores(loss: str, scores: Sequence[float], remedy: str) -> None:
     """Raises UserError if pairs that a loss takes to mean the same have low scores."""
     least, greatest = min(scores), max(scores)
     if least < greatest or greatest <= 0.0:
         raise UserError(
-            f"--loss={IN_BATCH_NEGATIVES} reads no scores and trains every pair as two texts that"
+            f"--loss={loss} reads no scores and trains every pair as two texts that"
             f" mean the same, also those with the score {least:g}; the highest is {greatest:g}."
             f" {remedy}"
         )
@@ -125,11 +128,11 @@ class SentenceEncoder(ExampleEncoder):
         return list(example.texts)
 
     def length_needed(self, ids: list[list[int]]) -> int:
-        return max(sequences.packed_length(text, [], self.tokenizer.layout) for text in ids)
+        return max(sequences.packed_length(text, None, self.tokenizer.layout) for text in ids)
 
     def records(self, example: Sentences, ids: list[list[int]]) -> list[Record]:
         packed = [
-            sequences.truncate_and_pack(text, [], self.max_seq_length, self.tokenizer.layout)
+            sequences.truncate_and_pack(text, None, self.max_seq_length, self.tokenizer.layout)
             for text in ids
         ]
         return [{**sequences.stack(packed), "label_ids": [example.score]}]

@@ -20,7 +20,7 @@ from bert_tf.runs.results import review, tables
 from bert_tf.runs.results.tables import Cell, KeptRows
 from bert_tf.tasks.files import TaskFiles
 from bert_tf.tasks.sentences.data import Sentences, read_sentences
-from bert_tf.tasks.sentences.schema import COSINE, IN_BATCH_NEGATIVES, TEACHER
+from bert_tf.tasks.sentences.schema import COSINE, IN_BATCH_NEGATIVES, TEACHER, TRIPLET
 from bert_tf.tasks.sentences.settings import SentenceSettings
 from bert_tf.tasks.sentences.task import Corpus, Queries, SentenceTask
 from bert_tf.tasks.task import Evaluated, ExampleSet
@@ -62,7 +62,8 @@ class SentenceFiles(TaskFiles, SentenceTask):
             columns["text_b_column"] = settings.text_b_column
         if purpose == "train" and settings.negative_column is not None:
             columns["negative_column"] = settings.negative_column
-        ignored = purpose == "train" and settings.loss == IN_BATCH_NEGATIVES and not chosen
+        means_same = settings.loss in (IN_BATCH_NEGATIVES, TRIPLET)
+        ignored = purpose == "train" and means_same and not chosen
         if purpose == "eval" or chosen or (purpose == "train" and settings.loss == COSINE):
             columns["label_column"] = settings.label_column
         examples = read_sentences(
@@ -74,6 +75,7 @@ class SentenceFiles(TaskFiles, SentenceTask):
             score_scale=settings.score_scale if settings.loss == COSINE else None,
             refuse_empty=purpose == "predict",
             unread_scores=settings.label_column if ignored else None,
+            loss=settings.loss,
         )
         if not chosen:
             return examples

@@ -86,8 +86,9 @@ class SentenceRows(Rows):
                 f"loss must be one of {listed(losses)} for {rows}; received {options.loss!r}"
             )
         if options.loss != COSINE:
-            if self._have_scores and options.loss == IN_BATCH_NEGATIVES:
-                check_unread_scores(self._scores, "Choose the pairs before, and leave scores out")
+            if self._have_scores and options.loss != TEACHER:
+                remedy = "Choose the pairs before, and leave scores out"
+                check_unread_scores(options.loss, self._scores, remedy)
             elif self._have_scores:
                 logging.warning("loss='%s' reads no scores: they change nothing", options.loss)
             return

@@ -53,7 +53,7 @@ class SentenceOptions(EvaluationOptions, TeacherCheckpoint):
         " their scores.",
         at_least=-1e6,
         at_most=1e6,
-        needs=("loss", IN_BATCH_NEGATIVES),
+        needs=("loss", IN_BATCH_NEGATIVES, TRIPLET),
     )
     # The paper has no scale: its vectors may have any length. 20 is sentence-transformers' default.
     similarity_scale: float = Group.TRAINING.setting(

@@ -6,7 +6,7 @@ from typing import Any, TypedDict
 import numpy as np
 
 from bert_tf.errors import UserError
-from bert_tf.tasks.arguments import is_list, is_missing, plain, received
+from bert_tf.tasks.arguments import is_list, is_missing, plain, received, whole
 from bert_tf.tasks.rows import Rows, read_rows
 from bert_tf.tasks.squad.examples import SquadData, squad_data
 
@@ -50,7 +50,7 @@ class SquadRows(Rows):
         return squad_data(questions, inputs, purpose == "train", negative, show_ids=False)
 
     def predict(self, model: Any, x: Any, options: dict[str, Any]) -> Any:
-        pairs = list(x)
+        pairs = whole(x, self.inputs)
         for i, pair in enumerate(pairs):
             _check_pair(pair, f"{self.inputs}[{i}]")
         threshold = None if self.are_all_answered else 0.0  # what the training had

@@ -270,7 +270,7 @@ class TaggingEncoder(ExampleEncoder):
                 if weights:
                     label_weights[position] = weights[word]
                 position += lengths[word]
-            packed = sequences.pack_pair(inputs, [], length, layout)
+            packed = sequences.pack_pair(inputs, None, length, layout)
             record = {**packed, "label_ids": label_ids, "label_mask": label_mask}
             yield {**record, "label_weights": label_weights} if weights else record
 

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from bert_tf.errors import UserError, listed, quoted
+from bert_tf.errors import UserError, first_of, listed, quoted
 from bert_tf.files.model_notes import LABELS_FILE
 from bert_tf.runs.folder import reporting
 from bert_tf.runs.results import review, tables
@@ -71,7 +71,7 @@ class TaggingFiles(TaskFiles, TaggingTask):
                 made = "" if self.settings.tag_scheme == "iob" else "Leave out --tag_scheme, c"
                 raise UserError(
                     f"--{flag}: {path} has the tags {listed(unknown)}, which are not among the"
-                    f" model's: {listed(labels)}. {made or 'C'}orrect the file, or train a new"
+                    f" model's: {first_of(labels)}. {made or 'C'}orrect the file, or train a new"
                     " model with all tags in --labels, in another --output_dir"
                 )
         if training:
@@ -164,11 +164,12 @@ def write_tables(
     rows = []
     for i, (sentence, tags) in enumerate(zip(sentences, predicted, strict=True)):
         highest = max(itertools.islice(stream, len(tags)), default=0.0)
-        row = [f"sentence-{i}", " ".join(sentence.words), " ".join(tags)]
-        if known:
-            row += [" ".join(sentence.tags), _wrong(sentence, tags), highest]
-        rows.append(row)
-    columns = ["id", "text", "prediction", *(["tags", "wrong", "loss"] if known else [])]
+        label = [" ".join(sentence.tags)] if known else []
+        found = [_wrong(sentence, tags), highest] if known else []
+        rows.append([f"sentence-{i}", " ".join(sentence.words), *label, " ".join(tags), *found])
+    columns = ["id", "text", "label", "prediction", "wrong", "loss"]
+    if not known:
+        columns = ["id", "text", "prediction"]
     tables.write_table(os.path.join(output_dir, f"{name}.tsv"), columns, rows)
     if not known:
         return
@@ -182,4 +183,6 @@ def write_tables(
 
 def _wrong(sentence: Sentence, tags: Sequence[str]) -> str:
     words = zip(sentence.words, sentence.tags, tags, strict=True)
-    return "; ".join(f"{word}: {tag}, not {found}" for word, tag, found in words if tag != found)
+    return "; ".join(
+        f"{word}: {found} should be {tag}" for word, tag, found in words if tag != found
+    )

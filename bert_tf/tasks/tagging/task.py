@@ -8,7 +8,7 @@ from typing import Self
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.errors import UserError, listed, quoted
+from bert_tf.errors import UserError, first_of, quoted
 from bert_tf.files.model_notes import LABELS_FILE, check_label
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.results.reports import Report, span_report
@@ -73,7 +73,7 @@ class TaggingTask(FineTuningTask):
             if labels and labels != learned:
                 raise UserError(
                     f"--labels={quoted(','.join(labels))} must be the labels of the model in"
-                    f" --output_dir or --init_checkpoint, {listed(learned)} ({LABELS_FILE} in its"
+                    f" --output_dir or --init_checkpoint, {first_of(learned)} ({LABELS_FILE} in its"
                     " folder); leave --labels out, or choose another model"
                 )
             return learned

@@ -117,7 +117,13 @@ CASES = {
     "stray words amid flags": (
         ["--do_train", "True", "--export_dir=x", "and", "--", "--bert"],
         "flags are written --name=value (--noname for a false one); received the stray words"
-        " 'True', 'and', '--bert' (--help",
+        " 'True', 'and', '--bert': write --do_train=True (--help",
+    ),
+    "no boolean": (["--do_train=maybe"], "run_x.py: --do_train=maybe must be true or false (--he"),
+    "no recipe": (
+        ["--flagfile=flags/no.flags"],
+        "'flags/no.flags'. Run in the root of a checkout, or, after `python -m"
+        " bert_tf.tools.copy_flags`, in the folder of its flags/ (--help",
     ),
     "unknown": (
         ["--learning_rat=1"],
@@ -162,8 +168,7 @@ def test_all_missing_flags_are_named():
     status, printed = forked_programs.run([sys.executable, "run_pretraining.py", "--do_train"])
     assert (status, printed) == (
         1,
-        "run_pretraining.py: --output_dir, --input_file, --bert_config_file must be given (--help"
-        " lists the flags)\n",
+        "run_pretraining.py: --output_dir, --input_file must be given (--help lists the flags)\n",
     )
 
 

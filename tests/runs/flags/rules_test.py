@@ -236,7 +236,7 @@ RULES = {
     ],
     SentenceSettings: [
         ({"score_scale": 5.0, **IN_BATCH}, "needs --loss=cosine; received --loss"),
-        ({"min_positive_score": 0.0}, NEGATIVES),
+        ({"min_positive_score": 0.0}, "needs --loss=in_batch_negatives or triplet; received"),
         ({"similarity_scale": 10.0}, NEGATIVES),
         ({"negative_column": "n"}, "needs --loss=in_batch_negatives or triplet; received --loss"),
         ({"negative_column": "n", **IN_BATCH}, None),
@@ -313,7 +313,7 @@ RULES = {
             {"max_hours": 1.0, "do_train": True, "phases": "12:5:8:2,20:5:4:3"},
             "one phase over the time; --phas",
         ),
-        ({"dynamic_masking": True}, "needs --vocab_file, since the id of the mask is"),
+        ({"dynamic_masking": True}, "needs --vocab_file or --init_checkpoint, since the id"),
         ({"do_whole_word_mask": True}, IN_RECORDS),
         ({"masked_lm_prob": 0.3}, IN_RECORDS),
     ],

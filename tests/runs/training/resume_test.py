@@ -10,6 +10,7 @@ import re
 import shutil
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
@@ -42,8 +43,8 @@ def make_words(folder, objective=MLM_NSP, **changes):
     flags = f"""--input_file={folder}/{{max_seq_length}}_*.tfrecord --bert_config_file={config}
         --do_train --phases={PHASES} --learning_rate=1e-2 --num_warmup_steps=9
         --save_checkpoints_steps=4 --iterations_per_loop=7"""
-    python, *words = command(f"--objective={objective}", *flags.split())
-    return [python, "-c", UNCOMPILED, *words]
+    python, program, *words = command(f"--objective={objective}", *flags.split())
+    return [python, "-c", UNCOMPILED, Path(program).stem, *words]
 
 
 @pytest.fixture(scope="module")
@@ -141,11 +142,6 @@ def check_kills_of_replicas(
     words = [*words, engine, f"--num_cpu_devices={replicas}"]
     undisturbed = train(words, folder / "undisturbed")
     check_kills(words, undisturbed, folder / "out", seed=3, kills=kills)
-
-
-@pytest.mark.slow
-def test_three_kills_of_four_replicas(words, tmp_path):
-    check_kills_of_replicas(words, tmp_path, 4, 3)
 
 
 @pytest.mark.slow

@@ -261,8 +261,8 @@ def test_predictions_need_no_teacher(reviews, tmp_path):
 WRONG = {
     "classes": (
         {"labels": ["good", "bad"]},
-        "must have the classes of the task in the same order: its labels.txt has 'bad', 'good', and"
-        " the task 'good', 'bad'. Fine-tune the teacher for this task, or set --labels",
+        "must have the classes of the task in the same order: its labels.txt has 'bad' and 1 more,"
+        " and the task 'good', 'bad'. Fine-tune the teacher for this task, or set --labels",
     ),
     "vocabulary": (
         {"student": {"vocab_size": SIZES["vocab_size"] + 1}},

@@ -11,7 +11,7 @@ from bert_tf.model.configuration import BertConfig
 from bert_tf.tasks.classification.model import ClassificationModel
 from tests.support import numpy_bert
 from tests.support.objectives import compute, predict, set_random_weights
-from tests.support.pretraining_runs import run_code
+from tests.support.pretraining_runs import run_forked
 from tests.support.small_pretraining import SMALL, S, difference
 
 B = 5
@@ -159,7 +159,7 @@ def check_replicas():
 
 @pytest.mark.slow
 def test_two_replicas_divide_by_their_own_weights():
-    run_code("from tests.tasks.classification import model_test as t\nt.check_replicas()")
+    run_forked("from tests.tasks.classification import model_test as t\nt.check_replicas()")
 
 
 def test_a_tenth_of_the_pooled_output_is_dropped_whatever_the_configuration():

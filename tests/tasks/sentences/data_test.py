@@ -50,6 +50,18 @@ def test_a_third_text_is_read_from_its_column(tmp_path):
     [
         (TABLE, {**SCORED, "label_column": None}, {}, "^Training needs --label_column; the colu"),
         (TABLE + "3\t1\tx\n", SCORED, {}, "line 5: the line has 3 columns, but the header names 4"),
+        (
+            TABLE,
+            PAIR,
+            {"unread_scores": "score", "loss": "in_batch_negatives"},
+            "^--loss=in_batch_negatives reads no scores and trains every pair .* the score -1; the",
+        ),
+        (
+            TRIPLETS.replace("n\n", "n\ts\n").replace("z", "z\t0.5").replace("w", "w\t5"),
+            TRIPLET,
+            {"unread_scores": "s", "loss": "triplet"},
+            "^--loss=triplet reads no scores and trains every pair .* the score 0.5; the high",
+        ),
         (TABLE, SCORED, {"refuse_empty": True}, "line 3: the line is empty, but examples fol"),
         (
             TABLE,

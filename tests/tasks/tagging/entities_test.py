@@ -176,9 +176,9 @@ def test_wrong_sentences_begin_with_the_surest_mistake(tmp_path):
     assert read_table(f"{tmp_path}/errors.tsv") == {
         "id": ["sentence-2", "sentence-1"],
         "text": ["New York", "'- Rome"],
+        "label": ["B-LOC I-LOC", "O B-LOC"],
         "prediction": ["B-LOC O", "B-PER B-LOC"],
-        "tags": ["B-LOC I-LOC", "O B-LOC"],
-        "wrong": ["York: I-LOC, not O", "'-: O, not B-PER"],
+        "wrong": ["York: O should be I-LOC", "'-: B-PER should be O"],
         "loss": ["2.5", "0.7"],
     }
     every = read_table(f"{tmp_path}/eval_predictions.tsv")

@@ -173,7 +173,7 @@ REFUSED = {
         None,
         {**TRAIN_FLAGS, "labels": ["O", "B-PER", "I-PER"]},
         "--data_dir: .*train.txt has the tags 'B-LOC', 'I-LOC', which are not among the model's: "
-        "'O', 'B-PER', 'I-PER'. Correct the file, or train a new model",
+        "'O' and 2 more. Correct the file, or train a new model",
     ),
     "tags to evaluate": ("Ann B-PER\nis O\n", {"do_eval": True}, "has the tags 'B-LOC', 'I-LOC'"),
     "tags to predict": (

@@ -15,6 +15,7 @@ from bert_tf.datasets.text_files import is_plain_text, read_files
 from bert_tf.datasets.tfds import read_tfds
 from bert_tf.errors import UserError
 from bert_tf.files import records, storage
+from bert_tf.hugging_face.vector_settings import read_as_hugging_face
 from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.tasks.pretraining.records import manifest, sharding
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
@@ -138,7 +139,10 @@ def tokenizer_of(settings: PretrainingDataSettings) -> Tokenizer:
     """Returns the tokenizer; for errors see `load_tokenizer`."""
     is_electra = settings.objective == ELECTRA
     return load_tokenizer(
-        settings.vocab_file, settings.do_lower_case, needs_mask=True, drop_category_c=is_electra
+        *(settings.vocab_file, settings.do_lower_case),
+        needs_mask=True,
+        hugging_face=read_as_hugging_face(settings.vocab_file, settings.init_checkpoint),
+        drop_category_c=is_electra,
     )
 
 

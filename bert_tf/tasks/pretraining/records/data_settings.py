@@ -15,6 +15,11 @@ _OF_NGRAMS = "only this objective masks n-grams, and only when the records are m
 class PretrainingDataSettings(TextSettings):
     """Settings of create_pretraining_data."""
 
+    init_checkpoint: str | None = Group.DATA.setting(
+        None,
+        help="Model that the records are for: its folder, also Hugging Face's, or the prefix of its"
+        " checkpoint. Only its vocabulary and casing are read.",
+    )
     input_file: str | None = Group.DATA.setting(
         None,
         help="Text to read: files or globs, separated by commas. A sentence on each line and an"

@@ -69,7 +69,7 @@ class ElectraSegments:
         second = _ids(document, segments[1], max(0, length - len(first) - 3))
         is_short = self._rng.random() < _SHORT_SEQ_PROB
         self._target = self._rng.randint(_SHORTEST, length) if is_short else length
-        return sequences.pack_pair(first, second, length, self._layout)
+        return sequences.pack_pair(first, second or None, length, self._layout)
 
 
 def _ids(document: Document, parts: Sequence[range], longest: int) -> list[int]:

@@ -133,7 +133,7 @@ class Pairs:
         )
         instance = sequences.pack_pair(
             text_a.ids(start_a + keep_a, start_a + keep_a_end),
-            text_b.ids(start_b + keep_b, start_b + keep_b_end),
+            text_b.ids(start_b + keep_b, start_b + keep_b_end) or None,
             self._max_seq_length,
             self._layout,
         )

@@ -50,7 +50,7 @@ _LINES_PER_BATCH = 10_000
 # Settings that do not affect the records.
 _OF_THE_COURSE = (
     *("output_file", "heldout_output_file", "spill_dir", "num_workers", "worker_index"),
-    "tfds_data_dir",
+    *("tfds_data_dir", "init_checkpoint"),
 )
 # Settings that an earlier version did not have.
 _LATER = ("split_sentences", "heldout_fraction", "blanks_separate_docs")

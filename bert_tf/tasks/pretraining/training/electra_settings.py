@@ -122,14 +122,18 @@ class ElectraSettings(PretrainingSettings):
         needs=_HAS_GENERATOR,
     )
 
+    @property
+    def needs_vocabulary(self) -> bool:
+        return super().needs_vocabulary or self.objective == ELECTRA
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.objective != ELECTRA:
             return
-        if not self.vocab_file:
+        if not self.vocab_file and not self.init_checkpoint:
             raise UserError(
-                f"--objective={ELECTRA} needs --vocab_file: the ids of [MASK], [CLS] and [SEP] are"
-                " in the vocabulary of the records"
+                f"--objective={ELECTRA} needs --vocab_file or --init_checkpoint: the ids of [MASK],"
+                " [CLS] and [SEP] are in the vocabulary of the records"
             )
         learned = {"disc_weight": self.electra_objective, "gen_weight": not self.uniform_generator}
         if not any(getattr(self, name) for name, has_weights in learned.items() if has_weights):

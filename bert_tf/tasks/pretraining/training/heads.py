@@ -11,7 +11,7 @@ import tensorflow as tf
 from bert_tf.model.activations import get_activation
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.heads import linear
-from bert_tf.model.layers import LayerNorm, create_initializer, gather_indexes
+from bert_tf.model.layers import Dense, LayerNorm, create_initializer, gather_indexes
 from bert_tf.model.saving import Savable, register
 
 
@@ -22,7 +22,7 @@ class Transform(Savable, keras.layers.Layer):
     def __init__(self, config: BertConfig, dtype, name: str = "transform"):
         super().__init__(name=name, dtype=dtype)
         self.config = config
-        self.dense = keras.layers.Dense(
+        self.dense = Dense(
             config.embedding_width,
             activation=get_activation(config.masked_lm_act),
             kernel_initializer=create_initializer(config.initializer_range),

@@ -121,8 +121,9 @@ class Records:
         return pretraining_schema(batches.max_seq_length, predictions, objective, places)
 
     def sample(self, schema: Schema) -> dict[str, np.ndarray]:
-        """Returns the masks and the weights of the first records, which must not all be 0."""
+        """Returns what the first records have of some features, which must not be 0 everywhere."""
         features = {"input_mask": "tokens", "masked_lm_weights": "masked tokens to predict"}
+        features[UNMASKED] = "words to mask"
         part = {name: schema[name] for name in features if name in schema}
         count = _SAMPLE if self.packed_places is None else _PACKED_SAMPLE
         dataset = tf.data.TFRecordDataset(self.files).take(count).batch(count)
@@ -223,6 +224,14 @@ def fit(
             " all",
             *(batch_flag, batches.batch_size, batch_size, sequences, batch_size * sequences),
         )
+    if getattr(augment, "whole_words", False):
+        words = sample[UNMASKED]
+        if not np.any((words[:, 1:] == words[:, :-1]) & (words[:, 1:] > 0)):
+            logging.warning(
+                "--do_whole_word_mask changes nothing in the first %d records of %s: each word is"
+                " one token, as each character of Chinese text is",
+                *(len(words), records.files[0]),
+            )
     made_for.check(records.files, records.flag)
     limits = {name: limit for name, limit in limits.items() if name in schema}
     source = {"files": records.files, "schema": schema, "batch_size": batch_size, "limits": limits}

@@ -13,6 +13,7 @@ from bert_tf import optimization, tokenization
 from bert_tf.engine.evaluator import EvaluationInput, Evaluator
 from bert_tf.engine.input_pipeline import Augment
 from bert_tf.errors import UserError, listed
+from bert_tf.hugging_face.vector_settings import read_as_hugging_face
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model_folder.writer import write_config, write_vocabulary
 from bert_tf.runs.flags.setting_fields import MAX_COUNT
@@ -55,12 +56,18 @@ class Vocabulary:
     do_lower_case: bool | None
 
     @classmethod
-    def open(cls, path: str, config: BertConfig, needs_mask: bool, folder: str) -> Self:
-        """Reads a vocabulary, whose size must fit the model; looks for the casing in `folder`."""
-        tokenizer = load_tokenizer(path, do_lower_case=False, needs_mask=needs_mask)
-        vocab = tokenizer.vocab
+    def open(
+        cls, path: str, config: BertConfig, needs_mask: bool, folder: str, model: str | None
+    ) -> Self:
+        """Reads a vocabulary, whose size must fit the model; looks for the casing in `folder`.
+
+        model: see `read_as_hugging_face`.
+        """
+        hugging_face = read_as_hugging_face(path, model)
+        tokenizer = load_tokenizer(path, False, needs_mask, hugging_face)
+        vocab, files = tokenizer.vocab, read_vocabulary(path, hugging_face)
         tokenization.check_vocab_size(vocab, config.vocab_size, path)
-        return cls(path, tokenizer, read_vocabulary(path), find_casing(folder, path, vocab))
+        return cls(path, tokenizer, files, find_casing(folder, path, vocab))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,7 +165,7 @@ def run_pretraining(
     build = functools.partial(pretraining_model, config, settings.objective, electra, **options)
     start, path, vocabulary = settings.init_checkpoint, settings.vocab_file, None
     if path:
-        vocabulary = Vocabulary.open(path, config, True, os.path.dirname(path))
+        vocabulary = Vocabulary.open(path, config, True, os.path.dirname(path), start)
         check_vocabulary(vocabulary.tokenizer.vocab, path, start, settings.output_dir)
     initialize = functools.partial(_warn_of_missing_generator, start)
     make_trainer = functools.partial(Trainer, build, initialize=initialize)
@@ -174,7 +181,7 @@ def pretrain(job: Job) -> dict[str, float | int] | None:
     training, evaluated = job.open_records()
     phases, schedule = [x.phase() for x in training], None
     if settings.do_train:
-        schedule = optimization.restarting_schedule(settings.schedules())
+        schedule = optimization.RestartingSchedule(settings.schedules())
     with Run(strategy, settings) as run:
         if evaluated:
             evaluated.warn_of_training(training, run.checkpoints.latest())

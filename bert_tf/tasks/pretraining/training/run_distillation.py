@@ -30,7 +30,6 @@ from bert_tf.tasks.pretraining.training.model import PretrainingModel
 from bert_tf.tasks.pretraining.training.run import Job, Vocabulary, pretrain
 from bert_tf.tasks.pretraining.training.settings import DistillationSettings
 from bert_tf.text.model_vocabulary import check_model_vocabulary
-from bert_tf.text.tokenizers import vocabulary_in
 
 
 def run_distillation(
@@ -53,14 +52,15 @@ def run_distillation(
         check_hidden_sizes(config, teacher_config)
     unit = "groups" if isinstance(config, AlbertConfig) else "layers"
     layers = _copied_layers(config, teacher_config, settings, unit)
-    path, vocabulary = settings.vocab_file or vocabulary_in(folder), None
+    path, vocabulary = settings.vocab_file or files.vocab_file, None
     if settings.dynamic_masking and not path:
         raise UserError(
             "--dynamic_masking needs --vocab_file, since there is no vocabulary next to"
             " --teacher_checkpoint. Add --vocab_file, or leave out --dynamic_masking"
         )
     if path:
-        vocabulary = Vocabulary.open(path, config, settings.dynamic_masking, folder)
+        teacher = settings.teacher_checkpoint
+        vocabulary = Vocabulary.open(path, config, settings.dynamic_masking, folder, teacher)
         vocab = vocabulary.tokenizer.vocab
         check_model_vocabulary(vocab, path, folder, "teacher_checkpoint")
         check_vocabulary(vocab, path, settings.init_checkpoint, settings.output_dir)

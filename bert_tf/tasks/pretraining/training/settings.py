@@ -79,13 +79,14 @@ class PretrainingSettings(TrainingSettings):
         False,
         help="Draw masks during training, different ones in each epoch, for records of"
         " create_pretraining_data.py --nomask.",
-        needs="vocab_file",
+        needs_one_of=["vocab_file", "init_checkpoint"],
         because="the id of the mask is in the vocabulary of the records",
     )
     vocab_file: str | None = Group.DATA.setting(
         None,
         help="Vocabulary that the records were made with, for --dynamic_masking and"
         " --objective=electra. It is copied to --output_dir.",
+        of_model=True,
     )
     masked_lm_prob: float = inherit(
         PretrainingDataSettings,
@@ -137,6 +138,10 @@ class PretrainingSettings(TrainingSettings):
         help="Warm-up steps of each phase, such as 2000,200, instead of --num_warmup_steps. Each"
         " phase then has its own schedule.",
     )
+
+    @property
+    def needs_vocabulary(self) -> bool:
+        return self.dynamic_masking
 
     def __post_init__(self):
         super().__post_init__()
@@ -235,9 +240,10 @@ class DistillationSettings(PretrainingSettings, TeacherSettings):
         "vocab_file",
         help="Vocabulary of the records: a vocab.txt, which is copied to --output_dir. Default: the"
         " vocabulary next to --teacher_checkpoint, if there is one.",
+        of_model=False,
     )
     # Needs no --vocab_file, because the teacher's vocabulary is the default.
-    dynamic_masking: bool = inherit(PretrainingSettings, "dynamic_masking", needs=())
+    dynamic_masking: bool = inherit(PretrainingSettings, "dynamic_masking", needs_one_of=())
     student_layers: str | None = Group.MODEL.setting(
         None,
         help="Layers of the teacher, from 0, to initialize the student's layers from, such as"

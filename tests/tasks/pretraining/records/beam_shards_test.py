@@ -1,4 +1,5 @@
 """Records made with Apache Beam: the shards of create_pretraining_data, for any workers."""
+# ruff: noqa: E402 - what is imported last imports Beam
 
 import json
 import os
@@ -7,6 +8,10 @@ import sys
 
 import pytest
 import tensorflow as tf
+
+for package in ("apache_beam", "dask.distributed"):
+    pytest.importorskip(package, reason="needs Beam and Dask, of the extra `ci`")
+
 from apache_beam.runners.portability.fn_api_runner.fn_runner import RunnerResult
 from dask.distributed import LocalCluster
 
@@ -210,7 +215,7 @@ def test_program(text, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [1, 2, 7])
+@pytest.mark.parametrize("workers", [1, 7])  # the killed runs below have two, for five shards
 def test_any_number_of_processes_makes_the_same(text, tmp_path, workers):
     create_shards(settings_of(text, tmp_path / "expected"))
     options = ["--direct_running_mode=multi_processing", f"--direct_num_workers={workers}"]

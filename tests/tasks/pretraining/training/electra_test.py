@@ -110,7 +110,7 @@ def test_a_generator_that_a_checkpoint_lacks_starts_anew(trained, inputs, tmp_pa
     [
         ("masked", {}, "are BERT's, and --objective=electra needs ELECTRA's, without masks"),
         ("unmasked", {}, "are BERT's, and --objective=electra needs ELECTRA's, without masks"),
-        ("electra", {"vocab_file": None}, "--objective=electra needs --vocab_file"),
+        ("electra", {"vocab_file": None}, "--objective=electra needs --vocab_file or --init_ch"),
         ("electra", {"mask_prob": 0.05}, "leaves no prediction in sequences of 16 tokens"),
         ("electra", {"mask_prob": 0.4}, "here 6 of 16; --max_predictions_per_seq or --phases"),
         ("electra", {"generator_hidden_size": 1.5}, "makes a generator of hidden size 12; a gen"),

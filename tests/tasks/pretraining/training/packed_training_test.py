@@ -19,7 +19,7 @@ from tests.support.pretraining_runs import (
     CONFIG,
     VOCAB_SIZE,
     assert_same_variables,
-    run_code,
+    run_forked,
     settings_of_flags,
     write_config,
 )
@@ -167,7 +167,7 @@ assert variables(output / "trained")["global_step"] == 2
 @pytest.mark.slow
 def test_two_replicas(inputs, trained, tmp_path):
     folder, counts = inputs
-    run_code(REPLICAS, folder, tmp_path, counts, trained)
+    run_forked(REPLICAS, folder, tmp_path, counts, trained)
 
 
 # --- wrong input ----------------------------------------------------------------------------------

@@ -1,14 +1,18 @@
 """Tests of bert_tf.tasks.pretraining.training.record_files."""
 
+import types
+
 import pytest
 import tensorflow as tf
 
 from bert_tf.errors import UserError
 from bert_tf.files import record_checks, records
 from bert_tf.tasks.pretraining.schema import pretraining_schema
+from bert_tf.tasks.pretraining.training.dynamic_masking import DynamicMasking
 from bert_tf.tasks.pretraining.training.record_files import (
     FittingRecords,
     Records,
+    fit,
 )
 from tests.support.pretraining_runs import write_records
 
@@ -66,6 +70,31 @@ def test_unmasked_records_have_no_weights_to_look_at(tmp_path):
         values = {name: [1] * 12 for name in schema}
         writer.write(records.serialize(values, schema))
     check_content([str(path)], schema, "input_file")
+
+
+@pytest.mark.parametrize(
+    "words, whole, is_warned",
+    [
+        ([0, 1, 2, 3, 0, 4, 5, 6, 0, 0, 0, 0], True, True),
+        ([0, 1, 0, 0, 2, 3, 4, 5, 6, 7, 8, 0], True, True),
+        ([0, 1, 2, 2, 0, 3, 4, 0, 0, 0, 0, 0], True, False),
+        ([0, 1, 2, 3, 0, 4, 5, 6, 0, 0, 0, 0], False, False),
+    ],
+)
+def test_whole_words_of_one_token_are_warned_of(tmp_path, warnings, words, whole, is_warned):
+    schema = pretraining_schema(12, None, "mlm")
+    path = str(tmp_path / "unmasked")
+    with tf.io.TFRecordWriter(path) as writer:
+        values = {name: [1] * 12 for name in schema} | {"word_ids": words}
+        for _ in range(5):
+            writer.write(records.serialize(values, schema))
+    sizes = {"max_seq_length": 12, "max_predictions_per_seq": 2, "batch_size": 3, "num_steps": 1}
+    made_for = types.SimpleNamespace(objective="mlm", check=lambda files, flag: None)
+    found = Records("input_file", [path], {"word_ids": 12})
+    masking = DynamicMasking(4, 30, 2, 0.15, whole)
+    fit(found, types.SimpleNamespace(**sizes), made_for, {}, masking, 1, "train_batch_size")
+    expected = f"--do_whole_word_mask changes nothing in the first 5 records of {path}: each word"
+    assert sum(text.startswith(expected) for text in warnings) == is_warned
 
 
 def test_an_evaluation_that_reads_few_examples_often_is_told(tmp_path, caplog):

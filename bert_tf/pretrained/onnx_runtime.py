@@ -1,0 +1,125 @@
+"""Computes a model's batches in ONNX Runtime, from the file that tools.export wrote."""
+
+import functools
+import os
+import threading
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bert_tf.bounds import Bounds
+from bert_tf.errors import UserError, missing_package
+from bert_tf.pretrained.forward import Compute
+from bert_tf.pretrained.pooling import array_vectors
+from bert_tf.tasks.arguments import WHOLE_NUMBER, check_type
+
+_Arrays = Mapping[str, NDArray[np.int32]]
+_ENCODED = "sequence_output"
+
+
+def checksum(parts: Iterable[bytes]) -> int:
+    """Returns a number of a file's bytes, by which a damaged or exchanged file is noticed."""
+    found = 0
+    for part in parts:
+        found = zlib.crc32(part, found)
+    return found
+
+
+@functools.cache
+def _lock(process: int) -> threading.Lock:
+    """Returns the lock of a process: in a forked one the parent's may never be released."""
+    return threading.Lock()
+
+
+class OnnxRuntime:
+    """Runs a model's file; see `forward.Runtime`.
+
+    The session begins with the first batch, since its threads do not survive a fork. The file is
+    kept open: the session is of this file, even if the folder is replaced.
+
+    Args:
+        path: the file, on a local disk.
+        expected: its `checksum`.
+        head: the head that it was exported with.
+        inputs: the names of its inputs.
+        num_threads: threads for one batch; None for one for each core.
+    """
+
+    def __init__(
+        self, path: str, expected: int, head: str, inputs: Sequence[str], num_threads: Any = None
+    ):
+        check_type("num_threads", num_threads, WHOLE_NUMBER, "for one for each core")
+        if num_threads is not None:
+            Bounds(at_least=1).check(num_threads=num_threads)
+        try:
+            import onnxruntime
+        except ImportError as error:
+            raise missing_package(path, "onnxruntime", "onnx", error) from error
+        self._package, self._path = onnxruntime, path
+        self._head, self._inputs, self._num_threads = head, inputs, int(num_threads or 0)
+        self._file = open(path, "rb")  # noqa: SIM115 - for as long as the model
+        self._sessions: dict[int, Any] = {}  # by the id of the process that began them
+        if checksum(iter(lambda: self._file.read(1 << 20), b"")) != expected:
+            raise UserError(
+                f"{path} is not the file that tools.export wrote with the export.json beside it: it"
+                " is damaged, or from a different export. Export the model again"
+            )
+
+    def _session(self) -> Any:
+        process = os.getpid()
+        if process not in self._sessions:
+            if self._sessions:
+                raise UserError(
+                    f"This process ({process}) was forked from process {[*self._sessions][0]} after"
+                    " the model had answered there, and ONNX Runtime does not work in a forked"
+                    " process. Let a model answer only after the fork: to load it before is fine"
+                )
+            with _lock(process):
+                if process not in self._sessions:
+                    options = self._package.SessionOptions()
+                    options.intra_op_num_threads = self._num_threads
+                    options.log_severity_level = 3  # errors
+                    opened = f"/dev/fd/{self._file.fileno()}"  # bytes would stay in memory
+                    self._sessions[process] = self._package.InferenceSession(
+                        opened if os.path.exists(opened) else self._path,
+                        options,
+                        providers=["CPUExecutionProvider"],
+                    )
+        return self._sessions[process]
+
+    def _run(self, arrays: _Arrays, names: Sequence[str]) -> dict[str, NDArray[Any]]:
+        return dict(zip(names, self._session().run(names, dict(arrays)), strict=True))
+
+    def head(self, name: str) -> Compute:
+        """Returns what computes the outputs of the head that was exported."""
+        if name == "regression":
+            return lambda arrays: {"logits": self._run(arrays, ["values"])["values"][:, np.newaxis]}
+        names = ["start_logits", "end_logits"] if name == "squad" else ["logits"]
+        return lambda arrays: self._run(arrays, names)
+
+    def vectors(self, poolings: Sequence[str], num_skipped: int) -> Compute:
+        """Returns what computes the texts' vectors."""
+        names = [_ENCODED, *(["pooled_output"] if "pooled" in poolings else [])]
+
+        def compute(arrays: _Arrays) -> dict[str, NDArray[Any]]:
+            given = dict(arrays)
+            if self._head == "multiple_choice":  # one choice
+                given = {name: array[:, np.newaxis] for name, array in arrays.items()}
+            for name in {*self._inputs} - given.keys():  # positions of masks: none
+                given[name] = np.zeros([len(arrays["input_ids"]), 0], np.int32)
+            found = self._run(given, names)
+            pooled, mask = found.get("pooled_output"), arrays["input_mask"]
+            vectors = array_vectors(found[_ENCODED], pooled, mask, poolings, num_skipped)
+            return {"vector": vectors}
+
+        return compute
+
+    def attention(self) -> Compute:
+        """Raises UserError: the file does not give what it computes within."""
+        raise UserError(
+            f"attention needs the model itself; {self._path} only gives outputs. Load the folder"
+            " that it was exported from, with TensorFlow"
+        )

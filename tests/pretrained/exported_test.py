@@ -1,0 +1,419 @@
+"""A model that was exported to ONNX answers as the model in Keras, and without TensorFlow."""
+
+import copy
+import json
+import pickle
+import re
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+
+import bert_tf
+from bert_tf.errors import UserError
+from bert_tf.export.exporting import export
+from bert_tf.export.settings import ExportSettings
+from bert_tf.files import checkpoints
+from bert_tf.files.model_notes import ModelInput, write_model_input
+from bert_tf.hugging_face.vector_settings import VectorSettings, write_vector_settings
+from bert_tf.model.configuration import BertConfig
+from bert_tf.model.family import AlbertConfig, DistilBertConfig, ElectraConfig, RobertaConfig
+from bert_tf.pretrained.build import new_model
+from bert_tf.pretrained.exported import ExportedModel
+from bert_tf.pretrained.pooling import POOLINGS
+from tests.support import numpy_bert
+from tests.support.model_folders import VOCAB
+
+ROOT = Path(__file__).resolve().parents[2]
+SIZES = {
+    "hidden_size": 12,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "intermediate_size": 20,
+    "max_position_embeddings": 18,
+    "type_vocab_size": 2,
+}
+V = len(VOCAB)
+SEVERAL = {"problem_type": "multi_label_classification", "threshold": 0.4}
+CONFIGS = {
+    "bert": BertConfig(V, **SIZES),
+    "several": BertConfig(V, **SIZES, **SEVERAL),
+    "albert": AlbertConfig(V, **SIZES, embedding_size=8),
+    "roberta": RobertaConfig(V, **{**SIZES, "type_vocab_size": 1}, pad_token_id=0),
+    "distilbert": DistilBertConfig(V, **SIZES),
+    "electra": ElectraConfig(V, **SIZES, embedding_size=8),
+}
+LABELS = {
+    "classification": ["contradiction", "neutral", "entailment"],
+    "tagging": ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"],
+}
+VECTORS = VectorSettings(
+    poolings=("mean", "max"),
+    normalize=True,
+    do_lower_case=True,
+    prompt="on a ",
+    include_prompt=False,
+    truncate_dim=17,
+    prompts=(("query", "the cat "),),
+)
+LONG = "the cat sat on the mat . paris is in france , a dog ran ( unaffable ) on the mat . " * 2
+TEXTS = ["The cat sat.", "a dog ran on a mat", LONG, ""]
+PAIRS = [("the cat", "a dog ran"), (LONG, "paris"), ("paris is", LONG)]
+
+
+def write_folder(folder: Path, family: str, head: str) -> str:
+    """Writes a folder with a model of random weights and returns its path."""
+    config, labels = CONFIGS[family], LABELS.get(head)
+    model = new_model("" if head == "encoder" else head, config, len(labels or ".") or 1)
+    shapes = {variable.path: tuple(variable.shape) for variable in model.variables}
+    weights = numpy_bert.random_weights(shapes, seed=3)
+    folder.mkdir(parents=True)
+    checkpoints.write(str(folder / "bert_model.ckpt"), weights)
+    is_albert = isinstance(config, AlbertConfig)
+    name = "albert_config.json" if is_albert else "bert_config.json"
+    (folder / name).write_text(config.to_json_string())
+    (folder / "vocab.txt").write_text("\n".join(VOCAB) + "\n")
+    if labels:
+        (folder / "labels.txt").write_text("".join(f"{label}\n" for label in labels))
+    length = {"long_text": "max", "window_stride": 5} if head == "regression" else {}
+    write_model_input(str(folder), ModelInput(None, 14, **length))
+    if head == "encoder":
+        write_vector_settings(str(folder), VECTORS, config.hidden_size)
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def doors(tmp_path_factory):
+    """Returns a function: family, head -> the model in Keras, and its export without Keras."""
+    known = {}
+
+    def get(family, head):
+        if (family, head) not in known:
+            root = tmp_path_factory.mktemp(f"{family}_{head}")
+            source = write_folder(root / "model", family, head)
+            output = str(root / "onnx")
+            export(ExportSettings(input=source, output=output, format="onnx", head=head))
+            known[family, head] = bert_tf.load(source), bert_tf.load(output, num_threads=1)
+        return known[family, head]
+
+    return get
+
+
+def encode_each_way(model):
+    yield model.encode(TEXTS)
+    if model.heads:  # the rest does not depend on the head
+        return
+    yield model.encode(PAIRS, long_text="mean", window_stride=3)
+    yield model.encode("the cat", normalize=True, prompt="", truncate_dim=5)
+    for pooling in POOLINGS:
+        if pooling != "pooled" or model.config.has_pooler:
+            yield model.encode(TEXTS, pooling, prompt="query", truncate_dim=12)
+    yield model.similarity(TEXTS[0], TEXTS[1])
+
+
+# Head -> what a model with the head is asked.
+QUESTIONS = {
+    "encoder": [],
+    "classification": [
+        lambda m: m.classify(TEXTS),
+        lambda m: m.classify(PAIRS[0]),
+        lambda m: m.classify(LONG, long_text="mean", window_stride=4),
+        lambda m: m.classify(TEXTS[:3], labels=["cat", "dog"]),
+        lambda m: m.classify(TEXTS[0], labels=["cat", "dog"], multi_label=True),
+        lambda m: m.rank("the cat", TEXTS[:3], positive="entailment", top_k=2),
+    ],
+    "regression": [
+        lambda m: m.classify(TEXTS),
+        lambda m: m.rank("the cat", TEXTS[:3]),
+        lambda m: m.classify(LONG, long_text="cut"),
+    ],
+    "tagging": [lambda m: m.tag(TEXTS), lambda m: m.tag(LONG, "max", window_stride=4)],
+    "squad": [
+        lambda m: m.answer("the cat", LONG, top_k=3, doc_stride=4),
+        lambda m: m.answer(["dog", "cat"], LONG, null_score_diff_threshold=0.0, doc_stride=4),
+        lambda m: m.answer("cat", LONG, method="transformers", doc_stride=2),
+    ],
+    "masked_lm": [lambda m: m.fill_mask(["the [MASK] sat on [MASK] .", "[MASK]"], top_k=4)],
+}
+ASKED = [
+    *((("bert"), head) for head in QUESTIONS),
+    ("several", "classification"),
+    *(("albert", head) for head in ("classification", "masked_lm")),
+    *(("roberta", head) for head in ("tagging", "masked_lm")),
+    *(("distilbert", head) for head in ("regression", "squad")),
+    *(("electra", head) for head in ("classification", "squad")),
+]
+
+
+def numbers_and_rest(answer):
+    """Returns the numbers of an answer, and all else of it with its shape."""
+    numbers = []
+
+    def walk(value):
+        if isinstance(value, np.ndarray):
+            numbers.extend(value.ravel().tolist())
+            return value.shape
+        if isinstance(value, float):
+            numbers.append(value)
+            return float
+        if hasattr(value, "__dataclass_fields__"):
+            return {name: walk(x) for name, x in vars(value).items()}
+        if isinstance(value, dict):
+            return {name: walk(x) for name, x in value.items()}
+        return [walk(x) for x in value] if isinstance(value, list | tuple) else value
+
+    rest = walk(answer)
+    return np.array(numbers), rest
+
+
+@pytest.mark.parametrize(("family", "head"), ASKED)
+def test_every_method_gives_the_answers_of_keras(doors, family, head):
+    keras_model, model = doors(family, head)
+    assert isinstance(model, ExportedModel)
+    kept = "heads labels max_seq_length".split()
+    for name in kept:
+        expected = getattr(keras_model, name)
+        if name == "heads":  # no method asks for the next sentence
+            expected = tuple(x for x in expected if x != "next_sentence")
+        assert getattr(model, name) == expected, name
+    assert model.config.to_dict() == keras_model.config.to_dict()
+    for ask in [*QUESTIONS[head], lambda m: list(encode_each_way(m))]:
+        expected, of_keras = numbers_and_rest(ask(keras_model))
+        found, rest = numbers_and_rest(ask(model))
+        assert rest == of_keras and expected.size
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+
+
+BLOCKED = "tensorflow keras tensorflow_text tensorflow_datasets sklearn scipy ml_dtypes"
+PROGRAM = f"""
+import json, os, sys
+
+for name in {BLOCKED.split()}:
+    sys.modules[name] = None  # so that importing it fails
+import bert_tf
+
+shown = lambda x: x.tolist() if hasattr(x, "tolist") else vars(x)
+"""
+
+
+def run_without_tensorflow(code, *arguments):
+    """Returns what a program without TensorFlow prints, as JSON."""
+    command = [sys.executable, "-c", PROGRAM + textwrap.dedent(code), *map(str, arguments)]
+    environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+ANSWER = """
+    answers = []
+    for folder, method, *arguments in json.loads(sys.argv[1]):
+        model = bert_tf.load(folder)
+        answers += [getattr(model, method)(*arguments), model.encode(["the cat", "b"])]
+    print(json.dumps(answers, default=shown))
+"""
+
+
+def test_no_answer_imports_tensorflow(doors, tmp_path):
+    """One model's vocabulary is a SentencePiece model, which tensorflow-text reads elsewhere."""
+    albert = ROOT / "tests/hugging_face/hub/005"
+    export(ExportSettings(input=str(albert), output=str(tmp_path / "albert"), format="onnx"))
+    models = [
+        (*doors("several", "classification"), "classify", TEXTS),
+        (*doors("bert", "encoder"), "similarity", TEXTS[0], LONG),
+        (*doors("bert", "regression"), "rank", "the cat", TEXTS),
+        (*doors("roberta", "tagging"), "tag", LONG),
+        (*doors("electra", "squad"), "answer", "a dog", LONG),
+        (*doors("albert", "masked_lm"), "fill_mask", "the [MASK] sat"),
+    ]
+    keras_albert = bert_tf.load(albert)
+    asked = [(model._folder.path, *question) for _, model, *question in models]
+    asked.append((str(tmp_path / "albert"), "encode", ["Ünder the (bridge), 12,345 cafés", "ﬁ"]))
+    found = run_without_tensorflow(ANSWER, json.dumps(asked))
+    expected = []
+    keras_models = [*(model for model, *_ in models), keras_albert]
+    for model, (_, method, *arguments) in zip(keras_models, asked, strict=True):
+        expected += [getattr(model, method)(*arguments), model.encode(["the cat", "b"])]
+    shown = lambda x: x.tolist() if hasattr(x, "tolist") else vars(x)  # noqa: E731
+    of_keras = numbers_and_rest(json.loads(json.dumps(expected, default=shown)))
+    numbers, rest = numbers_and_rest(found)
+    assert rest == of_keras[1]
+    np.testing.assert_allclose(numbers, of_keras[0], rtol=0, atol=1e-5)
+
+
+def test_forks_threads_and_a_folder_that_is_replaced(doors, tmp_path):
+    """A model answers in processes that were forked before and after its first answer."""
+    _, model = doors("bert", "classification")
+    place = tmp_path / "model"
+    shutil.copytree(model._folder.path, place)
+    code = """
+        import shutil
+        from concurrent.futures import ThreadPoolExecutor
+
+        model = bert_tf.load(sys.argv[1])
+        shutil.rmtree(sys.argv[1])  # the model stays the one that was loaded
+        texts = ["the cat sat", "a dog", "on a mat in paris"] * 30
+
+        def answered():
+            reading, writing = os.pipe()
+            if os.fork() == 0:
+                try:
+                    answer = answers()
+                except bert_tf.UserError as error:
+                    answer = str(error)
+                os.write(writing, json.dumps(answer).encode())
+                os._exit(0)
+            os.close(writing)
+            with os.fdopen(reading) as lines:
+                answer = json.loads(lines.read())
+            assert os.wait()[1] == 0
+            return answer
+
+        def answers():
+            return [x.probability for x in model.classify(texts)]
+
+        before = answered()
+        with ThreadPoolExecutor(8) as pool:
+            here = [*pool.map(lambda i: answers(), range(16))]
+        print(json.dumps([before, answered(), *here]))
+    """
+    first, refused, *others = run_without_tensorflow(code, place)
+    assert "after the model had answered there, and ONNX Runtime does not work" in refused
+    expected = [
+        x.probability for x in model.classify(["the cat sat", "a dog", "on a mat in paris"])
+    ]
+    np.testing.assert_allclose(first[:3], expected, rtol=0, atol=1e-6)
+    assert len(first) == 90 and len(others) == 16
+    for other in others:
+        np.testing.assert_allclose(other, first, rtol=0, atol=1e-6)
+
+
+def test_a_pickle_and_a_copy(doors):
+    _, model = doors("bert", "classification")
+    again = pickle.loads(pickle.dumps(model))
+    assert again is not model and again.classify("the cat") == model.classify("the cat")
+    assert copy.deepcopy(model).max_seq_length == model.max_seq_length
+
+
+def change(**keys):
+    """Returns a function that changes or, with None, deletes keys of export.json."""
+
+    def act(folder):
+        path = folder / "export.json"
+        content = {**json.loads(path.read_text()), **keys}
+        kept = {name: value for name, value in content.items() if value is not None}
+        path.write_text(json.dumps(kept))
+
+    return act
+
+
+def remove(*names):
+    return lambda folder: [(folder / name).unlink() for name in names]
+
+
+def damage(folder):
+    content = bytearray((folder / "model.onnx").read_bytes())
+    content[-100] ^= 1
+    (folder / "model.onnx").write_bytes(content)
+
+
+def fix_shape(folder):
+    content = json.loads((folder / "export.json").read_text())
+    content["signatures"]["serving_default"]["inputs"]["input_ids"]["shape"] = [None, 8]
+    (folder / "export.json").write_text(json.dumps(content))
+
+
+# What is done to a folder, options of `load`, and the message.
+REFUSED = [
+    (change(vectors=None), {}, "was exported by an earlier version, which did not write all"),
+    (change(format="saved_model"), {}, "in the format 'saved_model'; of exported models load only"),
+    (change(format="litert"), {}, "has a model in the format 'litert'"),
+    (change(signatures=None), {}, "was not written by tools.export, or is damaged. Export the"),
+    (change(vectors={"poolings": 3}), {}, "export.json is damaged (TypeError"),
+    (fix_shape, {}, "was exported with a fixed --batch_size or --seq_length"),
+    (damage, {}, "it is damaged, or from a different export. Export the model again"),
+    (lambda f: (f / "model.onnx").write_bytes(b"theirs"), {}, "is not the file that tools.export"),
+    (remove("model.onnx"), {}, "must have model.onnx, which tools.export wrote"),
+    (remove("export.json"), {}, "has model.onnx without export.json: load only takes an ONNX"),
+    (remove("vocab.txt"), {}, "must have the vocabulary that tools.export wrote"),
+    (remove("bert_config.json"), {}, "must have the model's configuration"),
+    (None, {"num_threads": 0}, "num_threads must be a finite number, at least 1; received 0"),
+    (None, {"num_threads": "2"}, "num_threads must be a whole number (int), or None"),
+    (None, {"dtype": "bfloat16"}, "which has its own dtype; leave out 'dtype'"),
+    (None, {"vocab_file": "v"}, "which has its own vocab_file"),
+    (None, {"max_seq_length": 19}, "max_seq_length must be between 4 and 18"),
+]
+
+
+@pytest.mark.parametrize(("act", "options", "message"), REFUSED)
+def test_what_load_refuses(doors, tmp_path, act, options, message):
+    _, model = doors("bert", "classification")
+    shutil.copytree(model._folder.path, tmp_path / "model")
+    if act:
+        act(tmp_path / "model")
+    with pytest.raises(UserError, match=re.escape(message)):
+        bert_tf.load(tmp_path / "model", **options)
+
+
+NEEDS_WEIGHTS = "needs the model with its weights"
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda m: m.fit(TEXTS, [0, 1]), f"fit {NEEDS_WEIGHTS}"),
+        (lambda m: m.save("there"), f"save {NEEDS_WEIGHTS}"),
+        (lambda m: m.predict(TEXTS), f"predict {NEEDS_WEIGHTS}"),
+        (lambda m: m.for_tagging(), f"for_tagging {NEEDS_WEIGHTS}"),
+        (lambda m: m.attention("the cat"), "attention needs the model itself; "),
+        (lambda m: m.tag("the cat"), "tag needs a model with the head that run_tagging.py trains"),
+        (lambda m: m.encode("the cat", "median"), "pooling must be one of mean, cls, pooled"),
+    ],
+)
+def test_what_an_exported_model_cannot_do(doors, ask, message):
+    _, model = doors("bert", "classification")
+    with pytest.raises(UserError, match=message):
+        ask(model)
+
+
+def test_num_threads_is_for_exported_models(doors):
+    keras_model, _ = doors("bert", "classification")
+    with pytest.raises(UserError, match="num_threads is for exported models; "):
+        bert_tf.load(keras_model._folder.path, num_threads=2)
+
+
+def test_what_needs_a_package(doors):
+    keras_model, model = doors("bert", "classification")
+    code = """
+        sys.modules["onnxruntime"] = None
+        messages = []
+        for folder in sys.argv[1:]:
+            try:
+                bert_tf.load(folder)
+            except bert_tf.UserError as error:
+                messages.append(str(error))
+        print(json.dumps(messages))
+    """
+    folders = model._folder.path, "gs://bucket/model", keras_model._folder.path
+    runtime, bucket, weights = run_without_tensorflow(code, *folders)
+    assert "model.onnx needs onnxruntime; run `pip install onnxruntime`" in runtime
+    assert "gs://bucket/model is read by TensorFlow, which is not installed. Copy" in bucket
+    assert "is not an exported model (export.json is missing), so it needs TensorFlow" in weights
+
+
+def test_int8_answers_nearly_the_same(doors, tmp_path):
+    keras_model, _ = doors("bert", "classification")
+    bert_tf.export_model(keras_model, tmp_path / "int8", format="onnx", quantize="int8")
+    model = bert_tf.load(tmp_path / "int8")
+    session = onnxruntime.InferenceSession(str(tmp_path / "int8/model.onnx"))
+    features = bert_tf.TextFeatures(tmp_path / "int8")(TEXTS[:2])
+    (by_hand,) = session.run(["probabilities"], features)
+    found = [[*x.probabilities.values()] for x in model.classify(TEXTS[:2])]
+    np.testing.assert_allclose(found, by_hand, rtol=0, atol=1e-6)
+    of_keras = [[*x.probabilities.values()] for x in keras_model.classify(TEXTS[:2])]
+    np.testing.assert_allclose(found, of_keras, rtol=0, atol=0.2)
