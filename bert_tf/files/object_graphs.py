@@ -51,9 +51,9 @@ class _Generation(NamedTuple):
     """The attributes of an encoder of Model Garden.
 
     layers: path of the list of layers; "" in a functional model, which numbers all modules in the
-        order of `_MODULES`, and the layers between the last two.
-    modules: the path of each of `_MODULES`.
-    layer: the path of each of `_LAYER` within a layer.
+        order of `MODULES`, and the layers between the last two.
+    modules: the path of each of `MODULES`.
+    layer: the path of each of `LAYER` within a layer.
     """
 
     name: str
@@ -64,11 +64,11 @@ class _Generation(NamedTuple):
 
 _PROJECTION, _POOLER = "encoder/embedding_hidden_mapping_in", "pooler/dense"
 _OPTIONAL = {_PROJECTION, _POOLER}
-_MODULES = [
+MODULES = [
     *(f"embeddings/{x}_embeddings" for x in ("word", "position", "token_type")),
     *("embeddings/LayerNorm", _PROJECTION, _POOLER),
 ]
-_LAYER = """attention/self/query attention/self/key attention/self/value attention/output/dense
+LAYER = """attention/self/query attention/self/key attention/self/value attention/output/dense
     attention/output/LayerNorm intermediate/dense output/dense output/LayerNorm""".split()
 _ALBERT_LAYER = """attention_1/self/query attention_1/self/key attention_1/self/value
     attention_1/output/dense LayerNorm ffn_1/intermediate/dense ffn_1/intermediate/output/dense
@@ -252,22 +252,22 @@ def _encoder_weights(
     graph: _Graph, encoder: int, generation: _Generation, layers: Sequence[int], place: str
 ) -> tuple[dict[str, Source], set[int]]:
     """Returns the sources of an encoder's weights, and the nodes of their variables."""
-    paths = zip(_MODULES, generation.modules, strict=False)
+    paths = zip(MODULES, generation.modules, strict=False)
     modules = {name: graph.find(encoder, path) for name, path in paths}
     if not generation.layers:  # the projection is optional, and so is the pooler
         nodes = graph.functional(encoder)
         first, last = nodes.index(layers[0]), nodes.index(layers[-1])
-        names = [x for x in _MODULES if x not in _OPTIONAL] + [_PROJECTION] * (first == 5)
+        names = [x for x in MODULES if x not in _OPTIONAL] + [_PROJECTION] * (first == 5)
         modules = dict(zip(names, nodes[:first], strict=False))
         modules |= dict(zip([_POOLER], nodes[last + 1 :], strict=False))
     is_albert = modules.get(_PROJECTION) is not None or _are_shared(graph, generation, layers)
     scopes = {
         f"bert/{name}": modules.get(name)
-        for name in _MODULES
+        for name in MODULES
         if name not in _OPTIONAL or modules.get(name) is not None
     }
     scope = "transformer/group_{}/inner_group_0" if is_albert else "layer_{}"
-    names = _ALBERT_LAYER if is_albert else _LAYER
+    names = _ALBERT_LAYER if is_albert else LAYER
     for i, layer in enumerate(layers):
         for name, path in zip(names, generation.layer, strict=True):
             scopes[f"bert/encoder/{scope.format(i)}/{name}"] = graph.find(layer, path)
