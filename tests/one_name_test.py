@@ -39,6 +39,7 @@ def models(tmp_path_factory):
         json.dumps({"do_lower_case": False, "model_max_length": 6})
     )
     convert_checkpoint.convert(hf, str(folder / "tf"), "checkpoint")
+    convert_checkpoint.convert(str(folder / "tf"), str(folder / "garden"), "model_garden")
     shutil.copytree(hf, folder / "json")
     (folder / "json" / "vocab.txt").unlink()
     content = word_piece_json({word: i for i, word in enumerate(WORDS)}, lowercase=False)
@@ -71,6 +72,10 @@ FORMS = {
         "--max_seq_length=6",
     ],
     "Hugging Face": lambda folder: [f"--init_checkpoint={folder}/hf"],
+    "Model Garden": lambda folder: [
+        f"--init_checkpoint={folder}/garden",
+        "--max_seq_length=6",
+    ],
     "tokenizer.json": lambda folder: [f"--init_checkpoint={folder}/json"],
     "mixed": lambda folder: [
         *(f"--init_checkpoint={folder}/bare", f"--bert_config_file={folder}/tf/bert_config.json"),

@@ -9,11 +9,14 @@ r"""Converts models of BERT's family between Hugging Face's format and google-re
     a folder in Hugging Face's format, with config.json and model.safetensors or its shards
     a checkpoint: the prefix of its files, or its folder, such as an --export_dir
     the --output_dir of a run: its newest checkpoint
+    a checkpoint of TensorFlow Model Garden, or the folder of a module of TF Hub
 
 --output_format chooses the files that --output_dir gets:
 
     checkpoint    bert_model.ckpt.index and .data-..., bert_config.json, vocab.txt, labels.txt,
                   tokenizer_config.json
+    model_garden  the same files, with the weights as the encoders, the classifier and the
+                  pre-trainer of tf-models-official restore them (tf.train.Checkpoint)
     safetensors   model.safetensors, config.json, vocab.txt, tokenizer_config.json
     distilbert    the same files, with a BERT model written as a DistilBERT
     electra_generator
@@ -66,14 +69,15 @@ if __name__ == "__main__" and not __package__:
         "Run this as a module, from the folder above: python -m tools.convert_checkpoint"
     )
 
+import functools
 import json
 import os
 
 from absl import flags, logging
 
 from bert_tf.errors import UserError
-from bert_tf.files import checkpoints, storage
-from bert_tf.files.model_notes import MODEL_INPUT_FILE, write_model_input
+from bert_tf.files import checkpoints, model_garden, storage
+from bert_tf.files.model_notes import MODEL_INPUT_FILE, write_labels, write_model_input
 from bert_tf.files.overwriting import check_overwrites, real_path
 from bert_tf.files.weight_files import SAFETENSORS
 from bert_tf.files.whole_files import write_whole
@@ -84,10 +88,11 @@ from bert_tf.hugging_face.cross_encoder import write_score_function
 from bert_tf.hugging_face.vector_settings import VECTOR_FILES, write_vector_settings
 from bert_tf.model_folder.reader import ModelFiles
 from bert_tf.model_folder.writer import (
+    CHECKPOINT_NAME,
     CONFIG_FILE,
     MODEL_NAMES,
     VOCABULARIES,
-    write_model,
+    write_model_files,
     write_vocabulary,
 )
 from bert_tf.runs.flags import command_flags
@@ -96,6 +101,7 @@ from bert_tf.text.sentence_piece_model import make_model, read_unigrams
 from bert_tf.text.tokenizer_settings import TOKENIZER_CONFIG
 from bert_tf.text.tokenizers import SENTENCE_PIECES, VOCABULARY_FILES, WORD_PIECES, VocabularySource
 
+_CHECKPOINTS = "checkpoint", "model_garden"
 # Of a folder of each format: a name that every one has, and all names that it may have.
 _NAMES = {
     "checkpoint": (CONFIG_FILE, {*MODEL_NAMES, *VECTOR_FILES}),
@@ -121,7 +127,7 @@ def convert(
     if not source:
         raise UserError("--input= must not be empty; name a folder or a checkpoint")
     _check_other_folder(source, output_dir)
-    marker, names = _NAMES["checkpoint" if output_format == "checkpoint" else "safetensors"]
+    marker, names = _NAMES["checkpoint" if output_format in _CHECKPOINTS else "safetensors"]
     what = "one that an earlier conversion to this format wrote"
     with whole_folder(output_dir, "output_dir", marker, names, what) as place:
         files = ModelFiles(source, "input", bert_config_file, vocab_file)
@@ -136,7 +142,7 @@ def convert(
 
 def _convert(files: ModelFiles, source: str, folder: str, output_format: str) -> None:
     """Writes the model to a new folder."""
-    as_checkpoint = output_format == "checkpoint"
+    as_checkpoint = output_format in _CHECKPOINTS
     if files.is_hugging_face and not as_checkpoint:
         raise UserError(
             f"--input={source} has a {SAFETENSORS}, so it can only be converted to"
@@ -166,7 +172,12 @@ def _convert(files: ModelFiles, source: str, folder: str, output_format: str) ->
                 f"--input={source} must be the {config.NAME} that its configuration describes; it"
                 f" has {tables[0]}. Check --bert_config_file"
             )
-        write_model(folder, weights, config, vocabulary, do_lower_case, labels)
+        write = checkpoints.write
+        if output_format == "model_garden":
+            write = functools.partial(model_garden.write, num_heads=config.num_attention_heads)
+        write(os.path.join(folder, CHECKPOINT_NAME), weights)
+        write_model_files(folder, config, vocabulary, do_lower_case)
+        write_labels(folder, labels)
         size = sum(value.size for value in weights.values())
         logging.info("%s: %d variables, %d parameters", source, len(weights), size)
         if gives_number:
@@ -229,7 +240,7 @@ if __name__ == "__main__":
     flags.DEFINE_enum(
         "output_format",
         "checkpoint",
-        ["checkpoint", "safetensors", "distilbert", "electra_generator"],
+        [*_CHECKPOINTS, "safetensors", "distilbert", "electra_generator"],
         "See above.",
     )
     flags.DEFINE_string(

@@ -4,6 +4,8 @@ The files `model.ckpt-STEP.index` and `model.ckpt-STEP.data-00000-of-00001` hold
 under its name, its Adam slots as `NAME/adam_m` and `NAME/adam_v`, and `global_step`: the name-based
 format of TensorFlow 1. `model.ckpt-STEP` is the checkpoint's *prefix*. The file `checkpoint` in the
 same directory lists the prefixes.
+
+Checkpoints of TensorFlow Model Garden and modules of TF Hub are read under the same names.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ import numpy as np
 from absl import logging
 
 from bert_tf.errors import UserError, given, quoted
-from bert_tf.files import checkpoint_names, listing, storage, weight_files
+from bert_tf.files import checkpoint_names, listing, object_graphs, storage, weight_files
+from bert_tf.files.object_graphs import Source
 from bert_tf.files.whole_files import check_no_pointer
 from bert_tf.files.whole_folders import Unreplaced
 from bert_tf.start import lazy_tensorflow as tf
@@ -32,6 +35,7 @@ BEST_FOLDER = "best"  # in --output_dir, of the best checkpoint
 
 _INDEX, _DATA = ".index", ".data-00000-of-"  # follow the prefix in the names of files
 _ENCODER = "bert/encoder/", "electra/encoder/"  # begin the names of the layers in every model
+_MODULE = "module/"  # begins names in a graph that uses a TF1 module of TF Hub
 _NAME_ONE = "name a prefix such as MODEL/bert_model.ckpt, or the directory of a run"
 
 
@@ -49,7 +53,7 @@ def find_prefix(path: str, flag: str | None = "init_checkpoint") -> str:
         path: a prefix (`.../bert_model.ckpt`), one of the checkpoint's files, or a directory. In a
             directory the file `checkpoint` names the newest checkpoint; without that file the
             directory must hold exactly one checkpoint. A run's directory stands for its best
-            checkpoint if it kept one.
+            checkpoint if it kept one. A module of TF Hub stands for its variables.
         flag: the flag (no dashes) that gave the path, for messages; None if none did.
     """
     storage.check_file_system(path, flag)
@@ -60,6 +64,8 @@ def find_prefix(path: str, flag: str | None = "init_checkpoint") -> str:
         kept = kept or checkpoint_names.listed_in(path)
         if not kept:
             found = sorted(name for name in listing.names_in(path) if name.endswith(".index"))
+            if not found and tf.io.gfile.exists(os.path.join(path, weight_files.SAVED_MODEL)):
+                found = [os.path.join("variables", "variables.index")]
             if not found:
                 weight_files.check_not_hugging_face(path, place)
             if len(found) != 1:
@@ -148,6 +154,8 @@ class CheckpointReader:
         prefix: the prefix of the checkpoint's files.
         shapes: name of a tensor -> its shape, a list.
         dtypes: name of a tensor -> its dtype.
+        structure: of a checkpoint of Model Garden or a TF2 module of TF Hub: what its object graph
+            tells; None for a checkpoint with names.
     """
 
     def __init__(self, path: str, flag: str | None = "init_checkpoint"):
@@ -162,11 +170,16 @@ class CheckpointReader:
             self._reader = tf.compat.v1.train.NewCheckpointReader(readable)
             self.shapes: dict[str, list[int]] = self._reader.get_variable_to_shape_map()
             self.dtypes: dict[str, tf.DType] = self._reader.get_variable_to_dtype_map()
-        if "_CHECKPOINTABLE_OBJECT_GRAPH" in self.shapes:
-            raise UserError(
-                f"{self._place} was written by tf.train.Checkpoint or Keras and does not hold its"
-                " variables by name; a checkpoint in the format of google-research/bert is needed"
-            )
+        self.structure: object_graphs.Found | None = None
+        sources = {name.removeprefix(_MODULE): Source(name, x) for name, x in self.shapes.items()}
+        if object_graphs.GRAPH in self.shapes:
+            with self._explained("its object graph cannot be read"):
+                graph = self._reader.get_tensor(object_graphs.GRAPH)
+            self.structure = object_graphs.find_weights(graph, self.shapes, self._place)
+            sources = self.structure.sources
+        self._sources = sources
+        self.dtypes = {name: self.dtypes[source.key] for name, source in sources.items()}
+        self.shapes = {name: source.shape for name, source in sources.items()}
 
     def _readable(self, flag: str | None) -> str:
         """Returns a prefix of the files that TensorFlow does not take for a pattern."""
@@ -195,7 +208,10 @@ class CheckpointReader:
     def read(self, name: str) -> np.ndarray:
         """Returns a tensor."""
         with self._explained(f"{name} cannot be read"):
-            value = self._reader.get_tensor(name)
+            key, shape, transposed = self._sources[name]
+            value = self._reader.get_tensor(key)
+            if self.structure:
+                value = value.T if transposed else value.reshape(shape)
         if np.issubdtype(value.dtype, np.floating) and not np.isfinite(value).all():
             raise DamagedCheckpointError(
                 f"{self._place}: every weight must be a finite number, and {name} has"
@@ -344,6 +360,17 @@ def _generator_sizes(names: Sequence[str]) -> str:
 
 def _lines(names: Sequence[str]) -> str:
     return "".join(f"\n  {name}" for name in names) or "nothing"
+
+
+def casing_of_module(folder: str) -> bool | None:
+    """Returns `do_lower_case` from a TF2 module of TF Hub; None if the folder has none."""
+    saved_model = os.path.join(folder, weight_files.SAVED_MODEL)
+    prefix = os.path.join(folder, "variables", "variables")
+    if not tf.io.gfile.exists(saved_model) or not _suffixes(prefix):
+        return None
+    reader = tf.train.load_checkpoint(prefix)
+    key = "do_lower_case/.ATTRIBUTES/VARIABLE_VALUE"
+    return bool(reader.get_tensor(key)) if reader.has_tensor(key) else None
 
 
 # --- writing --------------------------------------------------------------------------------------

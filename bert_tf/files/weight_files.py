@@ -10,6 +10,7 @@ from bert_tf.start import lazy_tensorflow as tf
 
 SAFETENSORS = "model.safetensors"
 SHARDS = "model.safetensors.index.json"  # names the file of each tensor
+SAVED_MODEL = "saved_model.pb"  # a module of TF Hub has it beside the folder `variables`
 # File -> what tells transformers that it has the weights. Version 5 only reads PyTorch's.
 _OTHERS = {
     "pytorch_model.bin": "",
@@ -42,11 +43,11 @@ def folder_named(path: str) -> str:
 
 
 def has_checkpoint(folder: str) -> bool:
-    """Returns whether a folder has a checkpoint, or a file `checkpoint` that names one."""
+    """Returns whether a folder has a checkpoint, a file that names one, or is a SavedModel."""
     if not tf.io.gfile.isdir(folder) or tf.io.gfile.exists(f"{folder}.index"):
         return False  # on ram:// a prefix counts as a directory, too
     names = names_in(folder)
-    return any(name == "checkpoint" or name.endswith(".index") for name in names)
+    return any(x in ("checkpoint", SAVED_MODEL) or x.endswith(".index") for x in names)
 
 
 def is_hugging_face(folder: str) -> bool:

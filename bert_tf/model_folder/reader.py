@@ -28,6 +28,7 @@ from bert_tf.hugging_face.vector_settings import (
 )
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.family import CONFIG_FILES, read_config
+from bert_tf.model_folder.sizes import config_of_weights, has_sizes, module_of
 from bert_tf.model_folder.writer import MODEL_NAMES
 from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.text.base_tokenizer import Tokenizer
@@ -146,8 +147,11 @@ class ModelFiles:
 
     @functools.cached_property
     def folder(self) -> str:
-        """The folder of the weights."""
-        return self.path if self.is_hugging_face else os.path.dirname(self.checkpoint.prefix)
+        """The folder of the weights; of a module of TF Hub, the module's."""
+        if self.is_hugging_face:
+            return self.path
+        folder = os.path.dirname(self.checkpoint.prefix)
+        return module_of(folder) or folder
 
     @functools.cached_property
     def home(self) -> str:
@@ -161,9 +165,12 @@ class ModelFiles:
 
     @functools.cached_property
     def config_file(self) -> str:
+        """The file with the configuration; a checkpoint's prefix if only its weights tell."""
         if not self.is_hugging_face:
             remedy = f"Name the model's with {self._config_flag}, or move the other one away"
             path = self._config_file or storage.only_file(self.home, CONFIG_FILES, remedy)
+            if not path and has_sizes(self.checkpoint):
+                return self.checkpoint.prefix
             return path or self._must_have(CONFIG_FILES, self._config_flag)
         config_file = os.path.join(self.path, "config.json")
         if self._config_file:
@@ -178,6 +185,7 @@ class ModelFiles:
     def vocab_file(self) -> str | None:
         """The path of the vocabulary, or of a `tokenizer.json` that has it; None if not found."""
         own = self._vocab_file or vocabulary_in(self.folder) or vocabulary_in(self.home)
+        own = own or vocabulary_in(os.path.join(self.folder, "assets"))  # of a module of TF Hub
         return own or storage.first_file(self.home, [TOKENIZER_FILE])
 
     @property
@@ -221,7 +229,9 @@ class ModelFiles:
         path = self.config_file  # which must not be given for Hugging Face's format
         if self.is_hugging_face:
             return self._converted.config
-        return read_config(path, self._config_flag)
+        if self._config_file or os.path.basename(path) in CONFIG_FILES:
+            return read_config(path, self._config_flag)
+        return config_of_weights(self.checkpoint, given(self.path, self._flag))
 
     @functools.cached_property
     def shapes(self) -> Mapping[str, Sequence[int]]:

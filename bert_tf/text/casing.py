@@ -40,11 +40,14 @@ _SPECIAL = re.compile(r"\[.*\]")
 def read_casing(folder: str) -> bool | None:
     """Returns `do_lower_case` from a folder's `tokenizer_config.json`; None if not recorded.
 
-    If that file does not say, a `tokenizer.json` does. Raises UserError if a file is damaged.
+    If that file does not say, a `tokenizer.json` or a module of TF Hub does. Raises UserError if a
+    file is damaged.
     """
     casing = read_tokenizer_config(folder).get(DO_LOWER_CASE)
     in_json = read_tokenizer_json(folder) if casing is None else None
-    return in_json.switches.get(DO_LOWER_CASE) if in_json else casing
+    if in_json:
+        return in_json.switches.get(DO_LOWER_CASE)
+    return checkpoints.casing_of_module(folder) if casing is None else casing
 
 
 def write_casing(

@@ -236,8 +236,8 @@ def test_damaged_files_are_refused(tmp_path):
 def test_an_object_based_checkpoint_is_refused(tmp_path):
     prefix = tf.train.Checkpoint(weight=tf.Variable(1.0)).write(str(tmp_path / "ckpt"))
     assert (
-        f"{prefix} was written by tf.train.Checkpoint or Keras and does not hold its variables by"
-        " name; a checkpoint in the format of google-research/bert is needed"
+        f"{prefix} was written by tf.train.Checkpoint or Keras, and must have one encoder of BERT"
+        " or ALBERT as TensorFlow Model Garden makes it"
     ) in refusal(checkpoints.CheckpointReader, prefix)
 
 
