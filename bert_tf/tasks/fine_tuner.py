@@ -243,6 +243,8 @@ class FineTuner:
         )
         trainer.objective.sums_losses = settings.loss_reduction == "sum"
         self._trainer = trainer
+        config = self.start.config.to_json_string()
+        self.run.check_same("configurations (--bert_config_file)", config)
         self.run.write_labels()  # only now: `Trainer` has refused a checkpoint that does not fit
         if self.run.chief:
             write_model_files(settings.output_dir, *self._model_files())

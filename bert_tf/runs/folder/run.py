@@ -2,11 +2,13 @@
 
 import contextlib
 import functools
+import hashlib
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
+import numpy as np
 import tensorflow as tf
 from absl import logging
 
@@ -18,7 +20,7 @@ from bert_tf.runs.flags.settings import TrainingSettings
 from bert_tf.runs.folder import reporting
 from bert_tf.runs.folder.best_checkpoint import BestCheckpoint
 from bert_tf.runs.folder.goodput import Goodput, Record
-from bert_tf.runs.folder.heartbeat import Heartbeat, InUseError
+from bert_tf.runs.folder.heartbeat import FILE_NAME, Heartbeat, InUseError
 
 
 class Background:
@@ -110,11 +112,22 @@ class Run:
             if self.chief:
                 self._reserve_results(stack)
             self._barrier(0)  # from here on the chief holds the directory
+            if self.settings.do_train:
+                self._check_shared()
             self._stack = stack.pop_all()
         return self
 
     def __exit__(self, *exception) -> bool | None:
         return self._stack.__exit__(*exception)
+
+    def _check_shared(self) -> None:
+        """Checks that all processes see the heartbeat of the chief."""
+        seen = self._barrier(float(tf.io.gfile.exists(self.path(FILE_NAME))))
+        if 0 in seen:
+            raise UserError(
+                f"--output_dir={self.output_dir} must be one directory that all machines of the run"
+                f" reach: process {seen.index(0)} does not see {FILE_NAME}, which process 0 wrote"
+            )
 
     def _reserve_results(self, stack: contextlib.ExitStack) -> None:
         """Reserves the results that this program writes, or raises `InUseError`.
@@ -158,6 +171,26 @@ class Run:
                 f" {', '.join(f'{step:.0f}' for step in steps)}"
             )
         return prefix
+
+    def check_same(self, what: str, *parts: str | bytes | np.ndarray) -> None:
+        """Checks that all processes of the run have the same.
+
+        Args:
+            what: what it is, in the plural, and the flag that names it.
+            *parts: its content.
+        """
+        if not distribution.several_processes(self.strategy):
+            return
+        found = hashlib.blake2b(digest_size=6)  # a float64 holds it
+        for part in parts:
+            found.update(part.encode() if isinstance(part, str) else np.ascontiguousarray(part))
+        digests = self._barrier(float(int.from_bytes(found.digest(), "little")))
+        if others := [i for i, digest in enumerate(digests) if digest != digests[0]]:
+            raise UserError(
+                f"All processes of a run must have the same {what}; those of process"
+                f" {', '.join(map(str, others))} differ from those of process 0. Copy them from the"
+                " machine of process 0, or name files that all machines reach"
+            )
 
     def save(
         self,

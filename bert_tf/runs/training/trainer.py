@@ -163,6 +163,7 @@ class Trainer:
             hours = self._budget.hours if self._budget else None
             note_schedule(settings.output_dir, self._schedule, self.global_step, hours)
         phase: int | None = None
+        self._check_weights()
         with self.run.training():
             try:
                 with watch.progress(total, self.global_step) as progress:
@@ -188,6 +189,11 @@ class Trainer:
                 raise
             watch.end()
             self._save(mark)  # unless the last leg did
+
+    def _check_weights(self) -> None:
+        if distribution.several_processes(self.strategy):
+            weights = (value.numpy() for value in self.values().values())
+            self.run.check_same("weights (--init_checkpoint)", *weights)
 
     def _tell(self, watch: Watch, step: int, metrics: StepMetrics) -> bool:
         if watch.has_callbacks:  # they may read the weights
@@ -222,6 +228,7 @@ class Trainer:
         )
         with self.run.clock.spent("restoring" if self.global_step > first else "start_up"):
             source = self._source = self._open_input(phase, first)
+        self.run.check_same("records (--input_file)", source.content)
         loop = self._make_loop(source.buckets)
         return PhaseSteps(phase, loop, source, self.run, total)
 

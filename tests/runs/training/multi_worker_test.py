@@ -14,7 +14,9 @@ from bert_tf.engine import distribution, prediction
 from bert_tf.errors import UserError
 from bert_tf.files import storage
 from bert_tf.files.checkpoint_directory import CheckpointDirectory
+from bert_tf.runs.flags.settings import TrainingSettings
 from bert_tf.runs.folder import reporting
+from bert_tf.runs.folder.run import Run
 from tests.engine import replicas_test
 from tests.runs.training.resume_test import named_step
 from tests.support import forked_programs
@@ -82,6 +84,15 @@ def check_worker(folder):
     replicas_test.check_evaluation(strategy, files)
     with pytest.raises(UserError, match="Evaluation and prediction run on one machine"):
         prediction.check_prediction(strategy, 24, "predict_batch_size")
+    # Files of the same names that differ, and a folder that is not shared.
+    settings = TrainingSettings(output_dir=f"{folder}/own_{shard.index}", do_train=True)
+    run = Run(strategy, settings)
+    run.check_same("records (--input_file)", "ab", np.arange(5.0))
+    rule = r"^All processes of a run must have the same weights \(--init_checkpoint\); those of"
+    with pytest.raises(UserError, match=f"{rule} process 1 differ from those of process 0"):
+        run.check_same("weights (--init_checkpoint)", np.arange(5.0), np.array([2.0, shard.index]))
+    with pytest.raises(UserError, match="reach: process 1 does not see run.heartbeat, which"), run:
+        pass
     # A checkpoint that one has and the other does not.
     output_dir = f"{folder}/of_{shard.index}"
     storage.make_output_dir(output_dir)

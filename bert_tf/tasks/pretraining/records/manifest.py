@@ -46,7 +46,7 @@ _SETTINGS = (
     "heldout_fraction",
 )
 _NEEDED = {"vocab_file", "vocabulary", "do_lower_case", "objective"}
-_SHARD = re.compile(r"-(\d{5})-of-\d{5}(\.[^./]*)?")  # the end of a shard's name
+_SHARD = re.compile(r"-(\d{5})-of-(\d{5})(\.[^./]*)?$")  # the end of a shard's name
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,10 +139,38 @@ def check_outputs(
 
 
 def record_files(patterns: str, flag: str) -> list[str]:
-    """Returns `storage.expand_files` without the manifests of the files that it finds."""
+    """Returns `storage.expand_files` without what the makers of these files wrote beside them.
+
+    Raises:
+        UserError: there is no such file, or shards of the same records exist nowhere.
+    """
     files = storage.expand_files(patterns, flag)
-    manifests = set(map(manifest_file, files))
-    return [path for path in files if path not in manifests]
+    beside_them = {*map(manifest_file, files)}
+    beside_them |= {_SHARD.sub("-shards.json", path) for path in files if _SHARD.search(path)}
+    files = [path for path in files if path not in beside_them]
+    _check_whole(files, flag)
+    return files
+
+
+def _check_whole(files: Sequence[str], flag: str) -> None:
+    """Checks that no shard was lost: one that is not among the files must exist nevertheless."""
+    others: dict[str, None] = {}
+    for path in files:
+        if match := _SHARD.search(path):
+            shards = range(int(match[2]))
+            names = (f"-{i:05}-of-{match[2]}{match[3] or ''}" for i in shards)
+            others |= dict.fromkeys(f"{path[: match.start()]}{name}" for name in names)
+    for path in files:
+        others.pop(path, None)
+    with ThreadPoolExecutor(16) as pool:
+        exist = zip(others, pool.map(tf.io.gfile.exists, others), strict=True)
+        missing = [path for path, exists in exist if not exists]
+    if missing:
+        raise UserError(
+            f"--{flag}: {len(missing)} shards of these records are missing, so training would leave"
+            f" out their text; the first is {missing[0]}. Copy them there, or make them again. To"
+            " train without them, take -of- and the number of shards out of the other files' names"
+        )
 
 
 def read_manifests(files: Sequence[str]) -> dict[str, dict[str, Any]]:

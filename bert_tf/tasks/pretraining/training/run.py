@@ -206,6 +206,10 @@ def pretrain(job: Job) -> dict[str, float | int] | None:
 
         if settings.do_train:
             logging.info("***** Running training *****")
+            run.check_same("configurations (--bert_config_file)", job.config.to_json_string())
+            if job.vocabulary:
+                files = sorted(job.vocabulary.files.items())
+                run.check_same("vocabularies (--vocab_file)", str(files))
             if run.chief:
                 job.write_files()
             trainer.train(phases, evaluate)

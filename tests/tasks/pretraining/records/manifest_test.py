@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from bert_tf.tasks.pretraining.records.shards import create_shards
 from bert_tf.text.model_vocabulary import vocabulary_digest
 from bert_tf.tokenization import load_vocab
 from tests.support import text_in_shards
+from tests.support.refusals import refusal
 
 SPECIAL = ["[PAD]", "[unused0]", "[unused1]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = "river bread stone walk moon see the a of and".split()
@@ -295,6 +297,28 @@ def test_patterns_do_not_take_manifests_for_records(make, tmp_path):
     shard = f"{tmp_path}/b-00002-of-00003"
     assert manifest.manifest_file(shard) == f"{tmp_path}/b-shards-00002.json"
     assert manifest.manifest_file(f"{shard}.rec") == f"{tmp_path}/b-shards-00002.json"
+
+
+@pytest.mark.parametrize("ending", ["", ".rec"])
+def test_a_set_of_shards_is_whole_or_refused(tmp_path, ending):
+    def shard(i, name="b"):
+        return f"{tmp_path}/{name}-{i:05}-of-00005{ending}"
+
+    names = [shard(i) for i in range(5)]
+    for path in (*names, f"{tmp_path}/b-shards.json", f"{tmp_path}/b-shards-00002.json"):
+        Path(path).write_text("x")
+    assert manifest.record_files(f"{tmp_path}/*", "input_file") == names
+    some = manifest.record_files(f"{tmp_path}/b-0000[13]*", "input_file")
+    assert some == [names[1], names[3]]  # the others are there, for --eval_input_file, say
+    Path(shard(4, "c")).write_text("x")
+    for path in names[1], names[4]:
+        os.remove(path)
+    told = refusal(manifest.record_files, f"{tmp_path}/b-*,{names[0]}", "input_file")
+    assert told.startswith("--input_file: 2 shards of these records are missing, so training would")
+    assert f"; the first is {names[1]}. Copy them there, or make them again." in told
+    told = refusal(manifest.record_files, shard(4, "c"), "eval_input_file")
+    assert told.startswith("--eval_input_file: 4 shards of these records are missing")
+    assert f"; the first is {shard(0, 'c')}. " in told
 
 
 @pytest.mark.parametrize("text", ['{"hidden_size": 3}', "[]", "# notes"])
