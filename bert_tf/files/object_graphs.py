@@ -208,11 +208,12 @@ def find_weights(serialized: bytes, shapes: Mapping[str, Sequence[int]], place: 
     if len(encoders) != 1:
         found = sorted(graph.paths[node] or "the root" for node in encoders)
         found = found or [graph.paths[x] for x in graph.variables()]
+        none = "no weights, like an optimizer's state or a preprocessing model of TF Hub"
         raise UserError(
             f"{place} was written by tf.train.Checkpoint or Keras, and must have one encoder of"
             f" BERT or ALBERT as TensorFlow Model Garden makes it"
             f" ({'; '.join(x.name for x in GENERATIONS)}); it has"
-            f" {f'{len(encoders)} encoders: ' if encoders else ''}{listed(found) or 'no weights'}"
+            f" {f'{len(encoders)} encoders: ' if encoders else ''}{listed(found) or none}"
         )
     ((encoder, (generation, layers)),) = encoders.items()
     sources, used = _encoder_weights(graph, encoder, generation, layers, place)

@@ -12,9 +12,10 @@ import pytest
 import tensorflow as tf
 
 import bert_tf
-from bert_tf.files import checkpoints
+from bert_tf.files import checkpoints, model_garden
 from bert_tf.files.checkpoints import CheckpointReader
 from bert_tf.model.configuration import BertConfig
+from bert_tf.model.family import AlbertConfig, ElectraConfig
 from bert_tf.model_folder.reader import ModelFiles
 from bert_tf.modeling import BertModel
 from bert_tf.tasks.classification.model import ClassificationModel
@@ -23,6 +24,7 @@ from bert_tf.tasks.squad.model import SquadModel
 from bert_tf.tasks.tagging.model import TaggingModel
 from tests.support import numpy_bert, old_model_garden
 from tests.support.arrays import assert_same_arrays
+from tests.support.memory import peak_memory
 from tests.support.refusals import refusal
 
 HERE = Path(__file__).parent
@@ -166,21 +168,44 @@ def test_a_module_of_tf_hub_is_a_model_with_its_vocabulary_and_casing():
     assert model.encode(["The cat"]).shape == (1, 6)
 
 
+def _tf1_module(folder, weights, prefix="module/"):
+    (folder / "variables").mkdir()
+    names = {f"{prefix}{name}": value for name, value in weights.items()}
+    first = next(iter(names))
+    names[f"{first}/adam_m"] = np.zeros(weights[first[len(prefix) :]].shape, np.float32)
+    checkpoints.write(str(folder / "variables" / "variables"), names)
+    (folder / "saved_model.pb").touch()
+    (folder / "assets").mkdir()
+    shutil.copy(HERE / "hub" / "module" / "assets" / "vocab.txt", folder / "assets")
+    return ModelFiles(str(folder))
+
+
 @pytest.mark.parametrize("prefix", ["", "module/"])
 def test_a_tf1_module_has_names_with_or_without_its_prefix(tmp_path, prefix):
     weights = dict(np.load(HERE / "converted" / "weights.npz"))
-    (tmp_path / "variables").mkdir()
-    names = {f"{prefix}{name}": value for name, value in weights.items()}
-    names[f"{prefix}bert/pooler/dense/bias/adam_m"] = np.zeros(6, np.float32)
-    checkpoints.write(str(tmp_path / "variables" / "variables"), names)
-    (tmp_path / "saved_model.pb").touch()
-    (tmp_path / "assets").mkdir()
-    shutil.copy(HERE / "hub" / "module" / "assets" / "vocab.txt", tmp_path / "assets")
-    files = ModelFiles(str(tmp_path))
+    files = _tf1_module(tmp_path, weights, prefix)
     assert_same_arrays(files.read_weights(), weights)
     expected = BertConfig(**{**SIZES, "num_attention_heads": 1})
     assert files.config.to_dict() == expected.to_dict()
     assert files.vocab_file == str(tmp_path / "assets" / "vocab.txt")
+
+
+FAMILIES = [
+    (AlbertConfig(**SIZES, embedding_size=5, num_hidden_groups=1), "albert_config.json"),
+    (ElectraConfig(**{**SIZES, "num_attention_heads": 1}, embedding_size=5), None),
+]
+
+
+@pytest.mark.parametrize(("config", "config_file"), FAMILIES)
+def test_a_tf1_module_of_albert_or_electra_is_a_model(tmp_path, config, config_file):
+    model = BertModel(config)
+    weights = numpy_bert.random_weights({x.path: tuple(x.shape) for x in model.variables}, 9)
+    files = _tf1_module(tmp_path, weights)
+    if config_file:  # the weights do not tell the number of layers
+        (tmp_path / config_file).write_text(json.dumps(config.to_dict()))
+    assert_same_arrays(files.read_weights(), weights)
+    assert files.config.to_dict() == config.to_dict()
+    assert f": {config.NAME} of 2 layers, hidden size 6" in str(bert_tf.load(tmp_path))
 
 
 # --- refusals -------------------------------------------------------------------------------------
@@ -239,16 +264,36 @@ def test_an_encoder_of_another_kind_is_refused(tmp_path, change, message):
     assert refusal(CheckpointReader, prefix) == f"--init_checkpoint={prefix}{ENCODER}{message}"
 
 
-def test_a_checkpoint_without_an_encoder_or_with_two_is_refused(tmp_path):
-    prefix = tf.train.Checkpoint(head=_dense(3)).save(str(tmp_path / "head"))
-    message = f"--init_checkpoint={prefix} {KNOWN}'head/bias', 'head/kernel'"
-    assert refusal(CheckpointReader, prefix) == message
-    prefix = tf.train.Checkpoint(step=tf.Variable(3)).save(str(tmp_path / "step"))
-    assert refusal(CheckpointReader, prefix) == f"--init_checkpoint={prefix} {KNOWN}no weights"
-    second = old_model_garden.Writer(_weights(), "2.1").encoder()
-    prefix = _saved(tmp_path, generator=second)
-    message = f"--init_checkpoint={prefix} {KNOWN}2 encoders: 'generator', 'model'"
-    assert refusal(CheckpointReader, prefix) == message
+def _head():
+    return tf.train.Checkpoint(head=_dense(3))
+
+
+def _optimizer():
+    optimizer = tf.keras.optimizers.Adam()
+    optimizer.build([tf.Variable(tf.ones([3, 4]))])
+    return tf.train.Checkpoint(optimizer=optimizer)
+
+
+def _two():
+    models = [old_model_garden.Writer(_weights(), x).encoder() for x in ("2.1", "2.3")]
+    return tf.train.Checkpoint(generator=models[0], model=models[1])
+
+
+NO_WEIGHTS = "no weights, like an optimizer's state or a preprocessing model of TF Hub"
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "message"),
+    [
+        (_head, "'head/bias', 'head/kernel'"),
+        (lambda: tf.train.Checkpoint(step=tf.Variable(3)), NO_WEIGHTS),
+        (_optimizer, NO_WEIGHTS),
+        (_two, "2 encoders: 'generator', 'model'"),
+    ],
+)
+def test_a_checkpoint_without_an_encoder_or_with_two_is_refused(tmp_path, checkpoint, message):
+    prefix = checkpoint().save(str(tmp_path / "ckpt"))
+    assert refusal(CheckpointReader, prefix) == f"--init_checkpoint={prefix} {KNOWN}{message}"
 
 
 def test_other_parts_are_left_out_with_a_warning(tmp_path, caplog):
@@ -269,13 +314,42 @@ def test_sizes_that_differ_from_the_configuration_are_refused(tmp_path):
     )
 
 
-def test_half_a_module_and_another_module_are_refused(tmp_path):
-    (tmp_path / "saved_model.pb").touch()
-    message = refusal(CheckpointReader, str(tmp_path))
-    assert "not found: " + str(tmp_path / "variables" / "variables.index") in message
-    prefix = tmp_path / "variables" / "variables"
-    tf.train.Checkpoint(tokenizer=tf.Variable(3)).write(str(prefix))
-    assert KNOWN + "no weights" in refusal(CheckpointReader, str(tmp_path))
+def _preprocessing(folder):
+    model = tf.Module()
+    model.vocabulary = tf.saved_model.Asset(str(HERE / "hub" / "module" / "assets" / "vocab.txt"))
+    model.do_lower_case = tf.Variable(True, trainable=False)
+    tf.saved_model.save(model, str(folder))
+
+
+def _another(folder):
+    tf.saved_model.save(_dense(3), str(folder))
+
+
+def _half(file):
+    def make(folder):
+        shutil.copytree(HERE / "hub" / "module", folder, dirs_exist_ok=True)
+        (folder / "variables" / f"variables.{file}").unlink()
+
+    return make
+
+
+DATA, MISSING = "data-00000-of-00001", "; not found: {}/variables/variables."
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (_preprocessing, KNOWN + NO_WEIGHTS),
+        (_another, KNOWN + "'bias', 'kernel'"),
+        (_half("index"), MISSING + "index"),
+        (_half(DATA), MISSING + "data-00000-of-*"),
+    ],
+)
+def test_half_a_module_and_another_module_are_refused(tmp_path, make, message):
+    make(tmp_path)
+    told = refusal(bert_tf.load, tmp_path)
+    assert message.format(tmp_path) in told
+    assert "\n" not in told
 
 
 def test_an_albert_with_shared_layers_needs_its_configuration(tmp_path):
@@ -283,3 +357,23 @@ def test_an_albert_with_shared_layers_needs_its_configuration(tmp_path):
     files = ModelFiles(str(tmp_path / "albert"))
     with pytest.raises(bert_tf.UserError, match="has an ALBERT whose layers share their weights"):
         _ = files.config
+
+
+@pytest.mark.slow
+def test_reading_takes_the_memory_of_the_weights(tmp_path):
+    config = BertConfig(
+        **{**SIZES, "vocab_size": 50_000, "hidden_size": 256, "num_attention_heads": 4}
+    )
+    shapes = {x.path: tuple(x.shape) for x in BertModel(config).variables}
+    prefix = str(tmp_path / "ckpt")
+    model_garden.write(prefix, numpy_bert.random_weights(shapes, 2), 4)
+    program = """
+import sys
+from bert_tf.files.checkpoints import CheckpointReader
+CheckpointReader(sys.argv[1]).read_weights()
+weights = [CheckpointReader(x).read_weights() for x in sys.argv[2:]]
+"""
+    small = str(HERE / "encoder")
+    size = (tmp_path / f"ckpt.{DATA}").stat().st_size
+    assert size > 50e6
+    assert peak_memory(program, small, prefix) - peak_memory(program, small) < 1.3 * size
