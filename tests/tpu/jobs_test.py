@@ -253,11 +253,24 @@ def test_watch_does_not_revive_what_was_deleted(submitted):
     assert len(submitted.requests("create")) == 1
 
 
-def test_watch_gives_up_on_requests_that_fail(desk):
-    desk.plan(*[["FAILED"]] * 9)
+@pytest.mark.parametrize(("hours", "requests"), [(1, 7), (3, 15)])
+def test_watch_asks_less_and_less_often_and_gives_up(desk, hours, requests):
+    write_program(desk.bin / "sleep", 'echo "$1" >>"$STAND_IN_STATE/slept"')
+    desk.plan(*[["FAILED"]] * 20)
     desk.submit()
-    desk.fails("watch.sh", "gave up: 5 requests in a row failed")
-    assert len(desk.requests("create")) == 5
+    done = desk.run("watch.sh", "job.env", str(hours))
+    assert done.returncode == 1
+    assert f"gave up: all {requests} requests of {hours} hours failed; see the" in done.stderr
+    assert len(desk.requests("create")) == requests
+    slept = [int(seconds) for seconds in desk.lines("slept") if seconds != "60"]
+    assert slept == [120, 240, 480, *[960] * (requests - 5)]
+
+
+@pytest.mark.parametrize("hours", ["0", "1.5", "24h"])
+def test_watch_takes_whole_hours(desk, hours):
+    told = desk.run("watch.sh", "job.env", hours).stderr
+    assert told == f"watch.sh: HOURS must be a whole number of hours; received {hours}\n"
+
 
 
 def test_a_job_moves_to_another_zone_after_it_was_deleted(desk):
