@@ -272,7 +272,6 @@ def test_watch_takes_whole_hours(desk, hours):
     assert told == f"watch.sh: HOURS must be a whole number of hours; received {hours}\n"
 
 
-
 def test_a_job_moves_to_another_zone_after_it_was_deleted(desk):
     desk.plan(["WAITING_FOR_RESOURCES"], ["ACTIVE"])
     desk.submit()

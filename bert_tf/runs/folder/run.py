@@ -272,9 +272,14 @@ class Run:
                 self._heartbeat.check()
                 self.goodput.write(doing)
 
-    def used_seconds(self) -> float:
-        """Returns the seconds for which the chief has had its machine, over all starts."""
-        return self._barrier(self.goodput.record().used())[0]
+    def used_seconds(self) -> tuple[float, float]:
+        """Returns the seconds for which the chief has had its machine, over all starts.
+
+        The second number is how many of them were before steps could be made.
+        """
+        record = self.goodput.record()
+        idle = sum(record.seconds[x] for x in ("start_up", "restoring", "compiling"))
+        return self._barrier(record.used())[0], self._barrier(idle)[0]
 
     def divergence(self, what: str, step: int) -> FloatingPointError:
         """Returns the error that ends a run in which `what` went wrong at a step."""

@@ -27,7 +27,8 @@ _MASKS = "hash of the position"
 class TimeBudget:
     """Fits a learning rate schedule to a time, and stops training when the time is up.
 
-    The learning rate is a function of the used share of the budget (24hBERT, arXiv 2104.07705).
+    The learning rate is a function of the used share of the budget (24hBERT, arXiv 2104.07705),
+    without the time before the first step of each start, in which nothing is learned.
     Between two loops of steps, the budget measures this share and the time of a step. Within a
     loop, the share grows with every step by the mean time of a step so far, saves and evaluations
     included. So rates depend on the speed of the machine, and no two runs are equal to the bit.
@@ -36,8 +37,9 @@ class TimeBudget:
         hours: the budget.
         schedule: learning rates of `num_steps` steps, to be stretched or compressed.
         num_steps: number of steps of the schedule.
-        used: returns the seconds used, over all starts of the run. Processes that make steps
-            together must get the same number.
+        used: returns the seconds used, over all starts of the run, and how many of them were for
+            starting, restoring and compiling. Processes that make steps together must get the same
+            numbers.
     """
 
     def __init__(
@@ -45,7 +47,7 @@ class TimeBudget:
         hours: float,
         schedule: optimization.Schedule,
         num_steps: int,
-        used: Callable[[], float],
+        used: Callable[[], tuple[float, float]],
         strategy: tf.distribute.Strategy,
     ):
         self.hours = float(hours)
@@ -86,10 +88,11 @@ class TimeBudget:
 
         Returns `step` itself if there is no time for another step.
         """
-        used = self._used()
+        used, idle = self._used()
         seconds = self._seconds_per_step(step, used)
+        learning = max(self._seconds - idle, 1e-9)
         self._first.assign(step)
-        self._line.assign([used / self._seconds, seconds / self._seconds])
+        self._line.assign([(used - idle) / learning, seconds / learning])
         left = self._seconds - used
         if left <= max(seconds, 0.0):
             return step

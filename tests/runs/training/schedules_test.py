@@ -22,10 +22,10 @@ class Machine:
     """A budget of 1000 seconds for a schedule of 50 steps with 10 of warm-up, and what it used."""
 
     def __init__(self):
-        self.used = 0.0
+        self.used = self.idle = 0.0
         schedule = optimization.linear_schedule(2.0, 50, 10)
         self.budget = TimeBudget(
-            1000 / 3600, schedule, 50, lambda: self.used, tf.distribute.get_strategy()
+            1000 / 3600, schedule, 50, lambda: (self.used, self.idle), tf.distribute.get_strategy()
         )
 
     def train(self, step, seconds_per_step):
@@ -37,20 +37,22 @@ class Machine:
         return stop, rates
 
 
-def expected_rate(used):
-    """Of the paper's schedule stretched over 1000 seconds."""
-    share = used / 1000
+def expected_rate(used, idle):
+    """Of the paper's schedule stretched over what starting and compiling leave of 1000 seconds."""
+    share = (used - idle) / (1000 - idle)
     return 2.0 * share / 0.2 if share < 0.2 else 2.0 * (1 - share)
 
 
 def test_the_schedule_stretches_over_the_time():
     machine = Machine()
-    machine.used = 30.0  # to start up
-    step, rates = machine.train(0, 20.0)  # compiles
+    machine.used = machine.idle = 300.0  # to start up, a third of the time
+    step, rates = machine.train(0, 20.5)  # compiles
     assert step == 1
+    machine.idle += 20.0
     step, more = machine.train(step, 0.5)  # nothing is known yet
     assert step == 2
     rates += more
+    assert rates == pytest.approx([0.0, expected_rate(320.5, 320.0)])  # the warm-up begins
     while True:
         began = machine.used
         stop, more = machine.train(step, 0.5 if step < 900 else 0.25)  # it gets faster
@@ -58,11 +60,12 @@ def test_the_schedule_stretches_over_the_time():
             break
         assert machine.used - began <= 20.5 or step < 40
         for i, rate in enumerate(more):
-            assert rate == pytest.approx(expected_rate(began + 0.5 * i), abs=0.05)
+            assert rate == pytest.approx(expected_rate(began + 0.5 * i, 320.0), abs=0.05)
         rates += more
         step = stop
     assert 999 <= machine.used <= 1000
-    assert step == pytest.approx(2 + 898 + (1000 - 499.5) / 0.25, rel=0.01)
+    # 900 to 940 steps of 0.5 s, the rest of 0.25 s.
+    assert step == pytest.approx((1000 - 320) / 0.25 - 920, abs=20)
     assert max(rates) == pytest.approx(2.0, abs=0.05) and 0 <= rates[-1] < 0.01
 
 
@@ -99,7 +102,8 @@ def test_a_run_ends_with_its_time_saved_and_resumes(tmp_path, monkeypatch):
             budget = TimeBudget(seconds / 3600, schedule, 100, run.used_seconds, strategy)
             trainer = Trainer(LineModel, run, budget.schedule, budget=budget)
             trainer.train(phases(files, (2**31 - 1, 16)))
-            used = run.used_seconds()
+            used, idle = run.used_seconds()
+            assert 0 < idle < used
         return trainer.global_step, used, float(budget.schedule(trainer.optimizer.global_step))
 
     step, used, rate = train(6)
