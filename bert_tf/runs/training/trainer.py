@@ -28,6 +28,7 @@ from bert_tf.runs.training.watch import Watch
 from bert_tf.seeds import reading_weights, seeded
 
 Variables = Mapping[str, tf.Variable]  # of a model, by name
+_FEW_EXAMPLES = 8  # the original's replicas had 32 of 256
 
 
 class Trainer:
@@ -246,6 +247,15 @@ class Trainer:
                 raise UserError(
                     f"--gradient_accumulation_steps ({parts}) must divide the examples of one"
                     f" replica in a batch ({size}). Change it or the batch size"
+                )
+            replicas, settings = self.strategy.num_replicas_in_sync, self._settings
+            own = settings.gradient_reduction == distribution.GRADIENT_REDUCTIONS[0]
+            if own and replicas > 1 and size <= _FEW_EXAMPLES:
+                logging.info(
+                    "Each of %d replicas clips the gradient of its own %d examples, and the sum"
+                    " grows with the number of replicas, as in the original. For a run that should"
+                    " not depend on that number: --gradient_reduction=global_mean_clip",
+                    *(replicas, size),
                 )
 
     def _open_input(self, phase: Phase, first_step: int) -> TrainingInput:

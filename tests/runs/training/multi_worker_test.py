@@ -165,7 +165,9 @@ def test_fine_tuning_equals_that_on_two_devices_of_one_machine(tmp_path):
         path.unlink()  # as if both had been killed after step 20
     run_both(words, logs)
     with open(f"{logs}1") as log:
-        assert f"Resumed from {several}/model.ckpt-20" in log.read()
+        told = log.read()
+    assert f"Resumed from {several}/model.ckpt-20" in told
+    assert "Each of 2 replicas clips the gradient of its own 4 examples, and the sum" in told
 
     more += ["--distribution_strategy=mirrored", "--num_cpu_devices=2"]
     run(*flags(reviews, one, *more), program="run_classifier.py")
