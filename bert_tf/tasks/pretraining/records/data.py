@@ -301,10 +301,11 @@ def _ways_out(counts: RecordCounts, settings: PretrainingDataSettings) -> str:
     is_split = settings.split_sentences or not any(map(is_plain_text, filter(None, patterns)))
     unit = "sentences" if is_split else "lines"
     if settings.objective == ELECTRA:
+        by_flag = "" if is_split else " (--split_sentences)"
         return (
             ": what exceeds --max_seq_length in the last sentence of a sequence, as in the"
             f" original. On average the {unit} have {counts.tokens / counts.sentences:.0f} tokens."
-            " Shorter ones lose less (--split_sentences), and so does a higher --max_seq_length"
+            f" Shorter ones lose less{by_flag}, and so does a higher --max_seq_length"
         )
     reason = (
         f": a pair of texts is cut to --max_seq_length={settings.max_seq_length}, and the {unit}"

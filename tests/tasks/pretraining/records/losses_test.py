@@ -6,8 +6,10 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.errors import UserError
+from bert_tf.tasks.pretraining.records import data
 from bert_tf.tasks.pretraining.records.data import create_pretraining_data
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
+from bert_tf.tasks.pretraining.records.manifest import RecordCounts
 from bert_tf.tasks.pretraining.records.shards import create_shards
 from tests.support.record_files import read_records
 
@@ -114,6 +116,25 @@ def test_the_way_out_is_told_and_helps(tmp_path, logged):
     (text,) = [text for level, text in logged if "are in no record" in text]
     assert "and the sentences have 9 tokens on average. Raise --max_seq" in text
     assert "--split_sentences" not in text
+
+
+@pytest.mark.parametrize(
+    ("file", "is_split", "way"),
+    [
+        ("text.txt", False, " (--split_sentences), and so does"),
+        ("text.txt", True, ", and so does"),
+        ("text.parquet", False, ", and so does"),  # whose texts are split anyway
+    ],
+)
+def test_electra_is_not_told_to_split_what_is_split(tmp_path, logged, file, is_split, way):
+    paths = {x: str(tmp_path / y) for x, y in (("input_file", file), ("output_file", "x"))}
+    settings = PretrainingDataSettings(
+        vocab_file="vocab.txt", objective="electra", split_sentences=is_split, **paths
+    )
+    data.report(RecordCounts(tokens=90, sentences=10, lost_tokens=30), settings)
+    ((_, text),) = logged
+    unit = "sentences" if is_split or "parquet" in file else "lines"
+    assert f" On average the {unit} have 9 tokens. Shorter ones lose less{way} a higher" in text
 
 
 @pytest.mark.parametrize("objective", ["mlm_nsp", "mlm_sop"])
