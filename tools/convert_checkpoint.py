@@ -77,7 +77,7 @@ from absl import flags, logging
 
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints, model_garden, storage
-from bert_tf.files.model_notes import MODEL_INPUT_FILE, write_labels, write_model_input
+from bert_tf.files.model_notes import MODEL_INPUT_FILE, write_model_input
 from bert_tf.files.overwriting import check_overwrites, real_path
 from bert_tf.files.weight_files import SAFETENSORS
 from bert_tf.files.whole_files import write_whole
@@ -88,11 +88,10 @@ from bert_tf.hugging_face.cross_encoder import write_score_function
 from bert_tf.hugging_face.vector_settings import VECTOR_FILES, write_vector_settings
 from bert_tf.model_folder.reader import ModelFiles
 from bert_tf.model_folder.writer import (
-    CHECKPOINT_NAME,
     CONFIG_FILE,
     MODEL_NAMES,
     VOCABULARIES,
-    write_model_files,
+    write_model,
     write_vocabulary,
 )
 from bert_tf.runs.flags import command_flags
@@ -175,9 +174,7 @@ def _convert(files: ModelFiles, source: str, folder: str, output_format: str) ->
         write = checkpoints.write
         if output_format == "model_garden":
             write = functools.partial(model_garden.write, num_heads=config.num_attention_heads)
-        write(os.path.join(folder, CHECKPOINT_NAME), weights)
-        write_model_files(folder, config, vocabulary, do_lower_case)
-        write_labels(folder, labels)
+        write_model(folder, weights, config, vocabulary, do_lower_case, labels, write)
         size = sum(value.size for value in weights.values())
         logging.info("%s: %d variables, %d parameters", source, len(weights), size)
         if gives_number:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
@@ -34,9 +34,13 @@ def write_model(
     vocabulary: Mapping[str, str | bytes],
     do_lower_case: bool | None,
     labels: Sequence[str] | None,
+    write: Callable[..., None] = checkpoints.write,
 ) -> None:
-    """Writes the files of a released model, plus the casing and the classes."""
-    checkpoints.write(os.path.join(folder, CHECKPOINT_NAME), weights)
+    """Writes the files of a released model, plus the casing and the classes.
+
+    `write` takes a prefix and the weights, and writes the checkpoint.
+    """
+    write(os.path.join(folder, CHECKPOINT_NAME), weights)
     write_model_files(folder, config, vocabulary, do_lower_case)
     write_labels(folder, labels)
 
