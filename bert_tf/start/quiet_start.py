@@ -3,7 +3,6 @@
 import contextlib
 import gc
 import glob
-import importlib.abc
 import importlib.util
 import os
 import re
@@ -71,10 +70,11 @@ def import_tensorflow() -> Any:
     return tf
 
 
-class _Deferred(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+class _Deferred:
     """Executes the modules `_DEFERRED` when one of their names is first used.
 
     importlib.util.LazyLoader does so too early: when `inspect` looks at the files of all modules.
+    The base classes of finders and loaders, importlib.abc's, are slow to import.
     """
 
     def find_spec(
@@ -84,6 +84,9 @@ class _Deferred(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         if spec:
             spec.loader_state, spec.loader = spec.loader, self
         return spec
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        """Leaves it to Python to make the module."""
 
     def exec_module(self, module: ModuleType) -> None:
         def execute_and_get(name: str) -> Any:

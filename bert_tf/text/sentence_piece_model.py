@@ -11,29 +11,28 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory
+from google.protobuf import message
 
 from bert_tf.errors import UserError, quoted
 from bert_tf.files.whole_files import read_bytes
 
-_TYPES = descriptor_pb2.FieldDescriptorProto
-# Message -> field -> (number, type).
+# Message -> field -> (number, type or message).
 _MESSAGES = {
     "Piece": {
-        "piece": (1, _TYPES.TYPE_BYTES),
-        "score": (2, _TYPES.TYPE_FLOAT),
-        "type": (3, _TYPES.TYPE_INT32),
+        "piece": (1, "BYTES"),
+        "score": (2, "FLOAT"),
+        "type": (3, "INT32"),
     },
     "Normalizer": {
-        "precompiled_charsmap": (2, _TYPES.TYPE_BYTES),
-        "add_dummy_prefix": (3, _TYPES.TYPE_BOOL),
-        "remove_extra_whitespaces": (4, _TYPES.TYPE_BOOL),
-        "escape_whitespaces": (5, _TYPES.TYPE_BOOL),
+        "precompiled_charsmap": (2, "BYTES"),
+        "add_dummy_prefix": (3, "BOOL"),
+        "remove_extra_whitespaces": (4, "BOOL"),
+        "escape_whitespaces": (5, "BOOL"),
     },
     "Trainer": {
-        "model_type": (3, _TYPES.TYPE_INT32),
-        "treat_whitespace_as_suffix": (24, _TYPES.TYPE_BOOL),
-        "byte_fallback": (35, _TYPES.TYPE_BOOL),
+        "model_type": (3, "INT32"),
+        "treat_whitespace_as_suffix": (24, "BOOL"),
+        "byte_fallback": (35, "BOOL"),
     },
     "Model": {
         "pieces": (1, "Piece"),
@@ -51,18 +50,21 @@ _HANGUL = re.compile("[\u1100-\u11ff\uac00-\ud7a3]")
 @functools.cache
 def model_class() -> Any:
     """Returns the class of a protocol buffer with the fields that are checked, read or made."""
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # slow to import
+
+    types = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(name="bert_tf/sentence_piece.proto", syntax="proto2")
     file.package = "bert_tf.sentence_piece"
     for name, fields in _MESSAGES.items():
         described = file.message_type.add(name=name)
         for field, (number, kind) in fields.items():
             repeated = field == "pieces"
-            label = _TYPES.LABEL_REPEATED if repeated else _TYPES.LABEL_OPTIONAL
+            label = types.LABEL_REPEATED if repeated else types.LABEL_OPTIONAL
             added = described.field.add(name=field, number=number, label=label)
-            if isinstance(kind, str):
-                added.type, added.type_name = _TYPES.TYPE_MESSAGE, f".{file.package}.{kind}"
+            if kind in _MESSAGES:
+                added.type, added.type_name = types.TYPE_MESSAGE, f".{file.package}.{kind}"
             else:
-                added.type = kind
+                added.type = types.Type.Value(f"TYPE_{kind}")
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{file.package}.Model"))

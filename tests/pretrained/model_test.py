@@ -5,7 +5,7 @@ import pytest
 
 import bert_tf
 from bert_tf.errors import UserError
-from bert_tf.pretrained.methods.answer import find_all, make_searches
+from bert_tf.pretrained.answer_search import find_all, make_searches
 from bert_tf.pretrained.text_input import encode_masks
 from bert_tf.text.fast_tokenization import FastTokenizer
 from bert_tf.tokenization import FullTokenizer

@@ -1,25 +1,14 @@
 """`answer`: the part of a text that answers a question."""
 
-import abc
-import dataclasses
-import math
 from collections.abc import Sequence
-from typing import Unpack, overload
+from typing import TYPE_CHECKING, Unpack, overload
 
-import numpy as np
-
-from bert_tf.errors import UserError, quoted
 from bert_tf.pretrained.methods.base import LoadedModel
 from bert_tf.pretrained.results import Answer
-from bert_tf.pretrained.text_input import warn_once
-from bert_tf.tasks.arguments import NUMBER, WHOLE_NUMBER, as_list, check_type
-from bert_tf.tasks.squad import answers, features
-from bert_tf.tasks.squad.rows import AnswerOptions
-from bert_tf.tasks.squad.settings import AnswerSettings
-from bert_tf.tasks.squad.words import FinalText
-from bert_tf.text import sequences
-from bert_tf.text.base_tokenizer import Tokenizer, without_space
-from bert_tf.text.sequences import Span, make_spans
+from bert_tf.tasks.arguments import WHOLE_NUMBER, check_type
+
+if TYPE_CHECKING:
+    from bert_tf.tasks.squad.rows import AnswerOptions
 
 
 class AnswerQuestions(LoadedModel):
@@ -27,11 +16,11 @@ class AnswerQuestions(LoadedModel):
 
     @overload
     def answer(
-        self, question: str, context: str, *, top_k: None = None, **options: Unpack[AnswerOptions]
+        self, question: str, context: str, *, top_k: None = None, **options: Unpack["AnswerOptions"]
     ) -> Answer: ...
     @overload
     def answer(
-        self, question: str, context: str, *, top_k: int, **options: Unpack[AnswerOptions]
+        self, question: str, context: str, *, top_k: int, **options: Unpack["AnswerOptions"]
     ) -> list[Answer]: ...
     @overload
     def answer(
@@ -40,7 +29,7 @@ class AnswerQuestions(LoadedModel):
         context: str | Sequence[str],
         *,
         top_k: None = None,
-        **options: Unpack[AnswerOptions],
+        **options: Unpack["AnswerOptions"],
     ) -> list[Answer]: ...
     @overload
     def answer(
@@ -49,7 +38,7 @@ class AnswerQuestions(LoadedModel):
         context: str | Sequence[str],
         *,
         top_k: int,
-        **options: Unpack[AnswerOptions],
+        **options: Unpack["AnswerOptions"],
     ) -> list[list[Answer]]: ...
     def answer(
         self,
@@ -85,9 +74,11 @@ class AnswerQuestions(LoadedModel):
         Raises:
             UserError: the model has no head for answers, or an argument does not fit.
         """
+        from bert_tf.pretrained import answer_search  # slow to import, and few models answer
+
         self._folder.check_head("squad", "answer")
         check_type("max_seq_length", max_seq_length, WHOLE_NUMBER)
-        searches, single = make_searches(
+        searches, single = answer_search.make_searches(
             question,
             context,
             self.tokenizer,
@@ -99,270 +90,8 @@ class AnswerQuestions(LoadedModel):
             method=method,
         )
         rows = [row for search in searches for row in search.rows]
-        found = find_all(searches, self._run("squad", rows), self.tokenizer)
+        found = answer_search.find_all(searches, self._run("squad", rows), self.tokenizer)
         if top_k:
             return found[0] if single else found
         best = [answers[0] for answers in found]
         return best[0] if single else best
-
-
-# `start_logits` and `end_logits` of each window, float32 [S].
-Logits = Sequence[dict[str, np.ndarray]]
-
-
-class Search(abc.ABC):
-    """The search for the answer to one question.
-
-    Args:
-        max_seq_length: length of each window.
-        num_answers: maximum number of answers that `find` returns.
-
-    Attributes:
-        rows: the model's input for each window.
-        is_cut: whether the end of the question is left out.
-        has_candidate: whether `find` found an answer with a text among its candidates.
-    """
-
-    rows: list[dict[str, list[int]]]
-    is_cut = False
-    has_candidate = True
-
-    def __init__(
-        self,
-        question: str,
-        context: str,
-        tokenizer: Tokenizer,
-        settings: AnswerSettings,
-        max_seq_length: int,
-        num_answers: int,
-    ):
-        self._context = context
-        self._tokenizer = tokenizer
-        self._settings = settings
-        self._num_answers = num_answers
-        self._cut(tokenizer.encode([question])[0].tolist(), max_seq_length)
-
-    @abc.abstractmethod
-    def _cut(self, query: list[int], max_seq_length: int) -> None:
-        """Splits the context into windows; sets `rows`. `query` has the ids of the question."""
-
-    @abc.abstractmethod
-    def find(self, logits: Logits) -> list[Answer]:
-        """Returns the best answers, the best first."""
-
-
-class RunSquadSearch(Search):
-    """The search of run_squad. Rows are padded: padding can take places in run_squad's n best."""
-
-    def _cut(self, query: list[int], max_seq_length: int) -> None:
-        tokenizer, settings = self._tokenizer, self._settings
-        (self._pieces,) = features.tokenize_contexts([self._context], tokenizer)
-        self.is_cut = len(query) > settings.max_query_length
-        query = query[: settings.max_query_length]
-        taken = len(query) + tokenizer.layout.num_special(is_pair=True)
-        if max_seq_length <= taken:
-            raise UserError(
-                f"max_seq_length ({max_seq_length}) must be greater than {taken}, to have room for"
-                f" the context: {len(query)} word pieces of a question and the special tokens of a"
-                " pair. Set a greater max_seq_length, at most the model's"
-            )
-        layout, stride = tokenizer.layout, settings.doc_stride
-        inputs = features.make_inputs(query, self._pieces, max_seq_length, stride, layout)
-        offset = layout.second_start(len(query))
-        self.rows, self._windows = [], []
-        for i, (span, row) in enumerate(inputs):
-            self.rows.append(row)
-            self._windows.append(features.ContextWindow(i, 0, offset, span))
-
-    def find(self, logits: Logits) -> list[Answer]:
-        """Returns the best answers, first the one that run_squad predicts."""
-        scored = [answers.in_float64(answers.window_logits(i, x)) for i, x in enumerate(logits)]
-        settings, tokenizer = self._settings, self._tokenizer
-        final_text = FinalText(tokenizer.split_words)
-        text = answers.ContextText(self._context, self._pieces, tokenizer, final_text)
-        nbest, null_score = answers.find_answers(self._windows, scored, settings, text)
-        self.has_candidate = any(candidate.end for candidate in nbest)
-        if not self.has_candidate and not settings.version_2_with_negative:
-            return [Answer("", 0, 0, 0.0, 0.0)]  # in the files "empty", with the probability 1
-        probabilities = answers.softmax([candidate.score for candidate in nbest])
-        found = [
-            # Not the text of the files, whose spaces differ.
-            Answer(
-                self._context[best.start : best.end],
-                best.start,
-                best.end,
-                probability,
-                best.score * (not null_score.is_odds) - null_score.value if best.end else 0.0,
-            )
-            for best, probability in zip(nbest, probabilities, strict=True)
-        ]
-        if settings.version_2_with_negative:
-            if null_score.is_odds:  # it is not among the candidates
-                found.append(Answer("", 0, 0, 1 / (1 + math.exp(-null_score.value)), 0.0))
-            best = next((candidate for candidate in nbest if candidate.text), None)
-            odds = answers.null_odds(best, null_score)
-            # Stable: the prediction (an answer or none) goes before candidates that score higher.
-            has_answer = odds <= settings.null_score_diff_threshold
-            found.sort(key=lambda answer: bool(answer.text) != has_answer)
-        return found[: self._num_answers]
-
-
-class PipelineSearch(Search):
-    """The search of the question-answering pipeline of transformers 4.
-
-    `doc_stride` is the number of word pieces that two windows share. "No answer" is one of the
-    answers if `version_2_with_negative` is set.
-    """
-
-    def _cut(self, query: list[int], max_seq_length: int) -> None:
-        tokenizer, settings = self._tokenizer, self._settings
-        self._pieces = tokenizer.pieces(self._context)
-        starts = [i for i, piece in enumerate(self._pieces) if piece.begins_word]
-        self._word_starts = np.array([*starts, len(self._pieces)])
-        layout = tokenizer.layout
-        self._offset = layout.second_start(len(query))
-        num_special = layout.num_special(is_pair=True)
-        room = max_seq_length - len(query) - num_special
-        if room <= settings.doc_stride:
-            raise UserError(
-                f"A question must leave room for more than doc_stride ({settings.doc_stride}) word"
-                f" pieces of the context in max_seq_length ({max_seq_length}); this one has"
-                f" {len(query)} word pieces. Shorten the question, or set a smaller doc_stride"
-            )
-        self._spans = make_spans(len(self._pieces), room, room - settings.doc_stride)
-        self.rows = []
-        for start, length in self._spans:
-            ids = [piece.token_id for piece in self._pieces[start : start + length]]
-            row_length = len(query) + length + num_special
-            self.rows.append(sequences.pack_pair(query, ids, row_length, layout))
-
-    def find(self, logits: Logits) -> list[Answer]:
-        """Returns the best answers, the best first."""
-        found: dict[str, Answer] = {}
-        if any(answers.BEAM[0] in row for row in logits):
-            raise UserError(
-                'method="transformers" needs the logits of ends; this model predicts start and end'
-                ' jointly. Use method="run_squad"'
-            )
-        null_score = 1e6
-        null_logits = min(float(row["start_logits"][0] + row["end_logits"][0]) for row in logits)
-        for span, row in zip(self._spans, logits, strict=True):
-            places = [0, *range(self._offset, self._offset + span.length)]
-            starts, ends = (_softmax(row[f"{side}_logits"][places]) for side in ("start", "end"))
-            null_score = min(null_score, float(starts[0] * ends[0]))
-            scores = np.triu(np.outer(starts[1:], ends[1:]))
-            scores = np.tril(scores, self._settings.max_answer_length - 1)
-            best = np.argsort(-scores, axis=None, kind="stable")[: 2 * self._num_answers + 10]
-            for start, end in zip(*np.unravel_index(best, scores.shape), strict=True):
-                if not scores[start, end]:
-                    continue
-                begin, stop = self._whole_words(span, start, end)
-                if begin >= stop:  # a piece that is only a space
-                    continue
-                text, score = self._context[begin:stop], float(scores[start, end])
-                first, last = places[1 + start], places[1 + end]
-                log_odds = float(row["start_logits"][first] + row["end_logits"][last]) - null_logits
-                known = found.get(text.lower(), Answer(text, begin, stop, 0.0, log_odds))
-                found[text.lower()] = dataclasses.replace(
-                    known, score=known.score + score, log_odds=max(known.log_odds, log_odds)
-                )
-        ranked = list(found.values())
-        self.has_candidate = bool(ranked)
-        if self._settings.version_2_with_negative or not ranked:
-            ranked.append(Answer("", 0, 0, null_score, 0.0))
-        return sorted(ranked, key=lambda x: x.score, reverse=True)[: self._num_answers]
-
-    def _whole_words(self, span: Span, start: int, end: int) -> tuple[int, int]:
-        """Returns the place of an answer's whole words in the context, limited to the window.
-
-        `start` and `end` are the answer's first and last piece, counted from the window's first.
-        """
-        pieces = [span.start + start, span.start + end]
-        first_word, last_word = np.searchsorted(self._word_starts, pieces, "right") - 1
-        first = max(self._word_starts[first_word], span.start)
-        last = min(self._word_starts[last_word + 1], span.start + span.length) - 1
-        return without_space(self._context, self._pieces[first].start, self._pieces[last].end)
-
-
-def _softmax(logits: np.ndarray) -> np.ndarray:
-    exponentials = np.exp(logits - logits.max())
-    return exponentials / exponentials.sum()
-
-
-SEARCHES: dict[str, type[Search]] = {"run_squad": RunSquadSearch, "transformers": PipelineSearch}
-
-
-def make_searches(
-    question: str | Sequence[str],
-    context: str | Sequence[str],
-    tokenizer: Tokenizer,
-    *,
-    top_k: int | None,
-    null_score_diff_threshold: float | None,
-    max_seq_length: int,
-    doc_stride: int,
-    max_answer_length: int,
-    method: str,
-) -> tuple[list[Search], bool]:
-    """Returns the search for the answer to each question, and whether one question was given.
-
-    For arguments and errors see `Pretrained.answer`.
-    """
-    for name, value in (("doc_stride", doc_stride), ("max_answer_length", max_answer_length)):
-        check_type(name, value, WHOLE_NUMBER)
-    check_type("top_k", top_k, WHOLE_NUMBER, "for the best answer only")
-    check_type("null_score_diff_threshold", null_score_diff_threshold, NUMBER, "for SQuAD 1.1")
-    if method not in [*SEARCHES]:
-        raise UserError(f"method must be one of {', '.join(SEARCHES)}; received {quoted(method)}")
-    if top_k is not None and top_k < 1:
-        raise UserError(
-            f"top_k must be None, for the best answer only, or at least 1; received {quoted(top_k)}"
-        )
-    questions, single = as_list(question, name="question")
-    contexts, one_context = as_list(context, name="context")
-    if one_context or len(contexts) == 1:
-        contexts = contexts[:1] * len(questions)
-    if len(contexts) != len(questions):
-        raise UserError(
-            f"There must be a context for each question, or one for all; received"
-            f" {len(questions)} questions and {len(contexts)} contexts. To ask one question of"
-            " several contexts, repeat it: [question] * len(contexts)"
-        )
-    settings = AnswerSettings(
-        doc_stride=doc_stride,
-        max_query_length=max(1, min(64, max_seq_length // 2)),
-        version_2_with_negative=null_score_diff_threshold is not None,
-        n_best_size=max(20, top_k or 1),
-        max_answer_length=max_answer_length,
-        null_score_diff_threshold=float(null_score_diff_threshold or 0),
-    )
-    searches = [
-        SEARCHES[method](*texts, tokenizer, settings, max_seq_length, top_k or 1)
-        for texts in zip(questions, contexts, strict=True)
-    ]
-    for i, search in enumerate(searches):
-        if not search.rows:
-            raise UserError(f"context[{i}] must have a word; received {quoted(contexts[i])}")
-    if num_cut := sum(search.is_cut for search in searches):
-        warn_once(
-            tokenizer,
-            "%d of %d questions have more than %d word pieces, and are truncated",
-            *(num_cut, len(searches), settings.max_query_length),
-        )
-    return searches, single
-
-
-def find_all(
-    searches: Sequence[Search], logits: Logits, tokenizer: Tokenizer
-) -> list[list[Answer]]:
-    """Returns the answers of each search, from the logits of all windows in order."""
-    rest = iter(logits)
-    found = [search.find([next(rest) for _ in search.rows]) for search in searches]
-    if num_without := sum(not search.has_candidate for search in searches):
-        warn_once(
-            tokenizer,
-            "%d of %d questions have no answer: the likeliest starts and ends are not in the"
-            " context. If many have none, the model is not trained to answer questions",
-            *(num_without, len(searches)),
-        )
-    return found
