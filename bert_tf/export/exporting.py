@@ -17,6 +17,7 @@ from absl import logging
 from bert_tf.bounds import inputs_were_checked
 from bert_tf.errors import UserError, listed
 from bert_tf.export import running
+from bert_tf.export.comparison import log_measures, read_examples
 from bert_tf.export.onnx_graph import OnnxGraph
 from bert_tf.export.onnx_int8 import Int8Graph, calibrated_ranges
 from bert_tf.export.onnx_model import OnnxModel, checked
@@ -52,7 +53,7 @@ from bert_tf.files.whole_folders import whole_folder
 from bert_tf.model.layers import ROUNDED
 from bert_tf.model_folder.writer import COMPANIONS, write_model_files
 from bert_tf.pretrained.build import INPUTS, Outputs, build_model
-from bert_tf.pretrained.exported import DESCRIPTION_FILE, described
+from bert_tf.pretrained.exported import DESCRIPTION_FILE, described, load_exported
 from bert_tf.pretrained.folder import ModelFolder, read_folder
 from bert_tf.pretrained.methods.train import held_folder
 from bert_tf.pretrained.model import Pretrained
@@ -99,6 +100,7 @@ def export(settings: ExportSettings, folder: ModelFolder | None = None) -> None:
         if head != ENCODER:
             folder.check_head(head, f"--head={head}")
         check_length(settings, folder)
+        examples = read_examples(settings, head, folder) if settings.data_dir else []
         if head == "squad" and head_options(folder.shapes):
             raise UserError(
                 f"{folder.path} has ELECTRA's heads for questions, which cannot be exported: their"
@@ -166,6 +168,8 @@ def export(settings: ExportSettings, folder: ModelFolder | None = None) -> None:
             original = lambda **inputs: outputs_in(FLOAT32)[1](inputs)  # noqa: E731
         _check(place, settings, sample, original)
         _write_companions(place, description, folder)
+        if examples:
+            log_measures(examples, head, Pretrained(folder, FLOAT32), load_exported(place))
         size = _size(place)
     message = "Wrote %s, %.3g MB; its README.md says how to call the model"
     logging.info(message, settings.output, size / 1e6)
@@ -190,8 +194,8 @@ def export_model(model: Pretrained, output: str | os.PathLike[str], **options: A
         model: what `bert_tf.load` returns, trained or not.
         output: the folder to write to. An earlier export there is replaced.
         **options: the flags of tools/export.py: `format` ("saved_model", "onnx" or "litert"),
-            `input_kind`, `quantize`, `dtype`, `head`, `batch_size`, `seq_length`. None is the
-            default.
+            `input_kind`, `quantize`, `dtype`, `head`, `batch_size`, `seq_length`, and `data_dir`
+            with the names of its columns. None is the default.
 
     Raises:
         UserError: an argument is wrong or does not fit the model, a package is missing, or the

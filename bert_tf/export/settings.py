@@ -99,6 +99,27 @@ class ExportSettings(Settings):
         at_least=4,
     )
 
+    data_dir: str | None = Group.DATA.setting(
+        None,
+        help="Folder with dev.tsv or dev.csv, a table of texts and labels: the tool prints how many"
+        " labels the model finds before and after the export. For numbers, and cosines of sentence"
+        " vectors, it prints their correlation with the labels.",
+        needs=[("format", ONNX), "text_a_column", "label_column"],
+        excludes=["batch_size", "seq_length"],
+        because="the texts are given to bert_tf.load(EXPORT)",
+    )
+    text_a_column: str | None = Group.DATA.setting(
+        None,
+        help="Name of the column with the text, or with the first text of a pair.",
+        needs="data_dir",
+    )
+    text_b_column: str | None = Group.DATA.setting(
+        None, help="Name of the column with the second text.", needs="data_dir"
+    )
+    label_column: str | None = Group.DATA.setting(
+        None, help="Name of the column with the label.", needs="data_dir"
+    )
+
     def __post_init__(self):
         super().__post_init__()
         if self.input_kind == TEXT and self.format != SAVED_MODEL:

@@ -41,7 +41,7 @@ _MAX_CACHED_LENGTH = 100
 
 # Every character that cleaning changes is either not printable by Python's definition (Unicode's
 # categories C and Z, except the space), or in this range: ideographs and U+FFFD.
-_FROM_FIRST_IDEOGRAPH = re.compile(f"[{chr(min(tokenization.CJK_RANGES)[0])}-\U0010ffff]")
+_FROM_FIRST_IDEOGRAPH = re.compile(f"[^\0-{chr(min(tokenization.CJK_RANGES)[0] - 1)}]")
 
 # The tokens that a word of printable ASCII can consist of, once punctuation is split off.
 # tensorflow-text gets only these tokens, so it need not support the rest of the vocabulary.
