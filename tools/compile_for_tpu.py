@@ -32,6 +32,7 @@ if __name__ == "__main__" and not __package__:
 import dataclasses
 import gc
 import logging
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -91,6 +92,8 @@ def try_phase(run: Run, phase: RecordBatches, topology: compiler.Topology) -> bo
     work, lowered = read_program(step.program.module), step.lower()
     del step
     gc.collect()  # frees the model, which is in reference cycles; the compiler needs the memory
+    for number in (signal.SIGINT, signal.SIGTERM):  # Python's handlers would wait for the compiler
+        signal.signal(number, signal.SIG_DFL)
     try:
         executable = compiler.compile_step(lowered)
         lines = report(run, phase, work, executable, topology.device)

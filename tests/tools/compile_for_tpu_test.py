@@ -9,8 +9,10 @@ import functools
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -355,6 +357,35 @@ def test_an_objective_without_its_head_is_refused_before_the_compiler_is_needed(
     printed = run(*flags, program="tools.compile_for_tpu", status=1)
     assert "--objective=mlm_nsp needs a model with a head for pairs of sentences" in printed
     assert "Traceback" not in printed
+
+
+# sum(range(...)) stands for the compiler: like it, it lets no handler of Python run.
+COMPILING = """
+import sys, types
+from bert_tf.engine import interrupts
+from tools import compile_for_tpu
+interrupts.raise_on_sigterm()  # as run_program does
+thing = lambda **values: types.SimpleNamespace(**values)
+step = thing(program=thing(module=None), lower=lambda: None)
+sys.modules["tools.tpu.lowering"] = thing(lower=lambda *_: step)
+compile_for_tpu.read_program = lambda module: None
+compile_for_tpu.compiler.compile_step = lambda step: sum(range(10**13))
+phase = thing(max_seq_length=32, max_predictions_per_seq=5, batch_size=8)
+compile_for_tpu.try_phase(thing(accumulation_steps=1, replicas=1), phase, thing(devices=[None]))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_tool_within_the_compiler(number):
+    words = [sys.executable, "-c", COMPILING]
+    with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout.readline().startswith("length 32")
+            time.sleep(1)  # now it compiles
+            process.send_signal(number)
+            assert process.wait(10) == -number
+        finally:
+            process.kill()
 
 
 @pytest.fixture
