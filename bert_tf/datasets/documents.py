@@ -73,6 +73,9 @@ class Documents:
     A token takes 2 bytes (3 if the vocabulary has more than 65,536 entries) and a bit, a sentence
     4, a document 32. An `array` grows in place, by a sixteenth at a time; anything else would need
     a second copy.
+
+    Attributes:
+        num_without_tokens: documents of, say, control characters alone, which are left out.
     """
 
     def __init__(self, vocab_size: int):
@@ -86,6 +89,8 @@ class Documents:
         self._used = bytearray()  # a bit for each token
         self._digests = array("Q")
         self._order = array("I")
+        self.num_without_tokens = 0
+        self._has_no_tokens = False  # whether lines without tokens stand before the next document
         self._open = False
         self._digest = hashlib.sha256()  # of the open document
         self._start = 0  # the first token of the open document
@@ -179,13 +184,17 @@ class Documents:
         ):
             if length:
                 if not self._open:
-                    self._open = True
+                    self._open, self._has_no_tokens = True, False
                     self._start = end
                     first = number
                     self.edges.append(0)
                 end += length
                 self.edges.append(end - self._start)
-            elif self._open and not clean(line):
+            elif clean(line):
+                self._has_no_tokens = not self._open
+            elif not self._open:
+                self._count_without_tokens()
+            else:
                 self._digest.update(_normalized(lines[first:number]))
                 self._close(end)
         if self._open:
@@ -196,7 +205,12 @@ class Documents:
         """Ends the last document."""
         if self._open:
             self._close(self._end)
+        self._count_without_tokens()
         self._used = bytearray(len(self.low) // 8 + 1)
+
+    def _count_without_tokens(self) -> None:
+        self.num_without_tokens += self._has_no_tokens
+        self._has_no_tokens = False
 
     def _close(self, end: int) -> None:
         self._open = False

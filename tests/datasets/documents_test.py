@@ -77,9 +77,14 @@ def test_a_line_without_tokens_ends_a_document_only_if_nothing_is_left_when_clea
 
     read = documents.read_documents([["x", "1", "x", "2", "", "x", "", "3"]], encode, 30)
     assert _as_lists(read) == [[[1], [2]], [[3]]]
+    assert read.num_without_tokens == 1
     batches = [["1", "y", "2", "x", "3", "yy", "y", "4"]]
     read = documents.read_documents(batches, encode, 30, lambda line: line.replace("y", ""))
     assert _as_lists(read) == [[[1]], [[2], [3]], [[4]]]
+    assert read.num_without_tokens == 0
+    batches = [["x", "y", "", "", "x"], ["x", "1", "", "y"], ["", "1", "x"], ["", "x", "x"]]
+    read = documents.read_documents(batches, encode, 30)
+    assert (len(read), read.num_without_tokens) == (2, 3)
 
 
 def test_shuffled_documents_are_in_the_order_of_a_shuffled_list():

@@ -250,6 +250,12 @@ def tokenized(lines: Lines, tokenizer: Tokenizer, settings: PretrainingDataSetti
         if settings.tfds:
             flag, value = "tfds", settings.tfds
         raise UserError(f"The text of --{flag}={value} must have tokens; there are none")
+    if documents.num_without_tokens:
+        logging.warning(
+            "%d documents have no token, only characters that are dropped such as control"
+            " characters, and are left out",
+            documents.num_without_tokens,
+        )
     if tokenizer.unknown_id is not None:
         num_unknown = documents.count(tokenizer.unknown_id)
         warn_of_unknown(num_unknown, documents.num_tokens, settings)

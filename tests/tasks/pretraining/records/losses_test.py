@@ -151,6 +151,16 @@ def test_a_text_of_unknown_words_is_warned_of(tmp_path, logged, share, objective
     assert [text[: len(message)] for text in found] == [message] * (share > 0.1)
 
 
+@pytest.mark.parametrize("shards", [None, 1])
+def test_documents_without_a_token_are_counted(tmp_path, logged, shards):
+    (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL, *"abcd"]) + "\n")
+    texts = ("a b\nc", "\u200b\n\ufeff", "d\n\x07", "\x01\x02 \x03", "\ufffd", "b")
+    (tmp_path / "text.txt").write_text("\n\n".join(texts))
+    make(tmp_path, shards)
+    (line,) = [text for level, text in logged if level == "warning" and "no token" in text]
+    assert line.startswith("3 documents have no token, only characters that are dropped")
+
+
 @pytest.mark.parametrize("shards", [None, 2])
 @pytest.mark.parametrize("shape", [(5, 7, 1), (9, 4, 3), (4, 30, 2)])
 def test_split_sentences_gives_the_records_of_split_text(tmp_path, shape, shards):
