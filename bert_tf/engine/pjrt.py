@@ -220,6 +220,8 @@ def connect(
     num_cpu_devices: int | None,
     num_tpu_cores: int | None = None,
     processes: tuple[str | None, int | None, int | None] = (None, None, None),
+    cache_dir: str | None = None,
+    tpu_cache_dir: str | None = None,
 ) -> PjrtStrategy:
     """Returns the strategy for all of JAX's devices.
 
@@ -229,6 +231,7 @@ def connect(
         num_tpu_cores: number of devices that there must be; None for any.
         processes: address of the first process, HOST:PORT, or "auto" where JAX finds the processes
             by itself; their number; the number of this one. None without other processes.
+        cache_dir: local folder for compiled steps; None for `tpu_cache_dir` on a TPU, else none.
     """
     jax = tf_in_jax.load_jax()
     tf.config.set_visible_devices([], "GPU")  # their memory is JAX's
@@ -264,5 +267,9 @@ def connect(
             f" --process_index they have {', '.join(str(n) for _, n in sorted(counts.items()))}."
             " Use equal machines, and the same --num_cpu_devices on each"
         )
+    on_tpu = devices[0].platform == "tpu"
+    if cache_dir := cache_dir or (tpu_cache_dir if on_tpu else None):
+        jax.config.update("jax_compilation_cache_dir", cache_dir)
+        logging.info("Compiled steps are kept in %s", cache_dir)
     logging.info("Running by PJRT on %d replicas: %s", len(devices), devices[0].device_kind)
     return PjrtStrategy(devices)

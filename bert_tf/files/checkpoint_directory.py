@@ -24,12 +24,15 @@ class CheckpointDirectory:
     Args:
         directory: the output directory.
         keep: number of checkpoints to keep; 0 keeps all.
+        keep_every: the checkpoint of every N-th step is never deleted, only not listed any more; 0:
+            of none.
     """
 
-    def __init__(self, directory: str, keep: int = 5):
+    def __init__(self, directory: str, keep: int = 5, keep_every: int = 0):
         checkpoint_names.check_path(directory, "output_dir")
         self.directory = directory
         self.keep = keep
+        self.keep_every = keep_every
         self._restored: str | None = None
 
     def _listed(self) -> list[str]:
@@ -138,7 +141,9 @@ class CheckpointDirectory:
         if not self.keep or len(listed) <= self.keep:
             return
         for prefix in listed[: -self.keep]:
-            _delete(prefix)
+            step = checkpoint_names.number_of(prefix)
+            if not (self.keep_every and step and step % self.keep_every == 0):
+                _delete(prefix)
         try:
             checkpoint_names.write_state(self.directory, listed[-self.keep :])
         except (UserError, OSError) as error:

@@ -44,7 +44,8 @@ Results = dict[str, float | int]
 # Settings that don't change the results; --data_dir and --vocab_file are compared by content.
 _NO_MATTER = frozenset(
     "output_dir data_dir tfds_data_dir vocab_file labels save_checkpoints_steps keep_checkpoint_max"
-    " iterations_per_loop predict_batch_size".split()
+    " keep_checkpoint_every_steps profile_steps hang_minutes iterations_per_loop"
+    " predict_batch_size".split()
 )
 # What the run of a fold returns.
 Fold = tuple[Results | None, Sequence[tuple[ExampleSet, Evaluated]]]

@@ -258,7 +258,9 @@ def get_strategy() -> tf.distribute.Strategy:
     return strategy
 
 
-_OF_PROCESS = ("coordinator", "process_index", "input_file", "output_dir")
+_OF_PROCESS = (
+    *("coordinator", "process_index", "input_file", "output_dir", "compilation_cache_dir"),
+)
 
 
 def _own_flags() -> list[str]:
@@ -284,5 +286,13 @@ def _tpu_strategy(devices: DeviceSettings) -> tf.distribute.Strategy:
 
         cpus = devices.num_cpu_devices if flags.FLAGS["num_cpu_devices"].present else None
         processes = (devices.coordinator, devices.num_processes, devices.process_index)
-        return connect(cpus, devices.num_tpu_cores, processes)
+        cache = devices.compilation_cache_dir
+        if cache and "://" in cache:
+            raise UserError(
+                f"--compilation_cache_dir={cache} must be a local folder: JAX keeps compiled steps"
+                " in no bucket"
+            )
+        output = flags.FLAGS.output_dir if "output_dir" in flags.FLAGS else None
+        own = os.path.join(output, "compilation_cache") if output and "://" not in output else None
+        return connect(cpus, devices.num_tpu_cores, processes, cache, own)
     return distribution.get_tpu_strategy(tpu, devices.num_tpu_cores, flag)

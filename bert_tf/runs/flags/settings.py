@@ -7,6 +7,7 @@ from typing import ClassVar
 from bert_tf import optimizer_defaults as defaults
 from bert_tf.engine.distribution import GRADIENT_REDUCTIONS, PJRT, STRATEGIES
 from bert_tf.errors import UserError, as_given
+from bert_tf.runs.flags.run_settings import RunOptions
 from bert_tf.runs.flags.setting_fields import Group, Settings
 
 # Far above anything published, and low enough that a program can start.
@@ -68,7 +69,7 @@ class ComputationSettings(Settings):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainingOptions(ComputationSettings):
+class TrainingOptions(ComputationSettings, RunOptions):
     """How a model is trained, by a program or from Python."""
 
     amount_of_training: ClassVar[str] = "the number of steps"  # what sets it, for messages
@@ -117,14 +118,6 @@ class TrainingOptions(ComputationSettings):
     )
     evaluate_every_steps: int = Group.EVALUATION.setting(
         0, help="Evaluate every N training steps; 0: never.", at_least=0, needs="do_train"
-    )
-    save_checkpoints_steps: int = Group.OUTPUT.setting(
-        1000,
-        help="Write a checkpoint every N steps, and at the start and end of training.",
-        at_least=1,
-    )
-    keep_checkpoint_max: int = Group.OUTPUT.setting(
-        5, help="Number of checkpoints to keep: the newest N; 0: all.", at_least=0
     )
     iterations_per_loop: int = Group.COMPUTATION.setting(
         1000,
@@ -395,6 +388,13 @@ class DeviceSettings(Settings):
         help="Number of this process, from 0, among --num_processes.",
         at_least=0,
         needs="coordinator",
+    )
+    compilation_cache_dir: str | None = Group.DEVICES.setting(
+        None,
+        help="Local folder where --tpu=pjrt keeps compiled steps, so that a run that starts again"
+        " does not compile them again. Default: compilation_cache in a local --output_dir on a TPU,"
+        " else none.",
+        needs=("tpu", PJRT),
     )
     distribution_strategy: str = Group.DEVICES.setting(
         STRATEGIES[0],

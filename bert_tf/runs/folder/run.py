@@ -85,7 +85,9 @@ class Run:
         self.clock = self.goodput.clock
         self._barrier = distribution.make_barrier(strategy)
         storage.make_output_dir(self.output_dir)
-        self.checkpoints = CheckpointDirectory(self.output_dir, settings.keep_checkpoint_max)
+        self.checkpoints = CheckpointDirectory(
+            self.output_dir, settings.keep_checkpoint_max, settings.keep_checkpoint_every_steps
+        )
         folder = self.output_dir if self.chief else None
         self.training_summaries = reporting.Summaries(folder)
         self._evaluation_summaries = reporting.Summaries(folder and os.path.join(folder, "eval"))

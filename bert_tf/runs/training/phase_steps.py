@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from absl import logging
 
+from bert_tf.engine import distribution
 from bert_tf.engine.evaluator import StepMetrics, means
 from bert_tf.engine.input_pipeline import TrainingInput
 from bert_tf.engine.loops import TrainingLoop
@@ -15,6 +16,7 @@ from bert_tf.files import record_checks
 from bert_tf.runs.folder import reporting
 from bert_tf.runs.folder.run import Run
 from bert_tf.runs.training.plan import Phase
+from bert_tf.runs.training.watchdog import watched
 
 _LEAST_EXAMPLES = 8  # fewer may all have weight 0 by chance, in batches of one or two
 
@@ -46,9 +48,14 @@ class PhaseSteps:
         It calls `advance` now and then with the number of steps made since the last call.
         """
         began = time.monotonic()
+        minutes = self.run.settings.hang_minutes if self._compiled else 0.0
+        process = distribution.input_shard(self.run.strategy).index
         try:
-            with self.run.clock.spent("steps" if self._compiled else "compiling"):
-                metrics = self.loop.run(self.source.iterator, stop - step, advance)
+            with (
+                self.run.clock.spent("steps" if self._compiled else "compiling"),
+                watched(advance, minutes, process) as heard,
+            ):
+                metrics = self.loop.run(self.source.iterator, stop - step, heard)
         except record_checks.read_errors() as error:
             raise self.source.explain(error) from error
         finally:

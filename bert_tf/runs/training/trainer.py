@@ -1,5 +1,6 @@
 """Trains a model through phases. Knows no tasks; its run reads and writes the files."""
 
+import contextlib
 import functools
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -25,6 +26,7 @@ from bert_tf.runs.training.phase_steps import PhaseSteps
 from bert_tf.runs.training.plan import Phase, Plan
 from bert_tf.runs.training.schedules import TimeBudget, note_schedule
 from bert_tf.runs.training.watch import Watch
+from bert_tf.runs.training.watchdog import traced
 from bert_tf.seeds import reading_weights, seeded
 
 Variables = Mapping[str, tf.Variable]  # of a model, by name
@@ -143,12 +145,13 @@ class Trainer:
         """
         self._check_batches(phases)
         settings, watch = self._settings, watch or Watch()
+        profiled = settings.profiled
         plan = Plan(
             tuple(phase.num_steps for phase in phases),
             settings.save_checkpoints_steps,
             settings.evaluate_every_steps,
             settings.iterations_per_loop,
-            watch.stops(),
+            tuple(sorted({*watch.stops(), profiled.start, profiled.stop})),
         )
         # Beside the checkpoint of a run that its callbacks ended.
         mark = f".ended-of-{plan.total}" if watch.has_callbacks else ""
@@ -165,7 +168,7 @@ class Trainer:
             note_schedule(settings.output_dir, self._schedule, self.global_step, hours)
         phase: int | None = None
         self._check_weights()
-        with self.run.training():
+        with self.run.training(), contextlib.ExitStack() as trace:
             try:
                 with watch.progress(total, self.global_step) as progress:
                     for leg in legs:
@@ -174,6 +177,7 @@ class Trainer:
                             phase = leg.phase
                             steps = self._begin(phases, phase, total)
                         if leg.stop > self.global_step:
+                            self._begin_or_end_trace(trace)
                             metrics = steps.make(self.global_step, leg.stop, progress.advance)
                             self.run.check()
                             goes_on = self._tell(watch, leg.stop, metrics)
@@ -190,6 +194,13 @@ class Trainer:
                 raise
             watch.end()
             self._save(mark)  # unless the last leg did
+
+    def _begin_or_end_trace(self, trace: contextlib.ExitStack) -> None:
+        step, steps = self.global_step, self._settings.profiled
+        if step == steps.stop:
+            trace.close()
+        elif step == steps.start:
+            trace.enter_context(traced(self.strategy, self._settings.output_dir))
 
     def _check_weights(self) -> None:
         if distribution.several_processes(self.strategy):

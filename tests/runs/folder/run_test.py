@@ -187,7 +187,8 @@ EACH_TIME = {"evaluate_every_steps": 3}
 
 
 def run(output_dir, *flags) -> Run:
-    values = {"do_train": False, "evaluate_every_steps": 0, "keep_checkpoint_max": 5}
+    values = {"do_train": False, "evaluate_every_steps": 0}
+    values |= {"keep_checkpoint_max": 5, "keep_checkpoint_every_steps": 0}
     for each in flags:
         values |= each
     return Run(tf.distribute.get_strategy(), SimpleNamespace(output_dir=str(output_dir), **values))

@@ -1,5 +1,7 @@
 """Two hosts under PJRT, here two processes on the loopback interface: stopped, killed, resumed."""
 
+import os
+import signal
 import socket
 import time
 
@@ -28,9 +30,8 @@ def start_both(words, logs):
     return processes
 
 
-@pytest.mark.slow
-def test_the_restart_of_both(tmp_path):
-    """SIGTERM to one makes both save and end; then one is killed. Nothing is lost."""
+def make_words(tmp_path):
+    """Writes the input of a run; returns its command without --output_dir."""
     pytest.importorskip("jax", reason="needs JAX, an extra")
     for i, count in enumerate((31, 45, 18)):
         write_records(tmp_path / f"{i}.tfrecord", count, 12, 2, seed=i)
@@ -39,7 +40,13 @@ def test_the_restart_of_both(tmp_path):
         --max_seq_length=12 --max_predictions_per_seq=2 --train_batch_size=4 --num_train_steps=240
         --num_warmup_steps=9 --learning_rate=1e-2 --save_checkpoints_steps=60
         --iterations_per_loop=50 --keep_checkpoint_max=0 --tpu=pjrt --num_cpu_devices=1"""
-    words, logs = command(*line.split()), f"{tmp_path}/log"
+    return command(*line.split())
+
+
+@pytest.mark.slow
+def test_the_restart_of_both(tmp_path):
+    """SIGTERM to one makes both save and end; then one is killed. Nothing is lost."""
+    words, logs = make_words(tmp_path), f"{tmp_path}/log"
     undisturbed = f"{tmp_path}/undisturbed"
     wait_for_both(start_both([*words, f"--output_dir={undisturbed}"], logs), logs)
 
@@ -64,3 +71,20 @@ def test_the_restart_of_both(tmp_path):
 
     wait_for_both(start_both(words, logs), logs)
     assert_same_variables(output_dir / "model.ckpt-240", f"{undisturbed}/model.ckpt-240")
+
+
+@pytest.mark.slow
+def test_a_process_that_stops_ends_the_other_within_the_time_that_is_set(tmp_path):
+    words, logs = make_words(tmp_path), f"{tmp_path}/log"
+    words += [f"--output_dir={tmp_path}/out", "--hang_minutes=0.1", "--num_train_steps=100000"]
+    processes = start_both(words, logs)
+    try:
+        wait_for_checkpoint(tmp_path / "out", 60, processes)
+        os.kill(processes[1].pid, signal.SIGSTOP)
+        processes[0].join(30)
+        assert processes[0].exitcode == 75
+    finally:
+        for process in processes:
+            process.kill()
+    with open(f"{logs}0") as log:
+        assert "Process 0 made no step for 0.1 minutes (--hang_minutes) and ends" in log.read()

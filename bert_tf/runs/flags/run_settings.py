@@ -1,0 +1,58 @@
+"""Settings of what is kept of a training run, and of what watches over it."""
+
+import dataclasses
+import re
+
+from bert_tf.errors import UserError, quoted
+from bert_tf.runs.flags.setting_fields import Group, Settings
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunOptions(Settings):
+    """Checkpoints, traces, and what ends a run that hangs."""
+
+    save_checkpoints_steps: int = Group.OUTPUT.setting(
+        1000,
+        help="Write a checkpoint every N steps, and at the start and end of training.",
+        at_least=1,
+    )
+    keep_checkpoint_max: int = Group.OUTPUT.setting(
+        5, help="Number of checkpoints to keep: the newest N; 0: all.", at_least=0
+    )
+    keep_checkpoint_every_steps: int = Group.OUTPUT.setting(
+        0,
+        help="Also keep the checkpoint of every N-th step for good; a multiple of"
+        " --save_checkpoints_steps. 0: none.",
+        at_least=0,
+    )
+    profile_steps: str | None = Group.OUTPUT.setting(
+        None,
+        help="FIRST:END, such as 100:105: write a trace of these steps, without the last number, to"
+        " --output_dir. TensorBoard's profiler (XProf) shows it.",
+    )
+    hang_minutes: float = Group.COMPUTATION.setting(
+        0.0,
+        help="End the program, with what its threads are doing and status 75, if no step of"
+        " training ends for this long, as when another machine of the run hangs. 0: never.",
+        at_least=0.0,
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        kept, saved = self.keep_checkpoint_every_steps, self.save_checkpoints_steps
+        if kept % saved:
+            raise UserError(
+                f"--keep_checkpoint_every_steps={kept} must be a multiple of"
+                f" --save_checkpoints_steps ({saved}): other steps have no checkpoint"
+            )
+        if self.profile_steps is not None and not self.profiled:
+            raise UserError(
+                f"--profile_steps={quoted(self.profile_steps)} must be FIRST:END, two numbers of"
+                " steps of which the first is smaller, such as 100:105"
+            )
+
+    @property
+    def profiled(self) -> range:
+        """The numbers of the steps to write a trace of, from 0."""
+        found = re.fullmatch("([0-9]{1,9}):([0-9]{1,9})", self.profile_steps or "0:0")
+        return range(int(found[1]), int(found[2])) if found else range(0)
