@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import socket
 import sys
 import threading
 import time
@@ -34,6 +35,8 @@ def join(coordinator: str, number: int | None, index: int | None) -> None:
         number: number of processes; None with "auto".
         index: number of this process, from 0; None with "auto".
     """
+    if index == 0:
+        _check_port(coordinator)
     problems: list[Exception] = []
 
     def meet() -> None:
@@ -61,6 +64,19 @@ def join(coordinator: str, number: int | None, index: int | None) -> None:
     for error in problems:
         raise UserError(
             f"--coordinator={coordinator}: JAX cannot join the processes ({error})"
+        ) from error
+
+
+def _check_port(coordinator: str) -> None:
+    """Raises UserError if the port of process 0, this one, is taken: JAX would crash."""
+    port = int(coordinator.rpartition(":")[2])
+    try:
+        socket.create_server(("", port)).close()
+    except OSError as error:
+        raise UserError(
+            f"--coordinator={coordinator}: process 0 must have the port to itself; {port} cannot be"
+            f" opened ({error.strerror}). End the program that has it, such as an earlier run, or"
+            " choose a different port on every machine"
         ) from error
 
 

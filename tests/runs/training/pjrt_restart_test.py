@@ -43,6 +43,21 @@ def make_words(tmp_path):
     return command(*line.split())
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_a_port_that_is_taken(tmp_path, host):
+    words = [*make_words(tmp_path), f"--output_dir={tmp_path}/out"]
+    words += ["--num_processes=2", "--process_index=0"]
+    with socket.create_server(("", 0)) as server:
+        port = server.getsockname()[1]
+        words.append(f"--coordinator={host}:{port}")
+        status, printed = forked_programs.run(words)
+    assert status == 1
+    assert (
+        f"--coordinator={host}:{port}: process 0 must have the port to itself; {port} " in printed
+    )
+    assert "cannot be opened (Address already in use" in printed and "Traceback" not in printed
+
+
 @pytest.mark.slow
 def test_the_restart_of_both(tmp_path):
     """SIGTERM to one makes both save and end; then one is killed. Nothing is lost."""
