@@ -337,7 +337,11 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
         for state, value in zip(states, nexts, strict=True):
             self.assign(state, value)
 
-    def apply_reduced(self, gradients: Sequence[tf.Tensor | tf.IndexedSlices | None]) -> None:
+    def apply_reduced(
+        self,
+        gradients: Sequence[tf.Tensor | tf.IndexedSlices | None],
+        skip: tf.Tensor | None = None,
+    ) -> None:
         """Updates the variables with gradients that are already clipped and summed over replicas.
 
         Keras's `apply_gradients` would clip and sum the gradients again.
@@ -345,6 +349,7 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
         Args:
             gradients: one for each variable that `build` got, in order. A variable whose gradient
                 is None does not change, not even by decay.
+            skip: bool [], whether only to count the step; None: no.
         """
         rate = self.learning_rate
         states = zip(self._trainable_variables, self._m, self._v, gradients, strict=True)
@@ -358,6 +363,9 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
             with tf.control_dependencies(last):
                 param, m, v, gradient = map(tf.convert_to_tensor, (*variables, gradient))
             nexts = self.adam.update(state[0].path, param, m, v, gradient, rate, self.global_step)
+            if skip is not None:
+                param, m, v = (tf.where(skip, *x) for x in zip((param, m, v), nexts, strict=True))
+                nexts = param, m, v
             for variable, value in zip(variables, nexts, strict=True):
                 variable.assign(value)
             last = [nexts[0]]

@@ -3,7 +3,7 @@
 XLA compiles the step, or only its update, if that makes the step faster.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -72,8 +72,8 @@ def xla_pays_on_cpu(model: keras.Model | Objective) -> bool:
 
 def update_function(
     strategy: tf.distribute.Strategy, model: keras.Model, optimizer: AdamWeightDecayOptimizer
-) -> Callable[[Sequence[tf.Tensor | tf.IndexedSlices | None]], None]:
-    """Returns a function that updates a model's variables with their gradients.
+) -> Callable[..., None]:
+    """Returns `optimizer.apply_reduced`, compiled if that pays.
 
     XLA compiles the update on a CPU with bfloat16, where it does not compile the step: TensorFlow's
     kernels read the float32 variables and moments once for each operation and take 6 times as long.

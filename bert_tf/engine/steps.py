@@ -157,7 +157,8 @@ def train_step(
     gradient_reduction: str = GRADIENT_REDUCTIONS[0],
     replicas: Replicas | None = None,
     clip_norm: float = CLIP_NORM,
-    update: Callable[[Sequence[tf.Tensor | tf.IndexedSlices | None]], None] | None = None,
+    update: Callable[..., None] | None = None,
+    skip_above_norm: float | None = None,
 ) -> dict[str, tf.Tensor | tuple[tf.Tensor, tf.Tensor]]:
     """Updates the model once; returns loss, gradient norm, learning rate and further metrics.
 
@@ -174,6 +175,8 @@ def train_step(
         replicas: all replicas, this one included; None for `replicas_of_strategy`.
         clip_norm: the largest global norm of the gradients; 0 does not clip.
         update: updates the variables with their gradients; None for `optimizer.apply_reduced`.
+        skip_above_norm: a step whose gradient norm, the mean over the replicas, is larger changes
+            no variable and is only counted; the metric `skipped` is then 1. None: skip none.
     """
     replicas = replicas or replicas_of_strategy()
     seed = fold_in(seed, tf.cast(optimizer.global_step, tf.int32))
@@ -199,7 +202,14 @@ def train_step(
     with tf.name_scope("optimizer"):  # profiles and tools/tpu/cycles.py tell it from the model
         gradients, norm = reduce_gradients(gradients, gradient_reduction, replicas, clip_norm)
         learning_rate = tf.convert_to_tensor(optimizer.learning_rate)
-        (update or optimizer.apply_reduced)(gradients)
+        update = update or optimizer.apply_reduced
+        if skip_above_norm is None:
+            update(gradients)
+        else:
+            mean = norm if replicas.count == 1 else replicas.sum([norm])[0] / replicas.count
+            skip = mean > skip_above_norm
+            update(gradients, skip)
+            sums = {**sums, "skipped": tf.cast(skip, tf.float32)}
     return {"loss": loss, "gradient_norm": norm, "learning_rate": learning_rate, **sums}
 
 

@@ -67,6 +67,35 @@ def test_accumulation_leaves_a_variable_without_gradient_as_it_is():
     np.testing.assert_array_equal(actual["bert/pooler/dense/kernel"], initial)
 
 
+@pytest.mark.parametrize("optimizer_name", ["adamw", "lamb"])
+def test_a_step_with_too_large_gradients_is_left_out(optimizer_name):
+    """Four steps, of which the limit leaves out those that the norms without it are above."""
+    options = optimization.AdamOptions(optimizer=optimizer_name)
+    batches = [tensors(make_features(seed, batch_size=seed)) for seed in (3, 4, 5, 6)]
+
+    def train(limit, batches):
+        model, _ = small_model(10)
+        schedule = optimization.linear_schedule(0.0, 9, 0)
+        optimizer = optimization.create_optimizer(model.trainable_variables, schedule, options)
+        seed, found = tf.constant([0, 0]), []
+        for batch in batches:
+            metrics = steps.train_step(model, optimizer, batch, seed, skip_above_norm=limit)
+            found.append([float(metrics.get(name, -1)) for name in ("gradient_norm", "skipped")])
+        values = {**weights_of(model), **optimizer.checkpoint_variables()}
+        return found, {name: value.numpy() for name, value in values.items()}
+
+    norms = [norm for norm, _ in train(None, batches)[0]]  # at a learning rate of 0
+    limit = float(np.median(norms))
+    kept = [batch for batch, norm in zip(batches, norms, strict=True) if norm <= limit]
+    found, values = train(limit, batches)
+    assert [skipped for _, skipped in found] == [float(norm > limit) for norm in norms]
+    assert len(kept) == 2 and values.pop("global_step") == 4
+    _, expected = train(None, kept)
+    assert expected.pop("global_step") == 2
+    for name, value in expected.items():
+        np.testing.assert_array_equal(values[name], value, err_msg=name)
+
+
 def test_accumulation_normalizes_by_the_whole_batch():
     """The parts hold unequal weights, so that a mean of their means would be another number."""
     model, reference = small_model(8)

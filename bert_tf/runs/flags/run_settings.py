@@ -30,6 +30,12 @@ class RunOptions(Settings):
         help="FIRST:END, such as 100:105: write a trace of these steps, without the last number, to"
         " --output_dir. TensorBoard's profiler (XProf) shows it.",
     )
+    skip_steps_above_norm: float | None = Group.TRAINING.setting(
+        None,
+        help="Leave the update of a step out if the norm of its gradients is larger: one bad batch"
+        " then does no harm. The step is counted. See gradient_norm in the log. Default: never.",
+        above=0.0,
+    )
     hang_minutes: float = Group.COMPUTATION.setting(
         0.0,
         help="End the program, with what its threads are doing and status 75, if no step of"

@@ -287,6 +287,7 @@ class Trainer:
             accumulation_steps=self._settings.gradient_accumulation_steps,
             gradient_reduction=self._settings.gradient_reduction,
             clip_norm=self._settings.clip_norm,
+            skip_above_norm=self._settings.skip_steps_above_norm,
             update=update_function(self.strategy, self.model, self.optimizer),
         )
         seed, compiles = self._settings.random_seed, xla_pays_on_cpu(self.model)

@@ -4,6 +4,7 @@ import os
 import re
 import sys
 
+import numpy as np
 import pytest
 
 from bert_tf.errors import UserError
@@ -12,6 +13,7 @@ from tests.support import forked_programs
 from tests.support.pretraining_runs import (
     assert_same_variables,
     command,
+    variables,
     write_config,
     write_records,
 )
@@ -56,6 +58,24 @@ def test_a_program_whose_steps_hang_ends(tmp_path):
     assert re.search(r'File "<string>", line \d+ in wait\n', after)
 
 
+@pytest.mark.parametrize("engine", ["--distribution_strategy=mirrored", "--tpu=pjrt"])
+def test_every_step_is_skipped_above_a_norm_that_all_exceed(tmp_path, engine):
+    if "pjrt" in engine:
+        pytest.importorskip("jax", reason="needs JAX, an extra")
+    write_records(tmp_path / "train.tfrecord", 31, 12, 2, seed=1)
+    config = write_config(tmp_path / "bert_config.json")
+    line = f"""--input_file={tmp_path}/train.tfrecord --bert_config_file={config} --do_train
+        --max_seq_length=12 --max_predictions_per_seq=2 --train_batch_size=4 --num_train_steps=5
+        --learning_rate=1e-2 --output_dir={tmp_path}/out --skip_steps_above_norm=1e-6
+        --num_cpu_devices=2 {engine}"""
+    text = finish(command(*line.split()), tmp_path / "log")
+    assert re.search(r"step 5: .*skipped = 1[,\n]", text)
+    first, last = (variables(tmp_path / f"out/model.ckpt-{step}") for step in (0, 5))
+    assert (first.pop("global_step"), last.pop("global_step")) == (0, 5)
+    for name, value in first.items():
+        np.testing.assert_array_equal(last[name], value, err_msg=name)
+
+
 @pytest.mark.parametrize("engine", ["", "--tpu=pjrt --num_cpu_devices=2"])
 def test_traces_kept_checkpoints_and_compiled_steps(tmp_path, engine):
     if engine:
@@ -67,6 +87,7 @@ def test_traces_kept_checkpoints_and_compiled_steps(tmp_path, engine):
         --learning_rate=1e-2 --save_checkpoints_steps=2 --keep_checkpoint_max=2 {engine}"""
     words = command(*line.split())
     more = ["--keep_checkpoint_every_steps=4", "--profile_steps=5:9", "--hang_minutes=3"]
+    more.append("--skip_steps_above_norm=1e9")
     env = {**os.environ, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
     if engine:
         more.append(f"--compilation_cache_dir={cache}")
