@@ -30,6 +30,7 @@ from bert_tf.optimizer_defaults import (
 )
 
 Schedule = Callable[[tf.Tensor], tf.Tensor]
+Gradients = Sequence[tf.Tensor | tf.IndexedSlices | None]
 
 
 @keras.saving.register_keras_serializable("bert_tf")
@@ -255,17 +256,15 @@ class AdamOptions:
 class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
     """Adam with decoupled weight decay as a Keras optimizer (original: the class of this name).
 
-    The defaults give the update of BERT's pre-training and fine-tuning (the paper, A.2).
+    The defaults give the update of BERT's pre-training and fine-tuning (the paper, A.2). A schedule
+    gets the number of updates before a step. `adam` holds the hyperparameters.
 
         model.compile(AdamWeightDecayOptimizer(linear_schedule(5e-5, num_train_steps, num_warmup)))
-
-    A schedule gets the number of updates before a step. `adam` holds the hyperparameters.
 
     Args:
         learning_rate: a float, or a schedule such as `linear_schedule` returns.
         weight_decay_rate: rate of the decay; 0 for none.
-        beta_1: decay of the first moment.
-        beta_2: decay of the second moment.
+        beta_1, beta_2: decay of the first and the second moment.
         epsilon: added to the square root of the second moment.
         exclude_from_weight_decay: regular expressions. A variable is not decayed if one of them
             matches anywhere in its name, which is its `path`.
@@ -337,19 +336,14 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
         for state, value in zip(states, nexts, strict=True):
             self.assign(state, value)
 
-    def apply_reduced(
-        self,
-        gradients: Sequence[tf.Tensor | tf.IndexedSlices | None],
-        skip: tf.Tensor | None = None,
-    ) -> None:
+    def apply_reduced(self, gradients: Gradients, skip: tf.Tensor | None = None) -> None:
         """Updates the variables with gradients that are already clipped and summed over replicas.
 
         Keras's `apply_gradients` would clip and sum the gradients again.
 
         Args:
-            gradients: one for each variable that `build` got, in order. A variable whose gradient
-                is None does not change, not even by decay.
-            skip: bool [], whether only to count the step; None: no.
+            gradients: of the variables that `build` got. One without does not change or decay.
+            skip: bool [], whether only to count the step; None: False.
         """
         rate = self.learning_rate
         states = zip(self._trainable_variables, self._m, self._v, gradients, strict=True)
@@ -363,11 +357,8 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
             with tf.control_dependencies(last):
                 param, m, v, gradient = map(tf.convert_to_tensor, (*variables, gradient))
             nexts = self.adam.update(state[0].path, param, m, v, gradient, rate, self.global_step)
-            if skip is not None:
-                param, m, v = (tf.where(skip, *x) for x in zip((param, m, v), nexts, strict=True))
-                nexts = param, m, v
-            for variable, value in zip(variables, nexts, strict=True):
-                variable.assign(value)
+            for variable, old, value in zip(variables, (param, m, v), nexts, strict=True):
+                variable.assign(value if skip is None else tf.where(skip, old, value))
             last = [nexts[0]]
         self.global_step.assign_add(1)
 
