@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from keras.src.saving import saving_lib
 
 from bert_tf import modeling
 from bert_tf.errors import UserError
@@ -52,6 +53,14 @@ def new(name):
     return new_model(name)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def one_look_at_keras_s_own_attributes():
+    """Keras means to look once, but keeps what it saw under a name by which it never asks."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(saving_lib, "get_attr_skipset", functools.cache(saving_lib.get_attr_skipset))
+        yield
+
+
 @functools.cache
 def model_and_inputs(name):
     """Returns a model with random weights, a batch of its inputs by name, and its outputs."""
@@ -79,46 +88,7 @@ def outputs(values):
 every_model = pytest.mark.parametrize("name", NAMES)
 
 
-@every_model
-def test_a_checkpoint_of_tensorflow_has_every_weight(name, tmp_path):
-    model, _, _ = model_and_inputs(name)
-    path = tf.train.Checkpoint(model=model).save(str(tmp_path / "kept"))
-    other = new(name)
-    tf.train.Checkpoint(model=other).restore(path).assert_consumed()
-    assert_same(model, other)
-
-
-@every_model
-def test_keras_s_own_files_and_copies(name, tmp_path):
-    model, features, expected = model_and_inputs(name)
-    model.save(tmp_path / "kept.keras")
-    loaded = keras.models.load_model(tmp_path / "kept.keras")
-    assert_same(model, loaded)
-    for found, value in zip(outputs(loaded(features)), expected, strict=True):
-        np.testing.assert_array_equal(found, value)
-    model.save_weights(tmp_path / "kept.weights.h5")
-    other = new(name)
-    other.load_weights(tmp_path / "kept.weights.h5")
-    assert_same(model, other)
-    copied = keras.models.clone_model(model)
-    copied.set_weights(model.get_weights())
-    assert_same(model, copied)
-
-
 QUANTIZE = "Keras's quantize changes no layer of bert_tf. A model of 8-bit integers is what bert_tf"
-
-
-@every_model
-def test_a_model_is_not_quantized(name):
-    model, features, expected = model_and_inputs(name)
-    with pytest.raises(NotImplementedError, match=QUANTIZE):
-        model.quantize("int8")
-    own = Own(model)
-    own(features)
-    with pytest.warns(UserWarning, match=QUANTIZE):
-        own.quantize("int8")
-    for found, value in zip(outputs(model(features)), expected, strict=True):
-        np.testing.assert_array_equal(found, value)
 
 
 class Own(keras.Model):
@@ -129,33 +99,56 @@ class Own(keras.Model):
         self.inner = inner
 
     def call(self, features, training=False):
-        return tf.nest.flatten(self.inner(features, training=training))[0]
+        return tf.nest.flatten(self.inner(features, training=training))
 
 
 @every_model
-def test_a_model_inside_another(name, tmp_path):
+def test_files_and_copies(name, tmp_path):
+    model, features, expected = model_and_inputs(name)
+    model.save(tmp_path / "kept.keras")
+    loaded = keras.models.load_model(tmp_path / "kept.keras")
+    assert_same(model, loaded)
+    with pytest.raises(NotImplementedError, match=QUANTIZE):
+        loaded.quantize("int8")
+    own = Own(loaded)
+    own.build(None)
+    with pytest.warns(UserWarning, match=QUANTIZE):
+        own.quantize("int8")
+    for found, value in zip(outputs(own(features)), expected, strict=True):
+        np.testing.assert_array_equal(found, value)
+    copied = keras.models.clone_model(model)
+    model.save_weights(tmp_path / "kept.weights.h5")
+    copied.load_weights(tmp_path / "kept.weights.h5")
+    assert_same(model, copied)
+    set_random_weights(copied, seed=1)
+    path = tf.train.Checkpoint(model=model).save(str(tmp_path / "kept"))
+    tf.train.Checkpoint(model=copied).restore(path).assert_consumed()
+    assert_same(model, copied)
+
+
+# In models that hold these, `training` is given once, and again at each call.
+FIXED = {"bert of bert": True, "classification": False, "pretraining": True}
+
+
+@every_model
+def test_a_model_inside_another(name, tmp_path, monkeypatch):
     model, features, expected = model_and_inputs(name)
     inputs = {x: keras.Input((*v.shape[1:],), dtype="int32", name=x) for x, v in features.items()}
-    if name in ("bert of bert", "classification", "pretraining"):
-        for training in (False, True):  # fixed in the model that holds it
-            assert model(inputs, training=training) is not None
-    found = tf.nest.flatten(model(inputs))
-    outer = keras.Model(inputs, {str(i): x for i, x in enumerate(found)})
+    found = model(inputs, **({"training": FIXED[name]} if name in FIXED else {}))
+    outer = keras.Model(inputs, {str(i): x for i, x in enumerate(tf.nest.flatten(found))})
     outer.save(tmp_path / "outer.keras")
-    copied = keras.models.clone_model(outer)
-    copied.set_weights(outer.get_weights())
+    # Equal models of equal inputs: Keras need not trace the copies again.
+    symbols = functools.partial(keras.tree.map_structure, lambda x: keras.KerasTensor(x.shape), found)
+    monkeypatch.setattr(type(model), "compute_output_spec", lambda *args, **kwargs: symbols())
     loaded = keras.models.load_model(tmp_path / "outer.keras")
     assert_same(model, loaded)
-    made = copied(features, training=False)
-    for i, value in enumerate(expected):
-        np.testing.assert_allclose(made[str(i)], value, atol=1e-6)
-    outer.compile(run_eagerly=True)
-    predicted = outer.predict_on_batch({x: v.numpy() for x, v in features.items()})
+    copied = keras.models.clone_model(outer)
+    copied.set_weights(outer.get_weights())
+    copied.compile(run_eagerly=True)
+    predicted = copied.predict_on_batch({x: v.numpy() for x, v in features.items()})
     for i, value in enumerate(expected):
         np.testing.assert_allclose(predicted[str(i)], value, atol=1e-6)
-    own = Own(model)
-    np.testing.assert_allclose(own(features), expected[0], atol=1e-6)
-    with_dropout = outputs(outer(features, training=True))
+    with_dropout = outputs(loaded(features, training=True))
     dropped = any(np.abs(a - b).max() > 1e-6 for a, b in zip(with_dropout, expected, strict=True))
     assert dropped is (name != "extraction")
 

@@ -85,9 +85,10 @@ def whole(values: Iterable[Any], name: str) -> list[Any]:
     Raises:
         UserError: an iterator gives more than 20 million values.
     """
-    if hasattr(values, "__len__"):
+    if _has_length(values):
         return list(values)
-    values = iter(values)
+    # The tensors of a tf.data.Dataset would take more memory.
+    values = iter(getattr(values, "as_numpy_iterator", lambda: values)())
     found = list(itertools.islice(values, _MANY))
     if len(found) == _MANY:
         logging.warning(
@@ -131,7 +132,15 @@ def has_order(values: Any) -> bool:
 
 def is_list(values: Any) -> bool:
     """Returns whether an argument `has_order` and a length."""
-    return has_order(values) and hasattr(values, "__len__")
+    return has_order(values) and _has_length(values)
+
+
+def _has_length(values: Any) -> bool:
+    try:
+        len(values)
+    except TypeError:  # also of a tf.data.Dataset that repeats without end
+        return False
+    return True
 
 
 def _is_pair(text: Any) -> bool:

@@ -43,6 +43,16 @@ class Table:
         return iter(("review", "stars"))
 
 
+class Loader:
+    """Like a loader of PyTorch for examples without a number: `len` raises TypeError."""
+
+    def __len__(self):
+        raise TypeError
+
+    def __iter__(self):
+        return itertools.cycle(["a", "b c"])
+
+
 INDEXED = collections.namedtuple("Row", "Index a")  # as of DataFrame.itertuples()
 NA = type("NAType", (), {"__repr__": lambda self: "<NA>"})()
 
@@ -211,6 +221,10 @@ def test_an_array_without_axes_is_no_list(value):
     "read",
     [
         lambda: as_list(itertools.repeat("a"), name="texts"),
+        lambda: as_list(ENDLESS, name="texts"),
+        lambda: as_list(tf.data.Dataset.range(3).repeat(), name="texts"),
+        lambda: as_list(Loader(), pairs=True, name="texts"),
+        lambda: read_rows(["a"], tf.data.Dataset.range(3).repeat(), None, "texts", "labels"),
         lambda: read_rows(itertools.repeat(("a", "b")), None, None, "texts", "labels"),
         lambda: read_rows(["a"], itertools.repeat(0), None, "texts", "labels"),
         lambda: read_rows(ENDLESS, None, None, "texts", "labels", needs_labels=False),

@@ -84,7 +84,6 @@ def test_the_original_s_tasks_train_on_one_class(tmp_path, warnings):
         (MultipleChoiceRows(), np.array([3, 3]), {}, "3"),
         (MultipleChoiceRows(), [3, 0], {}, None),
         (SentenceRows(), [1, 1.0], {}, "1.0"),
-        (SentenceRows(), None, {"loss": "in_batch_negatives"}, None),
         (SquadRows(), [None, ""], {}, "'no answer'"),
         (SquadRows(), [None, ("b", 0)], {}, None),
         (SentenceRows(), [0, 0.5], {}, None),
@@ -97,6 +96,27 @@ def test_python_s_examples_are_the_program_s(kind, y, flags, expected, warnings)
     task.prepare({"train": [task.example_set("train", kind.examples("train", x, y))]}, ())
     texts = [f"All 2 training examples have the label {expected}, so the model learns to give just"]
     assert warnings == ([f"{texts[0]} that"] if expected else [])
+
+
+@pytest.mark.parametrize(
+    "pairs,learns",
+    [
+        ([("a", "b")] * 3, False),
+        ([("a", "b"), ("b", "a"), ("a", "b")], False),
+        ([("a", "b"), ("a", "c"), ("a", "d")], False),
+        ([("b", "a"), ("c", "a")], False),
+        ([("a", "b"), ("c", "d"), ("a", "d"), ("c", "b")], False),
+        ([("a", "b"), ("c", "d"), ("a", "d")], True),
+        ([("a", "a"), ("b", "b")], True),
+        ([("a", "b", "c")] * 2, True),
+    ],
+)
+def test_pairs_without_negatives_are_warned_of(pairs, learns, warnings):
+    rows, cls = SentenceRows(), TASKS["sentences"].task_class()
+    task = cls.of_rows(cls.options(loss="in_batch_negatives", do_train=True), rows)
+    task.prepare({"train": [task.example_set("train", rows.examples("train", pairs, None))]}, ())
+    assert len(warnings) == (not learns)
+    assert learns or warnings[0].startswith(f"No text of the {len(pairs)} training examples has a ")
 
 
 @pytest.mark.parametrize("tags", ["O", "B-X"])

@@ -82,6 +82,21 @@ def retrieval_scores(
     return results
 
 
+def _check_negatives(examples: Sequence[Sentences]) -> None:
+    """Warns if no text of the pairs has a negative: nothing is learned then."""
+    if not examples or len(examples[0].texts) > 2:
+        return
+    pairs = {x.texts for x in examples}
+    firsts, seconds = ({*side} for side in zip(*pairs, strict=True))
+    related = {*pairs, *((b, a) for a, b in pairs), *((text, text) for text in firsts)}
+    if sum(a in firsts and b in seconds for a, b in related) == len(firsts) * len(seconds):
+        logging.warning(
+            "No text of the %d training examples has a negative, since each first text is in a pair"
+            " with each second text, so the model learns nothing",
+            len(examples),
+        )
+
+
 def _truncated(vectors: np.ndarray, size: int | None) -> np.ndarray:
     if size is None:
         return vectors
@@ -205,6 +220,7 @@ class SentenceTask(FineTuningTask):
                     "%d of %d texts are in several pairs; a text's partners are not its negatives",
                     *(several, len(counts)),
                 )
+            _check_negatives(examples)
 
     def encoder(
         self, example_set: ExampleSet, tokenizer: Tokenizer, labels: None
