@@ -10,6 +10,7 @@ from bert_tf.files.whole_files import JsonKeys, Needed, read_json
 from bert_tf.hugging_face import albert, bert, distilbert, electra, roberta
 from bert_tf.hugging_face.cross_encoder import FUNCTION
 from bert_tf.model.configuration import MULTI_LABEL, BertConfig
+from bert_tf.model.family import CamembertConfig, XlmRobertaConfig
 
 # model_type -> module.
 FAMILY = {
@@ -18,6 +19,8 @@ FAMILY = {
     "distilbert": distilbert,
     "electra": electra,
     "roberta": roberta,
+    "xlm-roberta": roberta.renamed(XlmRobertaConfig, "XLMRoberta"),
+    "camembert": roberta.renamed(CamembertConfig, "Camembert"),
 }
 # Hugging Face's names of activations -> ours, if they differ.
 _ACTIVATIONS = {
@@ -77,6 +80,11 @@ def read_config(path: str) -> dict[str, Any]:
     if not isinstance(config, dict):
         raise UserError(f"{path} must hold a dictionary; received {quoted(config)}")
     model_type = config.setdefault("model_type", "bert")
+    if model_type == "xlm-roberta-xl":
+        raise UserError(
+            f"{path}: XLM-RoBERTa-XL (model_type xlm-roberta-xl) is not supported: its layers"
+            " normalize their input, and all other models their output. Choose an xlm-roberta"
+        )
     if not isinstance(model_type, str) or model_type not in FAMILY:
         raise UserError(
             f"{path}: model_type must be one of {listed(sorted(FAMILY))}; received"

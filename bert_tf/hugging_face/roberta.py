@@ -1,6 +1,7 @@
 """RoBERTa in Hugging Face's format: what differs from `bert_tf/hugging_face/bert.py`."""
 
 from collections.abc import Mapping
+from types import ModuleType
 from typing import Any
 
 from absl import logging
@@ -13,7 +14,7 @@ from bert_tf.model.family import RobertaConfig
 CONFIG = RobertaConfig
 CLASS_NAME = "Roberta"
 VOCABULARY = "vocab.json"
-TOKENIZERS = ("Roberta",)
+TOKENIZERS = ("Roberta", "XLMRoberta", "Camembert")
 KEYS = CONFIG.known_keys()
 NEEDED: dict[str, Needed] = {}
 HARMLESS_KEYS: set[str] = set()
@@ -23,6 +24,13 @@ TIED = {
     "lm_head.decoder.bias": "lm_head.bias",
 }
 _POOLER = "pooler."
+
+
+def renamed(config: type[RobertaConfig], class_name: str) -> ModuleType:
+    """Returns the module of a model that is a RoBERTa by other names."""
+    module = ModuleType(f"{__name__}.{class_name}")
+    vars(module).update(globals(), CONFIG=config, CLASS_NAME=class_name)
+    return module
 
 
 def to_ours(config: Mapping[str, Any], path: str) -> dict[str, Any]:

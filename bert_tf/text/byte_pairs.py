@@ -42,6 +42,7 @@ class BytePairTokenizer(Tokenizer):
     mask_token = "<mask>"
     do_lower_case = False
     carries_space = True
+    _kind, _space = "byte-level BPE", SPACE
 
     def __init__(
         self,
@@ -64,16 +65,33 @@ class BytePairTokenizer(Tokenizer):
                 is True.
         """
         place = f"--vocab_file={vocab_file}"
-        if do_lower_case:
-            raise UserError(
-                f"{place} is a byte-level BPE, which is trained on text as it is written; set"
-                " --do_lower_case=False"
-            )
+        self._check_casing(do_lower_case, place)
         merges_file = os.path.join(os.path.dirname(vocab_file), MERGES)
         files = files or read_files(vocab_file, place)
         own = parse_vocabulary(files[VOCABULARY], place)
+        self._set(own, files, required_tokens, settings, place)
+        self._tokenizer = _make_tokenizer(
+            self.vocab, files[MERGES], merges_file, place, self.settings
+        )
+
+    def _check_casing(self, do_lower_case: bool, place: str) -> None:
+        if do_lower_case:
+            raise UserError(
+                f"{place} is a {self._kind}, which is trained on text as it is written; set"
+                " --do_lower_case=False"
+            )
+
+    def _set(
+        self,
+        own: Mapping[str, int],
+        files: Mapping[str, str | bytes],
+        required_tokens: Sequence[str],
+        settings: TokenizerSettings,
+        place: str,
+    ) -> None:
+        """Sets the attributes, from the vocabulary without added tokens."""
         self.settings = settings.with_ids(own, place)
-        self.files: dict[str, str] = {**files, **self.settings.files()}
+        self.files = {**files, **self.settings.files()}
         self.vocab = {**own, **self.settings.added_vocabulary}
         missing = [t for t in dict.fromkeys([_UNKNOWN, *required_tokens]) if t not in self.vocab]
         if missing:
@@ -83,15 +101,13 @@ class BytePairTokenizer(Tokenizer):
             )
         self.inv_vocab = {i: token for token, i in self.vocab.items()}
         self.unknown_id = self.vocab[_UNKNOWN]
-        self._tokenizer = _make_tokenizer(
-            self.vocab, self.files[MERGES], merges_file, place, self.settings
-        )
 
     def after_lowering(self) -> "BytePairTokenizer":
         """Returns a tokenizer that lower-cases each character of a text before all else."""
         other = copy.copy(self)
         other._tokenizer = type(self._tokenizer).from_str(self._tokenizer.to_str())
-        other._tokenizer.normalizer = tokenizers.normalizers.Lowercase()
+        steps = [tokenizers.normalizers.Lowercase(), self._tokenizer.normalizer]
+        other._tokenizer.normalizer = tokenizers.normalizers.Sequence([x for x in steps if x])
         return other
 
     added = None  # the package `tokenizers` finds them
@@ -106,7 +122,7 @@ class BytePairTokenizer(Tokenizer):
     @functools.cached_property
     def continuations(self) -> frozenset[int]:
         """Ids of pieces that continue a word, which do not begin with a space."""
-        inside = (piece for piece in self.vocab if not piece.startswith(SPACE))
+        inside = (piece for piece in self.vocab if not piece.startswith(self._space))
         added = {*SPECIAL_TOKENS, *self.settings.added_vocabulary}
         return frozenset(self.vocab[piece] for piece in inside if piece not in added)
 
@@ -222,7 +238,12 @@ def _make_tokenizer(
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=prefix)
     tokenizer.post_processor = tokenizers.processors.ByteLevel(trim_offsets=True)
     tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    add_tokens(tokenizer, vocab, settings)
+    return tokenizer
+
+
+def add_tokens(tokenizer: Any, vocab: Mapping[str, int], settings: TokenizerSettings) -> None:
+    """Makes a tokenizer of the package `tokenizers` find special and added tokens in texts."""
     added = {t: AddedToken(t) for t in SPECIAL_TOKENS if t in vocab}
     added |= {t.content: t for t in (MASK, *settings.added_tokens) if t.content in vocab}
     tokenizer.add_special_tokens([tokenizers.AddedToken(**x.options) for x in added.values()])
-    return tokenizer

@@ -17,14 +17,14 @@ import tokenizers
 from bert_tf.errors import UserError, as_given, as_line, quoted
 from bert_tf.files.whole_files import read_json
 from bert_tf.start import lazy_tensorflow as tf
-from bert_tf.text import byte_pairs, fast_tokenization, sentence_pieces
+from bert_tf.text import byte_pairs, fairseq_pieces, fast_tokenization, sentence_pieces
 from bert_tf.text.byte_pairs import MERGES, in_order_of_ids
 from bert_tf.text.sentence_piece_model import Unigrams
 
 TOKENIZER_FILE = "tokenizer.json"
 # The kinds of vocabularies, by the names of their files.
 WORD_PIECES, BYTE_PAIRS = fast_tokenization.VOCABULARY, byte_pairs.VOCABULARY
-SENTENCE_PIECES = sentence_pieces.MODEL
+SENTENCE_PIECES, FAIRSEQ_PIECES = sentence_pieces.MODEL, fairseq_pieces.MODEL
 
 ONLY = "nothing else is supported. Choose a different model"
 _KINDS = {"WordPiece": WORD_PIECES, "BPE": BYTE_PAIRS, "Unigram": SENTENCE_PIECES}
@@ -40,8 +40,10 @@ _FREE = {
         *("add_prefix_space", "trim_offsets"),
     },
     SENTENCE_PIECES: {"vocab", "unk_id"},
+    FAIRSEQ_PIECES: {"vocab", "unk_id", "precompiled_charsmap"},
 }
 _METASPACE = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
+_WORDS = {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, _METASPACE]}
 # What the other keys must be, apart from null, false and the like.
 _PARTS: dict[str, dict[str, dict[str, Any]]] = {
     WORD_PIECES: {
@@ -54,17 +56,19 @@ _PARTS: dict[str, dict[str, dict[str, Any]]] = {
         "normalizer": {},
         "pre_tokenizer": {"type": "ByteLevel", "use_regex": True},
     },
-    SENTENCE_PIECES: {
-        "model": {"type": "Unigram"},
-        "pre_tokenizer": {
-            "type": "Sequence",
-            "pretokenizers": [{"type": "WhitespaceSplit"}, _METASPACE],
-        },
-    },
+    SENTENCE_PIECES: {"model": {"type": "Unigram"}, "pre_tokenizer": _WORDS},
+    FAIRSEQ_PIECES: {"model": {"type": "Unigram"}},
 }
 # The steps of ALBERT's normalizer.
 _QUOTES = [{"type": "Replace", "pattern": {"String": x}, "content": '"'} for x in ("``", "''")]
 _ONE_SPACE = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}
+# After the map of characters, and the pre_tokenizer: of transformers 5, and of earlier versions.
+_STRIP = {"type": "Strip", "strip_left": False, "strip_right": True}
+_FAIRSEQ_STEPS = [
+    ([], _WORDS),
+    ([_ONE_SPACE], _WORDS),
+    ([_STRIP, {**_ONE_SPACE, "content": "▁"}], _METASPACE),
+]
 _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 
 
@@ -72,10 +76,10 @@ _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 class TokenizerJson:
     """The content of a `tokenizer.json`.
 
-    kind: WORD_PIECES, BYTE_PAIRS or SENTENCE_PIECES.
+    kind: WORD_PIECES, BYTE_PAIRS, SENTENCE_PIECES or FAIRSEQ_PIECES.
     vocab: token -> id, in the order of ids; a BPE's has the added tokens, too.
     merges: a BPE's `merges.txt`.
-    unigrams: the SentencePiece model of SENTENCE_PIECES.
+    unigrams: the SentencePiece model of SENTENCE_PIECES or FAIRSEQ_PIECES.
     switches: value by the name in `tokenizer_config.json`.
     added_tokens: tokens with their options, as in the file.
     has_layout: whether the file says which special tokens a sequence gets.
@@ -104,6 +108,8 @@ def read_tokenizer_json(folder: str) -> TokenizerJson | None:
     content = read_json(path, path, "it must be the tokenizer of a BERT model")
     tokenizer, parts = _load(content, path)
     kind = _KINDS.get(parts["model"]["type"], WORD_PIECES)
+    if kind == SENTENCE_PIECES and all(piece != "[CLS]" for piece, _ in parts["model"]["vocab"]):
+        kind = FAIRSEQ_PIECES
     for name, expected in _PARTS[kind].items():
         found = {key: x for key, x in (parts[name] or {}).items() if key not in _FREE[kind] and x}
         if found != expected:
@@ -112,6 +118,7 @@ def read_tokenizer_json(folder: str) -> TokenizerJson | None:
                 f" {quoted(json.dumps(found or None))}: {ONLY}"
             )
     read = {WORD_PIECES: _word_pieces, BYTE_PAIRS: _byte_pairs, SENTENCE_PIECES: _sentence_pieces}
+    read[FAIRSEQ_PIECES] = _fairseq_pieces
     found = read[kind](parts, content.get("added_tokens") or [], path)
     if tokenizer.post_processor:
         _check_layout(tokenizer, parts["post_processor"], found.vocab, path)
@@ -184,11 +191,35 @@ def _sentence_pieces(parts: dict[str, Any], added: list[Any], path: str) -> Toke
         raise UserError(
             f"{path}: the normalizer must be ALBERT's; received {quoted(kinds)}: {ONLY}"
         )
-    model = parts["model"]
+    return _unigrams(SENTENCE_PIECES, parts["model"], charsmap, switches, added)
+
+
+def _fairseq_pieces(parts: dict[str, Any], added: list[Any], path: str) -> TokenizerJson:
+    normalizer = parts["normalizer"] or {"normalizers": []}
+    steps = normalizer.get("normalizers", [normalizer])
+    charsmap = steps[0].get("precompiled_charsmap") if steps else None
+    if (steps[1:] if charsmap else steps, parts["pre_tokenizer"]) not in _FAIRSEQ_STEPS:
+        raise UserError(
+            f"{path}: normalizer and pre_tokenizer must be XLM-RoBERTa's; received"
+            f" {quoted([step['type'] for step in steps])} and"
+            f" {quoted(json.dumps(parts['pre_tokenizer']))}: {ONLY}"
+        )
+    found = _unigrams(FAIRSEQ_PIECES, parts["model"], charsmap, {}, added)
+    fairseq_pieces.check_order(found.unigrams, path)
+    return found
+
+
+def _unigrams(
+    kind: str,
+    model: dict[str, Any],
+    charsmap: str | None,
+    switches: dict[str, Any],
+    added: list[Any],
+) -> TokenizerJson:
     pieces = [(piece, float(np.float32(score))) for piece, score in model["vocab"]]
     unigrams = Unigrams(pieces, model["unk_id"], (), base64.b64decode(charsmap or ""))
     vocab = {piece: i for i, (piece, _) in enumerate(pieces)}
-    return TokenizerJson(SENTENCE_PIECES, vocab, "", switches, added, unigrams)
+    return TokenizerJson(kind, vocab, "", switches, added, unigrams)
 
 
 def _check_layout(
