@@ -28,25 +28,26 @@ _FIRST = {
     CAMEMBERT: (("<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED"), 1),
 }
 _REPLACED, _MASK = ("<unk>", "<s>", "</s>"), "<mask>"
+_UNKNOWN_ID = 3
 _SCORES = {"<unk>NOTUSED": -100.0}  # others have 0
 
 
-def class_of(unigrams: Unigrams) -> str:
-    """Returns the class of the tokenizer with these pieces in the order of ids."""
-    return CAMEMBERT if unigrams.pieces[0][0] == "<s>NOTUSED" else XLM_ROBERTA
+def class_of(unigrams: Unigrams, place: str) -> str:
+    """Returns the class of the tokenizer with these pieces in the order of ids.
 
-
-def check_order(unigrams: Unigrams, place: str) -> None:
-    """Raises UserError, which names the file `place`, if pieces are not in the order of ids."""
-    first, _ = _FIRST[class_of(unigrams)]
+    Raises UserError, which names the file `place`, if their order is none of fairseq's.
+    """
     pieces = [piece for piece, _ in unigrams.pieces]
-    if pieces[: len(first)] != [*first] or pieces[-1] != _MASK or unigrams.unknown_id != 3:
-        raise UserError(
-            f"{place}: the vocabulary must begin with {', '.join(first)} and end with {_MASK}, and"
-            f" unk_id must be 3, as in XLM-RoBERTa and CamemBERT; it begins with"
-            f" {quoted(pieces[: len(first)])} and ends with {quoted(pieces[-1])}, and unk_id is"
-            f" {unigrams.unknown_id}. Choose a different model"
-        )
+    for class_, (first, _) in _FIRST.items():
+        ends = pieces[: len(first)], pieces[-1], unigrams.unknown_id
+        if ends == ([*first], _MASK, _UNKNOWN_ID):
+            return class_
+    raise UserError(
+        f"{place}: the vocabulary must have fairseq's order: {', '.join(_FIRST[XLM_ROBERTA][0])} or"
+        f" CamemBERT's tokens first, {_MASK} last, and unk_id {_UNKNOWN_ID}; it begins with"
+        f" {quoted(pieces[:5])} and ends with {quoted(pieces[-1])}, and unk_id is"
+        f" {unigrams.unknown_id}. Choose a different model"
+    )
 
 
 def in_order_of_ids(unigrams: Unigrams, tokenizer_class: str) -> Unigrams:
@@ -54,7 +55,7 @@ def in_order_of_ids(unigrams: Unigrams, tokenizer_class: str) -> Unigrams:
     first, replaced = _FIRST[tokenizer_class]
     tokens = [(token, _SCORES.get(token, 0.0)) for token in first]
     pieces = [*tokens, *unigrams.pieces[replaced:], (_MASK, 0.0)]
-    return unigrams._replace(pieces=pieces, unknown_id=3)
+    return unigrams._replace(pieces=pieces, unknown_id=_UNKNOWN_ID)
 
 
 def in_order_of_model(unigrams: Unigrams, tokenizer_class: str) -> bytes:

@@ -15,7 +15,7 @@ from bert_tf.errors import UserError, as_given, quoted
 from bert_tf.files.whole_files import JsonKeys, Needed, read_checked, read_json
 from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.text.byte_pairs import MASK, check_text
-from bert_tf.text.fairseq_pieces import CAMEMBERT, class_of
+from bert_tf.text.fairseq_pieces import CAMEMBERT
 from bert_tf.text.tokenizer_json import (
     BYTE_PAIRS,
     FAIRSEQ_PIECES,
@@ -43,7 +43,7 @@ _REMEDY = "correct or delete it"
 
 # --- the keys of each file ------------------------------------------------------------------------
 
-_SPECIAL_TOKENS = {
+SPECIAL_TOKENS = {
     WORD_PIECES: WORD_PIECE_TOKENS,
     SENTENCE_PIECES: SENTENCE_PIECE_TOKENS,
     BYTE_PAIRS: BYTE_PAIR_TOKENS,
@@ -97,7 +97,7 @@ def _config_keys(kind: str) -> JsonKeys:
     return JsonKeys(
         used={
             *(DO_LOWER_CASE, ADDED_TOKENS, *_MORE_TOKENS, *_SWITCHES[kind]),
-            *(f"{name}_token" for name in _SPECIAL_TOKENS[kind]),
+            *(f"{name}_token" for name in SPECIAL_TOKENS[kind]),
         },
         needed={
             "tokenizer_class": Needed((*names, *_GENERIC_CLASSES, None), ONLY),
@@ -167,6 +167,13 @@ def read_settings(
             " as it is: without one, texts get no special tokens, such as [CLS]. Add the"
             f" post_processor, or correct tokenizer_class in {TOKENIZER_CONFIG}"
         )
+    if in_json and class_ in _GENERIC_CLASSES and in_json.has_other_spaces:
+        raise UserError(
+            f"{folder}: {TOKENIZER_FILE} splits at other white space than XLM-RoBERTa's tokenizer,"
+            f" and {class_} takes the file as it is. To split as XLM-RoBERTa's (only rare"
+            f' characters differ), write "tokenizer_class": "{in_json.class_}" to'
+            f" {TOKENIZER_CONFIG}"
+        )
     if in_json:
         _check_same(config, in_json.switches, has_defaults, folder)
         values = {**in_json.switches, **values}
@@ -186,8 +193,8 @@ def read_settings(
 
 def _class_of(folder: str, kind: str, in_json: TokenizerJson | None, class_: str | None) -> str:
     """Returns the class that says how the vocabulary is read."""
-    if kind == FAIRSEQ_PIECES and in_json and in_json.unigrams:
-        return class_of(in_json.unigrams)
+    if kind == FAIRSEQ_PIECES and in_json:
+        return in_json.class_
     if kind == FAIRSEQ_PIECES:
         kind_of_model = read_checked(os.path.join(folder, "config.json")).get("model_type")
         if "camembert" in (kind_of_model, (class_ or "")[:9].lower()):
@@ -260,7 +267,7 @@ def _tokens(
         found[content] = _token(options, os.path.join(folder, _ADDED_IDS))
     for name, source in ((_TOKENS_MAP, tokens_map), (TOKENIZER_CONFIG, config)):
         path = os.path.join(folder, name)
-        for key, token in _SPECIAL_TOKENS[kind].items():
+        for key, token in SPECIAL_TOKENS[kind].items():
             value = source.get(f"{key}_token")
             if value is None:
                 continue
@@ -326,7 +333,7 @@ def _check_more_tokens(
 
 def _tokens_without_files(kind: str, hugging_face: bool) -> dict[str, AddedToken]:
     """Returns the tokens that a tokenizer finds in every text if no file names any."""
-    found = {x: AddedToken(x) for x in _SPECIAL_TOKENS[kind].values()} if hugging_face else {}
+    found = {x: AddedToken(x) for x in SPECIAL_TOKENS[kind].values()} if hugging_face else {}
     if kind in (BYTE_PAIRS, FAIRSEQ_PIECES):
         found[MASK.content] = MASK  # as in RoBERTa's released files; transformers 5 forgets it
     return found

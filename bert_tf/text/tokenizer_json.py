@@ -83,6 +83,8 @@ class TokenizerJson:
     switches: value by the name in `tokenizer_config.json`.
     added_tokens: tokens with their options, as in the file.
     has_layout: whether the file says which special tokens a sequence gets.
+    class_: the class of the tokenizer of FAIRSEQ_PIECES.
+    has_other_spaces: whether the class splits at other white space than the file says.
     """
 
     kind: str
@@ -92,6 +94,8 @@ class TokenizerJson:
     added_tokens: list[dict[str, Any]]
     unigrams: Unigrams | None = None
     has_layout: bool = False
+    class_: str = ""
+    has_other_spaces: bool = False
 
     def files(self) -> dict[str, str]:
         """Returns the content of the vocabulary's files by name."""
@@ -205,8 +209,8 @@ def _fairseq_pieces(parts: dict[str, Any], added: list[Any], path: str) -> Token
             f" {quoted(json.dumps(parts['pre_tokenizer']))}: {ONLY}"
         )
     found = _unigrams(FAIRSEQ_PIECES, parts["model"], charsmap, {}, added)
-    fairseq_pieces.check_order(found.unigrams, path)
-    return found
+    class_ = fairseq_pieces.class_of(found.unigrams, path)
+    return dataclasses.replace(found, class_=class_, has_other_spaces=_STRIP in steps)
 
 
 def _unigrams(

@@ -16,7 +16,7 @@ from bert_tf.text.fairseq_pieces import FairseqTokenizer, in_order_of_ids, in_or
 from bert_tf.text.fast_tokenization import FastTokenizer
 from bert_tf.text.sentence_piece_model import Unigrams, make_model, read_unigrams
 from bert_tf.text.sentence_pieces import SentencePieceTokenizer
-from bert_tf.text.tokenizer_files import read_settings
+from bert_tf.text.tokenizer_files import SPECIAL_TOKENS, read_settings
 from bert_tf.text.tokenizer_json import (
     BYTE_PAIRS,
     FAIRSEQ_PIECES,
@@ -25,7 +25,6 @@ from bert_tf.text.tokenizer_json import (
     WORD_PIECES,
     read_tokenizer_json,
 )
-from bert_tf.text.tokenizer_settings import SENTENCE_PIECE_TOKENS
 
 # Names of a model's vocabulary in its folder. The last two come from ALBERT's released models and
 # from Hugging Face's.
@@ -120,7 +119,7 @@ class VocabularySource:
             self.check_vocabulary({piece: i for i, (piece, _) in enumerate(unigrams.pieces)})
             unigrams = in_json or unigrams  # as in transformers, its scores count
             # Nor does it find the symbols of the model if the files have a list of their own.
-            added, known = self.settings.added_tokens, SENTENCE_PIECE_TOKENS.values()
+            added, known = self.settings.added_tokens, SPECIAL_TOKENS[self.kind].values()
             if not any(x.token_id is None and x.content not in known for x in added):
                 self.settings = self.settings.with_tokens(unigrams.marked)
             if self.kind == FAIRSEQ_PIECES:

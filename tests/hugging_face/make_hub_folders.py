@@ -64,6 +64,14 @@ Die Straße ist schön, und der Fluß fließt. Größe: 10 Äpfel.
 Η γάτα κάθισε στο χαλί και κοίταξε έξω.
 החתול ישב על השטיח והביט מהחלון.
 Con mèo ngồi trên tấm thảm và nhìn ra ngoài cửa sổ.""".split("\n")
+RULES = [
+    ("FF21", "41"),
+    ("FB01", "66 69"),
+    ("9", "20"),
+    ("3000", "20"),
+    ("65 301", "E9"),
+    ("AD", ""),
+]
 # What odd texts are made of, beside the sentences' words and letters.
 ODD = [
     *("", " ", "  ", "\t", "\n", "\r\n", "\x01", "\x1f", "\x7f", "\x85", "\xa0", "\xad", "\u200b"),
@@ -175,17 +183,20 @@ def sentence_pieces(rng: random.Random, folder: Path) -> int:
 
 def fairseq_pieces(rng: random.Random, folder: Path, family: str) -> int:
     """Writes a tokenizer in the layout of transformers 5 or 4, the latter with the model's file."""
-    model = io.BytesIO()
+    layout, model, rules = rng.choice(["model", "json", "both"]), io.BytesIO(), folder / "rules"
+    rules.write_text("".join(f"{old}\t{new}\n" for old, new in RULES), encoding="utf-8")
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter([*SENTENCES, *(" ".join(WORDS),) * 3]),
+        sentence_iterator=iter([*SENTENCES * 3, *(" ".join(WORDS),) * 3]),
         model_writer=model,
         vocab_size=rng.choice([420, 470]),
         character_coverage=0.98,
         hard_vocab_limit=False,
-        # With rules the file is 240 kB larger.
-        normalization_rule_name=["nmt_nfkc", "identity", "nmt_nfkc"][rng.randrange(3)],
+        user_defined_symbols=rng.choice(["", "", "Straße,<x>"]),
+        # The rules of XLM-RoBERTa take 240 kB.
+        **{"normalization_rule_tsv": str(rules)} if layout != "model" else {},
         minloglevel=2,
     )
+    rules.unlink()
     name = "sentencepiece.bpe.model"
     (folder / name).write_bytes(model.getvalue())
     tokenizer = getattr(transformers, f"{CLASSES[family]}Tokenizer").from_pretrained(folder)
@@ -193,7 +204,6 @@ def fairseq_pieces(rng: random.Random, folder: Path, family: str) -> int:
         special = rng.random() < 0.4
         token = AddedToken(content, normalized=rng.random() < 0.3, special=special, **flags(rng))
         tokenizer.add_tokens([token], special_tokens=special)
-    layout = rng.choice(["model", "json", "both"])
     if layout != "model":
         tokenizer.save_pretrained(folder)
     else:
@@ -284,8 +294,9 @@ def make(folder: Path, seed: int, families: list[str], num_odd: int) -> str:
         values = next(out[x] for x in ("logits", "start_logits", "last_hidden_state") if x in out)
         values = np.asarray(values).reshape(-1)[:40].astype(float).round(6).tolist()
         expected.append({"text": text, "ids": inputs["input_ids"][0].tolist(), "outputs": values})
-    odd = (odd_text(rng) for _ in range(num_odd))
-    expected += [{"text": text, "ids": tokenizer(text)["input_ids"][:128]} for text in odd]
+    odd = [odd_text(rng) for _ in range(num_odd)]
+    ids = tokenizer(odd, truncation=True, max_length=128)["input_ids"] if odd else []
+    expected += [{"text": x, "ids": y} for x, y in zip(odd, ids, strict=True)]
     write_json(folder / "expected.json", expected)
     return f"{folder}: {family} {task}"
 
