@@ -13,7 +13,7 @@ from bert_tf.model.configuration import MULTI_LABEL, BertConfig
 from bert_tf.model.family import CamembertConfig, XlmRobertaConfig
 
 # model_type -> module.
-FAMILY = {
+FAMILY: dict[str, Any] = {
     "bert": bert,
     "albert": albert,
     "distilbert": distilbert,

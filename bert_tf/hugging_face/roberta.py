@@ -1,7 +1,7 @@
 """RoBERTa in Hugging Face's format: what differs from `bert_tf/hugging_face/bert.py`."""
 
 from collections.abc import Mapping
-from types import ModuleType
+from types import SimpleNamespace
 from typing import Any
 
 from absl import logging
@@ -26,11 +26,9 @@ TIED = {
 _POOLER = "pooler."
 
 
-def renamed(config: type[RobertaConfig], class_name: str) -> ModuleType:
-    """Returns the module of a model that is a RoBERTa by other names."""
-    module = ModuleType(f"{__name__}.{class_name}")
-    vars(module).update(globals(), CONFIG=config, CLASS_NAME=class_name)
-    return module
+def renamed(config: type[RobertaConfig], class_name: str) -> Any:
+    """Returns what stands for this module for a model that is a RoBERTa by other names."""
+    return SimpleNamespace(**{**globals(), "CONFIG": config, "CLASS_NAME": class_name})
 
 
 def to_ours(config: Mapping[str, Any], path: str) -> dict[str, Any]:

@@ -261,17 +261,15 @@ class RobertaConfig(BertConfig):
 
 
 class XlmRobertaConfig(RobertaConfig):
-    """A RoBERTa of many languages, whose vocabulary is a SentencePiece model."""
+    """A RoBERTa whose vocabulary is a SentencePiece model."""
 
-    NAME = "XLM-RoBERTa"
-    MODEL_TYPE = "xlm-roberta"
+    NAME, MODEL_TYPE = "XLM-RoBERTa", "xlm-roberta"
 
 
 class CamembertConfig(RobertaConfig):
     """A French RoBERTa, whose vocabulary is a SentencePiece model."""
 
-    NAME = "CamemBERT"
-    MODEL_TYPE = "camembert"
+    NAME, MODEL_TYPE = "CamemBERT", "camembert"
 
 
 # Names of a configuration in a model's folder: ours, and the name in ALBERT's released models.

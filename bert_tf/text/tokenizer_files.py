@@ -15,7 +15,7 @@ from bert_tf.errors import UserError, as_given, quoted
 from bert_tf.files.whole_files import JsonKeys, Needed, read_checked, read_json
 from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.text.byte_pairs import MASK, check_text
-from bert_tf.text.fairseq_pieces import CAMEMBERT
+from bert_tf.text.fairseq_pieces import CAMEMBERT, class_of
 from bert_tf.text.tokenizer_json import (
     BYTE_PAIRS,
     FAIRSEQ_PIECES,
@@ -167,12 +167,12 @@ def read_settings(
             " as it is: without one, texts get no special tokens, such as [CLS]. Add the"
             f" post_processor, or correct tokenizer_class in {TOKENIZER_CONFIG}"
         )
-    if in_json and class_ in _GENERIC_CLASSES and in_json.has_other_spaces:
+    if in_json and class_ in _GENERIC_CLASSES and not in_json.is_of_class:
         raise UserError(
-            f"{folder}: {TOKENIZER_FILE} splits at other white space than XLM-RoBERTa's tokenizer,"
-            f" and {class_} takes the file as it is. To split as XLM-RoBERTa's (only rare"
-            f' characters differ), write "tokenizer_class": "{in_json.class_}" to'
-            f" {TOKENIZER_CONFIG}"
+            f"{folder}: {class_} takes {TOKENIZER_FILE} as it is, whose normalizer and"
+            f" pre_tokenizer are not XLM-RoBERTa's. Choose a different model, or if it was trained"
+            f" with such text, write its class to {TOKENIZER_CONFIG}:"
+            f' "tokenizer_class": "{_class_of(folder, kind, in_json, class_)}"'
         )
     if in_json:
         _check_same(config, in_json.switches, has_defaults, folder)
@@ -191,13 +191,12 @@ def read_settings(
     )
 
 
-def _class_of(folder: str, kind: str, in_json: TokenizerJson | None, class_: str | None) -> str:
-    """Returns the class that says how the vocabulary is read."""
-    if kind == FAIRSEQ_PIECES and in_json:
-        return in_json.class_
+def _class_of(folder: str, kind: str, in_json: TokenizerJson | None, class_: Any) -> str:
     if kind == FAIRSEQ_PIECES:
-        kind_of_model = read_checked(os.path.join(folder, "config.json")).get("model_type")
-        if "camembert" in (kind_of_model, (class_ or "")[:9].lower()):
+        if in_json:
+            return class_of([*in_json.vocab], os.path.join(folder, TOKENIZER_FILE))
+        config = read_checked(os.path.join(folder, "config.json"))
+        if "camembert" in (config.get("model_type"), str(class_)[:9].lower()):
             return CAMEMBERT
     return f"{_CLASSES[kind][0]}Tokenizer"
 

@@ -62,13 +62,6 @@ _PARTS: dict[str, dict[str, dict[str, Any]]] = {
 # The steps of ALBERT's normalizer.
 _QUOTES = [{"type": "Replace", "pattern": {"String": x}, "content": '"'} for x in ("``", "''")]
 _ONE_SPACE = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}
-# After the map of characters, and the pre_tokenizer: of transformers 5, and of earlier versions.
-_STRIP = {"type": "Strip", "strip_left": False, "strip_right": True}
-_FAIRSEQ_STEPS = [
-    ([], _WORDS),
-    ([_ONE_SPACE], _WORDS),
-    ([_STRIP, {**_ONE_SPACE, "content": "▁"}], _METASPACE),
-]
 _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 
 
@@ -83,8 +76,7 @@ class TokenizerJson:
     switches: value by the name in `tokenizer_config.json`.
     added_tokens: tokens with their options, as in the file.
     has_layout: whether the file says which special tokens a sequence gets.
-    class_: the class of the tokenizer of FAIRSEQ_PIECES.
-    has_other_spaces: whether the class splits at other white space than the file says.
+    is_of_class: whether the class of the tokenizer splits text as the file says.
     """
 
     kind: str
@@ -94,8 +86,7 @@ class TokenizerJson:
     added_tokens: list[dict[str, Any]]
     unigrams: Unigrams | None = None
     has_layout: bool = False
-    class_: str = ""
-    has_other_spaces: bool = False
+    is_of_class: bool = True
 
     def files(self) -> dict[str, str]:
         """Returns the content of the vocabulary's files by name."""
@@ -122,7 +113,7 @@ def read_tokenizer_json(folder: str) -> TokenizerJson | None:
                 f" {quoted(json.dumps(found or None))}: {ONLY}"
             )
     read = {WORD_PIECES: _word_pieces, BYTE_PAIRS: _byte_pairs, SENTENCE_PIECES: _sentence_pieces}
-    read[FAIRSEQ_PIECES] = _fairseq_pieces
+    read[FAIRSEQ_PIECES] = _sentence_pieces
     found = read[kind](parts, content.get("added_tokens") or [], path)
     if tokenizer.post_processor:
         _check_layout(tokenizer, parts["post_processor"], found.vocab, path)
@@ -181,10 +172,19 @@ def _byte_pairs(parts: dict[str, Any], added: list[Any], path: str) -> Tokenizer
 
 
 def _sentence_pieces(parts: dict[str, Any], added: list[Any], path: str) -> TokenizerJson:
-    steps = (parts["normalizer"] or {}).get("normalizers", [])
+    model, normalizer = parts["model"], parts["normalizer"]
+    steps = normalizer.get("normalizers", [normalizer]) if normalizer else []
     kinds = [step["type"] for step in steps]
-    switches = {"do_lower_case": "Lowercase" in kinds, "keep_accents": "StripAccents" not in kinds}
     charsmap = next((x["precompiled_charsmap"] for x in steps if x["type"] == "Precompiled"), None)
+    pieces = [(piece, float(np.float32(score))) for piece, score in model["vocab"]]
+    unigrams = Unigrams(pieces, model["unk_id"], (), base64.b64decode(charsmap or ""))
+    vocab = {piece: i for i, (piece, _) in enumerate(pieces)}
+    if "[CLS]" not in vocab:  # fairseq's
+        of_class = (parts["pre_tokenizer"], model["unk_id"]) == (_WORDS, fairseq_pieces.UNKNOWN_ID)
+        of_class &= steps[bool(charsmap) :] in ([], [_ONE_SPACE])
+        found = FAIRSEQ_PIECES, vocab, "", {}, added, unigrams
+        return TokenizerJson(*found, is_of_class=of_class)
+    switches = {"do_lower_case": "Lowercase" in kinds, "keep_accents": "StripAccents" not in kinds}
     expected = [
         *_QUOTES,
         *([] if switches["keep_accents"] else [{"type": "NFKD"}, {"type": "StripAccents"}]),
@@ -195,35 +195,7 @@ def _sentence_pieces(parts: dict[str, Any], added: list[Any], path: str) -> Toke
         raise UserError(
             f"{path}: the normalizer must be ALBERT's; received {quoted(kinds)}: {ONLY}"
         )
-    return _unigrams(SENTENCE_PIECES, parts["model"], charsmap, switches, added)
-
-
-def _fairseq_pieces(parts: dict[str, Any], added: list[Any], path: str) -> TokenizerJson:
-    normalizer = parts["normalizer"] or {"normalizers": []}
-    steps = normalizer.get("normalizers", [normalizer])
-    charsmap = steps[0].get("precompiled_charsmap") if steps else None
-    if (steps[1:] if charsmap else steps, parts["pre_tokenizer"]) not in _FAIRSEQ_STEPS:
-        raise UserError(
-            f"{path}: normalizer and pre_tokenizer must be XLM-RoBERTa's; received"
-            f" {quoted([step['type'] for step in steps])} and"
-            f" {quoted(json.dumps(parts['pre_tokenizer']))}: {ONLY}"
-        )
-    found = _unigrams(FAIRSEQ_PIECES, parts["model"], charsmap, {}, added)
-    class_ = fairseq_pieces.class_of(found.unigrams, path)
-    return dataclasses.replace(found, class_=class_, has_other_spaces=_STRIP in steps)
-
-
-def _unigrams(
-    kind: str,
-    model: dict[str, Any],
-    charsmap: str | None,
-    switches: dict[str, Any],
-    added: list[Any],
-) -> TokenizerJson:
-    pieces = [(piece, float(np.float32(score))) for piece, score in model["vocab"]]
-    unigrams = Unigrams(pieces, model["unk_id"], (), base64.b64decode(charsmap or ""))
-    vocab = {piece: i for i, (piece, _) in enumerate(pieces)}
-    return TokenizerJson(kind, vocab, "", switches, added, unigrams)
+    return TokenizerJson(SENTENCE_PIECES, vocab, "", switches, added, unigrams)
 
 
 def _check_layout(

@@ -12,9 +12,9 @@ from bert_tf.files.whole_files import read_bytes
 from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.text.base_tokenizer import Tokenizer
 from bert_tf.text.byte_pairs import MERGES, BytePairTokenizer, parse_vocabulary, read_files
-from bert_tf.text.fairseq_pieces import FairseqTokenizer, in_order_of_ids, in_order_of_model
+from bert_tf.text.fairseq_pieces import FairseqTokenizer, in_order_of_ids, model_of
 from bert_tf.text.fast_tokenization import FastTokenizer
-from bert_tf.text.sentence_piece_model import Unigrams, make_model, read_unigrams
+from bert_tf.text.sentence_piece_model import make_model, read_unigrams
 from bert_tf.text.sentence_pieces import SentencePieceTokenizer
 from bert_tf.text.tokenizer_files import SPECIAL_TOKENS, read_settings
 from bert_tf.text.tokenizer_json import (
@@ -63,8 +63,7 @@ def read_vocabulary(vocab_file: str, hugging_face: bool = False) -> dict[str, by
     """Returns the content of a vocabulary's files by their names in a model's folder.
 
     A `tokenizer.json` becomes a `vocab.txt`, a SentencePiece model, or a `vocab.json` with a
-    `merges.txt`. The settings of
-    the vocabulary's folder become a `tokenizer_config.json`.
+    `merges.txt`. The settings of the vocabulary's folder become a `tokenizer_config.json`.
 
     Args:
         hugging_face: see `read_settings`.
@@ -92,11 +91,9 @@ class VocabularySource:
         kind: the kind of vocabulary, see `tokenizer_json`.
         settings: see `read_settings`.
         model: the SentencePiece model by the rules of the package `tokenizers`; else None.
-        unigrams: the pieces of fairseq's kind in the order of ids; else None.
     """
 
     model: bytes | None = None
-    unigrams: Unigrams | None = None
 
     def __init__(self, vocab_file: str, hugging_face: bool = False):
         """Reads the files; for the arguments see `read_vocabulary`."""
@@ -113,18 +110,17 @@ class VocabularySource:
         if self.kind in (SENTENCE_PIECES, FAIRSEQ_PIECES) and self.settings.hugging_face:
             in_json = self.in_json.unigrams if self.in_json else None
             unigrams = in_json if in_json and self.own else read_unigrams(vocab_file)
-            class_ = self.settings.tokenizer_class or ""
             if self.kind == FAIRSEQ_PIECES and not self.own:
-                unigrams = in_order_of_ids(unigrams, class_)
-            self.check_vocabulary({piece: i for i, (piece, _) in enumerate(unigrams.pieces)})
+                unigrams = in_order_of_ids(unigrams, self.settings)
+            self._pieces = {piece: i for i, (piece, _) in enumerate(unigrams.pieces)}
+            self.check_vocabulary(self._pieces)
             unigrams = in_json or unigrams  # as in transformers, its scores count
             # Nor does it find the symbols of the model if the files have a list of their own.
             added, known = self.settings.added_tokens, SPECIAL_TOKENS[self.kind].values()
             if not any(x.token_id is None and x.content not in known for x in added):
                 self.settings = self.settings.with_tokens(unigrams.marked)
             if self.kind == FAIRSEQ_PIECES:
-                self.unigrams = unigrams
-                self.model = in_order_of_model(unigrams, class_)
+                self.model = model_of(unigrams, self.settings)
             else:
                 self.model = make_model(unigrams, vocab_file, self.settings.keep_accents)
 
@@ -137,9 +133,10 @@ class VocabularySource:
             vocab = tokenization.load_vocab(self.path)
         elif self.kind == BYTE_PAIRS:
             vocab = parse_vocabulary(read_files(self.path, self.path)[BYTE_PAIRS], self.path)
+        elif self.model:
+            vocab = self._pieces
         else:
-            unigrams = self.unigrams or read_unigrams(self.path)
-            vocab = {piece: i for i, (piece, _) in enumerate(unigrams.pieces)}
+            vocab = {piece: i for i, (piece, _) in enumerate(read_unigrams(self.path).pieces)}
         return {**vocab, **self.settings.with_ids(vocab, self.path).added_vocabulary}
 
     def check_vocabulary(self, vocab: Mapping[str, int]) -> None:
@@ -197,8 +194,8 @@ def load_tokenizer(
     if source.kind == WORD_PIECES:
         source.settings = source.settings.of_model(drop_category_c)
     arguments = do_lower_case, required, source.settings
-    if source.unigrams and source.model:
-        return FairseqTokenizer(vocab_file, *arguments, source.unigrams, source.model)
+    if source.kind == FAIRSEQ_PIECES:
+        return FairseqTokenizer(vocab_file, *arguments, {FAIRSEQ_PIECES: source.model})
     if source.model:
         return SentencePieceTokenizer(vocab_file, *arguments, source.model)
     if source.own and source.kind == BYTE_PAIRS:
