@@ -42,7 +42,7 @@ _KINDS: dict[str, _Kind] = {
 
 def vocabulary_name(vocab_file: str) -> str:
     """Returns the name of a vocabulary in a model's folder, by the ending of `vocab_file`."""
-    if vocab_file.endswith(".bpe.model"):
+    if vocab_file.lower().endswith(".bpe.model"):
         return FAIRSEQ_PIECES
     kinds = {".model": SENTENCE_PIECES, ".json": BYTE_PAIRS}
     return kinds.get(storage.ending_of(vocab_file), WORD_PIECES)
