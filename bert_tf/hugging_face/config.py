@@ -80,15 +80,11 @@ def read_config(path: str) -> dict[str, Any]:
     if not isinstance(config, dict):
         raise UserError(f"{path} must hold a dictionary; received {quoted(config)}")
     model_type = config.setdefault("model_type", "bert")
-    if model_type == "xlm-roberta-xl":
-        raise UserError(
-            f"{path}: XLM-RoBERTa-XL (model_type xlm-roberta-xl) is not supported: its layers"
-            " normalize their input, and all other models their output. Choose an xlm-roberta"
-        )
     if not isinstance(model_type, str) or model_type not in FAMILY:
+        why = ", whose layers normalize their input" if model_type == "xlm-roberta-xl" else ""
         raise UserError(
             f"{path}: model_type must be one of {listed(sorted(FAMILY))}; received"
-            f" {quoted(model_type)}"
+            f" {quoted(model_type)}{why}"
         )
     _keys(FAMILY[model_type]).check(config, path)
     cross_encoder = config.get("sentence_transformers")  # of version 4 and later

@@ -28,10 +28,7 @@ _MASK, UNKNOWN_ID = "<mask>", 3
 
 
 def class_of(pieces: list[str], place: str) -> str:
-    """Returns the class of the tokenizer with these pieces in the order of ids.
-
-    Raises UserError, which names the file `place`, if the order is not fairseq's.
-    """
+    """Returns the class of a tokenizer by its pieces in the order of ids, from the file `place`."""
     for class_, (first, _) in _FIRST.items():
         if (pieces[: len(first)], pieces[-1]) == ([*first], _MASK):
             return class_
@@ -54,8 +51,7 @@ def model_of(unigrams: spm.Unigrams, settings: TokenizerSettings) -> bytes:
     model = spm.model_class()()
     head = [(piece, 0.0) for piece in _REPLACED][:replaced]
     for text, score in [*head, *unigrams.pieces[len(first) : -1]]:
-        kind = _REPLACED.get(text, spm.NORMAL)
-        model.pieces.add(piece=text.encode(), score=score, type=kind)
+        model.pieces.add(piece=text.encode(), score=score, type=_REPLACED.get(text, spm.NORMAL))
     model.normalizer_spec.precompiled_charsmap = unigrams.charsmap
     return model.SerializeToString()
 

@@ -112,9 +112,8 @@ def read_tokenizer_json(folder: str) -> TokenizerJson | None:
                 f"{path}: its {name} must be {json.dumps(expected or None)}; received"
                 f" {quoted(json.dumps(found or None))}: {ONLY}"
             )
-    read = {WORD_PIECES: _word_pieces, BYTE_PAIRS: _byte_pairs, SENTENCE_PIECES: _sentence_pieces}
-    read[FAIRSEQ_PIECES] = _sentence_pieces
-    found = read[kind](parts, content.get("added_tokens") or [], path)
+    read = {WORD_PIECES: _word_pieces, BYTE_PAIRS: _byte_pairs}.get(kind, _sentence_pieces)
+    found = read(parts, content.get("added_tokens") or [], path)
     if tokenizer.post_processor:
         _check_layout(tokenizer, parts["post_processor"], found.vocab, path)
     return dataclasses.replace(found, has_layout=bool(tokenizer.post_processor))
@@ -182,8 +181,7 @@ def _sentence_pieces(parts: dict[str, Any], added: list[Any], path: str) -> Toke
     if "[CLS]" not in vocab:  # fairseq's
         of_class = (parts["pre_tokenizer"], model["unk_id"]) == (_WORDS, fairseq_pieces.UNKNOWN_ID)
         of_class &= steps[bool(charsmap) :] in ([], [_ONE_SPACE])
-        found = FAIRSEQ_PIECES, vocab, "", {}, added, unigrams
-        return TokenizerJson(*found, is_of_class=of_class)
+        return TokenizerJson(FAIRSEQ_PIECES, vocab, "", {}, added, unigrams, is_of_class=of_class)
     switches = {"do_lower_case": "Lowercase" in kinds, "keep_accents": "StripAccents" not in kinds}
     expected = [
         *_QUOTES,

@@ -98,7 +98,7 @@ def own_steps(tokenizer_class):
         (
             "023",
             written("config.json", {"model_type": "xlm-roberta-xl"}),
-            "XLM-RoBERTa-XL (model_type xlm-roberta-xl) is not supported: its layers",
+            "received 'xlm-roberta-xl', whose layers normalize their input",
         ),
         (
             "023",
