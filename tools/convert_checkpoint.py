@@ -26,10 +26,11 @@ r"""Converts models of BERT's family between Hugging Face's format and google-re
 --output_dir appears when all its files are written. It must be new or empty, or a folder that an
 earlier conversion to the same format wrote, which is then replaced as a whole.
 
-The tool converts BERT, ALBERT, RoBERTa, DistilBERT and ELECTRA. It recognizes the model by
-`model_type` in config.json or bert_config.json, or by the keys of bert_config.json. In place of
-vocab.txt, ALBERT has spm.model (spiece.model in Hugging Face's format), and RoBERTa has vocab.json
-and merges.txt, or only Hugging Face's tokenizer.json.
+The tool converts BERT, ALBERT, RoBERTa, XLM-RoBERTa, CamemBERT, DistilBERT and ELECTRA. It
+recognizes the model by `model_type` in config.json or bert_config.json, or by the keys of
+bert_config.json. In place of vocab.txt, ALBERT has spm.model (spiece.model in Hugging Face's
+format), XLM-RoBERTa and CamemBERT have sentencepiece.bpe.model, and RoBERTa has vocab.json and
+merges.txt, or any has only Hugging Face's tokenizer.json.
 
 DistilBERT has no token types. Its checkpoint has zeros for them. In the other direction, the type
 of a first text is added to the position embeddings, and a second text is read like a first.

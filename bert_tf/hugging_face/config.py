@@ -10,14 +10,17 @@ from bert_tf.files.whole_files import JsonKeys, Needed, read_json
 from bert_tf.hugging_face import albert, bert, distilbert, electra, roberta
 from bert_tf.hugging_face.cross_encoder import FUNCTION
 from bert_tf.model.configuration import MULTI_LABEL, BertConfig
+from bert_tf.model.family import CamembertConfig, XlmRobertaConfig
 
 # model_type -> module.
-FAMILY = {
+FAMILY: dict[str, Any] = {
     "bert": bert,
     "albert": albert,
     "distilbert": distilbert,
     "electra": electra,
     "roberta": roberta,
+    "xlm-roberta": roberta.renamed(XlmRobertaConfig, "XLMRoberta"),
+    "camembert": roberta.renamed(CamembertConfig, "Camembert"),
 }
 # Hugging Face's names of activations -> ours, if they differ.
 _ACTIVATIONS = {
@@ -78,9 +81,10 @@ def read_config(path: str) -> dict[str, Any]:
         raise UserError(f"{path} must hold a dictionary; received {quoted(config)}")
     model_type = config.setdefault("model_type", "bert")
     if not isinstance(model_type, str) or model_type not in FAMILY:
+        why = ", whose layers normalize their input" if model_type == "xlm-roberta-xl" else ""
         raise UserError(
             f"{path}: model_type must be one of {listed(sorted(FAMILY))}; received"
-            f" {quoted(model_type)}"
+            f" {quoted(model_type)}{why}"
         )
     _keys(FAMILY[model_type]).check(config, path)
     cross_encoder = config.get("sentence_transformers")  # of version 4 and later

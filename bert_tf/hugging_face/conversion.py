@@ -21,7 +21,7 @@ from bert_tf.hugging_face import config as hugging_face_config
 from bert_tf.hugging_face import distilbert, electra, roberta
 from bert_tf.hugging_face.weights import Weight, present_parts
 from bert_tf.model.configuration import BertConfig
-from bert_tf.model.family import ElectraConfig
+from bert_tf.model.family import ElectraConfig, RobertaConfig
 from bert_tf.start import lazy_tensorflow as tf
 
 _WRONG_HEADER = (AttributeError, LookupError, TypeError, ValueError)
@@ -57,7 +57,7 @@ class ConvertedModel:
         for copy in module.TIED:
             tensors.pop(copy, None)
         self.task = hugging_face_config.task_of(content)
-        if module is roberta:
+        if isinstance(config, RobertaConfig):
             self.task = roberta.drop_unused_pooler(tensors, self.task, path)
         if module is electra:
             electra.check_task(self.task, path)

@@ -1,6 +1,7 @@
 """RoBERTa in Hugging Face's format: what differs from `bert_tf/hugging_face/bert.py`."""
 
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 from absl import logging
@@ -13,7 +14,7 @@ from bert_tf.model.family import RobertaConfig
 CONFIG = RobertaConfig
 CLASS_NAME = "Roberta"
 VOCABULARY = "vocab.json"
-TOKENIZERS = ("Roberta",)
+TOKENIZERS = ("Roberta", "XLMRoberta", "Camembert")
 KEYS = CONFIG.known_keys()
 NEEDED: dict[str, Needed] = {}
 HARMLESS_KEYS: set[str] = set()
@@ -23,6 +24,11 @@ TIED = {
     "lm_head.decoder.bias": "lm_head.bias",
 }
 _POOLER = "pooler."
+
+
+def renamed(config: type[RobertaConfig], class_name: str) -> Any:
+    """Returns what stands for this module for a model that is a RoBERTa by other names."""
+    return SimpleNamespace(**{**globals(), "CONFIG": config, "CLASS_NAME": class_name})
 
 
 def to_ours(config: Mapping[str, Any], path: str) -> dict[str, Any]:

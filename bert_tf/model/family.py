@@ -260,6 +260,18 @@ class RobertaConfig(BertConfig):
         return problems
 
 
+class XlmRobertaConfig(RobertaConfig):
+    """A RoBERTa whose vocabulary is a SentencePiece model."""
+
+    NAME, MODEL_TYPE = "XLM-RoBERTa", "xlm-roberta"
+
+
+class CamembertConfig(RobertaConfig):
+    """A French RoBERTa, whose vocabulary is a SentencePiece model."""
+
+    NAME, MODEL_TYPE = "CamemBERT", "camembert"
+
+
 # Names of a configuration in a model's folder: ours, and the name in ALBERT's released models.
 CONFIG_FILES = ("bert_config.json", "albert_config.json")
 CONFIGURATIONS: dict[str, type[BertConfig]] = {
@@ -268,6 +280,8 @@ CONFIGURATIONS: dict[str, type[BertConfig]] = {
     "distilbert": DistilBertConfig,
     "electra": ElectraConfig,
     "roberta": RobertaConfig,
+    "xlm-roberta": XlmRobertaConfig,
+    "camembert": CamembertConfig,
 }
 _ALBERT_KEYS = {"num_hidden_groups", "inner_group_num"}  # an `albert_config.json` has them
 

@@ -16,13 +16,13 @@ from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.text.byte_pairs import MERGES
 from bert_tf.text.casing import write_casing
 from bert_tf.text.tokenizer_settings import TOKENIZER_CONFIG
-from bert_tf.text.tokenizers import BYTE_PAIRS, SENTENCE_PIECES, WORD_PIECES
+from bert_tf.text.tokenizers import BYTE_PAIRS, FAIRSEQ_PIECES, SENTENCE_PIECES, WORD_PIECES
 
 CHECKPOINT_NAME = "bert_model.ckpt"
 CONFIG_FILE = CONFIG_FILES[0]
 # Files that may be in the folder of a checkpoint.
 _CHECKPOINT_FILES = tuple(f"{CHECKPOINT_NAME}.{x}" for x in ("index", "data-00000-of-00001"))
-VOCABULARIES = (WORD_PIECES, SENTENCE_PIECES, BYTE_PAIRS, MERGES)
+VOCABULARIES = (WORD_PIECES, SENTENCE_PIECES, BYTE_PAIRS, MERGES, FAIRSEQ_PIECES)
 COMPANIONS = (CONFIG_FILE, *VOCABULARIES, TOKENIZER_CONFIG, LABELS_FILE, MODEL_INPUT_FILE)
 MODEL_NAMES = (*_CHECKPOINT_FILES, *COMPANIONS)  # of the folder that `write_model` writes
 

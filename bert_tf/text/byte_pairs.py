@@ -42,6 +42,7 @@ class BytePairTokenizer(Tokenizer):
     mask_token = "<mask>"
     do_lower_case = False
     carries_space = True
+    _kind, _space = "byte-level BPE", SPACE
 
     def __init__(
         self,
@@ -49,7 +50,7 @@ class BytePairTokenizer(Tokenizer):
         do_lower_case: bool = False,
         required_tokens: Sequence[str] = (),
         settings: TokenizerSettings = DEFAULTS,
-        files: Mapping[str, str] | None = None,
+        files: Mapping[str, Any] | None = None,
     ):
         """Reads the vocabulary, a `vocab.json`, and the `merges.txt` beside it.
 
@@ -66,14 +67,15 @@ class BytePairTokenizer(Tokenizer):
         place = f"--vocab_file={vocab_file}"
         if do_lower_case:
             raise UserError(
-                f"{place} is a byte-level BPE, which is trained on text as it is written; set"
+                f"{place} is a {self._kind}, which is trained on text as it is written; set"
                 " --do_lower_case=False"
             )
-        merges_file = os.path.join(os.path.dirname(vocab_file), MERGES)
+        self._merges_file = os.path.join(os.path.dirname(vocab_file), MERGES)
         files = files or read_files(vocab_file, place)
-        own = parse_vocabulary(files[VOCABULARY], place)
+        self.settings = settings
+        own = self._own_vocabulary(files, place)
         self.settings = settings.with_ids(own, place)
-        self.files: dict[str, str] = {**files, **self.settings.files()}
+        self.files: dict[str, str | bytes] = {**files, **self.settings.files()}
         self.vocab = {**own, **self.settings.added_vocabulary}
         missing = [t for t in dict.fromkeys([_UNKNOWN, *required_tokens]) if t not in self.vocab]
         if missing:
@@ -83,15 +85,39 @@ class BytePairTokenizer(Tokenizer):
             )
         self.inv_vocab = {i: token for token, i in self.vocab.items()}
         self.unknown_id = self.vocab[_UNKNOWN]
-        self._tokenizer = _make_tokenizer(
-            self.vocab, self.files[MERGES], merges_file, place, self.settings
-        )
+        self._tokenizer = self._make_tokenizer(files, place)
+        added = {t: AddedToken(t) for t in SPECIAL_TOKENS if t in self.vocab}
+        found = (MASK, *self.settings.added_tokens)
+        added |= {t.content: t for t in found if t.content in self.vocab}
+        tokens = [tokenizers.AddedToken(**x.options) for x in added.values()]
+        self._tokenizer.add_special_tokens(tokens)
+
+    def _own_vocabulary(self, files: Mapping[str, Any], place: str) -> dict[str, int]:
+        return parse_vocabulary(files[VOCABULARY], place)
+
+    def _make_tokenizer(self, files: Mapping[str, Any], place: str) -> Any:
+        lines = [x for x in files[MERGES].split("\n") if x and not x.startswith("#version")]
+        pairs: list[Any] = [tuple(line.split(" ")) for line in lines]
+        try:
+            model = tokenizers.models.BPE(dict(self.vocab), pairs, unk_token=_UNKNOWN)
+        except Exception as error:
+            raise UserError(
+                f"{self._merges_file}: each line must have two tokens of {place} that make a third"
+                f" token when joined; {quoted(str(error))}. Are both files from the same model?"
+            ) from error
+        tokenizer = tokenizers.Tokenizer(model)
+        prefix = self.settings.add_prefix_space
+        tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=prefix)
+        tokenizer.post_processor = tokenizers.processors.ByteLevel(trim_offsets=True)
+        tokenizer.decoder = tokenizers.decoders.ByteLevel()
+        return tokenizer
 
     def after_lowering(self) -> "BytePairTokenizer":
         """Returns a tokenizer that lower-cases each character of a text before all else."""
         other = copy.copy(self)
         other._tokenizer = type(self._tokenizer).from_str(self._tokenizer.to_str())
-        other._tokenizer.normalizer = tokenizers.normalizers.Lowercase()
+        steps = [tokenizers.normalizers.Lowercase(), self._tokenizer.normalizer]
+        other._tokenizer.normalizer = tokenizers.normalizers.Sequence([x for x in steps if x])
         return other
 
     added = None  # the package `tokenizers` finds them
@@ -106,7 +132,7 @@ class BytePairTokenizer(Tokenizer):
     @functools.cached_property
     def continuations(self) -> frozenset[int]:
         """Ids of pieces that continue a word, which do not begin with a space."""
-        inside = (piece for piece in self.vocab if not piece.startswith(SPACE))
+        inside = (piece for piece in self.vocab if not piece.startswith(self._space))
         added = {*SPECIAL_TOKENS, *self.settings.added_vocabulary}
         return frozenset(self.vocab[piece] for piece in inside if piece not in added)
 
@@ -203,26 +229,3 @@ def in_order_of_ids(vocab: Mapping[str, Any]) -> dict[str, int]:
     if any(type(i) is not int for i in ids) or sorted(ids) != list(range(len(ids))):
         return {}
     return dict(sorted(vocab.items(), key=lambda item: item[1]))
-
-
-def _make_tokenizer(
-    vocab: Mapping[str, int], merges: str, merges_file: str, place: str, settings: TokenizerSettings
-) -> Any:
-    lines = [line for line in merges.split("\n") if line and not line.startswith("#version")]
-    pairs: list[Any] = [tuple(line.split(" ")) for line in lines]
-    try:
-        model = tokenizers.models.BPE(dict(vocab), pairs, unk_token=_UNKNOWN)
-    except Exception as error:
-        raise UserError(
-            f"{merges_file}: each line must have two tokens of {place} that make a third token"
-            f" when joined; {quoted(str(error))}. Are both files from the same model?"
-        ) from error
-    tokenizer = tokenizers.Tokenizer(model)
-    prefix = settings.add_prefix_space
-    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=prefix)
-    tokenizer.post_processor = tokenizers.processors.ByteLevel(trim_offsets=True)
-    tokenizer.decoder = tokenizers.decoders.ByteLevel()
-    added = {t: AddedToken(t) for t in SPECIAL_TOKENS if t in vocab}
-    added |= {t.content: t for t in (MASK, *settings.added_tokens) if t.content in vocab}
-    tokenizer.add_special_tokens([tokenizers.AddedToken(**x.options) for x in added.values()])
-    return tokenizer

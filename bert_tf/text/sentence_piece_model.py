@@ -169,7 +169,7 @@ class Unigrams(NamedTuple):
 def read_unigrams(path: str) -> Unigrams:
     """Returns what the file of a model holds; raises UserError if it is damaged."""
     try:
-        return _parse(read_bytes(path, f"--vocab_file={path}"))
+        return parse(read_bytes(path, f"--vocab_file={path}"))
     except (message.DecodeError, UnicodeDecodeError) as error:
         what = error if isinstance(error, UnicodeDecodeError) else "a field cannot be read"
         raise UserError(
@@ -177,7 +177,8 @@ def read_unigrams(path: str) -> Unigrams:
         ) from error
 
 
-def _parse(data: bytes) -> Unigrams:
+def parse(data: bytes) -> Unigrams:
+    """Returns what the content of a model's file holds."""
     model = model_class().FromString(data)
     pieces, marked, unknown_id = [], [], None
     for number, piece in enumerate(model.pieces):

@@ -15,8 +15,10 @@ from bert_tf.errors import UserError, as_given, quoted
 from bert_tf.files.whole_files import JsonKeys, Needed, read_checked, read_json
 from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.text.byte_pairs import MASK, check_text
+from bert_tf.text.fairseq_pieces import CAMEMBERT, class_of
 from bert_tf.text.tokenizer_json import (
     BYTE_PAIRS,
+    FAIRSEQ_PIECES,
     ONLY,
     SENTENCE_PIECES,
     TOKENIZER_FILE,
@@ -41,10 +43,11 @@ _REMEDY = "correct or delete it"
 
 # --- the keys of each file ------------------------------------------------------------------------
 
-_SPECIAL_TOKENS = {
+SPECIAL_TOKENS = {
     WORD_PIECES: WORD_PIECE_TOKENS,
     SENTENCE_PIECES: SENTENCE_PIECE_TOKENS,
     BYTE_PAIRS: BYTE_PAIR_TOKENS,
+    FAIRSEQ_PIECES: BYTE_PAIR_TOKENS,
 }
 _MORE_TOKENS = (MORE_TOKENS, "extra_special_tokens")
 _SWITCHES = {
@@ -54,6 +57,7 @@ _SWITCHES = {
     },
     SENTENCE_PIECES: {"keep_accents": bool, "remove_space": bool},
     BYTE_PAIRS: {"add_prefix_space": bool},
+    FAIRSEQ_PIECES: {},
 }
 # What the classes below take for a switch that tokenizer_config.json lacks, whatever
 # tokenizer.json says; they have no argument for the last three.
@@ -69,12 +73,13 @@ _CLASSES = {
     WORD_PIECES: ("Bert", "DistilBert", "Electra"),
     SENTENCE_PIECES: ("Albert",),
     BYTE_PAIRS: ("Roberta",),
+    FAIRSEQ_PIECES: ("XLMRoberta", "Camembert"),
 }
 _HARMLESS_CONFIG = {
     # History, and where files came from.
     *("name_or_path", "special_tokens_map_file", "tokenizer_file", "full_tokenizer_file"),
     *("vocab_file", "merges_file", "vocab_size", "backend", "is_local", "local_files_only"),
-    *("processor_class", "model_type", "use_fast", "legacy"),
+    *("processor_class", "model_type", "use_fast", "legacy", "unk_id"),
     # Arguments of calls, and what comes after a text's ids: bert_tf has its own.
     *("model_max_length", "max_len", "max_length", "stride", "truncation_strategy"),
     *("padding_side", "pad_to_multiple_of", "pad_token_type_id"),
@@ -87,11 +92,12 @@ _HARMLESS_CONFIG = {
 @functools.cache
 def _config_keys(kind: str) -> JsonKeys:
     names = [name + end for name in _CLASSES[kind] for end in ("Tokenizer", "TokenizerFast")]
-    more = {"unk_id": Needed((1, None), ONLY), "add_prefix_space": Needed((True, None), ONLY)}
+    prefix = {"add_prefix_space": Needed((True, None), ONLY)}
+    more = {SENTENCE_PIECES: {"unk_id": Needed((1, None), ONLY), **prefix}, FAIRSEQ_PIECES: prefix}
     return JsonKeys(
         used={
             *(DO_LOWER_CASE, ADDED_TOKENS, *_MORE_TOKENS, *_SWITCHES[kind]),
-            *(f"{name}_token" for name in _SPECIAL_TOKENS[kind]),
+            *(f"{name}_token" for name in SPECIAL_TOKENS[kind]),
         },
         needed={
             "tokenizer_class": Needed((*names, *_GENERIC_CLASSES, None), ONLY),
@@ -105,7 +111,7 @@ def _config_keys(kind: str) -> JsonKeys:
             "sp_model_kwargs": Needed(({}, None), ONLY),
             "add_special_tokens": Needed((True, None), ONLY),
             "init_inputs": Needed(([], None), ONLY),
-            **(more if kind == SENTENCE_PIECES else {}),
+            **more.get(kind, {}),
         },
         harmless=_HARMLESS_CONFIG,
     )
@@ -134,7 +140,7 @@ def read_settings(
     """Returns what a folder says of its tokenizer, beside the vocabulary.
 
     Args:
-        kind: one of WORD_PIECES, SENTENCE_PIECES, BYTE_PAIRS.
+        kind: one of WORD_PIECES, SENTENCE_PIECES, BYTE_PAIRS, FAIRSEQ_PIECES.
         in_json: the folder's `tokenizer.json`.
         hugging_face: whether the folder is in Hugging Face's format. A folder with other files of
             a tokenizer than `tokenizer_config.json`, or with a `tokenizer_class` in it, is so, too.
@@ -147,6 +153,7 @@ def read_settings(
         _check_arguments(config, path)
     tokens_map, ids = (read_checked(os.path.join(folder, x)) for x in (_TOKENS_MAP, _ADDED_IDS))
     hugging_face |= bool(in_json or tokens_map or ids or "tokenizer_class" in config)
+    hugging_face |= kind == FAIRSEQ_PIECES  # always split by the package
     values = _switches(config, kind, path)
     if in_json and in_json.kind != kind:
         raise UserError(
@@ -160,6 +167,13 @@ def read_settings(
             " as it is: without one, texts get no special tokens, such as [CLS]. Add the"
             f" post_processor, or correct tokenizer_class in {TOKENIZER_CONFIG}"
         )
+    if in_json and class_ in _GENERIC_CLASSES and not in_json.is_of_class:
+        raise UserError(
+            f"{folder}: {class_} takes {TOKENIZER_FILE} as it is, whose normalizer and"
+            f" pre_tokenizer are not XLM-RoBERTa's. Choose a different model, or if it was trained"
+            f" with such text, write its class to {TOKENIZER_CONFIG}:"
+            f' "tokenizer_class": "{_class_of(folder, kind, in_json, class_)}"'
+        )
     if in_json:
         _check_same(config, in_json.switches, has_defaults, folder)
         values = {**in_json.switches, **values}
@@ -167,14 +181,24 @@ def read_settings(
         casing = in_file if casing is None else casing
     added = in_json.added_tokens if in_json else []
     tokens = _tokens(config, tokens_map, ids, added, kind, hugging_face, folder)
-    only_model = kind == SENTENCE_PIECES and not in_json
+    only_model = kind in (SENTENCE_PIECES, FAIRSEQ_PIECES) and not in_json
     _check_more_tokens(config, tokens_map, tokens, only_model, folder)
     return TokenizerSettings(
         **values,
         added_tokens=tuple(tokens),
-        tokenizer_class=f"{_CLASSES[kind][0]}Tokenizer" if hugging_face else None,
+        tokenizer_class=_class_of(folder, kind, in_json, class_) if hugging_face else None,
         recorded_casing=casing,
     )
+
+
+def _class_of(folder: str, kind: str, in_json: TokenizerJson | None, class_: Any) -> str:
+    if kind == FAIRSEQ_PIECES:
+        if in_json:
+            return class_of([*in_json.vocab], os.path.join(folder, TOKENIZER_FILE))
+        config = read_checked(os.path.join(folder, "config.json"))
+        if "camembert" in (config.get("model_type"), str(class_)[:9].lower()):
+            return CAMEMBERT
+    return f"{_CLASSES[kind][0]}Tokenizer"
 
 
 def _switches(config: Mapping[str, Any], kind: str, path: str) -> dict[str, Any]:
@@ -242,7 +266,7 @@ def _tokens(
         found[content] = _token(options, os.path.join(folder, _ADDED_IDS))
     for name, source in ((_TOKENS_MAP, tokens_map), (TOKENIZER_CONFIG, config)):
         path = os.path.join(folder, name)
-        for key, token in _SPECIAL_TOKENS[kind].items():
+        for key, token in SPECIAL_TOKENS[kind].items():
             value = source.get(f"{key}_token")
             if value is None:
                 continue
@@ -308,8 +332,8 @@ def _check_more_tokens(
 
 def _tokens_without_files(kind: str, hugging_face: bool) -> dict[str, AddedToken]:
     """Returns the tokens that a tokenizer finds in every text if no file names any."""
-    found = {x: AddedToken(x) for x in _SPECIAL_TOKENS[kind].values()} if hugging_face else {}
-    if kind == BYTE_PAIRS:
+    found = {x: AddedToken(x) for x in SPECIAL_TOKENS[kind].values()} if hugging_face else {}
+    if kind in (BYTE_PAIRS, FAIRSEQ_PIECES):
         found[MASK.content] = MASK  # as in RoBERTa's released files; transformers 5 forgets it
     return found
 

@@ -17,14 +17,14 @@ import tokenizers
 from bert_tf.errors import UserError, as_given, as_line, quoted
 from bert_tf.files.whole_files import read_json
 from bert_tf.start import lazy_tensorflow as tf
-from bert_tf.text import byte_pairs, fast_tokenization, sentence_pieces
+from bert_tf.text import byte_pairs, fairseq_pieces, fast_tokenization, sentence_pieces
 from bert_tf.text.byte_pairs import MERGES, in_order_of_ids
 from bert_tf.text.sentence_piece_model import Unigrams
 
 TOKENIZER_FILE = "tokenizer.json"
 # The kinds of vocabularies, by the names of their files.
 WORD_PIECES, BYTE_PAIRS = fast_tokenization.VOCABULARY, byte_pairs.VOCABULARY
-SENTENCE_PIECES = sentence_pieces.MODEL
+SENTENCE_PIECES, FAIRSEQ_PIECES = sentence_pieces.MODEL, fairseq_pieces.MODEL
 
 ONLY = "nothing else is supported. Choose a different model"
 _KINDS = {"WordPiece": WORD_PIECES, "BPE": BYTE_PAIRS, "Unigram": SENTENCE_PIECES}
@@ -40,8 +40,10 @@ _FREE = {
         *("add_prefix_space", "trim_offsets"),
     },
     SENTENCE_PIECES: {"vocab", "unk_id"},
+    FAIRSEQ_PIECES: {"vocab", "unk_id", "precompiled_charsmap"},
 }
 _METASPACE = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
+_WORDS = {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, _METASPACE]}
 # What the other keys must be, apart from null, false and the like.
 _PARTS: dict[str, dict[str, dict[str, Any]]] = {
     WORD_PIECES: {
@@ -54,13 +56,8 @@ _PARTS: dict[str, dict[str, dict[str, Any]]] = {
         "normalizer": {},
         "pre_tokenizer": {"type": "ByteLevel", "use_regex": True},
     },
-    SENTENCE_PIECES: {
-        "model": {"type": "Unigram"},
-        "pre_tokenizer": {
-            "type": "Sequence",
-            "pretokenizers": [{"type": "WhitespaceSplit"}, _METASPACE],
-        },
-    },
+    SENTENCE_PIECES: {"model": {"type": "Unigram"}, "pre_tokenizer": _WORDS},
+    FAIRSEQ_PIECES: {"model": {"type": "Unigram"}},
 }
 # The steps of ALBERT's normalizer.
 _QUOTES = [{"type": "Replace", "pattern": {"String": x}, "content": '"'} for x in ("``", "''")]
@@ -72,13 +69,14 @@ _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 class TokenizerJson:
     """The content of a `tokenizer.json`.
 
-    kind: WORD_PIECES, BYTE_PAIRS or SENTENCE_PIECES.
+    kind: WORD_PIECES, BYTE_PAIRS, SENTENCE_PIECES or FAIRSEQ_PIECES.
     vocab: token -> id, in the order of ids; a BPE's has the added tokens, too.
     merges: a BPE's `merges.txt`.
-    unigrams: the SentencePiece model of SENTENCE_PIECES.
+    unigrams: the SentencePiece model of SENTENCE_PIECES or FAIRSEQ_PIECES.
     switches: value by the name in `tokenizer_config.json`.
     added_tokens: tokens with their options, as in the file.
     has_layout: whether the file says which special tokens a sequence gets.
+    is_of_class: whether the class of the tokenizer splits text as the file says.
     """
 
     kind: str
@@ -88,6 +86,7 @@ class TokenizerJson:
     added_tokens: list[dict[str, Any]]
     unigrams: Unigrams | None = None
     has_layout: bool = False
+    is_of_class: bool = True
 
     def files(self) -> dict[str, str]:
         """Returns the content of the vocabulary's files by name."""
@@ -104,6 +103,8 @@ def read_tokenizer_json(folder: str) -> TokenizerJson | None:
     content = read_json(path, path, "it must be the tokenizer of a BERT model")
     tokenizer, parts = _load(content, path)
     kind = _KINDS.get(parts["model"]["type"], WORD_PIECES)
+    if kind == SENTENCE_PIECES and all(piece != "[CLS]" for piece, _ in parts["model"]["vocab"]):
+        kind = FAIRSEQ_PIECES
     for name, expected in _PARTS[kind].items():
         found = {key: x for key, x in (parts[name] or {}).items() if key not in _FREE[kind] and x}
         if found != expected:
@@ -111,8 +112,8 @@ def read_tokenizer_json(folder: str) -> TokenizerJson | None:
                 f"{path}: its {name} must be {json.dumps(expected or None)}; received"
                 f" {quoted(json.dumps(found or None))}: {ONLY}"
             )
-    read = {WORD_PIECES: _word_pieces, BYTE_PAIRS: _byte_pairs, SENTENCE_PIECES: _sentence_pieces}
-    found = read[kind](parts, content.get("added_tokens") or [], path)
+    read = {WORD_PIECES: _word_pieces, BYTE_PAIRS: _byte_pairs}.get(kind, _sentence_pieces)
+    found = read(parts, content.get("added_tokens") or [], path)
     if tokenizer.post_processor:
         _check_layout(tokenizer, parts["post_processor"], found.vocab, path)
     return dataclasses.replace(found, has_layout=bool(tokenizer.post_processor))
@@ -170,10 +171,18 @@ def _byte_pairs(parts: dict[str, Any], added: list[Any], path: str) -> Tokenizer
 
 
 def _sentence_pieces(parts: dict[str, Any], added: list[Any], path: str) -> TokenizerJson:
-    steps = (parts["normalizer"] or {}).get("normalizers", [])
+    model, normalizer = parts["model"], parts["normalizer"]
+    steps = normalizer.get("normalizers", [normalizer]) if normalizer else []
     kinds = [step["type"] for step in steps]
-    switches = {"do_lower_case": "Lowercase" in kinds, "keep_accents": "StripAccents" not in kinds}
     charsmap = next((x["precompiled_charsmap"] for x in steps if x["type"] == "Precompiled"), None)
+    pieces = [(piece, float(np.float32(score))) for piece, score in model["vocab"]]
+    unigrams = Unigrams(pieces, model["unk_id"], (), base64.b64decode(charsmap or ""))
+    vocab = {piece: i for i, (piece, _) in enumerate(pieces)}
+    if "[CLS]" not in vocab:  # fairseq's
+        of_class = (parts["pre_tokenizer"], model["unk_id"]) == (_WORDS, fairseq_pieces.UNKNOWN_ID)
+        of_class &= steps[bool(charsmap) :] in ([], [_ONE_SPACE])
+        return TokenizerJson(FAIRSEQ_PIECES, vocab, "", {}, added, unigrams, is_of_class=of_class)
+    switches = {"do_lower_case": "Lowercase" in kinds, "keep_accents": "StripAccents" not in kinds}
     expected = [
         *_QUOTES,
         *([] if switches["keep_accents"] else [{"type": "NFKD"}, {"type": "StripAccents"}]),
@@ -184,10 +193,6 @@ def _sentence_pieces(parts: dict[str, Any], added: list[Any], path: str) -> Toke
         raise UserError(
             f"{path}: the normalizer must be ALBERT's; received {quoted(kinds)}: {ONLY}"
         )
-    model = parts["model"]
-    pieces = [(piece, float(np.float32(score))) for piece, score in model["vocab"]]
-    unigrams = Unigrams(pieces, model["unk_id"], (), base64.b64decode(charsmap or ""))
-    vocab = {piece: i for i, (piece, _) in enumerate(pieces)}
     return TokenizerJson(SENTENCE_PIECES, vocab, "", switches, added, unigrams)
 
 

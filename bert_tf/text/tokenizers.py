@@ -12,33 +12,38 @@ from bert_tf.files.whole_files import read_bytes
 from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.text.base_tokenizer import Tokenizer
 from bert_tf.text.byte_pairs import MERGES, BytePairTokenizer, parse_vocabulary, read_files
+from bert_tf.text.fairseq_pieces import FairseqTokenizer, in_order_of_ids, model_of
 from bert_tf.text.fast_tokenization import FastTokenizer
 from bert_tf.text.sentence_piece_model import make_model, read_unigrams
 from bert_tf.text.sentence_pieces import SentencePieceTokenizer
-from bert_tf.text.tokenizer_files import read_settings
+from bert_tf.text.tokenizer_files import SPECIAL_TOKENS, read_settings
 from bert_tf.text.tokenizer_json import (
     BYTE_PAIRS,
+    FAIRSEQ_PIECES,
     SENTENCE_PIECES,
     TOKENIZER_FILE,
     WORD_PIECES,
     read_tokenizer_json,
 )
-from bert_tf.text.tokenizer_settings import SENTENCE_PIECE_TOKENS
 
 # Names of a model's vocabulary in its folder. The last two come from ALBERT's released models and
 # from Hugging Face's.
-VOCABULARY_FILES = (WORD_PIECES, SENTENCE_PIECES, BYTE_PAIRS, "30k-clean.model", "spiece.model")
+_RENAMED = ("30k-clean.model", "spiece.model")
+VOCABULARY_FILES = (WORD_PIECES, SENTENCE_PIECES, BYTE_PAIRS, FAIRSEQ_PIECES, *_RENAMED)
 
 _Kind = type[FastTokenizer] | type[SentencePieceTokenizer] | type[BytePairTokenizer]
 _KINDS: dict[str, _Kind] = {
     WORD_PIECES: FastTokenizer,
     SENTENCE_PIECES: SentencePieceTokenizer,
     BYTE_PAIRS: BytePairTokenizer,
+    FAIRSEQ_PIECES: FairseqTokenizer,
 }
 
 
 def vocabulary_name(vocab_file: str) -> str:
     """Returns the name of a vocabulary in a model's folder, by the ending of `vocab_file`."""
+    if vocab_file.lower().endswith(".bpe.model"):
+        return FAIRSEQ_PIECES
     kinds = {".model": SENTENCE_PIECES, ".json": BYTE_PAIRS}
     return kinds.get(storage.ending_of(vocab_file), WORD_PIECES)
 
@@ -57,8 +62,8 @@ def vocabulary_files(vocab_file: str) -> dict[str, str]:
 def read_vocabulary(vocab_file: str, hugging_face: bool = False) -> dict[str, bytes]:
     """Returns the content of a vocabulary's files by their names in a model's folder.
 
-    A `tokenizer.json` becomes a `vocab.txt`, or a `vocab.json` with a `merges.txt`. The settings of
-    the vocabulary's folder become a `tokenizer_config.json`.
+    A `tokenizer.json` becomes a `vocab.txt`, a SentencePiece model, or a `vocab.json` with a
+    `merges.txt`. The settings of the vocabulary's folder become a `tokenizer_config.json`.
 
     Args:
         hugging_face: see `read_settings`.
@@ -66,7 +71,7 @@ def read_vocabulary(vocab_file: str, hugging_face: bool = False) -> dict[str, by
     source = VocabularySource(vocab_file, hugging_face)
     files: dict[str, str | bytes] = {}
     if source.model:
-        files[SENTENCE_PIECES] = source.model
+        files[source.kind] = source.model
     elif source.own:
         files |= source.own.files()
     elif source.kind == BYTE_PAIRS:
@@ -102,16 +107,22 @@ class VocabularySource:
         self.own = self.in_json if name == TOKENIZER_FILE else None
         self.kind = self.own.kind if self.own else vocabulary_name(vocab_file)
         self.settings = read_settings(folder, self.kind, self.in_json, hugging_face)
-        if self.kind == SENTENCE_PIECES and self.settings.hugging_face:
+        if self.kind in (SENTENCE_PIECES, FAIRSEQ_PIECES) and self.settings.hugging_face:
             in_json = self.in_json.unigrams if self.in_json else None
             unigrams = in_json if in_json and self.own else read_unigrams(vocab_file)
-            self.check_vocabulary({piece: i for i, (piece, _) in enumerate(unigrams.pieces)})
+            if self.kind == FAIRSEQ_PIECES and not self.own:
+                unigrams = in_order_of_ids(unigrams, self.settings)
+            self._pieces = {piece: i for i, (piece, _) in enumerate(unigrams.pieces)}
+            self.check_vocabulary(self._pieces)
             unigrams = in_json or unigrams  # as in transformers, its scores count
             # Nor does it find the symbols of the model if the files have a list of their own.
-            added, known = self.settings.added_tokens, SENTENCE_PIECE_TOKENS.values()
+            added, known = self.settings.added_tokens, SPECIAL_TOKENS[self.kind].values()
             if not any(x.token_id is None and x.content not in known for x in added):
                 self.settings = self.settings.with_tokens(unigrams.marked)
-            self.model = make_model(unigrams, vocab_file, self.settings.keep_accents)
+            if self.kind == FAIRSEQ_PIECES:
+                self.model = model_of(unigrams, self.settings)
+            else:
+                self.model = make_model(unigrams, vocab_file, self.settings.keep_accents)
 
     @functools.cached_property
     def vocab(self) -> dict[str, int]:
@@ -122,6 +133,8 @@ class VocabularySource:
             vocab = tokenization.load_vocab(self.path)
         elif self.kind == BYTE_PAIRS:
             vocab = parse_vocabulary(read_files(self.path, self.path)[BYTE_PAIRS], self.path)
+        elif self.model:
+            vocab = self._pieces
         else:
             vocab = {piece: i for i, (piece, _) in enumerate(read_unigrams(self.path).pieces)}
         return {**vocab, **self.settings.with_ids(vocab, self.path).added_vocabulary}
@@ -181,6 +194,8 @@ def load_tokenizer(
     if source.kind == WORD_PIECES:
         source.settings = source.settings.of_model(drop_category_c)
     arguments = do_lower_case, required, source.settings
+    if source.kind == FAIRSEQ_PIECES:
+        return FairseqTokenizer(vocab_file, *arguments, {FAIRSEQ_PIECES: source.model})
     if source.model:
         return SentencePieceTokenizer(vocab_file, *arguments, source.model)
     if source.own and source.kind == BYTE_PAIRS:

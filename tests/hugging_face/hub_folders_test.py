@@ -21,6 +21,8 @@ def test_ids_and_outputs_are_those_of_transformers(folder):
     for row in json.loads((folder / "expected.json").read_text(encoding="utf-8")):
         ids = [layout.cls_id, *model.tokenizer.encode([row["text"]])[0][:126], layout.sep_id]
         assert ids == row["ids"], row["text"]
+        if "outputs" not in row:
+            continue
         inputs = {"input_ids": tf.constant([ids], tf.int32)}
         if "masked_lm" in model.heads:
             inputs["masked_lm_positions"] = tf.range(len(ids))[tf.newaxis]

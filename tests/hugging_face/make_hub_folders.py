@@ -1,13 +1,17 @@
 """Makes folders as the Hub has them, with the answers of transformers.
 
     python -m tests.hugging_face.make_hub_folders FOLDER --count=20 --seed=1
+    python -m tests.hugging_face.make_hub_folders FOLDER --families=xlm-roberta,camembert \
+        --count=6 --seed=21 --odd_texts=100
 
-Each folder's `expected.json` has the ids and the outputs for TEXTS. Needs transformers 5 with
-torch, sentencepiece and tiktoken. The folder `hub` beside this file has the first twenty;
+Each folder's `expected.json` has the ids and the outputs for TEXTS, and the ids of odd texts drawn
+at random. Needs transformers 5 with torch, sentencepiece and tiktoken. The folder `hub` beside this
+file has what these two commands write;
 `BERT_TF_HUB_FOLDERS=FOLDER pytest tests/hugging_face/hub_folders_test.py` tests other folders.
 """
 
 import argparse
+import functools
 import io
 import json
 import random
@@ -45,6 +49,38 @@ TAGS = {
     "iobes": ["O", "B-LOC", "I-LOC", "E-LOC", "S-LOC"],
 }
 CLASSES = {"bert": "Bert", "distilbert": "DistilBert", "roberta": "Roberta", "albert": "Albert"}
+CLASSES |= {"xlm-roberta": "XLMRoberta", "camembert": "Camembert"}
+FAIRSEQ = ("xlm-roberta", "camembert")
+SENTENCES = """The cat sat on the mat, didn't it? It cost $1,234.50 (or 99%)!
+Où est le café? L'été dernier, nous étions à la plage; c'était très agréable.
+Die Straße ist schön, und der Fluß fließt. Größe: 10 Äpfel.
+Кошка сидела на коврике и смотрела в окно. Сколько это стоит?
+القطة جلست على السجادة ونظرت من النافذة. كم الثمن؟
+बिल्ली चटाई पर बैठी थी और खिड़की से देख रही थी।
+แมวนั่งอยู่บนเสื่อและมองออกไปนอกหน้าต่าง
+猫はマットの上に座って、窓の外を見ていた。ﾃｽﾄです。
+那只猫坐在垫子上，看着窗外。这要多少钱？
+고양이가 매트 위에 앉아 창밖을 보고 있었다.
+Η γάτα κάθισε στο χαλί και κοίταξε έξω.
+החתול ישב על השטיח והביט מהחלון.
+Con mèo ngồi trên tấm thảm và nhìn ra ngoài cửa sổ.""".split("\n")
+RULES = [
+    ("FF21", "41"),
+    ("FB01", "66 69"),
+    ("9", "20"),
+    ("3000", "20"),
+    ("65 301", "E9"),
+    ("AD", ""),
+]
+# What odd texts are made of, beside the sentences' words and letters.
+ODD = [
+    *("", " ", "  ", "\t", "\n", "\r\n", "\x01", "\x1f", "\x7f", "\x85", "\xa0", "\xad", "\u200b"),
+    *("\u200d", "\u2028", "\u3000", "\ufeff", "\ufffd", "\ue000", "\u0301", "e\u0301", "\u0308"),
+    *("ﬁ", "Ａｂ１", "①", "㍿", "½", "ß", "İ", "▁", "▁▁", "한", "각", "𝔘", "…", "😀", "🇫🇷", "👍🏽"),
+    "👩\u200d👩\u200d👧",
+    *("<mask>", " <mask>", "<mask> ", " <mask> ", "<s>", "</s>", "<pad>", "<unk>", "<unk", "<s"),
+    *("[MASK]", "``", "''", "1,000", "10", "%", ".", "。", "?!", "-", "[E1]", "<x>", "_E2_"),
+]
 TASKS = [
     *("Model", "ForMaskedLM", "ForQuestionAnswering", "classification", "multi_label"),
     *("regression", *TAGS),
@@ -145,11 +181,54 @@ def sentence_pieces(rng: random.Random, folder: Path) -> int:
     return sentencepiece.SentencePieceProcessor(model_proto=model.getvalue()).vocab_size()
 
 
+def fairseq_pieces(rng: random.Random, folder: Path, family: str) -> int:
+    """Writes a tokenizer in the layout of transformers 5 or 4, the latter with the model's file."""
+    layout, model, rules = rng.choice(["model", "json", "both"]), io.BytesIO(), folder / "rules"
+    rules.write_text("".join(f"{old}\t{new}\n" for old, new in RULES), encoding="utf-8")
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter([*SENTENCES * 3, *(" ".join(WORDS),) * 3]),
+        model_writer=model,
+        vocab_size=rng.choice([420, 470]),
+        character_coverage=0.98,
+        hard_vocab_limit=False,
+        user_defined_symbols=rng.choice(["", "", "Straße,<x>"]),
+        # The rules of XLM-RoBERTa take 240 kB.
+        **{"normalization_rule_tsv": str(rules)} if layout != "model" else {},
+        minloglevel=2,
+    )
+    rules.unlink()
+    name = "sentencepiece.bpe.model"
+    (folder / name).write_bytes(model.getvalue())
+    tokenizer = getattr(transformers, f"{CLASSES[family]}Tokenizer").from_pretrained(folder)
+    for content in rng.sample(ADDED, rng.choice([0, 1, 3])):
+        special = rng.random() < 0.4
+        token = AddedToken(content, normalized=rng.random() < 0.3, special=special, **flags(rng))
+        tokenizer.add_tokens([token], special_tokens=special)
+    if layout != "model":
+        tokenizer.save_pretrained(folder)
+    else:
+        kind = {"tokenizer_class": f"{CLASSES[family]}Tokenizer"}
+        write_json(folder / "tokenizer_config.json", rng.choice([{}, kind]))
+    if layout == "json":
+        (folder / name).unlink()
+    return len(tokenizer) + 8
+
+
+def odd_text(rng: random.Random) -> str:
+    """Returns words, letters and odd characters, at times with spaces between them."""
+    sentence = rng.choice(SENTENCES)
+    parts = [*sentence.split(), *sentence, *ODD, *ODD, chr(rng.randrange(1, 0xD800))]
+    parts += [chr(rng.randrange(0x10000, 0x1FFFF)), *ADDED]
+    between = rng.choice(["", "", " ", "  "])
+    return between.join(rng.choices(parts, k=rng.randrange(12)))
+
+
 TOKENIZERS = {
     "bert": word_pieces,
     "distilbert": word_pieces,
     "roberta": byte_pairs,
     "albert": sentence_pieces,
+    **{family: functools.partial(fairseq_pieces, family=family) for family in FAIRSEQ},
 }
 
 
@@ -166,7 +245,7 @@ def sizes(rng: random.Random, family: str) -> dict[str, object]:
     }
     if family == "albert":
         values["embedding_size"] = 4
-    if family == "roberta":
+    if family in ("roberta", *FAIRSEQ):
         values |= {"type_vocab_size": 1, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2}
     return values
 
@@ -198,11 +277,11 @@ def make_model(rng: random.Random, family: str, task: str, rows: int):
     return getattr(transformers, f"{CLASSES[family]}{end}")(config).eval()
 
 
-def make(folder: Path, seed: int) -> str:
+def make(folder: Path, seed: int, families: list[str], num_odd: int) -> str:
     rng = random.Random(seed)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    family = ["bert", "bert", "bert", "distilbert", "roberta", "albert"][seed % 6]
+    family = families[seed % len(families)]
     task = TASKS[seed % len(TASKS)]
     model = make_model(rng, family, task, TOKENIZERS[family](rng, folder))
     model.save_pretrained(folder, max_shard_size="8KB" if rng.random() < 0.2 else "5GB")
@@ -215,6 +294,9 @@ def make(folder: Path, seed: int) -> str:
         values = next(out[x] for x in ("logits", "start_logits", "last_hidden_state") if x in out)
         values = np.asarray(values).reshape(-1)[:40].astype(float).round(6).tolist()
         expected.append({"text": text, "ids": inputs["input_ids"][0].tolist(), "outputs": values})
+    odd = [odd_text(rng) for _ in range(num_odd)]
+    ids = tokenizer(odd, truncation=True, max_length=128)["input_ids"] if odd else []
+    expected += [{"text": x, "ids": y} for x, y in zip(odd, ids, strict=True)]
     write_json(folder / "expected.json", expected)
     return f"{folder}: {family} {task}"
 
@@ -224,10 +306,13 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--count", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--families", default="bert,bert,bert,distilbert,roberta,albert")
+    parser.add_argument("--odd_texts", type=int, default=0)
     arguments = parser.parse_args()
     transformers.logging.set_verbosity_error()
     for seed in range(arguments.seed, arguments.seed + arguments.count):
-        print(make(arguments.folder / f"{seed:03d}", seed), flush=True)
+        folder, families = arguments.folder / f"{seed:03d}", arguments.families.split(",")
+        print(make(folder, seed, families, arguments.odd_texts), flush=True)
 
 
 if __name__ == "__main__":

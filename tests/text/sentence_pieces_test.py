@@ -178,7 +178,7 @@ def unigrams(**changes):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"normalizer": {"type": "NFKC"}}, "the normalizer must be ALBERT's; received []"),
+        ({"normalizer": {"type": "NFKC"}}, "the normalizer must be ALBERT's; received ['NFKC']"),
         ({"pre_tokenizer": {"type": "WhitespaceSplit"}}, 'its pre_tokenizer must be {"type": "Seq'),
         (
             {"model": unigrams(byte_fallback=True)},
@@ -187,7 +187,7 @@ def unigrams(**changes):
         ({"model": unigrams(vocab=[["<unk>"]])}, "the package tokenizers"),
         ({"normalizer": {"type": "Precompiled", "precompiled_charsmap": "AAAA"}}, "cannot read it"),
         (
-            {"model": unigrams(unk_id=0, vocab=[["<unk>", 0.0]])},
+            {"model": unigrams(unk_id=0, vocab=[["<unk>", 0.0], ["[CLS]", 0.0]])},
             "must have the id 1, not 0: transformers takes that id, whatever the model says",
         ),
     ],

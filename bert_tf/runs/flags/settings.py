@@ -32,8 +32,9 @@ class TextSettings(Settings):
     needs_vocabulary: ClassVar[bool] = True
     vocab_file: str | None = Group.DATA.setting(
         None,
-        help="Vocabulary that the model was trained with: a vocab.txt; ALBERT's SentencePiece"
-        " model, whose name ends in .model; or RoBERTa's vocab.json, with merges.txt beside it.",
+        help="Vocabulary that the model was trained with: a vocab.txt; a SentencePiece model,"
+        " whose name ends in .model (ALBERT) or in .bpe.model (XLM-RoBERTa and CamemBERT); or"
+        " RoBERTa's vocab.json, with merges.txt beside it.",
         of_model=True,
     )
     do_lower_case: bool = Group.DATA.setting(

@@ -1,0 +1,142 @@
+"""XLM-RoBERTa and CamemBERT in Hugging Face's format; `hub_folders_test` compares outputs."""
+
+import json
+import shutil
+
+import pytest
+
+import bert_tf
+from bert_tf.hugging_face.conversion import ConvertedModel
+from bert_tf.text import sequences
+from bert_tf.text.tokenizers import load_tokenizer
+from tests.hugging_face.hub_folders_test import HUB
+from tests.support.encoded import ids_of_each, placed_pieces, tokens_of_each
+from tests.support.hugging_face_folders import assert_same_bits
+from tests.support.refusals import refusal
+from tools import convert_checkpoint
+
+MODEL = "sentencepiece.bpe.model"
+
+
+@pytest.mark.parametrize("number", range(21, 27))
+def test_there_and_back(tmp_path, number):
+    source = HUB / f"{number:03}"
+    convert_checkpoint.convert(str(source), str(tmp_path / "tf"), "checkpoint")
+    convert_checkpoint.convert(str(tmp_path / "tf"), str(tmp_path / "hf"), "safetensors")
+    before, after = (ConvertedModel(str(x)).weights for x in (source, tmp_path / "hf"))
+    assert_same_bits(after, before)
+    before, after = (json.loads((x / "config.json").read_text()) for x in (source, tmp_path / "hf"))
+    for key in ("model_type", "architectures", "layer_norm_eps", "pad_token_id"):
+        assert after[key] == before[key]
+    rows = json.loads((source / "expected.json").read_text(encoding="utf-8"))
+    for name in ("tf", "hf"):
+        tokenizer = load_tokenizer(str(tmp_path / name / MODEL), False, hugging_face=name == "hf")
+        layout = tokenizer.layout
+        for row, ids in zip(rows, ids_of_each(tokenizer, [x["text"] for x in rows]), strict=True):
+            assert [layout.cls_id, *ids[:126], layout.sep_id] == row["ids"]
+
+
+def test_words():
+    tokenizer = load_tokenizer(str(HUB / "024" / MODEL), False)
+    assert tokenizer.layout == sequences.Layout(
+        0, 2, separators=2, second_segment=0, hugging_face=True
+    )
+    text = " 10  cats, the <mask>"
+    assert placed_pieces(tokenizer, text) == [
+        ("▁", "1", True),
+        ("1", "1", False),
+        ("0", "0", False),
+        ("▁c", "c", True),
+        ("at", "at", False),
+        ("s", "s", False),
+        (",", ",", False),
+        ("▁th", "th", True),
+        ("e", "e", False),
+        ("<mask>", "<mask>", True),
+    ]
+    (ids,) = ids_of_each(tokenizer, [text])
+    inside = [not piece.begins_word for piece in tokenizer.pieces(text)]
+    assert [i in tokenizer.continuations for i in ids] == inside
+    assert tokenizer.text_of(ids) == "10 cats, the<mask>"
+    assert tokens_of_each(tokenizer, "THE") == [["▁", "T", "<unk>"]]
+    assert tokens_of_each(tokenizer.after_lowering(), "THE") == [["▁th", "e"]]
+
+
+def changed(**changes):
+    def change(folder):
+        content = json.loads((folder / "tokenizer.json").read_text())
+        for part, values in changes.items():
+            content[part] = content[part] | values if values else None
+        (folder / "tokenizer.json").write_text(json.dumps(content))
+
+    return change
+
+
+def written(name, content):
+    return lambda folder: (folder / name).write_text(json.dumps(content))
+
+
+def without_mask(folder):
+    content = json.loads((folder / "tokenizer.json").read_text())
+    content["model"]["vocab"].append(["x", -1.0])
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+
+
+def own_steps(tokenizer_class):
+    """Returns what makes the folder's tokenizer.json split at other white space."""
+
+    def change(folder):
+        changed(pre_tokenizer=None)(folder)
+        written("tokenizer_config.json", {"tokenizer_class": tokenizer_class})(folder)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("number", "change", "message"),
+    [
+        (
+            "023",
+            written("config.json", {"model_type": "xlm-roberta-xl"}),
+            "received 'xlm-roberta-xl', whose layers normalize their input",
+        ),
+        (
+            "023",
+            without_mask,
+            "must begin and end like XLM-RoBERTa's or CamemBERT's; it begins with",
+        ),
+        (
+            "023",
+            own_steps("PreTrainedTokenizerFast"),
+            "PreTrainedTokenizerFast takes tokenizer.json as it is, whose normalizer and"
+            " pre_tokenizer are not XLM-RoBERTa's",
+        ),
+        ("023", changed(model={"byte_fallback": True}), 'its model must be {"type": "Unigram"}'),
+        (
+            "024",
+            changed(model={"vocab": [["<s>", 0], *[[x, 0] for x in ("<pad>", "</s>", "<mask>")]]}),
+            "must begin and end like",
+        ),
+        ("026", lambda x: (x / MODEL).write_bytes(b"\x0a\x05"), "a field cannot be read"),
+        ("024", lambda x: shutil.copy(HUB / "022" / MODEL, x), "must have the same vocabulary"),
+    ],
+    ids=["xl", "mask", "steps", "bytes", "first", "damaged", "differs"],
+)
+def test_what_is_refused(tmp_path, number, change, message):
+    folder = shutil.copytree(HUB / number, tmp_path / "folder")
+    change(folder)
+    assert message in refusal(bert_tf.load, folder)
+
+
+def test_the_class_says_how_text_is_split(tmp_path):
+    """As in transformers 5, which takes only pieces and characters from the file then."""
+    folder = shutil.copytree(HUB / "023", tmp_path / "folder")
+    expected = bert_tf.load(folder).tokenizer.encode(["Où est  le café?"])
+    own_steps("CamembertTokenizerFast")(folder)
+    found = bert_tf.load(folder).tokenizer.encode(["Où est  le café?"])
+    assert found[0].tolist() == expected[0].tolist()
+
+
+def test_casing_is_refused():
+    told = refusal(load_tokenizer, str(HUB / "022" / MODEL), True)
+    assert "is a SentencePiece model of fairseq, which is trained on text as it is written" in told
