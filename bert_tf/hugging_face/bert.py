@@ -14,7 +14,7 @@ from bert_tf.model.configuration import BertConfig
 CONFIG = BertConfig
 CLASS_NAME = "Bert"  # BertForMaskedLM
 VOCABULARY = "vocab.txt"
-TOKENIZERS = ("Bert", "DistilBert", "Electra")  # tokenizer classes, without "Tokenizer(Fast)"
+TOKENIZERS = ("Bert", "DistilBert", "Electra", "XLMRoberta")  # classes, without "Tokenizer(Fast)"
 KEYS = CONFIG.known_keys()  # the keys of config.json that are used
 NEEDED: dict[str, Needed] = {}
 HARMLESS_KEYS = {

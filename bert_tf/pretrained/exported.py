@@ -11,7 +11,7 @@ from bert_tf.files.whole_files import read_json
 from bert_tf.files.whole_folders import Unreplaced
 from bert_tf.hugging_face.vector_settings import VectorSettings
 from bert_tf.model.family import CONFIG_FILES, read_config
-from bert_tf.pretrained.folder import ModelFolder
+from bert_tf.pretrained.folder import ModelFolder, check_vocabulary_size
 from bert_tf.pretrained.methods.answer import AnswerQuestions
 from bert_tf.pretrained.methods.classify import Classify
 from bert_tf.pretrained.methods.encode import Encode
@@ -193,6 +193,8 @@ def _held(
         )
     except (AttributeError, LookupError, TypeError) as error:
         raise UserError(f"{path} is damaged ({error!r}). {_AGAIN}") from error
+    config_file = os.path.join(folder, names[0])
+    check_vocabulary_size(held.tokenizer.vocab, config, vocab_file, config_file)
     return held, length
 
 

@@ -170,19 +170,7 @@ def read_folder(
             )
         labels = _labels(files)
         tokenizer = files.tokenizer(do_lower_case)
-        size = max(tokenizer.vocab.values()) + 1
-        if size > config.vocab_size:
-            raise UserError(
-                f"{files.vocab_file} must be the vocabulary that the model was trained with: it has"
-                f" {size} tokens, but vocab_size of {files.config_file} is {config.vocab_size}"
-            )
-        if size < config.vocab_size:
-            logging.warning(
-                "%s has %d tokens, and vocab_size of %s is %d: the other embeddings are not used."
-                " That is right if they are padding; if the file lost a line, every later token has"
-                " a wrong embedding",
-                *(files.vocab_file, size, files.config_file, config.vocab_size),
-            )
+        check_vocabulary_size(tokenizer.vocab, config, files.vocab_file, files.config_file)
         check_padding(tokenizer.vocab, config.pad_token_id, files.vocab_file, files.config_file)
         longest = config.longest_sequence
         heads = heads_of(shapes, labels, files.is_tagger)
@@ -222,6 +210,25 @@ def read_folder(
             vectors=files.vector_settings,
             trained_on=files.model_input,
             has_sigmoid=files.score_function == SIGMOID,
+        )
+
+
+def check_vocabulary_size(
+    vocab: Mapping[str, int], config: BertConfig, vocab_file: str, config_file: str
+) -> None:
+    """Raises UserError if a vocabulary has more tokens than the model; warns if it has fewer."""
+    size = max(vocab.values()) + 1
+    if size > config.vocab_size:
+        raise UserError(
+            f"{vocab_file} must be the vocabulary that the model was trained with: it has {size}"
+            f" tokens, but vocab_size of {config_file} is {config.vocab_size}"
+        )
+    if size < config.vocab_size:
+        logging.warning(
+            "%s has %d tokens, and vocab_size of %s is %d: the other embeddings are not used."
+            " That is right if they are padding; if the file lost a line, every later token has"
+            " a wrong embedding",
+            *(vocab_file, size, config_file, config.vocab_size),
         )
 
 

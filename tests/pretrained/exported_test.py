@@ -332,6 +332,11 @@ def damage(folder):
     (folder / "model.onnx").write_bytes(content)
 
 
+def add_word(folder):
+    with open(folder / "vocab.txt", "a") as file:
+        file.write("zebra\n")
+
+
 def fix_shape(folder):
     content = json.loads((folder / "export.json").read_text())
     content["signatures"]["serving_default"]["inputs"]["input_ids"]["shape"] = [None, 8]
@@ -351,6 +356,7 @@ REFUSED = [
     (remove("model.onnx"), {}, "must have model.onnx, which tools.export wrote"),
     (remove("export.json"), {}, "has model.onnx without export.json: load only takes an ONNX"),
     (remove("vocab.txt"), {}, "must have the vocabulary that tools.export wrote"),
+    (add_word, {}, f"it has {V + 1} tokens, but vocab_size of "),
     (remove("bert_config.json"), {}, "must have the model's configuration"),
     (None, {"num_threads": 0}, "num_threads must be a finite number, at least 1; received 0"),
     (None, {"num_threads": "2"}, "num_threads must be a whole number (int), or None"),
@@ -368,6 +374,17 @@ def test_what_load_refuses(doors, tmp_path, act, options, message):
         act(tmp_path / "model")
     with pytest.raises(UserError, match=re.escape(message)):
         bert_tf.load(tmp_path / "model", **options)
+
+
+@pytest.mark.parametrize("lost", [slice(-2, None), slice(9, 10)], ids=["cut off", "a line"])
+def test_a_vocabulary_that_lost_tokens_is_warned_of(doors, tmp_path, warnings, lost):
+    _, model = doors("bert", "classification")
+    shutil.copytree(model._folder.path, tmp_path / "model")
+    kept = [token for token in VOCAB if token not in VOCAB[lost]]
+    (tmp_path / "model/vocab.txt").write_text("\n".join(kept) + "\n")
+    bert_tf.load(tmp_path / "model")
+    (text,) = warnings
+    assert f"vocab.txt has {len(kept)} tokens, and vocab_size of " in text and f" is {V}: " in text
 
 
 NEEDS_WEIGHTS = "needs the model with its weights"
