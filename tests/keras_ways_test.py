@@ -81,6 +81,11 @@ def assert_same(model, other):
         np.testing.assert_array_equal(found, expected)
 
 
+def alike(symbols):
+    """Returns symbolic tensors of the same shapes."""
+    return keras.tree.map_structure(lambda x: keras.KerasTensor(x.shape), symbols)
+
+
 def outputs(values):
     return [np.asarray(x) for x in tf.nest.flatten(values)]
 
@@ -138,8 +143,7 @@ def test_a_model_inside_another(name, tmp_path, monkeypatch):
     outer = keras.Model(inputs, {str(i): x for i, x in enumerate(tf.nest.flatten(found))})
     outer.save(tmp_path / "outer.keras")
     # Equal models of equal inputs: Keras need not trace the copies again.
-    symbols = functools.partial(keras.tree.map_structure, lambda x: keras.KerasTensor(x.shape), found)
-    monkeypatch.setattr(type(model), "compute_output_spec", lambda *args, **kwargs: symbols())
+    monkeypatch.setattr(type(model), "compute_output_spec", lambda *args, **kwargs: alike(found))
     loaded = keras.models.load_model(tmp_path / "outer.keras")
     assert_same(model, loaded)
     copied = keras.models.clone_model(outer)
