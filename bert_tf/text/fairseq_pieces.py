@@ -30,11 +30,11 @@ _MASK, UNKNOWN_ID = "<mask>", 3
 def class_of(pieces: list[str], place: str) -> str:
     """Returns the class of a tokenizer by its pieces in the order of ids, from the file `place`."""
     for class_, (first, _) in _FIRST.items():
-        if (pieces[: len(first)], pieces[-1]) == ([*first], _MASK):
+        if [*pieces[: len(first)], *pieces[-1:]] == [*first, _MASK]:
             return class_
     raise UserError(
         f"{place}: the vocabulary must begin and end like XLM-RoBERTa's or CamemBERT's; it begins"
-        f" with {quoted(pieces[:4])} and ends with {quoted(pieces[-1])}. Choose a different model"
+        f" with {quoted(pieces[:4])} and ends with {quoted(pieces[-1:])}. Choose a different model"
     )
 
 
