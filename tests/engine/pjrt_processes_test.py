@@ -218,4 +218,29 @@ def test_both_flags_for_a_tpu_take_pjrt(given, monkeypatch):
     monkeypatch.setattr(command_flags.flags, "FLAGS", absent)
     monkeypatch.setattr(pjrt, "connect", lambda *arguments: arguments)
     devices = DeviceSettings(num_tpu_cores=8, **given)
-    assert command_flags._tpu_strategy(devices) == (None, 8, (None, None, None))
+    assert command_flags._tpu_strategy(devices) == (None, 8, (None, None, None), None, None)
+
+
+@pytest.mark.parametrize(
+    "output_dir, expected", [("out", "out/compilation_cache"), ("gs://a/out", None)]
+)
+def test_where_compiled_steps_are_kept(output_dir, expected, monkeypatch):
+    """A folder that is named, or on a TPU one in --output_dir, if that is local."""
+    from bert_tf.engine import pjrt
+
+    class Flags(dict):
+        output_dir = None
+
+        def __missing__(self, name):
+            return types.SimpleNamespace(present=0)
+
+    found = Flags(output_dir=output_dir)
+    found.output_dir = output_dir
+    monkeypatch.setattr(command_flags.flags, "FLAGS", found)
+    monkeypatch.setattr(pjrt, "connect", lambda *arguments: arguments[3:])
+    assert command_flags._tpu_strategy(DeviceSettings(tpu="pjrt")) == (None, expected)
+    devices = DeviceSettings(tpu="pjrt", compilation_cache_dir="/tmp/kept")
+    assert command_flags._tpu_strategy(devices) == ("/tmp/kept", expected)
+    with pytest.raises(UserError, match="^--compilation_cache_dir=gs://a/b must be a local folder"):
+        devices = DeviceSettings(tpu="pjrt", compilation_cache_dir="gs://a/b")
+        command_flags._tpu_strategy(devices)

@@ -30,7 +30,7 @@ def exported(head, tmp_path, caplog, **options):
     """Exports a model with a head; returns the measures that are logged, and both models."""
     source, output = write_head(tmp_path / "model", head), str(tmp_path / "exported")
     options = {"format": "onnx", "data_dir": str(tmp_path), **COLUMNS, **options}
-    with caplog.at_level("INFO"):
+    with caplog.at_level("INFO", logger="absl"):
         export(ExportSettings(input=source, output=output, **options))
     line = r"(Acc\w+|Pearson|Spearman).* of (\d+) examples: (\S+) before the export, (\S+) after"
     found = re.findall(line, caplog.text)
