@@ -261,7 +261,7 @@ def test_slots_are_left_out(tmp_path):
             {},
             "cls.predictions.decoder.weight must equal embeddings.word_embeddings.weight",
         ),
-        ({}, {"model_type": "gpt2"}, "'roberta', 'xlm-roberta'; received 'gpt2'"),
+        ({}, {"model_type": "gpt2"}, "'electra', 'roberta', 'xlm-roberta'; received 'gpt2'"),
         ({}, {"position_embedding_type": "x"}, "_type must be \"absolute\", not 'x'"),
         ({}, {"is_decoder": True}, "is_decoder must be false, not True: "),
         ({}, {"hidden_act": "silu"}, "hidden_act: Unsupported activation 'silu'"),
