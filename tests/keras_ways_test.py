@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from keras.src.saving import saving_lib
 
-from bert_tf import modeling
+from bert_tf import modeling, seeds
 from bert_tf.errors import UserError
 from bert_tf.tasks.extraction.model import FeaturesModel
 from bert_tf.tasks.pretraining.training.electra import ElectraPretrainingModel
@@ -54,11 +54,16 @@ def new(name):
 
 
 @pytest.fixture(scope="module", autouse=True)
-def one_look_at_keras_s_own_attributes():
-    """Keras means to look once, but keeps what it saw under a name by which it never asks."""
-    with pytest.MonkeyPatch.context() as patch:
+def less_work_for_keras():
+    """Draws no initial weights, compiles no masks, and lists once what Keras does not save.
+
+    Keras means to list that once, but keeps the list under a name by which it never asks.
+    """
+    tf.config.run_functions_eagerly(True)
+    with pytest.MonkeyPatch.context() as patch, seeds.reading_weights():
         patch.setattr(saving_lib, "get_attr_skipset", functools.cache(saving_lib.get_attr_skipset))
         yield
+    tf.config.run_functions_eagerly(False)
 
 
 @functools.cache
@@ -74,16 +79,16 @@ def model_and_inputs(name):
     return model, features, outputs(model(features))
 
 
+@functools.cache
+def weights(model):
+    return {x.path: x.numpy() for x in model.variables}
+
+
 def assert_same(model, other):
     """The weights, which the inputs of every output are."""
-    assert [x.path for x in other.variables] == [x.path for x in model.variables]
-    for found, expected in zip(other.get_weights(), model.get_weights(), strict=True):
-        np.testing.assert_array_equal(found, expected)
-
-
-def alike(symbols):
-    """Returns symbolic tensors of the same shapes."""
-    return keras.tree.map_structure(lambda x: keras.KerasTensor(x.shape), symbols)
+    found = {x.path: x.numpy() for x in other.variables}
+    assert [*found] == [*weights(model)]
+    assert not [x for x, value in weights(model).items() if not np.array_equal(found[x], value)]
 
 
 def outputs(values):
@@ -142,12 +147,15 @@ def test_a_model_inside_another(name, tmp_path, monkeypatch):
     found = model(inputs, **({"training": FIXED[name]} if name in FIXED else {}))
     outer = keras.Model(inputs, {str(i): x for i, x in enumerate(tf.nest.flatten(found))})
     outer.save(tmp_path / "outer.keras")
-    # Equal models of equal inputs: Keras need not trace the copies again.
-    monkeypatch.setattr(type(model), "compute_output_spec", lambda *args, **kwargs: alike(found))
+
+    def traced_before(*args, **kwargs):  # the copies are equal models, and have equal inputs
+        return keras.tree.map_structure(lambda x: keras.KerasTensor(x.shape), found)
+
+    monkeypatch.setattr(type(model), "compute_output_spec", traced_before)
     loaded = keras.models.load_model(tmp_path / "outer.keras")
     assert_same(model, loaded)
     copied = keras.models.clone_model(outer)
-    copied.set_weights(outer.get_weights())
+    copied.set_weights([*weights(model).values()])
     copied.compile(run_eagerly=True)
     predicted = copied.predict_on_batch({x: v.numpy() for x, v in features.items()})
     for i, value in enumerate(expected):
