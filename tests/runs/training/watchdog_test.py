@@ -76,6 +76,7 @@ def test_every_step_is_skipped_above_a_norm_that_all_exceed(tmp_path, engine):
         np.testing.assert_array_equal(last[name], value, err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["", "--tpu=pjrt --num_cpu_devices=2"])
 def test_traces_kept_checkpoints_and_compiled_steps(tmp_path, engine):
     if engine:
