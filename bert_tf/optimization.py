@@ -342,7 +342,7 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
         Keras's `apply_gradients` would clip and sum the gradients again.
 
         Args:
-            gradients: of the variables that `build` got. One without does not change or decay.
+            gradients: one for each variable that `build` got, in order; None leaves it as it is.
             skip: bool [], whether only to count the step; None: False.
         """
         rate = self.learning_rate

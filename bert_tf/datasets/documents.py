@@ -75,7 +75,7 @@ class Documents:
     a second copy.
 
     Attributes:
-        num_without_tokens: documents of, say, control characters alone, which are left out.
+        num_without_tokens: documents that are left out because no line has a token.
     """
 
     def __init__(self, vocab_size: int):

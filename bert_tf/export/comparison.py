@@ -1,4 +1,4 @@
-"""What a table of labels says of a model before and after its export."""
+"""Measures a model on a table of texts and labels, before and after its export."""
 
 from collections.abc import Mapping
 

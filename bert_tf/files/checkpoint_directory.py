@@ -24,8 +24,8 @@ class CheckpointDirectory:
     Args:
         directory: the output directory.
         keep: number of checkpoints to keep; 0 keeps all.
-        keep_every: the checkpoint of every N-th step is never deleted, only not listed any more; 0:
-            of none.
+        keep_every: the checkpoint of every N-th step is only no longer listed, never deleted; 0:
+            off.
     """
 
     def __init__(self, directory: str, keep: int = 5, keep_every: int = 0):

@@ -105,6 +105,9 @@ def _opened(
 ) -> Iterator[FineTuner]:
     """Yields a `FineTuner` that has written its records: in `place`, or in a temporary folder."""
     with tempfile.TemporaryDirectory(prefix="bert_tf_") as folder:
+        for name in () if place else ("profile_steps", "hang_minutes"):
+            if getattr(task.settings, name):
+                raise UserError(f"--{name} needs --output_dir, where what it writes or saves stays")
         output_dir = place or os.path.join(folder, "run")
         settings = task.settings = dataclasses.replace(task.settings, output_dir=output_dir)
         start = dataclasses.replace(start, config=task.model_config(start.config))

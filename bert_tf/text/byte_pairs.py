@@ -33,9 +33,9 @@ _UNKNOWN = "<unk>"
 class BytePairTokenizer(Tokenizer):
     """Converts texts to the ids of a byte-level BPE, which has no casing.
 
-    Tokens in `vocab` have one character for each byte. A special token written in a text, such as
-    <mask>, becomes that token, as in Hugging Face's tokenizer. The space before a <mask> belongs to
-    the <mask>, unless `settings.added_tokens` says otherwise.
+    Tokens in `vocab` have one character for each byte, but not in `FairseqTokenizer`. A special
+    token written in a text, such as <mask>, becomes that token, as in Hugging Face's tokenizer. The
+    space before a <mask> belongs to the <mask>, unless `settings.added_tokens` says otherwise.
     """
 
     sequence_tokens = ("<s>", "</s>")

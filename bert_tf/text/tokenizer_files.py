@@ -11,6 +11,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from absl import logging
+
 from bert_tf.errors import UserError, as_given, quoted
 from bert_tf.files.whole_files import JsonKeys, Needed, read_checked, read_json
 from bert_tf.start import lazy_tensorflow as tf
@@ -195,9 +197,16 @@ def _class_of(folder: str, kind: str, in_json: TokenizerJson | None, class_: Any
     if kind == FAIRSEQ_PIECES:
         if in_json:
             return class_of([*in_json.vocab], os.path.join(folder, TOKENIZER_FILE))
-        config = read_checked(os.path.join(folder, "config.json"))
-        if "camembert" in (config.get("model_type"), str(class_)[:9].lower()):
+        names = (os.path.join(folder, x) for x in ("config.json", "bert_config.json"))
+        kinds = [read_checked(name).get("model_type") for name in names]
+        if "camembert" in (*kinds, str(class_)[:9].lower()):
             return CAMEMBERT
+        if not any((*kinds, class_)):
+            logging.warning(
+                "%s has no config.json or tokenizer_config.json that names the tokenizer of %s: its"
+                " ids are taken to be XLM-RoBERTa's. Copy the model's files, if it is a CamemBERT",
+                *(folder or ".", kind),
+            )
     return f"{_CLASSES[kind][0]}Tokenizer"
 
 

@@ -8,6 +8,7 @@ import pytest
 import bert_tf
 from bert_tf.hugging_face.conversion import ConvertedModel
 from bert_tf.text import sequences
+from bert_tf.text.fairseq_pieces import CAMEMBERT
 from bert_tf.text.tokenizers import load_tokenizer
 from tests.hugging_face.hub_folders_test import HUB
 from tests.support.encoded import ids_of_each, placed_pieces, tokens_of_each
@@ -140,3 +141,15 @@ def test_the_class_says_how_text_is_split(tmp_path):
 def test_casing_is_refused():
     told = refusal(load_tokenizer, str(HUB / "022" / MODEL), True)
     assert "is a SentencePiece model of fairseq, which is trained on text as it is written" in told
+
+
+@pytest.mark.parametrize("beside", [None, {"model_type": "camembert"}])
+def test_a_vocabulary_alone_does_not_say_whose_it_is(tmp_path, caplog, beside):
+    shutil.copy(HUB / "022" / MODEL, tmp_path)
+    if beside:
+        (tmp_path / "bert_config.json").write_text(json.dumps(beside))
+    with caplog.at_level("WARNING", logger="absl"):
+        tokenizer = load_tokenizer(str(tmp_path / MODEL), False)
+    kind = CAMEMBERT if beside else "XLMRobertaTokenizer"
+    assert tokenizer.settings.tokenizer_class == kind
+    assert ("its ids are taken to be XLM-RoBERTa's" in caplog.text) == (not beside)

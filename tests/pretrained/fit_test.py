@@ -397,6 +397,8 @@ def test_a_fit_that_fails_leaves_no_classes_behind(untrained):
         ({"validation_data": (1, 2, 3, 4)}, "validation_data must be (x, y), (x, y, sample_w"),
         ({"callbacks": ["x"]}, "callbacks must be callbacks of Keras; received str"),
         ({"output_dir": 3}, "output_dir must be a path; received"),
+        ({"profile_steps": "1:2"}, "profile_steps needs output_dir, where what it writes or saves"),
+        ({"hang_minutes": 2}, "hang_minutes needs output_dir, where"),
         ({"folds": 3}, "folds must be left out: in Python use scikit-learn's cross_validate"),
         ({"settings": FOLDS, "epochs": 1}, "folds must be left out: in Python use scikit-learn's"),
         ({"settings": 3}, "settings must be a ClassifierSettings; received a int"),

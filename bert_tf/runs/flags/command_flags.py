@@ -258,9 +258,7 @@ def get_strategy() -> tf.distribute.Strategy:
     return strategy
 
 
-_OF_PROCESS = (
-    *("coordinator", "process_index", "input_file", "output_dir", "compilation_cache_dir"),
-)
+_OF_PROCESS = "coordinator process_index input_file output_dir compilation_cache_dir".split()
 
 
 def _own_flags() -> list[str]:
@@ -289,8 +287,7 @@ def _tpu_strategy(devices: DeviceSettings) -> tf.distribute.Strategy:
         cache = devices.compilation_cache_dir
         if cache and "://" in cache:
             raise UserError(
-                f"--compilation_cache_dir={cache} must be a local folder: JAX keeps compiled steps"
-                " in no bucket"
+                f"--compilation_cache_dir={cache} must be a local folder, or one that is mounted"
             )
         output = flags.FLAGS.output_dir if "output_dir" in flags.FLAGS else None
         own = os.path.join(output, "compilation_cache") if output and "://" not in output else None

@@ -22,7 +22,7 @@ class RunOptions(Settings):
     keep_checkpoint_every_steps: int = Group.OUTPUT.setting(
         0,
         help="Also keep the checkpoint of every N-th step for good; a multiple of"
-        " --save_checkpoints_steps. 0: none.",
+        " --save_checkpoints_steps. 0: off.",
         at_least=0,
     )
     profile_steps: str | None = Group.OUTPUT.setting(
@@ -32,14 +32,16 @@ class RunOptions(Settings):
     )
     skip_steps_above_norm: float | None = Group.TRAINING.setting(
         None,
-        help="Leave the update of a step out if the norm of its gradients is larger: one bad batch"
-        " then does no harm. The step is counted. See gradient_norm in the log. Default: never.",
+        help="Leave the update of a step out if the norm of its gradients is larger, as in one bad"
+        " batch; see gradient_norm in the log. A norm that is not finite still ends the run."
+        " Default: leave none out.",
         above=0.0,
     )
     hang_minutes: float = Group.COMPUTATION.setting(
         0.0,
-        help="End the program, with what its threads are doing and status 75, if no step of"
-        " training ends for this long, as when another machine of the run hangs. 0: never.",
+        help="End the program, with what its threads are doing and status 75, if a step of training"
+        " or a save takes this long, as when another machine of the run hangs. Compiling and"
+        " evaluating may take longer. 0: never.",
         at_least=0.0,
     )
 

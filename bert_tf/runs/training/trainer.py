@@ -26,7 +26,7 @@ from bert_tf.runs.training.phase_steps import PhaseSteps
 from bert_tf.runs.training.plan import Phase, Plan
 from bert_tf.runs.training.schedules import TimeBudget, note_schedule
 from bert_tf.runs.training.watch import Watch
-from bert_tf.runs.training.watchdog import traced
+from bert_tf.runs.training.watchdog import traced, watched
 from bert_tf.seeds import reading_weights, seeded
 
 Variables = Mapping[str, tf.Variable]  # of a model, by name
@@ -145,7 +145,7 @@ class Trainer:
         """
         self._check_batches(phases)
         settings, watch = self._settings, watch or Watch()
-        profiled = settings.profiled
+        profiled = self._profiled(sum(phase.num_steps for phase in phases))
         plan = Plan(
             tuple(phase.num_steps for phase in phases),
             settings.save_checkpoints_steps,
@@ -177,8 +177,7 @@ class Trainer:
                             phase = leg.phase
                             steps = self._begin(phases, phase, total)
                         if leg.stop > self.global_step:
-                            self._begin_or_end_trace(trace)
-                            metrics = steps.make(self.global_step, leg.stop, progress.advance)
+                            metrics = self._make(steps, leg.stop, progress.advance, trace)
                             self.run.check()
                             goes_on = self._tell(watch, leg.stop, metrics)
                         if leg.saves and goes_on:
@@ -195,12 +194,31 @@ class Trainer:
             watch.end()
             self._save(mark)  # unless the last leg did
 
-    def _begin_or_end_trace(self, trace: contextlib.ExitStack) -> None:
-        step, steps = self.global_step, self._settings.profiled
-        if step == steps.stop:
-            trace.close()
-        elif step == steps.start:
+    def _profiled(self, total: int) -> range:
+        """Returns the steps of --profile_steps; warns if they do not come."""
+        profiled = self._settings.profiled
+        if profiled and not self.global_step <= profiled.start < total:
+            logging.warning(
+                "--profile_steps=%s: there will be no trace: the steps to come are %d to %d",
+                *(self._settings.profile_steps, self.global_step, total - 1),
+            )
+        return profiled
+
+    def _make(
+        self,
+        steps: PhaseSteps,
+        stop: int,
+        advance: Callable[[int], None],
+        trace: contextlib.ExitStack,
+    ) -> StepMetrics:
+        """Makes steps until `stop`; `trace` holds the trace of --profile_steps while it is open."""
+        profiled = self._settings.profiled
+        if profiled and self.global_step == profiled.start:
             trace.enter_context(traced(self.strategy, self._settings.output_dir))
+        metrics = steps.make(self.global_step, stop, advance)
+        if stop == profiled.stop:
+            trace.close()
+        return metrics
 
     def _check_weights(self) -> None:
         if distribution.several_processes(self.strategy):
@@ -316,7 +334,10 @@ class Trainer:
                 if mark and self.run.chief:
                     whole_files.write_whole(f"{prefix}{mark}", "")
 
-            self.run.save(values, step, save_input, time.monotonic() - began)
+            seconds, process = time.monotonic() - began, distribution.input_shard(self.strategy)
+            # Another process may hang while all save.
+            with watched(int, self._settings.hang_minutes, process.index):
+                self.run.save(values, step, save_input, seconds)
 
     def restore(self, prefix: str) -> None:
         """Sets weights, slots and `global_step` from a checkpoint of this run."""

@@ -175,7 +175,7 @@ class CallbackWatch(Watch):
             if self._evaluate:
                 found = self._evaluate()
                 logs |= {f"val_{name}": value for name, value in plain_names(found).items()}
-            compared = logs.keys() - {"learning_rate", "gradient_norm"}
+            compared = logs.keys() - {"learning_rate", "gradient_norm", "skipped"}
             set_modes(self._given, {name.removeprefix("val_") for name in compared})
             self._callbacks.on_epoch_end(epoch, logs)
             if step < self._ends[-1] and not self.model.stop_training:

@@ -40,9 +40,11 @@ def watched(advance: Advance, minutes: float, process: int) -> Iterator[Advance]
                     " ends without saving; its threads follow. Start the same command again on"
                     " every machine: it continues from the last checkpoint\n"
                 )
-                os.write(2, text.encode())
-                faulthandler.dump_traceback()
-                os._exit(interrupts.TERMINATED_STATUS)
+                try:
+                    os.write(2, text.encode())
+                    faulthandler.dump_traceback(2)  # sys.stderr may be no file, as in a notebook
+                finally:
+                    os._exit(interrupts.TERMINATED_STATUS)
 
     if minutes:
         threading.Thread(target=watch, daemon=True).start()

@@ -51,8 +51,9 @@ def finish(words, log, status=0, env=None):
     return text
 
 
-def test_a_program_whose_steps_hang_ends(tmp_path):
-    text = finish([sys.executable, "-c", CODE], tmp_path / "log", status=75)
+@pytest.mark.parametrize("start", ["", "import io, sys; sys.stderr = io.StringIO()"])
+def test_a_program_whose_steps_hang_ends(tmp_path, start):
+    text = finish([sys.executable, "-c", start + CODE], tmp_path / "log", status=75)
     before, after = text.split("Process 3 made no step for 0.02 minutes (--hang_minutes) and ends")
     assert "no step yet" in before
     assert re.search(r'File "<string>", line \d+ in wait\n', after)
@@ -74,6 +75,16 @@ def test_every_step_is_skipped_above_a_norm_that_all_exceed(tmp_path, engine):
     assert (first.pop("global_step"), last.pop("global_step")) == (0, 5)
     for name, value in first.items():
         np.testing.assert_array_equal(last[name], value, err_msg=name)
+
+
+def test_a_trace_that_will_not_be_is_warned_of(tmp_path):
+    write_records(tmp_path / "train.tfrecord", 31, 12, 2, seed=1)
+    config = write_config(tmp_path / "bert_config.json")
+    line = f"""--input_file={tmp_path}/train.tfrecord --bert_config_file={config} --do_train
+        --max_seq_length=12 --max_predictions_per_seq=2 --train_batch_size=4 --num_train_steps=3
+        --output_dir={tmp_path}/out --profile_steps=3:5"""
+    text = finish(command(*line.split()), tmp_path / "log")
+    assert "--profile_steps=3:5: there will be no trace: the steps to come are 0 to 2" in text
 
 
 @pytest.mark.slow
