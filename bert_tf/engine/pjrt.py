@@ -267,9 +267,9 @@ def connect(
             f" --process_index they have {', '.join(str(n) for _, n in sorted(counts.items()))}."
             " Use equal machines, and the same --num_cpu_devices on each"
         )
-    on_tpu = devices[0].platform == "tpu"
-    if cache_dir := cache_dir or (tpu_cache_dir if on_tpu else None):
+    strategy = PjrtStrategy(devices)
+    if cache_dir := cache_dir or (tpu_cache_dir if strategy.on_tpu else None):
         jax.config.update("jax_compilation_cache_dir", cache_dir)
         logging.info("Compiled steps are kept in %s", cache_dir)
     logging.info("Running by PJRT on %d replicas: %s", len(devices), devices[0].device_kind)
-    return PjrtStrategy(devices)
+    return strategy

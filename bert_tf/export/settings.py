@@ -98,7 +98,6 @@ class ExportSettings(Settings):
         " ids. Default: any length.",
         at_least=4,
     )
-
     data_dir: str | None = Group.DATA.setting(
         None,
         help="Folder with dev.tsv or dev.csv, a table of texts and labels: the tool prints how many"
