@@ -264,7 +264,8 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
     Args:
         learning_rate: a float, or a schedule such as `linear_schedule` returns.
         weight_decay_rate: rate of the decay; 0 for none.
-        beta_1, beta_2: decay of the first and the second moment.
+        beta_1: decay of the first moment.
+        beta_2: decay of the second moment.
         epsilon: added to the square root of the second moment.
         exclude_from_weight_decay: regular expressions. A variable is not decayed if one of them
             matches anywhere in its name, which is its `path`.
