@@ -52,7 +52,7 @@ def test_schedules_in_a_row():
     expected = [*_rates(first, range(20)), *_rates(second, range(10)), *_rates(third, range(9))]
     assert _rates(schedule, range(39)) == expected
     assert expected[20] == 0.5 and expected[30] == 0.0 and expected[-1] == 0.0
-    compiled = tf.function(schedule, jit_compile=True)
+    compiled = tf.function(schedule, jit_compile=True, autograph=False)
     found = _rates(compiled, [19, 20, 32])
     np.testing.assert_allclose(found, [expected[i] for i in (19, 20, 32)], rtol=1e-5)
 
@@ -217,7 +217,7 @@ def test_without_factors_a_step_has_the_same_operations(name):
     ops = []
     for factors in ((), (("x", 0.5), ("v", 1.0)), (("v", 0.5),)):
         adam = optimization.AdamOptions(name, learning_rate_factors=factors)
-        update = tf.function(lambda *xs, adam=adam: adam.update("v", *xs))
+        update = tf.function(lambda *xs, adam=adam: adam.update("v", *xs), autograph=False)
         spec = tf.TensorSpec([3], tf.float32)
         one = tf.TensorSpec([], tf.float32)
         graph = update.get_concrete_function(spec, spec, spec, spec, one, one).graph

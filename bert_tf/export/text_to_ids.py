@@ -136,7 +136,7 @@ class TextToIds(tf.Module):
             longest = wordpiece.max_input_chars_per_word
             self._trie = PieceTrie(vocab, letters, vocab[wordpiece.unk_token], longest)
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "texts")])
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "texts")], autograph=False)
     def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Returns the ids of texts, int32 [N, None].
 

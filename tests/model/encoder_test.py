@@ -124,7 +124,7 @@ def test_context_and_gradients_are_those_of_plain_operations(
             return context, *tape.gradient(context, inputs, output_gradients=upstream)
 
         if jit_compile is not None:
-            compute = tf.function(compute, jit_compile=jit_compile)
+            compute = tf.function(compute, jit_compile=jit_compile, autograph=False)
         return [tf.cast(x, tf.float32).numpy() for x in compute(*inputs)]
 
     found, expected = map(context_and_gradients, (own, plain))

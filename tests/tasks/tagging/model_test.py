@@ -222,7 +222,7 @@ def test_a_step_trains_what_it_should(feature_layers, jit_compile):
     features = tensors(make_features())
     one = steps.Replicas(1, lambda tensors: tensors)
 
-    @tf.function(jit_compile=jit_compile)
+    @tf.function(jit_compile=jit_compile, autograph=False)
     def train():
         return steps.train_step(model, optimizer, features, tf.constant([1, 2]), replicas=one)
 
