@@ -195,7 +195,6 @@ class BertModel(Savable, keras.Model):
                 )
             self.built = True
 
-    @tf.autograph.experimental.do_not_convert  # the checks would take it seconds
     def __call__(self, *args: Any, **kwargs: Any) -> BertOutput:
         """Returns the outputs of `call`, after checks of the inputs.
 

@@ -40,6 +40,7 @@ def input_names(model: keras.Model) -> list[str]:
     return [name for name in names if name not in _NO_TENSORS]
 
 
+@tf.autograph.experimental.do_not_convert  # without control flow over tensors, and slow to convert
 def named_inputs(model: keras.Model, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
     """Returns the arguments of a call by the names of `model.call`'s parameters, without None.
 
@@ -135,6 +136,7 @@ def export_vectors(model: keras.Model, *args: Any, **kwargs: Any) -> None:
     keras.Model(inputs, outputs).export(*args, **kwargs)
 
 
+@tf.autograph.experimental.do_not_convert
 def checked_inputs(
     inputs: Mapping[str, Any], config: BertConfig, rank: int = 2, wide_mask: bool = False
 ) -> dict[str, Any]:

@@ -62,7 +62,6 @@ class TaskModel(Savable, keras.Model):
         self.bert = BertModel(config, dtype=policy, **options)
         self.built = True
 
-    @tf.autograph.experimental.do_not_convert  # the checks would take it seconds
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Returns the outputs of `call`, after checks of the inputs.
 
