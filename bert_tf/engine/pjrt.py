@@ -231,7 +231,8 @@ def connect(
         num_tpu_cores: number of devices that there must be; None for any.
         processes: address of the first process, HOST:PORT, or "auto" where JAX finds the processes
             by itself; their number; the number of this one. None without other processes.
-        cache_dir: local folder for compiled steps; None for `tpu_cache_dir` on a TPU, else none.
+        cache_dir: folder for compiled steps, or gs:// folder; None for `tpu_cache_dir` on a TPU,
+            else none.
     """
     jax = tf_in_jax.load_jax()
     tf.config.set_visible_devices([], "GPU")  # their memory is JAX's

@@ -222,10 +222,11 @@ def test_both_flags_for_a_tpu_take_pjrt(given, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "output_dir, expected", [("out", "out/compilation_cache"), ("gs://a/out", None)]
+    "output_dir, expected",
+    [("out", "out/compilation_cache"), ("gs://a/out", "gs://a/out/compilation_cache")],
 )
 def test_where_compiled_steps_are_kept(output_dir, expected, monkeypatch):
-    """A folder that is named, or on a TPU one in --output_dir, if that is local."""
+    """A folder that is named, or on a TPU one in --output_dir."""
     from bert_tf.engine import pjrt
 
     class Flags(dict):
@@ -241,6 +242,3 @@ def test_where_compiled_steps_are_kept(output_dir, expected, monkeypatch):
     assert command_flags._tpu_strategy(DeviceSettings(tpu="pjrt")) == (None, expected)
     devices = DeviceSettings(tpu="pjrt", compilation_cache_dir="/tmp/kept")
     assert command_flags._tpu_strategy(devices) == ("/tmp/kept", expected)
-    with pytest.raises(UserError, match="^--compilation_cache_dir=gs://a/b must be a local folder"):
-        devices = DeviceSettings(tpu="pjrt", compilation_cache_dir="gs://a/b")
-        command_flags._tpu_strategy(devices)

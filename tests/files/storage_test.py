@@ -162,6 +162,17 @@ def test_a_run_in_a_bucket_saves_and_resumes(cloud, inputs):
     assert "has no place in the input" not in log
 
 
+@pytest.mark.slow
+def test_compiled_steps_are_kept_in_a_bucket(cloud, inputs):
+    kept = []
+    for name in "ab":
+        given = flags(inputs, output_dir=f"gs://bucket/{name}", num_train_steps="2", tpu="pjrt")
+        given += ["--num_cpu_devices=1", "--compilation_cache_dir=gs://bucket/steps"]
+        run(*given, env={**os.environ, **cloud.environment()})
+        kept.append({path for path in cloud.objects if path.startswith("bucket/steps/")})
+    assert any(path.endswith("-cache") for path in kept[0]) and kept[0] == kept[1]
+
+
 def test_a_closed_bucket_is_refused_at_once(cloud, monkeypatch):
     program = """
 from bert_tf.files import storage

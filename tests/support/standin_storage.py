@@ -135,7 +135,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(200, Location=f"https://{self.headers['Host']}{self.path}")
             return
         content = self.server.unfinished[path] = self.server.unfinished[path] + body
-        total = self.headers["Content-Range"].rpartition("/")[2]
+        total = self.headers.get("Content-Range", "/0").rpartition("/")[
+            2
+        ]  # none for an empty folder
         if total == str(len(content)):
             self.server.objects[path] = self.server.unfinished.pop(path)
             self._answer(200, {})

@@ -284,12 +284,7 @@ def _tpu_strategy(devices: DeviceSettings) -> tf.distribute.Strategy:
 
         cpus = devices.num_cpu_devices if flags.FLAGS["num_cpu_devices"].present else None
         processes = (devices.coordinator, devices.num_processes, devices.process_index)
-        cache = devices.compilation_cache_dir
-        if cache and "://" in cache:
-            raise UserError(
-                f"--compilation_cache_dir={cache} must be a local folder, or one that is mounted"
-            )
         output = flags.FLAGS.output_dir if "output_dir" in flags.FLAGS else None
-        own = os.path.join(output, "compilation_cache") if output and "://" not in output else None
-        return connect(cpus, devices.num_tpu_cores, processes, cache, own)
+        cache = os.path.join(output, "compilation_cache") if output else None
+        return connect(cpus, devices.num_tpu_cores, processes, devices.compilation_cache_dir, cache)
     return distribution.get_tpu_strategy(tpu, devices.num_tpu_cores, flag)

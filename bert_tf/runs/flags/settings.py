@@ -392,9 +392,9 @@ class DeviceSettings(Settings):
     )
     compilation_cache_dir: str | None = Group.DEVICES.setting(
         None,
-        help="Local folder where --tpu=pjrt keeps compiled steps, so that a run that starts again"
-        " does not compile them again. Default: compilation_cache in a local --output_dir on a TPU,"
-        " else none.",
+        help="Folder, or gs:// folder, where --tpu=pjrt keeps compiled steps, so that a run that"
+        " starts again does not compile them again. Default: compilation_cache in --output_dir on a"
+        " TPU, else none.",
         needs=("tpu", PJRT),
     )
     distribution_strategy: str = Group.DEVICES.setting(
