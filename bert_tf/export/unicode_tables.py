@@ -54,7 +54,13 @@ def symbol_strings(
     numbers = {(UNKNOWN,): 0}  # string -> its number
     string_of = np.zeros(_CODE_POINTS, np.int64)
     for point in _points_with_rules(basic, letters):
-        string = tuple(_spell(chr(point), letters, basic))
+        char = chr(point)
+        if char not in letters and _is_plain(char):
+            if not (basic.tokenize_chinese_chars and basic._is_chinese_char(point)):
+                continue
+            string = SPACE, UNKNOWN, SPACE
+        else:
+            string = tuple(_spell(char, letters, basic))
         string_of[point] = numbers.setdefault(string, len(numbers))
     string_starts = np.cumsum([0, *map(len, numbers)])
     return string_of, string_starts, np.array([*itertools.chain(*numbers)])
@@ -72,6 +78,11 @@ def _points_without(categories: frozenset[str]) -> frozenset[int]:
     """Returns the code points of ideographs, and of all categories but these."""
     found = {x for x in range(_CODE_POINTS) if unicodedata.category(chr(x)) not in categories}
     return frozenset(found.union(*(range(a, b + 1) for a, b in tokenization.CJK_RANGES)))
+
+
+def _is_plain(char: str) -> bool:
+    """Returns whether a character is a letter without case and accents, as nine of ten are."""
+    return unicodedata.category(char) == "Lo" and unicodedata.is_normalized("NFD", char)
 
 
 def _spell(char: str, letters: dict[str, int], basic: tokenization.BasicTokenizer) -> Iterable[int]:
@@ -106,7 +117,7 @@ def case_classes(basic: tokenization.BasicTokenizer) -> np.ndarray:
         char = chr(point)
         if _ends_word(char):
             classes[point] = CASED
-        elif _ends_word("a" + char) or not basic.clean(char):
+        elif _ends_word("a" + char) or not (_is_plain(char) or basic.clean(char)):
             classes[point] = IGNORED
     return classes
 
