@@ -29,7 +29,7 @@ from bert_tf.runs.flags.setting_fields import (
     rule_of,
 )
 from bert_tf.runs.flags.settings import DeviceSettings
-from bert_tf.runs.folder import goodput
+from bert_tf.runs.folder import flags_file, goodput
 from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.start import quiet_start
 
@@ -251,25 +251,25 @@ def get_strategy() -> tf.distribute.Strategy:
         strategy = _tpu_strategy(devices)
     else:
         strategy = distribution.get_strategy(devices.distribution_strategy, devices.num_cpu_devices)
+    flags_file.note(sorted(filter(None, (x.serialize() for x in _own_flags()))))
     if devices.coordinator and distribution.several_processes(strategy):
-        strategy.check_same(_own_flags())
+        own = [x for x in _own_flags() if x.name not in _OF_PROCESS]
+        strategy.check_same(sorted({f"--{x.name}={x.value}" for x in own}))
     # TensorFlow's cluster service replaces the handler, and the TPU's driver may do so.
     interrupts.raise_on_sigterm()
     return strategy
 
 
+# What may differ between processes: machines may have copies of the input and different names for
+# the coordinator, and tools.try_devices gives each a folder of its own.
 _OF_PROCESS = "coordinator process_index input_file output_dir compilation_cache_dir".split()
 
 
-def _own_flags() -> list[str]:
-    """Returns the program's own flags that must be the same in all processes, as --NAME=VALUE.
-
-    Machines may have copies of the input and different names for the coordinator, and
-    tools.try_devices gives each a folder of its own.
-    """
+def _own_flags() -> list[flags.Flag]:
+    """Returns the flags that absl does not define."""
     modules = flags.FLAGS.flags_by_module_dict().items()
     own = [flag for module, of in modules if not module.startswith("absl") for flag in of]
-    return sorted({f"--{x.name}={x.value}" for x in own if x.name not in _OF_PROCESS})
+    return [*{flag.name: flag for flag in own}.values()]
 
 
 def _tpu_strategy(devices: DeviceSettings) -> tf.distribute.Strategy:

@@ -20,8 +20,10 @@ from bert_tf.runs.flags.setting_fields import MAX_COUNT
 from bert_tf.runs.folder.run import Run
 from bert_tf.runs.training.fine_tuning_checks import check_vocabulary
 from bert_tf.runs.training.options import model_options
+from bert_tf.runs.training.plan import Phase, Work
 from bert_tf.runs.training.schedules import TimeBudget
 from bert_tf.runs.training.trainer import Trainer
+from bert_tf.tasks.matrix_products import training_flops
 from bert_tf.tasks.pretraining.records.manifest import MadeFor
 from bert_tf.tasks.pretraining.records.masking import check_predictions
 from bert_tf.tasks.pretraining.schema import ELECTRA
@@ -78,6 +80,7 @@ class Job:
     make_trainer: returns the trainer, given the arguments of `Trainer` from the second on; called
         after settings and files are checked, while the run holds the directory.
     vocabulary: of the records; None if none was given.
+    flops: returns the operations of the matrix products in a training step.
     """
 
     config: BertConfig
@@ -85,6 +88,7 @@ class Job:
     settings: PretrainingSettings
     make_trainer: Callable[..., Trainer]
     vocabulary: Vocabulary | None
+    flops: Callable[[RecordBatches], int]
 
     @functools.cached_property
     def made_for(self) -> MadeFor:
@@ -143,6 +147,17 @@ class Job:
         rates = settings.masked_lm_prob, settings.do_whole_word_mask
         return DynamicMasking.of_tokenizer(tokenizer, number, *rates, records.packed_places or 1)
 
+    def phases(self, training: list[FittingRecords]) -> list[Phase]:
+        """Returns the phases of training on the records that `open_records` returned."""
+        phases = []
+        for records, batches in zip(training, self.settings.phases, strict=True):
+            phase = records.phase()
+            step = dataclasses.replace(batches, batch_size=phase.batch_size)  # rows, if packed
+            flops = self.flops(step)
+            work = Work(step.batch_size, step.max_seq_length, lambda _, flops=flops: flops)
+            phases.append(dataclasses.replace(phase, work=work))
+        return phases
+
     def write_files(self) -> None:
         """Writes the configuration and the vocabulary, which belong next to the checkpoints."""
         output_dir, found = self.settings.output_dir, self.vocabulary
@@ -169,7 +184,8 @@ def run_pretraining(
         check_vocabulary(vocabulary.tokenizer.vocab, path, start, settings.output_dir)
     initialize = functools.partial(_warn_of_missing_generator, start)
     make_trainer = functools.partial(Trainer, build, initialize=initialize)
-    return pretrain(Job(config, strategy, settings, make_trainer, vocabulary))
+    flops = functools.partial(training_flops, config, objective=settings.objective, electra=electra)
+    return pretrain(Job(config, strategy, settings, make_trainer, vocabulary, flops))
 
 
 def pretrain(job: Job) -> dict[str, float | int] | None:
@@ -179,8 +195,9 @@ def pretrain(job: Job) -> dict[str, float | int] | None:
         raise UserError("At least one of --do_train and --do_eval must be given.")
     check_objective(job.config, settings.objective)
     training, evaluated = job.open_records()
-    phases, schedule = [x.phase() for x in training], None
+    phases, schedule = [], None
     if settings.do_train:
+        phases = job.phases(training)
         schedule = optimization.RestartingSchedule(settings.schedules())
     with Run(strategy, settings) as run:
         if evaluated:

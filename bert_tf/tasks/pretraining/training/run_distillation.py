@@ -1,5 +1,6 @@
 """Pre-trains a student with a teacher (run_distillation.py)."""
 
+import functools
 from collections.abc import Collection
 
 import tensorflow as tf
@@ -19,6 +20,7 @@ from bert_tf.runs.training.teacher import (
     teacher_files,
 )
 from bert_tf.runs.training.trainer import Trainer
+from bert_tf.tasks.matrix_products import distillation_flops
 from bert_tf.tasks.pretraining.training.distillation import (
     OTHER_WEIGHTS,
     DistilledPretraining,
@@ -96,7 +98,13 @@ def run_distillation(
             initialize=initialize,
         )
 
-    return pretrain(Job(config, strategy, settings, make_trainer, vocabulary))
+    flops = functools.partial(
+        distillation_flops,
+        config,
+        teacher=teacher_config,
+        restrict_ce_to_mask=settings.restrict_ce_to_mask,
+    )
+    return pretrain(Job(config, strategy, settings, make_trainer, vocabulary, flops))
 
 
 def _copied_layers(
