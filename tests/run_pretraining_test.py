@@ -169,6 +169,8 @@ def test_curves_for_tensorboard(trained):
         "learning_rate",
         "gradient_norm",
         "examples_per_second",
+        "seconds_per_step",
+        "tokens_per_second",
     }
     assert glob.glob(f"{output_dir}/eval/events.*")
 

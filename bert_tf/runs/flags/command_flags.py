@@ -253,15 +253,12 @@ def get_strategy() -> tf.distribute.Strategy:
         strategy = distribution.get_strategy(devices.distribution_strategy, devices.num_cpu_devices)
     flags_file.note(sorted(filter(None, (x.serialize() for x in _own_flags()))))
     if devices.coordinator and distribution.several_processes(strategy):
-        own = [x for x in _own_flags() if x.name not in _OF_PROCESS]
-        strategy.check_same(sorted({f"--{x.name}={x.value}" for x in own}))
+        strategy.check_same(_common_flags())
     # TensorFlow's cluster service replaces the handler, and the TPU's driver may do so.
     interrupts.raise_on_sigterm()
     return strategy
 
 
-# What may differ between processes: machines may have copies of the input and different names for
-# the coordinator, and tools.try_devices gives each a folder of its own.
 _OF_PROCESS = "coordinator process_index input_file output_dir compilation_cache_dir".split()
 
 
@@ -270,6 +267,15 @@ def _own_flags() -> list[flags.Flag]:
     modules = flags.FLAGS.flags_by_module_dict().items()
     own = [flag for module, of in modules if not module.startswith("absl") for flag in of]
     return [*{flag.name: flag for flag in own}.values()]
+
+
+def _common_flags() -> list[str]:
+    """Returns the flags that must be the same in all processes, as --NAME=VALUE.
+
+    Machines may have copies of the input and different names for the coordinator, and
+    tools.try_devices gives each a folder of its own.
+    """
+    return sorted(f"--{x.name}={x.value}" for x in _own_flags() if x.name not in _OF_PROCESS)
 
 
 def _tpu_strategy(devices: DeviceSettings) -> tf.distribute.Strategy:
