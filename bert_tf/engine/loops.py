@@ -116,10 +116,7 @@ class _GraphTraining(_Graph):
         return context.all_reduce(tf.distribute.ReduceOp.MEAN, row)
 
     def _run_steps(self, iterator: Iterator, num_steps: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the metrics of each step, float32 [steps, metrics], and `input_seconds`.
-
-        With buckets the last metric is the length that the batch was cut to.
-        """
+        """Returns the metrics of each step, float32 [steps, metrics], and `input_seconds`."""
         with tf.device(self._host):
             rows = tf.TensorArray(tf.float32, size=0, dynamic_size=True, element_shape=[None])
             waited, free_since = tf.constant(0.0, tf.float64), tf.timestamp()
@@ -137,15 +134,15 @@ class _GraphTraining(_Graph):
             stop = (tf.cast(self._stop, tf.float32),) if self._several else ()
             if self._buckets is None:
                 parts = distribution.split_batch(self._strategy, batch)
-                row, length = self._strategy.run(self.step, (parts, *stop)), []
+                row = self._strategy.run(self.step, (parts, *stop))
             else:
-                row, *length = self._step_in_bucket(batch, *stop)
+                row = self._step_in_bucket(batch, *stop)
             with tf.device(self._host):
                 # Of the first replica; all have the same.
                 row = tf.identity(self._strategy.experimental_local_results(row)[0])
                 with tf.control_dependencies([row]):
                     free_since = tf.timestamp()
-                rows = rows.write(done, tf.concat([row, *length], 0))
+                rows = rows.write(done, row)
                 is_good = tf.reduce_all(tf.math.is_finite(row))
                 if self._several:
                     is_good &= row[-1] == 0.0  # no process stops
@@ -157,29 +154,26 @@ class _GraphTraining(_Graph):
         _, _, _, rows, waited, _ = tf.while_loop(go_on, step, start)
         return rows.stack(), waited
 
-    def _step_in_bucket(
-        self, batch: dict[str, tf.Tensor], *stop: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor]:
+    def _step_in_bucket(self, batch: dict[str, tf.Tensor], *stop: tf.Tensor) -> tf.Tensor:
         """Makes a step on the batch, cut to the length of its bucket.
 
-        Returns a replica's row, and that length, float32 [1].
+        Returns a replica's row, with that length before it.
         """
         longest = batch.pop("longest")  # the same on all hosts
         with tf.device(self._host):
             index = self._buckets.index(longest)
-            length = tf.gather(tf.constant([self._buckets.lengths], tf.float32), index, axis=1)
 
         def cut_to(bucket: int) -> tf.Tensor:
             cut = self._buckets.trim(batch, bucket)
             parts = distribution.split_batch(self._strategy, cut)
             row = self._strategy.run(self.step, (parts, *stop))
-            return self._strategy.experimental_local_results(row)[0]
+            row = self._strategy.experimental_local_results(row)[0]
+            return tf.concat([[float(self._buckets.lengths[bucket])], row], 0)
 
         count = len(self._buckets.lengths)
         if count == 1:
-            return cut_to(0), length
-        row = tf.switch_case(index, [functools.partial(cut_to, i) for i in range(count)])
-        return row, length
+            return cut_to(0)
+        return tf.switch_case(index, [functools.partial(cut_to, i) for i in range(count)])
 
 
 class _GraphPrediction(_Graph):
@@ -250,8 +244,8 @@ class TrainingLoop:
 
     `input_seconds` is how long the devices waited for input in the last `run`: from a step's
     metrics to the next batch, as the host sees it. A batch that was ready earlier adds nothing.
-    After an error it is 0. `lengths` are those that its batches were cut to, float32 [steps made].
-    Without `buckets` it is None.
+    After an error it is 0. `lengths` are those that its batches were cut to, float32 [steps made];
+    None without `buckets`.
     """
 
     def __init__(
@@ -289,7 +283,7 @@ class TrainingLoop:
         rows, waited = self.runner.run(iterator, num_steps, advance)
         self.input_seconds = float(waited)
         columns = list(np.asarray(rows).T)
-        self.lengths = columns.pop() if self._cuts else None
+        self.lengths = columns.pop(0) if self._cuts else None
         interrupt = interrupts.held()
         if self._several:
             stopped = columns.pop().any()

@@ -137,8 +137,8 @@ class PjrtTraining(_Loop):
 
         self._lengths.clear()
         rows, waited = self._make_steps(self._batches(iterator), num_steps, advance, may_go_on)
-        if self._buckets is not None:  # see `loops._GraphTraining`
-            rows = [[*row, length] for row, length in zip(rows, self._lengths, strict=True)]
+        if self._buckets is not None:
+            rows = [[length, *row] for length, row in zip(self._lengths, rows, strict=True)]
         return np.array(rows, np.float32), waited
 
 

@@ -288,6 +288,7 @@ class FineTuner:
         *choices, length = self._schema["input_ids"].shape
         sequences = settings.train_batch_size * math.prod(choices)
 
+        @functools.cache
         def flops(length: int) -> int:
             return training_flops(config, RecordBatches(length, 1, sequences, 0), objective=MLM)
 

@@ -115,10 +115,7 @@ class PhaseSteps:
             lengths = np.full(num_steps, work.length) if cut is None else cut.astype(int)
             speed["tokens_per_second"] = work.sequences * float(lengths.sum()) / seconds
             if work.flops and self._peak:
-                flops = sum(
-                    int(count) * work.flops(int(length))
-                    for length, count in zip(*np.unique(lengths, return_counts=True), strict=True)
-                )
+                flops = sum(map(work.flops, lengths.tolist()))
                 speed["mfu"] = flops / seconds / self._peak
         if distribution.several_processes(self.run.strategy):
             waits = self.loop.input_seconds / num_steps

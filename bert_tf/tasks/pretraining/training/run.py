@@ -20,7 +20,6 @@ from bert_tf.runs.flags.setting_fields import MAX_COUNT
 from bert_tf.runs.folder.run import Run
 from bert_tf.runs.training.fine_tuning_checks import check_vocabulary
 from bert_tf.runs.training.options import model_options
-from bert_tf.runs.training.plan import Phase, Work
 from bert_tf.runs.training.schedules import TimeBudget
 from bert_tf.runs.training.trainer import Trainer
 from bert_tf.tasks.matrix_products import training_flops
@@ -147,17 +146,6 @@ class Job:
         rates = settings.masked_lm_prob, settings.do_whole_word_mask
         return DynamicMasking.of_tokenizer(tokenizer, number, *rates, records.packed_places or 1)
 
-    def phases(self, training: list[FittingRecords]) -> list[Phase]:
-        """Returns the phases of training on the records that `open_records` returned."""
-        phases = []
-        for records, batches in zip(training, self.settings.phases, strict=True):
-            phase = records.phase()
-            step = dataclasses.replace(batches, batch_size=phase.batch_size)  # rows, if packed
-            flops = self.flops(step)
-            work = Work(step.batch_size, step.max_seq_length, lambda _, flops=flops: flops)
-            phases.append(dataclasses.replace(phase, work=work))
-        return phases
-
     def write_files(self) -> None:
         """Writes the configuration and the vocabulary, which belong next to the checkpoints."""
         output_dir, found = self.settings.output_dir, self.vocabulary
@@ -184,7 +172,8 @@ def run_pretraining(
         check_vocabulary(vocabulary.tokenizer.vocab, path, start, settings.output_dir)
     initialize = functools.partial(_warn_of_missing_generator, start)
     make_trainer = functools.partial(Trainer, build, initialize=initialize)
-    flops = functools.partial(training_flops, config, objective=settings.objective, electra=electra)
+    counted = {"objective": settings.objective, "electra": electra}
+    flops = functools.partial(training_flops, config, **counted)
     return pretrain(Job(config, strategy, settings, make_trainer, vocabulary, flops))
 
 
@@ -195,9 +184,8 @@ def pretrain(job: Job) -> dict[str, float | int] | None:
         raise UserError("At least one of --do_train and --do_eval must be given.")
     check_objective(job.config, settings.objective)
     training, evaluated = job.open_records()
-    phases, schedule = [], None
+    phases, schedule = [x.phase(job.flops) for x in training], None
     if settings.do_train:
-        phases = job.phases(training)
         schedule = optimization.RestartingSchedule(settings.schedules())
     with Run(strategy, settings) as run:
         if evaluated:
@@ -216,7 +204,7 @@ def pretrain(job: Job) -> dict[str, float | int] | None:
             step = trainer.global_step
             if run.evaluated_step != step:  # --evaluate_every_steps may include the last step
                 logging.info("***** Running evaluation *****")
-                source = EvaluationInput(**evaluated.source, max_steps=evaluated.num_steps)
+                source = EvaluationInput(**evaluated.source, max_steps=evaluated.batches.num_steps)
                 results.update(run.report(evaluator.evaluate(source), step))
                 run.write_results(results)
             return True

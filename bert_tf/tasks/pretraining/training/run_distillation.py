@@ -1,6 +1,5 @@
 """Pre-trains a student with a teacher (run_distillation.py)."""
 
-import functools
 from collections.abc import Collection
 
 import tensorflow as tf
@@ -30,7 +29,7 @@ from bert_tf.tasks.pretraining.training.distillation import (
 )
 from bert_tf.tasks.pretraining.training.model import PretrainingModel
 from bert_tf.tasks.pretraining.training.run import Job, Vocabulary, pretrain
-from bert_tf.tasks.pretraining.training.settings import DistillationSettings
+from bert_tf.tasks.pretraining.training.settings import DistillationSettings, RecordBatches
 from bert_tf.text.model_vocabulary import check_model_vocabulary
 
 
@@ -98,12 +97,9 @@ def run_distillation(
             initialize=initialize,
         )
 
-    flops = functools.partial(
-        distillation_flops,
-        config,
-        teacher=teacher_config,
-        restrict_ce_to_mask=settings.restrict_ce_to_mask,
-    )
+    def flops(step: RecordBatches) -> int:
+        return distillation_flops(config, step, teacher_config, settings.restrict_ce_to_mask)
+
     return pretrain(Job(config, strategy, settings, make_trainer, vocabulary, flops))
 
 

@@ -14,6 +14,7 @@ from bert_tf.tasks.pretraining.training.record_files import (
     Records,
     fit,
 )
+from bert_tf.tasks.pretraining.training.settings import RecordBatches
 from tests.support.pretraining_runs import write_records
 
 SCHEMA = pretraining_schema(12, 2)
@@ -21,7 +22,8 @@ SCHEMA = pretraining_schema(12, 2)
 
 def opened(*files, num_steps=0):
     ends = record_checks.check_ends(files)
-    return FittingRecords({"files": list(files), "batch_size": 8}, 1.0, ends, num_steps)
+    batches = RecordBatches(12, num_steps, 8, 2)
+    return FittingRecords({"files": list(files), "batch_size": 8}, 1.0, ends, batches)
 
 
 def check_content(files, schema, flag):
