@@ -251,7 +251,8 @@ def get_strategy() -> tf.distribute.Strategy:
         strategy = _tpu_strategy(devices)
     else:
         strategy = distribution.get_strategy(devices.distribution_strategy, devices.num_cpu_devices)
-    flags_file.note(sorted(filter(None, (x.serialize() for x in _own_flags()))))
+    words = {x.serialize(): x.present for x in _own_flags() if x.value is not None}
+    flags_file.note([word if given else f"# {word}" for word, given in sorted(words.items())])
     if devices.coordinator and distribution.several_processes(strategy):
         strategy.check_same(_common_flags())
     # TensorFlow's cluster service replaces the handler, and the TPU's driver may do so.

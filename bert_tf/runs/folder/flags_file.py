@@ -21,7 +21,7 @@ _of_program: list[str] = []  # its flags, as in a flagfile
 
 
 def note(words: Sequence[str]) -> None:
-    """Sets the program's flags. Without them, the settings of a run are written."""
+    """Sets the program's flags, defaults as comments; else the settings of a run are written."""
     _of_program[:] = words
 
 
@@ -34,12 +34,11 @@ def write_flags(
     """
     path = os.path.join(output_dir, FILE_NAME)
     found = ((name, sys.modules.get(name)) for name in _PACKAGES)
-    versions = [f"{name} {package.__version__}" for name, package in found if package]
-    shard = distribution.input_shard(strategy)
-    place = f"{shard.replicas} replicas of {device_kind(strategy) or 'CPU'}, {shard.count} hosts"
+    versions = ", ".join(f"{name} {package.__version__}" for name, package in found if package)
+    shard, kind = distribution.input_shard(strategy), device_kind(strategy) or "CPU"
+    place = f"# {shard.replicas} replicas of {kind}, {shard.count} hosts"
     words = _of_program or [f"--{x.name}={getattr(settings, x.name)}" for x in flags_of(settings)]
-    lines = [f"# Python {platform.python_version()}, {', '.join(versions)}", f"# {place}", *words]
-    content = "\n".join([*lines, ""])
+    content = "\n".join([f"# Python {platform.python_version()}, {versions}", place, *words, ""])
     earlier = read_text(path, path) if tf.io.gfile.exists(path) else ""
     if not earlier.endswith(content):
         earlier = re.sub("^(?!#)(?=.)", "# ", earlier, flags=re.MULTILINE)

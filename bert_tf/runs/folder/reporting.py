@@ -35,17 +35,14 @@ class Metrics:
         """Reads the lines of earlier starts up to a step; the later steps are made again."""
         if not tf.io.gfile.exists(self._path):
             return
-        text = read_text(self._path, self._path)
-        for number, line in enumerate(text.splitlines(), 1):
-            try:
-                self._lines[int(strict_json.loads(line)["step"])] = line
-            except (KeyError, TypeError, ValueError) as error:
-                raise UserError(
-                    f"{self._path}, line {number}, must be as a run wrote it: {quoted(line)}. To"
-                    " start a new file, rename this one"
-                ) from error
-        kept = {at: line for at, line in self._lines.items() if at <= step}
-        self._lines, self._changed = kept, len(kept) < len(self._lines)
+        lines = read_text(self._path, self._path).splitlines()
+        try:
+            found = {int(strict_json.loads(line)["step"]): line for line in lines}
+        except (KeyError, TypeError, ValueError) as error:
+            rule = "must be as a run wrote it; to begin a new file, rename this one"
+            raise UserError(f"{self._path} {rule}") from error
+        self._lines = {at: line for at, line in found.items() if at <= step}
+        self._changed = len(self._lines) < len(lines)
 
     def add(self, scalars: Mapping[str, float], step: int, prefix: str) -> None:
         """Adds scalars to the line of a step, with a prefix before their names."""

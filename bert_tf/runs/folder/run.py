@@ -255,8 +255,7 @@ class Run:
 
         if self.chief:
             logging.info("Saving checkpoints for %d into %s.", step, self.path("model.ckpt"))
-            if self._heartbeat:
-                self._metrics.write()
+            self._metrics.write()
             self.checkpoints.save(
                 values, step, save_all_places, lambda _: self.goodput.write_save(step, record)
             )
@@ -284,11 +283,11 @@ class Run:
 
     def write_goodput(self, doing: str = "steps") -> None:
         """Updates `goodput.json` and the metrics, unless another run has taken the directory."""
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, UserError):  # this is also called after other errors
             if self._heartbeat:
                 self._heartbeat.check()
-                self._metrics.write()
             self.goodput.write(doing)
+            self._metrics.write()
 
     def used_seconds(self) -> tuple[float, float]:
         """Returns the seconds for which the chief has had its machine, over all starts.

@@ -105,7 +105,7 @@ def test_metrics_have_each_step_once_after_a_kill(tmp_path):
     assert metrics_in(path) == []
     for damaged in ("{", "[]", '{"loss": 1}', '{"step": "x"}'):
         path.write_text(f'{{"step": 3}}\n{damaged}\n')
-        with pytest.raises(UserError, match="metrics.jsonl, line 2, must be as a run wrote it: "):
+        with pytest.raises(UserError, match="metrics.jsonl must be as a run wrote it; to begin a"):
             start(3)
 
 

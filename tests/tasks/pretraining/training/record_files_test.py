@@ -94,7 +94,7 @@ def test_whole_words_of_one_token_are_warned_of(tmp_path, warnings, words, whole
     made_for = types.SimpleNamespace(objective="mlm", check=lambda files, flag: None)
     found = Records("input_file", [path], {"word_ids": 12})
     masking = DynamicMasking(4, 30, 2, 0.15, whole)
-    fit(found, types.SimpleNamespace(**sizes), made_for, {}, masking, 1, "train_batch_size")
+    fit(found, RecordBatches(**sizes), made_for, {}, masking, 1, "train_batch_size")
     expected = f"--do_whole_word_mask changes nothing in the first 5 records of {path}: each word"
     assert sum(text.startswith(expected) for text in warnings) == is_warned
 
