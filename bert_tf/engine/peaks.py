@@ -26,11 +26,13 @@ _TWO_DEVICES = ("TPU v2", "TPU v3", "TPU7x")  # whose chips are two devices in J
 
 
 def device_kind(strategy: tf.distribute.Strategy) -> str:
-    """Returns the name of a replica's device, by JAX or TensorFlow; "" if it has none."""
+    """Returns the name of a replica's device, by JAX or TensorFlow."""
     if distribution.runs_by_pjrt(strategy):
         return strategy.mesh.devices.flat[0].device_kind
-    gpus = tf.config.list_physical_devices("GPU")  # TensorFlow has no names of CPUs and TPUs
-    return tf.config.experimental.get_device_details(gpus[0])["device_name"] if gpus else ""
+    gpus = tf.config.list_physical_devices("GPU")
+    if distribution.on_tpu(strategy) or not gpus:  # TensorFlow has no more names
+        return "TPU" if distribution.on_tpu(strategy) else "CPU"
+    return tf.config.experimental.get_device_details(gpus[0]).get("device_name", "GPU")
 
 
 def peak_flops(strategy: tf.distribute.Strategy) -> float | None:

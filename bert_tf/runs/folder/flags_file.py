@@ -35,8 +35,8 @@ def write_flags(
     path = os.path.join(output_dir, FILE_NAME)
     found = ((name, sys.modules.get(name)) for name in _PACKAGES)
     versions = ", ".join(f"{name} {package.__version__}" for name, package in found if package)
-    shard, kind = distribution.input_shard(strategy), device_kind(strategy) or "CPU"
-    place = f"# {shard.replicas} replicas of {kind}, {shard.count} hosts"
+    shard = distribution.input_shard(strategy)
+    place = f"# {shard.replicas} replicas of {device_kind(strategy)}, {shard.count} hosts"
     words = _of_program or [f"--{x.name}={getattr(settings, x.name)}" for x in flags_of(settings)]
     content = "\n".join([f"# Python {platform.python_version()}, {versions}", place, *words, ""])
     earlier = read_text(path, path) if tf.io.gfile.exists(path) else ""
