@@ -5,8 +5,8 @@
 The text and the model's size are the quickstart's; GLUE_DIR has the folders MRPC and STS-B. The
 records, masks, batches, learning rate and schedule are the same. The masked LM has more steps, as
 its step takes fewer FLOPs. Only matrix products count, forward and backward
-(tools/tpu/matrix_products.py). Each model is fine-tuned with the same settings, and so is one that
-starts from random weights. Started again, the benchmark goes on with the runs that are missing.
+(bert_tf/tasks/matrix_products.py). Each model is fine-tuned with the same settings, and so is one
+that starts from random weights. Started again, the benchmark goes on with the missing runs.
 """
 
 import argparse
@@ -19,13 +19,13 @@ from benchmarks.new_words import run
 from bert_tf.files.whole_files import write_whole
 from bert_tf.model.family import ElectraConfig
 from bert_tf.runs.folder.reporting import read_results
+from bert_tf.tasks.matrix_products import training_flops
 from bert_tf.tasks.pretraining.schema import ELECTRA
 from bert_tf.tasks.pretraining.training.electra_settings import (
     ElectraSettings,
     number_of_predictions,
 )
 from bert_tf.tasks.pretraining.training.settings import RecordBatches
-from tools.tpu.matrix_products import training_flops
 
 TEXT = "flags/quickstart"
 LENGTH, BATCH = 64, 32

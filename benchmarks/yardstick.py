@@ -7,8 +7,8 @@ import tensorflow as tf
 
 from benchmarks.take_turns import timed
 from bert_tf.model.configuration import BertConfig
+from bert_tf.tasks.matrix_products import Product, forward_products
 from bert_tf.tasks.pretraining.training.settings import RecordBatches
-from tools.tpu.matrix_products import Product, forward_products
 
 
 def operands(product: Product) -> list[tuple[list[int], list[int], bool, bool]]:

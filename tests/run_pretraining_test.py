@@ -169,6 +169,8 @@ def test_curves_for_tensorboard(trained):
         "learning_rate",
         "gradient_norm",
         "examples_per_second",
+        "seconds_per_step",
+        "tokens_per_second",
     }
     assert glob.glob(f"{output_dir}/eval/events.*")
 
@@ -190,7 +192,8 @@ def test_a_finished_run_says_so_and_one_with_more_steps_goes_on(trained, inputs,
     """Also from another place: the checkpoints are named relative to their directory."""
     output_dir = tmp_path / "moved"
     shutil.copytree(trained[0], output_dir)
-    log = run(*flags(inputs, output_dir, "--do_train", f"--phases={PHASES}"))
+    again = f"--flagfile={output_dir}/flags.txt"  # the same command
+    log = run(again, f"--output_dir={output_dir}", "--nodo_eval")
     assert "Nothing to train" in log and "at step 20 of 20 already" in log
     assert "Raise --num_train_steps, or the steps in --phases, to continue" in log
     log = run(*flags(inputs, output_dir, "--do_train", "--phases=12:14:8:2,20:9:4:3"))

@@ -30,13 +30,13 @@ from bert_tf.errors import UserError
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.flags import command_flags
 from bert_tf.runs.flags.settings import ModelSettings
+from bert_tf.tasks.matrix_products import distillation_flops, training_flops
 from bert_tf.tasks.pretraining.schema import ELECTRA
 from bert_tf.tasks.pretraining.training.electra_settings import ElectraSettings
 from bert_tf.tasks.pretraining.training.settings import RecordBatches
 
 from . import ROOT
 from .tpu import compiler, memory, step_flags
-from .tpu.matrix_products import distillation_flops, training_flops
 
 FLAGS = flags.FLAGS
 ACCELERATORS = os.path.join(ROOT, "tpu", "accelerators.txt")

@@ -5,7 +5,8 @@
 
 The argument is the --output_dir of a run. The table has the time of each part, over all starts
 since the first. The tool reads it from `goodput.json` there, which a run writes with every
-checkpoint and when it ends. The picture is `goodput.png` there, or the file --output.
+checkpoint and when it ends. The run's other processes get a line each. The picture is `goodput.png`
+there, or the file --output.
 """
 
 if __name__ == "__main__" and not __package__:
@@ -49,6 +50,19 @@ def beyond_start_up(record: Record) -> float:
     """Returns the share of useful steps in the time, not counting starts and pauses."""
     rest = sum(s for part, s in record.seconds.items() if part not in _NOT_OF_STEPS)
     return record.seconds["steps"] / max(rest, 1e-9)
+
+
+def describe_others(output_dir: str) -> list[str]:
+    """Returns a line for each process of the run but the first."""
+    lines: list[str] = []
+    while record := goodput.read(output_dir, len(lines) + 1):
+        waits = record.seconds["input"] / max(sum(record.seconds.values()), 1e-9)
+        lines.append(
+            f"process {len(lines) + 1}: goodput {100 * record.goodput():.1f}%,"
+            f" {100 * beyond_start_up(record):.1f}% beyond start-up, {100 * waits:.1f}% waiting for"
+            " input"
+        )
+    return lines
 
 
 def table(record: Record) -> str:
@@ -97,7 +111,7 @@ def check_words(words: Sequence[str]) -> None:
 def main(words: Sequence[str]) -> None:
     output_dir = words[0]
     record = read_run(output_dir)
-    print(table(record))
+    print(table(record), *describe_others(output_dir), sep="\n")
     name = os.path.basename(output_dir.rstrip("/"))
     path = FLAGS.output or os.path.join(output_dir, "goodput.png")
     write_png(draw(record, name), path, flag="output" if FLAGS.output else None)

@@ -155,7 +155,10 @@ class _GraphTraining(_Graph):
         return rows.stack(), waited
 
     def _step_in_bucket(self, batch: dict[str, tf.Tensor], *stop: tf.Tensor) -> tf.Tensor:
-        """Makes a step on the batch, cut to the length of its bucket; returns a replica's row."""
+        """Makes a step on the batch, cut to the length of its bucket.
+
+        Returns a replica's row, with that length before it.
+        """
         longest = batch.pop("longest")  # the same on all hosts
         with tf.device(self._host):
             index = self._buckets.index(longest)
@@ -164,7 +167,8 @@ class _GraphTraining(_Graph):
             cut = self._buckets.trim(batch, bucket)
             parts = distribution.split_batch(self._strategy, cut)
             row = self._strategy.run(self.step, (parts, *stop))
-            return self._strategy.experimental_local_results(row)[0]
+            row = self._strategy.experimental_local_results(row)[0]
+            return tf.concat([[float(self._buckets.lengths[bucket])], row], 0)
 
         count = len(self._buckets.lengths)
         if count == 1:
@@ -240,7 +244,8 @@ class TrainingLoop:
 
     `input_seconds` is how long the devices waited for input in the last `run`: from a step's
     metrics to the next batch, as the host sees it. A batch that was ready earlier adds nothing.
-    After an error it is 0.
+    After an error it is 0. `lengths` are those that its batches were cut to, float32 [steps made];
+    None without `buckets`.
     """
 
     def __init__(
@@ -255,6 +260,8 @@ class TrainingLoop:
         # and each adds its stop to the metrics, which are averaged over all processes.
         self._several = distribution.several_processes(strategy)
         self.input_seconds = 0.0
+        self.lengths: np.ndarray | None = None
+        self._cuts = buckets is not None
         self._structure: Any = None
         runner = PjrtTraining if distribution.runs_by_pjrt(strategy) else _GraphTraining
         self.runner = runner(strategy, replica_step, self._stack, seed, buckets, compile_on_cpu)
@@ -276,6 +283,7 @@ class TrainingLoop:
         rows, waited = self.runner.run(iterator, num_steps, advance)
         self.input_seconds = float(waited)
         columns = list(np.asarray(rows).T)
+        self.lengths = columns.pop(0) if self._cuts else None
         interrupt = interrupts.held()
         if self._several:
             stopped = columns.pop().any()

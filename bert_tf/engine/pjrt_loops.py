@@ -101,6 +101,7 @@ class PjrtTraining(_Loop):
         compile_on_cpu: bool,
     ):
         self._buckets = buckets
+        self._lengths: list[int] = []  # of the batches of a run
         self._several = distribution.several_processes(strategy)
         seeds = [seed % 2**31, 0]
 
@@ -120,7 +121,9 @@ class PjrtTraining(_Loop):
             batch = {name: x.numpy() for name, x in iterator.get_next().items()}
             if self._buckets is not None:
                 longest = batch.pop("longest")
-                batch = self._buckets.trim(batch, int(self._buckets.index(longest)))
+                index = int(self._buckets.index(longest))
+                batch = self._buckets.trim(batch, index)
+                self._lengths.append(self._buckets.lengths[index])
             if self._several:
                 local = len(self._strategy.mesh.local_devices)
                 batch["stop"] = np.full(local, interrupts.held() is not None, np.float32)
@@ -132,7 +135,10 @@ class PjrtTraining(_Loop):
         def may_go_on(row: np.ndarray) -> bool:
             return bool(np.isfinite(row).all()) and not (self._several and row[-1])
 
+        self._lengths.clear()
         rows, waited = self._make_steps(self._batches(iterator), num_steps, advance, may_go_on)
+        if self._buckets is not None:
+            rows = [[length, *row] for length, row in zip(self._lengths, rows, strict=True)]
         return np.array(rows, np.float32), waited
 
 

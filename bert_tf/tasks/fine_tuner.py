@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import itertools
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -32,10 +33,13 @@ from bert_tf.runs.folder.run import Run
 from bert_tf.runs.results.tables import Cell, KeptRows
 from bert_tf.runs.training.fine_tuning_checks import check_settings
 from bert_tf.runs.training.options import model_options
-from bert_tf.runs.training.plan import Phase
+from bert_tf.runs.training.plan import Phase, Work
 from bert_tf.runs.training.trainer import Trainer, Variables
 from bert_tf.runs.training.watch import CallbackWatch
 from bert_tf.tasks.long_text import windows
+from bert_tf.tasks.matrix_products import training_flops
+from bert_tf.tasks.pretraining.schema import MLM
+from bert_tf.tasks.pretraining.training.settings import RecordBatches
 from bert_tf.tasks.task import Evaluated, ExampleSet, FineTuningTask
 from bert_tf.text.tokenizers import Tokenizer
 
@@ -263,6 +267,7 @@ class FineTuner:
         phase = Phase(
             *(num_train_steps, settings.train_batch_size, open_input),
             num_examples=self._num_records,
+            work=self._work(),
         )
         watch = self._watch
         if watch:
@@ -276,6 +281,20 @@ class FineTuner:
         if self._keeps_best and self.run.evaluated_step != trainer.global_step:
             self._evaluate_and_keep()
         self._finish(trainer)
+
+    def _work(self) -> Work:
+        """Returns a step's work; its operations are the encoder's, without the task's head."""
+        settings, config = self._settings, self.start.config
+        *choices, length = self._schema["input_ids"].shape
+        sequences = settings.train_batch_size * math.prod(choices)
+
+        @functools.cache
+        def flops(length: int) -> int:
+            return training_flops(config, RecordBatches(length, 1, sequences, 0), objective=MLM)
+
+        # A frozen layer has no backward pass, and a teacher has no part in `flops`.
+        known = not settings.freeze_layers and not self._teaching
+        return Work(sequences, length, flops if known else None)
 
     def _evaluate_and_keep(self) -> bool:
         """Evaluates while the model is trained; returns whether to go on."""

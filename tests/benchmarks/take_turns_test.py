@@ -7,8 +7,8 @@ import tensorflow as tf
 from benchmarks.take_turns import describe, take_turns
 from benchmarks.yardstick import Yardstick, operands
 from bert_tf.model.configuration import BertConfig
+from bert_tf.tasks.matrix_products import forward_products
 from bert_tf.tasks.pretraining.training.settings import RecordBatches
-from tools.tpu.matrix_products import forward_products
 
 MODELS = Path(__file__).resolve().parents[2] / "flags" / "models"
 BASE = BertConfig.from_json_file(str(MODELS / "uncased_L-12_H-768_A-12" / "bert_config.json"))

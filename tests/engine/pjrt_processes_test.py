@@ -150,7 +150,7 @@ def test_the_flags_that_must_be_the_same_are_the_programs_own(monkeypatch):
         absl.flags.DEFINE_string(name, given, "", flag_values=values)
     absl.flags.DEFINE_string("verbosity", "1", "", flag_values=values, module_name="absl.logging")
     monkeypatch.setattr(command_flags.flags, "FLAGS", values)
-    assert command_flags._own_flags() == ["--phases=1:2,3:4", "--tpu=pjrt"]
+    assert command_flags._common_flags() == ["--phases=1:2,3:4", "--tpu=pjrt"]
 
 
 def test_an_installation_that_does_not_fit_is_told(monkeypatch):

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from bert_tf import optimization
 from bert_tf.engine import distribution, interrupts, steps
+from bert_tf.engine.length_buckets import Buckets
 from bert_tf.engine.loops import PredictionLoop, TrainingLoop
 from bert_tf.model.configuration import BertConfig
 from bert_tf.optimization import create_optimizer
@@ -70,6 +71,25 @@ def test_values_stay_on_the_devices_until_they_are_fetched(strategy):
     many.assign(tf.fill([100], 7.0))
     strategy.fetch([many])  # older than what was assigned
     assert (many.numpy() == 7.0).all()
+
+
+@pytest.mark.parametrize("engine", ["pjrt", "tensorflow"])
+def test_a_loop_tells_the_lengths_that_it_cut_batches_to(strategy, engine):
+    def step(features, seed):
+        return {"length": tf.cast(tf.shape(features["ids"])[1], tf.float32)}
+
+    needed = [3, 9, 4, 5, 2, 6, 1]
+    batches = {"ids": np.zeros([7, 1, 9], np.int32), "longest": np.int32(needed)}
+    loop = TrainingLoop(
+        strategy if engine == "pjrt" else tf.distribute.get_strategy(),
+        step,
+        buckets=Buckets((4, 6, 9), ("ids",)),
+    )
+    iterator = iter(tf.data.Dataset.from_tensor_slices(batches))
+    for lengths in ([4, 9, 4], [6], [4, 6, 4]):
+        rows = loop.run(iterator, len(lengths), lambda _: None)
+        assert loop.lengths.tolist() == rows["length"].tolist() == lengths
+    assert rows.keys() == {"length"}
 
 
 def test_small_variables_are_fetched_after_each_loop(strategy):

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from absl import logging
 from bert_tf.engine import distribution
 from bert_tf.engine.prediction import Predictor
 from bert_tf.errors import UserError
-from bert_tf.files import checkpoints
+from bert_tf.files import checkpoints, records
 from bert_tf.model.configuration import BertConfig
 from bert_tf.pretrained.folder import read_folder
 from bert_tf.runs.folder import reporting
@@ -25,7 +26,7 @@ from bert_tf.tasks.classification.examples import InputExample
 from bert_tf.tasks.classification.model import ClassificationModel
 from bert_tf.tasks.classification.settings import ClassifierSettings
 from bert_tf.tasks.classification.task import ClassificationTask
-from bert_tf.tasks.fine_tuner import training_schedule
+from bert_tf.tasks.fine_tuner import FineTuner, training_schedule
 from bert_tf.tasks.registry import TASKS
 from tests.support.pretraining_runs import assert_same_variables, run_forked, variables
 from tests.support.registered_tasks import REVIEWS, run_in
@@ -298,7 +299,30 @@ def test_curves_of_training_and_evaluation_have_the_same_names(finished):
         for folder in ("", "eval")
     )
     assert evaluation == {"accuracy", "accuracy_and_f1", "f1", "loss", "matthews_correlation"}
-    assert {"accuracy", "loss"} <= training
+    assert {"accuracy", "loss", "tokens_per_second"} <= training
+    lines = (finished[0] / "metrics.jsonl").read_text().splitlines()
+    names = set().union(*map(json.loads, lines))
+    assert names == {"step", *training, *(f"eval/{name}" for name in evaluation)}
+
+
+def test_the_operations_of_a_step_are_the_encoders():
+    """By hand, for 6 examples of 4 choices, cut to length 16 of 40."""
+    config = BertConfig(50, 8, 3, 2, 20)
+    schema = {"input_ids": records.int64_feature([4, 40])}
+    settings = SimpleNamespace(train_batch_size=6, freeze_layers="")
+    of = SimpleNamespace(
+        _settings=settings,
+        start=SimpleNamespace(config=config),
+        _schema=schema,
+        _teaching={},
+    )
+    work = FineTuner._work(of)
+    layer = 16 * (4 * 8 * 8 + 2 * 8 * 20) + 2 * 16 * 16 * 8
+    assert (work.sequences, work.length, work.flops(16)) == (24, 40, 24 * 3 * 2 * 3 * layer)
+    of._teaching = {"objective": None}
+    assert FineTuner._work(of).flops is None
+    of._teaching, settings.freeze_layers = {}, "embeddings"
+    assert FineTuner._work(of).flops is None
 
 
 def compare_two_replicas_with_one(reviews, folder):

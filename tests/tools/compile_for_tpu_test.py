@@ -20,13 +20,13 @@ import pytest
 from bert_tf.errors import UserError
 from bert_tf.model.family import config_from_dict
 from bert_tf.optimization import AdamOptions
+from bert_tf.tasks.matrix_products import training_flops
 from bert_tf.tasks.pretraining.training.settings import RecordBatches
 from tests.support.pretraining_runs import run
 from tests.support.refusals import refusal
 from tests.tools.tpu.cycles_test import cycles_in, in_loop
 from tools import compile_for_tpu
 from tools.tpu import compiler, cycles, lowering, report, stablehlo
-from tools.tpu.matrix_products import training_flops
 
 ROOT = Path(__file__).parents[2]
 

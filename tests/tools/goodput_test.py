@@ -43,6 +43,26 @@ def test_the_table_has_every_part_and_the_sum(folder):
     ]
 
 
+def test_the_other_processes_have_a_line_each(folder):
+    assert goodput.describe_others(str(folder)) == []
+    now = [100.0]
+    for process, (steps, waits) in enumerate([(60, 20), (30, 50)], 1):
+        clock = Clock(now=lambda: now[0])
+        run = Goodput(str(folder), clock, lambda: now[0], process)
+        run.open(None)
+        for part, seconds in (("start_up", 20), ("steps", steps), ("input", waits)):
+            with run.clock.spent(part):
+                now[0] += seconds
+        run.write("ended")
+    assert goodput.describe_others(str(folder)) == [
+        "process 1: goodput 60.0%, 75.0% beyond start-up, 20.0% waiting for input",
+        "process 2: goodput 30.0%, 37.5% beyond start-up, 50.0% waiting for input",
+    ]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        *("goodput-1.json", "goodput-2.json", "goodput.json")
+    ]
+
+
 def test_the_picture_has_a_bar_for_each_part(folder):
     figure = goodput.draw(goodput.read_run(str(folder)), "base")
     (axes,) = figure.axes

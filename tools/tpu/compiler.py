@@ -12,6 +12,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from bert_tf.engine.peaks import CHIP_FLOPS
 from bert_tf.errors import UserError, quoted
 
 
@@ -33,27 +34,28 @@ class Chip:
     clock: float
 
 
-# By the compiler's name of the device. Sources: https://docs.cloud.google.com/tpu/docs/NAME for v3,
-# v4, v5e, v5p, v6e and tpu7x; for v2 "A Domain Specific Supercomputer for Training Deep Neural
-# Networks", https://dl.acm.org/doi/10.1145/3360307.
+# By the compiler's name of the device. bert_tf/engine/peaks.py names the pages and the paper.
 # Links: half the "bidirectional" bandwidth on the pages of v5e, v5p, v6e and tpu7x. The page of v3
 # only has the all-reduce bandwidth of a pod, 340 TB/s for 1,024 chips. v4 has 6 links of 50 GB/s
 # (https://arxiv.org/abs/2304.01433, table 4), and v2 has 4 of 496 Gbit/s.
 # The memory is what libtpu 0.0.50 states. For TPU7x it is all the memory of the chip, 192 GiB.
-# Clocks: v2 and v3 from that paper, v4 from the arXiv paper's table 4, v5e from
+# Clocks: v2 and v3 from the paper, v4 from the arXiv paper's table 4, v5e from
 # https://jax-ml.github.io/scaling-book/tpus. Google publishes none for the others. They are the
 # peak divided by 2 operations of each multiplier: 8 x 128 x 128 in a chip of v5p, 4 x 256 x 256 in
 # v6e, 8 x 256 x 256 in TPU7x. So computed, the clocks of v2 to v5e are the published ones. Google's
 # pages and JAX's tpu_info.py count half as many for v6e and TPU7x, which is 262,144 operations a
 # cycle and core, but libtpu 0.0.42.1 estimates 369,231 and 422,142 for a product of 8192 x 8192.
 CHIPS = {
-    "TPU v2": Chip(46e12, 700e9, 248e9, 2 * 7.48, 0.7e9),
-    "TPU v3": Chip(123e12, 900e9, 332e9, 2 * 15.48, 0.94e9),
-    "TPU v4": Chip(275e12, 1200e9, 300e9, 2 * 15.25, 1.05e9),
-    "TPU v5 lite": Chip(197e12, 819e9, 200e9, 15.75, 1.5e9),
-    "TPU v5": Chip(459e12, 2765e9, 600e9, 95.73, 1.75e9),
-    "TPU v6 lite": Chip(918e12, 1638e9, 400e9, 31.24, 1.75e9),
-    "TPU7x": Chip(2307e12, 7380e9, 600e9, 2 * 96.0, 2.2e9),
+    kind: Chip(CHIP_FLOPS[kind], *others)
+    for kind, others in {
+        "TPU v2": (700e9, 248e9, 2 * 7.48, 0.7e9),
+        "TPU v3": (900e9, 332e9, 2 * 15.48, 0.94e9),
+        "TPU v4": (1200e9, 300e9, 2 * 15.25, 1.05e9),
+        "TPU v5 lite": (819e9, 200e9, 15.75, 1.5e9),
+        "TPU v5": (2765e9, 600e9, 95.73, 1.75e9),
+        "TPU v6 lite": (1638e9, 400e9, 31.24, 1.75e9),
+        "TPU7x": (7380e9, 600e9, 2 * 96.0, 2.2e9),
+    }.items()
 }
 # The names of generations in tpu/accelerators.txt.
 GENERATIONS = {

@@ -4,10 +4,10 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from bert_tf.model.configuration import BertConfig
+from bert_tf.tasks.matrix_products import distillation_flops, training_flops
 from bert_tf.tasks.pretraining.training.settings import RecordBatches
 
 from . import compiler, cycles
-from .matrix_products import distillation_flops, training_flops
 from .stablehlo import MatrixProduct, Work
 
 if TYPE_CHECKING:

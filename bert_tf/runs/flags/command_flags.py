@@ -29,7 +29,7 @@ from bert_tf.runs.flags.setting_fields import (
     rule_of,
 )
 from bert_tf.runs.flags.settings import DeviceSettings
-from bert_tf.runs.folder import goodput
+from bert_tf.runs.folder import flags_file, goodput
 from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.start import quiet_start
 
@@ -251,8 +251,10 @@ def get_strategy() -> tf.distribute.Strategy:
         strategy = _tpu_strategy(devices)
     else:
         strategy = distribution.get_strategy(devices.distribution_strategy, devices.num_cpu_devices)
+    words = {x.serialize(): x.present for x in _own_flags() if x.value is not None}
+    flags_file.note([word if given else f"# {word}" for word, given in sorted(words.items())])
     if devices.coordinator and distribution.several_processes(strategy):
-        strategy.check_same(_own_flags())
+        strategy.check_same(_common_flags())
     # TensorFlow's cluster service replaces the handler, and the TPU's driver may do so.
     interrupts.raise_on_sigterm()
     return strategy
@@ -261,15 +263,20 @@ def get_strategy() -> tf.distribute.Strategy:
 _OF_PROCESS = "coordinator process_index input_file output_dir compilation_cache_dir".split()
 
 
-def _own_flags() -> list[str]:
-    """Returns the program's own flags that must be the same in all processes, as --NAME=VALUE.
+def _own_flags() -> list[flags.Flag]:
+    """Returns the flags that absl does not define."""
+    modules = flags.FLAGS.flags_by_module_dict().items()
+    own = [flag for module, of in modules if not module.startswith("absl") for flag in of]
+    return [*{flag.name: flag for flag in own}.values()]
+
+
+def _common_flags() -> list[str]:
+    """Returns the flags that must be the same in all processes, as --NAME=VALUE.
 
     Machines may have copies of the input and different names for the coordinator, and
     tools.try_devices gives each a folder of its own.
     """
-    modules = flags.FLAGS.flags_by_module_dict().items()
-    own = [flag for module, of in modules if not module.startswith("absl") for flag in of]
-    return sorted({f"--{x.name}={x.value}" for x in own if x.name not in _OF_PROCESS})
+    return sorted(f"--{x.name}={x.value}" for x in _own_flags() if x.name not in _OF_PROCESS)
 
 
 def _tpu_strategy(devices: DeviceSettings) -> tf.distribute.Strategy:

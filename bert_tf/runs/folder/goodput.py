@@ -116,9 +116,14 @@ class Record:
         return sum(self.seconds.values()) - self.seconds["not_running"]
 
 
-def read(output_dir: str) -> Record | None:
-    """Returns the record in a run's directory; None if there is none."""
-    path = os.path.join(output_dir, FILE_NAME)
+def file_name(process: int) -> str:
+    """Returns the name of a process's file: goodput.json, goodput-1.json and so on."""
+    return f"-{process}".join(os.path.splitext(FILE_NAME)) if process else FILE_NAME
+
+
+def read(output_dir: str, process: int = 0) -> Record | None:
+    """Returns the record of a process in a run's directory; None if there is none."""
+    path = os.path.join(output_dir, file_name(process))
     rule = "it must be as a run wrote it"
     try:
         if not tf.io.gfile.exists(path):
@@ -152,12 +157,17 @@ class Goodput:
         output_dir: the run's directory.
         clock: measures the time of this start; None makes a clock.
         time_now: returns the seconds since 1970.
+        process: number of this process in the run.
     """
 
     def __init__(
-        self, output_dir: str, clock: Clock | None = None, time_now: Callable[[], float] = time.time
+        self,
+        output_dir: str,
+        clock: Clock | None = None,
+        time_now: Callable[[], float] = time.time,
+        process: int = 0,
     ):
-        self._path = os.path.join(output_dir, FILE_NAME)
+        self._process, self._path = process, os.path.join(output_dir, file_name(process))
         self.clock = clock or Clock(temporary_names.age() if _from_process_start else 0.0)
         self._start = time_now() - sum(self.clock.seconds().values())
         self._lock = threading.Lock()  # for the fields that the saving thread uses, too
@@ -171,7 +181,7 @@ class Goodput:
             left_at: see `Heartbeat`.
         """
         try:
-            past = read(os.path.dirname(self._path))
+            past = read(os.path.dirname(self._path), self._process)
         except UserError as error:
             self._start_over(str(error))
             past = None

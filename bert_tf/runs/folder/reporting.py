@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import math
 from collections.abc import Iterator, Mapping
 
 import numpy as np
 from absl import logging
 
+from bert_tf import strict_json
 from bert_tf.errors import UserError, quoted
 from bert_tf.files import storage
 from bert_tf.files.whole_files import read_text, write_whole
@@ -17,20 +20,65 @@ COUNTS = ("global_step", "total", "eval_groups")  # results that are not metrics
 SUMMARY_STEPS = 100  # steps per point in TensorBoard: the Estimator's default
 
 
+class Metrics:
+    """All scalars of a run in one file, as JSON: a line for each step, in order.
+
+    It is written as a whole, because an object in a bucket cannot grow.
+    """
+
+    def __init__(self, path: str):
+        self._path = path
+        self._lines: dict[int, str] = {}
+        self._changed = False
+
+    def open(self, step: int) -> None:
+        """Reads the lines of earlier starts up to a step; the later steps are made again."""
+        if not tf.io.gfile.exists(self._path):
+            return
+        lines = read_text(self._path, self._path).splitlines()
+        try:
+            found = {int(strict_json.loads(line)["step"]): line for line in lines}
+        except (KeyError, TypeError, ValueError) as error:
+            rule = "must be as a run wrote it; to begin a new file, rename this one"
+            raise UserError(f"{self._path} {rule}") from error
+        self._lines = {at: line for at, line in found.items() if at <= step}
+        self._changed = len(self._lines) < len(lines)
+
+    def add(self, scalars: Mapping[str, float], step: int, prefix: str) -> None:
+        """Adds scalars to the line of a step, with a prefix before their names."""
+        values = {f"{prefix}{name}": float(value) for name, value in scalars.items()}
+        values = {name: value if math.isfinite(value) else None for name, value in values.items()}
+        before = json.loads(self._lines.get(step, "{}"))
+        self._lines[step] = json.dumps({"step": step, **before, **values})
+        self._changed = True
+
+    def write(self) -> None:
+        """Writes the file, if it is not up to date; any thread may call this."""
+        if self._changed:
+            self._changed = False
+            write_whole(self._path, "".join(f"{line}\n" for line in [*self._lines.values()]))
+
+
 class Summaries:
     """Writes scalars for TensorBoard to a directory, or nowhere if it is None.
 
     Its methods raise OSError if that fails.
+
+    Args:
+        metrics: gets the same scalars, with `prefix` before their names.
     """
 
-    def __init__(self, directory: str | None):
+    def __init__(self, directory: str | None, metrics: Metrics | None = None, prefix: str = ""):
         self._directory = directory
+        self._metrics, self._prefix = metrics, prefix
         self._writer: tf.summary.SummaryWriter | None = None
 
     def write(self, scalars: Mapping[str, float], step: int) -> None:
         """Adds a point to each named curve."""
         if self._directory is None or not scalars:
             return
+        if self._metrics:
+            self._metrics.add(scalars, step, self._prefix)
         with self._explained():
             if self._writer is None:
                 self._writer = tf.summary.create_file_writer(self._directory)

@@ -19,6 +19,7 @@ from bert_tf.files.checkpoint_directory import CheckpointDirectory
 from bert_tf.runs.flags.settings import TrainingSettings
 from bert_tf.runs.folder import reporting
 from bert_tf.runs.folder.best_checkpoint import BestCheckpoint
+from bert_tf.runs.folder.flags_file import write_flags
 from bert_tf.runs.folder.goodput import Goodput, Record
 from bert_tf.runs.folder.heartbeat import FILE_NAME, Heartbeat, InUseError
 
@@ -81,16 +82,20 @@ class Run:
         self.labels = labels
         self._saves = saves
         self.chief = distribution.is_chief(strategy)
-        self.goodput = Goodput(settings.output_dir)
+        process = distribution.input_shard(strategy).index
+        self.goodput = Goodput(settings.output_dir, process=process)
         self.clock = self.goodput.clock
-        self._barrier = distribution.make_barrier(strategy)
+        self.gather = distribution.make_barrier(strategy)
         storage.make_output_dir(self.output_dir)
         self.checkpoints = CheckpointDirectory(
             self.output_dir, settings.keep_checkpoint_max, settings.keep_checkpoint_every_steps
         )
         folder = self.output_dir if self.chief else None
-        self.training_summaries = reporting.Summaries(folder)
-        self._evaluation_summaries = reporting.Summaries(folder and os.path.join(folder, "eval"))
+        self._metrics = reporting.Metrics(self.path("metrics.jsonl"))
+        told = self._metrics if settings.do_train else None
+        self.training_summaries = reporting.Summaries(folder, told)
+        evaluations = folder and os.path.join(folder, "eval")
+        self._evaluation_summaries = reporting.Summaries(evaluations, told, "eval/")
         self._heartbeat: Heartbeat | None = None
         self._result_heartbeats: list[Heartbeat] = []
         self._results_are_taken = False
@@ -113,9 +118,13 @@ class Run:
                 stack.callback(self.write_goodput, "ended")
             if self.chief:
                 self._reserve_results(stack)
-            self._barrier(0)  # from here on the chief holds the directory
+            left_at = self._heartbeat.left_at if self._heartbeat else None
+            left_at = self.gather(left_at or 0.0)[0]  # from here on the chief holds the directory
             if self.settings.do_train:
                 self._check_shared()
+                if not self.chief:
+                    self.goodput.open(left_at or None)
+                    stack.callback(self.write_goodput, "ended")
             self._stack = stack.pop_all()
         return self
 
@@ -124,7 +133,7 @@ class Run:
 
     def _check_shared(self) -> None:
         """Checks that all processes see the heartbeat of the chief."""
-        seen = self._barrier(float(tf.io.gfile.exists(self.path(FILE_NAME))))
+        seen = self.gather(float(tf.io.gfile.exists(self.path(FILE_NAME))))
         if 0 in seen:
             raise UserError(
                 f"--output_dir={self.output_dir} must be one directory that all machines of the run"
@@ -165,7 +174,10 @@ class Run:
         step = int(variables["global_step"].numpy())
         self.goodput.restored(step, prefix)
         self.saved_step = step if prefix else None
-        steps = self._barrier(step)
+        if self._heartbeat:
+            self._metrics.open(step if prefix else -1)
+            write_flags(self.output_dir, self.strategy, self.settings, step)
+        steps = self.gather(step)
         if len(set(steps)) > 1:
             raise UserError(
                 f"--output_dir={self.output_dir} must be one directory that all machines of the"
@@ -186,7 +198,7 @@ class Run:
         found = hashlib.blake2b(digest_size=6)  # a float64 holds it
         for part in parts:
             found.update(part.encode() if isinstance(part, str) else np.ascontiguousarray(part))
-        digests = self._barrier(float(int.from_bytes(found.digest(), "little")))
+        digests = self.gather(float(int.from_bytes(found.digest(), "little")))
         if others := [i for i, digest in enumerate(digests) if digest != digests[0]]:
             raise UserError(
                 f"All processes of a run must have the same {what}; those of process"
@@ -237,17 +249,19 @@ class Run:
         self.check_directory()
 
         def save_all_places(prefix: str) -> None:
-            self._barrier(step)  # until the chief has removed an unfinished save of this step
+            self.gather(step)  # until the chief has removed an unfinished save of this step
             save_places(prefix)
-            self._barrier(step)  # until all processes have written their places
+            self.gather(step)  # until all processes have written their places
 
         if self.chief:
             logging.info("Saving checkpoints for %d into %s.", step, self.path("model.ckpt"))
+            self._metrics.write()
             self.checkpoints.save(
                 values, step, save_all_places, lambda _: self.goodput.write_save(step, record)
             )
         else:
             save_all_places(self.checkpoints.prefix(step))
+            self.goodput.write_save(step, record)
         self.saved_step = step
         seconds = time.monotonic() - began
         logging.info("Saved step %d in %.1f s; the steps waited %.2f s", step, seconds, waited)
@@ -268,11 +282,12 @@ class Run:
         self._background.wait()
 
     def write_goodput(self, doing: str = "steps") -> None:
-        """Updates `goodput.json`, unless another run has taken the directory over."""
-        if self._heartbeat:
-            with contextlib.suppress(OSError):
+        """Updates `goodput.json` and the metrics, unless another run has taken the directory."""
+        with contextlib.suppress(OSError, UserError):  # this is also called after other errors
+            if self._heartbeat:
                 self._heartbeat.check()
-                self.goodput.write(doing)
+            self.goodput.write(doing)
+            self._metrics.write()
 
     def used_seconds(self) -> tuple[float, float]:
         """Returns the seconds for which the chief has had its machine, over all starts.
@@ -281,7 +296,7 @@ class Run:
         """
         record = self.goodput.record()
         idle = sum(record.seconds[x] for x in ("start_up", "restoring", "compiling"))
-        return self._barrier(record.used())[0], self._barrier(idle)[0]
+        return self.gather(record.used())[0], self.gather(idle)[0]
 
     def divergence(self, what: str, step: int) -> FloatingPointError:
         """Returns the error that ends a run in which `what` went wrong at a step."""

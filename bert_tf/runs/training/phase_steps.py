@@ -11,6 +11,7 @@ from bert_tf.engine import distribution
 from bert_tf.engine.evaluator import StepMetrics, means
 from bert_tf.engine.input_pipeline import TrainingInput
 from bert_tf.engine.loops import TrainingLoop
+from bert_tf.engine.peaks import peak_flops
 from bert_tf.errors import UserError
 from bert_tf.files import record_checks
 from bert_tf.runs.folder import reporting
@@ -40,6 +41,9 @@ class PhaseSteps:
     _without_weight: frozenset[str] | None = None
     _num_steps: int = 0  # that `make` has made
 
+    def __post_init__(self):
+        self._peak = peak_flops(self.run.strategy)
+
     def make(self, step: int, stop: int, advance: Callable[[int], None]) -> StepMetrics:
         """Makes the steps from `step` until `stop`, and returns their metrics.
 
@@ -47,7 +51,7 @@ class PhaseSteps:
 
         It calls `advance` now and then with the number of steps made since the last call.
         """
-        began = time.monotonic()
+        began, speed = time.monotonic(), {}
         minutes = self.run.settings.hang_minutes if self._compiled else 0.0
         process = distribution.input_shard(self.run.strategy).index
         try:
@@ -56,16 +60,18 @@ class PhaseSteps:
                 watched(advance, minutes, process) as heard,
             ):
                 metrics = self.loop.run(self.source.iterator, stop - step, heard)
+                seconds = time.monotonic() - began
+                if self._compiled:
+                    speed = self._speed(stop - step, seconds)
         except record_checks.read_errors() as error:
             raise self.source.explain(error) from error
         finally:
             if self._compiled:
                 self.run.clock.move(self.loop.input_seconds, "steps", "input")
-        seconds = time.monotonic() - began
         self._check_finite(metrics, step)
         self._num_steps += stop - step
         self._check_weights(metrics, stop)
-        self._report(metrics, step, stop, seconds)
+        self._report(metrics, step, stop, speed)
         if not self._compiled:
             self._compiled = True
             self.run.write_goodput()
@@ -99,17 +105,35 @@ class PhaseSteps:
                 " make them again"
             )
 
-    def _report(self, metrics: StepMetrics, first: int, stop: int, seconds: float) -> None:
-        num_steps = stop - first
-        speed, left = {}, ""
-        if self._compiled:
-            examples = num_steps * self.phase.batch_size * self.phase.examples_per_record
-            speed["examples_per_second"] = examples / seconds
-            if self.total and (to_go := self.total - stop):
-                # Assumes this speed throughout; the steps of a later phase may take longer.
-                share = 100.0 * stop / self.total
-                time_left = reporting.duration(to_go * seconds / num_steps)
-                left = f" ({share:.0f}% done, about {time_left} left)"
+    def _speed(self, num_steps: int, seconds: float) -> dict[str, float]:
+        """Returns the figures of steps that took these seconds. All processes must call it."""
+        examples = num_steps * self.phase.batch_size * self.phase.examples_per_record
+        each = seconds / num_steps
+        speed = {"examples_per_second": examples / seconds, "seconds_per_step": each}
+        if work := self.phase.work:
+            cut = self.loop.lengths  # None: not cut
+            lengths = np.full(num_steps, work.length) if cut is None else cut.astype(int)
+            speed["tokens_per_second"] = work.sequences * float(lengths.sum()) / seconds
+            if work.flops and self._peak:
+                flops = sum(map(work.flops, lengths.tolist()))
+                speed["mfu"] = flops / seconds / self._peak
+        if distribution.several_processes(self.run.strategy):
+            waits = self.loop.input_seconds / num_steps
+            for name, own in (("seconds_per_step", each), ("input_seconds_per_step", waits)):
+                of_hosts = self.run.gather(own)
+                slowest = int(np.argmax(of_hosts))
+                speed[f"hosts/{name}_median"] = float(np.median(of_hosts))
+                speed[f"hosts/{name}_slowest"] = of_hosts[slowest]
+                speed[f"hosts/{name}_slowest_process"] = slowest
+        return speed
+
+    def _report(self, metrics: StepMetrics, first: int, stop: int, speed: dict[str, float]) -> None:
+        num_steps, left = stop - first, ""
+        if speed and self.total and (to_go := self.total - stop):
+            # Assumes this speed throughout; the steps of a later phase may take longer.
+            share = 100.0 * stop / self.total
+            time_left = reporting.duration(to_go * speed["seconds_per_step"])
+            left = f" ({share:.0f}% done, about {time_left} left)"
         for start in range(0, num_steps, reporting.SUMMARY_STEPS):
             end = min(start + reporting.SUMMARY_STEPS, num_steps)
             # The learning rate is the last step's; everything else is the mean over the steps.

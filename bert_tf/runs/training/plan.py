@@ -11,6 +11,21 @@ LOG_LINES = 20
 
 
 @dataclasses.dataclass(frozen=True)
+class Work:
+    """What a step of a phase computes, for the figures of its speed.
+
+    sequences: number in a step, over all replicas.
+    length: of each sequence with its padding, unless the batch is cut to a bucket's length.
+    flops: length -> floating point operations of the model's matrix products in a step; None if
+        unknown.
+    """
+
+    sequences: int
+    length: int
+    flops: Callable[[int], float] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
 class Phase:
     """A part of training in which all batches have the same shape.
 
@@ -20,6 +35,7 @@ class Phase:
     examples_per_record: the mean; more than 1 if records are packed.
     num_examples: number of examples in the input, to tell how often each is seen; None if unknown.
     estimated: whether that number is an estimate.
+    work: None: no tokens and operations are counted.
     """
 
     num_steps: int
@@ -28,6 +44,7 @@ class Phase:
     examples_per_record: float = 1.0
     num_examples: float | None = None
     estimated: bool = False
+    work: Work | None = None
 
     def describe_input(self, timed: bool) -> str | None:
         """Returns how many examples the input has and how often they are seen; None if unknown.

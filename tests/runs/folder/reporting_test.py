@@ -1,5 +1,6 @@
 """Tests of bert_tf.runs.folder.reporting."""
 
+import json
 from types import SimpleNamespace
 
 import numpy as np
@@ -67,6 +68,45 @@ def test_names_of_results_may_have_any_character_but_a_line_end(tmp_path):
     path = str(tmp_path / "eval_results.txt")
     reporting.write_results(path, {"f1_A\u2028B": 0.5})
     assert reporting.read_results(path) == {"f1_A\u2028B": 0.5}
+
+
+def metrics_in(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_metrics_have_each_step_once_after_a_kill(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+
+    def start(step, *points):
+        """A start at a step; it writes points, (step, scalars, prefix), and is killed."""
+        metrics = reporting.Metrics(str(path))
+        metrics.open(step)
+        for at, scalars, prefix in points:
+            metrics.add(scalars, at, prefix)
+        metrics.write()
+        return metrics
+
+    start(-1, (0, {"goodput": 0.0}, ""), (7, {"loss": np.float32(0.5)}, ""))
+    assert metrics_in(path) == [{"step": 0, "goodput": 0.0}, {"step": 7, "loss": 0.5}]
+    more = (7, {"loss": 0.25, "f1": 1.0}, "eval/"), (9, {"loss": float("nan")}, "")
+    start(7, *more, (12, {"loss": 8.0}, ""))
+    points = [
+        {"step": 0, "goodput": 0.0},
+        {"step": 7, "loss": 0.5, "eval/loss": 0.25, "eval/f1": 1.0},
+        {"step": 9, "loss": None},
+    ]
+    assert metrics_in(path) == [*points, {"step": 12, "loss": 8.0}]
+    before = path.stat().st_mtime_ns
+    start(12).write()
+    assert path.stat().st_mtime_ns == before
+    start(9, (11, {"loss": 4.0}, ""))
+    assert metrics_in(path) == [*points, {"step": 11, "loss": 4.0}]
+    start(-1)  # a run without a checkpoint begins
+    assert metrics_in(path) == []
+    for damaged in ("{", "[]", '{"loss": 1}', '{"step": "x"}'):
+        path.write_text(f'{{"step": 3}}\n{damaged}\n')
+        with pytest.raises(UserError, match="metrics.jsonl must be as a run wrote it; to begin a"):
+            start(3)
 
 
 @pytest.mark.parametrize("when", ["write", "flush"])

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import socket
 import sys
 import time
@@ -15,7 +16,7 @@ from bert_tf.errors import UserError
 from bert_tf.files import storage
 from bert_tf.files.checkpoint_directory import CheckpointDirectory
 from bert_tf.runs.flags.settings import TrainingSettings
-from bert_tf.runs.folder import reporting
+from bert_tf.runs.folder import goodput, reporting
 from bert_tf.runs.folder.run import Run
 from tests.engine import replicas_test
 from tests.runs.training.resume_test import named_step
@@ -147,6 +148,13 @@ def test_the_restart_of_both(tmp_path):
         assert processes[1 - killed].exitcode not in (None, 0, 2)
     run_both(words, logs)
     assert_same_variables(output_dir / "model.ckpt-1200", f"{undisturbed}/model.ckpt-1200")
+    with open(f"{logs}0") as log:
+        told = re.findall("hosts/input_seconds_per_step_slowest_process = ([01]),", log.read())
+    points = [json.loads(line) for line in (output_dir / "metrics.jsonl").read_text().splitlines()]
+    steps = [point["step"] for point in points]
+    assert told and steps == sorted({*steps}) and steps[-1] == 1200
+    assert points[-1]["hosts/seconds_per_step_slowest"] > 0
+    assert goodput.read(str(output_dir), 1).starts == 4
 
 
 @pytest.mark.slow

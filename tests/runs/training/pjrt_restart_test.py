@@ -1,12 +1,15 @@
 """Two hosts under PJRT, here two processes on the loopback interface: stopped, killed, resumed."""
 
+import json
 import os
+import re
 import signal
 import socket
 import time
 
 import pytest
 
+from bert_tf.runs.folder import goodput
 from tests.runs.training.multi_worker_test import wait_for_both, wait_for_checkpoint
 from tests.runs.training.resume_test import named_step
 from tests.support import forked_programs
@@ -43,6 +46,41 @@ def make_words(tmp_path):
     return command(*line.split())
 
 
+def figures_in(log):
+    """Returns the figures of each step in a log, as text by name."""
+    with open(log) as file:
+        lines = re.findall(r"\bstep (\d+): (.*?)(?: \(\d+% done, .*)?$", file.read(), re.M)
+    return {int(step): dict(x.split(" = ") for x in text.split(", ")) for step, text in lines}
+
+
+def check_metrics(output_dir, told):
+    """`metrics.jsonl` has each step once, with the figures that were told; sums by hand agree."""
+    points = [json.loads(line) for line in (output_dir / "metrics.jsonl").read_text().splitlines()]
+    steps = [point["step"] for point in points]
+    assert steps == sorted({*steps, *told}) and steps[-1] == 240
+    for point in points:
+        found = {name: f"{x:.5g}" for name, x in point.items() if "goodput" not in name}
+        assert found == {"step": f"{point['step']:.5g}", **told.get(point["step"], {})}
+    timed = [point for point in points if "seconds_per_step" in point]
+    assert len(timed) >= 18
+    for point in timed:
+        assert point["examples_per_second"] * point["seconds_per_step"] == pytest.approx(4)
+        assert point["tokens_per_second"] * point["seconds_per_step"] == pytest.approx(4 * 12)
+        for name in ("hosts/seconds_per_step", "hosts/input_seconds_per_step"):
+            assert 0 <= point[f"{name}_median"] <= point[f"{name}_slowest"]
+            assert point[f"{name}_slowest_process"] in (0, 1)
+    assert "mfu" not in timed[-1]  # a CPU has no published peak
+
+
+def check_account(output_dir, process):
+    """A process's account adds up to the wall time, over three starts."""
+    record = goodput.read(str(output_dir), process)
+    assert record.starts == 3 and record.saves[-1][0] == 240
+    wall = record.until - record.first_start
+    assert sum(record.seconds.values()) == pytest.approx(wall, rel=0.01)
+    assert all(record.seconds[part] > 0 for part in ("start_up", "compiling", "steps"))
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 def test_a_port_that_is_taken(tmp_path, host):
     words = [*make_words(tmp_path), f"--output_dir={tmp_path}/out"]
@@ -72,7 +110,9 @@ def test_the_restart_of_both(tmp_path):
     wait_for_checkpoint(output_dir, 60, processes)
     processes[1].terminate()
     wait_for_both(processes, logs, status=75)
-    assert 60 < named_step(output_dir) < 240
+    stopped_at = named_step(output_dir)
+    assert 60 < stopped_at < 240
+    told = figures_in(f"{logs}0")
 
     processes = start_both(words, logs)
     wait_for_checkpoint(output_dir, 180, processes)
@@ -83,8 +123,17 @@ def test_the_restart_of_both(tmp_path):
     assert time.monotonic() - began < 30  # JAX itself would wait 100 s, and abort
     with open(f"{logs}0") as log:
         assert "Another process of this run has ended or cannot be reached. Start" in log.read()
+    told |= figures_in(f"{logs}0")
+    resumed_at = named_step(output_dir)
 
     wait_for_both(start_both(words, logs), logs)
+    told |= figures_in(f"{logs}0")
+    check_metrics(output_dir, told)
+    for process in range(2):
+        check_account(output_dir, process)
+    starts = re.findall("^# From step ([0-9]+):$", (output_dir / "flags.txt").read_text(), re.M)
+    assert starts == ["0", str(stopped_at), str(resumed_at)]  # each with a port of its own
+    assert "\n--train_batch_size=4\n" in (output_dir / "flags.txt").read_text()
     assert_same_variables(output_dir / "model.ckpt-240", f"{undisturbed}/model.ckpt-240")
 
 

@@ -306,5 +306,6 @@ def test_the_log_and_the_curves_have_about_twenty_points(files, tmp_path, caplog
     assert [int(step) for step, _ in lines] == steps
     assert all(left for _, left in lines[1:-1]) and not lines[-1][1]
     names = ("loss", "square", "gradient_norm", "learning_rate")
-    expected = {**dict.fromkeys(names, steps), "examples_per_second": steps[1:]}
+    speeds = ("examples_per_second", "seconds_per_step")
+    expected = {**dict.fromkeys(names, steps), **dict.fromkeys(speeds, steps[1:])}
     assert curves(tmp_path / "out") == expected

@@ -7,9 +7,9 @@ import pytest
 
 from bert_tf.model.configuration import BertConfig
 from bert_tf.optimization import AdamOptions
+from bert_tf.tasks.matrix_products import training_flops
 from bert_tf.tasks.pretraining.training.settings import RecordBatches
 from tools.tpu import compiler, report, stablehlo
-from tools.tpu.matrix_products import training_flops
 
 CONFIG = BertConfig(1000, hidden_size=64, num_hidden_layers=1, num_attention_heads=2)
 PHASE = RecordBatches(32, 1, 8, 5)

@@ -1,7 +1,7 @@
 """A run's record files, opened before it starts: what they hold, and whether they fit the model."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -14,7 +14,7 @@ from bert_tf.errors import UserError
 from bert_tf.files import record_checks
 from bert_tf.files.record_checks import Ends
 from bert_tf.files.records import Limits, Schema, parse
-from bert_tf.runs.training.plan import Phase
+from bert_tf.runs.training.plan import Phase, Work
 from bert_tf.tasks.pretraining.records.manifest import MadeFor, record_files
 from bert_tf.tasks.pretraining.records.packing import rows_a_step
 from bert_tf.tasks.pretraining.schema import (
@@ -145,23 +145,28 @@ class FittingRecords:
     source: what `TrainingInput` and `EvaluationInput` have in common, by name.
     sequences: the mean number of sequences in a record, 1 if records are not packed.
     ends: of the files.
-    num_steps: how many batches are read.
+    batches: what is read; a row of packed records counts as a sequence.
     """
 
     source: dict[str, Any]
     sequences: float
     ends: Sequence[Ends]
-    num_steps: int
+    batches: RecordBatches
 
     def num_examples(self) -> tuple[float, bool]:
         """Returns the number of examples, and whether it is an estimate."""
         count, exact = estimate_records(self.source["files"], self.ends)
         return count * self.sequences, not exact or self.sequences != 1.0
 
-    def phase(self) -> Phase:
-        """Returns the phase of training that reads these records."""
-        size = self.source["batch_size"]
-        return Phase(self.num_steps, size, self._open, self.sequences, *self.num_examples())
+    def phase(self, flops: Callable[[RecordBatches], int]) -> Phase:
+        """Returns the phase of training that reads these records.
+
+        `flops` returns the operations of the matrix products in a training step.
+        """
+        step, known = self.batches, flops(self.batches)
+        work = Work(step.batch_size, step.max_seq_length, lambda length: known)
+        counted = self.num_examples()
+        return Phase(*(step.num_steps, step.batch_size, self._open, self.sequences), *counted, work)
 
     def _open(self, seed: int, shard: InputShard) -> TrainingInput:
         return TrainingInput(**self.source, seed=seed, shard=shard)
@@ -169,7 +174,7 @@ class FittingRecords:
     def warn_of_repeats(self) -> None:
         """Warns if an evaluation reads the same examples several times."""
         num_examples, _ = self.num_examples()
-        read = self.num_steps * self.source["batch_size"] * self.sequences
+        read = self.batches.num_steps * self.source["batch_size"] * self.sequences
         if read > 1.01 * num_examples:  # the number may be an estimate
             logging.warning(
                 "The evaluation reads %d examples, although the files have only %s%d: each is read"
@@ -236,4 +241,5 @@ def fit(
     limits = {name: limit for name, limit in limits.items() if name in schema}
     source = {"files": records.files, "schema": schema, "batch_size": batch_size, "limits": limits}
     source["augment"] = augment
-    return FittingRecords(source, sequences, ends, batches.num_steps)
+    batches = dataclasses.replace(batches, batch_size=batch_size)
+    return FittingRecords(source, sequences, ends, batches)

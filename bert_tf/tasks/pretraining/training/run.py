@@ -22,6 +22,7 @@ from bert_tf.runs.training.fine_tuning_checks import check_vocabulary
 from bert_tf.runs.training.options import model_options
 from bert_tf.runs.training.schedules import TimeBudget
 from bert_tf.runs.training.trainer import Trainer
+from bert_tf.tasks.matrix_products import training_flops
 from bert_tf.tasks.pretraining.records.manifest import MadeFor
 from bert_tf.tasks.pretraining.records.masking import check_predictions
 from bert_tf.tasks.pretraining.schema import ELECTRA
@@ -78,6 +79,7 @@ class Job:
     make_trainer: returns the trainer, given the arguments of `Trainer` from the second on; called
         after settings and files are checked, while the run holds the directory.
     vocabulary: of the records; None if none was given.
+    flops: returns the operations of the matrix products in a training step.
     """
 
     config: BertConfig
@@ -85,6 +87,7 @@ class Job:
     settings: PretrainingSettings
     make_trainer: Callable[..., Trainer]
     vocabulary: Vocabulary | None
+    flops: Callable[[RecordBatches], int]
 
     @functools.cached_property
     def made_for(self) -> MadeFor:
@@ -169,7 +172,9 @@ def run_pretraining(
         check_vocabulary(vocabulary.tokenizer.vocab, path, start, settings.output_dir)
     initialize = functools.partial(_warn_of_missing_generator, start)
     make_trainer = functools.partial(Trainer, build, initialize=initialize)
-    return pretrain(Job(config, strategy, settings, make_trainer, vocabulary))
+    counted = {"objective": settings.objective, "electra": electra}
+    flops = functools.partial(training_flops, config, **counted)
+    return pretrain(Job(config, strategy, settings, make_trainer, vocabulary, flops))
 
 
 def pretrain(job: Job) -> dict[str, float | int] | None:
@@ -179,7 +184,7 @@ def pretrain(job: Job) -> dict[str, float | int] | None:
         raise UserError("At least one of --do_train and --do_eval must be given.")
     check_objective(job.config, settings.objective)
     training, evaluated = job.open_records()
-    phases, schedule = [x.phase() for x in training], None
+    phases, schedule = [x.phase(job.flops) for x in training], None
     if settings.do_train:
         schedule = optimization.RestartingSchedule(settings.schedules())
     with Run(strategy, settings) as run:
@@ -199,7 +204,7 @@ def pretrain(job: Job) -> dict[str, float | int] | None:
             step = trainer.global_step
             if run.evaluated_step != step:  # --evaluate_every_steps may include the last step
                 logging.info("***** Running evaluation *****")
-                source = EvaluationInput(**evaluated.source, max_steps=evaluated.num_steps)
+                source = EvaluationInput(**evaluated.source, max_steps=evaluated.batches.num_steps)
                 results.update(run.report(evaluator.evaluate(source), step))
                 run.write_results(results)
             return True

@@ -19,6 +19,7 @@ from bert_tf.runs.training.teacher import (
     teacher_files,
 )
 from bert_tf.runs.training.trainer import Trainer
+from bert_tf.tasks.matrix_products import distillation_flops
 from bert_tf.tasks.pretraining.training.distillation import (
     OTHER_WEIGHTS,
     DistilledPretraining,
@@ -28,7 +29,7 @@ from bert_tf.tasks.pretraining.training.distillation import (
 )
 from bert_tf.tasks.pretraining.training.model import PretrainingModel
 from bert_tf.tasks.pretraining.training.run import Job, Vocabulary, pretrain
-from bert_tf.tasks.pretraining.training.settings import DistillationSettings
+from bert_tf.tasks.pretraining.training.settings import DistillationSettings, RecordBatches
 from bert_tf.text.model_vocabulary import check_model_vocabulary
 
 
@@ -96,7 +97,10 @@ def run_distillation(
             initialize=initialize,
         )
 
-    return pretrain(Job(config, strategy, settings, make_trainer, vocabulary))
+    def flops(step: RecordBatches) -> int:
+        return distillation_flops(config, step, teacher_config, settings.restrict_ce_to_mask)
+
+    return pretrain(Job(config, strategy, settings, make_trainer, vocabulary, flops))
 
 
 def _copied_layers(

@@ -1,5 +1,6 @@
 """Tests of run_pretraining on packed records: batches, figures, resuming, wrong input."""
 
+import json
 import re
 import shutil
 
@@ -10,6 +11,7 @@ import tensorflow as tf
 from bert_tf.errors import UserError
 from bert_tf.files import records
 from bert_tf.model.configuration import BertConfig
+from bert_tf.runs.training import phase_steps
 from bert_tf.tasks.pretraining.records.packing import pack_row, split_row
 from bert_tf.tasks.pretraining.schema import MLM_NSP, pretraining_schema
 from bert_tf.tasks.pretraining.training.run import run_pretraining
@@ -97,8 +99,9 @@ def trained(inputs, tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_a_batch_has_the_sequences_that_the_flag_says(inputs, tmp_path, caplog):
+def test_a_batch_has_the_sequences_that_the_flag_says(inputs, tmp_path, caplog, monkeypatch):
     folder, counts = inputs
+    monkeypatch.setattr(phase_steps, "peak_flops", lambda strategy: 1e9)
     caplog.set_level("INFO", "absl")
     pretrain(inputs, tmp_path, "packed_20_*", do_train=True, num_train_steps=3, train_batch_size=12)
     mean = (counts["20_a"] + counts["20_b"]) / 54
@@ -111,6 +114,12 @@ def test_a_batch_has_the_sequences_that_the_flag_says(inputs, tmp_path, caplog):
     assert f"batches of {rows}" in caplog.text
     (speed,) = re.findall(r"step 3: examples_per_second = ([\d.e+]+)", caplog.text)
     assert float(speed) > 0
+    with open(tmp_path / "metrics.jsonl") as file:
+        last = json.loads(file.readlines()[-1])
+    assert last["tokens_per_second"] == pytest.approx(rows * LENGTH / last["seconds_per_step"])
+    layer = LENGTH * (4 * 8 * 8 + 2 * 8 * 12) + 2 * LENGTH * LENGTH * 8
+    flops = rows * 3 * 2 * (layer + PREDICTIONS * (8 * 8 + 8 * VOCAB_SIZE) + 8 * 8 + 8 * 2)
+    assert last["mfu"] == pytest.approx(flops / last["seconds_per_step"] / 1e9)
 
 
 @pytest.mark.slow

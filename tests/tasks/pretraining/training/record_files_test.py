@@ -14,6 +14,7 @@ from bert_tf.tasks.pretraining.training.record_files import (
     Records,
     fit,
 )
+from bert_tf.tasks.pretraining.training.settings import RecordBatches
 from tests.support.pretraining_runs import write_records
 
 SCHEMA = pretraining_schema(12, 2)
@@ -21,7 +22,8 @@ SCHEMA = pretraining_schema(12, 2)
 
 def opened(*files, num_steps=0):
     ends = record_checks.check_ends(files)
-    return FittingRecords({"files": list(files), "batch_size": 8}, 1.0, ends, num_steps)
+    batches = RecordBatches(12, num_steps, 8, 2)
+    return FittingRecords({"files": list(files), "batch_size": 8}, 1.0, ends, batches)
 
 
 def check_content(files, schema, flag):
@@ -92,7 +94,7 @@ def test_whole_words_of_one_token_are_warned_of(tmp_path, warnings, words, whole
     made_for = types.SimpleNamespace(objective="mlm", check=lambda files, flag: None)
     found = Records("input_file", [path], {"word_ids": 12})
     masking = DynamicMasking(4, 30, 2, 0.15, whole)
-    fit(found, types.SimpleNamespace(**sizes), made_for, {}, masking, 1, "train_batch_size")
+    fit(found, RecordBatches(**sizes), made_for, {}, masking, 1, "train_batch_size")
     expected = f"--do_whole_word_mask changes nothing in the first 5 records of {path}: each word"
     assert sum(text.startswith(expected) for text in warnings) == is_warned
 

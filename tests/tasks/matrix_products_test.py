@@ -1,4 +1,4 @@
-"""Tests of tools/tpu/matrix_products.py."""
+"""Tests of bert_tf/tasks/matrix_products.py."""
 
 from pathlib import Path
 
@@ -6,10 +6,10 @@ import pytest
 
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.family import RobertaConfig, read_config
+from bert_tf.tasks import matrix_products
 from bert_tf.tasks.pretraining.training.settings import RecordBatches
-from tools.tpu import matrix_products
 
-MODELS = Path(__file__).resolve().parents[3] / "flags" / "models"
+MODELS = Path(__file__).resolve().parents[2] / "flags" / "models"
 BASE = BertConfig.from_json_file(str(MODELS / "uncased_L-12_H-768_A-12" / "bert_config.json"))
 LARGE = BertConfig.from_json_file(str(MODELS / "uncased_L-24_H-1024_A-16" / "bert_config.json"))
 

@@ -1,0 +1,45 @@
+"""Writes what a run was started with: the flags and the versions, in `flags.txt`."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import sys
+from collections.abc import Sequence
+
+from bert_tf.engine import distribution
+from bert_tf.engine.peaks import device_kind
+from bert_tf.files.whole_files import read_text, write_whole
+from bert_tf.runs.flags.setting_fields import Settings, flags_of
+from bert_tf.start import lazy_tensorflow as tf
+
+FILE_NAME = "flags.txt"
+_PACKAGES = ("bert_tf", "tensorflow", "keras", "numpy", "jax", "libtpu")
+
+_of_program: list[str] = []  # its flags, as in a flagfile
+
+
+def note(words: Sequence[str]) -> None:
+    """Sets the program's flags, defaults as comments; else the settings of a run are written."""
+    _of_program[:] = words
+
+
+def write_flags(
+    output_dir: str, strategy: tf.distribute.Strategy, settings: Settings, step: int
+) -> None:
+    """Writes the flags and versions of a start at a step, unless those of the last start are equal.
+
+    The file is a flagfile of the last start; earlier ones are comments in it.
+    """
+    path = os.path.join(output_dir, FILE_NAME)
+    found = ((name, sys.modules.get(name)) for name in _PACKAGES)
+    versions = ", ".join(f"{name} {package.__version__}" for name, package in found if package)
+    shard = distribution.input_shard(strategy)
+    place = f"# {shard.replicas} replicas of {device_kind(strategy)}, {shard.count} hosts"
+    words = _of_program or [f"--{x.name}={getattr(settings, x.name)}" for x in flags_of(settings)]
+    content = "\n".join([f"# Python {platform.python_version()}, {versions}", place, *words, ""])
+    earlier = read_text(path, path) if tf.io.gfile.exists(path) else ""
+    if not earlier.endswith(content):
+        earlier = re.sub("^(?!#)(?=.)", "# ", earlier, flags=re.MULTILINE)
+        write_whole(path, f"{earlier}# From step {step}:\n{content}")
