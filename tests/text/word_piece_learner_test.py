@@ -53,6 +53,10 @@ def test_made_up_words(seed, monkeypatch):
                 check(word_counts, threshold, max_unique_chars, most)
 
 
+def test_of_equally_frequent_characters_the_first_are_kept():
+    check({"c": 4, "b": 4, "a": 4}, 1, 2, 1_000_000)
+
+
 @pytest.mark.parametrize("do_lower_case", [True, False])
 def test_real_words(do_lower_case):
     lines = Path(ROOT, "flags/quickstart/corpus.txt").read_text().split("\n")
