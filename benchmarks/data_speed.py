@@ -1,6 +1,6 @@
-"""How fast the input pipeline and create_pretraining_data.py are on one core.
+"""How fast the input pipeline and create_pretraining_data.py are on so many cores.
 
-Each runs in its own process, which may use only one core. benchmarks/pretraining.py prints the
+Each runs in its own process, which may use only these cores. benchmarks/pretraining.py prints the
 results.
 """
 
@@ -81,7 +81,7 @@ def run_program(arguments: list[str], cores: int = 1) -> tuple[float, float, str
 
 
 def measure_input_pipeline(
-    config: BertConfig, phase: RecordBatches, masking: str | None = None
+    config: BertConfig, phase: RecordBatches, masking: str | None = None, cores: int = 1
 ) -> None:
     """Prints the examples per second of the input pipeline, in wall-clock and processor time.
 
@@ -102,7 +102,7 @@ def measure_input_pipeline(
                 write(records.serialize(dict(zip(schema, row, strict=True)), schema))
         arguments = (paths, length, predictions, phase.batch_size, config.vocab_size, masking)
         call = f"from benchmarks import data_speed; data_speed.time_input_pipeline{arguments}"
-        _, memory, text = run_program(["-c", call])
+        _, memory, text = run_program(["-c", call], cores)
     print("\n".join(re.findall("^examples/s.*", text, re.MULTILINE)))
     print(f"peak memory: {memory:.0f} MiB")
 
@@ -115,7 +115,7 @@ def time_input_pipeline(
     vocab_size: int,
     masking: str | None,
 ) -> None:
-    """Prints how fast this process, which should run on one core, reads batches from `files`."""
+    """Prints how fast this process reads batches from `files` on the cores that it may use."""
     from bert_tf.engine import input_pipeline
     from bert_tf.tasks.pretraining.training.dynamic_masking import DynamicMasking
 
@@ -142,7 +142,7 @@ def time_input_pipeline(
         examples = int(num_batches) * batch_size
         by_clock.append(examples / (time.perf_counter() - clock))
         by_processor.append(examples / (time.process_time() - processor))
-    # The first round traced the function. On an idle machine both figures agree.
+    # The first round traced the function. On one core of an idle machine both figures agree.
     print(f"examples/s by the clock: median {np.median(by_clock[1:]):.0f}")
     print(f"examples/s of processor time: median {np.median(by_processor[1:]):.0f}")
 

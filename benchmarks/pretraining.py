@@ -2,7 +2,7 @@ r"""Benchmarks pre-training on this machine: training steps, the input pipeline,
 
     python -m benchmarks.pretraining --measure=training_step
     python -m benchmarks.pretraining --measure=dtypes
-    python -m benchmarks.pretraining --measure=input_pipeline --train_batch_size=32
+    python -m benchmarks.pretraining --measure=input_pipeline --train_batch_size=32 --cores=2
     python -m benchmarks.pretraining --measure=create_pretraining_data --input_file=corpus.txt \
         --vocab_file=vocab.txt
 
@@ -15,8 +15,9 @@ generator, of the default size.
 dtypes prints the seconds of a training step and of a batch's predictions with --dtype=float32 and
 with --dtype=bfloat16, in turn.
 
-input_pipeline prints how many examples per second one core reads, checks and batches when it does
-nothing else. This is the most that one core can feed to an accelerator.
+input_pipeline prints how many examples per second --cores cores read, check, mask and batch when
+they do nothing else. This is the most that they can feed to accelerators. A step waits for input if
+its examples per second are more; the log of a run says so.
 
 create_pretraining_data prints instances per second, without start-up, and peak memory, for
 --dupe_factor=1 and for the given --dupe_factor. The program runs on one core.
@@ -53,7 +54,7 @@ def main() -> None:
     elif FLAGS.measure == "dtypes":
         dtype_speed.measure_dtypes(config, phase, FLAGS.num_steps)
     else:
-        data_speed.measure_input_pipeline(config, phase, FLAGS.dynamic_masking)
+        data_speed.measure_input_pipeline(config, phase, FLAGS.dynamic_masking, FLAGS.cores)
 
 
 if __name__ == "__main__":
@@ -79,6 +80,13 @@ if __name__ == "__main__":
         None,
         data_speed.MASKING,
         "For input_pipeline: read unmasked records, and mask pieces or whole words.",
+    )
+    flags.DEFINE_integer(
+        "cores",
+        1,
+        "For input_pipeline: cores to use.",
+        lower_bound=1,
+        upper_bound=os.cpu_count(),
     )
     flags.DEFINE_integer(
         "num_steps", 10, "For training_step and dtypes: steps to time.", lower_bound=1

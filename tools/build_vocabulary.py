@@ -4,11 +4,12 @@
     python -m tools.build_vocabulary --kind=byte_bpe --input_file='text/*.txt' \
         --output_file=vocab.json
 
-BERT uses word pieces. The text is split into words as BERT's tokenizer splits it. TensorFlow Text,
-which the extras `cpu` and `gpu` install, learns the word pieces. The output file has one token per
-line: [PAD], [UNK], [CLS], [SEP] and [MASK], then the characters, then words and pieces of words,
-most frequent first. The same text always gives the same file. Time and memory grow with the number
-of different words. A few hundred megabytes of well-mixed text are enough.
+BERT uses word pieces. The text is split into words as BERT's tokenizer splits it. The pieces are
+those that the learner of TensorFlow Text finds. The output file has one token per line: [PAD],
+[UNK], [CLS], [SEP] and [MASK], then the characters, then words and pieces of words, most frequent
+first. The same text always gives the same file. Time and memory grow with the number of different
+words: a million take a minute and 1.1 GB, and rarer ones are left out. A few hundred megabytes of
+well-mixed text are enough.
 
 RoBERTa uses a byte-level BPE, which is learned from the text without changing its case or accents.
 The package `tokenizers` learns it. The output files are vocab.json, and
@@ -21,7 +22,7 @@ if __name__ == "__main__" and not __package__:
         "Run this as a module, from the folder above: python -m tools.build_vocabulary"
     )
 
-import collections
+import functools
 import itertools
 import json
 import math
@@ -42,6 +43,7 @@ from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.text.byte_pairs import MERGES
 from bert_tf.text.byte_pairs import SPECIAL_TOKENS as BYTE_PAIR_TOKENS
 from bert_tf.text.new_words import count_words
+from bert_tf.text.word_piece_learner import WordPieceLearner
 
 from . import call_with_flags
 
@@ -53,12 +55,8 @@ WORD_PIECE, BYTE_BPE = "word_piece", "byte_bpe"
 # The sizes of the released vocabularies: BERT's uncased English one and RoBERTa's.
 _SIZES = {WORD_PIECE: 30522, BYTE_BPE: 50265}
 
-# The search is slow, so it ends at a vocabulary up to this share larger than --vocab_size.
+# The search ends at a vocabulary up to this share larger than --vocab_size.
 _SLACK = 0.02
-# The learner's default. Longer "words" are almost never words.
-_MAX_TOKEN_LENGTH = 50
-# A limit for memory: a million words take about 2 GB. Rarer words hardly change the result.
-_MAX_WORDS = 1_000_000
 _MAX_UNIQUE_CHARS = 1000
 
 
@@ -71,69 +69,48 @@ def learn_vocabulary(
     consists of kept characters, at most 200 of them, can be tokenized. Only the `max_unique_chars`
     most frequent characters are kept; words with other characters become [UNK] later.
     """
-    try:
-        from tensorflow_text.tools.wordpiece_vocab.wordpiece_tokenizer_learner_lib import learn
-    except ImportError as error:
-        raise UserError(
-            f"learning a vocabulary needs TensorFlow Text, which cannot be imported ({error}). The"
-            " extras `cpu` and `gpu` install it; it does not work with the TPU build of TensorFlow."
-            " There, run this tool on another machine and copy the vocabulary"
-        ) from error
     if not word_counts:
         raise UserError("--input_file: the text has no words; name files with text")
-    counts = collections.Counter(word_counts)
-    for word, count in word_counts.items():
-        if len(word) > _MAX_TOKEN_LENGTH:
-            # The learner drops words this long, but the vocabulary needs their characters.
-            for char in word:
-                counts[char] += count
-
-    # The learner keeps pieces that occur at least `threshold` times. Its own search for a threshold
-    # may miss the wanted size. So this binary search tries one threshold at a time, and the result
-    # is cut. Its middle is the geometric mean, because good thresholds are far below the largest
-    # count.
-    low, high = 1, max(counts.values())
-    best: list[str] = []
+    learner = WordPieceLearner(word_counts, max_unique_chars)
+    # A binary search for the threshold. Its middle is the geometric mean, because good thresholds
+    # are far below the largest count.
+    low, high = 1, learner.largest_count
+    best: dict[str, int] = {}
     while low <= high:
         threshold = math.isqrt(low * high)
-        vocab = learn(
-            counts,
-            vocab_size,
-            list(SPECIAL_TOKENS),
-            lower_thresh=threshold,
-            upper_thresh=threshold,
-            max_input_tokens=_MAX_WORDS,
-            max_token_length=_MAX_TOKEN_LENGTH,
-            max_unique_chars=max_unique_chars,
-        )
-        vocab = [token for token in vocab if _can_occur(token)]
-        logging.info("Pieces that occur at least %d times: %d tokens", threshold, len(vocab))
-        if len(vocab) >= vocab_size or len(best) < vocab_size:
-            best = vocab
-        if len(vocab) < vocab_size:
+        found = learner.pieces(threshold)
+        pieces = {piece: count for piece, count in found.items() if _can_occur(piece)}
+        size = len(SPECIAL_TOKENS) + len(pieces)
+        logging.info("Pieces that occur at least %d times: %d tokens", threshold, size)
+        if size >= vocab_size or len(SPECIAL_TOKENS) + len(best) < vocab_size:
+            best = pieces
+        if size < vocab_size:
             high = threshold - 1
-        elif len(vocab) > (1 + _SLACK) * vocab_size:
+        elif size > (1 + _SLACK) * vocab_size:
             low = threshold + 1
         else:
             break
     return _cut(best, vocab_size, max_unique_chars)
 
 
-def _cut(vocab: Sequence[str], vocab_size: int, max_unique_chars: int) -> list[str]:
+def _cut(pieces: Mapping[str, int], vocab_size: int, max_unique_chars: int) -> list[str]:
     """Returns the first `vocab_size` tokens, always including special tokens and characters."""
-    characters = {token for token in vocab if len(token.removeprefix("##")) <= 1}
-    must_stay = characters.union(SPECIAL_TOKENS).intersection(vocab)
+    chars = sorted(piece for piece in pieces if len(piece) == 1)
+    others = sorted(pieces.keys() - chars, key=lambda piece: (-pieces[piece], piece))
+    inside = [piece for piece in others if len(piece.removeprefix("##")) == 1]
+    must_stay = {*SPECIAL_TOKENS, *chars, *inside}
     if len(must_stay) > vocab_size:
         raise UserError(
             f"--vocab_size={vocab_size} must be at least {len(must_stay)}, the number of special"
             " tokens and of characters in the text. Raise it, or lower"
             f" --max_unique_chars={max_unique_chars}"
         )
-    others = [token for token in vocab if token not in must_stay]
-    kept = must_stay.union(others[: vocab_size - len(must_stay)])
-    return [token for token in vocab if token in kept]
+    longer = [piece for piece in others if piece not in must_stay]
+    kept = must_stay.union(longer[: vocab_size - len(must_stay)])
+    return [*SPECIAL_TOKENS, *chars, *(piece for piece in others if piece in kept)]
 
 
+@functools.cache
 def _can_occur(token: str) -> bool:
     """Returns False for pieces like "##,": the tokenizer splits words at such marks."""
     char = token.removeprefix("##")

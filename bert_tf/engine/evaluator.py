@@ -10,7 +10,7 @@ from absl import logging
 
 from bert_tf.engine import distribution
 from bert_tf.engine.distribution import ONE_HOST, InputShard
-from bert_tf.engine.input_pipeline import Augment, Batch, count_records, without_autotune
+from bert_tf.engine.input_pipeline import Augment, Batch, count_records, parsed, without_autotune
 from bert_tf.engine.loops import TrainingLoop
 from bert_tf.engine.replicate import xla_pays_on_cpu
 from bert_tf.engine.steps import Objective, evaluation_step
@@ -98,8 +98,7 @@ def evaluation_dataset(
 
     dataset = tf.data.TFRecordDataset(list(source.files)).repeat().enumerate()
     dataset = dataset.batch(source.batch_size, drop_remainder=True)
-    dataset = dataset.map(add_weight, num_parallel_calls=2, deterministic=True)
-    return without_autotune(dataset.prefetch(2))
+    return without_autotune(parsed(dataset, add_weight).prefetch(2))
 
 
 # Metric -> its value in every step, or its weighted sum and its weight; each float [steps]. If a

@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.engine.distribution import ONE_HOST, InputShard
-from bert_tf.engine.input_pipeline import TrainingInput, plain_function
+from bert_tf.engine.input_pipeline import TrainingInput, parsed, plain_function
 from bert_tf.engine.length_buckets import Buckets, example_lengths
 from bert_tf.errors import UserError
 from bert_tf.files import record_checks, records
@@ -77,7 +77,7 @@ class WholeFileInput(TrainingInput):
 
         dataset = tf.data.Dataset.counter().flat_map(epoch_order)
         dataset = dataset.batch(self._batch_size, drop_remainder=True)
-        return dataset.map(read, num_parallel_calls=2, deterministic=True)
+        return parsed(dataset, read)
 
     def _frequent_buckets(self, seed: int) -> Buckets:
         count = self._examples.shape[0]
@@ -123,7 +123,7 @@ def _read(files: Sequence[str], schema: records.Schema) -> tuple[tf.Tensor, tf.T
 
     chunks = tf.data.TFRecordDataset(list(files)).batch(RECORDS_PER_READ)
     with record_checks.explained(files, schema):
-        parts = list(chunks.map(with_lengths, num_parallel_calls=2))
+        parts = list(parsed(chunks, with_lengths))
     if not parts:
         raise UserError(f"{', '.join(files)}: there must be a record to train on; there is none")
     examples, lengths = zip(*parts, strict=True)

@@ -10,6 +10,7 @@ import collections
 import dataclasses
 import heapq
 import itertools
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from bert_tf import tokenization
@@ -17,6 +18,7 @@ from bert_tf.progress import Progress
 from bert_tf.text.tokenizer_settings import DEFAULTS, TokenizerSettings
 
 _MAX_CHUNKS = 1_000_000
+_ASCII_WORD = re.compile("[A-Za-z0-9]+|[^A-Za-z0-9]")
 
 
 def count_words(
@@ -34,7 +36,11 @@ def count_words(
 
     def tokenize_chunks() -> None:
         for chunk, count in chunks.items():
-            for word in tokenizer.tokenize(chunk):
+            if chunk.isascii():  # a tenth of the tokenizer's time
+                split = _ASCII_WORD.findall(chunk.lower() if do_lower_case else chunk)
+            else:
+                split = tokenizer.tokenize(chunk)
+            for word in split:
                 words[word] += count
         chunks.clear()
 

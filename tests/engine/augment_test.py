@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from bert_tf.engine import input_pipeline
 from bert_tf.engine.distribution import ONE_HOST, InputShard
 from bert_tf.seeds import hash_numbers
 from tests.engine.conftest import STARTS, training_input
@@ -47,6 +48,22 @@ def test_keys_go_on_after_a_restart(files, tmp_path):
     resumed = keyed_input(files, seed=99)
     assert resumed.restore(str(tmp_path / "ckpt"))
     assert draw_keys(resumed.iterator, 60) == expected
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 7), (2, 1), (7, 1), (8, 2)])
+def test_a_restart_on_a_host_with_other_cores_changes_nothing(
+    files, tmp_path, monkeypatch, before, after
+):
+    monkeypatch.setattr(input_pipeline, "PARSERS", 1)
+    expected = draw_keys(keyed_input(files).iterator, 120)
+    monkeypatch.setattr(input_pipeline, "PARSERS", before)
+    source = keyed_input(files)
+    assert draw_keys(source.iterator, 60) == expected[: 60 * 13]
+    source.capture()(str(tmp_path / "ckpt"))
+    monkeypatch.setattr(input_pipeline, "PARSERS", after)
+    resumed = keyed_input(files, seed=99)
+    assert resumed.restore(str(tmp_path / "ckpt"))
+    assert draw_keys(resumed.iterator, 60) == expected[60 * 13 :]
 
 
 @pytest.mark.parametrize("count", [2, 7])

@@ -180,7 +180,8 @@ TEXT = (
 def test_words_are_counted_as_the_tokenizer_splits_them(monkeypatch):
     monkeypatch.setattr(new_words, "_MAX_CHUNKS", 4)
     odd = "A\u200bB\tc\x0bd e\u2028f \ufffdg\ufffd h\u4e2d\u03a3\u03a3. i\u3000\u0130 \0 \x1c"
-    batches = [TEXT.split("\n"), [odd, "", "one\u00a0two"], odd.split(" ")]
+    ascii_marks = "".join(map(chr, range(33, 127)))
+    batches = [TEXT.split("\n"), [odd, "", "one\u00a0two", ascii_marks], odd.split(" ")]
     for do_lower_case in (True, False):
         basic = tokenization.BasicTokenizer(do_lower_case)
         expected = collections.Counter(

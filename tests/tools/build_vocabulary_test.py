@@ -7,18 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bert_tf import tokenization
 from bert_tf.errors import UserError
-
-pytest.importorskip("tensorflow_text")
-
-from bert_tf import tokenization  # noqa: E402
-from bert_tf.text import fast_tokenization  # noqa: E402
-from bert_tf.text.byte_pairs import BytePairTokenizer  # noqa: E402
-from tests.support.pretraining_runs import run  # noqa: E402
+from bert_tf.text import fast_tokenization
+from bert_tf.text.byte_pairs import BytePairTokenizer
+from tests.support.pretraining_runs import run
 from tests.support.refusals import refusal
-from tests.support.text_in_shards import contents  # noqa: E402
-from tools import build_vocabulary  # noqa: E402
-from tools.build_vocabulary import BYTE_BPE  # noqa: E402
+from tests.support.text_in_shards import contents
+from tools import build_vocabulary
+from tools.build_vocabulary import BYTE_BPE
 
 TEXT = (
     "The lowering of the lower and the lowest; the newer, the newest, the widest.\n"

@@ -368,7 +368,6 @@ def test_records_and_conversion(extended, tmp_path):
 
 def test_the_page_shows_what_is_printed():
     """For its own text, with the quickstart's vocabulary."""
-    pytest.importorskip("tensorflow_text")
     page = Path(ROOT, "docs", "domain-vocabulary.md").read_text()
     (text,) = re.findall(r"<<'END_OF_TEXT'\n(.*?)^END_OF_TEXT$", page, re.M | re.S)
     corpus = Path(ROOT, "flags", "quickstart", "corpus.txt").read_text()

@@ -19,6 +19,7 @@ from bert_tf.runs.folder.run import Run
 from bert_tf.runs.training.plan import Phase
 from bert_tf.runs.training.watchdog import watched
 
+_MUCH_WAITING = 0.1  # share of the time of steps
 _LEAST_EXAMPLES = 8  # fewer may all have weight 0 by chance, in batches of one or two
 
 
@@ -76,6 +77,12 @@ class PhaseSteps:
             self._compiled = True
             self.run.write_goodput()
             logging.info("Traced, compiled and made the first step in %.1f s", seconds)
+        elif self.loop.input_seconds > _MUCH_WAITING * seconds:
+            logging.info(
+                "Steps %d to %d waited for input %.0f%% of the time. More cores for the host, or"
+                " records masked in advance, make it faster",
+                *(step + 1, stop, 100.0 * self.loop.input_seconds / seconds),
+            )
         return metrics
 
     def _check_finite(self, metrics: StepMetrics, first: int) -> None:

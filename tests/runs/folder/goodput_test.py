@@ -2,7 +2,12 @@
 
 import json
 import os
+import re
+from time import sleep
+from types import SimpleNamespace
+from unittest.mock import MagicMock
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -12,6 +17,7 @@ from bert_tf.files import temporary_names
 from bert_tf.runs.folder import goodput
 from bert_tf.runs.folder.goodput import PARTS, Clock, Goodput
 from bert_tf.runs.folder.run import Run
+from bert_tf.runs.training.phase_steps import PhaseSteps
 from tests.support.line_task import curves, phases, trainer, write
 
 
@@ -272,3 +278,23 @@ def test_a_slow_input_is_waited_for(tmp_path):
         loop.run(iterator, 1, lambda steps: None)  # compiles
         loop.run(iterator, 10, lambda steps: None)
         assert least <= loop.input_seconds <= most
+
+
+@pytest.mark.parametrize(("waited", "told"), [(0.15, 1), (0.01, 0)])
+def test_the_log_tells_of_steps_that_wait_for_input(waited, told, caplog):
+    caplog.set_level("INFO")
+    run = MagicMock(strategy=tf.distribute.get_strategy())
+    run.settings.hang_minutes = 0.0
+
+    def make(iterator, count, advance):
+        sleep(0.2)
+        return {"loss": np.ones(count), "learning_rate": np.ones(count)}
+
+    loop = SimpleNamespace(run=make, input_seconds=waited)
+    phase = SimpleNamespace(batch_size=3, examples_per_record=1)
+    steps = PhaseSteps(phase, loop, MagicMock(), run, total=None)
+    steps.make(4, 5, lambda count: None)  # compiles
+    assert "waited" not in caplog.text
+    steps.make(5, 9, lambda count: None)
+    shares = re.findall(r"Steps 6 to 9 waited for input (\d+)% of the time", caplog.text)
+    assert len(shares) == told and all(30 < int(share) <= 75 for share in shares)

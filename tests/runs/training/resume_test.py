@@ -109,9 +109,12 @@ def check_kills(words, undisturbed, output_dir, seed: int, kills: int) -> None:
     killed = killed_in_save = killed_in_second_phase = 0
     while killed < kills:
         within_save = killed % 3 == 1
+        # Neither the length of loops must matter nor how many batches are parsed at a time.
+        python, option, code, *flags = words
+        parsers = (1, 7, 2)[killed % 3]
+        code = f"from bert_tf.engine import input_pipeline as x; x.PARSERS = {parsers}\n{code}"
         status = run_and_kill(
-            # The length of loops must not matter.
-            [*words, f"--iterations_per_loop={rng.randint(2, 7)}"],
+            [python, option, code, *flags, f"--iterations_per_loop={rng.randint(2, 7)}"],
             output_dir,
             rng.randint(1, 2),
             rng.uniform(0, 0.1),
