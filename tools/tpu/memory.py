@@ -1,6 +1,7 @@
 """Looks up in tpu/memory.txt whether a pre-training step fits a TPU slice, and its cycles."""
 
 import dataclasses
+import importlib.metadata
 import os
 from collections.abc import Iterator
 
@@ -32,11 +33,14 @@ _DEFAULTS = (
 class Plan:
     """The compiler's plan of a step, one line of tpu/memory.txt. That file explains the columns.
 
+    accelerator: the slice for which it was compiled; `replicas` are those of the run's slice.
+    libtpu: the compiler, as the header above the line names it.
     generator: the hidden size of an ELECTRA's generator, as a share of `config`'s; else 0.
     cycles: of the step of a replica's whole batch, computed in `parts` parts; None if not known.
     """
 
     accelerator: str
+    libtpu: str
     replicas: int
     limit: float
     config: BertConfig
@@ -90,9 +94,13 @@ def read_plans(accelerator: str, path: str = PLANS) -> list[Plan]:
 
     A replica of a larger slice takes as much memory as one of a slice that was compiled.
     """
-    plans = []
+    plans, libtpu = [], ""
     generation, _, size = accelerator.partition("-")
-    for name, replicas, limit, model, *numbers in read_table(path):
+    for name, replicas, *others in read_table(path):
+        if name == "libtpu":  # a header
+            libtpu = " ".join((name, replicas, *others))
+            continue
+        limit, model, *numbers = others
         its_generation, _, its_size = name.partition("-")
         if its_generation == generation:
             model, _, share = model.partition("/")
@@ -100,13 +108,21 @@ def read_plans(accelerator: str, path: str = PLANS) -> list[Plan]:
             config = read_config(os.path.join(MODELS, model, f"{kind}_config.json"))
             count = int(replicas) * int(size) // int(its_size)
             sizes, gib = map(int, numbers[:3]), float(numbers[3])
-            plan = Plan(accelerator, count, float(limit), config, *sizes, gib, float(share or 0))
+            plan = Plan(name, libtpu, count, float(limit), config, *sizes, gib, float(share or 0))
             if numbers[4:]:
                 millions, _, parts = numbers[4].partition("/")
                 cycles = float(millions) * 1e6
                 plan = dataclasses.replace(plan, cycles=cycles, parts=int(parts or 1))
             plans.append(plan)
     return plans
+
+
+def installed_libtpu() -> str:
+    """Returns the installed compiler's name and version; "" if there is none."""
+    try:
+        return f"libtpu {importlib.metadata.version('libtpu')}"
+    except importlib.metadata.PackageNotFoundError:
+        return ""
 
 
 def find_cycles(
@@ -137,6 +153,8 @@ def describe(
 ) -> str:
     """Returns a line that says whether a phase's step fits, if the plans for the slice tell.
 
+    It names the compiler, and the one that is installed if that is another.
+
     A step with fewer examples takes no more memory, and one with more takes no less.
 
     Args:
@@ -159,7 +177,10 @@ def describe(
             continue
         known += (
             f": {plan.gib:g} of {plan.limit:g} GiB a replica with {plan.examples} examples at once,"
-            f" and this run has {pairs[0][0]}"
+            f" and this run has {pairs[0][0]}; compiled for {plan.accelerator} by {plan.libtpu}"
         )
+        installed = installed_libtpu()
+        if installed not in ("", plan.libtpu):
+            known += f", and {installed} is installed"
         break
     return f"of length {phase.max_seq_length}: {known}"

@@ -1,0 +1,119 @@
+"""Estimates the time of a pre-training step on a TPU without compiling it.
+
+Most of a step is traffic between the chip and its HBM, so the estimate counts bytes. Its factors
+were fitted to the compiler's cycles; docs/measurements/tpu.md has both side by side.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+from bert_tf.model.configuration import BertConfig
+from bert_tf.tasks.matrix_products import Product, step_flops
+
+from .compiler import Chip
+
+# Bytes of traffic in a step, forward and backward:
+_NUMBER = 8.6  # for each number, most in bfloat16, that a product reads or writes
+_FAR_NUMBER = 11.9  # more, for the numbers of a tensor that do not fit beside it on the chip:
+_NEAR = 4e6  # so many of a tensor do
+_LOGIT = 50.0  # for each number of the product with the vocabulary, whose softmax is in float32
+_WEIGHT = 28.0  # for each weight, in each part of a batch
+_UPDATE = 28.0  # for each weight: Adam reads and writes the weight and moments; the gradient
+_REDUCED = 20.0  # more with several replicas: the gradient's norm, and the clipped gradient
+_EXPOSED = 0.22  # the share of the products' time, at the peak, that no traffic hides
+
+
+@dataclasses.dataclass(frozen=True)
+class StepTime:
+    """The seconds of a replica's step.
+
+    products: the model's matrix products at the chip's peak.
+    computing: all that the replica computes, the products included.
+    fixed: the part of `computing` that stays as long with a larger batch.
+    reducing: the all-reduces of the gradients, which wait for them.
+    reduced: bytes of the gradients.
+    compiled: whether `computing` is the compiler's.
+    """
+
+    products: float
+    computing: float
+    fixed: float
+    reducing: float
+    reduced: int
+    compiled: bool
+
+    @property
+    def bound(self) -> str:
+        """What takes the largest part of the step."""
+        names = "matrix products", "memory", "all-reduces"
+        seconds = self.products, self.computing - self.products, self.reducing
+        return max(zip(seconds, names, strict=True))[1]
+
+    @property
+    def fixed_share(self) -> float:
+        """The share of the step that stays as long with a larger batch."""
+        return (self.fixed + self.reducing) / (self.computing + self.reducing)
+
+    def seconds(self, share: float = 1.0) -> float:
+        """Returns the time of the step if its products reach at most this share of the peak."""
+        return max(self.computing, self.products / share) + self.reducing
+
+
+def count_weights(config: BertConfig, products: Sequence[Product]) -> int:
+    """Returns the number of a model's trained weights, without biases and LayerNorm's."""
+    width = config.embedding_width
+    tables = {(width, config.vocab_size)}  # shared by a generator, unless it has another width
+    weights = width * (config.max_position_embeddings + config.type_vocab_size)
+    for product in products:
+        if product.passes == 1 or product.batch > 1:  # a teacher's, or of two activations
+            continue
+        if product.name == "vocabulary":
+            tables.add((product.k, product.n))
+        else:
+            shared = config.num_hidden_layers / len(config.layer_scopes) * product.in_encoder or 1
+            weights += round(product.count / shared) * product.k * product.n
+    return weights + sum(k * n for k, n in tables)
+
+
+def estimate_step(
+    config: BertConfig,
+    products: Sequence[Product],
+    chip: Chip,
+    replicas: int,
+    parts: int = 1,
+    cycles: float | None = None,
+) -> StepTime:
+    """Returns the estimated time of a step.
+
+    Args:
+        config: the model, a student's in distillation.
+        products: the step's, over all replicas.
+        chip: the peaks of a replica's device.
+        replicas: number of replicas.
+        parts: the number of parts in which a replica computes its batch.
+        cycles: the compiler's, if they are known.
+    """
+    weights = count_weights(config, products)
+    traffic = (_WEIGHT * parts + _UPDATE + _REDUCED * (replicas > 1)) * weights
+    fixed, lookups = traffic / chip.bandwidth, 0
+    for product in products:
+        for size in (product.k, product.n):
+            numbers = product.batch * product.m * size / replicas
+            far = max(0.0, 1 - _NEAR * parts / numbers)
+            each = _LOGIT if product.name == "vocabulary" else _NUMBER + _FAR_NUMBER * far
+            traffic += product.passes / 3 * product.count * numbers * each
+        if product.name == "intermediate":  # each model has one, and looks up its tokens one-hot
+            lookups += min(product.passes, 2) * product.m
+    looking_up = 2 * lookups * config.vocab_size * config.embedding_width / replicas / chip.flops
+    at_the_peak = step_flops(products) / replicas / chip.flops
+    computing = max(traffic / chip.bandwidth + _EXPOSED * at_the_peak, at_the_peak) + looking_up
+    if cycles:
+        fixed, computing = fixed / computing * cycles / chip.clock, cycles / chip.clock
+    return StepTime(
+        at_the_peak,
+        computing,
+        fixed,
+        chip.all_reduce_seconds(4 * weights, replicas),
+        4 * weights,
+        bool(cycles),
+    )
