@@ -13,13 +13,14 @@ from bert_tf.tasks.matrix_products import Product, step_flops
 from .compiler import Chip
 
 # Bytes of traffic in a step, forward and backward:
-_NUMBER = 8.6  # for each number, most in bfloat16, that a product reads or writes
-_FAR_NUMBER = 11.9  # more, for the numbers of a tensor that do not fit beside it on the chip:
+_NUMBER = 11.0  # for each number, most in bfloat16, that a product reads or writes
+_FAR_NUMBER = 9.5  # more, for the numbers of a tensor that do not fit on the chip beside it:
 _NEAR = 4e6  # so many of a tensor do
 _LOGIT = 50.0  # for each number of the product with the vocabulary, whose softmax is in float32
-_WEIGHT = 28.0  # for each weight, in each part of a batch
-_UPDATE = 28.0  # for each weight: Adam reads and writes the weight and moments; the gradient
-_REDUCED = 20.0  # more with several replicas: the gradient's norm, and the clipped gradient
+# For each weight, a word's twice, because it is looked up and predicted:
+_WEIGHT = 19.5  # in each part of a batch: cast, used, its gradient summed
+_UPDATE = 15.0  # in the update
+_REDUCED = 17.0  # more in the update with several replicas: norm and clipped gradient
 _EXPOSED = 0.22  # the share of the products' time, at the peak, that no traffic hides
 
 
@@ -94,7 +95,8 @@ def estimate_step(
         cycles: the compiler's, if they are known.
     """
     weights = count_weights(config, products)
-    traffic = (_WEIGHT * parts + _UPDATE + _REDUCED * (replicas > 1)) * weights
+    words = config.vocab_size * config.embedding_width
+    traffic = (_WEIGHT * parts + _UPDATE + _REDUCED * (replicas > 1)) * (weights + words)
     fixed, lookups = traffic / chip.bandwidth, 0
     for product in products:
         for size in (product.k, product.n):
@@ -104,7 +106,7 @@ def estimate_step(
             traffic += product.passes / 3 * product.count * numbers * each
         if product.name == "intermediate":  # each model has one, and looks up its tokens one-hot
             lookups += min(product.passes, 2) * product.m
-    looking_up = 2 * lookups * config.vocab_size * config.embedding_width / replicas / chip.flops
+    looking_up = 2 * lookups * words / replicas / chip.flops
     at_the_peak = step_flops(products) / replicas / chip.flops
     computing = max(traffic / chip.bandwidth + _EXPOSED * at_the_peak, at_the_peak) + looking_up
     if cycles:

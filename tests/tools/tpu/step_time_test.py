@@ -37,6 +37,7 @@ def config_of(model, **changes):
         ("TPU v6 lite", "uncased_L-2_H-768_A-12", 1024, 128, 128, 20, 1, 1, 14.6, None),
         ("TPU v5 lite", "uncased_L-2_H-768_A-12", 1024, 128, 128, 20, 1, 1, 26.8, None),
         ("TPU v6 lite", "uncased_L-2_H-768_A-12", 30522, 128, 4, 20, 4, 64, 7.623, 156.9),
+        ("TPU v6 lite", "uncased_L-24_H-1024_A-16", 30522, 128, 4, 20, 4, 64, 47.61, 1345),
     ],
 )
 def test_estimates_are_within_15_percent_of_the_compiler(
@@ -68,7 +69,8 @@ def test_an_estimate_by_hand():
     numbers = tokens * (4 * 256 + 2 * 640) + 2 * 1200 * 2 * 32 * (32 + 64)
     numbers += 1200 * (5 * 256 + 256 + 130)
     weights = 128 * (5000 + 512 + 2) + 4 * 128**2 + 2 * 128 * 512 + 2 * 128**2 + 2 * 128
-    fixed = (step_time._WEIGHT * parts + step_time._UPDATE + step_time._REDUCED) * weights / 7e11
+    fixed = step_time._WEIGHT * parts + step_time._UPDATE + step_time._REDUCED
+    fixed *= (weights + 128 * 5000) / 7e11
     traffic = step_time._NUMBER * numbers + step_time._FAR_NUMBER * 2 * far
     traffic += step_time._LOGIT * 1200 * 5 * 5128
     lookups = 2 * 2 * tokens * 5000 * 128 / 1e14
