@@ -31,12 +31,7 @@ from bert_tf.errors import UserError
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.flags import command_flags
 from bert_tf.runs.flags.settings import ModelSettings
-from bert_tf.tasks.matrix_products import (
-    Product,
-    distillation_products,
-    step_flops,
-    training_products,
-)
+from bert_tf.tasks.matrix_products import Product, distillation_products, training_products
 from bert_tf.tasks.pretraining.schema import ELECTRA
 from bert_tf.tasks.pretraining.training.electra_settings import ElectraSettings
 from bert_tf.tasks.pretraining.training.settings import RecordBatches
@@ -95,8 +90,8 @@ def estimate(
     spot: bool,
     products: Callable[..., list[Product]] = training_products,
     memory: Sequence[str] = (),
-    max_hours: float | None = None,
     cycles: Sequence[float | None] = (),
+    max_hours: float | None = None,
     parts: int = 1,
 ) -> str:
     """Returns the estimate as text to print.
@@ -107,35 +102,32 @@ def estimate(
         accelerator: the slice.
         spot: use the price of a spot machine.
         products: returns the matrix products of a step, given the model and a phase.
-        memory: the result of `memory.describe` for each phase.
+        memory, cycles: the results of `memory.look_up` for each phase.
         max_hours: how long training runs, whatever the number of steps; for a single phase.
-        cycles: the result of `memory.find_cycles` for each phase.
         parts: number of parts in which a replica computes its batch.
     """
-    found = [products(config, phase) for phase in phases]
+    peak, counts = accelerator.chips * accelerator.tflops * 1e12, cycles or [None] * len(phases)
+    of_slice = accelerator.device, accelerator.replicas, parts
     steps = [
-        estimate_step(config, of_phase, accelerator.device, accelerator.replicas, parts, count)
-        for of_phase, count in zip(found, cycles or [None] * len(phases), strict=True)
+        (phase, estimate_step(config, products(config, phase), *of_slice, count))
+        for phase, count in zip(phases, counts, strict=True)
     ]
-    operations = sum(
-        phase.num_steps * step_flops(x) for phase, x in zip(phases, found, strict=True)
-    )
-    kind = "floating point operations in matrix products"
+    operations = sum(phase.num_steps * step.products * peak for phase, step in steps)
+    work = "floating point operations in matrix products"
     if max_hours:
-        (phase,) = phases
-        hours = [max_hours]
+        (phase,), hours = phases, [max_hours]
         number = (
             f"as many of {phase.batch_size} sequences of length {phase.max_seq_length} as the time"
             " allows, whatever --num_train_steps or --phases says"
         )
-        work = f"{operations / phase.num_steps:.2g} {kind} a step"
+        work = f"{operations / phase.num_steps:.2g} {work} a step"
         time = (
             f"{max_hours:g} hours (--max_hours) over all starts, with compiling and saving;"
             " installing and waiting for a machine come on top"
         )
     else:
         hours = [
-            sum(p.num_steps * x.seconds(share) for p, x in zip(phases, steps, strict=True)) / 3600
+            sum(phase.num_steps * step.seconds(share) for phase, step in steps) / 3600
             for share in (1.0, WORST_SHARE)
         ]
         number = "; ".join(
@@ -143,7 +135,7 @@ def estimate(
             for phase in phases
         )
         number = f"{sum(phase.num_steps for phase in phases):,}: {number}"
-        work = f"{operations:.2g} {kind}"
+        work = f"{operations:.2g} {work}"
         time = (
             f"{_span(hours, '.1f')} hours: by these steps, or if the products reach only"
             f" {WORST_SHARE:.0%} of the peak; installing, compiling, saving and waiting for a"
@@ -151,7 +143,7 @@ def estimate(
         )
     price = accelerator.spot if spot else accelerator.on_demand
     cost = _span([value * accelerator.chips * price for value in hours], ",.2f")
-    terms = "spot" if spot else "on demand"
+    kind = "spot" if spot else "on demand"
     return "\n".join(
         [
             "An estimate, not a measurement:",
@@ -160,10 +152,9 @@ def estimate(
             f"  slice  {accelerator.name}: {accelerator.chips} chips of {accelerator.tflops:g}"
             f" TFLOP/s at most" + (f", on {accelerator.hosts} hosts" * (accelerator.hosts > 1)),
             *(f"  memory {line}" for line in memory),
-            *(f"  step   {_describe(p, x)}" for p, x in zip(phases, steps, strict=True)),
-            *_warnings(phases, steps, accelerator, parts),
+            *(line for phase, step in steps for line in _describe(phase, step, parts)),
             f"  time   {time}",
-            f"  cost   {cost} US dollars at {price:g} a chip and hour, {terms} in"
+            f"  cost   {cost} US dollars at {price:g} a chip and hour, {kind} in"
             f" {accelerator.zone}; storage comes on top",
             "Prices are from tpu/accelerators.txt, which names their source. Current prices:"
             " https://cloud.google.com/tpu/pricing",
@@ -171,34 +162,26 @@ def estimate(
     )
 
 
-def _describe(phase: RecordBatches, step: StepTime) -> str:
-    """Returns a line about the time of a phase's step, and what bounds it."""
+def _describe(phase: RecordBatches, step: StepTime, parts: int) -> list[str]:
+    """Returns a line about a phase's step, and one if its batch is too small for the slice."""
+    of_length = f"of length {phase.max_seq_length}:"
     source = "by the compiler's cycles" if step.compiled else "estimated, not compiled"
-    return (
-        f"of length {phase.max_seq_length}: {step.seconds() * 1e3:.3g} ms, most of it"
-        f" {step.bound}: {step.computing * 1e3:.3g} to compute ({source}; its products take"
+    lines = [
+        f"  step   {of_length} {step.seconds() * 1e3:.3g} ms, most of it {step.bound}:"
+        f" {step.computing * 1e3:.3g} to compute ({source}; its products take"
         f" {step.products * 1e3:.3g} at the peak), {step.reducing * 1e3:.3g} for all-reduces of"
         f" {step.reduced / 1e6:,.0f} MB"
-    )
-
-
-def _warnings(
-    phases: list[RecordBatches], steps: list[StepTime], accelerator: Accelerator, parts: int
-) -> list[str]:
-    """Returns a line for each phase whose batch is too small for the slice."""
-    lines = []
-    for phase, step in zip(phases, steps, strict=True):
-        if step.fixed_share > 0.5:
-            times = math.ceil(step.fixed_share / (1 - step.fixed_share))
-            fewer = "fewer --gradient_accumulation_steps shorten it; " * (parts > 1)
-            lines.append(
-                f"  batch  of length {phase.max_seq_length}: {phase.batch_size} sequences are few"
-                f" for {accelerator.chips} chips: {step.fixed_share:.0%} of a step (weights,"
-                f" optimizer, all-reduces) stays as long with a larger batch; {fewer}it is less"
-                f" than half from {times * phase.batch_size:,} sequences on. Such batches need"
-                " another learning rate, and perhaps LAMB: docs/large-batches.md,"
-                " flags/pretraining/lamb_large.flags"
-            )
+    ]
+    if (share := step.fixed_share) > 0.5:
+        fewer = "fewer --gradient_accumulation_steps shorten it; " * (parts > 1)
+        lines.append(
+            f"  batch  {of_length} {phase.batch_size} sequences are few for this slice: {share:.0%}"
+            " of a step (weights, optimizer, all-reduces) stays as long with a larger batch;"
+            f" {fewer}it is less than half from"
+            f" {math.ceil(share / (1 - share)) * phase.batch_size:,} sequences on. Such batches"
+            " need another learning rate, and perhaps LAMB: docs/large-batches.md,"
+            " flags/pretraining/lamb_large.flags"
+        )
     return lines
 
 
@@ -239,14 +222,9 @@ def main() -> None:
     as_compiled = memory.are_as_compiled(settings, device_options(settings, on_tpu=True))
     plans = memory.read_plans(accelerator.name) if as_compiled and not teacher else []
     generator = settings.generator_hidden_size if settings.objective == ELECTRA else 0.0
-    lines, cycles = (
-        [look_up(plans, config, phase, parts, generator) for phase in settings.phases]
-        for look_up in (memory.describe, memory.find_cycles)
-    )
-    slice_and_price = accelerator, FLAGS.spot
-    print(
-        estimate(config, settings.phases, *slice_and_price, products, lines, hours, cycles, parts)
-    )
+    found = [memory.look_up(plans, config, x, parts, generator) for x in settings.phases]
+    run = config, settings.phases, accelerator, FLAGS.spot, products
+    print(estimate(*run, *zip(*found, strict=True), hours, parts))
 
 
 if __name__ == "__main__":

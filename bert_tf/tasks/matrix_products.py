@@ -7,7 +7,7 @@ products, nor do recomputed activations.
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -130,16 +130,11 @@ def distillation_products(
     return [*forward_products(student, phase, MLM), *of_teacher]
 
 
-def step_flops(products: Iterable[Product]) -> int:
-    """Returns the FLOPs of a step's matrix products, forward and backward."""
-    return sum(product.passes * product.flops for product in products)
-
-
 def training_flops(*arguments: Any, **named: Any) -> int:
-    """Returns the FLOPs of the `training_products` of these arguments."""
-    return step_flops(training_products(*arguments, **named))
+    """Returns the FLOPs of the `training_products` of these arguments, forward and backward."""
+    return sum(x.passes * x.flops for x in training_products(*arguments, **named))
 
 
 def distillation_flops(*arguments: Any, **named: Any) -> int:
     """Returns the FLOPs of the `distillation_products` of these arguments."""
-    return step_flops(distillation_products(*arguments, **named))
+    return sum(x.passes * x.flops for x in distillation_products(*arguments, **named))

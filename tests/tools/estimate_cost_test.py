@@ -99,8 +99,8 @@ STEP = StepTime(
 )
 def test_what_bounds_a_step(changes, expected):
     step = dataclasses.replace(STEP, **changes)
-    described = estimate_cost._describe(RecordBatches(128, 1, 256, 20), step)
-    assert described.startswith("of length 128: ") and expected in described
+    described = estimate_cost._describe(RecordBatches(128, 1, 256, 20), step, 1)[0]
+    assert described.startswith("  step   of length 128: ") and expected in described
 
 
 def test_products_at_a_low_share_of_the_peak_lengthen_the_step():
@@ -115,7 +115,7 @@ def test_products_at_a_low_share_of_the_peak_lengthen_the_step():
         (1.9e-3, 1, None),  # 4.9 ms that stay, 5 of the sequences
         (2.5e-3, 1, "52% of a step (weights, optimizer, all-reduces) stays as long with a larger"),
         (2.5e-3, 1, "batch; it is less than half from 512 sequences on. Such batches need another"),
-        (8e-3, 4, "few for 4 chips: 69% of a step"),
+        (8e-3, 4, "few for this slice: 69% of a step"),
         (
             8e-3,
             4,
@@ -125,12 +125,12 @@ def test_products_at_a_low_share_of_the_peak_lengthen_the_step():
 )
 def test_a_batch_too_small_for_the_slice(reducing, parts, expected):
     step = dataclasses.replace(STEP, reducing=reducing)
-    lines = estimate_cost._warnings([RecordBatches(128, 1, 256, 20)], [step], SLICE, parts)
+    lines = estimate_cost._describe(RecordBatches(128, 1, 256, 20), step, parts)[1:]
     if expected is None:
         assert not lines
     else:
         (line,) = lines
-        assert line.startswith("  batch  of length 128: 256 sequences are few for 4 chips: ")
+        assert line.startswith("  batch  of length 128: 256 sequences are few for this slice: ")
         assert expected in line and "flags/pretraining/lamb_large.flags" in line
 
 
@@ -161,7 +161,7 @@ def test_cycles_are_of_the_very_same_step(tmp_path):
         (BASE, (512, 1, 1024, 20), 1, None),
         (BASE, (64, 1, 1024, 20), 1, None),
     ]:
-        assert memory.find_cycles(plans, config, RecordBatches(*phase), parts) == expected
+        assert memory.look_up(plans, config, RecordBatches(*phase), parts)[1] == expected
 
 
 def test_program():
@@ -273,7 +273,7 @@ def test_an_accelerator_that_is_not_in_the_table():
 )
 def test_memory(accelerator, config, phase, parts, expected):
     plans = memory.read_plans(accelerator)
-    assert expected in memory.describe(plans, config, RecordBatches(*phase), parts)
+    assert expected in memory.look_up(plans, config, RecordBatches(*phase), parts)[0]
 
 
 @pytest.mark.parametrize(
@@ -291,9 +291,9 @@ def test_memory(accelerator, config, phase, parts, expected):
 def test_memory_of_electra(accelerator, size, generator, phase, expected):
     config = read_config(str(MODELS / f"electra_{size}" / "bert_config.json"))
     plans = memory.read_plans(accelerator)
-    assert expected in memory.describe(plans, config, RecordBatches(*phase), 1, generator)
+    assert expected in memory.look_up(plans, config, RecordBatches(*phase), 1, generator)[0]
     config.embedding_size = 64
-    assert "not known" in memory.describe(plans, config, RecordBatches(*phase), 1, generator)
+    assert "not known" in memory.look_up(plans, config, RecordBatches(*phase), 1, generator)[0]
 
 
 @pytest.mark.parametrize("name", ["generator_layers", "untied_generator_embeddings"])
@@ -319,18 +319,15 @@ def test_the_table_names_the_compiler_of_each_line(monkeypatch, tmp_path):
     plans = memory.read_plans("v5e-32", str(table))
 
     def described(length):
-        return memory.describe(plans, BASE, RecordBatches(length, 1, 1024, 20))
+        return memory.look_up(plans, BASE, RecordBatches(length, 1, 1024, 20))[0]
 
-    monkeypatch.setattr(importlib.metadata, "version", lambda name: {"libtpu": "0.0.42.1"}[name])
+    found = [SimpleNamespace(version="0.0.42.1")]
+    monkeypatch.setattr(importlib.metadata, "distributions", lambda name: found)
     assert described(64).endswith("this run has 32; compiled for v5e-8 by libtpu 0.0.42.1")
     assert described(128).endswith(
         "; compiled for v5e-8 by libtpu 0.0.50, older, and libtpu 0.0.42.1 is installed"
     )
-
-    def missing(name):
-        raise importlib.metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(importlib.metadata, "version", missing)
+    found.clear()
     assert described(128).endswith("; compiled for v5e-8 by libtpu 0.0.50, older")
 
 

@@ -34,18 +34,14 @@ class Chip:
     clock: float
 
     def divided(self, devices: int) -> "Chip":
-        """Returns the peaks of one of a chip's devices.
-
-        They share the chip's links: what one of them has summed goes to other chips once.
-        """
+        """Returns the peaks of one of a chip's devices."""
+        # They share the links: what one of them has summed goes to other chips once.
         shares = self.flops / devices, self.bandwidth / devices, self.links, self.memory / devices
         return Chip(*shares, self.clock)
 
     def all_reduce_seconds(self, size: int, replicas: int) -> float:
-        """Returns how long the links take to sum `size` bytes over the replicas, at their peak.
-
-        A reduce-scatter and an all-gather: in each, a device sends all but a replica's share.
-        """
+        """Returns how long the links take at least to sum `size` bytes over the replicas."""
+        # A reduce-scatter and an all-gather: in each, a device sends all but a replica's share.
         return 2 * size * (1 - 1 / replicas) / self.links
 
 

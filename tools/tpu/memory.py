@@ -117,70 +117,37 @@ def read_plans(accelerator: str, path: str = PLANS) -> list[Plan]:
     return plans
 
 
-def installed_libtpu() -> str:
-    """Returns the installed compiler's name and version; "" if there is none."""
-    try:
-        return f"libtpu {importlib.metadata.version('libtpu')}"
-    except importlib.metadata.PackageNotFoundError:
-        return ""
-
-
-def find_cycles(
+def look_up(
     plans: list[Plan],
     config: BertConfig,
     phase: RecordBatches,
     accumulation_steps: int = 1,
     generator: float = 0.0,
-) -> float | None:
-    """Returns the compiler's cycles of a phase's step; None if no plan for the slice has them.
+) -> tuple[str, float | None]:
+    """Returns a line that says whether a phase's step fits, and the compiler's cycles if known.
 
-    Only the very same step counts. The arguments are those of `describe`.
+    A step with fewer examples takes no more memory, and one with more takes no less. The line names
+    the compiler, and the installed one if that is another. Cycles are of the very same step.
+
+    `plans` are [] if the settings are not `are_as_compiled`. The phase's batch size is global,
+    and a replica computes its part in `accumulation_steps` parts. For `generator` see `Plan`.
     """
-    for plan in plans:
-        pairs = plan.compare(config, phase, accumulation_steps, generator)
-        same = plan.cycles and pairs and all(mine == its for mine, its in pairs)
-        if same and plan.parts == accumulation_steps:
-            return plan.cycles
-    return None
-
-
-def describe(
-    plans: list[Plan],
-    config: BertConfig,
-    phase: RecordBatches,
-    accumulation_steps: int = 1,
-    generator: float = 0.0,
-) -> str:
-    """Returns a line that says whether a phase's step fits, if the plans for the slice tell.
-
-    It names the compiler, and the one that is installed if that is another.
-
-    A step with fewer examples takes no more memory, and one with more takes no less.
-
-    Args:
-        plans: [] if the run's settings are not `are_as_compiled`.
-        config: the model.
-        phase: its batch size is global.
-        accumulation_steps: number of parts in which a replica computes its batch.
-        generator: see `Plan`.
-    """
-    known = "not known; python -m tools.compile_for_tpu finds out"
+    known, cycles = "", None
     for plan in plans:
         pairs = plan.compare(config, phase, accumulation_steps, generator)
         if pairs is None:
             continue
-        if plan.fits and all(mine <= its for mine, its in pairs):
-            known = "fits"
-        elif not plan.fits and all(mine >= its for mine, its in pairs):
-            known = "does not fit"
-        else:
+        if plan.parts == accumulation_steps and all(mine == its for mine, its in pairs):
+            cycles = cycles or plan.cycles
+        if known or not all(mine <= its if plan.fits else mine >= its for mine, its in pairs):
             continue
-        known += (
-            f": {plan.gib:g} of {plan.limit:g} GiB a replica with {plan.examples} examples at once,"
-            f" and this run has {pairs[0][0]}; compiled for {plan.accelerator} by {plan.libtpu}"
+        known = (
+            f"{'fits' if plan.fits else 'does not fit'}: {plan.gib:g} of {plan.limit:g} GiB a"
+            f" replica with {plan.examples} examples at once, and this run has {pairs[0][0]};"
+            f" compiled for {plan.accelerator} by {plan.libtpu}"
         )
-        installed = installed_libtpu()
-        if installed not in ("", plan.libtpu):
-            known += f", and {installed} is installed"
-        break
-    return f"of length {phase.max_seq_length}: {known}"
+        for found in importlib.metadata.distributions(name="libtpu"):
+            if plan.libtpu != f"libtpu {found.version}":
+                known += f", and libtpu {found.version} is installed"
+    known = known or "not known; python -m tools.compile_for_tpu finds out"
+    return f"of length {phase.max_seq_length}: {known}", cycles

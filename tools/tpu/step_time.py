@@ -8,7 +8,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from bert_tf.model.configuration import BertConfig
-from bert_tf.tasks.matrix_products import Product, step_flops
+from bert_tf.tasks.matrix_products import Product
 
 from .compiler import Chip
 
@@ -29,11 +29,9 @@ class StepTime:
     """The seconds of a replica's step.
 
     products: the model's matrix products at the chip's peak.
-    computing: all that the replica computes, the products included.
+    computing: all but the all-reduces; whether by the compiler, `compiled` says.
     fixed: the part of `computing` that stays as long with a larger batch.
-    reducing: the all-reduces of the gradients, which wait for them.
-    reduced: bytes of the gradients.
-    compiled: whether `computing` is the compiler's.
+    reducing: the all-reduces of the gradients, of `reduced` bytes; they wait for the gradients.
     """
 
     products: float
@@ -46,9 +44,8 @@ class StepTime:
     @property
     def bound(self) -> str:
         """What takes the largest part of the step."""
-        names = "matrix products", "memory", "all-reduces"
-        seconds = self.products, self.computing - self.products, self.reducing
-        return max(zip(seconds, names, strict=True))[1]
+        memory = self.computing - self.products, "memory"
+        return max((self.products, "matrix products"), memory, (self.reducing, "all-reduces"))[1]
 
     @property
     def fixed_share(self) -> float:
@@ -66,11 +63,9 @@ def count_weights(config: BertConfig, products: Sequence[Product]) -> int:
     tables = {(width, config.vocab_size)}  # shared by a generator, unless it has another width
     weights = width * (config.max_position_embeddings + config.type_vocab_size)
     for product in products:
-        if product.passes == 1 or product.batch > 1:  # a teacher's, or of two activations
-            continue
-        if product.name == "vocabulary":
+        if product.name == "vocabulary" and product.passes > 1:
             tables.add((product.k, product.n))
-        else:
+        elif product.batch == 1 and product.passes > 1:  # neither of attention nor a teacher's
             shared = config.num_hidden_layers / len(config.layer_scopes) * product.in_encoder or 1
             weights += round(product.count / shared) * product.k * product.n
     return weights + sum(k * n for k, n in tables)
@@ -84,15 +79,10 @@ def estimate_step(
     parts: int = 1,
     cycles: float | None = None,
 ) -> StepTime:
-    """Returns the estimated time of a step.
+    """Returns the estimated time of a step, of a student in distillation.
 
-    Args:
-        config: the model, a student's in distillation.
-        products: the step's, over all replicas.
-        chip: the peaks of a replica's device.
-        replicas: number of replicas.
-        parts: the number of parts in which a replica computes its batch.
-        cycles: the compiler's, if they are known.
+    `products` are those of all replicas' batches, each computed in `parts` parts. `cycles` are the
+    compiler's, if they are known.
     """
     weights = count_weights(config, products)
     words = config.vocab_size * config.embedding_width
@@ -107,15 +97,9 @@ def estimate_step(
         if product.name == "intermediate":  # each model has one, and looks up its tokens one-hot
             lookups += min(product.passes, 2) * product.m
     looking_up = 2 * lookups * words / replicas / chip.flops
-    at_the_peak = step_flops(products) / replicas / chip.flops
+    at_the_peak = sum(x.passes * x.flops for x in products) / replicas / chip.flops
     computing = max(traffic / chip.bandwidth + _EXPOSED * at_the_peak, at_the_peak) + looking_up
     if cycles:
         fixed, computing = fixed / computing * cycles / chip.clock, cycles / chip.clock
-    return StepTime(
-        at_the_peak,
-        computing,
-        fixed,
-        chip.all_reduce_seconds(4 * weights, replicas),
-        4 * weights,
-        bool(cycles),
-    )
+    reducing = chip.all_reduce_seconds(4 * weights, replicas)  # float32
+    return StepTime(at_the_peak, computing, fixed, reducing, 4 * weights, bool(cycles))
