@@ -5,9 +5,9 @@ r"""Estimates the time and cost of a pre-training run on a Cloud TPU slice.
 
 It takes the flags of run_pretraining.py, but the only file that it reads is --bert_config_file.
 tpu/accelerators.txt lists the slices with their published peaks and prices, and tpu/memory.txt the
-memory that the TPU's compiler plans. The estimate is not a measurement: it counts the model's
-floating point operations and assumes that they reach a share of the peak. Where tpu/memory.txt has
-the cycles of a step, the step takes at least their time.
+memory that the TPU's compiler plans. The estimate is not a measurement. A step takes the compiler's
+cycles, from tpu/memory.txt or as tools/tpu/step_time.py estimates them, and then the all-reduces at
+the links' published speed; at worst its products reach only a fifth of the peak.
 
 --teacher_config_file estimates run_distillation.py: a student of --bert_config_file and a teacher
 of this configuration. To estimate a recipe of distillation, add
@@ -20,6 +20,7 @@ if __name__ == "__main__" and not __package__:
 
 import dataclasses
 import functools
+import math
 import os
 from collections.abc import Callable, Sequence
 
@@ -30,19 +31,20 @@ from bert_tf.errors import UserError
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.flags import command_flags
 from bert_tf.runs.flags.settings import ModelSettings
-from bert_tf.tasks.matrix_products import distillation_flops, training_flops
+from bert_tf.tasks.matrix_products import Product, distillation_products, training_products
 from bert_tf.tasks.pretraining.schema import ELECTRA
 from bert_tf.tasks.pretraining.training.electra_settings import ElectraSettings
 from bert_tf.tasks.pretraining.training.settings import RecordBatches
 
 from . import ROOT
 from .tpu import compiler, memory, step_flags
+from .tpu.step_time import StepTime, estimate_step
 
 FLAGS = flags.FLAGS
 ACCELERATORS = os.path.join(ROOT, "tpu", "accelerators.txt")
-# The assumed share of the peak, best and worst. BERT-Large in 76 minutes on 1,024 v3 chips
+# The share of the peak that is assumed at worst. BERT-Large in 76 minutes on 1,024 v3 chips
 # (https://arxiv.org/abs/1904.00962, table 1) reached 30%.
-UTILISATION = (0.5, 0.2)
+WORST_SHARE = 0.2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,9 +65,10 @@ class Accelerator:
         return self.chips * (2 if self.name.startswith(("v2-", "v3-")) else 1)
 
     @property
-    def clock(self) -> float:
-        """Cycles per second of a TensorCore."""
-        return compiler.CHIPS[compiler.GENERATIONS[self.name.partition("-")[0]]].clock
+    def device(self) -> compiler.Chip:
+        """The peaks of a replica's device."""
+        chip = compiler.CHIPS[compiler.GENERATIONS[self.name.partition("-")[0]]]
+        return chip.divided(self.replicas // self.chips)
 
 
 def read_accelerator(name: str, path: str = ACCELERATORS) -> Accelerator:
@@ -85,10 +88,11 @@ def estimate(
     phases: list[RecordBatches],
     accelerator: Accelerator,
     spot: bool,
-    flops: Callable[..., int] = training_flops,
+    products: Callable[..., list[Product]] = training_products,
     memory: Sequence[str] = (),
-    max_hours: float | None = None,
     cycles: Sequence[float | None] = (),
+    max_hours: float | None = None,
+    parts: int = 1,
 ) -> str:
     """Returns the estimate as text to print.
 
@@ -97,55 +101,45 @@ def estimate(
         phases: have global batch sizes.
         accelerator: the slice.
         spot: use the price of a spot machine.
-        flops: returns the operations of a step, given the model and a phase.
-        memory: the result of `memory.describe` for each phase.
+        products: returns the matrix products of a step, given the model and a phase.
+        memory, cycles: the results of `memory.look_up` for each phase.
         max_hours: how long training runs, whatever the number of steps; for a single phase.
-        cycles: the result of `memory.find_cycles` for each phase. A step takes at least their time.
+        parts: number of parts in which a replica computes its batch.
     """
-    # Embedding lookups by one-hot products, a sixth more work for BERT-Base, are not counted. The
-    # assumed share of the peak allows for them.
-    operations = sum(phase.num_steps * flops(config, phase) for phase in phases)
-    products = "floating point operations in matrix products"
+    peak, counts = accelerator.chips * accelerator.tflops * 1e12, cycles or [None] * len(phases)
+    of_slice = accelerator.device, accelerator.replicas, parts
+    steps = [
+        (phase, estimate_step(config, products(config, phase), *of_slice, count))
+        for phase, count in zip(phases, counts, strict=True)
+    ]
+    operations = sum(phase.num_steps * step.products * peak for phase, step in steps)
+    work = "floating point operations in matrix products"
     if max_hours:
-        (phase,) = phases
-        hours = [max_hours]
-        steps = (
+        (phase,), hours = phases, [max_hours]
+        number = (
             f"as many of {phase.batch_size} sequences of length {phase.max_seq_length} as the time"
             " allows, whatever --num_train_steps or --phases says"
         )
-        work = f"{operations / phase.num_steps:.2g} {products} a step"
+        work = f"{operations / phase.num_steps:.2g} {work} a step"
         time = (
             f"{max_hours:g} hours (--max_hours) over all starts, with compiling and saving;"
             " installing and waiting for a machine come on top"
         )
     else:
-        peak = accelerator.chips * accelerator.tflops * 1e12
-        counts = cycles or [None] * len(phases)
-        least = [count / accelerator.clock if count else 0.0 for count in counts]
         hours = [
-            sum(
-                phase.num_steps * max(flops(config, phase) / (peak * share), seconds)
-                for phase, seconds in zip(phases, least, strict=True)
-            )
-            / 3600
-            for share in UTILISATION
+            sum(phase.num_steps * step.seconds(share) for phase, step in steps) / 3600
+            for share in (1.0, WORST_SHARE)
         ]
-        known = ", ".join(
-            f"{seconds * 1e3:.3g} ms at length {phase.max_seq_length}"
-            for phase, seconds in zip(phases, least, strict=True)
-            if seconds
-        )
-        bound = f" and no step is faster than its cycles without all-reduces ({known})"
-        steps = "; ".join(
+        number = "; ".join(
             f"{phase.num_steps:,} of {phase.batch_size} sequences of length {phase.max_seq_length}"
             for phase in phases
         )
-        steps = f"{sum(phase.num_steps for phase in phases):,}: {steps}"
-        work = f"{operations:.2g} {products}"
+        number = f"{sum(phase.num_steps for phase in phases):,}: {number}"
+        work = f"{operations:.2g} {work}"
         time = (
-            f"{_span(hours, '.1f')} hours, if {UTILISATION[0]:.0%} to"
-            f" {UTILISATION[1]:.0%} of the peak is reached{bound * bool(known)};"
-            " installing, compiling, saving and waiting for a machine come on top"
+            f"{_span(hours, '.1f')} hours: by these steps, or if the products reach only"
+            f" {WORST_SHARE:.0%} of the peak; installing, compiling, saving and waiting for a"
+            " machine come on top"
         )
     price = accelerator.spot if spot else accelerator.on_demand
     cost = _span([value * accelerator.chips * price for value in hours], ",.2f")
@@ -153,11 +147,12 @@ def estimate(
     return "\n".join(
         [
             "An estimate, not a measurement:",
-            f"  steps  {steps}",
+            f"  steps  {number}",
             f"  work   {work}",
             f"  slice  {accelerator.name}: {accelerator.chips} chips of {accelerator.tflops:g}"
             f" TFLOP/s at most" + (f", on {accelerator.hosts} hosts" * (accelerator.hosts > 1)),
             *(f"  memory {line}" for line in memory),
+            *(line for phase, step in steps for line in _describe(phase, step, parts)),
             f"  time   {time}",
             f"  cost   {cost} US dollars at {price:g} a chip and hour, {kind} in"
             f" {accelerator.zone}; storage comes on top",
@@ -167,8 +162,31 @@ def estimate(
     )
 
 
+def _describe(phase: RecordBatches, step: StepTime, parts: int) -> list[str]:
+    """Returns a line about a phase's step, and one if its batch is too small for the slice."""
+    of_length = f"of length {phase.max_seq_length}:"
+    source = "by the compiler's cycles" if step.compiled else "estimated, not compiled"
+    lines = [
+        f"  step   {of_length} {step.seconds() * 1e3:.3g} ms, most of it {step.bound}:"
+        f" {step.computing * 1e3:.3g} to compute ({source}; its products take"
+        f" {step.products * 1e3:.3g} at the peak), {step.reducing * 1e3:.3g} for all-reduces of"
+        f" {step.reduced / 1e6:,.0f} MB"
+    ]
+    if (share := step.fixed_share) > 0.5:
+        fewer = "fewer --gradient_accumulation_steps shorten it; " * (parts > 1)
+        lines.append(
+            f"  batch  {of_length} {phase.batch_size} sequences are few for this slice: {share:.0%}"
+            " of a step (weights, optimizer, all-reduces) stays as long with a larger batch;"
+            f" {fewer}it is less than half from"
+            f" {math.ceil(share / (1 - share)) * phase.batch_size:,} sequences on. Such batches"
+            " need another learning rate, and perhaps LAMB: docs/large-batches.md,"
+            " flags/pretraining/lamb_large.flags"
+        )
+    return lines
+
+
 def _span(values: Sequence[float], form: str) -> str:
-    """Returns one value as text, or two with " to ", or "at least" if cycles made both the same."""
+    """Returns one value as text, or two with " to ", or "at least" if both are the same."""
     texts = list(dict.fromkeys(f"{value:{form}}" for value in values))
     return "at least " * (len(values) > len(texts)) + " to ".join(texts)
 
@@ -188,15 +206,15 @@ def main() -> None:
     for phase in settings.phases:
         source = f"--accelerator={accelerator.name}"
         step_flags.check_phase(config, phase, accelerator.replicas, source, parts)
-    flops: Callable[..., int]
+    products: Callable[..., list[Product]]
     if teacher:
-        flops = functools.partial(
-            distillation_flops, teacher=teacher, restrict_ce_to_mask=FLAGS.restrict_ce_to_mask
+        products = functools.partial(
+            distillation_products, teacher=teacher, restrict_ce_to_mask=FLAGS.restrict_ce_to_mask
         )
     else:
         check_objective(config, settings.objective)
-        flops = functools.partial(
-            training_flops,
+        products = functools.partial(
+            training_products,
             recompute_activations=settings.recompute_activations,
             objective=settings.objective,
             electra=settings.model_arguments,
@@ -204,11 +222,9 @@ def main() -> None:
     as_compiled = memory.are_as_compiled(settings, device_options(settings, on_tpu=True))
     plans = memory.read_plans(accelerator.name) if as_compiled and not teacher else []
     generator = settings.generator_hidden_size if settings.objective == ELECTRA else 0.0
-    lines, cycles = (
-        [look_up(plans, config, phase, parts, generator) for phase in settings.phases]
-        for look_up in (memory.describe, memory.find_cycles)
-    )
-    print(estimate(config, settings.phases, accelerator, FLAGS.spot, flops, lines, hours, cycles))
+    found = [memory.look_up(plans, config, x, parts, generator) for x in settings.phases]
+    run = config, settings.phases, accelerator, FLAGS.spot, products
+    print(estimate(*run, *zip(*found, strict=True), hours, parts))
 
 
 if __name__ == "__main__":

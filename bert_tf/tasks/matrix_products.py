@@ -24,6 +24,7 @@ class Product:
 
     transpose_b: whether the second operand is stored as [batch, n, k].
     in_encoder: whether it belongs to an encoder layer.
+    passes: how many products of this size a step computes: one forward and two backward.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Product:
     n: int
     transpose_b: bool = False
     in_encoder: bool = True
+    passes: int = 3
 
     @property
     def flops(self) -> int:
@@ -101,28 +103,38 @@ def _electra_products(
     return products
 
 
-def training_flops(
+def training_products(
     config: BertConfig,
     phase: RecordBatches,
     recompute_activations: bool = False,
     objective: str = MLM_NSP,
     electra: Mapping[str, Any] = MappingProxyType({}),
-) -> int:
-    """Returns the FLOPs of the matrix products in one training step, forward and backward.
+) -> list[Product]:
+    """Returns the matrix products of one training step.
 
     With `recompute_activations` the forward products of the encoder layers count twice.
     """
-    return sum(
-        product.flops * (4 if recompute_activations and product.in_encoder else 3)
-        for product in forward_products(config, phase, objective, electra)
-    )
+    return [
+        dataclasses.replace(x, passes=4) if recompute_activations and x.in_encoder else x
+        for x in forward_products(config, phase, objective, electra)
+    ]
 
 
-def distillation_flops(
+def distillation_products(
     student: BertConfig, phase: RecordBatches, teacher: BertConfig, restrict_ce_to_mask: bool
-) -> int:
-    """Returns the FLOPs of a step of run_distillation: the student's, and the teacher's forward."""
+) -> list[Product]:
+    """Returns the products of a step of run_distillation: the student's, the teacher's forward."""
     if not restrict_ce_to_mask:  # logits of all tokens
         phase = dataclasses.replace(phase, max_predictions_per_seq=phase.max_seq_length)
-    of_teacher = sum(product.flops for product in forward_products(teacher, phase, MLM))
-    return training_flops(student, phase, objective=MLM) + of_teacher
+    of_teacher = (dataclasses.replace(x, passes=1) for x in forward_products(teacher, phase, MLM))
+    return [*forward_products(student, phase, MLM), *of_teacher]
+
+
+def training_flops(*arguments: Any, **named: Any) -> int:
+    """Returns the FLOPs of the `training_products` of these arguments, forward and backward."""
+    return sum(x.passes * x.flops for x in training_products(*arguments, **named))
+
+
+def distillation_flops(*arguments: Any, **named: Any) -> int:
+    """Returns the FLOPs of the `distillation_products` of these arguments."""
+    return sum(x.passes * x.flops for x in distillation_products(*arguments, **named))

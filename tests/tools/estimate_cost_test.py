@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import importlib.metadata
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,11 +13,13 @@ from bert_tf.errors import UserError
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.family import read_config
 from bert_tf.modeling import AlbertConfig
+from bert_tf.tasks.matrix_products import training_flops
 from bert_tf.tasks.pretraining.training.electra_settings import MODEL_ARGUMENTS, ElectraSettings
 from bert_tf.tasks.pretraining.training.settings import RecordBatches, parse_phases
 from tests.support.pretraining_runs import run
 from tools import estimate_cost
 from tools.tpu import memory, step_flags
+from tools.tpu.step_time import StepTime
 
 ROOT = Path(__file__).resolve().parents[2]
 RECIPE = "flags/pretraining/uncased_base.flags"
@@ -42,62 +45,100 @@ def with_vocabulary(config: BertConfig, vocab_size: int) -> BertConfig:
 def test_the_utilisation_is_what_its_source_says():
     # Table 1 and section 4.1 of arXiv:1904.00962: batches of 64K and 32K, 8,599 steps, 76 minutes.
     phases = parse_phases("128:7037:65536:20,512:1562:32768:77")
-    total = sum(phase.num_steps * estimate_cost.training_flops(LARGE, phase) for phase in phases)
+    total = sum(phase.num_steps * training_flops(LARGE, phase) for phase in phases)
     share = total / (1024 * 123e12 * 76 * 60)
     assert share == pytest.approx(0.3, abs=0.05)
-    best, worst = estimate_cost.UTILISATION
-    assert worst < share < best
+    assert share > estimate_cost.WORST_SHARE
 
 
-SLICE = estimate_cost.Accelerator("x", 1, 4, 100.0, 0.5, 2.0, "zone-a")
+SLICE = estimate_cost.Accelerator("v5e-4", 1, 4, 197.0, 0.5, 2.0, "zone-a")
+# 45 million cycles at 1.5 GHz; of 4 replicas each sends 3/4 of the weights' gradients, twice.
+COMPUTING = 0.030
+REDUCING = 2 * 4 * 109.95e6 * 3 / 4 / 200e9
 
 
 def test_estimate():
     phase = RecordBatches(128, 10, 256, 20)
-    flops = 10 * estimate_cost.training_flops(BASE, phase)
-    seconds = flops / (4 * 100e12 * 0.5)
-    text = estimate_cost.estimate(BASE, [phase] * 1000, SLICE, spot=False)
-    hours = 1000 * seconds / 3600
-    assert f"{hours:.1f} to {2.5 * hours:.1f} hours, if 50% to 20%" in text
-    assert f"{hours * 4 * 2:,.2f} to {2.5 * hours * 4 * 2:,.2f} US dollars at 2 a chip" in text
+    args = (BASE, [phase] * 1000, SLICE)
+    text = estimate_cost.estimate(*args, spot=False, cycles=[45e6] * 1000)
+    at_the_peak = training_flops(BASE, phase) / (4 * 197e12)
+    least, most = (10_000 * (seconds + REDUCING) / 3600 for seconds in (COMPUTING, 5 * at_the_peak))
+    assert f"  time   {least:.1f} to {most:.1f} hours: by these steps, or if the products" in text
+    assert f"{least * 4 * 2:,.2f} to {most * 4 * 2:,.2f} US dollars at 2 a chip" in text
     assert "on demand in zone-a" in text and "steps  10,000: 10 of 256" in text
-    spot = estimate_cost.estimate(BASE, [phase] * 1000, SLICE, spot=True)
-    assert f"{hours * 4 * 0.5:,.2f} to" in spot and "spot in zone-a" in spot
+    assert (f"\n  step   of length 128: {(COMPUTING + REDUCING) * 1e3:.3g} ms, most of it") in text
+    spot = estimate_cost.estimate(*args, spot=True, cycles=[45e6] * 1000)
+    assert f"{least * 4 * 0.5:,.2f} to" in spot and "spot in zone-a" in spot
 
 
 def test_max_hours_is_the_time():
     phase = RecordBatches(128, 1000, 256, 20)
     text = estimate_cost.estimate(BASE, [phase], SLICE, spot=False, max_hours=31.5)
+    assert "  step   of length 128: " in text
     assert "  steps  as many of 256 sequences of length 128 as the time allows, what" in text
-    assert f"  work   {estimate_cost.training_flops(BASE, phase):.2g} floating" in text
+    assert f"  work   {training_flops(BASE, phase):.2g} floating" in text
     assert "products a step\n" in text
     assert "  time   31.5 hours (--max_hours) over all starts, with compiling and saving;" in text
     assert "  cost   252.00 US dollars at 2 a chip and hour, on demand in zone-a" in text
 
 
-@pytest.mark.parametrize("times", [0.9, 1.5, 4.0])
-def test_a_step_takes_at_least_its_cycles(times):
-    """`times` the time at half of the peak; a fifth of the peak takes 2.5 times as long."""
-    phases = [RecordBatches(128, 10**6, 256, 20), RecordBatches(512, 10**6, 256, 77)]
-    v5e = dataclasses.replace(SLICE, name="v5e-8")
-    short, long = (
-        estimate_cost.training_flops(BASE, phase) / (4 * 100e12 * 0.5) for phase in phases
-    )
-    millions = 1e6 / 3600
-    cycles = [times * short * 1.5e9, None]
-    text = estimate_cost.estimate(BASE, phases, v5e, spot=True, cycles=cycles)
-    least, most = max(times, 1) * short + long, max(times, 2.5) * short + 2.5 * long
-    assert f"  time   {least * millions:.1f} to {most * millions:.1f} hours, if 50% to 20%" in text
-    known = f"{times * short * 1e3:.3g} ms at length 128"
-    assert f"reached and no step is faster than its cycles without all-reduces ({known});" in text
+STEP = StepTime(
+    products=5e-3, computing=8e-3, fixed=3e-3, reducing=1e-3, reduced=10**9, compiled=True
+)
 
 
-def test_cycles_above_both_shares_of_the_peak_say_at_least():
+@pytest.mark.parametrize(
+    "changes, expected",
+    [
+        ({}, "9 ms, most of it matrix products: 8 to compute (by the compiler's cycles; its"),
+        ({"computing": 12e-3}, "13 ms, most of it memory: 12 to compute (by the compiler's"),
+        ({"compiled": False}, "8 to compute (estimated, not compiled; its products take 5 at the"),
+        ({"reducing": 6e-3}, "14 ms, most of it all-reduces: 8 to compute (by the compiler's cyc"),
+        ({}, "at the peak), 1 for all-reduces of 1,000 MB"),
+    ],
+)
+def test_what_bounds_a_step(changes, expected):
+    step = dataclasses.replace(STEP, **changes)
+    described = estimate_cost._describe(RecordBatches(128, 1, 256, 20), step, 1)[0]
+    assert described.startswith("  step   of length 128: ") and expected in described
+
+
+def test_products_at_a_low_share_of_the_peak_lengthen_the_step():
+    assert STEP.seconds() == pytest.approx(9e-3)
+    assert STEP.seconds(0.5) == pytest.approx(11e-3)
+    assert STEP.seconds(0.9) == pytest.approx(9e-3)
+
+
+@pytest.mark.parametrize(
+    "reducing, parts, expected",
+    [
+        (1.9e-3, 1, None),  # 4.9 ms that stay, 5 of the sequences
+        (2.5e-3, 1, "52% of a step (weights, optimizer, all-reduces) stays as long with a larger"),
+        (2.5e-3, 1, "batch; it is less than half from 512 sequences on. Such batches need another"),
+        (8e-3, 4, "few for this slice: 69% of a step"),
+        (
+            8e-3,
+            4,
+            "; fewer --gradient_accumulation_steps shorten it; it is less than half from 768",
+        ),
+    ],
+)
+def test_a_batch_too_small_for_the_slice(reducing, parts, expected):
+    step = dataclasses.replace(STEP, reducing=reducing)
+    lines = estimate_cost._describe(RecordBatches(128, 1, 256, 20), step, parts)[1:]
+    if expected is None:
+        assert not lines
+    else:
+        (line,) = lines
+        assert line.startswith("  batch  of length 128: 256 sequences are few for this slice: ")
+        assert expected in line and "flags/pretraining/lamb_large.flags" in line
+
+
+def test_cycles_above_a_fifth_of_the_peak_say_at_least():
     phase = RecordBatches(128, 10**6, 256, 20)
-    v5e = dataclasses.replace(SLICE, name="v5e-8")
-    text = estimate_cost.estimate(BASE, [phase], v5e, spot=True, cycles=[1.5e9])
-    assert f"  time   at least {1e6 / 3600:.1f} hours, if 50%" in text
-    assert f"  cost   at least {1e6 / 3600 * 4 * 0.5:,.2f} US dollars" in text
+    text = estimate_cost.estimate(BASE, [phase], SLICE, spot=True, cycles=[1.5e9])
+    assert f"  time   at least {1e6 * (1 + REDUCING) / 3600:.1f} hours: by these steps" in text
+    assert f"  cost   at least {1e6 * (1 + REDUCING) / 3600 * 4 * 0.5:,.2f} US dollars" in text
 
 
 def test_cycles_are_of_the_very_same_step(tmp_path):
@@ -120,7 +161,7 @@ def test_cycles_are_of_the_very_same_step(tmp_path):
         (BASE, (512, 1, 1024, 20), 1, None),
         (BASE, (64, 1, 1024, 20), 1, None),
     ]:
-        assert memory.find_cycles(plans, config, RecordBatches(*phase), parts) == expected
+        assert memory.look_up(plans, config, RecordBatches(*phase), parts)[1] == expected
 
 
 def test_program():
@@ -169,7 +210,7 @@ def test_distillation():
     # The teacher's layers are computed once, the student's half as many three times.
     student = BertConfig.from_json_file(str(MODELS / "uncased_L-6_H-768_A-12" / "bert_config.json"))
     phase = RecordBatches(512, 6500, 4096, 77)
-    alone = phase.num_steps * estimate_cost.training_flops(student, phase, objective="mlm")
+    alone = phase.num_steps * training_flops(student, phase, objective="mlm")
     assert work[0] > work[1] and 1.5 < work[1] / alone < 1.8
 
 
@@ -232,7 +273,7 @@ def test_an_accelerator_that_is_not_in_the_table():
 )
 def test_memory(accelerator, config, phase, parts, expected):
     plans = memory.read_plans(accelerator)
-    assert expected in memory.describe(plans, config, RecordBatches(*phase), parts)
+    assert expected in memory.look_up(plans, config, RecordBatches(*phase), parts)[0]
 
 
 @pytest.mark.parametrize(
@@ -250,9 +291,9 @@ def test_memory(accelerator, config, phase, parts, expected):
 def test_memory_of_electra(accelerator, size, generator, phase, expected):
     config = read_config(str(MODELS / f"electra_{size}" / "bert_config.json"))
     plans = memory.read_plans(accelerator)
-    assert expected in memory.describe(plans, config, RecordBatches(*phase), 1, generator)
+    assert expected in memory.look_up(plans, config, RecordBatches(*phase), 1, generator)[0]
     config.embedding_size = 64
-    assert "not known" in memory.describe(plans, config, RecordBatches(*phase), 1, generator)
+    assert "not known" in memory.look_up(plans, config, RecordBatches(*phase), 1, generator)[0]
 
 
 @pytest.mark.parametrize("name", ["generator_layers", "untied_generator_embeddings"])
@@ -271,6 +312,28 @@ def test_plans_say_nothing_of_other_options(flag):
     assert printed.count(": not known; python -m tools.compile_for_tpu finds out") == 2
 
 
-def test_plans_are_of_known_slices():
+def test_the_table_names_the_compiler_of_each_line(monkeypatch, tmp_path):
+    table = tmp_path / "memory.txt"
+    line = "v5e-8 8 15.75 uncased_L-12_H-768_A-12 {} 20 32 2.87\n"
+    table.write_text(f"libtpu 0.0.50, older\n{line.format(128)}libtpu 0.0.42.1\n{line.format(64)}")
+    plans = memory.read_plans("v5e-32", str(table))
+
+    def described(length):
+        return memory.look_up(plans, BASE, RecordBatches(length, 1, 1024, 20))[0]
+
+    found = [SimpleNamespace(version="0.0.42.1")]
+    monkeypatch.setattr(importlib.metadata, "distributions", lambda name: found)
+    assert described(64).endswith("this run has 32; compiled for v5e-8 by libtpu 0.0.42.1")
+    assert described(128).endswith(
+        "; compiled for v5e-8 by libtpu 0.0.50, older, and libtpu 0.0.42.1 is installed"
+    )
+    found.clear()
+    assert described(128).endswith("; compiled for v5e-8 by libtpu 0.0.50, older")
+
+
+def test_every_line_of_the_table_names_its_compiler():
     for name in ("v2-8", "v3-8", "v5e-8", "v6e-8"):
-        assert estimate_cost.read_accelerator(name) and memory.read_plans(name)
+        found = estimate_cost.read_accelerator(name)
+        assert found.tflops * 1e12 == found.device.flops * found.replicas / found.chips
+        plans = memory.read_plans(name)
+        assert plans and all(re.match(r"libtpu 0\.0\.\d+", plan.libtpu) for plan in plans)

@@ -11,7 +11,7 @@ from tests.support.tpu_desk import JOB, write_program
 def test_submit(desk_with_library):
     desk = desk_with_library
     (desk.state / "real_python").touch()
-    hours = "11.4 to 21.0 hours, if 50% to 20%"
+    hours = "12.4 to 22.1 hours: by these steps"
     done = desk.works("submit.sh", hours, "0.245 a chip and hour, spot")
     assert done.stdout.index("An estimate") < done.stdout.index("queued-resources create")
 

@@ -33,6 +33,17 @@ class Chip:
     memory: float
     clock: float
 
+    def divided(self, devices: int) -> "Chip":
+        """Returns the peaks of one of a chip's devices."""
+        # They share the links: what one of them has summed goes to other chips once.
+        shares = self.flops / devices, self.bandwidth / devices, self.links, self.memory / devices
+        return Chip(*shares, self.clock)
+
+    def all_reduce_seconds(self, size: int, replicas: int) -> float:
+        """Returns how long the links take at least to sum `size` bytes over the replicas."""
+        # A reduce-scatter and an all-gather: in each, a device sends all but a replica's share.
+        return 2 * size * (1 - 1 / replicas) / self.links
+
 
 # By the compiler's name of the device. bert_tf/engine/peaks.py names the pages and the paper.
 # Links: half the "bidirectional" bandwidth on the pages of v5e, v5p, v6e and tpu7x. The page of v3
@@ -153,11 +164,7 @@ def open_topology(name: str) -> Topology:
             f" v4:2x2x1, v5e:2x4, v5p:2x2x1, v6e:2x4 or tpu7x:2x2x1; received {quoted(name)}"
             f" ({error})"
         ) from error
-    parts = len(devices) // chips
-    # Devices of one chip share its links: what one of them has summed goes to other chips once.
-    shares = chip.flops / parts, chip.bandwidth / parts, chip.links, chip.memory / parts
-    device = Chip(*shares, chip.clock)
-    return Topology(name, devices, device)
+    return Topology(name, devices, chip.divided(len(devices) // chips))
 
 
 def compile_step(step: Any) -> Executable:

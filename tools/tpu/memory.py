@@ -1,6 +1,7 @@
 """Looks up in tpu/memory.txt whether a pre-training step fits a TPU slice, and its cycles."""
 
 import dataclasses
+import importlib.metadata
 import os
 from collections.abc import Iterator
 
@@ -32,11 +33,14 @@ _DEFAULTS = (
 class Plan:
     """The compiler's plan of a step, one line of tpu/memory.txt. That file explains the columns.
 
+    accelerator: the slice for which it was compiled; `replicas` are those of the run's slice.
+    libtpu: the compiler, as the header above the line names it.
     generator: the hidden size of an ELECTRA's generator, as a share of `config`'s; else 0.
     cycles: of the step of a replica's whole batch, computed in `parts` parts; None if not known.
     """
 
     accelerator: str
+    libtpu: str
     replicas: int
     limit: float
     config: BertConfig
@@ -90,9 +94,13 @@ def read_plans(accelerator: str, path: str = PLANS) -> list[Plan]:
 
     A replica of a larger slice takes as much memory as one of a slice that was compiled.
     """
-    plans = []
+    plans, libtpu = [], ""
     generation, _, size = accelerator.partition("-")
-    for name, replicas, limit, model, *numbers in read_table(path):
+    for name, replicas, *others in read_table(path):
+        if name == "libtpu":  # a header
+            libtpu = " ".join((name, replicas, *others))
+            continue
+        limit, model, *numbers = others
         its_generation, _, its_size = name.partition("-")
         if its_generation == generation:
             model, _, share = model.partition("/")
@@ -100,7 +108,7 @@ def read_plans(accelerator: str, path: str = PLANS) -> list[Plan]:
             config = read_config(os.path.join(MODELS, model, f"{kind}_config.json"))
             count = int(replicas) * int(size) // int(its_size)
             sizes, gib = map(int, numbers[:3]), float(numbers[3])
-            plan = Plan(accelerator, count, float(limit), config, *sizes, gib, float(share or 0))
+            plan = Plan(name, libtpu, count, float(limit), config, *sizes, gib, float(share or 0))
             if numbers[4:]:
                 millions, _, parts = numbers[4].partition("/")
                 cycles = float(millions) * 1e6
@@ -109,57 +117,37 @@ def read_plans(accelerator: str, path: str = PLANS) -> list[Plan]:
     return plans
 
 
-def find_cycles(
+def look_up(
     plans: list[Plan],
     config: BertConfig,
     phase: RecordBatches,
     accumulation_steps: int = 1,
     generator: float = 0.0,
-) -> float | None:
-    """Returns the compiler's cycles of a phase's step; None if no plan for the slice has them.
+) -> tuple[str, float | None]:
+    """Returns a line that says whether a phase's step fits, and the compiler's cycles if known.
 
-    Only the very same step counts. The arguments are those of `describe`.
+    A step with fewer examples takes no more memory, and one with more takes no less. The line names
+    the compiler, and the installed one if that is another. Cycles are of the very same step.
+
+    `plans` are [] if the settings are not `are_as_compiled`. The phase's batch size is global,
+    and a replica computes its part in `accumulation_steps` parts. For `generator` see `Plan`.
     """
-    for plan in plans:
-        pairs = plan.compare(config, phase, accumulation_steps, generator)
-        same = plan.cycles and pairs and all(mine == its for mine, its in pairs)
-        if same and plan.parts == accumulation_steps:
-            return plan.cycles
-    return None
-
-
-def describe(
-    plans: list[Plan],
-    config: BertConfig,
-    phase: RecordBatches,
-    accumulation_steps: int = 1,
-    generator: float = 0.0,
-) -> str:
-    """Returns a line that says whether a phase's step fits, if the plans for the slice tell.
-
-    A step with fewer examples takes no more memory, and one with more takes no less.
-
-    Args:
-        plans: [] if the run's settings are not `are_as_compiled`.
-        config: the model.
-        phase: its batch size is global.
-        accumulation_steps: number of parts in which a replica computes its batch.
-        generator: see `Plan`.
-    """
-    known = "not known; python -m tools.compile_for_tpu finds out"
+    known, cycles = "", None
     for plan in plans:
         pairs = plan.compare(config, phase, accumulation_steps, generator)
         if pairs is None:
             continue
-        if plan.fits and all(mine <= its for mine, its in pairs):
-            known = "fits"
-        elif not plan.fits and all(mine >= its for mine, its in pairs):
-            known = "does not fit"
-        else:
+        if plan.parts == accumulation_steps and all(mine == its for mine, its in pairs):
+            cycles = cycles or plan.cycles
+        if known or not all(mine <= its if plan.fits else mine >= its for mine, its in pairs):
             continue
-        known += (
-            f": {plan.gib:g} of {plan.limit:g} GiB a replica with {plan.examples} examples at once,"
-            f" and this run has {pairs[0][0]}"
+        known = (
+            f"{'fits' if plan.fits else 'does not fit'}: {plan.gib:g} of {plan.limit:g} GiB a"
+            f" replica with {plan.examples} examples at once, and this run has {pairs[0][0]};"
+            f" compiled for {plan.accelerator} by {plan.libtpu}"
         )
-        break
-    return f"of length {phase.max_seq_length}: {known}"
+        for found in importlib.metadata.distributions(name="libtpu"):
+            if plan.libtpu != f"libtpu {found.version}":
+                known += f", and libtpu {found.version} is installed"
+    known = known or "not known; python -m tools.compile_for_tpu finds out"
+    return f"of length {phase.max_seq_length}: {known}", cycles

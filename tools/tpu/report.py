@@ -85,8 +85,7 @@ def report(
     # includes on-chip memory, so it is not a bound.
     compute = flops / device.flops
     memory = (executable.arguments + executable.outputs) / device.bandwidth
-    # A reduce-scatter and an all-gather: in each, a device sends all bytes but a replica's share.
-    links = 2 * work.reduced * (1 - 1 / run.replicas) / device.links
+    links = device.all_reduce_seconds(work.reduced, run.replicas)
     seconds = max(compute, memory, links)
     names = ("arguments", "temporaries", "code")
     sizes = [f"{name} {getattr(executable, name) / GIB:.3f}" for name in names]

@@ -1,0 +1,105 @@
+"""Estimates the time of a pre-training step on a TPU without compiling it.
+
+Most of a step is traffic between the chip and its HBM, so the estimate counts bytes. Its factors
+were fitted to the compiler's cycles; docs/measurements/tpu.md has both side by side.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+from bert_tf.model.configuration import BertConfig
+from bert_tf.tasks.matrix_products import Product
+
+from .compiler import Chip
+
+# Bytes of traffic in a step, forward and backward:
+_NUMBER = 11.0  # for each number, most in bfloat16, that a product reads or writes
+_FAR_NUMBER = 9.5  # more, for the numbers of a tensor that do not fit on the chip beside it:
+_NEAR = 4e6  # so many of a tensor do
+_LOGIT = 50.0  # for each number of the product with the vocabulary, whose softmax is in float32
+# For each weight, a word's twice, because it is looked up and predicted:
+_WEIGHT = 19.5  # in each part of a batch: cast, used, its gradient summed
+_UPDATE = 15.0  # in the update
+_REDUCED = 17.0  # more in the update with several replicas: norm and clipped gradient
+_EXPOSED = 0.22  # the share of the products' time, at the peak, that no traffic hides
+
+
+@dataclasses.dataclass(frozen=True)
+class StepTime:
+    """The seconds of a replica's step.
+
+    products: the model's matrix products at the chip's peak.
+    computing: all but the all-reduces; whether by the compiler, `compiled` says.
+    fixed: the part of `computing` that stays as long with a larger batch.
+    reducing: the all-reduces of the gradients, of `reduced` bytes; they wait for the gradients.
+    """
+
+    products: float
+    computing: float
+    fixed: float
+    reducing: float
+    reduced: int
+    compiled: bool
+
+    @property
+    def bound(self) -> str:
+        """What takes the largest part of the step."""
+        memory = self.computing - self.products, "memory"
+        return max((self.products, "matrix products"), memory, (self.reducing, "all-reduces"))[1]
+
+    @property
+    def fixed_share(self) -> float:
+        """The share of the step that stays as long with a larger batch."""
+        return (self.fixed + self.reducing) / (self.computing + self.reducing)
+
+    def seconds(self, share: float = 1.0) -> float:
+        """Returns the time of the step if its products reach at most this share of the peak."""
+        return max(self.computing, self.products / share) + self.reducing
+
+
+def count_weights(config: BertConfig, products: Sequence[Product]) -> int:
+    """Returns the number of a model's trained weights, without biases and LayerNorm's."""
+    width = config.embedding_width
+    tables = {(width, config.vocab_size)}  # shared by a generator, unless it has another width
+    weights = width * (config.max_position_embeddings + config.type_vocab_size)
+    for product in products:
+        if product.name == "vocabulary" and product.passes > 1:
+            tables.add((product.k, product.n))
+        elif product.batch == 1 and product.passes > 1:  # neither of attention nor a teacher's
+            shared = config.num_hidden_layers / len(config.layer_scopes) * product.in_encoder or 1
+            weights += round(product.count / shared) * product.k * product.n
+    return weights + sum(k * n for k, n in tables)
+
+
+def estimate_step(
+    config: BertConfig,
+    products: Sequence[Product],
+    chip: Chip,
+    replicas: int,
+    parts: int = 1,
+    cycles: float | None = None,
+) -> StepTime:
+    """Returns the estimated time of a step, of a student in distillation.
+
+    `products` are those of all replicas' batches, each computed in `parts` parts. `cycles` are the
+    compiler's, if they are known.
+    """
+    weights = count_weights(config, products)
+    words = config.vocab_size * config.embedding_width
+    traffic = (_WEIGHT * parts + _UPDATE + _REDUCED * (replicas > 1)) * (weights + words)
+    fixed, lookups = traffic / chip.bandwidth, 0
+    for product in products:
+        for size in (product.k, product.n):
+            numbers = product.batch * product.m * size / replicas
+            far = max(0.0, 1 - _NEAR * parts / numbers)
+            each = _LOGIT if product.name == "vocabulary" else _NUMBER + _FAR_NUMBER * far
+            traffic += product.passes / 3 * product.count * numbers * each
+        if product.name == "intermediate":  # each model has one, and looks up its tokens one-hot
+            lookups += min(product.passes, 2) * product.m
+    looking_up = 2 * lookups * words / replicas / chip.flops
+    at_the_peak = sum(x.passes * x.flops for x in products) / replicas / chip.flops
+    computing = max(traffic / chip.bandwidth + _EXPOSED * at_the_peak, at_the_peak) + looking_up
+    if cycles:
+        fixed, computing = fixed / computing * cycles / chip.clock, cycles / chip.clock
+    reducing = chip.all_reduce_seconds(4 * weights, replicas)  # float32
+    return StepTime(at_the_peak, computing, fixed, reducing, 4 * weights, bool(cycles))
