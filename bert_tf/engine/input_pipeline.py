@@ -56,7 +56,7 @@ def without_autotune(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
 def parsed(dataset: tf.data.Dataset, parse: Callable[..., Any]) -> tf.data.Dataset:
     """Returns what `parse` makes of each element, in their order; several at a time."""
-    return dataset.map(parse, num_parallel_calls=PARSERS, deterministic=True)
+    return dataset.map(plain_function(parse), num_parallel_calls=PARSERS, deterministic=True)
 
 
 class TrainingInput:

@@ -13,15 +13,16 @@ from bert_tf.tasks.matrix_products import Product
 from .compiler import Chip
 
 # Bytes of traffic in a step, forward and backward:
-_NUMBER = 11.0  # for each number, most in bfloat16, that a product reads or writes
-_FAR_NUMBER = 9.5  # more, for the numbers of a tensor that do not fit on the chip beside it:
+_NUMBER = 7.2  # for each number, most in bfloat16, that a product reads or writes
+_FAR_NUMBER = 13.4  # more, for the numbers of a tensor that do not fit on the chip beside it:
 _NEAR = 4e6  # so many of a tensor do
 _LOGIT = 50.0  # for each number of the product with the vocabulary, whose softmax is in float32
 # For each weight, a word's twice, because it is looked up and predicted:
-_WEIGHT = 19.5  # in each part of a batch: cast, used, its gradient summed
-_UPDATE = 15.0  # in the update
-_REDUCED = 17.0  # more in the update with several replicas: norm and clipped gradient
+_WEIGHT = 13.3  # in each part of a batch: used twice, and its gradient summed
+_UPDATE = 40.0  # once: cast to bfloat16, updated with its moments
+_REDUCED = 17.0  # once with several replicas: norm and clipped gradient
 _EXPOSED = 0.22  # the share of the products' time, at the peak, that no traffic hides
+_LOOKUP = 1.2  # the time of the look-ups, as products with one-hot rows at the peak
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,7 +97,7 @@ def estimate_step(
             traffic += product.passes / 3 * product.count * numbers * each
         if product.name == "intermediate":  # each model has one, and looks up its tokens one-hot
             lookups += min(product.passes, 2) * product.m
-    looking_up = 2 * lookups * words / replicas / chip.flops
+    looking_up = _LOOKUP * 2 * lookups * words / replicas / chip.flops
     at_the_peak = sum(x.passes * x.flops for x in products) / replicas / chip.flops
     computing = max(traffic / chip.bandwidth + _EXPOSED * at_the_peak, at_the_peak) + looking_up
     if cycles:
