@@ -13,16 +13,16 @@ from bert_tf.tasks.matrix_products import Product
 from .compiler import Chip
 
 # Bytes of traffic in a step, forward and backward:
-_NUMBER = 7.2  # for each number, most in bfloat16, that a product reads or writes
-_FAR_NUMBER = 13.4  # more, for the numbers of a tensor that do not fit on the chip beside it:
+_NUMBER = 7.4  # for each number, most in bfloat16, that a product reads or writes
+_FAR_NUMBER = 13.7  # more, for the numbers of a tensor that do not fit on the chip beside it:
 _NEAR = 4e6  # so many of a tensor do
-_LOGIT = 50.0  # for each number of the product with the vocabulary, whose softmax is in float32
+_LOGIT = 45.0  # for each number of the product with the vocabulary, whose softmax is in float32
 # For each weight, a word's twice, because it is looked up and predicted:
-_WEIGHT = 13.3  # in each part of a batch: used twice, and its gradient summed
-_UPDATE = 40.0  # once: cast to bfloat16, updated with its moments
-_REDUCED = 17.0  # once with several replicas: norm and clipped gradient
+_WEIGHT = 11.3  # in each part of a batch: used twice, and its gradient summed
+_UPDATE = 26.6  # once: cast to bfloat16, updated with its moments
+_REDUCED = 33.7  # once with several replicas: norm and clipped gradient
 _EXPOSED = 0.22  # the share of the products' time, at the peak, that no traffic hides
-_LOOKUP = 1.2  # the time of the look-ups, as products with one-hot rows at the peak
+_LOOKUP = 1.1  # the time of the look-ups, as products with one-hot rows at the peak
 
 
 @dataclasses.dataclass(frozen=True)

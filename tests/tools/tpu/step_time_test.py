@@ -40,6 +40,7 @@ def config_of(model, **changes):
         ("TPU v6 lite", "uncased_L-24_H-1024_A-16", 30522, 128, 4, 20, 4, 64, 47.61, 1345),
         ("TPU v3", "uncased_L-2_H-768_A-12", 30522, 128, 32, 20, 1, 8, 23.08, 156.9),
         ("TPU v5", "uncased_L-2_H-768_A-12", 30522, 512, 4, 77, 1, 4, 5.461, 156.9),
+        ("TPU v5 lite", "uncased_L-2_H-768_A-12", 30522, 512, 8, 77, 1, 1, 14.59, None),
     ],
 )
 def test_estimates_are_within_15_percent_of_the_compiler(
