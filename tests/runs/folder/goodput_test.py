@@ -291,7 +291,7 @@ def test_the_log_tells_of_steps_that_wait_for_input(waited, told, caplog):
         return {"loss": np.ones(count), "learning_rate": np.ones(count)}
 
     loop = SimpleNamespace(run=make, input_seconds=waited)
-    phase = SimpleNamespace(batch_size=3, examples_per_record=1)
+    phase = SimpleNamespace(batch_size=3, examples_per_record=1, work=None)
     steps = PhaseSteps(phase, loop, MagicMock(), run, total=None)
     steps.make(4, 5, lambda count: None)  # compiles
     assert "waited" not in caplog.text
