@@ -283,7 +283,7 @@ class TrainingLoop:
         rows, waited = self.runner.run(iterator, num_steps, advance)
         self.input_seconds = float(waited)
         columns = list(np.asarray(rows).T)
-        self.lengths = columns.pop(0) if self._cuts else None
+        self.lengths = columns.pop(0) if self._cuts and columns else None
         interrupt = interrupts.held()
         if self._several:
             stopped = columns.pop().any()

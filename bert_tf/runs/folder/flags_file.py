@@ -21,8 +21,22 @@ _of_program: list[str] = []  # its flags, as in a flagfile
 
 
 def note(words: Sequence[str]) -> None:
-    """Sets the program's flags, defaults as comments; else the settings of a run are written."""
+    """Sets the program's flags, defaults as comments, for runs into its --output_dir."""
     _of_program[:] = words
+
+
+def _words(output_dir: str, settings: Settings) -> list[str]:
+    """Returns the flags of a run: the program's, or else its settings, defaults as comments."""
+    others = [word for word in _of_program if word.startswith("--output_dir=")]
+    if _of_program and others in ([], [f"--output_dir={output_dir}"]):
+        return _of_program
+    words = []
+    for field in flags_of(settings):
+        value = getattr(settings, field.name)
+        text = ",".join(map(str, value)) if isinstance(value, list | tuple) else value
+        if value is not None:
+            words.append(f"{'# ' * (value == field.default)}--{field.name}={text}")
+    return words
 
 
 def write_flags(
@@ -37,8 +51,8 @@ def write_flags(
     versions = ", ".join(f"{name} {package.__version__}" for name, package in found if package)
     shard = distribution.input_shard(strategy)
     place = f"# {shard.replicas} replicas of {device_kind(strategy)}, {shard.count} hosts"
-    words = _of_program or [f"--{x.name}={getattr(settings, x.name)}" for x in flags_of(settings)]
-    content = "\n".join([f"# Python {platform.python_version()}, {versions}", place, *words, ""])
+    flags = _words(output_dir, settings)
+    content = "\n".join([f"# Python {platform.python_version()}, {versions}", place, *flags, ""])
     earlier = read_text(path, path) if tf.io.gfile.exists(path) else ""
     if not earlier.endswith(content):
         earlier = re.sub("^(?!#)(?=.)", "# ", earlier, flags=re.MULTILINE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import threading
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -29,20 +30,21 @@ class Metrics:
     def __init__(self, path: str):
         self._path = path
         self._lines: dict[int, str] = {}
-        self._changed = False
+        self._written = ""  # what the file has
+        self._lock = threading.Lock()  # of the file, which the saving thread writes, too
 
     def open(self, step: int) -> None:
         """Reads the lines of earlier starts up to a step; the later steps are made again."""
         if not tf.io.gfile.exists(self._path):
             return
-        lines = read_text(self._path, self._path).splitlines()
+        self._written = read_text(self._path, self._path)
+        lines = self._written.splitlines()
         try:
             found = {int(strict_json.loads(line)["step"]): line for line in lines}
         except (KeyError, TypeError, ValueError) as error:
             rule = "must be as a run wrote it; to begin a new file, rename this one"
             raise UserError(f"{self._path} {rule}") from error
         self._lines = {at: line for at, line in found.items() if at <= step}
-        self._changed = len(self._lines) < len(lines)
 
     def add(self, scalars: Mapping[str, float], step: int, prefix: str) -> None:
         """Adds scalars to the line of a step, with a prefix before their names."""
@@ -50,13 +52,14 @@ class Metrics:
         values = {name: value if math.isfinite(value) else None for name, value in values.items()}
         before = json.loads(self._lines.get(step, "{}"))
         self._lines[step] = json.dumps({"step": step, **before, **values})
-        self._changed = True
 
     def write(self) -> None:
         """Writes the file, if it is not up to date; any thread may call this."""
-        if self._changed:
-            self._changed = False
-            write_whole(self._path, "".join(f"{line}\n" for line in [*self._lines.values()]))
+        with self._lock:
+            content = "".join(f"{line}\n" for line in [*self._lines.values()])
+            if content != self._written:
+                write_whole(self._path, content)
+                self._written = content
 
 
 class Summaries:

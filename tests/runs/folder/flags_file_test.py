@@ -17,9 +17,9 @@ VERSIONS = (
 )
 
 
-def written(folder, step, words, monkeypatch):
+def written(folder, step, words, monkeypatch, **changes):
     monkeypatch.setattr(flags_file, "_of_program", words)
-    settings = TrainingSettings(output_dir="out", do_train=True, hang_minutes=2.5)
+    settings = TrainingSettings(output_dir="out", do_train=True, hang_minutes=2.5, **changes)
     flags_file.write_flags(str(folder), tf.distribute.get_strategy(), settings, step)
     return (folder / "flags.txt").read_text()
 
@@ -43,3 +43,8 @@ def test_each_start_with_other_flags_is_kept(tmp_path, monkeypatch):
 def test_a_run_from_python_notes_its_settings(tmp_path, monkeypatch):
     lines = written(tmp_path, 0, [], monkeypatch).splitlines()
     assert {"--output_dir=out", "--hang_minutes=2.5", "--do_train=True"} <= {*lines}
+    assert "# --clip_norm=1.0" in lines and "None" not in "".join(lines)
+    # So does a run of a program into another folder, such as a fold of a cross-validation.
+    (tmp_path / "fold-1").mkdir()
+    words = ["--output_dir=parent", "--folds=3"]
+    assert written(tmp_path / "fold-1", 0, words, monkeypatch).splitlines() == lines

@@ -109,6 +109,16 @@ def test_metrics_have_each_step_once_after_a_kill(tmp_path):
             start(3)
 
 
+def test_metrics_that_could_not_be_written_are_written_later(tmp_path):
+    metrics = reporting.Metrics(str(tmp_path / "out" / "metrics.jsonl"))
+    metrics.add({"loss": 2.0}, 3, "")
+    with pytest.raises(UserError, match="cannot be written"):
+        metrics.write()
+    (tmp_path / "out").mkdir()
+    metrics.write()
+    assert metrics_in(tmp_path / "out" / "metrics.jsonl") == [{"step": 3, "loss": 2.0}]
+
+
 @pytest.mark.parametrize("when", ["write", "flush"])
 @pytest.mark.parametrize(
     "error",
