@@ -388,7 +388,7 @@ def test_a_full_disk_leaves_the_last_checkpoint_whole(trained, inputs, tmp_path)
     longer = "12:14:8:2,20:9:4:3"
 
     def limit():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (9000, 9000))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (14_000, 14_000))
 
     log = run(
         *flags(inputs, tmp_path / "out", "--do_train", f"--phases={longer}"),
