@@ -100,7 +100,8 @@ else:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         if not _HOMES[name].startswith(_LIGHT):
             quiet_start.import_tensorflow()  # before the module imports it with all its messages
-        return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+        with quiet_start.deferred_imports():
+            return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
 
     def __dir__() -> list[str]:
         return __all__

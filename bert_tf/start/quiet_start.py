@@ -28,8 +28,12 @@ _INFO = rb"I\d{4} \d\d:|\d{4}-\d\d-\d\d \S+: I "
 _NO_GPU = rb"(E\d{4}|\d{4}-\d\d-\d\d \S+: E) .*failed call to cuInit"
 
 # Keras imports these where scikit-learn and Matplotlib are installed, which takes a fifth of the
-# time of TensorFlow's import; no program uses them through Keras.
-_DEFERRED = {"keras.wrappers", "keras._tf_keras.keras.wrappers", "matplotlib.pyplot"}
+# time of TensorFlow's import; no program uses them through Keras. Without TensorFlow, absl's log
+# and the flags that it imports are a tenth of the time until the first answer.
+_DEFERRED = {
+    *("keras.wrappers", "keras._tf_keras.keras.wrappers", "matplotlib.pyplot"),
+    "absl.logging",
+}
 
 
 def import_tensorflow() -> Any:
@@ -55,7 +59,7 @@ def import_tensorflow() -> Any:
     collects = gc.isenabled()
     gc.disable()  # saves 1 s: imported modules are never garbage
     try:
-        with _filtered_stderr(re.compile(b"|".join(dropped))), _deferred_imports():
+        with _filtered_stderr(re.compile(b"|".join(dropped))), deferred_imports():
             import tensorflow as tf
 
             if not has_gpu and tf.test.is_built_with_cuda():
@@ -99,7 +103,8 @@ class _Deferred:
 
 
 @contextlib.contextmanager
-def _deferred_imports() -> Iterator[None]:
+def deferred_imports() -> Iterator[None]:
+    """In this context what is imported of `_DEFERRED` is executed when it is first used."""
     finder = _Deferred()
     sys.meta_path.insert(0, finder)
     try:

@@ -163,3 +163,18 @@ print(*(name in sys.modules for name in ("sklearn", "matplotlib.axes")))
 def test_keras_imports_other_libraries_when_they_are_used():
     status, output = forked_programs.run([sys.executable, "-c", DEFERRED])
     assert (status, output.split("\n")) == (0, ["False False", "True Figure", "True True", ""])
+
+
+LOGGING = """
+import sys, bert_tf
+bert_tf.load, bert_tf.FullTokenizer
+print("absl.flags" in sys.modules)
+from absl import logging
+logging.get_absl_handler().use_absl_log_file
+print("absl.flags" in sys.modules, logging.WARNING)
+"""
+
+
+def test_absl_is_imported_when_something_is_logged():
+    output = subprocess.check_output([sys.executable, "-c", LOGGING], text=True)
+    assert output.split("\n") == ["False", "True -1", ""]
