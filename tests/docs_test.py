@@ -319,11 +319,7 @@ def test_the_readme_lists_the_programs():
 
 
 # Unlike bash, zsh does not split $NAME at spaces, and ends at a pattern without matches.
-IN_ZSH = ["README", "classification", "question-answering", "tagging", "multiple-choice"]
-IN_ZSH += ["sentences", "installation", "quickstart"]
-
-
-@pytest.mark.parametrize("page", IN_ZSH)
+@pytest.mark.parametrize("page", TEXTS)
 def test_commands_mean_the_same_in_zsh(page):
     text = "".join(content for _, content in blocks(TEXTS[page], "bash", "sh"))
     several = {*re.findall(r"^(\w+)=[\"'][^\"']*\s", text, re.MULTILINE)}
