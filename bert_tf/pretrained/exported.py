@@ -20,7 +20,7 @@ from bert_tf.pretrained.methods.rank import Rank
 from bert_tf.pretrained.methods.tag import Tag
 from bert_tf.pretrained.onnx_runtime import OnnxRuntime, checksum
 from bert_tf.start.local_files import only_local_files
-from bert_tf.tasks.arguments import SWITCH, WHOLE_NUMBER, check_type
+from bert_tf.tasks.arguments import SWITCH, WHOLE_NUMBER, check_count, check_type
 from bert_tf.tasks.registry import HEADS
 from bert_tf.text.tokenizer_settings import TOKENIZER_CONFIG
 from bert_tf.text.tokenizers import VOCABULARY_FILES, load_tokenizer, vocabulary_in
@@ -172,11 +172,8 @@ def _held(
         outputs = found["signatures"]["serving_default"]["outputs"]
         has_labels = found["head"] in ("classification", "tagging")
         length = found["max_seq_length"] if max_seq_length is None else int(max_seq_length)
-        if not 4 <= length <= config.longest_sequence:
-            raise UserError(
-                f"max_seq_length must be between 4 and {config.longest_sequence}"
-                f" ({config.length_rule} of {names[0]}); received {quoted(max_seq_length)}"
-            )
+        what = f"{config.length_rule} of {names[0]}"
+        check_count("max_seq_length", length, 4, config.longest_sequence, what)
         held = ModelFolder(
             path=folder,
             config=config,
