@@ -10,14 +10,7 @@ import numpy as np
 from bert_tf.errors import UserError, quoted
 from bert_tf.pretrained.results import Answer
 from bert_tf.pretrained.text_input import warn_once
-from bert_tf.tasks.arguments import (
-    NUMBER,
-    WHOLE_NUMBER,
-    as_list,
-    check_choice,
-    check_count,
-    check_type,
-)
+from bert_tf.tasks.arguments import NUMBER, as_list, check_choice, check_count, check_type
 from bert_tf.tasks.squad import answers, features
 from bert_tf.tasks.squad.settings import AnswerSettings
 from bert_tf.tasks.squad.words import FinalText
@@ -227,8 +220,8 @@ def make_searches(
 
     For arguments and errors see `Pretrained.answer`.
     """
-    for name, value in (("doc_stride", doc_stride), ("max_answer_length", max_answer_length)):
-        check_type(name, value, WHOLE_NUMBER)
+    check_count("doc_stride", doc_stride, 1)
+    check_count("max_answer_length", max_answer_length, 1)
     check_count("top_k", top_k, 1, default="for the best answer only")
     check_type("null_score_diff_threshold", null_score_diff_threshold, NUMBER, "for SQuAD 1.1")
     check_choice("method", method, SEARCHES)

@@ -25,7 +25,6 @@ from bert_tf.tasks.arguments import (
     check_choice,
     check_count,
     check_type,
-    received,
 )
 from bert_tf.tasks.registry import HEADS
 from bert_tf.text.base_tokenizer import Tokenizer
@@ -164,7 +163,7 @@ def read_folder(
     bert_config_file = bert_config_file and os.fspath(bert_config_file)
     vocab_file = vocab_file and os.fspath(vocab_file)
     if not path:
-        raise UserError(f"folder must be a path; {received(path)}")
+        raise UserError("folder must be a path; received '' (str)")
     files = ModelFiles(path, flag, bert_config_file, vocab_file)
     with files.unreplaced:
         files.check_model()
