@@ -18,7 +18,7 @@ from bert_tf.hugging_face.vector_settings import VectorSettings
 from bert_tf.pretrained import text_input
 from bert_tf.pretrained.exported import DESCRIPTION_FILE, vector_settings
 from bert_tf.pretrained.folder import read_folder
-from bert_tf.tasks.arguments import PATH, WHOLE_NUMBER, as_list, check_type, is_list
+from bert_tf.tasks.arguments import PATH, as_list, check_count, check_type, is_list
 from bert_tf.tasks.squad.settings import AnswerSettings
 from bert_tf.text import sequences
 from bert_tf.text.base_tokenizer import Tokenizer
@@ -53,7 +53,6 @@ class TextFeatures:
 
     def __init__(self, folder: str | os.PathLike[str], max_seq_length: int | None = None):
         check_type("folder", folder, PATH)
-        check_type("max_seq_length", max_seq_length, WHOLE_NUMBER, "for that of the folder")
         folder = os.fspath(folder)
         with Unreplaced(folder, (DESCRIPTION_FILE, *VOCABULARY_FILES), folder):
             self._read(folder, max_seq_length)
@@ -84,11 +83,8 @@ class TextFeatures:
             ) from error
         if not vocab_file:
             raise UserError(f"{folder} must have the vocabulary that tools.export wrote; {rule}")
-        if max_seq_length is not None and not 4 <= max_seq_length <= longest:
-            raise UserError(
-                f"max_seq_length must be between 4 and {longest}, the max_seq_length of {path};"
-                f" received {quoted(max_seq_length)}"
-            )
+        what = f"the max_seq_length of {path}"
+        check_count("max_seq_length", max_seq_length, 4, longest, what, "for that of the folder")
         tokenizer = load_tokenizer(vocab_file, do_lower_case)
         self.tokenizer = tokenizer.after_lowering() if self._vectors.do_lower_case else tokenizer
         self.max_seq_length = max_seq_length or longest

@@ -10,7 +10,7 @@ import numpy as np
 from bert_tf.errors import UserError, quoted
 from bert_tf.pretrained.results import Answer
 from bert_tf.pretrained.text_input import warn_once
-from bert_tf.tasks.arguments import NUMBER, WHOLE_NUMBER, as_list, check_type
+from bert_tf.tasks.arguments import NUMBER, as_list, check_choice, check_count, check_type
 from bert_tf.tasks.squad import answers, features
 from bert_tf.tasks.squad.settings import AnswerSettings
 from bert_tf.tasks.squad.words import FinalText
@@ -220,16 +220,11 @@ def make_searches(
 
     For arguments and errors see `Pretrained.answer`.
     """
-    for name, value in (("doc_stride", doc_stride), ("max_answer_length", max_answer_length)):
-        check_type(name, value, WHOLE_NUMBER)
-    check_type("top_k", top_k, WHOLE_NUMBER, "for the best answer only")
+    check_count("doc_stride", doc_stride, 1)
+    check_count("max_answer_length", max_answer_length, 1)
+    check_count("top_k", top_k, 1, default="for the best answer only")
     check_type("null_score_diff_threshold", null_score_diff_threshold, NUMBER, "for SQuAD 1.1")
-    if method not in [*SEARCHES]:
-        raise UserError(f"method must be one of {', '.join(SEARCHES)}; received {quoted(method)}")
-    if top_k is not None and top_k < 1:
-        raise UserError(
-            f"top_k must be None, for the best answer only, or at least 1; received {quoted(top_k)}"
-        )
+    check_choice("method", method, SEARCHES)
     questions, single = as_list(question, name="question")
     contexts, one_context = as_list(context, name="context")
     if one_context or len(contexts) == 1:

@@ -20,7 +20,7 @@ from bert_tf.pretrained.methods.rank import Rank
 from bert_tf.pretrained.methods.tag import Tag
 from bert_tf.pretrained.onnx_runtime import OnnxRuntime, checksum
 from bert_tf.start.local_files import only_local_files
-from bert_tf.tasks.arguments import SWITCH, WHOLE_NUMBER, check_type
+from bert_tf.tasks.arguments import SWITCH, check_count, check_type
 from bert_tf.tasks.registry import HEADS
 from bert_tf.text.tokenizer_settings import TOKENIZER_CONFIG
 from bert_tf.text.tokenizers import VOCABULARY_FILES, load_tokenizer, vocabulary_in
@@ -105,7 +105,6 @@ def load_exported(
 ) -> ExportedModel:
     """Loads the ONNX file of a folder; for arguments and errors see `pretrained.loading.load`."""
     check_type("do_lower_case", do_lower_case, SWITCH, "for the export's")
-    check_type("max_seq_length", max_seq_length, WHOLE_NUMBER, "for the export's")
     with only_local_files(), Unreplaced(folder, (*_NAMES, *VOCABULARY_FILES), folder):
         path = os.path.join(folder, DESCRIPTION_FILE)
         found = read_json(path, path, _AGAIN)
@@ -133,7 +132,7 @@ def load_exported(
                 f"{folder} was exported with a fixed --batch_size or --seq_length, and load needs"
                 " any number of texts of any length. Export the model without the two"
             )
-        held, length = _held(folder, path, found, do_lower_case, max_seq_length)
+        held = _held(folder, path, found, do_lower_case, max_seq_length)
         onnx = os.path.join(folder, ONNX_FILE)
         if not os.path.exists(onnx):
             raise UserError(f"{folder} must have {ONNX_FILE}, which tools.export wrote. {_AGAIN}")
@@ -141,7 +140,7 @@ def load_exported(
     source = {
         "folder": os.path.abspath(folder),
         "do_lower_case": do_lower_case,
-        "max_seq_length": length,
+        "max_seq_length": held.max_seq_length,
         "num_threads": num_threads,
         "checksum": found["checksum"],
     }
@@ -154,8 +153,8 @@ def _held(
     found: Mapping[str, Any],
     do_lower_case: bool | None,
     max_seq_length: int | None,
-) -> tuple[ModelFolder, int]:
-    """Returns what a folder holds beside the model, and the longest input."""
+) -> ModelFolder:
+    """Returns what a folder holds beside the model."""
     remedy = f"Move the others away, or {_AGAIN.lower()}"
     names = [name for name in CONFIG_FILES if os.path.exists(os.path.join(folder, name))]
     if len(names) != 1:
@@ -171,12 +170,10 @@ def _held(
         casing = found["do_lower_case"] if do_lower_case is None else bool(do_lower_case)
         outputs = found["signatures"]["serving_default"]["outputs"]
         has_labels = found["head"] in ("classification", "tagging")
-        length = found["max_seq_length"] if max_seq_length is None else int(max_seq_length)
-        if not 4 <= length <= config.longest_sequence:
-            raise UserError(
-                f"max_seq_length must be between 4 and {config.longest_sequence}"
-                f" ({config.length_rule} of {names[0]}); received {quoted(max_seq_length)}"
-            )
+        length = found["max_seq_length"] if max_seq_length is None else max_seq_length
+        what = f"{config.length_rule} of {names[0]}"
+        longest, default = config.longest_sequence, "for the export's"
+        check_count("max_seq_length", length, 4, longest, what, default)
         held = ModelFolder(
             path=folder,
             config=config,
@@ -185,7 +182,7 @@ def _held(
             tokenizer=load_tokenizer(vocab_file, casing, drop_category_c=config.drop_category_c),
             heads=tuple(found["heads"]),
             labels=tuple(labels_in(folder) or ()) if has_labels else (),
-            max_seq_length=length,
+            max_seq_length=int(length),
             source={},
             vectors=vector_settings(found["vectors"]),
             trained_on=ModelInput(**found["trained_on"]),
@@ -195,7 +192,7 @@ def _held(
         raise UserError(f"{path} is damaged ({error!r}). {_AGAIN}") from error
     config_file = os.path.join(folder, names[0])
     check_vocabulary_size(held.tokenizer.vocab, config, vocab_file, config_file)
-    return held, length
+    return held
 
 
 def _missing(folder: str, name: str) -> Any:

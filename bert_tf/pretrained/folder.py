@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from absl import logging
 
-from bert_tf.errors import UserError, first_of, listed, quoted
+from bert_tf.errors import UserError, first_of, listed
 from bert_tf.files.model_notes import MODEL_INPUT_FILE, PAIRS, TEXTS, ModelInput
 from bert_tf.hugging_face.config import default_names
 from bert_tf.hugging_face.cross_encoder import SIGMOID
@@ -17,7 +17,15 @@ from bert_tf.hugging_face.vector_settings import VectorSettings
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model_folder.reader import ModelFiles
 from bert_tf.pretrained.pooling import POOLINGS
-from bert_tf.tasks.arguments import PATH, STRING, SWITCH, WHOLE_NUMBER, check_type, received
+from bert_tf.tasks.arguments import (
+    PATH,
+    STRING,
+    SWITCH,
+    WHOLE_NUMBER,
+    check_choice,
+    check_count,
+    check_type,
+)
 from bert_tf.tasks.registry import HEADS
 from bert_tf.text.base_tokenizer import Tokenizer
 from bert_tf.text.model_vocabulary import check_padding
@@ -93,10 +101,8 @@ class ModelFolder:
         """Returns the poolings of a call, or else the folder's; see `Pretrained.encode`."""
         check_type("pooling", pooling, STRING, "for the folder's setting")
         poolings = self.vectors.poolings if pooling is None else (pooling,)
-        if not set(poolings).issubset(POOLINGS):
-            raise UserError(
-                f"pooling must be one of {', '.join(POOLINGS)}; received {quoted(pooling)}"
-            )
+        for name in poolings:
+            check_choice("pooling", name, POOLINGS)
         if "pooled" in poolings and "bert/pooler/dense/kernel" not in self.shapes:
             raise UserError(
                 f"{self.path} has no pooler, so pooling must be mean or cls, not pooled"
@@ -157,7 +163,7 @@ def read_folder(
     bert_config_file = bert_config_file and os.fspath(bert_config_file)
     vocab_file = vocab_file and os.fspath(vocab_file)
     if not path:
-        raise UserError(f"folder must be a path; {received(path)}")
+        raise UserError("folder must be a path; received '' (str)")
     files = ModelFiles(path, flag, bert_config_file, vocab_file)
     with files.unreplaced:
         files.check_model()
@@ -185,12 +191,8 @@ def read_folder(
                     " limit. If it was trained with 128, set %smax_seq_length=128",
                     *(path, MODEL_INPUT_FILE, longest, "--" if flag else ""),
                 )
-        max_seq_length = int(max_seq_length)
-        if not 4 <= max_seq_length <= longest:
-            raise UserError(
-                f"max_seq_length must be between 4 and {longest} ({config.length_rule} of"
-                f" {files.config_file}); received {quoted(max_seq_length)}"
-            )
+        what = f"{config.length_rule} of {files.config_file}"
+        check_count("max_seq_length", max_seq_length, 4, longest, what)
         return ModelFolder(
             path=path,
             config=config,
@@ -200,7 +202,7 @@ def read_folder(
             tokenizer=tokenizer,
             heads=heads,
             labels=labels,
-            max_seq_length=max_seq_length,
+            max_seq_length=int(max_seq_length),
             source={
                 "path": _absolute(path if files.is_hugging_face else files.checkpoint.prefix),
                 "bert_config_file": bert_config_file and _absolute(bert_config_file),

@@ -13,9 +13,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from bert_tf.bounds import Bounds
 from bert_tf.progress import Progress
-from bert_tf.tasks.arguments import WHOLE_NUMBER, check_type
+from bert_tf.tasks.arguments import check_count
 
 BATCH_SIZE = 32
 _batch_size = contextvars.ContextVar("batch_size", default=BATCH_SIZE)
@@ -69,8 +68,7 @@ def padded(rows: Sequence[Sequence[int]], length: int | None = None) -> NDArray[
 def batches_of(size: int | None) -> Iterator[None]:
     """In this context batches have this many inputs; None for the default."""
     if size is not None:
-        check_type("batch_size", size, WHOLE_NUMBER)
-        Bounds(at_least=1).check(batch_size=size)
+        check_count("batch_size", size, 1)
     token = _batch_size.set(_batch_size.get() if size is None else int(size))
     try:
         yield

@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bert_tf.bounds import Bounds
 from bert_tf.errors import UserError, missing_package
 from bert_tf.pretrained.forward import Compute
 from bert_tf.pretrained.pooling import array_vectors
-from bert_tf.tasks.arguments import WHOLE_NUMBER, check_type
+from bert_tf.tasks.arguments import check_count
 
 _Arrays = Mapping[str, NDArray[np.int32]]
 _ENCODED = "sequence_output"
@@ -53,9 +52,7 @@ class OnnxRuntime:
     def __init__(
         self, path: str, expected: int, head: str, inputs: Sequence[str], num_threads: Any = None
     ):
-        check_type("num_threads", num_threads, WHOLE_NUMBER, "for one for each core")
-        if num_threads is not None:
-            Bounds(at_least=1).check(num_threads=num_threads)
+        check_count("num_threads", num_threads, 1, default="for one for each core")
         if importlib.util.find_spec("onnxruntime") is None:
             error = ImportError("no module of this name")
             raise missing_package(path, "onnxruntime", "onnx", error)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from bert_tf.errors import UserError, quoted
 from bert_tf.files.model_notes import ModelInput
-from bert_tf.tasks.arguments import STRING, WHOLE_NUMBER, check_type, received
+from bert_tf.tasks.arguments import STRING, check_choice, check_count, check_type
 from bert_tf.tasks.long_text import CUT, LONG_TEXT, join_windows
 from bert_tf.text import sequences
 from bert_tf.text.sequences import split_pair
@@ -114,13 +114,9 @@ def of_folder(
 
 def check_stride(window_stride: Any, max_seq_length: int) -> None:
     """Raises UserError if a stride is not from 1 to the number of word pieces in a window."""
-    check_type("window_stride", window_stride, WHOLE_NUMBER, "for half a window")
-    room = max_seq_length - 2
-    if window_stride is not None and not 1 <= window_stride <= room:
-        raise UserError(
-            f"window_stride must be from 1 to {room}, the word pieces of a window (max_seq_length"
-            f" {max_seq_length} without two special tokens); {received(window_stride)}"
-        )
+    room, pieces = max_seq_length - 2, "the word pieces of a window (max_seq_length"
+    what = f"{pieces} {max_seq_length} without two special tokens)"
+    check_count("window_stride", window_stride, 1, room, what, "for half a window")
 
 
 class TextRows:
@@ -147,10 +143,7 @@ class TextRows:
         num_first: int = 0,
     ):
         check_type("long_text", long_text, STRING)
-        if long_text not in LONG_TEXT:
-            raise UserError(
-                f"long_text must be one of {', '.join(LONG_TEXT)}; received {quoted(long_text)}"
-            )
+        check_choice("long_text", long_text, LONG_TEXT)
         check_stride(window_stride, max_seq_length)
         self._long_text = long_text
         if long_text == CUT:

@@ -12,6 +12,7 @@ from absl import logging
 
 from bert_tf.bounds import as_float
 from bert_tf.errors import UserError, as_line, quoted
+from bert_tf.runs.flags.setting_fields import MAX_COUNT
 from bert_tf.start import lazy_tensorflow as tf
 
 # Types that `check_type` accepts. A bool only counts as a SWITCH.
@@ -51,6 +52,25 @@ def check_type(name: str, value: Any, types: tuple[type, ...], default: str = ""
         return
     rule = _NAMES[types] + (f", or None, {default}" if default else "")
     raise UserError(f"{name} must be {rule}; {received(value)}")
+
+
+def check_count(
+    name: str, value: Any, low: int, high: int = MAX_COUNT, what: str = "", default: str = ""
+) -> None:
+    """Raises UserError unless an argument is a whole number from `low` to `high`, which is `what`.
+
+    For `default` see `check_type`.
+    """
+    check_type(name, value, WHOLE_NUMBER, default)
+    if value is not None and not low <= value <= high:
+        rule = f"from {low} to {high}" + (f", {what}" if what else "")
+        raise UserError(f"{name} must be {rule}; {received(value)}")
+
+
+def check_choice(name: str, value: Any, choices: Iterable[str]) -> None:
+    """Raises UserError unless an argument is one of several strings."""
+    if value not in [*choices]:
+        raise UserError(f"{name} must be one of {', '.join(choices)}; {received(value)}")
 
 
 def as_list(texts: Any, pairs: bool = False, name: str = "texts") -> tuple[list, bool]:

@@ -30,7 +30,7 @@ from bert_tf.model.inputs import (
 from bert_tf.model.layers import dtype_policy
 from bert_tf.model.ranges import WEIGHTS, as_dtype, finite, get_shape_list, shaped
 from bert_tf.model.saving import Savable
-from bert_tf.modeling import BertModel
+from bert_tf.modeling import BertModel, BertOutput
 from bert_tf.runs.training.watch import set_modes
 from bert_tf.tasks.fit_arguments import array_arguments, weigh_classes
 
@@ -84,6 +84,40 @@ class TaskModel(Savable, keras.Model):
         input_ids = inputs.pop("input_ids")
         with inputs_were_checked():
             return super().__call__(input_ids, **inputs)
+
+    def call(
+        self,
+        input_ids: tf.Tensor,
+        input_mask: tf.Tensor | None = None,
+        segment_ids: tf.Tensor | None = None,
+        training: bool = False,
+        dropout_seed: tf.Tensor | None = None,
+    ) -> Any:
+        """Returns the outputs of the head; see `head_outputs`.
+
+        Args:
+            input_ids: int32 [B, S]; or [B, C, S] if an example has C sequences (`input_rank` 3).
+            input_mask: of the same shape, 1 for tokens and 0 for padding; None is all ones.
+            segment_ids: of the same shape, 1 for the second text; None is all zeros.
+            training: whether dropout is on.
+            dropout_seed: int32 [2]; None draws one.
+        """
+        inputs = [input_ids, input_mask, segment_ids]
+        *examples, length = get_shape_list(input_ids)
+        if self.input_rank == 3:
+            inputs = [x if x is None else tf.reshape(x, [-1, length]) for x in inputs]
+        dropout = {"training": training, "dropout_seed": dropout_seed}
+        found = self.head_outputs(self.bert(*inputs, **dropout), inputs[1], **dropout)
+        if self.input_rank == 3:
+            found = tf.reshape(found, [-1, examples[1], *found.shape[1:]])
+        return found
+
+    def head_outputs(self, output: BertOutput, input_mask: Any, **dropout: Any) -> Any:
+        """Returns what the head makes of BERT's output, with a row for each sequence.
+
+        `dropout` has `training` and `dropout_seed`; for the other arguments see `call`.
+        """
+        raise NotImplementedError
 
     def _features(self, x: Any, y: Any = None, sample_weight: Any = None) -> dict[str, Any]:
         """Returns inputs and labels by name, as int32 or float32, and `example_weight`.

@@ -234,7 +234,7 @@ def test_lengths_that_are_refused(length, message):
 
 
 def test_a_folder_s_length_is_the_limit(folder):
-    with pytest.raises(UserError, match="max_seq_length must be between 4 and 32"):
+    with pytest.raises(UserError, match="max_seq_length must be from 4 to 32, max_position"):
         bert_tf.Preprocessor(folder, 33)
 
 

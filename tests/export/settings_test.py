@@ -55,7 +55,7 @@ def folder(tmp_path_factory):
             {"seq_length": 33, "input_kind": "ids"},
             "--seq_length=33 must be at most 32, the model's longest",
         ),
-        ({"max_seq_length": 33}, "between 4 and 32 .* received 33"),
+        ({"max_seq_length": 33}, "from 4 to 32, .* received 33"),
         ({"output": ""}, "--output= must not be empty"),
         ({"input": "no/such/folder"}, "--input=no/such/folder: there is no such folder"),
     ],

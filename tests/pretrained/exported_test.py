@@ -358,11 +358,11 @@ REFUSED = [
     (remove("vocab.txt"), {}, "must have the vocabulary that tools.export wrote"),
     (add_word, {}, f"it has {V + 1} tokens, but vocab_size of "),
     (remove("bert_config.json"), {}, "must have the model's configuration"),
-    (None, {"num_threads": 0}, "num_threads must be a finite number, at least 1; received 0"),
+    (None, {"num_threads": 0}, "num_threads must be from 1 to 2147483647; received 0 (int)"),
     (None, {"num_threads": "2"}, "num_threads must be a whole number (int), or None"),
     (None, {"dtype": "bfloat16"}, "which has its own dtype; leave out 'dtype'"),
     (None, {"vocab_file": "v"}, "which has its own vocab_file"),
-    (None, {"max_seq_length": 19}, "max_seq_length must be between 4 and 18"),
+    (None, {"max_seq_length": 19}, "max_seq_length must be from 4 to 18, max_position"),
 ]
 
 

@@ -83,8 +83,8 @@ def test_other_arguments_and_weights_that_are_refused(tmp_path, weights):
         (f"{empty}/none", None, "there is no such folder, and no checkpoint of that prefix$"),
         (empty, None, "it has no files"),
         (write_model(tmp_path / "nan", nan), None, "must be a finite number, and bert/pooler"),
-        (plain, 33, "between 4 and 32 .* received 33$"),
-        (plain, 0, "between 4 and 32 .* received 0$"),
+        (plain, 33, "from 4 to 32, .* received 33 .int.$"),
+        (plain, 0, "from 4 to 32, .* received 0 .int.$"),
     ):
         with pytest.raises(UserError, match=message):
             bert_tf.load(path, max_seq_length=length)

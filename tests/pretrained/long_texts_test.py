@@ -166,11 +166,11 @@ STRIDE_RULE = (
     [
         (
             lambda m: m.classify("a", long_text="median"),
-            "long_text must be one of cut, mean, max; received 'median'",
+            "long_text must be one of cut, mean, max; received 'median' (str)",
         ),
         (
             lambda m: m.encode("a", long_text="MEAN"),
-            "long_text must be one of cut, mean, max; received 'MEAN'",
+            "long_text must be one of cut, mean, max; received 'MEAN' (str)",
         ),
         (lambda m: m.classify("a", long_text=5), "long_text must be a string; received 5 (int)"),
         (lambda m: m.encode("a", long_text=None), "long_text must be a string; received None"),

@@ -229,7 +229,7 @@ def test_settings_of_cross_encoders_that_are_refused(tmp_path, settings, message
         ({"passages": "a dog"}, "passages must be a list of texts; received a single text"),
         ({"passages": ["a dog", None]}, "passages[1] must be a text (str); received None"),
         ({"passages": [("a", "b")]}, "passages[0] must be a text (str)"),
-        ({"top_k": 0}, "top_k must be at least 1, or None for all; received 0"),
+        ({"top_k": 0}, "top_k must be from 1 to 2147483647; received 0 (int)"),
         ({"top_k": 2.5}, "top_k must be a whole number (int), or None, for all passages"),
     ],
 )

@@ -14,7 +14,7 @@ from bert_tf.pretrained.methods.base import LoadedModel, Text
 from bert_tf.pretrained.pooling import similarities
 from bert_tf.pretrained.results import TextAttention
 from bert_tf.pretrained.text_input import TextRows
-from bert_tf.tasks.arguments import STRING, SWITCH, WHOLE_NUMBER, as_list, check_type, received
+from bert_tf.tasks.arguments import STRING, SWITCH, as_list, check_count, check_type
 from bert_tf.tasks.long_text import CUT
 from bert_tf.text import sequences
 from bert_tf.text.base_tokenizer import Tokenizer
@@ -105,7 +105,8 @@ class Encode(LoadedModel):
         """Returns the folder's settings, with what the arguments of `encode` change, checked."""
         settings = self._folder.vectors
         check_type("prompt", prompt, STRING, "for the folder's default")
-        check_type("truncate_dim", truncate_dim, WHOLE_NUMBER, "for the folder's setting")
+        size = "the size of the vectors"
+        check_count("truncate_dim", truncate_dim, 1, width, size, "for the folder's setting")
         if prompt is not None:
             prompts = settings.named_prompts
             if prompt.isidentifier() and prompt not in prompts:
@@ -116,11 +117,6 @@ class Encode(LoadedModel):
                 )
             settings = settings._replace(prompt=prompts.get(prompt, prompt))
         if truncate_dim is not None:
-            if not 1 <= truncate_dim <= width:
-                raise UserError(
-                    f"truncate_dim must be from 1 to {width}, the size of the vectors;"
-                    f" {received(truncate_dim)}"
-                )
             settings = settings._replace(truncate_dim=int(truncate_dim))
         return settings
 

@@ -5,12 +5,11 @@ from typing import overload
 
 import numpy as np
 
-from bert_tf.errors import UserError, quoted
 from bert_tf.pretrained import text_input
 from bert_tf.pretrained.forward import softmax
 from bert_tf.pretrained.methods.base import LoadedModel
 from bert_tf.pretrained.results import Filling
-from bert_tf.tasks.arguments import WHOLE_NUMBER, as_list, check_type
+from bert_tf.tasks.arguments import as_list, check_count
 
 
 class FillMask(LoadedModel):
@@ -33,13 +32,8 @@ class FillMask(LoadedModel):
             UserError: the model has no masked-LM head, or a text has no [MASK].
         """
         self._folder.check_head("masked_lm", "fill_mask")
-        check_type("top_k", top_k, WHOLE_NUMBER)
+        check_count("top_k", top_k, 1, self.config.vocab_size, "the size of the vocabulary")
         texts, single = as_list(texts)
-        if not 1 <= top_k <= self.config.vocab_size:
-            raise UserError(
-                f"top_k must be between 1 and {self.config.vocab_size}, the size of the"
-                f" vocabulary; received {quoted(top_k)}"
-            )
         rows = text_input.encode_masks(texts, self.tokenizer, self.max_seq_length)
         results = [
             [

@@ -9,7 +9,7 @@ from bert_tf.errors import UserError, listed, quoted
 from bert_tf.pretrained.forward import sigmoid
 from bert_tf.pretrained.methods.base import LoadedModel
 from bert_tf.pretrained.results import RankedPassage
-from bert_tf.tasks.arguments import STRING, WHOLE_NUMBER, as_list, check_type
+from bert_tf.tasks.arguments import STRING, as_list, check_count, check_type
 
 
 class Rank(LoadedModel):
@@ -52,9 +52,7 @@ class Rank(LoadedModel):
         self._folder.check_head(kind, "rank")
         column = self._column(positive)
         check_type("query", query, STRING)
-        check_type("top_k", top_k, WHOLE_NUMBER, "for all passages")
-        if top_k is not None and top_k < 1:
-            raise UserError(f"top_k must be at least 1, or None for all; received {quoted(top_k)}")
+        check_count("top_k", top_k, 1, default="for all passages")
         texts, single = as_list(passages, name="passages")
         if single:
             raise UserError("passages must be a list of texts; received a single text")

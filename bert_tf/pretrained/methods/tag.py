@@ -6,12 +6,11 @@ from typing import overload
 
 import numpy as np
 
-from bert_tf.errors import UserError
 from bert_tf.pretrained.forward import softmax
 from bert_tf.pretrained.methods.base import LoadedModel
 from bert_tf.pretrained.results import Entity
 from bert_tf.pretrained.text_input import check_stride
-from bert_tf.tasks.arguments import as_list
+from bert_tf.tasks.arguments import as_list, check_choice
 from bert_tf.tasks.tagging.data import TaggedWindow, make_windows
 from bert_tf.tasks.tagging.entities import entities, scheme_tags
 from bert_tf.text import sequences
@@ -58,11 +57,7 @@ class Tag(LoadedModel):
                 1 to the word pieces of a window.
         """
         self._folder.check_head("tagging", "tag")
-        if aggregation_strategy not in STRATEGIES:
-            raise UserError(
-                f"aggregation_strategy must be one of {', '.join(STRATEGIES)}; received"
-                f" {aggregation_strategy!r}"
-            )
+        check_choice("aggregation_strategy", aggregation_strategy, STRATEGIES)
         check_stride(window_stride, self.max_seq_length)
         window_stride = window_stride or self._folder.trained_on.window_stride
         texts, single = as_list(texts)

@@ -3,7 +3,6 @@
 Dimension letters and dtypes: see `bert_tf/modeling.py`.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -14,6 +13,7 @@ from bert_tf.model.configuration import OUTPUT_DROPOUT_PROB, BertConfig
 from bert_tf.model.heads import binary_cross_entropy, cross_entropy, example_weights, squared_errors
 from bert_tf.model.ranges import finite, get_shape_list, in_range, shaped
 from bert_tf.model.saving import register
+from bert_tf.modeling import BertOutput
 from bert_tf.tasks.task_model import TaskModel
 
 
@@ -59,39 +59,9 @@ class ClassificationModel(TaskModel):
         self.task_metrics = () if self.is_regression else ("accuracy",)
         self.head = self.output_layer(num_labels, output_dropout_prob)
 
-    def call(
-        self,
-        input_ids: tf.Tensor,
-        input_mask: tf.Tensor | None = None,
-        segment_ids: tf.Tensor | None = None,
-        training: bool = False,
-        dropout_seed: tf.Tensor | None = None,
-    ) -> tf.Tensor:
-        """Returns logits, float32 [B, num_labels].
-
-        Args:
-            input_ids: int32 [B, S].
-            input_mask: int32 [B, S], 1 for tokens and 0 for padding; None is all ones.
-            segment_ids: int32 [B, S], 1 for the second text; None is all zeros.
-            training: whether dropout is on.
-            dropout_seed: int32 [2]; None draws one.
-        """
-        return self.layers_and_logits(input_ids, input_mask, segment_ids, training, dropout_seed)[1]
-
-    def layers_and_logits(
-        self,
-        input_ids: tf.Tensor,
-        input_mask: tf.Tensor | None,
-        segment_ids: tf.Tensor | None,
-        training: bool,
-        dropout_seed: tf.Tensor | None,
-    ) -> tuple[Sequence[tf.Tensor], tf.Tensor]:
-        """Returns the layers' outputs, float [B, S, H] each, and what `call` returns."""
-        output = self.bert(
-            input_ids, input_mask, segment_ids, training=training, dropout_seed=dropout_seed
-        )
-        logits = self.head(output.pooled_output, training=training, dropout_seed=dropout_seed)
-        return output.all_encoder_layers, logits
+    def head_outputs(self, output: BertOutput, input_mask: Any, **dropout: Any) -> tf.Tensor:
+        """Returns logits, float32 [B, num_labels]."""
+        return self.head(output.pooled_output, **dropout)
 
     def checked_labels(self, features: Features) -> dict[str, tf.Tensor]:
         """Returns `label_ids`: classes, int32 [B], or numbers, float32 [B].

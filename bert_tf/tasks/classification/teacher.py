@@ -93,7 +93,9 @@ class DistilledClassification(Distilled):
     def outputs_of(self, model: ClassificationModel, features, training: bool, dropout_seed):
         """Returns the layers' outputs, float [B, S, H] each, and logits, float32 [B, classes]."""
         inputs = [features[name] for name in ("input_ids", "input_mask", "segment_ids")]
-        return model.layers_and_logits(*inputs, training, dropout_seed)
+        dropout = {"training": training, "dropout_seed": dropout_seed}
+        output = model.bert(*inputs, **dropout)
+        return output.all_encoder_layers, model.head_outputs(output, inputs[1], **dropout)
 
     def loss_and_metrics(self, outputs, features, normalizers):
         """Returns what `Distilled` returns, and the accuracy as a metric."""

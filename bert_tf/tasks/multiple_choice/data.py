@@ -1,14 +1,11 @@
 """Multiple choice: SWAG's files, and the records of questions."""
 
-import csv
 import dataclasses
-import io
-import sys
 from collections.abc import Iterator, Mapping
 
-from bert_tf.datasets.tables import check_filled, place_of
+from bert_tf.datasets import tables
 from bert_tf.errors import UserError, listed, quoted
-from bert_tf.files import records, whole_files
+from bert_tf.files import records
 from bert_tf.tasks.example_records import ExampleEncoder, Record
 from bert_tf.text import sequences
 from bert_tf.text.tokenizers import Tokenizer
@@ -44,50 +41,31 @@ def read_questions(path: str, labelled: bool) -> list[Question]:
     Args:
         labelled: whether each question must have a label; if not, labels are ignored.
     """
-    file = place_of(path)
-    text = whole_files.read_text(
-        path, file, "--data_dir must be a folder with SWAG's train.csv, val.csv and test.csv"
-    )
-    if not text.strip():
-        raise UserError(f"{file} is empty; it must have a line with column names, and questions")
-    csv.field_size_limit(sys.maxsize)  # the default of 131,072 is too small for whole documents
-    reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+    place = tables.place_of(path)
+    rows = tables.read_table(path, ",", has_header=True, remedy="")
+    names = rows[0][1]
     needed = ["sent1", "sent2", *_ENDINGS, *(["label"] if labelled else [])]
+    if missing := [name for name in needed if name not in names]:
+        raise UserError(
+            f"{place}: the first line must name the columns {', '.join(needed)}, with commas"
+            f" between them; it lacks {listed(missing)} and has {listed(names)}."
+            " --data_dir must be a folder with SWAG's csv files with four endings"
+        )
+    if repeated := [name for name in needed if names.count(name) > 1]:
+        raise UserError(
+            f"{place}: the first line must name each column once; it names {listed(repeated)}"
+            " more than once. Rename the duplicates"
+        )
     questions = []
-    try:
-        names = reader.fieldnames or []
-        missing = [name for name in needed if name not in names]
-        if missing:
-            raise UserError(
-                f"{file}: the first line must name the columns {', '.join(needed)}, with commas"
-                f" between them; it lacks {listed(missing)} and has {listed(names) or 'none'}."
-                " --data_dir must be a folder with SWAG's csv files with four endings"
-            )
-        repeated = [name for name in needed if names.count(name) > 1]
-        if repeated:
-            raise UserError(
-                f"{file}: the first line must name each column once; it names {listed(repeated)}"
-                " more than once. Rename the duplicates"
-            )
-        for row in reader:
-            place = f"{file}, line {reader.line_num}"
-            if None in row or None in row.values():
-                raise UserError(
-                    f"{place}: the row must have {len(names)} columns, like the first line; it has"
-                    " more or fewer. Put quotes around texts with commas"
-                )
-            label = _label(row["label"], place) if labelled else None
-            endings = [row[name] for name in _ENDINGS]
-            questions.append(Question(row["sent1"], row["sent2"], endings, label))
-    except csv.Error as error:
-        raise UserError(f"{file}, line {reader.line_num}: {error}; correct its quotes") from error
-    if not questions:
-        raise UserError(f"{file} has no questions; it must have one on each line after the first")
+    for _, line, row in tables.examples(rows[1:], path, len(names), has_header=True):
+        context, beginning, *endings = (row[names.index(name)] for name in needed)
+        label = _label(endings.pop(), line) if labelled else None
+        questions.append(Question(context, beginning, endings, label))
     return questions
 
 
 def _label(text: str, place: str) -> int:
-    check_filled(text, place)
+    tables.check_filled(text, place)
     if text not in map(str, range(NUM_CHOICES)):
         raise UserError(
             f"{place}: the label must be the number of the correct ending, from 0 to"

@@ -12,6 +12,7 @@ from bert_tf.model.configuration import OUTPUT_DROPOUT_PROB, BertConfig
 from bert_tf.model.heads import cross_entropy, example_weights
 from bert_tf.model.ranges import get_shape_list, in_range, shaped
 from bert_tf.model.saving import register
+from bert_tf.modeling import BertOutput
 from bert_tf.tasks.task_model import TaskModel
 
 
@@ -35,32 +36,9 @@ class MultipleChoiceModel(TaskModel):
         # No bias: adding the same number to all choices would not change their softmax.
         self.head = self.output_layer(1, output_dropout_prob, use_bias=False)
 
-    def call(
-        self,
-        input_ids: tf.Tensor,
-        input_mask: tf.Tensor | None = None,
-        segment_ids: tf.Tensor | None = None,
-        training: bool = False,
-        dropout_seed: tf.Tensor | None = None,
-    ) -> tf.Tensor:
-        """Returns logits, float32 [B, C], one for each of C choices.
-
-        Args:
-            input_ids: int32 [B, C, S].
-            input_mask: int32 [B, C, S], 1 for tokens and 0 for padding; None is all ones.
-            segment_ids: int32 [B, C, S], 1 for the second text; None is all zeros.
-            training: whether dropout is on.
-            dropout_seed: int32 [2]; None draws one.
-        """
-        _, num_choices, seq_length = get_shape_list(input_ids, expected_rank=3, name="input_ids")
-        sequences = (
-            None if x is None else tf.reshape(x, [-1, seq_length])
-            for x in (input_ids, input_mask, segment_ids)
-        )
-        dropout = {"training": training, "dropout_seed": dropout_seed}
-        pooled = self.bert(*sequences, **dropout).pooled_output  # [B*C, H]
-        scores = self.head(pooled, **dropout)  # [B*C, 1]
-        return tf.reshape(scores, [-1, num_choices])
+    def head_outputs(self, output: BertOutput, input_mask: Any, **dropout: Any) -> tf.Tensor:
+        """Returns the logit of each choice, float32 [B*C]; `call` returns [B, C]."""
+        return self.head(output.pooled_output, **dropout)[:, 0]
 
     def checked_labels(self, features: Features) -> dict[str, tf.Tensor]:
         """Returns `label_ids`, the index of the right choice, int32 [B]."""

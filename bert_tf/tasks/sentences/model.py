@@ -21,6 +21,7 @@ from bert_tf.model.heads import cross_entropy, example_weights, squared_errors
 from bert_tf.model.layers import weighted_sum
 from bert_tf.model.ranges import finite, get_shape_list, shaped
 from bert_tf.model.saving import register
+from bert_tf.modeling import BertOutput
 from bert_tf.tasks.sentences.schema import COSINE, IN_BATCH_NEGATIVES, LOSSES, TRIPLET
 from bert_tf.tasks.task_model import TaskModel
 
@@ -163,39 +164,16 @@ class SentenceModel(TaskModel):
             self.task_metrics, self.label_names = ("accuracy",), ()  # every pair is a right one
             self.compared_features = ("input_ids",) if loss == IN_BATCH_NEGATIVES else ()
 
-    def call(
-        self,
-        input_ids: tf.Tensor,
-        input_mask: tf.Tensor | None = None,
-        segment_ids: tf.Tensor | None = None,
-        training: bool = False,
-        dropout_seed: tf.Tensor | None = None,
-    ) -> tf.Tensor:
-        """Returns a vector of each of an example's T texts, float32 [B, T, H], of length 1.
+    def head_outputs(self, output: BertOutput, input_mask: Any, **dropout: Any) -> tf.Tensor:
+        """Returns a vector of each text, float32 [B*T, H], of length 1; `call` returns [B, T, H].
 
-        The mean includes [CLS] and [SEP], but not padding.
-
-        Args:
-            input_ids: int32 [B, T, S]: T is 1 for single texts, 2 for pairs, 3 for triplets.
-            input_mask: int32 [B, T, S], 1 for tokens and 0 for padding; None is all ones.
-            segment_ids: int32 [B, T, S], all 0; None is the same.
-            training: whether dropout is on.
-            dropout_seed: int32 [2]; None draws one.
+        The mean includes [CLS] and [SEP], but not padding. T is 1 for single texts, 2 for pairs, 3
+        for triplets.
         """
-        _, num_texts, seq_length = get_shape_list(input_ids, expected_rank=3, name="input_ids")
-        if input_mask is None:
-            input_mask = tf.ones_like(input_ids)
-        sequences = [
-            None if x is None else tf.reshape(x, [-1, seq_length])
-            for x in (input_ids, input_mask, segment_ids)
-        ]
-        output = self.bert(*sequences, training=training, dropout_seed=dropout_seed)
-        hidden = output.sequence_output  # [B*T, S, H]
-        mask = tf.cast(sequences[1], tf.float32)  # [B*T, S]
-        total = weighted_sum(mask, tf.cast(hidden, tf.float32))
+        hidden = tf.cast(output.sequence_output, tf.float32)  # [B*T, S, H]
+        mask = tf.ones_like(hidden[..., 0]) if input_mask is None else input_mask
         # The sum is enough: dividing it by the number of tokens would not change its direction.
-        vectors = tf.math.l2_normalize(total, axis=-1)
-        return tf.reshape(vectors, [-1, num_texts, vectors.shape[-1]])
+        return tf.math.l2_normalize(weighted_sum(tf.cast(mask, tf.float32), hidden), axis=-1)
 
     def checked_labels(self, features: Features) -> dict[str, tf.Tensor]:
         """Returns `label_ids`, a score of each pair, float32 [B]; {} for the other losses."""

@@ -18,6 +18,7 @@ from bert_tf.model.heads import cross_entropy, example_weights, linear
 from bert_tf.model.layers import Composite, glorot_initializer, head_initializer
 from bert_tf.model.ranges import get_shape_list, in_range, shaped
 from bert_tf.model.saving import Savable, register
+from bert_tf.modeling import BertOutput
 from bert_tf.tasks.task_model import TaskModel
 
 _SCOPE = "task_specific/squad/"
@@ -92,27 +93,8 @@ class SquadModel(TaskModel):
         self.cls = SquadHeads(config, self.bert.dtype_policy)
         self.cls.build()
 
-    def call(
-        self,
-        input_ids: tf.Tensor,
-        input_mask: tf.Tensor | None = None,
-        segment_ids: tf.Tensor | None = None,
-        training: bool = False,
-        dropout_seed: tf.Tensor | None = None,
-    ) -> list[tf.Tensor]:
-        """Returns start and end logits, each float32 [B, S].
-
-        Args:
-            input_ids: int32 [B, S].
-            input_mask: int32 [B, S], 1 for tokens and 0 for padding; None is all ones.
-            segment_ids: int32 [B, S], 1 for the text, 0 for the question and padding;
-                None is all zeros.
-            training: whether dropout is on.
-            dropout_seed: int32 [2]; None draws one.
-        """
-        output = self.bert(
-            input_ids, input_mask, segment_ids, training=training, dropout_seed=dropout_seed
-        )
+    def head_outputs(self, output: BertOutput, input_mask: Any, **dropout: Any) -> Any:
+        """Returns start and end logits, each float32 [B, S]."""
         return self.cls(output.sequence_output)
 
     def checked_labels(self, features: Features) -> dict[str, tf.Tensor]:

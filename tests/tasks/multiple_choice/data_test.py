@@ -73,23 +73,23 @@ def test_a_test_file_has_no_labels(write):
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("", "train.csv is empty; it must have a line with column names, and questions"),
-        (make_csv(), "train.csv has no questions; it must have one on each line after the first"),
+        ("", "train.csv is empty; it must hold a header line, then its examples"),
+        (make_csv(), "train.csv has no examples; it must have one on each line after the header"),
         (
             make_csv({}, columns="sent1,sent2,ending0,ending1,label"),
             "must name the columns sent1, .*, label, with .*; it lacks 'ending2', 'ending3' and has"
             " 'sent1', .* --data_dir must be a folder with SWAG's csv files with four endings",
         ),
         (make_csv({}, columns=COLUMNS.removesuffix(",label")), "it lacks 'label' and has"),
-        (make_csv(ROW, {**ROW, "label": "4"}), "line 5: the label must be .* from 0 to 3; got '4'"),
-        (make_csv({**ROW, "label": ""}), "train.csv, line 3: the line has no label; fill"),
-        (make_csv(ROW) + "1,2,3\n", "line 4: the row must have 12 columns"),
-        (make_csv(ROW) + "1," * 12 + "\n", "line 4: the row must have 12 columns"),
+        (make_csv(ROW, {**ROW, "label": "4"}), "line 4: the label must be .* from 0 to 3; got '4'"),
+        (make_csv({**ROW, "label": ""}), "train.csv, line 2: the line has no label; fill"),
+        (make_csv(ROW) + "1,2,3\n", "line 4: the line has 3 columns, .* text with .,. in it.$"),
+        (make_csv(ROW) + "1," * 12 + "\n", "line 4: the line has 13 columns"),
         (
             make_csv(ROW).replace("video-id", "sent2"),
             "must name each column once; it names 'sent2' more",
         ),
-        (make_csv(ROW) + '"x', "line 3: unexpected end of data; correct its quotes"),
+        (make_csv(ROW) + '"x', "line 4: unexpected end of data; write a quote"),
     ],
 )
 def test_what_is_refused(write, text, message):
@@ -104,7 +104,7 @@ def test_a_sentence_may_be_a_whole_book(write):
 
 
 def test_a_missing_file_is_named(tmp_path):
-    message = "train.csv cannot be read .*; --data_dir must be a folder with SWAG's train.csv"
+    message = "train.csv does not exist: .*--data_dir must be the folder with the task's files"
     with pytest.raises(UserError, match=message):
         read_questions(str(tmp_path / "train.csv"), labelled=True)
 
