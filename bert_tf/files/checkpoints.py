@@ -171,14 +171,13 @@ class CheckpointReader:
             self.shapes: dict[str, list[int]] = self._reader.get_variable_to_shape_map()
             self.dtypes: dict[str, tf.DType] = self._reader.get_variable_to_dtype_map()
         self.sizes: dict[str, int] | None = {} if module_of(self.prefix) else None
-        sources = {name.removeprefix(_MODULE): (name, x) for name, x in self.shapes.items()}
+        self._sources = {x.removeprefix(_MODULE): (x, shape) for x, shape in self.shapes.items()}
         if object_graphs.GRAPH in self.shapes:
             with self._explained("its object graph cannot be read"):
                 graph = self._reader.get_tensor(object_graphs.GRAPH)
-            sources, self.sizes = object_graphs.find_weights(graph, self.shapes, self._place)
-        self._sources = sources
-        self.dtypes = {name: self.dtypes[key] for name, (key, _) in sources.items()}
-        self.shapes = {name: shape for name, (_, shape) in sources.items()}
+            self._sources, self.sizes = object_graphs.find_weights(graph, self.shapes, self._place)
+        self.dtypes = {name: self.dtypes[key] for name, (key, _) in self._sources.items()}
+        self.shapes = {name: shape for name, (_, shape) in self._sources.items()}
 
     def _readable(self, flag: str | None) -> str:
         """Returns a prefix of the files that TensorFlow does not take for a pattern."""

@@ -33,7 +33,8 @@ _ENCODER = """_embedding_dropout _attention_mask_layer inputs _config/initialize
     _position_embedding_layer=layer_with_weights-1=layer-3
     _position_embedding_layer/embeddings=_position_embedding_layer/_position_embeddings
     _type_embedding_layer=layer_with_weights-2=layer-4
-    _embedding_norm_layer=layer_with_weights-3=layer-6"""
+    _embedding_norm_layer=layer_with_weights-3=layer-6
+    layer-{0} _pooler_layer=layer_with_weights-{1}=layer-{2}"""
 # A weight -> the objects of the model that has it.
 _MODELS = {
     "output_bias": """model/layer-0 model/layer-1 model/layer-2 model/layer-4
@@ -75,9 +76,7 @@ def write(prefix: str, weights: Mapping[str, np.ndarray], num_heads: int) -> Non
             value = value.reshape(num_heads, -1, value.shape[-1])
         _at(root, paths[name], tf.Variable(value))
     root.save_counter = tf.Variable(1, dtype=tf.int64)
-    _complete(root.encoder, _ENCODER)
-    last = f"layer_with_weights-{4 + len(layers)}=layer-{11 + len(layers)}"
-    _complete(root.encoder, f"layer-{10 + len(layers)} _pooler_layer={last}")
+    _complete(root.encoder, _ENCODER.format(*(len(layers) + x for x in (10, 4, 11))))
     for i in layers:
         path = f"_transformer_layers/{i}"
         _complete(root.encoder, f"{path}=layer_with_weights-{4 + i}=layer-{10 + i}")

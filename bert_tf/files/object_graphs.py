@@ -1,16 +1,15 @@
-"""Finds BERT's weights in the object graph of a checkpoint of `tf.train.Checkpoint` or Keras 2.
+"""Finds BERT's weights in a checkpoint of `tf.train.Checkpoint` or Keras 2, or in a SavedModel.
 
-Such a checkpoint, and a SavedModel, has no variable names. Its graph says which object holds which
-others, and under which attributes. `find_weights` looks in it for the encoders and heads of
-TensorFlow Model Garden (tensorflow/models, official/nlp), wherever they hang, and names their
-variables as google-research/bert does.
+Such a checkpoint has no variable names. Its object graph says which object holds which others, and
+under which attributes. The encoders and heads of TensorFlow Model Garden (tensorflow/models,
+official/nlp) are found wherever they hang, and named as in google-research/bert.
 """
 
 import collections
 import itertools
 import math
 import re
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from absl import logging
@@ -65,7 +64,7 @@ _ALBERT = BERT._replace(
     LayerNorm_1""",
 )
 POOLER = "bert/pooler/dense"
-_OPTIONAL = "bert/encoder/embedding_hidden_mapping_in", POOLER
+_OPTIONAL = "bert/encoder/embedding_hidden_mapping_in", POOLER  # an encoder may lack them
 _NLP_2_2 = Names(
     "official/nlp 2.2 and 2.3, and ALBERT",
     """layer_with_weights-0/embeddings layer_with_weights-1/embeddings
@@ -120,8 +119,7 @@ class _Graph:
 
     Attributes:
         children: of each node: attribute -> node.
-        keys, names, shapes: node of a variable -> its tensor, its name in the program that saved
-            it, its shape.
+        keys, names, shapes: node of a variable -> its tensor, its name when saved, its shape.
         paths: node that can be reached -> a shortest path to it.
     """
 
@@ -166,12 +164,10 @@ class _Graph:
     def layers(self, encoder: int, generation: Names) -> list[int]:
         """Returns the numbers of the layers; [] if the node is no encoder of this generation."""
         path = f"{generation.layers}/{generation.layer.split()[3]}"  # the attention's last part
-
-        def is_layer(number: int) -> bool:
-            return self.find(encoder, path.format(number)) is not None
-
-        first = next(filter(is_layer, range(6)), 6)
-        return [*itertools.takewhile(is_layer, itertools.count(first))]
+        numbers = [i for i in range(6) if self.find(encoder, path.format(i)) is not None]
+        while numbers and self.find(encoder, path.format(numbers[-1] + 1)) is not None:
+            numbers.append(numbers[-1] + 1)
+        return numbers
 
     def others(self, used: Iterable[int]) -> list[int]:
         """Returns the variables but `used` and single numbers, in their paths' order."""
@@ -182,12 +178,11 @@ class _Graph:
 def find_weights(
     serialized: bytes, shapes: Mapping[str, Sequence[int]], place: str
 ) -> tuple[dict[str, tuple[str, list[int]]], dict[str, int]]:
-    """Returns where the weights of a checkpoint are, and what else its graph tells of the model.
+    """Returns where the weights of a checkpoint are, from its tensor `GRAPH`.
 
-    The graph is the tensor `GRAPH`; `shapes` are those of all tensors; `place` is for messages. The
-    result is: name of a weight -> its tensor, and the weight's shape (the tensor of output_weights
-    is the transpose); num_attention_heads and num_hidden_layers, if known. Raises UserError if
-    there is not one encoder of BERT or ALBERT, or if it has other variables.
+    The result is: name of a weight -> its tensor, and the weight's shape (the tensor of
+    output_weights is the transpose); and num_attention_heads and num_hidden_layers, if known.
+    Raises UserError, naming `place`, if there is not one BERT or ALBERT with all its variables.
     """
     graph = _Graph(serialized, shapes)
     encoders: dict[int, tuple[Names, list[int]]] = {}
@@ -206,7 +201,7 @@ def find_weights(
         )
     ((encoder, (generation, numbers)),) = encoders.items()
     theirs = generation.of_encoder(numbers)
-    *_, projection, _, query = (graph.find(encoder, f"{path}/kernel") for path in theirs[:7])
+    projection, query = (graph.find(encoder, f"{theirs[i]}/kernel") for i in (4, 6))
     # A functional ALBERT with shared layers is built like one with a single layer.
     is_shared = len(numbers) == 1 and generation.layers == _NLP_2_2.layers
     is_shared = is_shared and "/layer_0/" not in graph.names.get(query, "")
@@ -223,7 +218,7 @@ def find_weights(
             f" of one of {generation.generation}, and it is a different model, or incomplete."
             f" Missing: {listed(missing) or 'nothing'}; unexpected: {listed(unknown) or 'nothing'}"
         )
-    _add_heads(graph, encoder, inside, weights)
+    _add_heads(graph, encoder, weights)
     logging.info("%s has a model of %s; optimizers are left out", place, generation.generation)
     if others := [graph.paths[x] for x in graph.others({*inside, *weights.values()})]:
         logging.warning("Of no known part of a model in %s, so not used: %s", place, listed(others))
@@ -233,14 +228,12 @@ def find_weights(
     return {x: (graph.keys[i], _flat(x, graph.shapes[i])) for x, i in weights.items()}, sizes
 
 
-def _add_heads(
-    graph: _Graph, encoder: int, inside: Container[int], weights: dict[str, int]
-) -> None:
+def _add_heads(graph: _Graph, encoder: int, weights: dict[str, int]) -> None:
     """Adds the nodes of the heads' weights to those of the encoder's.
 
     A head with a pooler of its own, which then replaces the encoder's, does not use the encoder's.
     """
-    outside = [node for node in graph.paths if node not in inside]
+    outside = graph.paths.keys() - graph.below(encoder)
     for node, generation in itertools.product(outside, GENERATIONS):
         paths = weight_paths(BERT.masked_lm.split(), generation.masked_lm.split())
         found = graph.match(node, paths)
@@ -278,7 +271,5 @@ def _flat(name: str, shape: list[int]) -> list[int]:
         return shape[::-1]  # [classes, H]
     if name.endswith("/bias"):
         return [math.prod(shape)]
-    if len(shape) < 3:
-        return shape
-    first, middle, last = shape  # [N, D, H], otherwise [H, N, D]
-    return [first * middle, last] if "/output/dense/" in name else [first, middle * last]
+    rows = math.prod(shape[:-1]) if "/output/dense/" in name else shape[0]
+    return [rows, math.prod(shape) // rows] if len(shape) == 3 else shape

@@ -1,7 +1,5 @@
 """The configuration of a model that has no file with it: what the shapes of its weights tell."""
 
-import itertools
-
 from absl import logging
 
 from bert_tf.errors import UserError, listed
@@ -41,9 +39,9 @@ def config_of_weights(checkpoint: CheckpointReader, place: str) -> BertConfig:
         )
     sizes = {key: shapes[name][axis] for key, (name, axis) in dimensions.items()} | sizes
     if kind is not AlbertConfig:
-        last = layer + "output/dense/kernel"
-        layers = itertools.takewhile(lambda i: last.format(i) in shapes, itertools.count())
-        sizes["num_hidden_layers"] = len([*layers])
+        last = f"{kind.scope}/encoder/", "/intermediate/dense/kernel"
+        layers = [x for x in shapes if x.startswith(last[0]) and x.endswith(last[1])]
+        sizes["num_hidden_layers"] = len(layers)
     elif "num_hidden_layers" not in sizes:
         raise UserError(
             f"{place} has an ALBERT whose layers share their weights, so the number of layers is"
