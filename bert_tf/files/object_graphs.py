@@ -57,7 +57,7 @@ BERT = Names(
     """cls/predictions/transform/dense cls/predictions/transform/LayerNorm
     cls/predictions/output_bias""",
 )
-_ALBERT = BERT._replace(
+ALBERT = BERT._replace(
     layers="bert/encoder/transformer/group_{}/inner_group_0",
     layer="""attention_1/self/query attention_1/self/key attention_1/self/value
     attention_1/output/dense LayerNorm ffn_1/intermediate/dense ffn_1/intermediate/output/dense
@@ -205,7 +205,7 @@ def find_weights(
     # A functional ALBERT with shared layers is built like one with a single layer.
     is_shared = len(numbers) == 1 and generation.layers == _NLP_2_2.layers
     is_shared = is_shared and "/layer_0/" not in graph.names.get(query, "")
-    ours = _ALBERT if is_shared or projection is not None else BERT
+    ours = ALBERT if is_shared or projection is not None else BERT
     paths = weight_paths(ours.of_encoder(range(len(numbers))), theirs)
     weights = graph.match(encoder, paths)
     absent = tuple(x for x in _OPTIONAL if not any(name.startswith(x) for name in weights))
