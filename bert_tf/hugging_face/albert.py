@@ -2,7 +2,6 @@
 
 from bert_tf.errors import UserError
 from bert_tf.files.object_graphs import ALBERT
-from bert_tf.files.whole_files import Needed
 from bert_tf.hugging_face import bert
 from bert_tf.hugging_face.weights import Weight, dense, layer, masked_lm, output
 from bert_tf.model.configuration import OUTPUT_DROPOUT_PROB
@@ -12,8 +11,6 @@ CONFIG = AlbertConfig
 CLASS_NAME = "Albert"
 VOCABULARY = "spiece.model"
 TOKENIZERS = ("Albert",)
-KEYS = CONFIG.known_keys()
-NEEDED: dict[str, Needed] = {}
 # Settings of the original's code that affect neither weights nor outputs.
 HARMLESS_KEYS = {
     *("classifier_dropout_prob", "down_scale_factor", "gap_size", "layers_to_keep"),

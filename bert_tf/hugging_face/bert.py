@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from bert_tf.files import object_graphs
-from bert_tf.files.whole_files import Needed
 from bert_tf.hugging_face.weights import Weight, dense, layer, layer_norm, masked_lm, output
 from bert_tf.model.configuration import BertConfig
 
@@ -16,8 +15,6 @@ CONFIG = BertConfig
 CLASS_NAME = "Bert"  # BertForMaskedLM
 VOCABULARY = "vocab.txt"
 TOKENIZERS = ("Bert", "DistilBert", "Electra", "XLMRoberta")  # classes, without "Tokenizer(Fast)"
-KEYS = CONFIG.known_keys()  # the keys of config.json that are used
-NEEDED: dict[str, Needed] = {}
 HARMLESS_KEYS = {
     # Settings of a pooler that none of the supported models has.
     *("pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers"),

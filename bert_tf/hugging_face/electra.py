@@ -11,7 +11,6 @@ import numpy as np
 from absl import logging
 
 from bert_tf.errors import UserError, quoted
-from bert_tf.files.whole_files import Needed
 from bert_tf.hugging_face import bert
 from bert_tf.hugging_face.weights import Weight, dense, layer, layer_norm
 from bert_tf.model.configuration import BertConfig
@@ -21,8 +20,6 @@ CONFIG = ElectraConfig
 CLASS_NAME = "Electra"
 VOCABULARY = "vocab.txt"
 TOKENIZERS = bert.TOKENIZERS
-KEYS = CONFIG.known_keys()
-NEEDED: dict[str, Needed] = {}
 # Settings of a head for multiple choice, which is not converted.
 HARMLESS_KEYS = {f"summary_{x}" for x in ("activation", "last_dropout", "type", "use_proj")}
 PREFIX = "electra."

@@ -5,7 +5,6 @@ from typing import Any
 
 from absl import logging
 
-from bert_tf.files.whole_files import Needed
 from bert_tf.hugging_face import bert
 from bert_tf.hugging_face.weights import Weight, dense, masked_lm, output
 from bert_tf.model.family import RobertaConfig
@@ -14,8 +13,6 @@ CONFIG = RobertaConfig
 CLASS_NAME = "Roberta"
 VOCABULARY = "vocab.json"
 TOKENIZERS = ("Roberta", "XLMRoberta", "Camembert")
-KEYS = CONFIG.known_keys()
-NEEDED: dict[str, Needed] = {}
 HARMLESS_KEYS: set[str] = set()
 PREFIX = "roberta."
 TIED = {

@@ -153,18 +153,9 @@ def read_vector_settings(folder: str) -> VectorSettings:
     do_lower_case = _value(config, "do_lower_case", False, path, bool, "true or false")
     length = _value(config, "max_seq_length", None, path, int, _POSITIVE)
     length = tokenizer_length(transformer) if length is None else length
-    prompt, truncate_dim, similarity, prompts = _output(os.path.join(folder, SETTINGS_FILE))
-    return VectorSettings(
-        poolings,
-        "Normalize" in modules,
-        length,
-        do_lower_case,
-        prompt,
-        include_prompt,
-        truncate_dim,
-        similarity,
-        prompts,
-    )
+    output = _output(os.path.join(folder, SETTINGS_FILE))
+    settings = poolings, "Normalize" in modules, length, do_lower_case
+    return VectorSettings(*settings, include_prompt=include_prompt, **output)
 
 
 def tokenizer_length(folder: str) -> int | None:
@@ -301,7 +292,7 @@ def _read_transformer(folder: str, keys: JsonKeys) -> tuple[dict[str, Any], str]
     return read_checked(path, keys), path
 
 
-def _output(path: str) -> tuple[str, int | None, str, tuple[tuple[str, str], ...]]:
+def _output(path: str) -> dict[str, Any]:
     """Returns `prompt`, `truncate_dim`, `similarity` and `prompts` of `VectorSettings`."""
     config = read_checked(path, _SETTINGS_KEYS)
     given = _value(config, "prompts", {}, path, dict, "a dictionary")
@@ -319,14 +310,15 @@ def _output(path: str) -> tuple[str, int | None, str, tuple[tuple[str, str], ...
             f"{path}: similarity_fn_name must be one of {', '.join(SIMILARITIES)}; it is"
             f" {quoted(similarity)}. Correct it"
         )
-    size = _value(config, "truncate_dim", None, path, int, _POSITIVE)
+    found = {"prompt": prompt, "similarity": similarity}
+    found["truncate_dim"] = _value(config, "truncate_dim", None, path, int, _POSITIVE)
     texts = {key: text for key, text in given.items() if text and key != _DEFAULT_PROMPT}
     for key, text in texts.items():
         if not isinstance(text, str):
             raise UserError(
                 f"{path}: prompts must be texts; {quoted(key)} is {quoted(text)}. Correct it"
             )
-    return prompt, size, similarity, tuple(texts.items())
+    return {**found, "prompts": tuple(texts.items())}
 
 
 def _value(

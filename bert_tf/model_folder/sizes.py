@@ -39,8 +39,8 @@ def config_of_weights(checkpoint: CheckpointReader, place: str) -> BertConfig:
         )
     sizes = {key: shapes[name][axis] for key, (name, axis) in dimensions.items()} | sizes
     if kind is not AlbertConfig:
-        last = f"{kind.scope}/encoder/", "/intermediate/dense/kernel"
-        layers = [x for x in shapes if x.startswith(last[0]) and x.endswith(last[1])]
+        names = [name for name in shapes if name.startswith(f"{kind.scope}/encoder/layer_")]
+        layers = {name.split("/")[2] for name in names}
         sizes["num_hidden_layers"] = len(layers)
     elif "num_hidden_layers" not in sizes:
         raise UserError(
