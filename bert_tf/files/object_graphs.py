@@ -105,11 +105,11 @@ GENERATIONS = (
 
 
 def weight_paths(names: Sequence[str], paths: Sequence[str]) -> dict[str, str]:
-    """Returns the name of each weight -> its path."""
+    """Returns name -> path of each weight, from those of weights and of modules with two."""
     found = {}
     for name, path in zip(names, paths, strict=True):
         parts = ("/gamma", "/beta") if "LayerNorm" in name.split("/")[-1] else ("/kernel", "/bias")
-        is_weight = name.endswith(("_embeddings", "_bias", "_weights"))
+        is_weight = name.endswith(("_embeddings", "_bias"))
         found |= {name + part: path + part for part in ([""] if is_weight else parts)}
     return found
 

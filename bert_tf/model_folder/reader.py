@@ -33,7 +33,7 @@ from bert_tf.model_folder.writer import MODEL_NAMES
 from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.text.base_tokenizer import Tokenizer
 from bert_tf.text.byte_pairs import BytePairTokenizer
-from bert_tf.text.casing import find_casing, read_casing
+from bert_tf.text.casing import find_casing
 from bert_tf.text.tokenizer_json import TOKENIZER_FILE
 from bert_tf.text.tokenizers import VOCABULARY_FILES, load_tokenizer, read_vocabulary, vocabulary_in
 
@@ -271,11 +271,6 @@ class ModelFiles:
         if self.is_hugging_face and self._converted.task:
             return self._converted.task == "ForTokenClassification"
         return is_tagger(self.shapes, self.labels)
-
-    @functools.cached_property
-    def recorded_casing(self) -> bool | None:
-        """Whether text is lower-cased, from `tokenizer_config.json`; None if not recorded."""
-        return read_casing(self.home)
 
     @functools.cached_property
     def vocabulary(self) -> dict[str, bytes]:

@@ -18,20 +18,20 @@ def config_of_weights(checkpoint: CheckpointReader, place: str) -> BertConfig:
     """
     shapes, sizes = checkpoint.shapes, checkpoint.sizes or {}
     kind: type[BertConfig] = BertConfig
-    layer, query, inner = "bert/encoder/layer_{}/", "attention/self/query", "intermediate/dense"
+    layer, query, inner = "bert/encoder/layer_0/", "attention/self/query", "intermediate/dense"
     if any(name.startswith(_GROUP) for name in shapes):
         kind = AlbertConfig
         layer, query, inner = _GROUP, "attention_1/self/query", "ffn_1/intermediate/dense"
     elif any(name.startswith("electra/") for name in shapes):
-        kind, layer = ElectraConfig, "electra/encoder/layer_{}/"
+        kind, layer = ElectraConfig, "electra/encoder/layer_0/"
     embeddings = f"{kind.scope}/embeddings"
     dimensions = {
         "vocab_size": (f"{embeddings}/word_embeddings", 0),
         "embedding_size": (f"{embeddings}/word_embeddings", 1),
         "max_position_embeddings": (f"{embeddings}/position_embeddings", 0),
         "type_vocab_size": (f"{embeddings}/token_type_embeddings", 0),
-        "hidden_size": (f"{layer.format(0)}{query}/kernel", 0),
-        "intermediate_size": (f"{layer.format(0)}{inner}/kernel", 1),
+        "hidden_size": (f"{layer}{query}/kernel", 0),
+        "intermediate_size": (f"{layer}{inner}/kernel", 1),
     }
     if missing := sorted({name for name, _ in dimensions.values()} - shapes.keys()):
         raise UserError(
@@ -40,8 +40,7 @@ def config_of_weights(checkpoint: CheckpointReader, place: str) -> BertConfig:
     sizes = {key: shapes[name][axis] for key, (name, axis) in dimensions.items()} | sizes
     if kind is not AlbertConfig:
         names = [name for name in shapes if name.startswith(f"{kind.scope}/encoder/layer_")]
-        layers = {name.split("/")[2] for name in names}
-        sizes["num_hidden_layers"] = len(layers)
+        sizes["num_hidden_layers"] = len({name.split("/")[2] for name in names})
     elif "num_hidden_layers" not in sizes:
         raise UserError(
             f"{place} has an ALBERT whose layers share their weights, so the number of layers is"
