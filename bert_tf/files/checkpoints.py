@@ -22,7 +22,6 @@ from absl import logging
 
 from bert_tf.errors import UserError, given, quoted
 from bert_tf.files import checkpoint_names, listing, object_graphs, storage, weight_files
-from bert_tf.files.object_graphs import Source
 from bert_tf.files.whole_files import check_no_pointer
 from bert_tf.files.whole_folders import Unreplaced
 from bert_tf.start import lazy_tensorflow as tf
@@ -36,6 +35,7 @@ BEST_FOLDER = "best"  # in --output_dir, of the best checkpoint
 _INDEX, _DATA = ".index", ".data-00000-of-"  # follow the prefix in the names of files
 _ENCODER = "bert/encoder/", "electra/encoder/"  # begin the names of the layers in every model
 _MODULE = "module/"  # begins names in a graph that uses a TF1 module of TF Hub
+_VARIABLES = os.path.join("variables", "variables")  # prefix of a module of TF Hub
 _NAME_ONE = "name a prefix such as MODEL/bert_model.ckpt, or the directory of a run"
 
 
@@ -64,8 +64,8 @@ def find_prefix(path: str, flag: str | None = "init_checkpoint") -> str:
         kept = kept or checkpoint_names.listed_in(path)
         if not kept:
             found = sorted(name for name in listing.names_in(path) if name.endswith(".index"))
-            if not found and tf.io.gfile.exists(os.path.join(path, weight_files.SAVED_MODEL)):
-                found = [os.path.join("variables", "variables.index")]
+            if not found and module_of(os.path.join(path, _VARIABLES)):
+                found = [f"{_VARIABLES}.index"]
             if not found:
                 weight_files.check_not_hugging_face(path, place)
             if len(found) != 1:
@@ -154,8 +154,8 @@ class CheckpointReader:
         prefix: the prefix of the checkpoint's files.
         shapes: name of a tensor -> its shape, a list.
         dtypes: name of a tensor -> its dtype.
-        structure: of a checkpoint of Model Garden or a TF2 module of TF Hub: what its object graph
-            tells; None for a checkpoint with names.
+        sizes: of a checkpoint of Model Garden or a module of TF Hub: settings of the configuration
+            that its object graph tells; None for any other checkpoint.
     """
 
     def __init__(self, path: str, flag: str | None = "init_checkpoint"):
@@ -170,16 +170,14 @@ class CheckpointReader:
             self._reader = tf.compat.v1.train.NewCheckpointReader(readable)
             self.shapes: dict[str, list[int]] = self._reader.get_variable_to_shape_map()
             self.dtypes: dict[str, tf.DType] = self._reader.get_variable_to_dtype_map()
-        self.structure: object_graphs.Found | None = None
-        sources = {name.removeprefix(_MODULE): Source(name, x) for name, x in self.shapes.items()}
+        self.sizes: dict[str, int] | None = {} if module_of(self.prefix) else None
+        self._sources = {x.removeprefix(_MODULE): (x, shape) for x, shape in self.shapes.items()}
         if object_graphs.GRAPH in self.shapes:
             with self._explained("its object graph cannot be read"):
                 graph = self._reader.get_tensor(object_graphs.GRAPH)
-            self.structure = object_graphs.find_weights(graph, self.shapes, self._place)
-            sources = self.structure.sources
-        self._sources = sources
-        self.dtypes = {name: self.dtypes[source.key] for name, source in sources.items()}
-        self.shapes = {name: source.shape for name, source in sources.items()}
+            self._sources, self.sizes = object_graphs.find_weights(graph, self.shapes, self._place)
+        self.dtypes = {name: self.dtypes[key] for name, (key, _) in self._sources.items()}
+        self.shapes = {name: shape for name, (_, shape) in self._sources.items()}
 
     def _readable(self, flag: str | None) -> str:
         """Returns a prefix of the files that TensorFlow does not take for a pattern."""
@@ -208,10 +206,10 @@ class CheckpointReader:
     def read(self, name: str) -> np.ndarray:
         """Returns a tensor."""
         with self._explained(f"{name} cannot be read"):
-            key, shape, transposed = self._sources[name]
+            key, shape = self._sources[name]
             value = self._reader.get_tensor(key)
-            if self.structure:
-                value = value.T if transposed else value.reshape(shape)
+            if "/.ATTRIBUTES/" in key:  # of an object graph
+                value = value.T if name.endswith("output_weights") else value.reshape(shape)
         if np.issubdtype(value.dtype, np.floating) and not np.isfinite(value).all():
             raise DamagedCheckpointError(
                 f"{self._place}: every weight must be a finite number, and {name} has"
@@ -362,11 +360,17 @@ def _lines(names: Sequence[str]) -> str:
     return "".join(f"\n  {name}" for name in names) or "nothing"
 
 
+def module_of(prefix: str) -> str | None:
+    """Returns the folder of the module of TF Hub whose variables have this prefix, or None."""
+    folder, name = os.path.split(os.path.dirname(prefix))
+    saved_model = os.path.join(folder, weight_files.SAVED_MODEL)
+    return folder if name == "variables" and tf.io.gfile.exists(saved_model) else None
+
+
 def casing_of_module(folder: str) -> bool | None:
     """Returns `do_lower_case` from a TF2 module of TF Hub; None if the folder has none."""
-    saved_model = os.path.join(folder, weight_files.SAVED_MODEL)
-    prefix = os.path.join(folder, "variables", "variables")
-    if not tf.io.gfile.exists(saved_model) or not _suffixes(prefix):
+    prefix = os.path.join(folder, _VARIABLES)
+    if not module_of(prefix) or not _suffixes(prefix):
         return None
     reader = tf.train.load_checkpoint(prefix)
     key = "do_lower_case/.ATTRIBUTES/VARIABLE_VALUE"

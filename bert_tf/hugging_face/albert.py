@@ -1,10 +1,7 @@
 """ALBERT in Hugging Face's format: what differs from `bert_tf/hugging_face/bert.py`."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from bert_tf.errors import UserError
-from bert_tf.files.whole_files import Needed
+from bert_tf.files.object_graphs import ALBERT
 from bert_tf.hugging_face import bert
 from bert_tf.hugging_face.weights import Weight, dense, layer, masked_lm, output
 from bert_tf.model.configuration import OUTPUT_DROPOUT_PROB
@@ -14,47 +11,25 @@ CONFIG = AlbertConfig
 CLASS_NAME = "Albert"
 VOCABULARY = "spiece.model"
 TOKENIZERS = ("Albert",)
-KEYS = CONFIG.known_keys()
-NEEDED: dict[str, Needed] = {}
 # Settings of the original's code that affect neither weights nor outputs.
 HARMLESS_KEYS = {
     *("classifier_dropout_prob", "down_scale_factor", "gap_size", "layers_to_keep"),
     *("net_structure_type", "num_memory_blocks"),
 }
 PREFIX = "albert."
-_LAYER = """attention_1/self/query attention_1/self/key attention_1/self/value
-    attention_1/output/dense LayerNorm ffn_1/intermediate/dense ffn_1/intermediate/output/dense
-    LayerNorm_1"""
 _OTHER_LAYER = """attention.query attention.key attention.value attention.dense
     attention.LayerNorm ffn ffn_output full_layer_layer_norm"""
 TIED = {
     "predictions.decoder.weight": "embeddings.word_embeddings.weight",
     "predictions.decoder.bias": "predictions.bias",
 }
-
-
-def to_ours(config: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """Returns the values of an `albert_config.json`; see `bert.to_ours`."""
-    # Hugging Face's defaults where they differ from ALBERT's.
-    return {
-        "vocab_size": 30000,
-        "hidden_act": "gelu_new",
-        **{key: config[key] for key in CONFIG.known_keys() if key in config},
-    }
-
-
-def to_theirs(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the values of a `config.json`; see `bert.to_theirs`."""
-    return {
-        "layer_norm_eps": 1e-12,
-        **config,
-        "bos_token_id": 2,
-        "classifier_dropout_prob": OUTPUT_DROPOUT_PROB,
-        "eos_token_id": 3,
-        "model_type": "albert",
-        "pad_token_id": 0,
-        "position_embedding_type": "absolute",
-    }
+to_ours = bert.reader_of(CONFIG, vocab_size=30000, hidden_act="gelu_new")
+to_theirs = bert.writer_of(
+    model_type="albert",
+    bos_token_id=2,
+    eos_token_id=3,
+    classifier_dropout_prob=OUTPUT_DROPOUT_PROB,
+)
 
 
 def parts(config: AlbertConfig, task: str) -> dict[str, list[Weight]]:
@@ -85,7 +60,7 @@ def parts(config: AlbertConfig, task: str) -> dict[str, list[Weight]]:
         for j in range(config.inner_group_num):
             name = f"bert/encoder/transformer/group_{i}/inner_group_{j}"
             other_name = f"encoder.albert_layer_groups.{i}.albert_layers.{j}"
-            encoder += layer(name, _LAYER, other_name, _OTHER_LAYER, config)
+            encoder += layer(name, ALBERT.layer, other_name, _OTHER_LAYER, config)
     return {
         "encoder": encoder,
         "pooler": dense("bert/pooler/dense", "pooler", hidden, hidden),

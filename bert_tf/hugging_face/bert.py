@@ -4,10 +4,10 @@ Each kind of model has a module with the same constants and functions; `FAMILY` 
 `model_type` to the module.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from bert_tf.files.whole_files import Needed
+from bert_tf.files import object_graphs
 from bert_tf.hugging_face.weights import Weight, dense, layer, layer_norm, masked_lm, output
 from bert_tf.model.configuration import BertConfig
 
@@ -15,8 +15,6 @@ CONFIG = BertConfig
 CLASS_NAME = "Bert"  # BertForMaskedLM
 VOCABULARY = "vocab.txt"
 TOKENIZERS = ("Bert", "DistilBert", "Electra", "XLMRoberta")  # classes, without "Tokenizer(Fast)"
-KEYS = CONFIG.known_keys()  # the keys of config.json that are used
-NEEDED: dict[str, Needed] = {}
 HARMLESS_KEYS = {
     # Settings of a pooler that none of the supported models has.
     *("pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers"),
@@ -25,9 +23,7 @@ HARMLESS_KEYS = {
     *("embedding_size", "emb_size", "vocab_type"),
 }
 PREFIX = "bert."  # begins the names of encoder and pooler if the model has a head
-# The modules of a layer, see `weights.layer`.
-LAYER = """attention/self/query attention/self/key attention/self/value attention/output/dense
-    attention/output/LayerNorm intermediate/dense output/dense output/LayerNorm"""
+LAYER = object_graphs.BERT.layer
 # Copy -> original: tensors that a checkpoint of this library stores only once.
 TIED = {
     "cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
@@ -35,26 +31,29 @@ TIED = {
 }
 
 
-def to_ours(config: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """Returns the values of a `bert_config.json`; `hidden_act` is still Hugging Face's name.
+def reader_of(
+    kind: type[BertConfig], **defaults: Any
+) -> Callable[[Mapping[str, Any], str], dict[str, Any]]:
+    """Returns a function of the content of a `config.json` and its path.
 
-    `config` is the content of the `config.json` at `path`.
+    It returns the values of a `bert_config.json`, where `hidden_act` is still Hugging Face's name.
+    The defaults are Hugging Face's, where they differ from those of `kind`.
     """
-    known = {key: config[key] for key in CONFIG.known_keys() if key in config}
-    known.setdefault("hidden_act", "gelu")
-    known.setdefault("type_vocab_size", 2)  # Hugging Face's default; BertConfig's is 16.
-    return known
+    keys = kind.known_keys()
+    return lambda config, _: defaults | {key: config[key] for key in keys if key in config}
 
 
-def to_theirs(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the values of a `config.json`; `hidden_act` is Hugging Face's name already."""
-    return {
-        "layer_norm_eps": 1e-12,
-        **config,
-        "model_type": "bert",
-        "pad_token_id": 0,
-        "position_embedding_type": "absolute",
-    }
+def writer_of(**values: Any) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+    """Returns a function of the values of a configuration that returns a `config.json`'s.
+
+    There, `hidden_act` is Hugging Face's name already.
+    """
+    usual = {"layer_norm_eps": 1e-12, "pad_token_id": 0}
+    return lambda config: usual | config | {"position_embedding_type": "absolute"} | values
+
+
+to_ours = reader_of(CONFIG, hidden_act="gelu", type_vocab_size=2)
+to_theirs = writer_of(model_type="bert")
 
 
 def parts(config: BertConfig, task: str) -> dict[str, list[Weight]]:

@@ -98,15 +98,17 @@ def read_config(path: str) -> dict[str, Any]:
 
 
 def _keys(module: ModuleType) -> JsonKeys:
-    used = {*module.KEYS, "architectures", "id2label", "model_type", "tie_word_embeddings"}
+    used = {"architectures", "id2label", "model_type", "tie_word_embeddings"}
     used |= {"problem_type", "sentence_transformers", "threshold"}
+    used |= module.KEYS if module is distilbert else module.CONFIG.known_keys()
     classes = [f"{name}Tokenizer{end}" for name in module.TOKENIZERS for end in ("", "Fast")]
     tokenizer = Needed(
         (*classes, None),
         f"this kind of model needs one of {listed(classes)}. Choose a different model, or correct"
         " the key if the vocabulary is such a class's",
     )
-    needed = {**_NEEDED, **module.NEEDED, "tokenizer_class": tokenizer}
+    needed = {**_NEEDED, "tokenizer_class": tokenizer}
+    needed |= module.NEEDED if module is distilbert else {}
     return JsonKeys(used, needed, {*_HARMLESS, *module.HARMLESS_KEYS})
 
 

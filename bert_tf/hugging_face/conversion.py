@@ -59,8 +59,6 @@ class ConvertedModel:
         self.task = hugging_face_config.task_of(content)
         if isinstance(config, RobertaConfig):
             self.task = roberta.drop_unused_pooler(tensors, self.task, path)
-        if module is electra:
-            electra.check_task(self.task, path)
         theirs = {name: tensor["shape"] for name, tensor in tensors.items()}
         parts = _present_parts(config, self.task, theirs, "other_name", path)
         self._weights = [*itertools.chain.from_iterable(parts.values())]
@@ -279,8 +277,6 @@ def to_safetensors(
     if as_distilbert:
         bert_config = distilbert.config_of_bert(bert_config, task, path)
     module = hugging_face_config.module_of(bert_config)
-    if module is electra:
-        electra.check_task(task, path)
     if module is distilbert:
         variables, task = distilbert.without_places(variables, task, path)
         shapes = {name: value.shape for name, value in variables.items()}
@@ -310,6 +306,8 @@ def _present_parts(
     config: BertConfig, task: str, shapes: Mapping[str, Sequence[int]], key: str, path: str
 ) -> dict[str, Sequence[Weight]]:
     module = hugging_face_config.module_of(config)
+    if module is electra:
+        electra.check_task(task, path)
     present = present_parts(module.parts(config, task), shapes, key, path)
     if module is electra and "masked-LM head" in present:
         electra.check_activation(config, path)

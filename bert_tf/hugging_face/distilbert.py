@@ -60,7 +60,7 @@ _WITH_PRE_CLASSIFIER = ("ForSequenceClassification", "ForMultipleChoice")
 
 
 def to_ours(config: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """Returns the values of a `bert_config.json`; see `bert.to_ours`."""
+    """Returns the values of a `bert_config.json`; see `bert.reader_of`."""
     for ours in _ALIASES:
         theirs, _ = _KEYS[ours]
         if ours in config and config.get(theirs, config[ours]) != config[ours]:
@@ -76,7 +76,7 @@ def to_ours(config: Mapping[str, Any], path: str) -> dict[str, Any]:
 
 
 def to_theirs(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the values of a `config.json`; see `bert.to_theirs`."""
+    """Returns the values of a `config.json`; see `bert.writer_of`."""
     epsilon = config.get("layer_norm_eps", _EPSILON)
     if epsilon != _EPSILON:
         raise UserError(

@@ -11,7 +11,6 @@ import numpy as np
 from absl import logging
 
 from bert_tf.errors import UserError, quoted
-from bert_tf.files.whole_files import Needed
 from bert_tf.hugging_face import bert
 from bert_tf.hugging_face.weights import Weight, dense, layer, layer_norm
 from bert_tf.model.configuration import BertConfig
@@ -21,28 +20,27 @@ CONFIG = ElectraConfig
 CLASS_NAME = "Electra"
 VOCABULARY = "vocab.txt"
 TOKENIZERS = bert.TOKENIZERS
-KEYS = CONFIG.known_keys()
-NEEDED: dict[str, Needed] = {}
 # Settings of a head for multiple choice, which is not converted.
 HARMLESS_KEYS = {f"summary_{x}" for x in ("activation", "last_dropout", "type", "use_proj")}
 PREFIX = "electra."
 TIED = {"generator_lm_head.weight": "embeddings.word_embeddings.weight"}
 DISCRIMINATOR = "discriminator_predictions/"
 _GENERATOR, _PREDICTIONS = "generator/", "generator_predictions/"
+_read = bert.reader_of(  # the defaults are ELECTRA-Small's
+    CONFIG,
+    vocab_size=30522,
+    embedding_size=128,
+    hidden_size=256,
+    num_attention_heads=4,
+    intermediate_size=1024,
+    hidden_act="gelu",
+)
+_write = bert.writer_of(model_type="electra")
 
 
 def to_ours(config: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """Returns the values of a `bert_config.json`; see `bert.to_ours`."""
-    # Hugging Face's defaults, which are ELECTRA-Small's.
-    known = {
-        "vocab_size": 30522,
-        "embedding_size": 128,
-        "hidden_size": 256,
-        "num_attention_heads": 4,
-        "intermediate_size": 1024,
-        "hidden_act": "gelu",
-        **{key: config[key] for key in CONFIG.known_keys() if key in config},
-    }
+    """Returns the values of a `bert_config.json`; see `bert.reader_of`."""
+    known = _read(config, path)
     if str(known["hidden_act"]).lower() in ("gelu_new", "gelu_pytorch_tanh"):
         raise UserError(
             f"{path}: hidden_act is {quoted(known['hidden_act'])}; an ELECTRA here has the exact"
@@ -72,12 +70,9 @@ def check_activation(config: BertConfig, path: str) -> None:
 
 
 def to_theirs(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the values of a `config.json`; see `bert.to_theirs`."""
-    return {
-        **bert.to_theirs(config),
-        "embedding_size": config["embedding_size"] or config["hidden_size"],
-        "model_type": "electra",
-    }
+    """Returns the values of a `config.json`; see `bert.writer_of`."""
+    width = config["embedding_size"] or config["hidden_size"]
+    return _write(config) | {"embedding_size": width}
 
 
 def parts(config: ElectraConfig, task: str) -> dict[str, list[Weight]]:

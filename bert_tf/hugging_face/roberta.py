@@ -1,12 +1,10 @@
 """RoBERTa in Hugging Face's format: what differs from `bert_tf/hugging_face/bert.py`."""
 
-from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
 from absl import logging
 
-from bert_tf.files.whole_files import Needed
 from bert_tf.hugging_face import bert
 from bert_tf.hugging_face.weights import Weight, dense, masked_lm, output
 from bert_tf.model.family import RobertaConfig
@@ -15,8 +13,6 @@ CONFIG = RobertaConfig
 CLASS_NAME = "Roberta"
 VOCABULARY = "vocab.json"
 TOKENIZERS = ("Roberta", "XLMRoberta", "Camembert")
-KEYS = CONFIG.known_keys()
-NEEDED: dict[str, Needed] = {}
 HARMLESS_KEYS: set[str] = set()
 PREFIX = "roberta."
 TIED = {
@@ -24,30 +20,20 @@ TIED = {
     "lm_head.decoder.bias": "lm_head.bias",
 }
 _POOLER = "pooler."
+to_ours = bert.reader_of(
+    CONFIG,
+    vocab_size=50265,
+    hidden_act="gelu",
+    max_position_embeddings=512,
+    type_vocab_size=2,
+    layer_norm_eps=1e-12,
+)
+to_theirs = bert.writer_of(bos_token_id=0, eos_token_id=2)
 
 
 def renamed(config: type[RobertaConfig], class_name: str) -> Any:
     """Returns what stands for this module for a model that is a RoBERTa by other names."""
     return SimpleNamespace(**{**globals(), "CONFIG": config, "CLASS_NAME": class_name})
-
-
-def to_ours(config: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """Returns the values of a `bert_config.json`; see `bert.to_ours`."""
-    # Hugging Face's defaults where they differ from RoBERTa's.
-    return {
-        "vocab_size": 50265,
-        "hidden_act": "gelu",
-        "max_position_embeddings": 512,
-        "type_vocab_size": 2,
-        "layer_norm_eps": 1e-12,
-        **{key: config[key] for key in CONFIG.known_keys() if key in config},
-    }
-
-
-def to_theirs(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the values of a `config.json`; see `bert.to_theirs`."""
-    special = {"bos_token_id": 0, "eos_token_id": 2}
-    return {**config, "position_embedding_type": "absolute", **special}
 
 
 def drop_unused_pooler(tensors: dict[str, Any], task: str, path: str) -> str:

@@ -40,7 +40,7 @@ _POOLINGS = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
-_POSITIVE = "a positive number"
+_WANTED = {bool: "true or false", str: "a text", dict: "a dictionary"}  # else positive numbers
 _NO_ARGUMENTS = Needed(({}, None), "arguments for transformers are not supported. Delete the key")
 _MODULE_KEYS = JsonKeys(
     used={"path", "type"}, needed={"kwargs": Needed(([], None))}, harmless={"idx", "name"}
@@ -150,21 +150,12 @@ def read_vector_settings(folder: str) -> VectorSettings:
     poolings, include_prompt = _pooling(os.path.join(folder, modules["Pooling"], "config.json"))
     transformer = transformer_folder(folder)
     config, path = _read_transformer(transformer, _TRANSFORMER_KEYS)
-    do_lower_case = _value(config, "do_lower_case", False, path, bool, "true or false")
-    length = _value(config, "max_seq_length", None, path, int, _POSITIVE)
+    do_lower_case = _value(config, "do_lower_case", False, path, bool)
+    length = _value(config, "max_seq_length", None, path, int)
     length = tokenizer_length(transformer) if length is None else length
-    prompt, truncate_dim, similarity, prompts = _output(os.path.join(folder, SETTINGS_FILE))
-    return VectorSettings(
-        poolings,
-        "Normalize" in modules,
-        length,
-        do_lower_case,
-        prompt,
-        include_prompt,
-        truncate_dim,
-        similarity,
-        prompts,
-    )
+    output = _output(os.path.join(folder, SETTINGS_FILE))
+    settings = poolings, "Normalize" in modules, length, do_lower_case
+    return VectorSettings(*settings, include_prompt=include_prompt, **output)
 
 
 def tokenizer_length(folder: str) -> int | None:
@@ -173,7 +164,7 @@ def tokenizer_length(folder: str) -> int | None:
     config = read_checked(path)
     key = "model_max_length" if "model_max_length" in config else "max_len"
     # A tokenizer without a limit has 1e30.
-    length = _value(config, key, None, path, int | float, _POSITIVE)
+    length = _value(config, key, None, path, int | float)
     return length and int(length)
 
 
@@ -276,11 +267,7 @@ def _pooling(path: str) -> tuple[tuple[str, ...], bool]:
             f"{path} must say how vectors are pooled, since {MODULES_FILE} names its folder; it is"
             " missing or empty. Copy or download it again"
         )
-    chosen = [
-        name
-        for key, name in _POOLINGS.items()
-        if _value(config, key, False, path, bool, "true or false")
-    ]
+    chosen = [name for key, name in _POOLINGS.items() if _value(config, key, False, path, bool)]
     if "pooling_mode" in config:
         mode = config["pooling_mode"]
         chosen = mode if isinstance(mode, list) else [mode]
@@ -290,7 +277,7 @@ def _pooling(path: str) -> tuple[tuple[str, ...], bool]:
                 f"{path}: pooling_mode must be one or more of {', '.join(_POOLINGS.values())}; it"
                 f" is {quoted(config['pooling_mode'])}. Choose a different model"
             )
-    include_prompt = _value(config, "include_prompt", True, path, bool, "true or false")
+    include_prompt = _value(config, "include_prompt", True, path, bool)
     return tuple(chosen) or ("mean",), include_prompt
 
 
@@ -301,10 +288,10 @@ def _read_transformer(folder: str, keys: JsonKeys) -> tuple[dict[str, Any], str]
     return read_checked(path, keys), path
 
 
-def _output(path: str) -> tuple[str, int | None, str, tuple[tuple[str, str], ...]]:
+def _output(path: str) -> dict[str, Any]:
     """Returns `prompt`, `truncate_dim`, `similarity` and `prompts` of `VectorSettings`."""
     config = read_checked(path, _SETTINGS_KEYS)
-    given = _value(config, "prompts", {}, path, dict, "a dictionary")
+    given = _value(config, "prompts", {}, path, dict)
     prompts = {"query": "", "document": ""} | {key: text or "" for key, text in given.items()}
     name = config.get("default_prompt_name")
     prompt = "" if name is None else prompts.get(name) if isinstance(name, str) else None
@@ -313,30 +300,30 @@ def _output(path: str) -> tuple[str, int | None, str, tuple[tuple[str, str], ...
             f"{path}: default_prompt_name must be the name of a text in prompts, {listed(prompts)};"
             f" it is {quoted(name)}. Correct it"
         )
-    similarity = _value(config, "similarity_fn_name", "cosine", path, str, "a text")
+    similarity = _value(config, "similarity_fn_name", "cosine", path, str)
     if similarity not in SIMILARITIES:
         raise UserError(
             f"{path}: similarity_fn_name must be one of {', '.join(SIMILARITIES)}; it is"
             f" {quoted(similarity)}. Correct it"
         )
-    size = _value(config, "truncate_dim", None, path, int, _POSITIVE)
+    found = {"prompt": prompt, "similarity": similarity}
+    found["truncate_dim"] = _value(config, "truncate_dim", None, path, int)
     texts = {key: text for key, text in given.items() if text and key != _DEFAULT_PROMPT}
     for key, text in texts.items():
         if not isinstance(text, str):
             raise UserError(
                 f"{path}: prompts must be texts; {quoted(key)} is {quoted(text)}. Correct it"
             )
-    return prompt, size, similarity, tuple(texts.items())
+    return {**found, "prompts": tuple(texts.items())}
 
 
-def _value(
-    config: dict[str, Any], key: str, default: Any, path: str, kind: Any, wanted: str
-) -> Any:
+def _value(config: dict[str, Any], key: str, default: Any, path: str, kind: Any) -> Any:
     """Returns the value of a key, checked; the default if it is missing or null."""
     value = config.get(key)
     if value is None:
         return default
-    is_number = kind in (int, int | float)
+    is_number = kind not in _WANTED
     if not isinstance(value, kind) or (is_number and (isinstance(value, bool) or value < 1)):
+        wanted = _WANTED.get(kind, "a positive number")
         raise UserError(f"{path}: {key} must be {wanted}; it is {quoted(value)}. Correct it")
     return value

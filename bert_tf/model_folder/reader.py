@@ -28,12 +28,12 @@ from bert_tf.hugging_face.vector_settings import (
 )
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.family import CONFIG_FILES, read_config
-from bert_tf.model_folder.sizes import config_of_weights, has_sizes, module_of
+from bert_tf.model_folder.sizes import config_of_weights
 from bert_tf.model_folder.writer import MODEL_NAMES
 from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.text.base_tokenizer import Tokenizer
 from bert_tf.text.byte_pairs import BytePairTokenizer
-from bert_tf.text.casing import find_casing, read_casing
+from bert_tf.text.casing import find_casing
 from bert_tf.text.tokenizer_json import TOKENIZER_FILE
 from bert_tf.text.tokenizers import VOCABULARY_FILES, load_tokenizer, read_vocabulary, vocabulary_in
 
@@ -150,8 +150,8 @@ class ModelFiles:
         """The folder of the weights; of a module of TF Hub, the module's."""
         if self.is_hugging_face:
             return self.path
-        folder = os.path.dirname(self.checkpoint.prefix)
-        return module_of(folder) or folder
+        prefix = self.checkpoint.prefix
+        return checkpoints.module_of(prefix) or os.path.dirname(prefix)
 
     @functools.cached_property
     def home(self) -> str:
@@ -169,7 +169,7 @@ class ModelFiles:
         if not self.is_hugging_face:
             remedy = f"Name the model's with {self._config_flag}, or move the other one away"
             path = self._config_file or storage.only_file(self.home, CONFIG_FILES, remedy)
-            if not path and has_sizes(self.checkpoint):
+            if not path and self.checkpoint.sizes is not None:
                 return self.checkpoint.prefix
             return path or self._must_have(CONFIG_FILES, self._config_flag)
         config_file = os.path.join(self.path, "config.json")
@@ -271,11 +271,6 @@ class ModelFiles:
         if self.is_hugging_face and self._converted.task:
             return self._converted.task == "ForTokenClassification"
         return is_tagger(self.shapes, self.labels)
-
-    @functools.cached_property
-    def recorded_casing(self) -> bool | None:
-        """Whether text is lower-cased, from `tokenizer_config.json`; None if not recorded."""
-        return read_casing(self.home)
 
     @functools.cached_property
     def vocabulary(self) -> dict[str, bytes]:

@@ -93,7 +93,7 @@ def test_a_functional_encoder_is_restored(tmp_path):
     }
 
 
-@pytest.mark.parametrize("name", ["encoder", "classifier", "pretrainer"])
+@pytest.mark.parametrize("name", ["encoder", "classifier", "tagger", "pretrainer"])
 def test_the_weights_come_back_to_the_bit(name, tmp_path):
     prefix = _convert(name, tmp_path)
     expected = CheckpointReader(str(HERE / name)).read_weights()

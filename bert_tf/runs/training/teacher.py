@@ -14,6 +14,7 @@ from bert_tf.model_folder.reader import ModelFiles
 from bert_tf.model_folder.writer import write_vocabulary
 from bert_tf.runs.flags.settings import TeacherCheckpoint
 from bert_tf.seeds import reading_weights
+from bert_tf.text.casing import read_casing
 from bert_tf.text.model_vocabulary import check_model_vocabulary
 from bert_tf.text.tokenizer_settings import TOKENIZER_CONFIG
 from bert_tf.text.tokenizers import Tokenizer, vocabulary_in
@@ -48,7 +49,7 @@ def checked_teacher_files(
         check_model_vocabulary(
             *(tokenizer.vocab, vocab_file, files.home, "teacher_checkpoint", hugging_face)
         )
-    casing = files.recorded_casing
+    casing = read_casing(files.home)
     if casing not in (None, settings.do_lower_case):
         raise UserError(
             f"--teacher_checkpoint={files.path} must use the student's casing:"
