@@ -33,6 +33,16 @@ def pytest_collection_modifyitems(config, items):
     items[:] = [item for item in items if item not in left_out]
 
 
+@pytest.fixture(scope="module")
+def uncompiled():
+    """Makes training steps without XLA, whose compiling takes a third of a short run."""
+    from bert_tf.engine import replicate  # imports TensorFlow
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(replicate, "may_compile", lambda strategy: False)
+        yield
+
+
 @pytest.fixture
 def warnings(monkeypatch):
     """A list that gets the text of each absl warning, as of a model that gave none yet."""

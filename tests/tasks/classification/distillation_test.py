@@ -22,6 +22,8 @@ from tests.support.pretraining_runs import CONFIG, assert_same_variables, variab
 from tests.support.registered_tasks import REVIEWS, run_in
 from tests.support.small_classification import SIZES, write_reviews
 
+pytestmark = pytest.mark.usefixtures("uncompiled")
+
 BATCH, LENGTH = 5, 7
 
 
