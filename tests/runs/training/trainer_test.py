@@ -35,6 +35,8 @@ from tests.support.line_task import (
 from tests.support.pretraining_runs import assert_same_variables, variables
 from tests.support.trainers import make_trainer
 
+pytestmark = pytest.mark.usefixtures("uncompiled")
+
 
 def test_it_learns_through_phases_and_keeps_the_last_five(files, tmp_path):
     run = trainer(tmp_path / "out", save_checkpoints_steps=7, iterations_per_loop=10)
