@@ -11,8 +11,6 @@ from bert_tf.tasks.splits import held_out, read_sets
 from tests.support.registered_tasks import REVIEWS, run_in, task_with
 from tests.support.small_classification import write_reviews
 
-pytestmark = pytest.mark.usefixtures("uncompiled")
-
 
 def counts_of(keys, held):
     return collections.Counter(keys[i][0] for i in held)

@@ -22,8 +22,6 @@ from bert_tf.tasks.task import Evaluated
 from tests.support.registered_tasks import REVIEWS, run_in, task_with
 from tests.support.small_classification import write_reviews
 
-pytestmark = pytest.mark.usefixtures("uncompiled")
-
 
 def keys_of(sizes, group=lambda i: None):
     labels = [label for label, size in sizes.items() for _ in range(size)]

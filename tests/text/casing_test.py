@@ -26,8 +26,6 @@ from tests.support.refusals import refusal
 from tests.support.registered_tasks import REVIEWS, run_in
 from tests.support.small_classification import SIZES, VOCAB, write_reviews
 
-pytestmark = pytest.mark.usefixtures("uncompiled")
-
 SPECIAL = ["[PAD]", *(f"[unused{i}]" for i in range(99)), "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 UNCASED = [*SPECIAL, *string.ascii_lowercase, *(f"##{c}" for c in string.ascii_lowercase), "über"]
 CASED = [*UNCASED, *string.ascii_uppercase, *(f"##{c}" for c in string.ascii_uppercase), "Über"]

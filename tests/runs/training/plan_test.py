@@ -13,8 +13,6 @@ from bert_tf.files import records
 from bert_tf.runs.training.plan import Leg, Phase, Plan
 from tests.support.line_task import SCHEMA, LineModel, phases, trainer, write
 
-pytestmark = pytest.mark.usefixtures("uncompiled")
-
 
 def test_a_record_file_that_disappears_in_a_run_is_named(files, tmp_path):
     def remove() -> bool:

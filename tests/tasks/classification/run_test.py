@@ -28,8 +28,6 @@ from tests.support.pretraining_runs import assert_same_variables
 from tests.support.registered_tasks import REVIEWS, run_in
 from tests.support.small_classification import write_reviews
 
-pytestmark = pytest.mark.usefixtures("uncompiled")
-
 
 @pytest.fixture
 def reviews(tmp_path):

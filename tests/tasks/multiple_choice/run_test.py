@@ -11,8 +11,6 @@ from bert_tf.runs.folder import reporting
 from tests.support.pretraining_runs import run, variables, write_config
 from tests.support.registered_tasks import run_in
 
-pytestmark = pytest.mark.usefixtures("uncompiled")
-
 VOCAB = "[PAD] [UNK] [CLS] [SEP] she sits up down".split()
 COLUMNS = ["sent1", "sent2", *(f"ending{i}" for i in range(4))]
 

@@ -28,8 +28,6 @@ from tests.support.pretraining_runs import (
     write_text,
 )
 
-pytestmark = pytest.mark.usefixtures("uncompiled")
-
 CONFIGURATION = {**CONFIG, "embedding_size": 6, "num_hidden_layers": 2}
 MASKING = ElectraMasking(4, (4, 2, 3), 19, 0.15)
 
