@@ -43,6 +43,16 @@ def uncompiled():
         yield
 
 
+@pytest.fixture(scope="module")
+def eager():
+    """Calls tf.functions without tracing, which takes longer than a few calls of a small model."""
+    import tensorflow as tf
+
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
+
+
 @pytest.fixture
 def warnings(monkeypatch):
     """A list that gets the text of each absl warning, as of a model that gave none yet."""

@@ -15,6 +15,8 @@ ROOT = Path(__file__).resolve().parents[1]
 def test_an_example_learns(path, tmp_path, monkeypatch, capsys):
     output = tmp_path / "model.keras"
     main = runpy.run_path(str(path))["main"]
+    # XLA would take longer to compile a step than the steps take.
+    monkeypatch.setattr("keras.src.trainers.trainer.model_supports_jit", lambda model: False)
     monkeypatch.setitem(main.__globals__, "EPOCHS", 2)
     monkeypatch.chdir(ROOT)
     main(write_model(tmp_path / "model", random_weights()), str(output))

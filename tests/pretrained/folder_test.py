@@ -25,6 +25,8 @@ from tests.support.numpy_bert import assert_near
 from tests.support.refusals import refusal
 from tests.support.tokenizer_json import word_piece_json
 
+pytestmark = pytest.mark.usefixtures("eager")
+
 HUGGING_FACE_VOCAB = "[PAD] [UNK] [CLS] [SEP] [MASK] a b c ##c".replace(" ", "\n")
 
 

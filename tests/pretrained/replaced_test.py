@@ -16,6 +16,8 @@ from bert_tf.pretrained import folder as folder_module
 from tests.support.model_folders import random_weights, write_model
 from tools.convert_checkpoint import convert
 
+pytestmark = pytest.mark.usefixtures("eager")
+
 TEXTS = ["the cat sat", "a dog ran on a mat"]
 LABELS = ["no", "maybe", "yes"]
 
