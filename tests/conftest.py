@@ -34,12 +34,13 @@ def pytest_collection_modifyitems(config, items):
 
 
 @pytest.fixture(scope="module")
-def uncompiled():
-    """Makes training steps without XLA, whose compiling takes a third of a short run."""
+def uncompiled(request):
+    """Makes training steps without XLA if -m is "not slow": compiling is a third of a short run."""
     from bert_tf.engine import replicate  # imports TensorFlow
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(replicate, "may_compile", lambda strategy: False)
+        if request.config.option.markexpr == "not slow":
+            patch.setattr(replicate, "may_compile", lambda strategy: False)
         yield
 
 
