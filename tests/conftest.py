@@ -33,6 +33,27 @@ def pytest_collection_modifyitems(config, items):
     items[:] = [item for item in items if item not in left_out]
 
 
+@pytest.fixture(scope="module")
+def uncompiled(request):
+    """Makes training steps without XLA if -m is "not slow": compiling is a third of a short run."""
+    from bert_tf.engine import replicate  # imports TensorFlow
+
+    with pytest.MonkeyPatch.context() as patch:
+        if request.config.option.markexpr == "not slow":
+            patch.setattr(replicate, "may_compile", lambda strategy: False)
+        yield
+
+
+@pytest.fixture(scope="module")
+def eager():
+    """Calls tf.functions without tracing, which takes longer than a few calls of a small model."""
+    import tensorflow as tf
+
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
+
+
 @pytest.fixture
 def warnings(monkeypatch):
     """A list that gets the text of each absl warning, as of a model that gave none yet."""

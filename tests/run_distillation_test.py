@@ -31,6 +31,8 @@ from tests.support.pretraining_runs import (
 )
 from tests.support.refusals import refusal
 
+pytestmark = pytest.mark.usefixtures("uncompiled")
+
 LAYERS = 3
 
 

@@ -29,6 +29,8 @@ from tests.support.pretraining_runs import (
     write_records,
 )
 
+pytestmark = pytest.mark.usefixtures("uncompiled")
+
 PHASES = "12:14:8:2,20:6:4:3"
 
 

@@ -124,7 +124,8 @@ class PieceTrie(tf.Module):
             return number + 1, tf.gather(position, going), tf.gather(node, going), positions, nodes
 
         def empty_array():
-            array = tf.TensorArray(tf.int32, 1, dynamic_size=True, element_shape=[None])
+            options = {"dynamic_size": True, "infer_shape": False, "element_shape": [None]}
+            array = tf.TensorArray(tf.int32, 1, **options)
             return array.write(0, tf.zeros([0], tf.int32))
 
         *_, positions, nodes = tf.while_loop(

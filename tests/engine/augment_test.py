@@ -69,8 +69,8 @@ def test_a_restart_on_a_host_with_other_cores_changes_nothing(
 @pytest.mark.parametrize("count", [2, 7])
 def test_keys_do_not_depend_on_the_number_of_hosts(files, count):
     def of_hosts(count):
-        hosts = [keyed_input(files, 3 * count, shard=InputShard(i, count)) for i in range(count)]
-        return [set(draw_keys(host.iterator, 700 // count)) for host in hosts]
+        hosts = [keyed_input(files, 30 * count, shard=InputShard(i, count)) for i in range(count)]
+        return [set(draw_keys(host.iterator, 70 // count)) for host in hosts]
 
     parts = of_hosts(count)
     assert len(set.union(*parts)) == sum(map(len, parts))

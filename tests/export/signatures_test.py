@@ -45,7 +45,7 @@ class Served:
 
     def __init__(self, root, head, trained_on=None):
         self.head, self.folder = head, str(root / "export")
-        source = write_head(root / "model", head)
+        source = write_head(root / "model", head, num_layers=1)
         if trained_on:
             write_model_input(source, trained_on)
         export(ExportSettings(input=source, output=self.folder))

@@ -23,6 +23,8 @@ from tests.support.hugging_face_folders import (
 from tests.support.refusals import refusal
 from tools import convert_checkpoint
 
+pytestmark = pytest.mark.usefixtures("eager")
+
 SIZES = {
     **hugging_face_folders.SIZES,
     "vocab_size": 29,

@@ -20,6 +20,8 @@ from bert_tf.tasks.classification.model import ClassificationModel
 from tests.support.hugging_face_folders import CONFIG, ENCODER, POOLER, make_tensors, write_folder
 from tools import convert_checkpoint
 
+pytestmark = pytest.mark.usefixtures("eager")
+
 WORDS = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\n"
 MULTI_LABEL = {"problem_type": "multi_label_classification"}
 NAMES = ("x", "y", "z")

@@ -22,6 +22,8 @@ from tests.support.hugging_face_folders import (
 )
 from tools import convert_checkpoint
 
+pytestmark = pytest.mark.usefixtures("eager")
+
 LONG = ["x" * 10_000] * 3
 TAGS = ["O", *(f"{part}-{kind}" for kind in ("PER", "LOC", "ORG", "ÄÖ x", "MISC") for part in "BI")]
 

@@ -29,6 +29,8 @@ from tests.support.hugging_face_folders import (
 )
 from tools import convert_checkpoint
 
+pytestmark = pytest.mark.usefixtures("eager")
+
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 SIZES = {**hugging_face_folders.SIZES, "hidden_act": "gelu_erf"}
 LAYER = {

@@ -15,6 +15,8 @@ from bert_tf.tasks.pretraining.training.electra import ElectraPretrainingModel
 from tests.support.objectives import set_random_weights
 from tests.support.pretraining_runs import CONFIG, WORDS
 
+pytestmark = pytest.mark.usefixtures("eager")
+
 pytest.importorskip("safetensors")
 CONFIGURATION = {**CONFIG, "hidden_size": 128, "num_attention_heads": 4, "num_hidden_layers": 2}
 

@@ -31,6 +31,8 @@ from tests.support.hugging_face_folders import (
 from tests.support.pretraining_runs import variables
 from tools import convert_checkpoint
 
+pytestmark = pytest.mark.usefixtures("eager")
+
 SIZES = {
     **hugging_face_folders.SIZES,
     "num_hidden_layers": 1,

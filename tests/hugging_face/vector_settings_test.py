@@ -22,6 +22,8 @@ from tests.support.hugging_face_folders import ENCODER, make_tensors, write_fold
 from tests.support.numpy_bert import assert_near
 from tools import convert_checkpoint
 
+pytestmark = pytest.mark.usefixtures("eager")
+
 VOCAB = "[PAD] [UNK] [CLS] [SEP] [MASK] a b c ##c A B é ?".replace(" ", "\n")
 TEXTS = ["A b cc a", "é B ?"]
 OLD = "sentence_transformers.models."

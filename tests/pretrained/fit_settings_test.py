@@ -18,6 +18,8 @@ from bert_tf.tasks.course import as_arguments, make_task
 from bert_tf.tasks.sentences.rows import SentenceRows
 from tests.support.model_folders import random_weights, write_model
 
+pytestmark = pytest.mark.usefixtures("uncompiled")
+
 PAIRS = [("a cat", "the cat"), ("a dog", "it rained")]
 
 

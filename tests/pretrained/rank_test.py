@@ -28,6 +28,8 @@ from tests.support.hugging_face_folders import (
 from tests.support.model_folders import random_weights, write_model
 from tools import convert_checkpoint
 
+pytestmark = pytest.mark.usefixtures("eager")
+
 QUERY = "is the cat in paris"
 PASSAGES = ["a dog ran", "the cat sat on a mat", "paris is in france", "the cat sat on a mat"]
 

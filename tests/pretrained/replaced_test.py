@@ -1,6 +1,7 @@
 """A model's folder that is replaced while it is read, or while the model is in use."""
 
 import copy
+import functools
 import os
 import shutil
 
@@ -15,22 +16,42 @@ from bert_tf.pretrained import folder as folder_module
 from tests.support.model_folders import random_weights, write_model
 from tools.convert_checkpoint import convert
 
+pytestmark = pytest.mark.usefixtures("eager")
+
 TEXTS = ["the cat sat", "a dog ran on a mat"]
 LABELS = ["no", "maybe", "yes"]
 
 
-@pytest.fixture(params=["checkpoint", "hugging face"])
-def versions(request, tmp_path_factory, monkeypatch):
-    """Returns the paths of two versions of a model."""
+KINDS = ["checkpoint", "hugging face"]
+
+
+@pytest.fixture(autouse=True)
+def no_pause(monkeypatch):
     monkeypatch.setattr(whole_folders, "_PAUSE", 0)
-    root, paths = tmp_path_factory.mktemp("versions"), []
-    for seed in (3, 4):
-        path = write_model(root / f"{seed}", random_weights("classifier", seed=seed), LABELS)
-        if request.param == "hugging face":
-            convert(path, f"{root}/hf{seed}", "safetensors")
-            path = f"{root}/hf{seed}"
-        paths.append(path)
-    return paths
+
+
+@pytest.fixture(scope="module")
+def versions_of(tmp_path_factory):
+    """Returns a function: kind of folder -> the paths of two versions of a model."""
+
+    @functools.cache
+    def write(kind):
+        root, paths = tmp_path_factory.mktemp("versions"), []
+        for seed in (3, 4):
+            path = write_model(root / f"{seed}", random_weights("classifier", seed=seed), LABELS)
+            if kind == "hugging face":
+                convert(path, f"{root}/hf{seed}", "safetensors")
+                path = f"{root}/hf{seed}"
+            paths.append(path)
+        return paths
+
+    return write
+
+
+@pytest.fixture(scope="module")
+def loaded(versions_of):
+    """Returns a function: kind of folder -> the models that are loaded from its versions."""
+    return functools.cache(lambda kind: [bert_tf.load(path) for path in versions_of(kind)])
 
 
 def answers(model):
@@ -45,7 +66,10 @@ def exchange(path, new):
 
 
 def at_call(monkeypatch, where, name, number, action):
-    """Makes a function do something at its call of this number, from 0; at each from 0 on if -1."""
+    """Makes a function do something at its call of this number, from 0; at each from 0 on if -1.
+
+    Returns the list of its calls.
+    """
     function, calls = getattr(where, name), []
 
     def hooked(*arguments, **options):
@@ -55,43 +79,49 @@ def at_call(monkeypatch, where, name, number, action):
         return function(*arguments, **options)
 
     monkeypatch.setattr(where, name, hooked)
+    return calls
 
 
 PLACES = [
-    (folder_module, "heads_of", 0),
-    (checkpoints.CheckpointReader, "read", 0),
-    (checkpoints.CheckpointReader, "read", 9),
-    (conversion, "_read_files", 0),
-    (conversion, "_read_files", 1),
+    *((kind, folder_module, "heads_of", 0) for kind in KINDS),
+    ("checkpoint", checkpoints.CheckpointReader, "read", 0),
+    ("checkpoint", checkpoints.CheckpointReader, "read", 9),
+    ("hugging face", conversion, "_read_files", 0),
+    ("hugging face", conversion, "_read_files", 1),
 ]
 
 
-@pytest.mark.parametrize("where, name, number", PLACES)
+@pytest.mark.parametrize("kind, where, name, number", PLACES)
 def test_a_folder_replaced_while_it_is_loaded_is_the_old_or_the_new_one(
-    versions, tmp_path, monkeypatch, where, name, number
+    versions_of, loaded, tmp_path, monkeypatch, kind, where, name, number
 ):
-    old, new = versions
-    expected = [answers(bert_tf.load(path)) for path in versions]
+    old, new = versions_of(kind)
+    expected = [answers(model) for model in loaded(kind)]
     path = str(tmp_path / "current")
     shutil.copytree(old, path)
-    at_call(monkeypatch, where, name, number, lambda: exchange(path, new))
+    calls = at_call(monkeypatch, where, name, number, lambda: exchange(path, new))
     found = answers(bert_tf.load(path))
+    assert len(calls) > number
     assert any(np.allclose(found, one, atol=1e-6) for one in expected)
     assert not np.allclose(*expected, atol=1e-3)
 
 
-def test_a_folder_that_is_replaced_again_and_again_is_told(versions, tmp_path, monkeypatch):
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_folder_that_is_replaced_again_and_again_is_told(
+    versions_of, tmp_path, monkeypatch, kind
+):
+    old, new = versions_of(kind)
     path = str(tmp_path / "current")
-    shutil.copytree(versions[0], path)
-    at_call(monkeypatch, folder_module, "heads_of", -1, lambda: exchange(path, versions[1]))
+    shutil.copytree(old, path)
+    at_call(monkeypatch, folder_module, "heads_of", -1, lambda: exchange(path, new))
     with pytest.raises(UserError, match=f"^{path} was replaced or changed while it was read. Load"):
         bert_tf.load(path)
 
 
-def test_a_loaded_model_stays_the_one_that_was_loaded(versions, tmp_path):
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_loaded_model_stays_the_one_that_was_loaded(versions_of, loaded, tmp_path, kind):
     """With a head that is built later: from the old weights, or not at all."""
-    old, new = versions
-    expected = bert_tf.load(old)
+    (old, new), (expected, _) = versions_of(kind), loaded(kind)
     path = str(tmp_path / "current")
     shutil.copytree(old, path)
     model = bert_tf.load(path)

@@ -12,6 +12,8 @@ from bert_tf.text.fast_tokenization import FastTokenizer
 from tests.support.model_folders import CONFIG, VOCAB, random_weights, write_model
 from tests.support.numpy_bert import NumpyBert, assert_near
 
+pytestmark = pytest.mark.usefixtures("eager")
+
 TEXTS = ["the cat sat on a mat", "a dog ran", "the dogs " * 20]  # the last has 60 word pieces
 LABELS = ["paris", "a cat", "(b)"]
 TEMPLATE = "is {} ."

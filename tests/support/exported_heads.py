@@ -1,14 +1,17 @@
 """A small model with each head, and what the programs compute with it."""
 
+import functools
+import json
 from pathlib import Path
 
+import keras
 import numpy as np
 import tensorflow as tf
 
 from bert_tf.pretrained.build import build_model
-from bert_tf.pretrained.folder import ModelFolder
+from bert_tf.pretrained.folder import ModelFolder, read_folder
 from bert_tf.tasks.extraction.model import FeaturesModel
-from tests.support.model_folders import HEADS, random_weights, write_model
+from tests.support.model_folders import CONFIG, HEADS, random_weights, write_model
 
 LABELS = {
     "classification": ["no", "maybe", "yes"],
@@ -19,7 +22,7 @@ _WEIGHTS = {"classification": "classifier", "regression": "regressor"}
 _WEIGHTS |= {"tagging": "tagger", "squad": "squad"}
 
 
-def write_head(folder: Path, head: str) -> str:
+def write_head(folder: Path, head: str, num_layers: int = 2) -> str:
     """Writes a folder with a model that has a head (see `export.signatures.HEADS`)."""
     names = [_WEIGHTS[head]] if head in _WEIGHTS else []
     weights = random_weights(*names, seed=7)
@@ -28,16 +31,24 @@ def write_head(folder: Path, head: str) -> str:
     if head != "masked_lm":
         kept = {name for key in names for name in HEADS[key]} | {"output_weights"}
         weights = {k: v for k, v in weights.items() if k.startswith("bert/") or k in kept}
+    layers = tuple(f"bert/encoder/layer_{i}/" for i in range(num_layers, 2))
+    weights = {k: v for k, v in weights.items() if not k.startswith(layers)}
     path = write_model(folder, weights, LABELS.get(head))
+    config = CONFIG | {"num_hidden_layers": num_layers}
     if head == "encoder":  # the other form, for which converters have other operations
-        config = folder / "bert_config.json"
-        config.write_text(config.read_text().replace('"gelu"', '"gelu_erf"'))
+        config["hidden_act"] = "gelu_erf"
+    (folder / "bert_config.json").write_text(json.dumps(config))
     return path
+
+
+@functools.cache
+def _model(head: str, path: str) -> keras.Model:
+    return build_model("" if head == "encoder" else head, read_folder(path))
 
 
 def program_outputs(head: str, folder: ModelFolder, inputs) -> dict[str, np.ndarray]:
     """Returns what programs compute for a head, by the names of an exported model's outputs."""
-    model = build_model("" if head == "encoder" else head, folder)
+    model = _model(head, folder.path)
     features = {name: tf.constant(value) for name, value in inputs.items()}
     batch = tf.zeros([len(inputs["input_ids"])], tf.int32)
     config = folder.config

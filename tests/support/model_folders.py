@@ -1,5 +1,6 @@
 """Folders like a released model's, of a model whose sizes all differ, with every head."""
 
+import functools
 import json
 from pathlib import Path
 
@@ -33,10 +34,15 @@ HEADS = {
 }
 
 
+@functools.cache
+def _pretrained_shapes() -> dict[str, tuple[int, ...]]:
+    model = PretrainingModel(BertConfig.from_dict(CONFIG))
+    return {variable.path: tuple(variable.shape) for variable in model.variables}
+
+
 def random_weights(*heads: str, seed: int = 0) -> dict[str, np.ndarray]:
     """Returns weights of a pre-trained model and of some of `HEADS`, by name, float32."""
-    model = PretrainingModel(BertConfig.from_dict(CONFIG))
-    shapes = {variable.path: tuple(variable.shape) for variable in model.variables}
+    shapes = dict(_pretrained_shapes())
     for head in heads:
         shapes |= HEADS[head]
     return numpy_bert.random_weights(shapes, seed)

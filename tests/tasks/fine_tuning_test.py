@@ -32,6 +32,8 @@ from tests.support.pretraining_runs import assert_same_variables, run_forked, va
 from tests.support.registered_tasks import REVIEWS, run_in
 from tests.support.small_classification import write_reviews
 
+pytestmark = pytest.mark.usefixtures("uncompiled")
+
 QUIET = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 THREE_STEPS = {"do_train": True, "train_batch_size": 30, "num_train_epochs": 1.0}
 

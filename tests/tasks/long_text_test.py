@@ -22,6 +22,8 @@ from tests.support.record_files import read_records
 from tests.support.registered_tasks import REVIEWS, run_in
 from tests.support.small_classification import SIZES, write_reviews
 
+pytestmark = pytest.mark.usefixtures("uncompiled")
+
 PROBABILITIES = np.array([[0.9, 0.1], [0.3, 0.7], [0.2, 0.8], [0.6, 0.4]], np.float32)
 
 

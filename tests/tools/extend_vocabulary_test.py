@@ -37,6 +37,8 @@ from tools import convert_checkpoint
 from tools.build_vocabulary import learn_vocabulary
 from tools.extend_vocabulary import ExtensionSettings, extend_vocabulary, report
 
+pytestmark = pytest.mark.usefixtures("eager")
+
 EMBEDDINGS, BIAS = "bert/embeddings/word_embeddings", "cls/predictions/output_bias"
 # Words of VOCAB, and: unaffable un ##aff ##able, cats cat ##s, dogs dog ##s, unaff un ##aff.
 TEXT = """The unaffable dogs, the unaffable cats. Unaffable cats sat.

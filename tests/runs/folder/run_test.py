@@ -18,6 +18,8 @@ from tests.support.line_task import phases, rate_before, steps_of, trainer
 from tests.support.pretraining_runs import assert_same_variables
 from tests.support.refusals import refusal
 
+pytestmark = pytest.mark.usefixtures("uncompiled")
+
 
 @pytest.fixture
 def writing(monkeypatch):

@@ -6,6 +6,7 @@ import logging
 import os
 import random
 import re
+import shutil
 import signal
 import threading
 import time
@@ -33,6 +34,8 @@ from tests.support.line_task import (
 )
 from tests.support.pretraining_runs import assert_same_variables, variables
 from tests.support.trainers import make_trainer
+
+pytestmark = pytest.mark.usefixtures("uncompiled")
 
 
 def test_it_learns_through_phases_and_keeps_the_last_five(files, tmp_path):
@@ -92,20 +95,30 @@ def test_a_resumed_run_ends_with_the_bits_of_an_uninterrupted_one(files, tmp_pat
     assert_same_variables(tmp_path / "whole", tmp_path / "broken")
 
 
-@pytest.mark.parametrize("stop_at", [5, 20])
-@pytest.mark.parametrize("batch_size", [16, 8], ids=["alike", "other"])
 def test_a_later_phase_of_a_resumed_run_starts_like_that_of_an_uninterrupted_one(
-    files, tmp_path, caplog, batch_size, stop_at
+    files, tmp_path, caplog
 ):
-    """Stops within the first phase and at its end, where the place is of the first phase."""
-    plan = phases(files, (20, 16), (10, batch_size))
-    trainer(tmp_path / "whole").train(plan)
-    broken = trainer(tmp_path / "broken", save_checkpoints_steps=5, evaluate_every_steps=stop_at)
-    broken.train(plan, lambda: False)
-    again = trainer(tmp_path / "broken")
-    assert again.global_step == stop_at
-    again.train(plan)
-    assert_same_variables(tmp_path / "whole", tmp_path / "broken")
+    """Stops within the first phase and at its end, where the place is of the first phase.
+
+    The later phase has batches of the same size, or of another.
+    """
+    first = (20, 16)
+    for stop_at in (5, 20):
+        stopped = trainer(
+            tmp_path / f"{stop_at}", save_checkpoints_steps=5, evaluate_every_steps=stop_at
+        )
+        stopped.train(phases(files, first, (10, 16)), lambda: False)
+    for batch_size in (16, 8):
+        plan = phases(files, first, (10, batch_size))
+        whole = tmp_path / f"whole_{batch_size}"
+        trainer(whole).train(plan)
+        for stop_at in (5, 20):
+            broken = tmp_path / f"broken_{batch_size}_{stop_at}"
+            shutil.copytree(tmp_path / f"{stop_at}", broken)
+            again = trainer(broken)
+            assert again.global_step == stop_at
+            again.train(plan)
+            assert_same_variables(whole, broken)
     assert "place in the input" not in caplog.text and "starts over" not in caplog.text
 
 

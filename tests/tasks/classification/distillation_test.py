@@ -22,6 +22,8 @@ from tests.support.pretraining_runs import CONFIG, assert_same_variables, variab
 from tests.support.registered_tasks import REVIEWS, run_in
 from tests.support.small_classification import SIZES, write_reviews
 
+pytestmark = pytest.mark.usefixtures("uncompiled")
+
 BATCH, LENGTH = 5, 7
 
 
@@ -197,13 +199,13 @@ def test_a_student_learns_only_from_the_teacher_and_resumes(reviews, tmp_path):
 
 def test_a_student_begins_with_the_teacher_s_head(reviews, tmp_path):
     """Even if --init_checkpoint has a head; but a resumed run keeps its own."""
-    student = {"num_hidden_layers": 2}
-    run(reviews, tmp_path / "other", student=student)
+    model = {"student": {"num_hidden_layers": 2}, "length_buckets": "none"}
+    run(reviews, tmp_path / "other", **model)
     changes = {
         "teacher_checkpoint": f"{reviews}/teacher",
         "copy_teacher_head": True,
         "init_checkpoint": f"{tmp_path}/other",
-        "student": student,
+        **model,
     }
     run(reviews, tmp_path / "out", learning_rate=0.0, **changes)
     teacher, other, found = (

@@ -28,6 +28,8 @@ from tests.support.small_classification import WORDS, write_reviews
 from tests.support.small_datasets import build
 from tests.support.small_pretraining import SMALL
 
+pytestmark = pytest.mark.usefixtures("uncompiled")
+
 # Label -> the words of a text that has it.
 MEANINGS = {"blame": {"dull", "awful"}, "praise": {"fine", "lovely"}, "sound": {"music"}}
 COLUMNS = {"text_a_column": "text", "label_column": "labels", "multi_label": True}

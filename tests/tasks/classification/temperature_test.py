@@ -18,6 +18,8 @@ from tests.support.registered_tasks import REVIEWS, run_in
 from tests.support.small_classification import write_reviews
 from tests.support.small_pretraining import SMALL
 
+pytestmark = pytest.mark.usefixtures("uncompiled")
+
 FLAGS = {**REVIEWS, "max_seq_length": 24, "do_eval": True, "do_predict": True}
 SCALED = {"temperature_scaling": True}
 TRAINING = {"do_train": True, "train_batch_size": 15, "num_train_epochs": 2.0}

@@ -19,6 +19,8 @@ from tests.support.golden import needs_golden
 from tests.support.registered_tasks import run_in
 from tests.support.small_sentences import write_sentences
 
+pytestmark = pytest.mark.usefixtures("uncompiled")
+
 COLUMNS = {"text_a_column": "one", "text_b_column": "other", "label_column": "score"}
 IN_BATCH = {"do_train": True, "loss": "in_batch_negatives"}
 

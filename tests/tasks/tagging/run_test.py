@@ -13,6 +13,8 @@ from bert_tf.tasks.tagging.entities import entity_metrics
 from tests.support.pretraining_runs import run, variables, write_config
 from tests.support.registered_tasks import run_in
 
+pytestmark = pytest.mark.usefixtures("uncompiled")
+
 VOCAB = "[PAD] [UNK] [CLS] [SEP] the in from came visited Ann Bob ##by Rome Oslo New York .".split()
 TRAIN = """-DOCSTART- -X- O
 

@@ -16,6 +16,8 @@ from bert_tf.tasks.pretraining.training.run import run_pretraining
 from bert_tf.tasks.pretraining.training.settings import PretrainingSettings, RecordBatches
 from tests.support.pretraining_runs import CONFIG, assert_same_variables, variables, write_text
 
+pytestmark = pytest.mark.usefixtures("uncompiled")
+
 
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory):
