@@ -84,7 +84,8 @@ def find_prefix(path: str, flag: str | None = "init_checkpoint") -> str:
         raise DamagedCheckpointError(
             f"{place}: a checkpoint is named by its prefix and consists of the files"
             f" PREFIX.index and PREFIX.data-00000-of-...; not found:"
-            f" {', '.join(missing)}. {_NAME_ONE[0].upper() + _NAME_ONE[1:]}"
+            f" {', '.join(missing)}{'' if there else storage.nearest(path)}."
+            f" {_NAME_ONE[0].upper() + _NAME_ONE[1:]}"
         )
     return prefix
 

@@ -168,6 +168,9 @@ def test_a_checkpoint_that_is_not_there(tmp_path):
         f" {path}.data-00000-of-*. Name a prefix such as MODEL/bert_model.ckpt, or the directory of"
         " a run"
     )
+    (tmp_path / "minilm").mkdir()
+    near = f" Near it: '{tmp_path}/minilm'. Name a prefix such as MODEL/bert_model.ckpt"
+    assert near in refusal(checkpoints.find_prefix, str(tmp_path / "minlm" / "bert_model.ckpt"))
     with pytest.raises(UserError, match=f"^--checkpoint={path}: a checkpoint is named by"):
         checkpoints.CheckpointReader(path, "checkpoint")
     with pytest.raises(UserError, match="--init_checkpoint=nosuch://x: .* not support nosuch"):
