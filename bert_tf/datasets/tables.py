@@ -84,7 +84,7 @@ def check_delimiter(delimiter: str | None) -> None:
 
 
 def read_table(
-    path: str, delimiter: str | None, has_header: bool, remedy: str = " Or change --delimiter"
+    path: str, delimiter: str | None, has_header: bool, advice: str = " Or change --delimiter"
 ) -> list[NumberedRow]:
     """Returns the rows of a file, header included, without empty rows at the start.
 
@@ -93,21 +93,21 @@ def read_table(
         delimiter: the character between columns; None for a tab in .tsv, a comma in .csv. Columns
             may be quoted, except between tabs, where quotes are ordinary characters.
         has_header: whether the first row names the columns.
-        remedy: the end of the message about a row with too many or too few columns.
+        advice: the end of the message about a row with too many or too few columns.
     """
     delimiter = delimiter or _DELIMITERS[ending_of(path)]
     is_csv = delimiter != "\t"
     text = read_text(path, has_header)
     rows = _parse_csv(text, path, delimiter) if is_csv else list(enumerate(_split_tabs(text)))
     rows = list(itertools.dropwhile(lambda numbered: not numbered[1], rows))
-    _check_widths(rows, path, delimiter, has_header, remedy)
+    _check_widths(rows, path, delimiter, has_header, advice)
     if not is_csv:
         _warn_of_quotes(rows, path)
     return rows
 
 
 def _check_widths(
-    rows: Sequence[NumberedRow], path: str, delimiter: str, has_header: bool, flags: str
+    rows: Sequence[NumberedRow], path: str, delimiter: str, has_header: bool, advice: str
 ) -> None:
     is_csv = delimiter != "\t"
     for i, row in rows:
@@ -119,7 +119,7 @@ def _check_widths(
                 remedy = "Between tabs each line is a row, and quotes do not help; .csv differs"
             raise UserError(
                 f"{place_of(path, i)}: the line has {count} columns, but {first} {expected}."
-                f" {remedy}.{flags}"
+                f" {remedy}.{advice}"
             )
 
 

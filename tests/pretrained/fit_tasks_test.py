@@ -324,16 +324,17 @@ def test_choices_are_a_list_of_texts(row):
         MultipleChoiceRows().examples("train", [row], [0])
 
 
-def test_any_number_of_choices(base):
+@pytest.mark.parametrize("number", [2, 3])
+def test_any_number_of_choices(base, number):
     """Such as COPA's two; a prediction may have another number."""
-    two, three = ([(text, choices[:n]) for text, choices in CHOICES] for n in (2, 3))
+    x = [(text, choices[:number]) for text, choices in CHOICES]
     model = base.for_multiple_choice()
-    model.fit(two, [1, 0], max_seq_length=16, epochs=1, batch_size=2, verbose=0)
-    for number, x in ((2, two), (3, three), (4, CHOICES)):
-        found = model.predict(x)
-        assert found.shape == (2, number)
-        np.testing.assert_allclose(found.sum(axis=1), 1.0, rtol=1e-5)
-    assert 0.0 <= model.evaluate(three, [0, 1])["accuracy"] <= 1.0
+    model.fit(x, [number - 1, 0], max_seq_length=16, epochs=1, batch_size=2, verbose=0)
+    found = model.predict(x)
+    assert found.shape == (2, number)
+    np.testing.assert_allclose(found.sum(axis=1), 1.0, rtol=1e-5)
+    assert 0.0 <= model.evaluate(x, [0, 1])["accuracy"] <= 1.0
+    assert model.predict(CHOICES).shape == (2, 4)
 
 
 @pytest.mark.parametrize("wrong", ["mirrored", 2])

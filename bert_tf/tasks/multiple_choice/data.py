@@ -42,7 +42,7 @@ def read_questions(path: str, labelled: bool) -> list[Question]:
         labelled: whether each question must have a label; if not, labels are ignored.
     """
     place = tables.place_of(path)
-    rows = tables.read_table(path, ",", has_header=True, remedy="")
+    rows = tables.read_table(path, ",", has_header=True, advice="")
     names = rows[0][1]
     needed = ["sent1", "sent2", *_ENDINGS, *(["label"] if labelled else [])]
     if missing := [name for name in needed if name not in names]:
