@@ -1,4 +1,4 @@
-"""What was I given? Checks the arguments of a loaded model, and names them in messages."""
+"""Checks the arguments of a loaded model's methods, and names them in messages."""
 
 import itertools
 import numbers
@@ -31,21 +31,21 @@ _NAMES = {
 _TYPES = {bool: SWITCH, int: WHOLE_NUMBER, float: NUMBER, str: STRING}
 _MISSING = "Leave missing texts out, or replace them: of pandas, column.dropna() or fillna('')"
 TABLE = "Of a table take a column, table['text'], or for pairs list(zip(table['a'], table['b']))"
-_MANY, _MOST = 10**6, 2 * 10**7  # values of an iterator
+_MANY, _MOST = 10**6, 2 * 10**7  # values of an iterator: warn, refuse
 _PAIRS = "A pair of texts is a tuple, (a, b); write several texts as a list: [a, b]"
 
 
 def received(value: object) -> str:
-    """Returns a value and its type for a message, on one line: `received '64' (str)`."""
+    """Formats a value and its type for a message, on one line: `received '64' (str)`."""
     if value is None or isinstance(value, bool):
         return f"received {value}"
     return f"received {as_line(quoted(value))} ({type(value).__name__})"
 
 
 def check_type(name: str, value: Any, types: tuple[type, ...], default: str = "") -> None:
-    """Raises UserError if an argument has none of the types, which are a constant of this module.
+    """Raises UserError unless an argument has one of the types, a constant of this module.
 
-    `default` says what None means, such as "which detects it"; "" if None is not allowed.
+    `default` says what None does, such as "which detects it"; "" if None is not allowed.
     """
     is_bool = isinstance(value, SWITCH)
     if (value is None and default) or (isinstance(value, types) and is_bool == (types is SWITCH)):
@@ -57,9 +57,9 @@ def check_type(name: str, value: Any, types: tuple[type, ...], default: str = ""
 def check_count(
     name: str, value: Any, low: int, high: int = MAX_COUNT, what: str = "", default: str = ""
 ) -> None:
-    """Raises UserError unless an argument is a whole number from `low` to `high`, which is `what`.
+    """Raises UserError unless an argument is a whole number from `low` to `high`.
 
-    For `default` see `check_type`.
+    `what` describes the range in the message; for `default` see `check_type`.
     """
     check_type(name, value, WHOLE_NUMBER, default)
     if value is not None and not low <= value <= high:
@@ -77,10 +77,8 @@ def as_list(texts: Any, pairs: bool = False, name: str = "texts") -> tuple[list,
     """Returns texts as a list, and whether a single text was given.
 
     Args:
-        texts: a text, or anything that gives texts one after the other, such as a list, a NumPy
-            array or a column of a table. With `pairs`, a tuple of texts is one pair, wherever it
-            stands; without, it is a list.
-        pairs: whether a text may be a pair, a tuple of two texts.
+        texts: a text, or texts in order, such as a list, an array or a column of a table.
+        pairs: whether a tuple of two texts is one pair; if not, it is a list of texts.
         name: the argument's name, for messages.
     """
     if isinstance(texts, str):
@@ -90,7 +88,7 @@ def as_list(texts: Any, pairs: bool = False, name: str = "texts") -> tuple[list,
         texts = [texts]
     check_order(texts, name, "a text or a list of texts", TABLE)
     found = whole(texts, name)
-    if set(map(type, found)) != {str}:  # the check of each text takes longer
+    if set(map(type, found)) != {str}:  # checking each text takes longer
         for i, text in enumerate(found):
             if not (isinstance(text, str) or (pairs and _is_pair(text))):
                 kind = "a text or a pair of texts, (a, b)" if pairs else "a text (str)"
@@ -100,11 +98,7 @@ def as_list(texts: Any, pairs: bool = False, name: str = "texts") -> tuple[list,
 
 
 def whole(values: Iterable[Any], name: str) -> list[Any]:
-    """Returns a list of the values; warns of an iterator that may never end, and stops reading it.
-
-    Raises:
-        UserError: an iterator gives more than 20 million values.
-    """
+    """Reads all values; warns after 1 million of an iterator, and refuses more than 20 million."""
     if _has_length(values):
         return list(values)
     # The tensors of a tf.data.Dataset would take more memory.
@@ -126,7 +120,7 @@ def whole(values: Iterable[Any], name: str) -> list[Any]:
 
 
 def check_order(values: Any, name: str, rule: str, hint: str = "") -> None:
-    """Raises UserError unless an argument `has_order`; the hint is for tables and arrays."""
+    """Raises UserError unless an argument `has_order`; `hint` is for tables and arrays."""
     if not has_order(values):
         hint = hint if (_rank(values) or 0) > 1 else _MISSING if is_missing(values) else ""
         raise _wrong(name, rule, values, hint)
@@ -137,39 +131,39 @@ def _wrong(name: str, rule: str, value: Any, hint: str) -> UserError:
 
 
 def as_names(names: Any, meaning: str) -> tuple[str, ...]:
-    """Returns the names of classes in the order of the logits: the argument `labels`."""
+    """Checks the argument `labels`: the names of the classes in the order of the logits."""
     found = whole(names, "labels") if has_order(names) else [None]
     if not all(isinstance(name, str) for name in found):
         raise UserError(f"labels must be a list of {meaning}; {received(names)}")
-    return tuple(map(str, found))  # NumPy's have a type of their own
+    return tuple(map(str, found))  # np.str_ becomes str
 
 
 def has_order(values: Any) -> bool:
-    """Returns whether an argument gives values one after the other, such as a list or a column."""
+    """Returns whether values come one by one in a fixed order, as in a list or a column."""
     others = str | bytes | bytearray | Mapping | ItemsView | set | frozenset
     return not isinstance(values, others) and _rank(values) == 1
 
 
 def is_list(values: Any) -> bool:
-    """Returns whether an argument `has_order` and a length."""
+    """Returns whether an argument has a fixed order (see `has_order`) and a length."""
     return has_order(values) and _has_length(values)
 
 
 def _has_length(values: Any) -> bool:
     try:
         len(values)
-    except TypeError:  # also of a tf.data.Dataset that repeats without end
+    except TypeError:  # also raised by a tf.data.Dataset that repeats without end
         return False
     return True
 
 
 def _is_pair(text: Any) -> bool:
     is_pair = isinstance(text, tuple) and len(text) == 2 and all(isinstance(x, str) for x in text)
-    return is_pair and getattr(text, "_fields", ("",))[0] != "Index"  # of pandas' itertuples()
+    return is_pair and getattr(text, "_fields", ("",))[0] != "Index"  # pandas' itertuples()
 
 
 def is_missing(value: Any) -> bool:
-    """Returns whether a value stands for a missing one: None, NaN, or pandas' NA and NaT."""
+    """Returns whether a value is missing: None, NaN, or pandas' NA or NaT."""
     is_nan = isinstance(value, float) and value != value
     return (
         value is None or is_nan or type(value).__name__ in ("NAType", "NaTType", "MaskedConstant")
@@ -179,7 +173,7 @@ def is_missing(value: Any) -> bool:
 def _rank(value: Any) -> int | None:
     """Returns the number of axes of an array or a table; 1 for other collections, else None."""
     shape = getattr(value, "shape", None)
-    if isinstance(shape, tuple) or hasattr(shape, "rank"):  # TensorFlow's has a rank
+    if isinstance(shape, tuple) or hasattr(shape, "rank"):  # tf.TensorShape has a rank
         return len(shape)
     try:
         iter(value)
@@ -189,7 +183,7 @@ def _rank(value: Any) -> int | None:
 
 
 def plain(value: Any, rank: int = 0) -> Any:
-    """Returns a label of a rank as Python's number or text, or as NumPy's array."""
+    """Converts a label to a Python number or str, or to an array if `rank` is above 0."""
     if isinstance(value, tf.Tensor):
         value = value.numpy()
     if not rank and isinstance(value, np.ndarray) and value.size == 1 and value.dtype != object:
@@ -200,7 +194,7 @@ def plain(value: Any, rank: int = 0) -> Any:
 
 
 def option_value(name: str, value: Any, hint: Any) -> Any:
-    """Returns an option as Python's own type, which the field has; see `check_type`."""
+    """Converts an option to the Python type of its field, which `hint` gives; see `check_type`."""
     value = os.fspath(value) if isinstance(value, os.PathLike) else plain(value)
     hints = get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     if isinstance(value, list | tuple) and not {bool, int, float} & {*hints}:  # such as sizes

@@ -19,13 +19,13 @@ from bert_tf.runs.flags.setting_fields import Group, Settings
 from bert_tf.tasks.arguments import plain, received
 
 BALANCED = "balanced"
-Entry = str | tuple[str, Any]  # of class weights: LABEL:NUMBER, or the two
+Entry = str | tuple[str, Any]  # LABEL:NUMBER, or (label, number)
 _WEIGHTS = Bounds(at_least=0.0, at_most=LARGEST_TARGET)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClassWeightSettings(Settings):
-    """How much the classes count in training."""
+    """The weights of classes in training."""
 
     class_weights: Sequence[str] | None = Group.TRAINING.setting(
         None,
@@ -36,7 +36,7 @@ class ClassWeightSettings(Settings):
 
 
 def parse_weight(value: Any, subject: str, remedy: str) -> float:
-    """Returns the weight that a text or number stands for."""
+    """Parses a weight; the message of a UserError begins with `subject` and ends with `remedy`."""
     try:
         number = number_in(value) if isinstance(value, str) else as_float(value)
         if _WEIGHTS.hold(number):
@@ -47,11 +47,11 @@ def parse_weight(value: Any, subject: str, remedy: str) -> float:
 
 
 def parse_class_weights(given: Sequence[Entry], labels: Sequence[str]) -> dict[str, float]:
-    """Returns the weight of each class from --class_weights, if that is not `balanced`.
+    """Parses --class_weights, unless it is `balanced`; returns the weight of each class.
 
     Args:
-        given: a number for each of `labels`, in their order; or for some of them LABEL:NUMBER, or
-            both in a tuple. The weight of any other class is 1.
+        given: a number for each of `labels` in order; or, for some labels, LABEL:NUMBER or a tuple
+            of both. The other classes weigh 1.
     """
     shown = ",".join(x if isinstance(x, str) else ":".join(map(str, x)) for x in given)
     pairs = [_pair(entry) for entry in given]
@@ -84,11 +84,10 @@ def _pair(entry: Entry) -> tuple[str | None, Any]:
 
 
 def entries_of(weights: Any, labels: Sequence[str] | None) -> Sequence[Entry]:
-    """Returns the setting `class_weights` for Keras's class_weight, or scikit-learn's.
+    """Converts Keras's or scikit-learn's class_weight to the setting `class_weights`.
 
     Args:
-        weights: "balanced", or a dictionary of weights by the classes' names or numbers.
-        labels: the classes.
+        weights: "balanced", or a dictionary from the names or numbers of classes to weights.
     """
     if isinstance(weights, str) and weights == BALANCED:
         return [BALANCED]
@@ -109,7 +108,7 @@ def entries_of(weights: Any, labels: Sequence[str] | None) -> Sequence[Entry]:
 def balanced_weights(labels: Sequence[str]) -> dict[str, float]:
     """Returns n / (k * count) for each class: n examples, and k classes that occur.
 
-    So each class counts the same in all, as with scikit-learn's `class_weight="balanced"`.
+    All classes then have the same total weight, as with scikit-learn's `class_weight="balanced"`.
     """
     counts = collections.Counter(labels)
     return {label: len(labels) / (len(counts) * count) for label, count in counts.items()}
@@ -118,7 +117,7 @@ def balanced_weights(labels: Sequence[str]) -> dict[str, float]:
 def choose_weights(
     given: Sequence[Entry], labels: Sequence[str], training: Sequence[str]
 ) -> dict[str, float]:
-    """Returns the weights of the classes for --class_weights, and logs them."""
+    """Returns the weight of each class from --class_weights, and logs the weights."""
     if list(given) == [BALANCED]:
         weights = balanced_weights(training)
     else:
@@ -129,7 +128,7 @@ def choose_weights(
 
 
 def weight_of(example: Any) -> float | None:
-    """Returns the weight of an example; a class of the user's own may lack the field."""
+    """Returns the weight of an example; a user's own class may lack the field."""
     return getattr(example, "weight", None)
 
 
@@ -138,10 +137,8 @@ def weigh(
 ) -> None:
     """Gives all examples a weight if any has one, or if there are class weights.
 
-    Those multiply the weights of training examples, not of examples to evaluate.
-
-    Args:
-        sets: each an `ExampleSet` by purpose; their examples are replaced.
+    Class weights multiply only the weights of training examples. The examples of `sets` are
+    replaced.
     """
     distinct = dict.fromkeys(x for several in sets.values() for x in several)
     have_own = any(weight_of(e) is not None for x in distinct for e in x.examples)
@@ -171,7 +168,7 @@ def weigh(
 def check_class_settings(
     class_weights: Sequence[str] | None, label_smoothing: float, labels: Sequence[str] | None
 ) -> None:
-    """Checks settings that need classes."""
+    """Raises UserError for wrong class weights, and for settings that need classes without any."""
     given = {"class_weights": class_weights, "label_smoothing": label_smoothing}
     for name in [name for name in given if given[name] and labels is None]:
         raise UserError(

@@ -1,4 +1,4 @@
-"""The course of fine-tuning, on values: a task, a model to start from, examples, a place."""
+"""Fine-tunes, evaluates and predicts on examples in memory: what `fit` of a loaded model calls."""
 
 import contextlib
 import dataclasses
@@ -28,11 +28,11 @@ from bert_tf.tasks.rows import Rows
 from bert_tf.tasks.splits import read_sets
 from bert_tf.tasks.task import FineTuningTask
 
-# Keras's names; also batch_size, that of the purpose.
+# Keras's names for settings. `_given` adds batch_size, which depends on the purpose.
 _ALIASES = {"epochs": "num_train_epochs", "seed": "random_seed", "validation_split": "dev_fraction"}
-_USUAL = ("epochs", "batch_size", "learning_rate", "max_seq_length", "seed")  # for a message
-_PURPOSES = ("do_train", "do_eval", "do_predict")  # the call is one
-# A flag outside of quotes and of the command of a program, which keep their dashes.
+_USUAL = ("epochs", "batch_size", "learning_rate", "max_seq_length", "seed")  # for messages
+_PURPOSES = ("do_train", "do_eval", "do_predict")  # the method that was called decides them
+# A flag to rename. Quoted texts and commands of programs also match, and keep their dashes.
 _FLAG = re.compile(
     r"""(?<!\w)'(?:[^'\\]|\\.)*'(?!\w)|(?<!\w)"(?:[^"\\]|\\.)*"|"""
     r"(?:tools\.\w+|\w\.py)(?: --\S+)+|(?<![\w/=,-])--(?P<name>\w+)"
@@ -40,11 +40,7 @@ _FLAG = re.compile(
 
 
 class Trained(NamedTuple):
-    """A trained model.
-
-    weights: each weight by its name.
-    model_input: what the model was trained on.
-    """
+    """A trained model, with each weight by its name."""
 
     weights: dict[str, np.ndarray]
     config: BertConfig
@@ -62,12 +58,9 @@ def fine_tune(
     """Trains a model.
 
     Args:
-        task: has the options.
-        examples: "train" -> the examples to train on, and "eval" -> those to evaluate on, if there
-            are any; see `FineTuningTask.example_set`.
-        place: the folder where checkpoints are kept, and from which the run resumes; None: there is
-            none.
-        watch: follows the training.
+        examples: "train" -> the examples to train on and, to evaluate, "eval" -> the examples to
+            evaluate on; see `FineTuningTask.example_set`.
+        place: folder for checkpoints, from which a stopped run resumes; None for none.
     """
     with _opened(task, start, examples, strategy, place, watch) as tuner:
         tuner.train()
@@ -78,7 +71,7 @@ def fine_tune(
 def evaluate(
     task: FineTuningTask, start: Start, examples: Any, strategy: tf.distribute.Strategy
 ) -> Evaluation:
-    """Returns the metrics of a trained model, and the report; see `fine_tune`."""
+    """Returns the metrics of a trained model, and the report."""
     with _opened(task, start, {"eval": examples}, strategy) as tuner:
         results = plain_names(tuner.evaluate())
         report = task.report(*tuner.evaluated[0])
@@ -88,7 +81,7 @@ def evaluate(
 def predict(
     task: FineTuningTask, start: Start, examples: Any, strategy: tf.distribute.Strategy
 ) -> Any:
-    """Returns the outputs of a trained model, in the task's own form; see `fine_tune`."""
+    """Returns the outputs of a trained model, in the task's own form."""
     with _opened(task, start, {"predict": examples}, strategy) as tuner:
         ((_, outputs),) = tuner.predict()
         return outputs
@@ -103,7 +96,7 @@ def _opened(
     place: str | None = None,
     watch: CallbackWatch | None = None,
 ) -> Iterator[FineTuner]:
-    """Yields a `FineTuner` that has written its records: in `place`, or in a temporary folder."""
+    """Yields a `FineTuner` that has written its records, in `place` or in a temporary folder."""
     with tempfile.TemporaryDirectory(prefix="bert_tf_") as folder:
         for name in () if place else ("profile_steps", "hang_minutes"):
             if getattr(task.settings, name):
@@ -132,9 +125,9 @@ def _opened(
 def _fitting_batch(
     settings: FineTuningOptions, num_examples: int, num_replicas: int
 ) -> FineTuningOptions:
-    """Returns the settings, with a smaller batch where the examples would not make one step.
+    """Lowers the batch size if the examples would not make a single step.
 
-    So small are the folds of a search. The program refuses that.
+    The folds of a search can be that small. The programs refuse such a batch size.
     """
     batch = settings.train_batch_size
     parts = num_replicas * settings.gradient_accumulation_steps
@@ -158,10 +151,9 @@ def make_task(
     longest: int,
     do_lower_case: bool,
 ) -> FineTuningTask:
-    """Returns the task of examples that are in memory, with the options of a call.
+    """Returns the task of examples in memory, with the options of a call.
 
-    Args:
-        given: options by name, or by Keras's name; they override those of `settings`.
+    `given` has options by our name or Keras's; they override `settings`.
     """
     registered = TASKS[rows.task]
     task = registered.task_class()
@@ -213,10 +205,10 @@ def _given(
 
 @contextlib.contextmanager
 def as_arguments() -> Iterator[None]:
-    """Errors and warnings inside name arguments: a setting is written --NAME in messages.
+    """Makes errors and warnings name arguments: `labels` instead of --labels.
 
-    Many settings have the name of an English word, such as `labels`; so the dashes tell them apart
-    until it is known which door the message leaves by.
+    Messages are written with dashes, since the name of a setting may be an English word. Only here
+    is it known that the user calls Python and not a program.
     """
 
     def renamed(message: str) -> str:

@@ -1,7 +1,7 @@
 """Cross-validation (--folds): trains on all folds but one and evaluates on that, for each fold.
 
-Each fold is a run of its own in OUTPUT_DIR/fold-N. A stopped one resumes, and a finished one is not
-repeated: it leaves `fold.npz`, with its results and its predictions.
+Each fold is a separate run in OUTPUT_DIR/fold-N. A stopped fold resumes. A finished fold is
+skipped: its results and predictions are in `fold.npz`.
 """
 
 import copy
@@ -38,7 +38,7 @@ from bert_tf.tasks.splits import divide
 from bert_tf.tasks.task import Evaluated, ExampleSet
 from bert_tf.text.tokenizers import read_vocabulary
 
-_NOTE = "folds.json"  # in --output_dir: what the folds are made of
+_NOTE = "folds.json"  # in --output_dir: what the folds' results depend on
 _FINISHED = "fold.npz"  # in the folder of a fold
 Results = dict[str, float | int]
 # Settings that don't change the results; --data_dir and --vocab_file are compared by content.
@@ -60,9 +60,9 @@ def cross_validate(
 ) -> Results:
     """Trains and evaluates once for each fold; returns the mean and the spread of each metric.
 
-    The spread, `METRIC_std`, is the standard deviation of the folds' results, with n - 1. Both go
-    to the log and to eval_results.txt. The review of an evaluation, with the prediction for each
-    example by the model that was not trained on it, is of all folds together.
+    The spread, `METRIC_std`, is the standard deviation over the folds, with n - 1. Means and
+    spreads are logged and written to eval_results.txt. The tables of the evaluation cover all
+    folds: the prediction for an example is from the model that was not trained on it.
     """
     settings = task.settings
     (whole,) = task.read_sets("train")
@@ -85,7 +85,7 @@ def cross_validate(
             fold = _run_fold(task, run, whole, number, held)
             if chief:
                 _finish(path, fold)
-            gc.collect()  # the fold's model, before the next one's is made
+            gc.collect()  # frees the model before the next one is built
         found.append(fold)
     results = _mean_and_spread([results for results, _ in found])
     if chief:
@@ -120,7 +120,7 @@ def _fold_sets(task: TaskFiles, whole: ExampleSet, held: Sequence[int]) -> dict[
 def _check_fold(task: TaskFiles, sets: dict[str, ExampleSet]) -> None:
     by_purpose = {purpose: [example_set] for purpose, example_set in sets.items()}
     task.prepare(by_purpose, task.labels(by_purpose))
-    if not windows(task.settings)[0]:  # else there are more records than examples
+    if not windows(task.settings)[0]:  # windows make more records than examples
         training_schedule(task.settings, len(sets["train"].examples))
 
 
@@ -171,7 +171,7 @@ def _write_review(
 def _note(
     task: TaskFiles, config: BertConfig, strategy: tf.distribute.Strategy, examples: Sequence[Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns all that the results of the folds depend on, by name, and the flags' defaults."""
+    """Returns what the results of the folds depend on, and the flags' defaults, both by name."""
     settings = task.settings
     note: dict[str, Any] = {}
     defaults: dict[str, Any] = {}
@@ -201,9 +201,9 @@ def _digest(values: Any) -> str:
 def _check_note(
     output_dir: str, note: dict[str, Any], defaults: dict[str, Any], chief: bool
 ) -> None:
-    """Writes the note of a run; checks that folds which are there have the same one.
+    """Writes the note of a run, or compares it with the note of folds that are already there.
 
-    A flag that a note lacks, because it is from an earlier release, had its default.
+    A flag that an earlier release did not have, and its note lacks, had its default.
     """
     path = os.path.join(output_dir, _NOTE)
     begun = [name for name in names_in(output_dir) if re.fullmatch(r"fold-\d+", name)]
@@ -212,7 +212,7 @@ def _check_note(
         for name in begun
         for file in (_FINISHED, "checkpoint")
     ):
-        if chief:  # also over the note of a run that ended with an error before its first step
+        if chief:  # replaces the note of a run that failed before its first step
             write_whole(path, json.dumps(note, indent=1) + "\n")
         return
     noted = read_json(path, path, "it must be as a run with --folds has written it")

@@ -17,13 +17,10 @@ Part = tuple[float, tf.Tensor, tf.Tensor]
 
 
 class TaughtStudent:
-    """A student and its teacher: what every `bert_tf.engine.steps.Objective` of the two shares.
+    """A student and its teacher: the base class of their `bert_tf.engine.steps.Objective`s.
 
-    The teacher computes its answers in each step, so they fit batches of any length.
-
-    Args:
-        student: the model to train; its layers and variables are the objective's.
-        teacher: computes the targets, without dropout; it gets no gradients.
+    The teacher computes its answers in each step, so batches may have any length. It has no dropout
+    and gets no gradients.
     """
 
     def __init__(self, student: TaskModel, teacher: TaskModel):
@@ -48,7 +45,7 @@ class Distilled(TaughtStudent):
     Args:
         alphas: the weight of each loss. `cos` is the cosine distance between the two models' layer
             outputs, averaged over all tokens; it is skipped if its weight is 0.
-        temperature: of both models' probabilities, where they are compared.
+        temperature: of the softmax of both models, where they are compared.
         cos_all_layers: whether `cos` compares all layers or only the last; see `layers_distance`.
     """
 
@@ -66,12 +63,12 @@ class Distilled(TaughtStudent):
         self._cos_all_layers = cos_all_layers
 
     def __call__(self, features, training=False, dropout_seed=None):
-        """Returns `outputs_of` the student and of the teacher; see `TaskModel`."""
+        """Returns the `outputs_of` of the student and of the teacher."""
         student = self.outputs_of(self.student, features, training, dropout_seed)
         return student, self.outputs_of(self.teacher, features, False, None)
 
     def outputs_of(self, model: TaskModel, features, training: bool, dropout_seed):
-        """Returns the layers' outputs, float [B, S, H] each, and logits, float32 [R, classes]."""
+        """Returns each layer's output, float [B, S, H], and the logits, float32 [R, classes]."""
         raise NotImplementedError
 
     def normalizers(self, features) -> dict[str, tf.Tensor]:

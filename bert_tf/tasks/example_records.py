@@ -19,15 +19,13 @@ Record = dict[str, list]
 
 
 class ExampleEncoder:
-    """Turns the examples of a task into records: the base class of each task's encoder.
+    """Base class of a task's encoder, which turns examples into records.
 
-    Args:
-        tokenizer: its vocabulary must have the special tokens of its `layout`.
-        max_seq_length: length of each sequence in a record.
+    The vocabulary of `tokenizer` must have the special tokens of its `layout`.
     """
 
     unit = "examples"  # the word for examples in progress bars and warnings
-    length_flag = "max_seq_length"  # the flag that `length_needed` is about
+    length_flag = "max_seq_length"  # the flag that bounds `length_needed`
     # Examples whose records are logged; original: file_based_convert_examples_to_features.
     num_logged = 5
 
@@ -38,25 +36,19 @@ class ExampleEncoder:
         self.schema = schema
 
     def texts(self, example: Any) -> list[str]:
-        """Returns the texts of an example to tokenize."""
+        """Returns the texts to tokenize."""
         raise NotImplementedError
 
     def records(self, example: Any, ids: list[list[int]]) -> Iterable[Record]:
-        """Returns the records of an example, one or several, from the token ids of each text."""
+        """Returns the records of an example, from the token ids of each text."""
         raise NotImplementedError
 
     def length_needed(self, ids: list[list[int]]) -> int:
-        """Returns the least value of `length_flag` with which no token of an example is left out.
-
-        `ids` are the token ids of each text.
-        """
+        """Returns the lowest `length_flag` that cuts nothing, from the token ids of each text."""
         raise NotImplementedError
 
     def about_cut(self, longest: int) -> str:
-        """Returns the end of the warning about examples that are cut: what is lost, what helps.
-
-        `longest` is the largest `length_needed`.
-        """
+        """Returns the end of the warning about cut examples; `longest` is what all would need."""
         return f". Uncut, the longest needs {longest}"
 
     def describe(self, example: Any, record: Mapping[str, list]) -> Iterator[str]:
@@ -73,8 +65,7 @@ def write_records(
 ) -> int:
     """Writes the records of all examples in order, atomically; returns the number of records.
 
-    Args:
-        name: the file's name for a warning; None for the one in `path`.
+    Warnings call the file `name`; None for its own name.
     """
     num_records, serialize = 0, records.Serializer(encoder.schema)
     with (
@@ -94,7 +85,7 @@ def encode(
 ) -> Iterator[tuple[Any, Iterator[Record]]]:
     """Yields each example with its records, which must be read before the next example.
 
-    After the last one a warning, which begins with `place`, gives the share that is cut.
+    At the end it warns of the share of examples that were cut; `place` begins the message.
     """
     num_examples = num_cut = longest = 0
     for example, ids in _tokenized(examples, encoder):

@@ -1,4 +1,4 @@
-"""The files of a fine-tuning program: what reads its examples, and writes what a run found."""
+"""The files of a fine-tuning program: its examples, and what it writes."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -11,12 +11,12 @@ from bert_tf.tasks.task import Evaluated, ExampleSet, FineTuningTask
 
 
 class TaskFiles(FineTuningTask):
-    """A task and the files of its program: `run_fine_tuning` reads, trains and writes with it.
+    """A task with the files of its program, which `run_fine_tuning` reads and writes.
 
-    A program's class is a subclass of this one and of its task. `settings` are the program's.
+    A program's class is a subclass of this one and of its task.
 
     Attributes:
-        other_settings: the program's other settings that say what the examples are.
+        other_settings: the program's other settings, which describe the examples.
     """
 
     other_settings: Sequence[Settings] = ()
@@ -31,11 +31,11 @@ class TaskFiles(FineTuningTask):
         raise NotImplementedError
 
     def read_sets(self, purpose: str) -> list[ExampleSet]:
-        """Returns the sets of examples for a purpose, of which one may serve two purposes."""
+        """Returns the sets of examples for a purpose; two purposes may share a set."""
         return [self.example_set(purpose, self.read(purpose))]
 
     def dev_set(self) -> str | None:
-        """Returns the path or the name of the examples to evaluate on; None if there are none."""
+        """Returns the path or name of the examples to evaluate on; None if there are none."""
         raise NotImplementedError
 
     def fold_key(self, example: Any) -> FoldKey:
@@ -43,24 +43,21 @@ class TaskFiles(FineTuningTask):
         raise NotImplementedError
 
     def row(self, example: Any, purpose: str, number: int) -> Mapping[str, Cell] | None:
-        """Returns what tables show of the example `number` of a set: `id`, texts, and `label`.
-
-        None in tasks without such tables.
-        """
+        """Returns an example's row in tables: `id`, texts and `label`; None without tables."""
         return None
 
     def write_review(self, example_set: ExampleSet, evaluated: Evaluated) -> None:
-        """Writes what the final evaluation of a set found: tables of its examples, a report."""
+        """Writes tables and a report of the evaluated examples."""
 
     def write_predictions(
         self, example_set: ExampleSet, outputs: Any, global_step: int
     ) -> dict[str, float] | None:
-        """Writes the outputs of `predict` for a set, by weights of `global_step`.
+        """Writes the outputs of `predict` for a set, made by the weights of `global_step`.
 
-        Returns the results for `eval_results.txt` if the task evaluates its predictions; else None.
+        Returns the results for `eval_results.txt` if the task also evaluates its predictions, else
+        None.
         """
         raise NotImplementedError
 
     def path(self, name: str) -> str:
-        """Returns the path of a file in --output_dir."""
         return os.path.join(self.settings.output_dir, name)

@@ -1,4 +1,4 @@
-"""Fine-tunes a model, evaluates it, and predicts: what all doors to fine-tuning share."""
+"""Fine-tunes a model, evaluates it and predicts, for the programs and for loaded models."""
 
 import contextlib
 import dataclasses
@@ -43,7 +43,7 @@ from bert_tf.tasks.pretraining.training.settings import RecordBatches
 from bert_tf.tasks.task import Evaluated, ExampleSet, FineTuningTask
 from bert_tf.text.tokenizers import Tokenizer
 
-# Of --export_dir, for `whole_folder`.
+# Arguments of `whole_folder` for --export_dir.
 _EXPORTED = (
     "export_dir",
     CONFIG_FILE,
@@ -56,10 +56,8 @@ _EXPORTED = (
 class Start:
     """The model that fine-tuning starts from.
 
-    config: the configuration of the run's model.
-    tokenizer: has the model's vocabulary.
-    vocabulary: name of a file -> its content, see `write_model_files`.
-    initialize: sets variables to the model's weights; None: `init_checkpoint` has them.
+    vocabulary: file name -> content; see `write_model_files`.
+    initialize: assigns the model's weights to variables; None to read `init_checkpoint`.
     folder: the model's folder, if `init_checkpoint` does not name it.
     """
 
@@ -73,18 +71,17 @@ class Start:
 class FineTuner:
     """Trains, evaluates and predicts with one model; a context manager that owns --output_dir.
 
-    Its methods raise UserError where settings, examples, checkpoint and model do not fit together,
-    and OSError if --output_dir cannot be written to or another run has taken it over.
+    Its methods raise UserError if settings, examples, checkpoint and model do not fit together, and
+    OSError if --output_dir cannot be written to or another run has taken it over.
 
     Args:
         sets: the sets of examples by purpose. The training set is removed once its records are
             written.
-        watch: calls Keras's callbacks in training; None: there are none.
-        saves: whether to write checkpoints. If not, --output_dir is for this run only.
+        watch: calls Keras's callbacks during training.
+        saves: whether to write checkpoints. If not, --output_dir is temporary.
 
     Attributes:
-        model_input: what the model is trained on.
-        evaluated: each set of the last evaluation, and what it found.
+        evaluated: each set of the last evaluation, with what the evaluation found.
     """
 
     def __init__(
@@ -184,7 +181,7 @@ class FineTuner:
             if example_set.rows:
                 example_set.rows.close()
         for name, path in self._working_files.items():
-            # The names of the original. Nothing reads them again, so no error counts.
+            # The original's names. Best effort: nothing reads the files.
             with contextlib.suppress(tf.errors.OpError):
                 tf.io.gfile.rename(path, self.run.path(f"{name}.tf_record"), overwrite=True)
         return self.run.__exit__(*exception)
@@ -192,8 +189,8 @@ class FineTuner:
     def write_records(self, row: Callable[..., Mapping[str, Cell] | None] | None = None) -> None:
         """Writes the records of all sets.
 
-        Args:
-            row: `TaskFiles.row`, to keep what tables of predictions show; None: there are none.
+        `row`, a `TaskFiles.row`, makes the rows to keep for tables of predictions; None for no
+        tables.
         """
         wanted = {"eval": self._settings.do_eval, "predict": self._settings.do_predict}
         for purpose in (name for name in self._sets if row and wanted.get(name)):
@@ -221,8 +218,8 @@ class FineTuner:
     def _record_file(self, name: str) -> str:
         """Returns the path of a set's records.
 
-        Only the run that trains writes train.tf_record. Other sets have a name of this process
-        until its end, because another program may evaluate other examples in --output_dir.
+        Only the run that trains writes train.tf_record. Other sets have a temporary name of this
+        process, because another program may evaluate other examples in the same --output_dir.
         """
         if name == "train":
             return self.run.path(f"{name}.tf_record")
@@ -249,7 +246,7 @@ class FineTuner:
         self._trainer = trainer
         config = self.start.config.to_json_string()
         self.run.check_same("configurations (--bert_config_file)", config)
-        self.run.write_labels()  # only now: `Trainer` has refused a checkpoint that does not fit
+        self.run.write_labels()  # after `Trainer`, which refuses a checkpoint that does not fit
         if self.run.chief:
             write_model_files(settings.output_dir, *self._model_files())
             self._write_use(settings.output_dir)
@@ -276,14 +273,14 @@ class FineTuner:
             steps = (trainer.global_step, num_train_steps, steps_of_epoch)
             watch.begin(trainer.model, trainer.optimizer, *steps, evaluate)
         trainer.train([phase], self._evaluate_and_keep, watch)
-        # The last weights may be the best ones, at any step; and an earlier run that got this far
-        # may have been stopped before it evaluated them.
+        # The last weights may be the best, whatever their step; and an earlier run that got this
+        # far may have been stopped before its last evaluation.
         if self._keeps_best and self.run.evaluated_step != trainer.global_step:
             self._evaluate_and_keep()
         self._finish(trainer)
 
     def _work(self) -> Work:
-        """Returns a step's work; its operations are the encoder's, without the task's head."""
+        """Returns the work of a step: the encoder's operations, without the task's head."""
         settings, config = self._settings, self.start.config
         *choices, length = self._schema["input_ids"].shape
         sequences = settings.train_batch_size * math.prod(choices)
@@ -292,12 +289,12 @@ class FineTuner:
         def flops(length: int) -> int:
             return training_flops(config, RecordBatches(length, 1, sequences, 0), objective=MLM)
 
-        # A frozen layer has no backward pass, and a teacher has no part in `flops`.
+        # `flops` does not know frozen layers, which lack a backward pass, or teachers.
         known = not settings.freeze_layers and not self._teaching
         return Work(sequences, length, flops if known else None)
 
     def _evaluate_and_keep(self) -> bool:
-        """Evaluates while the model is trained; returns whether to go on."""
+        """Evaluates during training and saves the best weights; returns False to stop early."""
         trainer = self._trained()
         results = self.run.report(self.evaluate(), trainer.global_step)
         if not self._keeps_best:
@@ -307,7 +304,7 @@ class FineTuner:
             return self.run.best.update(results, trainer.global_step, trainer.values())
 
     def _finish(self, trainer: Trainer) -> None:
-        """Takes the best weights, finds threshold and temperature for them, and exports them."""
+        """Restores the best weights, fits threshold and temperature to them, and exports them."""
         self._take_best(trainer)
         if getattr(self._settings, "find_threshold", False):
             self.evaluate()  # finds the threshold of the final weights
@@ -323,7 +320,7 @@ class FineTuner:
             logging.info("Exported the weights to %s", export_dir)
 
     def _write_use(self, folder: str) -> None:
-        """Writes what the model reads, and how it makes vectors, if the task trains them."""
+        """Writes what the model reads and, if the task trains vectors, how they are made."""
         write_model_input(folder, self.model_input)
         if vectors := self._task.vector_settings:
             write_vector_settings(folder, vectors, self.start.config.hidden_size)
@@ -353,7 +350,7 @@ class FineTuner:
         return self.start.config, self.start.vocabulary, self._settings.do_lower_case
 
     def _trained(self) -> Trainer:
-        """Returns the trainer; in a run without training, one that only restores weights."""
+        """Returns the trainer; without training, it only restores weights."""
         if self._trainer is None:
             self._trainer = Trainer(
                 self._build, self.run, schedule=None, start=self.start.initialize
@@ -367,7 +364,7 @@ class FineTuner:
         return Predictor(self._trained().model, self.run.strategy)
 
     def evaluate(self) -> dict[str, float]:
-        """Returns the results of an evaluation with the current weights."""
+        """Evaluates the current weights; returns the results."""
         results = {}
         self.evaluated = []
         for example_set in self._sets["eval"]:
@@ -377,21 +374,21 @@ class FineTuner:
         return results
 
     def predict(self) -> Iterator[tuple[ExampleSet, Any]]:
-        """Yields each set to predict, and the task's outputs with the current weights."""
+        """Yields each set to predict, with the task's outputs for it."""
         for example_set in self._sets["predict"]:
             predictions = self._predict(example_set, "predict")
             yield example_set, self._task.predict(example_set, predictions)
 
     @property
     def global_step(self) -> int:
-        """Number of steps that the weights were trained for."""
+        """Number of training steps of the weights."""
         return self._trained().global_step
 
     def _predict(self, example_set: ExampleSet, purpose: str) -> Iterator[Columns]:
-        """Yields the model's predictions for the records of a set, in their order.
+        """Yields the predictions for the records of a set, in order.
 
         If another run has taken over --output_dir, it raises OSError after the last chunk, before
-        the predictions are written.
+        anything is written.
         """
         batch_size = getattr(self._settings, self._task.batch_flags[purpose])
         logging.info("  Num examples = %d", example_set.num_records)
@@ -410,7 +407,7 @@ class FineTuner:
 def check_purposes(
     task: FineTuningTask, purposes: Collection[str], strategy: tf.distribute.Strategy
 ) -> None:
-    """Raises UserError if a run with these purposes lacks one, or a batch size is wrong."""
+    """Raises UserError if settings need a purpose that is missing, or if a batch size is wrong."""
     settings = task.settings
     if getattr(settings, "temperature_scaling", False) and "eval" not in purposes:
         raise UserError(
@@ -425,7 +422,7 @@ def check_purposes(
 def training_schedule(
     settings: FineTuningOptions, num_examples: int, scales_decay: bool = False
 ) -> tuple[int, optimization.Schedule]:
-    """Returns the number of training steps, rounded as in the original, and the learning rates.
+    """Returns the number of training steps, rounded as in the original, and the schedule.
 
     With `scales_decay` the number of warm-up steps is not rounded, as in ELECTRA's original.
     """

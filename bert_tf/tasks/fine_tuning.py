@@ -1,4 +1,4 @@
-"""Runs a program's fine-tuning: reads its files, trains, evaluates, predicts, and writes."""
+"""Runs a fine-tuning program: reads files, trains, evaluates, predicts, and writes the results."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -20,16 +20,15 @@ from bert_tf.text.tokenizers import read_vocabulary
 def run_fine_tuning(
     task: TaskFiles, config: BertConfig, strategy: tf.distribute.Strategy
 ) -> dict[str, float | int] | None:
-    """Trains, evaluates and predicts, as the task's settings say; with --folds several times.
+    """Trains, evaluates and predicts, as the task's settings say; see `cross_validate` for --folds.
 
     It writes to `output_dir`:
-        train.tf_record, and at its end eval.tf_record and predict.tf_record: the examples.
-        checkpoints, and the model's other files: configuration, vocabulary, labels.txt.
+        train.tf_record, eval.tf_record, predict.tf_record: the examples.
+        the checkpoints, and the model's configuration, vocabulary and labels.txt.
         eval_results.txt: the results of the evaluation.
         the task's predictions, and tables and a report of the evaluated examples.
 
-    Returns the results of the final evaluation; None without one. With --folds see
-    `cross_validate`. Raises what `FineTuner` raises.
+    Returns the results of the final evaluation, or None without an evaluation.
     """
     if not getattr(task.settings, "folds", 0):
         results, _ = _run(task, config, strategy)
@@ -81,7 +80,7 @@ def _write_results(tuner: FineTuner, results: Mapping[str, float]) -> dict[str, 
 
 
 def _log_end(task: TaskFiles, results: Mapping[str, float | int] | None) -> None:
-    """Logs the figure of the evaluation, and the files to open."""
+    """Logs the best metric, and which files to read."""
     settings = task.settings
     names = ["eval_results.txt", "errors.tsv"] if results else []
     names += ["predictions.tsv"] if settings.do_predict else []

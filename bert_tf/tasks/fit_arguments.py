@@ -17,12 +17,12 @@ from bert_tf.tasks.arguments import received
 def array_arguments(
     function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], model: keras.Model
 ) -> dict[str, Any]:
-    """Returns the arguments of a method of Keras by name, x and y with arrays instead of lists.
+    """Returns the arguments of a Keras method by name, with lists in x and y converted to arrays.
 
-    Features that are not numbers are dropped, as from the batches of a dataset.
+    Features that are not numbers are dropped, as they are from the batches of a dataset.
     """
     given: dict[str, Any] = inspect.signature(function).bind(*args, **kwargs).arguments
-    given |= given.pop("kwargs", {})  # Keras's own, from `fit` to `evaluate`
+    given |= given.pop("kwargs", {})  # Keras passes them from `fit` to `evaluate`
     given |= _arrays(given.get("x"), given.get("y"), model)
     if given.get("sample_weight") is not None:
         given["sample_weight"] = _numbers(_array(given["sample_weight"]), "sample_weight")
@@ -56,7 +56,7 @@ def _arrays(x: Any, y: Any, model: keras.Model) -> dict[str, Any]:
 
 
 def weigh_classes(arguments: dict[str, Any], model: keras.Model) -> None:
-    """Moves the label among the features of `fit` to y, where Keras's class_weight needs it."""
+    """Moves the labels of `fit` from the features to y, where Keras's class_weight needs them."""
     weights, name = arguments["class_weight"], "label_ids"
     if (
         model.label_names != (name,)
@@ -110,11 +110,11 @@ def _rows(values: Any, name: str) -> np.ndarray:
 
 def _is_text(value: Any) -> bool:
     dtype = getattr(value, "dtype", None)
-    return isinstance(value, str) or getattr(dtype, "kind", None) in tuple("USOMm")  # and times
+    return isinstance(value, str) or getattr(dtype, "kind", None) in tuple("USOMm")  # M, m: times
 
 
 def _numbers(value: Any, name: str) -> Any:
-    """Returns a value that is not an array of texts."""
+    """Converts an array of objects to numbers; raises UserError if the values are texts."""
     if isinstance(value, np.ndarray) and value.dtype == np.object_:
         numbers = _rows(value.tolist(), name)
         value = numbers if numbers.dtype.kind in tuple("biuf") else value

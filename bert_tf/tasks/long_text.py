@@ -56,7 +56,7 @@ def check_stride(window_stride: int | None, max_seq_length: int) -> None:
 
 
 def windows(settings: Settings) -> tuple[str | None, int | None]:
-    """Returns `long_text` and `window_stride` of settings, for `ModelInput`."""
+    """Returns `long_text`, None if texts are cut, and `window_stride`, for `ModelInput`."""
     long_text = getattr(settings, "long_text", CUT)
     return None if long_text == CUT else long_text, getattr(settings, "window_stride", None)
 
@@ -64,16 +64,16 @@ def windows(settings: Settings) -> tuple[str | None, int | None]:
 def join_windows(
     values: np.ndarray, counts: Sequence[int], long_text: str, add_up: bool = False
 ) -> np.ndarray:
-    """Returns the mean or the maximum of the windows of each text, [texts, ...].
+    """Returns the mean or the maximum over the windows of each text, [texts, ...].
 
-    The value of a text with one window is the window's, bit for bit.
+    A text with one window keeps the window's value, bit for bit.
 
     Args:
-        values: float [windows, ...], the windows of a text after one another.
+        values: float [windows, ...], the windows of each text one after another.
         counts: number of windows of each text.
         long_text: `MEAN` or `MAX`.
-        add_up: whether values are probabilities that add up to 1 on the last axis. Maxima are
-            divided by their sum, so that they do too.
+        add_up: whether values are probabilities that sum to 1 on the last axis; maxima are then
+            divided by their sum.
     """
     if not len(counts):
         return values
@@ -92,11 +92,11 @@ def join_windows(
 def text_columns(
     columns: "Columns", counts: Sequence[int], long_text: str, add_up: bool
 ) -> "Columns":
-    """Returns the columns of texts, made of the columns of their windows.
+    """Joins the columns of windows to columns of texts.
 
-    `outputs` are joined by `join_windows`; without an axis of classes they never add up to 1.
+    `outputs` are joined by `join_windows`; without an axis of classes, `add_up` is ignored.
     `per_example_loss` is the mean of the windows' losses, as in training, and `example_weight` the
-    sum of the windows' weights. Other columns have the same value for all windows of a text.
+    sum of their weights. Other columns have the same value for all windows of a text.
     """
     starts = _starts(counts)
     joined = {name: column[starts] for name, column in columns.items()}

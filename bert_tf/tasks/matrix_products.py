@@ -51,8 +51,8 @@ def forward_products(
 ) -> list[Product]:
     """Returns the matrix products in the forward pass of one training step.
 
-    `electra` has the arguments of `ElectraPretrainingModel` that differ from their defaults. With
-    the objective `mlm`, an ELECTRA is counted as a masked LM.
+    `electra` has arguments of `ElectraPretrainingModel`; the others have their defaults. With the
+    objective `mlm`, an ELECTRA is counted as a masked LM.
     """
     if isinstance(config, ElectraConfig) and objective != MLM:
         return _electra_products(config, phase, electra)
@@ -86,7 +86,7 @@ def forward_products(
 def _electra_products(
     config: ElectraConfig, phase: RecordBatches, electra: Mapping[str, Any]
 ) -> list[Product]:
-    """Returns the products of generator and discriminator; see `forward_products`."""
+    """Returns the products of generator and discriminator."""
     chosen = {name: getattr(ElectraSettings, name) for name in MODEL_ARGUMENTS} | {**electra}
     generator = config
     if chosen["electra_objective"] and chosen["untied_generator"]:
@@ -123,7 +123,7 @@ def training_products(
 def distillation_products(
     student: BertConfig, phase: RecordBatches, teacher: BertConfig, restrict_ce_to_mask: bool
 ) -> list[Product]:
-    """Returns the products of a step of run_distillation: the student's, the teacher's forward."""
+    """Returns the products of a step of run_distillation; the teacher has only a forward pass."""
     if not restrict_ce_to_mask:  # logits of all tokens
         phase = dataclasses.replace(phase, max_predictions_per_seq=phase.max_seq_length)
     of_teacher = (dataclasses.replace(x, passes=1) for x in forward_products(teacher, phase, MLM))

@@ -1,4 +1,4 @@
-"""Shared by the programs that fine-tune: a task's settings as flags, and `main`."""
+"""For the programs that fine-tune: a task's settings as flags, and `main`."""
 
 from collections.abc import Callable
 
@@ -20,8 +20,7 @@ def main_of(name: str) -> Callable[[], None]:
     command_flags.define_flags(*settings_classes, ModelSettings, DeviceSettings)
 
     def main() -> None:
-        """Reads the flags, then trains, evaluates and predicts."""
-        # Here, because they import TensorFlow, and --help and mistakes need not wait for that.
+        # Here, because it imports TensorFlow, and --help and wrong flags should not wait for that.
         from bert_tf.tasks.fine_tuning import run_fine_tuning
 
         config = command_flags.model_from_flags(*settings_classes, ModelSettings)

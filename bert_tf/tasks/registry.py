@@ -1,4 +1,4 @@
-"""The tasks for fine-tuning. Add a new task here; its program and its tests read this list."""
+"""The tasks for fine-tuning. Add a new task here; its program and the tests read this list."""
 
 import importlib
 from collections.abc import Mapping
@@ -20,9 +20,9 @@ class Head(NamedTuple):
 
     shown: str  # its name in descriptions
     trained_by: str  # the program that trains it
-    biases: tuple[str, ...] = ()  # of BERT or of ELECTRA: a step of training changes it
-    rows: str = ""  # the class of rows that it learns from, as MODULE.CLASS in the task's folder
-    model: str = ""  # the class of the Keras model with the head, likewise
+    biases: tuple[str, ...] = ()  # in BERT or ELECTRA; the first step of training changes them
+    rows: str = ""  # its class of rows, as MODULE.CLASS in the task's folder
+    model: str = ""  # the class of its Keras model, likewise
     takes_num_labels: bool = False  # whether that class takes the number of labels
     needs_pooler: bool = False  # whether its outputs depend on the pooler
 
@@ -40,24 +40,23 @@ class RegisteredTask(NamedTuple):
     example: Mapping[str, object]  # flags that run the task on its example in flags/
 
     def task_class(self) -> "type[FineTuningTask]":
-        """Imports the task's class and returns it."""
+        """Imports and returns the task's class."""
         return self._load(f"task.{self.prefix}Task")
 
     def files_class(self) -> "type[TaskFiles]":
-        """Imports the task with the files of its program and returns it."""
+        """Imports and returns the class of the task with the files of its program."""
         return self._load(f"files.{self.prefix}Files")
 
     def rows_class(self, head: str) -> "type[Rows]":
-        """Imports the rows that a head learns from and returns their class."""
+        """Imports and returns a head's class of rows."""
         return self._load(self.heads[head].rows)
 
     def make_model(self, head: str, config: "BertConfig", num_labels: int, dtype: Any) -> Any:
-        """Returns the Keras model with a head."""
         sizes = [num_labels] if self.heads[head].takes_num_labels else []
         return self._load(self.heads[head].model)(config, *sizes, dtype=dtype)
 
     def settings_classes(self) -> list[type[Settings]]:
-        """Returns the classes of `settings`; `from_settings` of the files takes one of each."""
+        """Imports and returns the classes of `settings`."""
         return [self._load(path) for path in self.settings]
 
     def _load(self, path: str) -> type:

@@ -1,4 +1,4 @@
-"""The rows of x and y that `fit`, `evaluate` and `predict` get: examples of a task."""
+"""Reads the x, y and weights of `fit`, `evaluate` and `predict`."""
 
 from __future__ import annotations
 
@@ -24,19 +24,18 @@ _Lists = tuple[list[Any], list[Any], list[float] | None]
 
 
 class Rows:
-    """Makes a task's examples from x and y: the base class of each task's rows.
+    """Base class of a task's rows, which makes examples from x and y.
 
     Attributes:
         task: the task's name in `registry.TASKS`.
-        head: the head of a trained model, see `Pretrained.heads`; "" if it is the model without
-            one.
+        head: the head of a trained model, see `Pretrained.heads`; "" for a model without a head.
         inputs, targets: what x and y of `fit` are, for messages.
         ranks: of x's first tensor and of y in one row of a `tf.data.Dataset`.
         multi_label: whether an example can have several labels.
-        predict_options: names of the options of `predict`; None if they are the task's.
+        predict_options: names of the options of `predict`; None for the options of the task.
         left_out: options that do not work on rows -> the reason.
         labels: the classes in the order of the logits; None if they are not known yet, or if the
-            task has none.
+            task has no classes.
     """
 
     task: ClassVar[str]
@@ -51,27 +50,27 @@ class Rows:
 
     @classmethod
     def of_labels(cls, labels: Sequence[str]) -> Self:
-        """Returns the rows of a model that has these classes."""
+        """Returns the rows for a model with these classes."""
         return cls()
 
     def names(self, purpose: str) -> tuple[str, str]:
-        """Returns what x and y are called in messages."""
+        """Returns the names of x and y in messages."""
         if purpose == "validation":
             return "validation_data[0]", "validation_data[1]"
         return self.inputs, self.targets
 
     def examples(self, purpose: str, x: Any, y: Any, weights: Any = None) -> Any:
-        """Returns what the task's `example_set` takes; to train, it also learns the classes.
+        """Returns the argument of the task's `example_set`; for "train" it also learns the classes.
 
         Args:
             purpose: "train", "validation", "eval" or "predict".
-            x, y: see `Pretrained.fit`; y is None to predict.
+            x, y: see `Pretrained.fit`; y is None for "predict".
             weights: the weight of each example; None for 1.
         """
         raise NotImplementedError
 
     def no_weights(self, weights: Any) -> None:
-        """Raises UserError if there are weights, in a task whose examples all count the same."""
+        """Raises UserError for weights, in tasks that do not support them."""
         if weights is not None:
             raise UserError(
                 "sample_weight is for classification, regression and tagging; leave it out"
@@ -81,14 +80,11 @@ class Rows:
         """Raises UserError if the options do not fit the examples."""
 
     def predict(self, model: Any, x: Any, options: dict[str, Any]) -> Any:
-        """Returns the outputs of a trained model, a `Pretrained`, if `predict_options` are given.
-
-        For the outputs see `Pretrained.predict`.
-        """
+        """Returns a `Pretrained`'s outputs for `predict_options`; see `Pretrained.predict`."""
         raise NotImplementedError
 
     def answers(self, outputs: Any) -> Any:
-        """Returns the outputs of the task's `predict` as `Pretrained.predict` does."""
+        """Converts the outputs of the task's `predict` to what `Pretrained.predict` returns."""
         raise NotImplementedError
 
 
@@ -107,10 +103,10 @@ def read_rows(
         x: a list, an array or a column of a table; or, without y, a `tf.data.Dataset` or an
             iterator, such as a generator, of (input, label) or (input, label, weight).
         y: a list, an array or a column of labels.
-        weights: a list, an array or a column of weights; None for none.
+        weights: a list, an array or a column of weights.
         inputs, labels: names of x and y for messages.
-        needs_labels: whether there must be labels. If not, they may be None; rows of x that begin
-            with a tuple, as in ((a, b), label), have them.
+        needs_labels: whether labels are required. If not, rows of x with labels are recognized by a
+            tuple in first place, as in ((a, b), label).
         ranks: see `Rows`.
     """
     if isinstance(x, tf.data.Dataset) or isinstance(x, Iterator) and y is None:
@@ -165,7 +161,7 @@ def _of_rows(rows: list[Any], inputs: str) -> tuple[list[Any], list[Any], list[A
 
 
 def _column(values: Any, name: str, hint: str = "") -> Iterable[Any]:
-    """Returns the values of an argument, which may have a second axis of size 1."""
+    """Returns the values of an argument, without a second axis of size 1."""
     shape = getattr(values, "shape", ())
     values = np.asarray(values)[:, 0] if len(shape) == 2 and shape[1] == 1 else values
     check_order(values, name, _COLUMN, hint)
@@ -173,11 +169,10 @@ def _column(values: Any, name: str, hint: str = "") -> Iterable[Any]:
 
 
 def of_dataset(dataset: tf.data.Dataset, name: str, rank: int) -> Iterable[Any]:
-    """Returns the rows of a dataset, its texts decoded.
+    """Returns the rows of a dataset, with texts decoded.
 
-    Args:
-        name: what the rows are, for messages.
-        rank: that of a row's first tensor. One more, and the dataset has batches.
+    `name` is for messages. `rank` is the number of axes of a row's first tensor; if the tensor has
+    one more, the dataset has batches.
     """
     spec = dataset.element_spec
     first = spec[0] if isinstance(spec, tuple) and spec else spec
@@ -201,7 +196,7 @@ def of_dataset(dataset: tf.data.Dataset, name: str, rank: int) -> Iterable[Any]:
 
 
 def decoded(value: Any, place: str) -> Any:
-    """Returns a value of TensorFlow, or several in a tuple or dictionary, with texts for bytes."""
+    """Decodes the bytes in a value of TensorFlow, also inside tuples, dictionaries and arrays."""
     if isinstance(value, tuple):
         return tuple(decoded(part, place) for part in value)
     if isinstance(value, dict):
@@ -226,7 +221,7 @@ def check_there(value: Any, place: str) -> None:
 
 
 def number(value: Any, place: str) -> float:
-    """Returns a label as a number; raises UserError if it is not a finite one."""
+    """Returns a label as a float; raises UserError unless it is a finite number."""
     check_there(value, place)
     is_number = isinstance(value, int | float) and math.isfinite(as_float(value))
     if not is_number or abs(value) > LARGEST_TARGET:
@@ -238,5 +233,5 @@ def number(value: Any, place: str) -> float:
 
 
 def decimals(outputs: NDArray[Any]) -> NDArray[np.float64]:
-    """Returns float32 outputs as the numbers that test_results.tsv has: their shortest decimals."""
+    """Rounds float32 outputs to their shortest decimals, as test_results.tsv has them."""
     return outputs.astype(str).astype(np.float64)

@@ -1,4 +1,4 @@
-"""Divides examples: a dev set (--dev_fraction), or the folds of a cross-validation (--folds)."""
+"""Splits off a dev set (--dev_fraction), or makes the folds of a cross-validation (--folds)."""
 
 import collections
 import hashlib
@@ -16,10 +16,10 @@ from bert_tf.tasks.task import ExampleSet, FineTuningTask
 class FoldKey(NamedTuple):
     """What decides the fold of an example.
 
-    labels: the class, or all labels of the example, sorted; every fold gets its share of each. None
-        in a regression.
+    labels: the class, or all labels, sorted; every fold gets its share of each. None in a
+    regression.
     text: all text of the example. Copies of a text are in one fold.
-    group: examples of one group are in one fold. None: there are no groups.
+    group: examples of a group are in one fold. None without groups.
     """
 
     labels: tuple[str, ...] | None
@@ -30,10 +30,10 @@ class FoldKey(NamedTuple):
 def divide(keys: Sequence[FoldKey], folds: int) -> list[list[int]]:
     """Returns the numbers of the examples of each fold, in order.
 
-    scikit-learn divides the examples, sorted by digests of their texts, so that their order in the
-    file does not matter: StratifiedKFold by the strata of `_strata`, or KFold in a regression. If
-    there are groups, StratifiedGroupKFold or GroupKFold. Without groups, copies of a text are a
-    group.
+    scikit-learn's StratifiedKFold divides the examples by the strata of `_strata`; KFold in a
+    regression; StratifiedGroupKFold or GroupKFold if there are groups. Without groups, the copies
+    of a text are a group. The examples are sorted by digests of their texts before, so that their
+    order in the file does not matter.
     """
     counts = collections.Counter(label for key in keys for label in key.labels or ())
     _check_counts(counts, len(keys), folds)
@@ -60,8 +60,8 @@ def _strata(
 ) -> list[int]:
     """Returns the number of each example's stratum: the examples with the same labels.
 
-    Of strata with fewer examples than folds, all with the same rarest label are one. Strata with
-    the same rarest label have consecutive numbers: the splitter balances neighbours together.
+    Strata with fewer examples than folds and the same rarest label are merged. Strata with the same
+    rarest label have consecutive numbers, because the splitter balances neighbours together.
     """
     sizes = collections.Counter(labels)
     rarity = {label: i for i, label in enumerate(sorted(counts, key=lambda x: (counts[x], x)))}
@@ -126,7 +126,7 @@ def _check_folds(
 
 
 def digest(text: str) -> bytes:
-    """Returns what decides which part a text goes to; equal for texts that differ only in case."""
+    """Returns a digest by which texts are divided; it ignores case."""
     return hashlib.sha256(text.lower().encode(errors="surrogatepass")).digest()
 
 
@@ -135,11 +135,9 @@ def read_sets(
 ) -> dict[str, list[ExampleSet]]:
     """Returns the sets of examples for each purpose.
 
-    With --dev_fraction the training set is split: its dev share serves the evaluation, in every run
-    with the same data. A run that only trains also leaves that share out.
-
-    Args:
-        given: the sets by purpose, if they are in memory; None if the task reads them.
+    --dev_fraction splits the training set, in the same way in every run with the same data: a run
+    that only trains also leaves the dev part out. `given` are the sets if they are in memory; None
+    to read them.
     """
     fraction = getattr(task.settings, "dev_fraction", 0.0)
     read = task.read_sets if given is None else lambda purpose: [given[purpose]]
@@ -188,9 +186,9 @@ def _read(
 def held_out(keys: Sequence[tuple[Hashable, str]], fraction: float) -> set[int]:
     """Returns the numbers of the examples to hold out, about `fraction` of them.
 
-    Each class has its share (the shares are rounded by their largest remainders), but at least one
-    example of it is left. Digests of the texts decide within a class, so the order of the examples
-    does not matter, and all copies of a text are on one side.
+    Each class has its share (shares are rounded by largest remainder) and keeps at least one
+    example for training. Digests of the texts decide within a class, so the order of the examples
+    does not matter, and copies of a text stay together.
 
     Args:
         keys: the class of each example, and its text.

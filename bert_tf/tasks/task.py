@@ -23,11 +23,7 @@ from bert_tf.text.tokenizers import Tokenizer
 
 
 class Evaluated(NamedTuple):
-    """What an evaluation found.
-
-    results: the results by name.
-    found: what they were computed from, in the task's own form, for the report and for tables.
-    """
+    """The results of an evaluation by name; `found` is what its report and tables are made from."""
 
     results: dict[str, float]
     found: Any = None
@@ -35,10 +31,10 @@ class Evaluated(NamedTuple):
 
 @dataclasses.dataclass(eq=False)
 class ExampleSet:
-    """Examples that a run trains on, evaluates or predicts.
+    """Examples to train on, evaluate or predict.
 
-    They are dropped once their records are written; what tables of predictions show of them is in
-    `rows`. A task that needs more keeps it in fields of a subclass.
+    The examples are dropped once their records are written; `rows` keeps what tables show. Tasks
+    that need more to be kept have a subclass with more fields.
     """
 
     name: str  # of the record file: the purpose, and `suffix`
@@ -50,23 +46,22 @@ class ExampleSet:
     rows: KeptRows | None = None
 
     def write_records(self, path: str) -> None:
-        """Writes the records; see `example_records.write_records`."""
         self.num_examples = len(self.examples)
-        name = f"{self.name}.tf_record"  # while a run goes on, `path` may be another
+        name = f"{self.name}.tf_record"  # `path` may be a temporary name
         self.num_records = write_records(path, self.examples, self.encoder, name)
         self.examples = ()  # frees their memory
 
 
-PredictionColumns = Iterable[Columns]  # a model's predictions for some records of a set at a time
+PredictionColumns = Iterable[Columns]  # a model's predictions, in chunks of a set's records
 
 
 def joined(predictions: PredictionColumns, *names: str) -> Columns:
-    """Returns the named columns for all records; the others take no memory."""
+    """Returns the named columns of all chunks; the other columns take no memory."""
     return join({name: chunk[name] for name in names} for chunk in predictions)
 
 
 def check_differ(targets: Iterable[Any], refuses: bool = False) -> None:
-    """Warns if the targets of all training examples are equal; with `refuses` an error."""
+    """Warns if all training examples have the same target; with `refuses` it raises UserError."""
     counts = collections.Counter(targets)
     if len(counts) != 1:
         return
@@ -83,17 +78,16 @@ def check_differ(targets: Iterable[Any], refuses: bool = False) -> None:
 
 
 class FineTuningTask:
-    """A task and the settings of one run: the base class of all tasks for fine-tuning.
+    """Base class of all tasks for fine-tuning: a task and the settings of one run.
 
-    A purpose is "train", "eval" or "predict". Methods raise UserError where settings, files and
-    model do not fit together, and OSError if a file cannot be written.
+    A purpose is "train", "eval" or "predict". Methods raise UserError if settings, files and model
+    do not fit together, and OSError if a file cannot be written.
 
     Attributes:
-        other_settings: instances of the other settings classes, in tasks with --folds.
         best_metric: the evaluation result that chooses the best checkpoint; higher is better.
         batch_flags: the flag of the batch size for each purpose except training.
         prediction_heading: the log line before the final predictions.
-        vector_settings: how the vectors that the task trains are made; None if it trains none.
+        vector_settings: how the trained vectors are made; None for tasks without vectors.
     """
 
     options: ClassVar[type[FineTuningOptions]]
@@ -110,25 +104,24 @@ class FineTuningTask:
 
     @classmethod
     def of_rows(cls, options: FineTuningOptions, rows: Rows) -> Self:
-        """Returns the task of examples in memory."""
         return cls(options)
 
     @staticmethod
     def defaults(weights: Collection[str]) -> Mapping[str, Any]:
-        """Returns the options that a model's head decides, by the names of its weights."""
+        """Returns the options that follow from a model's head, given the names of its weights."""
         return {}
 
     # --- before training --------------------------------------------------------------------------
 
     def model_config(self, config: BertConfig) -> BertConfig:
-        """Returns the configuration of the run's model: --bert_config_file's unless overridden."""
+        """Returns the configuration of the run's model; --bert_config_file's, unless overridden."""
         return config
 
     def check(self, config: BertConfig, strategy: tf.distribute.Strategy) -> None:
         """Raises UserError if settings do not fit each other, the model or the devices."""
 
     def key(self, example: Any) -> tuple[Hashable, str]:
-        """Returns an example's class, or None in tasks without classes, and all its text."""
+        """Returns an example's class (None in tasks without classes) and all its text."""
         raise NotImplementedError
 
     def subset(self, whole: ExampleSet, purpose: str, numbers: Sequence[int]) -> ExampleSet:
@@ -136,24 +129,17 @@ class FineTuningTask:
         return self.example_set(purpose, [whole.examples[i] for i in numbers])
 
     def example_set(self, purpose: str, examples: Any) -> ExampleSet:
-        """Returns the set of a task's examples for a purpose."""
         return ExampleSet(purpose, examples)
 
     def labels(self, sets: Mapping[str, Sequence[ExampleSet]]) -> Sequence[str] | None:
         """Returns the classes in the order of the logits, for `labels.txt` beside the checkpoints.
 
-        () for regression. None if the model has no labels to remember.
-
-        Args:
-            sets: the sets of the run by purpose.
+        () for regression; None for tasks without labels. `sets` are the sets of the run by purpose.
         """
         return None
 
     def prepare(self, sets: Mapping[str, Sequence[ExampleSet]], labels: Any) -> None:
-        """Changes the examples of a run before they are encoded; nothing unless overridden.
-
-        `sets` are the sets by purpose, and `labels` what the method of that name returned.
-        """
+        """Changes the examples before they are encoded; `labels` is that method's result."""
 
     def reads(self, examples: Sequence[Any]) -> str | None:
         """Returns what the model reads; see `ModelInput`."""
@@ -162,7 +148,6 @@ class FineTuningTask:
     def encoder(
         self, example_set: ExampleSet, tokenizer: Tokenizer, labels: Sequence[str] | None
     ) -> ExampleEncoder:
-        """Returns the encoder that turns a set's examples into records."""
         raise NotImplementedError
 
     def build(self, config: BertConfig, labels: Sequence[str] | None, **options) -> TaskModel:
@@ -176,17 +161,16 @@ class FineTuningTask:
         labels: Sequence[str] | None,
         strategy: tf.distribute.Strategy,
     ) -> dict[str, Callable]:
-        """Returns `Trainer`'s `objective` and `initialize` for a run with a teacher; else {}."""
+        """Returns `Trainer`'s `objective` and `initialize` if the run has a teacher, else {}."""
         return {}
 
     def epoch_size(self, num_examples: int, num_records: int) -> int:
-        """Returns the number of examples in an epoch: of records, unless overridden."""
+        """Returns the number of examples in an epoch; the number of records, unless overridden."""
         return num_records
 
     # --- with a model -----------------------------------------------------------------------------
 
     def evaluate(self, example_set: ExampleSet, predictions: PredictionColumns) -> Evaluated:
-        """Returns what an evaluation of a set for the purpose "eval" found."""
         raise NotImplementedError
 
     def report(self, example_set: ExampleSet, evaluated: Evaluated) -> Report | None:
@@ -194,7 +178,7 @@ class FineTuningTask:
         return None
 
     def predict(self, example_set: ExampleSet, predictions: PredictionColumns) -> Any:
-        """Returns the outputs for a set for the purpose "predict", in the task's own form."""
+        """Returns the outputs for a set, in the task's own form."""
         raise NotImplementedError
 
     def calibrate(

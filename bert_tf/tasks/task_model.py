@@ -42,15 +42,15 @@ class TaskModel(Savable, keras.Model):
     inputs in a list; see `BertModel`. A dictionary may also have labels and other features of
     records; a name that neither the model nor any record knows raises UserError.
 
-    `fit` and `evaluate` compute `loss_and_metrics` if `compile` was given no loss.
-    Labels are features, or the y of Keras's (x, y): an array for the first of `label_names`, a
-    tuple in their order, or a dictionary. Keras's sample_weight, float [B], is the weight of each
-    example in loss and metrics, and so is a feature `example_weight`.
+    `fit` and `evaluate` compute `loss_and_metrics` if `compile` was given no loss. Labels are
+    features, or the y of Keras's (x, y): an array for the first of `label_names`, a tuple in their
+    order, or a dictionary. Keras's sample_weight, float [B], is the weight of each example in loss
+    and metrics, and so is a feature `example_weight`.
     """
 
     required_inputs: tuple[str, ...] = ("input_ids",)  # arguments that `call` requires
     input_rank = 2  # number of axes of `input_ids`
-    label_names: tuple[str, ...] = ()  # labels that `loss_and_metrics` reads; () without training
+    label_names: tuple[str, ...] = ()  # labels that `loss_and_metrics` reads; () if it needs none
     task_metrics: tuple[str, ...] = ()  # names of the metrics of `loss_and_metrics`
     # See `bert_tf.engine.steps.Objective`.
     compared_features: tuple[str, ...] = ()
@@ -113,7 +113,7 @@ class TaskModel(Savable, keras.Model):
         return found
 
     def head_outputs(self, output: BertOutput, input_mask: Any, **dropout: Any) -> Any:
-        """Returns what the head makes of BERT's output, with a row for each sequence.
+        """Returns the head's outputs for BERT's output, with a row for each sequence.
 
         `dropout` has `training` and `dropout_seed`; for the other arguments see `call`.
         """
@@ -122,7 +122,7 @@ class TaskModel(Savable, keras.Model):
     def _features(self, x: Any, y: Any = None, sample_weight: Any = None) -> dict[str, Any]:
         """Returns inputs and labels by name, as int32 or float32, and `example_weight`.
 
-        Labels and weights are checked, and the inputs only converted: `__call__` checks them.
+        Labels and weights are checked; inputs are only converted, because `__call__` checks them.
         """
         features = self._by_name(x, y)
         missing = [name for name in self.label_names if name not in features]
@@ -150,7 +150,6 @@ class TaskModel(Savable, keras.Model):
         }
 
     def _by_name(self, x: Any, y: Any) -> dict[str, tf.Tensor]:
-        """Returns the tensors of numbers in x and y by name."""
         if isinstance(x, Mapping):
             features = features_by_name(self, x)
         else:
@@ -168,7 +167,7 @@ class TaskModel(Savable, keras.Model):
         }
 
     def output_layer(self, num_outputs: int, dropout_prob: float, **options: Any) -> OutputLayer:
-        """Returns a head for BERT's outputs; for the arguments see `OutputLayer`."""
+        """Returns a head for BERT's outputs; see `OutputLayer`."""
         config = self.bert.config
         arguments = {"size": config.hidden_size, "glorot": config.glorot_heads, **options}
         policy = self.bert.dtype_policy
@@ -179,7 +178,7 @@ class TaskModel(Savable, keras.Model):
     def normalizers(self, features: Features) -> dict[str, tf.Tensor]:
         """Returns the sums of weights, float32 [], that divide the losses of a batch.
 
-        Unless overridden, that is `examples`, the sum of the examples' weights.
+        Unless overridden: `examples`, the sum of the examples' weights.
 
         Args:
             features: a whole batch. `example_weight`, float32 [B], is the weight of each example;
@@ -219,7 +218,7 @@ class TaskModel(Savable, keras.Model):
             features: checked inputs and `example_weight`, and labels as they were given.
 
         Raises:
-            UserError: a label has another shape or is out of range.
+            UserError: the shape of a label is wrong, or its value is out of range.
         """
         return {}
 
@@ -252,8 +251,8 @@ class TaskModel(Savable, keras.Model):
         Args:
             filepath: the folder to write.
             *args, **kwargs: see `keras.Model.export`.
-            input_signature: None for a dictionary of all inputs but those of packed rows, int32 of
-                any size.
+            input_signature: None for a dictionary of all inputs except the inputs of packed rows,
+                int32 of any size.
         """
         names = (*self.required_inputs, *OPTIONAL_INPUTS)
         signature = input_signature or [model_signature(names, self.input_rank)]

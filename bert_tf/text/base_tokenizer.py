@@ -1,4 +1,4 @@
-"""`Tokenizer`: the interface of all tokenizers, whatever the kind of vocabulary."""
+"""`Tokenizer`: the interface of all tokenizers, for every kind of vocabulary."""
 
 import abc
 import functools
@@ -22,8 +22,8 @@ from bert_tf.text.tokenizer_settings import (
 class Piece(NamedTuple):
     """A word piece, made from text[start:end].
 
-    begins_word: whether it is the first piece of a word: a run of characters without white space
-        or punctuation, or one punctuation mark.
+    begins_word: whether it is the first piece of a word: a run of characters without white space or
+    punctuation, or one punctuation mark.
     """
 
     token_id: int
@@ -33,17 +33,17 @@ class Piece(NamedTuple):
 
 
 def without_space(text: str, start: int, end: int) -> tuple[int, int]:
-    """Returns a span of a text without the white space at its ends; (start, start) if it is all."""
+    """Strips white space from a span of a text; an all-white span becomes (start, start)."""
     end = start + len(text[start:end].rstrip())
     return end - len(text[start:end].lstrip()), end
 
 
 def pieces_with_offsets(text: str, tokenizer: tokenization.FullTokenizer) -> list[Piece]:
-    """Returns the word pieces of a text, the same as `tokenizer.tokenize`, with their offsets."""
+    """Returns the word pieces of `tokenizer.tokenize`, with their offsets in the text."""
     basic = tokenizer.basic_tokenizer
     sources = _sources(text, basic)
     pieces: list[Piece] = []
-    position = 0  # in the text of all words, joined without spaces
+    position = 0  # in all words, joined without spaces
     for word in basic.tokenize(text):
         places = sources[position : position + len(word)]
         position += len(word)
@@ -70,8 +70,8 @@ def _sources(text: str, basic: tokenization.BasicTokenizer) -> list[int]:
 def _num_kept(char: str, basic: tokenization.BasicTokenizer) -> int:
     """Returns how many characters of the words come from one character of the text.
 
-    One at a time, characters give as many as whole words do, though not always the same ones: the
-    sigma at a word's end, and the order of combining marks.
+    Tokenized one by one, characters give as many as in whole words, though not always the same
+    ones: the sigma at a word's end, and the order of combining marks.
     """
     return len("".join(basic.tokenize(char)))
 
@@ -89,7 +89,7 @@ class Tokenizer(abc.ABC):
         do_lower_case: whether text is lower-cased.
         unknown_id: id of the unknown token; None if the vocabulary lacks it.
         files: name of a vocabulary file in a model's folder -> its content.
-        settings: what the model's folder says beside the vocabulary.
+        settings: the model's tokenizer settings, such as added tokens.
         sequence_tokens, mask_token: [CLS] and [SEP], and [MASK], or the model's equivalents.
         continuations: ids of tokens that continue a word.
         aliases: extra id that only `encode_for_masking` returns -> the vocabulary's id.
@@ -117,8 +117,8 @@ class Tokenizer(abc.ABC):
 
         Returns:
             ids: int32 `[number of ids]`.
-            row_splits: int64 `[len(texts) + 1]`; the ids of texts[i] are
-                ids[row_splits[i] : row_splits[i + 1]].
+            row_splits: int64 `[len(texts) + 1]`; the ids of texts[i] are ids[row_splits[i] :
+                row_splits[i + 1]].
 
         Raises:
             TypeError: `texts` is a single string.
@@ -128,14 +128,14 @@ class Tokenizer(abc.ABC):
         return self._encode_with(self.added, self._encode, texts)
 
     def encode_for_masking(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the same as `encode`, but with an id of `aliases` where it is needed.
+        """Like `encode`, but with ids of `aliases`, which masking needs.
 
-        It is needed where the plain id would not tell whether the token continues a word.
+        An alias is used if the plain id does not tell whether the token continues a word.
         """
         return self._encode_with(self.added, self._encode_for_masking, texts)
 
     def encode_masks(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the same as `encode`, but `mask_token` written in a text is that token."""
+        """Like `encode`, but finds `mask_token` written in a text."""
         return self._encode_with(self._added_and_mask, self._encode, texts)
 
     @functools.cached_property
@@ -148,7 +148,7 @@ class Tokenizer(abc.ABC):
 
     @functools.cached_property
     def added(self) -> AddedTokens | None:
-        """Finds the added tokens; None if there are none, or `_encode` finds them."""
+        """Finds added tokens in texts; None if there are none or `_encode` finds them."""
         tokens = self.settings.added_tokens
         return AddedTokens(tokens, self._normalizer) if tokens else None
 
@@ -168,11 +168,10 @@ class Tokenizer(abc.ABC):
     def _encode(self, texts: Sequence[str]) -> Encoded:
         """Returns (int32 ids of all texts, number of ids of each text), without added tokens."""
 
-    # The step of the package `tokenizers` that a text goes through before it is split.
+    # The normalizer of the package `tokenizers`, applied before a text is split.
     _normalizer: Any = None
 
     def _encode_for_masking(self, texts: Sequence[str]) -> Encoded:
-        """Returns the same as `_encode`, but see `encode_for_masking`."""
         return self._encode(texts)
 
     @functools.cached_property
@@ -182,7 +181,7 @@ class Tokenizer(abc.ABC):
         return Layout(first, separator, hugging_face=self.settings.hugging_face)
 
     def tokens(self) -> list[str]:
-        """Returns `tokens_by_id` of the vocabulary."""
+        """Returns the tokens in the order of ids; see `tokens_by_id`."""
         return tokens_by_id(self.inv_vocab)
 
     def with_casing(self, do_lower_case: bool) -> "Tokenizer":
@@ -191,13 +190,13 @@ class Tokenizer(abc.ABC):
 
     @abc.abstractmethod
     def after_lowering(self) -> "Tokenizer":
-        """Returns a tokenizer that lower-cases each character of a text before all else.
+        """Returns a tokenizer that first lower-cases each character of a text.
 
-        Accents stay if they did. Added tokens are still found as they are written.
+        Accents are kept if they were kept before. Added tokens are found as they are written.
         """
 
     def simplified(self, text: str) -> str:
-        """Returns a text without the characters that the tokenizer drops before it splits."""
+        """Returns a text without the characters that the tokenizer drops."""
         return text
 
     def pieces(self, text: str) -> list[Piece]:
@@ -215,18 +214,18 @@ class Tokenizer(abc.ABC):
 
     @abc.abstractmethod
     def _pieces(self, text: str) -> list[Piece]:
-        """Returns the pieces of a text without added tokens, with their offsets."""
+        """Returns the pieces of a text with their offsets, without looking for added tokens."""
 
     @abc.abstractmethod
     def text_of(self, token_ids: Sequence[int]) -> str:
-        """Returns the text of a sequence of pieces."""
+        """Converts token ids to text."""
 
     def words_of(self, token_ids: Sequence[int]) -> str:
-        """Returns the words and punctuation marks of the pieces, separated by single spaces."""
+        """Converts token ids to words and punctuation marks, separated by single spaces."""
         return " ".join(self._basic.tokenize(self.text_of(token_ids)))
 
     def split_words(self, text: str) -> list[str]:
-        """Returns the normalized words and punctuation marks of a text; added tokens are whole."""
+        """Splits a text into normalized words and punctuation marks; added tokens stay whole."""
         if not self.added:
             return self._basic.tokenize(text)
         words: list[str] = []
@@ -236,10 +235,9 @@ class Tokenizer(abc.ABC):
 
     @functools.cached_property
     def _basic(self) -> tokenization.BasicTokenizer:
-        """Splits text into words and punctuation marks, with the casing of the tokenizer."""
         return tokenization.BasicTokenizer(self.do_lower_case)
 
 
 def tokens_by_id(inv_vocab: Mapping[int, str]) -> list[str]:
-    """Returns the tokens by id; `[no token 7]` for an id that the vocabulary skips."""
+    """Returns the tokens in the order of ids, `[no token 7]` for an id that is not used."""
     return [inv_vocab.get(i, f"[no token {i}]") for i in range(max(inv_vocab) + 1)]

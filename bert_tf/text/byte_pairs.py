@@ -1,7 +1,7 @@
 """`BytePairTokenizer`: text to the ids of a byte-level BPE, as in RoBERTa and GPT-2.
 
-The bytes of a text are merged into pieces; a space belongs to the word after it. So every text can
-be encoded, unchanged. The package `tokenizers` splits the text.
+The bytes of a text are merged into pieces, so every text can be encoded unchanged. A space belongs
+to the word after it. The package `tokenizers` splits the text.
 """
 
 import copy
@@ -26,14 +26,14 @@ from bert_tf.text.tokenizer_settings import DEFAULTS, AddedToken, TokenizerSetti
 VOCABULARY, MERGES = "vocab.json", "merges.txt"
 SPACE = "Ġ"  # stands for the byte of a space in a piece
 SPECIAL_TOKENS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")  # in the order of RoBERTa's ids
-MASK = AddedToken("<mask>", lstrip=True)  # of fairseq's models; folders may say otherwise
+MASK = AddedToken("<mask>", lstrip=True)  # as in fairseq's models; a model's files may differ
 _UNKNOWN = "<unk>"
 
 
 class BytePairTokenizer(Tokenizer):
-    """Converts texts to the ids of a byte-level BPE, which has no casing.
+    """Converts texts to the ids of a byte-level BPE, without lower-casing.
 
-    Tokens in `vocab` have one character for each byte, but not in `FairseqTokenizer`. A special
+    Tokens in `vocab` have one character for each byte (except in `FairseqTokenizer`). A special
     token written in a text, such as <mask>, becomes that token, as in Hugging Face's tokenizer. The
     space before a <mask> belongs to the <mask>, unless `settings.added_tokens` says otherwise.
     """
@@ -58,7 +58,8 @@ class BytePairTokenizer(Tokenizer):
             vocab_file: path of the `vocab.json`.
             do_lower_case: must be False.
             required_tokens: tokens that the vocabulary must have in addition to <unk>.
-            files: the content of both files by name; they are then not read from disk.
+            settings: the tokenizer's settings, such as added tokens.
+            files: the content of both files by name, instead of reading them.
 
         Raises:
             UserError: a file cannot be read or is damaged, tokens are missing, or `do_lower_case`
@@ -113,7 +114,7 @@ class BytePairTokenizer(Tokenizer):
         return tokenizer
 
     def after_lowering(self) -> "BytePairTokenizer":
-        """Returns a tokenizer that lower-cases each character of a text before all else."""
+        """Returns a tokenizer that first lower-cases each character of a text."""
         other = copy.copy(self)
         other._tokenizer = type(self._tokenizer).from_str(self._tokenizer.to_str())
         steps = [tokenizers.normalizers.Lowercase(), self._tokenizer.normalizer]
@@ -138,7 +139,7 @@ class BytePairTokenizer(Tokenizer):
 
     @functools.cached_property
     def never_drawn(self) -> frozenset[int]:
-        """Ids of special tokens. A <pad> has no position, so it would shift all tokens after it."""
+        """Ids of special tokens. A random <pad> has no position, so it would shift later tokens."""
         return frozenset(self.vocab[token] for token in SPECIAL_TOKENS if token in self.vocab)
 
     @functools.cached_property
@@ -153,9 +154,9 @@ class BytePairTokenizer(Tokenizer):
         return np.fromiter((i for row in rows for i in row), np.int32, sum(lengths)), lengths
 
     def encode_for_masking(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the same as `encode`, but a text's first piece without a space has an alias.
+        """Like `encode`, but gives a text's first piece an alias if it lacks a space.
 
-        That piece begins a word even without a space; see `aliases`.
+        Such a piece begins a word all the same; see `aliases`.
         """
         ids, row_splits = self.encode(texts)
         first = row_splits[:-1][np.diff(row_splits) > 0]
@@ -164,11 +165,10 @@ class BytePairTokenizer(Tokenizer):
         return ids, row_splits
 
     def encode_masks(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the same as `encode`, which finds every <mask>."""
+        """Like `encode`, which already finds every <mask>."""
         return self.encode(texts)
 
     def _pieces(self, text: str) -> list[Piece]:
-        """Returns the pieces of a text with their offsets, without white space at their ends."""
         (encoding,) = self._encodings([text])
         words = encoding.word_ids
         found = zip(encoding.ids, encoding.offsets, words, [None, *words], strict=False)
@@ -178,7 +178,7 @@ class BytePairTokenizer(Tokenizer):
         ]
 
     def text_of(self, token_ids: Sequence[int]) -> str:
-        """Returns the text of the pieces; U+FFFD stands for bytes that are not valid UTF-8."""
+        """Converts token ids to text; U+FFFD replaces bytes that are not valid UTF-8."""
         return self._tokenizer.decode(list(token_ids), skip_special_tokens=False)
 
     def _encodings(self, texts: Sequence[str]) -> list[Any]:
@@ -188,7 +188,7 @@ class BytePairTokenizer(Tokenizer):
 
 
 def read_files(vocab_file: str, place: str) -> dict[str, str]:
-    """Returns the content of a `vocab.json`, named by `place`, and of its `merges.txt`, by name."""
+    """Reads a `vocab.json`, called `place` in messages, and its `merges.txt`; name -> content."""
     vocabulary = read_text(vocab_file, place)
     merges_file = os.path.join(os.path.dirname(vocab_file), MERGES)
     if not tf.io.gfile.exists(merges_file):
@@ -200,7 +200,7 @@ def read_files(vocab_file: str, place: str) -> dict[str, str]:
 
 
 def parse_vocabulary(content: str, place: str) -> dict[str, int]:
-    """Returns the tokens of a `vocab.json`, named by `place`, in the order of their ids."""
+    """Parses a `vocab.json`, called `place` in messages: token -> id, in the order of ids."""
     rule = "the file must map tokens to ids, which must be the numbers from 0 on, each once"
     try:
         vocab = json.loads(content)
@@ -224,7 +224,7 @@ def check_text(tokens: Iterable[str], place: str) -> None:
 
 
 def in_order_of_ids(vocab: Mapping[str, Any]) -> dict[str, int]:
-    """Returns token -> id in the order of ids; {} if they are not the numbers from 0 on."""
+    """Sorts token -> id by id; returns {} if the ids are not the numbers from 0 on."""
     ids = list(vocab.values())
     if any(type(i) is not int for i in ids) or sorted(ids) != list(range(len(ids))):
         return {}

@@ -1,8 +1,8 @@
 """Casing: whether a model was trained on lower-cased text, recorded in folders and checked.
 
-A wrong `do_lower_case` does not fail: words become [UNK], and results are poor. So each model that
-is written has a record, Hugging Face's `do_lower_case` in `tokenizer_config.json`, and
-`check_casing` compares the flag with everything that is known.
+A wrong `do_lower_case` does not fail: words become [UNK], and results are poor. So each saved model
+records it as Hugging Face's `do_lower_case` in `tokenizer_config.json`, and `check_casing` compares
+the flag with everything that is known.
 """
 
 import json
@@ -28,8 +28,8 @@ from bert_tf.text.tokenizer_settings import (
 )
 
 # A vocabulary is cased if the entries with an upper-case letter exceed both this number and this
-# share. The released English cased vocabulary has 10,898 of 28,996, an uncased one none. Words that
-# users put into an uncased vocabulary's 994 [unused] lines are at most 3% of the vocabulary.
+# share. The released English cased vocabulary has 10,898 of 28,996, the uncased one none. Words
+# that users put into an uncased vocabulary's 994 [unused] lines are at most 3% of the vocabulary.
 _MAX_ADDED_ENTRIES = 5
 _MAX_ADDED_SHARE = 0.05
 _NUM_EXAMPLES = 3
@@ -38,10 +38,10 @@ _SPECIAL = re.compile(r"\[.*\]")
 
 
 def read_casing(folder: str) -> bool | None:
-    """Returns `do_lower_case` from a folder's `tokenizer_config.json`; None if not recorded.
+    """Returns `do_lower_case` from a folder's files; None if it is not recorded.
 
-    If that file does not say, a `tokenizer.json` or a module of TF Hub does. Raises UserError if a
-    file is damaged.
+    `tokenizer_config.json` is read first, then a `tokenizer.json` or a module of TF Hub. Raises
+    UserError if a file is damaged.
     """
     casing = read_tokenizer_config(folder).get(DO_LOWER_CASE)
     in_json = read_tokenizer_json(folder) if casing is None else None
@@ -53,12 +53,9 @@ def read_casing(folder: str) -> bool | None:
 def write_casing(
     folder: str, do_lower_case: bool | None, settings: str | bytes | None = None
 ) -> None:
-    """Records `do_lower_case` in a folder's `tokenizer_config.json`.
+    """Records `do_lower_case` in a folder's `tokenizer_config.json`; None removes the record.
 
-    None removes the record that an earlier model left.
-
-    Args:
-        settings: replaces the settings in the file, see `TokenizerSettings.files`; None keeps them.
+    `settings` replaces the settings in the file, see `TokenizerSettings.files`; None keeps them.
     """
     path = os.path.join(folder, TOKENIZER_CONFIG)
     present = read_tokenizer_config(folder)
@@ -77,7 +74,7 @@ def write_casing(
 
 
 def is_cased(vocab: Collection[str]) -> bool:
-    """Returns whether a vocabulary was made from cased text: many entries have upper-case letters.
+    """Returns whether many entries of a vocabulary have upper-case letters.
 
     False means uncased or unknown: in a language without case no entry has upper-case letters.
     """
@@ -93,11 +90,11 @@ def find_casing(
 ) -> bool | None:
     """Returns a model's `do_lower_case`, found without the flag; None if it is unknown.
 
-    The first source that knows it wins: the record in the model's folder, the record in the
-    vocabulary's folder, the name of a released model, a cased vocabulary.
+    The first known of: the record in the model's folder, the record in the vocabulary's folder, the
+    name of a released model, a cased vocabulary.
 
     Args:
-        settings: the vocabulary's, if they were read.
+        settings: the vocabulary's settings, if they were read.
         hugging_face: whether the model is in Hugging Face's format.
     """
     beside = os.path.dirname(vocab_file) if vocab_file else folder
@@ -128,20 +125,12 @@ def check_casing(
 ) -> None:
     """Checks that `do_lower_case` agrees with the vocabulary, the folders and the checkpoint.
 
-    These sources are checked in order, and the error names the first that contradicts:
-
+    The error names the first source that contradicts, in this order:
     1.  the name of a released checkpoint (`tokenization.validate_case_matches_checkpoint`);
     2.  the records (`read_casing`) in `output_dir`, if it has a checkpoint, and in the folders of
-        `init_checkpoint` and `vocab_file`;
-    3.  the vocabulary, which only causes a warning if a record agrees with `do_lower_case`. A
-        vocabulary without any upper-case letter may belong to a cased model in a language without
-        case, so it only causes a warning, too.
-
-    Args:
-        vocab: the tokens in `vocab_file`.
-        vocab_file: the vocabulary's path.
-        init_checkpoint: see `checkpoints.find_prefix`; None or "" if there is none.
-        output_dir: the run's folder; None if there is none.
+    `init_checkpoint` and `vocab_file`;
+    3.  the vocabulary. It only causes a warning if a record agrees with `do_lower_case`, or if it
+    has no upper-case letter at all, since it may be of a language without case.
     """
     tokenization.validate_case_matches_checkpoint(do_lower_case, init_checkpoint)
     is_recorded = _check_records(do_lower_case, vocab_file, init_checkpoint, output_dir)
@@ -170,10 +159,10 @@ def check_casing(
 
 
 def model_folders(init_checkpoint: str | None, output_dir: str | None) -> list[str]:
-    """Returns the folders of the model that a run starts from: its own, and `init_checkpoint`'s.
+    """Returns the folders of the models that a run starts from: `output_dir`, `init_checkpoint`'s.
 
-    The folder of a run that stopped before its first checkpoint does not count. Raises OSError if
-    a file system does not respond.
+    `output_dir` is left out if the run stopped before its first checkpoint. Raises OSError if a
+    file system does not respond.
     """
     folders = [output_dir] if output_dir and CheckpointDirectory(output_dir).latest() else []
     if init_checkpoint:

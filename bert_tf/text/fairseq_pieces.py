@@ -1,7 +1,7 @@
 """`FairseqTokenizer`: text to the ids of a SentencePiece model, as in XLM-RoBERTa and CamemBERT.
 
-fairseq puts its own tokens around the model's pieces. The package `tokenizers` splits the text, as
-in transformers.
+fairseq puts its special tokens around the model's pieces. The package `tokenizers` splits the text,
+as in transformers.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from bert_tf.text.tokenizer_settings import TokenizerSettings
 
 MODEL = "sentencepiece.bpe.model"
 XLM_ROBERTA, CAMEMBERT = "XLMRobertaTokenizer", "CamembertTokenizer"
-# Class of the tokenizer -> the tokens that replace the model's first pieces, and their scores; the
+# Class of the tokenizer -> the tokens, with scores, that replace the model's first pieces, and the
 # number of these pieces.
 _FIRST = {
     XLM_ROBERTA: (dict.fromkeys(["<s>", "<pad>", "</s>", "<unk>"], 0.0), 3),
@@ -39,14 +39,14 @@ def class_of(pieces: list[str], place: str) -> str:
 
 
 def in_order_of_ids(unigrams: spm.Unigrams, settings: TokenizerSettings) -> spm.Unigrams:
-    """Returns a model's pieces, in the model's order, with fairseq's tokens."""
+    """Adds fairseq's tokens to a model's pieces, which keep their order."""
     first, replaced = _FIRST[settings.tokenizer_class or XLM_ROBERTA]
     pieces = [*first.items(), *unigrams.pieces[replaced:], (_MASK, 0.0)]
     return unigrams._replace(pieces=pieces, unknown_id=UNKNOWN_ID)
 
 
 def model_of(unigrams: spm.Unigrams, settings: TokenizerSettings) -> bytes:
-    """Returns the file of the model whose pieces with fairseq's tokens these are."""
+    """Makes the model's file from the pieces with fairseq's tokens; undoes `in_order_of_ids`."""
     first, replaced = _FIRST[settings.tokenizer_class or XLM_ROBERTA]
     model = spm.model_class()()
     head = [(piece, 0.0) for piece in _REPLACED][:replaced]
@@ -57,7 +57,7 @@ def model_of(unigrams: spm.Unigrams, settings: TokenizerSettings) -> bytes:
 
 
 class FairseqTokenizer(BytePairTokenizer):
-    """Converts texts to the ids of a SentencePiece model with fairseq's tokens, without casing."""
+    """Converts texts to the ids of a SentencePiece model with fairseq's tokens; no lower-casing."""
 
     _kind, _space = "SentencePiece model of fairseq", "▁"
 

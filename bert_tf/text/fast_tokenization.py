@@ -1,13 +1,13 @@
 """`FastTokenizer`: the same ids as `tokenization.FullTokenizer`, many times faster.
 
-A text takes one of two paths, which give the same ids:
+Two ways give the same ids:
 
-*   The cache: the text is cleaned and split at white space, and the ids of each part are looked up
-    in a cache. New parts are split by the reference's rules, with one table lookup per character.
+*   The cache: the text is cleaned and split at white space, and the ids of each part are cached.
+New parts are split by the reference's rules, with one table lookup per character.
 *   tensorflow-text, in batches, only for printable ASCII, because its Unicode tables (ICU) differ
-    from Python's. It is up to twice as fast, but takes most of a second to import and build, so it
-    is loaded only after several megabytes of text, in a process that uses TensorFlow. Not every
-    TensorFlow build has it.
+from Python's. It is up to twice as fast, but takes most of a second to import and build, so it is
+loaded only after several megabytes of text, in a process that uses TensorFlow. Not every TensorFlow
+build has it.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ from bert_tf.text.base_tokenizer import Encoded, Piece, Tokenizer, pieces_with_o
 from bert_tf.text.tokenizer_settings import DEFAULTS, TokenizerSettings
 
 VOCABULARY = "vocab.txt"
-# For fewer texts than this, a call of tensorflow-text takes longer than the cache.
+# A call of tensorflow-text with fewer texts takes longer than the cache.
 _MIN_BATCH = 100
 # Characters of text after which tensorflow-text is loaded. Measured on English text: loading takes
 # 0.7 s of CPU time, and saves 0.07 s per million characters.
@@ -145,7 +145,7 @@ class FastTokenizer(Tokenizer):
         return FastTokenizer(self.reference.vocab, do_lower_case, settings=self.settings)
 
     def after_lowering(self) -> "FastTokenizer":
-        """Returns a tokenizer that lower-cases each character of a text before all else."""
+        """Returns a tokenizer that first lower-cases each character of a text."""
         strip_accents = self._basic.strip_accents
         settings = dataclasses.replace(self.settings, strip_accents=strip_accents)
         return FastTokenizer(self.reference.vocab, True, settings=settings)
@@ -183,7 +183,7 @@ class FastTokenizer(Tokenizer):
         return " ".join(self.inv_vocab[i] for i in token_ids)
 
     def words_of(self, token_ids: Sequence[int]) -> str:
-        """Returns the words and punctuation marks of the pieces, separated by single spaces.
+        """Converts token ids to words and punctuation marks, separated by single spaces.
 
         Pieces are joined as in the original's run_squad.py, where a piece may be just "##".
         """
@@ -221,8 +221,8 @@ def _is_printable_ascii(text: str) -> bool:
 def _make_ascii_encoder(reference: tokenization.FullTokenizer) -> _Encoder | None:
     """Returns an encoder of printable ASCII that uses tensorflow-text.
 
-    None, with one warning, if tensorflow-text is missing or does not fit the TensorFlow build; also
-    None if the vocabulary has no token of printable ASCII.
+    None, with one warning, if tensorflow-text is missing or does not fit the TensorFlow build. None
+    if the vocabulary has no token of printable ASCII.
     """
     try:
         import tensorflow_text
@@ -245,7 +245,7 @@ def _make_ascii_encoder(reference: tokenization.FullTokenizer) -> _Encoder | Non
         return None  # tensorflow-text needs at least one
     tokens.append(wordpiece.unk_token)
     ids_of_tokens = np.array([reference.vocab[token] for token in tokens], np.int32)
-    # The tokenizer's model is a constant; on a GPU, each call would copy it back.
+    # The tokenizer's model is a constant, which each call on a GPU would copy back.
     with tf.device("CPU:0"):
         tokenizer = tensorflow_text.FastBertTokenizer(
             tokens,

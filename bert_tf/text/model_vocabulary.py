@@ -27,10 +27,9 @@ def check_model_vocabulary(
 ) -> None:
     """Checks that tokens have the ids that they had when the checkpoint was trained.
 
-    The checkpoint's folder has the model's vocabulary. Word pieces may replace its [unusedN] and
-    may be longer; a SentencePiece model or a byte-level BPE must have all its pieces. If the folder
-    only has a vocabulary of a different kind, the given one is refused. If it has none, every
-    vocabulary passes. The settings of the tokenizer must also be the same.
+    The vocabulary is compared with the one in the checkpoint's folder, if there is one. Word pieces
+    may replace [unusedN] and may be longer. A SentencePiece model or a byte-level BPE must have all
+    pieces. A different kind of vocabulary is refused. The tokenizer's settings must also be equal.
 
     Args:
         vocab: token -> id, with added tokens.
@@ -77,7 +76,7 @@ def _check_settings(source: VocabularySource, model: VocabularySource, flag: str
     ours, theirs = (_settings(x) for x in (source, model))
     for one, other in ((ours, theirs), (theirs, ours)):
         if one["strip_accents"] is None and other["strip_accents"] is not None:
-            one["strip_accents"] = one[DO_LOWER_CASE]  # that is what None stands for
+            one["strip_accents"] = one[DO_LOWER_CASE]  # the meaning of None
     for name, value in theirs.items():
         if name == DO_LOWER_CASE and None in (value, ours[name]):
             continue  # not recorded
@@ -106,7 +105,7 @@ def _settings(source: VocabularySource) -> dict[str, Any]:
 
 
 def first_difference(vocab: Mapping[str, int], expected: Mapping[str, int]) -> str | None:
-    """Returns a token that does not have its expected id in `vocab`, other than [unusedN]."""
+    """Returns a token whose id in `vocab` is not the expected one, ignoring [unusedN]."""
     for token, number in expected.items():
         if vocab.get(token) != number and not UNUSED_TOKEN.fullmatch(token):
             return token
@@ -114,7 +113,7 @@ def first_difference(vocab: Mapping[str, int], expected: Mapping[str, int]) -> s
 
 
 def vocabulary_digest(vocab: Mapping[str, int]) -> str:
-    """Returns a text that is the same for vocabularies with the same ids, whatever their files."""
+    """Returns a digest of a vocabulary's ids; it does not depend on the kind of file."""
     text = json.dumps(sorted(vocab.items()))  # manifests of existing records have its digest
     return f"sha256 {hashlib.sha256(text.encode()).hexdigest()}"
 
@@ -122,10 +121,10 @@ def vocabulary_digest(vocab: Mapping[str, int]) -> str:
 def check_padding(
     vocab: Mapping[str, int], pad_token_id: int | None, place: str, config_place: str
 ) -> None:
-    """Raises UserError if the padding token does not have the id that the model gives no position.
+    """Raises UserError if the padding token's id is not `pad_token_id`, which gets no position.
 
-    `pad_token_id` is from the model's configuration; None if the id does not matter. Messages name
-    the vocabulary and the configuration as `place` and `config_place` do.
+    `pad_token_id` is from the model's configuration; None if its id does not matter. Messages call
+    the vocabulary `place`, and the configuration `config_place`.
     """
     for token in _PADDING:
         if pad_token_id is not None and vocab.get(token, pad_token_id) != pad_token_id:

@@ -1,4 +1,4 @@
-"""Counts words, and chooses what to add to a vocabulary so that a text takes the fewest tokens.
+"""Counts words, and chooses new vocabulary entries so that a text takes the fewest tokens.
 
 WordPiece takes the longest piece that fits, so a new entry may also change the split of other
 words, to fewer tokens or to more. So savings are measured by splitting the words again. A word's
@@ -61,7 +61,7 @@ _INSIDE = "##"  # begins every piece but a word's first
 
 @dataclasses.dataclass(frozen=True)
 class TokenCounts:
-    """How a vocabulary splits the words of a text. A punctuation mark is a word, too."""
+    """How a vocabulary splits the words of a text. A punctuation mark counts as a word."""
 
     words: int
     tokens: int
@@ -71,7 +71,7 @@ class TokenCounts:
 
 
 def count_tokens(word_counts: Mapping[str, int], vocab: Mapping[str, int]) -> TokenCounts:
-    """Returns how a vocabulary splits words, each with its number of occurrences."""
+    """Counts how a vocabulary splits words, each with its number of occurrences."""
     tokenizer = tokenization.WordpieceTokenizer(vocab)
     uses: collections.Counter[str] = collections.Counter()
     split = 0
@@ -105,11 +105,9 @@ def choose_entries(
     word uses in the end, because longer entries replaced it, is removed.
 
     Args:
-        word_counts: number of occurrences of each word.
-        vocab: the vocabulary to extend.
         num_entries: the largest number of entries to choose.
         min_count: words that occur less often give no candidates.
-        whole_words: whether only whole words are candidates, not pieces.
+        whole_words: whether only whole words are candidates.
     """
     text = _SplitText(word_counts, vocab)
     replaced, estimates = _candidates(word_counts, text, min_count, whole_words)
@@ -122,7 +120,7 @@ def choose_entries(
                 _, entry = heapq.heappop(heap)
                 saved, lengths = text.effect(entry)
                 if saved > 0 and heap and (-saved, entry) > heap[0]:
-                    heapq.heappush(heap, (-saved, entry))  # another may save more
+                    heapq.heappush(heap, (-saved, entry))  # a different one may save more
                 elif saved > 0:
                     text.add(entry, lengths)
                     chosen[entry] = replaced[entry]
@@ -140,7 +138,7 @@ def _candidates(
 ) -> tuple[dict[str, tuple[str, ...]], Mapping[str, int]]:
     """Returns the pieces that each candidate replaces, and an estimate of the tokens it saves.
 
-    The estimate ignores a candidate's effect on other words and the effect of earlier choices.
+    The estimate ignores effects on other words and effects of earlier choices.
     """
     splits = [(count, text.split(word)) for word, count in word_counts.items()]
     replaced: dict[str, tuple[str, ...]] = {}
@@ -174,19 +172,19 @@ class _SplitText:
         self.vocab = dict(vocab)
         self._tokenizer = tokenization.WordpieceTokenizer(self.vocab)
         self._lengths = [len(self.split(word)) for word in self._words]
-        # All words in one string, each after a line end, to find the words that contain an entry.
+        # All words in one string, each after a line end, for fast search of the words with an
+        # entry.
         self._text = "".join(f"\n{word}" for word in self._words)
         self._starts = [0, *itertools.accumulate(1 + len(word) for word in self._words)]
 
     def split(self, word: str) -> list[str]:
-        """Returns the tokens of a word."""
         return self._tokenizer.tokenize(word)
 
     def effect(self, entry: str) -> tuple[int, dict[int, int]]:
         """Returns how many tokens an entry saves, and the new lengths of the words that it changes.
 
-        Nothing if a word would become [UNK], which happens if the vocabulary lacks a piece for a
-        single character.
+        (0, {}) if a word would become [UNK], because the vocabulary lacks a piece for a single
+        character.
         """
         saved, lengths = 0, {}
         self.vocab[entry] = -1
@@ -216,7 +214,7 @@ class _SplitText:
             found = self._text.find(sought, self._starts[number + 1])
 
     def add(self, entry: str, lengths: Mapping[int, int]) -> None:
-        """Adds an entry to the vocabulary, with the new lengths that `effect` returned."""
+        """Adds an entry to the vocabulary, with the new lengths from `effect`."""
         self.vocab[entry] = -1
         for number, length in lengths.items():
             self._lengths[number] = length

@@ -49,7 +49,7 @@ _HANGUL = re.compile("[\u1100-\u11ff\uac00-\ud7a3]")
 
 @functools.cache
 def model_class() -> Any:
-    """Returns the class of a protocol buffer with the fields that are checked, read or made."""
+    """Returns a protocol buffer class with the fields that are checked, read or made."""
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # slow to import
 
     types = descriptor_pb2.FieldDescriptorProto
@@ -71,7 +71,7 @@ def model_class() -> Any:
 
 
 def problem_of(data: bytes) -> str | None:
-    """Returns what is wrong with the content of a model's file; None if it can be read."""
+    """Returns what is wrong with a model's content; None if it is sound."""
     try:
         model = model_class().FromString(data)
     except message.DecodeError:
@@ -93,7 +93,7 @@ def problem_of(data: bytes) -> str | None:
     return None
 
 
-# What splitting in Python needs of a model, where its file says anything.
+# Values that splitting in Python needs, unless the file omits them.
 _USUAL = {
     "trainer_spec": {"model_type": 1, "treat_whitespace_as_suffix": False, "byte_fallback": False},
     "normalizer_spec": dict.fromkeys(
@@ -103,9 +103,9 @@ _USUAL = {
 
 
 def parsed_unigram(data: bytes, place: str) -> Any:
-    """Returns the message of a model that `UnigramSplitter` can split by.
+    """Parses a model for `UnigramSplitter`.
 
-    Raises UserError for other kinds of models, which only tensorflow-text reads.
+    Raises UserError for other kinds of models, which only tensorflow-text supports.
     """
     model = model_class().FromString(data)
     for part, values in _USUAL.items():
@@ -129,7 +129,7 @@ def _is_utf8(data: bytes) -> bool:
 
 
 def _is_sound(charsmap: bytes) -> bool:
-    """Returns whether no look-up in a map of characters leaves its memory.
+    """Returns whether every look-up in a map of characters stays in its memory.
 
     The map is the size of a trie, the trie, and texts that end in NUL. The trie is a double array
     (https://github.com/s-yata/darts-clone): the children of a unit are at its base, combined by
@@ -152,12 +152,12 @@ def _is_sound(charsmap: bytes) -> bool:
 
 
 class Unigrams(NamedTuple):
-    """What a SentencePiece model of type unigram holds.
+    """The content of a SentencePiece model of type unigram.
 
     pieces: (piece, score) in the order of ids.
-    unknown_id: id of the unknown piece; None if there is none, or a file has something else.
-    marked: pieces that the file lists as control symbols or as symbols of the user.
-    charsmap: the compiled rules by which a text is normalized.
+    unknown_id: id of the unknown piece; None if there is none. Unchecked.
+    marked: control symbols and user-defined symbols.
+    charsmap: the compiled rules that normalize a text.
     """
 
     pieces: Sequence[tuple[str, float]]
@@ -167,7 +167,7 @@ class Unigrams(NamedTuple):
 
 
 def read_unigrams(path: str) -> Unigrams:
-    """Returns what the file of a model holds; raises UserError if it is damaged."""
+    """Reads a model's file; raises UserError if it is damaged."""
     try:
         return parse(read_bytes(path, f"--vocab_file={path}"))
     except (message.DecodeError, UnicodeDecodeError) as error:
@@ -178,7 +178,6 @@ def read_unigrams(path: str) -> Unigrams:
 
 
 def parse(data: bytes) -> Unigrams:
-    """Returns what the content of a model's file holds."""
     model = model_class().FromString(data)
     pieces, marked, unknown_id = [], [], None
     for number, piece in enumerate(model.pieces):
@@ -192,10 +191,10 @@ def parse(data: bytes) -> Unigrams:
 
 
 def make_model(unigrams: Unigrams, place: str, keep_accents: bool = True) -> bytes:
-    """Returns the model that gives the pieces of transformers' `AlbertTokenizer`.
+    """Makes the model that gives the pieces of transformers' `AlbertTokenizer`.
 
-    It finds every piece by its score, even control symbols, but none that spans words. Its unknown
-    piece has the id 1. Messages name the file `place`.
+    That finds every piece by its score, even control symbols, but no piece that spans words. The
+    unknown piece has the id 1. Messages call the file `place`.
     """
     if (
         unigrams.charsmap

@@ -59,10 +59,10 @@ def preprocess_text(
 
 
 def preprocess_as_tokenizers(text: str, lower: bool, keep_accents: bool) -> str:
-    """Returns a text as transformers' `AlbertTokenizer` has it before the model's own rules.
+    """Preprocesses a text like transformers' `AlbertTokenizer`, before the model's own rules.
 
     Pairs of quotes become one; all marks are dropped, not only marks with a combining class; each
-    character is lower-cased by itself.
+    character is lower-cased on its own.
     """
     text = text.replace("``", '"').replace("''", '"')
     if not keep_accents:
@@ -100,7 +100,11 @@ class SentencePieceTokenizer(Tokenizer):
         """Reads the model.
 
         Args:
-            content: the model; None if it is the content of `model_file`.
+            model_file: path of the model.
+            do_lower_case: whether to lower-case text.
+            required_tokens: pieces that the model must have in addition to <unk>.
+            settings: the tokenizer's settings, such as added tokens.
+            content: the model, instead of reading `model_file`.
 
         Raises:
             UserError: the file cannot be read, is not a SentencePiece model, or lacks required
@@ -149,11 +153,11 @@ class SentencePieceTokenizer(Tokenizer):
         return other
 
     def after_lowering(self) -> "SentencePieceTokenizer":
-        """Returns a tokenizer that lower-cases each character of a text before all else."""
+        """Returns a tokenizer that first lower-cases each character of a text."""
         return self.with_casing(True)
 
     def simplified(self, text: str) -> str:
-        """Returns a text without combining marks and with single spaces; its case stays."""
+        """Returns a text without combining marks and with single spaces, in its case."""
         simple = self._preprocess(text, lower=False)
         return " ".join(simple.split()) if self.settings.remove_space else simple
 
@@ -165,7 +169,7 @@ class SentencePieceTokenizer(Tokenizer):
         return preprocess_text(text, lower, keep_accents, remove_space)
 
     def _find_spaces(self) -> None:
-        """Finds white space that the model's own rules keep, which is made spaces, or drop."""
+        """Finds white space that the model's rules keep, to be replaced by spaces, or drop."""
         pieces, row_splits = self._split([f"a{char}a".encode() for char in _SPACES])
         found = [
             "".join(x.decode() for x in pieces[i:j]) for i, j in itertools.pairwise(row_splits)
@@ -187,9 +191,9 @@ class SentencePieceTokenizer(Tokenizer):
         return np.array(ids, np.int32), np.diff(row_splits)
 
     def _encode_for_masking(self, texts: Sequence[str]) -> Encoded:
-        """Returns the same as `_encode`, but unknown pieces that continue a word get an alias.
+        """Like `_encode`, but unknown pieces that continue a word get an alias.
 
-        The piece's text decides, which an id cannot tell; see `continues_word` and `aliases`.
+        The piece's text decides, see `continues_word`; the id of unknown pieces does not tell.
         """
         pieces, row_splits = self.split(list(map(self._preprocess, texts)))
         unknown = (self.unknown_id, self._continued_unknown_id)
@@ -239,15 +243,15 @@ class SentencePieceTokenizer(Tokenizer):
         ]
 
     def text_of(self, token_ids: Sequence[int]) -> str:
-        """Returns the text of the pieces, with a space before each word."""
+        """Converts token ids to text, with a space before each word."""
         return "".join(self.inv_vocab[i] for i in token_ids).replace(WORD_START, " ")
 
     def split(self, texts: Sequence[str]) -> tuple[list[bytes], np.ndarray]:
         """Returns the pieces of preprocessed texts, UTF-8, and where each text's begin and end."""
         pieces, row_splits = self._split([text.encode("utf-8", "replace") for text in texts])
-        # A number with a comma after it is split again without the comma, which becomes a piece of
-        # its own. The word start that this puts before the number stays, as in the original, which
-        # fails to remove it because it compares a string with bytes.
+        # A number with a comma after it is split again without the comma, which becomes a piece.
+        # This puts a word start before the number, which stays, as in the original, which fails to
+        # remove it because it compares a string with bytes.
         if self.settings.hugging_face:
             return pieces, row_splits
         numbers = [i for i, piece in enumerate(pieces) if _ends_in_digit_and_comma(piece)]
@@ -284,7 +288,7 @@ def _tensorflow_text(model_file: str) -> ModuleType:
 def _by_tensorflow(
     tensorflow_text: ModuleType, model: bytes, model_file: str
 ) -> tuple[_Split, list[bytes]]:
-    """Returns what splits texts by a model, and the model's pieces."""
+    """Returns a function that splits texts by a model, and the model's pieces."""
     try:
         with tf.device("CPU:0"):
             tokenizer = tensorflow_text.SentencepieceTokenizer(model, out_type=tf.string)

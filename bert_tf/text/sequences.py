@@ -1,4 +1,4 @@
-"""Model input from token ids: truncates pairs or splits them into windows, packs, pads."""
+"""Model input from token ids: truncates pairs or splits them into windows, packs and pads them."""
 
 import dataclasses
 import random
@@ -14,15 +14,15 @@ from bert_tf.errors import UserError
 class Layout:
     """The special tokens of a sequence: [CLS] a [SEP] b [SEP], or the model's equivalents.
 
-    In the functions below a second text is None if there is only one.
+    In the functions below the second text is None if there is only one.
     """
 
     cls_id: int
     sep_id: int
     separators: int = 1  # number of [SEP] between two texts
     second_segment: int = 1  # segment id of the second text
-    # As in the package `tokenizers`: a second text without tokens has a [SEP], and see
-    # `truncate_longer`.
+    # As in the package `tokenizers`: a second text without tokens still has a [SEP], and
+    # `truncate_longer` differs.
     hugging_face: bool = False
 
     def is_pair(self, ids_b: Sequence[int] | None) -> bool:
@@ -30,7 +30,6 @@ class Layout:
         return ids_b is not None and (len(ids_b) > 0 or self.hugging_face)
 
     def num_special(self, is_pair: bool) -> int:
-        """Returns the number of special tokens in a sequence of one text, or of two."""
         return 2 + self.separators if is_pair else 2
 
     def second_start(self, length_a: int) -> int:
@@ -69,9 +68,9 @@ def truncate_longer(
     """Truncates two sequences at their ends; returns the two lengths to keep.
 
     Drops one token at a time from the end of the longer sequence (of b if both are equally long)
-    until both together have at most `max_num_tokens` (`_truncate_seq_pair` in the original). So if
-    both are cut and `max_num_tokens` is odd, a keeps one more; in the package `tokenizers`
-    (`hugging_face`) the longer one does, or b if both are equally long.
+    until both together have at most `max_num_tokens` (`_truncate_seq_pair` in the original). If
+    both are cut and `max_num_tokens` is odd, a keeps one more. In the package `tokenizers`
+    (`hugging_face`) the longer sequence keeps one more, or b if both are equally long.
     """
     more_a = int(length_a > length_b or not hugging_face)
     return (
@@ -81,7 +80,7 @@ def truncate_longer(
 
 
 def as_pair(ids: Sequence[list[int]]) -> tuple[list[int], list[int] | None]:
-    """Returns the ids of the first and the second of one or two texts."""
+    """Splits one or two texts into the first and the second, which may be None."""
     return ids[0], ids[1] if len(ids) > 1 else None
 
 
@@ -97,7 +96,7 @@ def pack_pair(
 
     Each is a list of `max_seq_length` ints. `input_mask` is 1 for a token and 0 for padding.
     `segment_ids` is 0 up to the second text, and `second_segment` in the second text and the [SEP]
-    after it. Padding is 0 in all three. Without b there is no second [SEP], nor, unless
+    after it. Padding is 0 in all three. The second [SEP] is left out without b and, unless
     `layout.hugging_face`, if b has no tokens.
     """
     part_a, part_b = [layout.cls_id, *ids_a, layout.sep_id], []
@@ -116,7 +115,6 @@ def pack_pair(
 def truncate_and_pack(
     ids_a: Sequence[int], ids_b: Sequence[int] | None, max_seq_length: int, layout: Layout
 ) -> dict[str, list[int]]:
-    """Truncates two sequences to fit with `truncate_longer`, and packs them with `pack_pair`."""
     room = max_seq_length - layout.num_special(layout.is_pair(ids_b))
     length_a, length_b = truncate_longer(len(ids_a), len(ids_b or ()), room, layout.hugging_face)
     cut_b = ids_b and ids_b[:length_b]
@@ -124,7 +122,7 @@ def truncate_and_pack(
 
 
 def stack(packed: Sequence[Mapping[str, list[int]]]) -> dict[str, list[int]]:
-    """Returns the features of several sequences concatenated, by name."""
+    """Concatenates the features of several sequences by name."""
     return {name: [value for one in packed for value in one[name]] for name in packed[0]}
 
 
@@ -176,16 +174,14 @@ def max_context(spans: Sequence[Span]) -> list[np.ndarray]:
 def split_pair(
     ids_a: Ids, ids_b: Ids | None, max_seq_length: int, stride: int, layout: Layout, place: str
 ) -> list[tuple[Ids, Ids | None]]:
-    """Returns the two texts of each window: the texts themselves if they fit into one sequence.
+    """Splits a pair that is too long for one sequence; returns the two texts of each window.
 
-    Otherwise the longer text (b if both are equally long) is split by `make_spans`, and the other
-    one is whole in every window.
+    The longer text (b if both are equally long) is split by `make_spans`; every window has the
+    whole of the shorter one.
 
     Args:
-        ids_a: the ids of the first text.
-        ids_b: the ids of the second text.
         stride: tokens between the starts of windows; 0 for half of the longer text's room in a
-            window, so that every two successive windows overlap.
+            window, so that successive windows overlap.
         place: names the texts in messages.
     """
     if packed_length(ids_a, ids_b, layout) <= max_seq_length:

@@ -1,7 +1,7 @@
 """Reads the settings of a tokenizer from Hugging Face's files in a model's folder.
 
-Each key of a file is used, or may only have certain values, or is known to be harmless; a folder
-with any other key is refused. If two files say different things, the folder is refused, too.
+Each key of a file is used, must have certain values, or is known to be harmless; any other key is
+refused. So are two files that contradict each other.
 """
 
 import dataclasses
@@ -61,15 +61,15 @@ _SWITCHES = {
     BYTE_PAIRS: {"add_prefix_space": bool},
     FAIRSEQ_PIECES: {},
 }
-# What the classes below take for a switch that tokenizer_config.json lacks, whatever
-# tokenizer.json says; they have no argument for the last three.
+# Defaults of the classes below for switches that tokenizer_config.json lacks, whatever
+# tokenizer.json says. The classes have no argument for the last three.
 _CLASS_DEFAULTS = {
     **{DO_LOWER_CASE: True, "strip_accents": None, "tokenize_chinese_chars": True},
     **{"keep_accents": False, "add_prefix_space": False},
     **{"clean_text": True, "drop_category_c": False, "max_input_chars_per_word": MAX_INPUT_CHARS},
 }
 _NO_ARGUMENTS = ("clean_text", "drop_category_c", "max_input_chars_per_word")
-# Classes that take a tokenizer.json as it is.
+# Classes that use a tokenizer.json as it is.
 _GENERIC_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
 _CLASSES = {
     WORD_PIECES: ("Bert", "DistilBert", "Electra"),
@@ -82,7 +82,7 @@ _HARMLESS_CONFIG = {
     *("name_or_path", "special_tokens_map_file", "tokenizer_file", "full_tokenizer_file"),
     *("vocab_file", "merges_file", "vocab_size", "backend", "is_local", "local_files_only"),
     *("processor_class", "model_type", "use_fast", "legacy", "unk_id"),
-    # Arguments of calls, and what comes after a text's ids: bert_tf has its own.
+    # Arguments of calls, and steps after a text's ids, for which bert_tf has its own code.
     *("model_max_length", "max_len", "max_length", "stride", "truncation_strategy"),
     *("padding_side", "pad_to_multiple_of", "pad_token_type_id"),
     *("model_input_names", "return_tensors", "chat_template"),
@@ -123,7 +123,7 @@ def _config_keys(kind: str) -> JsonKeys:
 
 
 def read_tokenizer_config(folder: str) -> dict[str, Any]:
-    """Returns a folder's `tokenizer_config.json`, {} without one; UserError if it is damaged."""
+    """Reads a folder's `tokenizer_config.json`, {} without one; UserError if it is damaged."""
     path = os.path.join(folder, TOKENIZER_CONFIG)
     if not tf.io.gfile.exists(path):
         return {}
@@ -139,13 +139,13 @@ def read_tokenizer_config(folder: str) -> dict[str, Any]:
 def read_settings(
     folder: str, kind: str, in_json: TokenizerJson | None, hugging_face: bool = False
 ) -> TokenizerSettings:
-    """Returns what a folder says of its tokenizer, beside the vocabulary.
+    """Reads a folder's tokenizer settings.
 
     Args:
         kind: one of WORD_PIECES, SENTENCE_PIECES, BYTE_PAIRS, FAIRSEQ_PIECES.
         in_json: the folder's `tokenizer.json`.
-        hugging_face: whether the folder is in Hugging Face's format. A folder with other files of
-            a tokenizer than `tokenizer_config.json`, or with a `tokenizer_class` in it, is so, too.
+        hugging_face: whether the folder is in Hugging Face's format. A folder with any other
+            tokenizer file, or with a `tokenizer_class`, also counts as that.
     """
     config, path = read_tokenizer_config(folder), os.path.join(folder, TOKENIZER_CONFIG)
     _config_keys(kind).check(config, path)
@@ -211,7 +211,7 @@ def _class_of(folder: str, kind: str, in_json: TokenizerJson | None, class_: Any
 
 
 def _switches(config: Mapping[str, Any], kind: str, path: str) -> dict[str, Any]:
-    """Returns the switches that a `tokenizer_config.json` has and that are not null."""
+    """Returns the switches of a `tokenizer_config.json` that are not null."""
     found = {}
     for name, type_ in _SWITCHES[kind].items():
         value = config.get(name)
@@ -237,7 +237,7 @@ def _check_arguments(config: Mapping[str, Any], path: str) -> None:
 def _check_same(
     config: Mapping[str, Any], in_file: Mapping[str, Any], has_defaults: bool, folder: str
 ) -> None:
-    """Checks that both files say the same of each switch that both have.
+    """Checks that both files agree on each switch.
 
     has_defaults: whether the tokenizer's class does not read switches from `tokenizer.json`.
     """
@@ -286,14 +286,14 @@ def _tokens(
                 )
             if isinstance(value, dict) or hugging_face:
                 found[token] = added
-        # A dictionary has the names of special tokens, which come first.
+        # A dictionary is read first: it names special tokens.
         for key in sorted(_MORE_TOKENS, key=lambda x: not isinstance(source.get(x), dict)):
             values = source.get(key) or []
             values = list(values.values()) if isinstance(values, dict) else values
             for value in values if isinstance(values, list) else [values]:
                 added = _token(value, path)
                 known = found.get(added.content, added)
-                # transformers 5 takes the flags of added_tokens.json then.
+                # transformers 5 then takes the flags of added_tokens.json.
                 stays = source is tokens_map and key == MORE_TOKENS and added.content in ids
                 if not stays:
                     found[added.content] = dataclasses.replace(added, token_id=known.token_id)
@@ -320,7 +320,7 @@ def _check_more_tokens(
     only_model: bool,
     folder: str,
 ) -> None:
-    """Checks that no token stands only in a list that transformers 5 ignores.
+    """Checks that no token is only in a list that transformers 5 ignores.
 
     only_model: whether the vocabulary is a SentencePiece model without a `tokenizer.json`.
     """
@@ -340,7 +340,7 @@ def _check_more_tokens(
 
 
 def _tokens_without_files(kind: str, hugging_face: bool) -> dict[str, AddedToken]:
-    """Returns the tokens that a tokenizer finds in every text if no file names any."""
+    """Returns the tokens that a tokenizer finds in every text by default."""
     found = {x: AddedToken(x) for x in SPECIAL_TOKENS[kind].values()} if hugging_face else {}
     if kind in (BYTE_PAIRS, FAIRSEQ_PIECES):
         found[MASK.content] = MASK  # as in RoBERTa's released files; transformers 5 forgets it

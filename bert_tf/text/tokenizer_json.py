@@ -1,7 +1,7 @@
 """Reads Hugging Face's `tokenizer.json`: a whole tokenizer in a file, with its vocabulary.
 
-The package `tokenizers` reads the file. What it then does must be what the tokenizers of this
-library do.
+The package `tokenizers` reads the file. Files that would not split texts like this library's
+tokenizers are refused.
 """
 
 import base64
@@ -28,7 +28,7 @@ SENTENCE_PIECES, FAIRSEQ_PIECES = sentence_pieces.MODEL, fairseq_pieces.MODEL
 
 ONLY = "nothing else is supported. Choose a different model"
 _KINDS = {"WordPiece": WORD_PIECES, "BPE": BYTE_PAIRS, "Unigram": SENTENCE_PIECES}
-# Keys that are read, or are harmless: every byte has a token in a byte-level BPE, and offsets are
+# Keys that are read or harmless: a byte-level BPE has a token for every byte, and offsets are
 # computed here.
 _FREE = {
     WORD_PIECES: {
@@ -44,7 +44,7 @@ _FREE = {
 }
 _METASPACE = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
 _WORDS = {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, _METASPACE]}
-# What the other keys must be, apart from null, false and the like.
+# The required values of all other keys, apart from null, false and the like.
 _PARTS: dict[str, dict[str, dict[str, Any]]] = {
     WORD_PIECES: {
         "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##"},
@@ -70,7 +70,7 @@ class TokenizerJson:
     """The content of a `tokenizer.json`.
 
     kind: WORD_PIECES, BYTE_PAIRS, SENTENCE_PIECES or FAIRSEQ_PIECES.
-    vocab: token -> id, in the order of ids; a BPE's has the added tokens, too.
+    vocab: token -> id, in the order of ids; for a BPE with the added tokens.
     merges: a BPE's `merges.txt`.
     unigrams: the SentencePiece model of SENTENCE_PIECES or FAIRSEQ_PIECES.
     switches: value by the name in `tokenizer_config.json`.
@@ -96,7 +96,7 @@ class TokenizerJson:
 
 
 def read_tokenizer_json(folder: str) -> TokenizerJson | None:
-    """Returns the content of a folder's `tokenizer.json`; None if there is no such file."""
+    """Reads a folder's `tokenizer.json`; None if there is no such file."""
     path = os.path.join(folder, TOKENIZER_FILE)
     if not tf.io.gfile.exists(path):
         return None
@@ -124,7 +124,7 @@ def _load(content: Any, path: str) -> tuple[Any, dict[str, Any]]:
     try:
         tokenizer = tokenizers.Tokenizer.from_str(json.dumps(content))
         return tokenizer, json.loads(tokenizer.to_str())
-    except BaseException as error:  # a panic of the package's is not an Exception
+    except BaseException as error:  # a panic in the package is not an Exception
         if isinstance(error, KeyboardInterrupt):
             raise
         raise UserError(

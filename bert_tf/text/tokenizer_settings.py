@@ -1,4 +1,4 @@
-"""`TokenizerSettings`: what a model's folder says of its tokenizer, and the tokens it adds."""
+"""`TokenizerSettings`: the settings in a model's folder, with the tokens it adds."""
 
 import dataclasses
 import json
@@ -11,18 +11,17 @@ import tokenizers
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.tokenization import MAX_INPUT_CHARS_PER_WORD
 
-_BETWEEN_TEXTS = "\0"  # a token with it would only be looked for in vain
+_BETWEEN_TEXTS = "\0"  # never part of a token
 
 
 @dataclasses.dataclass(frozen=True)
 class AddedToken:
     """A token that is found in a text as it is written, such as [MASK] or [E1].
 
-    token_id: its id; None until it is looked up in the vocabulary.
-    single_word: whether it is only found where no letter, digit or underscore touches it.
-    lstrip, rstrip: whether the white space before or after it belongs to it.
-    normalized: whether it is found in the text without accents and capitals, if the tokenizer
-        drops these.
+    token_id: None until it is looked up in the vocabulary.
+    single_word: whether it is only found if no letter, digit or underscore touches it.
+    lstrip, rstrip: whether it includes the white space before or after it.
+    normalized: whether it is found in the normalized text, such as without accents and capitals.
     """
 
     content: str
@@ -51,11 +50,10 @@ class TokenSpan(NamedTuple):
 
 
 class AddedTokens:
-    """Finds tokens in texts: the leftmost first, of several the longest.
+    """Finds tokens in texts: the leftmost first, and the longest of several.
 
-    Args:
-        normalizer: of the package `tokenizers`: what it does to a text before it is split into
-            words. None if it does nothing.
+    `normalizer` is a normalizer of the package `tokenizers`, applied before a text is split; or
+    None.
     """
 
     def __init__(self, tokens: Sequence[AddedToken], normalizer: Any):
@@ -70,12 +68,12 @@ class AddedTokens:
         self._contents = None if is_normalized else [x.content for x in tokens]
 
     def occur_in(self, text: str) -> bool:
-        """Returns False if no token is in a text; looking for them takes longer."""
+        """Returns False if a text certainly has no token; faster than `spans`."""
         return self._contents is None or any(content in text for content in self._contents)
 
     def spans(self, text: str) -> Iterator[TokenSpan]:
-        """Yields the tokens of a text, and what is between them, in order."""
-        # Half a surrogate pair is no text to the package.
+        """Yields the tokens of a text, and the texts between them, in order."""
+        # The package refuses half a surrogate pair.
         valid = text.encode("utf-8", "replace").decode()
         found = self._tokenizer.encode(valid, add_special_tokens=False)
         for i, (start, end) in zip(found.ids, found.offsets, strict=True):
@@ -96,15 +94,14 @@ def encode_with_added(
 ) -> tuple[np.ndarray, Sequence[int] | np.ndarray]:
     """Returns (int32 ids of all texts, number of ids of each text), with the added tokens' ids.
 
-    Args:
-        encode: returns the same for texts without added tokens.
+    `encode` returns the same for texts without added tokens.
     """
-    # Nearly all texts have none, and one look at all of them is faster than one at each.
+    # Nearly all texts have none, and a single look at all texts is fastest.
     if not added.occur_in(_BETWEEN_TEXTS.join(texts)):
         return encode(texts)
     strings: list[str] = []
     tokens: list[int] = []
-    rows: tuple[list[int], list[int]] = [], []  # the number of the text of each string and token
+    rows: tuple[list[int], list[int]] = [], []  # the text number of each string and token
     before: list[int] = []  # number of strings before each token
     for row, text in enumerate(texts):
         for part in added.parts(text):
@@ -135,7 +132,7 @@ BYTE_PAIR_TOKENS = {"unk": "<unk>", "sep": "</s>", "pad": "<pad>", "cls": "<s>",
 BYTE_PAIR_TOKENS |= {"bos": "<s>", "eos": "</s>"}
 _SPECIAL_TOKENS = {*SENTENCE_PIECE_TOKENS.values(), "[UNK]", "[PAD]", *BYTE_PAIR_TOKENS.values()}
 
-# Words with more characters are unknown to the package `tokenizers`; the original's limit is 200.
+# The package `tokenizers` makes longer words unknown; the original's limit is 200.
 MAX_INPUT_CHARS = 100
 
 
@@ -143,18 +140,19 @@ MAX_INPUT_CHARS = 100
 class TokenizerSettings:
     """The switches of a tokenizer by their names in `tokenizer_config.json`.
 
-    The defaults are google-research's. `do_lower_case` is apart: the programs have a flag for it.
+    The defaults are google-research's. `do_lower_case` is not among them, because it is a flag of
+    the programs.
 
     strip_accents, tokenize_chinese_chars, clean_text, drop_category_c: see
-        `tokenization.BasicTokenizer`.
+    `tokenization.BasicTokenizer`.
     max_input_chars_per_word: longer words are unknown; None for the library's own limit.
     keep_accents, remove_space: see `sentence_pieces.preprocess_text`.
     add_prefix_space: whether a byte-level BPE puts a space before every text.
     added_tokens: tokens that are found in a text before it is split.
-    tokenizer_class: Hugging Face's name of this kind of tokenizer, if a folder of its library has
-        the settings. What the switches leave open is then done as in the package `tokenizers`, see
-        `tokenization.BasicTokenizer` and `sentence_pieces.preprocess_text`.
-    recorded_casing: the folder's `do_lower_case`; None if it does not say. It is not compared.
+    tokenizer_class: Hugging Face's name of this kind of tokenizer, if the folder is in that format.
+    Where switches are left open, the package `tokenizers` is then the reference, see
+    `tokenization.BasicTokenizer` and `sentence_pieces.preprocess_text`.
+    recorded_casing: the folder's `do_lower_case`; None if it is not recorded. Not compared.
     """
 
     strip_accents: bool | None = None
@@ -172,12 +170,8 @@ class TokenizerSettings:
     def with_ids(self, vocab: Mapping[str, int], place: str) -> "TokenizerSettings":
         """Returns the settings with an id for every added token.
 
-        A token without an id has the vocabulary's; if the vocabulary lacks it, the next free one.
-        Special tokens that the vocabulary lacks are dropped.
-
-        Args:
-            vocab: token -> id.
-            place: the vocabulary, for messages.
+        A token without an id has its id in the vocabulary or, if it is not there, the next free id.
+        Special tokens that the vocabulary lacks are dropped. Messages call the vocabulary `place`.
         """
         if not self.added_tokens:
             return self
@@ -211,15 +205,14 @@ class TokenizerSettings:
         return dataclasses.replace(self, added_tokens=tuple(tokens))
 
     def with_tokens(self, contents: Iterable[str]) -> "TokenizerSettings":
-        """Returns the settings with more added tokens."""
         known = {token.content for token in self.added_tokens}
         more = (AddedToken(content) for content in contents if content not in known)
         return dataclasses.replace(self, added_tokens=(*self.added_tokens, *more))
 
     def of_model(self, drop_category_c: bool) -> "TokenizerSettings":
-        """Returns the settings with the rule of a model's original, unless they are Hugging Face's.
+        """Adds the rule of the model's original, unless the settings are Hugging Face's.
 
-        drop_category_c: of the model's configuration; see `tokenization.BasicTokenizer`.
+        drop_category_c: from the model's configuration; see `tokenization.BasicTokenizer`.
         """
         if not drop_category_c or self.hugging_face:
             return self
@@ -238,7 +231,7 @@ class TokenizerSettings:
 
     @property
     def longest_word(self) -> int:
-        """The number of characters after which a word is unknown."""
+        """The number of characters above which a word is unknown."""
         own = MAX_INPUT_CHARS if self.hugging_face else MAX_INPUT_CHARS_PER_WORD
         return self.max_input_chars_per_word or own
 
@@ -266,7 +259,7 @@ class TokenizerSettings:
         return {TOKENIZER_CONFIG: json.dumps(content)} if content else {}
 
 
-_NOT_WRITTEN = ("added_tokens", "recorded_casing")  # the former by other names
+_NOT_WRITTEN = ("added_tokens", "recorded_casing")  # added tokens are written by different names
 DEFAULTS = TokenizerSettings()
 SETTINGS_KEYS = {
     *(field.name for field in dataclasses.fields(TokenizerSettings) if field.compare),

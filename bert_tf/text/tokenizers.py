@@ -26,8 +26,8 @@ from bert_tf.text.tokenizer_json import (
     read_tokenizer_json,
 )
 
-# Names of a model's vocabulary in its folder. The last two come from ALBERT's released models and
-# from Hugging Face's.
+# Names of a model's vocabulary in its folder. The last two are used by ALBERT's released models and
+# by Hugging Face.
 _RENAMED = ("30k-clean.model", "spiece.model")
 VOCABULARY_FILES = (WORD_PIECES, SENTENCE_PIECES, BYTE_PAIRS, FAIRSEQ_PIECES, *_RENAMED)
 
@@ -60,13 +60,11 @@ def vocabulary_files(vocab_file: str) -> dict[str, str]:
 
 
 def read_vocabulary(vocab_file: str, hugging_face: bool = False) -> dict[str, bytes]:
-    """Returns the content of a vocabulary's files by their names in a model's folder.
+    """Reads a vocabulary's files; returns their content by their names in a model's folder.
 
     A `tokenizer.json` becomes a `vocab.txt`, a SentencePiece model, or a `vocab.json` with a
-    `merges.txt`. The settings of the vocabulary's folder become a `tokenizer_config.json`.
-
-    Args:
-        hugging_face: see `read_settings`.
+    `merges.txt`. The settings of the vocabulary's folder become a `tokenizer_config.json`. For
+    `hugging_face` see `read_settings`.
     """
     source = VocabularySource(vocab_file, hugging_face)
     files: dict[str, str | bytes] = {}
@@ -83,20 +81,19 @@ def read_vocabulary(vocab_file: str, hugging_face: bool = False) -> dict[str, by
 
 
 class VocabularySource:
-    """A vocabulary and what its folder says of the tokenizer.
+    """A vocabulary, with the tokenizer settings of its folder.
 
     Attributes:
-        own: the vocabulary, if it is a `tokenizer.json`; else None.
-        in_json: the folder's `tokenizer.json`; None if there is none.
+        own: the `tokenizer.json`, if that is the vocabulary.
+        in_json: the folder's `tokenizer.json`.
         kind: the kind of vocabulary, see `tokenizer_json`.
         settings: see `read_settings`.
-        model: the SentencePiece model by the rules of the package `tokenizers`; else None.
+        model: the SentencePiece model by the rules of the package `tokenizers`, if it is one.
     """
 
     model: bytes | None = None
 
     def __init__(self, vocab_file: str, hugging_face: bool = False):
-        """Reads the files; for the arguments see `read_vocabulary`."""
         if tf.io.gfile.isdir(vocab_file):
             path = vocabulary_in(vocab_file) or storage.first_file(vocab_file, [TOKENIZER_FILE])
             remedy = f"give --vocab_file={path}" if path else storage.contents(vocab_file)
@@ -115,7 +112,7 @@ class VocabularySource:
             self._pieces = {piece: i for i, (piece, _) in enumerate(unigrams.pieces)}
             self.check_vocabulary(self._pieces)
             unigrams = in_json or unigrams  # as in transformers, its scores count
-            # Nor does it find the symbols of the model if the files have a list of their own.
+            # transformers also ignores the model's symbols if the files list tokens.
             added, known = self.settings.added_tokens, SPECIAL_TOKENS[self.kind].values()
             if not any(x.token_id is None and x.content not in known for x in added):
                 self.settings = self.settings.with_tokens(unigrams.marked)
@@ -151,7 +148,7 @@ class VocabularySource:
 
 
 def vocabulary_in(folder: str) -> str | None:
-    """Returns the path of the vocabulary in a model's folder; None if there is none.
+    """Returns the path of the vocabulary in a model's folder, or None.
 
     A `vocab.json` without `merges.txt` is skipped if there is a `tokenizer.json`, which has both.
     Raises UserError if there are several vocabularies.
@@ -177,15 +174,15 @@ def load_tokenizer(
     Args:
         vocab_file: a `vocab.txt`; or a SentencePiece model, whose name ends in `.model`; or a
             `vocab.json` with a `merges.txt` beside it; or Hugging Face's `tokenizer.json`.
-        do_lower_case: whether to lower-case text; word pieces then lose their accents, too, unless
+        do_lower_case: whether to lower-case text. Word pieces then also lose their accents, unless
             the settings say otherwise.
         needs_mask: whether the vocabulary must have the mask token.
-        hugging_face: see `read_settings`.
-        drop_category_c: whether the model is an ELECTRA, see `TokenizerSettings.of_model`.
+        hugging_face: whether the vocabulary's folder is in Hugging Face's format.
+        drop_category_c: whether the model is an ELECTRA, see `tokenization.BasicTokenizer`.
 
     Raises:
-        UserError: the file cannot be read, is not a vocabulary, or lacks a special token. Or the
-            vocabulary is a `vocab.json` and `do_lower_case` is True, or a file beside it asks for
+        UserError: the file cannot be read, is not a vocabulary, or lacks a special token; the
+            vocabulary is a `vocab.json` and `do_lower_case` is True; or a file beside it asks for
             something unsupported.
     """
     source = VocabularySource(vocab_file, hugging_face)

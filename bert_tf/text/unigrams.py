@@ -14,7 +14,7 @@ import numpy as np
 from bert_tf.text.sentence_piece_model import CONTROL, NORMAL, UNKNOWN, UNUSED, USER_DEFINED
 
 _SPACE = "▁".encode()
-_PENALTY = 10.0  # of an unknown character, below the lowest score
+_PENALTY = 10.0  # an unknown character's distance below the lowest score
 
 
 def _length(first: int) -> int:
@@ -33,7 +33,7 @@ class UnigramSplitter:
         highest = max(normal, default=0.0)
         self._unknown_score = np.float32(min(normal, default=0.0) - _PENALTY).item()
         self._scores = {}
-        self._own = []  # the symbols of the user, which are not normalized
+        self._own = []  # user-defined symbols, which are not normalized
         for piece, score, kind in zip(self.pieces, scores, kinds, strict=True):
             if kind == USER_DEFINED:
                 self._own.append(piece)
@@ -67,7 +67,7 @@ class UnigramSplitter:
     def _split(self, text: bytes) -> list[bytes]:
         """Returns the pieces with the highest sum of scores; unknown neighbours are one piece."""
         size, scores = len(text), self._scores
-        rounded = array.array("f", [0.0])  # as the original's floats
+        rounded = array.array("f", [0.0])  # like the original's floats
         best = rounded * (size + 1)
         starts = [-1] * (size + 1)
         unknown = bytearray(size + 1)
@@ -104,7 +104,7 @@ class UnigramSplitter:
 
 
 def _rules(charsmap: bytes) -> Callable[[bytes, int], tuple[int, bytes]]:
-    """Returns the rule of a map: a text in UTF-8, a place -> length of what it changes, the change.
+    """Returns a map's rule: (text in UTF-8, place) -> (length that it replaces, replacement).
 
     For the map see `sentence_piece_model._is_sound`.
     """

@@ -1,9 +1,10 @@
 """Learns word pieces from counted words: the algorithm of TensorFlow Text, with NumPy.
 
 All words are split four times: first before each character, then as WordPiece does with the pieces
-kept so far. What is left of a word where a piece of it begins is counted, and kept as a piece if it
-occurs often enough. (TensorFlow Text counts all strings that begin there. Then, the longest first,
-it subtracts each count from those of the string's own beginnings, which leaves the same.)
+kept so far. At the start of each piece, the rest of the word is counted, and kept as a piece if it
+occurs often enough. (TensorFlow Text counts all strings that begin there. Then, from the longest to
+the shortest, it subtracts each count from the counts of the string's prefixes, which has the same
+result.)
 """
 
 import collections
@@ -13,20 +14,20 @@ import numpy as np
 
 _LATER_ROUNDS = 3
 _MAX_LENGTH = 50  # longer "words" are almost never words
-# A limit for memory: a million words take 1.1 GB. Rarer words hardly change the result.
+# Limits memory: a million words take 1.1 GB. Rarer words hardly change the result.
 _MAX_WORDS = 1_000_000
 
 
 class WordPieceLearner:
     """Finds the pieces that occur often enough, for any threshold.
 
+    `largest_count` is the highest useful threshold.
+
     Args:
-        word_counts: number of occurrences of each word; "##" is in none of them. The characters of
-            a long word count as words in its place.
+        word_counts: number of occurrences of each word; no word contains "##". The characters of a
+            long word are counted as words instead.
         max_unique_chars: number of characters to keep, the most frequent ones. Words with other
             characters are ignored.
-
-    `largest_count` is the highest useful threshold.
     """
 
     def __init__(self, word_counts: Mapping[str, int], max_unique_chars: int):
@@ -38,17 +39,17 @@ class WordPieceLearner:
                     counts[char] += count
         self.largest_count = max(counts.values())
         words = _of_frequent_chars(counts, max_unique_chars)
-        # Strings have numbers: 0 is the end of a word. Then come all characters, at the start of a
-        # word and inside one, which are always pieces; then all words, and all that they end with.
+        # Strings have numbers: 0 is the end of a word; then come all characters, at the start of a
+        # word and inside one, which are always pieces; then all words and their suffixes.
         chars = sorted(set().union(*words))
         self._fixed = [*chars, *(f"##{char}" for char in chars)]
         numbers = {string: number for number, string in enumerate(["", *self._fixed])}
-        rests = [0]  # what is left of its word at each character, and 0 after the last one
+        rests = [0]  # the rest of the word at each character, and 0 after the last one
         for word in words:
             strings = (f"##{word[start:]}" if start else word for start in range(len(word)))
             rests += [numbers.setdefault(string, len(numbers)) for string in strings]
             rests.append(0)
-        parents = [*range(1 + len(self._fixed))]  # the longest other string that begins each
+        parents = [*range(1 + len(self._fixed))]  # the longest proper prefix of each string
         for string in [*numbers][len(parents) :]:
             end = len(string) - 1
             while string[:end] not in numbers:
@@ -67,7 +68,7 @@ class WordPieceLearner:
     def pieces(self, threshold: int) -> dict[str, int]:
         """Returns counts: of pieces that occur at least `threshold` times, and of all characters.
 
-        A rarer character has the count 1.
+        Rarer characters have the count 1.
         """
         counts = self._first_counts
         for _ in range(_LATER_ROUNDS):
@@ -82,7 +83,7 @@ class WordPieceLearner:
         return {**dict.fromkeys(self._fixed, 1), **found}
 
     def _count(self, sizes: np.ndarray) -> np.ndarray:
-        """Returns the count of each string if the first piece of each has this size."""
+        """Returns the count of each string, given the size of each string's first piece."""
         following = self._rests[self._places + sizes]
         counts = np.zeros(len(self._strings))
         rests, weights = self._words, self._word_counts

@@ -15,10 +15,10 @@ from bert_tf.text.tokenizers import Tokenizer
 
 @dataclasses.dataclass(frozen=True)
 class Sentences:
-    """A pair of texts, a single one, or three: with a text that means something else."""
+    """One text, a pair, or three texts of which the third means something else."""
 
     texts: tuple[str, ...]
-    score: float = 0.0  # how similar the two are in meaning; 0 if unknown
+    score: float = 0.0  # how similar a pair is in meaning; 0 if unknown
 
 
 def read_sentences(
@@ -32,17 +32,14 @@ def read_sentences(
     unread_scores: str | None = None,
     loss: str = IN_BATCH_NEGATIVES,
 ) -> list[Sentences]:
-    """Returns the sentences of a table's rows. For the other arguments see `tables`.
+    """Reads the sentences of a table's rows.
 
     Args:
-        columns: the names of the columns to read, by their flags `text_a_column`,
-            `text_b_column`, `negative_column` and `label_column`. A column whose flag is missing is
-            not read. The texts of triplets must not be empty.
+        columns: flag (`text_a_column`, `text_b_column`, `negative_column`, `label_column`) -> name
+            of the column to read. Columns without a flag are not read.
         score_scale: the greatest score; the least is -score_scale. None for no bounds.
-        refuse_empty: whether an empty row before an example is an error. Otherwise empty rows are
-            skipped.
-        unread_scores: a column with scores that the loss does not read, if the file has it; see
-            `check_unread_scores`.
+        refuse_empty: whether an empty row before an example is an error; if not, it is skipped.
+        unread_scores: a column with scores that the loss does not read; see `check_unread_scores`.
         loss: the loss, for that message.
     """
     rows = tables.read_table(path, delimiter, has_header)
@@ -71,7 +68,7 @@ def read_sentences(
 
 
 def check_unread_scores(loss: str, scores: Sequence[float], remedy: str) -> None:
-    """Raises UserError if pairs that a loss takes to mean the same have low scores."""
+    """Raises UserError if a loss that reads no scores would train dissimilar pairs as similar."""
     least, greatest = min(scores), max(scores)
     if least < greatest or greatest <= 0.0:
         raise UserError(
@@ -116,8 +113,8 @@ def _score(text: str, score_scale: float | None, place: str) -> float:
 class SentenceEncoder(ExampleEncoder):
     """Turns a single text, a pair or a triplet into one record.
 
-    Each text becomes its own sequence, [CLS] text [SEP], truncated at its end if it is too long.
-    Every example has `num_texts` texts, 1 to 3.
+    Each text becomes a separate sequence, [CLS] text [SEP], truncated at its end if it is too long.
+    All examples have `num_texts` texts, 1 to 3.
     """
 
     def __init__(self, tokenizer: Tokenizer, max_seq_length: int, num_texts: int):

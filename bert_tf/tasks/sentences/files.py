@@ -36,8 +36,8 @@ _FILES = {
 class SentenceFiles(TaskFiles, SentenceTask):
     """Reads tables of pairs and triplets.
 
-    Predictions go to test_vectors.npz, a vector of length 1 for each text of the test file, and to
-    test_results.tsv, the cosine of each pair; in predictions.tsv it stands beside the texts.
+    Predictions: test_vectors.npz has a vector of length 1 for each text of the test file,
+    test_results.tsv the cosine of each pair, and predictions.tsv cosines beside the texts.
     """
 
     def __init__(self, settings: SentenceSettings):
@@ -46,7 +46,7 @@ class SentenceFiles(TaskFiles, SentenceTask):
             self.best_metric = "eval_ndcg@10"
 
     def check(self, config: BertConfig, strategy: tf.distribute.Strategy) -> None:
-        """Checks the kind of vectors of the model in files, too."""
+        """Also checks that the model in files makes mean vectors."""
         if self.settings.init_checkpoint:
             check_mean_vectors(folder_of(self.settings.init_checkpoint))
         super().check(config, strategy)
@@ -90,7 +90,7 @@ class SentenceFiles(TaskFiles, SentenceTask):
         return positive
 
     def read_sets(self, purpose: str) -> list[ExampleSet]:
-        """Returns the set for a purpose; for an evaluation the retrieval set, too."""
+        """Returns the set for a purpose; for an evaluation also the retrieval set."""
         settings = self.settings
         if purpose != "eval" or settings.retrieval_dir is None:
             return super().read_sets(purpose)
@@ -148,14 +148,14 @@ def write_review(output_dir: str, rows: KeptRows, scores: np.ndarray, cosines: n
     """Writes eval_predictions.tsv, and the same with the worst pairs first as errors.tsv.
 
     Scores and cosines have different scales, so their ranks are compared, as the Spearman
-    correlation does: `rank_difference` is 0.5 if the cosine puts a pair before half of the pairs
-    that are more similar by their scores, and negative if it puts it too far behind.
+    correlation does: `rank_difference` is 0.5 if the cosine ranks a pair above half of the pairs
+    that have higher scores, and negative if it ranks the pair too low.
 
     Args:
         scores: of the dev file, float `[pairs]`.
         cosines: float `[pairs]`.
     """
-    from scipy import stats  # here, because that takes a second
+    from scipy import stats  # here, because the import takes a second
 
     ranks = stats.rankdata(cosines) - stats.rankdata(scores)
     differences = (ranks / len(ranks)).astype(np.float32)

@@ -1,12 +1,11 @@
 """Sentence vectors: the mean of BERT's last layer; losses on pairs and triplets; predictions.
 
 Dimension letters and dtypes: see `bert_tf/modeling.py`; T is the number of texts of an example.
-
 The mean over the tokens and the regression of the cosine are from Sentence-BERT
 (https://arxiv.org/abs/1908.10084, section 3), multiple negatives ranking is from
-https://arxiv.org/abs/1705.00652, section 4.4. Hard negatives and the loss of triplets are
-sentence-transformers' (MultipleNegativesSymmetricRankingLoss; TripletLoss with the cosine
-distance), and the sizes of vectors those of https://arxiv.org/abs/2205.13147.
+https://arxiv.org/abs/1705.00652, section 4.4, and the sizes of vectors are from
+https://arxiv.org/abs/2205.13147. Hard negatives and the loss of triplets match
+sentence-transformers (MultipleNegativesSymmetricRankingLoss; TripletLoss with the cosine distance).
 """
 
 from collections.abc import Sequence
@@ -46,13 +45,13 @@ def in_batch_negatives(
         first, second: float32 [B, H], the vectors of the pairs' texts, each of length 1.
         weights: float32 [B]; a pair of weight 0 is padding, and is not used as a negative.
         similarity_scale: factor of the cosines.
-        negatives: float32 [B, H], of texts that the first texts choose among as well.
-        related: which texts a text does not choose among, see `related_texts`; None if all texts
+        negatives: float32 [B, H], vectors that the first texts must also tell from their partners.
+        related: which texts are not negatives of each other, see `related_texts`; None if all texts
             differ.
 
     Returns:
-        The losses, and 1 where the partner has the highest cosine with the first text, else 0;
-        both float32 [B].
+        The losses, and 1 where the partner has the highest cosine with the first text, else 0; both
+        float32 [B].
     """
     logits = similarity_scale * tf.matmul(first, second, transpose_b=True)  # [B, B]
     absent = _MASKED * tf.cast(weights == 0.0, tf.float32)
@@ -76,7 +75,7 @@ def related_texts(input_ids: tf.Tensor) -> tf.Tensor:
     """Returns which texts are equal or partners of each other, bool [T, B, T, B].
 
     Two texts are partners if they, or texts equal to them, are the first and the second text of an
-    example. Texts are compared by two numbers of 32 bits, polynomials of their ids.
+    example. Texts are compared by two 32-bit hashes, polynomials of their ids.
 
     Args:
         input_ids: int32 [B, T, S]; T is 2 or 3.
@@ -97,8 +96,8 @@ def related_texts(input_ids: tf.Tensor) -> tf.Tensor:
 def triplet_losses(vectors: tf.Tensor, margin: float) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns each triplet's loss, and 1 where the second text is nearer than the third, else 0.
 
-    The cosine of the first and the second text must exceed the one of the first and the third by
-    `margin`; the loss is by how much it falls short.
+    The cosine of the first two texts should exceed the cosine of the first and the third by
+    `margin`. The loss is the shortfall.
 
     Args:
         vectors: float32 [B, 3, H], each of length 1.
@@ -161,7 +160,7 @@ class SentenceModel(TaskModel):
         self.sizes: tuple[int | None, ...] = tuple(matryoshka_dims) or (None,)
         self.task_metrics: tuple[str, ...] = ()
         if loss != COSINE:
-            self.task_metrics, self.label_names = ("accuracy",), ()  # every pair is a right one
+            self.task_metrics, self.label_names = ("accuracy",), ()  # every pair is a correct one
             self.compared_features = ("input_ids",) if loss == IN_BATCH_NEGATIVES else ()
 
     def head_outputs(self, output: BertOutput, input_mask: Any, **dropout: Any) -> tf.Tensor:
@@ -199,7 +198,7 @@ class SentenceModel(TaskModel):
 
         The accuracy is the number of first texts that are nearest to their partner, among all
         second and third texts of the batch or, for `triplet`, of the triplet; and the number of
-        first texts. It is that of the first size of vectors.
+        first texts. It is computed from vectors of the first size.
         """
         weights = example_weights(features)
         related = related_texts(features["input_ids"]) if self.compared_features else None
@@ -233,7 +232,7 @@ class SentenceModel(TaskModel):
         """Returns the vectors of each example and, for pairs, the cosine, the score and the loss.
 
         `vectors`: float32 [B, T, H]. For pairs: `outputs`: the cosines, float32 [B], and
-        `outputs_SIZE` those of truncated vectors. `label_ids`: the records' scores.
+        `outputs_SIZE` the cosines of truncated vectors. `label_ids`: the records' scores.
         `per_example_loss`: float32 [B], only with the loss `cosine`.
         """
         found = {"vectors": outputs}
@@ -247,7 +246,6 @@ class SentenceModel(TaskModel):
         return found
 
     def _squared_errors(self, cosines: tf.Tensor, features: Features) -> tf.Tensor:
-        """Returns the squared error of each pair's cosine, float32 [B]."""
         return squared_errors(cosines, features["label_ids"] / self.score_scale)
 
 

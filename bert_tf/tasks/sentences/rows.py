@@ -1,4 +1,4 @@
-"""Sentence vectors from pairs of texts in memory."""
+"""Reads texts, pairs and triplets in memory."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -23,7 +23,7 @@ _LOSSES = {
 
 
 class SentenceRows(Rows):
-    """Makes vectors whose cosine tells how similar two texts are."""
+    """Rows for sentence vectors, whose cosine tells how similar two texts are."""
 
     task = "sentences"
     head = ""
@@ -35,8 +35,8 @@ class SentenceRows(Rows):
 
     def __init__(self) -> None:
         self._have_scores = True
-        self._num_texts = 2  # of a row in training
-        self._scores: list[float] = []  # of the training
+        self._num_texts = 2  # in a row of the training
+        self._scores: list[float] = []  # the scores of the training
         self._farthest = (0.0, "")  # the score farthest from 0, and its place
 
     def examples(self, purpose: str, x: Any, y: Any, weights: Any = None) -> list[Sentences]:
@@ -73,7 +73,7 @@ class SentenceRows(Rows):
         for i, example in enumerate(examples):
             if abs(example.score) > abs(self._farthest[0]):
                 self._farthest = (example.score, f"{targets}[{i}]")
-        if purpose != "validation":  # belongs to the training before it
+        if purpose != "validation":  # a part of the training before it
             self._num_texts = len(texts[0])
         return examples
 

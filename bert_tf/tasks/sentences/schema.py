@@ -9,7 +9,7 @@ TEACHER = "teacher"  # the loss of a student, which needs a teacher
 def sentences_schema(max_seq_length: int, num_texts: int = 2) -> records.Schema:
     """Returns the schema of records of single texts, pairs or triplets of texts.
 
-    Each text is its own sequence, whose `segment_ids` are 0. `label_ids` is the score of the pair,
+    Each text is a separate sequence, with `segment_ids` of 0. `label_ids` is the score of the pair,
     float32; 0 if unknown.
     """
     return {

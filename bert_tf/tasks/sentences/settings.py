@@ -14,7 +14,7 @@ from bert_tf.tasks.sentences.schema import COSINE, IN_BATCH_NEGATIVES, LOSSES, T
 class SentenceOptions(EvaluationOptions, TeacherCheckpoint):
     """How sentence vectors are trained and evaluated."""
 
-    loss_reduction: str = "mean"  # not a flag: a comparison of the batch's pairs has no sum
+    loss_reduction: str = "mean"  # not a flag: losses that compare a batch have no sum
 
     dev_fraction: float = inherit(
         EvaluationOptions,
@@ -90,7 +90,7 @@ class SentenceOptions(EvaluationOptions, TeacherCheckpoint):
             (TRIPLET, "negative_column", "the third text of a triplet"),
             (TEACHER, "teacher_checkpoint", "the model whose vectors are learned"),
         ):
-            # Rows that are not in files have no columns.
+            # Examples in memory have no columns, so their settings lack these flags.
             if self.do_train and self.loss == loss and not getattr(self, flag, True):
                 raise UserError(f"--loss={loss} needs --{flag}, {what}. Add --{flag}")
         self.sizes  # noqa: B018  # checks them

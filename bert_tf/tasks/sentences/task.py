@@ -49,12 +49,12 @@ def retrieval_scores(
 
     Args:
         queries: float32 [queries, H], vectors of length 1.
-        texts: float32 [..., H], the vectors of some texts at a time. Only the nearest texts of each
-            query are held in memory.
-        relevant: of each query, how relevant a text is by its number.
-        sizes: also compare this number of the vectors' first elements, as `eval_NAME_SIZE`.
-        itself: of each query, the number of the text that is the query, which counts as not found,
-            as in BEIR; -1 if there is none.
+        texts: float32 [..., H], the vectors in chunks. Only each query's nearest texts are kept in
+            memory.
+        relevant: for each query, text number -> relevance.
+        sizes: also scores vectors truncated to these sizes, as `eval_NAME_SIZE`.
+        itself: for each query, the number of the text that equals the query, which never counts as
+            found, as in BEIR; -1 for none.
     """
     nearest = {size: _Nearest(len(relevant)) for size in (None, *sizes)}
     done = 0
@@ -76,19 +76,19 @@ def retrieval_scores(
     for size, found in nearest.items():
         rankings = map(Ranking.of_gains, found.gains, every_gain)
         measures = mean_measures([*rankings], recall_at=RECALL_AT)
-        del measures["map"]  # is that of the whole ranking
+        del measures["map"]  # needs the whole ranking
         end = "" if size is None else f"_{size}"
         results |= {f"eval_{name}{end}": value for name, value in measures.items()}
     return results
 
 
 def _check_negatives(examples: Sequence[Sentences]) -> None:
-    """Warns if no text of the pairs has a negative: nothing is learned then."""
+    """Warns if no text of the pairs has a negative, so that nothing can be learned."""
     if not examples or len(examples[0].texts) > 2:
         return
     pairs = {x.texts for x in examples}
     firsts, seconds = ({*side} for side in zip(*pairs, strict=True))
-    if len(firsts) * len(seconds) > 3 * len(pairs):  # more than could be related
+    if len(firsts) * len(seconds) > 3 * len(pairs):  # more than can be related
         return
     related = {*pairs, *((b, a) for a, b in pairs), *((text, text) for text in firsts)}
     if sum(a in firsts and b in seconds for a, b in related) == len(firsts) * len(seconds):
@@ -107,14 +107,14 @@ def _truncated(vectors: np.ndarray, size: int | None) -> np.ndarray:
 
 
 class _Nearest:
-    """The gains and cosines of the texts that are nearest to each query, the nearest first."""
+    """The gains and cosines of the texts nearest to each query, the nearest first."""
 
     def __init__(self, num_queries: int):
         self.gains = np.zeros([num_queries, 0], np.float32)
         self._cosines = np.zeros([num_queries, 0], np.float32)
 
     def add(self, gains: np.ndarray, cosines: np.ndarray) -> None:
-        """Adds texts, float32 [queries, texts] each. For ties see `ranked_groups`."""
+        """Adds texts, float32 [queries, texts] each. Ties are broken as in `ranked_groups`."""
         gains = np.concatenate([self.gains, gains], axis=1)
         cosines = np.concatenate([self._cosines, cosines], axis=1)
         order = np.lexsort((gains, -cosines), axis=1)[:, : max(RECALL_AT)]
@@ -123,9 +123,10 @@ class _Nearest:
 
 
 class TaughtVectors(TaughtStudent):
-    """A student that learns a teacher's vectors; both are models of sentences.
+    """A student that learns a teacher's sentence vectors.
 
-    The loss is https://arxiv.org/abs/2004.09813's, section 2, and sentence-transformers' MSELoss.
+    The loss is from https://arxiv.org/abs/2004.09813, section 2, and equals sentence-transformers'
+    MSELoss.
     """
 
     def __call__(
@@ -151,7 +152,6 @@ def read_teacher(
     tokenizer: Tokenizer,
     strategy: tf.distribute.Strategy,
 ) -> SentenceModel:
-    """Returns the model of --teacher_checkpoint."""
     files = checked_teacher_files(settings, student, tokenizer)
     config = files.config
     check_mean_vectors(files.home)
@@ -170,7 +170,7 @@ def read_teacher(
 class Queries(ExampleSet):
     """The queries of a retrieval set.
 
-    vectors: float32 [queries, H], of the last evaluation.
+    vectors: float32 [queries, H], from the last evaluation.
     """
 
     vectors: np.ndarray | None = None
@@ -181,12 +181,12 @@ class Corpus(ExampleSet):
     """The texts of a retrieval set, which are evaluated after its queries."""
 
     queries: Queries | None = None
-    relevant: Sequence[Mapping[int, float]] = ()  # of each query, by the text's number
-    itself: Sequence[int] = ()  # the number of the text that is the query; -1 for none
+    relevant: Sequence[Mapping[int, float]] = ()  # for each query, text number -> relevance
+    itself: Sequence[int] = ()  # for each query, the number of the equal text; -1 for none
 
 
 class SentenceTask(FineTuningTask):
-    """Turns sentences into vectors whose cosine tells how similar they are in meaning."""
+    """The task of sentence vectors, whose cosine tells how similar two texts are in meaning."""
 
     options = SentenceOptions
     best_metric = "eval_spearman"
@@ -279,6 +279,6 @@ class SentenceTask(FineTuningTask):
         return Evaluated(results, columns)
 
     def predict(self, example_set: ExampleSet, predictions: PredictionColumns) -> Columns:
-        """Returns the `vectors` of the texts and, of pairs, their cosines as `outputs`."""
+        """Returns the `vectors` of the texts and, for pairs, the cosines as `outputs`."""
         is_pair = example_set.encoder.num_texts == 2
         return joined(predictions, "vectors", *(["outputs"] if is_pair else []))

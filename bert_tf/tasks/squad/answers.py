@@ -59,8 +59,8 @@ class Beam(NamedTuple):
 class WindowLogits(NamedTuple):
     """The start and end logits of a window, float32 [S] (original: RawResult).
 
-    beam: of a model that predicts both jointly. Its scores then replace the logits.
-    impossible: logit that the window has no answer, of a model with a classifier for that.
+    beam: replaces the logits in a model that predicts start and end jointly.
+    impossible: logit of "no answer", in a model with a classifier for that.
     """
 
     unique_id: int
@@ -71,7 +71,6 @@ class WindowLogits(NamedTuple):
 
     @property
     def null_score(self) -> float:
-        """The score of "no answer"."""
         if self.impossible is not None:
             return float(self.impossible)
         return float(self.start[0]) + float(self.end[0])
@@ -89,10 +88,7 @@ def window_logits(unique_id: int, outputs: Mapping[str, Any]) -> WindowLogits:
 
 
 class NullScore(NamedTuple):
-    """The score of "no answer" to a question.
-
-    is_odds: whether `value` is a classifier's logit, which is the odds of no answer itself.
-    """
+    """The score of "no answer"; `is_odds` if a classifier's logit already gives the odds."""
 
     value: float
     is_odds: bool
@@ -129,15 +125,15 @@ class ContextText:
         self._final_text = final_text
 
     def of(self, start: int, end: int) -> tuple[str, int, int]:
-        """Returns the text of tokens `start` to `end`, both included, and where it is.
+        """Returns the text of tokens `start` to `end`, both included, and its place.
 
-        White space within the text becomes one space, as in the original. The two numbers are its
-        first character in the context, and its last character + 1.
+        White space within the text becomes one space, as in the original. The place is the first
+        character in the context, and the last character + 1.
         """
         first, last = np.searchsorted(self._context.word_starts, [start, end], side="right") - 1
         places = self._context.places
         # The original looks for the answer's pieces in these words, and takes all words if it does
-        # not find them: a sentence, where no spaces are between words.
+        # not find them. In a script without spaces a word is a whole sentence.
         if places and places.unspaced[first : last + 1].any():
             begin = int(places.starts[start : end + 1].min())
             stop = max(begin + 1, int(places.ends[start : end + 1].max()))
@@ -145,7 +141,7 @@ class ContextText:
         predicted = self._words_of(self._context.ids[start : end + 1].tolist())
         words = self._words[first : last + 1]
         begin, stop = self._final_text(predicted, words)
-        # Where each word begins in the joined words.
+        # Start of each word in the joined words.
         starts = list(itertools.accumulate((len(word) + 1 for word in words), initial=0))
 
         def place(position: int) -> int:
@@ -167,7 +163,7 @@ def predict_answers(
 
     Args:
         contexts: word pieces of `data.contexts`.
-        logits: logits of each window, in the same order; read one question at a time.
+        logits: logits of each window, in order; read one question at a time.
     """
     predictions = Predictions()
     final_text = FinalText(tokenizer.split_words, settings.verbose_logging)
@@ -191,7 +187,6 @@ def predict_answers(
 
 
 def write_predictions(predictions: Predictions, output_dir: str) -> None:
-    """Writes predictions.json, nbest_predictions.json and, for SQuAD 2.0, null_odds.json."""
     contents = predictions.answers, predictions.nbest, predictions.null_odds
     for name, content in zip(FILES, contents, strict=True):
         if content:
@@ -204,12 +199,11 @@ def write_json(content: Mapping, path: str) -> None:
 
 
 def in_float64(logits: WindowLogits) -> WindowLogits:
-    """Returns the logits as float64, since the original adds them as Python floats."""
+    """Converts logits to float64, since the original adds them as Python floats."""
     return logits._replace(start=np.float64(logits.start), end=np.float64(logits.end))
 
 
 def _scored(window: ContextWindow, logits: WindowLogits) -> WindowLogits:
-    """Returns `in_float64` of the logits, which must be the window's."""
     if window.unique_id != logits.unique_id:
         raise RuntimeError(
             f"logits must come in the order of the windows; expected window {window.unique_id},"
@@ -245,9 +239,9 @@ def _add_prediction(
 
 
 def null_odds(best: Candidate | None, null_score: NullScore) -> float:
-    """Returns the score of "no answer" minus the score of the best answer with text, if any.
+    """Returns the score of "no answer" minus the score of the best answer with text.
 
-    If a classifier gave the score, it is returned as it is.
+    A classifier's logit is returned as it is.
     """
     if not best:
         return NO_OTHER_ANSWER
@@ -268,7 +262,6 @@ def find_answers(
 
     Args:
         logits: the logits of each window, float64.
-        settings: `n_best_size`, `max_answer_length` and `version_2_with_negative` are used.
     """
     null, null_score = Candidate("", 0.0, 0.0), NO_OTHER_ANSWER
     for window in logits:
@@ -300,7 +293,7 @@ def _token_spans(
     """Returns (first token, last token, start logit, end logit) of all possible answers.
 
     An answer is one of the `_pairs` of a window, lies in the context, has at most
-    `max_answer_length` tokens, and starts at a token with its maximum context.
+    `max_answer_length` tokens, and starts at a token that has its maximum context in this window.
     """
     found = []
     most_context = max_context([window.span for window in windows])
@@ -319,7 +312,7 @@ def _token_spans(
 def _pairs(logits: WindowLogits, window: ContextWindow, n_best_size: int) -> list[np.ndarray]:
     """Returns starts, ends, start logits and end logits of a window's pairs of positions.
 
-    They are the pairs of the n best starts and ends, or those of the beam.
+    They come from the n best starts and ends, or from the beam.
     """
     if (beam := logits.beam) is not None:
         size = beam.ends.shape[-1]
@@ -333,8 +326,8 @@ def _pairs(logits: WindowLogits, window: ContextWindow, n_best_size: int) -> lis
 
 
 def _best_positions(logits: np.ndarray, window: ContextWindow, n_best_size: int) -> np.ndarray:
-    """Returns which of the n best positions are in the window's span."""
-    # The n best come from all positions, question and padding included, as in the original.
+    """Returns the n best positions that are in the window's span."""
+    # The n best are chosen from all positions, question and padding included, as in the original.
     best = np.argsort(-logits, kind="stable")[:n_best_size]
     return best[(best >= window.offset) & (best < window.offset + window.span.length)]
 

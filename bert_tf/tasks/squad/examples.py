@@ -20,9 +20,9 @@ class SquadExample:
 
     context_index: index of its context in `SquadData.contexts`.
     answers: texts of the correct answers. For training one, or none if the context has no answer.
-        For prediction the answers of all annotators; None if the file has no answers.
+    For prediction the answers of all annotators; None if the file has no answers.
     start_position, end_position: for training, indices of the answer's first and last word in
-        `split_words` of the context; -1 without an answer.
+    `split_words` of the context; -1 without an answer.
     answer_start: for training, the answer's first character in the context; -1 without an answer.
     is_impossible: for training, whether the context has no answer to the question.
     """
@@ -46,7 +46,7 @@ class SquadData:
 
     @property
     def correct_answers(self) -> dict[str, tuple[str, ...]] | None:
-        """The correct answers by question id; None if the file lacks those of a question."""
+        """The correct answers by question id; None if a question lacks them."""
         found = {x.qas_id: x.answers for x in self.examples if x.answers is not None}
         return found if len(found) == len(self.examples) else None
 
@@ -54,14 +54,10 @@ class SquadData:
 def read_squad_examples(
     path: str, flag: str, is_training: bool, version_2_with_negative: bool
 ) -> SquadData:
-    """Reads the contexts and questions of a SQuAD JSON file (original: read_squad_examples).
+    """Reads a SQuAD JSON file (original: read_squad_examples).
 
-    For training, a question whose answer is not found at its `answer_start` is skipped with a
-    warning.
-
-    Args:
-        flag: the flag (no dashes) that named it, for messages.
-        is_training: whether to read for training: only then must every question have an answer.
+    In training, a question whose answer is not at its `answer_start` is skipped with a warning.
+    Only training requires an answer to every question. `flag` named the file.
     """
     content, source = load_json(path, flag, "SQuAD"), f"--{flag}={path}"
     questions = questions_in(content, source)
@@ -75,7 +71,7 @@ def squad_data(
     version_2_with_negative: bool,
     show_ids: bool = True,
 ) -> SquadData:
-    """Returns contexts, and questions as in a SQuAD file.
+    """Makes contexts and examples from questions as in a SQuAD file.
 
     Args:
         questions: place for messages, context and question.
@@ -135,7 +131,7 @@ def squad_data(
 
 
 def load_json(path: str, flag: str, dataset: str) -> object:
-    """Returns the content of a JSON file; messages name its flag and the expected dataset."""
+    """Reads a JSON file; messages name its flag and the expected dataset."""
     storage.check_file_system(path, flag)
     rule = f"it must be a JSON file in {dataset}'s format"
     return whole_files.read_json(path, f"--{flag}={path}", rule)
@@ -208,8 +204,8 @@ def _find_answer(
 ) -> tuple[int, int] | None:
     """Returns the indices of an answer's first and last word.
 
-    If these words do not contain the answer, it logs a warning and returns None. If they are not
-    between spaces, where they can be a sentence, the answer must be at its `answer_start`.
+    If these words do not contain the answer, it logs a warning and returns None. In a script
+    without spaces, where a word can be a whole sentence, the answer must be at its `answer_start`.
     """
     end = start + len(text) - 1
     if start < 0 or max(start, end) >= len(context):

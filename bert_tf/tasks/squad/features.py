@@ -25,6 +25,8 @@ from bert_tf.text.tokenizers import Tokenizer
 def squad_schema(max_seq_length: int, is_training: bool) -> records.Schema:
     """Returns the schema of SQuAD records: one window of a text with its question.
 
+    `unique_ids` identify the windows of a file. Names and types: `FeatureWriter` of the original.
+
     Args:
         max_seq_length: length of `input_ids`, `input_mask` (1 = token, 0 = padding) and
             `segment_ids` (1 = text, 0 = question and padding).
@@ -32,8 +34,6 @@ def squad_schema(max_seq_length: int, is_training: bool) -> records.Schema:
             the answer's first and last token in the sequence (0, the index of [CLS], if the window
             has no answer), and `is_impossible` (1 = the question has no answer). Labels that a
             record lacks are read as 0.
-
-    `unique_ids` identify the windows of a file. Names and types: `FeatureWriter` of the original.
     """
     schema = {"unique_ids": records.int64_feature([]), **records.model_inputs([max_seq_length])}
     if is_training:
@@ -53,9 +53,8 @@ class Context(NamedTuple):
     """The word pieces of a context.
 
     ids: int32 [tokens].
-    word_starts: int32 [words + 1]. The tokens of word w are word_starts[w] to
-        word_starts[w + 1] - 1.
-    places: where the pieces are in the text; None if all words are between spaces.
+    word_starts: int32 [words + 1]; word w has the tokens word_starts[w] to word_starts[w + 1] - 1.
+    places: where the pieces are in the text; None if spaces separate all words.
     """
 
     ids: np.ndarray
@@ -92,7 +91,7 @@ def tokenize_contexts(contexts: Sequence[str], tokenizer: Tokenizer) -> list[Con
         for text, words in zip(texts, batch, strict=True):
             starts = splits[first : first + len(words) + 1]
             first += len(words)
-            # A copy, since a view would keep the ids of the whole batch.
+            # A copy, because a view would keep the ids of the whole batch in memory.
             own = ids[starts[0] : starts[-1]].copy()
             starts = (starts - starts[0]).astype(np.int32)
             places = None if all_spaced else place_pieces(text, words, own, starts, tokenizer)
@@ -109,7 +108,7 @@ def make_inputs(
 ) -> Iterator[tuple[Span, dict[str, list[int]]]]:
     """Yields each span of a context, and the model's input: [CLS] query [SEP] span [SEP].
 
-    `query` has the ids of the question; for the lengths see `sequences.pack_pair` and `make_spans`.
+    `query` has the ids of the question; see `sequences.pack_pair` and `make_spans`.
     """
     ids = context.ids.tolist()
     max_tokens = max_seq_length - len(query) - layout.num_special(is_pair=True)
@@ -124,8 +123,8 @@ def improve_answer_span(
     """Returns the first and last token of the answer within tokens `start` to `end` of a context.
 
     Words are coarse: the answer "1895" is one of the five tokens of the word "(1895-1943).". If the
-    answer's tokens are not found, the function returns (start, end). (Original:
-    _improve_answer_span, which compares joined tokens, with the same result.)
+    answer's tokens are not found, the result is (start, end). (Original: _improve_answer_span,
+    which compares joined tokens, with the same result.)
     """
     within = list(ids[start : end + 1])
     size, wanted = len(answer_ids), list(answer_ids)
@@ -173,7 +172,6 @@ class SquadEncoder(ExampleEncoder):
 
     @functools.cached_property
     def contexts(self) -> list[Context]:
-        """The word pieces of the contexts."""
         return tokenize_contexts(self._texts, self.tokenizer)
 
     def texts(self, example: SquadExample) -> list[str]:
@@ -228,7 +226,8 @@ def _answer_tokens(
 ) -> tuple[int, int] | None:
     """Returns the answer's first and last token in the context, or None without an answer.
 
-    `answer_ids` are ways to tokenize the answer; the first that occurs in the context counts.
+    `answer_ids` are several tokenizations of the answer; the first one found in the context is
+    used.
     """
     if example.is_impossible:
         return None

@@ -19,16 +19,16 @@ from bert_tf.tasks.task import ExampleSet
 
 _THRESHOLDS = "null_threshold.json"
 _REVIEW = ("predictions.tsv", "errors.tsv", "eval_report.txt", "eval_report.json")
-_AROUND = 1000  # characters of the context before and after an answer
+_AROUND = 1000  # characters of the context shown before and after an answer
 
 
 class SquadFiles(TaskFiles, SquadTask):
     """Reads SQuAD's JSON files.
 
-    Answers go to predictions.json, the most likely candidates to nbest_predictions.json and, for
-    SQuAD 2.0, the odds of no answer to null_odds.json; predictions.tsv has answers beside their
-    questions. If `predict_file` has answers, predictions are scored, and errors.tsv and eval_report
-    tell more; for SQuAD 2.0 the best thresholds then go to null_threshold.json.
+    It writes answers to predictions.json, the most likely candidates to nbest_predictions.json, for
+    SQuAD 2.0 the odds of no answer to null_odds.json, and questions with answers to
+    predictions.tsv. If `predict_file` has answers, it also writes scores, errors.tsv and
+    eval_report and, for SQuAD 2.0, the best thresholds to null_threshold.json.
     """
 
     def check(self, config: BertConfig, strategy: tf.distribute.Strategy) -> None:
@@ -84,7 +84,7 @@ def write_review(
     `errors.tsv` has the questions without an exact match, the most certain answers first.
 
     Args:
-        with_negative: whether questions can have no answer, and count as in SQuAD 2.0.
+        with_negative: whether questions can have no answer, and are scored as in SQuAD 2.0.
     """
     right = data.correct_answers
     scores = {} if right is None else scoring.found_scores(data, found, with_negative)

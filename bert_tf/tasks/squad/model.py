@@ -28,7 +28,7 @@ HEAD_OPTIONS = (
     "answerable_weight",
 )
 _HIDDEN = 512  # units of the hidden layers
-_MASKED = 1000.0  # is subtracted from logits outside the text
+_MASKED = 1000.0  # subtracted from logits outside the text
 
 Outputs = dict[str, tf.Tensor]
 
@@ -69,7 +69,7 @@ class SquadHeads(Savable, Composite):
         self.squad = SpanHead(config, self.dtype_policy)
 
     def call(self, sequence_output: tf.Tensor) -> list[tf.Tensor]:
-        """Returns what `SpanHead` returns."""
+        """Returns the outputs of `SpanHead`."""
         return self.squad(sequence_output)
 
 
@@ -159,7 +159,7 @@ class KernelAndBias(Savable, keras.layers.Layer):
 class JointSpanHead(Savable, Composite):
     """The scope `squad` of the head; for the arguments see `JointSquadModel`.
 
-    The names count the layers in the order in which the original makes them.
+    Layers are numbered in the order in which the original makes them.
     """
 
     def __init__(
@@ -202,14 +202,13 @@ class JointSpanHead(Savable, Composite):
 
         `answerable_logit` [B]: of a classifier; above 0 if it is likelier that there is no answer.
         `start_top_index` [B, K], `end_top_index` [B, K, K] and `start_top_log_probs`,
-        `end_top_log_probs`: of a joint prediction without `training`. All its `end_logits` are 0.
+        `end_top_log_probs`: of a joint prediction without `training`, whose `end_logits` are all 0.
 
         Args:
             hidden: float [B, S, H].
             input_mask, segment_ids: int32 [B, S]; answers lie where both are 1, or at [CLS].
-            start_positions: int32 [B], needed by a joint prediction in training, where the end
-                is predicted for the true start.
-            training: whether to predict for that instead of for the K likeliest starts.
+            start_positions: int32 [B], the true starts; training predicts the ends for them.
+            training: whether to predict for these instead of for the K likeliest starts.
         """
         length = get_shape_list(hidden)[1]
         in_text = tf.cast(input_mask * segment_ids, tf.float32) + tf.one_hot(0, length)
@@ -239,7 +238,7 @@ class JointSpanHead(Savable, Composite):
         """Returns the logits of all ends, float32 [B, K, S], for starts, float [B, K, H].
 
         The original concatenates start and end vectors for each pair. Here each half of the kernel
-        gets its vectors once, K + S products instead of K * S.
+        multiplies its vectors once: K + S products instead of K * S.
         """
         of_start, of_end = tf.split(self.qa_hidden.kernel.value, 2)  # [H, 512]
         from_start = linear(starts, tf.transpose(of_start), None)
@@ -273,8 +272,9 @@ class JointSquadModel(SquadModel):
         joint_prediction: whether the end is predicted for each of the likeliest starts.
         beam_size: the number of these starts, and of ends for each.
         answerable_classifier: whether a classifier says if there is no answer.
-        answerable_uses_start_logits: whether it sees the likely starts, and not only [CLS].
-        answerable_weight: weight of its loss.
+        answerable_uses_start_logits: whether the classifier reads the vectors of likely starts in
+            addition to [CLS]'s.
+        answerable_weight: weight of the classifier's loss.
         **options: see `BertModel`.
     """
 
@@ -332,7 +332,7 @@ class JointSquadModel(SquadModel):
     def loss_and_metrics(
         self, outputs: Any, features: Features, normalizers: Features
     ) -> tuple[tf.Tensor, Sums]:
-        """Returns `SquadModel`'s loss and metrics, and the classifier's loss in addition."""
+        """Returns `SquadModel`'s loss, with the classifier's loss added, and its metrics."""
         spans = outputs["start_logits"], outputs["end_logits"]
         loss, sums = super().loss_and_metrics(spans, features, normalizers)
         if "answerable_logit" in outputs:
@@ -352,7 +352,7 @@ class JointSquadModel(SquadModel):
 def head_options(names: Iterable[str]) -> Mapping[str, bool]:
     """Returns the arguments of `JointSquadModel` by the names of a checkpoint's variables.
 
-    {} if the variables are of another model.
+    {} if the checkpoint is of a different model.
     """
     found = {name.removeprefix(_SCOPE) for name in names if name.startswith(_SCOPE)}
     if not found:

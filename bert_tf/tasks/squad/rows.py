@@ -1,4 +1,4 @@
-"""Answers to questions from questions, contexts and answers in memory."""
+"""Reads questions, contexts and answers in memory."""
 
 from collections.abc import Mapping
 from typing import Any, TypedDict
@@ -22,7 +22,7 @@ class AnswerOptions(TypedDict, total=False):
 
 
 class SquadRows(Rows):
-    """Finds the answer to a question in a context."""
+    """Rows of (question, context) and answers."""
 
     task = "squad"
     head = "squad"
@@ -37,7 +37,7 @@ class SquadRows(Rows):
         pairs, answers, weights = read_rows(x, y, weights, inputs, targets)
         self.no_weights(weights)
         questions = []
-        if purpose != "validation":  # belongs to the training before it
+        if purpose != "validation":  # a part of the training before it
             self.are_all_answered = True
         for i, (pair, answer) in enumerate(zip(pairs, answers, strict=True)):
             _check_pair(pair, f"{inputs}[{i}]")
@@ -53,7 +53,7 @@ class SquadRows(Rows):
         pairs = whole(x, self.inputs)
         for i, pair in enumerate(pairs):
             _check_pair(pair, f"{self.inputs}[{i}]")
-        threshold = None if self.are_all_answered else 0.0  # what the training had
+        threshold = None if self.are_all_answered else 0.0  # as in training
         options = {"null_score_diff_threshold": threshold, **options}
         found = model.answer([pair[0] for pair in pairs], [pair[1] for pair in pairs], **options)
         return np.array([answer.text for answer in found], object)
@@ -68,7 +68,7 @@ def _check_pair(pair: Any, place: str) -> None:
 
 
 def _answers(value: Any, context: str, place: str, is_training: bool) -> list[dict[str, Any]]:
-    """Returns the answers to a question as in SQuAD's files; [] if the context has none."""
+    """Converts the answers to a question to the form of SQuAD's files; [] for no answer."""
     value = plain(value)
     if isinstance(value, Mapping):  # as in the datasets of Hugging Face
         texts, starts = (value.get(key, ()) for key in ("text", "answer_start"))

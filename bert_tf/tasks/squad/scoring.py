@@ -25,7 +25,7 @@ Answers = Mapping[str, Sequence[str]]
 
 
 def normalize_answer(text: str) -> str:
-    """Returns the text in lower case, without punctuation and articles, with single spaces."""
+    """Lowercases the text, removes punctuation and articles, and leaves single spaces."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
@@ -37,8 +37,8 @@ def exact_match(answer: str, prediction: str) -> float:
 def f1_score(answer: str, prediction: str) -> float:
     """Returns the F1 score of the words that prediction and answer share.
 
-    It is 0 if either text has no words, as in the 1.1 script; the 2.0 script, see
-    `scores_with_negative`, then compares the texts.
+    It is 0 if either text has no words, as in the 1.1 script; for the 2.0 script see
+    `scores_with_negative`.
     """
     right, predicted = (normalize_answer(text).split() for text in (answer, prediction))
     common = sum((collections.Counter(right) & collections.Counter(predicted)).values())
@@ -76,14 +76,14 @@ def evaluate_with_negative(
 ) -> dict[str, float | int]:
     """Returns SQuAD 2.0's scores: `exact` and `f1` in percent, `total` for the number of questions.
 
-    The prefix `HasAns_` limits them to the questions with an answer, `NoAns_` to the questions
-    without an answer, if there are any.
+    `HasAns_` begins the names of scores for the questions with an answer, `NoAns_` for the
+    questions without one.
 
     Args:
         answers: correct answers by question id; empty if the question has no answer. The best match
             counts.
-        predictions: answers by question id; "" for no answer. Questions without a prediction do
-            not count.
+        predictions: answers by question id; "" for no answer. Questions without a prediction do not
+            count.
     """
     scores = scores_with_negative(answers, predictions)
     results = _means(scores, "")
@@ -101,16 +101,17 @@ def best_thresholds(
 
     `best_exact` and `best_f1` are the scores. `best_exact_thresh` and `best_f1_thresh` are the
     lowest thresholds that reach them: a question whose odds exceed the threshold gets no answer
-    (the paper, 4.3). The official script searches in the same way, but in predictions that a
-    threshold was already applied to, so it never finds a higher threshold,
-    and it counts "" as wrong for every question that has an answer.
+    (the paper, 4.3). The official script searches predictions to which a threshold was already
+    applied, so it never finds a higher one, and it counts "" as wrong for every question that has
+    an answer.
     """
     scores = scores_with_negative(answers, best_answers)
     ids = sorted(scores, key=null_odds.__getitem__)
     odds = np.array([null_odds[qas_id] for qas_id in ids])
-    # "" is also right where every answer is of only articles and punctuation.
+    # "" is also right if all answers consist of articles and punctuation.
     without = scores_with_negative(answers, dict.fromkeys(ids, ""))
-    # With the threshold at odds[i], questions 0 to i keep their answers, and all with equal odds.
+    # With the threshold odds[i], questions 0 to i keep their answers, and so do all with equal
+    # odds.
     possible = np.append(odds[:-1] != odds[1:], True)
     below_all = float(np.nextafter(odds[0], -np.inf))
     results = {}
@@ -136,7 +137,7 @@ def scores_with_negative(
         if qas_id not in predictions:
             continue
         prediction = predictions[qas_id]
-        # Answers of only articles and punctuation are ignored; if none is left, "" is the answer.
+        # Answers of only articles and punctuation are ignored; if none remains, "" is the answer.
         right = [text for text in texts if normalize_answer(text)] or [""]
         exact = f1 = max(exact_match(text, prediction) for text in right)
         if right != [""] and normalize_answer(prediction):
@@ -153,7 +154,6 @@ def _means(scores: Mapping[str, tuple[float, float]], prefix: str) -> dict[str, 
 def found_scores(
     data: SquadData, found: Predictions, with_negative: bool
 ) -> dict[str, tuple[float, float]]:
-    """Returns (exact match, F1) by question id."""
     score = scores_with_negative if with_negative else question_scores
     return score(data.correct_answers, found.answers)
 
@@ -161,11 +161,9 @@ def found_scores(
 def answer_report(
     data: SquadData, scores: dict[str, tuple[float, float]], with_negative: bool
 ) -> Report:
-    """Returns the report of answers, in percent: all, by question word, and if there is an answer.
+    """Returns the report of answers, in percent: for all, by question word, and by answerability.
 
-    Args:
-        scores: (exact match, F1) by question id.
-        with_negative: whether questions can have no answer.
+    `scores` are (exact match, F1) by question id. `with_negative`: questions can have no answer.
     """
     groups: dict[str, dict] = collections.defaultdict(lambda: collections.defaultdict(list))
     for example in data.examples:

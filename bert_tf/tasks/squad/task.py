@@ -33,13 +33,13 @@ _SHUFFLE_SEED = 12345
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class QuestionSet(ExampleSet):
-    """The questions of a SQuAD file, and the contexts that they are about."""
+    """The questions of a SQuAD file, with their contexts."""
 
     data: SquadData
 
 
 class SquadTask(FineTuningTask):
-    """Finds the answers to questions in texts."""
+    """The task of finding the answers to questions in texts."""
 
     options = SquadOptions
     batch_flags = {**FineTuningTask.batch_flags, "eval": "predict_batch_size"}
@@ -84,7 +84,7 @@ class SquadTask(FineTuningTask):
         return JointSquadModel(config, **options)
 
     def epoch_size(self, num_examples: int, num_records: int) -> int:
-        """Returns the number of questions: the original counts epochs in questions, not records."""
+        """Returns the number of questions, which the original counts epochs in, not records."""
         path = os.path.join(self.settings.output_dir, "train.tf_record")
         logging.info("%s: %d examples, %d records", path, num_examples, num_records)
         if not num_records:

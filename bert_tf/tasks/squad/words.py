@@ -1,4 +1,4 @@
-"""The words of a context, where their pieces are, and the text of predicted pieces.
+"""The words of a context, the places of their pieces, and the text of predicted pieces.
 
 The original goes from characters to words between spaces, and from there to word pieces. In Chinese
 or Thai such a word is a whole sentence, in which an answer may occur many times.
@@ -18,7 +18,8 @@ from bert_tf import tokenization
 from bert_tf.text.base_tokenizer import Piece
 from bert_tf.text.tokenizers import Tokenizer
 
-# Words are separated by the characters of the original's is_whitespace; str.split splits at more.
+# Words are separated by the characters of the original's is_whitespace. str.split also splits at
+# others.
 _WORD = re.compile("[^ \t\r\n\u202f]+")
 # Scripts without spaces between words, beside the ideographs.
 _SCRIPTS = (
@@ -58,20 +59,20 @@ def word_spans(context: str) -> list[tuple[int, int]]:
 
 
 def is_unspaced(word: str) -> bool:
-    """Returns whether a word of `split_words` is not between spaces, but perhaps a sentence.
+    """Returns whether a word of `split_words` may be a sentence in a script without spaces.
 
-    Such a word has more than 200 characters, or one of a script written without spaces.
+    Such a word has more than 200 characters, or a character of such a script.
     """
     return len(word) > tokenization.MAX_INPUT_CHARS_PER_WORD or bool(_UNSPACED.search(word))
 
 
 def is_spaced(text: str) -> bool:
-    """Returns whether no word of a text `is_unspaced`."""
+    """Returns whether spaces separate all words of a text; see `is_unspaced`."""
     start, longest = 0, tokenization.MAX_INPUT_CHARS_PER_WORD
-    # For English, few looks at a text: for the last space of as many characters as a word may have.
+    # Fast for English: jumps to the last space within the longest possible word.
     while len(text) - start > longest:
         space = text.rfind(" ", start, start + longest + 1)
-        if space < 0:  # here is a long word, or white space of a different kind
+        if space < 0:  # a long word, or other white space
             return not any(map(is_unspaced, split_words(text)))
         start = space + 1
     if text.isascii() or not text.encode("utf-8", "surrogatepass").translate(None, _OTHER_BYTES):
@@ -82,7 +83,7 @@ def is_spaced(text: str) -> bool:
 class PiecePlaces(NamedTuple):
     """Where the pieces of a context are in its text.
 
-    unspaced: bool [words]: which words of `split_words` are not between spaces.
+    unspaced: bool [words]: whether each word of `split_words` may be a sentence, see `is_unspaced`.
     starts, ends: int32 [tokens]: each piece's first character, and its last character + 1.
     """
 
@@ -94,9 +95,9 @@ class PiecePlaces(NamedTuple):
 def place_pieces(
     text: str, words: Sequence[str], ids: np.ndarray, word_starts: np.ndarray, tokenizer: Tokenizer
 ) -> PiecePlaces | None:
-    """Returns where the pieces of a context are; None if all its words are between spaces.
+    """Returns where the pieces of a context are; None if spaces separate all its words.
 
-    Its words may have a space before them, as they were tokenized.
+    `words` are the words as they were tokenized, perhaps with a space before them.
     """
     if is_spaced(text):
         return None
@@ -112,7 +113,7 @@ def place_pieces(
             ends.append(shift + last)
     for i, (end, limit) in enumerate(zip(ends, [*starts[1:], len(text)], strict=False)):
         if end < limit:
-            # Marks that the tokenizer drops, such as an accent or a vowel of Thai.
+            # Marks that the tokenizer drops, such as an accent or a Thai vowel.
             while end < limit and unicodedata.category(text[end])[0] == "M":
                 end += 1
             ends[i] = end
@@ -125,9 +126,9 @@ def _places(
 ) -> tuple[list[int], list[int]]:
     """Returns the starts and ends of a word's pieces, whose ids are `ids`.
 
-    `known` keeps the pieces of ideographs, which are words in most vocabularies.
+    `known` caches the pieces of ideographs, which most vocabularies treat as words.
     """
-    # Not a tuple for each piece: after so many objects Python looks at all others for garbage.
+    # Separate lists, because a tuple for each piece would trigger Python's garbage collector.
     found: list[int] = []
     starts: list[int] = []
     ends: list[int] = []
@@ -140,7 +141,7 @@ def _places(
             starts.append(place + piece[1])
             ends.append(place + piece[2])
         place += len(part)
-    if found != ids:  # the parts are not tokenized one by one
+    if found != ids:  # the tokenizer does not split the word into these parts
         pieces = tokenizer.pieces(word)
         found, starts, ends = ([piece[i] for piece in pieces] for i in range(3))
     if found != ids:
@@ -155,24 +156,24 @@ class FinalText:
     """Finds a predicted text, which the tokenizer has normalised, in the original words.
 
     Example: the prediction "steve smith" in the words "Steve Smith's" gives "Steve Smith". The
-    words are tokenized, too. If words and tokens have the same number of characters, not counting
-    spaces, character i of the words matches character i of the tokens. If the numbers differ, as
-    with decomposed accents, the answer is all of the words. (Original: get_final_text.)
+    words are tokenized for that. If words and tokens have the same number of characters, not
+    counting spaces, character i of the words matches character i of the tokens. If the numbers
+    differ, as with decomposed accents, the answer is all of the words. (Original: get_final_text.)
 
     Args:
-        split_words: the method of this name of the tokenizer that made the word pieces. (The
-            original uses a tokenizer with the same casing.)
+        split_words: this method of the tokenizer that made the word pieces. (The original uses a
+            tokenizer with the same casing.)
     """
 
     def __init__(self, split_words: Callable[[str], list[str]], verbose_logging: bool = False):
         self._verbose_logging = verbose_logging
-        # Single words can be cached: their tokens do not depend on their neighbours.
+        # Words can be cached, because their tokens do not depend on their neighbours.
         self._tokenize = functools.lru_cache(_CACHED_WORDS)(
             lambda word: " ".join(split_words(word))
         )
 
     def __call__(self, predicted_text: str, words: Sequence[str]) -> tuple[int, int]:
-        """Returns the first character of the predicted text in `" ".join(words)`, and its last + 1.
+        """Returns the text's first character in `" ".join(words)`, and its last + 1.
 
         If the text is not found, all words are the answer.
         """

@@ -30,9 +30,9 @@ class Sentence:
 
     tags: tag of each word; None if the file has no tags.
     document: index of its document. In a file without `-DOCSTART-` lines every sentence is a
-        document.
+    document.
     weight: how much each of its words counts in losses and scores; None for 1. CoNLL files have no
-        column for it.
+    column for it.
     """
 
     words: list[str]
@@ -42,20 +42,17 @@ class Sentence:
 
 
 def read_sentences(path: str, flag: str, tags_required: bool = True) -> list[Sentence]:
-    """Returns the sentences of a CoNLL file.
+    """Reads the sentences of a CoNLL file; `flag` named it.
 
-    Args:
-        path: UTF-8 file. Columns are separated by spaces or tabs; each word's line has as many as
-            the first word's. The first column is the word, the last the tag: `O`, `B-TYPE` or
-            `I-TYPE`. `B-` begins every entity (IOB2), or only those that directly follow an entity
-            of the same type (IOB1).
-        flag: the flag (no dashes) that named it, for messages.
+    The UTF-8 file has columns separated by spaces or tabs; each word's line has as many as the
+    first word's. The first column is the word, the last the tag: `O`, `B-TYPE` or `I-TYPE`. `B-`
+    begins every entity (IOB2), or only an entity that directly follows one of the same type (IOB1).
     """
     file = f"--{flag}: {path}"
     rule = "it must have a word and its tag on each line"
     text = read_text(path, file, rule)
     check_line_ends(text, file)
-    # str.split would also split at other white space.
+    # str.split also splits at other white space.
     rows = [
         (number, re.findall(r"[^ \t\r]+", line)) for number, line in enumerate(text.split("\n"), 1)
     ]
@@ -116,7 +113,7 @@ def _check_columns(columns: Sequence[str], is_tagged: bool, place: str) -> None:
 def write_predictions(
     path: str, sentences: Iterable[Sentence], predicted: Iterable[Sequence[str]]
 ) -> None:
-    """Writes a line for each word: the word, its tag if known, and the predicted tag.
+    """Writes a line for each word, with its tag if known and the predicted tag.
 
     Columns are separated by a space, and an empty line ends each sentence, as conlleval reads it.
     """
@@ -149,18 +146,16 @@ def make_windows(
 ) -> Iterator[TaggedWindow]:
     """Yields the windows of a document. Each word is tagged in exactly one window.
 
-    There is one window for each sentence, filled up on both sides with whole words from the
-    document. A sentence that is too long is split into parts of at most `stride` word pieces, each
-    in the middle of a window, so that every word has context on both sides: its tag comes from the
-    window in which it has most.
+    Each sentence has a window, filled up on both sides with whole words from the document. A
+    sentence that is too long is split into parts of at most `stride` word pieces. Each part is in
+    the middle of a window, so that its words have context on both sides.
 
     Args:
         lengths: number of word pieces of each word of the document.
         sentence_ends: for each sentence, number of words of the document up to its end.
         room: number of word pieces in a window; a word has at most half as many.
-        document_context: whether to fill up with words from other sentences of the document, too.
-        stride: word pieces of a part, and so between the starts of windows, at least those of one
-            word. None for half a window.
+        document_context: whether to also fill up with words from other sentences of the document.
+        stride: most word pieces of a part, but at least one word. None for half a window.
     """
     starts = [0, *sentence_ends[:-1]]
     for start, stop in zip(starts, sentence_ends, strict=True):
@@ -179,7 +174,7 @@ def make_windows(
 def _widen(
     lengths: Sequence[int], begin: int, end: int, low: int, high: int, room: int
 ) -> tuple[int, int]:
-    """Returns [begin, end) extended by words alternately before and after it, if there is room."""
+    """Extends [begin, end) by words alternately before and after it, while there is room."""
     before = None
     while before != (begin, end):
         before = begin, end
@@ -193,14 +188,13 @@ def _widen(
 
 
 def documents(sentences: Iterable[Sentence]) -> list[list[Sentence]]:
-    """Returns the sentences of each document."""
     return [list(found) for _, found in itertools.groupby(sentences, lambda s: s.document)]
 
 
 def word_weights(sentences: Iterable[Sentence], class_weights: Mapping[str, float]) -> list[float]:
     """Returns the weight of each tagged word in training: its sentence's times its tag's.
 
-    Tags without a weight in `class_weights` have the weight 1.
+    Tags without a weight in `class_weights` weigh 1.
     """
     return [
         (1.0 if sentence.weight is None else sentence.weight) * class_weights.get(tag, 1.0)
@@ -210,15 +204,12 @@ def word_weights(sentences: Iterable[Sentence], class_weights: Mapping[str, floa
 
 
 class TaggingEncoder(ExampleEncoder):
-    """Turns a document into records, one for each window of its sentences.
-
-    Records tag the words in order.
+    """Turns a document into records, one for each window, which tag the words in order.
 
     Args:
         labels: all tags in the order of the logits. Words without a tag get the first tag.
         document_context, stride: see `make_windows`.
-        class_weights: the weight of each tag. Records then have the weights of their labels: the
-            tag's times the sentence's. None: all labels count the same.
+        class_weights: the weight of each tag; records then have `label_weights`. None for none.
     """
 
     unit = "documents"
@@ -240,7 +231,7 @@ class TaggingEncoder(ExampleEncoder):
         self._class_weights = class_weights
 
     def texts(self, example: Sequence[Sentence]) -> list[str]:
-        # If a vocabulary's pieces contain spaces, the space before a word changes its pieces.
+        # Pieces of some vocabularies contain the space before a word.
         return [f" {word}" if i else word for s in example for i, word in enumerate(s.words)]
 
     def length_needed(self, ids: list[list[int]]) -> int:
@@ -253,8 +244,8 @@ class TaggingEncoder(ExampleEncoder):
     def records(self, example: Sequence[Sentence], ids: list[list[int]]) -> Iterator[Record]:
         length, layout = self.max_seq_length, self.tokenizer.layout
         room = length - 2
-        # A word without word pieces, such as a control character, becomes [UNK], since its label
-        # needs a position.
+        # A word without pieces, such as a control character, becomes [UNK]: its label needs a
+        # position.
         pieces = [word[: room // 2] or [self.tokenizer.unknown_id] for word in ids]
         tags = [tag for s in example for tag in s.tags or [self.labels[0]] * len(s.words)]
         labels = [self._label_ids[tag] for tag in tags]

@@ -7,16 +7,16 @@ of the shared tasks' script `conlleval`. Tags are IOB1 or IOB2; `entities` also 
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-# Letters before the types: the start, inside and end of an entity, and an entity of one word.
+# The letters before the types, for the start, inside and end of an entity, and for a single word.
 _SCHEMES = ("BILU", "BIES", "BMES", "BMEW")  # BILOU, IOBES (BIOES) and Chinese corpora's
 _STARTS, _ENDS = frozenset("BUSW"), frozenset("LEUSW")
 
 
 def scheme_tags(labels: Sequence[str]) -> list[str]:
-    """Returns the classes of a tagger as tags that `entities` reads.
+    """Converts the classes of a tagger to tags that `entities` reads.
 
-    Classes other than O that are not all tags of one scheme are types without a start, `I-CLASS`,
-    unless they begin with `B-` or `I-`.
+    Unless all classes except O are tags of one scheme, a class that does not begin with `B-` or
+    `I-` is a type without a start: `I-CLASS`.
     """
     prefixes = {label[:2] for label in labels if label != "O"}
     if any(prefixes <= {f"{letter}-" for letter in scheme} for scheme in _SCHEMES):
@@ -45,7 +45,7 @@ def entities(tags: Sequence[str]) -> list[tuple[str, int, int]]:
 
 
 def bioes_tags(tags: Sequence[str]) -> list[str]:
-    """Returns the tags of a sentence with the ends of its entities, E-, and S- for single words."""
+    """Converts the tags of a sentence to BIOES: E- ends an entity, S- is an entity of one word."""
     found = ["O"] * len(tags)
     for entity_type, first, end in entities(tags):
         found[first:end] = [f"I-{entity_type}"] * (end - first)
@@ -63,8 +63,8 @@ def entity_metrics(
     """Returns `precision`, `recall` and `f1` of all entities and of each type, and `accuracy`.
 
     Names for a type end in `_TYPE`, for each type in the gold (correct) or predicted tags.
-    `accuracy` is the share of words with the correct tag. All values are between 0 and 1, and 0
-    where the denominator is 0. `weights` says how much each sentence counts; None for 1.
+    `accuracy` is the share of words with the correct tag. All values are between 0 and 1, and 0 if
+    the denominator is 0. `weights` says how much each sentence counts; None for 1.
     """
     counts, accuracy = entity_counts(gold, predicted, weights)
     results = {"accuracy": accuracy}
@@ -84,10 +84,10 @@ def entity_counts(
     predicted: Iterable[Sequence[str]],
     weights: Iterable[float] | None = None,
 ) -> tuple[dict[str, tuple[float, float, float]], float]:
-    """Returns the entities of each type, sorted, and the share of words with the correct tag.
+    """Returns counts of entities by type, sorted, and the share of words with the correct tag.
 
-    The numbers of a type are those of its correct, of its predicted and of its true entities. The
-    arguments are as for `entity_metrics`.
+    A type has three counts: correctly predicted, predicted and true entities. For the arguments see
+    `entity_metrics`.
     """
     right, in_gold, in_predicted = Counter(), Counter(), Counter()
     words = right_words = 0

@@ -23,7 +23,7 @@ from bert_tf.tasks.task import Evaluated, ExampleSet
 
 # --tag_scheme -> the letters of tags beside O.
 _LETTERS = {"iob": "BI", "bioes": "BIES"}
-# Flag -> file in --data_dir that is read without the flag.
+# Flag -> file in --data_dir that is read by default.
 _FILES = {"train_file": "train.txt", "eval_file": "valid.txt", "predict_file": "test.txt"}
 
 
@@ -55,7 +55,7 @@ class TaggingFiles(TaskFiles, TaggingTask):
         labels = self._choose_labels(super().labels(sets), training)
         for purpose, (found,) in sets.items():
             if purpose == "eval" and self.settings.dev_fraction:
-                purpose = "train"  # its file has the examples
+                purpose = "train"  # the training file has the examples
             unknown = sorted(_tags(found.sentences) - set(labels))
             path, flag = _file(self.settings, purpose)
             letters = self.letters
@@ -152,9 +152,8 @@ def write_tables(
 ) -> None:
     """Writes NAME.tsv and, if the sentences have tags, the wrong ones and a report.
 
-    `errors.tsv` begins with the sentence whose worst word has the largest loss: of its correct tag
-    the model was the surest that it is wrong. The files of test predictions are `test_errors.tsv`
-    and `test_report`.
+    `errors.tsv` is sorted by the loss of each sentence's worst word, largest first. For test
+    predictions the files are `test_errors.tsv` and `test_report`.
 
     Args:
         name: `eval_predictions`, or `predictions` for test predictions.

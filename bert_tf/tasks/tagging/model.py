@@ -210,7 +210,7 @@ class TaggingModel(TaskModel):
         return self.head(tokens, training=training, dropout_seed=dropout_seed)
 
     def normalizers(self, features: Features) -> dict[str, tf.Tensor]:
-        """Returns the sum of the weights of the words to tag, float32 []: their number without."""
+        """Returns `words`, the sum of the weights of the words to tag, float32 []."""
         return {"words": tf.reduce_sum(_word_weights(features))}
 
     def checked_labels(self, features: Features) -> dict[str, tf.Tensor]:
@@ -261,9 +261,9 @@ class TaggingModel(TaskModel):
 
 
 def _word_weights(features: Features) -> tf.Tensor:
-    """Returns the weight of each word to tag at its first piece, and else 0: float32 [B, S].
+    """Returns the weight of each word to tag at its first piece, else 0: float32 [B, S].
 
-    It is the product of its `label_weights` and of its example's weight, each 1 if not given.
+    It is the product of its `label_weights` and of its example's weight, both 1 by default.
     """
     weights = tf.cast(features["label_mask"], tf.float32)
     if "label_weights" in features:

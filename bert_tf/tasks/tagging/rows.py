@@ -1,4 +1,4 @@
-"""Tagging from words and tags in memory."""
+"""Reads words and tags in memory."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -12,10 +12,10 @@ from bert_tf.tasks.tagging import data
 
 
 class TaggingRows(Rows):
-    """Gives each word a tag, such as `B-PER`.
+    """Rows of words and their tags, such as `B-PER`.
 
     Args:
-        labels: the tags in the order of the logits; None for those of the training data.
+        labels: the tags in the order of the logits; None for the tags of the training data.
     """
 
     task = "tagging"

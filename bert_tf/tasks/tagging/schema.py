@@ -11,10 +11,10 @@ def tagging_schema(max_seq_length: int, weighted: bool = False) -> records.Schem
     """Returns the schema of tagging records.
 
     Args:
-        max_seq_length: length of every feature: `input_ids`, `input_mask` (1 = token, 0 =
-            padding), `segment_ids` (all 0), `label_ids` (indices in the list of labels) and
-            `label_mask` (1 = first piece of a word to tag; 0 = another piece, a word given as
-            context only, [CLS], [SEP] or padding).
+        max_seq_length: length of every feature: `input_ids`, `input_mask` (1 = token, 0 = padding),
+            `segment_ids` (all 0), `label_ids` (indices in the list of labels) and `label_mask` (1 =
+            first piece of a word to tag; 0 = any other piece, a word of the context, [CLS], [SEP]
+            or padding).
         weighted: whether records also have `label_weights`, float32, the weight of each label in
             the loss; it counts where `label_mask` is 1.
     """

@@ -12,7 +12,7 @@ from bert_tf.tasks.tagging.schema import FEATURE_LAYERS
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaggingOptions(ClassWeightSettings, EvaluationOptions):
-    """How a tagger is trained, evaluated and asked for tags."""
+    """How a tagger is trained and evaluated, and how it tags."""
 
     # [CLS], a word, a neighbouring word and [SEP].
     max_seq_length: int = inherit(EvaluationOptions, "max_seq_length", at_least=4)

@@ -26,13 +26,13 @@ from bert_tf.text.tokenizers import Tokenizer
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class SentenceSet(ExampleSet):
-    """The documents of a CoNLL file, and their sentences, whose words the records tag in order."""
+    """The documents of a CoNLL file, and their sentences in order."""
 
     sentences: list[Sentence]
 
 
 class TaggingTask(FineTuningTask):
-    """Gives each word of a sentence a tag."""
+    """The task of tagging each word of a sentence."""
 
     options = TaggingOptions
     best_metric = "f1"
@@ -48,7 +48,6 @@ class TaggingTask(FineTuningTask):
         return cls(options, rows.labels or ())
 
     def check(self, config: BertConfig, strategy: tf.distribute.Strategy) -> None:
-        """Checks that BERT has the layers of --feature_based."""
         if self.settings.feature_based:
             check_feature_layers(self.settings.feature_layers, config.num_layer_outputs)
 
@@ -64,9 +63,9 @@ class TaggingTask(FineTuningTask):
         return SentenceSet(purpose, documents, sentences=sentences)
 
     def labels(self, sets: Mapping[str, Sequence[SentenceSet]]) -> list[str]:
-        """Returns the tags of the model in --output_dir or --init_checkpoint, or else the given.
+        """Returns the tags of the model in --output_dir or --init_checkpoint, or the given tags.
 
-        Without either it returns [].
+        [] if there are neither.
         """
         labels, learned = self._names, learned_labels(self.settings)
         if learned is not None:
@@ -148,12 +147,10 @@ class TaggingTask(FineTuningTask):
 
 
 def scores(sentences: list[Sentence], tags: list[list[str]], loss: float) -> dict[str, float]:
-    """Returns the scores of predicted tags, under the names of the evaluation's results."""
     weights = [1 if sentence.weight is None else sentence.weight for sentence in sentences]
     found = entity_metrics([sentence.tags for sentence in sentences], tags, weights)
     return {"eval_accuracy": found.pop("accuracy"), "eval_loss": loss, **found}
 
 
 def report_of(sentences: Sequence[Sentence], predicted: Sequence[Sequence[str]]) -> Report:
-    """Returns the report of entities by type."""
     return span_report(*entity_counts([sentence.tags for sentence in sentences], predicted))
