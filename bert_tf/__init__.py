@@ -3,11 +3,10 @@
 `load` gets a trained model from a folder:
 
     import bert_tf
-
     model = bert_tf.load("uncased_L-12_H-768_A-12")
     print(model.fill_mask("Paris is the [MASK] of France."))
 
-The names here are the public surface; docs/api.md describes each and says what may change.
+The names here are public; docs/api.md describes each and says what may change.
 """
 
 import importlib
@@ -57,8 +56,8 @@ if TYPE_CHECKING:
     from bert_tf.text.tokenizers import load_tokenizer as load_tokenizer
     from bert_tf.tokenization import FullTokenizer as FullTokenizer
 else:
-    # Not imported above: programs come here first, and import TensorFlow in their own way. Type
-    # checkers do not see this, so to them a name that is not here is an error.
+    # Lazy, because programs come here first and import TensorFlow in their own way. Type checkers
+    # do not see this, so to them an unknown name is an error.
     _NAMES = {
         "errors": "UserError",
         "export.preprocessor": "Preprocessor",
@@ -91,7 +90,7 @@ else:
         "tokenization": "FullTokenizer",
     }
     _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
-    # Import TensorFlow where they use it.
+    # These modules import TensorFlow lazily.
     _LIGHT = ("errors", "files", "pretrained.loading", "text", "tokenization")
     __all__ = sorted([*_HOMES, "__version__"])
 

@@ -28,14 +28,13 @@ def __getattr__(name: str) -> Callable[[], object]:
 
 
 def _run(name: str) -> None:
-    """Runs a program, not the command of its name, whose folder Python searches first."""
+    """Runs a program's module, not the command of the same name in the first folder of sys.path."""
     here = os.path.dirname(os.path.realpath(sys.argv[0]))
     sys.path[:] = [path for path in sys.path if os.path.realpath(path) != here]
     runpy.run_module(name, run_name="__main__", alter_sys=True)
 
 
 def _print(names: Iterable[str]) -> None:
-    """Prints each module's name, and the first line of its docstring."""
     for name in names:
         if found := importlib.util.find_spec(name):
             text = ast.get_docstring(ast.parse(Path(str(found.origin)).read_text("utf-8"))) or ""

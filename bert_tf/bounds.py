@@ -11,8 +11,8 @@ from typing import Any
 
 from bert_tf.errors import UserError, quoted
 
-# The smallest and the greatest number that float32 holds together with its inverse: the update of a
-# step computes with both. Devices take smaller numbers for 0.
+# The smallest and the greatest number that float32 holds together with its inverse; updates use
+# both. Devices take smaller numbers for 0.
 FLOAT32_RANGE = 2.0**-126, 2.0**126
 
 
@@ -27,7 +27,7 @@ def _in_float32(value: float) -> float:
 
 
 def plain_number(value: Any) -> Any:
-    """Returns a number of NumPy or TensorFlow as Python's; anything else unchanged."""
+    """Converts a number of NumPy or TensorFlow to Python's; anything else stays unchanged."""
     shape = getattr(value, "shape", None)
     if shape is None or len(shape) or hasattr(value, "assign"):
         return value
@@ -36,7 +36,7 @@ def plain_number(value: Any) -> Any:
 
 
 def as_float(number: Any) -> float:
-    """Returns a number as a float: infinite if it is too large for one."""
+    """Converts a number to a float; infinite if it is too large."""
     try:
         return float(number)
     except OverflowError:
@@ -45,11 +45,7 @@ def as_float(number: Any) -> float:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Bounds:
-    """The range of a number. `str` gives it in words, such as "above 0 and at most 10".
-
-    At most one of `at_least` and `above` (not allowed itself) is given, and with it at most one of
-    `at_most` and `below` (not allowed itself).
-    """
+    """The range of a number. `str` gives it in words, such as "above 0 and at most 10"."""
 
     at_least: float | None = None
     above: float | None = None
@@ -66,7 +62,7 @@ class Bounds:
         return isinstance(value, int) or strict.contain(_in_float32(value))
 
     def contain(self, value: Any) -> bool:
-        """Returns whether a number is within the bounds, without a look at float32."""
+        """Returns whether a number is within the bounds, ignoring float32."""
         return (
             (self.at_least is None or value >= self.at_least)
             and (self.above is None or value > self.above)
@@ -75,7 +71,7 @@ class Bounds:
         )
 
     def float32_note(self, value: Any) -> str:
-        """Returns what to add to a message if a number breaks only the rule about float32."""
+        """Returns an addition to the message if a number breaks only the rule about float32."""
         finite = isinstance(value, int | float) and -math.inf < value < math.inf
         if not finite or not self.contain(value) or self.hold(value):
             return ""
@@ -110,7 +106,7 @@ _inputs_are_checked = contextvars.ContextVar("inputs_are_checked", default=False
 def inputs_were_checked() -> Iterator[None]:
     """Models called in this context do not check the ranges of their inputs.
 
-    The training loop checks records when it reads them, so its steps need no second check.
+    The training loop checks records as it reads them, so its steps need no second check.
     """
     token = _inputs_are_checked.set(True)
     try:
@@ -120,5 +116,4 @@ def inputs_were_checked() -> Iterator[None]:
 
 
 def inputs_are_checked() -> bool:
-    """Returns whether this is called inside `inputs_were_checked`."""
     return _inputs_are_checked.get()

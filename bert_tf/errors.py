@@ -1,6 +1,6 @@
 """`UserError`, for mistakes that users can correct; helpers that quote values in messages.
 
-Also `check_regular`, for every module that reads files: `bert_tf.model` does not import `files`.
+`check_regular` is here because `bert_tf.model` reads files and does not import `files`.
 """
 
 import os
@@ -25,7 +25,7 @@ _TOOL = re.compile(r"(?<![\w./])tools\.(?=[a-z])")
 
 
 def as_installed(text: str) -> str:
-    """Returns a text in which commands have the tools' names in this installation."""
+    """Replaces the tools' names in commands by their names in this installation."""
     return _TOOL.sub("bert_tf.tools.", text) if _ARE_INSTALLED else text
 
 
@@ -42,7 +42,7 @@ def _cut(text: str, longest: int) -> str:
 
 
 def quoted(value: object) -> str:
-    """Returns `repr(value)` for a message, cut in its middle if it has over 100 characters."""
+    """Returns `repr(value)` for a message, cut in the middle if it exceeds 100 characters."""
     try:
         return _cut(repr(value), _LONGEST_QUOTE)
     except ValueError:  # an integer of more digits than Python shows
@@ -64,7 +64,7 @@ def first_of(values: Sequence[object]) -> str:
 
 
 def listed(values: Iterable[object]) -> str:
-    """Returns the first values for a message, each as `quoted`, with commas between them.
+    """Returns the first values for a message, each `quoted`, with commas between them.
 
     At most ten values and 150 characters; ", ..." stands for the rest.
     """
@@ -78,21 +78,21 @@ def listed(values: Iterable[object]) -> str:
 
 
 def percent(part: float, whole: float) -> str:
-    """Returns a share for a message with two significant digits, such as "0.033%"."""
+    """Formats a share for a message with two significant digits, such as "0.033%"."""
     return f"{float(f'{100 * part / whole:.2g}'):g}%"
 
 
 def as_line(message: str) -> str:
-    """Returns a message on one line, cut in its middle if it has over 500 characters.
+    """Returns a message on one line, cut in the middle if it exceeds 500 characters.
 
-    Characters that are not printable are escaped, so that none commands a terminal.
+    Unprintable characters are escaped, so that they cannot control a terminal.
     """
     line = _LINE_ENDS.sub(" ", message.strip())
     return _cut("".join(c if c.isprintable() else repr(c)[1:-1] for c in line), _LONGEST_LINE)
 
 
 def given(path: str, flag: str | None) -> str:
-    """Returns how a message names a path: `--flag=path`, or only the path if no flag gave it."""
+    """Formats a path for a message: `--flag=path`, or just the path if no flag gave it."""
     return f"--{flag}={path}" if flag else path
 
 
@@ -113,10 +113,10 @@ def missing_package(needed_by: str, package: str, extra: str, error: ImportError
 
 
 def check_regular(path: str, place: str) -> None:
-    """Raises UserError if a local file to read, which `place` names, is a pipe, device or socket.
+    """Raises UserError if a local file, which `place` names, is a pipe, device or socket.
 
     Reading /dev/zero does not end, opening a pipe waits for its writer, and many files are read
-    twice. A missing file and one in a bucket pass.
+    twice. Missing files and files in a bucket pass.
     """
     try:
         mode = os.stat(os.fspath(path).removeprefix("file://")).st_mode

@@ -119,8 +119,8 @@ class BertModel(Savable, keras.Model):
         pooled_output = model.get_pooled_output()
 
     A call takes the inputs in order, by keyword, in a list, or in a dictionary: `bert(features)`
-    with `input_ids`, `input_mask` and `segment_ids`. Other libraries' names of these, such as
-    `attention_mask` and `token_type_ids`, are understood too.
+    with `input_ids`, `input_mask` and `segment_ids`. It also understands their names in other
+    libraries, such as `attention_mask` and `token_type_ids`.
 
     The models of bert_tf/tasks pass their `**options` on to this constructor.
 
@@ -131,15 +131,15 @@ class BertModel(Savable, keras.Model):
             which is faster on TPUs, instead of a gather.
         recompute_activations: whether to compute each encoder layer again in the backward pass
             instead of keeping its intermediate results: less memory, about a third more time. The
-            attention probabilities that the model returns have no gradient then.
+            attention probabilities that the model returns then have no gradient.
         dtype: "float32", or "bfloat16" for mixed precision (see the top of this module), which is
             Keras's "mixed_bfloat16"; also a `keras.DTypePolicy`. None is Keras's global policy.
         name: the first part of every variable's path; None for `config.scope`.
-        embeddings: the embeddings of another model, which ELECTRA's generator shares; None for its
-            own.
+        embeddings: the embeddings of a different model, to share, as ELECTRA's generator does; None
+            to create new ones.
 
     Raises:
-        UserError: `config` is not a `BertConfig`, or `dtype` is not one of these.
+        UserError: `config` is not a `BertConfig`, or `dtype` is not supported.
     """
 
     built: bool
@@ -163,7 +163,7 @@ class BertModel(Savable, keras.Model):
         policy = dtype_policy(dtype)
         super().__init__(name=name or config.scope, dtype=policy)
         self.config = copy.deepcopy(config)
-        # As in each model's original: the kind of look-up changes the gradient's norm.
+        # As in each model's original, because the kind of look-up changes the gradient's norm.
         gather_token_types = isinstance(config, AlbertConfig) and not use_one_hot_embeddings
         self.embeddings = embeddings or Embeddings(
             self.config, use_one_hot_embeddings, policy, gather_token_types
@@ -283,7 +283,7 @@ class BertModel(Savable, keras.Model):
         )
 
     def predict_step(self, data: Any) -> BertOutput:
-        """Returns the outputs of a batch; `embedding_table` is empty, as `predict` joins rows."""
+        """Returns the outputs of a batch, without `embedding_table`, since `predict` joins rows."""
         output = super().predict_step(data)
         return output._replace(embedding_table=output.pooled_output[:, :0])
 

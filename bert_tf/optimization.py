@@ -67,11 +67,11 @@ class PolynomialSchedule(keras.optimizers.schedules.LearningRateSchedule):
         for field in dataclasses.fields(self):
             setattr(self, field.name, plain_number(getattr(self, field.name)))
         steps = {"num_train_steps": self.num_train_steps, "num_warmup_steps": self.num_warmup_steps}
-        Bounds(at_least=0).check(init_lr=self.init_lr, **steps)  # a phase may have no step
+        Bounds(at_least=0).check(init_lr=self.init_lr, **steps)  # a phase may have 0 steps
         Bounds(above=0).check(decay_power=self.decay_power)
 
     def __call__(self, step: tf.Tensor) -> tf.Tensor:
-        """Returns the rate, float32 [], of the update with `step` updates before it, an integer."""
+        """Returns the rate, float32 [], of the update after `step` updates, an integer."""
         step = tf.cast(step, tf.float32)
         left = 1.0 - tf.minimum(step, float(self.num_train_steps)) / float(self.num_train_steps)
         decayed = self.init_lr * (left if self.decay_power == 1.0 else left**self.decay_power)
@@ -98,7 +98,7 @@ def linear_schedule(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RestartingSchedule:
-    """Several schedules in a row: (number of steps, schedule that counts them from 0)."""
+    """Several schedules in a row: (number of steps, schedule that counts these steps from 0)."""
 
     schedules: Sequence[tuple[int, Schedule]]
 
@@ -113,10 +113,7 @@ class RestartingSchedule:
 
 
 def schedule_parts(schedule: Schedule) -> list[tuple[int, PolynomialSchedule]] | None:
-    """Returns the arguments of `RestartingSchedule` that make an equal schedule.
-
-    None if there are none, because the schedule is not made of `PolynomialSchedule`.
-    """
+    """Returns the parts of an equal `RestartingSchedule`, or None for other kinds of schedules."""
     if isinstance(schedule, PolynomialSchedule):
         return [(schedule.num_train_steps, schedule)]
     if not isinstance(schedule, RestartingSchedule):
@@ -226,7 +223,7 @@ class AdamOptions:
                 )
 
     def learning_rate_factor(self, name: str) -> float:
-        """Returns what the learning rate of the variable with this name is multiplied by."""
+        """Returns the factor of a variable's learning rate."""
         factors = (f for prefix, f in self.learning_rate_factors if name.startswith(prefix))
         return next(factors, 1.0)
 
@@ -240,7 +237,7 @@ class AdamOptions:
         """
         excluded = any(re.search(expression, name) for expression in self.exclude_from_weight_decay)
         decay = 0.0 if excluded else self.weight_decay_rate
-        # Keras variables become tensors, too.
+        # Also converts Keras variables.
         arguments: list[Any] = [tf.convert_to_tensor(x) for x in (param, m, v, grad, learning_rate)]
         if (factor := self.learning_rate_factor(name)) != 1.0:
             arguments[-1] *= factor
@@ -271,9 +268,9 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
             matches anywhere in its name, which is its `path`.
         global_clipnorm: maximum global norm of a step's gradients; None does not clip.
         name: name of the optimizer.
-        learning_rate_factors: beginnings of variables' names and what their learning rate is
-            multiplied by, such as `layerwise_lr_factors` returns. The first that fits a name
-            counts; a variable that none fits has the factor 1.
+        learning_rate_factors: prefix of variables' names -> factor of their learning rate, such as
+            `layerwise_lr_factors` returns. The first matching prefix is used; other variables have
+            the factor 1.
         **options: see `keras.optimizers.Optimizer`.
 
     Raises:
@@ -317,7 +314,7 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
             raise UserError("weight_decay is Keras's second decay: give weight_decay_rate instead")
 
     def exclude_from_weight_decay(self, var_list: Any = None, var_names: Any = None) -> None:
-        """Excludes more variables, or those whose names have a match; see Keras's optimizers."""
+        """Excludes more variables, given directly or by regular expressions; see Keras."""
         names = [*(var_names or ()), *(f"^{re.escape(x.path)}$" for x in var_list or ())]
         exclusions = (*self.adam.exclude_from_weight_decay, *names)
         self.adam = dataclasses.replace(self.adam, exclude_from_weight_decay=exclusions)
@@ -343,13 +340,15 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
         Keras's `apply_gradients` would clip and sum the gradients again.
 
         Args:
-            gradients: one for each variable that `build` got, in order; None leaves it as it is.
-            skip: bool [], whether only to count the step; None: False.
+            gradients: one for each variable of `build`, in order; None leaves the variable as it
+                is.
+            skip: bool [], whether only to count the step; None for False.
         """
         rate = self.learning_rate
         states = zip(self._trainable_variables, self._m, self._v, gradients, strict=True)
-        # One variable after another: all at once, the new values of all would be in memory beside
-        # the old ones. The embeddings, first and largest, come last, beside no other gradient.
+        # One variable after another, because otherwise the new values of all would be in memory
+        # beside the old ones. The embeddings, first and largest, come last, when no other gradient
+        # is left.
         last: list[tf.Tensor] = []
         for *state, gradient in reversed(list(states)):
             if gradient is None:
@@ -379,7 +378,7 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
         return named
 
     def get_config(self) -> dict[str, Any]:
-        """Returns what `from_config` makes an equal optimizer of, without its moments."""
+        """Returns the arguments for `from_config`, without the moments."""
         names = ("weight_decay_rate", "beta_1", "beta_2", "epsilon")
         return {
             **super().get_config(),
@@ -393,7 +392,7 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
 class LAMBOptimizer(AdamWeightDecayOptimizer):
     """LAMB as a Keras optimizer (ALBERT's class of this name).
 
-    Variables that are excluded from weight decay are excluded from the scaling of updates, too.
+    Variables that are excluded from weight decay are also excluded from the scaling of updates.
 
     Args:
         learning_rate: a float, or a schedule.
@@ -416,7 +415,7 @@ class LAMBOptimizer(AdamWeightDecayOptimizer):
         )
 
     def get_config(self) -> dict[str, Any]:
-        """Returns what `from_config` makes an equal optimizer of, without its moments."""
+        """Returns the arguments for `from_config`, without the moments."""
         return {**super().get_config(), "bias_correction": self.adam.lamb_bias_correction}
 
 

@@ -28,8 +28,8 @@ def hidden(is_hidden: bool = True) -> Iterator[None]:
 class Progress:
     """Counts finished work and shows the progress; a context manager.
 
-    On a terminal it shows tqdm's bar. Elsewhere (a log file, a batch job) it logs a line every half
-    minute, so short work logs nothing.
+    On a terminal it shows tqdm's bar. Elsewhere it logs a line every half minute, so short work
+    logs nothing.
     """
 
     def __init__(self, what: str, unit: str, total: int | None = None, done: int = 0):
@@ -75,7 +75,6 @@ class Progress:
             self._log_handler.stream = self._log_stream
 
     def advance(self, count: int = 1) -> None:
-        """Adds `count` finished units."""
         self._done += count
         if self._bar is not None:
             self._bar.update(count)

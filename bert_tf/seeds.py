@@ -1,4 +1,4 @@
-"""Random numbers and seeds: of TensorFlow's stateless operations, of examples, of initializers."""
+"""Random numbers from stateless hashes, and seeds of examples and initializers."""
 
 import contextlib
 import contextvars
@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-# Of TensorFlow's `_philox_scramble_seed`, and of its enumeration of algorithms.
+# From TensorFlow's `_philox_scramble_seed`, and from its enumeration of algorithms.
 _SCRAMBLING_KEY, _PHILOX = 0x02461E293EC8F720, 1
 # Constants of SplitMix64 (Steele, Lea and Flood, 2014).
 _GAMMA = 0x9E3779B97F4A7C15
@@ -21,13 +21,13 @@ def random_bits(shape: Sequence[int | tf.Tensor], seed: tf.Tensor) -> tf.Tensor:
     """Returns random integers, uint32 of `shape`, that follow from `seed`; all bits are random.
 
     Each is a hash of its position in the tensor and of two key words, which Philox makes of the
-    seed. XLA fuses the hash into the operation that uses the numbers. Philox itself makes four
-    numbers at a time, which XLA does not fuse: by the estimate of the TPU's compiler, masks of
-    dropout took seven times as long as the rest of a step.
+    seed. XLA fuses the hash into the operation that uses the numbers. It does not fuse Philox,
+    which makes four numbers at a time: by the estimate of the TPU's compiler, masks of dropout took
+    seven times as long as the rest of a step.
 
     Args:
-        shape: a number for each axis, int32 [] where only the graph knows it. Of more than 2**32
-            random integers the later ones repeat the earlier ones.
+        shape: a number for each axis, or int32 [] for sizes that only the graph knows. After 2**32
+            integers they repeat.
         seed: int32 [2].
     """
     known = tuple(None if tf.is_tensor(size) else size for size in shape)
@@ -38,9 +38,9 @@ def random_bits(shape: Sequence[int | tf.Tensor], seed: tf.Tensor) -> tf.Tensor:
 def _compiled(known: tuple[int | None, ...]) -> Callable[[tf.Tensor, list], tf.Tensor]:
     """Returns a function of a seed, and of the sizes that are None in `known`.
 
-    It is compiled, because TensorFlow's own kernels would pass over the memory 25 times. Within a
-    step that XLA compiles as a whole, this changes nothing. Each shape has its own function because
-    TensorFlow warns of a function that it traces for several.
+    It is compiled, because TensorFlow's own kernels would pass over the memory 25 times; in a step
+    that XLA compiles, this changes nothing. Each shape has a separate function, because TensorFlow
+    warns of a function that it traces for several shapes.
     """
 
     @tf.function(jit_compile=True, autograph=False)
@@ -92,12 +92,7 @@ def _philox(shape: Sequence[int], seed: tf.Tensor, dtype: tf.DType) -> tf.Tensor
 
 
 def fold_in(seed: tf.Tensor | None, data: int | tf.Tensor) -> tf.Tensor | None:
-    """Returns a new seed, int32 [2], a function of `seed` and `data`; None if `seed` is None.
-
-    Args:
-        seed: int32 [2], or None for no random numbers.
-        data: a Python integer or int32 [].
-    """
+    """Returns a new seed, int32 [2], from a seed, int32 [2], and a number; None from None."""
     if seed is None:
         return None
     return tf.stack([_philox([], seed, tf.int32), data])
@@ -119,13 +114,10 @@ _initial_weights = contextvars.ContextVar("initial_weights", default="drawn")
 
 @contextlib.contextmanager
 def reading_weights(all_are_set: bool = False) -> Iterator[None]:
-    """Models built in this context start with zeros: a checkpoint sets their weights next.
+    """Models built in this context start with zeros, because a checkpoint sets their weights next.
 
-    Drawing 340 million random numbers takes seconds.
-
-    Args:
-        all_are_set: whether the caller sets every weight. They then start with whatever is in their
-            memory, which takes no room before it is written.
+    Drawing 340 million random numbers takes seconds. If `all_are_set`, the caller sets every
+    weight, and memory is not even cleared, so it takes no room before it is written.
     """
     token = _initial_weights.set("unset" if all_are_set else "zeros")
     try:
@@ -141,7 +133,7 @@ def initial_weights() -> str:
 
 @contextlib.contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Seeds the initial weights of models built in this context, whatever other threads draw."""
+    """Seeds the initial weights of models built in this context, independently of other threads."""
     token = _own_random.set(random.Random(seed))
     try:
         yield
@@ -150,7 +142,7 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 def initializer_seed() -> int | None:
-    """Returns the seed of the next initializer inside `seeded`; None outside: Keras draws one.
+    """Returns the seed of the next initializer inside `seeded`; outside None, and Keras draws it.
 
     It is what Keras would draw if Python's `random`, which all threads share, were seeded.
     """
@@ -161,9 +153,9 @@ def initializer_seed() -> int | None:
 def hash_numbers(*numbers: tf.Tensor | int) -> tf.Tensor:
     """Returns the hash of integers of at least 0, uint64, in the shape that they broadcast to.
 
-    Their order matters. TensorFlow's stateless random ops take one seed per call. With these hashes
-    each example of a batch has its own, so its random numbers depend neither on the batch nor on
-    the number of machines.
+    Their order matters. TensorFlow's stateless random ops take one seed per call. These hashes give
+    each example of a batch a seed, so its random numbers depend neither on the batch nor on the
+    number of machines.
     """
     value = tf.zeros([], tf.uint64)
     for number in numbers:

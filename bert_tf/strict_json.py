@@ -1,4 +1,4 @@
-"""Reads strict JSON, without what Python also accepts: NaN, Infinity, a key twice; checksums."""
+"""Reads strict JSON, refusing what Python also accepts: NaN, Infinity, a key twice; checksums."""
 
 import hashlib
 import json
@@ -9,11 +9,11 @@ from bert_tf.errors import quoted
 
 
 def loads(text: str) -> Any:
-    """Returns the value of a JSON text, as `json.loads` does.
+    """Parses a JSON text like `json.loads`, but strictly.
 
     Raises:
-        ValueError: the text is not JSON, has NaN, Infinity or a number too large for a float, or
-            a key twice in an object.
+        ValueError: the text is not JSON, has NaN, Infinity or a number too large for a float, or a
+            key twice in an object.
         RecursionError: the text is nested too deeply.
     """
     return json.loads(
@@ -22,7 +22,7 @@ def loads(text: str) -> Any:
 
 
 def checksum(value: Any) -> str:
-    """Returns the checksum of a value that JSON can hold: 16 digits, whatever the order of keys."""
+    """Returns a checksum, 16 digits, of a JSON value; the order of keys does not matter."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -168,7 +168,7 @@ def _warn_of_odd_lines(vocab_file: str, tokens: list[str], vocab: dict[str, int]
 
 
 def convert_by_vocab(vocab: Mapping[_Item, _Value], items: Iterable[_Item]) -> list[_Value]:
-    """Returns `vocab[item]` of each item, in order.
+    """Returns `vocab[item]` for each item, in order.
 
     Raises:
         KeyError: an item is not in the vocabulary; the message names it.
@@ -186,7 +186,7 @@ def convert_by_vocab(vocab: Mapping[_Item, _Value], items: Iterable[_Item]) -> l
 
 
 def convert_tokens_to_ids(vocab: Mapping[str, int], tokens: Iterable[str]) -> list[int]:
-    """Returns the id of each token; raises KeyError for one that is not in `vocab`."""
+    """Returns the id of each token; raises KeyError for a token that is not in `vocab`."""
     return convert_by_vocab(vocab, tokens)
 
 
@@ -274,15 +274,15 @@ class BasicTokenizer:
 
         Args:
             do_lower_case: whether to lower-case text.
-            strip_accents: whether to strip accents; None: if text is lower-cased.
+            strip_accents: whether to strip accents; None for the value of `do_lower_case`.
             tokenize_chinese_chars: whether each ideograph is a word.
             clean_text: whether to drop control characters and make all white space spaces.
             drop_category_c: whether cleaning drops all of Unicode's category C, as ELECTRA's does
-                (google-research/electra, `_is_control`): also what is for private use or
-                unassigned. BERT's drops Cc and Cf.
-            hugging_face: whether to do what the package `tokenizers` does where it differs: a
-                character is lower-cased by itself, so that no sigma becomes a final sigma;
-                cleaning drops characters for private use; U+2B820 to U+2B91F are not ideographs.
+                (google-research/electra, `_is_control`), including unassigned characters and
+                characters for private use. BERT's drops Cc and Cf.
+            hugging_face: whether to follow the package `tokenizers` where it differs: a character
+                is lower-cased on its own, so that no sigma becomes a final sigma; cleaning drops
+                characters for private use; U+2B820 to U+2B91F are not ideographs.
         """
         self.do_lower_case = do_lower_case
         self.strip_accents = do_lower_case if strip_accents is None else strip_accents
@@ -363,7 +363,7 @@ class WordpieceTokenizer:
         self.max_input_chars_per_word = max_input_chars_per_word
 
     def tokenize(self, text: str | bytes) -> list[str]:
-        """Returns the pieces of each word of `text`; "##" begins each piece after a word's first.
+        """Splits each word of `text` into pieces; "##" begins each piece after a word's first.
 
         From the left, each piece is the longest one in the vocabulary. A word that cannot be split
         into pieces up to its end becomes one `unk_token`. White space separates the words.

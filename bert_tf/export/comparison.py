@@ -17,7 +17,7 @@ from bert_tf.tasks.classification.table import TableProcessor
 
 
 def read_examples(settings: ExportSettings, head: str, folder: ModelFolder) -> list[InputExample]:
-    """Returns the examples of --data_dir; raises UserError if the head has no such labels."""
+    """Reads the examples of --data_dir; raises UserError if the head has no such labels."""
     columns = TableColumns(
         text_a_column=settings.text_a_column,
         text_b_column=settings.text_b_column,
@@ -42,7 +42,6 @@ def read_examples(settings: ExportSettings, head: str, folder: ModelFolder) -> l
 def log_measures(
     examples: list[InputExample], head: str, before: Pretrained, after: ExportedModel
 ) -> None:
-    """Logs the measures of both models."""
     was, now = (_measures(examples, head, model) for model in (before, after))
     for name, value in was.items():
         logging.info(

@@ -65,15 +65,16 @@ from bert_tf.text.fast_tokenization import FastTokenizer
 # Names that an exported folder may contain.
 _OF_SAVED_MODEL = ("variables", "assets", "fingerprint.pb")
 _NAMES = (*FILES.values(), *_OF_SAVED_MODEL, *COMPANIONS, "README.md", DESCRIPTION_FILE)
-# Rounding errors are at most 1e-5, of bfloat16 about 1e-2; larger ones mean a wrong conversion.
+# Rounding errors are at most 1e-5, and about 1e-2 for bfloat16; larger ones mean a wrong
+# conversion.
 _MOST_DIFFERENCE = {FLOAT32: 1e-3, BFLOAT16: 0.5}
 
 
 def export(settings: ExportSettings, folder: ModelFolder | None = None) -> None:
     """Writes a trained model in the format that `settings` names.
 
-    Before its folder appears, the exported model is run and compared with the original model.
-    `folder` is the model if it is in memory: settings that name its files are ignored.
+    Before its folder appears, the exported model is run and compared with the original. `folder` is
+    a model in memory; settings that name its files are then ignored.
     """
     running.import_runtime(settings.format)
     if settings.format == SAVED_MODEL:
@@ -118,7 +119,7 @@ def export(settings: ExportSettings, folder: ModelFolder | None = None) -> None:
 
         def outputs_in(dtype: keras.DTypePolicy | str | None) -> tuple[keras.Model, Outputs]:
             model = build_model("" if head == ENCODER else head, folder, dtype)
-            is_onnx = settings.format == ONNX  # with what `encode` of a loaded export needs
+            is_onnx = settings.format == ONNX  # `encode` of a loaded export needs these
             outputs = outputs_of(head, model, folder, with_encoded=is_onnx)
             return model, inputs_were_checked()(outputs)
 
@@ -176,7 +177,6 @@ def export(settings: ExportSettings, folder: ModelFolder | None = None) -> None:
 
 
 def _size(folder: str) -> int:
-    """Returns the bytes of a folder's files."""
     files = [
         os.path.join(path, name) for path, _, names in tf.io.gfile.walk(folder) for name in names
     ]
@@ -191,7 +191,7 @@ def export_model(model: Pretrained, output: str | os.PathLike[str], **options: A
     The exported model has the weights that `model` has now.
 
     Args:
-        model: what `bert_tf.load` returns, trained or not.
+        model: the result of `bert_tf.load`, trained or not.
         output: the folder to write to. An earlier export there is replaced.
         **options: the flags of tools/export.py: `format` ("saved_model", "onnx" or "litert"),
             `input_kind`, `quantize`, `dtype`, `head`, `batch_size`, `seq_length`, and `data_dir`
@@ -220,7 +220,7 @@ def export_model(model: Pretrained, output: str | os.PathLike[str], **options: A
 
 
 def check_length(settings: ExportSettings, folder: ModelFolder) -> None:
-    """Checks the lengths; warns if the model was trained with a different one."""
+    """Checks the lengths; warns if they exceed the length that the model was trained with."""
     longest, trained = folder.max_seq_length, folder.trained_on.max_seq_length
     if (settings.seq_length or 0) > longest:
         rule = "the model's longest input"
@@ -279,7 +279,7 @@ def _check(
     difference = running.largest_difference(expected, found)
     logging.info("Its outputs differ from the original model's by at most %.1e", difference)
     most = np.finfo(float).max if settings.quantize else _MOST_DIFFERENCE[settings.dtype]
-    if not difference <= most:  # also if it is not a number
+    if not difference <= most:  # also refuses NaN
         raise RuntimeError(
             f"The exported model computes something else: its outputs differ by {difference}, more"
             " than rounding explains. The converter has a defect; do not use this model"
@@ -291,7 +291,7 @@ _AXES = {"multiple_choice": ("batch", "choices", "length")}
 
 
 def write_saved_model(path: str, module: tf.Module, signatures: Signatures) -> None:
-    """Writes a SavedModel to a folder; `module` has all variables and tables of the signatures."""
+    """Writes a SavedModel; `module` has all variables and tables of the signatures."""
     tf.saved_model.save(module, path, signatures=dict(signatures))
 
 
@@ -303,7 +303,6 @@ def write_onnx(
     outputs: Mapping[str, tf.TensorSpec],
     quantize: str | None,
 ) -> None:
-    """Writes a file for ONNX Runtime and OpenVINO."""
     graph = Int8Graph(calibrated_ranges(folder)) if quantize == INT8 else OnnxGraph()
     tensors = {name: graph.input(name, *_named_axes(name, x, head)) for name, x in inputs.items()}
     found = OnnxModel(graph, folder).outputs(head, checked(graph, tensors, folder.config))
@@ -327,7 +326,6 @@ def _named_axes(name: str, x: tf.TensorSpec, head: str) -> tuple[Any, list[int |
 def write_litert(
     path: str, module: tf.Module, signatures: Signatures, quantize: str | None
 ) -> None:
-    """Writes a file for LiteRT; `module` as in `write_saved_model`, `quantize` in `write_onnx`."""
     with tempfile.TemporaryDirectory() as folder:
         write_saved_model(folder, module, signatures)
         names = [DEFAULT_SIGNATURE]

@@ -1,7 +1,7 @@
 """Writes the nodes and constants of an ONNX graph.
 
-The operations are ONNX's own, so every runtime has them, in the forms that ONNX Runtime joins to
-its fused ones. It does so only for versions of operations up to opset 18.
+All operations are standard, so every runtime has them. They have the form that ONNX Runtime fuses,
+which it does only for versions of operations up to opset 18.
 """
 
 import math
@@ -13,9 +13,9 @@ import numpy as np
 from bert_tf.errors import UserError
 from bert_tf.export.running import import_package
 
-# The first with LayerNormalization. The format's version is that of the same release, ONNX 1.12.
+# The first opset with LayerNormalization, and the format version of the same release, ONNX 1.12.
 OPSET, IR_VERSION = 17, 8
-_MOST_BYTES = 2**31 - 2**20  # of the constants; protobuf's messages have less than 2 GiB
+_MOST_BYTES = 2**31 - 2**20  # of the constants; protobuf's messages must be below 2 GiB
 
 
 class OnnxGraph:
@@ -37,7 +37,8 @@ class OnnxGraph:
     ) -> Any:
         """Adds a node, and returns the name of its output, or a list of `num_outputs` names.
 
-        Inputs are names, or constants: numbers and arrays. Runtimes name the node in errors.
+        Inputs are names or constants: numbers and arrays. Errors of runtimes show the node's
+        `name`.
         """
         name = name or f"{operation}_{len(self._nodes)}"
         outputs = [f"{name}:{i}" for i in range(num_outputs)]
@@ -47,7 +48,7 @@ class OnnxGraph:
         return outputs if num_outputs > 1 else outputs[0]
 
     def constant(self, name: str, value: Any) -> str:
-        """Adds a constant unless there is one of that name, and returns the name."""
+        """Adds a constant, unless there is one with this name, and returns the name."""
         value = np.asarray(value)
         if name not in self._constants:
             array = np.ascontiguousarray(value).reshape(value.shape)
@@ -86,7 +87,7 @@ class OnnxGraph:
         return self("Mul", self("Mul", x, np.float32(0.5)), outer)
 
     def _number(self, value: Any) -> str:
-        """Returns the name of a constant that needs no name of its own: whole numbers are int64."""
+        """Adds a constant that needs no name; whole numbers are int64."""
         value = np.asarray(value)
         return self.constant(f"{value.dtype}:{value.tolist()}", value)
 
@@ -96,7 +97,6 @@ class OnnxGraph:
         return name
 
     def output(self, name: str, tensor: str, dtype: Any, shape: Sequence[int | str]) -> None:
-        """Makes a tensor an output of the graph."""
         self._outputs.append(self._info(name, dtype, shape))
         make = self._onnx.helper.make_node
         self._nodes.append(make("Identity", [tensor], [name], name=f"output_{name}"))

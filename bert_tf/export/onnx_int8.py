@@ -1,8 +1,8 @@
 """ONNX graphs with matrices of 8-bit integers.
 
-A column of a matrix has its own scale. The inputs of a product have one scale, fixed by the numbers
-that occur for calibration, so the answer to a text does not depend on the texts beside it. The
-nodes are QuantizeLinear and DequantizeLinear, which runtimes join with products to integer ones.
+Each column of a matrix has a scale. The inputs of a product have one scale, fixed by calibration,
+so the answer to a text does not depend on the texts beside it. The nodes are QuantizeLinear and
+DequantizeLinear; runtimes fuse them with the products to integer products.
 """
 
 from collections.abc import Mapping
@@ -18,16 +18,17 @@ from bert_tf.text import sequences
 
 Ranges = Mapping[str, tuple[float, float]]
 _ENCODER = "/encoder/"  # other products are too small to matter
-_ROWS, _LENGTH = 64, 48  # of the texts for calibration
+_ROWS, _LENGTH = 64, 48  # number and length of the texts for calibration
 _LEAST_SCALE = 1e-12
-_GREATEST = 127  # of the int8 numbers of a table
-# Of a product's matrix. Processors without VNNI add two products in 16 bits, which hold
-# 2 * 255 * 64: https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html
+_GREATEST = 127  # the largest int8 number of a table
+# The largest int8 number of a product's matrix. Processors without VNNI add two products in 16
+# bits, which hold 2 * 255 * 64:
+# https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html
 _SAFE = 64
 
 
 class RangesGraph(OnnxGraph):
-    """Makes outputs of the least and the greatest number in the input of each product."""
+    """Has outputs for the least and the greatest number in the input of each product."""
 
     def product(
         self, x: str, name: str, kernel: np.ndarray, bias_name: str, bias: np.ndarray | None
@@ -55,7 +56,7 @@ class Int8Graph(OnnxGraph):
             least, greatest = self._ranges[name]
             scale = np.float32(max((greatest - least) / 255, _LEAST_SCALE))
             zero = np.uint8(round(-least / scale))
-            # The query, the key and the value have the same input.
+            # The query, the key and the value share an input.
             if x not in self._quantized:
                 self._quantized[x] = self("QuantizeLinear", x, scale, zero)
             x = self("DequantizeLinear", self._quantized[x], scale, zero)
@@ -80,7 +81,7 @@ class Int8Graph(OnnxGraph):
         return self("DequantizeLinear", integers, scales, zeros, axis=axis)
 
     def _integers(self, name: str, matrix: np.ndarray, axis: int, greatest: int) -> tuple[str, str]:
-        """Returns int8 integers, and their scales along an axis, made once: layers may share it."""
+        """Returns int8 integers and their scales along an axis, once for layers that share it."""
         if name in self._constants:
             return name, f"{name}:scales"
         largest = np.abs(matrix).max(axis=1 - axis, keepdims=True)
@@ -90,7 +91,7 @@ class Int8Graph(OnnxGraph):
 
 
 def calibrated_ranges(folder: ModelFolder) -> Ranges:
-    """Returns the ranges of an `Int8Graph` for texts of random words."""
+    """Returns the ranges for an `Int8Graph`, from texts of random words."""
     runtime = import_package("onnxruntime", "onnxruntime", "--quantize=int8")
     graph, texts = RangesGraph(), _random_texts(folder)
     inputs = {name: graph.input(name, np.int32, ["batch", "length"]) for name in texts}
@@ -114,8 +115,9 @@ def _random_texts(folder: ModelFolder) -> dict[str, np.ndarray]:
     words = np.array(words or [*tokenizer.vocab.values()])
     length = min(_LENGTH, folder.max_seq_length)
     size = _ROWS, max(0, length - tokenizer.layout.num_special(True))
-    # By Zipf's law the frequency falls with the rank. BERT's vocabularies begin with single
-    # characters, two thirds of these texts. Without them int8 is no more accurate on MRPC.
+    # By Zipf's law a word's frequency falls with its rank. BERT's vocabularies begin with single
+    # characters, so these are two thirds of the texts. Without them int8 is no more accurate on
+    # MRPC.
     ranks = np.floor(len(words) ** generator.random(size)).astype(int) - 1
     rows = [np.split(ids, [len(ids) // 2]) for ids in words[ranks]]
     layout = tokenizer.layout

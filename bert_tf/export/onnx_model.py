@@ -1,7 +1,7 @@
 """A model of the family as an ONNX graph: checks of ids, embeddings, encoder, heads.
 
-Dimension letters: see `bert_tf/modeling.py`; in addition C is the number of classes or choices. A
-tensor is the name of a graph's tensor.
+Dimension letters: see `bert_tf/modeling.py`; C is the number of classes or choices. A tensor is
+known by its name, a str.
 """
 
 import math
@@ -40,7 +40,7 @@ _SHAPES = "input_mask_and_segment_ids_must_have_the_shape_of_input_ids"
 
 
 def checked(graph: OnnxGraph, inputs: Tensors, config: BertConfig) -> Tensors:
-    """Returns the inputs of a head; a wrong one fails, by the same means as `signatures.looked_up`.
+    """Returns the inputs of a head; wrong ones make the graph fail, as in `signatures.looked_up`.
 
     ONNX cannot assert: the operations that fail are named after what is wrong.
     """
@@ -67,7 +67,7 @@ def checked(graph: OnnxGraph, inputs: Tensors, config: BertConfig) -> Tensors:
 
 
 def _below(graph: OnnxGraph, values: str, limit: np.int32 | str, name: str) -> str:
-    """Returns int32 values that are looked up in 0, 1, ..., limit - 1."""
+    """Looks int32 values up in 0, 1, ..., limit - 1."""
     right = graph("Range", np.int32(0), limit, np.int32(1))
     # ONNX counts negative indices from the end.
     values = graph("Where", graph("Less", values, np.int32(0)), limit, values)
@@ -84,13 +84,10 @@ class OnnxModel:
 
     def __init__(self, graph: OnnxGraph, folder: ModelFolder):
         self._graph, self._config, self._folder = graph, folder.config, folder
-        self._pooled_outputs: Tensors = {}  # by the last layer: a head and the encoder share it
+        self._pooled_outputs: Tensors = {}  # last layer -> pooled output
 
     def outputs(self, head: str, inputs: Tensors) -> Tensors:
-        """Returns the outputs of a head and those of the encoder by name.
-
-        `signatures.outputs_of` describes them.
-        """
+        """Returns the outputs of a head and of the encoder by name; see `signatures.outputs_of`."""
         graph = self._graph
         choices = ""
         if head == "multiple_choice":
@@ -107,7 +104,7 @@ class OnnxModel:
         return {**encoded, **self._of_head(head, hidden, inputs, choices)}
 
     def _of_head(self, head: str, hidden: str, inputs: Tensors, choices: str) -> Tensors:
-        """Returns the outputs of a head; `choices` is its number of rows and of choices."""
+        """Returns the outputs of a head; `choices` is [rows, choices], int64 [2]."""
         graph = self._graph
         if head in ("squad", "tagging"):
             logits = self._linear(hidden, "cls/squad/" if head == "squad" else "")  # [B, S, C]
@@ -157,7 +154,7 @@ class OnnxModel:
     def _layer(self, hidden: str, mask: str, scopes: Mapping[str, str]) -> str:
         """Returns the output of an encoder layer, float32 [B, S, H]."""
         context = self._attention(hidden, mask, scopes["self"])
-        # The weights of attention add up to 1, so the value's bias may be added after them.
+        # Attention weights add up to 1, so the value's bias may be added after them.
         scope = scopes["projection"]
         bias = self._folder.read(f"{scopes['self']}value/bias")
         bias = bias @ self._folder.read(f"{scope}kernel") + self._folder.read(f"{scope}bias")
@@ -225,7 +222,7 @@ class OnnxModel:
         """Returns a dense layer's output, float32 [..., M], for float32 [..., K]."""
         name, bias = str(activation or "linear").lower(), self._folder.read(f"{scope}bias")
         if name.startswith("gelu"):
-            # Of two axes, so that ONNX Runtime leaves bias and GELU apart: joined they take longer.
+            # With two axes, ONNX Runtime does not fuse bias and GELU, which would take longer.
             x = self._product(x, scope, bias[np.newaxis])
             return self._graph.gelu(x, approximate=name == "gelu")
         x = self._product(x, scope, bias)
@@ -237,7 +234,7 @@ class OnnxModel:
         return self._graph.product(x, f"{scope}kernel", kernel, f"{scope}bias", bias)
 
     def _linear(self, x: str, scope: str = "") -> str:
-        """Returns logits, float32 [..., C], of the head in a scope, for float32 [..., H]."""
+        """Returns the logits, float32 [..., C], of the head in a scope, for float32 [..., H]."""
         weights, bias = self._constant(f"{scope}output_weights"), f"{scope}output_bias"
         logits = self._graph("MatMul", x, self._graph("Transpose", weights, perm=[1, 0]))
         # The head for multiple choice has no bias.

@@ -1,7 +1,7 @@
 """`PieceTrie`: splits all words into word pieces at once, in TensorFlow operations.
 
-The vocabulary is a trie. Each word is read once, from left to right. Where a node has no edge for
-the next character, the trie says which pieces end there and at which node to continue (Song et al.,
+The vocabulary is a trie. Each word is read once, from left to right. If a node has no edge for the
+next character, the trie says which pieces end there and at which node to continue (Song et al.,
 "Fast WordPiece Tokenization", section 3.1). So a word of n characters takes at most 2n + 1 steps,
 and all words take each step together.
 """
@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from bert_tf.export.unicode_tables import SPACE, narrow
 
-# Nodes: where a word's first piece begins, where its later pieces begin, and none.
+# Nodes: the start of a word's first piece, the start of a later piece, and no node.
 FIRST_PIECE, LATER_PIECE, NOWHERE = 0, 1, -1
 _NO_PIECE = tf.int32.min
 
@@ -46,7 +46,7 @@ class PieceTrie(tf.Module):
         self._max_input_chars_per_word = max_input_chars_per_word
 
         # Nodes are in the order of the edges that lead to them: edge i leads to node i + 2. An edge
-        # is stored as (node it starts from) * symbols + symbol. The last edge is never found.
+        # is stored as (its first node) * symbols + symbol. The last edge is never found.
         self._num_symbols = max(letters.values(), default=0) + 1
         edges = [number[name[:-1]] * self._num_symbols + letters[name[-1]] for name in names[2:]]
         edges = np.array([*edges, len(names) * self._num_symbols])
@@ -55,7 +55,7 @@ class PieceTrie(tf.Module):
         depths = [len(name) - 1 for name in names]
         self._first_of_depth = tf.constant(np.searchsorted(depths, range(depths[-1] + 1)), tf.int32)
 
-        # The pieces that end where a node has no edge. Nodes with the same pieces share a list.
+        # The pieces that end if a node has no edge. Nodes with the same pieces share a list.
         lists = {found: i for i, found in enumerate(dict.fromkeys(pieces))}
         self._list_of = tf.constant(narrow(np.array([lists[found] for found in pieces])))
         self._list_starts = tf.constant(np.cumsum([0, *map(len, lists)]), tf.int32)
@@ -103,7 +103,7 @@ class PieceTrie(tf.Module):
     def _walk(self, symbols: tf.Tensor, starts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Reads the words that begin at `starts`; returns where no edge was found.
 
-        That is: positions in `symbols`, and the nodes there, int32.
+        Returns: positions in `symbols`, and the nodes there, int32.
         """
         sorted_edges = self._edges[tf.newaxis]
 
@@ -158,7 +158,7 @@ def _nodes(
     """
     ids = {}
     for token, token_id in vocab.items():
-        # Words never begin with "##": "#" is punctuation, so a word of its own.
+        # Words never begin with "##": "#" is punctuation, which is split off.
         is_later = token.startswith("##")
         name = f"1{token[2:]}" if is_later else f"0{token}"
         if 1 < len(name) <= 1 + max_input_chars_per_word:

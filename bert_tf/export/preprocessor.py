@@ -1,4 +1,4 @@
-"""`Preprocessor`: makes features from texts within a `tf.data` pipeline or a Keras model."""
+"""`Preprocessor`: makes features from texts in a `tf.data` pipeline or a Keras model."""
 
 import os
 from typing import Any
@@ -18,7 +18,7 @@ from bert_tf.text import sequences
 from bert_tf.text.base_tokenizer import Tokenizer
 from bert_tf.text.fast_tokenization import FastTokenizer
 
-_SHORTEST = 4  # of a sequence: as for `load`
+_SHORTEST = 4  # the shortest sequence, as for `load`
 
 
 @register
@@ -28,19 +28,17 @@ class Preprocessor(keras.layers.Layer):
         preprocessor = bert_tf.Preprocessor("uncased_L-12_H-768_A-12", max_seq_length=128)
         dataset = dataset.batch(32).map(preprocessor, num_parallel_calls=tf.data.AUTOTUNE)
 
-    The ids are exactly the tokenizer's, and texts that are too long are truncated as by the
-    programs.
+    The ids are exactly the tokenizer's. Texts that are too long are truncated as the programs do.
 
     Args:
-        folder: a folder that `bert_tf.load` takes, or a tokenizer, as `bert_tf.load_tokenizer`
-            returns it.
+        folder: a folder that `bert_tf.load` takes, or a tokenizer from `bert_tf.load_tokenizer`.
         max_seq_length: length S of every sequence, [CLS] and [SEP] included. None for the folder's.
         in_graph: whether texts are split by core TensorFlow operations only, so that the layer also
             works in an exported graph and in a Keras model that takes texts. If not, the graph
             calls Python, which is several times faster, but only works in this process. None for
-            True if it is possible: it needs a vocabulary of word pieces, and no added token that is
-            a single word or normalized.
-        **kwargs: a Keras layer's, such as `name`.
+            True if possible: it needs a vocabulary of word pieces, and no added token that is a
+            single word or normalized.
+        **kwargs: arguments of a Keras layer, such as `name`.
 
     Attributes:
         tokenizer: the tokenizer with the same ids.
@@ -99,8 +97,8 @@ class Preprocessor(keras.layers.Layer):
         `fit` takes them.
 
         Args:
-            texts: string [B]; a single text, string [], gives features [S]. Or a tuple of two such,
-                the first and the second texts of pairs. UTF-8; other bytes are ignored.
+            texts: string [B], or a tuple of two such tensors, the first and the second texts of
+                pairs. A single text, string [], gives features [S]. UTF-8; other bytes are ignored.
             y: labels, which are passed on.
             sample_weight: weights, which are passed on.
 
@@ -126,7 +124,7 @@ class Preprocessor(keras.layers.Layer):
         return keras.utils.pack_x_y_sample_weight(features, y, sample_weight)
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the arguments that make the layer again, from the same folder."""
+        """Returns the arguments to make the layer again, from the same folder."""
         if self._folder is None:
             raise UserError(
                 "A Preprocessor of a tokenizer cannot be saved, since the vocabulary may be"
@@ -138,7 +136,7 @@ class Preprocessor(keras.layers.Layer):
 
     @staticmethod
     def _parts(texts: Any) -> tuple[Any, ...]:
-        if isinstance(texts, list) and len(texts) == 2:  # so Keras keeps a tuple in a model's file
+        if isinstance(texts, list) and len(texts) == 2:  # Keras saves a tuple as a list
             if all(tf.is_tensor(part) and part.shape.rank == 1 for part in texts):
                 return tuple(texts)
         if not isinstance(texts, tuple):
@@ -163,7 +161,7 @@ class Preprocessor(keras.layers.Layer):
         return {name: tf.ensure_shape(value, shape) for name, value in found.items()}
 
     def _encode(self, *parts: np.ndarray) -> list[np.ndarray]:
-        """Returns the features of texts as arrays: what the graph calls if it cannot do it."""
+        """Returns the features of texts as arrays; called from the graph."""
         if len({len(part) for part in parts}) > 1:
             raise ValueError("There must be as many texts as second texts")
         texts = [[text.decode("utf-8", "ignore") for text in part] for part in parts]
@@ -185,7 +183,6 @@ def _is_text(value: Any) -> bool:
 
 
 def _strings(texts: Any) -> tf.Tensor:
-    """Returns texts as a tensor, string [B] or []."""
     try:
         tensor = tf.convert_to_tensor(texts)
     except (TypeError, ValueError):

@@ -27,12 +27,12 @@ _TEXTS = {
     "contexts": '"the cat sat on the mat"',
     "choices": '["on the mat", "in the sky"]',
 }
-# What the example prints: the first of these that the model has, or else its first output.
+# The example prints the first of these outputs, or else the model's first output.
 _PRINTED = ("probabilities", "vectors", "values")
 
 
 def readme(description: Mapping[str, Any], folder: ModelFolder) -> str:
-    """Returns the text of README.md; `description` is the content of export.json."""
+    """Returns the content of README.md; `description` is the content of export.json."""
     config, tokenizer = folder.config, folder.tokenizer
     is_masked_lm = description["head"] == "masked_lm"
     casing = "uncased" if tokenizer.do_lower_case else "cased"

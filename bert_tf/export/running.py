@@ -15,7 +15,7 @@ from bert_tf.pretrained.build import POSITIONS
 
 
 def import_package(name: str, package: str, needed_by: str, extra: str = "export") -> ModuleType:
-    """Returns the module `name` of a package that only an extra of setup.py installs."""
+    """Imports a package that only an extra of setup.py installs."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
@@ -32,7 +32,6 @@ _RUNTIMES = {
 
 
 def import_runtime(output_format: str) -> ModuleType:
-    """Returns the module that runs a format."""
     if output_format not in _RUNTIMES:
         return tf
     return import_package(*_RUNTIMES[output_format], f"--format={output_format}")
@@ -44,8 +43,7 @@ def open_exported(
     """Returns an exported model as a function from arrays by name to arrays by name.
 
     Args:
-        output_format: one of `settings.FORMATS`.
-        signature: the signature of a SavedModel; the other formats only have one.
+        signature: the signature of a SavedModel; the other formats have only one.
         threads: number of threads, for onnx and litert; None for the runtime's default.
     """
     runtime = import_runtime(output_format)
@@ -97,10 +95,9 @@ def sample_inputs(
 
 
 def largest_difference(expected: Arrays, found: Arrays) -> float:
-    """Returns the largest difference of any output.
+    """Returns the largest difference of any output; NaN if any number is NaN.
 
     If an output has values above 1, as logits may, its difference is relative to the largest value.
-    It is NaN if any number is.
     """
     assert expected.keys() == found.keys(), f"{sorted(expected)} and {sorted(found)}"
     differences = [

@@ -12,7 +12,7 @@ from bert_tf.runs.flags.setting_fields import Group, Settings
 from bert_tf.tasks.registry import TASKS
 
 ENCODER = "encoder"
-# The first head that a model has is the default: the ones that training adds last come first.
+# In the order of defaults: heads that training adds last come first.
 TRAINED_LAST = tuple(head for task in TASKS.values() for head in task.heads)
 HEADS = (*TRAINED_LAST, "masked_lm", ENCODER)
 

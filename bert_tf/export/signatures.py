@@ -1,11 +1,11 @@
 """The inputs and outputs of an exported model, for each head, by name.
 
-Dimension letters and dtypes: see `bert_tf/modeling.py`. In addition, C is the number of classes or
-choices, P the number of masks in a text, and K the number of tokens for each mask.
+Dimension letters and dtypes: see `bert_tf/modeling.py`. C is the number of classes or choices, P
+the number of masks in a text, and K the number of tokens for each mask.
 
-Inputs are checked within the graph: for shapes that differ, and numbers out of range. Without a
-check the runtimes answer: they repeat a mask of size 1, count negative ids from the end of a table,
-and give an unknown segment an embedding of zeros.
+The graph checks inputs for different shapes and for numbers out of range. Without checks the
+runtimes would answer: they repeat a mask of size 1, count negative ids from the end of a table, and
+give an unknown segment an embedding of zeros.
 """
 
 import functools
@@ -35,7 +35,7 @@ def input_specs(
 
     `input_ids`, `input_mask` (1 for tokens, 0 for padding) and `segment_ids` (1 for the second
     text) are [B, S], for multiple choice [B, C, S]. The masked language model also takes
-    `masked_lm_positions`, [B, P]: where the masks are, from 0 for [CLS].
+    `masked_lm_positions`, [B, P]: the positions of the masks, 0 for [CLS].
 
     `batch_size` and `seq_length` are B and S if they are fixed. With a fixed S, P is 1 and C is 4.
     """
@@ -54,25 +54,24 @@ def outputs_of(
 ) -> Outputs:
     """Returns the function that computes a head's outputs by name, each float32.
 
-    encoder: `sequence_output` [B, S, H], the last layer; `vectors` [B, H], as the folder's
-        `encode` pools, normalises and truncates them, unless it leaves the tokens of a prompt out;
-        `pooled_output` [B, H], if the model has a
-        pooler.
+    encoder: `sequence_output` [B, S, H], the last layer; `vectors` [B, H], pooled, normalised and
+    truncated as by the folder's `encode`, unless that leaves out the tokens of a prompt;
+    `pooled_output` [B, H], if the model has a pooler.
     masked_lm: `logits` [B, P, V].
     classification, multiple_choice: `logits` and `probabilities` [B, C].
     regression: `values` [B].
     tagging: `logits` and `probabilities` [B, S, C].
     squad: `start_logits` and `end_logits` [B, S].
 
-    `model` has the head, and was read from `folder`. With `with_encoded` every head also gives
-    `sequence_output` and `pooled_output` of encoder, after its own.
+    `model` has the head, and was read from `folder`. `with_encoded` adds the encoder's
+    `sequence_output` and `pooled_output` to every head.
     """
     compute, settings = head_outputs(head, model), folder.vectors
 
     def encoder(features: Tensors) -> dict[str, tf.Tensor]:
         output = model(*(features[name] for name in INPUTS))
         found = {"sequence_output": output.sequence_output}
-        if settings.include_prompt or not settings.prompt:  # else the texts' lengths are not known
+        if settings.include_prompt or not settings.prompt:  # the texts' lengths are unknown
             vectors = text_vectors(output, features["input_mask"], settings.poolings)
             if settings.normalize:
                 vectors /= tf.norm(vectors, axis=-1, keepdims=True)
@@ -113,7 +112,7 @@ _OF_IDS = "the shape of input_ids"
 def asserted(
     features: Tensors, specs: Mapping[str, tf.TensorSpec], config: BertConfig
 ) -> dict[str, tf.Tensor]:
-    """Returns the inputs of a head; a wrong one fails with a message. For a SavedModel."""
+    """Checks the inputs of a head, with messages. For a SavedModel."""
     # A signature does not check ranks.
     features = {name: tf.ensure_shape(x, specs[name].shape) for name, x in features.items()}
     shape, checks = tf.shape(features["input_ids"]), []
@@ -138,10 +137,10 @@ def asserted(
 def looked_up(
     features: Tensors, specs: Mapping[str, tf.TensorSpec], config: BertConfig
 ) -> dict[str, tf.Tensor]:
-    """Returns the inputs of a head; a wrong one fails. For LiteRT, which cannot assert.
+    """Checks the inputs of a head. For LiteRT, which cannot assert.
 
     The inputs are stacked and sliced, which fails if their shapes or ranks differ. Each number is
-    looked up in a list of the numbers that are right.
+    looked up in a list of the valid numbers.
     """
     found = dict(features)
     stacked = tf.stack([features[name] for name in INPUTS])
@@ -180,12 +179,12 @@ def text_signatures(
     """Returns name of a signature -> function.
 
     serving_default: takes `texts`, string [N]; for squad `questions` and `contexts`, both [N]; for
-        multiple choice `contexts`, [N], and `choices`, [N, C]. The outputs are the head's with
-        B = N, plus `tokens`, string [N, S], for tagging and squad. The masked language model
-        instead returns `tokens`, string [N, P, K], and `probabilities`, float32 [N, P, K], best
-        first, padded with "" and 0.
+    multiple choice `contexts`, [N], and `choices`, [N, C]. The outputs are the head's with B = N,
+    plus `tokens`, string [N, S], for tagging and squad. The masked language model instead returns
+    `tokens`, string [N, P, K], and `probabilities`, float32 [N, P, K], best first, padded with ""
+    and 0.
     pairs: takes `texts` and `second_texts`, both [N]; for encoder, and for classification and
-        regression unless `reads` is "texts". If it is "pairs", serving_default is the same.
+    regression unless `reads` is "texts". If it is "pairs", serving_default is the same.
     tokenize: same inputs as serving_default; returns `input_ids`, `input_mask`, `segment_ids`.
     tokenize_pairs: same inputs as pairs; returns the same as tokenize.
 
@@ -228,7 +227,7 @@ def text_signatures(
     def traced(
         outputs_of: Callable, features_of: Callable, names: Sequence[str]
     ) -> tf.types.experimental.ConcreteFunction:
-        """Returns `outputs_of` as a function of texts, which `features_of` takes by name."""
+        """Traces `outputs_of` of the features that `features_of` makes from texts by name."""
         specs = {name: tf.TensorSpec([None], tf.string, name) for name in names}
         if "choices" in specs:
             specs["choices"] = tf.TensorSpec([None, None], tf.string, "choices")

@@ -34,8 +34,8 @@ class TextFeatures:
     It needs no ONNX or LiteRT, and reads no weights.
 
     Args:
-        folder: one that tools.export wrote, or any that `bert_tf.load` takes.
-        max_seq_length: longest input in word pieces, [CLS] and [SEP] included; longer ones are
+        folder: a folder that tools.export wrote, or that `bert_tf.load` takes.
+        max_seq_length: longest input in word pieces, [CLS] and [SEP] included; longer inputs are
             truncated, with a warning. None for the folder's length.
 
     Attributes:
@@ -92,15 +92,14 @@ class TextFeatures:
     def __call__(self, texts: Any) -> dict[str, NDArray[np.int32]]:
         """Returns `input_ids`, `input_mask` and `segment_ids`, int32 [texts, S], padded with 0.
 
-        S is the length of the longest row, or the exported model's length if that is fixed; without
-        texts, any. A model with masks also gets `masked_lm_positions`, [texts, masks]. For multiple
-        choice the shape is [texts, choices, S].
+        S is the length of the longest row, or the exported model's fixed length. A model with masks
+        also gets `masked_lm_positions`, [texts, masks]. For multiple choice the shape is [texts,
+        choices, S].
 
         Args:
             texts: a text, a pair of texts `(a, b)`, or a list of either. For question answering,
-                pairs `(question, context)`; for multiple choice, a list of
-                `(context, [choice, choice, ...])`; for the masked language model, texts with
-                [MASK].
+                pairs `(question, context)`; for multiple choice, a list of `(context, [choice,
+                choice, ...])`; for the masked language model, texts with [MASK].
 
         Raises:
             UserError: `texts` is something else.
@@ -122,7 +121,7 @@ class TextFeatures:
         return text_input.encode(texts, self.tokenizer, self.max_seq_length)
 
     def _question(self, pair: str | tuple[str, str]) -> dict[str, list[int]]:
-        """Returns the row of a question and its context, of which only the beginning may fit."""
+        """Returns the row of a question and its context, which is truncated."""
         if isinstance(pair, str):
             raise UserError(
                 f"This model answers questions: pass pairs (question, context), not {quoted(pair)}"
@@ -156,5 +155,4 @@ class TextFeatures:
 
 
 def _num_choices(context: Any = None, choices: Any = None, *more: Any) -> int:
-    """Returns the number of choices in the elements of a row; 0 if they are something else."""
     return len(choices) if is_list(choices) and not more else 0

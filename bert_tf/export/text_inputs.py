@@ -7,7 +7,7 @@ from bert_tf.export.text_to_ids import TextToIds
 from bert_tf.text.fast_tokenization import FastTokenizer
 from bert_tf.tokenization import MASK_TOKEN, SEQUENCE_TOKENS
 
-# Indices of [CLS], [SEP] and padding, which come before the ids of all texts.
+# Indices of [CLS], [SEP], padding, and of the first of all texts' ids.
 _CLS, _SEP, _PAD, _FIRST = range(4)
 
 
@@ -37,8 +37,7 @@ class TextInputs(tf.Module):
     ) -> dict[str, tf.Tensor]:
         """Returns the input for texts, string [N], or for pairs of texts.
 
-        Pairs that are too long are truncated like by `sequences.truncate_longer`, which drops
-        tokens from the end of the longer text.
+        Pairs that are too long are truncated as by `sequences.truncate_longer`.
         """
         if second_texts is None:
             ids = self.to_ids(texts)
@@ -103,7 +102,7 @@ class TextInputs(tf.Module):
         return ids, lengths, second_lengths
 
     def _is_pair(self, second_lengths: tf.Tensor) -> tf.Tensor:
-        """Returns `Layout.is_pair` of second texts of these lengths, as 1 and 0."""
+        """Returns `Layout.is_pair` for second texts of these lengths, as 1 and 0."""
         if self._hugging_face:
             return tf.ones_like(second_lengths)
         return tf.cast(second_lengths > 0, tf.int32)

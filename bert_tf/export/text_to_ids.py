@@ -23,8 +23,8 @@ from bert_tf.text.tokenizer_settings import AddedToken
 class TextSymbols(tf.Module):
     """Splits texts like `tokenization.BasicTokenizer`; words are runs of symbols.
 
-    For symbols see `unicode_tables`, for `letters` its `letters_of`. C: code points of all texts,
-    K: symbols of all texts, N: texts.
+    For symbols and `letters` see `unicode_tables`. C: code points of all texts, K: symbols of all
+    texts, N: texts.
     """
 
     def __init__(self, letters: dict[str, int], basic: tokenization.BasicTokenizer):
@@ -68,7 +68,7 @@ class TextSymbols(tf.Module):
         return symbols, row_splits
 
     def _with_final_sigmas(self, points: tf.Tensor) -> tf.Tensor:
-        """Returns code points, int32 [C], with the small final sigma where str.lower puts it."""
+        """Returns code points, int32 [C], with the final sigma where str.lower puts it."""
         case = self._case_of(points)
         kept = tf.where(case != unicode_tables.IGNORED)[:, 0]
         cased = tf.gather(case, kept) == unicode_tables.CASED
@@ -130,7 +130,7 @@ class TextToIds(tf.Module):
         letters = unicode_tables.letters_of(vocab)
         self._added = tokenizer.settings.added_tokens
         self._pattern = _pattern(self._added)
-        # TensorFlow keeps strings on the CPU, so each call would copy tables from a GPU.
+        # TensorFlow keeps strings on the CPU, so tables on a GPU would be copied in each call.
         with tf.device("CPU:0"):
             self._symbols = TextSymbols(letters, reference.basic_tokenizer)
             longest = wordpiece.max_input_chars_per_word
@@ -140,13 +140,13 @@ class TextToIds(tf.Module):
     def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Returns the ids of texts, int32 [N, None].
 
-        `texts` are string [N], UTF-8; bytes that are not UTF-8 are ignored.
+        `texts` are string [N], UTF-8; other bytes are ignored.
         """
         with tf.device("CPU:0"):
             return self._with_added(texts) if self._added else self._trie(*self._symbols(texts))
 
     def _with_added(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Returns the ids of texts, with the ids of the added tokens in them."""
+        """Returns the ids of texts that may have added tokens."""
         # Ignored bytes may be inside a token, so they are removed first.
         texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="ignore")
         texts = tf.strings.regex_replace(texts, _BORDER, "")

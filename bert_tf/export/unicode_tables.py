@@ -5,9 +5,9 @@ occurs in no token, and from `FIRST_LETTER` on the characters of the vocabulary.
 occur in lower-cased text, where `text_to_ids` puts marks in order:
 
 *   `DROPPED`, a nonspacing mark of combining class 0. It separates runs of marks before it is
-    removed.
+removed.
 *   -(symbol * CLASSES + class), a character of the vocabulary whose combining class is not 0 and
-    that is not a nonspacing mark.
+that is not a nonspacing mark.
 """
 
 import functools
@@ -47,8 +47,8 @@ def symbol_strings(
 
     Returns:
         string_of: int [0x110000], the number of the string of each code point.
-        string_starts: int [strings + 1]; the symbols of string i are
-            symbols[string_starts[i] : string_starts[i + 1]].
+        string_starts: int [strings + 1]; the symbols of string i are symbols[string_starts[i] :
+            string_starts[i + 1]].
         symbols: int [all symbols].
     """
     numbers = {(UNKNOWN,): 0}  # string -> its number
@@ -94,7 +94,7 @@ def _spell(char: str, letters: dict[str, int], basic: tokenization.BasicTokenize
         if part.isspace():  # where str.split splits
             yield SPACE
         elif basic.strip_accents and unicodedata.category(part) == "Mn":
-            # A mark of any other class neither separates runs nor affects the order of the rest.
+            # Marks of other classes neither separate runs nor affect the order of the rest.
             yield from [] if combining else [DROPPED]
         elif combining and symbol != UNKNOWN:
             yield -(symbol * CLASSES + combining)
@@ -107,10 +107,9 @@ def _spell(char: str, letters: dict[str, int], basic: tokenization.BasicTokenize
 def case_classes(basic: tokenization.BasicTokenizer) -> np.ndarray:
     """Returns UNCASED, CASED or IGNORED for each code point, int [0x110000].
 
-    str.lower turns a capital sigma into a final sigma if the nearest character to its left that is
-    not IGNORED is CASED and the nearest one to its right is not CASED. Python does not expose these
-    classes, so they are derived from what str.lower does. Characters that cleaning removes are
-    IGNORED.
+    str.lower turns a capital sigma into a final sigma if the nearest character before it that is
+    not IGNORED is CASED and the nearest one after it is not. Python does not expose these classes,
+    so they are derived from the results of str.lower. Characters that cleaning removes are IGNORED.
     """
     classes = np.full(_CODE_POINTS, UNCASED)
     for point in _points_with_rules(basic):
@@ -138,7 +137,7 @@ def two_stages(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def narrow(array: np.ndarray) -> np.ndarray:
-    """Returns integers in the first of int16, uint16, int32 and int64 that can hold them all."""
+    """Converts integers to the first of int16, uint16, int32 and int64 that can hold them all."""
     for dtype in (np.int16, np.uint16, np.int32):
         limits = np.iinfo(dtype)
         if array.size == 0 or limits.min <= array.min() and array.max() <= limits.max:

@@ -33,7 +33,6 @@ to_theirs = bert.writer_of(
 
 
 def parts(config: AlbertConfig, task: str) -> dict[str, list[Weight]]:
-    """Returns the weights of each part of a model; see `bert.parts`."""
     hidden, width = config.hidden_size, config.embedding_size
     if width == hidden:
         raise UserError(

@@ -1,7 +1,6 @@
 """BERT in Hugging Face's format: the names of its weights, and its `config.json`.
 
-Each kind of model has a module with the same constants and functions; `FAMILY` in `config.py` maps
-`model_type` to the module.
+Each kind of model has a module with the same names; `FAMILY` in `config.py` lists them.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,7 +21,7 @@ HARMLESS_KEYS = {
     # Of other models and programs. BERT's embeddings are as wide as its layers.
     *("embedding_size", "emb_size", "vocab_type"),
 }
-PREFIX = "bert."  # begins the names of encoder and pooler if the model has a head
+PREFIX = "bert."  # prefix of encoder and pooler if the model has a head
 LAYER = object_graphs.BERT.layer
 # Copy -> original: tensors that a checkpoint of this library stores only once.
 TIED = {
@@ -34,10 +33,9 @@ TIED = {
 def reader_of(
     kind: type[BertConfig], **defaults: Any
 ) -> Callable[[Mapping[str, Any], str], dict[str, Any]]:
-    """Returns a function of the content of a `config.json` and its path.
+    """Returns a function from a `config.json` and its path to the values of a `bert_config.json`.
 
-    It returns the values of a `bert_config.json`, where `hidden_act` is still Hugging Face's name.
-    The defaults are Hugging Face's, where they differ from those of `kind`.
+    `hidden_act` keeps Hugging Face's name. `defaults` are Hugging Face's, where they differ.
     """
     keys = kind.known_keys()
     return lambda config, _: defaults | {key: config[key] for key in keys if key in config}
@@ -57,10 +55,9 @@ to_theirs = writer_of(model_type="bert")
 
 
 def parts(config: BertConfig, task: str) -> dict[str, list[Weight]]:
-    """Returns the weights of each part of a model; a model may lack any part but the encoder.
+    """Returns the weights of each part of a model; a model may lack any part except the encoder.
 
-    Args:
-        task: the end of the architecture's name, such as "ForMultipleChoice"; "" if unknown.
+    `task` is the end of the architecture's name, such as "ForMultipleChoice"; "" if unknown.
     """
     encoder = embeddings(config)
     theirs = LAYER.replace("/", ".")
@@ -79,7 +76,7 @@ def parts(config: BertConfig, task: str) -> dict[str, list[Weight]]:
 
 
 def embeddings(config: BertConfig) -> list[Weight]:
-    """Returns the weights of the embeddings, whose names are the same in all kinds of models."""
+    """Returns the weights of the embeddings; all kinds of models use the same names."""
     width, scope = config.embedding_width, f"{config.scope}/embeddings"
     sizes = {
         "word": config.vocab_size,
@@ -94,7 +91,7 @@ def embeddings(config: BertConfig) -> list[Weight]:
 
 
 def fine_tuning_heads(hidden: int, task: str) -> dict[str, list[Weight]]:
-    """Returns the weights of the fine-tuning heads, the same names in all kinds of models."""
+    """Returns the weights of the fine-tuning heads; all kinds of models use the same names."""
     classifier = ("multiple-choice head", 1) if task == "ForMultipleChoice" else ("classifier", -1)
     return {
         classifier[0]: output("", "classifier", classifier[1], hidden),

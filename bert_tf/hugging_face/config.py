@@ -75,7 +75,6 @@ _PROBLEM_TYPES = ("single_label_classification", MULTI_LABEL, "regression")
 
 
 def read_config(path: str) -> dict[str, Any]:
-    """Returns the content of a `config.json`."""
     config = read_json(path, path, "it must describe the model in its folder")
     if not isinstance(config, dict):
         raise UserError(f"{path} must hold a dictionary; received {quoted(config)}")
@@ -113,12 +112,11 @@ def _keys(module: ModuleType) -> JsonKeys:
 
 
 def module_of(config: BertConfig) -> ModuleType:
-    """Returns the module of `FAMILY` for a configuration."""
     return next(module for module in FAMILY.values() if module.CONFIG is type(config))
 
 
 def to_bert_config(config: Mapping[str, Any], path: str) -> BertConfig:
-    """Returns the configuration that `config`, from `read_config(path)`, describes."""
+    """Converts a `config.json` from `read_config`."""
     module = FAMILY[config["model_type"]]
     known = module.to_ours(config, path)
     for name in ("problem_type", "threshold"):  # see the functions of these names
@@ -137,10 +135,7 @@ def to_bert_config(config: Mapping[str, Any], path: str) -> BertConfig:
 
 
 def problem_type(config: Mapping[str, Any], num_outputs: int, path: str) -> str | None:
-    """Returns the `problem_type` of a text classifier: `MULTI_LABEL`, or None.
-
-    `config` is from `read_config(path)`, and `num_outputs` the classifier's number of outputs.
-    """
+    """Returns the `problem_type` of a text classifier: `MULTI_LABEL`, or None."""
     value = config.get("problem_type")
     if value not in (*_PROBLEM_TYPES, None):
         raise UserError(
@@ -157,9 +152,9 @@ def problem_type(config: Mapping[str, Any], num_outputs: int, path: str) -> str 
 
 
 def threshold(config: Mapping[str, Any], path: str) -> float:
-    """Returns the least probability of a class that a text has; for a `MULTI_LABEL` problem.
+    """Returns the lowest probability of a text's classes, in a `MULTI_LABEL` problem.
 
-    The key is ours; transformers keeps it.
+    The key is this library's; transformers keeps it.
     """
     value = config.get("threshold", BertConfig.threshold)
     if not isinstance(value, int | float) or not 0 < value < 1:  # True is 1
@@ -171,7 +166,7 @@ def threshold(config: Mapping[str, Any], path: str) -> float:
 
 
 def task_of(config: Mapping[str, Any]) -> str:
-    """Returns the end of the architecture's name, as "ForTokenClassification"; "" if unknown."""
+    """Returns the end of the architecture's name, like "ForTokenClassification"; "" if unknown."""
     architectures = config.get("architectures")
     name = architectures[0] if isinstance(architectures, list) and architectures else ""
     prefix = FAMILY[config["model_type"]].CLASS_NAME
@@ -181,12 +176,8 @@ def task_of(config: Mapping[str, Any]) -> str:
 def class_names(config: Mapping[str, Any], count: int, path: str) -> list[str] | None:
     """Returns the names of a classifier's classes in the order of the logits; None if unknown.
 
-    The names are unknown if `id2label` is missing or has Hugging Face's default names. Returns []
-    for a single output, which is a number, not a class.
-
-    `config` is from `read_config(path)`, and `count` the classifier's number of outputs.
-
-    With a `MULTI_LABEL` problem, a single output is a class, too.
+    They are unknown if `id2label` is missing or has Hugging Face's default names. Returns [] for a
+    single output, which is a number, unless the problem is `MULTI_LABEL`.
     """
     names = config.get("id2label")
     if names is None:
@@ -213,15 +204,14 @@ def class_names(config: Mapping[str, Any], count: int, path: str) -> list[str] |
 
 
 def default_names(count: int) -> list[str]:
-    """Returns Hugging Face's names of classes that have no names."""
     return [f"LABEL_{i}" for i in range(count)]
 
 
 def is_tagger(shapes: Mapping[str, Sequence[int]], labels: Sequence[str] | None) -> bool:
     """Returns whether the classifier of a checkpoint classifies words.
 
-    A text classifier's variables have the same names, but it needs a pooler, except in ELECTRA. If
-    there is a pooler, or in an ELECTRA, the model is a tagger if its classes are tags.
+    A text classifier has the same names of variables but a pooler, except in ELECTRA. With a
+    pooler, or in an ELECTRA, a model is a tagger if its classes are tags.
 
     Args:
         shapes: variable of the checkpoint -> its shape.
@@ -236,7 +226,7 @@ def is_tagger(shapes: Mapping[str, Sequence[int]], labels: Sequence[str] | None)
 
 
 def task_to_write(shapes: Mapping[str, Sequence[int]], labels: Sequence[str] | None) -> str:
-    """Returns the end of the architecture's name for a checkpoint; arguments as of `is_tagger`."""
+    """Returns the end of the architecture's name for a checkpoint; arguments as for `is_tagger`."""
     tasks = {
         "ForQuestionAnswering": "cls/squad/output_weights" in shapes,
         "ForTokenClassification": is_tagger(shapes, labels),
@@ -254,13 +244,7 @@ def task_to_write(shapes: Mapping[str, Sequence[int]], labels: Sequence[str] | N
 def to_config(
     bert_config: BertConfig, task: str, labels: Sequence[str] | None, num_outputs: int
 ) -> dict[str, Any]:
-    """Returns the `config.json` of a model.
-
-    Args:
-        task: from `task_to_write`.
-        labels: the names of the classes; None if unknown.
-        num_outputs: number of outputs of the classifier; 0 if the model has none.
-    """
+    """Makes a `config.json`; `num_outputs` is 0 for a model without a classifier."""
     labels = labels or []
     if labels and num_outputs != len(labels):
         raise UserError(

@@ -1,4 +1,4 @@
-"""Reads and makes `model.safetensors` and `config.json`; weights go by this library's names."""
+"""Reads and makes `model.safetensors` and `config.json`; weights have this library's names."""
 
 import functools
 import itertools
@@ -32,13 +32,12 @@ _BUFFERS = re.compile(r"embeddings\.(position_ids|token_type_ids)$")
 
 
 class ConvertedModel:
-    """A model in Hugging Face's format, by this library's names.
+    """A model in Hugging Face's format, with this library's names.
 
-    The weights are read at their first use; all else comes from `config.json` and the header of the
-    safetensors file, or of its shards.
+    The weights are read on first use; before, only `config.json` and the headers of the safetensors
+    files.
 
     Attributes:
-        config: the configuration.
         labels: the names of the classes, see `hugging_face_config.class_names`.
         task: the end of the architecture's name, such as "ForTokenClassification"; "" if unknown.
         shapes, dtypes, prefix: see `checkpoints.WeightReader`.
@@ -104,7 +103,7 @@ class ConvertedModel:
     def weights(self) -> dict[str, np.ndarray]:
         """Name in a checkpoint -> float32 value."""
         path = self.prefix
-        with self._files:  # they may have been read, and forgotten, long ago
+        with self._files:  # they may have been read, and forgotten, before
             tensors = _canonical_names(_read_files(path, _deserialize), self._module.PREFIX, path)
         for name, original in self._module.TIED.items():
             copy = tensors.get(name)
@@ -132,22 +131,20 @@ class ConvertedModel:
         return dict.fromkeys(self.shapes, tf.float32)
 
     def read(self, name: str) -> np.ndarray:
-        """Returns a weight by its name in a checkpoint."""
         return self.weights[name]
 
     def read_weights(self) -> dict[str, np.ndarray]:
-        """Returns `weights`."""
         return self.weights
 
     def forget(self) -> None:
-        """Frees the weights; at their next use they are read again."""
+        """Frees the weights; the next use reads them again."""
         self.__dict__.pop("weights", None)
 
 
 def _read_files(
     path: str, read: Callable[[str], dict[str, dict[str, Any]]]
 ) -> dict[str, dict[str, Any]]:
-    """Returns what `read` returns of a file or, by their index, of all shards."""
+    """Returns the results of `read` for a file, or for all shards of an index together."""
     folder, name = os.path.split(path)
     if name != SHARDS:
         return read(path)
@@ -174,7 +171,6 @@ def _read_files(
 
 
 def _read_header(path: str) -> dict[str, dict[str, Any]]:
-    """Returns the `dtype` and `shape` of each tensor by name."""
     safetensors = _import_safetensors()
     check_no_pointer(path, path)
     try:
@@ -195,7 +191,6 @@ def _read_header(path: str) -> dict[str, dict[str, Any]]:
 
 
 def _deserialize(path: str) -> dict[str, dict[str, Any]]:
-    """Returns the `dtype`, `shape` and `data` of each tensor by name."""
     safetensors = _import_safetensors()
     try:
         return dict(safetensors.deserialize(read_bytes(path, path)))

@@ -1,4 +1,4 @@
-"""Reads and writes how a cross-encoder of sentence-transformers makes a score of its output."""
+"""Reads and writes the score function of a cross-encoder of sentence-transformers."""
 
 import json
 import os
@@ -46,14 +46,13 @@ def is_cross_encoder(folder: str) -> bool:
 
 
 def read_score_function(folder: str, config: Mapping[str, Any] | None, has_classes: bool) -> str:
-    """Returns the function, IDENTITY or SIGMOID, that makes the score of a single output.
+    """Returns the function, IDENTITY or SIGMOID, that turns a single output into a score.
 
-    Where no file names the function, it is a sigmoid in Hugging Face's format, as in the class
-    CrossEncoder, and none in a checkpoint, which was trained to give numbers.
+    The default is a sigmoid in Hugging Face's format, as in the class CrossEncoder, and IDENTITY in
+    a checkpoint, which was trained to predict numbers.
 
     Args:
-        config: the content of the `config.json`, from `hugging_face.config.read_config`; None for a
-            checkpoint.
+        config: from `hugging_face.config.read_config`; None for a checkpoint.
         has_classes: whether the outputs are classes that exclude each other.
     """
     path = os.path.join(folder, SETTINGS_FILE)
@@ -74,9 +73,9 @@ def read_score_function(folder: str, config: Mapping[str, Any] | None, has_class
 
 
 def write_score_function(folder: str, function: str) -> None:
-    """Unless it is the identity, writes the score function into the folder of a checkpoint.
+    """Writes the score function, except the identity, into the folder of a checkpoint.
 
-    The settings of a model that makes vectors have the same file, and come first.
+    The settings of a model of vectors use the same file, and have priority.
     """
     if function != IDENTITY and not tf.io.gfile.exists(os.path.join(folder, MODULES_FILE)):
         content = {"model_type": _KIND, "activation_fn": function}

@@ -60,7 +60,6 @@ _WITH_PRE_CLASSIFIER = ("ForSequenceClassification", "ForMultipleChoice")
 
 
 def to_ours(config: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """Returns the values of a `bert_config.json`; see `bert.reader_of`."""
     for ours in _ALIASES:
         theirs, _ = _KEYS[ours]
         if ours in config and config.get(theirs, config[ours]) != config[ours]:
@@ -76,7 +75,6 @@ def to_ours(config: Mapping[str, Any], path: str) -> dict[str, Any]:
 
 
 def to_theirs(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the values of a `config.json`; see `bert.writer_of`."""
     epsilon = config.get("layer_norm_eps", _EPSILON)
     if epsilon != _EPSILON:
         raise UserError(
@@ -95,12 +93,11 @@ def to_theirs(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_their_keys(message: str) -> str:
-    """Returns an error message about the values of `to_ours` with the keys of `config.json`."""
+    """Replaces our keys in an error message by the keys of `config.json`."""
     return re.sub(r"\w+", lambda word: _KEYS.get(word[0], word)[0], message)
 
 
 def parts(config: DistilBertConfig, task: str) -> dict[str, list[Weight]]:
-    """Returns the weights of each part of a model, without token types; see `bert.parts`."""
     encoder = [weight for weight in bert.embeddings(config) if weight.name != _TYPES]
     for i in range(config.num_hidden_layers):
         other_name = f"transformer.layer.{i}"
@@ -117,7 +114,7 @@ def parts(config: DistilBertConfig, task: str) -> dict[str, list[Weight]]:
 
 
 def token_types(config: DistilBertConfig) -> dict[str, np.ndarray]:
-    """Returns the token types, which Hugging Face's format does not have: zeros."""
+    """Returns zeros for the token types, which Hugging Face's format lacks."""
     return {_TYPES: np.zeros([config.type_vocab_size, config.hidden_size], np.float32)}
 
 
@@ -127,12 +124,8 @@ def without_places(
     """Returns the variables that a DistilBERT can have, and the task of the remaining model.
 
     Token type 0, which single texts use, is added to every position embedding, so that the sum of
-    the embeddings stays the same. The next-sentence head is omitted, and the pooler too if no other
-    output depends on it.
-
-    Args:
-        variables: the variables of the checkpoint at `path`, by name.
-        task: the end of the architecture's name, as `config.task_to_write` returns it.
+    the embeddings stays the same. The next-sentence head is dropped, and so is the pooler if no
+    other output depends on it.
     """
     omitted = (_NEXT_SENTENCE,) if task in _WITH_PRE_CLASSIFIER else (_NEXT_SENTENCE, _POOLER)
     kept = {name: v for name, v in variables.items() if not name.startswith(omitted)}
@@ -151,7 +144,7 @@ def without_places(
 
 
 def config_of_bert(config: BertConfig, task: str, path: str) -> DistilBertConfig:
-    """Returns the configuration of the BERT model at `path` as a DistilBERT's."""
+    """Converts the configuration of the BERT model at `path`."""
     if type(config) not in (BertConfig, DistilBertConfig):
         raise UserError(
             f"--output_format=distilbert needs a model with BERT's encoder; {path} is an"

@@ -1,7 +1,7 @@
 """ELECTRA in Hugging Face's format: what differs from `bert_tf/hugging_face/bert.py`.
 
-There, discriminator and generator are two models. A generator becomes a checkpoint of its own, an
-ELECTRA's that is trained as a masked LM.
+There, discriminator and generator are separate models. A generator becomes a separate checkpoint,
+of an ELECTRA that is trained as a masked LM.
 """
 
 from collections.abc import Mapping
@@ -39,7 +39,6 @@ _write = bert.writer_of(model_type="electra")
 
 
 def to_ours(config: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """Returns the values of a `bert_config.json`; see `bert.reader_of`."""
     known = _read(config, path)
     if str(known["hidden_act"]).lower() in ("gelu_new", "gelu_pytorch_tanh"):
         raise UserError(
@@ -50,7 +49,7 @@ def to_ours(config: Mapping[str, Any], path: str) -> dict[str, Any]:
 
 
 def check_task(task: str, path: str) -> None:
-    """Raises UserError if an ELECTRA for this task can be converted in neither direction."""
+    """Raises UserError if an ELECTRA for this task cannot be converted in either direction."""
     if task in ("ForSequenceClassification", "ForMultipleChoice"):
         raise UserError(
             f"{path} cannot be converted: {CLASS_NAME}{task} has a hidden layer before its outputs,"
@@ -70,13 +69,11 @@ def check_activation(config: BertConfig, path: str) -> None:
 
 
 def to_theirs(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the values of a `config.json`; see `bert.writer_of`."""
     width = config["embedding_size"] or config["hidden_size"]
     return _write(config) | {"embedding_size": width}
 
 
 def parts(config: ElectraConfig, task: str) -> dict[str, list[Weight]]:
-    """Returns the weights of each part of a model; see `bert.parts`."""
     hidden, width = config.hidden_size, config.embedding_width
     encoder = bert.embeddings(config)
     if width != hidden:
@@ -107,8 +104,8 @@ def one_model(
 ) -> tuple[dict[str, np.ndarray], ElectraConfig]:
     """Returns one of the two models in the checkpoint at `path`, and its configuration.
 
-    A checkpoint with one model is returned as it is. A tied generator has the discriminator's
-    layers.
+    A tied generator has the discriminator's layers, so the result is the whole checkpoint without
+    the discriminator's head. A checkpoint of one model is returned as it is.
     """
     layers = f"{_GENERATOR}encoder/layer_"
     own = {name for name in variables if name.startswith(layers)}

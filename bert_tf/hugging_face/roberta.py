@@ -32,14 +32,14 @@ to_theirs = bert.writer_of(bos_token_id=0, eos_token_id=2)
 
 
 def renamed(config: type[RobertaConfig], class_name: str) -> Any:
-    """Returns what stands for this module for a model that is a RoBERTa by other names."""
+    """Returns a copy of this module for a model that is a RoBERTa under different names."""
     return SimpleNamespace(**{**globals(), "CONFIG": config, "CLASS_NAME": class_name})
 
 
 def drop_unused_pooler(tensors: dict[str, Any], task: str, path: str) -> str:
     """Removes the pooler of a text classifier; returns the task that the names show.
 
-    RoBERTa's classifier has a first layer of its own. Files from older versions of Hugging Face's
+    RoBERTa's classifier has a separate first layer. Files from older versions of Hugging Face's
     library, such as roberta-large-mnli's, also have a pooler, which no output depends on.
     """
     if "classifier.out_proj.weight" not in tensors:
@@ -53,10 +53,7 @@ def drop_unused_pooler(tensors: dict[str, Any], task: str, path: str) -> str:
 
 
 def parts(config: RobertaConfig, task: str) -> dict[str, list[Weight]]:
-    """Returns the weights of each part of a model; see `bert.parts`.
-
-    BERT's pooler is the first layer of RoBERTa's text classifier.
-    """
+    """Like `bert.parts`; BERT's pooler is the first layer of RoBERTa's text classifier."""
     hidden = config.hidden_size
     known = bert.parts(config, task)
     del known["next-sentence head"]

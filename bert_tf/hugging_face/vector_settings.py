@@ -1,4 +1,4 @@
-"""Reads and writes how the sentence-transformers library makes the vector of a text."""
+"""Reads and writes the settings of sentence-transformers for the vector of a text."""
 
 import dataclasses
 import json
@@ -23,11 +23,11 @@ Text = TypeVar("Text", str, tuple[str, str])
 _TRANSFORMER_FILES = [
     f"sentence_{kind}_config.json"
     for kind in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
-]  # the first that is not empty counts
+]  # the first that is not empty is used
 _POOLING_FOLDER = "1_Pooling"
-# What `write_vector_settings` writes.
+# Files and folders of `write_vector_settings`.
 VECTOR_FILES = (MODULES_FILE, _TRANSFORMER_FILES[0], SETTINGS_FILE, _POOLING_FOLDER)
-_DEFAULT_PROMPT = "default"  # its name in the files that are written
+_DEFAULT_PROMPT = "default"  # its name in written files
 _MODULES = ("Transformer", "Pooling", "Normalize")
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 
@@ -60,7 +60,7 @@ _TRANSFORMER_KEYS = JsonKeys(
             for end in ("args", "kwargs")
         },
     },
-    # How padding is removed, and what only `encode_query` and `encode_document` use.
+    # Removal of padding, and keys for `encode_query` and `encode_document` only.
     harmless={"unpad_inputs", "query_length", "document_length", "query_expansion"},
 )
 _CROSS_ENCODER_KEYS = dataclasses.replace(
@@ -82,16 +82,16 @@ _SETTINGS_KEYS = JsonKeys(
 
 
 class VectorSettings(NamedTuple):
-    """How the vector of a text is made; the defaults apply if the folder does not say.
+    """How the vector of a text is made; the defaults apply to folders without settings.
 
     poolings: names of `pooling.POOLINGS`; the results of several are joined.
-    normalize: whether the vector is divided by its length.
+    normalize: whether the vector is scaled to length 1.
     max_seq_length: longest input in word pieces; None if the folder does not limit it.
-    do_lower_case: whether texts are for the tokenizer's `after_lowering`.
+    do_lower_case: whether texts are tokenized by the tokenizer's `after_lowering`.
     prompt: is put before every text, or before the first text of a pair.
-    prompts: name and text of the other prompts that `encode` may be given, if they have a text.
+    prompts: (name, text) of the other prompts of `encode`, unless their text is empty.
     include_prompt: whether the pooling includes the prompt's tokens.
-    truncate_dim: number of leading elements that are kept of the vector; None for all.
+    truncate_dim: number of leading elements to keep of the vector; None for all.
     similarity: one of `SIMILARITIES`.
     """
 
@@ -112,23 +112,22 @@ class VectorSettings(NamedTuple):
         return {"query": "", "document": "", **own, **dict(self.prompts)}
 
     def prepared(self, text: Text) -> Text:
-        """Returns a text or a pair of texts with the prompt."""
         if isinstance(text, tuple):
             return self.prompt + text[0], text[1]
         return self.prompt + text
 
 
 def transformer_folder(folder: str) -> str:
-    """Returns where the weights of a folder are: `folder`, or what its modules.json names."""
+    """Returns the folder of the weights: `folder`, or the one that its modules.json names."""
     modules = _modules(folder)
     return os.path.join(folder, modules["Transformer"]) if modules.get("Transformer") else folder
 
 
 def read_as_hugging_face(vocab_file: str, model: str | None) -> bool:
-    """Returns whether a vocabulary is that of a model in Hugging Face's format.
+    """Returns whether a vocabulary belongs to a model in Hugging Face's format.
 
-    `model` is what the program's flag names. Otherwise the vocabulary is read by the original's
-    rules, unless files beside it say more: see `tokenizer_files.read_settings`.
+    `model` is the model that the program's flag names. Other vocabularies are read by the
+    original's rules, unless files beside them say more, see `tokenizer_files.read_settings`.
     """
     folder = os.path.dirname(vocab_file)
     if not model or not weight_files.is_hugging_face(folder):
@@ -159,7 +158,7 @@ def read_vector_settings(folder: str) -> VectorSettings:
 
 
 def tokenizer_length(folder: str) -> int | None:
-    """Returns the longest input by `tokenizer_config.json`; None if it does not say."""
+    """Returns the longest input according to `tokenizer_config.json`, or None."""
     path = os.path.join(folder, TOKENIZER_CONFIG)
     config = read_checked(path)
     key = "model_max_length" if "model_max_length" in config else "max_len"
@@ -206,12 +205,11 @@ def write_vector_settings(folder: str, settings: VectorSettings, hidden_size: in
 
 
 def check_mean_vectors(folder: str) -> None:
-    """Raises UserError if a model's vectors are not means over the tokens of the plain text."""
+    """Raises UserError unless a model's vectors are means over the tokens of the plain text."""
     check_are_means(read_vector_settings(folder), os.path.join(folder, MODULES_FILE))
 
 
 def check_are_means(settings: VectorSettings, path: str) -> None:
-    """The same for settings from a path."""
     default = VectorSettings()
     names = ("poolings", "do_lower_case", "prompt", "truncate_dim")
     others = {x: getattr(settings, x) for x in names if getattr(settings, x) != getattr(default, x)}
@@ -260,7 +258,7 @@ def _modules(folder: str) -> dict[str, str]:
 
 
 def _pooling(path: str) -> tuple[tuple[str, ...], bool]:
-    """Returns the poolings that a file chooses, and whether they include the prompt's tokens."""
+    """Returns the poolings in a file, and whether they include the prompt's tokens."""
     config = read_checked(path, _POOLING_KEYS)
     if not config:
         raise UserError(
@@ -282,7 +280,6 @@ def _pooling(path: str) -> tuple[tuple[str, ...], bool]:
 
 
 def _read_transformer(folder: str, keys: JsonKeys) -> tuple[dict[str, Any], str]:
-    """Returns the settings of a Transformer, and the path of their file."""
     paths = [os.path.join(folder, name) for name in _TRANSFORMER_FILES]
     path = next((path for path in paths if read_checked(path)), paths[0])
     return read_checked(path, keys), path
@@ -318,7 +315,7 @@ def _output(path: str) -> dict[str, Any]:
 
 
 def _value(config: dict[str, Any], key: str, default: Any, path: str, kind: Any) -> Any:
-    """Returns the value of a key, checked; the default if it is missing or null."""
+    """Returns the checked value of a key; the default if it is missing or null."""
     value = config.get(key)
     if value is None:
         return default

@@ -11,7 +11,7 @@ from bert_tf.model.configuration import BertConfig
 
 
 class Weight(NamedTuple):
-    """One weight: its name and shape in a checkpoint, and its name in Hugging Face's format.
+    """A weight's name and shape in a checkpoint, and its name in Hugging Face's format.
 
     A size of -1 stands for any size. If `transposed`, Hugging Face's tensor is the transpose.
     """
@@ -23,7 +23,6 @@ class Weight(NamedTuple):
 
 
 def dense(name: str, other_name: str, inputs: int, outputs: int) -> list[Weight]:
-    """Returns the weights of a dense layer."""
     return [
         Weight(f"{name}/kernel", (inputs, outputs), f"{other_name}.weight", transposed=True),
         Weight(f"{name}/bias", (outputs,), f"{other_name}.bias"),
@@ -31,7 +30,6 @@ def dense(name: str, other_name: str, inputs: int, outputs: int) -> list[Weight]
 
 
 def layer_norm(name: str, other_name: str, size: int) -> list[Weight]:
-    """Returns the scale and the shift of a LayerNorm."""
     return [
         Weight(f"{name}/gamma", (size,), f"{other_name}.weight"),
         Weight(f"{name}/beta", (size,), f"{other_name}.bias"),
@@ -43,10 +41,8 @@ def layer(
 ) -> list[Weight]:
     """Returns the weights of an encoder layer.
 
-    Args:
-        name, other_name: of the layer, in a checkpoint and in Hugging Face's format.
-        modules, other_modules: the names of its modules, with spaces between them: query, key,
-            value, the attention's output and LayerNorm, the two feed-forward layers, LayerNorm.
+    `modules` and `other_modules` are names with spaces between them: query, key, value, the
+    attention's output and LayerNorm, the two feed-forward layers, LayerNorm.
     """
     names = (f"{name}/{module}" for module in modules.split())
     other_names = (f"{other_name}.{module}" for module in other_modules.split())
@@ -66,7 +62,6 @@ def layer(
 
 
 def masked_lm(config: BertConfig, dense_name: str, norm_name: str, bias_name: str) -> list[Weight]:
-    """Returns the weights of the masked-LM head, given their names in Hugging Face's format."""
     transform, width = "cls/predictions/transform", config.embedding_width
     return [
         *dense(f"{transform}/dense", dense_name, config.hidden_size, width),
@@ -91,7 +86,7 @@ def _first(names: Sequence[str]) -> str:
 def present_parts(
     known: Mapping[str, Sequence[Weight]], shapes: Mapping[str, Sequence[int]], key: str, path: str
 ) -> dict[str, Sequence[Weight]]:
-    """Returns the parts of a model that a file has; checks that no weight is missing or left over.
+    """Returns the parts that a file has; raises UserError for missing and unexpected weights.
 
     Args:
         known: every part, from the function `parts` of the model's module.

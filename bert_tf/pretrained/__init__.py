@@ -1,1 +1,1 @@
-"""A trained model in a folder, loaded to be used: text in, answers out."""
+"""Loads a trained model from a folder: text in, answers out."""

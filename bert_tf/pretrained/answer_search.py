@@ -1,4 +1,4 @@
-"""The searches of `answer`: a question and its context to windows, their logits to answers."""
+"""The searches of `answer`: split a context into windows, and turn their logits into answers."""
 
 import abc
 import dataclasses
@@ -32,7 +32,7 @@ class Search(abc.ABC):
     Attributes:
         rows: the model's input for each window.
         is_cut: whether the end of the question is left out.
-        has_candidate: whether `find` found an answer with a text among its candidates.
+        has_candidate: whether `find` found an answer that has a text.
     """
 
     rows: list[dict[str, list[int]]]
@@ -56,7 +56,7 @@ class Search(abc.ABC):
 
     @abc.abstractmethod
     def _cut(self, query: list[int], max_seq_length: int) -> None:
-        """Splits the context into windows; sets `rows`. `query` has the ids of the question."""
+        """Splits the context into windows: sets `rows`. `query` has the ids of the question."""
 
     @abc.abstractmethod
     def find(self, logits: Logits) -> list[Answer]:
@@ -87,7 +87,6 @@ class RunSquadSearch(Search):
             self._windows.append(features.ContextWindow(i, 0, offset, span))
 
     def find(self, logits: Logits) -> list[Answer]:
-        """Returns the best answers, first the one that run_squad predicts."""
         scored = [answers.in_float64(answers.window_logits(i, x)) for i, x in enumerate(logits)]
         settings, tokenizer = self._settings, self._tokenizer
         final_text = FinalText(tokenizer.split_words)
@@ -95,10 +94,10 @@ class RunSquadSearch(Search):
         nbest, null_score = answers.find_answers(self._windows, scored, settings, text)
         self.has_candidate = any(candidate.end for candidate in nbest)
         if not self.has_candidate and not settings.version_2_with_negative:
-            return [Answer("", 0, 0, 0.0, 0.0)]  # in the files "empty", with the probability 1
+            return [Answer("", 0, 0, 0.0, 0.0)]  # the files have "empty", with probability 1
         probabilities = answers.softmax([candidate.score for candidate in nbest])
         found = [
-            # Not the text of the files, whose spaces differ.
+            # The files have different spaces.
             Answer(
                 self._context[best.start : best.end],
                 best.start,
@@ -109,11 +108,11 @@ class RunSquadSearch(Search):
             for best, probability in zip(nbest, probabilities, strict=True)
         ]
         if settings.version_2_with_negative:
-            if null_score.is_odds:  # it is not among the candidates
+            if null_score.is_odds:  # the classifier's answer is not among the candidates
                 found.append(Answer("", 0, 0, 1 / (1 + math.exp(-null_score.value)), 0.0))
             best = next((candidate for candidate in nbest if candidate.text), None)
             odds = answers.null_odds(best, null_score)
-            # Stable: the prediction (an answer or none) goes before candidates that score higher.
+            # Stable: the prediction (an answer or none) goes before candidates with higher scores.
             has_answer = odds <= settings.null_score_diff_threshold
             found.sort(key=lambda answer: bool(answer.text) != has_answer)
         return found[: self._num_answers]
@@ -122,8 +121,8 @@ class RunSquadSearch(Search):
 class PipelineSearch(Search):
     """The search of the question-answering pipeline of transformers 4.
 
-    `doc_stride` is the number of word pieces that two windows share. "No answer" is one of the
-    answers if `version_2_with_negative` is set.
+    `doc_stride` is the number of word pieces that two windows share. "No answer" is a candidate if
+    `version_2_with_negative` is set.
     """
 
     def _cut(self, query: list[int], max_seq_length: int) -> None:
@@ -149,7 +148,6 @@ class PipelineSearch(Search):
             self.rows.append(sequences.pack_pair(query, ids, row_length, layout))
 
     def find(self, logits: Logits) -> list[Answer]:
-        """Returns the best answers, the best first."""
         found: dict[str, Answer] = {}
         if any(answers.BEAM[0] in row for row in logits):
             raise UserError(
@@ -187,7 +185,7 @@ class PipelineSearch(Search):
     def _whole_words(self, span: Span, start: int, end: int) -> tuple[int, int]:
         """Returns the place of an answer's whole words in the context, limited to the window.
 
-        `start` and `end` are the answer's first and last piece, counted from the window's first.
+        `start` and `end` are the answer's first and last piece in the window.
         """
         pieces = [span.start + start, span.start + end]
         first_word, last_word = np.searchsorted(self._word_starts, pieces, "right") - 1
@@ -216,7 +214,7 @@ def make_searches(
     max_answer_length: int,
     method: str,
 ) -> tuple[list[Search], bool]:
-    """Returns the search for the answer to each question, and whether one question was given.
+    """Returns the search for each question, and whether a single question was given.
 
     For arguments and errors see `Pretrained.answer`.
     """

@@ -1,4 +1,4 @@
-"""Builds the Keras model with a given head from the weights in a folder."""
+"""Builds the Keras model with a head from the weights in a folder."""
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
@@ -29,12 +29,12 @@ POSITIONS = "masked_lm_positions"
 Tensors = Mapping[str, tf.Tensor]
 Outputs = Callable[[Tensors], dict[str, tf.Tensor]]
 
-# Weights that a checkpoint may lack if no answer depends on them.
+# Weights that a checkpoint may lack if no output depends on them.
 _OPTIONAL = ("bert/pooler/", "cls/seq_relationship/")
 
 
 def new_model(head: str, config: BertConfig, num_labels: int, dtype: Any = None) -> keras.Model:
-    """Returns the Keras model with a head of `registry.HEADS`; "" for BERT without a head."""
+    """Returns a Keras model with a head of `registry.HEADS`; "" for BERT without a head."""
     if head == "masked_lm":
         return pretraining_model(config, electra={"electra_objective": False}, dtype=dtype)
     task = next((task for task in TASKS.values() if head in task.heads), None)
@@ -46,7 +46,7 @@ def new_model(head: str, config: BertConfig, num_labels: int, dtype: Any = None)
 def build_model(
     head: str, folder: ModelFolder, dtype: keras.DTypePolicy | str | None = None
 ) -> keras.Model:
-    """Returns the Keras model with a head, its weights read from a folder."""
+    """Returns the Keras model with a head, with the weights of a folder."""
     joint = head_options(folder.shapes)
     with reading_weights(all_are_set=True):
         if head == "squad" and joint:
@@ -84,7 +84,7 @@ def build_model(
 def initialize(
     folder: ModelFolder, read: Callable[[str], np.ndarray], variables: Mapping[str, tf.Variable]
 ) -> None:
-    """Sets the variables that a model has, of a head only if `folder` has one, by `read`."""
+    """Sets the variables that a folder has, by `read`; a head only if `folder` has a head."""
     missing = []
     for name, variable in variables.items():
         of_bert = name.startswith(f"{folder.config.scope}/")
@@ -99,10 +99,10 @@ def initialize(
 
 
 def head_outputs(head: str, model: keras.Model) -> Outputs:
-    """Returns the function that computes a head's outputs, float32 by name, from features by name.
+    """Returns a function from features by name to a head's outputs by name, float32.
 
     masked_lm: `logits` [B, P, V], at the positions `masked_lm_positions`, int32 [B, P].
-    squad: `start_logits` and `end_logits` [B, S], or what `JointSquadModel` returns.
+    squad: `start_logits` and `end_logits` [B, S], or the outputs of `JointSquadModel`.
     Any other head: `logits`.
     """
 
@@ -123,7 +123,7 @@ def head_outputs(head: str, model: keras.Model) -> Outputs:
 
 
 def traced(outputs: Outputs, names: Sequence[str]) -> Compute:
-    """Returns a function of features as one of arrays, traced once for all sizes and lengths.
+    """Makes a function of arrays from a function of tensors, traced once for all sizes and lengths.
 
     Args:
         outputs: takes features by name, int32 [B, S] each, and returns tensors by name, each with
@@ -131,8 +131,8 @@ def traced(outputs: Outputs, names: Sequence[str]) -> Compute:
         names: the names of the features.
     """
     spec = {name: tf.TensorSpec([None, None], tf.int32, name) for name in names}
-    # TensorFlow counts traces by a function's source lines, over all models, and warns of many.
-    # A partial is counted separately.
+    # TensorFlow counts traces by a function's source lines, over all models, and warns if there are
+    # many. It counts a partial separately.
     own = functools.partial(only_answering()(inputs_were_checked()(outputs)))
     function = tf.function(own, input_signature=[spec], autograph=False)
 
@@ -144,7 +144,7 @@ def traced(outputs: Outputs, names: Sequence[str]) -> Compute:
 
 
 class KerasRuntime:
-    """Computes batches by Keras models with the weights of a folder; see `forward.Runtime`.
+    """Computes batches with Keras models of a folder; see `forward.Runtime`.
 
     Attributes:
         model: returns the Keras model with a head.
@@ -186,7 +186,7 @@ _SLOW = (
 
 
 def answering_dtype(dtype: str | None) -> keras.DTypePolicy | str | None:
-    """Returns the dtype of a model that answers; see `dtype` of `pretrained.model.load`."""
+    """Returns the dtype of a model that answers; see `dtype` of `load`."""
     if dtype not in (None, *_DTYPES):
         raise UserError(
             f"dtype must be one of {', '.join(_DTYPES)}, or None, for Keras's global policy:"
@@ -207,8 +207,8 @@ def _warn() -> None:
 def multiplies_bfloat16() -> bool:
     """Returns whether the device multiplies bfloat16 faster than float32.
 
-    GPUs do from compute capability 8.0 on, and processors with `amx_bf16`, or AMD's with
-    `avx512_bf16`: Intel's `avx512_bf16` without AMX is slower than float32.
+    GPUs do from compute capability 8.0 on, and so do processors with `amx_bf16` and AMD's with
+    `avx512_bf16`. Intel's `avx512_bf16` without AMX is slower than float32.
     """
     gpus = tf.config.list_physical_devices("GPU")
     if gpus:

@@ -24,12 +24,12 @@ from bert_tf.tasks.rows import check_there, read_rows
 class TextEstimator(BaseEstimator):
     """The base class of the estimators.
 
-    X is a list, an array or a column of texts; or of pairs: a list of tuples, or two columns, which
-    must have the names and the order of those in `fit`.
+    X is a list, an array or a column of texts; or of pairs: a list of tuples, or two columns with
+    the same names and order as in `fit`.
 
     Args:
         folder: the model to start from; see `bert_tf.load`.
-        epochs: number of passes over the texts; None for the program's default, here and below.
+        epochs: number of passes over the texts. None, here and below, for the program's default.
         learning_rate: the highest rate, at the end of the warm-up.
         batch_size: number of texts in a step.
         max_seq_length: longest text in word pieces, [CLS] and [SEP] included; see `Pretrained.fit`.
@@ -103,14 +103,14 @@ class TextEstimator(BaseEstimator):
 
 
 class BertClassifier(ClassifierMixin, TextEstimator):
-    """Gives texts, or pairs of texts, classes; for the arguments see `TextEstimator`."""
+    """Classifies texts, or pairs of texts; for the arguments see `TextEstimator`."""
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Trains on texts and their classes, names or numbers."""
         _, labels, _ = read_rows(_texts(X), y, None, "X", "y")
         for i, label in enumerate(labels):
             check_there(label, f"y[{i}]")
-            if has_order(label):  # which scikit-learn takes for columns of 0 and 1
+            if has_order(label):  # scikit-learn would take it for columns of 0 and 1
                 class_name(label, f"y[{i}]")
         self.classes_ = unique_labels(labels)
         names = {label: str(label) for label in self.classes_.tolist()}  # 1 and 1.0 are one key
@@ -129,7 +129,7 @@ class BertClassifier(ClassifierMixin, TextEstimator):
 
 
 class BertRegressor(RegressorMixin, TextEstimator):
-    """Gives texts, or pairs of texts, numbers; for the arguments see `TextEstimator`."""
+    """Predicts a number for each text, or pair of texts; for the arguments see `TextEstimator`."""
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Trains on texts and their numbers."""
@@ -141,12 +141,11 @@ class BertRegressor(RegressorMixin, TextEstimator):
 
 
 def _num_texts(X: Any) -> int:
-    """Returns 2 for pairs of texts and 1 for texts."""
     return 2 if isinstance(next(iter(X), ""), (tuple, list)) else 1
 
 
 def _texts(X: Any) -> Any:
-    """Returns texts or pairs; the rows of a table with one or two columns. A tuple is a list."""
+    """Returns texts or pairs as a list, from a list, a tuple, or a table of one or two columns."""
     shape: tuple[int, ...] = getattr(X, "shape", (0,))
     if len(shape) == 2 and shape[1] in (1, 2):
         rows = np.asarray(X, object)

@@ -1,4 +1,4 @@
-"""Loads a model that tools.export wrote for ONNX Runtime: the same answers, without TensorFlow."""
+"""Loads a model that tools.export wrote for ONNX Runtime: the same answers without TensorFlow."""
 
 import dataclasses
 import os
@@ -33,7 +33,7 @@ _AGAIN = "Export the model again"
 
 
 def described(folder: ModelFolder, head: str, onnx: bytes | None) -> dict[str, Any]:
-    """Returns what export.json says so that `load` takes the folder; `onnx` is the model's file."""
+    """Returns the part of export.json that `load` needs; `onnx` is the model's file."""
     return {
         "heads": [head] if head in HEADS else [],
         "trained_on": dataclasses.asdict(folder.trained_on),
@@ -44,14 +44,13 @@ def described(folder: ModelFolder, head: str, onnx: bytes | None) -> dict[str, A
 
 
 class ExportedModel(FillMask, Classify, Rank, AnswerQuestions, Tag, Encode):
-    """An exported model: text in, answers out, as of the model that it was exported from.
+    """An exported model: text in, answers out, as from the model that it was exported from.
 
     A pickle or a copy has only the path of the folder, and loads the model again. For the
     attributes see `Pretrained`.
     """
 
     def __init__(self, folder: ModelFolder, runtime: OnnxRuntime):
-        """Holds what `load_exported` has read; users call `load` instead."""
         self._hold(folder, runtime)
 
     def __reduce__(self) -> tuple[Callable[..., "ExportedModel"], tuple[Any, ...]]:
@@ -86,14 +85,14 @@ def _load_again(source: dict[str, Any]) -> ExportedModel:
 
 
 def vector_settings(values: Mapping[str, Any]) -> VectorSettings:
-    """Returns the settings in an export.json."""
+    """Parses the vector settings in an export.json."""
     found = VectorSettings(**values)
     prompts = tuple(map(tuple, found.prompts))
     return found._replace(poolings=tuple(found.poolings), prompts=prompts)
 
 
 def is_exported(folder: str) -> bool:
-    """Returns whether a local folder is one that tools.export wrote."""
+    """Returns whether tools.export wrote a local folder."""
     return "://" not in folder and os.path.exists(os.path.join(folder, DESCRIPTION_FILE))
 
 
@@ -103,7 +102,7 @@ def load_exported(
     max_seq_length: int | None = None,
     num_threads: int | None = None,
 ) -> ExportedModel:
-    """Loads the ONNX file of a folder; for arguments and errors see `pretrained.loading.load`."""
+    """Loads the ONNX file of a folder; for arguments and errors see `bert_tf.load`."""
     check_type("do_lower_case", do_lower_case, SWITCH, "for the export's")
     with only_local_files(), Unreplaced(folder, (*_NAMES, *VOCABULARY_FILES), folder):
         path = os.path.join(folder, DESCRIPTION_FILE)
@@ -154,7 +153,7 @@ def _held(
     do_lower_case: bool | None,
     max_seq_length: int | None,
 ) -> ModelFolder:
-    """Returns what a folder holds beside the model."""
+    """Reads all files of a folder except the model."""
     remedy = f"Move the others away, or {_AGAIN.lower()}"
     names = [name for name in CONFIG_FILES if os.path.exists(os.path.join(folder, name))]
     if len(names) != 1:

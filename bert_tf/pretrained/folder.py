@@ -1,4 +1,4 @@
-"""What a folder with a trained model holds: weights, sizes, vocabulary, heads, classes."""
+"""The content of a folder with a trained model: weights, sizes, vocabulary, heads, classes."""
 
 import dataclasses
 import os
@@ -38,21 +38,21 @@ _LAYER = re.compile(r"(?:bert|electra)/encoder/layer_(\d+)/")
 
 @dataclasses.dataclass(frozen=True)
 class ModelFolder:
-    """What a model's folder holds.
+    """The content of a model's folder.
 
     path: the path as the caller gave it.
     shapes: shape of each weight by its name in a checkpoint.
     read: returns a weight, float32, by its name.
     tokenizer: has the model's vocabulary and casing.
     heads: some of `masked_lm`, `next_sentence`, `classification`, `regression`, `tagging`,
-        `multiple_choice`, `squad`.
+    `multiple_choice`, `squad`.
     labels: classes in the order of the logits; () without classes.
     max_seq_length: longest input in word pieces, [CLS] and [SEP] included.
-    source: arguments of `read_folder` that give the same again, from any working directory and
-        after newer checkpoints.
-    vectors: how a text's vector is made by default.
+    source: arguments of `read_folder` that load the same model again, from any working directory
+    and even if there are newer checkpoints.
+    vectors: default settings for a text's vector.
     trained_on: what the model was fine-tuned on.
-    has_sigmoid: whether the score of a pair of texts is the sigmoid of the model's number.
+    has_sigmoid: whether the score of a pair of texts is the sigmoid of the model's output.
     forget: frees the weights that `read` keeps in memory, until `read` is called again.
     """
 
@@ -98,7 +98,7 @@ class ModelFolder:
             )
 
     def poolings(self, pooling: str | None) -> Sequence[str]:
-        """Returns the poolings of a call, or else the folder's; see `Pretrained.encode`."""
+        """Returns the poolings for a call, by default the folder's; see `Pretrained.encode`."""
         check_type("pooling", pooling, STRING, "for the folder's setting")
         poolings = self.vectors.poolings if pooling is None else (pooling,)
         for name in poolings:
@@ -110,7 +110,7 @@ class ModelFolder:
         return poolings
 
     def warn_of_other_input(self, texts: Sequence[str | tuple[str, str]]) -> None:
-        """Warns, once, if a classifier of pairs is given single texts, or the other way round."""
+        """Warns once if a classifier of pairs is given single texts, or the other way round."""
         reads, num_pairs = self.trained_on.reads, sum(isinstance(text, tuple) for text in texts)
         others = {PAIRS: len(texts) - num_pairs, TEXTS: num_pairs}.get(reads or "", 0)
         if others and not self._warned:
@@ -123,7 +123,7 @@ class ModelFolder:
             )
 
     def check_unchanged(self, model: "keras.Model") -> None:
-        """Raises UserError if a weight of a model differs from what is now in the folder."""
+        """Raises UserError if a weight of a model differs from the weight now in the folder."""
         now = ModelFiles(self.source["path"])
         found = dataclasses.replace(self, shapes=now.shapes, read=now.read)
         for variable in model.variables:
@@ -136,7 +136,7 @@ class ModelFolder:
 
     def is_unchanged(self, variable: "keras.Variable") -> bool:
         """Returns whether a variable has the folder's weight, rounded to the variable's dtype."""
-        if variable.path not in self.shapes:  # one that no answer depends on
+        if variable.path not in self.shapes:  # no output depends on it
             return True
         value = variable.numpy()
         return np.array_equal(value, self.read(variable.path).astype(value.dtype))
@@ -150,9 +150,9 @@ def read_folder(
     max_seq_length: int | None = None,
     flag: str | None = None,
 ) -> ModelFolder:
-    """Returns what a model's folder holds; for arguments and errors see `pretrained.model.load`.
+    """Reads a model's folder; for arguments and errors see `bert_tf.load`.
 
-    Messages name the `flag` (no dashes) that gave the path; None if none did.
+    Messages name the `flag` (no dashes) that gave the path; None without a flag.
     """
     check_type("folder", path, PATH)
     check_type("bert_config_file", bert_config_file, PATH, "for the folder's")
@@ -251,8 +251,8 @@ def _labels(files: ModelFiles) -> tuple[str, ...]:
             f"{files.labels_file} must name each of the {count} classes of the model; it names"
             f" {len(labels)}: {first_of(labels)}"
         )
-    # The softmax of one output is always 1, so it is a number, even if it has a name; but not with
-    # the sigmoids of several labels, nor in a tagger, where each word has its class.
+    # The softmax of one output is always 1, so one output is a number, even if it has a name.
+    # Sigmoids of several labels and taggers are exceptions.
     is_number = count == 1 and not (files.is_tagger or files.config.is_multi_label)
     return () if is_number else tuple(labels)
 
@@ -261,7 +261,7 @@ def heads_of(
     shapes: Mapping[str, Sequence[int]], labels: Sequence[str], tagging: bool
 ) -> tuple[str, ...]:
     classifier = "tagging" if tagging else "classification" if labels else "regression"
-    # An ELECTRA whose generator is another model only keeps the discriminator when it is loaded.
+    # An ELECTRA with a separate generator keeps only the discriminator when it is loaded.
     has_generator = any(name.startswith("generator/") for name in shapes)
     found = {
         "masked_lm": not (has_generator or shapes.keys().isdisjoint(HEADS["masked_lm"].biases)),

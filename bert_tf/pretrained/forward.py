@@ -18,10 +18,10 @@ from bert_tf.tasks.arguments import check_count
 
 BATCH_SIZE = 32
 _batch_size = contextvars.ContextVar("batch_size", default=BATCH_SIZE)
-# One batch leaves cores idle: most of its operations are short and wait for each other.
+# A single batch leaves cores idle: most of its operations are short and wait for each other.
 _BATCHES_AT_ONCE = min(4, os.cpu_count() or 1)
-_BATCHES_WAITING = 2 * _BATCHES_AT_ONCE  # of one call; few, so that calls of other threads get on
-_SHOW_PROGRESS = 8 * BATCH_SIZE  # inputs; fewer are done too soon for a progress bar
+_BATCHES_WAITING = 2 * _BATCHES_AT_ONCE  # of one call; few, so that other threads get their turn
+_SHOW_PROGRESS = 8 * BATCH_SIZE  # inputs; fewer need no progress bar
 
 Row = Mapping[str, Sequence[int]]
 # Computes a batch: from int32 [B, S] by name, padded with 0, to arrays with the examples on the
@@ -30,24 +30,24 @@ Compute = Callable[[dict[str, NDArray[np.int32]]], dict[str, NDArray[Any]]]
 
 
 class Runtime(Protocol):
-    """What computes a model's batches, such as Keras or ONNX Runtime."""
+    """The interface of Keras and ONNX Runtime, which compute a model's batches."""
 
     def head(self, name: str) -> Compute:
-        """Returns what computes the outputs of a head; see `build.head_outputs`."""
+        """Returns a function that computes a head's outputs; see `build.head_outputs`."""
 
     def vectors(self, poolings: Sequence[str], num_skipped: int) -> Compute:
-        """Returns what computes `vector`, the texts' vectors; see `pooling.text_vectors`."""
+        """Returns a function that computes the texts' vectors; see `pooling.text_vectors`."""
 
     def attention(self) -> Compute:
-        """Returns what computes `probabilities`, the attention: float32 [B, L, N, S, S]."""
+        """Returns a function that computes attention `probabilities`, float32 [B, L, N, S, S]."""
 
 
 @functools.cache
 def _pool(process: int) -> ThreadPoolExecutor:
-    """Returns the pool of a process, for all models and calls.
+    """Returns the thread pool of a process, for all models and calls.
 
-    TensorFlow keeps some memory for every thread that ever called it, so new threads in each call
-    would fill a server's memory.
+    TensorFlow keeps memory for every thread that ever called it, so new threads for each call would
+    fill a server's memory.
     """
     return ThreadPoolExecutor(_BATCHES_AT_ONCE, "bert_tf")
 
@@ -77,7 +77,7 @@ def batches_of(size: int | None) -> Iterator[None]:
 
 
 class Forward:
-    """A function of inputs of any number and lengths, by a function of a batch."""
+    """Computes any number of inputs of any lengths, with a function that computes a batch."""
 
     def __init__(self, compute: Compute):
         self._compute = compute
@@ -111,7 +111,7 @@ class Forward:
 def _in_pool(
     compute: Callable[[np.ndarray], dict[str, np.ndarray]], batches: Sequence[np.ndarray]
 ) -> Iterator[dict[str, np.ndarray]]:
-    """Yields the outputs of each batch, in order; once it is closed, no more batches begin."""
+    """Yields the outputs of each batch, in order; no batch begins after it is closed."""
     if len(batches) == 1 and threading.current_thread() is threading.main_thread():
         yield compute(batches[0])  # saves 0.1 to 0.3 ms
         return
@@ -129,12 +129,11 @@ def _in_pool(
 
 
 def sigmoid(logits: NDArray[Any]) -> NDArray[np.float64]:
-    """Returns the probability of each class, if they are independent of each other."""
+    """Returns the probabilities of classes that do not exclude each other."""
     return np.exp(-np.logaddexp(0, -logits.astype(np.float64)))
 
 
 def softmax(logits: NDArray[Any]) -> NDArray[np.float64]:
-    """Returns the probabilities over the last axis."""
     logits = logits.astype(np.float64)
     exponentials: NDArray[np.float64] = np.exp(logits - logits.max(axis=-1, keepdims=True))
     return exponentials / exponentials.sum(axis=-1, keepdims=True)

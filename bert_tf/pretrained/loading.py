@@ -1,4 +1,4 @@
-"""`load`: a trained model from a folder, in Keras or, of an exported one, in ONNX Runtime."""
+"""`load`: a trained model from a folder, in Keras or, if it was exported, in ONNX Runtime."""
 
 import importlib.util
 import os
@@ -30,29 +30,28 @@ def load(
 ) -> "Pretrained":
     """Loads a trained model.
 
-    A folder that `tools.export --format=onnx` wrote needs neither TensorFlow nor Keras. It answers
-    in ONNX Runtime, as the model that it was exported from does; `fit`, `evaluate`, `predict`,
-    `save` and `attention` need that one.
+    A folder that `tools.export --format=onnx` wrote needs neither TensorFlow nor Keras. ONNX
+    Runtime then gives the same answers as the original model; `fit`, `evaluate`, `predict`, `save`
+    and `attention` need the original.
 
     Args:
         folder: a released model's (`bert_config.json`, `vocab.txt`, `bert_model.ckpt.*`), an
-            --output_dir or --export_dir of the programs, one of Hugging Face's (`config.json`,
-            `model.safetensors`, `vocab.txt` or `tokenizer.json`), or an exported one. Or the prefix
-            of a checkpoint.
-        bert_config_file: overrides the folder's configuration. The configuration of a
-            model.safetensors is always its config.json, and that of an exported model its own.
-        vocab_file: overrides the folder's vocabulary; not that of an exported model.
+            --output_dir or --export_dir of the programs, a Hugging Face model's (`config.json`,
+            `model.safetensors`, `vocab.txt` or `tokenizer.json`), or an exported model's. Or the
+            prefix of a checkpoint.
+        bert_config_file: overrides the folder's configuration, but not with a model.safetensors or
+            an exported model.
+        vocab_file: overrides the folder's vocabulary, but not with an exported model.
         do_lower_case: whether text is lower-cased; None detects it.
         max_seq_length: longest input in word pieces, [CLS] and [SEP] included; longer texts are
             truncated, and longer contexts of `answer` are split into windows. None for the length
-            that the model was fine-tuned with or, in a folder of sentence-transformers, that of its
-            files; if neither is known, for the model's limit.
+            that the model was fine-tuned with or, in a folder of sentence-transformers, the length
+            in its files; if neither is known, for the model's limit.
         dtype: "float32"; "bfloat16", which halves the memory of the weights, and is slower on some
-            processors; "mixed_bfloat16", which keeps the weights in float32; or "auto", which is
-            bfloat16 on devices where it is faster and else float32. A Keras policy or a
-            TensorFlow or NumPy dtype works, too. Answers are float32 in any case, and training does
-            not depend on it. None for Keras's global policy: float32 if it was not set. An exported
-            model has its own.
+            processors; "mixed_bfloat16", which keeps the weights in float32; or "auto": bfloat16 on
+            devices where it is faster, else float32. Also a Keras policy, or a TensorFlow or NumPy
+            dtype. None for Keras's global policy: float32 if it was not set. Answers are always
+            float32, and training does not depend on it. It must not be given for an exported model.
         num_threads: threads of ONNX Runtime for one batch of an exported model; None for one for
             each core.
 

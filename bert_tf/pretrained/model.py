@@ -33,8 +33,8 @@ def _load_again(
     dtype: str | None,
     chosen: Rows | None,
 ) -> "Pretrained":
-    """Returns the model that a pickle names; or has, as the files of its folder."""
-    if is_forked():  # let its methods raise: an error here would hang a process pool
+    """Loads the model that a pickle names, or whose files it has."""
+    if is_forked():  # its methods will raise: an error here would hang a process pool
         return Pretrained.__new__(Pretrained)
     if source:
         length = max_seq_length

@@ -21,7 +21,7 @@ _ENCODED = "sequence_output"
 
 
 def checksum(parts: Iterable[bytes]) -> int:
-    """Returns a number of a file's bytes, by which a damaged or exchanged file is noticed."""
+    """Returns the checksum of a file's bytes, to detect a damaged or exchanged file."""
     found = 0
     for part in parts:
         found = zlib.crc32(part, found)
@@ -30,7 +30,7 @@ def checksum(parts: Iterable[bytes]) -> int:
 
 @functools.cache
 def _lock(process: int) -> threading.Lock:
-    """Returns the lock of a process: in a forked one the parent's may never be released."""
+    """Returns the lock of a process: after a fork, the parent's may never be released."""
     return threading.Lock()
 
 
@@ -38,8 +38,8 @@ class OnnxRuntime:
     """Runs a model's file; see `forward.Runtime`.
 
     ONNX Runtime is imported with the first batch: if it was imported before a fork, the new process
-    hangs or aborts when it exits. The file is kept open: the session is of this file, even if the
-    folder is replaced.
+    hangs or aborts when it exits. The file is kept open, so that the session reads this file even
+    if the folder is replaced.
 
     Args:
         path: the file, on a local disk.
@@ -59,7 +59,7 @@ class OnnxRuntime:
         self._path, self._head, self._inputs = path, head, inputs
         self._num_threads = int(num_threads or 0)
         self._file = open(path, "rb")  # noqa: SIM115 - for as long as the model
-        self._sessions: dict[int, Any] = {}  # by the id of the process that began them
+        self._sessions: dict[int, Any] = {}  # process id -> session
         if checksum(iter(lambda: self._file.read(1 << 20), b"")) != expected:
             raise UserError(
                 f"{path} is not the file that tools.export wrote with the export.json beside it: it"
@@ -94,19 +94,17 @@ class OnnxRuntime:
         return dict(zip(names, self._session().run(names, dict(arrays)), strict=True))
 
     def head(self, name: str) -> Compute:
-        """Returns what computes the outputs of the head that was exported."""
         if name == "regression":
             return lambda arrays: {"logits": self._run(arrays, ["values"])["values"][:, np.newaxis]}
         names = ["start_logits", "end_logits"] if name == "squad" else ["logits"]
         return lambda arrays: self._run(arrays, names)
 
     def vectors(self, poolings: Sequence[str], num_skipped: int) -> Compute:
-        """Returns what computes the texts' vectors."""
         names = [_ENCODED, *(["pooled_output"] if "pooled" in poolings else [])]
 
         def compute(arrays: _Arrays) -> dict[str, NDArray[Any]]:
             given = dict(arrays)
-            if self._head == "multiple_choice":  # one choice
+            if self._head == "multiple_choice":  # a single choice
                 given = {name: array[:, np.newaxis] for name, array in arrays.items()}
             for name in {*self._inputs} - given.keys():  # positions of masks: none
                 given[name] = np.zeros([len(arrays["input_ids"]), 0], np.int32)
@@ -118,7 +116,7 @@ class OnnxRuntime:
         return compute
 
     def attention(self) -> Compute:
-        """Raises UserError: the file does not give what it computes within."""
+        """Raises UserError: the file does not give the attention."""
         raise UserError(
             f"attention needs the model itself; {self._path} only gives outputs. Load the folder"
             " that it was exported from, with TensorFlow"

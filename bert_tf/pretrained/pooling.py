@@ -39,7 +39,7 @@ def text_vectors(
             "weightedmean", weighted by position, from 1; "max" over the tokens; "cls" or
             "lasttoken", the last layer at the first or the last token; "pooled", the pooler's
             output.
-        num_skipped: tokens at the beginning that do not count, except for "pooled".
+        num_skipped: number of first tokens to leave out, except for "pooled".
     """
     from bert_tf.model.layers import weighted_sum  # imports TensorFlow
 
@@ -78,7 +78,7 @@ def array_vectors(
     poolings: Sequence[str],
     num_skipped: int = 0,
 ) -> np.ndarray:
-    """Returns what `text_vectors` returns, in NumPy; `layer` is the last one, float32 [B, S, H]."""
+    """Does the same as `text_vectors` in NumPy; `layer` is the last layer, float32 [B, S, H]."""
     mask = input_mask.astype(np.float32)  # [B, S]
     mask[:, :num_skipped] = 0
     places = np.arange(mask.shape[1])

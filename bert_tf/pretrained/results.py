@@ -35,8 +35,8 @@ class Classification:
         probability: its probability.
         probabilities: the probability of each class, in the order of the model's classes. They add
             up to 1, unless a text can have several classes.
-        labels: the classes that the text has, in the same order: only `label`, unless a text can
-            have several classes or none. It has those of at least `config.threshold`.
+        labels: the classes of the text, in the same order: only `label`, or, if a text can have
+            several classes or none, all classes with at least the probability `config.threshold`.
     """
 
     label: str
@@ -47,12 +47,12 @@ class Classification:
 
 @dataclasses.dataclass(frozen=True)
 class RankedPassage:
-    """A passage in the order of its relevance to a query.
+    """A passage, ranked by its relevance to a query.
 
     Attributes:
         index: its place in the given list, from 0.
-        score: the probability of the positive class or, if the model gives a number, the number or
-            its sigmoid.
+        score: the probability of the positive class or, if the model predicts a number, the number
+            or its sigmoid.
         text: the passage.
     """
 
@@ -70,11 +70,11 @@ class Answer:
         start: offset of its first character in the context; 0 for no answer.
         end: offset just after its last character; 0 for no answer.
         score: depends on the `method` of `Pretrained.answer`. With "run_squad", the probability
-            among the answers that were considered; 0 if there were none. With "transformers", the
-            probability of its start times the probability of its end, added up over equal texts; it
-            can exceed 1. A score only compares answers in the same context.
-        log_odds: the sum of its start and end logits, minus that of no answer, which is the lowest
-            sum at [CLS] in a window, as for SQuAD 2.0; 0 for no answer. With an answerable
+            among the candidates; 0 without candidates. With "transformers", the probability of its
+            start times the probability of its end, added up over equal texts; it can exceed 1.
+            Compare scores only within a context.
+        log_odds: the sum of its start and end logits, minus the sum for no answer, which is the
+            lowest sum at [CLS] in a window, as for SQuAD 2.0; 0 for no answer. With an answerable
             classifier, minus its logit, the same for all answers in a context. It compares answers
             in different contexts; `null_odds.json` of run_squad has it with the opposite sign.
     """

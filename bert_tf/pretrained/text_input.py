@@ -1,4 +1,4 @@
-"""Converts texts to the input of a loaded model, and joins the answers to their windows."""
+"""Converts texts to the input of a loaded model, and joins the outputs of a text's windows."""
 
 import itertools
 import weakref
@@ -23,7 +23,7 @@ _warned: weakref.WeakKeyDictionary[Tokenizer, set[str]] = weakref.WeakKeyDiction
 def warn_once(tokenizer: Tokenizer, message: str, *values: object) -> None:
     """Warns at most once with this message for each loaded model, which has its own tokenizer.
 
-    A server would otherwise log it with every request.
+    Without that, a server would warn with every request.
     """
     warned = _warned.setdefault(tokenizer, set())
     if message not in warned:
@@ -48,7 +48,7 @@ def encode(
 def tokenize(
     texts: Sequence[str | tuple[str, str]], tokenizer: Tokenizer
 ) -> Iterator[tuple[list[int], list[int] | None]]:
-    """Yields the ids of each text or pair; those of a single text's second one are None."""
+    """Yields the ids of each text and of its second text, which are None for a single text."""
     parts = [(text, "") if isinstance(text, str) else text for text in texts]
     ids, edges = tokenizer.encode([part for pair in parts for part in pair])
     for text, start, middle, end in zip(texts, edges[:-1:2], edges[1::2], edges[2::2], strict=True):
@@ -101,9 +101,9 @@ def encode_masks(
 def of_folder(
     long_text: Any, window_stride: Any, trained_on: ModelInput, max_seq_length: int
 ) -> tuple[Any, Any]:
-    """Returns the arguments `long_text` and `window_stride`; for None what the folder says.
+    """Returns `long_text` and `window_stride` of a call; for None the folder's settings.
 
-    Its stride is lowered to the text of a window, if the windows are now shorter.
+    The folder's stride is lowered to the text of a window, if windows are now shorter.
     """
     if long_text is None:
         long_text = trained_on.long_text or CUT
@@ -113,7 +113,7 @@ def of_folder(
 
 
 def check_stride(window_stride: Any, max_seq_length: int) -> None:
-    """Raises UserError if a stride is not from 1 to the number of word pieces in a window."""
+    """Raises UserError unless a stride is from 1 to the number of word pieces in a window."""
     room, pieces = max_seq_length - 2, "the word pieces of a window (max_seq_length"
     what = f"{pieces} {max_seq_length} without two special tokens)"
     check_count("window_stride", window_stride, 1, room, what, "for half a window")
@@ -126,8 +126,8 @@ class TextRows:
         texts: texts and pairs of texts.
         long_text: "cut" truncates long texts. "mean" or "max" split them into windows, see
             `sequences.split_pair`, and say how `join` joins the windows' values.
-        window_stride: word pieces between the starts of windows; None for half of the room.
-        num_first: number of word pieces at the start of every text that are in all its windows.
+        window_stride: word pieces between the starts of windows; None for half a window.
+        num_first: number of word pieces at the start of every text that all its windows begin with.
 
     Attributes:
         rows: `sequences.pack_pair` of each text or window, not padded.
@@ -173,7 +173,7 @@ class TextRows:
                 self.rows.append(sequences.pack_pair(*pair, length, tokenizer.layout))
 
     def join(self, values: NDArray[Any], add_up: bool = False) -> NDArray[Any]:
-        """Returns the values of the texts from those of the rows; see `join_windows`."""
+        """Joins the values of rows to the values of texts; see `join_windows`."""
         if self._long_text == CUT:
             return values
         return np.asarray(join_windows(values, self._counts, self._long_text, add_up))

@@ -185,7 +185,7 @@ class Tokenizer(abc.ABC):
         return tokens_by_id(self.inv_vocab)
 
     def with_casing(self, do_lower_case: bool) -> "Tokenizer":
-        """Returns a tokenizer with the same vocabulary and this casing; here, `self`."""
+        """Returns a tokenizer with this vocabulary and casing; `self` unless overridden."""
         return self
 
     @abc.abstractmethod

@@ -144,7 +144,7 @@ class BytePairTokenizer(Tokenizer):
 
     @functools.cached_property
     def aliases(self) -> Mapping[int, int]:
-        """Extra id -> id of the piece, for pieces without a space that begin a text, so a word."""
+        """Extra id -> id of the piece, for pieces without a space that begin a text."""
         size = len(self.vocab)
         return {size + i: i for i in self.continuations}
 

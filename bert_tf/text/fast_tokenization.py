@@ -191,7 +191,7 @@ class FastTokenizer(Tokenizer):
         return " ".join(text.split())
 
     def _load_ascii_encoder(self, texts: Sequence[str]) -> _Encoder | None:
-        """Returns tensorflow-text's encoder; None if missing, or after too little text to pay."""
+        """Returns tensorflow-text's encoder; None if missing, or loading is not worth it yet."""
         if not self._is_loaded:
             self._num_characters += sum(map(len, texts))
             if self._num_characters < _LOAD_AFTER or not sys.modules.get("tensorflow"):

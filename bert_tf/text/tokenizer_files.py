@@ -268,7 +268,7 @@ def _tokens(
     hugging_face: bool,
     folder: str,
 ) -> list[AddedToken]:
-    """Returns the added tokens of all files; where files differ, a later one here counts."""
+    """Returns the added tokens of all files; later files here override earlier ones."""
     found = _tokens_without_files(kind, hugging_face)
     for content, i in ids.items():
         options = {"content": content, "id": i, "normalized": True}

@@ -42,7 +42,7 @@ class AddedToken:
 
 
 class TokenSpan(NamedTuple):
-    """The characters from `start` to `end` of a text; `token_id` is None for other text."""
+    """The characters from `start` to `end` of a text; `token_id` is None between tokens."""
 
     start: int
     end: int
@@ -241,7 +241,7 @@ class TokenizerSettings:
         return {token.content: token.token_id for token in self.added_tokens}
 
     def files(self) -> dict[str, str]:
-        """Returns the `tokenizer_config.json` with what differs from the defaults; {} for none."""
+        """Returns a `tokenizer_config.json` with what differs from the defaults; {} for none."""
         content: dict[str, Any] = {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(self)

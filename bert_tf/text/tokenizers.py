@@ -111,7 +111,7 @@ class VocabularySource:
                 unigrams = in_order_of_ids(unigrams, self.settings)
             self._pieces = {piece: i for i, (piece, _) in enumerate(unigrams.pieces)}
             self.check_vocabulary(self._pieces)
-            unigrams = in_json or unigrams  # as in transformers, its scores count
+            unigrams = in_json or unigrams  # transformers takes the scores from there
             # transformers also ignores the model's symbols if the files list tokens.
             added, known = self.settings.added_tokens, SPECIAL_TOKENS[self.kind].values()
             if not any(x.token_id is None and x.content not in known for x in added):

@@ -65,7 +65,7 @@ class UnigramSplitter:
         return found
 
     def _split(self, text: bytes) -> list[bytes]:
-        """Returns the pieces with the highest sum of scores; unknown neighbours are one piece."""
+        """Returns the pieces with the highest sum of scores; unknown neighbours are joined."""
         size, scores = len(text), self._scores
         rounded = array.array("f", [0.0])  # like the original's floats
         best = rounded * (size + 1)

@@ -113,7 +113,7 @@ def cosines(vectors: tf.Tensor) -> tf.Tensor:
 
 
 def truncated(vectors: tf.Tensor, size: int | None) -> tf.Tensor:
-    """Returns the first `size` elements of each vector, scaled to length 1; None: the vectors."""
+    """Truncates vectors to their first `size` elements, scaled to length 1; None keeps all."""
     return vectors if size is None else tf.math.l2_normalize(vectors[..., :size], axis=-1)
 
 
