@@ -17,7 +17,7 @@ FLOAT32_RANGE = 2.0**-126, 2.0**126
 
 
 def fits_float32(value: float) -> bool:
-    """Returns whether a number is 0, or neither 0 nor infinite in float32, nor its inverse."""
+    """Returns whether a number is 0, or it and its inverse are finite and not 0 in float32."""
     low, high = FLOAT32_RANGE
     return value == 0.0 or low <= abs(value) <= high
 

@@ -64,10 +64,7 @@ def first_of(values: Sequence[object]) -> str:
 
 
 def listed(values: Iterable[object]) -> str:
-    """Returns the first values for a message, each `quoted`, with commas between them.
-
-    At most ten values and 150 characters; ", ..." stands for the rest.
-    """
+    """Returns at most ten values and 150 characters for a message, each `quoted`, then ", ..."."""
     text = ""
     for count, value in enumerate(values):
         following = f", {quoted(value)}" if count else quoted(value)
@@ -83,10 +80,7 @@ def percent(part: float, whole: float) -> str:
 
 
 def as_line(message: str) -> str:
-    """Returns a message on one line, cut in the middle if it exceeds 500 characters.
-
-    Unprintable characters are escaped, so that they cannot control a terminal.
-    """
+    """Returns a message on one line, at most 500 characters, and safe to print on a terminal."""
     line = _LINE_ENDS.sub(" ", message.strip())
     return _cut("".join(c if c.isprintable() else repr(c)[1:-1] for c in line), _LONGEST_LINE)
 
@@ -97,10 +91,7 @@ def given(path: str, flag: str | None) -> str:
 
 
 def missing_package(needed_by: str, package: str, extra: str, error: ImportError) -> UserError:
-    """Returns the error for an optional package whose import raised `error`.
-
-    `needed_by` is the subject of the message; `extra` is the extra of setup.py with the package.
-    """
+    """Returns the error for a package of an extra of setup.py; `needed_by` is its subject."""
     checkout = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     if os.path.exists(os.path.join(checkout, "setup.py")):
         command = f'in {checkout} `pip install -e ".[{extra}]"`'

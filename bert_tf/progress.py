@@ -28,19 +28,11 @@ def hidden(is_hidden: bool = True) -> Iterator[None]:
 class Progress:
     """Counts finished work and shows the progress; a context manager.
 
-    On a terminal it shows tqdm's bar. Elsewhere it logs a line every half minute, so short work
-    logs nothing.
+    On a terminal it shows tqdm's bar. Elsewhere it logs a line every half minute.
     """
 
     def __init__(self, what: str, unit: str, total: int | None = None, done: int = 0):
-        """Starts the count.
-
-        Args:
-            what: the work, e.g. "reading text".
-            unit: what is counted, e.g. "documents"; "bytes" are shown as kB, MB and so on.
-            total: number of units, including `done`; None if unknown.
-            done: number of units finished before.
-        """
+        """Starts the count; `total` includes the `done` units; None if it is unknown."""
         self._what = what
         self._unit = unit
         self._total = total

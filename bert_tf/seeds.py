@@ -36,12 +36,9 @@ def random_bits(shape: Sequence[int | tf.Tensor], seed: tf.Tensor) -> tf.Tensor:
 
 @functools.cache
 def _compiled(known: tuple[int | None, ...]) -> Callable[[tf.Tensor, list], tf.Tensor]:
-    """Returns a function of a seed, and of the sizes that are None in `known`.
-
-    It is compiled, because TensorFlow's own kernels would pass over the memory 25 times; in a step
-    that XLA compiles, this changes nothing. Each shape has a separate function, because TensorFlow
-    warns of a function that it traces for several shapes.
-    """
+    # Compiled, because TensorFlow's own kernels would pass over the memory 25 times; in a step that
+    # XLA compiles, this changes nothing. Each shape has a separate function, because TensorFlow
+    # warns of a function that it traces for several shapes.
 
     @tf.function(jit_compile=True, autograph=False)
     def random_bits(seed: tf.Tensor, unknown: list[tf.Tensor]) -> tf.Tensor:
@@ -59,11 +56,9 @@ def _compiled(known: tuple[int | None, ...]) -> Callable[[tf.Tensor, list], tf.T
 
 
 def _hash(x: tf.Tensor) -> tf.Tensor:
-    """Returns `lowbias32` of uint32 integers, a bijection.
-
-    Flipping a bit of `x` flips each bit of the result with a probability of almost one half. Found
-    by Chris Wellons: https://nullprogram.com/blog/2018/07/31/.
-    """
+    """Returns `lowbias32` of uint32 integers, a bijection."""
+    # Flipping a bit of `x` flips each bit of the result with a probability of almost one half.
+    # Found by Chris Wellons: https://nullprogram.com/blog/2018/07/31/.
     x = xor_shift(x, 16) * tf.constant(0x7FEB352D, tf.uint32)
     x = xor_shift(x, 15) * tf.constant(0x846CA68B, tf.uint32)
     return xor_shift(x, 16)
@@ -75,11 +70,9 @@ def xor_shift(x: tf.Tensor, shift: int) -> tf.Tensor:
 
 
 def _philox(shape: Sequence[int], seed: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """Returns `tf.random.stateless_uniform(shape, seed, None, None, dtype, "philox")`.
-
-    That function adds 30 operations to a graph. The algorithm is pinned because the automatic
-    choice differs between XLA and TensorFlow's own kernels.
-    """
+    """Returns `tf.random.stateless_uniform(shape, seed, None, None, dtype, "philox")`."""
+    # That function adds 30 operations to a graph. The algorithm is pinned because the automatic
+    # choice differs between XLA and TensorFlow's own kernels.
 
     def draw(shape: Any, key: tf.Tensor, counter: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
         return tf.raw_ops.StatelessRandomUniformFullIntV2(

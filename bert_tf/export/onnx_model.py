@@ -40,10 +40,8 @@ _SHAPES = "input_mask_and_segment_ids_must_have_the_shape_of_input_ids"
 
 
 def checked(graph: OnnxGraph, inputs: Tensors, config: BertConfig) -> Tensors:
-    """Returns the inputs of a head; wrong ones make the graph fail, as in `signatures.looked_up`.
-
-    ONNX cannot assert: the operations that fail are named after what is wrong.
-    """
+    """Returns the inputs of a head; with wrong ones the graph fails, as in `looked_up`."""
+    # ONNX cannot assert: the operations that fail are named after what is wrong.
     axis = np.array([0])
     stacked = [graph("Unsqueeze", inputs[name], axis) for name in INPUTS]
     stacked = graph("Concat", *stacked, axis=0, name=_SHAPES)

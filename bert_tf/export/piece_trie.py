@@ -22,13 +22,8 @@ _NO_PIECE = tf.int32.min
 class PieceTrie(tf.Module):
     """Splits words like `tokenization.WordpieceTokenizer`, and returns ids.
 
-    K: symbols of all texts, W: words of all texts, N: texts, P: pieces of all texts.
-
-    Args:
-        vocab: token -> id.
-        letters: character -> symbol, see `unicode_tables.letters_of`.
-        unknown_id: the id of words that the vocabulary cannot spell.
-        max_input_chars_per_word: longer words are unknown.
+    K: symbols of all texts, W: words of all texts, N: texts, P: pieces of all texts. For `letters`,
+    character -> symbol, see `unicode_tables.letters_of`.
     """
 
     def __init__(
@@ -64,12 +59,8 @@ class PieceTrie(tf.Module):
         self._piece_offsets = tf.constant(narrow(flat[:, 1]))
 
     def __call__(self, symbols: tf.Tensor, row_splits: tf.Tensor) -> tf.RaggedTensor:
-        """Returns the ids of texts, int32 [N, None].
-
-        Args:
-            symbols: int32 [K], see `TextSymbols`; the last symbol is SPACE.
-            row_splits: int64 [N + 1], where texts begin and end.
-        """
+        """Returns the ids, int32 [N, None], of texts."""
+        # `symbols`, int32 [K], of `TextSymbols`, end with SPACE; `row_splits` are int64 [N + 1].
         in_word = symbols != SPACE
         after_space = tf.concat([[True], ~in_word[:-1]], 0)
         starts = tf.cast(tf.where(in_word & after_space)[:, 0], tf.int32)  # [W]
@@ -101,10 +92,7 @@ class PieceTrie(tf.Module):
         )
 
     def _walk(self, symbols: tf.Tensor, starts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Reads the words that begin at `starts`; returns where no edge was found.
-
-        Returns: positions in `symbols`, and the nodes there, int32.
-        """
+        """Reads words; returns positions in `symbols` and nodes, int32, without a further edge."""
         sorted_edges = self._edges[tf.newaxis]
 
         def step(number, position, node, positions, nodes):
@@ -151,11 +139,9 @@ class PieceTrie(tf.Module):
 def _nodes(
     vocab: Mapping[str, int], max_input_chars_per_word: int
 ) -> tuple[list[str], dict[str, int]]:
-    """Returns the names of the trie's nodes, and name -> id for the nodes where a token ends.
-
-    A name is "0" (first piece of a word) or "1" (later piece) plus the characters that lead there.
-    Nodes are sorted by depth, then by name. Tokens that cannot occur in a word are left out.
-    """
+    # A name is "0" (first piece of a word) or "1" (later piece) plus the characters that lead
+    # there. Nodes are sorted by depth, then by name. Tokens that cannot occur in a word are left
+    # out.
     ids = {}
     for token, token_id in vocab.items():
         # Words never begin with "##": "#" is punctuation, which is split off.

@@ -40,12 +40,7 @@ def import_runtime(output_format: str) -> ModuleType:
 def open_exported(
     folder: str, output_format: str, signature: str, threads: int | None = None
 ) -> Runner:
-    """Returns an exported model as a function from arrays by name to arrays by name.
-
-    Args:
-        signature: the signature of a SavedModel; the other formats have only one.
-        threads: number of threads, for onnx and litert; None for the runtime's default.
-    """
+    """Returns an exported model as a function from arrays by name to arrays by name."""
     runtime = import_runtime(output_format)
     path = os.path.join(folder, FILES[output_format])
     if output_format == ONNX:
@@ -95,10 +90,8 @@ def sample_inputs(
 
 
 def largest_difference(expected: Arrays, found: Arrays) -> float:
-    """Returns the largest difference of any output; NaN if any number is NaN.
-
-    If an output has values above 1, as logits may, its difference is relative to the largest value.
-    """
+    """Returns the largest difference of any output; NaN if any number is NaN."""
+    # Relative to the largest value, if that is above 1, as logits may be.
     assert expected.keys() == found.keys(), f"{sorted(expected)} and {sorted(found)}"
     differences = [
         np.abs(found[name] - value).max() / max(1.0, np.abs(value).max())

@@ -137,11 +137,9 @@ def asserted(
 def looked_up(
     features: Tensors, specs: Mapping[str, tf.TensorSpec], config: BertConfig
 ) -> dict[str, tf.Tensor]:
-    """Checks the inputs of a head. For LiteRT, which cannot assert.
-
-    The inputs are stacked and sliced, which fails if their shapes or ranks differ. Each number is
-    looked up in a list of the valid numbers.
-    """
+    """Checks the inputs of a head. For LiteRT, which cannot assert."""
+    # The inputs are stacked and sliced, which fails if their shapes or ranks differ. Each number is
+    # looked up in a list of the valid numbers.
     found = dict(features)
     stacked = tf.stack([features[name] for name in INPUTS])
     axes = len(specs["input_ids"].shape)
@@ -184,14 +182,9 @@ def text_signatures(
     `tokens`, string [N, P, K], and `probabilities`, float32 [N, P, K], best first, padded with ""
     and 0.
     pairs: takes `texts` and `second_texts`, both [N]; for encoder, and for classification and
-    regression unless `reads` is "texts". If it is "pairs", serving_default is the same.
-    tokenize: same inputs as serving_default; returns `input_ids`, `input_mask`, `segment_ids`.
-    tokenize_pairs: same inputs as pairs; returns the same as tokenize.
-
-    Args:
-        outputs: from `signatures.outputs_of(head, ...)`.
-        vocab: the tokens, by id.
-        reads: see `ModelInput`.
+    regression unless `reads` (see `ModelInput`) is "texts". If it is "pairs", serving_default is
+    the same.
+    tokenize, tokenize_pairs: take the same; return `input_ids`, `input_mask`, `segment_ids`.
     """
     tokens_of = tf.constant(list(vocab))
 

@@ -14,13 +14,9 @@ _CLS, _SEP, _PAD, _FIRST = range(4)
 class TextInputs(tf.Module):
     """Makes `input_ids`, `input_mask` and `segment_ids` from texts, like `sequences.pack_pair`.
 
-    Each is int32 [N, S], where S is the length of the longest example. `input_mask` is 1 for a
-    token and 0 for padding; `segment_ids` is 1 for the second text and its [SEP].
-
-    Args:
-        tokenizer: see `TextToIds`; its vocabulary must have [CLS] and [SEP].
-        max_seq_length: longest example, [CLS] and [SEP] included; longer ones are truncated. At
-            least 3.
+    Each is int32 [N, S], where S is the length of the longest example, at most `max_seq_length`.
+    `input_mask` is 1 for a token and 0 for padding; `segment_ids` is 1 for the second text and its
+    [SEP]. The vocabulary must have [CLS] and [SEP].
     """
 
     def __init__(self, tokenizer: FastTokenizer, max_seq_length: int):
@@ -35,10 +31,7 @@ class TextInputs(tf.Module):
     def __call__(
         self, texts: tf.Tensor, second_texts: tf.Tensor | None = None
     ) -> dict[str, tf.Tensor]:
-        """Returns the input for texts, string [N], or for pairs of texts.
-
-        Pairs that are too long are truncated as by `sequences.truncate_longer`.
-        """
+        """Returns the input for texts, string [N], or pairs, which `truncate_longer` truncates."""
         if second_texts is None:
             ids = self.to_ids(texts)
             return self._pack_one(ids, tf.cast(ids.row_lengths(), tf.int32))
@@ -53,10 +46,7 @@ class TextInputs(tf.Module):
     def question_and_context(
         self, questions: tf.Tensor, contexts: tf.Tensor, max_query_length: int
     ) -> dict[str, tf.Tensor]:
-        """Returns the input for questions and contexts, string [N] each, truncated to fit.
-
-        `max_query_length` is the longest question in word pieces.
-        """
+        """Returns the input for questions and contexts, string [N] each, truncated to fit."""
         ids, lengths, context_lengths = self._ids_of_both(questions, contexts)
         kept = tf.minimum(lengths, min(max_query_length, self.max_seq_length - 3))
         return self._pack(ids, kept, tf.minimum(context_lengths, self.max_seq_length - 3 - kept))
@@ -115,12 +105,9 @@ class TextInputs(tf.Module):
     def _pack(
         self, ids: tf.RaggedTensor, kept: tf.Tensor, second_kept: tf.Tensor | None
     ) -> dict[str, tf.Tensor]:
-        """Returns the input: [CLS] a [SEP] b [SEP], padded, like `sequences.pack_pair`.
-
-        Args:
-            ids: int32 [N or 2N, None], the ids of a, then the ids of b if there are second texts.
-            kept, second_kept: int32 [N], how many ids of a and b to keep; None without b.
-        """
+        """Returns the input: [CLS] a [SEP] b [SEP], padded, like `sequences.pack_pair`."""
+        # `ids`, int32 [N or 2N, None], are the ids of a, then the ids of b if there are second
+        # texts. `kept` and `second_kept`, int32 [N], are the numbers of ids to keep.
         is_pair = tf.zeros_like(kept) if second_kept is None else self._is_pair(second_kept)
         second_kept = tf.zeros_like(kept) if second_kept is None else second_kept
         values = tf.concat([self._special, ids.values], 0)

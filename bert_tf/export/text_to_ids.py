@@ -39,13 +39,10 @@ class TextSymbols(tf.Module):
             self._case_of = CodePointTable(unicode_tables.case_classes(basic))
 
     def __call__(self, texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the symbols of texts, string [N], UTF-8; bytes that are not UTF-8 are ignored.
+        """Returns the symbols, int32 [K], of texts, string [N], and row splits, int64 [N + 1].
 
-        Returns:
-            symbols: int32 [K]. At least one `SPACE` separates words, and each text ends with a
-                `SPACE`.
-            row_splits: int64 [N + 1]; the symbols of text i are
-                symbols[row_splits[i] : row_splits[i + 1]].
+        At least one `SPACE` separates words, and each text ends with a `SPACE`. The symbols of text
+        i are symbols[row_splits[i] : row_splits[i + 1]]. Bytes that are not UTF-8 are ignored.
         """
         # The space at the end keeps the rules from looking into the next text.
         decoded = tf.strings.unicode_decode(tf.strings.join([texts, " "]), "UTF-8", errors="ignore")
@@ -81,11 +78,9 @@ class TextSymbols(tf.Module):
 
 
 def _with_ordered_marks(symbols: tf.Tensor, row_splits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the symbols with marks in canonical order and without `DROPPED`; none is negative.
-
-    Runs of characters whose combining class is not 0 are sorted by class (Unicode Standard, section
-    3.11). Characters that occur in no token need no order, since their word is unknown anyway.
-    """
+    # Runs of characters whose combining class is not 0 are sorted by class (Unicode Standard,
+    # section 3.11). Characters that occur in no token need no order, since their word is unknown
+    # anyway.
     is_mark = symbols < DROPPED
     mark_class = tf.where(is_mark, tf.math.floormod(-symbols, CLASSES), 0)
     symbols = tf.where(is_mark, tf.math.floordiv(-symbols, CLASSES), symbols)
@@ -138,10 +133,7 @@ class TextToIds(tf.Module):
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "texts")], autograph=False)
     def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Returns the ids of texts, int32 [N, None].
-
-        `texts` are string [N], UTF-8; other bytes are ignored.
-        """
+        """Returns the ids, int32 [N, None], of texts, string [N], UTF-8; ignores other bytes."""
         with tf.device("CPU:0"):
             return self._with_added(texts) if self._added else self._trie(*self._symbols(texts))
 

@@ -33,19 +33,14 @@ TIED = {
 def reader_of(
     kind: type[BertConfig], **defaults: Any
 ) -> Callable[[Mapping[str, Any], str], dict[str, Any]]:
-    """Returns a function from a `config.json` and its path to the values of a `bert_config.json`.
-
-    `hidden_act` keeps Hugging Face's name. `defaults` are Hugging Face's, where they differ.
-    """
+    """Returns a function from a `config.json` and its path to a `bert_config.json`'s values."""
+    # `hidden_act` keeps Hugging Face's name. `defaults` are Hugging Face's, where they differ.
     keys = kind.known_keys()
     return lambda config, _: defaults | {key: config[key] for key in keys if key in config}
 
 
 def writer_of(**values: Any) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
-    """Returns a function of the values of a configuration that returns a `config.json`'s.
-
-    There, `hidden_act` is Hugging Face's name already.
-    """
+    """Returns a function that makes a `config.json` of a configuration with their `hidden_act`."""
     usual = {"layer_norm_eps": 1e-12, "pad_token_id": 0}
     return lambda config: usual | config | {"position_embedding_type": "absolute"} | values
 

@@ -152,10 +152,7 @@ def problem_type(config: Mapping[str, Any], num_outputs: int, path: str) -> str 
 
 
 def threshold(config: Mapping[str, Any], path: str) -> float:
-    """Returns the lowest probability of a text's classes, in a `MULTI_LABEL` problem.
-
-    The key is this library's; transformers keeps it.
-    """
+    """Returns the lowest probability of a text's classes, from a key that only this library has."""
     value = config.get("threshold", BertConfig.threshold)
     if not isinstance(value, int | float) or not 0 < value < 1:  # True is 1
         raise UserError(
@@ -211,11 +208,8 @@ def is_tagger(shapes: Mapping[str, Sequence[int]], labels: Sequence[str] | None)
     """Returns whether the classifier of a checkpoint classifies words.
 
     A text classifier has the same names of variables but a pooler, except in ELECTRA. With a
-    pooler, or in an ELECTRA, a model is a tagger if its classes are tags.
-
-    Args:
-        shapes: variable of the checkpoint -> its shape.
-        labels: the names of the classes; None if unknown, [] for a number.
+    pooler, or in an ELECTRA, a model is a tagger if its classes are tags. `labels` are None if
+    unknown, [] for a number.
     """
     if "output_bias" not in shapes or labels == []:
         return False

@@ -35,12 +35,8 @@ class ConvertedModel:
     """A model in Hugging Face's format, with this library's names.
 
     The weights are read on first use; before, only `config.json` and the headers of the safetensors
-    files.
-
-    Attributes:
-        labels: the names of the classes, see `hugging_face_config.class_names`.
-        task: the end of the architecture's name, such as "ForTokenClassification"; "" if unknown.
-        shapes, dtypes, prefix: see `checkpoints.WeightReader`.
+    files. `labels` are from `class_names`, and `task` is from `task_of`; for the rest see
+    `checkpoints.WeightReader`.
     """
 
     def __init__(self, folder: str):
@@ -245,13 +241,10 @@ def to_safetensors(
     as_distilbert: bool = False,
     as_generator: bool = False,
 ) -> tuple[bytes, dict[str, Any]]:
-    """Returns a `model.safetensors` and its `config.json`.
+    """Returns a `model.safetensors` and its `config.json`, from variables without slots.
 
-    Args:
-        variables: the variables of the checkpoint at `path`, by name, without slots.
-        labels: the names of the classes; None if unknown, [] for a number.
-        as_distilbert: whether to write a BERT model as a DistilBERT.
-        as_generator: whether to write the generator of an ELECTRA instead of the discriminator.
+    `labels` are None if unknown, [] for a number. `as_distilbert` writes a BERT model as a
+    DistilBERT, `as_generator` the generator of an ELECTRA instead of the discriminator.
     """
     safetensors = _import_safetensors()
     if isinstance(bert_config, ElectraConfig):

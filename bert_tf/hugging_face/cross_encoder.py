@@ -49,11 +49,7 @@ def read_score_function(folder: str, config: Mapping[str, Any] | None, has_class
     """Returns the function, IDENTITY or SIGMOID, that turns a single output into a score.
 
     The default is a sigmoid in Hugging Face's format, as in the class CrossEncoder, and IDENTITY in
-    a checkpoint, which was trained to predict numbers.
-
-    Args:
-        config: from `hugging_face.config.read_config`; None for a checkpoint.
-        has_classes: whether the outputs are classes that exclude each other.
+    a checkpoint, which was trained to predict numbers; `config` is then None.
     """
     path = os.path.join(folder, SETTINGS_FILE)
     own = read_checked(path, _KEYS) if is_cross_encoder(folder) else {}
@@ -73,10 +69,8 @@ def read_score_function(folder: str, config: Mapping[str, Any] | None, has_class
 
 
 def write_score_function(folder: str, function: str) -> None:
-    """Writes the score function, except the identity, into the folder of a checkpoint.
-
-    The settings of a model of vectors use the same file, and have priority.
-    """
+    """Writes the score function, except the identity, into the folder of a checkpoint."""
+    # The settings of a model of vectors use the same file, and have priority.
     if function != IDENTITY and not tf.io.gfile.exists(os.path.join(folder, MODULES_FILE)):
         content = {"model_type": _KIND, "activation_fn": function}
         path = os.path.join(folder, SETTINGS_FILE)

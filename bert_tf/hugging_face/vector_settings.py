@@ -82,27 +82,17 @@ _SETTINGS_KEYS = JsonKeys(
 
 
 class VectorSettings(NamedTuple):
-    """How the vector of a text is made; the defaults apply to folders without settings.
+    """How the vector of a text is made; the defaults apply to folders without settings."""
 
-    poolings: names of `pooling.POOLINGS`; the results of several are joined.
-    normalize: whether the vector is scaled to length 1.
-    max_seq_length: longest input in word pieces; None if the folder does not limit it.
-    do_lower_case: whether texts are tokenized by the tokenizer's `after_lowering`.
-    prompt: is put before every text, or before the first text of a pair.
-    prompts: (name, text) of the other prompts of `encode`, unless their text is empty.
-    include_prompt: whether the pooling includes the prompt's tokens.
-    truncate_dim: number of leading elements to keep of the vector; None for all.
-    similarity: one of `SIMILARITIES`.
-    """
-
-    poolings: tuple[str, ...] = ("mean",)
-    normalize: bool = False
-    max_seq_length: int | None = None
-    do_lower_case: bool = False
-    prompt: str = ""
-    include_prompt: bool = True
-    truncate_dim: int | None = None
-    similarity: str = "cosine"
+    poolings: tuple[str, ...] = ("mean",)  # names of `pooling.POOLINGS`; the results are joined
+    normalize: bool = False  # whether the vector is scaled to length 1
+    max_seq_length: int | None = None  # longest input in word pieces; None for no limit
+    do_lower_case: bool = False  # whether to use the tokenizer's `after_lowering`
+    prompt: str = ""  # put before every text, or before the first text of a pair
+    include_prompt: bool = True  # whether the pooling includes the prompt's tokens
+    truncate_dim: int | None = None  # number of elements to keep of the vector; None for all
+    similarity: str = "cosine"  # one of `SIMILARITIES`
+    # (name, text) of other prompts, unless the text is empty
     prompts: tuple[tuple[str, str], ...] = ()
 
     @property

@@ -11,15 +11,12 @@ from bert_tf.model.configuration import BertConfig
 
 
 class Weight(NamedTuple):
-    """A weight's name and shape in a checkpoint, and its name in Hugging Face's format.
-
-    A size of -1 stands for any size. If `transposed`, Hugging Face's tensor is the transpose.
-    """
+    """A weight's name and shape in a checkpoint, and its name in Hugging Face's format."""
 
     name: str
-    shape: tuple[int, ...]
+    shape: tuple[int, ...]  # -1 stands for any size
     other_name: str
-    transposed: bool = False
+    transposed: bool = False  # whether Hugging Face's tensor is the transpose
 
 
 def dense(name: str, other_name: str, inputs: int, outputs: int) -> list[Weight]:
@@ -86,13 +83,8 @@ def _first(names: Sequence[str]) -> str:
 def present_parts(
     known: Mapping[str, Sequence[Weight]], shapes: Mapping[str, Sequence[int]], key: str, path: str
 ) -> dict[str, Sequence[Weight]]:
-    """Returns the parts that a file has; raises UserError for missing and unexpected weights.
-
-    Args:
-        known: every part, from the function `parts` of the model's module.
-        shapes: name in the file -> shape.
-        key: the field of `Weight` that has the names in `shapes`: "name" or "other_name".
-    """
+    """Returns the parts that a file has; raises UserError for missing and unexpected weights."""
+    # `key` is the field of `Weight` that has the names in `shapes`: "name" or "other_name".
 
     def expected(weight: Weight) -> list[int]:
         swap = weight.transposed and key == "other_name"

@@ -23,21 +23,11 @@ Logits = Sequence[dict[str, np.ndarray]]
 
 
 class Search(abc.ABC):
-    """The search for the answer to one question.
+    """The search for the answer to one question."""
 
-    Args:
-        max_seq_length: length of each window.
-        num_answers: maximum number of answers that `find` returns.
-
-    Attributes:
-        rows: the model's input for each window.
-        is_cut: whether the end of the question is left out.
-        has_candidate: whether `find` found an answer that has a text.
-    """
-
-    rows: list[dict[str, list[int]]]
-    is_cut = False
-    has_candidate = True
+    rows: list[dict[str, list[int]]]  # the model's input for each window
+    is_cut = False  # whether the end of the question is left out
+    has_candidate = True  # whether `find` found an answer that has a text
 
     def __init__(
         self,
@@ -119,11 +109,10 @@ class RunSquadSearch(Search):
 
 
 class PipelineSearch(Search):
-    """The search of the question-answering pipeline of transformers 4.
+    """The search of the question-answering pipeline of transformers 4."""
 
-    `doc_stride` is the number of word pieces that two windows share. "No answer" is a candidate if
-    `version_2_with_negative` is set.
-    """
+    # `doc_stride` is the number of word pieces that two windows share. "No answer" is a candidate
+    # if `version_2_with_negative` is set.
 
     def _cut(self, query: list[int], max_seq_length: int) -> None:
         tokenizer, settings = self._tokenizer, self._settings
@@ -183,10 +172,7 @@ class PipelineSearch(Search):
         return sorted(ranked, key=lambda x: x.score, reverse=True)[: self._num_answers]
 
     def _whole_words(self, span: Span, start: int, end: int) -> tuple[int, int]:
-        """Returns the place of an answer's whole words in the context, limited to the window.
-
-        `start` and `end` are the answer's first and last piece in the window.
-        """
+        # `start` and `end` are the answer's first and last piece in the window.
         pieces = [span.start + start, span.start + end]
         first_word, last_word = np.searchsorted(self._word_starts, pieces, "right") - 1
         first = max(self._word_starts[first_word], span.start)
@@ -214,10 +200,7 @@ def make_searches(
     max_answer_length: int,
     method: str,
 ) -> tuple[list[Search], bool]:
-    """Returns the search for each question, and whether a single question was given.
-
-    For arguments and errors see `Pretrained.answer`.
-    """
+    """Returns each question's search, and whether just one was given; see `Pretrained.answer`."""
     check_count("doc_stride", doc_stride, 1)
     check_count("max_answer_length", max_answer_length, 1)
     check_count("top_k", top_k, 1, default="for the best answer only")

@@ -123,13 +123,7 @@ def head_outputs(head: str, model: keras.Model) -> Outputs:
 
 
 def traced(outputs: Outputs, names: Sequence[str]) -> Compute:
-    """Makes a function of arrays from a function of tensors, traced once for all sizes and lengths.
-
-    Args:
-        outputs: takes features by name, int32 [B, S] each, and returns tensors by name, each with
-            the examples on its first axis.
-        names: the names of the features.
-    """
+    """Makes a function of arrays, int32 [B, S] by name, from a function of tensors, traced once."""
     spec = {name: tf.TensorSpec([None, None], tf.int32, name) for name in names}
     # TensorFlow counts traces by a function's source lines, over all models, and warns if there are
     # many. It counts a partial separately.
@@ -144,12 +138,7 @@ def traced(outputs: Outputs, names: Sequence[str]) -> Compute:
 
 
 class KerasRuntime:
-    """Computes batches with Keras models of a folder; see `forward.Runtime`.
-
-    Attributes:
-        model: returns the Keras model with a head.
-        main: the Keras model with the folder's first head.
-    """
+    """Computes batches with Keras models of a folder; `main` is the model with its first head."""
 
     def __init__(self, folder: ModelFolder, dtype: keras.DTypePolicy | str | None):
         self.model = functools.cache(lambda head: build_model(head, folder, dtype))
@@ -205,11 +194,9 @@ def _warn() -> None:
 
 
 def multiplies_bfloat16() -> bool:
-    """Returns whether the device multiplies bfloat16 faster than float32.
-
-    GPUs do from compute capability 8.0 on, and so do processors with `amx_bf16` and AMD's with
-    `avx512_bf16`. Intel's `avx512_bf16` without AMX is slower than float32.
-    """
+    """Returns whether the device multiplies bfloat16 faster than float32."""
+    # GPUs do from compute capability 8.0 on, and so do processors with `amx_bf16` and AMD's with
+    # `avx512_bf16`. Intel's `avx512_bf16` without AMX is slower than float32.
     gpus = tf.config.list_physical_devices("GPU")
     if gpus:
         details = map(tf.config.experimental.get_device_details, gpus)

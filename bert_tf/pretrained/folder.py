@@ -38,37 +38,23 @@ _LAYER = re.compile(r"(?:bert|electra)/encoder/layer_(\d+)/")
 
 @dataclasses.dataclass(frozen=True)
 class ModelFolder:
-    """The content of a model's folder.
+    """The content of a model's folder."""
 
-    path: the path as the caller gave it.
-    shapes: shape of each weight by its name in a checkpoint.
-    read: returns a weight, float32, by its name.
-    tokenizer: has the model's vocabulary and casing.
-    heads: some of `masked_lm`, `next_sentence`, `classification`, `regression`, `tagging`,
-    `multiple_choice`, `squad`.
-    labels: classes in the order of the logits; () without classes.
-    max_seq_length: longest input in word pieces, [CLS] and [SEP] included.
-    source: arguments of `read_folder` that load the same model again, from any working directory
-    and even if there are newer checkpoints.
-    vectors: default settings for a text's vector.
-    trained_on: what the model was fine-tuned on.
-    has_sigmoid: whether the score of a pair of texts is the sigmoid of the model's output.
-    forget: frees the weights that `read` keeps in memory, until `read` is called again.
-    """
-
-    path: str
+    path: str  # as the caller gave it
     config: BertConfig
-    shapes: Mapping[str, Sequence[int]]
-    read: Callable[[str], np.ndarray]
+    shapes: Mapping[str, Sequence[int]]  # by the weights' names in a checkpoint
+    read: Callable[[str], np.ndarray]  # returns a weight, float32, by its name
     tokenizer: Tokenizer
-    heads: tuple[str, ...]
-    labels: tuple[str, ...]
-    max_seq_length: int
+    heads: tuple[str, ...]  # some of the names in `registry.HEADS`
+    labels: tuple[str, ...]  # in the order of the logits; () without classes
+    max_seq_length: int  # longest input in word pieces, [CLS] and [SEP] included
+    # Arguments of `read_folder` that load the same model again, from any working directory and even
+    # if there are newer checkpoints.
     source: Mapping[str, Any]
-    vectors: VectorSettings = VectorSettings()
-    trained_on: ModelInput = ModelInput()
-    has_sigmoid: bool = False
-    forget: Callable[[], None] = lambda: None
+    vectors: VectorSettings = VectorSettings()  # default settings of `encode`
+    trained_on: ModelInput = ModelInput()  # what it was fine-tuned on
+    has_sigmoid: bool = False  # whether the score of a pair of texts is a sigmoid
+    forget: Callable[[], None] = lambda: None  # frees the weights, until `read` is called again
     _warned: list[bool] = dataclasses.field(default_factory=list, repr=False, compare=False)
 
     def __str__(self) -> str:
@@ -150,10 +136,7 @@ def read_folder(
     max_seq_length: int | None = None,
     flag: str | None = None,
 ) -> ModelFolder:
-    """Reads a model's folder; for arguments and errors see `bert_tf.load`.
-
-    Messages name the `flag` (no dashes) that gave the path; None without a flag.
-    """
+    """Reads a model's folder, named by `flag`; for the other arguments see `bert_tf.load`."""
     check_type("folder", path, PATH)
     check_type("bert_config_file", bert_config_file, PATH, "for the folder's")
     check_type("vocab_file", vocab_file, PATH, "for the folder's")

@@ -44,19 +44,13 @@ class Runtime(Protocol):
 
 @functools.cache
 def _pool(process: int) -> ThreadPoolExecutor:
-    """Returns the thread pool of a process, for all models and calls.
-
-    TensorFlow keeps memory for every thread that ever called it, so new threads for each call would
-    fill a server's memory.
-    """
+    # TensorFlow keeps memory for every thread that ever called it, so new threads for each call
+    # would fill a server's memory.
     return ThreadPoolExecutor(_BATCHES_AT_ONCE, "bert_tf")
 
 
 def padded(rows: Sequence[Sequence[int]], length: int | None = None) -> NDArray[np.int32]:
-    """Returns rows as an array, int32 [rows, S], with 0 after their ends.
-
-    S is `length`, to which longer rows are cut, or the length of the longest row.
-    """
+    """Returns rows as int32 [rows, S], padded with 0; longer rows are cut to `length`."""
     length = max(map(len, rows)) if length is None else length
     found = np.zeros([len(rows), length], np.int32)
     for row, values in zip(found, rows, strict=True):
@@ -83,11 +77,7 @@ class Forward:
         self._compute = compute
 
     def __call__(self, rows: Sequence[Row]) -> list[dict[str, np.ndarray]]:
-        """Returns the outputs of each row, in order; a sequence axis has the padded length.
-
-        Args:
-            rows: features by name, without padding; the features of a row may differ in length.
-        """
+        """Returns the outputs of unpadded rows, in order; a sequence axis has the padded length."""
         results: list[dict[str, np.ndarray]] = [{}] * len(rows)
         lengths = np.array([len(row["input_ids"]) for row in rows])
         order = np.argsort(-lengths, kind="stable")  # longest first: memory errors show at once

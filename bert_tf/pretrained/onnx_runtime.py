@@ -35,18 +35,11 @@ def _lock(process: int) -> threading.Lock:
 
 
 class OnnxRuntime:
-    """Runs a model's file; see `forward.Runtime`.
+    """Runs a model's file, whose checksum is `expected`; see `forward.Runtime`.
 
     ONNX Runtime is imported with the first batch: if it was imported before a fork, the new process
     hangs or aborts when it exits. The file is kept open, so that the session reads this file even
     if the folder is replaced.
-
-    Args:
-        path: the file, on a local disk.
-        expected: its `checksum`.
-        head: the head that it was exported with.
-        inputs: the names of its inputs.
-        num_threads: threads for one batch; None for one for each core.
     """
 
     def __init__(

@@ -101,11 +101,9 @@ def array_vectors(
 
 
 def similarities(a: np.ndarray, b: np.ndarray, name: str) -> np.ndarray:
-    """Returns how similar a[i] and b[i] are, [texts]; higher is closer.
+    """Returns how similar a[i] and b[i] are, [texts]; both are float32 [texts, width].
 
-    Args:
-        a, b: float32 [texts, width]; of length 1 for "cosine".
-        name: "cosine", "dot", "euclidean" or "manhattan"; the last two are negative distances.
+    "cosine" needs vectors of length 1; "euclidean" and "manhattan" are negative distances.
     """
     if name == "euclidean":
         return -np.linalg.norm(a - b, axis=1)

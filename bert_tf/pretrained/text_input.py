@@ -21,10 +21,7 @@ _warned: weakref.WeakKeyDictionary[Tokenizer, set[str]] = weakref.WeakKeyDiction
 
 
 def warn_once(tokenizer: Tokenizer, message: str, *values: object) -> None:
-    """Warns at most once with this message for each loaded model, which has its own tokenizer.
-
-    Without that, a server would warn with every request.
-    """
+    """Warns at most once for each loaded model, since a server may repeat it with each request."""
     warned = _warned.setdefault(tokenizer, set())
     if message not in warned:
         warned.add(message)
@@ -101,10 +98,7 @@ def encode_masks(
 def of_folder(
     long_text: Any, window_stride: Any, trained_on: ModelInput, max_seq_length: int
 ) -> tuple[Any, Any]:
-    """Returns `long_text` and `window_stride` of a call; for None the folder's settings.
-
-    The folder's stride is lowered to the text of a window, if windows are now shorter.
-    """
+    """Returns `long_text` and `window_stride`, by default the folder's, with a stride that fits."""
     if long_text is None:
         long_text = trained_on.long_text or CUT
     if window_stride is None and long_text != CUT and trained_on.window_stride:
@@ -120,17 +114,11 @@ def check_stride(window_stride: Any, max_seq_length: int) -> None:
 
 
 class TextRows:
-    """The model's input for texts: a row for each, or one for each window of a long text.
+    """The model's input for texts: `rows`, not padded, one for each text or window of a long text.
 
-    Args:
-        texts: texts and pairs of texts.
-        long_text: "cut" truncates long texts. "mean" or "max" split them into windows, see
-            `sequences.split_pair`, and say how `join` joins the windows' values.
-        window_stride: word pieces between the starts of windows; None for half a window.
-        num_first: number of word pieces at the start of every text that all its windows begin with.
-
-    Attributes:
-        rows: `sequences.pack_pair` of each text or window, not padded.
+    `long_text` is "cut" to truncate texts; or "mean" or "max", to split them into windows, see
+    `sequences.split_pair`, and to join the windows' values by that. All windows of a text begin
+    with its first `num_first` word pieces. A `window_stride` of None is half a window.
     """
 
     def __init__(

@@ -43,10 +43,7 @@ def received(value: object) -> str:
 
 
 def check_type(name: str, value: Any, types: tuple[type, ...], default: str = "") -> None:
-    """Raises UserError unless an argument has one of the types, a constant of this module.
-
-    `default` says what None does, such as "which detects it"; "" if None is not allowed.
-    """
+    """Raises UserError unless an argument has one of the types; `default` says what None does."""
     is_bool = isinstance(value, SWITCH)
     if (value is None and default) or (isinstance(value, types) and is_bool == (types is SWITCH)):
         return
@@ -57,10 +54,7 @@ def check_type(name: str, value: Any, types: tuple[type, ...], default: str = ""
 def check_count(
     name: str, value: Any, low: int, high: int = MAX_COUNT, what: str = "", default: str = ""
 ) -> None:
-    """Raises UserError unless an argument is a whole number from `low` to `high`.
-
-    `what` describes the range in the message; for `default` see `check_type`.
-    """
+    """Raises UserError unless an argument is a whole number from `low` to `high`."""
     check_type(name, value, WHOLE_NUMBER, default)
     if value is not None and not low <= value <= high:
         rule = f"from {low} to {high}" + (f", {what}" if what else "")
@@ -76,10 +70,7 @@ def check_choice(name: str, value: Any, choices: Iterable[str]) -> None:
 def as_list(texts: Any, pairs: bool = False, name: str = "texts") -> tuple[list, bool]:
     """Returns texts as a list, and whether a single text was given.
 
-    Args:
-        texts: a text, or texts in order, such as a list, an array or a column of a table.
-        pairs: whether a tuple of two texts is one pair; if not, it is a list of texts.
-        name: the argument's name, for messages.
+    With `pairs`, a tuple of two texts is one pair; without, it is a list of texts.
     """
     if isinstance(texts, str):
         return [texts], True

@@ -47,12 +47,7 @@ def parse_weight(value: Any, subject: str, remedy: str) -> float:
 
 
 def parse_class_weights(given: Sequence[Entry], labels: Sequence[str]) -> dict[str, float]:
-    """Parses --class_weights, unless it is `balanced`; returns the weight of each class.
-
-    Args:
-        given: a number for each of `labels` in order; or, for some labels, LABEL:NUMBER or a tuple
-            of both. The other classes weigh 1.
-    """
+    """Parses --class_weights: numbers in the order of `labels`, or LABEL:NUMBER; others weigh 1."""
     shown = ",".join(x if isinstance(x, str) else ":".join(map(str, x)) for x in given)
     pairs = [_pair(entry) for entry in given]
     if len(pairs) == len(labels) and all(label is None for label, _ in pairs):
@@ -84,11 +79,7 @@ def _pair(entry: Entry) -> tuple[str | None, Any]:
 
 
 def entries_of(weights: Any, labels: Sequence[str] | None) -> Sequence[Entry]:
-    """Converts Keras's or scikit-learn's class_weight to the setting `class_weights`.
-
-    Args:
-        weights: "balanced", or a dictionary from the names or numbers of classes to weights.
-    """
+    """Converts Keras's or scikit-learn's class_weight, by names or numbers, to `class_weights`."""
     if isinstance(weights, str) and weights == BALANCED:
         return [BALANCED]
     if not isinstance(weights, Mapping):
@@ -106,10 +97,7 @@ def entries_of(weights: Any, labels: Sequence[str] | None) -> Sequence[Entry]:
 
 
 def balanced_weights(labels: Sequence[str]) -> dict[str, float]:
-    """Returns n / (k * count) for each class: n examples, and k classes that occur.
-
-    All classes then have the same total weight, as with scikit-learn's `class_weight="balanced"`.
-    """
+    """Returns n / (k * count) for each of k classes, like scikit-learn's "balanced"."""
     counts = collections.Counter(labels)
     return {label: len(labels) / (len(counts) * count) for label, count in counts.items()}
 
@@ -135,11 +123,7 @@ def weight_of(example: Any) -> float | None:
 def weigh(
     sets: Mapping[str, Sequence[Any]], class_weights: Sequence[str] | None, labels: Sequence[str]
 ) -> None:
-    """Gives all examples a weight if any has one, or if there are class weights.
-
-    Class weights multiply only the weights of training examples. The examples of `sets` are
-    replaced.
-    """
+    """Gives all examples a weight if any has one; class weights apply to training examples only."""
     distinct = dict.fromkeys(x for several in sets.values() for x in several)
     have_own = any(weight_of(e) is not None for x in distinct for e in x.examples)
     if not have_own and not class_weights:

@@ -55,13 +55,7 @@ def fine_tune(
     strategy: tf.distribute.Strategy,
     watch: CallbackWatch,
 ) -> Trained:
-    """Trains a model.
-
-    Args:
-        examples: "train" -> the examples to train on and, to evaluate, "eval" -> the examples to
-            evaluate on; see `FineTuningTask.example_set`.
-        place: folder for checkpoints, from which a stopped run resumes; None for none.
-    """
+    """Trains on examples["train"], evaluates on examples["eval"], and resumes from `place`."""
     with _opened(task, start, examples, strategy, place, watch) as tuner:
         tuner.train()
         weights = {variable.path: variable.numpy() for variable in watch.model.variables}
@@ -125,10 +119,7 @@ def _opened(
 def _fitting_batch(
     settings: FineTuningOptions, num_examples: int, num_replicas: int
 ) -> FineTuningOptions:
-    """Lowers the batch size if the examples would not make a single step.
-
-    The folds of a search can be that small. The programs refuse such a batch size.
-    """
+    # The folds of a search can be smaller than a batch. The programs refuse such a batch size.
     batch = settings.train_batch_size
     parts = num_replicas * settings.gradient_accumulation_steps
     largest = num_examples - num_examples % parts
@@ -151,10 +142,7 @@ def make_task(
     longest: int,
     do_lower_case: bool,
 ) -> FineTuningTask:
-    """Returns the task of examples in memory, with the options of a call.
-
-    `given` has options by our name or Keras's; they override `settings`.
-    """
+    """Returns the task of examples in memory; the options `given` override `settings`."""
     registered = TASKS[rows.task]
     task = registered.task_class()
     cls = task.options
@@ -205,11 +193,9 @@ def _given(
 
 @contextlib.contextmanager
 def as_arguments() -> Iterator[None]:
-    """Makes errors and warnings name arguments: `labels` instead of --labels.
-
-    Messages are written with dashes, since the name of a setting may be an English word. Only here
-    is it known that the user calls Python and not a program.
-    """
+    """Makes errors and warnings name arguments: `labels` instead of --labels."""
+    # Messages are written with dashes, since the name of a setting may be an English word. Only
+    # here is it known that the user calls Python and not a program.
 
     def renamed(message: str) -> str:
         for task in TASKS.values():

@@ -201,10 +201,7 @@ def _digest(values: Any) -> str:
 def _check_note(
     output_dir: str, note: dict[str, Any], defaults: dict[str, Any], chief: bool
 ) -> None:
-    """Writes the note of a run, or compares it with the note of folds that are already there.
-
-    A flag that an earlier release did not have, and its note lacks, had its default.
-    """
+    # Notes of earlier releases lack newer flags, which had their defaults.
     path = os.path.join(output_dir, _NOTE)
     begun = [name for name in names_in(output_dir) if re.fullmatch(r"fold-\d+", name)]
     if not any(

@@ -17,10 +17,9 @@ Part = tuple[float, tf.Tensor, tf.Tensor]
 
 
 class TaughtStudent:
-    """A student and its teacher: the base class of their `bert_tf.engine.steps.Objective`s.
+    """Base class of the objectives of a student and its teacher, which gets no gradients.
 
-    The teacher computes its answers in each step, so batches may have any length. It has no dropout
-    and gets no gradients.
+    The teacher computes its answers in each step, so batches may have any length.
     """
 
     def __init__(self, student: TaskModel, teacher: TaskModel):

@@ -19,10 +19,7 @@ Record = dict[str, list]
 
 
 class ExampleEncoder:
-    """Base class of a task's encoder, which turns examples into records.
-
-    The vocabulary of `tokenizer` must have the special tokens of its `layout`.
-    """
+    """Base class of a task's encoder, which turns examples into records."""
 
     unit = "examples"  # the word for examples in progress bars and warnings
     length_flag = "max_seq_length"  # the flag that bounds `length_needed`
@@ -63,10 +60,7 @@ class ExampleEncoder:
 def write_records(
     path: str, examples: Sequence[Any], encoder: ExampleEncoder, name: str | None = None
 ) -> int:
-    """Writes the records of all examples in order, atomically; returns the number of records.
-
-    Warnings call the file `name`; None for its own name.
-    """
+    """Writes the records of all examples in order, atomically; returns the number of records."""
     num_records, serialize = 0, records.Serializer(encoder.schema)
     with (
         records.write_files([path], "output_dir") as write,
@@ -83,10 +77,7 @@ def write_records(
 def encode(
     examples: Iterable[Any], encoder: ExampleEncoder, place: str = ""
 ) -> Iterator[tuple[Any, Iterator[Record]]]:
-    """Yields each example with its records, which must be read before the next example.
-
-    At the end it warns of the share of examples that were cut; `place` begins the message.
-    """
+    """Yields examples with their records, to be read in turn; at the end it warns of cut texts."""
     num_examples = num_cut = longest = 0
     for example, ids in _tokenized(examples, encoder):
         length = encoder.length_needed(ids)

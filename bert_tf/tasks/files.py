@@ -11,15 +11,9 @@ from bert_tf.tasks.task import Evaluated, ExampleSet, FineTuningTask
 
 
 class TaskFiles(FineTuningTask):
-    """A task with the files of its program, which `run_fine_tuning` reads and writes.
+    """A task with the files of its program: a base class beside the program's task."""
 
-    A program's class is a subclass of this one and of its task.
-
-    Attributes:
-        other_settings: the program's other settings, which describe the examples.
-    """
-
-    other_settings: Sequence[Settings] = ()
+    other_settings: Sequence[Settings] = ()  # of the program; they describe the examples
 
     @classmethod
     def from_settings(cls, *settings: Settings) -> "TaskFiles":
@@ -52,11 +46,7 @@ class TaskFiles(FineTuningTask):
     def write_predictions(
         self, example_set: ExampleSet, outputs: Any, global_step: int
     ) -> dict[str, float] | None:
-        """Writes the outputs of `predict` for a set, made by the weights of `global_step`.
-
-        Returns the results for `eval_results.txt` if the task also evaluates its predictions, else
-        None.
-        """
+        """Writes the outputs of `predict`; returns scores for eval_results.txt, or None."""
         raise NotImplementedError
 
     def path(self, name: str) -> str:

@@ -54,34 +54,22 @@ _EXPORTED = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Start:
-    """The model that fine-tuning starts from.
-
-    vocabulary: file name -> content; see `write_model_files`.
-    initialize: assigns the model's weights to variables; None to read `init_checkpoint`.
-    folder: the model's folder, if `init_checkpoint` does not name it.
-    """
+    """The model that fine-tuning starts from."""
 
     config: BertConfig
     tokenizer: Tokenizer
-    vocabulary: Mapping[str, str | bytes]
+    vocabulary: Mapping[str, str | bytes]  # file name -> content; see `write_model_files`
+    # assigns the weights; None to read `init_checkpoint`
     initialize: Callable[[Variables], None] | None = None
-    folder: str | None = None
+    folder: str | None = None  # the model's folder, if `init_checkpoint` does not name it
 
 
 class FineTuner:
     """Trains, evaluates and predicts with one model; a context manager that owns --output_dir.
 
     Its methods raise UserError if settings, examples, checkpoint and model do not fit together, and
-    OSError if --output_dir cannot be written to or another run has taken it over.
-
-    Args:
-        sets: the sets of examples by purpose. The training set is removed once its records are
-            written.
-        watch: calls Keras's callbacks during training.
-        saves: whether to write checkpoints. If not, --output_dir is temporary.
-
-    Attributes:
-        evaluated: each set of the last evaluation, with what the evaluation found.
+    OSError if --output_dir cannot be written to or another run has taken it over. The training set
+    in `sets` is removed once its records are written. Without `saves` no checkpoint is written.
     """
 
     def __init__(
@@ -187,11 +175,7 @@ class FineTuner:
         return self.run.__exit__(*exception)
 
     def write_records(self, row: Callable[..., Mapping[str, Cell] | None] | None = None) -> None:
-        """Writes the records of all sets.
-
-        `row`, a `TaskFiles.row`, makes the rows to keep for tables of predictions; None for no
-        tables.
-        """
+        """Writes the records of all sets; `row` makes the rows to keep for prediction tables."""
         wanted = {"eval": self._settings.do_eval, "predict": self._settings.do_predict}
         for purpose in (name for name in self._sets if row and wanted.get(name)):
             for example_set in self._sets[purpose]:
@@ -216,11 +200,8 @@ class FineTuner:
         return dict.fromkeys(itertools.chain.from_iterable(self._sets.values()))
 
     def _record_file(self, name: str) -> str:
-        """Returns the path of a set's records.
-
-        Only the run that trains writes train.tf_record. Other sets have a temporary name of this
-        process, because another program may evaluate other examples in the same --output_dir.
-        """
+        # Only the run that trains writes train.tf_record. Other sets have a temporary name of this
+        # process, because another program may evaluate other examples in the same --output_dir.
         if name == "train":
             return self.run.path(f"{name}.tf_record")
         if name not in self._working_files:
@@ -385,11 +366,7 @@ class FineTuner:
         return self._trained().global_step
 
     def _predict(self, example_set: ExampleSet, purpose: str) -> Iterator[Columns]:
-        """Yields the predictions for the records of a set, in order.
-
-        If another run has taken over --output_dir, it raises OSError after the last chunk, before
-        anything is written.
-        """
+        # If another run has taken over --output_dir, it raises OSError before anything is written.
         batch_size = getattr(self._settings, self._task.batch_flags[purpose])
         logging.info("  Num examples = %d", example_set.num_records)
         logging.info("  Batch size = %d", batch_size)
@@ -422,10 +399,8 @@ def check_purposes(
 def training_schedule(
     settings: FineTuningOptions, num_examples: int, scales_decay: bool = False
 ) -> tuple[int, optimization.Schedule]:
-    """Returns the number of training steps, rounded as in the original, and the schedule.
-
-    With `scales_decay` the number of warm-up steps is not rounded, as in ELECTRA's original.
-    """
+    """Returns the number of training steps, rounded as in the original, and the schedule."""
+    # ELECTRA's original, with `scales_decay`, does not round the number of warm-up steps.
     steps = int(num_examples / settings.train_batch_size * settings.num_train_epochs)
     if not 1 <= steps <= MAX_COUNT:
         raise UserError(

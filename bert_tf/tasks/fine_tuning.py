@@ -22,13 +22,9 @@ def run_fine_tuning(
 ) -> dict[str, float | int] | None:
     """Trains, evaluates and predicts, as the task's settings say; see `cross_validate` for --folds.
 
-    It writes to `output_dir`:
-        train.tf_record, eval.tf_record, predict.tf_record: the examples.
-        the checkpoints, and the model's configuration, vocabulary and labels.txt.
-        eval_results.txt: the results of the evaluation.
-        the task's predictions, and tables and a report of the evaluated examples.
-
-    Returns the results of the final evaluation, or None without an evaluation.
+    It writes to `output_dir`: records (*.tf_record), checkpoints, the model's other files,
+    eval_results.txt, and the task's predictions, tables and report. Returns the results of the
+    final evaluation, or None without an evaluation.
     """
     if not getattr(task.settings, "folds", 0):
         results, _ = _run(task, config, strategy)

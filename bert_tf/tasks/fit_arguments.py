@@ -17,10 +17,7 @@ from bert_tf.tasks.arguments import received
 def array_arguments(
     function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], model: keras.Model
 ) -> dict[str, Any]:
-    """Returns the arguments of a Keras method by name, with lists in x and y converted to arrays.
-
-    Features that are not numbers are dropped, as they are from the batches of a dataset.
-    """
+    """Returns a Keras method's arguments by name, lists as arrays, without features of texts."""
     given: dict[str, Any] = inspect.signature(function).bind(*args, **kwargs).arguments
     given |= given.pop("kwargs", {})  # Keras passes them from `fit` to `evaluate`
     given |= _arrays(given.get("x"), given.get("y"), model)

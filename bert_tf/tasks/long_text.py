@@ -64,16 +64,11 @@ def windows(settings: Settings) -> tuple[str | None, int | None]:
 def join_windows(
     values: np.ndarray, counts: Sequence[int], long_text: str, add_up: bool = False
 ) -> np.ndarray:
-    """Returns the mean or the maximum over the windows of each text, [texts, ...].
+    """Returns the mean or maximum over each text's windows: float [windows, ...] -> [texts, ...].
 
-    A text with one window keeps the window's value, bit for bit.
-
-    Args:
-        values: float [windows, ...], the windows of each text one after another.
-        counts: number of windows of each text.
-        long_text: `MEAN` or `MAX`.
-        add_up: whether values are probabilities that sum to 1 on the last axis; maxima are then
-            divided by their sum.
+    `counts` are the numbers of windows of the texts. With `add_up`, values are probabilities that
+    sum to 1 on the last axis, so maxima are divided by their sum. A single window stays as it is,
+    bit for bit.
     """
     if not len(counts):
         return values
@@ -94,9 +89,8 @@ def text_columns(
 ) -> "Columns":
     """Joins the columns of windows to columns of texts.
 
-    `outputs` are joined by `join_windows`; without an axis of classes, `add_up` is ignored.
-    `per_example_loss` is the mean of the windows' losses, as in training, and `example_weight` the
-    sum of their weights. Other columns have the same value for all windows of a text.
+    Outputs are joined by `join_windows`, losses by their mean as in training, and weights by their
+    sum. Other columns are equal in all windows of a text.
     """
     starts = _starts(counts)
     joined = {name: column[starts] for name, column in columns.items()}

@@ -20,12 +20,7 @@ from bert_tf.tasks.pretraining.training.settings import RecordBatches
 
 @dataclasses.dataclass(frozen=True)
 class Product:
-    """A matrix product of the forward pass: `count` products [batch, m, k] x [batch, k, n].
-
-    transpose_b: whether the second operand is stored as [batch, n, k].
-    in_encoder: whether it belongs to an encoder layer.
-    passes: how many products of this size a step computes: one forward and two backward.
-    """
+    """A matrix product of the forward pass: `count` products [batch, m, k] x [batch, k, n]."""
 
     name: str
     count: int
@@ -33,9 +28,9 @@ class Product:
     m: int
     k: int
     n: int
-    transpose_b: bool = False
+    transpose_b: bool = False  # whether the second operand is stored as [batch, n, k]
     in_encoder: bool = True
-    passes: int = 3
+    passes: int = 3  # products of this size in a step: one forward and two backward
 
     @property
     def flops(self) -> int:
@@ -51,8 +46,8 @@ def forward_products(
 ) -> list[Product]:
     """Returns the matrix products in the forward pass of one training step.
 
-    `electra` has arguments of `ElectraPretrainingModel`; the others have their defaults. With the
-    objective `mlm`, an ELECTRA is counted as a masked LM.
+    `electra` has arguments of `ElectraPretrainingModel`. With the objective `mlm`, an ELECTRA is
+    counted as a masked LM.
     """
     if isinstance(config, ElectraConfig) and objective != MLM:
         return _electra_products(config, phase, electra)
@@ -110,10 +105,7 @@ def training_products(
     objective: str = MLM_NSP,
     electra: Mapping[str, Any] = MappingProxyType({}),
 ) -> list[Product]:
-    """Returns the matrix products of one training step.
-
-    With `recompute_activations` the forward products of the encoder layers count twice.
-    """
+    """Returns the products of a training step; recomputed products count twice."""
     return [
         dataclasses.replace(x, passes=4) if recompute_activations and x.in_encoder else x
         for x in forward_products(config, phase, objective, electra)

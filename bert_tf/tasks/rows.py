@@ -24,28 +24,18 @@ _Lists = tuple[list[Any], list[Any], list[float] | None]
 
 
 class Rows:
-    """Base class of a task's rows, which makes examples from x and y.
+    """Base class of a task's rows, which makes examples from x and y."""
 
-    Attributes:
-        task: the task's name in `registry.TASKS`.
-        head: the head of a trained model, see `Pretrained.heads`; "" for a model without a head.
-        inputs, targets: what x and y of `fit` are, for messages.
-        ranks: of x's first tensor and of y in one row of a `tf.data.Dataset`.
-        multi_label: whether an example can have several labels.
-        predict_options: names of the options of `predict`; None for the options of the task.
-        left_out: options that do not work on rows -> the reason.
-        labels: the classes in the order of the logits; None if they are not known yet, or if the
-            task has no classes.
-    """
-
-    task: ClassVar[str]
-    head: ClassVar[str]
-    inputs: str = "texts"
+    task: ClassVar[str]  # its name in `registry.TASKS`
+    head: ClassVar[str]  # see `Pretrained.heads`; "" for a model without a head
+    inputs: str = "texts"  # what x and y (`targets`) of `fit` are, for messages
     targets: str = "labels"
+    # of x's first tensor and of y in a row of a tf.data.Dataset
     ranks: ClassVar[tuple[int, int]] = (0, 0)
-    multi_label: ClassVar[bool] = False
-    predict_options: ClassVar[frozenset[str] | None] = None
-    left_out: ClassVar[Mapping[str, str]] = {}
+    multi_label: ClassVar[bool] = False  # whether an example can have several labels
+    predict_options: ClassVar[frozenset[str] | None] = None  # None for the options of the task
+    left_out: ClassVar[Mapping[str, str]] = {}  # options that do not work on rows -> the reason
+    # in the order of the logits; None if unknown or without classes
     labels: tuple[str, ...] | None = None
 
     @classmethod
@@ -60,13 +50,7 @@ class Rows:
         return self.inputs, self.targets
 
     def examples(self, purpose: str, x: Any, y: Any, weights: Any = None) -> Any:
-        """Returns the argument of the task's `example_set`; for "train" it also learns the classes.
-
-        Args:
-            purpose: "train", "validation", "eval" or "predict".
-            x, y: see `Pretrained.fit`; y is None for "predict".
-            weights: the weight of each example; None for 1.
-        """
+        """Returns the argument of the task's `example_set`; training also learns the classes."""
         raise NotImplementedError
 
     def no_weights(self, weights: Any) -> None:
@@ -99,15 +83,9 @@ def read_rows(
 ) -> _Lists:
     """Returns the inputs, the labels and the weights as lists of the same length.
 
-    Args:
-        x: a list, an array or a column of a table; or, without y, a `tf.data.Dataset` or an
-            iterator, such as a generator, of (input, label) or (input, label, weight).
-        y: a list, an array or a column of labels.
-        weights: a list, an array or a column of weights.
-        inputs, labels: names of x and y for messages.
-        needs_labels: whether labels are required. If not, rows of x with labels are recognized by a
-            tuple in first place, as in ((a, b), label).
-        ranks: see `Rows`.
+    Without y, x may be a `tf.data.Dataset` or an iterator of (input, label) or (input, label,
+    weight). Unless `needs_labels`, such rows are recognized by a tuple in first place: ((a, b),
+    label). For `ranks` see `Rows`.
     """
     if isinstance(x, tf.data.Dataset) or isinstance(x, Iterator) and y is None:
         x = of_dataset(x, inputs, ranks[0]) if isinstance(x, tf.data.Dataset) else x
@@ -169,11 +147,7 @@ def _column(values: Any, name: str, hint: str = "") -> Iterable[Any]:
 
 
 def of_dataset(dataset: tf.data.Dataset, name: str, rank: int) -> Iterable[Any]:
-    """Returns the rows of a dataset, with texts decoded.
-
-    `name` is for messages. `rank` is the number of axes of a row's first tensor; if the tensor has
-    one more, the dataset has batches.
-    """
+    """Returns a dataset's rows, with texts decoded; `rank` is the rank of a row's first tensor."""
     spec = dataset.element_spec
     first = spec[0] if isinstance(spec, tuple) and spec else spec
     leaves = tf.nest.flatten(spec)

@@ -14,26 +14,19 @@ from bert_tf.tasks.task import ExampleSet, FineTuningTask
 
 
 class FoldKey(NamedTuple):
-    """What decides the fold of an example.
+    """What decides the fold of an example."""
 
-    labels: the class, or all labels, sorted; every fold gets its share of each. None in a
-    regression.
-    text: all text of the example. Copies of a text are in one fold.
-    group: examples of a group are in one fold. None without groups.
-    """
-
-    labels: tuple[str, ...] | None
-    text: str
-    group: str | None = None
+    labels: tuple[str, ...] | None  # the class, or all labels, sorted; None in a regression
+    text: str  # copies of a text are in one fold
+    group: str | None = None  # examples of a group are in one fold; None without groups
 
 
 def divide(keys: Sequence[FoldKey], folds: int) -> list[list[int]]:
     """Returns the numbers of the examples of each fold, in order.
 
-    scikit-learn's StratifiedKFold divides the examples by the strata of `_strata`; KFold in a
-    regression; StratifiedGroupKFold or GroupKFold if there are groups. Without groups, the copies
-    of a text are a group. The examples are sorted by digests of their texts before, so that their
-    order in the file does not matter.
+    scikit-learn's splitters divide the examples: StratifiedKFold by `_strata`, KFold in a
+    regression, and their Group variants if there are groups or copies of a text. The examples are
+    first sorted by digests of their texts, so that their order in the file does not matter.
     """
     counts = collections.Counter(label for key in keys for label in key.labels or ())
     _check_counts(counts, len(keys), folds)
@@ -58,11 +51,9 @@ def divide(keys: Sequence[FoldKey], folds: int) -> list[list[int]]:
 def _strata(
     labels: Sequence[tuple[str, ...] | None], counts: Mapping[str, int], folds: int
 ) -> list[int]:
-    """Returns the number of each example's stratum: the examples with the same labels.
-
-    Strata with fewer examples than folds and the same rarest label are merged. Strata with the same
-    rarest label have consecutive numbers, because the splitter balances neighbours together.
-    """
+    # A stratum has the same labels. Strata with fewer examples than folds and the same rarest label
+    # are merged. Strata with the same rarest label have consecutive numbers, because the splitter
+    # balances neighbours together.
     sizes = collections.Counter(labels)
     rarity = {label: i for i, label in enumerate(sorted(counts, key=lambda x: (counts[x], x)))}
     found = []
@@ -133,11 +124,10 @@ def digest(text: str) -> bytes:
 def read_sets(
     task: FineTuningTask, purposes: Sequence[str], given: Mapping[str, ExampleSet] | None = None
 ) -> dict[str, list[ExampleSet]]:
-    """Returns the sets of examples for each purpose.
+    """Returns the sets of examples for each purpose, from `given` or the task's files.
 
-    --dev_fraction splits the training set, in the same way in every run with the same data: a run
-    that only trains also leaves the dev part out. `given` are the sets if they are in memory; None
-    to read them.
+    --dev_fraction splits the training set in the same way in every run with the same data: a run
+    that only trains also leaves the dev part out.
     """
     fraction = getattr(task.settings, "dev_fraction", 0.0)
     read = task.read_sets if given is None else lambda purpose: [given[purpose]]
@@ -186,12 +176,9 @@ def _read(
 def held_out(keys: Sequence[tuple[Hashable, str]], fraction: float) -> set[int]:
     """Returns the numbers of the examples to hold out, about `fraction` of them.
 
-    Each class has its share (shares are rounded by largest remainder) and keeps at least one
-    example for training. Digests of the texts decide within a class, so the order of the examples
-    does not matter, and copies of a text stay together.
-
-    Args:
-        keys: the class of each example, and its text.
+    Each class has its share (rounded by largest remainder) and keeps at least one example for
+    training. Digests of the texts decide within a class, so the order of the examples does not
+    matter, and copies of a text stay together. `keys` are the class and the text of each example.
     """
     classes: dict[Hashable, list[tuple[bytes, int]]] = collections.defaultdict(list)
     for number, (label, text) in enumerate(keys):

@@ -31,11 +31,7 @@ class Evaluated(NamedTuple):
 
 @dataclasses.dataclass(eq=False)
 class ExampleSet:
-    """Examples to train on, evaluate or predict.
-
-    The examples are dropped once their records are written; `rows` keeps what tables show. Tasks
-    that need more to be kept have a subclass with more fields.
-    """
+    """Examples to train on, evaluate or predict, dropped once their records are written."""
 
     name: str  # of the record file: the purpose, and `suffix`
     examples: Sequence[Any]
@@ -43,7 +39,7 @@ class ExampleSet:
     encoder: ExampleEncoder | None = None
     num_examples: int = 0  # number of examples written
     num_records: int = 0
-    rows: KeptRows | None = None
+    rows: KeptRows | None = None  # what tables show of the examples
 
     def write_records(self, path: str) -> None:
         self.num_examples = len(self.examples)
@@ -82,22 +78,16 @@ class FineTuningTask:
 
     A purpose is "train", "eval" or "predict". Methods raise UserError if settings, files and model
     do not fit together, and OSError if a file cannot be written.
-
-    Attributes:
-        best_metric: the evaluation result that chooses the best checkpoint; higher is better.
-        batch_flags: the flag of the batch size for each purpose except training.
-        prediction_heading: the log line before the final predictions.
-        vector_settings: how the trained vectors are made; None for tasks without vectors.
     """
 
     options: ClassVar[type[FineTuningOptions]]
-    best_metric: str
+    best_metric: str  # the result that chooses the best checkpoint; higher is better
     batch_flags: ClassVar[Mapping[str, str]] = {
         "eval": "eval_batch_size",
         "predict": "predict_batch_size",
     }
-    prediction_heading = "***** Running prediction*****"
-    vector_settings: VectorSettings | None = None
+    prediction_heading = "***** Running prediction*****"  # logged before the final predictions
+    vector_settings: VectorSettings | None = None  # of the vectors that the task trains
 
     def __init__(self, settings: FineTuningOptions):
         self.settings = settings
@@ -132,10 +122,7 @@ class FineTuningTask:
         return ExampleSet(purpose, examples)
 
     def labels(self, sets: Mapping[str, Sequence[ExampleSet]]) -> Sequence[str] | None:
-        """Returns the classes in the order of the logits, for `labels.txt` beside the checkpoints.
-
-        () for regression; None for tasks without labels. `sets` are the sets of the run by purpose.
-        """
+        """Returns the classes in the order of the logits; () for regression, None for no labels."""
         return None
 
     def prepare(self, sets: Mapping[str, Sequence[ExampleSet]], labels: Any) -> None:

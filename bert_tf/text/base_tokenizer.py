@@ -20,15 +20,12 @@ from bert_tf.text.tokenizer_settings import (
 
 
 class Piece(NamedTuple):
-    """A word piece, made from text[start:end].
-
-    begins_word: whether it is the first piece of a word: a run of characters without white space or
-    punctuation, or one punctuation mark.
-    """
+    """A word piece, made from text[start:end]."""
 
     token_id: int
     start: int
     end: int
+    # A word is a run of characters without white space or punctuation, or one punctuation mark.
     begins_word: bool
 
 
@@ -68,11 +65,8 @@ def _sources(text: str, basic: tokenization.BasicTokenizer) -> list[int]:
 
 @functools.lru_cache(1 << 16)
 def _num_kept(char: str, basic: tokenization.BasicTokenizer) -> int:
-    """Returns how many characters of the words come from one character of the text.
-
-    Tokenized one by one, characters give as many as in whole words, though not always the same
-    ones: the sigma at a word's end, and the order of combining marks.
-    """
+    # Tokenized one by one, characters give as many as in whole words, though not always the same
+    # ones: the sigma at a word's end, and the order of combining marks.
     return len("".join(basic.tokenize(char)))
 
 
@@ -128,10 +122,7 @@ class Tokenizer(abc.ABC):
         return self._encode_with(self.added, self._encode, texts)
 
     def encode_for_masking(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Like `encode`, but with ids of `aliases`, which masking needs.
-
-        An alias is used if the plain id does not tell whether the token continues a word.
-        """
+        """Like `encode`, but with ids of `aliases`, which tell whether a token continues a word."""
         return self._encode_with(self.added, self._encode_for_masking, texts)
 
     def encode_masks(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:

@@ -154,10 +154,7 @@ class BytePairTokenizer(Tokenizer):
         return np.fromiter((i for row in rows for i in row), np.int32, sum(lengths)), lengths
 
     def encode_for_masking(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Like `encode`, but gives a text's first piece an alias if it lacks a space.
-
-        Such a piece begins a word all the same; see `aliases`.
-        """
+        """Like `encode`, but with an alias for a text's first piece if it lacks a space."""
         ids, row_splits = self.encode(texts)
         first = row_splits[:-1][np.diff(row_splits) > 0]
         begins = first[np.isin(ids[first], list(self.continuations))]

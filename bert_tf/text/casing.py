@@ -38,11 +38,7 @@ _SPECIAL = re.compile(r"\[.*\]")
 
 
 def read_casing(folder: str) -> bool | None:
-    """Returns `do_lower_case` from a folder's files; None if it is not recorded.
-
-    `tokenizer_config.json` is read first, then a `tokenizer.json` or a module of TF Hub. Raises
-    UserError if a file is damaged.
-    """
+    """Returns `do_lower_case` from a folder's files; None if it is not recorded."""
     casing = read_tokenizer_config(folder).get(DO_LOWER_CASE)
     in_json = read_tokenizer_json(folder) if casing is None else None
     if in_json:
@@ -53,10 +49,7 @@ def read_casing(folder: str) -> bool | None:
 def write_casing(
     folder: str, do_lower_case: bool | None, settings: str | bytes | None = None
 ) -> None:
-    """Records `do_lower_case` in a folder's `tokenizer_config.json`; None removes the record.
-
-    `settings` replaces the settings in the file, see `TokenizerSettings.files`; None keeps them.
-    """
+    """Records `do_lower_case`, or removes it if None; `settings` replace the other settings."""
     path = os.path.join(folder, TOKENIZER_CONFIG)
     present = read_tokenizer_config(folder)
     config = {name: x for name, x in present.items() if name != DO_LOWER_CASE}
@@ -74,10 +67,7 @@ def write_casing(
 
 
 def is_cased(vocab: Collection[str]) -> bool:
-    """Returns whether many entries of a vocabulary have upper-case letters.
-
-    False means uncased or unknown: in a language without case no entry has upper-case letters.
-    """
+    """Returns whether many entries have upper-case letters; unknown in a language without case."""
     return len(_upper_case_entries(vocab)) > max(_MAX_ADDED_ENTRIES, _MAX_ADDED_SHARE * len(vocab))
 
 
@@ -92,10 +82,6 @@ def find_casing(
 
     The first known of: the record in the model's folder, the record in the vocabulary's folder, the
     name of a released model, a cased vocabulary.
-
-    Args:
-        settings: the vocabulary's settings, if they were read.
-        hugging_face: whether the model is in Hugging Face's format.
     """
     beside = os.path.dirname(vocab_file) if vocab_file else folder
     casing = read_casing(folder) if beside.rstrip("/") != folder.rstrip("/") else None

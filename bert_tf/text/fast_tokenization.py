@@ -219,11 +219,8 @@ def _is_printable_ascii(text: str) -> bool:
 
 
 def _make_ascii_encoder(reference: tokenization.FullTokenizer) -> _Encoder | None:
-    """Returns an encoder of printable ASCII that uses tensorflow-text.
-
-    None, with one warning, if tensorflow-text is missing or does not fit the TensorFlow build. None
-    if the vocabulary has no token of printable ASCII.
-    """
+    # None if tensorflow-text is missing or does not fit the TensorFlow build, with one warning, or
+    # if the vocabulary has no token of printable ASCII.
     try:
         import tensorflow_text
     except (ImportError, tf.errors.NotFoundError) as error:  # the latter: built for another version

@@ -30,12 +30,6 @@ def check_model_vocabulary(
     The vocabulary is compared with the one in the checkpoint's folder, if there is one. Word pieces
     may replace [unusedN] and may be longer. A SentencePiece model or a byte-level BPE must have all
     pieces. A different kind of vocabulary is refused. The tokenizer's settings must also be equal.
-
-    Args:
-        vocab: token -> id, with added tokens.
-        vocab_file: the path that `vocab` was read from.
-        checkpoint: a model's folder, or the prefix of a checkpoint; from --`flag`.
-        hugging_face: of `vocab_file`; see `read_settings`.
     """
     source, folder = VocabularySource(vocab_file, hugging_face), checkpoints.folder_of(checkpoint)
     name = source.kind
@@ -121,11 +115,7 @@ def vocabulary_digest(vocab: Mapping[str, int]) -> str:
 def check_padding(
     vocab: Mapping[str, int], pad_token_id: int | None, place: str, config_place: str
 ) -> None:
-    """Raises UserError if the padding token's id is not `pad_token_id`, which gets no position.
-
-    `pad_token_id` is from the model's configuration; None if its id does not matter. Messages call
-    the vocabulary `place`, and the configuration `config_place`.
-    """
+    """Raises UserError if the padding token's id is not `pad_token_id`, which gets no position."""
     for token in _PADDING:
         if pad_token_id is not None and vocab.get(token, pad_token_id) != pad_token_id:
             raise UserError(

@@ -24,10 +24,7 @@ _ASCII_WORD = re.compile("[A-Za-z0-9]+|[^A-Za-z0-9]")
 def count_words(
     lines: Iterable[Sequence[str]], do_lower_case: bool, settings: TokenizerSettings = DEFAULTS
 ) -> dict[str, int]:
-    """Returns the number of occurrences of each word in batches of lines, sorted by word.
-
-    By default, `do_lower_case` also strips accents.
-    """
+    """Returns the number of occurrences of each word in batches of lines, sorted by word."""
     tokenizer = tokenization.BasicTokenizer(do_lower_case, **settings.switches)
     words: collections.Counter[str] = collections.Counter()
     # Chunks between white space repeat, so each is tokenized once. In printable text, whose only
@@ -96,18 +93,13 @@ def choose_entries(
     min_count: int,
     whole_words: bool = False,
 ) -> dict[str, tuple[str, ...]]:
-    """Returns new entries, and the pieces of `vocab` that each entry replaces.
+    """Returns up to `num_entries` new entries, and the pieces of `vocab` that each entry replaces.
 
     A candidate joins two or more neighbouring pieces of a word: "##card" and "##io" give
     "##cardio", and all pieces of a word give the word. The choice is greedy: each step adds the
     candidate that saves the most tokens with the vocabulary so far; ties go to the first by code
     points. Candidates that save nothing, or turn a word into [UNK], are skipped. An entry that no
     word uses in the end, because longer entries replaced it, is removed.
-
-    Args:
-        num_entries: the largest number of entries to choose.
-        min_count: words that occur less often give no candidates.
-        whole_words: whether only whole words are candidates.
     """
     text = _SplitText(word_counts, vocab)
     replaced, estimates = _candidates(word_counts, text, min_count, whole_words)
@@ -136,10 +128,7 @@ def choose_entries(
 def _candidates(
     word_counts: Mapping[str, int], text: "_SplitText", min_count: int, whole_words: bool
 ) -> tuple[dict[str, tuple[str, ...]], Mapping[str, int]]:
-    """Returns the pieces that each candidate replaces, and an estimate of the tokens it saves.
-
-    The estimate ignores effects on other words and effects of earlier choices.
-    """
+    # The estimate of saved tokens ignores effects on other words and effects of earlier choices.
     splits = [(count, text.split(word)) for word, count in word_counts.items()]
     replaced: dict[str, tuple[str, ...]] = {}
     for count, pieces in splits:
@@ -181,11 +170,8 @@ class _SplitText:
         return self._tokenizer.tokenize(word)
 
     def effect(self, entry: str) -> tuple[int, dict[int, int]]:
-        """Returns how many tokens an entry saves, and the new lengths of the words that it changes.
-
-        (0, {}) if a word would become [UNK], because the vocabulary lacks a piece for a single
-        character.
-        """
+        """Returns how many tokens an entry saves, and the changed lengths of words."""
+        # (0, {}) if a word becomes [UNK], because the vocabulary lacks a piece for a character.
         saved, lengths = 0, {}
         self.vocab[entry] = -1
         for number in self._words_with(entry):

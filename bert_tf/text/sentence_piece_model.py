@@ -103,10 +103,7 @@ _USUAL = {
 
 
 def parsed_unigram(data: bytes, place: str) -> Any:
-    """Parses a model for `UnigramSplitter`.
-
-    Raises UserError for other kinds of models, which only tensorflow-text supports.
-    """
+    """Parses a model for `UnigramSplitter`; raises UserError for kinds it does not support."""
     model = model_class().FromString(data)
     for part, values in _USUAL.items():
         given = getattr(model, part)
@@ -129,12 +126,9 @@ def _is_utf8(data: bytes) -> bool:
 
 
 def _is_sound(charsmap: bytes) -> bool:
-    """Returns whether every look-up in a map of characters stays in its memory.
-
-    The map is the size of a trie, the trie, and texts that end in NUL. The trie is a double array
-    (https://github.com/s-yata/darts-clone): the children of a unit are at its base, combined by
-    exclusive or with the child's byte. A unit with a leaf has the place of its text at its base.
-    """
+    # The map is the size of a trie, the trie, and texts that end in NUL. The trie is a double array
+    # (https://github.com/s-yata/darts-clone): the children of a unit are at its base, combined by
+    # exclusive or with the child's byte. A unit with a leaf has the place of its text at its base.
     if not charsmap:
         return True
     size = int.from_bytes(charsmap[:4], "little")
@@ -152,18 +146,12 @@ def _is_sound(charsmap: bytes) -> bool:
 
 
 class Unigrams(NamedTuple):
-    """The content of a SentencePiece model of type unigram.
+    """The content of a SentencePiece model of type unigram."""
 
-    pieces: (piece, score) in the order of ids.
-    unknown_id: id of the unknown piece; None if there is none. Unchecked.
-    marked: control symbols and user-defined symbols.
-    charsmap: the compiled rules that normalize a text.
-    """
-
-    pieces: Sequence[tuple[str, float]]
-    unknown_id: int | None
-    marked: Sequence[str]
-    charsmap: bytes
+    pieces: Sequence[tuple[str, float]]  # (piece, score) in the order of ids
+    unknown_id: int | None  # None if there is none; a tokenizer.json may have anything here
+    marked: Sequence[str]  # control symbols and user-defined symbols
+    charsmap: bytes  # the compiled rules that normalize a text
 
 
 def read_unigrams(path: str) -> Unigrams:
@@ -193,8 +181,7 @@ def parse(data: bytes) -> Unigrams:
 def make_model(unigrams: Unigrams, place: str, keep_accents: bool = True) -> bytes:
     """Makes the model that gives the pieces of transformers' `AlbertTokenizer`.
 
-    That finds every piece by its score, even control symbols, but no piece that spans words. The
-    unknown piece has the id 1. Messages call the file `place`.
+    It finds every piece by its score, even control symbols, but no piece that spans words.
     """
     if (
         unigrams.charsmap

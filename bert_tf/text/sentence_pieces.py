@@ -59,11 +59,9 @@ def preprocess_text(
 
 
 def preprocess_as_tokenizers(text: str, lower: bool, keep_accents: bool) -> str:
-    """Preprocesses a text like transformers' `AlbertTokenizer`, before the model's own rules.
-
-    Pairs of quotes become one; all marks are dropped, not only marks with a combining class; each
-    character is lower-cased on its own.
-    """
+    """Preprocesses a text like transformers' `AlbertTokenizer`, before the model's own rules."""
+    # All marks are dropped, not only marks with a combining class, and each character is
+    # lower-cased on its own.
     text = text.replace("``", '"').replace("''", '"')
     if not keep_accents:
         text = unicodedata.normalize("NFKD", text)
@@ -191,10 +189,7 @@ class SentencePieceTokenizer(Tokenizer):
         return np.array(ids, np.int32), np.diff(row_splits)
 
     def _encode_for_masking(self, texts: Sequence[str]) -> Encoded:
-        """Like `_encode`, but unknown pieces that continue a word get an alias.
-
-        The piece's text decides, see `continues_word`; the id of unknown pieces does not tell.
-        """
+        # The text of unknown pieces decides whether they continue a word.
         pieces, row_splits = self.split(list(map(self._preprocess, texts)))
         unknown = (self.unknown_id, self._continued_unknown_id)
         ids = [
@@ -204,12 +199,9 @@ class SentencePieceTokenizer(Tokenizer):
         return np.array(ids, np.int32), np.diff(row_splits)
 
     def _pieces(self, text: str) -> list[Piece]:
-        """Returns the pieces of a text with their offsets.
-
-        In each run of characters without white space, pieces are matched to the characters that
-        `preprocess_text` returns. If the model changes their number further, each piece gets the
-        offsets of the whole run.
-        """
+        # In each run of characters without white space, pieces are matched to the characters that
+        # `preprocess_text` returns. If the model changes their number further, each piece gets the
+        # offsets of the whole run.
         words = list(self._word.finditer(text))
         found, row_splits = self.split([self._preprocess(word[0]) for word in words])
         placed = []

@@ -43,9 +43,8 @@ def truncate_pair(
     """Truncates two sequences at random ends; returns (start_a, end_a, start_b, end_b) to keep.
 
     Drops one token at a time from the longer sequence (from b if both are equally long), at its
-    front or its back with equal probability, until both together have at most `max_num_tokens`.
-    Each dropped token takes one random number (`truncate_seq_pair` in the original's
-    create_pretraining_data.py).
+    front or its back with equal probability. Each takes one random number (original:
+    `truncate_seq_pair` in create_pretraining_data.py).
     """
     start_a, end_a, start_b, end_b = 0, length_a, 0, length_b
     for _ in range(length_a + length_b - max_num_tokens):
@@ -177,12 +176,7 @@ def split_pair(
     """Splits a pair that is too long for one sequence; returns the two texts of each window.
 
     The longer text (b if both are equally long) is split by `make_spans`; every window has the
-    whole of the shorter one.
-
-    Args:
-        stride: tokens between the starts of windows; 0 for half of the longer text's room in a
-            window, so that successive windows overlap.
-        place: names the texts in messages.
+    whole of the shorter one. A `stride` of 0 is half of the longer text's room in a window.
     """
     if packed_length(ids_a, ids_b, layout) <= max_seq_length:
         return [(ids_a, ids_b)]

@@ -139,13 +139,10 @@ def read_tokenizer_config(folder: str) -> dict[str, Any]:
 def read_settings(
     folder: str, kind: str, in_json: TokenizerJson | None, hugging_face: bool = False
 ) -> TokenizerSettings:
-    """Reads a folder's tokenizer settings.
+    """Reads the settings of a folder's tokenizer; `in_json` is its `tokenizer.json`.
 
-    Args:
-        kind: one of WORD_PIECES, SENTENCE_PIECES, BYTE_PAIRS, FAIRSEQ_PIECES.
-        in_json: the folder's `tokenizer.json`.
-        hugging_face: whether the folder is in Hugging Face's format. A folder with any other
-            tokenizer file, or with a `tokenizer_class`, also counts as that.
+    A folder with a tokenizer file other than `tokenizer_config.json`, or with a `tokenizer_class`,
+    also counts as `hugging_face`.
     """
     config, path = read_tokenizer_config(folder), os.path.join(folder, TOKENIZER_CONFIG)
     _config_keys(kind).check(config, path)
@@ -237,10 +234,7 @@ def _check_arguments(config: Mapping[str, Any], path: str) -> None:
 def _check_same(
     config: Mapping[str, Any], in_file: Mapping[str, Any], has_defaults: bool, folder: str
 ) -> None:
-    """Checks that both files agree on each switch.
-
-    has_defaults: whether the tokenizer's class does not read switches from `tokenizer.json`.
-    """
+    # `has_defaults`: the tokenizer's class does not read switches from `tokenizer.json`.
     for name, value in in_file.items():
         stated, source = config.get(name), TOKENIZER_CONFIG
         if name == "strip_accents" and value is None:
@@ -320,10 +314,7 @@ def _check_more_tokens(
     only_model: bool,
     folder: str,
 ) -> None:
-    """Checks that no token is only in a list that transformers 5 ignores.
-
-    only_model: whether the vocabulary is a SentencePiece model without a `tokenizer.json`.
-    """
+    # `only_model`: the vocabulary is a SentencePiece model without a `tokenizer.json`.
     old, new = _MORE_TOKENS
     counts = _list(config.get(new)) + _list(tokens_map.get(new))
     ignored = _list(config.get(old)) if counts else []

@@ -67,26 +67,16 @@ _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 
 @dataclasses.dataclass(frozen=True)
 class TokenizerJson:
-    """The content of a `tokenizer.json`.
+    """The content of a `tokenizer.json`."""
 
-    kind: WORD_PIECES, BYTE_PAIRS, SENTENCE_PIECES or FAIRSEQ_PIECES.
-    vocab: token -> id, in the order of ids; for a BPE with the added tokens.
-    merges: a BPE's `merges.txt`.
-    unigrams: the SentencePiece model of SENTENCE_PIECES or FAIRSEQ_PIECES.
-    switches: value by the name in `tokenizer_config.json`.
-    added_tokens: tokens with their options, as in the file.
-    has_layout: whether the file says which special tokens a sequence gets.
-    is_of_class: whether the class of the tokenizer splits text as the file says.
-    """
-
-    kind: str
-    vocab: dict[str, int]
-    merges: str
-    switches: dict[str, Any]
-    added_tokens: list[dict[str, Any]]
-    unigrams: Unigrams | None = None
-    has_layout: bool = False
-    is_of_class: bool = True
+    kind: str  # WORD_PIECES, BYTE_PAIRS, SENTENCE_PIECES or FAIRSEQ_PIECES
+    vocab: dict[str, int]  # in the order of ids; for a BPE with the added tokens
+    merges: str  # a BPE's `merges.txt`
+    switches: dict[str, Any]  # by their names in `tokenizer_config.json`
+    added_tokens: list[dict[str, Any]]  # with their options, as in the file
+    unigrams: Unigrams | None = None  # of SENTENCE_PIECES or FAIRSEQ_PIECES
+    has_layout: bool = False  # whether the file says which special tokens a sequence gets
+    is_of_class: bool = True  # whether the class of the tokenizer splits text as the file says
 
     def files(self) -> dict[str, str]:
         """Returns the content of the vocabulary's files by name."""

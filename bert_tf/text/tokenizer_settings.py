@@ -16,20 +16,14 @@ _BETWEEN_TEXTS = "\0"  # never part of a token
 
 @dataclasses.dataclass(frozen=True)
 class AddedToken:
-    """A token that is found in a text as it is written, such as [MASK] or [E1].
-
-    token_id: None until it is looked up in the vocabulary.
-    single_word: whether it is only found if no letter, digit or underscore touches it.
-    lstrip, rstrip: whether it includes the white space before or after it.
-    normalized: whether it is found in the normalized text, such as without accents and capitals.
-    """
+    """A token that is found in a text as it is written, such as [MASK] or [E1]."""
 
     content: str
-    token_id: int | None = None
-    single_word: bool = False
-    lstrip: bool = False
-    rstrip: bool = False
-    normalized: bool = False
+    token_id: int | None = None  # None until it is looked up in the vocabulary
+    single_word: bool = False  # only found if no letter, digit or underscore touches it
+    lstrip: bool = False  # includes the white space before it
+    rstrip: bool = False  # includes the white space after it
+    normalized: bool = False  # found in the normalized text, such as without accents and capitals
 
     @property
     def has_flags(self) -> bool:
@@ -50,11 +44,7 @@ class TokenSpan(NamedTuple):
 
 
 class AddedTokens:
-    """Finds tokens in texts: the leftmost first, and the longest of several.
-
-    `normalizer` is a normalizer of the package `tokenizers`, applied before a text is split; or
-    None.
-    """
+    """Finds tokens in texts, after a `normalizer` of the package `tokenizers`, or None."""
 
     def __init__(self, tokens: Sequence[AddedToken], normalizer: Any):
         # Every text between two tokens is one unknown token of this model.
@@ -92,10 +82,7 @@ def encode_with_added(
     texts: Sequence[str],
     added: AddedTokens,
 ) -> tuple[np.ndarray, Sequence[int] | np.ndarray]:
-    """Returns (int32 ids of all texts, number of ids of each text), with the added tokens' ids.
-
-    `encode` returns the same for texts without added tokens.
-    """
+    """Does the same as `encode`, which returns (ids, lengths), and finds added tokens."""
     # Nearly all texts have none, and a single look at all texts is fastest.
     if not added.occur_in(_BETWEEN_TEXTS.join(texts)):
         return encode(texts)
@@ -141,30 +128,23 @@ class TokenizerSettings:
     """The switches of a tokenizer by their names in `tokenizer_config.json`.
 
     The defaults are google-research's. `do_lower_case` is not among them, because it is a flag of
-    the programs.
-
-    strip_accents, tokenize_chinese_chars, clean_text, drop_category_c: see
-    `tokenization.BasicTokenizer`.
-    max_input_chars_per_word: longer words are unknown; None for the library's own limit.
-    keep_accents, remove_space: see `sentence_pieces.preprocess_text`.
-    add_prefix_space: whether a byte-level BPE puts a space before every text.
-    added_tokens: tokens that are found in a text before it is split.
-    tokenizer_class: Hugging Face's name of this kind of tokenizer, if the folder is in that format.
-    Where switches are left open, the package `tokenizers` is then the reference, see
-    `tokenization.BasicTokenizer` and `sentence_pieces.preprocess_text`.
-    recorded_casing: the folder's `do_lower_case`; None if it is not recorded. Not compared.
+    the programs. The first four are arguments of `tokenization.BasicTokenizer`, and `keep_accents`
+    and `remove_space` of `sentence_pieces.preprocess_text`.
     """
 
     strip_accents: bool | None = None
     tokenize_chinese_chars: bool = True
     clean_text: bool = True
     drop_category_c: bool = False
-    max_input_chars_per_word: int | None = None
+    max_input_chars_per_word: int | None = None  # None for the library's limit
     keep_accents: bool = False
     remove_space: bool = True
-    add_prefix_space: bool = False
+    add_prefix_space: bool = False  # whether a byte-level BPE puts a space before every text
     added_tokens: tuple[AddedToken, ...] = ()
+    # Hugging Face's name, if the folder is in that format. The package `tokenizers` is then the
+    # reference where the switches leave something open.
     tokenizer_class: str | None = None
+    # The folder's `do_lower_case`.
     recorded_casing: bool | None = dataclasses.field(default=None, compare=False)
 
     def with_ids(self, vocab: Mapping[str, int], place: str) -> "TokenizerSettings":
@@ -210,10 +190,7 @@ class TokenizerSettings:
         return dataclasses.replace(self, added_tokens=(*self.added_tokens, *more))
 
     def of_model(self, drop_category_c: bool) -> "TokenizerSettings":
-        """Adds the rule of the model's original, unless the settings are Hugging Face's.
-
-        drop_category_c: from the model's configuration; see `tokenization.BasicTokenizer`.
-        """
+        """Adds the rule of the model's original, unless the settings are Hugging Face's."""
         if not drop_category_c or self.hugging_face:
             return self
         return dataclasses.replace(self, drop_category_c=True)

@@ -63,8 +63,7 @@ def read_vocabulary(vocab_file: str, hugging_face: bool = False) -> dict[str, by
     """Reads a vocabulary's files; returns their content by their names in a model's folder.
 
     A `tokenizer.json` becomes a `vocab.txt`, a SentencePiece model, or a `vocab.json` with a
-    `merges.txt`. The settings of the vocabulary's folder become a `tokenizer_config.json`. For
-    `hugging_face` see `read_settings`.
+    `merges.txt`. The settings of the vocabulary's folder become a `tokenizer_config.json`.
     """
     source = VocabularySource(vocab_file, hugging_face)
     files: dict[str, str | bytes] = {}
@@ -86,8 +85,6 @@ class VocabularySource:
     Attributes:
         own: the `tokenizer.json`, if that is the vocabulary.
         in_json: the folder's `tokenizer.json`.
-        kind: the kind of vocabulary, see `tokenizer_json`.
-        settings: see `read_settings`.
         model: the SentencePiece model by the rules of the package `tokenizers`, if it is one.
     """
 

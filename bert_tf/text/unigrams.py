@@ -104,10 +104,7 @@ class UnigramSplitter:
 
 
 def _rules(charsmap: bytes) -> Callable[[bytes, int], tuple[int, bytes]]:
-    """Returns a map's rule: (text in UTF-8, place) -> (length that it replaces, replacement).
-
-    For the map see `sentence_piece_model._is_sound`.
-    """
+    """Returns the rule of a map (see `_is_sound`): text, place -> replaced length, replacement."""
 
     def character(text: bytes, place: int) -> tuple[int, bytes]:
         length = _length(text[place])

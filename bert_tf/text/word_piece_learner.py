@@ -19,15 +19,10 @@ _MAX_WORDS = 1_000_000
 
 
 class WordPieceLearner:
-    """Finds the pieces that occur often enough, for any threshold.
+    """Finds the pieces that occur often enough, for any threshold up to `largest_count`.
 
-    `largest_count` is the highest useful threshold.
-
-    Args:
-        word_counts: number of occurrences of each word; no word contains "##". The characters of a
-            long word are counted as words instead.
-        max_unique_chars: number of characters to keep, the most frequent ones. Words with other
-            characters are ignored.
+    No word contains "##". The characters of a long word are counted as words instead. Words with
+    other characters than the most frequent `max_unique_chars` are ignored.
     """
 
     def __init__(self, word_counts: Mapping[str, int], max_unique_chars: int):
@@ -66,10 +61,7 @@ class WordPieceLearner:
         self._first_counts = self._count(np.minimum(self._sizes, 1))
 
     def pieces(self, threshold: int) -> dict[str, int]:
-        """Returns counts: of pieces that occur at least `threshold` times, and of all characters.
-
-        Rarer characters have the count 1.
-        """
+        """Returns the counts of frequent pieces, and of all characters, at least 1."""
         counts = self._first_counts
         for _ in range(_LATER_ROUNDS):
             kept = np.flatnonzero(counts >= threshold)

@@ -34,13 +34,10 @@ def read_sentences(
 ) -> list[Sentences]:
     """Reads the sentences of a table's rows.
 
-    Args:
-        columns: flag (`text_a_column`, `text_b_column`, `negative_column`, `label_column`) -> name
-            of the column to read. Columns without a flag are not read.
-        score_scale: the greatest score; the least is -score_scale. None for no bounds.
-        refuse_empty: whether an empty row before an example is an error; if not, it is skipped.
-        unread_scores: a column with scores that the loss does not read; see `check_unread_scores`.
-        loss: the loss, for that message.
+    `columns` are names of columns by their flags (`text_a_column`, `text_b_column`,
+    `negative_column`, `label_column`). Scores are between -score_scale and score_scale; None for no
+    bounds. An empty row before an example is skipped, or an error if `refuse_empty`.
+    `unread_scores` is a column with scores that `loss` does not read; see `check_unread_scores`.
     """
     rows = tables.read_table(path, delimiter, has_header)
     are_unread = unread_scores in tables.column_names(rows, has_header)
@@ -111,11 +108,7 @@ def _score(text: str, score_scale: float | None, place: str) -> float:
 
 
 class SentenceEncoder(ExampleEncoder):
-    """Turns a single text, a pair or a triplet into one record.
-
-    Each text becomes a separate sequence, [CLS] text [SEP], truncated at its end if it is too long.
-    All examples have `num_texts` texts, 1 to 3.
-    """
+    """Makes one record of 1 to 3 texts, each a sequence [CLS] text [SEP], truncated at its end."""
 
     def __init__(self, tokenizer: Tokenizer, max_seq_length: int, num_texts: int):
         super().__init__(tokenizer, max_seq_length, sentences_schema(max_seq_length, num_texts))

@@ -147,13 +147,9 @@ def _write_vectors(path: str, vectors: np.ndarray) -> None:
 def write_review(output_dir: str, rows: KeptRows, scores: np.ndarray, cosines: np.ndarray) -> None:
     """Writes eval_predictions.tsv, and the same with the worst pairs first as errors.tsv.
 
-    Scores and cosines have different scales, so their ranks are compared, as the Spearman
-    correlation does: `rank_difference` is 0.5 if the cosine ranks a pair above half of the pairs
-    that have higher scores, and negative if it ranks the pair too low.
-
-    Args:
-        scores: of the dev file, float `[pairs]`.
-        cosines: float `[pairs]`.
+    Scores and cosines, float `[pairs]`, have different scales, so their ranks are compared, as the
+    Spearman correlation does: `rank_difference` is 0.5 if the cosine ranks a pair above half of the
+    pairs that have higher scores, and negative if it ranks the pair too low.
     """
     from scipy import stats  # here, because the import takes a second
 

@@ -7,10 +7,9 @@ TEACHER = "teacher"  # the loss of a student, which needs a teacher
 
 
 def sentences_schema(max_seq_length: int, num_texts: int = 2) -> records.Schema:
-    """Returns the schema of records of single texts, pairs or triplets of texts.
+    """Returns the schema of records of 1 to 3 texts, each a separate sequence of segment 0.
 
-    Each text is a separate sequence, with `segment_ids` of 0. `label_ids` is the score of the pair,
-    float32; 0 if unknown.
+    `label_ids` is the score of the pair, float32; 0 if unknown.
     """
     return {
         **records.model_inputs([num_texts, max_seq_length]),

@@ -125,8 +125,7 @@ class _Nearest:
 class TaughtVectors(TaughtStudent):
     """A student that learns a teacher's sentence vectors.
 
-    The loss is from https://arxiv.org/abs/2004.09813, section 2, and equals sentence-transformers'
-    MSELoss.
+    Loss: https://arxiv.org/abs/2004.09813, section 2, and sentence-transformers' MSELoss.
     """
 
     def __call__(
@@ -168,12 +167,9 @@ def read_teacher(
 
 @dataclasses.dataclass(eq=False)
 class Queries(ExampleSet):
-    """The queries of a retrieval set.
+    """The queries of a retrieval set."""
 
-    vectors: float32 [queries, H], from the last evaluation.
-    """
-
-    vectors: np.ndarray | None = None
+    vectors: np.ndarray | None = None  # float32 [queries, H], from the last evaluation
 
 
 @dataclasses.dataclass(eq=False)

@@ -30,44 +30,33 @@ FILES = ("predictions.json", "nbest_predictions.json", "null_odds.json")
 
 @dataclasses.dataclass(frozen=True)
 class Predictions:
-    """Predictions by question id.
+    """Predictions by question id."""
 
-    answers: the answer; "" for no answer.
-    nbest: the most likely answers, each with `text`, `probability`, `start_logit`, `end_logit`.
-    null_odds: for SQuAD 2.0 only, see the function of this name.
-    best_answers: the most likely answer, "no answer" excluded; "" if there is no candidate.
-    """
-
-    answers: dict[str, str] = dataclasses.field(default_factory=dict)
+    answers: dict[str, str] = dataclasses.field(default_factory=dict)  # "" for no answer
+    # The most likely answers, each with `text`, `probability`, `start_logit`, `end_logit`.
     nbest: dict[str, list[dict[str, str | float]]] = dataclasses.field(default_factory=dict)
-    null_odds: dict[str, float] = dataclasses.field(default_factory=dict)
+    null_odds: dict[str, float] = dataclasses.field(default_factory=dict)  # only for SQuAD 2.0
+    # The most likely answer, "no answer" excluded; "" without candidates.
     best_answers: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
 class Beam(NamedTuple):
-    """The K most likely starts of a window, and for each the K most likely ends (ELECTRA).
+    """The K likeliest starts of a window, and the K likeliest ends of each (ELECTRA)."""
 
-    Positions are int [K] and [K, K], their log probabilities float32 of the same shapes.
-    """
-
-    starts: np.ndarray
-    ends: np.ndarray
-    start_scores: np.ndarray
-    end_scores: np.ndarray
+    starts: np.ndarray  # int [K]
+    ends: np.ndarray  # int [K, K]
+    start_scores: np.ndarray  # log probabilities, float32 [K]
+    end_scores: np.ndarray  # log probabilities, float32 [K, K]
 
 
 class WindowLogits(NamedTuple):
-    """The start and end logits of a window, float32 [S] (original: RawResult).
-
-    beam: replaces the logits in a model that predicts start and end jointly.
-    impossible: logit of "no answer", in a model with a classifier for that.
-    """
+    """The start and end logits of a window, float32 [S] (original: RawResult)."""
 
     unique_id: int
     start: np.ndarray
     end: np.ndarray
-    beam: Beam | None = None
-    impossible: float | None = None
+    beam: Beam | None = None  # replaces the logits in a model that predicts start and end jointly
+    impossible: float | None = None  # logit of "no answer", from a classifier
 
     @property
     def null_score(self) -> float:
@@ -95,18 +84,13 @@ class NullScore(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """A possible answer to a question.
+    """A possible answer to a question, with the logits of its first and last word piece."""
 
-    text: "" for no answer.
-    start_logit, end_logit: the logits of its first and last word piece.
-    start, end: its first character in the context, and its last character + 1.
-    """
-
-    text: str
+    text: str  # "" for no answer
     start_logit: float
     end_logit: float
-    start: int = 0
-    end: int = 0
+    start: int = 0  # its first character in the context
+    end: int = 0  # its last character + 1
 
     @property
     def score(self) -> float:
@@ -161,9 +145,7 @@ def predict_answers(
 ) -> Predictions:
     """Returns the answers to all questions (original: write_predictions).
 
-    Args:
-        contexts: word pieces of `data.contexts`.
-        logits: logits of each window, in order; read one question at a time.
+    `logits` are in the order of `windows`, and read one question at a time.
     """
     predictions = Predictions()
     final_text = FinalText(tokenizer.split_words, settings.verbose_logging)
@@ -239,10 +221,7 @@ def _add_prediction(
 
 
 def null_odds(best: Candidate | None, null_score: NullScore) -> float:
-    """Returns the score of "no answer" minus the score of the best answer with text.
-
-    A classifier's logit is returned as it is.
-    """
+    """Returns the score of "no answer" minus the best answer's, or a classifier's logit."""
     if not best:
         return NO_OTHER_ANSWER
     value, is_odds = null_score
@@ -257,11 +236,9 @@ def find_answers(
 ) -> tuple[list[Candidate], NullScore]:
     """Returns the most likely answers with different texts, and the score of "no answer".
 
-    For SQuAD 2.0 they include "no answer", with the text "", unless a classifier scores it. If
-    nothing is found, the only answer has the text "empty", as in the original.
-
-    Args:
-        logits: the logits of each window, float64.
+    `logits` are float64. For SQuAD 2.0 the answers include "no answer", with the text "", unless a
+    classifier scores it. If nothing is found, the only answer has the text "empty", as in the
+    original.
     """
     null, null_score = Candidate("", 0.0, 0.0), NO_OTHER_ANSWER
     for window in logits:
@@ -290,11 +267,8 @@ def find_answers(
 def _token_spans(
     windows: Sequence[ContextWindow], logits: Sequence[WindowLogits], settings: AnswerSettings
 ) -> list[tuple[int | None, int | None, float, float]]:
-    """Returns (first token, last token, start logit, end logit) of all possible answers.
-
-    An answer is one of the `_pairs` of a window, lies in the context, has at most
-    `max_answer_length` tokens, and starts at a token that has its maximum context in this window.
-    """
+    # An answer is one of the `_pairs` of a window, lies in the context, has at most
+    # `max_answer_length` tokens, and starts at a token that has its maximum context in this window.
     found = []
     most_context = max_context([window.span for window in windows])
     for window, of_window, has_most_context in zip(windows, logits, most_context, strict=True):
@@ -310,10 +284,7 @@ def _token_spans(
 
 
 def _pairs(logits: WindowLogits, window: ContextWindow, n_best_size: int) -> list[np.ndarray]:
-    """Returns starts, ends, start logits and end logits of a window's pairs of positions.
-
-    They come from the n best starts and ends, or from the beam.
-    """
+    """Returns the starts, ends and both logits of pairs of the n best positions, or of the beam."""
     if (beam := logits.beam) is not None:
         size = beam.ends.shape[-1]
         scores = np.float64(beam.start_scores), np.float64(beam.end_scores)

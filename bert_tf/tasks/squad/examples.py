@@ -16,24 +16,17 @@ _KINDS = {dict: "an object", list: "a list", str: "a string", int: "a whole numb
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SquadExample:
-    """A question about a context.
-
-    context_index: index of its context in `SquadData.contexts`.
-    answers: texts of the correct answers. For training one, or none if the context has no answer.
-    For prediction the answers of all annotators; None if the file has no answers.
-    start_position, end_position: for training, indices of the answer's first and last word in
-    `split_words` of the context; -1 without an answer.
-    answer_start: for training, the answer's first character in the context; -1 without an answer.
-    is_impossible: for training, whether the context has no answer to the question.
-    """
+    """A question about a context. Positions are for training, and -1 without an answer."""
 
     qas_id: str
     question_text: str
-    context_index: int
+    context_index: int  # index in `SquadData.contexts`
+    # Texts of the correct answers. For training one, or none if the context has no answer. For
+    # prediction the answers of all annotators; None if the file has no answers.
     answers: tuple[str, ...] | None
-    start_position: int = -1
-    end_position: int = -1
-    answer_start: int = -1
+    start_position: int = -1  # index of the first word in `split_words` of the context
+    end_position: int = -1  # index of the last word
+    answer_start: int = -1  # the first character in the context
     is_impossible: bool = False
 
 
@@ -54,10 +47,10 @@ class SquadData:
 def read_squad_examples(
     path: str, flag: str, is_training: bool, version_2_with_negative: bool
 ) -> SquadData:
-    """Reads a SQuAD JSON file (original: read_squad_examples).
+    """Reads a SQuAD JSON file, named by `flag` (original: read_squad_examples).
 
-    In training, a question whose answer is not at its `answer_start` is skipped with a warning.
-    Only training requires an answer to every question. `flag` named the file.
+    Only training requires an answer to every question. It skips a question, with a warning, whose
+    answer is not at its `answer_start`.
     """
     content, source = load_json(path, flag, "SQuAD"), f"--{flag}={path}"
     questions = questions_in(content, source)
@@ -73,10 +66,7 @@ def squad_data(
 ) -> SquadData:
     """Makes contexts and examples from questions as in a SQuAD file.
 
-    Args:
-        questions: place for messages, context and question.
-        source: what has the questions, for messages.
-        show_ids: whether messages have the id of a question beside its place.
+    `questions` are (place for messages, context, question), and come from `source`.
     """
     contexts: list[str] = []
     examples: list[SquadExample] = []
@@ -202,11 +192,8 @@ def _the_answer(question: dict, where: str) -> tuple[str, int]:
 def _find_answer(
     context: str, spans: list[tuple[int, int]], text: str, start: int, where: str
 ) -> tuple[int, int] | None:
-    """Returns the indices of an answer's first and last word.
-
-    If these words do not contain the answer, it logs a warning and returns None. In a script
-    without spaces, where a word can be a whole sentence, the answer must be at its `answer_start`.
-    """
+    # Returns None, after a warning, if these words do not contain the answer. In a script without
+    # spaces, where a word can be a whole sentence, the answer must be at its `answer_start`.
     end = start + len(text) - 1
     if start < 0 or max(start, end) >= len(context):
         raise UserError(

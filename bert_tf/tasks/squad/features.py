@@ -50,30 +50,21 @@ _CONTEXTS_PER_CALL = 512  # contexts in one call of the tokenizer
 
 
 class Context(NamedTuple):
-    """The word pieces of a context.
+    """The word pieces of a context."""
 
-    ids: int32 [tokens].
-    word_starts: int32 [words + 1]; word w has the tokens word_starts[w] to word_starts[w + 1] - 1.
-    places: where the pieces are in the text; None if spaces separate all words.
-    """
-
-    ids: np.ndarray
+    ids: np.ndarray  # int32 [tokens]
+    # int32 [words + 1]; word w has the tokens word_starts[w] to word_starts[w + 1] - 1
     word_starts: np.ndarray
-    places: PiecePlaces | None
+    places: PiecePlaces | None  # None if spaces separate all words
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ContextWindow:
-    """The sequence of one record: [CLS] question [SEP] span of the context [SEP].
+    """The sequence of one record: [CLS] question [SEP] span of the context [SEP]."""
 
-    unique_id: id of the record, counted from 1000000000.
-    example_index: index of the question in `SquadData.examples`.
-    offset: position in the sequence where the span begins.
-    """
-
-    unique_id: int
-    example_index: int
-    offset: int
+    unique_id: int  # id of the record, counted from 1000000000
+    example_index: int  # index of the question in `SquadData.examples`
+    offset: int  # position in the sequence where the span begins
     span: Span
 
 
@@ -106,10 +97,7 @@ def make_inputs(
     doc_stride: int,
     layout: sequences.Layout,
 ) -> Iterator[tuple[Span, dict[str, list[int]]]]:
-    """Yields each span of a context, and the model's input: [CLS] query [SEP] span [SEP].
-
-    `query` has the ids of the question; see `sequences.pack_pair` and `make_spans`.
-    """
+    """Yields each span of a context, with the model's input: [CLS] query [SEP] span [SEP]."""
     ids = context.ids.tolist()
     max_tokens = max_seq_length - len(query) - layout.num_special(is_pair=True)
     for span in make_spans(len(ids), max_tokens, doc_stride):
@@ -137,14 +125,9 @@ def improve_answer_span(
 class SquadEncoder(ExampleEncoder):
     """Turns a question into records, one for each window of its context.
 
-    Records, ids and order match the original's (convert_examples_to_features, FeatureWriter).
-
-    Args:
-        data: the questions; each must be encoded once, in order.
-        is_training: whether the records have the answers' positions.
-
-    Attributes:
-        windows: the window of each record so far, without its tokens.
+    Records, ids and order match the original's (convert_examples_to_features, FeatureWriter). Each
+    question of `data` must be encoded once, in order. `windows` has the window of each record so
+    far.
     """
 
     unit = "questions"
@@ -224,11 +207,7 @@ class SquadEncoder(ExampleEncoder):
 def _answer_tokens(
     example: SquadExample, context: Context, answer_ids: Sequence[Sequence[int]]
 ) -> tuple[int, int] | None:
-    """Returns the answer's first and last token in the context, or None without an answer.
-
-    `answer_ids` are several tokenizations of the answer; the first one found in the context is
-    used.
-    """
+    # `answer_ids` are several tokenizations; the first one found in the context is used.
     if example.is_impossible:
         return None
     first_word, last_word = example.start_position, example.end_position

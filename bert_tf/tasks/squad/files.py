@@ -81,10 +81,7 @@ def write_review(
 ) -> None:
     """Writes predictions.tsv and, if the questions have answers, errors.tsv and the report.
 
-    `errors.tsv` has the questions without an exact match, the most certain answers first.
-
-    Args:
-        with_negative: whether questions can have no answer, and are scored as in SQuAD 2.0.
+    errors.tsv has the questions without an exact match, the most certain answers first.
     """
     right = data.correct_answers
     scores = {} if right is None else scoring.found_scores(data, found, with_negative)

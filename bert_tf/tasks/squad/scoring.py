@@ -35,11 +35,7 @@ def exact_match(answer: str, prediction: str) -> float:
 
 
 def f1_score(answer: str, prediction: str) -> float:
-    """Returns the F1 score of the words that prediction and answer share.
-
-    It is 0 if either text has no words, as in the 1.1 script; for the 2.0 script see
-    `scores_with_negative`.
-    """
+    """Returns the F1 score of the words that both texts share; 0 if either has no words."""
     right, predicted = (normalize_answer(text).split() for text in (answer, prediction))
     common = sum((collections.Counter(right) & collections.Counter(predicted)).values())
     return 2.0 * common / (len(right) + len(predicted)) if common else 0.0
@@ -48,10 +44,8 @@ def f1_score(answer: str, prediction: str) -> float:
 def evaluate(answers: Answers, predictions: Mapping[str, str]) -> dict[str, float]:
     """Returns `exact_match` and `f1` of SQuAD 1.1, in percent.
 
-    Args:
-        answers: correct answers by question id. The best match counts; a question without correct
-            answers scores 0.
-        predictions: answers by question id. A question without a prediction scores 0.
+    Arguments are by question id. The best of the correct answers counts. A question without correct
+    answers or without a prediction scores 0.
     """
     scores = question_scores(answers, predictions)
     exact, f1 = 100.0 * np.mean(list(scores.values()), axis=0)
@@ -76,14 +70,9 @@ def evaluate_with_negative(
 ) -> dict[str, float | int]:
     """Returns SQuAD 2.0's scores: `exact` and `f1` in percent, `total` for the number of questions.
 
-    `HasAns_` begins the names of scores for the questions with an answer, `NoAns_` for the
-    questions without one.
-
-    Args:
-        answers: correct answers by question id; empty if the question has no answer. The best match
-            counts.
-        predictions: answers by question id; "" for no answer. Questions without a prediction do not
-            count.
+    Scores that begin with `HasAns_` are for the questions with an answer, `NoAns_` for the others.
+    Arguments are by question id; `answers` are empty, and predictions "", for no answer. The best
+    of the correct answers counts. Questions without a prediction do not count.
     """
     scores = scores_with_negative(answers, predictions)
     results = _means(scores, "")
@@ -161,10 +150,7 @@ def found_scores(
 def answer_report(
     data: SquadData, scores: dict[str, tuple[float, float]], with_negative: bool
 ) -> Report:
-    """Returns the report of answers, in percent: for all, by question word, and by answerability.
-
-    `scores` are (exact match, F1) by question id. `with_negative`: questions can have no answer.
-    """
+    """Returns the report of answers, in percent: all, by question word and by answerability."""
     groups: dict[str, dict] = collections.defaultdict(lambda: collections.defaultdict(list))
     for example in data.examples:
         exact, f1 = scores[example.qas_id]

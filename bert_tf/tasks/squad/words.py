@@ -59,10 +59,7 @@ def word_spans(context: str) -> list[tuple[int, int]]:
 
 
 def is_unspaced(word: str) -> bool:
-    """Returns whether a word of `split_words` may be a sentence in a script without spaces.
-
-    Such a word has more than 200 characters, or a character of such a script.
-    """
+    """Returns whether a word is very long, or in a script without spaces: perhaps a sentence."""
     return len(word) > tokenization.MAX_INPUT_CHARS_PER_WORD or bool(_UNSPACED.search(word))
 
 
@@ -81,24 +78,17 @@ def is_spaced(text: str) -> bool:
 
 
 class PiecePlaces(NamedTuple):
-    """Where the pieces of a context are in its text.
+    """Where the pieces of a context are in its text."""
 
-    unspaced: bool [words]: whether each word of `split_words` may be a sentence, see `is_unspaced`.
-    starts, ends: int32 [tokens]: each piece's first character, and its last character + 1.
-    """
-
-    unspaced: np.ndarray
-    starts: np.ndarray
-    ends: np.ndarray
+    unspaced: np.ndarray  # bool [words], see `is_unspaced`
+    starts: np.ndarray  # int32 [tokens], each piece's first character
+    ends: np.ndarray  # int32 [tokens], each piece's last character + 1
 
 
 def place_pieces(
     text: str, words: Sequence[str], ids: np.ndarray, word_starts: np.ndarray, tokenizer: Tokenizer
 ) -> PiecePlaces | None:
-    """Returns where the pieces of a context are; None if spaces separate all its words.
-
-    `words` are the words as they were tokenized, perhaps with a space before them.
-    """
+    """Returns where the pieces of a context are; None if spaces separate all its words."""
     if is_spaced(text):
         return None
     starts: list[int] = []
@@ -124,10 +114,7 @@ def place_pieces(
 def _places(
     word: str, ids: list[int], tokenizer: Tokenizer, known: dict[str, list[Piece]]
 ) -> tuple[list[int], list[int]]:
-    """Returns the starts and ends of a word's pieces, whose ids are `ids`.
-
-    `known` caches the pieces of ideographs, which most vocabularies treat as words.
-    """
+    # `known` caches the pieces of ideographs, which most vocabularies treat as words.
     # Separate lists, because a tuple for each piece would trigger Python's garbage collector.
     found: list[int] = []
     starts: list[int] = []
@@ -158,11 +145,8 @@ class FinalText:
     Example: the prediction "steve smith" in the words "Steve Smith's" gives "Steve Smith". The
     words are tokenized for that. If words and tokens have the same number of characters, not
     counting spaces, character i of the words matches character i of the tokens. If the numbers
-    differ, as with decomposed accents, the answer is all of the words. (Original: get_final_text.)
-
-    Args:
-        split_words: this method of the tokenizer that made the word pieces. (The original uses a
-            tokenizer with the same casing.)
+    differ, as with decomposed accents, the answer is all of the words. (Original: get_final_text,
+    which makes a tokenizer with the same casing.)
     """
 
     def __init__(self, split_words: Callable[[str], list[str]], verbose_logging: bool = False):
@@ -173,10 +157,7 @@ class FinalText:
         )
 
     def __call__(self, predicted_text: str, words: Sequence[str]) -> tuple[int, int]:
-        """Returns the text's first character in `" ".join(words)`, and its last + 1.
-
-        If the text is not found, all words are the answer.
-        """
+        """Returns the text's start and end in `" ".join(words)`; if it is not found, all of it."""
         original = " ".join(words)
         tokenized = " ".join(filter(None, map(self._tokenize, words)))
         start = tokenized.find(predicted_text)

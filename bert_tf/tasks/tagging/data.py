@@ -26,19 +26,12 @@ DOCUMENT_START = "-DOCSTART-"
 
 @dataclasses.dataclass(frozen=True)
 class Sentence:
-    """A sentence and its tags.
-
-    tags: tag of each word; None if the file has no tags.
-    document: index of its document. In a file without `-DOCSTART-` lines every sentence is a
-    document.
-    weight: how much each of its words counts in losses and scores; None for 1. CoNLL files have no
-    column for it.
-    """
+    """A sentence and its tags."""
 
     words: list[str]
-    tags: list[str] | None
-    document: int
-    weight: float | None = None
+    tags: list[str] | None  # None if the file has no tags
+    document: int  # Index of its document. Without `-DOCSTART-` lines every sentence is a document.
+    weight: float | None = None  # of each of its words, in losses and scores; None for 1
 
 
 def read_sentences(path: str, flag: str, tags_required: bool = True) -> list[Sentence]:
@@ -113,10 +106,7 @@ def _check_columns(columns: Sequence[str], is_tagged: bool, place: str) -> None:
 def write_predictions(
     path: str, sentences: Iterable[Sentence], predicted: Iterable[Sequence[str]]
 ) -> None:
-    """Writes a line for each word, with its tag if known and the predicted tag.
-
-    Columns are separated by a space, and an empty line ends each sentence, as conlleval reads it.
-    """
+    """Writes a line for each word with its tag, if known, and its predicted tag, for conlleval."""
     parts = []
     for sentence, tags in zip(sentences, predicted, strict=True):
         columns = [x for x in (sentence.words, sentence.tags, tags) if x is not None]
@@ -126,10 +116,7 @@ def write_predictions(
 
 
 class TaggedWindow(NamedTuple):
-    """The words of one record, [begin, end), and the words that it tags, [first, last).
-
-    All four are indices of words in the document.
-    """
+    """Indices of words in the document: a record has [begin, end), and tags [first, last)."""
 
     begin: int
     end: int
@@ -192,10 +179,7 @@ def documents(sentences: Iterable[Sentence]) -> list[list[Sentence]]:
 
 
 def word_weights(sentences: Iterable[Sentence], class_weights: Mapping[str, float]) -> list[float]:
-    """Returns the weight of each tagged word in training: its sentence's times its tag's.
-
-    Tags without a weight in `class_weights` weigh 1.
-    """
+    """Returns the weight of each tagged word: its sentence's times its tag's, both 1 by default."""
     return [
         (1.0 if sentence.weight is None else sentence.weight) * class_weights.get(tag, 1.0)
         for sentence in sentences
@@ -206,10 +190,8 @@ def word_weights(sentences: Iterable[Sentence], class_weights: Mapping[str, floa
 class TaggingEncoder(ExampleEncoder):
     """Turns a document into records, one for each window, which tag the words in order.
 
-    Args:
-        labels: all tags in the order of the logits. Words without a tag get the first tag.
-        document_context, stride: see `make_windows`.
-        class_weights: the weight of each tag; records then have `label_weights`. None for none.
+    `labels` are in the order of the logits; words without a tag get the first. With
+    `class_weights`, by tag, records have `label_weights`. For the windows see `make_windows`.
     """
 
     unit = "documents"
@@ -235,10 +217,7 @@ class TaggingEncoder(ExampleEncoder):
         return [f" {word}" if i else word for s in example for i, word in enumerate(s.words)]
 
     def length_needed(self, ids: list[list[int]]) -> int:
-        """Returns twice the length of the longest word, which is cut if it fills half a record.
-
-        A sentence that is too long is split, not cut.
-        """
+        """Returns twice the longest word's length: a word that fills half a record is cut."""
         return 2 + 2 * max((len(word) for word in ids), default=0)
 
     def records(self, example: Sequence[Sentence], ids: list[list[int]]) -> Iterator[Record]:

@@ -86,8 +86,7 @@ def entity_counts(
 ) -> tuple[dict[str, tuple[float, float, float]], float]:
     """Returns counts of entities by type, sorted, and the share of words with the correct tag.
 
-    A type has three counts: correctly predicted, predicted and true entities. For the arguments see
-    `entity_metrics`.
+    The counts of a type: correctly predicted, predicted and true. See `entity_metrics`.
     """
     right, in_gold, in_predicted = Counter(), Counter(), Counter()
     words = right_words = 0

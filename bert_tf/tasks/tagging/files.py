@@ -30,9 +30,8 @@ _FILES = {"train_file": "train.txt", "eval_file": "valid.txt", "predict_file": "
 class TaggingFiles(TaskFiles, TaggingTask):
     """Reads CoNLL files.
 
-    The predicted tag of each word goes to predictions.txt, and each sentence with its tags to
-    predictions.tsv. If the predicted file has tags, the scores of the predictions go to
-    test_results.txt, test_report.txt and test_errors.tsv.
+    It writes the tag of each word to predictions.txt and sentences with tags to predictions.tsv. If
+    the file has tags, scores go to test_results.txt, test_report.txt and test_errors.tsv.
     """
 
     def __init__(self, settings: TaggingSettings):
@@ -153,10 +152,7 @@ def write_tables(
     """Writes NAME.tsv and, if the sentences have tags, the wrong ones and a report.
 
     `errors.tsv` is sorted by the loss of each sentence's worst word, largest first. For test
-    predictions the files are `test_errors.tsv` and `test_report`.
-
-    Args:
-        name: `eval_predictions`, or `predictions` for test predictions.
+    predictions, `predictions`, the files are `test_errors.tsv` and `test_report`.
     """
     known = sentences[0].tags is not None
     stream = iter(losses)

@@ -12,11 +12,7 @@ from bert_tf.tasks.tagging import data
 
 
 class TaggingRows(Rows):
-    """Rows of words and their tags, such as `B-PER`.
-
-    Args:
-        labels: the tags in the order of the logits; None for the tags of the training data.
-    """
+    """Rows of words and tags; `labels` of None stand for the tags of the training data."""
 
     task = "tagging"
     head = "tagging"

@@ -29,16 +29,11 @@ def tagging_schema(max_seq_length: int, weighted: bool = False) -> records.Schem
 
 
 class Features(NamedTuple):
-    """How the features of a token are computed from BERT's layers.
+    """How the features of a token are computed from BERT's layers."""
 
-    of: returns the features, float [B, S, F], of a `BertOutput`.
-    layers: minimum number of encoder layers of BERT.
-    width: F / H.
-    """
-
-    of: Callable[[Any], Any]
-    layers: int = 1
-    width: int = 1
+    of: Callable[[Any], Any]  # a `BertOutput` -> float [B, S, F]
+    layers: int = 1  # minimum number of encoder layers
+    width: int = 1  # F / H
 
 
 # The rows of the paper's table 7. The paper calls the sums weighted but does not give the weights;

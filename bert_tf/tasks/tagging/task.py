@@ -63,10 +63,7 @@ class TaggingTask(FineTuningTask):
         return SentenceSet(purpose, documents, sentences=sentences)
 
     def labels(self, sets: Mapping[str, Sequence[SentenceSet]]) -> list[str]:
-        """Returns the tags of the model in --output_dir or --init_checkpoint, or the given tags.
-
-        [] if there are neither.
-        """
+        """Returns the tags of the model in --output_dir or --init_checkpoint, or the given tags."""
         labels, learned = self._names, learned_labels(self.settings)
         if learned is not None:
             if labels and labels != learned:
