@@ -18,7 +18,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 def load_input(folder: str) -> Any:
-    """Returns the model of --input; messages name the flag."""
+    """Loads the model of --input; messages name the flag."""
     try:
         return bert_tf.load(folder)
     except UserError as error:

@@ -1,20 +1,20 @@
 """Learns a vocabulary from text: word pieces, or a byte-level BPE.
 
     python -m tools.build_vocabulary --input_file='text/*.txt' --output_file=vocab.txt
+
     python -m tools.build_vocabulary --kind=byte_bpe --input_file='text/*.txt' \
         --output_file=vocab.json
 
-BERT uses word pieces. The text is split into words as BERT's tokenizer splits it. The pieces are
-those that the learner of TensorFlow Text finds. The output file has one token per line: [PAD],
-[UNK], [CLS], [SEP] and [MASK], then the characters, then words and pieces of words, most frequent
-first. The same text always gives the same file. Time and memory grow with the number of different
-words: a million take a minute and 1.1 GB, and rarer ones are left out. A few hundred megabytes of
+BERT uses word pieces. BERT's tokenizer splits the text into words, and the tool finds the same
+pieces as the learner of TensorFlow Text. The output file has one token per line: [PAD], [UNK],
+[CLS], [SEP] and [MASK], then the characters, then words and pieces of words, most frequent first.
+The same text always gives the same file. Time and memory grow with the number of different words: a
+million take a minute and 1.1 GB, and rarer words are left out. A few hundred megabytes of
 well-mixed text are enough.
 
-RoBERTa uses a byte-level BPE, which is learned from the text without changing its case or accents.
-The package `tokenizers` learns it. The output files are vocab.json, and
-merges.txt beside it: <s>, <pad>, </s>, <unk> and <mask>, then the 256 bytes, then the merged
-tokens, most frequent first.
+RoBERTa uses a byte-level BPE, which the package `tokenizers` learns from the text in its original
+case and with accents. The output files are vocab.json, and merges.txt beside it: <s>, <pad>, </s>,
+<unk> and <mask>, then the 256 bytes, then the merged tokens, most frequent first.
 """
 
 if __name__ == "__main__" and not __package__:
@@ -52,7 +52,7 @@ from . import call_with_flags
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 WORD_PIECE, BYTE_BPE = "word_piece", "byte_bpe"
-# The sizes of the released vocabularies: BERT's uncased English one and RoBERTa's.
+# The sizes of the released vocabularies: BERT's uncased English vocabulary, and RoBERTa's.
 _SIZES = {WORD_PIECE: 30522, BYTE_BPE: 50265}
 
 # The search ends at a vocabulary up to this share larger than --vocab_size.
@@ -65,9 +65,9 @@ def learn_vocabulary(
 ) -> list[str]:
     """Returns a vocabulary of `vocab_size` tokens, or fewer if the text is too short.
 
-    Each kept character is a token, both at the start of a word and inside one. So every word that
-    consists of kept characters, at most 200 of them, can be tokenized. Only the `max_unique_chars`
-    most frequent characters are kept; words with other characters become [UNK] later.
+    The `max_unique_chars` most frequent characters are tokens, both at the start of a word and
+    inside. Words with other characters become [UNK] later, and so do words of more than 200
+    characters.
     """
     if not word_counts:
         raise UserError("--input_file: the text has no words; name files with text")
@@ -94,7 +94,6 @@ def learn_vocabulary(
 
 
 def _cut(pieces: Mapping[str, int], vocab_size: int, max_unique_chars: int) -> list[str]:
-    """Returns the first `vocab_size` tokens, always including special tokens and characters."""
     chars = sorted(piece for piece in pieces if len(piece) == 1)
     others = sorted(pieces.keys() - chars, key=lambda piece: (-pieces[piece], piece))
     inside = [piece for piece in others if len(piece.removeprefix("##")) == 1]
@@ -162,7 +161,7 @@ def build_vocabulary(
 ) -> None:
     """Learns a vocabulary from text files and writes it; the arguments are the flags.
 
-    A failed run leaves no file behind.
+    If the run fails, it leaves no file behind.
     """
     files = storage.expand_files(input_file, "input_file")
     written = [output_file]

@@ -3,8 +3,8 @@
     python -m tools.compare_runs output/one output/two
 
 The arguments are the --output_dir of two runs that evaluated the same file, A and B. The tool reads
-`eval_predictions.tsv` there, or else `predictions.tsv` if the test file has labels. It prints on
-how many examples only one of them is right with McNemar's exact test, and for each metric the
+`eval_predictions.tsv` there, or else `predictions.tsv` if the test file has labels. It prints how
+many examples only one of the runs gets right, with McNemar's exact test, and for each metric the
 difference with a 95% interval from a paired bootstrap over the examples. It works for classes,
 numbers, tags, multiple choice and SQuAD.
 """
@@ -35,26 +35,26 @@ FILES = (f"{EVALUATED}.tsv", "predictions.tsv")
 CONFIDENCE = 0.95
 
 Table = Mapping[str, Sequence[str]]
-# Examples, as their numbers, int [any] -> a score of one run on them.
+# Numbers of examples, int [any] -> a run's score on them.
 Score = Callable[[np.ndarray], float]
-# What an example is; which examples are right, None for a regression; the metrics by their names.
+# The word for examples; which examples are right, None for a regression; the metrics by name.
 Scores = tuple[str, np.ndarray | None, dict[str, Score]]
 
-# The columns that a model made; the others must be equal in both runs.
+# The columns with outputs of a model; the others must be equal in both runs.
 _OUTPUTS = {"prediction", "probability", "difference", "rank_difference", "wrong", "loss"}
-_OUTPUTS |= {"answer", "exact", "f1"}  # of a question
-# The rest of the name of a column is a label, if an example can have several.
+_OUTPUTS |= {"answer", "exact", "f1"}  # for questions
+# A label follows in the name of a column, if an example can have several labels.
 _PROBABILITY_OF = "probability "
-# Labels, and what goes with them: of questions, of sentences with tags, of all else.
+# Labels and predictions of questions, of sentences with tags, and of everything else.
 _NEEDED = (("exact", "f1"), ("tags", "prediction"), ("label", "prediction"))
 
 _EVALUATE = "evaluate with --do_eval, or predict a test file that has labels"
-_ABSOLUTE_ERROR = "mean absolute error"  # the only metric that is better if it is lower
+_ABSOLUTE_ERROR = "mean absolute error"  # the only metric where lower is better
 
 
 @dataclasses.dataclass(frozen=True)
 class Metric:
-    """A metric of two runs. `difference` is B's score minus A's, `low` and `high` its interval."""
+    """A metric of two runs. `difference` is B's score minus A's, between `low` and `high`."""
 
     name: str
     a: float
@@ -69,23 +69,20 @@ class Metric:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """Two runs on the same examples, or sentences or questions, as `unit` says.
-
-    right: numbers of examples by whether A and whether B is right; {} for a regression.
-    p_value: of McNemar's exact test; None for a regression.
-    """
+    """Two runs on the same examples, sentences or questions (`unit`)."""
 
     num_examples: int
     unit: str
+    # (A is right, B is right) -> number of examples; {} for a regression
     right: dict[tuple[bool, bool], int]
-    p_value: float | None
+    p_value: float | None  # of McNemar's exact test; None for a regression
     metrics: list[Metric]
 
 
 def read_pair(folder_a: str, folder_b: str, file: str | None = None) -> tuple[str, Table, Table]:
     """Returns the name of the compared file, and its columns in both folders.
 
-    A `file` of None is the first of `FILES` that both folders have.
+    The default file is the first of `FILES` that both folders have.
     """
     folders, names = (folder_a, folder_b), [file] if file else FILES
     for folder in folders:
@@ -140,7 +137,7 @@ def _check_same(paths: Sequence[str], tables: Sequence[Table]) -> None:
 
 def compare(a: Table, b: Table, num_resamples: int, seed: int) -> Comparison:
     """Returns the comparison of two tables of the same examples, by a bootstrap."""
-    from scipy import stats  # here, because that takes a second
+    from scipy import stats  # here, because the import takes a second
 
     (unit, right_a, scores_a), (_, right_b, scores_b) = _scores(a), _scores(b)
     count = len(next(iter(a.values())))
@@ -190,8 +187,8 @@ def _scores(table: Table) -> Scores:
 
 
 def _class_scores(table: Table) -> Scores:
-    # Not only the labels: a class may be predicted that no example has. Sorted, both runs have the
-    # same metrics; a class that only one of them predicts has no label, so no F1 of its own.
+    # A class without labels may be predicted. It is in no metric, so that both runs have the same
+    # metrics.
     classes, labels = np.unique(table["label"], return_inverse=True)
     numbers = {name: i for i, name in enumerate(classes)}
     predicted = np.array([numbers.get(x, len(classes)) for x in table["prediction"]])
@@ -231,7 +228,7 @@ def _label_scores(table: Table, names: Sequence[str]) -> Scores:
 def _label_matrix(cells: Sequence[str], names: Sequence[str]) -> np.ndarray:
     """Returns whether each example has each label, bool [examples, labels].
 
-    A cell has labels with one character between them, which is in none of them.
+    A character that is in no label separates the labels in a cell.
     """
     longest_first = sorted(map(re.escape, names), key=len, reverse=True)
     label = re.compile(rf"\s*({'|'.join(longest_first)})\s*(?:.|$)")
@@ -257,7 +254,7 @@ def _number_scores(table: Table) -> Scores:
         "Pearson": lambda rows: pearson(labels[rows], predicted[rows]),
         "Spearman": lambda rows: spearman(labels[rows], predicted[rows]),
     }
-    if "rank_difference" not in table:  # else labels and cosines have different scales
+    if "rank_difference" not in table:  # otherwise labels and cosines have different scales
         errors = np.abs(predicted - labels)
         scores[_ABSOLUTE_ERROR] = lambda rows: errors[rows].mean()
     return "examples", None, scores
@@ -285,7 +282,7 @@ def _tag_scores(table: Table) -> Scores:
 
 
 def sentences(found: Comparison) -> str:
-    """Returns a comparison in plain sentences."""
+    """Describes a comparison in plain sentences."""
     lines = [f"Both have the same {found.num_examples:,} {found.unit}."]
     if found.p_value is not None:
         right, unit = found.right, found.unit

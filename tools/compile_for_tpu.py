@@ -5,10 +5,10 @@ r"""Compiles pre-training steps for a TPU without having one: do they fit, how f
         --phases=128:900000:256:20,512:100000:256:77
 
 It takes the flags of run_pretraining.py, so --flagfile=RECIPE with --topology tries a recipe. The
-TPU's own compiler, libtpu, compiles the step of each phase that --tpu=pjrt runs. Install it in a
-separate environment: pip install -e ".[compile]". Compiling BERT-Base takes minutes.
+TPU's own compiler, libtpu, compiles the step that --tpu=pjrt would run in each phase. Install it in
+a separate environment: pip install -e ".[compile]". Compiling BERT-Base takes minutes.
 
-The report has two times of a step: a bound, and an estimate from the compiler's cycles, which
+The report has two times of a step: a lower bound, and an estimate from the compiler's cycles, which
 docs/measuring.md explains.
 
 --max_sequences_per_pack compiles the step for packed records, with room for this many sequences in
@@ -21,6 +21,7 @@ flags, and here --temperature is ELECTRA's, as in run_pretraining.py, and must b
 
 --topology is GENERATION:SHAPE, with the shape in chips: v3:2x2 is a v3-8, v5e:2x4 a v5litepod-8,
 v6e:8x8 a v6e-64 of 16 hosts.
+
 The batch size is global. There is one replica per device of the topology, or --num_tpu_cores.
 
 The exit status is 0 if every phase fits, 2 if a phase does not fit, and 1 after a user's error.
@@ -62,8 +63,8 @@ BATCH_MULTIPLE = 8  # examples; a TPU's registers have 8 rows
 def largest_batch(fits: Callable[[int], bool], start: int, multiple: int) -> int:
     """Returns the largest multiple of `multiple` for which `fits` is true, or 0.
 
-    The answer is exact to a sixteenth, because each call of `fits` is slow. The search begins at
-    `start`, rounded up to a multiple, doubles it until the batch does not fit, then bisects.
+    The answer is exact to a sixteenth, because each call of `fits` is slow. The search doubles
+    `start` until the batch does not fit, then bisects.
     """
     low, high = 0, -(-start // multiple)  # low fits; high is tried next
     while fits(high * multiple):
@@ -78,7 +79,7 @@ def largest_batch(fits: Callable[[int], bool], start: int, multiple: int) -> int
 
 
 def try_phase(run: Run, phase: RecordBatches, topology: compiler.Topology) -> bool:
-    """Compiles a phase, prints the compiler's report, and returns whether the phase fits."""
+    """Compiles a phase and prints the compiler's report; returns whether the phase fits."""
     from .tpu.lowering import lower  # imports TensorFlow
 
     parts = f" in {run.accumulation_steps} parts" if run.accumulation_steps > 1 else ""
@@ -120,7 +121,7 @@ def search_phase(run: Run, phase: RecordBatches, topology: compiler.Topology) ->
 
 
 def main() -> None:
-    # Here, because they import TensorFlow, and --help and mistakes need not wait for that.
+    # Here, since they import TensorFlow, and --help and wrong flags should not wait for that.
     from bert_tf.runs.training.options import adam_options, device_options
     from bert_tf.tasks.pretraining.training.model import check_objective
 

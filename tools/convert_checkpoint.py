@@ -11,7 +11,7 @@ r"""Converts models of BERT's family between Hugging Face's format and google-re
     the --output_dir of a run: its newest checkpoint
     a checkpoint of TensorFlow Model Garden, or the folder of a module of TF Hub
 
---output_format chooses the files that --output_dir gets:
+--output_format chooses the files in --output_dir:
 
     checkpoint    bert_model.ckpt.index and .data-..., bert_config.json, vocab.txt, labels.txt,
                   tokenizer_config.json
@@ -28,12 +28,12 @@ earlier conversion to the same format wrote, which is then replaced as a whole.
 
 The tool converts BERT, ALBERT, RoBERTa, XLM-RoBERTa, CamemBERT, DistilBERT and ELECTRA. It
 recognizes the model by `model_type` in config.json or bert_config.json, or by the keys of
-bert_config.json. In place of vocab.txt, ALBERT has spm.model (spiece.model in Hugging Face's
+bert_config.json. Instead of vocab.txt, ALBERT has spm.model (spiece.model in Hugging Face's
 format), XLM-RoBERTa and CamemBERT have sentencepiece.bpe.model, and RoBERTa has vocab.json and
-merges.txt, or any has only Hugging Face's tokenizer.json.
+merges.txt. Any model may have just Hugging Face's tokenizer.json.
 
-DistilBERT has no token types. Its checkpoint has zeros for them. In the other direction, the type
-of a first text is added to the position embeddings, and a second text is read like a first.
+DistilBERT has no token types. A checkpoint of it gets zeros for them. In the other direction, the
+type of a first text is added to the position embeddings, and a second text is read like a first.
 DistilBERT has no pooler either. Its classifier starts with a dense layer with ReLU, which becomes
 the pooler of a checkpoint whose bert_config.json says "model_type": "distilbert". BERT's pooler has
 tanh, so a BERT classifier cannot be written as a DistilBERT. Masked LM, tagging and SQuAD models
@@ -52,10 +52,10 @@ and --vocab_file: the --output_dir of a run has neither. The same folder gives
 *   the names of the classes: labels.txt of run_classifier and run_tagging, `id2label` of
     config.json. They also distinguish a tagger from a classifier, whose variables have the same
     names: a tagger has the class O, and its other classes begin with B- or I-. A Hugging Face
-    tagger with other classes, such as NOUN and VERB, is converted without its pooler, on which no
-    tag depends; a checkpoint that has a classifier but no pooler is a tagger.
-*   how vectors are made, if sentence-transformers wrote the folder: modules.json and the files that
-    it names are written again, and `bert_tf.load` reads them.
+    tagger with other classes, such as NOUN and VERB, is converted without its pooler, since no tag
+    depends on it; a checkpoint that has a classifier but no pooler is a tagger.
+*   the settings for vectors, if sentence-transformers wrote the folder: modules.json and the files
+    that it names are written again, and `bert_tf.load` reads them.
 *   the casing: `do_lower_case` in tokenizer_config.json. If it is missing, the casing follows from
     the name of a released model, or from a cased vocabulary.
 
@@ -102,7 +102,7 @@ from bert_tf.text.tokenizer_settings import TOKENIZER_CONFIG
 from bert_tf.text.tokenizers import SENTENCE_PIECES, VOCABULARY_FILES, WORD_PIECES, VocabularySource
 
 _CHECKPOINTS = "checkpoint", "model_garden"
-# Of a folder of each format: a name that every one has, and all names that it may have.
+# For each format: a file that every such folder has, and all files that it may have.
 _NAMES = {
     "checkpoint": (CONFIG_FILE, {*MODEL_NAMES, *VECTOR_FILES}),
     "safetensors": (
@@ -120,10 +120,7 @@ def convert(
     bert_config_file: str | None = None,
     vocab_file: str | None = None,
 ) -> None:
-    """Writes a model in another format.
-
-    The arguments are the flags; `source` is --input.
-    """
+    """Writes a model in a different format; the arguments are the flags (`source`: --input)."""
     if not source:
         raise UserError("--input= must not be empty; name a folder or a checkpoint")
     _check_other_folder(source, output_dir)
@@ -132,7 +129,7 @@ def convert(
     with whole_folder(output_dir, "output_dir", marker, names, what) as place:
         files = ModelFiles(source, "input", bert_config_file, vocab_file)
         files.check_model(allow_two=True)
-        _check_other_folder(files.folder, output_dir)  # a file `checkpoint` may name another one
+        _check_other_folder(files.folder, output_dir)  # `checkpoint` may name a different one
         read = {"bert_config_file": bert_config_file, "vocab_file": vocab_file}
         check_overwrites([os.path.join(output_dir, x) for x in sorted(names)], "output_dir", read)
         with files.unreplaced:
@@ -141,7 +138,6 @@ def convert(
 
 
 def _convert(files: ModelFiles, source: str, folder: str, output_format: str) -> None:
-    """Writes the model to a new folder."""
     as_checkpoint = output_format in _CHECKPOINTS
     if files.is_hugging_face and not as_checkpoint:
         raise UserError(
@@ -154,7 +150,7 @@ def _convert(files: ModelFiles, source: str, folder: str, output_format: str) ->
     has_one_output = list(files.shapes.get("output_bias", ())) == [1]
     gives_number = has_one_output and not (config.is_multi_label or files.is_tagger)
     if SENTENCE_PIECES in vocabulary and not as_checkpoint:
-        make_model(read_unigrams(files.vocab_file), files.vocab_file)  # refuses some
+        make_model(read_unigrams(files.vocab_file), files.vocab_file)  # refuses some models
         vocabulary[module_of(config).VOCABULARY] = vocabulary.pop(SENTENCE_PIECES)
     if not vocabulary:
         logging.warning(

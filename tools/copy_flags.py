@@ -3,7 +3,7 @@
     python -m bert_tf.tools.copy_flags
 
 Recipes refer to other files as flags/..., relative to the current folder. A checkout has them at
-its top. With an installed package, run this once in the folder you work in. Then the documented
+the top. With an installed package, run this once in the folder you work in. Then the documented
 commands with --flagfile=flags/... work there, and you can edit the recipes.
 """
 
@@ -24,7 +24,7 @@ from . import ROOT, call_with_flags
 
 
 def copy_flags(output_dir: str) -> None:
-    """Copies the recipes and model configurations to a new folder, and prints where they are."""
+    """Copies the recipes and model configurations to a new folder, and prints its path."""
     if os.path.lexists(output_dir):
         raise UserError(
             f"--output_dir={output_dir} must not exist, because its files could be yours. Delete it"

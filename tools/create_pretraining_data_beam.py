@@ -5,8 +5,8 @@ r"""Makes records for pre-training with Apache Beam, for text that is too large 
         --num_shards=1024 --runner=DataflowRunner --project=my-project --region=us-central1 \
         --temp_location=gs://my-bucket/temporary
 
-The shards are the same as create_pretraining_data.py writes with the same flags, whatever the
-runner and the number of workers. All other flags are Beam's pipeline options, such as --runner and
+create_pretraining_data.py writes the same shards with the same flags; the runner and the number of
+workers do not matter. All other flags are Beam's pipeline options, such as --runner and
 --direct_num_workers.
 """
 
@@ -23,7 +23,6 @@ from bert_tf.tasks.pretraining.records.data_settings import BeamDataSettings
 
 
 def main(others: Sequence[str]) -> None:
-    """Makes the records; `others` are the arguments that are not flags of this program."""
     try:
         from bert_tf.tasks.pretraining.records import beam_shards
     except ImportError as error:

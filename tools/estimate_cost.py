@@ -66,13 +66,11 @@ class Accelerator:
 
     @property
     def device(self) -> compiler.Chip:
-        """The peaks of a replica's device."""
         chip = compiler.CHIPS[compiler.GENERATIONS[self.name.partition("-")[0]]]
         return chip.divided(self.replicas // self.chips)
 
 
 def read_accelerator(name: str, path: str = ACCELERATORS) -> Accelerator:
-    """Returns the TPU slice of this name."""
     rows = {row[0]: row for row in memory.read_table(path)}
     if name not in rows:
         raise UserError(
@@ -97,9 +95,7 @@ def estimate(
     """Returns the estimate as text to print.
 
     Args:
-        config: the model.
         phases: have global batch sizes.
-        accelerator: the slice.
         spot: use the price of a spot machine.
         products: returns the matrix products of a step, given the model and a phase.
         memory, cycles: the results of `memory.look_up` for each phase.
@@ -163,7 +159,7 @@ def estimate(
 
 
 def _describe(phase: RecordBatches, step: StepTime, parts: int) -> list[str]:
-    """Returns a line about a phase's step, and one if its batch is too small for the slice."""
+    """Returns a line about a phase's step, and a line if its batch is too small for the slice."""
     of_length = f"of length {phase.max_seq_length}:"
     source = "by the compiler's cycles" if step.compiled else "estimated, not compiled"
     lines = [
@@ -192,7 +188,7 @@ def _span(values: Sequence[float], form: str) -> str:
 
 
 def main() -> None:
-    # Here, because they import TensorFlow, and --help and mistakes need not wait for that.
+    # Here, since they import TensorFlow, and --help and wrong flags should not wait for that.
     from bert_tf.runs.training.options import device_options
     from bert_tf.tasks.pretraining.training.model import check_objective
 

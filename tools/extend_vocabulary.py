@@ -4,8 +4,8 @@ r"""Adds words of your own text to a model's vocabulary, with initial embeddings
         --init_checkpoint=MODEL --output_dir=output/extended
 
 It adds the --num_words words and pieces of words that save the most tokens of the text. A new
-entry's embedding is the mean of the embeddings of the pieces that it replaces; likewise its output
-bias. All other weights stay; the optimizer's slots and the step are dropped. --output_dir gets
+entry's embedding and output bias are the means over the pieces that it replaces. All other weights
+stay; the optimizer's slots and the step are dropped. --output_dir gets
 
     bert_model.ckpt.index and .data-...         the weights
     bert_config.json, vocab.txt                 with the new vocabulary
@@ -106,7 +106,7 @@ class ExtensionSettings(ModelSettings, TextSettings):
 def extend_vocabulary(settings: ExtensionSettings) -> None:
     """Writes a model with new entries in its vocabulary, and prints what they save.
 
-    If that is not possible, nothing is written.
+    After an error, nothing is written.
     """
     files = storage.expand_files(settings.input_file, "input_file")
     vocab = tokenization.load_vocab(settings.vocab_file, [tokenization.UNKNOWN_TOKEN])
@@ -159,8 +159,8 @@ def extend_vocabulary(settings: ExtensionSettings) -> None:
 
 
 def _by_word(config: BertConfig) -> list[str]:
-    """Returns the variables with a row for each word; the first is in every model."""
-    scopes = config.scope, "generator"  # ELECTRA's generator may have its own embeddings
+    """Returns the variables with a row for each word; every model has the first."""
+    scopes = config.scope, "generator"  # ELECTRA's generator may have separate embeddings
     tables = [f"{scope}/embeddings/word_embeddings" for scope in scopes]
     return [*tables, f"{config.masked_lm_scope}/output_bias"]
 
@@ -208,7 +208,6 @@ def _free_lines(settings: ExtensionSettings, vocab: Mapping[str, int]) -> list[i
 def _choose(
     settings: ExtensionSettings, words: Mapping[str, int], vocab: Mapping[str, int]
 ) -> dict[str, tuple[str, ...]]:
-    """Returns the new entries and the pieces that each replaces."""
     if not words:
         raise UserError("--input_file: the text has no words; name files with text")
     limits = (settings.num_words, settings.min_count, settings.whole_words)
@@ -230,7 +229,7 @@ def _choose(
 def with_means(table: np.ndarray, rows: Mapping[int, Sequence[int]]) -> np.ndarray:
     """Returns a copy of a table, float [V, ...], in which some rows are means of its rows.
 
-    `rows` has for each row to set the rows to average. Rows from V on extend the table.
+    `rows` maps the row to set to the rows to average. Rows from V on extend the table.
     """
     extended = np.resize(table, [max(len(table), *(row + 1 for row in rows)), *table.shape[1:]])
     for row, sources in rows.items():
@@ -239,7 +238,7 @@ def with_means(table: np.ndarray, rows: Mapping[int, Sequence[int]]) -> np.ndarr
 
 
 def _extended(vocab_file: str, ids: Mapping[str, int]) -> str:
-    """Returns the text of a vocabulary file with the new entries at their ids."""
+    """Returns the content of a vocabulary file with the new entries at their ids."""
     text = read_text(vocab_file, f"--vocab_file={vocab_file}", "it must have a token on each line")
     lines = text.replace("\r", "").removesuffix("\n").split("\n")
     lines += [""] * (max(ids.values()) + 1 - len(lines))
@@ -249,7 +248,7 @@ def _extended(vocab_file: str, ids: Mapping[str, int]) -> str:
 
 
 def report(before: TokenCounts, after: TokenCounts, chosen: Mapping[str, Sequence[str]]) -> str:
-    """Returns a report, in lines: what the new entries change, and the first of them."""
+    """Describes, in lines, what the new entries change, with the first entries."""
     both = (before, after)
     rows = [
         ["", "before", "after"],

@@ -4,9 +4,9 @@
     python -m tools.goodput output/base --output=base.png
 
 The argument is the --output_dir of a run. The table has the time of each part, over all starts
-since the first. The tool reads it from `goodput.json` there, which a run writes with every
-checkpoint and when it ends. The run's other processes get a line each. The picture is `goodput.png`
-there, or the file --output.
+since the first. The tool reads `goodput.json` there, which a run writes with every checkpoint and
+when it ends. The run's other processes get a line each. The picture is written to `goodput.png`
+there, or to the file --output.
 """
 
 if __name__ == "__main__" and not __package__:
@@ -31,12 +31,11 @@ if TYPE_CHECKING:
 
 FLAGS = flags.FLAGS
 
-# The cost of a restart on any machine, and pauses, which no program can avoid.
+# The cost of a restart on any machine, and pauses, which a program cannot avoid.
 _NOT_OF_STEPS = ("start_up", "compiling", "restoring", "not_running")
 
 
 def read_run(output_dir: str) -> Record:
-    """Returns the record of a run."""
     record = goodput.read(output_dir)
     if record is None:
         raise UserError(
@@ -53,7 +52,7 @@ def beyond_start_up(record: Record) -> float:
 
 
 def describe_others(output_dir: str) -> list[str]:
-    """Returns a line for each process of the run but the first."""
+    """Returns a line for each process of the run except the first."""
     lines: list[str] = []
     while record := goodput.read(output_dir, len(lines) + 1):
         waits = record.seconds["input"] / max(sum(record.seconds.values()), 1e-9)

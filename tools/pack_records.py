@@ -2,9 +2,9 @@ r"""Packs pre-training records: several sequences in a row, so that less of it i
 
     python -m tools.pack_records --input_file=train.tfrecord --output_file=packed.tfrecord
 
-The input is what create_pretraining_data.py writes, masked or not. The lengths of the sequences
-decide which of them share a row (https://arxiv.org/abs/2107.02027). Without --output_file the tool
-only logs how many sequences would share a row, and whether packing is worthwhile.
+The input is from create_pretraining_data.py, masked or not. The lengths of the sequences decide
+which of them share a row (https://arxiv.org/abs/2107.02027). Without --output_file the tool only
+logs how many sequences would share a row, and whether packing is worthwhile.
 """
 
 if __name__ == "__main__" and not __package__:

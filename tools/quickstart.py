@@ -37,7 +37,7 @@ from bert_tf.errors import UserError
 from bert_tf.runs.flags import command_flags
 
 _RECIPE = "flags/quickstart"
-# At most; flags/quickstart/bert_config.json has an embedding for each word piece.
+# At most this; flags/quickstart/bert_config.json has an embedding for each word piece.
 _VOCAB_SIZE = 1000
 # Sequence length -> masked positions, as in the phases of flags/quickstart/pretraining.flags:
 # 0.15 of the length, rounded, as in the original's README.
@@ -51,14 +51,14 @@ _STOPPED = (INTERRUPTED_STATUS, TERMINATED_STATUS)
 
 
 class Stage(NamedTuple):
-    """A stage of the quickstart: its title, and the words of its command, from "python" on."""
+    """A stage of the quickstart: its title, and its command, which begins with "python"."""
 
     title: str
     command: list[str]
 
 
 def make_stages(output_dir: str) -> list[Stage]:
-    """Returns the stages in the order in which they run; UserError if the text is not here."""
+    """Returns the stages in order; UserError if the text is not here."""
     if not os.path.isdir(_RECIPE):
         raise UserError(
             f"{_RECIPE} has the text, but does not exist in {os.getcwd()}: run it in a"
@@ -86,7 +86,7 @@ def make_stages(output_dir: str) -> list[Stage]:
 
 
 def program(name: str) -> list[str]:
-    """Returns the words that run a program, by its file in a checkout, else by its module."""
+    """Returns the command of a program, by its file in a checkout, else by its module."""
     file = f"{name}.py"
     return ["python", file] if os.path.exists(file) else ["python", "-m", name]
 
@@ -94,8 +94,8 @@ def program(name: str) -> list[str]:
 def run_stages(stages: Sequence[Stage], log: TextIO) -> None:
     """Runs the stages with this Python and prints a line for each.
 
-    On a terminal the line also shows how far a training run is. `log` gets each command and what it
-    prints. Ctrl-C and SIGTERM are passed on to the command, which saves its work before it ends.
+    On a terminal the line also shows the progress of training. `log` gets each command and its
+    output. Ctrl-C and SIGTERM are passed on to the command, which saves its work before it ends.
     """
     for number, (title, command) in enumerate(stages, 1):
         line = f"{number} of {len(stages)}: {title} ..."

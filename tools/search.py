@@ -4,7 +4,7 @@
     python -m tools.search --vectors=means.npz --texts=texts.txt --input=FOLDER \
         --query="How do I bake bread?"
 
---vectors is what extract_features.py writes with --output_format=npz, --texts the file that it
+--vectors is an archive of extract_features.py with --output_format=npz, --texts the file that it
 read. Queries are lines of that file, by number from 1, or new texts: from --query, or else the
 lines of the standard input. New texts need --input, the folder of the model that made the vectors,
 as bert_tf.load takes it. The tool also computes the vector of the file's first text, and refuses a
@@ -43,14 +43,14 @@ _TOLERANCE = 0.999  # cosine at least, between the archive's first vector and th
 
 
 def read_vectors(path: str, array: str | None = None, layer: int | None = None) -> np.ndarray:
-    """Returns the vectors of an archive such as extract_features.py writes, float32 [n, H].
+    """Returns the vectors of an archive of extract_features.py, float32 [n, H].
 
     Args:
         path: the archive, the value of --vectors.
         array: the array's name; the array is float [n, H] or [n, L, H]. None for `mean_vector`,
             else `pooled_vector`, else the only float matrix.
-        layer: which layer, by its number in the array `layers`; None if there is only one, or
-            the array is [n, H].
+        layer: which layer, by its number in the array `layers`; None if there is only one, or the
+            array is [n, H].
     """
     check_regular(path, f"--vectors={path}")
     with _reading(path), tf.io.gfile.GFile(path, "rb") as file, np.load(file) as archive:
@@ -88,11 +88,8 @@ def read_vectors(path: str, array: str | None = None, layer: int | None = None) 
 
 
 def _read(archive: np.lib.npyio.NpzFile, name: str) -> np.ndarray:
-    """Returns an array of the archive.
-
-    NumPy stops reading where the array ends by its header; the zip file's checksum comes after
-    the last byte.
-    """
+    # NumPy stops reading at the array's end, before the zip file's checksum is checked, which comes
+    # after the last byte.
     with archive.zip.open(f"{name}.npy") as member:
         array = np.lib.format.read_array(member)
         member.read()
@@ -101,12 +98,12 @@ def _read(archive: np.lib.npyio.NpzFile, name: str) -> np.ndarray:
 
 @contextlib.contextmanager
 def _reading(path: str) -> Iterator[None]:
-    """Turns what the parsers of a block raise into a UserError that names the file."""
+    """Turns the errors of parsers into a UserError that names the file."""
     try:
         yield
     except UserError:
         raise
-    except Exception as error:  # of a zip file and of arrays there are a dozen kinds
+    except Exception as error:  # zip files and arrays raise a dozen kinds
         reason = storage.cause(path, error) if isinstance(error, tf.errors.OpError) else str(error)
         raise UserError(
             f"--vectors={path} must be a NumPy archive, as extract_features.py --output_format=npz"
@@ -115,7 +112,6 @@ def _reading(path: str) -> Iterator[None]:
 
 
 def _find_array(path: str, archive: Mapping[str, np.ndarray]) -> str:
-    """Returns the name of the array that has a vector for each text."""
     found = [name for name in _PREFERRED if name in archive][:1]
     if not found:
         arrays = {name: np.asarray(x) for name, x in archive.items()}
@@ -129,7 +125,6 @@ def _find_array(path: str, archive: Mapping[str, np.ndarray]) -> str:
 
 
 def _layer_index(path: str, layers: list[int], count: int, layer: int | None) -> int:
-    """Returns the index of the chosen layer among the `count` layers of the array."""
     if layer is None and count == 1:
         return 0
     if len(layers) != count:
@@ -155,10 +150,7 @@ def read_lines(path: str, flag: str, count: int) -> list[str]:
 
 
 def to_unit_length(vectors: np.ndarray) -> np.ndarray:
-    """Returns vectors divided by their lengths, float32 [n, H]; a vector of zeros stays as it is.
-
-    The dot product of two results is the cosine of the angle between the vectors.
-    """
+    """Returns vectors divided by their lengths, float32 [n, H]; a vector of zeros stays."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return vectors / np.where(lengths == 0, 1, lengths).astype(np.float32)
 
@@ -166,12 +158,12 @@ def to_unit_length(vectors: np.ndarray) -> np.ndarray:
 def nearest(vectors: np.ndarray, query: np.ndarray, top_k: int) -> list[tuple[int, float]]:
     """Returns at most `top_k` rows of the nearest vectors and their cosines, the nearest first.
 
-    The vectors, float32 [n, H], and the query, float32 [H], have unit length. Among equal cosines
-    the first rows win.
+    The vectors, float32 [n, H], and the query, float32 [H], have unit length. Ties go to the first
+    rows.
     """
     cosines = vectors @ query
     top_k = min(top_k, len(cosines))
-    # The smallest cosine of the result. Rows that tie with it are kept until after the sort.
+    # The smallest cosine of the result. Rows with equal cosines are kept until after the sort.
     least = np.partition(cosines, -top_k)[-top_k]
     rows = np.flatnonzero(cosines >= least)
     rows = rows[np.argsort(-cosines[rows], kind="stable")][:top_k]
@@ -234,7 +226,6 @@ def _queries(vectors: np.ndarray, texts: list[str]) -> Iterator[tuple[str, np.nd
 
 
 def define_archive_flags() -> None:
-    """Defines the flags that name an archive of vectors and their texts."""
     flags.DEFINE_string("vectors", None, "The NumPy archive.", required=True)
     flags.DEFINE_string("texts", None, "The texts, one on each line, in the vectors' order.")
     flags.DEFINE_string("array", None, "The archive's array to use, if it has several.")
@@ -242,7 +233,7 @@ def define_archive_flags() -> None:
 
 
 def read_archive() -> tuple[np.ndarray, list[str]]:
-    """Returns the vectors that the flags name, float32 [n, H], of unit length, and their texts."""
+    """Returns the vectors of the flags, float32 [n, H], of unit length, and their texts."""
     vectors = to_unit_length(read_vectors(FLAGS.vectors, FLAGS.array, FLAGS.layer))
     return vectors, read_lines(FLAGS.texts, "texts", len(vectors)) if FLAGS.texts else []
 

@@ -123,24 +123,16 @@ def find_program(command: Sequence[str]) -> list[str]:
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
-    """A finished run of the program, as `trial.json` in its folder describes it.
+    """A finished run of the program, from `trial.json` in its folder."""
 
-    flags: the flags that this trial added to the command, without dashes.
-    seconds: duration of the last run.
-    results: the metrics in its eval_results.txt. JSON has no NaN and no infinity: null there.
-    command: the program and its other flags.
-    ended: seconds since 1970.
-    """
-
-    flags: dict[str, str]
+    flags: dict[str, str]  # that the trial added to the command, without dashes
     status: int
-    seconds: float
-    results: dict[str, float]
-    command: list[str]
-    ended: float
+    seconds: float  # duration of the last run
+    results: dict[str, float]  # from eval_results.txt; NaN and infinity are null in JSON
+    command: list[str]  # the program and its other flags
+    ended: float  # seconds since 1970
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the fields for JSON."""
         results = {name: x if math.isfinite(x) else None for name, x in self.results.items()}
         return {**dataclasses.asdict(self), "results": results}
 
@@ -183,7 +175,7 @@ class Search:
         return os.path.join(self._settings.output_dir, folder_name(point))
 
     def run(self, points: Sequence[dict[str, str]]) -> None:
-        """Runs a trial for each point that has no successful trial yet, and writes the tables.
+        """Runs a trial for each point without a successful trial yet, and writes the tables.
 
         If a trial was interrupted, the search ends with the trial's status (SystemExit).
         """
@@ -234,14 +226,14 @@ class Search:
         path = os.path.join(folder, "eval_results.txt")
         results = {} if status else reporting.read_results(path)
         trial = Trial(point, status, seconds, results, self._command, time.time())
-        self._trials.pop(folder, None)  # its last run failed; now it ended last
+        self._trials.pop(folder, None)  # moves a trial whose last run failed to the end
         self._trials[folder] = trial
         tf.io.gfile.makedirs(folder)
         _write_json(os.path.join(folder, "trial.json"), trial.to_dict())
         return trial
 
     def _badness(self, trial: Trial) -> tuple[bool, float]:
-        """Returns whether a trial failed or has no metric, and a number: the lower, the better."""
+        """Returns whether a trial failed or lacks the metric, and a number: lower is better."""
         value = trial.results.get(self._settings.metric, math.nan)
         failed = trial.status != 0 or math.isnan(value)
         return failed, 0.0 if failed else value if self._settings.minimize else -value
@@ -253,7 +245,7 @@ class Search:
         return None if best is None or self._badness(best)[0] else best
 
     def table(self) -> list[list[str]]:
-        """Returns the rows of the table of all trials, best first and failed ones last."""
+        """Returns the rows of the table of all trials, best first and failed trials last."""
         trials = sorted(self._trials.values(), key=self._badness)
         names = [*dict.fromkeys(name for trial in trials for name in trial.flags)]
         metrics = {name for trial in trials for name in trial.results}
@@ -296,7 +288,6 @@ class Search:
 
 
 def folder_name(point: Mapping[str, str]) -> str:
-    """Returns the name of the folder of the trial with these flags."""
     return re.sub(r"[^\w.+-]", "_", "_".join(f"{k}-{v}" for k, v in point.items()))
 
 
@@ -322,7 +313,7 @@ def _checkpoints(folder: str) -> list[str]:
 def _run(command: Sequence[str]) -> int:
     """Runs a command and returns its exit status; forwards Ctrl-C and SIGTERM to it and waits.
 
-    The command runs in its own session. Otherwise a terminal's Ctrl-C would reach it twice.
+    The command runs in a separate session. Otherwise a terminal's Ctrl-C would reach it twice.
     """
     passed_on = False
     with interrupts.hold():

@@ -37,7 +37,6 @@ _FORMATS = ("html", "png")
 
 
 def check_output(output: str, output_format: str) -> None:
-    """Checks that the file's name fits its format, and that the format can be written."""
     if ending_of(output) != f".{output_format}":
         raise UserError(
             f"--output must end in .{output_format} with --format={output_format}; received"
@@ -48,7 +47,6 @@ def check_output(output: str, output_format: str) -> None:
 
 
 def check_head(attention: TextAttention, layer: int | None, head: int | None) -> None:
-    """Checks that the model has this layer and head."""
     if (layer is None) != (head is None):
         raise UserError("give both --layer and --head, or neither")
     chosen = {"layer": layer, "head": head}

@@ -3,7 +3,7 @@
     python -m tools.show_vectors --vectors=means.npz --texts=texts.txt --labels=labels.txt \
         --output_dir=output/vectors
 
---vectors is what extract_features.py writes with --output_format=npz, --texts the file that it
+--vectors is an archive of extract_features.py with --output_format=npz, --texts the file that it
 read. A line of --labels is the class of that text, which sets the point's colour. The tool writes
 
     pca.png, tsne.png       the points, by principal components and by t-SNE
@@ -73,8 +73,8 @@ def project(vectors: np.ndarray, method: str) -> np.ndarray:
 def text_offsets(places: np.ndarray, texts: Sequence[str]) -> list[tuple[float, float]]:
     """Returns each text's offset from its point, in points: of its start (x > 0) or its end.
 
-    A text runs towards the middle of the picture, so that it stays inside, and stands above, beside
-    or below its point, where it covers the least of the earlier texts.
+    A text runs towards the middle of the picture, so that it stays inside. It is above, beside or
+    below its point, where it covers the least of the earlier texts.
     """
     spread = np.ptp(places, axis=0)
     points = (places - places.min(axis=0)) / np.where(spread == 0, 1, spread)
@@ -106,7 +106,7 @@ def draw_points(
 ) -> "Figure":
     """Returns the picture of points, float [n, 2], with a colour for each class.
 
-    `texts` and `labels` have an item for each point or none. At most 60 texts are drawn.
+    `texts` and `labels` have an item for each point, or are empty. At most 60 texts are drawn.
     """
     matplotlib = import_matplotlib()
     figure = matplotlib.figure.Figure(_SIZE, layout="constrained")
@@ -138,7 +138,7 @@ def write_projector_files(
 ) -> None:
     """Writes the files that TensorBoard's projector reads from its --logdir.
 
-    `texts` and `labels` have an item for each vector, float32 [n, H], or none.
+    `texts` and `labels` have an item for each vector, float32 [n, H], or are empty.
     """
     with UnfinishedFile(os.path.join(output_dir, "vectors.tsv")) as file:
         for vector in vectors:

@@ -38,7 +38,7 @@ from . import call_with_flags
 # Folder below --evidence_dir -> the key that lists a question's documents in it.
 FOLDERS = {"wikipedia": "EntityPages", "web": "SearchResults"}
 
-# Windows' separator, and characters that no file system takes.
+# Windows' separator, and characters that no file system allows.
 _NOT_IN_NAMES = re.compile(r"[\\\0\ud800-\udfff]")
 _TOKEN = re.compile(r"\w+|[^\w\s]")
 
@@ -64,11 +64,11 @@ def first_tokens(text: str, max_tokens: int) -> str:
 def find_answer(context: str, answers: Sequence[str]) -> dict[str, str | int] | None:
     """Returns SQuAD's `text` and `answer_start` of the first accepted answer in a context, or None.
 
-    Only whole words match, whatever their case and the white space between them. If several answers
+    Only whole words match; case and white space between words do not matter. If several answers
     match at the same place, the longest wins.
     """
     lowered = " ".join(context.lower().split())
-    # Most answers do not occur. A single expression for all answers would take ten times as long.
+    # Most answers do not occur. A regular expression of all answers would take ten times as long.
     candidates = [words for words in map(str.split, answers) if " ".join(words).lower() in lowered]
     candidates = sorted(filter(None, candidates), key=lambda words: -len(" ".join(words)))
     if not candidates:
@@ -112,7 +112,7 @@ def _text(value: object) -> str:
 
 
 def document_path(evidence_dir: str, name: str, question_id: str) -> str:
-    """Returns the path of the document `name`, which must not leave the folder, nor may a link."""
+    """Returns the path of the document `name`; it must be in the folder, even if it is a link."""
     path = os.path.join(evidence_dir, name)
     is_plain = not _NOT_IN_NAMES.search(name) and not {"", ".", ".."}.intersection(name.split("/"))
     if is_plain and "://" not in evidence_dir:  # only local folders have links

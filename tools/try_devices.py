@@ -3,14 +3,14 @@
     python -m tools.try_devices -- --tpu=pjrt --train_batch_size=256
     python -m tools.try_devices -- --num_train_steps=20 --dtype=bfloat16
 
-Nobody has run this project on a TPU yet: the report says what happened on yours. What follows `--`
-are flags of run_pretraining.py, which makes 200 steps of 8 sequences of length 128 if they don't
-say otherwise. The text is that of flags/quickstart, the weights begin random, and all files but
-the report are removed at the end.
+Nobody has run this project on a TPU yet: the report says what happened on yours. After `--` come
+flags of run_pretraining.py, which by default makes 200 steps of 8 sequences of length 128. The text
+is from flags/quickstart, the weights are random, and all files except the report are removed at the
+end.
 
 The report has the versions of the packages, the processor, the time of each part of the run, and
-what the run logged, the reason of a failure included. Read it before you send it: it has names of
-folders. The exit status is the run's.
+the run's log with the reason of a failure. Read it before you send it: it has names of folders. The
+exit status is the run's.
 """
 
 if __name__ == "__main__" and not __package__:
@@ -54,9 +54,7 @@ _PACKAGES = (
 def stages(folder: str, words: list[str]) -> list[Stage]:
     """Returns the stages: a vocabulary, records of length 128, and training.
 
-    Args:
-        folder: for all that the stages write.
-        words: flags of run_pretraining.py, which take precedence.
+    `folder` gets their files. `words` are flags of run_pretraining.py, which take precedence.
     """
     vocabulary, records, *_ = make_stages(folder)
     file, lengths = f"{folder}/records", ["--max_seq_length=128", "--max_predictions_per_seq=20"]
@@ -110,7 +108,7 @@ def main(words: list[str]) -> None:
     with tempfile.TemporaryDirectory(prefix="try_devices") as folder:
         made = stages(folder, words)
         with open(f"{folder}/log", "w", encoding="utf-8") as log:
-            # Shows that it can be written, and remains if the machine falls over.
+            # Shows that it can be written, and remains if the machine crashes.
             write_whole(output_file, report(folder, "The run has not ended."), place)
             try:
                 run_stages(made, log)

@@ -37,7 +37,7 @@ from . import call_with_flags
 
 _CHARACTERS_PER_BATCH = 1 << 18
 _BATCHES_PER_WORKER = 4  # read ahead
-_COMMONEST = 10  # templates that the log names
+_COMMONEST = 10  # number of templates in the log
 
 
 def wikipedia_text(input_file: str, output_file: str, num_workers: int = 1) -> int:
@@ -108,7 +108,7 @@ def _batches(articles: Iterable[Article]) -> Iterator[list[Article]]:
 def _parse(
     batches: Iterable[list[Article]], num_workers: int
 ) -> Iterator[tuple[Sequence[Article], tuple[list[list[str] | None], collections.Counter[str]]]]:
-    """Yields each batch with what `parse` makes of it, in order; a few batches are read ahead."""
+    """Yields each batch with the result of `parse`, in order; a few batches are read ahead."""
     if num_workers == 1:
         for batch in batches:
             yield batch, wikipedia.parse(batch)

@@ -55,8 +55,8 @@ def outputs_of(
     """Returns the function that computes a head's outputs by name, each float32.
 
     encoder: `sequence_output` [B, S, H], the last layer; `vectors` [B, H], pooled, normalised and
-    truncated as by the folder's `encode`, unless that leaves out the tokens of a prompt;
-    `pooled_output` [B, H], if the model has a pooler.
+        truncated as by the folder's `encode`, unless that leaves out the tokens of a prompt;
+        `pooled_output` [B, H], if the model has a pooler.
     masked_lm: `logits` [B, P, V].
     classification, multiple_choice: `logits` and `probabilities` [B, C].
     regression: `values` [B].
@@ -71,7 +71,7 @@ def outputs_of(
     def encoder(features: Tensors) -> dict[str, tf.Tensor]:
         output = model(*(features[name] for name in INPUTS))
         found = {"sequence_output": output.sequence_output}
-        if settings.include_prompt or not settings.prompt:  # the texts' lengths are unknown
+        if settings.include_prompt or not settings.prompt:  # otherwise text lengths are unknown
             vectors = text_vectors(output, features["input_mask"], settings.poolings)
             if settings.normalize:
                 vectors /= tf.norm(vectors, axis=-1, keepdims=True)
@@ -177,13 +177,13 @@ def text_signatures(
     """Returns name of a signature -> function.
 
     serving_default: takes `texts`, string [N]; for squad `questions` and `contexts`, both [N]; for
-    multiple choice `contexts`, [N], and `choices`, [N, C]. The outputs are the head's with B = N,
-    plus `tokens`, string [N, S], for tagging and squad. The masked language model instead returns
-    `tokens`, string [N, P, K], and `probabilities`, float32 [N, P, K], best first, padded with ""
-    and 0.
+        multiple choice `contexts`, [N], and `choices`, [N, C]. The outputs are the head's with B =
+        N, plus `tokens`, string [N, S], for tagging and squad. The masked language model instead
+        returns `tokens`, string [N, P, K], and `probabilities`, float32 [N, P, K], best first,
+        padded with "" and 0.
     pairs: takes `texts` and `second_texts`, both [N]; for encoder, and for classification and
-    regression unless `reads` (see `ModelInput`) is "texts". If it is "pairs", serving_default is
-    the same.
+        regression unless `reads` (see `ModelInput`) is "texts". If it is "pairs", serving_default
+        is the same.
     tokenize, tokenize_pairs: take the same; return `input_ids`, `input_mask`, `segment_ids`.
     """
     tokens_of = tf.constant(list(vocab))

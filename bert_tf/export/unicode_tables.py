@@ -5,9 +5,9 @@ occurs in no token, and from `FIRST_LETTER` on the characters of the vocabulary.
 occur in lower-cased text, where `text_to_ids` puts marks in order:
 
 *   `DROPPED`, a nonspacing mark of combining class 0. It separates runs of marks before it is
-removed.
+    removed.
 *   -(symbol * CLASSES + class), a character of the vocabulary whose combining class is not 0 and
-that is not a nonspacing mark.
+    that is not a nonspacing mark.
 """
 
 import functools

@@ -47,7 +47,7 @@ def parse_weight(value: Any, subject: str, remedy: str) -> float:
 
 
 def parse_class_weights(given: Sequence[Entry], labels: Sequence[str]) -> dict[str, float]:
-    """Parses --class_weights: numbers in the order of `labels`, or LABEL:NUMBER; others weigh 1."""
+    """Parses --class_weights: numbers in the order of `labels`, or LABEL:NUMBER; default 1."""
     shown = ",".join(x if isinstance(x, str) else ":".join(map(str, x)) for x in given)
     pairs = [_pair(entry) for entry in given]
     if len(pairs) == len(labels) and all(label is None for label, _ in pairs):

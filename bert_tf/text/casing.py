@@ -114,9 +114,9 @@ def check_casing(
     The error names the first source that contradicts, in this order:
     1.  the name of a released checkpoint (`tokenization.validate_case_matches_checkpoint`);
     2.  the records (`read_casing`) in `output_dir`, if it has a checkpoint, and in the folders of
-    `init_checkpoint` and `vocab_file`;
+        `init_checkpoint` and `vocab_file`;
     3.  the vocabulary. It only causes a warning if a record agrees with `do_lower_case`, or if it
-    has no upper-case letter at all, since it may be of a language without case.
+        has no upper-case letter at all, since it may be of a language without case.
     """
     tokenization.validate_case_matches_checkpoint(do_lower_case, init_checkpoint)
     is_recorded = _check_records(do_lower_case, vocab_file, init_checkpoint, output_dir)

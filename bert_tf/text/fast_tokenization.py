@@ -3,11 +3,11 @@
 Two ways give the same ids:
 
 *   The cache: the text is cleaned and split at white space, and the ids of each part are cached.
-New parts are split by the reference's rules, with one table lookup per character.
+    New parts are split by the reference's rules, with one table lookup per character.
 *   tensorflow-text, in batches, only for printable ASCII, because its Unicode tables (ICU) differ
-from Python's. It is up to twice as fast, but takes most of a second to import and build, so it is
-loaded only after several megabytes of text, in a process that uses TensorFlow. Not every TensorFlow
-build has it.
+    from Python's. It is up to twice as fast, but takes most of a second to import and build, so it
+    is loaded only after several megabytes of text, in a process that uses TensorFlow. Not every
+    TensorFlow build has it.
 """
 
 import dataclasses

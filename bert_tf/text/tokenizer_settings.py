@@ -44,7 +44,7 @@ class TokenSpan(NamedTuple):
 
 
 class AddedTokens:
-    """Finds tokens in texts, after a `normalizer` of the package `tokenizers`, or None."""
+    """Finds tokens in texts; `normalizer`, of the package `tokenizers`, normalizes them first."""
 
     def __init__(self, tokens: Sequence[AddedToken], normalizer: Any):
         # Every text between two tokens is one unknown token of this model.

@@ -28,7 +28,6 @@ def attention_page(attention: TextAttention, model: str, layer: int = 0, head: i
 
     The page fetches nothing, and a token is never read as HTML. A weight is stored in one byte as
     255 times its square root, so its error is at most 0.004, and much less for small weights.
-
     `model` is the page's line about the model. `layer` and `head`, from 0, are shown first.
     """
     layers, heads = attention.probabilities.shape[:2]
@@ -52,7 +51,7 @@ def attention_page(attention: TextAttention, model: str, layer: int = 0, head: i
 
 
 def draw_heads(attention: TextAttention) -> "Figure":
-    """Returns a grid with a square for each head: the tokens of rows attend to those of columns."""
+    """Returns a grid with a square for each head, where the tokens of rows attend to columns."""
     matplotlib = import_matplotlib()
     layers, heads = attention.probabilities.shape[:2]
     size = (0.6 + _CELL * heads, 0.6 + _CELL * layers)
@@ -96,7 +95,7 @@ def draw_head(attention: TextAttention, layer: int, head: int) -> "Figure":
 
 
 def _write_tokens(axes: "Axes", attention: TextAttention, side: int, align: str) -> None:
-    """Writes the tokens beside bars that tell the sentences apart; side 0 is the left one."""
+    """Writes the tokens beside bars that tell the sentences apart; side 0 is the left."""
     place = (-0.03, 1.03)[side]
     for row, token in enumerate(attention.tokens):
         segment = attention.segment_ids[row]

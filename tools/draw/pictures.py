@@ -40,10 +40,7 @@ def import_matplotlib() -> ModuleType:
 
 
 def write_png(figure: "Figure", path: str, flag: str | None = None) -> None:
-    """Writes a figure as a PNG file; warns of characters that no font has, drawn as boxes.
-
-    Messages name the `flag` that gave the path; None if none did.
-    """
+    """Writes a figure as a PNG file; warns of characters that no font has, drawn as boxes."""
     data = io.BytesIO()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

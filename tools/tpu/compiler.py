@@ -18,29 +18,22 @@ from bert_tf.errors import UserError, quoted
 
 @dataclasses.dataclass(frozen=True)
 class Chip:
-    """The peaks of a TPU chip, or of a part of it.
+    """The peaks of a TPU chip, or of a part of it."""
 
-    flops: published bfloat16 FLOP/s of the matrix units.
-    bandwidth: published bytes per second between the chip and its HBM.
-    links: published bytes per second that the chip can send to its neighbours.
-    memory: GiB of HBM available to programs, as the compiler's out-of-memory error states it.
-    clock: cycles per second of a TensorCore.
-    """
-
-    flops: float
-    bandwidth: float
-    links: float
-    memory: float
-    clock: float
+    flops: float  # published bfloat16 FLOP/s of the matrix units
+    bandwidth: float  # published bytes per second between the chip and its HBM
+    links: float  # published bytes per second that the chip can send to its neighbours
+    memory: float  # GiB of HBM for programs, as the compiler's out-of-memory error states it
+    clock: float  # cycles per second of a TensorCore
 
     def divided(self, devices: int) -> "Chip":
         """Returns the peaks of one of a chip's devices."""
-        # They share the links: what one of them has summed goes to other chips once.
+        # They share the links: the sum of one device goes to other chips once.
         shares = self.flops / devices, self.bandwidth / devices, self.links, self.memory / devices
         return Chip(*shares, self.clock)
 
     def all_reduce_seconds(self, size: int, replicas: int) -> float:
-        """Returns how long the links take at least to sum `size` bytes over the replicas."""
+        """Returns the least time in which the links can sum `size` bytes over the replicas."""
         # A reduce-scatter and an all-gather: in each, a device sends all but a replica's share.
         return 2 * size * (1 - 1 / replicas) / self.links
 
@@ -88,7 +81,7 @@ _MOST_CHIPS = 2**14  # more than the largest slice: 9,216 chips, of TPU7x
 class Topology:
     """A TPU slice: JAX's descriptions of the devices, and the peaks of one device.
 
-    A device is a TensorCore, or a chip where the compiler joins a chip's cores.
+    A device is a TensorCore, or a chip if the compiler joins a chip's cores.
     """
 
     name: str
@@ -98,28 +91,18 @@ class Topology:
 
 @dataclasses.dataclass(frozen=True)
 class Executable:
-    """The compiler's figures for a compiled program on one device. Sizes are bytes of HBM.
+    """The compiler's figures for a compiled program on one device. Sizes are bytes of HBM."""
 
-    arguments: weights, optimizer slots and the batch.
-    outputs: results of the program.
-    aliased: the part of the outputs that overwrites arguments.
-    temporaries: peak size of intermediate results.
-    code: size of the program.
-    flops: operations of every kind; the compiler counts the body of a loop once.
-    text: the program, for `cycles.read_instructions`.
-    """
-
-    arguments: int
+    arguments: int  # weights, optimizer slots and the batch
     outputs: int
-    aliased: int
-    temporaries: int
-    code: int
-    flops: float
-    text: str = dataclasses.field(default="", repr=False)
+    aliased: int  # the part of the outputs that overwrites arguments
+    temporaries: int  # peak size of intermediate results
+    code: int  # size of the program
+    flops: float  # operations of every kind; the compiler counts the body of a loop once
+    text: str = dataclasses.field(default="", repr=False)  # the program, for `cycles`
 
     @property
     def hbm(self) -> int:
-        """Bytes of HBM that the program needs."""
         return self.arguments + self.outputs - self.aliased + self.temporaries + self.code
 
 
@@ -153,7 +136,7 @@ def open_topology(name: str) -> Topology:
         generation, _, shape = name.partition(":")
         sizes = [int(size) for size in shape.split("x")]
         chips = math.prod(sizes)
-        if min(sizes) < 1 or chips > _MOST_CHIPS:  # of no chips the compiler dies
+        if min(sizes) < 1 or chips > _MOST_CHIPS:  # without chips the compiler dies
             raise ValueError(f"each size must be at least 1, and the chips at most {_MOST_CHIPS}")
         options = _OPTIONS.get(shape, {}) | _OPTIONS.get(generation, {})
         devices = topologies.get_topology_desc(name, "tpu", **options).devices
@@ -168,11 +151,7 @@ def open_topology(name: str) -> Topology:
 
 
 def compile_step(step: Any) -> Executable:
-    """Compiles a step that JAX has lowered for a topology's devices (a `jax.stages.Lowered`).
-
-    Raises:
-        DoesNotFit: the program needs more memory than a device has.
-    """
+    """Compiles a `jax.stages.Lowered` step; raises DoesNotFit if it needs too much memory."""
     try:
         compiled = step.compile()
     except RuntimeError as error:

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 PRODUCTS = "matrix products"
 COPIES = "copies and transposes"
 REST = "the rest"
-# The other kinds, by the name that TensorFlow gave to the operation; the first that fits counts.
-# Embeddings are looked up by products with one-hot rows on TPUs.
+# The other kinds, by TensorFlow's name of the operation; the first match is used. TPUs look up
+# embeddings by products with one-hot rows.
 _LOOKUPS = ("look-ups", re.compile("embeddings/MatMul|Gather|UnsortedSegmentSum|Scatter"))
 _NAMED = (
     ("random bits", re.compile("StatelessRandom|random_bits")),
@@ -36,23 +36,18 @@ _CALL = re.compile(r"jit\(.*\)|shard_map|tensorflow|while|body|\w*PartitionedCal
 
 @dataclasses.dataclass(frozen=True)
 class Instruction:
-    """An instruction, most often a fusion of several operations.
+    """An instruction, most often a fusion of several operations."""
 
-    kind: one of KINDS.
-    name: of the layer and the operation, with * for the layer's number.
-    cycles: of all its executions in a step.
-    """
-
-    kind: str
-    name: str
-    cycles: int
+    kind: str  # one of KINDS
+    name: str  # of the layer and the operation, with * for the layer's number
+    cycles: int  # of all its executions in a step
 
 
 def read_instructions(text: str) -> list[Instruction]:
     """Returns the instructions that have cycles, from a `jax.stages.Compiled.as_text()`.
 
-    Instructions in a loop's body count once for each round. Those inside a fusion do not count:
-    the fusion has their cycles.
+    Instructions in a loop's body count once for each round. Instructions inside a fusion do not
+    count: the fusion has their cycles.
     """
     computations: dict[str, list[str]] = {}
     entry, lines = "", []
@@ -101,10 +96,7 @@ def _rounds(name: str, condition: list[str]) -> int:
 
 
 def kind_of(opcode: str, name: str, product: bool) -> str:
-    """Returns the kind of an instruction, one of KINDS.
-
-    `product` says whether it has a matrix product in it, for example with an activation after it.
-    """
+    """Returns the kind of an instruction, which may contain a matrix `product`."""
     if opcode in ("copy", "transpose"):
         return COPIES
     kinds = [_LOOKUPS, *([(PRODUCTS, re.compile(""))] if product else []), *_NAMED]

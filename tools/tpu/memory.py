@@ -14,7 +14,8 @@ from .. import ROOT
 
 PLANS = os.path.join(ROOT, "tpu", "memory.txt")
 MODELS = os.path.join(ROOT, "flags", "models")
-# The sizes that a model's memory depends on, with the vocabulary's: a smaller one takes less.
+# The sizes that a model's memory depends on, besides the vocabulary's: a smaller vocabulary takes
+# less.
 _SIZES = (
     *("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads"),
     "embedding_width",
@@ -22,7 +23,7 @@ _SIZES = (
 # The optimizer and the model's options with which the plans were made.
 _OPTIMIZER = "adamw"
 _OPTIONS = {"use_one_hot_embeddings": True, "dtype": "bfloat16", "recompute_activations": False}
-# ELECTRA's settings that have their defaults in all plans.
+# ELECTRA's settings that have their default values in all plans.
 _DEFAULTS = (
     *("electra_objective", "generator_layers", "untied_generator", "untied_generator_embeddings"),
     "uniform_generator",
@@ -31,36 +32,29 @@ _DEFAULTS = (
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """The compiler's plan of a step, one line of tpu/memory.txt. That file explains the columns.
+    """The compiler's plan of a step, one line of tpu/memory.txt. That file explains the columns."""
 
-    accelerator: the slice for which it was compiled; `replicas` are those of the run's slice.
-    libtpu: the compiler, as the header above the line names it.
-    generator: the hidden size of an ELECTRA's generator, as a share of `config`'s; else 0.
-    cycles: of the step of a replica's whole batch, computed in `parts` parts; None if not known.
-    """
-
-    accelerator: str
-    libtpu: str
-    replicas: int
+    accelerator: str  # the slice for which it was compiled
+    libtpu: str  # the compiler, from the header above the line
+    replicas: int  # of the run's slice
     limit: float
     config: BertConfig
     length: int
     predictions: int
     examples: int
     gib: float
-    generator: float = 0.0
-    cycles: float | None = None
-    parts: int = 1
+    generator: float = 0.0  # hidden size of an ELECTRA's generator, as a share of `config`'s
+    cycles: float | None = None  # of the step of a replica's whole batch
+    parts: int = 1  # in which the batch was computed
 
     @property
     def fits(self) -> bool:
-        """Whether the step takes at most the memory of a replica."""
         return self.gib <= self.limit
 
     def compare(
         self, config: BertConfig, phase: RecordBatches, accumulation_steps: int, generator: float
     ) -> list[tuple[float, float]] | None:
-        """Returns sizes of a phase's step, each beside the plan's, or None for another model.
+        """Returns sizes of a phase's step beside the plan's, or None for a different model.
 
         The first is the number of examples that a replica computes at once.
         """
@@ -84,7 +78,7 @@ def read_table(path: str) -> Iterator[list[str]]:
 
 
 def are_as_compiled(settings: ElectraSettings, options: dict[str, bool | str]) -> bool:
-    """Returns whether plans tell about a run with these settings and options of the model."""
+    """Returns whether the plans apply to a run with these settings and options of the model."""
     own = {name for name in _DEFAULTS if getattr(settings, name) != getattr(ElectraSettings, name)}
     return not own and (options, settings.optimizer) == (_OPTIONS, _OPTIMIZER)
 
@@ -92,7 +86,7 @@ def are_as_compiled(settings: ElectraSettings, options: dict[str, bool | str]) -
 def read_plans(accelerator: str, path: str = PLANS) -> list[Plan]:
     """Returns the plans for a slice; [] if nothing was compiled for its generation.
 
-    A replica of a larger slice takes as much memory as one of a slice that was compiled.
+    A replica takes as much memory on a larger slice as on the slice that was compiled.
     """
     plans, libtpu = [], ""
     generation, _, size = accelerator.partition("-")
@@ -126,11 +120,10 @@ def look_up(
 ) -> tuple[str, float | None]:
     """Returns a line that says whether a phase's step fits, and the compiler's cycles if known.
 
-    A step with fewer examples takes no more memory, and one with more takes no less. The line names
-    the compiler, and the installed one if that is another. Cycles are of the very same step.
-
-    `plans` are [] if the settings are not `are_as_compiled`. The phase's batch size is global,
-    and a replica computes its part in `accumulation_steps` parts. For `generator` see `Plan`.
+    A step with fewer examples takes no more memory, and a step with more takes no less. The line
+    names the compiler, and the installed compiler if it differs. Cycles are of exactly this step.
+    `plans` are [] if the settings are not `are_as_compiled`. The phase's batch size is global, and
+    a replica computes its part in `accumulation_steps` parts. For `generator` see `Plan`.
     """
     known, cycles = "", None
     for plan in plans:

@@ -20,49 +20,39 @@ GIB = 2**30
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """The settings of a training step, except for the lengths and the batch size.
-
-    options: further arguments of `PretrainingModel`, which also explains `objective`.
-    replicas: number of replicas that compute a step together.
-    accumulation_steps, gradient_reduction: see `train_step`.
-    max_sequences_per_pack: places for sequences in a row; None if records are not packed.
-    teacher: the teacher's configuration; None for pre-training.
-    restrict_ce_to_mask: see `DistilledPretraining`.
-    electra: arguments of `ElectraPretrainingModel`, if that is trained.
-    """
+    """The settings of a training step, except for the lengths and the batch size."""
 
     config: BertConfig
-    options: dict[str, bool | str]
-    replicas: int
-    accumulation_steps: int
+    options: dict[str, bool | str]  # arguments of `PretrainingModel`
+    replicas: int  # number of replicas that compute a step together
+    accumulation_steps: int  # see `train_step`
     gradient_reduction: str
-    objective: str
+    objective: str  # see `PretrainingModel`
     adam: "AdamOptions"
-    max_sequences_per_pack: int | None = None
-    teacher: BertConfig | None = None
-    restrict_ce_to_mask: bool = False
+    max_sequences_per_pack: int | None = None  # None if records are not packed
+    teacher: BertConfig | None = None  # None for pre-training
+    restrict_ce_to_mask: bool = False  # see `DistilledPretraining`
+    # arguments of `ElectraPretrainingModel`
     electra: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 def program_flops(products: list[MatrixProduct], accumulation_steps: int) -> int:
-    """Returns the floating point operations in the matrix products of a replica's step.
-
-    Only one loop has matrix products: the loop of `bert_tf.engine.steps` over a batch's parts.
-    """
+    """Returns the floating point operations in the matrix products of a replica's step."""
+    # Only one loop has matrix products: the loop of `bert_tf.engine.steps` over a batch's parts.
     return sum(
         product.flops * (accumulation_steps if product.in_loop else 1) for product in products
     )
 
 
 def model_flops(run: Run, phase: RecordBatches) -> int:
-    """Returns the FLOPs of a step's matrix products by calculation, a teacher's included."""
+    """Returns the calculated FLOPs of a step's matrix products, including a teacher's."""
     if run.teacher is None:
         return training_flops(run.config, phase, False, run.objective, run.electra)
     return distillation_flops(run.config, phase, run.teacher, run.restrict_ce_to_mask)
 
 
 def float32_products(products: list[MatrixProduct]) -> list[str]:
-    """Returns the names of the matrix products that have a float32 operand, each name once."""
+    """Returns the names of the matrix products with a float32 operand, each name once."""
     names = [p.name for p in products if "f32" in p.operands]
     return list(dict.fromkeys(names))
 
@@ -74,10 +64,8 @@ def report(
     executable: compiler.Executable,
     device: compiler.Chip,
 ) -> list[str]:
-    """Returns the lines to print about the step, compiled for a replica's device.
-
-    `phase.batch_size` is the batch size of one replica.
-    """
+    """Returns the lines to print about the step, compiled for a replica's device."""
+    # `phase.batch_size` is the batch size of one replica.
     on_paper = model_flops(run, phase)
     flops = program_flops(work.products, run.accumulation_steps)
     # At the peaks: the matrix products; reading the arguments and writing the outputs once; the
@@ -91,7 +79,7 @@ def report(
     sizes = [f"{name} {getattr(executable, name) / GIB:.3f}" for name in names]
     names = float32_products(work.products)
     named = names[:NAMES_SHOWN] + ["..."] * (len(names) > NAMES_SHOWN)
-    # The sum of the sizes can exceed the layout that the compiler made fit, so it is not certain
+    # The sum of the sizes can exceed the layout that the compiler made fit, so this is uncertain
     # near the limit.
     fits = "fits" if executable.hbm <= device.memory * GIB else "compiles, but may not fit"
     return [
@@ -110,7 +98,6 @@ def report(
 
 
 def _speed(run: Run, phase: RecordBatches, device: compiler.Chip, seconds: float) -> str:
-    """Returns examples per second and MFU of a step of this time, as text."""
     examples = "sequences" if run.max_sequences_per_pack is None else "rows"
     speed = phase.batch_size * run.replicas / seconds
     utilisation = model_flops(run, phase) / (seconds * device.flops)

@@ -9,18 +9,12 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True)
 class MatrixProduct:
-    """A matrix product in a program.
+    """A matrix product in a program."""
 
-    name: TensorFlow's name for the operation, which has the layer's name in it.
-    operands: the types of both operands, such as bf16.
-    flops: multiplications and additions per execution.
-    in_loop: whether it is inside a loop's body, at any depth.
-    """
-
-    name: str
-    operands: tuple[str, str]
-    flops: int
-    in_loop: bool
+    name: str  # TensorFlow's name for the operation, which includes the layer's
+    operands: tuple[str, str]  # the types of both operands, such as bf16
+    flops: int  # multiplications and additions per execution
+    in_loop: bool  # whether it is inside a loop's body, at any depth
 
 
 @dataclasses.dataclass
@@ -65,7 +59,6 @@ def read_program(module: bytes | str) -> Work:
 
 
 def _size(value: Any) -> int:
-    """Returns the bytes of a tensor."""
     bits = int(re.match(r"[a-z]+(\d+)", str(value.type.element_type))[1])
     return bits // 8 * math.prod(value.type.shape)
 

@@ -1,4 +1,4 @@
-"""A step's teacher, and a check of its batch, for tools that take run_pretraining.py's flags."""
+"""The flags of a teacher, and a check of a batch, for tools with run_pretraining.py's flags."""
 
 from absl import flags
 
@@ -12,7 +12,7 @@ flags.disclaim_key_flags()  # --help lists the flags below as the calling tool's
 
 
 def define_teacher(verb: str) -> None:
-    """Defines the flags; `verb` says what the tool does with a step."""
+    """Defines the flags; `verb` is what the tool does with a step."""
     flags.DEFINE_string(
         "teacher_config_file",
         None,
@@ -24,7 +24,6 @@ def define_teacher(verb: str) -> None:
 
 
 def read_teacher() -> BertConfig | None:
-    """Returns the teacher's configuration; None without a teacher."""
     from bert_tf.model.family import read_config  # imports TensorFlow
 
     if FLAGS.teacher_config_file:
@@ -40,10 +39,8 @@ def read_teacher() -> BertConfig | None:
 def check_phase(
     config: BertConfig, phase: RecordBatches, replicas: int, source: str, accumulation_steps: int
 ) -> None:
-    """Raises UserError for a phase that run_pretraining.py would refuse.
-
-    `source` is the flag that sets the number of replicas, for the message.
-    """
+    """Raises UserError for a phase that run_pretraining.py would refuse."""
+    # `source` is the flag that sets the number of replicas, for the message.
     config.check_seq_length(phase.max_seq_length, "max_seq_length or --phases")
     parts = replicas * accumulation_steps
     if phase.batch_size % parts:

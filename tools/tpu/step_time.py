@@ -27,20 +27,14 @@ _LOOKUP = 1.1  # the time of the look-ups, as products with one-hot rows at the 
 
 @dataclasses.dataclass(frozen=True)
 class StepTime:
-    """The seconds of a replica's step.
+    """The seconds of a replica's step."""
 
-    products: the model's matrix products at the chip's peak.
-    computing: all but the all-reduces; whether by the compiler, `compiled` says.
-    fixed: the part of `computing` that stays as long with a larger batch.
-    reducing: the all-reduces of the gradients, of `reduced` bytes; they wait for the gradients.
-    """
-
-    products: float
-    computing: float
-    fixed: float
-    reducing: float
-    reduced: int
-    compiled: bool
+    products: float  # the model's matrix products at the chip's peak
+    computing: float  # everything except the all-reduces
+    fixed: float  # the part of `computing` that does not grow with the batch
+    reducing: float  # the all-reduces, which wait for the gradients
+    reduced: int  # bytes of all-reduces
+    compiled: bool  # whether `computing` is from the compiler
 
     @property
     def bound(self) -> str:
@@ -50,7 +44,7 @@ class StepTime:
 
     @property
     def fixed_share(self) -> float:
-        """The share of the step that stays as long with a larger batch."""
+        """The share of the step that does not grow with the batch."""
         return (self.fixed + self.reducing) / (self.computing + self.reducing)
 
     def seconds(self, share: float = 1.0) -> float:
@@ -61,7 +55,7 @@ class StepTime:
 def count_weights(config: BertConfig, products: Sequence[Product]) -> int:
     """Returns the number of a model's trained weights, without biases and LayerNorm's."""
     width = config.embedding_width
-    tables = {(width, config.vocab_size)}  # shared by a generator, unless it has another width
+    tables = {(width, config.vocab_size)}  # shared by a generator of the same width
     weights = width * (config.max_position_embeddings + config.type_vocab_size)
     for product in products:
         if product.name == "vocabulary" and product.passes > 1:
@@ -80,9 +74,9 @@ def estimate_step(
     parts: int = 1,
     cycles: float | None = None,
 ) -> StepTime:
-    """Returns the estimated time of a step, of a student in distillation.
+    """Returns the estimated time of a step; in distillation, of a student.
 
-    `products` are those of all replicas' batches, each computed in `parts` parts. `cycles` are the
+    `products` are for the batches of all replicas, each computed in `parts` parts. `cycles` are the
     compiler's, if they are known.
     """
     weights = count_weights(config, products)
