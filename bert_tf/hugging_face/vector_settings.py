@@ -108,7 +108,7 @@ class VectorSettings(NamedTuple):
 
 
 def transformer_folder(folder: str) -> str:
-    """Returns the folder of the weights: `folder`, or the one that its modules.json names."""
+    """Returns the folder of the weights: `folder`, or a subfolder named in its modules.json."""
     modules = _modules(folder)
     return os.path.join(folder, modules["Transformer"]) if modules.get("Transformer") else folder
 

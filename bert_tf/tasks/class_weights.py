@@ -88,7 +88,7 @@ def entries_of(weights: Any, labels: Sequence[str] | None) -> Sequence[Entry]:
             " scikit-learn's compute_class_weight: dict(zip(classes, weights))"
         )
     labels = labels or ()
-    # Among classes such as 1 to 5 a number is a name, as it is in y.
+    # If classes are named 1 to 5, a number is the name of a class, as in y.
     numbers = {} if any(map(str.isdecimal, labels)) else dict(enumerate(labels))
     pairs = [(plain(key), weight) for key, weight in weights.items()]
     pairs = [(int(x) if isinstance(x, float) and x.is_integer() else x, w) for x, w in pairs]

@@ -115,7 +115,7 @@ class FineTuningTask:
         raise NotImplementedError
 
     def subset(self, whole: ExampleSet, purpose: str, numbers: Sequence[int]) -> ExampleSet:
-        """Returns the set of some examples of another set, for a purpose."""
+        """Returns some examples of a set, by their numbers, as a set for a purpose."""
         return self.example_set(purpose, [whole.examples[i] for i in numbers])
 
     def example_set(self, purpose: str, examples: Any) -> ExampleSet:

@@ -24,7 +24,7 @@ from bert_tf.text.sequences import Layout
 from bert_tf.text.tokenizer_settings import DEFAULTS, AddedToken, TokenizerSettings
 
 VOCABULARY, MERGES = "vocab.json", "merges.txt"
-SPACE = "Ġ"  # stands for the byte of a space in a piece
+SPACE = "Ġ"  # the byte of a space in a piece
 SPECIAL_TOKENS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")  # in the order of RoBERTa's ids
 MASK = AddedToken("<mask>", lstrip=True)  # as in fairseq's models; a model's files may differ
 _UNKNOWN = "<unk>"

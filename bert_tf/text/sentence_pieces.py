@@ -28,7 +28,7 @@ from bert_tf.text.tokenizer_settings import DEFAULTS, TokenizerSettings
 from bert_tf.text.unigrams import UnigramSplitter
 
 MODEL = "spm.model"
-WORD_START = "▁"  # stands for the space before a word
+WORD_START = "▁"  # the space before a word
 UNKNOWN_PIECE = "<unk>"
 _RULE = "the file must be a SentencePiece model, such as ALBERT's 30k-clean.model"
 _MARKS = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~')  # without the apostrophe

@@ -123,7 +123,7 @@ class SentenceModel(TaskModel):
 
     Args:
         loss: "cosine", "in_batch_negatives" or "triplet"; docs/sentences.md explains them.
-        score_scale: for "cosine": the score that stands for a cosine of 1.
+        score_scale: for "cosine": the score of a cosine of 1.
         similarity_scale: for "in_batch_negatives": factor of the cosines before the softmax.
         triplet_margin: for "triplet": by how much the cosine of the first two texts should exceed
             the cosine of the first and the third.
