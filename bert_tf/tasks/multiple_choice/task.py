@@ -64,5 +64,5 @@ class MultipleChoiceTask(FineTuningTask):
 
 
 def numbers(outputs: np.ndarray) -> list[str]:
-    """Returns the names of the choices, from 0, as in the files."""
+    """Returns the names of the choices, "0", "1", ..., as in SWAG's files."""
     return [str(i) for i in range(outputs.shape[1])]
