@@ -43,7 +43,7 @@ class PretrainingModel(TaskModel):
 
     def __init__(self, config: BertConfig, objective: str | None = None, **options: Any):
         if isinstance(config, ElectraConfig):
-            check_objective(config, MLM)  # has other heads
+            check_objective(config, MLM)  # ELECTRA has other heads
         super().__init__(config, **options)
         objective = objective or (MLM_NSP if config.has_next_sentence else MLM)
         if objective not in _PAIR_OBJECTIVES:
@@ -114,7 +114,7 @@ class PretrainingModel(TaskModel):
         return sums
 
     def checked_labels(self, features: Features) -> dict[str, tf.Tensor]:
-        """Returns `masked_lm_ids` and the labels of pairs, int32, and the masked words' weights."""
+        """Returns `masked_lm_ids` and the labels of pairs, int32, and `masked_lm_weights`."""
         found = checked_weights(features)
         shape, meaning = get_shape_list(features["masked_lm_positions"]), "a number for each mask"
         counted = found["masked_lm_weights"] * example_weights(features)[:, tf.newaxis] > 0.0

@@ -36,14 +36,9 @@ from bert_tf.text.model_vocabulary import check_model_vocabulary
 def run_distillation(
     config: BertConfig, strategy: tf.distribute.Strategy, settings: DistillationSettings
 ) -> dict[str, float | int] | None:
-    """Pre-trains a student with a teacher; returns and raises what `run_pretraining` does.
+    """Pre-trains a student, of configuration `config`, with a teacher; see `run_pretraining`.
 
-    The student starts from weights of the teacher, unless the settings say otherwise. The two
-    models must fit together. The student's checkpoints have the form of `run_pretraining`'s, with
-    the vocabulary next to them.
-
-    Args:
-        config: configuration of the student.
+    The student starts from weights of the teacher, unless the settings say otherwise.
     """
     lengths = [phase.max_seq_length for phase in (*settings.phases, settings.evaluation_batches)]
     files = teacher_files(settings)
