@@ -219,7 +219,7 @@ class ElectraPretrainingModel(TaskModel):
         return tf.argmax(tf.nn.softmax(logits + gumbel), axis=-1, output_type=tf.int32)
 
     def uniform_noise(self, shape: list[int | tf.Tensor], seed: tf.Tensor) -> tf.Tensor:
-        """Returns float32 [B, P, V] in [0, 1), given a seed, int32 [2], or row seeds, uint64 [B]."""
+        """Returns float32 [B, P, V] in [0, 1), by a seed, int32 [2], or row seeds, uint64 [B]."""
         if seed.dtype == tf.uint64:
             number = tf.reshape(tf.range(shape[1] * shape[2]), shape[1:])  # [P, V]
             return uniform(hash_numbers(seed[:, tf.newaxis, tf.newaxis], number))
