@@ -118,7 +118,7 @@ def parse_label(
 
 
 def default_label(processor: DataProcessor) -> str | float | tuple[str, ...]:
-    """Returns test examples' placeholder label: the first, as in the original, or () for several."""
+    """Returns the placeholder label of test examples: the original's first label, or ()."""
     if processor.multi_label:
         return ()
     labels = processor.get_labels()

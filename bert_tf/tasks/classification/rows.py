@@ -19,7 +19,7 @@ _MULTI_HOT = "For rows with 0 or 1 for each class give np.array(y)"
 
 
 class ClassificationRows(Rows):
-    """Gives each text, or pair of texts, a class. Without `labels`, y of `fit` gives the classes."""
+    """Gives each text, or pair of texts, a class; `labels` default to those of `fit`."""
 
     task = "classification"
     head = "classification"

@@ -319,7 +319,7 @@ def sort_labels(labels: Iterable[str]) -> list[str]:
 def join_columns(
     rows: Sequence[tables.NumberedRow], path: str, labels: Sequence[str], separator: str
 ) -> list[tables.NumberedRow]:
-    """Appends a column with all labels of a row, from the columns of `labels`, which have 1 or 0."""
+    """Appends a column with all labels of a row, from columns of 1 or 0 for each label."""
     numbers = {
         label: tables.column_numbers(rows, path, True, {"label_columns": label}, "--multi_label")
         for label in labels
