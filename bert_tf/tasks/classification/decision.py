@@ -61,7 +61,6 @@ def configured(config: BertConfig, settings: ClassifierSettings, multi_label: bo
 
 
 def _check(settings: ClassifierSettings, several: bool, multi_label: bool) -> None:
-    """Checks the settings that are only for several labels, or only for one."""
     for name in ("threshold", "find_threshold"):
         if getattr(settings, name) and not several:
             raise UserError(

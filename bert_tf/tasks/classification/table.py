@@ -296,7 +296,6 @@ class TableProcessor(DataProcessor):
         return ColumnNumbers(**fields, header=table.has_header)
 
     def _has_weights(self, rows: Sequence[tables.NumberedRow], path: str, split: str) -> bool:
-        """Returns whether to read the weights of a file; a dev file may lack them."""
         name = self.table.weight_column
         if name is None or split == "test":
             return False

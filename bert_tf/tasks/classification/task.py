@@ -48,8 +48,6 @@ class GroupedSet(ExampleSet):
 
 
 class ClassificationTask(FineTuningTask):
-    """Classifies texts or pairs of texts, or gives each a number."""
-
     options = ClassifierOptions
 
     def __init__(self, settings: ClassifierOptions, processor: DataProcessor):

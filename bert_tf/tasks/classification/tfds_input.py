@@ -162,7 +162,6 @@ class TfdsProcessor(DataProcessor):
         return self._text(example[self._text_a]), text_b, label, *groups, weight
 
     def _text(self, feature: tf.Tensor | dict[str, tf.Tensor]) -> tf.Tensor:
-        """Returns a text, in the chosen language if there are several."""
         if not isinstance(feature, dict):
             return feature
         if self._language in feature:  # tfds.features.Translation

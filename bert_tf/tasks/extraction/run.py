@@ -45,11 +45,7 @@ def extract_features(
     settings: ExtractionSettings,
     max_bytes: int = 512 << 20,
 ) -> int:
-    """Writes the outputs for each line of `input_file`; returns the number of lines.
-
-    Args:
-        max_bytes: approximate limit on the memory for the outputs of a chunk of lines.
-    """
+    """Writes the outputs for each line; returns their number. For `max_bytes` see `make_chunks`."""
     lengths = parse_lengths(settings.length_buckets, settings.max_seq_length)
     layers = parse_layers(settings.layers, config.num_layer_outputs)
     outputs = parse_outputs(settings.outputs)

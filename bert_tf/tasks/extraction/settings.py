@@ -56,8 +56,6 @@ def parse_outputs(outputs: str) -> list[str]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExtractionSettings(LongTextSettings, ComputationSettings, TextSettings):
-    """Settings of extract_features."""
-
     input_file: str = Group.DATA.setting(
         help="UTF-8 text. Each line is a text, or two texts separated by ' ||| '."
     )

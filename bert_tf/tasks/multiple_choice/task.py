@@ -26,8 +26,6 @@ from bert_tf.text.tokenizers import Tokenizer
 
 
 class MultipleChoiceTask(FineTuningTask):
-    """Chooses the correct one of several endings."""
-
     options = EvaluationOptions
     best_metric = "eval_accuracy"
 

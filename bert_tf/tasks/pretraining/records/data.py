@@ -175,7 +175,6 @@ class RecordFiles:
             yield cls(settings, tokenizer, paths, seed, content, write, spill)
 
     def write(self, documents: Documents) -> RecordCounts:
-        """Writes the records of documents, and counts them."""
         settings, spill = self.settings, self._spill
         rng = random.Random(self.seed)
         in_order = settings.objective == ELECTRA  # as in its original

@@ -123,7 +123,6 @@ class Masks:
         return self._replace(input_ids, chosen)
 
     def _replace(self, input_ids: list[int], chosen: Iterable[int]) -> dict[int, int]:
-        """Masks the chosen positions in place; returns their original ids by position."""
         rng, ids = self._rng, self.replacement_ids
         labels = {}
         for position in chosen:

@@ -171,7 +171,6 @@ def read_documents(
 def write_shard(
     spill: "DocumentSpill", shard: int, tokenizer: Tokenizer, settings: PretrainingDataSettings
 ) -> RecordCounts:
-    """Writes the records of a shard's documents to its file."""
     documents = tokenized(spill.lines(shard), tokenizer, settings)
     if shard == settings.num_shards:
         return write_heldout(documents, tokenizer, settings)

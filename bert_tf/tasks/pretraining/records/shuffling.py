@@ -96,7 +96,6 @@ class SpillFile:
         return (np.array(self._entries) & ((1 << _TOKEN_BITS) - 1)).astype(np.int64)
 
     def in_order(self) -> Iterator[bytes]:
-        """Yields all records in their order."""
         with Progress("writing records", "records", len(self)) as work:
             for first in range(0, len(self), _RECORDS_AT_ONCE):
                 numbers = range(first, min(first + _RECORDS_AT_ONCE, len(self)))
@@ -104,7 +103,6 @@ class SpillFile:
                 work.advance(len(numbers))
 
     def read(self, numbers: Iterable[int]) -> Iterator[bytes]:
-        """Yields the records with these numbers."""
         try:
             self._file.flush()
             file = self._file.fileno()

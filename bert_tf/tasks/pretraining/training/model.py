@@ -188,10 +188,8 @@ def loss_and_accuracy(
 ) -> dict[str, tuple[tf.Tensor, tf.Tensor]]:
     """Returns `NAME_loss` and `NAME_accuracy`, each a weighted sum and its weight, float32 [].
 
-    Args:
-        logits: float32 [R, classes].
-        label_ids: int32 with R values, in any shape.
-        weights: float32 [R].
+    `logits` are float32 [R, classes], `label_ids` int32 with R values in any shape, and `weights`
+    float32 [R].
     """
     label_ids = tf.reshape(label_ids, [-1])
     predictions = tf.argmax(logits, axis=-1, output_type=tf.int32)

@@ -56,10 +56,7 @@ class Vocabulary:
     def open(
         cls, path: str, config: BertConfig, needs_mask: bool, folder: str, model: str | None
     ) -> Self:
-        """Reads a vocabulary, whose size must fit `config`, and its casing if `folder` tells it.
-
-        `model` is the model's flag, for `read_as_hugging_face`.
-        """
+        """Reads a vocabulary, whose size must fit `config`, and its casing if `folder` tells it."""
         hugging_face = read_as_hugging_face(path, model)
         tokenizer = load_tokenizer(path, False, needs_mask, hugging_face)
         vocab, files = tokenizer.vocab, read_vocabulary(path, hugging_face)
@@ -138,7 +135,6 @@ class Job:
         return DynamicMasking.of_tokenizer(tokenizer, number, *rates, records.packed_places or 1)
 
     def write_files(self) -> None:
-        """Writes the configuration and the vocabulary, which belong next to the checkpoints."""
         output_dir, found = self.settings.output_dir, self.vocabulary
         write_config(output_dir, self.config)
         if found:

@@ -36,10 +36,7 @@ from bert_tf.text.model_vocabulary import check_model_vocabulary
 def run_distillation(
     config: BertConfig, strategy: tf.distribute.Strategy, settings: DistillationSettings
 ) -> dict[str, float | int] | None:
-    """Pre-trains a student, of configuration `config`, with a teacher; see `run_pretraining`.
-
-    The student starts from weights of the teacher, unless the settings say otherwise.
-    """
+    """Trains a student, of configuration `config`, with a teacher; see `run_pretraining`."""
     lengths = [phase.max_seq_length for phase in (*settings.phases, settings.evaluation_batches)]
     files = teacher_files(settings)
     teacher_config, folder = files.config, files.home
