@@ -1,6 +1,6 @@
 """Whether a text can have several labels, and from which probability a label is predicted.
 
-The model's `bert_config.json` says so, by `problem_type` and `threshold`.
+Both are in the model's `bert_config.json`: `problem_type` and `threshold`.
 """
 
 import copy
@@ -94,7 +94,7 @@ def _learned_config(settings: ClassifierSettings) -> str | None:
 
 
 def _has_several_labels(path: str) -> bool:
-    """Returns whether a `bert_config.json` says so; False if it is damaged.
+    """Reads from a `bert_config.json` whether texts have several labels; False if it is damaged.
 
     `read_config` would warn of unknown keys, as it does for --bert_config_file.
     """

@@ -118,7 +118,7 @@ def parse_label(
 
 
 def default_label(processor: DataProcessor) -> str | float | tuple[str, ...]:
-    """Returns the placeholder label of test examples: the original's first label, or ()."""
+    """Returns test examples' label: the first, as in the original; () if it may be several."""
     if processor.multi_label:
         return ()
     labels = processor.get_labels()
@@ -140,7 +140,7 @@ def in_both_orders(examples: Sequence[InputExample]) -> list[InputExample]:
 
 
 def scaled(examples: Sequence[InputExample], scale: float) -> list[InputExample]:
-    """Divides labels of a regression by `scale`; the encoder reports those that are not numbers."""
+    """Divides labels of a regression by `scale`; the encoder reports other labels."""
     if scale == 1.0:
         return list(examples)
 

@@ -19,7 +19,7 @@ _MULTI_HOT = "For rows with 0 or 1 for each class give np.array(y)"
 
 
 class ClassificationRows(Rows):
-    """Gives each text, or pair of texts, a class; `labels` default to those of `fit`."""
+    """Gives each text, or pair of texts, a class; training collects `labels` if none are given."""
 
     task = "classification"
     head = "classification"
@@ -81,7 +81,7 @@ class ClassificationRows(Rows):
             logging.warning("%s: no example has the class %s", name, listed(unseen))
 
     def _known(self, value: Any, place: str) -> str:
-        """Returns the class that a value stands for: its name, or its number from 0."""
+        """Returns the class of a value, which is its name or its number from 0."""
         labels = self.labels or ()
         name = class_name(value, place)
         if name in labels:

@@ -168,7 +168,7 @@ def evaluate_groups(
 ) -> dict[str, float | int]:
     """Returns the means over groups of MRR@10, nDCG@10 and average precision, `eval_NAME`.
 
-    Groups without a relevant example are left out, as they have no right order.
+    Groups without a relevant example are left out, because they have no correct order.
 
     Args:
         labels: int [examples], 1 if it is relevant; or float, its grade, in a regression.

@@ -94,7 +94,7 @@ class TsvProcessor(DataProcessor):
     def numbered_rows(self, split: str, path: str) -> Iterator[tuple[int, list[str]]]:
         """Yields (number of the line from 0, columns) of each line of a set except the header.
 
-        A line may have more columns than the first one, as in the original; a warning says so.
+        A line may have more columns than the first one, as in the original. A warning reports them.
         """
         columns = self._columns_of(split)
         rows = list(enumerate(tables.read_rows(path, columns.header)))

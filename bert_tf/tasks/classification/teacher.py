@@ -83,7 +83,7 @@ class DistilledClassification(Distilled):
 
     `alphas` are the weights of the losses: `ce`, the cross entropy with the teacher's probabilities
     (the mean over the classes, if a text can have several), or in a regression the squared
-    difference from its output, at no temperature; `labels`, the loss of the examples' own labels;
+    difference from its output, without temperature; `labels`, the loss of the examples' own labels;
     and `cos`.
     """
 

@@ -52,7 +52,7 @@ class FeaturesModel(TaskModel):
             input_ids: int32 [B, S].
             input_mask: int32 [B, S], 1 for tokens and 0 for padding; None is all ones.
             segment_ids: int32 [B, S], 1 for the second text; None is all zeros.
-            training: changes nothing; Keras passes it to a model inside another.
+            training: ignored; Keras passes it to nested models.
         """
         return self.bert(input_ids, input_mask, segment_ids, training=False)
 

@@ -33,11 +33,7 @@ class Question:
 
 
 def read_questions(path: str, labelled: bool) -> list[Question]:
-    """Reads train.csv, val.csv or test.csv: UTF-8, separated by commas, with a header.
-
-    The columns are sent1, sent2, ending0 to ending3 and, if `labelled`, label. Other columns are
-    ignored.
-    """
+    """Reads columns sent1, sent2, ending0 to ending3 and, if `labelled`, label of a csv file."""
     place = tables.place_of(path)
     rows = tables.read_table(path, ",", has_header=True, advice="")
     names = rows[0][1]

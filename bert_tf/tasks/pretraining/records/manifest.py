@@ -161,7 +161,7 @@ def _check_whole(files: Sequence[str], flag: str) -> None:
 def read_manifests(files: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Returns the manifests of the record files that have one, by path.
 
-    All shards of a run are made with the same settings (see `shards`), so one manifest is read.
+    A run makes all shards with the same settings (see `shards`), so only one manifest is read.
     """
     shards = {_SHARD.sub("", path): path for path in files}
     with ThreadPoolExecutor(16) as pool:  # in a bucket each file takes some requests

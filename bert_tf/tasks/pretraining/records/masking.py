@@ -138,7 +138,7 @@ def ngram_lengths(longest: int, favor_shorter_ngram: bool, seed: int) -> Iterato
     """Yields numbers of words from 1 to `longest`, n with a probability in proportion to 1 / n.
 
     Without `favor_shorter_ngram` the probabilities are reversed. Draws what
-    numpy.random.RandomState.choice would, without its slow checks. The original has no seed.
+    numpy.random.RandomState.choice would, without its slow checks. The original does not seed it.
     """
     probabilities = 1.0 / np.arange(1, longest + 1)
     probabilities /= probabilities.sum(keepdims=True)

@@ -47,8 +47,8 @@ class SpillFile:
     nothing is left of it even if the program is killed. Elsewhere it is deleted when closed.
 
     Args:
-        directory: a local folder; None for the folder of `output_file`, the first output file, if
-            that is local, else the system's folder for temporary files.
+        directory: a local folder; None for the folder of `output_file`, the first output file, or
+            the system's temporary folder if that folder is not local.
     """
 
     def __init__(self, directory: str | None, output_file: str):

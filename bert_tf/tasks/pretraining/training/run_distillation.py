@@ -65,7 +65,7 @@ def run_distillation(
 
     def make_trainer(run: Run, *arguments, **named) -> Trainer:
         options = model_options(settings, strategy)
-        teacher_options = {**options, "recompute_activations": False}  # has no backward pass
+        teacher_options = {**options, "recompute_activations": False}  # it is never trained
         teacher, variables = load_teacher(
             lambda: PretrainingModel(teacher_config, settings.objective, **teacher_options),
             files,
