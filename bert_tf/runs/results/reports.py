@@ -1,7 +1,7 @@
 """Reports of an evaluation: scores of each class, confusion matrix, calibration; and temperatures.
 
 `str(report)` is `eval_report.txt`; `report.values` is `eval_report.json`. scikit-learn is imported
-where it is used: that takes a second, and training does not need it.
+where it is used, because that takes a second, and training does not need it.
 """
 
 import dataclasses
@@ -25,10 +25,10 @@ _SCORES = ("precision", "recall", "f1")
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Report:
-    """What an evaluation found. Printed, it is a table; `report["accuracy"]` is one value.
+    """The report of an evaluation. Printed, it is a table; `report["accuracy"]` is one value.
 
     Attributes:
-        values: the numbers by name, as JSON has them.
+        values: the numbers by name, as in the JSON file.
         text: the table.
     """
 
@@ -42,7 +42,7 @@ class Report:
         return self.text
 
     def with_values(self, **values: float) -> "Report":
-        """Returns the report with more numbers, which have a line each at the end."""
+        """Adds numbers, each in a line at the end."""
         return Report(self.values | values, f"{self.text}\n{_value_lines(values)}")
 
     def __getitem__(self, name: str) -> Any:
@@ -56,7 +56,7 @@ class Evaluation(dict[str, float]):
 
     Attributes:
         report: the numbers of the report by name; for a classification `classes`, the scores of
-            each class, and `confusion_matrix`. {} if the task has none.
+            each class, and `confusion_matrix`. {} if the task does not make a report.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ def _label_report(
 def _score_rows(
     labels: Sequence[str], y_true: np.ndarray, predicted: np.ndarray, averages: Sequence[str]
 ) -> tuple[dict[str, Any], str]:
-    """Returns `classes` and each average, by name, and a table of them."""
+    """Returns the scores of `classes` and each average, by name, and a table of them."""
     from sklearn import metrics
 
     def scores(average: str | None) -> np.ndarray:
@@ -193,11 +193,8 @@ def calibration_error(probabilities: np.ndarray, correct: np.ndarray) -> float:
 
     Predictions are put into 15 bins of equal width by their probability. In each bin, the mean
     probability is compared with the share of correct predictions; the result is the mean of the
-    absolute differences, weighted by the predictions in a bin (arXiv:1706.04599, equation 3).
-
-    Args:
-        probabilities: of the predictions, float `[predictions]`.
-        correct: whether each is correct, `[predictions]`.
+    absolute differences, weighted by the predictions in a bin (arXiv:1706.04599, equation 3). Both
+    arguments are `[predictions]`.
     """
     bins = np.minimum((probabilities * CALIBRATION_BINS).astype(int), CALIBRATION_BINS - 1)
     gaps = np.bincount(bins, probabilities.astype(np.float64) - correct, CALIBRATION_BINS)
@@ -223,7 +220,7 @@ def span_report(counts: Mapping[str, Sequence[int]], accuracy: float) -> Report:
     """Returns the report of entities by type.
 
     Args:
-        counts: for each type the number of correct, of predicted, and of true entities.
+        counts: by type, the numbers of correct, predicted and true entities.
         accuracy: the share of words with the correct tag.
     """
     totals = np.sum([[0, 0, 0], *counts.values()], axis=0).tolist()
@@ -245,8 +242,7 @@ def _span_scores(right: int, predicted: int, relevant: int) -> dict[str, float |
 def mean_report(groups: Mapping[str, Mapping[str, Sequence[Mapping[str, float]]]]) -> Report:
     """Returns the report of scores that are means over examples, by several groupings.
 
-    Args:
-        groups: grouping -> group -> the scores of each of its examples, by name.
+    `groups` maps a grouping to its groups, and a group to its examples' scores by name.
     """
     values: dict[str, Any] = {}
     parts = []
@@ -294,11 +290,10 @@ def _cell(value: Any) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Calibration:
-    """A temperature, and what it does to the examples that it was fitted on.
+    """A temperature fitted on examples, and the calibration error of these.
 
-    Attributes:
-        temperature: above 1 if the model was too certain.
-        before, after: the calibration error at temperature 1 and at `temperature`.
+    temperature: above 1 if the model was too certain.
+    before, after: the calibration error at temperature 1 and at `temperature`.
     """
 
     temperature: float
@@ -314,7 +309,7 @@ def calibrate(
     Args:
         label_ids: the correct classes, int `[examples]`.
         probabilities: float `[examples, classes]`.
-        weights: float `[examples]`, how much each example counts in the likelihood; None for 1.
+        weights: float `[examples]`, of each example in the likelihood; None for 1.
     """
     from scipy import optimize  # here, because that takes a second
 

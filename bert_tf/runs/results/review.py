@@ -1,4 +1,4 @@
-"""Writes what an evaluation found: all its examples, the errors among them, and a report."""
+"""Writes the review of an evaluation: all its examples, the errors among them, and a report."""
 
 import dataclasses
 import json
@@ -22,21 +22,15 @@ EVALUATED = "eval_predictions"
 class Decision:
     """How a text gets several labels, and how they are written in a cell.
 
-    Attributes:
-        threshold: the least probability of a label that is predicted.
-        separator: stands between the labels.
+    threshold: the least probability of a label that is predicted.
+    separator: stands between the labels.
     """
 
     threshold: float
     separator: str
 
     def labels(self, names: Sequence[str], probabilities: np.ndarray) -> list[tuple[str, ...]]:
-        """Returns the predicted labels of each text.
-
-        Args:
-            names: all labels, in the order of the probabilities.
-            probabilities: float `[texts, labels]`.
-        """
+        """Returns each text's predicted labels; `probabilities` are float `[texts, labels]`."""
         found = probabilities >= self.threshold
         return [tuple(names[i] for i in np.flatnonzero(row)) for row in found]
 
@@ -49,8 +43,8 @@ def predicted_columns(
     Args:
         labels: names of the classes; None for a regression.
         outputs: probabilities, float `[examples, classes]`; predicted numbers, float `[examples]`.
-        decision: if an example can have several labels; `probability LABEL` is then a column for
-            each label.
+        decision: if an example can have several labels; each label then also has a column
+            `probability LABEL`.
     """
     if labels is None:
         return {"prediction": list(outputs)}
@@ -102,12 +96,11 @@ def write_review(
     for a regression the largest differences; `eval_report.txt` and `.json` the report.
 
     Args:
-        output_dir: folder of the files; their names end in `suffix`.
-        rows: the texts and labels of the examples.
+        suffix: end of the files' names.
         labels, outputs, decision: see `predicted_columns`.
         label_ids: the correct classes, int `[examples]`; numbers, float `[examples]`. With a
-            `decision` 1 for each label that an example has, `[examples, labels]`; the certainty of
-            an error is then that of the label that is most wrong.
+            `decision` 1 for each label that an example has, `[examples, labels]`; errors are then
+            sorted by the worst label.
         calibration: if the model's logits were scaled on these examples.
     """
     found = predicted_columns(labels, outputs, decision)
@@ -138,11 +131,10 @@ def write_report(output_dir: str, suffix: str, report: Report, name: str = "eval
 
 
 def surest_first(wrong: np.ndarray, certainty: np.ndarray) -> np.ndarray:
-    """Returns the numbers of the examples that are wrong, the most certain ones first.
+    """Returns the numbers of the wrong examples, the most certain ones first.
 
-    Args:
-        wrong: bool `[examples]`.
-        certainty: float `[examples]`, such as the probability of the prediction.
+    `wrong` is bool `[examples]`, `certainty` float `[examples]`, such as the prediction's
+    probability.
     """
     numbers = np.flatnonzero(wrong)
     return numbers[np.argsort(-certainty[numbers], kind="stable")]

@@ -12,7 +12,7 @@ LOG_LINES = 20
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """What a step of a phase computes, for the figures of its speed.
+    """What a step of a phase computes, to report its speed.
 
     sequences: number in a step, over all replicas.
     length: of each sequence with its padding, unless the batch is cut to a bucket's length.
@@ -34,8 +34,8 @@ class Phase:
         order that the seed gives.
     examples_per_record: the mean; more than 1 if records are packed.
     num_examples: number of examples in the input, to tell how often each is seen; None if unknown.
-    estimated: whether that number is an estimate.
-    work: None: no tokens and operations are counted.
+    estimated: whether `num_examples` is an estimate.
+    work: None: tokens and operations are not counted.
     """
 
     num_steps: int
@@ -49,8 +49,7 @@ class Phase:
     def describe_input(self, timed: bool) -> str | None:
         """Returns how many examples the input has and how often they are seen; None if unknown.
 
-        Args:
-            timed: whether the number of steps is not known, because time ends the phase.
+        `timed` says that time ends the phase, so the number of steps is unknown.
         """
         if not self.num_examples:
             return None
@@ -90,7 +89,7 @@ class Plan:
 
     phase_steps: number of steps of each phase.
     iterations_per_loop: maximum number of steps in a leg. For the other fields see their flags.
-    stops: steps after which a leg ends in any case, in order.
+    stops: further steps after which a leg must end, in order.
     """
 
     phase_steps: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""Follows the steps of a training run: progress, and Keras's callbacks."""
+"""Reports the steps of a training run: progress, and Keras's callbacks."""
 
 import contextlib
 import math
@@ -29,14 +29,14 @@ def verbosity(verbose: Any) -> int:
 
 
 def progress_of(verbose: Any) -> contextlib.AbstractContextManager[None]:
-    """Returns a context that shows progress unless Keras's `verbose` is 0; see `verbosity`."""
+    """Returns a context that shows progress unless Keras's `verbose` is 0."""
     return hidden(verbosity(verbose) == 0)
 
 
 def set_modes(callbacks: Any, metrics: Collection[str]) -> None:
     """Tells callbacks that monitor one of the metrics in which direction it improves.
 
-    Keras finds it only for metrics that `compile` was given.
+    Keras knows it only for metrics that `compile` was given.
     """
     if isinstance(callbacks, keras.callbacks.CallbackList):
         callbacks = callbacks.callbacks
@@ -49,8 +49,7 @@ def set_modes(callbacks: Any, metrics: Collection[str]) -> None:
 class Watch:
     """Shows the progress of a run on a terminal, or in the log.
 
-    Attributes:
-        has_callbacks: whether a user's callbacks may end training, and set the weights.
+    `has_callbacks`: whether a user's callbacks may end training, and set the weights.
     """
 
     has_callbacks = False
@@ -62,15 +61,15 @@ class Watch:
     def progress(
         self, total: int | None, done: int
     ) -> "contextlib.AbstractContextManager[Progress | CallbackWatch]":
-        """Returns an object whose `advance` is told of steps; for the arguments see `Progress`."""
+        """Returns an object whose `advance` counts steps; for the arguments see `Progress`."""
         return Progress("Training", "steps", total, done)
 
     def after(self, step: int, metrics: StepMetrics) -> bool:
-        """Is told of the steps of a loop; returns whether to go on."""
+        """Called after each loop of steps; returns False to stop."""
         return True
 
     def end(self) -> None:
-        """Is told that training is over, before its weights are saved and read."""
+        """Called after training, before its weights are saved and read."""
 
 
 class CallbackWatch(Watch):
@@ -80,10 +79,6 @@ class CallbackWatch(Watch):
     with the run. The batch that holds the end of an epoch and the start of the next one counts for
     the next one. An epoch without a step of its own, with fewer examples than a batch, is skipped.
     An epoch's logs are means over its steps.
-
-    Args:
-        callbacks: called with the model of the run.
-        verbose: see `verbosity`.
 
     Attributes:
         model: the model of the run, once it has begun.
@@ -117,13 +112,12 @@ class CallbackWatch(Watch):
         """Prepares the callbacks for a run.
 
         Args:
-            model: the model that the run trains.
-            optimizer: the run's, which callbacks find as `model.optimizer` until the end.
-            step: the number of steps that were made before.
-            num_steps: the number of steps of the whole run.
-            steps_of_epoch: the number of examples by the batch size.
-            evaluate: returns results to be added to an epoch's logs, with `val_` before their
-                names. None: there is nothing to evaluate on.
+            optimizer: callbacks find it as `model.optimizer` until the end.
+            step: number of steps made before.
+            num_steps: number of steps of the whole run.
+            steps_of_epoch: number of examples / batch size.
+            evaluate: returns results to add to an epoch's logs, with `val_` before their names, if
+                there is something to evaluate on.
         """
         self.model, model.optimizer = model, optimizer
         self._evaluate = evaluate
@@ -202,9 +196,9 @@ class CallbackWatch(Watch):
 
 
 def plain_names(results: Mapping[str, float]) -> dict[str, float]:
-    """Returns an evaluation's results without `eval_` before their names.
+    """Removes `eval_` from the names of an evaluation's results.
 
-    `eval_loss`, the mean over the examples, takes the place of the Estimator's `loss`.
+    `eval_loss`, the mean over the examples, replaces the Estimator's `loss`.
     """
     named = {name.removeprefix("eval_"): value for name, value in results.items()}
     return {**named, **({"loss": results["eval_loss"]} if "eval_loss" in results else {})}
