@@ -61,10 +61,10 @@ def run_program(
     """Parses and checks the command line, imports TensorFlow without noise, and runs `main`.
 
     --help prints the program's docstring and flags, and exits with status 0. Other exit statuses: 1
-    for an error that the user can fix, in the command line or later: the message on one line (with
-    --verbosity=1 also the traceback); 65 if training diverged; 74 if reading or writing failed and
-    70 for an unexpected exception, both worth a retry; 130 after Ctrl-C and 75 after SIGTERM, which
-    a preempted machine gets, once work in progress is saved or removed.
+    for an error that the user can fix, with the message on one line (with --verbosity=1 also the
+    traceback); 65 if training diverged; 74 if reading or writing failed and 70 for an unexpected
+    exception, both worth a retry; 130 after Ctrl-C and 75 after SIGTERM, which a preempted machine
+    gets, once work in progress is saved or removed.
 
     Args:
         takes_words: call `main` with the list of words that are not flags, or that follow `--`. By
@@ -235,10 +235,7 @@ def model_from_flags(*settings: type[Settings]) -> BertConfig | None:
 
 
 def get_strategy() -> tf.distribute.Strategy:
-    """Returns the strategy for the devices that the flags of `DeviceSettings` name.
-
-    Also sets TensorFlow's global seed to --random_seed, if the program has that flag.
-    """
+    """Returns the strategy for `DeviceSettings`'s flags; sets the global seed to --random_seed."""
     if "random_seed" in flags.FLAGS:
         # tf.data's shuffles depend on the global seed. The library never sets it: callers do.
         tf.random.set_seed(flags.FLAGS.random_seed)
@@ -267,7 +264,7 @@ def _own_flags() -> list[flags.Flag]:
 
 
 def _common_flags() -> list[str]:
-    """Returns the flags that must be the same in all processes, as --NAME=VALUE.
+    """Returns the flags, as --NAME=VALUE, that must be the same in all processes.
 
     Machines may have copies of the input and different names for the coordinator, and
     tools.try_devices gives each its own folder.

@@ -43,13 +43,9 @@ class CommandLineError(Exception):
 def parse(words: Sequence[str], takes_words: bool = False, takes_others: bool = False) -> list[str]:
     """Sets absl's flags from a command line; returns the words that are not flags.
 
-    Flags and other words may stand in any order; all words after `--` are not flags.
-
-    Args:
-        words: the command line without the program's name.
-        takes_words: whether words that are not flags are allowed.
-        takes_others: whether unknown flags are returned among the words, with a `--` before the
-            words that follow one.
+    Flags and other words may stand in any order; all words after `--` are not flags. With
+    `takes_others`, unknown flags are returned among the words, with a `--` before the words that
+    follow one.
     """
     flags.FLAGS.set_gnu_getopt(True)
     try:
@@ -87,10 +83,7 @@ def in_our_words(message: str) -> str:
 
 
 def help_page(docstring: str, flags: Iterable[Any], groups: Mapping[str, Group]) -> str:
-    """Returns a program's docstring, its lines unchanged, then its flags by heading.
-
-    `groups` has the heading of each flag that comes from settings, by name.
-    """
+    """Returns a program's docstring, its lines unchanged, then its flags by heading (`groups`)."""
     flags = sorted(flags, key=_rank)
     lines = [docstring.strip(), "", _HEADER, ""]
     for heading in (_OTHER, *Group):

@@ -57,14 +57,9 @@ def follow_model(
     """Returns a model's configuration, and the values of flags that its folder decides.
 
     The folder is --init_checkpoint's, or without that flag --output_dir's if it has a checkpoint.
-    It decides the flags in `OF_MODEL` that are not given and that the settings let it decide
-    (`FieldRule.of_model`); casing and length only together with the vocabulary. The configuration
-    is None if the program does not take --bert_config_file.
-
-    Args:
-        settings: the program's, as the flags say.
-        values: the values of all flags, by name.
-        given: names of the flags on the command line.
+    It decides the flags in `OF_MODEL` that are not `given` on the command line and that the
+    settings let it decide (`FieldRule.of_model`); casing and length only together with the
+    vocabulary. The configuration is None if the program does not take --bert_config_file.
     """
     # Here, because they import TensorFlow, and `check_model_named` need not wait for that.
     from bert_tf.files.checkpoint_directory import CheckpointDirectory

@@ -28,11 +28,10 @@ class Group(enum.StrEnum):
     DEVICES = "Devices"
 
     def setting(self, default: Any = REQUIRED, **rule: Any) -> Any:
-        """Returns a field for a subclass of `Settings`, required if it has no default.
+        """Makes a field of `Settings`, required without a default; `rule` are `FieldRule`'s fields.
 
-        Args:
-            **rule: the other fields of `FieldRule`. A condition on another setting is "name", or
-                ("name", value, ...) if it must have one of these values; a list gives several.
+        A condition on a different setting is "name", or ("name", value, ...) if it must have one of
+        these values; a list gives several.
         """
         rule = _converted({**rule, "group": self})
         return dataclasses.field(default=default, metadata={_METADATA: FieldRule(**rule)})
@@ -62,11 +61,8 @@ class FieldRule(Bounds):
     value is neither the default nor empty.
 
     group: where --help lists the flag.
-    choices: the allowed strings; None for all.
-    not_empty: whether the empty string is refused.
-    needs: conditions that must all hold if the field is given.
-    needs_one_of: conditions of which at least one must hold if the field is given.
-    excludes: conditions that must not hold if the field is given.
+    needs, needs_one_of, excludes: conditions of which all, at least one, and none must hold if the
+        field is given.
     of_model: whether the folder of --init_checkpoint decides, if the flag is not given: see
         `model_flags.follow_model`.
     because: the reason for `needs` or `excludes`: the end of "--NAME needs --OTHER, since ...".
@@ -170,12 +166,7 @@ class Settings:
 
     @classmethod
     def from_flags(cls, values: Mapping[str, Any], given: Collection[str]) -> Self:
-        """Returns the settings of a program.
-
-        Args:
-            values: the values of all flags of the program, by name.
-            given: names of the flags on the command line, for subclasses.
-        """
+        """Returns the settings from all flags' values; `given` are those on the command line."""
         return cls(**{field.name: values[field.name] for field in flags_of(cls)})
 
     def _is_given(self, name: str) -> bool:

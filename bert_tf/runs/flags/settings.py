@@ -327,7 +327,6 @@ class TeacherSettings(TeacherCheckpoint):
 
     @property
     def alphas(self) -> dict[str, float]:
-        """The weight of each loss, by name."""
         return {name: getattr(self, f"alpha_{name}") for name in self.losses}
 
     def __post_init__(self):

@@ -26,7 +26,6 @@ class BestCheckpoint:
         metric: the result to compare; higher is better.
         patience: end training after so many evaluations without an improvement; 0 for never.
         every_steps: steps from one evaluation to the next.
-        labels: see `model_notes.write_labels`.
     """
 
     def __init__(
@@ -78,10 +77,7 @@ class BestCheckpoint:
     def update(
         self, results: Mapping[str, float | int], step: int, values: Mapping[str, tf.Tensor]
     ) -> bool:
-        """Keeps the checkpoint if it is the best so far; returns whether to continue training.
-
-        `values` are the weights, slots and `global_step` by name.
-        """
+        """Keeps the checkpoint if it is the best so far; returns whether to continue training."""
         best = self._best_results()
         score = np.float32(results[self._metric])
         if not best or score > np.float32(best[self._metric]):

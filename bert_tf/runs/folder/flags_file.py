@@ -42,9 +42,9 @@ def _words(output_dir: str, settings: Settings) -> list[str]:
 def write_flags(
     output_dir: str, strategy: tf.distribute.Strategy, settings: Settings, step: int
 ) -> None:
-    """Writes the flags and versions of a start at a step, unless they equal the last start's.
+    """Writes a flagfile of this start, with versions, if it differs from the last start's.
 
-    The file is a flagfile of the last start; earlier starts are comments in it.
+    Earlier starts are comments in it.
     """
     path = os.path.join(output_dir, FILE_NAME)
     found = ((name, sys.modules.get(name)) for name in _PACKAGES)

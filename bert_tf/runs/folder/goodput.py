@@ -47,11 +47,7 @@ def count_from_process_start() -> None:
 
 
 class Clock:
-    """Divides the time since the clock was made among `PARTS`. Only for one thread.
-
-    Args:
-        elapsed: seconds that have already passed; they count as start-up.
-    """
+    """Divides the time of one thread among `PARTS`; `elapsed` seconds before count as start-up."""
 
     def __init__(self, elapsed: float = 0.0, now: Callable[[], float] = time.monotonic):
         self._now = now
@@ -60,7 +56,6 @@ class Clock:
         self._since = now()
 
     def seconds(self) -> dict[str, float]:
-        """Returns the seconds spent in each part so far."""
         before, self._since = self._since, self._now()
         self._seconds[self._part] += self._since - before
         return dict(self._seconds)
@@ -91,8 +86,8 @@ class Clock:
 class Record:
     """The content of `goodput.json`.
 
-    first_start: when the run first started, in seconds since 1970.
-    until: when the record was made.
+    first_start, until: when the run first started and when the record was made, in seconds since
+        1970.
     starts: how often the run was started.
     seconds: the time from `first_start` to `until` in each of `PARTS`.
     doing: a key of `_AFTER_RECORD`.
@@ -152,10 +147,7 @@ class Goodput:
     If a run was killed, its heartbeat tells how long it lived after the last record. Steps count if
     the checkpoint that the run resumes from contains them.
 
-    Args:
-        clock: measures the time of this start; None makes a clock.
-        time_now: returns the seconds since 1970.
-        process: number of this process in the run.
+    `time_now` returns the seconds since 1970; `process` is the number of this process in the run.
     """
 
     def __init__(
@@ -197,8 +189,8 @@ class Goodput:
     def restored(self, step: int, prefix: str | None) -> None:
         """Counts only the steps up to the checkpoint that the run resumes from; the rest are lost.
 
-        If the file does not list the checkpoint `prefix`, it belongs to a different run and is set
-        aside with a warning. None: there is no checkpoint.
+        If the file does not list that checkpoint, `prefix`, it belongs to a different run and is
+        set aside with a warning.
         """
         if not self._is_open:
             return

@@ -62,11 +62,12 @@ class Heartbeat:
 
     Args:
         output_dir: an existing directory, on any file system that TensorFlow reaches.
-        file_name, doing: the heartbeat's name, and what is done under it: a key of `_RULES`.
+        doing: what is done under the heartbeat: a key of `_RULES`.
         trains: whether the program trains, for `InUseError`.
 
-    `left_at` is when a killed run last renewed the file, in seconds since 1970; None if the last
-    run was not killed.
+    Attributes:
+        left_at: when a killed run last renewed the file, in seconds since 1970; None if the last
+            run was not killed.
     """
 
     def __init__(

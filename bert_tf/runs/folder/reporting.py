@@ -62,10 +62,7 @@ class Metrics:
 
 
 class Summaries:
-    """Writes scalars for TensorBoard to a directory, if any, and with `prefix` to `metrics`.
-
-    Its methods raise OSError if that fails.
-    """
+    """Writes scalars for TensorBoard, if there is a directory; raises OSError if that fails."""
 
     def __init__(self, directory: str | None, metrics: Metrics | None = None, prefix: str = ""):
         self._directory = directory
@@ -105,12 +102,8 @@ def mean_losses(
     """Returns `eval_loss`, the mean over the examples, and `loss`, the Estimator's loss.
 
     The Estimator takes the mean over the batches; the last batch counts as much as the others,
-    although it may be smaller.
-
-    Args:
-        losses: float [examples], in order.
-        weights: float [examples], the weight of each example in these means; None for 1. A batch
-            whose weights are all 0 is ignored.
+    although it may be smaller. `losses` and their `weights` are float [examples]; a batch whose
+    weights are all 0 is ignored.
     """
     losses = losses.astype(np.float64)
     parts = [slice(i, i + batch_size) for i in range(0, len(losses), batch_size)]
@@ -143,10 +136,7 @@ def duration(seconds: float) -> str:
 
 
 def curves(results: Mapping[str, float]) -> dict[str, float]:
-    """Renames an evaluation's results like training's curves, and drops the counts.
-
-    TensorBoard then plots `eval_accuracy` over `accuracy`.
-    """
+    """Renames an evaluation's results like training's, so that TensorBoard plots them together."""
     named = {name.removeprefix("eval_"): results[name] for name in results if name not in COUNTS}
     if "eval_loss" in results:
         named["loss"] = results["eval_loss"]  # over examples, like training's loss
@@ -188,10 +178,7 @@ def read_results(path: str) -> dict[str, float]:
 
 
 def write_probabilities(path: str, outputs: np.ndarray) -> None:
-    """Writes test_results.tsv as the original does: a line for each example, tabs between numbers.
-
-    `outputs` are float [examples, classes], or [examples].
-    """
+    """Writes test_results.tsv as the original does; float [examples, classes], or [examples]."""
     logging.info("Writing predictions to: %s", path)
     lines = ["\t".join(map(str, row)) for row in outputs.reshape(len(outputs), -1)]
     write_whole(path, "".join(f"{line}\n" for line in lines))

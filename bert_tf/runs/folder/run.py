@@ -61,7 +61,6 @@ class Run:
     run has taken the directory over, and FloatingPointError if a value to save is not finite.
 
     Args:
-        best: keeps the best checkpoint, if evaluations choose one.
         labels: classes in the order of the logits, for `labels.txt`; () for regression. None if the
             task has no labels to keep.
         saves: whether to write checkpoints. If not, the directory is for this run only.
@@ -142,8 +141,7 @@ class Run:
     def _reserve_results(self, stack: contextlib.ExitStack) -> None:
         """Reserves the results that this program writes, or raises `InUseError`.
 
-        A program that only evaluates may look at a run that trains and evaluates. It then leaves
-        `eval_results.txt` to that run.
+        A program that only evaluates leaves `eval_results.txt` to a run that trains and evaluates.
         """
         settings, trains = self.settings, self.settings.do_train
         evaluates = getattr(settings, "do_eval", False) or settings.evaluate_every_steps
@@ -186,10 +184,7 @@ class Run:
         return prefix
 
     def check_same(self, what: str, *parts: str | bytes | np.ndarray) -> None:
-        """Checks that all processes of the run have the same `parts`.
-
-        `what` names them in the plural, with their flag.
-        """
+        """Checks that all processes have the same `parts`; `what` names them in the plural."""
         if not distribution.several_processes(self.strategy):
             return
         found = hashlib.blake2b(digest_size=6)  # a float64 holds it
@@ -220,8 +215,7 @@ class Run:
         Args:
             values: weights, optimizer slots and `global_step` by name, on the host: tensors that
                 later steps do not change.
-            save_places: writes this process's place in the input at that step, next to the prefix
-                that it gets.
+            save_places: writes this process's place in the input beside the prefix that it gets.
             waited: seconds for which training waited for these values, for the log.
         """
         self.wait_for_save()
@@ -334,7 +328,7 @@ class Run:
     def training(self) -> Iterator[None]:
         """Counts the time within as steps; interrupts are held, and only end loops of steps.
 
-        At the end it writes TensorBoard's curves to disk, waits for the current save, and raises
+        At the end it flushes TensorBoard's curves, waits for the current save, and raises
         KeyboardInterrupt if there was an interrupt.
         """
         with interrupts.hold():

@@ -25,7 +25,7 @@ _SCORES = ("precision", "recall", "f1")
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Report:
-    """The report of an evaluation. Printed, it is a table; `report["accuracy"]` is one value.
+    """The report of an evaluation: a table if printed; `report["accuracy"]` is one value.
 
     Attributes:
         values: the numbers by name, as in the JSON file.
@@ -81,11 +81,11 @@ def class_report(
 
     Args:
         labels: names of the classes, in the order of the probabilities.
-        y_true: the correct classes, int `[examples]`. If an example can have several labels,
+        y_true: the correct classes, int `[examples]`; if an example can have several labels,
             `[examples, labels]`, 1 for each label that it has.
-        probabilities: float `[examples, classes]`. The highest is the prediction.
-        threshold: with several labels, the least probability of a label that is predicted: one
-            number, or one for each label.
+        probabilities: float `[examples, classes]`.
+        threshold: with several labels, the least probability of a predicted label: one number, or
+            one for each label.
     """
     y_true, probabilities = np.asarray(y_true), np.asarray(probabilities)
     if probabilities.shape[:1] != y_true.shape[:1] or probabilities.shape[1:] != (len(labels),):
@@ -193,8 +193,7 @@ def calibration_error(probabilities: np.ndarray, correct: np.ndarray) -> float:
 
     Predictions are put into 15 bins of equal width by their probability. In each bin, the mean
     probability is compared with the share of correct predictions; the result is the mean of the
-    absolute differences, weighted by the predictions in a bin (arXiv:1706.04599, equation 3). Both
-    arguments are `[predictions]`.
+    absolute differences, weighted by the predictions in a bin (arXiv:1706.04599, equation 3).
     """
     bins = np.minimum((probabilities * CALIBRATION_BINS).astype(int), CALIBRATION_BINS - 1)
     gaps = np.bincount(bins, probabilities.astype(np.float64) - correct, CALIBRATION_BINS)
@@ -217,11 +216,9 @@ def number_report(y_true: np.ndarray, predictions: np.ndarray) -> Report:
 
 
 def span_report(counts: Mapping[str, Sequence[int]], accuracy: float) -> Report:
-    """Returns the report of entities by type.
+    """Returns the report of entities by type, from counts of correct, predicted and true ones.
 
-    Args:
-        counts: by type, the numbers of correct, predicted and true entities.
-        accuracy: the share of words with the correct tag.
+    `accuracy` is the share of words with the correct tag.
     """
     totals = np.sum([[0, 0, 0], *counts.values()], axis=0).tolist()
     types = {name: _span_scores(*row) for name, row in counts.items()}
@@ -240,10 +237,7 @@ def _span_scores(right: int, predicted: int, relevant: int) -> dict[str, float |
 
 
 def mean_report(groups: Mapping[str, Mapping[str, Sequence[Mapping[str, float]]]]) -> Report:
-    """Returns the report of scores that are means over examples, by several groupings.
-
-    `groups` maps a grouping to its groups, and a group to its examples' scores by name.
-    """
+    """Returns the means of scores: grouping -> group -> the scores of each of its examples."""
     values: dict[str, Any] = {}
     parts = []
     for grouping, members in groups.items():
@@ -306,10 +300,8 @@ def calibrate(
 ) -> Calibration:
     """Returns the temperature with the least negative log-likelihood of the labels.
 
-    Args:
-        label_ids: the correct classes, int `[examples]`.
-        probabilities: float `[examples, classes]`.
-        weights: float `[examples]`, of each example in the likelihood; None for 1.
+    `label_ids` are int `[examples]`, `probabilities` float `[examples, classes]`, and `weights`
+    float `[examples]`, in the likelihood.
     """
     from scipy import optimize  # here, because that takes a second
 

@@ -43,8 +43,7 @@ def predicted_columns(
     Args:
         labels: names of the classes; None for a regression.
         outputs: probabilities, float `[examples, classes]`; predicted numbers, float `[examples]`.
-        decision: if an example can have several labels; each label then also has a column
-            `probability LABEL`.
+        decision: if an example can have several labels; each label then also has a column.
     """
     if labels is None:
         return {"prediction": list(outputs)}
@@ -90,14 +89,13 @@ def write_review(
     decision: Decision | None = None,
     calibration: Calibration | None = None,
 ) -> None:
-    """Writes the review of an evaluation of classes or numbers.
+    """Writes the review of an evaluation of classes or numbers; see `predicted_columns`.
 
     `eval_predictions.tsv` has all examples; `errors.tsv` the wrong ones, the most certain first, or
     for a regression the largest differences; `eval_report.txt` and `.json` the report.
 
     Args:
         suffix: end of the files' names.
-        labels, outputs, decision: see `predicted_columns`.
         label_ids: the correct classes, int `[examples]`; numbers, float `[examples]`. With a
             `decision` 1 for each label that an example has, `[examples, labels]`; errors are then
             sorted by the worst label.
@@ -131,10 +129,6 @@ def write_report(output_dir: str, suffix: str, report: Report, name: str = "eval
 
 
 def surest_first(wrong: np.ndarray, certainty: np.ndarray) -> np.ndarray:
-    """Returns the numbers of the wrong examples, the most certain ones first.
-
-    `wrong` is bool `[examples]`, `certainty` float `[examples]`, such as the prediction's
-    probability.
-    """
+    """Returns the numbers of the wrong examples, bool `[examples]`, the most certain first."""
     numbers = np.flatnonzero(wrong)
     return numbers[np.argsort(-certainty[numbers], kind="stable")]

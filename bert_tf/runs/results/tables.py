@@ -40,10 +40,6 @@ class KeptRows:
 
     A row takes 8 bytes of memory. The file is unnamed on Linux, so it vanishes even if the program
     is killed. `columns` are the names of all columns, in the order in which they first occur.
-
-    Args:
-        rows: the cells of each row by column.
-        folder: None for the system's folder of temporary files.
     """
 
     def __init__(self, rows: Iterable[Mapping[str, Cell]], folder: str | None = None):
@@ -111,9 +107,7 @@ def write_predictions(
 ) -> None:
     """Writes a row for each example: its kept columns, then the predicted ones.
 
-    Args:
-        found: the cells of all examples, by column.
-        order: the numbers of the examples to write, in this order; None for all.
+    `found` has the cells of all examples; `order` the numbers of the examples to write.
     """
 
     def rows() -> Iterable[list[Any]]:

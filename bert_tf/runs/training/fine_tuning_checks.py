@@ -70,9 +70,8 @@ def check_settings(
 ) -> None:
     """Raises UserError if a setting does not fit the model or the batches.
 
-    Args:
-        one_length: whether all batches are padded to --max_seq_length.
-        folder: of the model that the run starts from, if no setting names it.
+    `one_length`: all batches are padded to --max_seq_length. `folder`: of the model that the run
+    starts from, if no setting names it.
     """
     config.check_seq_length(settings.max_seq_length)
     for name in ("train_batch_size", "eval_batch_size", "predict_batch_size"):

@@ -25,11 +25,9 @@ _LEAST_EXAMPLES = 8  # fewer may all have weight 0 by chance, in batches of one 
 
 @dataclasses.dataclass
 class PhaseSteps:
-    """Trains through one phase.
+    """Trains through one phase; `loop` must be new, and compiles its first steps.
 
-    loop: a new loop, which compiles its first steps.
-    run: where figures are reported.
-    total: number of steps of all phases, to estimate the time left; None if unknown.
+    `total` is the number of steps of all phases, to estimate the time left.
     """
 
     phase: Phase

@@ -16,8 +16,7 @@ class Work:
 
     sequences: number in a step, over all replicas.
     length: of each sequence with its padding, unless the batch is cut to a bucket's length.
-    flops: length -> floating point operations of the model's matrix products in a step; None if
-        unknown.
+    flops: length -> floating point operations of the model's matrix products in a step, if known.
     """
 
     sequences: int
@@ -33,9 +32,7 @@ class Phase:
     open_input: (seed, shard) -> the batches that the shard's host reads, from the start of the
         order that the seed gives.
     examples_per_record: the mean; more than 1 if records are packed.
-    num_examples: number of examples in the input, to tell how often each is seen; None if unknown.
-    estimated: whether `num_examples` is an estimate.
-    work: None: tokens and operations are not counted.
+    num_examples: in the input, to tell how often each is seen; `estimated` or exact.
     """
 
     num_steps: int
@@ -47,9 +44,9 @@ class Phase:
     work: Work | None = None
 
     def describe_input(self, timed: bool) -> str | None:
-        """Returns how many examples the input has and how often they are seen; None if unknown.
+        """Tells how many examples the input has and how often they are seen, if known.
 
-        `timed` says that time ends the phase, so the number of steps is unknown.
+        `timed`: time ends the phase, so the number of steps is unknown.
         """
         if not self.num_examples:
             return None
@@ -71,10 +68,8 @@ def _rounded(number: float) -> str:
 class Leg:
     """Steps of one phase that run without returning to Python.
 
-    phase: number of the phase, from 0.
     stop: the number of steps made in the whole run when the leg ends.
-    saves: whether a checkpoint is saved at the end.
-    evaluates: whether to evaluate at the end, after the save.
+    saves, evaluates: whether to save a checkpoint and, after it, evaluate at the end.
     """
 
     phase: int
@@ -88,7 +83,7 @@ class Plan:
     """When a run stops, saves and evaluates: a pure function of step and settings.
 
     phase_steps: number of steps of each phase.
-    iterations_per_loop: maximum number of steps in a leg. For the other fields see their flags.
+    iterations_per_loop: maximum number of steps in a leg.
     stops: further steps after which a leg must end, in order.
     """
 
@@ -100,7 +95,6 @@ class Plan:
 
     @property
     def total(self) -> int:
-        """Number of steps of all phases."""
         return sum(self.phase_steps)
 
     def legs(self, step: int) -> Iterator[Leg]:

@@ -65,10 +65,7 @@ class TimeBudget:
         return self._stretched(tf.minimum(share, 1.0) * float(self._num_steps))
 
     def legs(self, legs: Iterable[Leg], step: int) -> Iterator[Leg]:
-        """Yields the legs until the time is used up, cut wherever the time of a step is measured.
-
-        `legs` are from `step`, of a plan with more steps than there is time for.
-        """
+        """Cuts `legs`, from `step`, where the time of a step is measured; stops when time is up."""
         for leg in legs:
             while step < leg.stop:
                 stop = min(leg.stop, self._next_stop(step))
@@ -81,10 +78,7 @@ class TimeBudget:
             yield leg
 
     def _next_stop(self, step: int) -> int:
-        """Sets the rates of the next steps, and returns the step at which to measure again.
-
-        Returns `step` itself if the time is used up.
-        """
+        """Sets the next steps' rates; returns where to measure again, `step` if time is up."""
         used, idle = self._used()
         seconds = self._seconds_per_step(step, used)
         learning = max(self._seconds - idle, 1e-9)
@@ -113,10 +107,9 @@ _Parts = list[tuple[int, PolynomialSchedule]]
 def note_schedule(
     folder: str, schedule: Schedule, step: int, max_hours: float | None = None
 ) -> None:
-    """Writes the schedule to `schedule.json`; warns if it has changed at this step.
+    """Writes the schedule, or `max_hours`, to `schedule.json`; warns if it has changed.
 
-    For a time budget it notes `max_hours`; other kinds of schedules are not noted. A warning also
-    says if an earlier version began the run.
+    Other kinds of schedules are not noted. A warning also says if an earlier version began the run.
     """
     parts = optimization.schedule_parts(schedule)
     current = parts if max_hours is None else max_hours
@@ -155,8 +148,7 @@ def note_schedule(
 def _read(path: str) -> tuple[_Parts | float | None, str | None]:
     """Reads the schedule, or the hours, and how the run's masks are made.
 
-    The schedule is None if there is no file, or, with a warning, if it is damaged. An earlier
-    version wrote only the schedule.
+    The schedule is None without a file or, with a warning, if it is damaged.
     """
     if not tf.io.gfile.exists(path):
         return None, _MASKS

@@ -32,10 +32,9 @@ def teacher_files(settings: TeacherCheckpoint) -> ModelFiles:
 def checked_teacher_files(
     settings: TeacherCheckpoint, student: BertConfig, tokenizer: Tokenizer
 ) -> ModelFiles:
-    """Returns the files of a fine-tuned teacher that reads the ids of the student's tokenizer.
+    """Returns a fine-tuned teacher's files, checked against the student's vocabulary and inputs.
 
-    `settings` are also `FineTuningOptions`. Raises UserError if the teacher's vocabulary, casing or
-    inputs differ from the student's.
+    `settings` are also `FineTuningOptions`.
     """
     files = teacher_files(settings)
     check_inputs(student, files.config, files.config_file, settings.max_seq_length)
@@ -60,10 +59,7 @@ def checked_teacher_files(
 
 
 def check_inputs(student: BertConfig, config: BertConfig, path: str, max_seq_length: int) -> None:
-    """Checks that a teacher can read the student's inputs of up to `max_seq_length` tokens.
-
-    `config` is the teacher's, from the file `path`.
-    """
+    """Checks that a teacher, whose `config` is in `path`, can read the student's inputs."""
     if config.vocab_size != student.vocab_size:
         raise UserError(
             "The student and its teacher must have the same vocabulary: vocab_size of"
@@ -103,7 +99,7 @@ def load_teacher(
 ) -> tuple[keras.Model, dict[str, tf.Variable]]:
     """Returns the frozen teacher on the devices, and its variables by name.
 
-    The checkpoint may lack variables with a prefix in `unneeded`; these are not returned.
+    The checkpoint may lack variables whose prefix is in `unneeded`; these are not returned.
     """
     with strategy.scope(), reading_weights():
         teacher = build()

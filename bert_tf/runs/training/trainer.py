@@ -41,16 +41,14 @@ class Trainer:
         run: the run, already entered.
         schedule: learning rate of each step; None if the run does not train, and the optimizer then
             has no slots.
-        frozen: takes a variable's name, and returns whether to keep its value unchanged. Frozen
-            variables have no optimizer slots.
-        budget: stops training when the time is up; `schedule` must be `budget.schedule`. None:
-            train the phases' number of steps.
+        frozen: says by name whether a variable keeps its value. Frozen variables have no slots.
+        budget: stops training when the time is up; `schedule` must be `budget.schedule`.
         objective: returns the objective to train; by default the model itself.
         initialize: called at the start of a run that does not resume, with the model and the names
             of the weights that --init_checkpoint set, to set others.
-        learning_rate_factors: see `optimization.AdamWeightDecayOptimizer`; None: 1 for all.
-        start: sets the initial weights of a run that does not resume. None: they are read from
-            --init_checkpoint, if that is given.
+        learning_rate_factors: see `optimization.AdamWeightDecayOptimizer`.
+        start: sets the initial weights of a run that does not resume; by default they are read from
+            --init_checkpoint.
     """
 
     def __init__(
@@ -140,8 +138,8 @@ class Trainer:
         Args:
             phases: in order; a step belongs to the phase that its number falls into.
             evaluate: called every --evaluate_every_steps; returns whether to continue training.
-            watch: follows the steps. None: a progress bar, or log lines, show them. A run that its
-                callbacks ended is not continued with callbacks, unless `phases` have more steps.
+            watch: follows the steps. A run that its callbacks ended is not continued with
+                callbacks, unless `phases` have more steps.
         """
         self._check_batches(phases)
         settings, watch = self._settings, watch or Watch()
@@ -314,8 +312,8 @@ class Trainer:
     def _save(self, mark: str = "") -> None:
         """Copies everything a checkpoint of this step needs, unless it is already saved.
 
-        With `mark`, after callbacks that may have set the weights, it always saves, beside an empty
-        file whose name is the prefix and the mark.
+        With `mark`, after callbacks that may have set the weights, it always saves, and writes an
+        empty file whose name is the prefix and the mark.
         """
         with self.run.clock.spent("saving"):
             began = time.monotonic()

@@ -34,10 +34,7 @@ def progress_of(verbose: Any) -> contextlib.AbstractContextManager[None]:
 
 
 def set_modes(callbacks: Any, metrics: Collection[str]) -> None:
-    """Tells callbacks that monitor one of the metrics in which direction it improves.
-
-    Keras knows it only for metrics that `compile` was given.
-    """
+    """Sets in which direction a monitored metric improves, which Keras may not know."""
     if isinstance(callbacks, keras.callbacks.CallbackList):
         callbacks = callbacks.callbacks
     for callback in callbacks if isinstance(callbacks, list | tuple) else [callbacks]:
@@ -47,10 +44,7 @@ def set_modes(callbacks: Any, metrics: Collection[str]) -> None:
 
 
 class Watch:
-    """Shows the progress of a run on a terminal, or in the log.
-
-    `has_callbacks`: whether a user's callbacks may end training, and set the weights.
-    """
+    """Shows a run's progress; `has_callbacks` if callbacks may end training and set weights."""
 
     has_callbacks = False
 
@@ -78,11 +72,7 @@ class CallbackWatch(Watch):
     Epoch n, counted from 1, ends after floor(n * examples / batch size) steps, and the last one
     with the run. The batch that holds the end of an epoch and the start of the next one counts for
     the next one. An epoch without a step of its own, with fewer examples than a batch, is skipped.
-    An epoch's logs are means over its steps.
-
-    Attributes:
-        model: the model of the run, once it has begun.
-        history: what Keras's `fit` returns.
+    An epoch's logs are means over its steps. `history` is what Keras's `fit` returns.
     """
 
     def __init__(self, callbacks: Sequence[keras.callbacks.Callback] = (), verbose: Any = 0):
@@ -109,15 +99,12 @@ class CallbackWatch(Watch):
         steps_of_epoch: float,
         evaluate: Callable[[], Mapping[str, float]] | None,
     ) -> None:
-        """Prepares the callbacks for a run.
+        """Prepares the callbacks for a run of `num_steps`, of which `step` were made before.
 
         Args:
             optimizer: callbacks find it as `model.optimizer` until the end.
-            step: number of steps made before.
-            num_steps: number of steps of the whole run.
             steps_of_epoch: number of examples / batch size.
-            evaluate: returns results to add to an epoch's logs, with `val_` before their names, if
-                there is something to evaluate on.
+            evaluate: returns results to add to an epoch's logs, with `val_` before their names.
         """
         self.model, model.optimizer = model, optimizer
         self._evaluate = evaluate
@@ -196,9 +183,6 @@ class CallbackWatch(Watch):
 
 
 def plain_names(results: Mapping[str, float]) -> dict[str, float]:
-    """Removes `eval_` from the names of an evaluation's results.
-
-    `eval_loss`, the mean over the examples, replaces the Estimator's `loss`.
-    """
+    """Removes `eval_` from results' names; `eval_loss` replaces the Estimator's `loss`."""
     named = {name.removeprefix("eval_"): value for name, value in results.items()}
     return {**named, **({"loss": results["eval_loss"]} if "eval_loss" in results else {})}

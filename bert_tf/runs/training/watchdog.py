@@ -18,8 +18,8 @@ Advance = Callable[[int], None]
 def watched(advance: Advance, minutes: float, process: int) -> Iterator[Advance]:
     """Yields `advance`; ends the program if it is not called with a step for so many minutes.
 
-    Standard error then says what each thread is doing. A step hangs if a different process of the
-    run has stopped, for example. 0 minutes: no limit.
+    Standard error then says what each thread is doing. A step hangs, for example, if a different
+    process of the run has stopped. 0 minutes: no limit.
     """
     last, ended = time.monotonic(), threading.Event()
 
