@@ -1,4 +1,4 @@
-"""The configuration of a model that has no file with it: what the shapes of its weights tell."""
+"""Derives a configuration from the shapes of a model's weights."""
 
 from absl import logging
 
