@@ -63,7 +63,7 @@ def layerwise_lr_factors(decay: float, layer_scopes: Sequence[str]) -> dict[str,
             layers counts as one layer.
 
     Returns:
-        Beginnings of variables' names, and their factors.
+        Prefixes of variables' names, and their factors.
     """
     parts = [*([scope] for scope in layer_scopes), PARTS["pooler"]]
     top = len(layer_scopes) + 2
