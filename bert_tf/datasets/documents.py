@@ -114,7 +114,6 @@ class Documents:
         return sum(int.from_bytes(part, "little").bit_count() for part in parts)
 
     def count(self, token: int) -> int:
-        """Returns how often a token occurs in the text."""
         total = 0
         for start in range(0, len(self.low), _BYTES_TO_COUNT):
             part = slice(start, start + _BYTES_TO_COUNT)
@@ -195,7 +194,6 @@ class Documents:
         self._end = end
 
     def finish(self) -> None:
-        """Ends the last document."""
         if self._open:
             self._close(self._end)
         self._count_without_tokens()
@@ -243,7 +241,6 @@ def _normalized(lines: Sequence[str]) -> bytes:
 
 
 def count_repeated(digests: np.ndarray) -> int:
-    """Returns how many digests are equal to an earlier one."""
     return len(digests) - len(np.unique(digests))
 
 

@@ -183,10 +183,7 @@ def read_text(path: str, header: bool = False) -> str:
 
 
 def read_rows(path: str, header: bool = False) -> Iterator[list[str]]:
-    """Yields the columns of each line of a tab-separated file; [] for an empty line.
-
-    Quotes are ordinary characters (the original: csv.reader with quotechar=None).
-    """
+    """Yields the columns of each line, between tabs; quotes are ordinary, as in the original."""
     yield from _split_tabs(read_text(path, header))
 
 

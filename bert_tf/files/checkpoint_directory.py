@@ -45,19 +45,12 @@ class CheckpointDirectory:
         return [prefix for prefix in numbered if prefix not in listed] + listed
 
     def latest(self) -> str | None:
-        """Returns the prefix of the newest checkpoint, or None.
-
-        That is the last one in the file `checkpoint`, or the one with the highest number if the
-        file is missing or empty.
-        """
+        """Returns the prefix of the newest checkpoint: the last one listed, or else by number."""
         candidates = self._candidates(self._listed())
         return candidates[-1] if candidates else None
 
     def restore_latest(self, variables: Mapping[str, tf.Variable]) -> str | None:
-        """Sets all variables from the newest undamaged checkpoint; returns its prefix, or None.
-
-        Skips damaged checkpoints with a warning; falls back to unlisted ones.
-        """
+        """Sets all variables from the newest undamaged checkpoint; returns its prefix, or None."""
         state_file = checkpoint_names.state_file(self.directory)
         listed = self._listed()
         candidates = self._candidates(listed)

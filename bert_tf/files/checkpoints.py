@@ -123,10 +123,7 @@ def _is_directory(path: str) -> bool:
 
 
 class WeightReader(Protocol):
-    """Reads the weights of a model by their names in a checkpoint, whatever the format.
-
-    `prefix` is the prefix of a checkpoint, or the path of a file with weights.
-    """
+    """Reads the weights of a model by their names in a checkpoint, whatever the format."""
 
     prefix: str
 

@@ -34,10 +34,7 @@ _OF_RECORDS = ("ParseExample", "Could not parse example", records.OUT_OF_RANGE)
 
 
 def check_files(files: Sequence[str], schema: records.Schema, flag: str) -> list[Ends]:
-    """Checks every file's first record against `schema`, and its end; returns the ends.
-
-    Features that the schema lacks are allowed, since `parse` ignores them.
-    """
+    """Checks every file's first record against `schema`, and its end; returns the ends."""
     for path, features in _first_records(files, flag):
         if problems := _differences(features, schema):
             raise UserError(f"--{flag}: {path} was made with other settings: {_shown(problems)}")
@@ -115,10 +112,7 @@ def _check_end(path: str) -> Ends:
 
 
 def written_since(ends: Mapping[str, Ends]) -> list[str]:
-    """Returns the files that were written after `check_ends` gave their ends.
-
-    Missing files are left out: the next read of them fails.
-    """
+    """Returns the files written after `check_ends` gave their ends; missing files are left out."""
 
     def is_other(path: str) -> bool:
         with contextlib.suppress(tf.errors.OpError):

@@ -27,10 +27,7 @@ OUT_OF_RANGE = "values out of their range:"  # in the message of `parse`'s Inval
 
 
 class Range(NamedTuple):
-    """The values that a feature may have, both ends included.
-
-    `source` says what sets the range, for messages; None if the feature's meaning does.
-    """
+    """The values that a feature may have, `low` and `high` included; `source` sets the range."""
 
     low: float
     high: float
@@ -69,7 +66,6 @@ class Feature:
 
     @property
     def kind(self) -> str:
-        """The field of a `tf.train.Feature` that has the values."""
         return "int64_list" if self.dtype is np.int64 else "float_list"
 
 
@@ -146,10 +142,7 @@ class Serializer:
             self._places.append((name, place, math.prod(feature.shape), feature.shape))
 
     def __call__(self, values: Mapping[str, Sequence[int] | Sequence[float]]) -> bytes:
-        """Returns a serialized tf.Example; equal values give equal bytes.
-
-        `values` are flat sequences of numbers by feature, or `bytes` for an int64 feature.
-        """
+        """Serializes numbers (or `bytes`), flat, by feature; equal values give equal bytes."""
         if values.keys() != self._names:
             raise UserError(f"a record holds {sorted(self._names)}, not {sorted(values)}")
         for name, place, size, shape in self._places:

@@ -225,10 +225,7 @@ def tells_of_full_disk(message: str) -> bool:
 
 
 def tells_of_storage(message: str) -> bool:
-    """Returns whether an OpError's message is about a disk or bucket that fails or refuses.
-
-    TensorFlow does not have a class for such errors.
-    """
+    """Returns whether an OpError is about a disk or bucket; TensorFlow lacks a class for that."""
     reasons = "Input/output error|Read-only file system|Permission denied|HTTP request"
     return tells_of_full_disk(message) or re.search(reasons, message) is not None
 

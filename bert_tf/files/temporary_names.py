@@ -33,10 +33,7 @@ def temporary_name(folder: str, ending: str = _UNFINISHED) -> str:
 
 
 def working_name(folder: str) -> str:
-    """Returns a new name in a folder for a file that only this process reads, as long as it runs.
-
-    It is also removed after a kill.
-    """
+    """Returns a new name for a file of this process only; it is also removed after a kill."""
     return temporary_name(folder, _WORKING)
 
 

@@ -81,10 +81,7 @@ def check_no_adapter(folder: str) -> None:
 
 
 def check_not_hugging_face(path: str, place: str) -> None:
-    """Raises UserError, which names the converter, if a path is a model of Hugging Face's.
-
-    The path is a folder, or a file with weights.
-    """
+    """Raises UserError, which names the converter, for a folder or file of Hugging Face's."""
     folder = path
     if os.path.basename(path) in (SAFETENSORS, SHARDS, *_OTHERS) and not tf.io.gfile.isdir(path):
         folder = os.path.dirname(path)

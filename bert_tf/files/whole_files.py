@@ -222,7 +222,6 @@ class JsonKeys:
         return {*self.used, *self.needed, *self.harmless}
 
     def check(self, content: Mapping[str, Any], path: str) -> None:
-        """Raises UserError for an unknown key, or a value that is not allowed."""
         for key, (values, reason) in self.needed.items():
             if key in content and content[key] not in values:
                 raise UserError(
@@ -241,10 +240,7 @@ class JsonKeys:
 def read_checked(
     path: str, keys: JsonKeys | None = None, kind: type[list] | type[dict] = dict
 ) -> Any:
-    """Reads a JSON file, a list or dictionary; empty if there is no such file.
-
-    `keys` check the dictionary, or each dictionary in the list.
-    """
+    """Reads a JSON list or dictionary, checked by `keys`; empty if there is no such file."""
     if not tf.io.gfile.exists(path):
         return kind()
     content = read_json(path, path, "correct or delete it")

@@ -113,10 +113,7 @@ def token_weights(features) -> tf.Tensor:
 
 
 def cross_entropy(logits: tf.Tensor, label_ids: tf.Tensor) -> tf.Tensor:
-    """Returns the cross entropy of each row, float32 [...].
-
-    `logits` are float32 [..., classes], and `label_ids`, int32 [...], the correct classes.
-    """
+    """Returns losses, float32 [...], of logits, [..., classes], and classes, int32 [...]."""
     _check_shape(label_ids, logits.shape[:-1])
     classes = tf.shape(logits)[-1] if logits.shape[-1] is None else logits.shape[-1]
     one_hot_labels = tf.one_hot(label_ids, classes, dtype=tf.float32)

@@ -70,7 +70,6 @@ def named_inputs(model: keras.Model, args: Sequence[Any], kwargs: dict[str, Any]
 
 
 def paired(values: Sequence[Any], names: Sequence[str]) -> dict[str, Any]:
-    """Returns the values of a list of inputs or labels by name."""
     if len(values) > len(names):
         raise UserError(
             f"A list of inputs or labels must be no longer than {listed(names)}; received"
@@ -91,10 +90,7 @@ def renamed(values: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
 
 
 def features_by_name(model: keras.Model, features: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns features by the names of the model's inputs and of labels.
-
-    Features that are not numbers, such as texts and identifiers, are dropped.
-    """
+    """Returns the numeric features by the names of the model's inputs and of labels."""
     names = [*input_names(model), "label_ids"]
     found: dict[str, Any] = {}
     for name, value in renamed(features, names).items():

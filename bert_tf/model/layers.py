@@ -67,7 +67,6 @@ class _Unset(keras.initializers.Initializer):
 
 
 def head_initializer(glorot: bool) -> keras.initializers.Initializer:
-    """Returns the initializer of a head's weights; `glorot`: see `BertConfig.glorot_heads`."""
     return glorot_initializer() if glorot else create_initializer()
 
 
@@ -85,10 +84,7 @@ def make_dense(
     activation: Activation | None = None,
     glorot: bool = False,
 ) -> keras.layers.Dense:
-    """Returns a built `keras.layers.Dense` with the original's initial values.
-
-    `glorot`: where the original, ELECTRA's, does not give an initializer.
-    """
+    """Builds a `keras.layers.Dense` with the original's initial values; `glorot`: ELECTRA's."""
     layer = Dense(
         units,
         activation=activation,
@@ -162,10 +158,7 @@ class Composite(keras.layers.Layer):
 
 @register
 class NamedDense(Savable, keras.layers.Layer):
-    """A dense layer in its own scope, such as `intermediate/dense` or `pooler/dense`.
-
-    For the activation see `get_activation`. An `input_size` of None is `hidden_size`.
-    """
+    """A dense layer in its own scope, such as `intermediate/dense` or `pooler/dense`."""
 
     def __init__(
         self,

@@ -110,7 +110,6 @@ def shaped(tensor: tf.Tensor, name: str, expected: Dimensions, meaning: str) -> 
 
 
 def as_dtype(tensor: tf.Tensor, dtype: str) -> tf.Tensor:
-    """Casts a tensor, or one of Keras's symbolic ones."""
     return tensor if tf.as_dtype(tensor.dtype).name == dtype else keras.ops.cast(tensor, dtype)
 
 

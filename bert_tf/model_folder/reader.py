@@ -64,10 +64,9 @@ class ModelFiles:
 
     Args:
         path: the folder, or the prefix of a checkpoint.
-        flag: the flag (no dashes) that gave the path, for messages; None if none did.
+        flag, config_flag: the flags (no dashes) that gave the paths, for messages.
         config_file, vocab_file: override the files in the folder. `config_file` must not be given
             for Hugging Face's format.
-        config_flag: the argument or flag (no dashes) of `config_file`, for messages.
         only_checkpoint: whether to ignore a `model.safetensors`.
 
     Attributes:
@@ -116,10 +115,7 @@ class ModelFiles:
         return files
 
     def check_model(self, allow_two: bool = False) -> None:
-        """Checks that there is a model, and only one.
-
-        With `allow_two`, a checkpoint in a folder in Hugging Face's format is ignored.
-        """
+        """Checks that there is one model; `allow_two` allows a checkpoint beside Hugging Face's."""
         path, place = self.path, given(self.path, self._flag)
         if checkpoints.folder_of(path) != path:
             if not tf.io.gfile.exists(f"{path}.index") and not tf.io.gfile.exists(path):

@@ -43,7 +43,6 @@ class BestCheckpoint:
         self._labels = labels
 
     def prefix(self) -> str | None:
-        """Returns the prefix of the best checkpoint so far."""
         return CheckpointDirectory(self.folder, 1).latest()
 
     def check(self) -> None:

@@ -42,10 +42,7 @@ def _words(output_dir: str, settings: Settings) -> list[str]:
 def write_flags(
     output_dir: str, strategy: tf.distribute.Strategy, settings: Settings, step: int
 ) -> None:
-    """Writes a flagfile of this start, with versions, if it differs from the last start's.
-
-    Earlier starts are comments in it.
-    """
+    """Writes a flagfile of this start, with versions, if changed; earlier starts are comments."""
     path = os.path.join(output_dir, FILE_NAME)
     found = ((name, sys.modules.get(name)) for name in _PACKAGES)
     versions = ", ".join(f"{name} {package.__version__}" for name, package in found if package)

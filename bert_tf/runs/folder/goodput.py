@@ -102,7 +102,6 @@ class Record:
     saves: tuple[tuple[int, float], ...] = ()
 
     def goodput(self) -> float:
-        """Returns the share of all time spent on steps that count."""
         return self.seconds["steps"] / max(sum(self.seconds.values()), 1e-9)
 
     def used(self) -> float:

@@ -70,7 +70,6 @@ class Summaries:
         self._writer: tf.summary.SummaryWriter | None = None
 
     def write(self, scalars: Mapping[str, float], step: int) -> None:
-        """Adds a point to each named curve."""
         if self._directory is None or not scalars:
             return
         if self._metrics:
@@ -144,7 +143,6 @@ def curves(results: Mapping[str, float]) -> dict[str, float]:
 
 
 def log_results(results: Mapping[str, float | int]) -> None:
-    """Logs an evaluation as the original does."""
     logging.info("***** Eval results *****")
     for key, value in sorted(results.items()):
         logging.info("  %s = %s", key, value)

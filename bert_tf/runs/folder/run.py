@@ -130,7 +130,6 @@ class Run:
         return self._stack.__exit__(*exception)
 
     def _check_shared(self) -> None:
-        """Checks that all processes see the chief's heartbeat."""
         seen = self.gather(float(tf.io.gfile.exists(self.path(FILE_NAME))))
         if 0 in seen:
             raise UserError(
@@ -295,7 +294,6 @@ class Run:
         )
 
     def write_labels(self) -> None:
-        """Writes `labels.txt`, or removes the file of an earlier model."""
         if self.chief:
             model_notes.write_labels(self.output_dir, self.labels)
 
@@ -310,7 +308,6 @@ class Run:
 
     @property
     def owns_results(self) -> bool:
-        """Whether this program writes the results of an evaluation."""
         return self.chief and not self._results_are_taken
 
     def write_results(self, results: Mapping[str, float | int]) -> None:

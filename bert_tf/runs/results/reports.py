@@ -216,10 +216,7 @@ def number_report(y_true: np.ndarray, predictions: np.ndarray) -> Report:
 
 
 def span_report(counts: Mapping[str, Sequence[int]], accuracy: float) -> Report:
-    """Returns the report of entities by type, from counts of correct, predicted and true ones.
-
-    `accuracy` is the share of words with the correct tag.
-    """
+    """Returns the report of entities: by type, the numbers of correct, predicted and true ones."""
     totals = np.sum([[0, 0, 0], *counts.values()], axis=0).tolist()
     types = {name: _span_scores(*row) for name, row in counts.items()}
     micro = _span_scores(*totals)

@@ -121,7 +121,6 @@ def write_review(
 
 
 def write_report(output_dir: str, suffix: str, report: Report, name: str = "eval_report") -> None:
-    """Writes a report as `eval_report.txt` and `eval_report.json`."""
     path = os.path.join(output_dir, f"{name}{suffix}")
     logging.info("Writing %s.txt", path)
     write_whole(f"{path}.txt", str(report))

@@ -105,10 +105,7 @@ def write_predictions(
     found: Mapping[str, Sequence[Any]],
     order: Iterable[int] | None = None,
 ) -> None:
-    """Writes a row for each example: its kept columns, then the predicted ones.
-
-    `found` has the cells of all examples; `order` the numbers of the examples to write.
-    """
+    """Writes a row for each example in `order`: its kept columns, then the columns `found`."""
 
     def rows() -> Iterable[list[Any]]:
         for i in range(len(kept)) if order is None else order:

@@ -25,10 +25,7 @@ _LEAST_EXAMPLES = 8  # fewer may all have weight 0 by chance, in batches of one 
 
 @dataclasses.dataclass
 class PhaseSteps:
-    """Trains through one phase; `loop` must be new, and compiles its first steps.
-
-    `total` is the number of steps of all phases, to estimate the time left.
-    """
+    """Trains through one phase; `loop` must be new, because it compiles its first steps."""
 
     phase: Phase
     loop: TrainingLoop

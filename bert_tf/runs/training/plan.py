@@ -44,10 +44,7 @@ class Phase:
     work: Work | None = None
 
     def describe_input(self, timed: bool) -> str | None:
-        """Tells how many examples the input has and how often they are seen, if known.
-
-        `timed`: time ends the phase, so the number of steps is unknown.
-        """
+        """Tells the number of examples, and of epochs, or of steps in an epoch if `timed`."""
         if not self.num_examples:
             return None
         count = f"{self.num_examples:,.0f} example{'s' * (round(self.num_examples) != 1)}"
