@@ -25,7 +25,7 @@ _DELIMITERS = {".tsv": "\t", ".csv": ","}
 _SPREADSHEETS = (".xlsx", ".xls", ".ods", ".numbers")
 _NO_DELIMITERS = '"\r\n'  # these mean something else in a table
 
-# (number of the row's first line from 0, columns); an empty row has no columns.
+# (number of the row's first line from 0, columns); [] for an empty row.
 NumberedRow = tuple[int, list[str]]
 
 

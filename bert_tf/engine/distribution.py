@@ -14,7 +14,7 @@ from bert_tf.start import lazy_tensorflow as tf
 
 # How gradients are reduced over replicas: see `steps.reduce_gradients`.
 GRADIENT_REDUCTIONS = ("local_clip_sum", "global_mean_clip")
-PJRT = "pjrt"  # the value of --tpu that stands for the devices of JAX
+PJRT = "pjrt"  # the value of --tpu for JAX's devices
 _TF_CONFIG = (
     '{"cluster": {"worker": ["host1:2222", "host2:2222"]}, "task": {"type": "worker", "index": 0}}'
 )

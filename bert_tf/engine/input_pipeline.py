@@ -246,7 +246,7 @@ class TrainingInput:
             return _warn(prefix, f"cannot be read: {error}")
         if not isinstance(saved, dict):
             return _warn(prefix, f"cannot be read: {path} must be a JSON object")
-        # Earlier versions saved no checksum, digests, features or replicas.
+        # Earlier versions did not save a checksum, digests, features and replicas.
         expected = saved.pop("checksum", None)
         seed = saved.get("seed")
         whole = type(seed) is int and 0 <= seed < 2**63 and self._identity.keys() <= saved.keys()

@@ -48,8 +48,7 @@ class _Graph:
             self._stop = tf.Variable(False, trainable=False)
             self._steps_done = tf.Variable(0, trainable=False)
         # TensorFlow counts traces by a function's source lines, over all loops of a process, and
-        # warns of many. A partial is counted separately.
-        # AutoGraph would take 0.5 s to convert it.
+        # warns of many. A partial is counted separately. AutoGraph would take 0.5 s.
         self._loop = tf.function(functools.partial(self._run_steps), autograph=False)
 
     @interrupts.hold()

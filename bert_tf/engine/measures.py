@@ -43,7 +43,7 @@ def _correlation(
         return 0.0
     if weights is None:
         value = float(getattr(stats, function)(labels, predictions).statistic)
-    else:  # SciPy's functions take no weights
+    else:  # SciPy's functions do not take weights
         covariances = np.cov(labels, predictions, aweights=weights.astype(np.float64), ddof=0)
         value = float(covariances[0, 1] / np.sqrt(covariances[0, 0] * covariances[1, 1]))
     return value if math.isfinite(value) else 0.0

@@ -1,4 +1,4 @@
-"""Runs of several processes by JAX, each with the devices of its own host."""
+"""Runs of several processes by JAX, each of which has the devices of its own host."""
 
 import contextlib
 import os

@@ -46,7 +46,7 @@ def replicate(
     """
     seeds = tf.constant([seed % 2**31, 0], tf.int32)
 
-    # A step has nothing for AutoGraph to convert, and tracing is much faster without AutoGraph.
+    # A step does not need AutoGraph, and tracing is much faster without it.
     @tf.autograph.experimental.do_not_convert
     def step(features, *more):
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group

@@ -188,7 +188,7 @@ def train_step(
             return loss, sums, tape.gradient(loss, variables)
 
         loss, sums, gradients = _accumulate(compute, features, seed, accumulation_steps)
-    with tf.name_scope("optimizer"):  # profiles and tools/tpu/cycles.py tell it from the model
+    with tf.name_scope("optimizer"):  # a name for profiles and tools/tpu/cycles.py
         gradients, norm = reduce_gradients(gradients, gradient_reduction, replicas, clip_norm)
         learning_rate = tf.convert_to_tensor(optimizer.learning_rate)
         update = update or optimizer.apply_reduced

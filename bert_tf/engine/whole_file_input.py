@@ -11,7 +11,7 @@ from bert_tf.engine.length_buckets import Buckets, example_lengths
 from bert_tf.errors import UserError
 from bert_tf.files import record_checks, records
 
-RECORDS_PER_READ = 1024  # when finding the records' lengths
+RECORDS_PER_READ = 1024  # to find the records' lengths
 _LOOKED_AT_EPOCHS = 30  # to find out which lengths are rare
 GROUP_BATCHES = 50  # number of batches whose examples are sorted by length together
 

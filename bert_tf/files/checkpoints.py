@@ -115,7 +115,7 @@ def folder_of(path: str) -> str:
 
 
 def _is_directory(path: str) -> bool:
-    # On ram:// every beginning of a file's name counts as a directory, so also a prefix.
+    # On ram:// every prefix of a file's name counts as a directory.
     return tf.io.gfile.isdir(path) and not tf.io.gfile.exists(path + ".index")
 
 
@@ -177,7 +177,7 @@ class CheckpointReader:
         """Returns a prefix of the files that TensorFlow does not take for a pattern."""
         if not re.search(r"[\[\\]", self.prefix):
             return self.prefix
-        if "://" in self.prefix:  # has no links
+        if "://" in self.prefix:  # where links do not exist
             checkpoint_names.check_path(self.prefix, flag)
         self._links = tempfile.TemporaryDirectory(prefix="bert_tf_")
         prefix = os.path.join(self._links.name, "model.ckpt")

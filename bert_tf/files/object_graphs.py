@@ -27,7 +27,7 @@ _OPTIMIZER = {"iter", "_iterations", "iterations"}  # only optimizers have these
 
 
 class Names(NamedTuple):
-    """The names of what has weights, or its paths in a graph, always in the same order.
+    """Names of weights, and of layers with weights, or their paths in a graph, in a fixed order.
 
     encoder: {} is the number after the layers', where a functional model has its pooler.
     layers: of a layer; {} is its number.
@@ -229,7 +229,7 @@ def find_weights(
 
 
 def _add_heads(graph: _Graph, encoder: int, weights: dict[str, int]) -> None:
-    """Adds the nodes of the heads' weights to those of the encoder's.
+    """Adds the nodes of the heads' weights to `weights`, which has the encoder's.
 
     The pooler of a head that has its own replaces the encoder's, which that head does not use.
     """
@@ -260,7 +260,7 @@ def _add_heads(graph: _Graph, encoder: int, weights: dict[str, int]) -> None:
         if not more:
             names = {f"{scope}output_weights": "kernel", f"{scope}output_bias": "bias"}
             weights |= graph.match(node, names)
-        if not more and node in taggers:  # whose checkpoints have no pooler: nothing else tells
+        if not more and node in taggers:  # only a missing pooler identifies a tagger
             for part in "kernel", "bias":
                 weights.pop(f"{POOLER}/{part}", None)
 

@@ -111,5 +111,5 @@ def _follow(path: str, place: str) -> str:
 
 
 def _is_of_process(path: str) -> bool:
-    # Links there stand for open files; their text is not a path.
+    # Links there refer to open files; their text is not a path.
     return os.path.realpath(os.path.dirname(path) or os.curdir).startswith("/proc/")

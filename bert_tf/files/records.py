@@ -43,7 +43,7 @@ class Range(NamedTuple):
 BY_FLAGS = "by the flags"  # what sets most lengths
 _INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
 _FLOAT32_MAX = 3.4028234663852886e38
-# Of a number to predict: its square, summed over the largest batch, is finite in float32.
+# The largest number to predict: its square, summed over the largest batch, is finite in float32.
 LARGEST_TARGET = 1e16
 
 

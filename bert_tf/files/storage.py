@@ -129,7 +129,7 @@ def first_file(folder: str, names: Sequence[str]) -> str | None:
 
 
 def only_file(folder: str, names: Sequence[str], remedy: str) -> str | None:
-    """Returns the path of the one of these files that exists in a folder; UserError for several."""
+    """Returns the path of the only one of these files in a folder; UserError for several."""
     found = [name for name in names if tf.io.gfile.exists(os.path.join(folder, name))]
     if len(found) > 1:
         raise UserError(f"{folder} has {listed(found)}, but only one of them can be read. {remedy}")

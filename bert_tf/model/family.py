@@ -213,7 +213,7 @@ def _of_hparams(hparams: dict[str, Any]) -> dict[str, Any]:
     given = {key: value for key, value in hparams.items() if key in known}
     sizes = {"vocab_size": 30522, **_SIZES[size], **given, **overrides}
     hidden = sizes["hidden_size"]
-    if isinstance(hidden, int):  # else it is refused later
+    if isinstance(hidden, int):  # other values are refused later
         sizes = {
             "num_attention_heads": max(1, hidden // 64),
             "intermediate_size": 4 * hidden,

@@ -31,7 +31,7 @@ def linear(hidden: tf.Tensor, weights: tf.Tensor, bias: tf.Tensor | None) -> tf.
         weights: float32 [outputs, size].
         bias: float32 [outputs].
     """
-    # In two dimensions: the gradient of a product that broadcasts has no static shapes on a TPU.
+    # In two dimensions: on a TPU, the gradient of a broadcast product lacks static shapes.
     *outer, size = get_shape_list(hidden)
     weights = tf.cast(weights, hidden.dtype)
     logits = tf.matmul(tf.reshape(hidden, [-1, size]), weights, transpose_b=True)

@@ -134,7 +134,7 @@ def checked_inputs(
 
     Args:
         inputs: `input_ids` and further inputs by name; other arguments are returned unchanged.
-        rank: the number of axes of `input_ids`, of which the last is the sequence.
+        rank: the number of axes of `input_ids`; the last is the sequence.
         wide_mask: whether the mask may be [B, S, S].
     """
     found = dict(inputs)

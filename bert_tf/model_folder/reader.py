@@ -37,7 +37,7 @@ from bert_tf.text.casing import find_casing
 from bert_tf.text.tokenizer_json import TOKENIZER_FILE
 from bert_tf.text.tokenizers import VOCABULARY_FILES, load_tokenizer, read_vocabulary, vocabulary_in
 
-# Files that are another model's if they change.
+# If one of these files changes, the folder has a different model.
 _NAMES = (*MODEL_NAMES, "config.json", SAFETENSORS, SHARDS, TOKENIZER_FILE, "checkpoint")
 # A model's name on huggingface.co, with or without its owner's.
 _HUB_NAME = re.compile(r"(\w[\w.-]*/)?\w[\w.-]*")

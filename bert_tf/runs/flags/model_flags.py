@@ -88,7 +88,7 @@ def follow_model(
             CASING: tokenizer.do_lower_case,
             LENGTH: files.usual_length(values.get(LENGTH)),
         }
-        told = {*given} - {VOCABULARY}  # --vocab_file= with no value tells nothing
+        told = {*given} - {VOCABULARY}  # an empty --vocab_file= is ignored
         found |= {name: decided[name] for name in (follows & decided.keys()) - told}
     taken = [f"--{name}={found[name]}" for name in OF_MODEL if name in found]
     logging.info("From --%s=%s: %s", flag, place, " ".join(taken))

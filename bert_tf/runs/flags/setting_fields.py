@@ -61,8 +61,8 @@ class FieldRule(Bounds):
     value is neither the default nor empty.
 
     group: where --help lists the flag.
-    needs, needs_one_of, excludes: conditions of which all, at least one, and none must hold if the
-        field is given.
+    needs, needs_one_of, excludes: if the field is given, all, at least one, or none of these
+        conditions must hold.
     of_model: whether the folder of --init_checkpoint decides, if the flag is not given: see
         `model_flags.follow_model`.
     because: the reason for `needs` or `excludes`: the end of "--NAME needs --OTHER, since ...".

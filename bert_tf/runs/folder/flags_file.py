@@ -26,7 +26,7 @@ def note(words: Sequence[str]) -> None:
 
 
 def _words(output_dir: str, settings: Settings) -> list[str]:
-    """Returns the program's flags, otherwise those of the settings; defaults as comments."""
+    """Returns the program's flags, otherwise the settings' flags; defaults as comments."""
     others = [word for word in _of_program if word.startswith("--output_dir=")]
     if _of_program and others in ([], [f"--output_dir={output_dir}"]):
         return _of_program

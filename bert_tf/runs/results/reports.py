@@ -14,7 +14,7 @@ from absl import logging
 from bert_tf.engine.measures import pearson, spearman
 
 CALIBRATION_BINS = 15  # as in "On Calibration of Modern Neural Networks", arXiv:1706.04599
-# Of a temperature: with few or only correct examples the best one has no bound.
+# Bounds of a temperature: with few or only correct examples the best one is infinite or 0.
 TEMPERATURES = (0.05, 20.0)
 _MOST_COLUMNS = 20  # classes of a confusion matrix that is printed whole
 _MOST_CONFUSIONS = 20  # lines for the confusions of more classes
@@ -120,7 +120,7 @@ def _label_report(
     matrices = metrics.multilabel_confusion_matrix(y_true, predicted)
     scores, rows = _score_rows(labels, y_true, predicted, ("micro", "macro", "weighted", "samples"))
     for i, label in enumerate(labels):
-        # Undefined for a label that no example has: scikit-learn would warn.
+        # Undefined for an unused label: scikit-learn would warn.
         found = y_true[:, i].any()
         average = metrics.average_precision_score(y_true[:, i], probabilities[:, i]) if found else 0
         (tn, fp), (fn, tp) = matrices[i].tolist()

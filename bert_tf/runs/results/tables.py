@@ -29,7 +29,7 @@ _FORMULA = re.compile(
 )
 _CONTROL = re.compile(r"[\t\r\n]")
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", re.ASCII)
-_PLAIN = re.compile(r"[A-Za-z0-9_ ]+")  # a column's name that needs no quotes
+_PLAIN = re.compile(r"[A-Za-z0-9_ ]+")  # a column's name that is written without quotes
 
 # A text, a number, or None where an example lacks the column.
 Cell = str | float | int | None

@@ -34,7 +34,7 @@ class PhaseSteps:
     total: int | None
     _compiled: bool = False
     _without_weight: frozenset[str] | None = None
-    _num_steps: int = 0  # that `make` has made
+    _num_steps: int = 0  # made by `make` so far
 
     def __post_init__(self):
         self._peak = peak_flops(self.run.strategy)

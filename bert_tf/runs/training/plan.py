@@ -97,9 +97,9 @@ class Plan:
     def legs(self, step: int) -> Iterator[Leg]:
         """Yields the legs of a run that starts at `step`, which must be less than `total`.
 
-        The first leg has no steps: it is where a new run saves, and where a resumed run evaluates,
-        because the previous run may have stopped before it evaluated. In each phase the first leg
-        with steps has only one step, which is compiled.
+        The first leg is empty: there a new run saves, and a resumed run evaluates, because the
+        previous run may have stopped before it evaluated. In each phase the first leg with steps
+        has only one step, which is compiled.
         """
         report = -(-self.total // LOG_LINES)
         intervals = (self.save_checkpoints_steps, self.evaluate_every_steps, report)

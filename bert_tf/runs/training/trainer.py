@@ -40,8 +40,8 @@ class Trainer:
         build: returns the model, its variables created and named as in a checkpoint.
         run: the run, already entered.
         schedule: learning rate of each step; None if the run does not train, and the optimizer then
-            has no slots.
-        frozen: says by name whether a variable keeps its value. Frozen variables have no slots.
+            lacks slots.
+        frozen: says by name whether a variable keeps its value. Frozen variables lack slots.
         budget: stops training when the time is up; `schedule` must be `budget.schedule`.
         objective: returns the objective to train; by default the model itself.
         initialize: called at the start of a run that does not resume, with the model and the names

@@ -71,8 +71,8 @@ class CallbackWatch(Watch):
 
     Epoch n, counted from 1, ends after floor(n * examples / batch size) steps, and the last one
     with the run. The batch that holds the end of an epoch and the start of the next one counts for
-    the next one. An epoch without a step of its own, with fewer examples than a batch, is skipped.
-    An epoch's logs are means over its steps. `history` is what Keras's `fit` returns.
+    the next one. An epoch with fewer examples than a batch, and thus without a step, is skipped. An
+    epoch's logs are means over its steps. `history` is what Keras's `fit` returns.
     """
 
     def __init__(self, callbacks: Sequence[keras.callbacks.Callback] = (), verbose: Any = 0):
@@ -179,7 +179,7 @@ class CallbackWatch(Watch):
 
     def end(self) -> None:
         self._callbacks.on_train_end()
-        self.model.optimizer = None  # else the history, which has the model, would keep the moments
+        self.model.optimizer = None  # the history has the model, and would keep the moments
 
 
 def plain_names(results: Mapping[str, float]) -> dict[str, float]:

@@ -38,7 +38,7 @@ def watched(advance: Advance, minutes: float, process: int) -> Iterator[Advance]
                 )
                 try:
                     os.write(2, text.encode())
-                    faulthandler.dump_traceback(2)  # sys.stderr may be no file, as in a notebook
+                    faulthandler.dump_traceback(2)  # in a notebook sys.stderr is not a file
                 finally:
                     os._exit(interrupts.TERMINATED_STATUS)
 
