@@ -235,7 +235,7 @@ class TrainingInput:
         self._files, self._names = files, names
 
     def _saved_seed(self, prefix: str) -> int | None:
-        """Returns the seed of a saved place and takes over its order of files; None if unfit."""
+        """Returns a saved place's seed and takes its order of files; None if it does not fit."""
         path = f"{self._place(prefix)}.json"
         if not tf.io.gfile.exists(path):
             logging.warning("%s has no place in the input beside it", prefix)

@@ -12,7 +12,7 @@ def pearson(
 ) -> float:
     """Returns the Pearson correlation; all float `[examples]`. Imports SciPy, which takes seconds.
 
-    A whole number as weight counts like so many repetitions of the example.
+    An integer weight counts as that many repetitions of the example.
     """
     return _correlation("pearsonr", labels, predictions, weights)
 

@@ -48,8 +48,8 @@ class PjrtStrategy:
 
     Variables stay TensorFlow's, on the CPU. Their values are copied to the devices before a step
     reads them, stay there, and are updated there. `fetch` brings them back. A value that TensorFlow
-    assigns meanwhile replaces the one on the devices. Only if it is the very tensor that was read
-    from the variable before, the assignment is not noticed, because the memory is the same.
+    assigns meanwhile replaces the one on the devices. An assignment of the very tensor that was
+    read from the variable before is not noticed, because the memory is the same.
 
     Args:
         devices: JAX's devices, of all processes, in the order of their replicas. Descriptions of
@@ -136,8 +136,8 @@ class Step:
     """A step that calls a function on every replica; JAX compiles it when it is first called.
 
     Args:
-        function: a tf.function with jit_compile: (a replica's part of the inputs, its number, int32
-            []) -> tensors in any structure.
+        function: a tf.function with jit_compile, called with a replica's part of the inputs, and
+            its number, int32 []; it returns tensors in any structure.
         specs: the inputs of all replicas, tf.TensorSpec by name.
         joins: whether to concatenate the replicas' results along the first axis. If not, they must
             be equal on all replicas.

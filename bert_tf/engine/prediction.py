@@ -86,7 +86,7 @@ class Predictor:
             buckets: sort the examples of a chunk by length, and cut a batch to the bucket of its
                 longest example; an output with a sequence axis then has the bucket's length. None:
                 keep order and lengths.
-            num_examples: of all chunks, for the progress bar.
+            num_examples: number of examples in all chunks, for the progress bar.
         """
         with Progress("Predicting", "examples", num_examples) as progress:
             for chunk in chunks:

@@ -49,7 +49,7 @@ class Program:
 
 
 def lower(function: Any, inputs: Any) -> Program:
-    """Lowers a tf.function with jit_compile; `inputs` are nested tf.TensorSpecs, a tuple."""
+    """Lowers a tf.function with jit_compile for `inputs`, a tuple of (nested) tf.TensorSpecs."""
     inputs = tf.nest.map_structure(lambda x: tf.zeros(x.shape, x.dtype), inputs)
     traced = function.get_concrete_function(*inputs)
     hlo = function.experimental_get_compiler_ir(*inputs)(stage="hlo_serialized")

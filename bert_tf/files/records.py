@@ -142,7 +142,7 @@ class Serializer:
             self._places.append((name, place, math.prod(feature.shape), feature.shape))
 
     def __call__(self, values: Mapping[str, Sequence[int] | Sequence[float]]) -> bytes:
-        """Serializes numbers (or `bytes`), flat, by feature; equal values give equal bytes."""
+        """Serializes flat sequences, or `bytes`, by feature; equal values give equal bytes."""
         if values.keys() != self._names:
             raise UserError(f"a record holds {sorted(self._names)}, not {sorted(values)}")
         for name, place, size, shape in self._places:

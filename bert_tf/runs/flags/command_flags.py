@@ -235,7 +235,7 @@ def model_from_flags(*settings: type[Settings]) -> BertConfig | None:
 
 
 def get_strategy() -> tf.distribute.Strategy:
-    """Returns the strategy for `DeviceSettings`'s flags; sets the global seed to --random_seed."""
+    """Returns the strategy that the device flags name; sets the global seed to --random_seed."""
     if "random_seed" in flags.FLAGS:
         # tf.data's shuffles depend on the global seed. The library never sets it: callers do.
         tf.random.set_seed(flags.FLAGS.random_seed)

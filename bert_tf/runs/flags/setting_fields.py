@@ -28,7 +28,7 @@ class Group(enum.StrEnum):
     DEVICES = "Devices"
 
     def setting(self, default: Any = REQUIRED, **rule: Any) -> Any:
-        """Makes a field of `Settings`, required without a default; `rule` are `FieldRule`'s fields.
+        """Makes a field of `Settings`, required without a default; for `rule` see `FieldRule`.
 
         A condition on a different setting is "name", or ("name", value, ...) if it must have one of
         these values; a list gives several.

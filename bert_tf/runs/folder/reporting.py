@@ -176,7 +176,7 @@ def read_results(path: str) -> dict[str, float]:
 
 
 def write_probabilities(path: str, outputs: np.ndarray) -> None:
-    """Writes test_results.tsv as the original does; float [examples, classes], or [examples]."""
+    """Writes test_results.tsv as the original: float [examples, classes], or [examples]."""
     logging.info("Writing predictions to: %s", path)
     lines = ["\t".join(map(str, row)) for row in outputs.reshape(len(outputs), -1)]
     write_whole(path, "".join(f"{line}\n" for line in lines))

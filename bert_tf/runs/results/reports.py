@@ -83,7 +83,7 @@ def class_report(
         labels: names of the classes, in the order of the probabilities.
         y_true: the correct classes, int `[examples]`; if an example can have several labels,
             `[examples, labels]`, 1 for each label that it has.
-        probabilities: float `[examples, classes]`.
+        probabilities: float `[examples, classes]`; the highest is the prediction.
         threshold: with several labels, the least probability of a predicted label: one number, or
             one for each label.
     """
