@@ -206,7 +206,6 @@ def examples(
     Args:
         rows: the rows of the file `path`, without the header. Empty rows are skipped.
         needed: the smallest number of columns that a row may have.
-        has_header: for messages.
         refuse_empty: whether to raise at an empty row that is followed by an example.
         skip_short: whether to skip rows with too few columns, with a warning, instead of raising.
     """

@@ -80,12 +80,10 @@ def _multi_worker_strategy() -> tf.distribute.Strategy:
 def get_tpu_strategy(
     tpu: str, num_tpu_cores: int | None = None, flag: str = "tpu"
 ) -> tf.distribute.TPUStrategy:
-    """Returns the strategy for all cores of this machine's TPU.
+    """Returns the strategy for all cores of this machine's TPU; checks their number, if given.
 
-    Args:
-        tpu: must be "local". The original's programs also took names and addresses of TPU nodes.
-        num_tpu_cores: number of cores that the TPU must have; None for any.
-        flag: the flag (no dashes) that gave `tpu`, for errors.
+    `tpu` must be "local". The original's programs also took names and addresses of TPU nodes.
+    `flag` (no dashes) gave `tpu`, for errors.
     """
     if tpu != "local":
         raise UserError(

@@ -53,8 +53,7 @@ class Feature:
 
     dtype: np.int64 or np.float32.
     default_value: for records without the feature; None if every record must have it.
-    length_flag: the flag (no dashes) that sets the shape, for messages.
-    length_source: what sets the shape, in words, for messages.
+    length_flag, length_source: for messages, what sets the shape: a flag (no dashes), and words.
     """
 
     shape: list[int]

@@ -194,11 +194,7 @@ def check_line_ends(text: str, place: str) -> None:
 
 
 class Needed(NamedTuple):
-    """The only values that a key may have.
-
-    values: messages name the first.
-    reason: why only these are allowed, and what to do otherwise, for messages.
-    """
+    """The only values that a key may have; messages name the first, the reason and a remedy."""
 
     values: tuple[Any, ...]
     reason: str = "no other value is supported. Choose a different model"

@@ -32,11 +32,8 @@ def whole_folder(
 
     An earlier folder of this kind is replaced; a folder with any other content is refused. After an
     error the earlier folder is unchanged, or kept under a different name, which the message gives.
-
-    Args:
-        marker: name of a file that every folder of this kind has.
-        names: all names that a folder of this kind may contain.
-        what: the kind, for messages.
+    Every folder of this kind has the file `marker`, and may only contain `names`; `what` is the
+    kind, for messages.
     """
     place = f"--{flag}={path}"
     explained = functools.partial(storage.write_errors, path, place)

@@ -25,10 +25,8 @@ def project(dense: keras.layers.Dense, hidden: tf.Tensor) -> tf.Tensor:
 def attention_probs(query: tf.Tensor, key: tf.Tensor, mask_adder: tf.Tensor) -> tf.Tensor:
     """Returns how much each position attends to every position, [B, N, S, S].
 
-    Args:
-        query, key: float [B, N, S, D].
-        mask_adder: float [B, 1, 1, S] or [B, 1, S, S], added to the scores; the result has its
-            dtype.
+    `query` and `key` are float [B, N, S, D]. `mask_adder`, float [B, 1, 1, S] or [B, 1, S, S], is
+    added to the scores; the result has its dtype.
     """
     scores = tf.cast(tf.matmul(query, key, transpose_b=True), mask_adder.dtype)
     return tf.nn.softmax(scores * (1.0 / math.sqrt(query.shape[-1])) + mask_adder)

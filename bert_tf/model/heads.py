@@ -26,10 +26,7 @@ from bert_tf.seeds import fold_in
 def linear(hidden: tf.Tensor, weights: tf.Tensor, bias: tf.Tensor | None) -> tf.Tensor:
     """Returns logits, float32 [..., outputs]: a product in the dtype of `hidden`, plus the bias.
 
-    Args:
-        hidden: float [..., size].
-        weights: float32 [outputs, size].
-        bias: float32 [outputs].
+    `hidden` is float [..., size], `weights` float32 [outputs, size], `bias` float32 [outputs].
     """
     # In two dimensions: on a TPU, the gradient of a broadcast product lacks static shapes.
     *outer, size = get_shape_list(hidden)
@@ -46,11 +43,8 @@ class OutputLayer(Savable, keras.layers.Layer):
     """Dropout and a linear layer, the head of fine-tuning (original: run_classifier.create_model).
 
     Its variables are `output_weights` and `output_bias`, outside all scopes. With a bfloat16 policy
-    the product is bfloat16, as in every other layer; variables and logits are float32.
-
-    Args:
-        size: the input width.
-        glorot: whether the weights start from Glorot's uniform distribution, as ELECTRA's heads do.
+    the product is bfloat16, as in every other layer; variables and logits are float32. With
+    `glorot` the weights start from Glorot's uniform distribution, as in ELECTRA's heads.
     """
 
     def __init__(

@@ -25,12 +25,7 @@ _SCORES = ("precision", "recall", "f1")
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Report:
-    """The report of an evaluation: a table if printed; `report["accuracy"]` is one value.
-
-    Attributes:
-        values: the numbers by name, as in the JSON file.
-        text: the table.
-    """
+    """The report of an evaluation: a table if printed; `report["accuracy"]` is one value."""
 
     values: dict[str, Any]
     text: str

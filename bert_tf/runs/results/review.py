@@ -20,11 +20,7 @@ EVALUATED = "eval_predictions"
 
 @dataclasses.dataclass(frozen=True)
 class Decision:
-    """How a text gets several labels, and how they are written in a cell.
-
-    threshold: the least probability of a label that is predicted.
-    separator: stands between the labels.
-    """
+    """How a text gets several labels: all of at least this probability, joined in a cell."""
 
     threshold: float
     separator: str
