@@ -202,10 +202,10 @@ def read_again(read: Callable[[], Result]) -> Result:
 
 
 class Unreplaced:
-    """A context manager that checks at its end that no file was replaced since it was made.
+    """Raises ReplacedError at the end of its block if a file changed after the object was made.
 
-    That also replaces an error within the block, which a mixture of old and new files may have
-    caused. Some of the files `names` in the `folder` may be missing.
+    That error also replaces an error within the block, which a mixture of old and new files may
+    have caused. Some of the files `names` in the `folder` may be missing.
     """
 
     def __init__(self, folder: str, names: Sequence[str], place: str):
