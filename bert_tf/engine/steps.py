@@ -42,8 +42,7 @@ class Objective(Protocol):
     read only these features, by name, and `example_weight`. A training step calls them for the
     batches of all replicas together.
 
-    If `sums_losses` is true, a training step minimizes the sum of the losses: all normalizers are
-    1.
+    If `sums_losses` is true, a training step minimizes the sum of the losses: normalizers are 1.
 
     `finish(results)`, if there is one, returns the metrics of an evaluation from their means over
     its batches, by name.
