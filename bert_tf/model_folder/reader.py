@@ -45,7 +45,7 @@ _HUB_NAME = re.compile(r"(\w[\w.-]*/)?\w[\w.-]*")
 
 def _how_to_download(path: str) -> str:
     """Returns how to get a model from huggingface.co if a path may be its name there."""
-    if not _HUB_NAME.fullmatch(path):
+    if not _HUB_NAME.fullmatch(path) or os.path.isdir(os.path.dirname(path)):
         return ""
     return (
         ". Nothing is downloaded: if it is a model of huggingface.co, run `pip install"

@@ -35,6 +35,8 @@ PARTS = {
 }
 # What a killed run was doing after its last record -> the part that gets this time.
 _AFTER_RECORD = {"start_up": "start_up", "steps": "lost", "ended": "not_running"}
+# The cost of a restart on any machine, and pauses, which no program can avoid.
+_NOT_OF_STEPS = ("start_up", "compiling", "restoring", "not_running")
 _REMEMBERED_SAVES = 20  # more than the checkpoints that most runs keep
 
 _from_process_start = False
@@ -103,6 +105,11 @@ class Record:
 
     def goodput(self) -> float:
         return self.seconds["steps"] / max(sum(self.seconds.values()), 1e-9)
+
+    def goodput_beyond_start_up(self) -> float:
+        """Returns the share of useful steps in the time, not counting starts and pauses."""
+        rest = sum(s for part, s in self.seconds.items() if part not in _NOT_OF_STEPS)
+        return self.seconds["steps"] / max(rest, 1e-9)
 
     def used(self) -> float:
         """Returns the seconds for which the run had its machine."""
