@@ -22,10 +22,10 @@ from pathlib import Path
 
 from absl import flags, logging
 
+from benchmarks import ROOT
 from bert_tf.errors import UserError
 from bert_tf.files import whole_files
 from bert_tf.runs.flags import command_flags
-from tools import ROOT
 
 FLAGS = flags.FLAGS
 CPU_INFO = Path("/proc/cpuinfo")

@@ -33,10 +33,10 @@ import numpy as np
 from absl import app, flags
 
 import bert_tf
+from benchmarks import ROOT
 from benchmarks.take_turns import take_turns, timed
 from bert_tf.runs.folder import reporting
 from bert_tf.tasks.classification.processors import MrpcProcessor, StsbProcessor
-from tools import ROOT
 
 FLAGS = flags.FLAGS
 LENGTHS = ("--max_seq_length=128", "--max_predictions_per_seq=8")

@@ -24,7 +24,6 @@ from pathlib import Path
 from bert_tf.runs.folder import goodput
 from tests.support.environment import compile_quickly
 from tests.support.pretraining_runs import ROOT, write_records
-from tools.goodput import beyond_start_up, table
 
 STEPS, SAVE = 2500, 25
 BASE = f"{ROOT}/flags/models/uncased_L-12_H-768_A-12/bert_config.json"
@@ -101,8 +100,8 @@ def kills(folder: Path, count: int, seed: int) -> dict:
             interval = record.seconds["steps"] / named_step(out) * SAVE
     wall = time.time() - began
     record = goodput.read(str(out))
-    print(table(record))
-    steps, share = record.seconds["steps"], beyond_start_up(record)
+    subprocess.run([sys.executable, "-m", "tools.goodput", str(out)], cwd=ROOT, check=True)
+    steps, share = record.seconds["steps"], record.goodput_beyond_start_up()
     share_by_kills = steps / (steps / share + lost - record.seconds["lost"])
     return {
         "sent": {name: sent.count(name) for name in sorted(set(sent))},

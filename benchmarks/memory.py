@@ -17,10 +17,9 @@ import sys
 
 from absl import flags
 
-from benchmarks import peak_memory
+from benchmarks import ROOT, peak_memory
 from bert_tf.errors import UserError
 from bert_tf.runs.flags import command_flags
-from tools import ROOT
 
 FLAGS = flags.FLAGS
 BASE = os.path.join(ROOT, "flags", "models", "uncased_L-12_H-768_A-12", "bert_config.json")

@@ -22,13 +22,13 @@ from pathlib import Path
 import numpy as np
 from absl import app, flags
 
+from benchmarks import ROOT
 from bert_tf.files import records
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.records.masking import Masks
 from bert_tf.tasks.pretraining.schema import pretraining_schema
 from bert_tf.text.fast_tokenization import FastTokenizer
 from bert_tf.text.sequences import pack_pair
-from tools import ROOT
 
 FLAGS = flags.FLAGS
 LENGTH, PREDICTIONS = 512, 77

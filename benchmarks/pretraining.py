@@ -27,10 +27,9 @@ import os
 
 from absl import flags
 
-from benchmarks import data_speed
+from benchmarks import ROOT, data_speed
 from bert_tf.model.family import read_config
 from bert_tf.runs.flags import command_flags
-from tools import ROOT
 
 FLAGS = flags.FLAGS
 CORPUS = os.path.join(ROOT, "flags", "quickstart", "corpus.txt")

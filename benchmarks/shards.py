@@ -21,7 +21,7 @@ from pathlib import Path
 
 from absl import app, flags
 
-from tools import ROOT
+from benchmarks import ROOT
 
 FLAGS = flags.FLAGS
 _RUN = 3  # sentences that follow each other in the text stay together

@@ -122,10 +122,9 @@ def programs(folder: Path) -> dict[str, Program]:
 def make_teacher(folder: Path, program: Program) -> None:
     """Writes the teacher of the distillation: what a pre-training run exports."""
     run(program, folder / "teacher_run", {})
-    from tools.convert_checkpoint import convert
-
-    files = (f"{folder}/bert_config.json", f"{folder}/text/vocab.txt")
-    convert(f"{folder}/teacher_run", f"{folder}/teacher", "checkpoint", *files)
+    words = [sys.executable, "-m", "tools.convert_checkpoint", f"--input={folder}/teacher_run"]
+    words += [f"--bert_config_file={folder}/bert_config.json", f"--output_dir={folder}/teacher"]
+    subprocess.run([*words, f"--vocab_file={folder}/text/vocab.txt"], cwd=ROOT, check=True)
 
 
 def run(program: Program, output: Path, environment: dict[str, str]) -> tuple[int, str]:

@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 
 FLAGS = flags.FLAGS
 
-# The cost of a restart on any machine, and pauses, which a program cannot avoid.
-_NOT_OF_STEPS = ("start_up", "compiling", "restoring", "not_running")
-
 
 def read_run(output_dir: str) -> Record:
     record = goodput.read(output_dir)
@@ -45,12 +42,6 @@ def read_run(output_dir: str) -> Record:
     return record
 
 
-def beyond_start_up(record: Record) -> float:
-    """Returns the share of useful steps in the time, not counting starts and pauses."""
-    rest = sum(s for part, s in record.seconds.items() if part not in _NOT_OF_STEPS)
-    return record.seconds["steps"] / max(rest, 1e-9)
-
-
 def describe_others(output_dir: str) -> list[str]:
     """Returns a line for each process of the run except the first."""
     lines: list[str] = []
@@ -58,8 +49,8 @@ def describe_others(output_dir: str) -> list[str]:
         waits = record.seconds["input"] / max(sum(record.seconds.values()), 1e-9)
         lines.append(
             f"process {len(lines) + 1}: goodput {100 * record.goodput():.1f}%,"
-            f" {100 * beyond_start_up(record):.1f}% beyond start-up, {100 * waits:.1f}% waiting for"
-            " input"
+            f" {100 * record.goodput_beyond_start_up():.1f}% beyond start-up,"
+            f" {100 * waits:.1f}% waiting for input"
         )
     return lines
 
@@ -74,7 +65,7 @@ def table(record: Record) -> str:
     for name, seconds in (*rows, ("sum", total), ("wall time", whole)):
         lines.append(f"{name:24}{seconds:12.1f} s{100 * seconds / max(whole, 1e-9):8.1f}%")
     lines.append(f"goodput: {100 * record.goodput():.1f}% of all time")
-    lines.append(f"goodput beyond start-up: {100 * beyond_start_up(record):.1f}%")
+    lines.append(f"goodput beyond start-up: {100 * record.goodput_beyond_start_up():.1f}%")
     if abs(total - whole) > 0.01 * whole:
         lines.append("The sum differs from the wall time: the machines' clocks differ.")
     return "\n".join(lines)
@@ -96,7 +87,7 @@ def draw(record: Record, title: str) -> "Figure":
     axes.tick_params(labelsize=9)
     axes.set_title(
         f"{title}: goodput {100 * record.goodput():.1f}%,"
-        f" {100 * beyond_start_up(record):.1f}% beyond start-up",
+        f" {100 * record.goodput_beyond_start_up():.1f}% beyond start-up",
         fontsize=11,
     )
     return figure

@@ -32,7 +32,7 @@ Lines = Iterable[list[str]]
 Encode = Callable[[Sequence[str]], tuple[np.ndarray, np.ndarray]]
 # A line -> the same line cleaned; a line that is empty when cleaned ends a document.
 Clean = Callable[[str], str]
-# Is called with the number of documents without a sentence, and the number of all documents.
+# Called with the number of documents without a sentence, and the number of all documents.
 EmptyReport = Callable[[int, int], None]
 
 
@@ -53,10 +53,7 @@ class Document:
         return self._documents.edges[self._first_edge + sentence]
 
     def ids(self, start: int, end: int) -> list[int]:
-        """Returns the ids of the document's tokens from `start` up to, not including, `end`.
-
-        The tokens count as used.
-        """
+        """Returns the ids of the document's tokens [start, end), and marks them as used."""
         start, end = start + self._first_token, end + self._first_token
         self._taken.append(start)
         self._taken.append(end)
@@ -72,10 +69,8 @@ class Documents:
 
     A token takes 2 bytes (3 if the vocabulary has more than 65,536 entries) and a bit, a sentence
     4, a document 32. An `array` grows in place, by a sixteenth at a time; anything else would need
-    a second copy.
-
-    Attributes:
-        num_without_tokens: documents that are left out because no line has a token.
+    a second copy. `num_without_tokens` documents are left out because their lines do not have
+    tokens.
     """
 
     def __init__(self, vocab_size: int):
@@ -104,12 +99,10 @@ class Documents:
 
     @property
     def num_tokens(self) -> int:
-        """The number of tokens in all documents."""
         return int(self._of_each(np.diff(self.first_tokens)).sum())
 
     @property
     def num_sentences(self) -> int:
-        """The number of sentences in all documents."""
         return int(self._of_each(np.diff(self.first_edges)).sum()) - len(self)
 
     @property
@@ -121,7 +114,6 @@ class Documents:
         return sum(int.from_bytes(part, "little").bit_count() for part in parts)
 
     def count(self, token: int) -> int:
-        """Returns how often a token stands in the text."""
         total = 0
         for start in range(0, len(self.low), _BYTES_TO_COUNT):
             part = slice(start, start + _BYTES_TO_COUNT)
@@ -157,7 +149,7 @@ class Documents:
         used[np.repeat(first + 1 - offsets, between) + np.arange(between.sum())] = 0xFF
 
     def take_heldout(self, fraction: float) -> "Documents":
-        """Takes the documents out whose digest `is_heldout`, and returns them."""
+        """Removes and returns the documents whose digest `is_heldout`."""
         heldout = copy.copy(self)
         order, heldout._order = self._order, array("I")
         self._order = array("I")
@@ -170,7 +162,7 @@ class Documents:
     def add_lines(self, lines: Sequence[str], encode: Encode, clean: Clean = str) -> None:
         """Appends sentences, stripped; an empty line ends the open document, if any.
 
-        A line of, say, control characters, which has no tokens but is not empty, is skipped
+        A line of, say, control characters, which is not empty but gives no tokens, is skipped
         (`create_training_instances` in the original).
         """
         ids, row_splits = encode(lines)
@@ -202,7 +194,6 @@ class Documents:
         self._end = end
 
     def finish(self) -> None:
-        """Ends the last document."""
         if self._open:
             self._close(self._end)
         self._count_without_tokens()
@@ -226,7 +217,7 @@ class Documents:
 
 
 def document_digest(lines: Sequence[str]) -> int:
-    """Returns a number of 64 bits that depends on a document's text, but for case and white space.
+    """Returns a number of 64 bits that depends on a document's text, except case and white space.
 
     Two different texts of 100 million have the same number with a probability of 0.0003.
     """
@@ -234,7 +225,7 @@ def document_digest(lines: Sequence[str]) -> int:
 
 
 def is_heldout(digest: int, fraction: float) -> bool:
-    """Returns whether a document is held out: about this fraction of them, the same ones always."""
+    """Returns whether a document is held out: about this fraction of them, always the same ones."""
     return digest < fraction * 2**64
 
 
@@ -250,15 +241,11 @@ def _normalized(lines: Sequence[str]) -> bytes:
 
 
 def count_repeated(digests: np.ndarray) -> int:
-    """Returns how many digests are equal to an earlier one."""
     return len(digests) - len(np.unique(digests))
 
 
 def read_documents(lines: Lines, encode: Encode, vocab_size: int, clean: Clean = str) -> Documents:
-    """Returns the tokenized documents of `lines` in order, without empty documents.
-
-    `vocab_size` is the largest id plus one.
-    """
+    """Returns the tokenized documents of `lines` in order, without empty documents."""
     documents = Documents(vocab_size)
     for batch in lines:
         documents.add_lines(batch, encode, clean)
@@ -267,7 +254,7 @@ def read_documents(lines: Lines, encode: Encode, vocab_size: int, clean: Clean =
 
 
 def warn_of_empty_documents(num_empty: int, num_documents: int) -> None:
-    """Warns if some documents have no sentence; an `EmptyReport`."""
+    """Warns of documents without a sentence; an `EmptyReport`."""
     if num_empty:
         logging.warning(
             "%d of %d documents have no sentence and are left out", num_empty, num_documents
@@ -284,8 +271,8 @@ def split_sentences(text: str) -> list[str]:
         lower-case letter, and a full stop is not after an initial or one of a few English titles;
     *   at an ideographic full stop, question mark or exclamation mark.
 
-    tensorflow_text's StateBasedSentenceBreaker splits "3.5" and "Mr. Smith", and TPU machines have
-    no tensorflow_text.
+    tensorflow_text's StateBasedSentenceBreaker splits "3.5" and "Mr. Smith", and TPU machines lack
+    tensorflow_text.
     """
     sentences = []
     for line in text.splitlines():

@@ -1,4 +1,4 @@
-"""Reads sets of queries and texts for retrieval, in the form of the BEIR benchmark.
+"""Reads retrieval sets, queries and texts to find, in the form of the BEIR benchmark.
 
 A folder holds queries.jsonl and corpus.jsonl, an object with `_id` and `text` on each line, in the
 corpus also `title`; and qrels.tsv, or qrels/test.tsv, with columns query-id, corpus-id and score.
@@ -26,8 +26,8 @@ class RetrievalSet:
 
     queries: the queries that have a relevant text, in the order of their file.
     texts: all texts, each after its title.
-    relevant: of each query, how relevant a text is by its number in `texts`; 0 is left out.
-    itself: of each query, the number of the text that has its _id; -1 if none has.
+    relevant: for each query: number of a text -> its relevance, above 0.
+    itself: for each query: the number of the text with the same _id; -1 if there is none.
     """
 
     queries: list[str]
@@ -37,7 +37,6 @@ class RetrievalSet:
 
 
 def read_retrieval_set(folder: str, flag: str) -> RetrievalSet:
-    """Returns the set in a folder, which --`flag` names."""
     place = f"--{flag}: {folder}"
     queries = _read_texts(place, folder, "queries.jsonl")
     texts = _read_texts(place, folder, "corpus.jsonl")
@@ -75,7 +74,7 @@ def read_retrieval_set(folder: str, flag: str) -> RetrievalSet:
 
 
 def _lines(place: str, folder: str, name: str) -> Iterator[tuple[str, str]]:
-    """Yields each line of a file that is not empty, after the line's place for messages."""
+    """Yields each non-empty line of a file, after the line's place for messages."""
     path = os.path.join(folder, name)
     rule = "the folder must hold queries.jsonl, corpus.jsonl and qrels.tsv or qrels/test.tsv"
     if not tf.io.gfile.exists(path):

@@ -1,7 +1,7 @@
 """Reads tables of examples: .tsv and .csv files whose columns are chosen by name.
 
 Users' own tables have as many columns in every row as in the first (`read_table`). GLUE's files may
-not: the original takes the columns that it needs from each row (`read_rows`, `examples`).
+differ: the original takes the columns that it needs from each row (`read_rows`, `examples`).
 """
 
 import csv
@@ -23,17 +23,14 @@ from bert_tf.start import lazy_tensorflow as tf
 
 _DELIMITERS = {".tsv": "\t", ".csv": ","}
 _SPREADSHEETS = (".xlsx", ".xls", ".ods", ".numbers")
-_NO_DELIMITERS = '"\r\n'  # these have a meaning of their own in a table
+_NO_DELIMITERS = '"\r\n'  # these mean something else in a table
 
-# (number of the row's first line from 0, columns); an empty row has no columns.
+# (number of the row's first line from 0, columns); [] for an empty row.
 NumberedRow = tuple[int, list[str]]
 
 
 def find_table(name: str, data_dir: str) -> str | None:
-    """Returns the path of NAME.tsv or NAME.csv in a folder; None if there is neither.
-
-    Raises UserError if there are both.
-    """
+    """Returns the path of NAME.tsv or NAME.csv in a folder, if any; UserError if there are both."""
     remedy = "Delete, rename or move the one in --data_dir that is not meant"
     names = sorted(names_in(data_dir)) if tf.io.gfile.isdir(data_dir) else []
     found = [x for x in names if os.path.splitext(x)[0] == name and ending_of(x) in _DELIMITERS]
@@ -41,7 +38,7 @@ def find_table(name: str, data_dir: str) -> str | None:
 
 
 def table_path(name: str, data_dir: str) -> str:
-    """Returns the path of NAME.tsv or NAME.csv in a folder; UserError if there is none, or both."""
+    """Returns the path of NAME.tsv or NAME.csv in a folder; UserError unless there is one."""
     if path := find_table(name, data_dir):
         return path
     names = names_in(data_dir) if tf.io.gfile.isdir(data_dir) else []
@@ -57,15 +54,15 @@ def place_of(path: str, row: int | None = None) -> str:
 
 
 def check_filled(cell: str, place: str, what: str = "label") -> None:
-    """Raises UserError if a cell of the line `place`, the label or `what` it is, is empty."""
+    """Raises UserError if a cell is empty; `place` is its line, `what` its column."""
     if not cell.strip():
         raise UserError(f"{place}: the line has no {what}; fill it in, or delete the line")
 
 
 def number_in(cell: str) -> float:
-    """Returns the number in a cell; NaN if there is none.
+    """Parses the number in a cell; NaN if it is not a number.
 
-    "1_000" and the digits of other scripts, which Python takes, do not count as numbers.
+    "1_000" and the digits of other scripts, which Python parses, are not numbers here.
     """
     text = cell.strip()  # white space of any kind, as Python does
     try:
@@ -75,7 +72,7 @@ def number_in(cell: str) -> float:
 
 
 def check_delimiter(delimiter: str | None) -> None:
-    """Raises UserError unless --delimiter is a character; None lets the file's ending decide."""
+    """Raises UserError unless --delimiter is a character, or None: the file's ending decides."""
     if delimiter is not None and (len(delimiter) != 1 or delimiter in _NO_DELIMITERS):
         raise UserError(
             "--delimiter must be one character, neither a quote nor the end of a line; got"
@@ -86,14 +83,11 @@ def check_delimiter(delimiter: str | None) -> None:
 def read_table(
     path: str, delimiter: str | None, has_header: bool, advice: str = " Or change --delimiter"
 ) -> list[NumberedRow]:
-    """Returns the rows of a file, header included, without empty rows at the start.
+    """Returns the rows of a .tsv or .csv file, header included, without empty rows at the start.
 
-    Args:
-        path: a .tsv or .csv file.
-        delimiter: the character between columns; None for a tab in .tsv, a comma in .csv. Columns
-            may be quoted, except between tabs, where quotes are ordinary characters.
-        has_header: whether the first row names the columns.
-        advice: the end of the message about a row with too many or too few columns.
+    `delimiter` is None for a tab in .tsv, a comma in .csv. Columns may be quoted, except between
+    tabs, where quotes are ordinary characters. `advice` ends the message about a row with too many
+    or too few columns.
     """
     delimiter = delimiter or _DELIMITERS[ending_of(path)]
     is_csv = delimiter != "\t"
@@ -149,11 +143,8 @@ def column_numbers(
 ) -> dict[str, int]:
     """Returns flag -> number of the column that it names, from 0.
 
-    Args:
-        rows: the rows of the file `path`, from `read_table`.
-        has_header: whether the first row names the columns; else columns are named by number.
-        columns: the flag (no dashes) -> the column name that it gives.
-        needed_by: what needs these flags, for messages.
+    `columns` maps a flag (no dashes) to the column name that it gives, a number in a file without a
+    header; `needed_by` needs these flags, for messages.
     """
     names = column_names(rows, has_header)
     for flag, name in columns.items():
@@ -178,15 +169,12 @@ def column_numbers(
 
 
 def read_text(path: str, header: bool = False) -> str:
-    """Returns the text of a UTF-8 file without its byte-order mark and carriage returns.
-
-    Raises UserError if the file is missing or empty (it may need a `header`), or not UTF-8.
-    """
+    """Reads a UTF-8 file, not empty, without its byte-order mark and carriage returns."""
     place = place_of(path)
     rule = "--data_dir must be the folder with the task's files"
     if not tf.io.gfile.exists(path):
         raise UserError(f"{place} does not exist: {contents(os.path.dirname(path))}. {rule}")
-    # The original's reader drops every carriage return too (GFile.readline).
+    # The original's reader (GFile.readline) also drops every carriage return.
     text = drop_carriage_returns(whole_files.read_text(path, place, rule), place)
     if not text.strip():
         rule = "a header line, then its examples" if header else "the text of its examples"
@@ -195,11 +183,7 @@ def read_text(path: str, header: bool = False) -> str:
 
 
 def read_rows(path: str, header: bool = False) -> Iterator[list[str]]:
-    """Yields the columns of each line of a tab-separated file; an empty line has none.
-
-    Quotes are ordinary characters (the original: csv.reader with quotechar=None). Otherwise as
-    `read_text`.
-    """
+    """Yields the columns of each line, between tabs; quotes are ordinary, as in the original."""
     yield from _split_tabs(read_text(path, header))
 
 
@@ -222,8 +206,7 @@ def examples(
     Args:
         rows: the rows of the file `path`, without the header. Empty rows are skipped.
         needed: the smallest number of columns that a row may have.
-        has_header: whether the file has a header, for messages.
-        refuse_empty: whether to raise at an empty row that has an example after it.
+        refuse_empty: whether to raise at an empty row that is followed by an example.
         skip_short: whether to skip rows with too few columns, with a warning, instead of raising.
     """
     count = 0

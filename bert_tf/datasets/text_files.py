@@ -1,8 +1,8 @@
 """Reads text for pre-training from files: plain text, JSON lines, Parquet; compressed or not.
 
 The name gives the format: NAME.jsonl, NAME.ndjson and NAME.json are JSON lines, NAME.parquet is
-Parquet. Names of other formats, such as NAME.csv, are refused; all else is text. Text and JSON
-lines may be compressed: NAME.gz, NAME.zst.
+Parquet. Names of other formats, such as NAME.csv, are refused; any other name is text. Text and
+JSON lines may be compressed: NAME.gz, NAME.zst.
 """
 
 import functools
@@ -53,11 +53,10 @@ def read_files(
 
     Text has a sentence on each line and an empty line between documents. The end of a file does not
     end a document: the next file continues it, as in the original. In JSON lines and Parquet each
-    object or row is a document, and its text is split into sentences. Byte-order marks are dropped.
+    object or row is a document, with its text in `text_field`, which is split into sentences.
+    Byte-order marks are dropped.
 
     Args:
-        files: paths of files in UTF-8, from --`flag`.
-        text_field: the field (JSON lines) or column (Parquet) that holds a document's text.
         report_empty: called at the end, with numbers for JSON lines and Parquet only.
         split_lines: whether each line of text is split into sentences.
     """

@@ -53,12 +53,7 @@ def read_split(
 ) -> tuple[tf.data.Dataset, int]:
     """Returns the examples of a split, in the order of its files, and the number of examples.
 
-    Raises UserError if there is no such split.
-
-    Args:
-        builder: from `find`.
-        split: may be sliced: `train[:10%]`.
-        add_ids: whether each example, a dictionary, also gets the key `tfds_id`.
+    A `split` may be sliced: `train[:10%]`. With `add_ids` each example also gets the key `tfds_id`.
     """
     import tensorflow_datasets
 
@@ -88,8 +83,7 @@ def read_tfds_documents(
     """Yields batches of a dataset's documents: the example's TFDS id, and the sentences.
 
     An id names the example's file and its number in the file, whichever part of a split is read.
-    The split is "train" by default. The string feature `text_feature` holds the document.
-    `report_empty` is called at the end.
+    The split is "train" by default. `report_empty` is called at the end.
     """
     dataset, total = _read_texts(specification, data_dir, text_feature)
     number = num_empty = 0

@@ -67,8 +67,6 @@ _left_out: collections.Counter[str] = collections.Counter()
 
 
 class Article(NamedTuple):
-    """An article of a dump."""
-
     title: str
     markup: str
     media: frozenset[str]  # prefixes, in lower case, of links that show a file or sort the article
@@ -77,12 +75,9 @@ class Article(NamedTuple):
 def read_articles(path: str, flag: str) -> Iterator[Article]:
     """Yields the articles of a dump: pages of namespace 0 with wikitext, except redirects.
 
+    The dump is XML as in MediaWiki's dumps and Special:Export; compressed if the name ends in .bz2.
     If a page has several revisions, the last one counts. If the dump is truncated or damaged, the
     articles before the damage are yielded, and a warning says so.
-
-    Args:
-        path: XML as in MediaWiki's dumps and Special:Export; compressed if the name ends in .bz2.
-        flag: the flag (no dashes) that gave the path.
     """
     place = f"--{flag}: {path}"
     check_regular(path, place)
@@ -157,8 +152,8 @@ def parse(articles: Sequence[Article]) -> tuple[list[list[str] | None], collecti
 def sentences_of(articles: Sequence[Article]) -> list[list[str] | None]:
     """Returns the sentences of each article's passages.
 
-    None for an article on which the parser fails, or which has so many open brackets that parsing
-    would take hours.
+    None for an article on which the parser fails, or with so many open brackets that parsing would
+    take hours.
     """
     from mwparserfromhell.parser import ParserError
 
@@ -229,7 +224,7 @@ def _add_text(code: Any, media: frozenset[str], parts: list[str]) -> None:
 
 
 def _add_template(template: Any, media: frozenset[str], parts: list[str]) -> None:
-    """Adds what a template shows; counts one in a line if that is not known."""
+    """Adds what a template shows; counts an unknown template in a line."""
     from mwparserfromhell.nodes import Text
 
     def show(value: Any) -> str:

@@ -51,10 +51,8 @@ def template_name(name: str) -> str:
 def template_text(name: str, params: Sequence[Any], show: Callable[[Any], str]) -> str | None:
     """Returns what a template shows; "" for notes and pronunciations, None if it is not known.
 
-    Args:
-        name: from `template_name`.
-        params: the template's parameters, as mwparserfromhell gives them.
-        show: returns the text of a parameter's value.
+    `name` is from `template_name`; `params` are mwparserfromhell's; `show` returns the text of a
+    parameter's value.
     """
     if name in _CHARACTERS:
         return _CHARACTERS[name]

@@ -14,7 +14,7 @@ from bert_tf.start import lazy_tensorflow as tf
 
 # How gradients are reduced over replicas: see `steps.reduce_gradients`.
 GRADIENT_REDUCTIONS = ("local_clip_sum", "global_mean_clip")
-PJRT = "pjrt"  # the value of --tpu that stands for the devices of JAX
+PJRT = "pjrt"  # the value of --tpu for JAX's devices
 _TF_CONFIG = (
     '{"cluster": {"worker": ["host1:2222", "host2:2222"]}, "task": {"type": "worker", "index": 0}}'
 )
@@ -24,17 +24,14 @@ STRATEGIES = ("one_device", "mirrored", "multi_worker_mirrored")
 def get_strategy(
     distribution_strategy: str = STRATEGIES[0], num_cpu_devices: int = 1
 ) -> tf.distribute.Strategy:
-    """Returns the strategy for the GPUs or CPUs of this machine, or of several machines.
-
-    Call it before TensorFlow computes anything.
+    """Returns the strategy. Call this before TensorFlow computes anything.
 
     Args:
-        distribution_strategy: "one_device" for one GPU, or the CPU if there is none; "mirrored"
-            for every GPU of this machine (every logical CPU if it has no GPU);
-            "multi_worker_mirrored" for the devices of all machines in the environment variable
-            TF_CONFIG.
-        num_cpu_devices: number of logical devices to split this machine's CPU into, to try
-            several replicas without GPUs.
+        distribution_strategy: "one_device" for one GPU, or the CPU; "mirrored" for every GPU of
+            this machine, or every logical CPU; "multi_worker_mirrored" for the devices of all
+            machines in the environment variable TF_CONFIG.
+        num_cpu_devices: number of logical devices to split the CPU into, to try several replicas
+            without GPUs.
     """
     if distribution_strategy not in STRATEGIES:
         raise UserError(
@@ -83,12 +80,10 @@ def _multi_worker_strategy() -> tf.distribute.Strategy:
 def get_tpu_strategy(
     tpu: str, num_tpu_cores: int | None = None, flag: str = "tpu"
 ) -> tf.distribute.TPUStrategy:
-    """Returns the strategy for all cores of this machine's TPU.
+    """Returns the strategy for all cores of this machine's TPU; checks their number, if given.
 
-    Args:
-        tpu: must be "local". The original's programs also took names and addresses of TPU nodes.
-        num_tpu_cores: number of cores that the TPU must have; None for any.
-        flag: the flag (no dashes) that gave `tpu`, for errors.
+    `tpu` must be "local". The original's programs also took names and addresses of TPU nodes.
+    `flag` (no dashes) gave `tpu`, for errors.
     """
     if tpu != "local":
         raise UserError(
@@ -154,19 +149,17 @@ def input_shard(strategy: tf.distribute.Strategy) -> InputShard:
 
 
 def runs_by_pjrt(strategy: tf.distribute.Strategy) -> bool:
-    """Returns whether the strategy is a `pjrt.PjrtStrategy`, which needs JAX."""
+    """Returns whether the strategy is a `pjrt.PjrtStrategy`; importing that class needs JAX."""
     return hasattr(strategy, "mesh")
 
 
 def on_tpu(strategy: tf.distribute.Strategy) -> bool:
-    """Returns whether the replicas run on a TPU."""
     if runs_by_pjrt(strategy):
         return strategy.on_tpu
     return isinstance(strategy, tf.distribute.TPUStrategy)
 
 
 def several_processes(strategy: tf.distribute.Strategy) -> bool:
-    """Returns whether several processes make the steps of this run together."""
     return input_shard(strategy).count > 1
 
 
@@ -184,14 +177,14 @@ def at_failure(end: Callable[[int], None]) -> None:
 
 
 def fail(status: int) -> NoReturn:
-    """Ends the program, whose work was not finished."""
+    """Exits after a failure, as `at_failure` says."""
     for end in _at_failure:
         end(status)
     sys.exit(status)
 
 
 def replica_batch_size(strategy: tf.distribute.Strategy, batch_size: int, flag: str) -> int:
-    """Returns the number of examples that each replica gets of a batch."""
+    """Returns the number of examples of a batch for each replica; `flag` gave the batch size."""
     replicas = strategy.num_replicas_in_sync
     if batch_size % replicas:
         raise UserError(
@@ -203,7 +196,7 @@ def replica_batch_size(strategy: tf.distribute.Strategy, batch_size: int, flag: 
 def split_batch(
     strategy: tf.distribute.Strategy, batch: dict[str, tf.Tensor]
 ) -> dict[str, tf.Tensor]:
-    """Returns the batch of `input_shard`, split along the first axis into replicas' parts."""
+    """Splits the part of a batch that this process read, along the first axis, for its replicas."""
     if strategy.num_replicas_in_sync == 1:
         return batch
     shard = input_shard(strategy)
@@ -219,9 +212,9 @@ def split_batch(
 
 
 def make_barrier(strategy: tf.distribute.Strategy) -> Callable[[float], list[float]]:
-    """Returns a function that waits until every process of the run has called it with a number.
+    """Returns a function that exchanges a number among the processes of the run.
 
-    It returns the numbers of all processes, in their order.
+    It waits until every process has called it, and returns their numbers in order.
     """
     if not several_processes(strategy):
         return lambda number: [number]

@@ -21,15 +21,12 @@ from bert_tf.seeds import hash_numbers
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationInput:
-    """The records that an evaluation reads.
+    """The records that an evaluation reads; the other fields are as in `TrainingInput`.
 
     batch_size: examples in a step, over all replicas.
-    max_steps: number of batches to read, repeating the files if they have fewer; 0 for every
-        example once.
-    augment: changes each batch; None: no change. An example's key is a hash of its number, so it
-        changes in the same way in all evaluations.
-
-    For the other fields see `input_pipeline.TrainingInput`.
+    max_steps: number of batches, repeating the files if they have fewer; 0 reads each example once.
+    augment: changes each batch. An example's key is a hash of its number, so every evaluation sees
+        the same changes.
     """
 
     batch_size: int
@@ -41,15 +38,11 @@ class EvaluationInput:
 
     @property
     def limited_schema(self) -> records.Schema:
-        """The schema with the limits."""
         return records.limited(self.schema, self.limits)
 
 
 class Evaluator:
-    """Evaluates a model by the losses of its objective; traced once for each shape of batch.
-
-    The objective must ignore examples of `example_weight` 0.
-    """
+    """Evaluates a model by its objective's losses, which must ignore examples of weight 0."""
 
     def __init__(self, objective: Objective, strategy: tf.distribute.Strategy):
         self._strategy = strategy
@@ -61,7 +54,7 @@ class Evaluator:
         )
 
     def evaluate(self, source: EvaluationInput) -> dict[str, float]:
-        """Returns the objective's metrics, and `loss`: the batches' mean, weighted by examples."""
+        """Returns the objective's metrics, and `loss`, the mean weighted by examples."""
         batch_size = source.batch_size
         distribution.replica_batch_size(self._strategy, batch_size, "eval_batch_size")
         with record_checks.explained(source.files, source.limited_schema):
@@ -82,7 +75,7 @@ def evaluation_dataset(
     """Returns a host's part of every batch, in the order of the records, repeated endlessly.
 
     All hosts read all files. A batch also has `example_weight`, float32 [batch]: 1 for the first
-    `num_examples` examples, 0 for examples that fill up the last batch.
+    `num_examples` examples, 0 for the padding of the last batch.
     """
     schema = source.limited_schema
     part = source.batch_size // shard.count
@@ -101,17 +94,13 @@ def evaluation_dataset(
     return without_autotune(parsed(dataset, add_weight).prefetch(2))
 
 
-# Metric -> its value in every step, or its weighted sum and its weight; each float [steps]. If a
-# metric is several numbers, it has a list of sums.
+# Metric -> its values, float [steps], or a pair: its weighted sums and their weights, each float
+# [steps]. A metric of several numbers has a list of sums.
 StepMetrics = Mapping[str, np.ndarray | tuple[np.ndarray | list[np.ndarray], np.ndarray]]
 
 
 def means(metrics: StepMetrics, start: int = 0, end: int | None = None) -> dict[str, Any]:
-    """Returns the mean of each metric over the steps from `start` to before `end`.
-
-    A mean is a float, or an array for several numbers. If all weights are 0 it is 0, as in
-    tf.metrics.
-    """
+    """Returns each metric's mean over the steps [start, end); 0 if its total weight is 0."""
     result = {}
     for name, values in metrics.items():
         if isinstance(values, tuple):

@@ -1,4 +1,4 @@
-"""Reads training batches from record files; chunks of records and their number."""
+"""Reads training batches from record files; reads records in chunks, and counts them."""
 
 import itertools
 import json
@@ -26,18 +26,18 @@ Batch = dict[str, tf.Tensor]
 # Changes the features of a batch at random, as a function of each example's key, uint64 [batch].
 Augment = Callable[[Batch, tf.Tensor], Batch]
 _READ_AHEAD = 64  # records of each file
-# Number of batches that are parsed and masked at a time: one for each core, but few, because memory
-# and a saved place hold all of them.
+# Batches to parse and mask at a time: one for each core, but few, because memory and a saved place
+# hold all of them.
 _MOST_PARSERS = 8
 _CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 PARSERS = min(_MOST_PARSERS, _CORES)
-# Drawn to try a place: more batches and records than were read ahead and saved with it.
+# How much to read to test a restored place: more than the buffers hold.
 _DRAWN_BATCHES = 2 * _MOST_PARSERS
 _DRAWN_RECORDS = 2 * _READ_AHEAD * READERS
-# Read to estimate the number of records; few files up to so many bytes are counted instead.
+# To estimate the number of records. Up to so many bytes in few files are counted instead.
 _SAMPLED_FILES, _SAMPLED_RECORDS = 10, 1000
 _COUNTED_BYTES = 2**25
-_WATCHED_FILES = 128  # files that a save looks at; in a bucket each is a request
+_WATCHED_FILES = 128  # files to check at each save; in a bucket each costs a request
 
 
 # For functions without `if` and `for` over tensors, which AutoGraph takes 0.1 s each to convert.
@@ -45,17 +45,14 @@ plain_function = tf.autograph.experimental.do_not_convert
 
 
 def without_autotune(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Returns the dataset without autotuning, whose thread can delay an iterator's end by a minute.
-
-    There is nothing to tune here.
-    """
+    """Turns off autotuning: nothing to tune here, and its thread can delay the end by a minute."""
     options = tf.data.Options()
     options.autotune.enabled = False
     return dataset.with_options(options)
 
 
 def parsed(dataset: tf.data.Dataset, parse: Callable[..., Any]) -> tf.data.Dataset:
-    """Returns what `parse` makes of each element, in their order; several at a time."""
+    """Maps `parse` over the elements in order, several at a time."""
     return dataset.map(plain_function(parse), num_parallel_calls=PARSERS, deterministic=True)
 
 
@@ -68,15 +65,14 @@ class TrainingInput:
     resumed run does not read earlier records again.
 
     Args:
-        schema: what each record holds.
         batch_size: examples in a batch over all hosts; examples left over at the end of an epoch
             join the next epoch.
         shard: the host that reads. Each host reads different files (different records if there are
             fewer files than hosts) and makes its part of every batch.
-        augment: changes each batch; None: no change. A record's key is a hash of the seed, the
-            epoch, the file and the record's number in it.
+        augment: changes each batch, if given. A record's key is a hash of the seed, the epoch, the
+            file and the record's number in it.
 
-    `buckets` are the lengths to which a `TrainingLoop` cuts the batches. None: it does not.
+    `buckets` are the lengths to which a `TrainingLoop` cuts the batches, if any.
     """
 
     buckets: Buckets | None = None
@@ -97,9 +93,9 @@ class TrainingInput:
                 raise UserError(f"{path} holds no record")
         self._identity = {"batch_size": batch_size}
         self._ends = {path: end[:2] for path, end in zip(files, ends, strict=True)}
-        # The files whose changes are looked for, the next ones first: each epoch opens them again.
+        # Files to check for changes, in turn: each epoch opens them again.
         self._watched = dict(zip(files, ends, strict=True))
-        # The place of a run that was moved has the files under their first names.
+        # If a run was moved, its saved place has the original names of the files.
         self._files = self._names = list(files)
         self._schema = records.limited(schema, limits)
         self._batch_size = batch_size
@@ -108,7 +104,6 @@ class TrainingInput:
         self.start(seed)
 
     def start(self, seed: int) -> None:
-        """Starts from the beginning, in the order that `seed` gives."""
         self._seed = seed
         with tf.device(self._shard.device):
             dataset = self._batches(seed)
@@ -145,7 +140,7 @@ class TrainingInput:
         return parsed(dataset, parse)
 
     def _repeated_files(self, numbers: Sequence[int]) -> tf.data.Dataset:
-        """Returns these files, repeated endlessly; with `augment` as (file, epoch, its number)."""
+        """Repeats these files endlessly; with `augment` as (file, epoch, number of the file)."""
         names = [self._names[number] for number in numbers]
         if self._augment is None:
             return tf.data.Dataset.from_tensor_slices(names).repeat()
@@ -157,7 +152,7 @@ class TrainingInput:
 
     def _records(self, name: tf.Tensor, *numbers: tf.Tensor) -> tf.data.Dataset:
         """Returns the records of a file; with its epoch and number, each as (record, *key)."""
-        # TFRecordDataset does the same, but a place in it has the path that it opens.
+        # TFRecordDataset does the same, but a saved place of it contains the path.
         opened = plain_function(self._opened)
         found = tf.data.Dataset.from_tensor_slices([name]).flat_map(opened)
         if not numbers:
@@ -176,15 +171,12 @@ class TrainingInput:
         return f"{prefix}.input" + (f".{index}-of-{count}" if count > 1 else "")
 
     def capture(self) -> Callable[[str], None]:
-        """Returns a function that writes the current place to `prefix`.input.* files.
-
-        The function may be called in another thread, and after more batches have been read.
-        """
+        """Returns a function, for any thread, that writes the current place to `prefix`.input.*."""
         lengths, digests = zip(*(self._ends[path] for path in self._files), strict=True)
         files = [list(file) for file in zip(self._names, lengths, strict=True)]
         saved = {"seed": self._seed, "files": files, **self._identity, "digests": list(digests)}
         saved.update(features=self._features(), replicas=self._shard.replicas)
-        # By the host that reads: tf.train.Checkpoint would do it here, and cannot fetch the state.
+        # On the host that reads: tf.train.Checkpoint would do it here, and cannot fetch the state.
         with tf.device(self._shard.device):
             state = tf.raw_ops.SerializeIterator(resource_handle=self.iterator._iterator_resource)
 
@@ -207,7 +199,7 @@ class TrainingInput:
         for path in ends:
             end = self._watched.pop(path)
             if path not in changed:
-                self._watched[path] = end  # behind those that the next save looks at
+                self._watched[path] = end  # at the end: the next save checks the others first
         if changed:
             logging.warning(
                 "%s%s changed while the run reads its records, so it learns from old and new ones."
@@ -217,10 +209,10 @@ class TrainingInput:
             )
 
     def restore(self, prefix: str) -> bool:
-        """Restores the place saved with the checkpoint `prefix`; returns whether that worked.
+        """Restores the place saved with the checkpoint `prefix`.
 
-        It does not if there is no saved place, if it is damaged, or if the files' content, the
-        batch size or the features differ; a warning says so. The files may have other names.
+        Returns False, with a warning, if the saved place is missing or damaged, or if the files'
+        content, the batch size or the features differ. The files may have different names.
         """
         fresh_seed, files = self._seed, self._files
         seed = self._saved_seed(prefix)
@@ -239,11 +231,11 @@ class TrainingInput:
         return False
 
     def _use(self, files: list[str], names: list[str]) -> None:
-        """Reads these files, the same as before in any order; a place has them as `names`."""
+        """Reads the same files in this order; a saved place has them as `names`."""
         self._files, self._names = files, names
 
     def _saved_seed(self, prefix: str) -> int | None:
-        """Returns the seed of a saved place and uses its order if it fits; otherwise warns."""
+        """Returns a saved place's seed and takes its order of files; None if it does not fit."""
         path = f"{self._place(prefix)}.json"
         if not tf.io.gfile.exists(path):
             logging.warning("%s has no place in the input beside it", prefix)
@@ -254,7 +246,7 @@ class TrainingInput:
             return _warn(prefix, f"cannot be read: {error}")
         if not isinstance(saved, dict):
             return _warn(prefix, f"cannot be read: {path} must be a JSON object")
-        # Earlier versions saved no checksum, digests, features or replicas.
+        # Earlier versions did not save a checksum, digests, features and replicas.
         expected = saved.pop("checksum", None)
         seed = saved.get("seed")
         whole = type(seed) is int and 0 <= seed < 2**63 and self._identity.keys() <= saved.keys()
@@ -309,7 +301,7 @@ class TrainingInput:
     def _can_go_on(self) -> bool:
         """Returns whether a record starts at the restored place; draws batches to find out.
 
-        In a file that was replaced, the place may be in the middle of a record: it looks damaged.
+        If a file was replaced, the place may be in the middle of a record, which looks damaged.
         """
         part = self._batch_size // self._shard.count
         try:
@@ -319,14 +311,13 @@ class TrainingInput:
         except tf.errors.DataLossError:
             return record_checks.find_problem(self._files, None) is not None
         except record_checks.read_errors() as error:
-            # Another number of features, in a place that an earlier version saved. All else is
-            # reported by the training step that reads the record.
+            # A different number of features, in a place that an earlier version saved. Other errors
+            # are reported by the training step that reads the record.
             if isinstance(error, tf.errors.InternalError) and "Expected " in error.message:
                 raise
         return True
 
     def explain(self, error: tf.errors.OpError | UnicodeDecodeError) -> Exception:
-        """Returns the exception to raise for an error of a step: see `record_checks.explain`."""
         return record_checks.explain(error, self._files, self._schema)
 
 
@@ -335,7 +326,7 @@ def _warn(prefix: str, problem: str) -> None:
 
 
 def record_chunks(files: Sequence[str], schema: records.Schema, size: int) -> Iterator[Batch]:
-    """Yields the parsed records in their order, `size` at a time; fewer at the end."""
+    """Yields the parsed records in order, `size` at a time; fewer at the end."""
     record_checks.check_ends(files)
     dataset = tf.data.TFRecordDataset(list(files)).batch(size)
     dataset = dataset.map(plain_function(lambda serialized: records.parse(serialized, schema)))
@@ -344,7 +335,6 @@ def record_chunks(files: Sequence[str], schema: records.Schema, size: int) -> It
 
 
 def count_records(files: Sequence[str]) -> int:
-    """Returns the number of records in TFRecord files, reading them through."""
     record_checks.check_ends(files)
     dataset = tf.data.TFRecordDataset(list(files))
     with record_checks.explained(files, None):
@@ -354,11 +344,8 @@ def count_records(files: Sequence[str]) -> int:
 def estimate_records(files: Sequence[str], ends: Sequence[record_checks.Ends]) -> tuple[int, bool]:
     """Returns the number of records in TFRecord files, and whether it is exact.
 
-    Up to ten files of 32 MB in all are read. Of more, it reads 1,000 records of each of ten files,
-    and the sizes of the files give about how many there are.
-
-    Args:
-        ends: of the files, by `record_checks.check_ends`.
+    Up to ten files of 32 MB in all are counted. From more, it reads 1,000 records of each of ten
+    files, and extrapolates by size. `ends` is from `record_checks.check_ends`.
     """
     chosen = list(files[:: -(-len(files) // _SAMPLED_FILES)])
     total = sum(end.length for end in ends)
@@ -381,8 +368,8 @@ def estimate_records(files: Sequence[str], ends: Sequence[record_checks.Ends]) -
 def trained_on(prefix: str) -> set[tuple[int, str]]:
     """Returns length and digest (see `record_checks.Ends`) of the files that a run trains on.
 
-    Only files of the phase in which the run wrote the checkpoint `prefix` count. Returns none if
-    the run's place in the input is lost.
+    They are the files of the phase that wrote the checkpoint `prefix`; none if the saved place is
+    lost.
     """
     found: set[tuple[int, str]] = set()
     for path in checkpoint_names.files_of(prefix):

@@ -31,7 +31,7 @@ def _raise(interrupt: KeyboardInterrupt) -> None:
 
 
 def _raise_again(unraisable) -> None:
-    """Repeats a signal whose exception is lost, as in a callback of a weak reference."""
+    """sys.unraisablehook: repeats a signal whose exception is lost, as in a weakref callback."""
     if unraisable.exc_value is None or unraisable.exc_value is not _raised:
         sys.__unraisablehook__(unraisable)
         return
@@ -39,24 +39,21 @@ def _raise_again(unraisable) -> None:
     if is_terminated:
         raise_on_sigterm()
     number = signal.SIGTERM if is_terminated else signal.SIGINT
-    # Later, since in here it would be lost again.
+    # Later, because Python would drop it again in this hook.
     timer = threading.Timer(0.05, os.kill, (os.getpid(), number))
     timer.daemon = True
     timer.start()
 
 
 def raised() -> KeyboardInterrupt | None:
-    """Returns the last interrupt that a signal raised; None if there was none.
-
-    Python code that TensorFlow calls may turn it into another exception, such as a RuntimeError.
-    """
+    """Returns a signal's last interrupt, which TensorFlow may have turned into a RuntimeError."""
     return _raised
 
 
 def raise_on_sigterm() -> None:
     """Makes the first SIGTERM raise `Terminated`. Later ones are ignored, so saving can finish.
 
-    From now on a signal, Ctrl-C too, is repeated if Python dropped its exception.
+    From now on a signal, also Ctrl-C, is repeated if Python dropped its exception.
     """
 
     def terminate(*_) -> None:
@@ -68,7 +65,7 @@ def raise_on_sigterm() -> None:
 
 
 def raise_on_ctrl_c() -> None:
-    """Makes Ctrl-C raise KeyboardInterrupt, as Python does, and `raised` tell of it from now on."""
+    """Makes Ctrl-C raise KeyboardInterrupt, as Python does, and records it for `raised`."""
     global _raised
     _raised = None
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else Ctrl-C is ignored
@@ -76,7 +73,7 @@ def raise_on_ctrl_c() -> None:
 
 
 def ignore_sigterm() -> None:
-    """Ignores SIGTERM from now on: for a program whose work is done.
+    """Ignores SIGTERM: for a program whose work is done.
 
     At its exit Python restores the system's handlers, and a SIGTERM would then make a complete run
     look like a stopped one.
@@ -89,11 +86,12 @@ _held: list[KeyboardInterrupt] | None = None
 
 @contextlib.contextmanager
 def hold() -> Iterator[None]:
-    """Holds Ctrl-C and SIGTERM back: `held` returns the first one, which is raised at the end.
+    """Delays Ctrl-C and SIGTERM to the end of this context, where the first one is raised.
 
-    Steps in another thread, or with other processes, must finish first. Ctrl-C after an earlier
-    Ctrl-C or SIGTERM ends the program at once without saving, with a line that says so and
-    `UNSAVED_STATUS`. Inside another `hold`, or outside the main thread, `hold` does nothing.
+    Steps in a different thread, or with other processes, must finish first; `held` tells of the
+    interrupt. Ctrl-C after an earlier Ctrl-C or SIGTERM ends the program at once without saving,
+    with a line that says so and `UNSAVED_STATUS`. Inside an outer `hold`, or outside the main
+    thread, this does nothing.
     """
     global _held
     if _held is not None or threading.current_thread() is not threading.main_thread():
@@ -120,10 +118,9 @@ def hold() -> Iterator[None]:
 
 
 def held() -> KeyboardInterrupt | None:
-    """Returns the interrupt that is being held back; None if there is none."""
+    """Returns the interrupt that is being delayed, if any."""
     return _held[0] if _held else None
 
 
 def exit_status(interrupt: KeyboardInterrupt) -> int:
-    """Returns the exit status of a program that `interrupt` ends."""
     return TERMINATED_STATUS if isinstance(interrupt, Terminated) else INTERRUPTED_STATUS

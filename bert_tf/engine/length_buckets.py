@@ -15,16 +15,14 @@ from bert_tf.files import records
 
 MAX_AUTO_LENGTHS = 8  # for `auto`: more would save little, and each must be compiled
 LENGTH_MULTIPLE = 16  # for `auto`: full vector units
-_LEAST_SHARE = 16  # do not compile a length needed by fewer than one in so many batches
+_LEAST_SHARE = 16  # a length is compiled if at least one batch in sixteen needs it
 
 
 def parse_lengths(text: str, max_seq_length: int) -> tuple[int, ...]:
-    """Returns the lengths of --length_buckets in rising order; the last is `max_seq_length`.
+    """Parses --length_buckets; returns lengths in rising order, the last is `max_seq_length`.
 
-    Args:
-        text: "auto" for up to `MAX_AUTO_LENGTHS` evenly spaced lengths, "none" for only
-            `max_seq_length`, or lengths separated by commas.
-        max_seq_length: length of the sequences in the records.
+    `text` is "auto" for up to `MAX_AUTO_LENGTHS` evenly spaced lengths, "none" for only
+    `max_seq_length`, or lengths separated by commas.
     """
     if text == "none":
         return (max_seq_length,)
@@ -46,7 +44,7 @@ def parse_lengths(text: str, max_seq_length: int) -> tuple[int, ...]:
 
 @dataclasses.dataclass(frozen=True)
 class Buckets:
-    """Lengths, and the features that are cut to them.
+    """The lengths that batches are cut to.
 
     lengths: in rising order; the last is at least as long as the longest example.
     sequence_features: the features whose last axis is the sequence.
@@ -57,16 +55,13 @@ class Buckets:
 
     @classmethod
     def of_schema(cls, lengths: tuple[int, ...], schema: records.Schema) -> "Buckets":
-        """Returns the buckets for a schema's records; the schema marks the sequence features."""
         return cls(lengths, tuple(records.sequence_features(schema)))
 
     def frequent(self, longest: np.ndarray, least: int = 1) -> "Buckets":
-        """Returns the buckets that at least one batch in sixteen needs.
+        """Returns the buckets that at least `least` batches, and one batch in sixteen, need.
 
-        Args:
-            longest: the length of the longest example of each batch.
-            least: also leave out buckets that fewer batches than this need. The next longer bucket
-                takes their batches; the longest bucket needed always stays.
+        Batches of the other buckets use the next longer one; the longest bucket needed always
+        stays. `longest` is the length of the longest example of each batch, int [batches].
         """
         least = max(least, len(longest) // _LEAST_SHARE)
         counts = np.bincount(np.searchsorted(self.lengths, longest), minlength=len(self.lengths))
@@ -80,11 +75,11 @@ class Buckets:
         return Buckets(tuple(kept), self.sequence_features)
 
     def index(self, length: tf.Tensor) -> tf.Tensor:
-        """Returns the number, int32, of the first bucket that an int32 `length` fits in."""
+        """Returns the number, int32 [], of the first bucket that `length`, int32 [], fits in."""
         return tf.reduce_sum(tf.cast(length > tf.constant(self.lengths[:-1], tf.int32), tf.int32))
 
     def trim(self, features: Mapping[str, tf.Tensor], index: int) -> dict[str, tf.Tensor]:
-        """Returns the features of a batch, cut to the length of a bucket."""
+        """Cuts the sequence features of a batch to the length of bucket `index`."""
         length = self.lengths[index]
         return {
             name: value[..., :length] if name in self.sequence_features else value

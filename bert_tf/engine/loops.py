@@ -22,8 +22,8 @@ POLL_SECONDS = 0.5
 def _set_graph_optimizers() -> None:
     """Sets TensorFlow's graph optimizers for the functions that this thread calls from now on.
 
-    In graphs that use much memory they replace AddN by additions to one variable in the order in
-    which the summands become ready. The last bits then differ between runs. Their second pass takes
+    In graphs that use much memory they replace AddN by additions to one variable, in the order in
+    which the summands become ready, so the last bits differ between runs. Their second pass takes
     0.8 s for a training step of 6 layers, and makes it no faster.
     """
     options = context.context().function_call_options
@@ -35,7 +35,7 @@ def _set_graph_optimizers() -> None:
 
 
 class _Graph:
-    """What training and prediction share: starts, watches and stops a compiled loop.
+    """Base of training and prediction: starts, watches and stops a compiled loop.
 
     The loop and this process share two variables on the CPU: the loop ends after the current step
     when `_stop` is set, and counts its steps in `_steps_done`.
@@ -48,21 +48,16 @@ class _Graph:
             self._stop = tf.Variable(False, trainable=False)
             self._steps_done = tf.Variable(0, trainable=False)
         # TensorFlow counts traces by a function's source lines, over all loops of a process, and
-        # warns of many. A partial is counted separately.
-        # AutoGraph would take 0.5 s to convert it.
+        # warns of many. A partial is counted separately. AutoGraph would take 0.5 s.
         self._loop = tf.function(functools.partial(self._run_steps), autograph=False)
 
     @interrupts.hold()
     def run(self, iterator: Iterator, num_steps: int, advance: Callable[[int], None]) -> Any:
         """Runs the loop in a second thread and returns its result.
 
-        This thread shows progress and notices interrupts. An interrupt is raised after the current
-        step, unless the caller holds interrupts.
-
-        Args:
-            iterator: gives the batches of `distribution.input_shard`.
-            num_steps: number of steps to make.
-            advance: called now and then with the number of steps made since the last call.
+        This thread notices interrupts, which are raised after the current step unless the caller
+        holds them, and calls `advance` now and then with the number of steps made since the last
+        call.
         """
         self._stop.assign(interrupts.held() is not None)
         self._steps_done.assign(0)
@@ -116,7 +111,7 @@ class _GraphTraining(_Graph):
         return context.all_reduce(tf.distribute.ReduceOp.MEAN, row)
 
     def _run_steps(self, iterator: Iterator, num_steps: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the metrics of each step, float32 [steps, metrics], and `input_seconds`."""
+        """Returns the metrics, float32 [steps, metrics], and the seconds of waiting for input."""
         with tf.device(self._host):
             rows = tf.TensorArray(tf.float32, size=0, dynamic_size=True, element_shape=[None])
             waited, free_since = tf.constant(0.0, tf.float64), tf.timestamp()
@@ -138,7 +133,7 @@ class _GraphTraining(_Graph):
             else:
                 row = self._step_in_bucket(batch, *stop)
             with tf.device(self._host):
-                # Of the first replica; all have the same.
+                # All replicas have the same row.
                 row = tf.identity(self._strategy.experimental_local_results(row)[0])
                 with tf.control_dependencies([row]):
                     free_since = tf.timestamp()
@@ -155,10 +150,7 @@ class _GraphTraining(_Graph):
         return rows.stack(), waited
 
     def _step_in_bucket(self, batch: dict[str, tf.Tensor], *stop: tf.Tensor) -> tf.Tensor:
-        """Makes a step on the batch, cut to the length of its bucket.
-
-        Returns a replica's row, with that length before it.
-        """
+        """Makes a step on the batch cut to its bucket; returns the bucket's length and metrics."""
         longest = batch.pop("longest")  # the same on all hosts
         with tf.device(self._host):
             index = self._buckets.index(longest)
@@ -177,8 +169,6 @@ class _GraphTraining(_Graph):
 
 
 class _GraphPrediction(_Graph):
-    """Prediction in one `tf.function`."""
-
     def __init__(self, strategy: tf.distribute.Strategy, replica_step: ReplicaStep):
         super().__init__(strategy)
         # A tf.function, so that the trace that gives the shapes is the one that the loop calls.
@@ -203,7 +193,7 @@ class _GraphPrediction(_Graph):
         }
 
     def _run_steps(self, iterator: Iterator, num_steps: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Returns each output of all steps, [steps, batch, ...], by name."""
+        """Returns each output by name, [steps, batch, ...]."""
         specs = self._output_specs(iterator)
         with tf.device(self._host):
             arrays = [
@@ -230,22 +220,23 @@ class _GraphPrediction(_Graph):
 class TrainingLoop:
     """Makes training or evaluation steps on batches of one shape; traced once.
 
-    Metrics are averaged over the replicas: the mean for a scalar. For a weighted sum and its weight
-    this does not change the quotient.
+    Metrics are averaged over the replicas, which does not change the quotient of a weighted sum and
+    its weight.
 
     Args:
         replica_step: the step of one replica; it returns float32 scalars in any structure.
         seed: folded with the replica's number into the seed of each replica.
-        buckets: lengths to cut batches to: each batch to the first length that its `longest` fits
-            in. The step is traced and compiled once for each length. None: do not cut batches.
+        buckets: each batch is cut to the first length that its `longest` fits in; the step is
+            traced and compiled once for each length. None: do not cut batches.
         compile_on_cpu: whether XLA compiles the step on a CPU; see `replicate.xla_pays_on_cpu`.
             Ignored with `buckets`: XLA saves a tenth of the time, less than compiling many lengths
             takes.
 
-    `input_seconds` is how long the devices waited for input in the last `run`: from a step's
-    metrics to the next batch, as the host sees it. A batch that was ready earlier adds nothing.
-    After an error it is 0. `lengths` are those that its batches were cut to, float32 [steps made];
-    None without `buckets`.
+    Attributes:
+        input_seconds: how long the devices waited for input in the last `run`: from a step's
+            metrics to the next batch, as the host sees it. After an error it is 0.
+        lengths: the lengths that its batches were cut to, float32 [steps made]; None without
+            `buckets`.
     """
 
     def __init__(
@@ -257,7 +248,7 @@ class TrainingLoop:
         compile_on_cpu: bool = True,
     ):
         # Processes that make steps together must agree on the last step. So they hold interrupts,
-        # and each adds its stop to the metrics, which are averaged over all processes.
+        # and each adds a stop flag to the metrics, which are averaged over all processes.
         self._several = distribution.several_processes(strategy)
         self.input_seconds = 0.0
         self.lengths: np.ndarray | None = None
@@ -294,10 +285,7 @@ class TrainingLoop:
 
 
 class PredictionLoop:
-    """Predicts batches of the same shape one after another; traced once for each shape.
-
-    The step of a replica returns tensors [batch, ...] by name.
-    """
+    """Predicts batch after batch by `replica_step`, which returns tensors [batch, ...] by name."""
 
     def __init__(self, strategy: tf.distribute.Strategy, replica_step: ReplicaStep):
         runner = PjrtPrediction if distribution.runs_by_pjrt(strategy) else _GraphPrediction
@@ -306,10 +294,7 @@ class PredictionLoop:
     def run(
         self, iterator: Iterator, num_steps: int, advance: Callable[[int], None]
     ) -> dict[str, np.ndarray]:
-        """Returns the outputs by name, [steps * batch, ...], in the order of the examples.
-
-        For the arguments see `_Graph.run`.
-        """
+        """Returns the outputs by name, [steps * batch, ...]; for the arguments see `_Graph.run`."""
         if interrupts.held():
             raise interrupts.held()
         found = self.runner.run(iterator, num_steps, advance)

@@ -12,7 +12,7 @@ def pearson(
 ) -> float:
     """Returns the Pearson correlation; all float `[examples]`. Imports SciPy, which takes seconds.
 
-    Whole numbers as `weights` count as if the examples were repeated; None counts each once.
+    An integer weight counts as that many repetitions of the example.
     """
     return _correlation("pearsonr", labels, predictions, weights)
 
@@ -43,14 +43,14 @@ def _correlation(
         return 0.0
     if weights is None:
         value = float(getattr(stats, function)(labels, predictions).statistic)
-    else:  # SciPy's functions take no weights
+    else:  # SciPy's functions do not take weights
         covariances = np.cov(labels, predictions, aweights=weights.astype(np.float64), ddof=0)
         value = float(covariances[0, 1] / np.sqrt(covariances[0, 0] * covariances[1, 1]))
     return value if math.isfinite(value) else 0.0
 
 
 def _ranks(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Returns the values' ranks less 1/2, if each occurs `weights` times; equal ones share one."""
+    """Returns ranks minus 1/2, with each value repeated `weights` times; ties share a rank."""
     _, equal = np.unique(values, return_inverse=True)
     totals = np.bincount(equal, weights)
     return (np.cumsum(totals) - totals / 2)[equal]
@@ -59,9 +59,9 @@ def _ranks(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
 class Ranking(NamedTuple):
     """The candidates of one query, best first.
 
-    gains: float [candidates], how relevant each one is; 0 and less is not relevant.
-    num_relevant: number of relevant candidates, with those that the ranking leaves out.
-    ideal: float [...], the gains of the best possible ranking, in descending order.
+    gains: float [candidates], the relevance of each; 0 is not relevant.
+    num_relevant: number of relevant candidates, including unranked ones.
+    ideal: float [num_relevant], the gains of the best possible ranking, in descending order.
     """
 
     gains: np.ndarray
@@ -70,18 +70,11 @@ class Ranking(NamedTuple):
 
     @classmethod
     def of_gains(cls, gains: np.ndarray, every_gain: np.ndarray) -> "Ranking":
-        """Returns a ranking.
-
-        Args:
-            gains: of the candidates, best first.
-            every_gain: of all relevant candidates, in any order, also of those that the ranking
-                leaves out.
-        """
+        """Returns the ranking of `gains`, best first; `every_gain` includes unranked candidates."""
         relevant = np.sort(every_gain[every_gain > 0])[::-1]
         return cls(np.maximum(gains, 0.0), len(relevant), relevant)
 
     def recall(self, k: int) -> float:
-        """Returns the share of the relevant candidates that are among the first k."""
         return np.count_nonzero(self.gains[:k]) / self.num_relevant
 
     def reciprocal_rank(self, k: int) -> float:
@@ -94,10 +87,7 @@ class Ranking(NamedTuple):
         return _discounted(self.gains[:k]) / _discounted(self.ideal[:k])
 
     def average_precision(self) -> float:
-        """Returns the mean, over the relevant candidates, of the precision down to their ranks.
-
-        It is 0 for those that the ranking leaves out.
-        """
+        """Returns the mean precision at the relevant candidates' ranks; 0 for unranked ones."""
         ranks = np.flatnonzero(self.gains) + 1.0
         return float(np.sum(np.arange(1, len(ranks) + 1) / ranks)) / self.num_relevant
 
@@ -109,10 +99,7 @@ def _discounted(gains: np.ndarray) -> float:
 def mean_measures(
     rankings: Sequence[Ranking], k: int = 10, recall_at: Sequence[int] = ()
 ) -> dict[str, float]:
-    """Returns `mrr@k`, `ndcg@k`, `map` and `recall@K` for each K, averaged over the queries.
-
-    Queries without a relevant candidate do not count. Without any query, all measures are 0.
-    """
+    """Returns `mrr@k`, `ndcg@k`, `map`, `recall@K`: means over queries with relevant candidates."""
     counted = [ranking for ranking in rankings if ranking.num_relevant]
     each = {
         f"mrr@{k}": [ranking.reciprocal_rank(k) for ranking in counted],
@@ -126,15 +113,10 @@ def mean_measures(
 def ranked_groups(
     groups: Sequence[Hashable], gains: np.ndarray, scores: np.ndarray
 ) -> list[Ranking]:
-    """Returns the ranking of each group's rows by their scores, in the order of the groups.
+    """Returns the ranking of each group's rows by `scores`, float [rows], the highest first.
 
-    Of equal scores the less relevant row comes first, so that a model that gives every row the same
-    score gains nothing from the order of the rows.
-
-    Args:
-        groups: of each row, such as the number of its query.
-        gains: float [rows], how relevant each row is.
-        scores: float [rows]; higher is better.
+    Ties are broken against the model: the row with the lower gain, float [rows], comes first. So a
+    model that gives every row the same score gains nothing from the order of the rows.
     """
     members: Mapping[Hashable, list[int]] = {group: [] for group in groups}
     for row, group in enumerate(groups):
@@ -146,5 +128,5 @@ def ranked_groups(
 
 
 def best_first(gains: np.ndarray, scores: np.ndarray) -> np.ndarray:
-    """Returns gains in the order of their scores, the highest first; see `ranked_groups`."""
+    """Returns the gains in descending order of their scores; ties as in `ranked_groups`."""
     return gains[np.lexsort((gains, -scores))]

@@ -15,9 +15,8 @@ class Parts:
     """A batch in equal parts. Both methods give part i the same seed, so the same dropout.
 
     Args:
-        features: the batch; every feature's first axis is the batch, and a multiple of `count`.
+        features: tensors [batch, ...]; `count` must divide the batch.
         seed: int32 [2], of the batch.
-        count: number of parts.
     """
 
     def __init__(self, features: Mapping[str, tf.Tensor], seed: tf.Tensor, count: int):
@@ -29,7 +28,7 @@ class Parts:
         self._count = count
 
     def sum(self, compute: ComputePart) -> Any:
-        """Returns the sums, over the parts, of what `compute` returns."""
+        """Returns the sum of `compute`'s results over the parts."""
         traced, outputs = self._traced(compute)
 
         def body(i: tf.Tensor, total: Any) -> tuple[tf.Tensor, Any]:
@@ -39,7 +38,7 @@ class Parts:
         return tf.while_loop(lambda i, total: i < self._count, body, (tf.constant(0), zeros))[1]
 
     def map(self, compute: ComputePart) -> Any:
-        """Returns what `compute` returns for the parts, joined along the first axis."""
+        """Returns `compute`'s results for the parts, concatenated along the first axis."""
         traced, outputs = self._traced(compute)
         found = tf.map_fn(
             lambda i: self._compute(traced, i),

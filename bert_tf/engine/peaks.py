@@ -22,15 +22,15 @@ CHIP_FLOPS = {
     "NVIDIA H100 80GB HBM3": 989e12,
     "NVIDIA H200": 989e12,
 }
-_TWO_DEVICES = ("TPU v2", "TPU v3", "TPU7x")  # whose chips are two devices in JAX
+_TWO_DEVICES = ("TPU v2", "TPU v3", "TPU7x")  # each chip is two devices in JAX
 
 
 def device_kind(strategy: tf.distribute.Strategy) -> str:
-    """Returns the name of a replica's device, by JAX or TensorFlow."""
+    """Returns the name that JAX or TensorFlow gives to a replica's device."""
     if distribution.runs_by_pjrt(strategy):
         return strategy.mesh.devices.flat[0].device_kind
     gpus = tf.config.list_physical_devices("GPU")
-    if distribution.on_tpu(strategy) or not gpus:  # TensorFlow has no more names
+    if distribution.on_tpu(strategy) or not gpus:  # TensorFlow does not name the model
         return "TPU" if distribution.on_tpu(strategy) else "CPU"
     return tf.config.experimental.get_device_details(gpus[0]).get("device_name", "GPU")
 

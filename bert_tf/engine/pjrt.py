@@ -30,10 +30,10 @@ _AXIS = "replica"  # of the mesh of devices
 class _Held:
     """A variable's value on the devices.
 
-    variable: returns the variable; None once it is gone.
+    variable: a weak reference to the variable.
     array: the value, on every device.
-    host: the variable's value when both were last equal. Held so that TensorFlow writes another
-        value to other memory, which shows that the variable was assigned.
+    host: the variable's value when both were last equal. Kept alive so that an assignment gets a
+        new buffer: the changed address tells us.
     is_newer: whether `array` is newer than the variable.
     """
 
@@ -47,13 +47,13 @@ class PjrtStrategy:
     """Stands for a `tf.distribute.Strategy`: one replica on each of JAX's devices.
 
     Variables stay TensorFlow's, on the CPU. Their values are copied to the devices before a step
-    reads them, stay there, and are updated there. `fetch` brings them back. A value that
-    TensorFlow has assigned meanwhile replaces the one on the devices, unless it is the very tensor
-    that was read from the variable before: its memory is the same, so that is not noticed.
+    reads them, stay there, and are updated there. `fetch` brings them back. A value that TensorFlow
+    assigns meanwhile replaces the one on the devices. An assignment of the very tensor that was
+    read from the variable before is not noticed, because the memory is the same.
 
     Args:
-        devices: JAX's devices, of all processes, in the order of their replicas. Their descriptions
-            are enough to lower a step.
+        devices: JAX's devices, of all processes, in the order of their replicas. Descriptions of
+            devices are enough to lower a step.
     """
 
     def __init__(self, devices: Sequence[Any]):
@@ -73,7 +73,7 @@ class PjrtStrategy:
         return contextlib.nullcontext()
 
     def replicas(self, number: tf.Tensor) -> Replicas:
-        """Returns the replicas of a step, for the replica of this number, int32 []."""
+        """Returns the replicas of a step, as seen by replica `number`, int32 []."""
         group = [list(range(self.num_replicas_in_sync))]
 
         def total(tensors: list[tf.Tensor]) -> list[tf.Tensor]:
@@ -89,14 +89,13 @@ class PjrtStrategy:
         return {name: make(self.divided, np.asarray(x)) for name, x in batch.items()}
 
     def gather(self, value: np.ndarray | float) -> np.ndarray:
-        """Returns the values that all processes have called this with, in their order."""
+        """Returns the values of all processes, in their order; waits until each has called this."""
         from jax.experimental.multihost_utils import process_allgather
 
         with pjrt_processes.together():
             return process_allgather(value)
 
     def check_same(self, words: Sequence[str]) -> None:
-        """See `pjrt_processes.check_same`."""
         pjrt_processes.check_same(self.gather, words)
 
     def hold(self, variable: tf.Variable) -> _Held:
@@ -114,10 +113,7 @@ class PjrtStrategy:
         return held
 
     def fetch(self, variables: Iterable[tf.Variable] | None = None) -> None:
-        """Sets variables to their values on the devices.
-
-        `variables` are those to fetch; None for small ones, such as the number of the step.
-        """
+        """Assigns the devices' values to TensorFlow's variables; None: only to small ones."""
         if variables is None:
             chosen = [x for x in [*self._held.values()] if x.array.size <= _SMALL]
         else:
@@ -140,11 +136,11 @@ class Step:
     """A step that calls a function on every replica; JAX compiles it when it is first called.
 
     Args:
-        function: a tf.function with jit_compile: (a replica's part of the inputs, its number,
-            int32 []) -> tensors in any structure.
+        function: a tf.function with jit_compile, called with a replica's part of the inputs, and
+            its number, int32 []; it returns tensors in any structure.
         specs: the inputs of all replicas, tf.TensorSpec by name.
-        joins: whether to join the replicas' results along the first axis. If not, they must be
-            equal on all replicas.
+        joins: whether to concatenate the replicas' results along the first axis. If not, they must
+            be equal on all replicas.
     """
 
     def __init__(
@@ -173,7 +169,7 @@ class Step:
         self._call = jax.jit(mapped, donate_argnums=2)
 
     def lower(self) -> Any:
-        """Returns the step as JAX lowers it, `jax.stages.Lowered`, for descriptions of devices."""
+        """Lowers the step for descriptions of devices; returns a `jax.stages.Lowered`."""
         strategy, program = self._strategy, self.program
 
         def like(x: Any, sharding: Any) -> Any:
@@ -185,16 +181,11 @@ class Step:
         return self._call.lower(inputs, *program.parted(variables))
 
     def hold(self) -> tuple[list[_Held], list[_Held]]:
-        """Returns the variables that the step keeps, and those that it updates, on the devices."""
+        """Returns, on the devices, the variables that the step only reads, and that it updates."""
         return self.program.parted([self._strategy.hold(x) for x in self.program.variables])
 
     def __call__(self, inputs: dict[str, Any], kept: list[_Held], updated: list[_Held]) -> Any:
-        """Starts the step; returns its results, JAX arrays that are computed later.
-
-        Args:
-            inputs: what `PjrtStrategy.put` returned.
-            kept, updated: what `hold` returned, after TensorFlow last assigned a variable.
-        """
+        """Starts the step on the results of `put` and `hold`; its own are computed later."""
         old = [x.array for x in updated]
         results, new = self._call(inputs, [x.array for x in kept], old)
         for x, array in zip(updated, new, strict=True):
@@ -206,8 +197,9 @@ def _keep_memory(jax: Any) -> None:
     """Lets steps on the CPU reuse memory: a gain for one device, no difference for several.
 
     XLA allocates a step's intermediate results anew in each step. From the system they would come
-    page by page, which took a fifth of the time. So the C library keeps what is freed, and the
-    thread that starts a step makes it, because other threads allocate large blocks from the system.
+    page by page, which took a fifth of the time. So the C library keeps freed memory, and the
+    thread that starts a step also runs it, because other threads allocate large blocks from the
+    system.
     """
     jax.config.update("jax_cpu_enable_async_dispatch", False)
     with contextlib.suppress(AttributeError, TypeError):  # only glibc has it; Windows: TypeError
@@ -226,13 +218,13 @@ def connect(
     """Returns the strategy for all of JAX's devices.
 
     Args:
-        num_cpu_devices: number of devices to split the CPU into; None for the TPU, or what else
-            JAX finds.
+        num_cpu_devices: number of devices to split the CPU into; None for the TPU, or what JAX
+            finds.
         num_tpu_cores: number of devices that there must be; None for any.
-        processes: address of the first process, HOST:PORT, or "auto" where JAX finds the processes
-            by itself; their number; the number of this one. None without other processes.
+        processes: address of process 0, HOST:PORT, or "auto" where JAX finds the processes by
+            itself; number of processes; number of this one. All None for a single process.
         cache_dir: folder for compiled steps, or gs:// folder; None for `tpu_cache_dir` on a TPU,
-            else none.
+            otherwise none.
     """
     jax = tf_in_jax.load_jax()
     tf.config.set_visible_devices([], "GPU")  # their memory is JAX's

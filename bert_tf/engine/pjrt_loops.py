@@ -1,4 +1,4 @@
-"""What makes the steps of `bert_tf.engine.loops` on devices that PJRT drives.
+"""Makes the steps of `bert_tf.engine.loops` on devices that PJRT drives.
 
 Python starts each step and does not wait for it: while one step runs, the next has its batch on the
 devices. A second thread takes the results.
@@ -25,7 +25,7 @@ from bert_tf.seeds import fold_in
 
 
 class _Loop:
-    """What training and prediction share: compiles a step for each shape, and runs steps."""
+    """Base of training and prediction: compiles a step for each shape, and runs steps."""
 
     _several = False  # whether other processes must agree on the last step
 
@@ -37,7 +37,7 @@ class _Loop:
         self._steps: dict[Any, Step] = {}
 
     def step_of(self, batch: dict[str, Any]) -> Step:
-        """Returns the step for whole batches of this shape; lowered once."""
+        """Returns the step for whole batches of this shape; each shape is lowered once."""
         specs = {name: tf.TensorSpec(x.shape, x.dtype) for name, x in batch.items()}
         key = frozenset(specs.items())
         if key not in self._steps:
@@ -60,7 +60,7 @@ class _Loop:
         running: collections.deque[Future] = collections.deque()
 
         def take() -> bool:
-            """Waits for the oldest running step; returns whether another may follow."""
+            """Waits for the oldest running step; returns whether to go on."""
             result, finished = running.popleft().result()
             results.append(result)
             free.append(finished)
@@ -75,7 +75,7 @@ class _Loop:
                 batch = next(batches)
                 arrived.append(time.monotonic())
                 if len(running) > 1:
-                    goes_on = take()  # a batch that was drawn is used: the input's place is saved
+                    goes_on = take()  # each drawn batch is used, as the input's place is saved
                 step = self.step_of(batch)
                 running.append(pool.submit(_fetch, step(batch, *hold(step))))
             while running:
@@ -89,7 +89,7 @@ def _fetch(results: Any) -> tuple[Any, float]:
 
 
 class PjrtTraining(_Loop):
-    """Training steps; for the arguments see `loops.TrainingLoop`. XLA compiles in any case."""
+    """Training steps; for the arguments see `loops.TrainingLoop`. XLA always compiles."""
 
     def __init__(
         self,
@@ -143,8 +143,6 @@ class PjrtTraining(_Loop):
 
 
 class PjrtPrediction(_Loop):
-    """Prediction; see `loops.PredictionLoop`."""
-
     def __init__(self, strategy: PjrtStrategy, replica_step: ReplicaStep):
         def step(features: dict[str, tf.Tensor], number: tf.Tensor) -> dict[str, tf.Tensor]:
             return replica_step(features, fold_in(tf.zeros([2], tf.int32), number))

@@ -1,4 +1,4 @@
-"""Several processes that make steps together by JAX, each with the devices of its own host."""
+"""Runs of several processes by JAX, each of which has the devices of its own host."""
 
 import contextlib
 import os
@@ -17,23 +17,22 @@ from bert_tf.engine import distribution
 from bert_tf.errors import UserError
 
 WAIT_SECONDS = 300.0  # for the other processes at the start
-_TEXT_BYTES = 2**16  # of the words that are compared; the rest is not
-_PARTING_SECONDS = 10.0  # for them at the end of a run that failed
+_TEXT_BYTES = 2**16  # words are compared up to this length
+_PARTING_SECONDS = 10.0  # for the other processes at the end of a failed run
 
-# What JAX's errors say when another process has ended; gRPC's names of errors, and gloo's.
+# In JAX's errors when a different process has ended: gRPC's names of errors, and gloo's.
 _LOST = re.compile(
     "Gloo|UNAVAILABLE|DEADLINE_EXCEEDED|CANCELLED|ABORTED|[Cc]onnection (reset|clos)"
 )
-_lost: list[float] = []  # seconds for which to stay, once another process has ended
+_lost: list[float] = []  # seconds to wait before the exit, once a different process has ended
 
 
 def join(coordinator: str, number: int | None, index: int | None) -> None:
-    """Waits for all processes of the run.
+    """Connects to the other processes of the run.
 
     Args:
-        coordinator: HOST:PORT of the first process; "auto" where JAX finds the processes by itself.
-        number: number of processes; None with "auto".
-        index: number of this process, from 0; None with "auto".
+        coordinator: HOST:PORT of process 0; "auto" where JAX finds the processes by itself.
+        number, index: number of processes, and of this process from 0; None with "auto".
     """
     if index == 0:
         _check_port(coordinator)
@@ -41,7 +40,7 @@ def join(coordinator: str, number: int | None, index: int | None) -> None:
 
     def meet() -> None:
         try:
-            # At the end of this time JAX would abort the program.
+            # JAX aborts the program at the end of this time.
             seconds = int(2 * WAIT_SECONDS) + 60
             places = () if coordinator == "auto" else (coordinator, number, index)
             _jax().distributed.initialize(*places, initialization_timeout=seconds)
@@ -68,7 +67,7 @@ def join(coordinator: str, number: int | None, index: int | None) -> None:
 
 
 def _check_port(coordinator: str) -> None:
-    """Raises UserError if the port of process 0, this one, is taken: JAX would crash."""
+    """Checks that process 0, this one, can have its port; otherwise JAX would crash."""
     port = int(coordinator.rpartition(":")[2])
     try:
         socket.create_server(("", port)).close()
@@ -81,11 +80,7 @@ def _check_port(coordinator: str) -> None:
 
 
 def check_same(gather: Callable[[np.ndarray], np.ndarray], words: Sequence[str]) -> None:
-    """Checks that all processes of the run have the same words, such as --NAME=VALUE.
-
-    Args:
-        gather: returns the values that all processes have called it with, in their order.
-    """
+    """Checks that all processes have the same words, such as --NAME=VALUE."""
     own = "\n".join(words).encode()[:_TEXT_BYTES].ljust(_TEXT_BYTES, b"\0")
     rows = gather(np.frombuffer(own, np.uint8))
     texts = [bytes(row).rstrip(b"\0").decode(errors="replace") for row in rows]
@@ -106,12 +101,12 @@ def check_same(gather: Callable[[np.ndarray], np.ndarray], words: Sequence[str])
 
 @contextlib.contextmanager
 def together() -> Iterator[None]:
-    """Raises ConnectionError if JAX fails in this context because another process has ended."""
+    """Raises ConnectionError if JAX fails in this context because a different process has ended."""
     from jax.errors import JaxRuntimeError
 
     try:
         yield
-    # ValueError from steps that the calling thread makes: `jax_cpu_enable_async_dispatch`.
+    # ValueError: from steps in the calling thread, without `jax_cpu_enable_async_dispatch`.
     except (JaxRuntimeError, ValueError) as error:
         is_own = isinstance(error, UserError) or not _jax().distributed.is_initialized()
         if is_own or not _LOST.search(str(error)):
@@ -126,8 +121,8 @@ def together() -> Iterator[None]:
 def _leave(status: int) -> None:
     """Ends the program after a failure.
 
-    At Python's exit JAX would wait minutes for processes that are not there, and then abort. The
-    first process leaves last: JAX aborts the others when it has ended.
+    At Python's exit JAX would wait minutes for lost processes, and then abort. Process 0 leaves
+    last: JAX aborts the others when it has ended.
     """
     if _lost:
         time.sleep(_lost[0])

@@ -23,7 +23,7 @@ Columns = dict[str, np.ndarray | list[np.ndarray]]
 
 
 def check_prediction(strategy: tf.distribute.Strategy, batch_size: int, flag: str) -> None:
-    """Checks that predictions can be made in batches of this size. Call this before training."""
+    """Checks that the strategy can predict in batches of this size. Call this before training."""
     if distribution.several_processes(strategy):
         raise UserError(
             "Evaluation and prediction run on one machine, not on several workers; leave out"
@@ -34,7 +34,7 @@ def check_prediction(strategy: tf.distribute.Strategy, batch_size: int, flag: st
 
 
 def join(chunks: Iterable[Columns]) -> Columns:
-    """Returns the columns of several chunks as one; {} without chunks."""
+    """Concatenates the columns of several chunks; {} without chunks."""
     chunks = list(chunks)
     joined: Columns = {}
     for name in chunks[0] if chunks else ():
@@ -55,11 +55,7 @@ class PredictingModel(Protocol):
         """Returns the outputs for a batch, without dropout, in any structure."""
 
     def predictions(self, outputs: Any, features: Features) -> dict[str, tf.Tensor]:
-        """Returns predictions by name, tensors [batch, ...] of static shapes.
-
-        `outputs` is what `__call__` returned for these features. Ignores `example_weight`: the
-        caller drops the rows that fill up a batch.
-        """
+        """Returns tensors [batch, ...] of static shapes by name, also for padding examples."""
 
 
 class Predictor:
@@ -84,13 +80,13 @@ class Predictor:
         """Yields the predictions for the examples of each chunk, in their order.
 
         Args:
-            chunks: features by name, each [examples, ...]. A chunk and its predictions are held
-                in memory; `CHUNK_BATCHES` batches are a good size. Empty chunks are skipped.
-            batch_size: examples computed at a time, over all replicas; see `check_prediction`.
+            chunks: features by name, each [examples, ...]. A chunk and its predictions are held in
+                memory; `CHUNK_BATCHES` batches are a good size. Empty chunks are skipped.
+            batch_size: examples computed at a time, over all replicas.
             buckets: sort the examples of a chunk by length, and cut a batch to the bucket of its
-                longest example; an output with a sequence axis then has the bucket's length.
-                None: keep order and lengths.
-            num_examples: number of examples in all chunks, for the progress bar, if known.
+                longest example; an output with a sequence axis then has the bucket's length. None:
+                keep order and lengths.
+            num_examples: number of examples in all chunks, for the progress bar.
         """
         with Progress("Predicting", "examples", num_examples) as progress:
             for chunk in chunks:
@@ -143,10 +139,7 @@ class Predictor:
 def _in_order(
     count: int, name: str, parts: list[tuple[np.ndarray, dict[str, np.ndarray]]]
 ) -> np.ndarray | list[np.ndarray]:
-    """Returns the column of the output `name`, in the order of the `count` examples.
-
-    `parts` has, for each bucket, the numbers of its examples and the outputs for them.
-    """
+    """Returns the output `name` in the order of the examples; `parts` has the numbers of these."""
     (first, *others) = [outputs[name] for _, outputs in parts]
     if any(other.shape[1:] != first.shape[1:] for other in others):
         column = [first] * count

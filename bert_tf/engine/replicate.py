@@ -1,7 +1,4 @@
-"""Makes the step of one replica what each replica of a `tf.distribute` strategy runs.
-
-XLA compiles the step, or only its update, if that makes the step faster.
-"""
+"""Wraps the step of one replica for `strategy.run`; compiles it with XLA where that is faster."""
 
 from collections.abc import Callable
 from typing import Any
@@ -21,8 +18,8 @@ ReplicaStep = Callable[[dict[str, tf.Tensor], tf.Tensor], Any]
 def may_compile(strategy: tf.distribute.Strategy) -> bool:
     """Returns whether a replica's step can be compiled on its own: one replica, not on a TPU.
 
-    On a TPU the whole loop is compiled, and under PJRT the step over all replicas. A tf.function
-    with jit_compile inside strategy.run works only for one replica.
+    On a TPU the whole loop is compiled, and under PJRT the step over all replicas. Inside
+    strategy.run, jit_compile works only for one replica.
     """
     if distribution.on_tpu(strategy) or distribution.runs_by_pjrt(strategy):
         return False
@@ -40,17 +37,16 @@ def replicate(
     seed: int,
     compile_on_cpu: bool,
 ) -> Callable[..., Any]:
-    """Returns what `strategy.run` runs on each replica: (features, *more) -> tensors.
+    """Returns the function that `strategy.run` calls on each replica: (features, *more) -> tensors.
 
     Args:
         combine: called as (outputs of the replica's step, *more); it may reduce over replicas.
         seed: folded with the replica's number into the seed of each replica.
-        compile_on_cpu: whether XLA compiles the step on a CPU. On a GPU it always does, and on a
-            TPU everything is compiled.
+        compile_on_cpu: whether XLA compiles the step on a CPU. On GPUs and TPUs it always does.
     """
     seeds = tf.constant([seed % 2**31, 0], tf.int32)
 
-    # A step has nothing for AutoGraph to convert, and tracing is much faster without AutoGraph.
+    # A step does not need AutoGraph, and tracing is much faster without it.
     @tf.autograph.experimental.do_not_convert
     def step(features, *more):
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
@@ -64,8 +60,8 @@ def replicate(
 def xla_pays_on_cpu(model: keras.Model | Objective) -> bool:
     """Returns whether XLA makes the steps of a model's layers faster on a CPU.
 
-    It does for float32. Only TensorFlow's own kernels use a CPU's bfloat16 instructions
-    (AVX512_BF16, AMX): with three layers of BERT-Base a step takes 0.7 s, and 1.1 s with XLA.
+    It does in float32. In bfloat16 only TensorFlow's own kernels use a CPU's instructions
+    (AVX512_BF16, AMX): with three layers of BERT-Base a step takes 0.7 s, with XLA 1.1 s.
     """
     return all(layer.compute_dtype != "bfloat16" for layer in model.layers)
 
@@ -75,8 +71,8 @@ def update_function(
 ) -> Callable[..., None]:
     """Returns `optimizer.apply_reduced`, compiled if that pays.
 
-    XLA compiles the update on a CPU with bfloat16, where it does not compile the step: TensorFlow's
-    kernels read the float32 variables and moments once for each operation and take 6 times as long.
+    It pays on a CPU with bfloat16, where the step is not compiled: TensorFlow's kernels read the
+    float32 variables and moments once for each operation and take 6 times as long.
     """
     if xla_pays_on_cpu(model) or on_gpu() or not may_compile(strategy):
         return optimizer.apply_reduced

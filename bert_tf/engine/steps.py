@@ -32,21 +32,20 @@ Gradients = list[tf.Tensor | tf.IndexedSlices | None]
 
 
 class Objective(Protocol):
-    """What a step minimizes, and layers and trainable variables of the model that it trains.
+    """The loss that a step minimizes, with the layers and trainable variables of its model.
 
     A task's model is its own objective. In distillation, student and teacher together are the
     objective.
 
-    An objective with `compared_features` compares the examples of a batch with each other. Its
-    outputs are one tensor, [batch, ...], and `normalizers` and `loss_and_metrics` read only these
-    features, by name, and `example_weight`. A training step calls them for the batches of all
-    replicas together.
+    An objective with `compared_features` is contrastive: it compares the examples of a batch with
+    each other. Its outputs are one tensor, [batch, ...], and `normalizers` and `loss_and_metrics`
+    read only these features, by name, and `example_weight`. A training step calls them for the
+    batches of all replicas together.
 
-    A training step of an objective with a true `sums_losses` minimizes the sum of its losses: all
-    normalizers are 1.
+    If `sums_losses` is true, a training step minimizes the sum of the losses: normalizers are 1.
 
-    An objective may have `finish(results)`, which returns the metrics of an evaluation from the
-    means of those of its batches, by name.
+    `finish(results)`, if there is one, returns the metrics of an evaluation from their means over
+    its batches, by name.
     """
 
     layers: Sequence[keras.layers.Layer]
@@ -73,19 +72,11 @@ class Objective(Protocol):
     def loss_and_metrics(
         self, outputs: Any, features: Features, normalizers: dict[str, tf.Tensor]
     ) -> tuple[tf.Tensor, Sums]:
-        """Returns the loss of a batch, or of a part of it, and its metrics.
+        """Returns the loss, float32 [], and each metric: a weighted sum and its weight, float32 [].
 
-        The losses of a batch's parts add up to the loss of the whole batch, because all are divided
-        by the whole batch's normalizers. If all weights of a batch are 0, so is its loss.
-
-        Args:
-            outputs: what `__call__` returned for these features.
-            features: with or without `example_weight`, which weights the loss and every metric.
-            normalizers: normalizers of the whole batch, over all replicas.
-
-        Returns:
-            The loss, float32 [], and each metric as a pair of float32 []: a weighted sum and the
-            sum of its weights.
+        The losses of a batch's parts add up to the loss of the whole batch, because `normalizers`
+        are the whole batch's, over all replicas. If all weights of a batch are 0, so is its loss.
+        `example_weight`, if the features have it, weights the loss and every metric.
         """
 
 
@@ -102,10 +93,7 @@ class Replicas:
     number: tf.Tensor | int = 0
 
     def gather(self, rows: tf.Tensor) -> tf.Tensor:
-        """Returns the rows of all replicas, in the replicas' order: [R, ...] -> [count*R, ...].
-
-        It has no gradient.
-        """
+        """Concatenates the rows of all replicas: [R, ...] -> [count*R, ...]. Without gradient."""
         if self.count == 1:
             return rows
         mine = tf.reshape(tf.range(self.count) == self.number, [-1] + [1] * rows.shape.rank)
@@ -128,7 +116,7 @@ _replicas: contextvars.ContextVar[Replicas | None] = contextvars.ContextVar(
 
 @contextlib.contextmanager
 def replicas_are(replicas: Replicas) -> Iterator[None]:
-    """Steps traced in this context have these replicas, by default."""
+    """Sets the default replicas of steps traced in this context."""
     token = _replicas.set(replicas)
     try:
         yield
@@ -137,7 +125,7 @@ def replicas_are(replicas: Replicas) -> Iterator[None]:
 
 
 def replicas_of_strategy() -> Replicas:
-    """Returns the replicas that `replicas_are` set, or else of the `tf.distribute` strategy."""
+    """Returns the replicas that `replicas_are` set, otherwise the `tf.distribute` strategy's."""
     if replicas := _replicas.get():
         return replicas
     context = tf.distribute.get_replica_context()
@@ -163,20 +151,20 @@ def train_step(
     """Updates the model once; returns loss, gradient norm, learning rate and further metrics.
 
     Args:
-        objective: gives the loss; its variables are trained.
-        optimizer: built with the trainable variables; its `global_step` counts the steps.
+        optimizer: built with the objective's trainable variables; its `global_step` counts the
+            steps.
         features: the replica's batch; every feature's first axis is the batch.
         seed: int32 [2], of this run and replica; the step is folded in here.
-        accumulation_steps: the number of equal parts that the batch is computed in, one after
-            another, to save memory. The gradient is the same as for the whole batch, because every
-            part's loss is divided by the whole batch's normalizers. If the objective compares
-            examples, see `_comparison`.
+        accumulation_steps: number of equal parts that the batch is computed in, one after the
+            other, to save memory. The gradient is the same as for the whole batch, because every
+            part's loss is divided by the whole batch's normalizers. For contrastive objectives see
+            `_comparison`.
         gradient_reduction: one of `distribution.GRADIENT_REDUCTIONS`.
-        replicas: all replicas, this one included; None for `replicas_of_strategy`.
+        replicas: None for `replicas_of_strategy`.
         clip_norm: the largest global norm of the gradients; 0 does not clip.
         update: updates the variables with their gradients; None for `optimizer.apply_reduced`.
-        skip_above_norm: a step whose gradient norm, the mean over the replicas, is larger changes
-            no variable and is only counted; the metric `skipped` is then 1. None: skip none.
+        skip_above_norm: a step whose gradient norm, averaged over the replicas, is larger changes
+            no variable and is only counted; the metric `skipped` is then 1. None: never skip.
     """
     replicas = replicas or replicas_of_strategy()
     seed = fold_in(seed, tf.cast(optimizer.global_step, tf.int32))
@@ -199,7 +187,7 @@ def train_step(
             return loss, sums, tape.gradient(loss, variables)
 
         loss, sums, gradients = _accumulate(compute, features, seed, accumulation_steps)
-    with tf.name_scope("optimizer"):  # profiles and tools/tpu/cycles.py tell it from the model
+    with tf.name_scope("optimizer"):  # a name for profiles and tools/tpu/cycles.py
         gradients, norm = reduce_gradients(gradients, gradient_reduction, replicas, clip_norm)
         learning_rate = tf.convert_to_tensor(optimizer.learning_rate)
         update = update or optimizer.apply_reduced
@@ -254,10 +242,7 @@ def reduce_gradients(
 
 
 def _accumulate(compute, features: Features, seed: tf.Tensor, num_parts: int):
-    """Returns what `compute` returns for a batch: loss, metrics and gradients, summed over parts.
-
-    With one part the gradients may be IndexedSlices.
-    """
+    """Sums loss, metrics and gradients over parts; with one part gradients may be IndexedSlices."""
     if num_parts == 1:
         return compute(features, seed)
     missing: list[bool] = []  # a loop cannot carry None
@@ -280,11 +265,11 @@ def _comparison(
     num_parts: int,
     replicas: Replicas,
 ) -> tuple[tf.Tensor, Sums, Gradients]:
-    """Returns loss, metrics and gradients of an objective that compares examples.
+    """Returns loss, metrics and gradients of a contrastive objective.
 
-    Loss and metrics are those of all replicas' batches together. The gradients are this replica's
-    share of the loss's, times the number of replicas: their mean over the replicas is the gradient
-    of the loss.
+    Loss and metrics are computed from all replicas' batches together. The gradients are this
+    replica's share of the loss's gradients, times the number of replicas: their mean over the
+    replicas is the gradient of the loss.
 
     With several parts every part is computed twice (gradient caching,
     https://arxiv.org/abs/2101.06983, section 3): first the outputs without gradients; then, from
@@ -330,8 +315,8 @@ def evaluation_step(
     """Returns the objective's metrics on a batch, and `loss`, each a weighted sum and its weight.
 
     Their sums over the replicas equal the values of one device with the whole batch. `features`
-    have `example_weight`, float32 [batch], 0 for examples to ignore. For `replicas` see
-    `train_step`. An objective that compares examples compares those of a replica.
+    have `example_weight`, float32 [batch], 0 for examples to ignore. A contrastive objective
+    compares only the examples on its replica.
     """
     replicas = replicas or replicas_of_strategy()
     normalizers = objective.normalizers(features)

@@ -1,4 +1,4 @@
-"""Makes a JAX function of a TensorFlow function that reads and updates variables.
+"""Turns a TensorFlow function that reads and updates variables into a JAX function.
 
 TensorFlow lowers the function to HLO, in which the variables are arguments and their new values
 results. JAX compiles this HLO as a part of its own program, for any device that it knows.
@@ -25,7 +25,7 @@ class Program:
 
     module: the function in StableHLO, serialized.
     variables: the variables that it reads or updates.
-    kept, updated: the places in `variables` of those that it does not update, and that it does.
+    kept, updated: indices of the variables that it only reads, and that it updates.
     results: tf.TensorSpec of each result, in the structure that the function returns.
     """
 
@@ -36,16 +36,11 @@ class Program:
     results: Any
 
     def parted(self, values: Sequence[Any]) -> tuple[list, list]:
-        """Returns what belongs to variables of `kept`, and to those of `updated`."""
+        """Splits values, one for each variable, into those of `kept` and of `updated` variables."""
         return [values[i] for i in self.kept], [values[i] for i in self.updated]
 
     def __call__(self, inputs: Any, kept: Any, old: Any) -> tuple[Any, list]:
-        """Returns the results, and the new values of the updated variables. For JAX to trace.
-
-        Args:
-            inputs: JAX arrays in the structure of the function's arguments.
-            kept, old: the values of the variables of `kept` and of `updated`.
-        """
+        """For JAX to trace: returns the results, and the new values of the updated variables."""
         values = dict(zip([*self.kept, *self.updated], [*kept, *old], strict=True))
         flat = [*tf.nest.flatten(inputs), *(values[i] for i in sorted(values))]
         outputs = _primitive().bind(*flat, program=self)
@@ -54,16 +49,12 @@ class Program:
 
 
 def lower(function: Any, inputs: Any) -> Program:
-    """Returns the program of a tf.function with jit_compile.
-
-    Args:
-        inputs: the arguments of the function, a tuple of tf.TensorSpec in any structure.
-    """
+    """Lowers a tf.function with jit_compile for `inputs`, a tuple of (nested) tf.TensorSpecs."""
     inputs = tf.nest.map_structure(lambda x: tf.zeros(x.shape, x.dtype), inputs)
     traced = function.get_concrete_function(*inputs)
     hlo = function.experimental_get_compiler_ir(*inputs)(stage="hlo_serialized")
     by_handle = {id(variable.handle): variable for variable in traced.variables}
-    # What else the function captures are constants.
+    # Everything else that the function captures is a constant.
     variables = [
         by_handle[id(x)] if id(x) in by_handle else tf.Variable(x, trainable=False)
         for x in traced.captured_inputs
@@ -91,8 +82,8 @@ def lower(function: Any, inputs: Any) -> Program:
 
 
 def load_jax() -> Any:
-    """Returns the module `jax`."""
-    if not tf.__version__.startswith("2.21."):  # whose HLO was tried
+    """Imports JAX; raises UserError for versions that do not work."""
+    if not tf.__version__.startswith("2.21."):  # the version whose HLO was tested
         raise UserError(
             f"--tpu=pjrt needs TensorFlow 2.21; this is {tf.__version__}. In an environment of its"
             ' own run pip install -e ".[pjrt]"'
@@ -117,7 +108,7 @@ def load_jax() -> Any:
 def _stablehlo(hlo: bytes) -> tuple[bytes, int, dict[int, int]]:
     """Returns a serialized HloModuleProto as StableHLO, its number of parameters, and its aliases.
 
-    The aliases give the number of the parameter whose new value a result is.
+    An alias maps the number of a result to the number of the parameter whose new value it is.
     """
     from jax._src.lib import _jax
     from jax.extend.mlir import ir
@@ -136,9 +127,9 @@ def _stablehlo(hlo: bytes) -> tuple[bytes, int, dict[int, int]]:
 
 
 def _adapt(operation: Any, ir: Any) -> None:
-    """Rewrites what JAX's programs have differently.
+    """Rewrites TensorFlow's operations in place, as JAX needs them.
 
-    StableHLO has no mhlo.copy, which TensorFlow emits for variables. TensorFlow numbers replicas,
+    StableHLO lacks mhlo.copy, which TensorFlow emits for variables. TensorFlow numbers replicas,
     and JAX partitions, where all-reduces need a channel.
     """
     blocks = [block for region in operation.regions for block in region.blocks]

@@ -11,8 +11,8 @@ from bert_tf.engine.length_buckets import Buckets, example_lengths
 from bert_tf.errors import UserError
 from bert_tf.files import record_checks, records
 
-RECORDS_PER_READ = 1024  # when finding the records' lengths
-_LOOKED_AT_EPOCHS = 30  # when finding the lengths that are rare
+RECORDS_PER_READ = 1024  # to find the records' lengths
+_LOOKED_AT_EPOCHS = 30  # to find out which lengths are rare
 GROUP_BATCHES = 50  # number of batches whose examples are sorted by length together
 
 
@@ -21,11 +21,11 @@ class WholeFileInput(TrainingInput):
 
     The original shuffles through a buffer of 100 records, which leaves sorted data nearly sorted.
     This class holds all records in memory, and an epoch's order is a function of the seed and the
-    epoch. A batch also has `longest`, int32: the length of its longest example over all hosts.
+    epoch. A batch also has `longest`, int32 []: the length of its longest example over all hosts.
 
-    Args, in addition to the arguments of `TrainingInput`; the schema must have `input_mask`:
-        num_batches: number of batches that will be read. Bucket lengths that few of these batches
-            need are left out.
+    Args, besides the arguments of `TrainingInput`; the schema must have `input_mask`:
+        num_batches: number of batches that will be read. Bucket lengths that few of them need are
+            left out.
         group_by_length: make batches of examples of similar length: sort the examples of 50
             batches, then shuffle the batches.
     """

@@ -22,9 +22,8 @@ class CheckpointDirectory:
     checkpoint that this run resumed from is listed again and later deleted like the rest.
 
     Args:
-        directory: the output directory.
         keep: number of checkpoints to keep; 0 keeps all.
-        keep_every: the checkpoint of every N-th step is only no longer listed, never deleted; 0:
+        keep_every: the checkpoint of every N-th step is never deleted, only no longer listed; 0:
             off.
     """
 
@@ -46,20 +45,12 @@ class CheckpointDirectory:
         return [prefix for prefix in numbered if prefix not in listed] + listed
 
     def latest(self) -> str | None:
-        """Returns the prefix of the newest checkpoint, or None.
-
-        That is the last one in the file `checkpoint`, or the one with the highest number if the
-        file is missing or empty.
-        """
+        """Returns the prefix of the newest checkpoint: the last one listed, or else by number."""
         candidates = self._candidates(self._listed())
         return candidates[-1] if candidates else None
 
     def restore_latest(self, variables: Mapping[str, tf.Variable]) -> str | None:
-        """Sets all variables from the newest undamaged checkpoint; returns its prefix, or None.
-
-        Skips damaged checkpoints with a warning. If the file `checkpoint` lists no undamaged
-        checkpoint, falls back to unlisted ones.
-        """
+        """Sets all variables from the newest undamaged checkpoint; returns its prefix, or None."""
         state_file = checkpoint_names.state_file(self.directory)
         listed = self._listed()
         candidates = self._candidates(listed)
@@ -88,7 +79,6 @@ class CheckpointDirectory:
         return None
 
     def prefix(self, step: int) -> str:
-        """Returns the prefix of the checkpoint of a step."""
         return os.path.join(self.directory, f"model.ckpt-{step}")
 
     def save(
@@ -106,9 +96,8 @@ class CheckpointDirectory:
 
         Args:
             variables: every variable by name, `global_step` included.
-            step: the number in the file names.
-            write_beside: called with the prefix; writes what the format has no place for, to files
-                whose names begin with the prefix.
+            write_beside: called with the prefix; writes other data of the step to files whose names
+                begin with the prefix.
             when_complete: called with the prefix before the file `checkpoint` lists it.
         """
         prefix = self.prefix(step)

@@ -26,16 +26,15 @@ def check_path(path: str, flag: str | None) -> None:
 
 
 def state_file(directory: str) -> str:
-    """Returns the path of the file `checkpoint` of a directory."""
     return os.path.join(directory, "checkpoint")
 
 
 def listed_in(directory: str) -> list[str]:
-    """Returns the prefixes that the file `checkpoint` of a directory lists, the newest last.
+    """Returns the prefixes that a directory's file `checkpoint` lists, the newest last.
 
-    The file is untrusted: only the last part of each path is used, as a name in this directory. If
-    there is no such file, or it lists nothing, the result is []. If it cannot be read, raises the
-    exception of `storage.write_error`.
+    The file is untrusted: only the last part of each path is used, as a name in this directory. The
+    result is [] if the file is missing or empty; an unreadable file raises `storage.write_error`'s
+    exception.
     """
     path = state_file(directory)
     check_regular(path, path)
@@ -72,7 +71,7 @@ def names_in(directory: str) -> list[str]:
 
 
 def number_of(prefix: str) -> int | None:
-    """Returns the number in the name `model.ckpt-NUMBER` of a prefix; None for other names."""
+    """Returns the number in a prefix `model.ckpt-NUMBER`; None for other names."""
     numbered = _NUMBERED.fullmatch(os.path.basename(prefix))
     return int(numbered[1]) if numbered else None
 
@@ -98,7 +97,7 @@ def is_part(name: str) -> bool:
 def write_state(directory: str, prefixes: Sequence[str]) -> None:
     """Lists these prefixes, oldest first, in the file `checkpoint`.
 
-    The names have no directory, so the directory can be moved.
+    The file has names without the directory, so the directory can be moved.
     """
     names = list(map(os.path.basename, prefixes))
     lines = [f'model_checkpoint_path: "{names[-1]}"']
@@ -107,5 +106,4 @@ def write_state(directory: str, prefixes: Sequence[str]) -> None:
 
 
 def some(prefixes: Sequence[str]) -> str:
-    """Returns the names of prefixes for a message."""
     return quoted(", ".join(map(os.path.basename, prefixes)))

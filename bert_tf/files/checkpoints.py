@@ -49,12 +49,10 @@ class DamagedCheckpointError(UserError):
 def find_prefix(path: str, flag: str | None = "init_checkpoint") -> str:
     """Returns the prefix of the checkpoint at `path`.
 
-    Args:
-        path: a prefix (`.../bert_model.ckpt`), one of the checkpoint's files, or a directory. In a
-            directory the file `checkpoint` names the newest checkpoint; without that file the
-            directory must hold exactly one checkpoint. A run's directory stands for its best
-            checkpoint if it kept one. A module of TF Hub stands for its variables.
-        flag: the flag (no dashes) that gave the path, for messages; None if none did.
+    `path` is a prefix (`.../bert_model.ckpt`), one of the checkpoint's files, or a directory. In a
+    directory the file `checkpoint` names the newest checkpoint; without that file the directory
+    must hold exactly one checkpoint. A run's directory stands for its best checkpoint if it kept
+    one, a module of TF Hub for its variables. `flag` (no dashes) gave the path, for messages.
     """
     storage.check_file_system(path, flag)
     place, prefix = given(path, flag), path
@@ -102,9 +100,9 @@ def _suffixes(prefix: str) -> list[str]:
 
 
 def is_best_of_run(folder: str) -> bool:
-    """Returns whether a folder, as its name says, has the best checkpoint of the run above it.
+    """Returns whether a folder, by its name, has the best checkpoint of the run above it.
 
-    A folder with a configuration is a model of its own.
+    A folder with a configuration is a complete model instead.
     """
     if os.path.basename(folder.rstrip("/")) != BEST_FOLDER:
         return False
@@ -117,7 +115,7 @@ def folder_of(path: str) -> str:
 
 
 def _is_directory(path: str) -> bool:
-    # On ram:// every beginning of a file's name counts as a directory, so also a prefix.
+    # On ram:// every prefix of a file's name counts as a directory.
     return tf.io.gfile.isdir(path) and not tf.io.gfile.exists(path + ".index")
 
 
@@ -125,11 +123,7 @@ def _is_directory(path: str) -> bool:
 
 
 class WeightReader(Protocol):
-    """Reads the weights of a model by their names in a checkpoint, whatever the format.
-
-    Attributes:
-        prefix: the prefix of a checkpoint, or the path of a file with weights.
-    """
+    """Reads the weights of a model by their names in a checkpoint, whatever the format."""
 
     prefix: str
 
@@ -153,8 +147,7 @@ class CheckpointReader:
 
     Attributes:
         prefix: the prefix of the checkpoint's files.
-        shapes: name of a tensor -> its shape, a list.
-        dtypes: name of a tensor -> its dtype.
+        shapes, dtypes: name of a tensor -> its shape, a list, and its dtype.
         sizes: of a checkpoint of Model Garden or a module of TF Hub: settings of the configuration
             that its object graph tells; None for any other checkpoint.
     """
@@ -184,7 +177,7 @@ class CheckpointReader:
         """Returns a prefix of the files that TensorFlow does not take for a pattern."""
         if not re.search(r"[\[\\]", self.prefix):
             return self.prefix
-        if "://" in self.prefix:  # has no links
+        if "://" in self.prefix:  # where links do not exist
             checkpoint_names.check_path(self.prefix, flag)
         self._links = tempfile.TemporaryDirectory(prefix="bert_tf_")
         prefix = os.path.join(self._links.name, "model.ckpt")
@@ -260,8 +253,8 @@ def initialize(
 ) -> list[str]:
     """Sets a model's variables, given by name; otherwise as `load_weights`.
 
-    Slots and step are ignored, as in the original's get_assignment_map_from_checkpoint. See
-    `find_prefix` for `init_checkpoint` and `flag`; a `reader` reads it if it is no checkpoint.
+    Slots and step are ignored, as in the original's get_assignment_map_from_checkpoint. A `reader`
+    reads models in other formats.
     """
     reader = reader or CheckpointReader(init_checkpoint, flag)
     place = given(init_checkpoint, flag)
@@ -351,7 +344,7 @@ def _check_shapes(
 
 
 def _generator_sizes(names: Sequence[str]) -> str:
-    """Returns where the sizes of ELECTRA's generator come from, if variables of it are named."""
+    """Returns where the sizes of ELECTRA's generator come from, if its variables are named."""
     if not any(name.startswith("generator") for name in names):
         return ""
     return " The generator's sizes are --generator_hidden_size and --generator_layers."
@@ -369,7 +362,7 @@ def module_of(prefix: str) -> str | None:
 
 
 def casing_of_module(folder: str) -> bool | None:
-    """Returns `do_lower_case` from a TF2 module of TF Hub; None if the folder has none."""
+    """Returns `do_lower_case` of a TF2 module of TF Hub, if known."""
     prefix = os.path.join(folder, _VARIABLES)
     if not module_of(prefix) or not _suffixes(prefix):
         return None

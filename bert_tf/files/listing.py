@@ -9,8 +9,8 @@ from bert_tf.start import lazy_tensorflow as tf
 def names_in(folder: str | os.PathLike) -> list[str]:
     """Returns the names of the files and folders in a folder, in any order.
 
-    Bytes that are not UTF-8 stand there as surrogates; `os.fsencode` makes a path that TensorFlow
-    takes. Raises TensorFlow's errors.
+    Bytes that are not UTF-8 become surrogates; `os.fsencode` makes a path that TensorFlow takes.
+    Raises TensorFlow's errors.
     """
     folder = os.fspath(folder)
     local = folder.removeprefix("file://") or "."

@@ -21,12 +21,12 @@ _HEADS = {
     "output_weights": "model/classifier/out_proj/kernel",
     "output_bias": "model/classifier/out_proj/bias",
 }
-# The objects: paths, and after each = a further path of the same object. A functional encoder
+# The objects: paths, and after each = a further path to the same object. A functional encoder
 # numbers its layers.
 _LAYER = """_attention_layer/_softmax _attention_layer/_dropout_layer _attention_dropout
     _intermediate_activation_layer _inner_dropout_layer _output_dropout _attention_layer_norm/axis
     _output_layer_norm/axis _attention_layer_norm=_attention_layer_norm_kv"""
-_DENSE = "{0}/partial_output_shape {0}/full_output_shape"  # of each in a layer
+_DENSE = "{0}/partial_output_shape {0}/full_output_shape"  # for each dense layer in a layer
 _ENCODER = """_embedding_dropout _attention_mask_layer inputs _config/initializer/config
     _embedding_norm_layer/axis layer-0 layer-2 layer-5 layer-7 layer-8 layer-9
     _embedding_layer=layer_with_weights-0=layer-1
@@ -35,7 +35,7 @@ _ENCODER = """_embedding_dropout _attention_mask_layer inputs _config/initialize
     _type_embedding_layer=layer_with_weights-2=layer-4
     _embedding_norm_layer=layer_with_weights-3=layer-6
     layer-{0} _pooler_layer=layer_with_weights-{1}=layer-{2}"""
-# A weight -> the objects of the model that has it.
+# A weight -> the objects of the models with this weight.
 _MODELS = {
     "output_bias": """model/layer-0 model/layer-1 model/layer-2 model/layer-4
         model/classifier/dropout model/classifier=model/layer_with_weights-1=model/layer-5
@@ -51,10 +51,10 @@ _MODELS = {
 
 
 def write(prefix: str, weights: Mapping[str, np.ndarray], num_heads: int) -> None:
-    """Writes a checkpoint of a BERT, alone or with a classifier or the heads of pre-training.
+    """Writes a checkpoint of a BERT, with or without a classifier or the heads of pre-training.
 
-    The names of the weights are google-research/bert's. Raises UserError if one has no place in
-    these models. The attention heads get an axis of their own.
+    The names of the weights are google-research/bert's. Raises UserError for a weight that these
+    models lack. The attention heads get their own axis.
     """
     layers = range(sum(name.endswith("/self/query/bias") for name in weights))
     names = [*BERT.of_encoder(layers), *BERT.masked_lm.split()]
@@ -85,7 +85,7 @@ def write(prefix: str, weights: Mapping[str, np.ndarray], num_heads: int) -> Non
     if "cls/predictions/output_bias" in weights:
         setattr(root.masked_lm, "output_bias/bias", root.masked_lm.bias)  # one name with a slash
     if "cls/seq_relationship/output_bias" in weights:
-        for part in "kernel", "bias":  # this head has a pooler of its own
+        for part in "kernel", "bias":  # this head has its own pooler
             pooler = tf.Variable(weights[f"{POOLER}/{part}"])
             _at(root, f"{_NEXT_SENTENCE}/dense/{part}", pooler)
     for name, objects in _MODELS.items():
@@ -94,7 +94,7 @@ def write(prefix: str, weights: Mapping[str, np.ndarray], num_heads: int) -> Non
 
 
 def _at(root: Any, path: str, value: Any = None) -> Any:
-    """Returns the object at a path; makes what is not there, at its end `value`."""
+    """Returns the object at a path; makes missing objects, at the end `value`."""
     name, _, rest = path.partition("/")
     if not hasattr(root, name):
         setattr(root, name, tf.Module() if rest or value is None else value)

@@ -1,6 +1,6 @@
-"""What a model was trained for, which its weights do not tell: two files beside them.
+"""What a model was trained for, in two files beside its weights.
 
-`labels.txt` has the classes, in the order of the logits, `model_input.json` what the model reads.
+`labels.txt` has the classes, in the order of the logits; `model_input.json` what the model reads.
 """
 
 import dataclasses
@@ -21,9 +21,8 @@ LABELS_FILE = "labels.txt"
 def check_label(label: str, place: str, remedy: str = "rename it") -> None:
     """Raises UserError if the name of a class does not fit on a line of `labels.txt`.
 
-    Such a name is empty, has a line break, begins or ends with white space, or is not Unicode. A
-    name with a control character, except a tab, is refused too. The message says where the name
-    comes from (`place`) and how to correct it (`remedy`).
+    Such a name is empty, has a line break, begins or ends with white space, or is not Unicode.
+    Control characters, except tabs, are also refused.
     """
     is_line = label.splitlines() == [label] and label == label.strip().removeprefix("\ufeff")
     if not is_line or not is_unicode(label):
@@ -39,15 +38,12 @@ def check_label(label: str, place: str, remedy: str = "rename it") -> None:
 
 
 def is_tag(label: str, letters: str = "BI") -> bool:
-    """Returns whether a class is a tag: `O`, or one of these letters, `-` and a type.
-
-    The default letters are those of IOB1 and IOB2.
-    """
+    """Returns whether a class is `O`, or one of these letters (default: IOB's), `-` and a type."""
     return re.fullmatch(f"O|[{letters}]-.+", label) is not None
 
 
 def labels_in(folder: str) -> list[str] | None:
-    """Returns the classes in the `labels.txt` of a folder; None if there is no such file."""
+    """Reads the classes in a folder's `labels.txt`; None if there is no such file."""
     path = os.path.join(folder, LABELS_FILE)
     if not tf.io.gfile.exists(path):
         return None
@@ -68,7 +64,7 @@ def labels_in(folder: str) -> list[str] | None:
 
 
 def write_labels(folder: str, labels: Sequence[str] | None) -> None:
-    """Writes `labels.txt`, one class a line; None removes a file that an earlier model left."""
+    """Writes `labels.txt`, one class a line; None removes an earlier model's file."""
     path = os.path.join(folder, LABELS_FILE)
     if labels is None:
         if tf.io.gfile.exists(path):
@@ -101,7 +97,7 @@ class ModelInput:
 
 
 def read_model_input(folder: str) -> ModelInput:
-    """Returns the content of a folder's `model_input.json`; without one, nothing is known."""
+    """Reads a folder's `model_input.json`; without the file, nothing is known."""
     path = os.path.join(folder, MODEL_INPUT_FILE)
     if not tf.io.gfile.exists(path):
         return ModelInput()

@@ -1,8 +1,9 @@
 """Finds BERT's weights in a checkpoint of `tf.train.Checkpoint` or Keras 2, or in a SavedModel.
 
-Such a checkpoint has no variable names. Its object graph says which object holds which others, and
-under which attributes. The encoders and heads of TensorFlow Model Garden (tensorflow/models,
-official/nlp) are found wherever they hang, and named as in google-research/bert.
+Such a checkpoint does not have variable names. Its object graph says which object holds which
+others, and under which attributes. The encoders and heads of TensorFlow Model Garden
+(tensorflow/models, official/nlp) are found wherever they hang, and named as in
+google-research/bert.
 """
 
 import collections
@@ -17,8 +18,8 @@ from absl import logging
 from bert_tf.errors import UserError, listed
 
 GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"  # the tensor with the graph
-# Not entered: they lead to optimizers' slots and Keras's metrics, repeat what is found anyway, or
-# choose the tokens to drop while training.
+# Skipped: attributes that lead to optimizers' slots and Keras's metrics, repeat what is found
+# anyway, or choose the tokens to drop while training.
 _SKIPPED = re.compile(
     r"_?optimizer|keras_api|variables|(non_)?trainable_variables|regulari.*|_token_importance_embed"
 )
@@ -26,7 +27,7 @@ _OPTIMIZER = {"iter", "_iterations", "iterations"}  # only optimizers have these
 
 
 class Names(NamedTuple):
-    """The names of what has weights, or its paths in a graph, always in the same order.
+    """Names of weights, and of layers with weights, or their paths in a graph, in a fixed order.
 
     encoder: {} is the number after the layers', where a functional model has its pooler.
     layers: of a layer; {} is its number.
@@ -105,7 +106,7 @@ GENERATIONS = (
 
 
 def weight_paths(names: Sequence[str], paths: Sequence[str]) -> dict[str, str]:
-    """Returns name -> path of each weight, from those of weights and of modules with two."""
+    """Maps the names of weights to paths; modules get two weights each, such as kernel and bias."""
     found = {}
     for name, path in zip(names, paths, strict=True):
         parts = ("/gamma", "/beta") if "LayerNorm" in name.split("/")[-1] else ("/kernel", "/bias")
@@ -117,10 +118,9 @@ def weight_paths(names: Sequence[str], paths: Sequence[str]) -> dict[str, str]:
 class _Graph:
     """The object graph without optimizers.
 
-    Attributes:
-        children: of each node: attribute -> node.
-        keys, names, shapes: node of a variable -> its tensor, its name when saved, its shape.
-        paths: node that can be reached -> a shortest path to it.
+    children: for each node: attribute -> node.
+    keys, names, shapes: node of a variable -> its tensor, its name when saved, its shape.
+    paths: reachable node -> a shortest path to it.
     """
 
     def __init__(self, serialized: bytes, shapes: Mapping[str, Sequence[int]]):
@@ -157,12 +157,12 @@ class _Graph:
         return node
 
     def match(self, start: int, paths: Mapping[str, str]) -> dict[str, int]:
-        """Returns the nodes of the variables at the paths from `start`, by the keys of `paths`."""
+        """Returns the variables at the paths from `start`, by the keys of `paths`."""
         nodes = {name: self.find(start, path) for name, path in paths.items()}
         return {name: node for name, node in nodes.items() if node in self.keys}
 
     def layers(self, encoder: int, generation: Names) -> list[int]:
-        """Returns the numbers of the layers; [] if the node is no encoder of this generation."""
+        """Returns the numbers of the layers; [] if the node is not this generation's encoder."""
         path = f"{generation.layers}/{generation.layer.split()[3]}"  # the attention's last part
         numbers = [i for i in range(6) if self.find(encoder, path.format(i)) is not None]
         while numbers and self.find(encoder, path.format(numbers[-1] + 1)) is not None:
@@ -170,7 +170,7 @@ class _Graph:
         return numbers
 
     def others(self, used: Iterable[int]) -> list[int]:
-        """Returns the variables but `used` and single numbers, in their paths' order."""
+        """Returns the variables except `used` and single numbers, in their paths' order."""
         others = {x for x in self.paths if self.shapes.get(x)}.difference(used)
         return sorted(others, key=self.paths.__getitem__)
 
@@ -178,11 +178,11 @@ class _Graph:
 def find_weights(
     serialized: bytes, shapes: Mapping[str, Sequence[int]], place: str
 ) -> tuple[dict[str, tuple[str, list[int]]], dict[str, int]]:
-    """Returns where the weights of a checkpoint are, from its tensor `GRAPH`.
+    """Finds the weights of a checkpoint by its tensor `GRAPH`; `place` is for messages.
 
-    The result is: name of a weight -> its tensor, and the weight's shape (the tensor of
-    output_weights is the transpose); and num_attention_heads and num_hidden_layers, if known.
-    Raises UserError, naming `place`, if there is not one BERT or ALBERT with all its variables.
+    Returns: name of a weight -> its tensor, and the weight's shape (the tensor of output_weights is
+    the transpose); and num_attention_heads and num_hidden_layers, if known. Raises UserError if
+    there is not one BERT or ALBERT with all its variables.
     """
     graph = _Graph(serialized, shapes)
     encoders: dict[int, tuple[Names, list[int]]] = {}
@@ -229,9 +229,9 @@ def find_weights(
 
 
 def _add_heads(graph: _Graph, encoder: int, weights: dict[str, int]) -> None:
-    """Adds the nodes of the heads' weights to those of the encoder's.
+    """Adds the nodes of the heads' weights to `weights`, which has the encoder's.
 
-    A head with a pooler of its own, which then replaces the encoder's, does not use the encoder's.
+    The pooler of a head that has its own replaces the encoder's, which that head does not use.
     """
     outside = graph.paths.keys() - graph.below(encoder)
     for node, generation in itertools.product(outside, GENERATIONS):
@@ -260,7 +260,7 @@ def _add_heads(graph: _Graph, encoder: int, weights: dict[str, int]) -> None:
         if not more:
             names = {f"{scope}output_weights": "kernel", f"{scope}output_bias": "bias"}
             weights |= graph.match(node, names)
-        if not more and node in taggers:  # whose checkpoints have no pooler: nothing else tells
+        if not more and node in taggers:  # only a missing pooler identifies a tagger
             for part in "kernel", "bias":
                 weights.pop(f"{POOLER}/{part}", None)
 

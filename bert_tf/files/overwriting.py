@@ -1,4 +1,4 @@
-"""Where a file or folder is written, and what a program must not overwrite: what it reads.
+"""Where a file or folder is written, and checks that a program does not overwrite its input.
 
 Links are followed; devices and pipes are written in place.
 """
@@ -17,13 +17,8 @@ def check_overwrites(
 ) -> None:
     """Checks that the files to write, which --`flag` names, are not also read, or named twice.
 
-    Links are followed, so two spellings of one name count as the same file. Raises UserError if the
-    check fails, or if a name is empty.
-
-    Args:
-        written: the files to write.
-        flag: a flag without its dashes.
-        read: flag -> the file or files that it names to be read; None for no file.
+    Links are followed, so two spellings of one name count as the same file. `read` maps flags to
+    the files that they name to be read.
     """
     if not all(written):
         raise UserError(f"--{flag} must name a file; received an empty name")
@@ -73,7 +68,7 @@ def destination(path: str, place: str) -> Destination:
     """Returns where the file `path` is written; `place` names it in messages.
 
     A link is followed to its target, which need not exist. A pipe or a character device such as
-    /dev/null, and all under /proc, where /dev/stdout leads, are written in place. A path in a
+    /dev/null, and everything under /proc, where /dev/stdout leads, is written in place. A path in a
     bucket is unchanged.
     """
     target = path.removeprefix("file://")
@@ -94,10 +89,7 @@ def destination(path: str, place: str) -> Destination:
 
 
 def folder_destination(path: str, place: str) -> str:
-    """Returns the path of a local folder without links; a path in a bucket without end slashes.
-
-    Raises UserError if the path leads through a link to itself, or a name in it is too long.
-    """
+    """Returns the path of a local folder without links; a path in a bucket without end slashes."""
     target = path.removeprefix("file://")
     if "://" in target:
         return path.rstrip("/")
@@ -119,5 +111,5 @@ def _follow(path: str, place: str) -> str:
 
 
 def _is_of_process(path: str) -> bool:
-    # Links there stand for open files; their text is not a path.
+    # Links there refer to open files; their text is not a path.
     return os.path.realpath(os.path.dirname(path) or os.curdir).startswith("/proc/")

@@ -25,8 +25,8 @@ FRAME_BYTES = 16  # around a record: its length, and the checksums of length and
 _SHOWN_PROBLEMS = 3
 _SHOWN_CHARACTERS = 150
 _BATCH = 1024
-# What messages about the content of a record have in them. TensorFlow cuts a message at the first
-# NUL of the record, and the name of the operation with it.
+# Words in messages about the content of a record. TensorFlow cuts a message, also the name of the
+# operation, at the first NUL of the record.
 _OF_RECORDS = ("ParseExample", "Could not parse example", records.OUT_OF_RANGE)
 
 
@@ -34,13 +34,7 @@ _OF_RECORDS = ("ParseExample", "Could not parse example", records.OUT_OF_RANGE)
 
 
 def check_files(files: Sequence[str], schema: records.Schema, flag: str) -> list[Ends]:
-    """Checks every file's first record against `schema`, and that every file's end is whole.
-
-    Returns the ends.
-
-    Features that the schema lacks are allowed, since `parse` ignores them. Messages name the files'
-    `flag` (no dashes).
-    """
+    """Checks every file's first record against `schema`, and its end; returns the ends."""
     for path, features in _first_records(files, flag):
         if problems := _differences(features, schema):
             raise UserError(f"--{flag}: {path} was made with other settings: {_shown(problems)}")
@@ -118,10 +112,7 @@ def _check_end(path: str) -> Ends:
 
 
 def written_since(ends: Mapping[str, Ends]) -> list[str]:
-    """Returns the files that were written after `check_ends` gave their ends.
-
-    A missing file is none of them: the next read of it fails.
-    """
+    """Returns the files written after `check_ends` gave their ends; missing files are left out."""
 
     def is_other(path: str) -> bool:
         with contextlib.suppress(tf.errors.OpError):
@@ -184,7 +175,6 @@ def explain(
 
     Args:
         error: one of `read_errors`, raised by TensorFlow while it read batches.
-        files: what TensorFlow read.
         schema: what TensorFlow parsed; None if it did not parse the records.
     """
     message = error.message if isinstance(error, tf.errors.OpError) else ""
@@ -213,14 +203,13 @@ def explained(files: Sequence[str], schema: records.Schema | None) -> Iterator[N
 
 
 def unreadable(path: str, error: tf.errors.OpError) -> OSError:
-    """Returns the exception to raise if a file cannot be read."""
     return OSError(f"{path} cannot be read: {one_line(error)}.{storage.advice(path)}")
 
 
 def find_problem(files: Sequence[str], schema: records.Schema | None) -> str | None:
     """Returns what is wrong with the first wrong record of the files, and where; None if nothing.
 
-    Reads the files from the start; without a schema, looks for damaged records only. Raises OSError
+    Reads the files from the start; without a schema, it finds only damaged records. Raises OSError
     if a file cannot be read.
     """
     for path in files:

@@ -27,17 +27,13 @@ OUT_OF_RANGE = "values out of their range:"  # in the message of `parse`'s Inval
 
 
 class Range(NamedTuple):
-    """The values that a feature may have, both ends included.
-
-    `source` says what sets the range, for messages; None if the feature's meaning does.
-    """
+    """The values that a feature may have, `low` and `high` included; `source` sets the range."""
 
     low: float
     high: float
     source: str | None = None
 
     def rule(self, name: str) -> str:
-        """Returns the rule for a feature of this name, for messages."""
         if self.high == _FLOAT32_MAX:
             return f"{name} must be finite"
         source = f" ({self.source})" if self.source else ""
@@ -47,7 +43,7 @@ class Range(NamedTuple):
 BY_FLAGS = "by the flags"  # what sets most lengths
 _INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
 _FLOAT32_MAX = 3.4028234663852886e38
-# Of a number to predict: its square, summed over the largest batch, is finite in float32.
+# The largest number to predict: its square, summed over the largest batch, is finite in float32.
 LARGEST_TARGET = 1e16
 
 
@@ -56,9 +52,8 @@ class Feature:
     """A feature of fixed length, as `tf.io.FixedLenFeature`, and what TensorFlow does not need.
 
     dtype: np.int64 or np.float32.
-    default_value: the value where a record lacks the feature; None if every record must have it.
-    length_flag: the flag (no dashes) that sets the shape, for messages.
-    length_source: what sets the shape, in words, for messages.
+    default_value: for records without the feature; None if every record must have it.
+    length_flag, length_source: for messages, what sets the shape: a flag (no dashes), and words.
     """
 
     shape: list[int]
@@ -70,7 +65,6 @@ class Feature:
 
     @property
     def kind(self) -> str:
-        """The list of a `tf.train.Feature` that has the values."""
         return "int64_list" if self.dtype is np.int64 else "float_list"
 
 
@@ -86,14 +80,7 @@ def int64_feature(
     default: int | None = None,
     length_source: str = BY_FLAGS,
 ) -> Feature:
-    """Returns an int64 feature of values from `low` to `high`; they become int32, so both must fit.
-
-    Args:
-        shape: shape of the feature's values.
-        length_flag: the flag (no dashes) that sets the shape, for messages.
-        default: the `default_value`.
-        length_source: what sets the shape, in words, for messages.
-    """
+    """Returns an int64 feature; its values become int32, so `low` and `high` must fit that."""
     return Feature(list(shape), np.int64, Range(low, high), default, length_flag, length_source)
 
 
@@ -105,7 +92,7 @@ def float_feature(
     high: float = _FLOAT32_MAX,
     length_source: str = BY_FLAGS,
 ) -> Feature:
-    """Returns a float32 feature of finite values; see `int64_feature`."""
+    """Returns a float32 feature of finite values."""
     return Feature(list(shape), np.float32, Range(low, high), None, length_flag, length_source)
 
 
@@ -154,12 +141,7 @@ class Serializer:
             self._places.append((name, place, math.prod(feature.shape), feature.shape))
 
     def __call__(self, values: Mapping[str, Sequence[int] | Sequence[float]]) -> bytes:
-        """Returns a serialized tf.Example of these values; the same values give the same bytes.
-
-        Args:
-            values: feature -> flat sequence of numbers, or `bytes` for an int64 feature. Other
-                names and lengths than the schema's raise UserError.
-        """
+        """Serializes flat sequences, or `bytes`, by feature; equal values give equal bytes."""
         if values.keys() != self._names:
             raise UserError(f"a record holds {sorted(self._names)}, not {sorted(values)}")
         for name, place, size, shape in self._places:
@@ -172,7 +154,7 @@ class Serializer:
 
 
 def serialize(values: Mapping[str, Sequence[int] | Sequence[float]], schema: Schema) -> bytes:
-    """Returns one record serialized; see `Serializer`, which is faster for many."""
+    """Serializes one record; `Serializer` is faster for many."""
     return Serializer(schema)(values)
 
 
@@ -185,11 +167,8 @@ def write_files(
     """Yields a function that writes one serialized record; record i goes to file i mod len(paths).
 
     The files get their names when the `with` block ends. After an error, earlier files of these
-    names are unchanged.
-
-    Args:
-        beside: is called when all records are written, with the size of each file, and returns
-            other files to write: path -> content. They appear just before the records do.
+    names are unchanged. When all records are written, `beside` is called with the size of each
+    file, and returns other files to write: path -> content. They appear just before the records do.
     """
     if not paths or not all(paths):
         raise UserError(f"--{flag} names no file: {','.join(paths)!r}")
@@ -222,13 +201,10 @@ def write_files(
 def parse(serialized: tf.Tensor, schema: Schema) -> dict[str, tf.Tensor]:
     """Returns the features of a batch of records by name, each [batch, *shape], int32 or float32.
 
-    Other features are ignored. Missing features, and values outside their range, raise
-    InvalidArgumentError; `record_checks.explain` then finds the record. int64 becomes int32 because
-    TPUs have no int64 (the original's `_decode_record`).
-
-    Args:
-        serialized: string [batch], serialized tf.Examples.
-        schema: what the records hold.
+    `serialized`, string [batch], are tf.Examples; features that the schema lacks are ignored.
+    Missing features, and values outside their range, raise InvalidArgumentError;
+    `record_checks.explain` then finds the record. int64 becomes int32 because TPUs do not have
+    int64 (the original's `_decode_record`).
     """
     features = tf.io.parse_example(
         serialized,

@@ -1,7 +1,7 @@
 """Paths that TensorFlow can reach: checks, globs, output directories, and error messages.
 
-A path is local or in a bucket of Google Cloud Storage (gs://). Messages name the `flag` that gave
-it, which every function takes without dashes; None if none did.
+A path is local or in a bucket of Google Cloud Storage (gs://). Messages name the `flag` (no dashes)
+that gave it, if any.
 """
 
 from __future__ import annotations
@@ -26,10 +26,7 @@ _STORAGE_SECONDS = 15.0
 
 
 def is_unicode(text: str) -> bool:
-    """Returns whether text has no surrogates, as which Python reads file names that are not UTF-8.
-
-    JSON can also escape half a surrogate pair.
-    """
+    """Returns whether text lacks surrogates, which come from names not in UTF-8, and from JSON."""
     return not any("\ud800" <= char <= "\udfff" for char in text)
 
 
@@ -56,7 +53,7 @@ def check_file_system(path: str, flag: str | None) -> None:
 
 @functools.cache
 def _bucket_responds(bucket: str) -> bool:
-    """Returns whether the bucket responds in time; a refusal is a response, too."""
+    """Returns whether the bucket responds in time; a refusal is also a response."""
     responded = threading.Event()
 
     def ask() -> None:
@@ -70,13 +67,10 @@ def _bucket_responds(bucket: str) -> bool:
 
 
 def expand_files(patterns: str | Sequence[str], flag: str) -> list[str]:
-    """Returns the names of the files that match the patterns, pattern after pattern.
+    """Returns the files that match file names or globs, a sequence or separated by commas.
 
     The matches of a glob are sorted, so that a seed gives the same result on every machine (the
     original takes the directory's order). A file that matches two patterns is listed twice.
-
-    Args:
-        patterns: file names or globs, in a sequence or in one string with commas between them.
     """
     comma = ""
     if isinstance(patterns, str):
@@ -129,16 +123,13 @@ def ending_of(path: str) -> str:
 
 
 def first_file(folder: str, names: Sequence[str]) -> str | None:
-    """Returns the path of the first of these files that exists in a folder; None if none does."""
+    """Returns the path of the first of these files that exists in a folder."""
     paths = [os.path.join(folder, name) for name in names]
     return next(filter(tf.io.gfile.exists, paths), None)
 
 
 def only_file(folder: str, names: Sequence[str], remedy: str) -> str | None:
-    """Returns the path of the one of these files that exists in a folder; None if none does.
-
-    Raises UserError, which ends with the `remedy`, if several exist.
-    """
+    """Returns the path of the only one of these files in a folder; UserError for several."""
     found = [name for name in names if tf.io.gfile.exists(os.path.join(folder, name))]
     if len(found) > 1:
         raise UserError(f"{folder} has {listed(found)}, but only one of them can be read. {remedy}")
@@ -154,10 +145,7 @@ def destination_of(folder: str, flag: str) -> str:
 
 
 def make_output_dir(output_dir: str, flag: str = "output_dir") -> None:
-    """Creates the output directory and checks that it is writable, long before the first save.
-
-    If it is not, raises the exception of `write_error`.
-    """
+    """Creates the output directory and checks that it is writable, long before the first save."""
     destination_of(output_dir, flag)
     probe = ""
     try:
@@ -189,7 +177,7 @@ def advice(path: str) -> str:
 
 
 def contents(folder: str) -> str:
-    """Returns a clause that says what a folder holds, or that it is none, for messages."""
+    """Returns a clause for messages that says what a folder holds, or that it does not exist."""
     if tf.io.gfile.isdir(folder):
         return f"{folder} holds {listed(sorted(names_in(folder))) or 'nothing'}"
     if tf.io.gfile.exists(folder):
@@ -198,10 +186,7 @@ def contents(folder: str) -> str:
 
 
 def nearest(path: str) -> str:
-    """Returns the end of a message on a local path that does not exist: where it was looked for.
-
-    If the path is relative, that is the current folder; then the names there that are like it.
-    """
+    """Returns where a missing local path was looked for, and similar names, to end a message."""
     if "://" in path:
         return ""
     folder, name = os.path.split(path.rstrip("/"))
@@ -240,22 +225,14 @@ def tells_of_full_disk(message: str) -> bool:
 
 
 def tells_of_storage(message: str) -> bool:
-    """Returns whether the message of an OpError is about a disk or bucket that fails or refuses.
-
-    TensorFlow has no class of errors for that.
-    """
+    """Returns whether an OpError is about a disk or bucket; TensorFlow lacks a class for that."""
     reasons = "Input/output error|Read-only file system|Permission denied|HTTP request"
     return tells_of_full_disk(message) or re.search(reasons, message) is not None
 
 
 @contextlib.contextmanager
 def write_errors(path: str, place: str) -> Iterator[None]:
-    """Converts errors of the file system within a block to the exceptions of `write_error`.
-
-    Args:
-        path: the file or folder that is written.
-        place: how messages name the file or folder, with its flag if it has one.
-    """
+    """Converts errors of the file system within a block to the exceptions of `write_error`."""
     try:
         yield
     except tf.errors.OpError as error:
@@ -263,7 +240,7 @@ def write_errors(path: str, place: str) -> Iterator[None]:
 
 
 def unwritable(place: str, path: str, error: tf.errors.OpError) -> str:
-    """Returns the message for a failed write; for the arguments see `write_errors`."""
+    """Returns the message for a failed write of `path`, which `place` names."""
     return (
         f"{place} cannot be written: {error_text(error.message)}. The folder above it must"
         f" exist, be writable and have free space.{advice(path)}"

@@ -1,4 +1,4 @@
-"""Names files that are still being written, and removes files that killed processes left.
+"""Names unfinished files, and removes files that killed processes left.
 
 Also identifies the process that made a file, so that other processes can tell if it still runs.
 """
@@ -23,8 +23,9 @@ _UNFINISHED, _WORKING = "unfinished", "working"
 def temporary_name(folder: str, ending: str = _UNFINISHED) -> str:
     """Returns a new name in a folder, for a file or folder that is renamed when it is complete.
 
-    It says which process writes it, and not the final name, which may be as long as the file system
-    allows. The first call for a folder removes what killed processes of this machine left there.
+    The name identifies the process. It does not contain the final name, which may be as long as the
+    file system allows. The first call for a folder removes what killed processes of this machine
+    left there.
     """
     _remove_left_behind(folder)
     name = f"{_space_digest()}-{os.getpid()}-{uuid.uuid4().hex[:12]}.{ending}"
@@ -32,10 +33,7 @@ def temporary_name(folder: str, ending: str = _UNFINISHED) -> str:
 
 
 def working_name(folder: str) -> str:
-    """Returns a new name in a folder, for a whole file that only this process reads.
-
-    The file may live as long as the process. As with `temporary_name`, it is removed after a kill.
-    """
+    """Returns a new name for a file of this process only; it is also removed after a kill."""
     return temporary_name(folder, _WORKING)
 
 
@@ -47,7 +45,8 @@ def is_temporary(name: str) -> bool:
 def is_left_behind(name: str) -> bool:
     """Returns whether a file's name is temporary and its process, as far as one can see, is gone.
 
-    An unfinished file of another machine counts as left behind, a working file does not.
+    For files of other machines, it assumes that unfinished ones are left behind and working ones
+    are not.
     """
     made = _NAME.fullmatch(name)
     if not made:

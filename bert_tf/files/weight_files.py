@@ -1,4 +1,4 @@
-"""Weights in Hugging Face's formats: which file a folder has, and how to convert it."""
+"""Hugging Face's weight files: which one a folder has, and how to convert other formats."""
 
 import os
 
@@ -11,7 +11,7 @@ from bert_tf.start import lazy_tensorflow as tf
 SAFETENSORS = "model.safetensors"
 SHARDS = "model.safetensors.index.json"  # names the file of each tensor
 SAVED_MODEL = "saved_model.pb"  # a module of TF Hub has it beside the folder `variables`
-# File -> what tells transformers that it has the weights. Version 5 only reads PyTorch's.
+# File -> the argument with which transformers reads it. Version 5 only reads PyTorch's.
 _OTHERS = {
     "pytorch_model.bin": "",
     "pytorch_model.bin.index.json": "",
@@ -36,7 +36,7 @@ def safetensors_in(folder: str) -> str | None:
 
 
 def folder_named(path: str) -> str:
-    """Returns the folder of a file with Hugging Face's weights; any other path as it is."""
+    """Returns the folder of a file with Hugging Face's weights; any other path unchanged."""
     if os.path.basename(path) in (SAFETENSORS, SHARDS):
         return os.path.dirname(path) or "."
     return path
@@ -45,7 +45,7 @@ def folder_named(path: str) -> str:
 def has_checkpoint(folder: str) -> bool:
     """Returns whether a folder has a checkpoint, a file that names one, or is a SavedModel."""
     if not tf.io.gfile.isdir(folder) or tf.io.gfile.exists(f"{folder}.index"):
-        return False  # on ram:// a prefix counts as a directory, too
+        return False  # on ram:// a prefix also counts as a directory
     names = names_in(folder)
     return any(x in ("checkpoint", SAVED_MODEL) or x.endswith(".index") for x in names)
 
@@ -56,10 +56,7 @@ def is_hugging_face(folder: str) -> bool:
 
 
 def check_no_other_weights(folder: str, place: str) -> None:
-    """Raises UserError if a folder has Hugging Face's weights in a format other than safetensors.
-
-    The message says how to convert them; `place` names the folder.
-    """
+    """Raises UserError, which says how to convert them, for weights that are not safetensors."""
     check_no_adapter(folder)
     path = storage.first_file(folder, tuple(_OTHERS))
     if path is not None:
@@ -72,7 +69,7 @@ def check_no_other_weights(folder: str, place: str) -> None:
 
 
 def check_no_adapter(folder: str) -> None:
-    """Raises UserError if a folder has an adapter, without which its weights are not the model."""
+    """Raises UserError for an adapter, without which a folder's weights are not the model."""
     path = os.path.join(folder, _ADAPTER)
     if tf.io.gfile.exists(path):
         raise UserError(
@@ -84,10 +81,7 @@ def check_no_adapter(folder: str) -> None:
 
 
 def check_not_hugging_face(path: str, place: str) -> None:
-    """Raises UserError if a path, which must be a checkpoint's, is of a model of Hugging Face's.
-
-    The path is a folder, or a file with weights. The message names the converter.
-    """
+    """Raises UserError, which names the converter, for a folder or file of Hugging Face's."""
     folder = path
     if os.path.basename(path) in (SAFETENSORS, SHARDS, *_OTHERS) and not tf.io.gfile.isdir(path):
         folder = os.path.dirname(path)

@@ -1,6 +1,6 @@
 """Reads whole files: bytes, UTF-8, JSON; and writes files atomically.
 
-Messages name a file as `place` does, which has the file's flag if it has one.
+Messages name a file by `place`, which includes the file's flag if it has one.
 
 If a file cannot be written, a UserError is raised if trying again does not help (no permission, no
 directory), an OSError if it may help (a full disk).
@@ -30,13 +30,11 @@ class UnfinishedFile:
     """A file that is written under a temporary name and renamed when it is complete.
 
     A context manager: if `finish` was not called by its end, the temporary file is removed, and an
-    earlier file with the final name is unchanged. The methods raise the errors above, too.
+    earlier file with the final name is unchanged. The methods also raise the errors above.
 
     A link is followed: its target is replaced. A pipe or a device is written in place.
 
     Args:
-        path: the final name.
-        place: see above; None for `path`.
         open_writer: opens the temporary file, such as `tf.io.TFRecordWriter`; None for plain bytes.
         needs_regular: refuse pipes and devices, for a file that is not written from start to end.
     """
@@ -62,7 +60,6 @@ class UnfinishedFile:
         self.flush()  # makes a bucket that refuses writes do so now, not after hours of work
 
     def write(self, data: bytes) -> int:
-        """Writes all of `data` and returns its length."""
         try:
             self._writer.write(data)
         except tf.errors.OpError as error:  # a context manager would be slow for every record
@@ -71,7 +68,6 @@ class UnfinishedFile:
         return len(data)
 
     def flush(self) -> None:
-        """Flushes what has been written to the file system."""
         with self._explained():
             self._writer.flush()
 
@@ -164,12 +160,7 @@ _LARGEST_SHARE = 0.2  # of zeros in text
 
 
 def decode_utf8(data: bytes, place: str, first_line: int = 1) -> str:
-    """Returns the text of a file, or of a part of it, without a byte-order mark.
-
-    Args:
-        place: names the file in messages.
-        first_line: the number of the first line in `data`, from 1.
-    """
+    """Decodes a file without its byte-order mark, or a part of it from line `first_line`."""
     sample = data[:_SAMPLE_BYTES]
     if first_line == 1 and sample.count(0) > _LARGEST_SHARE * len(sample):
         # English in UTF-16 without a byte-order mark would pass.
@@ -203,11 +194,7 @@ def check_line_ends(text: str, place: str) -> None:
 
 
 class Needed(NamedTuple):
-    """The only values that a key may have.
-
-    values: messages name the first.
-    reason: why only these are allowed, and what to do otherwise, for messages.
-    """
+    """The only values that a key may have; messages name the first, the reason and a remedy."""
 
     values: tuple[Any, ...]
     reason: str = "no other value is supported. Choose a different model"
@@ -228,14 +215,9 @@ class JsonKeys:
 
     @property
     def known(self) -> set[str]:
-        """All keys that a file may have."""
         return {*self.used, *self.needed, *self.harmless}
 
     def check(self, content: Mapping[str, Any], path: str) -> None:
-        """Raises UserError for an unknown key, or a value that is not allowed.
-
-        Messages name the file `path`, which has this content.
-        """
         for key, (values, reason) in self.needed.items():
             if key in content and content[key] not in values:
                 raise UserError(
@@ -254,11 +236,7 @@ class JsonKeys:
 def read_checked(
     path: str, keys: JsonKeys | None = None, kind: type[list] | type[dict] = dict
 ) -> Any:
-    """Returns the list or dictionary in a JSON file; empty if there is no such file.
-
-    `keys`, if given, check the dictionary, or each dictionary in the list. Raises UserError if the
-    file cannot be read, is damaged or holds something else.
-    """
+    """Reads a JSON list or dictionary, checked by `keys`; empty if there is no such file."""
     if not tf.io.gfile.exists(path):
         return kind()
     content = read_json(path, path, "correct or delete it")

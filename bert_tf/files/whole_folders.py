@@ -32,12 +32,8 @@ def whole_folder(
 
     An earlier folder of this kind is replaced; a folder with any other content is refused. After an
     error the earlier folder is unchanged, or kept under a different name, which the message gives.
-
-    Args:
-        path: the final name, from --`flag`.
-        marker: name of a file that every folder of this kind has.
-        names: all names that a folder of this kind may contain.
-        what: the kind, for messages.
+    Every folder of this kind has the file `marker`, and may only contain `names`; `what` is the
+    kind, for messages.
     """
     place = f"--{flag}={path}"
     explained = functools.partial(storage.write_errors, path, place)
@@ -75,7 +71,7 @@ def check_folder(path: str, flag: str, marker: str, names: Collection[str], what
 
 
 def _state(folder: str, marker: str) -> tuple[int, int] | None:
-    """Returns length and time of a folder's marker; None if there is none."""
+    """Returns length and time of a folder's marker, if there is one."""
     try:
         status = tf.io.gfile.stat(os.path.join(folder, marker))
     except tf.errors.NotFoundError:
@@ -87,9 +83,8 @@ def _state(folder: str, marker: str) -> tuple[int, int] | None:
 def _write_errors(path: str, place: str, unfinished: str = "") -> Iterator[None]:
     """Converts errors of writing within a block to OSErrors that name the flag.
 
-    Args:
-        unfinished: also convert `whole_files`' errors on files in this folder, whose name says
-            nothing to a user; "" for none.
+    Also converts `whole_files`' errors on files in the folder `unfinished`, a name that means
+    nothing to a user.
     """
     try:
         yield
@@ -113,7 +108,7 @@ def _is_of_computing(error: tf.errors.OpError) -> bool:
 def _replace(final: str, new: str) -> None:
     """Renames a folder to its final name; an earlier folder may get the name `new`.
 
-    After an error the earlier folder is put back. If that fails too, it keeps a name that nothing
+    After an error the earlier folder is put back; if that also fails, it keeps a name that nothing
     removes. In a bucket files are renamed one by one, so a rename may fail midway.
     """
     if _exchange(final, new):
@@ -151,7 +146,7 @@ def _exchange(one: str, other: str) -> bool:
 
 
 def _cannot_be_renamed(final: str) -> bool:
-    """Returns whether a local folder is there to stay: a mount, or the current folder."""
+    """Returns whether a local folder must stay: a mount, or the current folder."""
     if "://" in final or not os.path.isdir(final):
         return False
     used = os.path.samefile(final, os.curdir)
@@ -159,7 +154,7 @@ def _cannot_be_renamed(final: str) -> bool:
 
 
 def _refill(final: str, new: str, marker: str) -> None:
-    """Replaces the content of a folder; in between it lacks the marker, as no whole folder does."""
+    """Replaces the content of a folder; in between it lacks the marker, unlike a whole folder."""
     for name in sorted(os.listdir(final), key=lambda name: name != marker):
         path = os.path.join(final, name)
         if path != new:
@@ -193,12 +188,12 @@ class ReplacedError(UserError):
     """Files were replaced while they were read; reading all of them again helps."""
 
 
-_TRIES, _PAUSE = 5, 0.2  # of reading a folder that is being replaced; seconds between them
+_TRIES, _PAUSE = 5, 0.2  # to read a folder that is being replaced; seconds in between
 Result = TypeVar("Result")
 
 
 def read_again(read: Callable[[], Result]) -> Result:
-    """Returns what `read` returns; calls it again if files are replaced at that moment."""
+    """Returns what `read` returns; retries if files are replaced at that moment."""
     for _ in range(_TRIES - 1):
         with contextlib.suppress(ReplacedError):
             return read()
@@ -207,14 +202,10 @@ def read_again(read: Callable[[], Result]) -> Result:
 
 
 class Unreplaced:
-    """Remembers which files there are; as a context manager, checks at its end that they still are.
+    """Raises ReplacedError at the end of its block if a file changed after the object was made.
 
-    An error within the block, which a mixture of old and new files may cause, is replaced too.
-
-    Args:
-        folder: where the files are; if it is replaced as a whole, so are they.
-        names: the files; some may be missing.
-        place: how messages name the folder.
+    That error also replaces an error within the block, which a mixture of old and new files may
+    have caused. Some of the files `names` in the `folder` may be missing.
     """
 
     def __init__(self, folder: str, names: Sequence[str], place: str):

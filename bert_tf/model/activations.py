@@ -11,10 +11,7 @@ Activation = Callable[["tf.Tensor"], "tf.Tensor"]
 
 
 def gelu(x: "tf.Tensor") -> "tf.Tensor":
-    """Returns the Gaussian error linear unit of `x`, float [...], in its tanh form.
-
-    Original: modeling.gelu.
-    """
+    """Returns the Gaussian error linear unit in its tanh form (original: modeling.gelu)."""
     import keras  # imports TensorFlow
 
     return keras.activations.gelu(x, approximate=True)
@@ -23,7 +20,7 @@ def gelu(x: "tf.Tensor") -> "tf.Tensor":
 def gelu_erf(x: "tf.Tensor") -> "tf.Tensor":
     """Returns the Gaussian error linear unit of `x`, float [...], with the exact error function.
 
-    Hugging Face's models call this form "gelu", and the original's form "gelu_new".
+    Hugging Face calls this form "gelu", and the original's form "gelu_new".
     """
     # keras.activations.gelu computes erfc, which takes TensorFlow twice the time on a CPU. LiteRT
     # recognises the function only if the factors are in this order.
@@ -48,7 +45,7 @@ def get_activation(activation_string: str | Activation | None) -> Activation | N
 
 
 def check_activation(activation_string: str | Activation | None) -> None:
-    """Raises UserError if `get_activation` does not know a name. Imports no TensorFlow."""
+    """Raises UserError if `get_activation` does not know a name. Does not import TensorFlow."""
     if activation_string is None or callable(activation_string):
         return
     if str(activation_string).lower() not in ("", *_NAMES):

@@ -161,7 +161,7 @@ class AlbertEncoder(Savable, keras.layers.Layer):
 
     @property
     def layers(self):
-        """The layers in their order; layers that share weights are the same object."""
+        """The layers in order; layers that share weights are the same object."""
         return [self.transformer.groups[i] for i in self.transformer.order]
 
     def call(self, embedding_output, input_mask=None, seed=None):

@@ -1,4 +1,4 @@
-"""Attention: its probabilities, and its context in a training step with a gradient of its own.
+"""Attention: its probabilities, and its context in a training step, with a custom gradient.
 
 Dimension letters and dtypes: see `bert_tf/modeling.py`.
 """
@@ -13,7 +13,7 @@ from bert_tf.model.layers import dropout
 
 
 def project(dense: keras.layers.Dense, hidden: tf.Tensor) -> tf.Tensor:
-    """Returns what a dense layer without activation makes of hidden states, float [B, S, H].
+    """Applies a dense layer without activation to hidden states, float [B, S, H].
 
     In a product of three dimensions the TPU's compiler chooses the order in memory that attention
     reads. After a product of matrices it copies the result into that order.
@@ -25,11 +25,8 @@ def project(dense: keras.layers.Dense, hidden: tf.Tensor) -> tf.Tensor:
 def attention_probs(query: tf.Tensor, key: tf.Tensor, mask_adder: tf.Tensor) -> tf.Tensor:
     """Returns how much each position attends to every position, [B, N, S, S].
 
-    Args:
-        query: float [B, N, S, D].
-        key: the same.
-        mask_adder: float [B, 1, 1, S] or [B, 1, S, S], added to the scores; the result has its
-            dtype.
+    `query` and `key` are float [B, N, S, D]. `mask_adder`, float [B, 1, 1, S] or [B, 1, S, S], is
+    added to the scores; the result has its dtype.
     """
     scores = tf.cast(tf.matmul(query, key, transpose_b=True), mask_adder.dtype)
     return tf.nn.softmax(scores * (1.0 / math.sqrt(query.shape[-1])) + mask_adder)
@@ -45,18 +42,15 @@ def attend(
 ) -> tf.Tensor:
     """Returns the context, float [B, N, S, D]: the product of dropped probabilities and values.
 
-    The gradient is that of the same operations by TensorFlow, with less memory to read on a TPU: it
-    keeps the probabilities in the dtype of `value`, not in float32; it computes the gradient of the
+    The gradient is TensorFlow's of the same operations, with less memory to read on a TPU: it keeps
+    the probabilities in the dtype of `value`, not in float32; it computes the gradient of the
     scores once, for two products; and for the sum of each row that the softmax's gradient needs, it
     multiplies the context by its gradient (FlashAttention, https://arxiv.org/abs/2205.14135,
     appendix B.2).
 
     Args:
-        query: float [B, N, S, D].
-        key: the same.
-        value: the same.
-        probs: what `attention_probs` returned for `query` and `key`, which get its gradient, too.
-        dropout_prob: rate of the probabilities' dropout.
+        query, key, value: float [B, N, S, D].
+        probs: `attention_probs` of `query` and `key`, which also get its gradient.
         seed: int32 [2], of the dropout's mask.
     """
     kept = tf.cast(probs, value.dtype)  # [B, N, S, S]
@@ -89,7 +83,7 @@ def _by_scores(
 ) -> tf.Tensor:
     """Returns the gradient of the scores before their scaling, in the dtype of `probs`.
 
-    Without the barrier the TPU's compiler computes it anew for each of the two products with it.
+    Without the barrier the TPU's compiler computes it twice, once for each product that uses it.
     """
     by_scores = tf.cast(probs, tf.float32) * (by_probs - row_sums) * scale
     return gen_xla_ops.xla_optimization_barrier([tf.cast(by_scores, probs.dtype)])[0]

@@ -20,7 +20,7 @@ _HUGGING_FACE_KEYS = {"architectures", "transformers_version"}  # a `config.json
 _LONGEST_LIST = 300  # characters of listed problems in a message
 
 
-# Value of `problem_type`, Hugging Face's name of a classifier whose classes are independent.
+# Value of `problem_type`: Hugging Face's name of a classifier whose classes are independent.
 MULTI_LABEL = "multi_label_classification"
 # Of `heads.OutputLayer`. Also a constant in the original's run_classifier.py.
 OUTPUT_DROPOUT_PROB = 0.1
@@ -58,9 +58,9 @@ class BertConfig:
         type_vocab_size: number of segment (token type) ids; every released model has 2.
         initializer_range: standard deviation of the truncated normal initial weights.
         layer_norm_eps: epsilon of every LayerNorm.
-        problem_type: "multi_label_classification" if a text can have several classes of the
-            model's classifier: the probability of each class is then the sigmoid of its logit. None
-            for any other model.
+        problem_type: "multi_label_classification" if a text can have several of the classifier's
+            classes: the probability of each class is then the sigmoid of its logit. None for any
+            other model.
         threshold: with that `problem_type`, the least probability of a class that a text has.
 
     Raises:
@@ -159,7 +159,7 @@ class BertConfig:
     has_token_types = True  # whether the input distinguishes a second text from the first
     inner_group_num = 1  # number of consecutive layers that share an index
     position_offset = 0  # row of the position table for a sequence's first token
-    pad_token_id: ClassVar[int | None] = None  # id of padding, if padding has no position
+    pad_token_id: ClassVar[int | None] = None  # id of padding without positions
 
     @property
     def is_multi_label(self) -> bool:
@@ -311,10 +311,7 @@ def load_configuration(
     from_dict: Callable[[dict[str, Any]], BertConfig],
     flag: str = "bert_config_file",
 ) -> BertConfig:
-    """Returns what `from_dict` makes of a JSON file, which `flag` (no dashes) names.
-
-    It raises what `BertConfig.from_json_file` raises.
-    """
+    """Returns the configuration that `from_dict` makes of a JSON file, which `flag` names."""
     check_regular(json_file, given(json_file, flag))
     try:
         with tf.io.gfile.GFile(json_file, "r") as reader:

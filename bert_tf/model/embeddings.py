@@ -19,11 +19,7 @@ def positions_without_padding(input_ids: tf.Tensor, pad_id: int) -> tf.Tensor:
 
     Padding does not advance the position, at either end of a row (Hugging Face's
     create_position_ids_from_input_ids, fairseq's make_positions). The largest position in a row of
-    length S is `pad_id` + S.
-
-    Args:
-        input_ids: int32 [B, S].
-        pad_id: id of padding. Records pad with id 0, at the end, which moves no token's position.
+    length S is `pad_id` + S. Records pad with id 0, at the end, which moves no token's position.
     """
     is_token = tf.cast(input_ids != pad_id, tf.int32)
     return tf.cumsum(is_token, axis=1) * is_token + pad_id
@@ -33,12 +29,8 @@ def positions_without_padding(input_ids: tf.Tensor, pad_id: int) -> tf.Tensor:
 class Embeddings(Savable, keras.layers.Layer):
     """Sum of word, segment and position embeddings, normalised (the paper, figure 2).
 
-    Original: embedding_lookup and embedding_postprocessor.
-
-    Args:
-        use_one_hot_embeddings: see `BertModel`.
-        gather_token_types: whether to look up segment embeddings by a gather instead of a product
-            with one-hot ids.
+    Original: embedding_lookup and embedding_postprocessor. `gather_token_types` looks segment
+    embeddings up by a gather instead of a product with one-hot ids.
     """
 
     def __init__(
@@ -87,10 +79,6 @@ class Embeddings(Savable, keras.layers.Layer):
             position_ids: int32 [B, S], positions below S; None for 0 to S - 1 in every row, or
                 `positions_without_padding` in RoBERTa.
             seed: int32 [2] dropout seed, or None for no dropout.
-
-        Raises:
-            UserError: S is static and exceeds the configuration's `longest_sequence`.
-            tf.errors.InvalidArgumentError: S is dynamic and exceeds `longest_sequence`.
         """
         config = self.config
         names = "input_ids", "token_type_ids", "position_ids"

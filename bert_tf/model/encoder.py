@@ -35,12 +35,10 @@ MASKED_SCORE = -10000.0  # the original's attention_layer adds this where the ma
 
 
 def attention_within_sequences(sequence_numbers: tf.Tensor) -> tf.Tensor:
-    """Returns which positions attend to which in packed rows, int32 [B, S, S], for `SelfAttention`.
+    """Returns the mask of packed rows, int32 [B, S, S], by their tokens' sequence numbers.
 
-    A token attends to the tokens of its own sequence (https://arxiv.org/abs/2107.02027, 3.2.2).
-
-    Args:
-        sequence_numbers: int32 [B, S], the number of each token's sequence, from 1; 0 for padding.
+    A token attends to the tokens of the same sequence (https://arxiv.org/abs/2107.02027, 3.2.2).
+    `sequence_numbers` are int32 [B, S], from 1; 0 for padding.
     """
     attending = tf.expand_dims(sequence_numbers, 2)  # [B, S, 1]
     attended = tf.expand_dims(sequence_numbers, 1)  # [B, 1, S]
@@ -81,7 +79,7 @@ class SelfAttention(Savable, keras.layers.Layer):
         query, key, value = map(split_heads, (self.query, self.key, self.value))
         dtype = tf.bfloat16 if answers_in_bfloat16(self.compute_dtype) else tf.float32
         # The same for every head and, unless rows are packed, for every attending position. As in
-        # the original, padding attends, too.
+        # the original, padding also attends.
         mask_adder = (1.0 - tf.cast(input_mask, tf.float32)) * MASKED_SCORE  # [B, S] or [B, S, S]
         # Not by tf.newaxis, which LiteRT cannot convert where S is dynamic.
         while mask_adder.shape.rank < 4:
@@ -100,8 +98,7 @@ class SelfAttention(Savable, keras.layers.Layer):
 class ResidualOutput(Savable, keras.layers.Layer):
     """Projection, dropout, residual and LayerNorm: both `output` scopes of an encoder layer.
 
-    The projection's input has H numbers after attention, `intermediate_size` after the feed-forward
-    layer.
+    `input_size` is H after attention, `intermediate_size` after the feed-forward layer.
     """
 
     def __init__(self, config: BertConfig, input_size: int, dtype):
@@ -159,10 +156,10 @@ class EncoderLayer(Savable, Composite):
 
 
 def recomputed(layer):
-    """Returns a function that does what a layer does, and computes it again for the gradient.
+    """Returns a function that computes a layer, and computes it again for the gradient.
 
-    Nothing flows back into the probabilities that it returns. `tf.recompute_grad` goes back from
-    every result, from one that nobody uses with zeros, which would take two products more a layer.
+    The probabilities that it returns get no gradients. `tf.recompute_grad` would back-propagate
+    zeros from a result that nobody uses, which would take two more products a layer.
     """
 
     def run(hidden, input_mask):
@@ -186,7 +183,7 @@ class Encoder(Savable, Composite):
 
     @property
     def layers(self):
-        """The layers in their order; layers that share weights are the same object."""
+        """The layers in order, as in `AlbertEncoder`."""
         return list(self.encoder_layers)
 
     def call(self, embedding_output, input_mask=None, seed=None):

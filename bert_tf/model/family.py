@@ -1,4 +1,4 @@
-"""The configurations of ALBERT, DistilBERT, ELECTRA and RoBERTa, and how any of them is read.
+"""The configurations of ALBERT, DistilBERT, ELECTRA and RoBERTa, and how they are read.
 
 ALBERT has an `albert_config.json`, the others a `bert_config.json` with a `model_type`. ELECTRA's
 may also be google-research/electra's hyperparameters: a size, and what differs from it.
@@ -25,9 +25,9 @@ class AlbertConfig(BertConfig):
         embedding_size: width of the embeddings. If it differs from `hidden_size`, a dense layer
             projects them to `hidden_size`.
         num_hidden_groups: number of groups of weights. Layer i of L uses group i / L * groups;
-            groups that no layer uses get no weights.
+            unused groups do not get weights.
         inner_group_num: number of consecutive layers that make up a group.
-        down_scale_factor: has no effect, as in the original.
+        down_scale_factor: ignored, as in the original.
     """
 
     NAME = "ALBERT"
@@ -75,13 +75,13 @@ class AlbertConfig(BertConfig):
 class DistilBertConfig(BertConfig):
     """Sizes and dropout rates of a DistilBERT: a `BertConfig` whose pooler has ReLU.
 
-    DistilBERT has no pooler. The dense layer of its classifier, `pre_classifier`, is stored as the
-    pooler: it takes the same vector, with ReLU instead of tanh.
+    DistilBERT itself does not have a pooler. The dense layer of its classifier, `pre_classifier`,
+    is stored as the pooler: it takes the same vector, with ReLU instead of tanh.
 
-    It has no token types either. Checkpoints keep the table for compatibility with BERT: zeros in a
-    new model, never trained. Every token uses row 0, also in a second text, so weights taken from a
-    BERT give the same outputs for single texts. Formats without token types get row 0 added to the
-    position embeddings.
+    It does not have token types either. Checkpoints keep the table for compatibility with BERT:
+    zeros in a new model, never trained. Every token uses row 0, also in a second text, so weights
+    taken from a BERT give the same outputs for single texts. In formats without token types, row 0
+    is added to the position embeddings.
     """
 
     NAME = "DistilBERT"
@@ -93,7 +93,7 @@ class DistilBertConfig(BertConfig):
 # The hyperparameters that identify a file as ELECTRA's.
 HPARAMS = {"model_size", "model_hparam_overrides"}
 # Hyperparameter `model_size` -> sizes (original: util/training_utils.py, configure_pretraining.py).
-# Of `model_size`. A layer has a head for each 64 numbers of its hidden size.
+# A layer has a head for each 64 numbers of its hidden size.
 _SIZES: dict[str, dict[str, int | None]] = {
     "small": {"embedding_size": 128, "hidden_size": 256, "num_hidden_layers": 12},
     "base": {"embedding_size": None, "hidden_size": 768, "num_hidden_layers": 12},
@@ -142,9 +142,9 @@ class ElectraConfig(BertConfig):
 
     @classmethod
     def from_dict(cls, json_object: dict[str, Any]) -> "BertConfig":
-        """Returns a configuration with the values of a dictionary; see `BertConfig.from_dict`.
+        """Returns a configuration with a dictionary's values, or of ELECTRA's hyperparameters.
 
-        The dictionary may also be ELECTRA's hyperparameters.
+        See `BertConfig.from_dict`.
         """
         if isinstance(json_object, dict) and not HPARAMS.isdisjoint(json_object):
             json_object = _of_hparams(json_object)
@@ -156,7 +156,7 @@ class ElectraConfig(BertConfig):
         """Returns the configuration of a generator (original: get_generator_config).
 
         Args:
-            generator_hidden_size: the generator's hidden size as a share of this one.
+            generator_hidden_size: its hidden size as a share of this one.
             generator_layers: its number of layers as a share of this one.
             untied_embeddings: whether it has its own embeddings, as wide as its layers, instead of
                 this model's.
@@ -193,7 +193,7 @@ class ElectraConfig(BertConfig):
 def _of_hparams(hparams: dict[str, Any]) -> dict[str, Any]:
     """Returns the values of a `bert_config.json` that hyperparameters of ELECTRA describe.
 
-    What the user passes wins over the defaults of a size, `"embedding_size": null`, too.
+    The user's values win over the defaults of a size, also `"embedding_size": null`.
     """
     size = hparams.get("model_size", "small")
     overrides = hparams.get("model_hparam_overrides", {})
@@ -213,7 +213,7 @@ def _of_hparams(hparams: dict[str, Any]) -> dict[str, Any]:
     given = {key: value for key, value in hparams.items() if key in known}
     sizes = {"vocab_size": 30522, **_SIZES[size], **given, **overrides}
     hidden = sizes["hidden_size"]
-    if isinstance(hidden, int):  # else it is refused later
+    if isinstance(hidden, int):  # other values are refused later
         sizes = {
             "num_attention_heads": max(1, hidden // 64),
             "intermediate_size": 4 * hidden,
@@ -230,7 +230,7 @@ class RobertaConfig(BertConfig):
 
     Args:
         layer_norm_eps: epsilon of every LayerNorm.
-        pad_token_id: id of padding, which has no position.
+        pad_token_id: id of padding, whose tokens do not have positions.
     """
 
     NAME = "RoBERTa"
@@ -287,7 +287,7 @@ _ALBERT_KEYS = {"num_hidden_groups", "inner_group_num"}  # an `albert_config.jso
 
 
 def config_from_dict(json_object: dict[str, Any]) -> BertConfig:
-    """Returns the configuration of a dictionary, whose `model_type` says which model it describes.
+    """Returns the configuration of the model that a dictionary's `model_type` names.
 
     Without `model_type`, a dictionary with ALBERT's keys describes an ALBERT, one with ELECTRA's
     hyperparameters an ELECTRA, any other a BERT.
@@ -305,8 +305,5 @@ def config_from_dict(json_object: dict[str, Any]) -> BertConfig:
 
 
 def read_config(json_file: str, flag: str = "bert_config_file") -> BertConfig:
-    """Returns the configuration in a `bert_config.json` or an `albert_config.json`.
-
-    Messages name `flag` (no dashes), which gave the path.
-    """
+    """Returns the configuration in a `bert_config.json` or an `albert_config.json`."""
     return load_configuration(json_file, config_from_dict, flag)

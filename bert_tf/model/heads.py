@@ -26,12 +26,9 @@ from bert_tf.seeds import fold_in
 def linear(hidden: tf.Tensor, weights: tf.Tensor, bias: tf.Tensor | None) -> tf.Tensor:
     """Returns logits, float32 [..., outputs]: a product in the dtype of `hidden`, plus the bias.
 
-    Args:
-        hidden: float [..., size].
-        weights: float32 [outputs, size].
-        bias: float32 [outputs], or None.
+    `hidden` is float [..., size], `weights` float32 [outputs, size], `bias` float32 [outputs].
     """
-    # In two dimensions: the gradient of a product that broadcasts has no static shapes on a TPU.
+    # In two dimensions: on a TPU, the gradient of a broadcast product lacks static shapes.
     *outer, size = get_shape_list(hidden)
     weights = tf.cast(weights, hidden.dtype)
     logits = tf.matmul(tf.reshape(hidden, [-1, size]), weights, transpose_b=True)
@@ -46,12 +43,8 @@ class OutputLayer(Savable, keras.layers.Layer):
     """Dropout and a linear layer, the head of fine-tuning (original: run_classifier.create_model).
 
     Its variables are `output_weights` and `output_bias`, outside all scopes. With a bfloat16 policy
-    the product is bfloat16, as in every other layer; variables and logits are float32.
-
-    Args:
-        size: the input width.
-        dropout_prob: probability that a number of the input is dropped in training.
-        glorot: whether the weights start from Glorot's uniform distribution, as ELECTRA's heads do.
+    the product is bfloat16, as in every other layer; variables and logits are float32. With
+    `glorot` the weights start from Glorot's uniform distribution, as in ELECTRA's heads.
     """
 
     def __init__(
@@ -114,10 +107,7 @@ def token_weights(features) -> tf.Tensor:
 
 
 def cross_entropy(logits: tf.Tensor, label_ids: tf.Tensor) -> tf.Tensor:
-    """Returns the cross entropy of each row of logits, float32 [...].
-
-    `logits` are float32 [..., classes], and `label_ids`, int32 [...], the correct classes.
-    """
+    """Returns losses, float32 [...], of logits, [..., classes], and classes, int32 [...]."""
     _check_shape(label_ids, logits.shape[:-1])
     classes = tf.shape(logits)[-1] if logits.shape[-1] is None else logits.shape[-1]
     one_hot_labels = tf.one_hot(label_ids, classes, dtype=tf.float32)
@@ -125,10 +115,9 @@ def cross_entropy(logits: tf.Tensor, label_ids: tf.Tensor) -> tf.Tensor:
 
 
 def binary_cross_entropy(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """Returns the mean binary cross entropy of each row of logits, float32 [...].
+    """Returns the mean binary cross entropy of each row, float32 [...].
 
-    `logits` are float32 [..., classes], and `labels`, [..., classes], 1 for each class that a row
-    has, else 0.
+    `logits` are float32 [..., classes], and `labels`, [..., classes], 1 for each class of a row.
     """
     _check_shape(labels, logits.shape)
     labels = tf.cast(labels, tf.float32)
@@ -171,8 +160,8 @@ def soft_binary_cross_entropy(
 ) -> tf.Tensor:
     """Returns temperature^2 * KL(teacher || student) of each row, float32 [R].
 
-    It is the mean over the classes, each of which is there or not with the probability
-    sigmoid(logit / temperature), of logits float32 [R, classes]; see `soft_cross_entropy`.
+    It is the mean over independent classes with the probabilities sigmoid(logit / temperature), of
+    logits float32 [R, classes]; see `soft_cross_entropy`.
     """
     student, teacher = student_logits / temperature, teacher_logits / temperature
     there = tf.sigmoid(teacher)
@@ -203,8 +192,8 @@ def layers_distance(
     """Returns the mean of the cosine distances between layers for each position, float32 [B*S].
 
     Args:
-        student: the outputs of the student's layers, float [B, S, H] each.
-        teacher: the outputs of the teacher's layers, which get no gradients.
+        student, teacher: the outputs of their layers, float [B, S, H] each. The teacher's get no
+            gradients.
         all_layers: whether to compare each of the student's layers with the teacher's layer at the
             same share of the depth (`matching_layers`), instead of only the last layers.
     """
@@ -220,9 +209,8 @@ def layers_distance(
 
 
 def matching_layers(student: int, teacher: int) -> list[int]:
-    """Returns the teacher's layer, from 0, that each of the student's is compared with.
+    """Returns, for each layer of the student, the teacher's layer at the same share of the depth.
 
-    Both end at the same share of the depth: 1, 3, 5 for a student with 3 layers and a teacher with
-    6. The last layer matches the last.
+    With 3 layers and 6: 1, 3 and 5, counted from 0. The last layer matches the last.
     """
     return [-(-(i + 1) * teacher // student) - 1 for i in range(student)]

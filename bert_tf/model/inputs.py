@@ -22,8 +22,8 @@ SYNONYMS = (
     ("segment_ids", "token_type_ids", "input_type_ids"),
     ("label_ids", "labels", "label"),
 )
-# What a dictionary of features may have besides inputs: the other features of any task's records,
-# and numbers of examples.
+# Allowed in a dictionary of features besides inputs: the other features of any task's records, and
+# numbers of examples.
 _OTHER_FEATURES = {
     *("label_ids", "label_mask", "label_weights", "start_positions", "end_positions", "unique_ids"),
     *("masked_lm_positions", "masked_lm_ids", "masked_lm_weights"),
@@ -35,7 +35,7 @@ _NO_TENSORS = ("training", "dropout_seed")  # arguments of `call` that are not i
 
 
 def input_names(model: keras.Model) -> list[str]:
-    """Returns the names of the inputs of a model, in the order of `call`."""
+    """Returns the names of a model's inputs, in the order of `call`."""
     names = inspect.signature(model.call).parameters
     return [name for name in names if name not in _NO_TENSORS]
 
@@ -44,10 +44,7 @@ def input_names(model: keras.Model) -> list[str]:
 def named_inputs(model: keras.Model, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
     """Returns the arguments of a call by the names of `model.call`'s parameters, without None.
 
-    Args:
-        model: a `BertModel` or a task's model.
-        args: arguments in order; the first may be a list of inputs or a dictionary of features.
-        kwargs: arguments by name.
+    The first of `args` may be a list of inputs or a dictionary of features.
     """
     names = [*inspect.signature(model.call).parameters]
     given: dict[str, Any] = {}
@@ -73,7 +70,6 @@ def named_inputs(model: keras.Model, args: Sequence[Any], kwargs: dict[str, Any]
 
 
 def paired(values: Sequence[Any], names: Sequence[str]) -> dict[str, Any]:
-    """Returns the values of a list of inputs or labels by name."""
     if len(values) > len(names):
         raise UserError(
             f"A list of inputs or labels must be no longer than {listed(names)}; received"
@@ -94,10 +90,7 @@ def renamed(values: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
 
 
 def features_by_name(model: keras.Model, features: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a dictionary of features with the names of the model's inputs and of labels.
-
-    Features that are not numbers are dropped, such as texts and identifiers.
-    """
+    """Returns the numeric features by the names of the model's inputs and of labels."""
     names = [*input_names(model), "label_ids"]
     found: dict[str, Any] = {}
     for name, value in renamed(features, names).items():
@@ -112,10 +105,7 @@ def features_by_name(model: keras.Model, features: Mapping[str, Any]) -> dict[st
 
 
 def model_signature(names: Sequence[str], rank: int) -> dict[str, keras.InputSpec]:
-    """Returns what `keras.Model.export` needs to know of inputs, int32 of `rank` axes of any size.
-
-    Positions have two axes.
-    """
+    """Returns the int32 inputs for `keras.Model.export`; positions have two axes, others `rank`."""
     ranks = {name: 2 if name.endswith("positions") else rank for name in names}
     return {
         name: keras.InputSpec(shape=(None,) * size, dtype="int32", name=name)
@@ -126,7 +116,7 @@ def model_signature(names: Sequence[str], rank: int) -> dict[str, keras.InputSpe
 def export_vectors(model: keras.Model, *args: Any, **kwargs: Any) -> None:
     """Calls `keras.Model.export` for a model that returns a `BertOutput`.
 
-    A SavedModel returns no tuples, so that only the last layer and the pooled output are exported.
+    A SavedModel cannot return tuples, so only the last layer and the pooled output are exported.
     """
     names = ("input_ids", *OPTIONAL_INPUTS)
     inputs = {name: keras.Input((None,), dtype="int32", name=name) for name in names}
@@ -144,7 +134,7 @@ def checked_inputs(
 
     Args:
         inputs: `input_ids` and further inputs by name; other arguments are returned unchanged.
-        rank: the number of axes of `input_ids`, of which the last is the sequence.
+        rank: the number of axes of `input_ids`; the last is the sequence.
         wide_mask: whether the mask may be [B, S, S].
     """
     found = dict(inputs)
@@ -207,14 +197,13 @@ def _rank(tensor: Any) -> int | None:
 
 
 def _sizes(ids: Any) -> list[Any]:
-    """Returns the size of each axis; where it is not static, a scalar tensor if it is needed."""
+    """Returns the size of each axis; if it is not static, a scalar tensor if that is needed."""
     if isinstance(ids, keras.KerasTensor) or inputs_are_checked():
         return list(ids.shape)
     return get_shape_list(ids)
 
 
 def is_numeric(value: Any) -> bool:
-    """Returns whether a feature has numbers."""
     dtype = getattr(value, "dtype", None)
     dtype = tf.convert_to_tensor(value).dtype if dtype is None else dtype
     try:

@@ -21,12 +21,10 @@ def parse_frozen_layers(
 ) -> Callable[[str], bool]:
     """Returns a function that says, by a variable's name, whether it is frozen.
 
-    Args:
-        text: the value of --freeze_layers, separated by commas: `embeddings` (with the layer that
-            widens ALBERT's or ELECTRA's), `pooler`, indices of encoder layers (`3`; in ALBERT of
-            groups), ranges of them (`0-5`, both ends included), or `all` for all of BERT, so that
-            only the task's head is trained. "" freezes nothing.
-        layer_scopes, has_pooler: see `BertConfig`.
+    `text` is the value of --freeze_layers, separated by commas: `embeddings` (with the layer that
+    widens ALBERT's or ELECTRA's), `pooler`, indices of encoder layers (`3`; in ALBERT of groups),
+    ranges of them (`0-5`, both ends included), or `all` for all of BERT, so that only the task's
+    head is trained. "" freezes nothing.
     """
     scopes: list[str] = []
     for part in filter(None, text.split(",")):
@@ -63,7 +61,7 @@ def layerwise_lr_factors(decay: float, layer_scopes: Sequence[str]) -> dict[str,
             layers counts as one layer.
 
     Returns:
-        Beginnings of variables' names, and their factors.
+        Prefixes of variables' names, and their factors.
     """
     parts = [*([scope] for scope in layer_scopes), PARTS["pooler"]]
     top = len(layer_scopes) + 2

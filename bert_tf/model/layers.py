@@ -48,7 +48,7 @@ def create_initializer(initializer_range: float = 0.02) -> keras.initializers.In
 
 
 def glorot_initializer() -> keras.initializers.Initializer:
-    """Returns the default of `tf.layers.dense`, which some layers of ELECTRA keep; see above."""
+    """Returns the default of `tf.layers.dense`, which some layers of ELECTRA keep."""
     return _not_drawn() or keras.initializers.GlorotUniform(initializer_seed())
 
 
@@ -60,20 +60,19 @@ def _not_drawn() -> keras.initializers.Initializer | None:
 
 
 class _Unset(keras.initializers.Initializer):
-    """Gives memory as it is, for a weight that is set before it is used."""
+    """Returns uninitialized memory, for a weight that is set before it is used."""
 
     def __call__(self, shape, dtype=None):
         return tf.raw_ops.Empty(shape=shape, dtype=dtype or tf.float32, init=False)
 
 
 def head_initializer(glorot: bool) -> keras.initializers.Initializer:
-    """Returns the initializer of a head's weights; `glorot`: see `BertConfig.glorot_heads`."""
     return glorot_initializer() if glorot else create_initializer()
 
 
 @register
 class Dense(Unquantized, keras.layers.Dense):
-    """The layer of Keras, without its `quantize`."""
+    """Keras's layer, without its `quantize`."""
 
 
 def make_dense(
@@ -85,10 +84,7 @@ def make_dense(
     activation: Activation | None = None,
     glorot: bool = False,
 ) -> keras.layers.Dense:
-    """Returns a built `keras.layers.Dense` with the original's initial values.
-
-    `glorot`: where the original, ELECTRA's, gives no initializer.
-    """
+    """Builds a `keras.layers.Dense` with the original's initial values; `glorot`: ELECTRA's."""
     layer = Dense(
         units,
         activation=activation,
@@ -114,8 +110,7 @@ def gather_indexes(sequence_tensor: tf.Tensor, positions: tf.Tensor) -> tf.Tenso
 def weighted_sum(weights: tf.Tensor, vectors: tf.Tensor) -> tf.Tensor:
     """Returns the sum of vectors, float [B, S, ...], over S with float [B, S] weights: [B, ...].
 
-    The product that `tf.einsum` makes of it has the same bits, but converters to other formats lose
-    axes of einsum's reshapes.
+    `tf.einsum` gives the same bits, but converters to other formats lose axes of its reshapes.
     """
     batch_size, seq_length, *sizes = get_shape_list(vectors)
     matrix = tf.reshape(vectors, [batch_size, seq_length, math.prod(sizes)])
@@ -127,8 +122,8 @@ def weighted_sum(weights: tf.Tensor, vectors: tf.Tensor) -> tf.Tensor:
 class LayerNorm(Savable, keras.layers.LayerNormalization):
     """Normalises the last axis; statistics, scale and shift are float32.
 
-    `call` takes float [..., H] and returns float32 [..., H], under a bfloat16 policy too. `cast_to`
-    returns the result in the caller's compute dtype.
+    `call` takes float [..., H] and returns float32 [..., H], also under a bfloat16 policy.
+    `cast_to` returns the result in the caller's compute dtype.
     """
 
     def __init__(self, config: BertConfig, name: str = "LayerNorm"):
@@ -139,7 +134,6 @@ class LayerNorm(Savable, keras.layers.LayerNormalization):
         super().build(input_shape or (None, self.hidden_size))
 
     def cast_to(self, dtype: str, inputs: tf.Tensor) -> tf.Tensor:
-        """Returns the normalised inputs, in a dtype."""
         if answers_in_bfloat16(inputs.dtype):
             inputs = layer_norm(inputs, self.gamma.value, self.beta.value, self.epsilon)
             return tf.cast(inputs, dtype)
@@ -147,14 +141,14 @@ class LayerNorm(Savable, keras.layers.LayerNormalization):
 
 
 class Composite(keras.layers.Layer):
-    """A layer that consists of other layers; `build` builds them in the order of its attributes."""
+    """A layer of other layers; `build` builds them in the order of its attributes."""
 
     def build(self, input_shape=None):
         for layer in self._flatten_layers(include_self=False, recursive=False):
             layer.build()
 
     def follow(self, layers: list[keras.layers.Layer]):
-        """Makes layers of a list attributes, too: `tf.train.Checkpoint` leaves out Keras 3's lists.
+        """Makes a list's layers attributes: `tf.train.Checkpoint` leaves out Keras 3's lists.
 
         Keras's own files name a layer by its first attribute in order of the alphabet: the list.
         """
@@ -164,10 +158,7 @@ class Composite(keras.layers.Layer):
 
 @register
 class NamedDense(Savable, keras.layers.Layer):
-    """A dense layer in its own scope, such as `intermediate/dense` or `pooler/dense`.
-
-    For the activation see `get_activation`. An `input_size` of None is `hidden_size`.
-    """
+    """A dense layer in its own scope, such as `intermediate/dense` or `pooler/dense`."""
 
     def __init__(
         self,
@@ -210,14 +201,14 @@ def answers_in_bfloat16(dtype: tf.DType | str) -> bool:
     """Returns whether this is called inside `only_answering`, for tensors that are bfloat16.
 
     LayerNorm and softmax may then take and give bfloat16: oneDNN's kernels compute with float32
-    inside, so nothing but the casts is left out.
+    inside, so only the casts are left out.
     """
     return _only_answers.get() and tf.as_dtype(dtype) == tf.bfloat16 and _has_one_dnn()
 
 
 def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float) -> tf.Tensor:
     """Returns bfloat16 `x` with its last axis normalised, by one kernel."""
-    # TensorFlow's graph optimiser makes this operation of others too, if their shapes are static.
+    # TensorFlow's graph optimiser also makes this operation from others, if shapes are static.
     operation = tf.compat.v1.get_default_graph().create_op(
         "_MklLayerNorm",
         [x, *(tf.cast(tf.convert_to_tensor(y), x.dtype) for y in (gamma, beta))],
@@ -287,14 +278,14 @@ def dropout(
     return drop(input_tensor)
 
 
-# Variables are float32 in any case, so that bfloat16 means Keras's mixed_bfloat16.
+# Variables are always float32, so bfloat16 means Keras's mixed_bfloat16.
 _POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16", "mixed_bfloat16": "mixed_bfloat16"}
-# For models that only answer: variables are bfloat16, too. Half the memory, and no casts.
+# For models that only answer: variables are also bfloat16. Half the memory, without casts.
 ROUNDED = keras.DTypePolicy("bfloat16")
 
 
 def dtype_name(dtype: Any) -> Any:
-    """Returns the name of a policy of Keras or a dtype of TensorFlow or NumPy; else the value."""
+    """Returns the name of a Keras policy or a dtype; any other value unchanged."""
     name = dtype if isinstance(dtype, str) else getattr(dtype, "name", None)
     return name or getattr(dtype, "__name__", dtype)  # np.float32 is a class
 
@@ -302,9 +293,8 @@ def dtype_name(dtype: Any) -> Any:
 def dtype_policy(dtype: Any = None) -> keras.DTypePolicy:
     """Returns the policy of a model's layers.
 
-    Args:
-        dtype: a name such as "float32", "bfloat16" or "mixed_bfloat16", a dtype of TensorFlow or
-            NumPy, a `keras.DTypePolicy`, `ROUNDED`, or None for `keras.config.dtype_policy()`.
+    `dtype` is a name such as "float32", "bfloat16" or "mixed_bfloat16", a dtype of TensorFlow or
+    NumPy, a `keras.DTypePolicy`, `ROUNDED`, or None for `keras.config.dtype_policy()`.
     """
     if dtype is ROUNDED:
         return ROUNDED

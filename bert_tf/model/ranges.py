@@ -1,9 +1,9 @@
-"""Shapes of tensors, and checks of inputs and labels: shapes, and the range of what they number.
+"""Shapes of tensors, and checks of inputs and labels: shapes, and ranges of values.
 
-A shape that is known is checked at once, and so are the values of an eager tensor: `UserError`. In
-a graph `tf.debugging.Assert` checks them, which fails with `InvalidArgumentError`. XLA leaves
-assertions out, so that they cost nothing on TPUs; with `jit_compile=True` nothing is checked.
-Inside `bounds.inputs_were_checked` graphs have no assertions at all.
+Static shapes are checked at once, and so are the values of an eager tensor: `UserError`. In a graph
+`tf.debugging.Assert` checks them, which fails with `InvalidArgumentError`. XLA drops assertions, so
+that they cost nothing on TPUs; with `jit_compile=True` nothing is checked. Inside
+`bounds.inputs_were_checked` graphs do not get assertions.
 """
 
 import math
@@ -27,12 +27,10 @@ def in_range(
     source: str,
     counted: tf.Tensor | None = None,
 ) -> tf.Tensor:
-    """Returns whole numbers as int32 [...], all of them from 0 to `below` - 1.
+    """Checks that whole numbers are from 0 to `below` - 1; returns them as int32 [...].
 
     Args:
         numbers: integers, bool, or floats without a fraction, [...].
-        name: what they are called in the message.
-        below: the first number that is too large.
         source: what sets `below`, for the message.
         counted: bool [...], False where any number will do; None to check all.
     """
@@ -56,11 +54,10 @@ def finite(
     counted: tf.Tensor | None = None,
     bounds: tuple[float, float, str] = (-math.inf, math.inf, ""),
 ) -> tf.Tensor:
-    """Returns numbers as float32 [...], none of them NaN or infinite.
+    """Checks that numbers are finite and within `bounds`; returns them as float32 [...].
 
-    Args:
-        numbers, name, counted: see `in_range`.
-        bounds: the least and the greatest number, and what sets them, for the message.
+    `bounds` are the least and the greatest number, and what sets them, for the message. For
+    `counted` see `in_range`.
     """
     floating = as_dtype(numbers, "float32")
     if not (inputs_are_checked() or isinstance(numbers, keras.KerasTensor)):
@@ -77,11 +74,9 @@ def finite(
 
 
 def shaped(tensor: tf.Tensor, name: str, expected: Dimensions, meaning: str) -> tf.Tensor:
-    """Returns a tensor of the expected shape; an axis of size 1 too many at its end is removed.
+    """Checks a tensor's shape, and returns it without an extra last axis of size 1.
 
     Args:
-        tensor: a tensor of numbers; its rank may be unknown.
-        name: what it is called in the message.
         expected: for each axis its size: a number or a scalar tensor; None for any size.
         meaning: the expected shape in words, for the message.
     """
@@ -115,7 +110,6 @@ def shaped(tensor: tf.Tensor, name: str, expected: Dimensions, meaning: str) -> 
 
 
 def as_dtype(tensor: tf.Tensor, dtype: str) -> tf.Tensor:
-    """Returns a tensor, or one of Keras's symbolic ones, in a dtype."""
     return tensor if tf.as_dtype(tensor.dtype).name == dtype else keras.ops.cast(tensor, dtype)
 
 
@@ -124,11 +118,11 @@ def _any(sizes: Any) -> str:
 
 
 def _all_right(right: tf.Tensor, numbers: tf.Tensor, rule: list[Any]) -> tf.Tensor:
-    """Returns `numbers` if all are `right`, bool [...]; otherwise the first wrong one is told."""
+    """Returns `numbers` if all are `right`, bool [...]; the error gives the first wrong one."""
     wrong = ~right
     if tf.executing_eagerly() and not tf.reduce_any(wrong):
         return numbers
-    # One more is appended, as if it were wrong: a batch may be empty, or nothing wrong.
+    # One more is appended, as if it were wrong: a batch may be empty or all right.
     index = tf.argmax(tf.concat([tf.reshape(wrong, [-1]), [True]], 0), output_type=tf.int32)
     value = tf.concat([tf.reshape(numbers, [-1]), tf.zeros([1], numbers.dtype)], 0)[index]
     position: list[tf.Tensor] = []

@@ -1,4 +1,4 @@
-"""Lets Keras save layers and models and load them again: `Savable`, `register`.
+"""Lets Keras save and load layers and models: `Savable`, `register`.
 
 A saved model records the class of each part and the arguments of its constructor. Keras finds
 classes by their registered names, so import the module of a class before you load its model.
@@ -20,14 +20,13 @@ register = keras.saving.register_keras_serializable("bert_tf")
 
 
 class Unquantized:
-    """A layer or model that Keras's `quantize` leaves as it is: a file would not keep the change.
+    """A layer or model whose `quantize` is an error: a file would not keep the change.
 
     List this class before Keras's. In a model around one of ours, Keras shows the error as a
     warning.
     """
 
     def quantize(self, *args: Any, **kwargs: Any) -> None:
-        """Raises NotImplementedError."""
         raise NotImplementedError(
             "Keras's quantize changes no layer of bert_tf. A model of 8-bit integers is what"
             " bert_tf.export_model makes, with format='onnx' or 'litert' and quantize='int8'"
@@ -82,16 +81,13 @@ class Savable(Unquantized):
         return made
 
     def compute_output_spec(self, *args, **kwargs):
-        """Returns Keras's symbolic outputs of symbolic arguments of `call`."""
         return keras.Operation.compute_output_spec(self, *args, **kwargs)
 
     def compute_output_shape(self, *shapes, **shapes_by_name):
         """Returns the shapes of the outputs, in their structure.
 
-        Args:
-            *shapes: the shapes of the first arguments of `call`; or the first one has all of them,
-                in a list or by name.
-            **shapes_by_name: shapes of further arguments, each as `NAME_shape`.
+        `shapes` belong to the first arguments of `call`, or the first one has all of them, in a
+        list or by name; `shapes_by_name` are `NAME_shape` of further arguments.
         """
         names = [*inspect.signature(self.call).parameters]
         first, *others = shapes or [shapes_by_name.pop("input_shape", None)]

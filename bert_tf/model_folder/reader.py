@@ -37,15 +37,15 @@ from bert_tf.text.casing import find_casing
 from bert_tf.text.tokenizer_json import TOKENIZER_FILE
 from bert_tf.text.tokenizers import VOCABULARY_FILES, load_tokenizer, read_vocabulary, vocabulary_in
 
-# Files that are another model's if they change.
+# If one of these files changes, the folder has a different model.
 _NAMES = (*MODEL_NAMES, "config.json", SAFETENSORS, SHARDS, TOKENIZER_FILE, "checkpoint")
 # A model's name on huggingface.co, with or without its owner's.
 _HUB_NAME = re.compile(r"(\w[\w.-]*/)?\w[\w.-]*")
 
 
 def _how_to_download(path: str) -> str:
-    """Returns how to get a model from huggingface.co if a path may be its name there, else ""."""
-    if not _HUB_NAME.fullmatch(path):
+    """Returns how to get a model from huggingface.co if a path may be its name there."""
+    if not _HUB_NAME.fullmatch(path) or os.path.isdir(os.path.dirname(path)):
         return ""
     return (
         ". Nothing is downloaded: if it is a model of huggingface.co, run `pip install"
@@ -60,14 +60,13 @@ class ModelFiles:
     `model.safetensors`, or its shards and their index, or with a `modules.json` of
     sentence-transformers that names such a folder; or it is a checkpoint with `bert_config.json`
     and `labels.txt` in the same folder: a released model, an --output_dir, an --export_dir. A run's
-    OUTPUT_DIR/best has no configuration; the files that it lacks are read from OUTPUT_DIR.
+    OUTPUT_DIR/best lacks a configuration; missing files are read from OUTPUT_DIR.
 
     Args:
         path: the folder, or the prefix of a checkpoint.
-        flag: the flag (no dashes) that gave the path, for messages; None if none did.
+        flag, config_flag: the flags (no dashes) that gave the paths, for messages.
         config_file, vocab_file: override the files in the folder. `config_file` must not be given
             for Hugging Face's format.
-        config_flag: the argument or flag (no dashes) of `config_file`, for messages.
         only_checkpoint: whether to ignore a `model.safetensors`.
 
     Attributes:
@@ -116,10 +115,7 @@ class ModelFiles:
         return files
 
     def check_model(self, allow_two: bool = False) -> None:
-        """Checks that there is a model, and only one.
-
-        With `allow_two`, a checkpoint in a folder in Hugging Face's format is ignored.
-        """
+        """Checks that there is one model; `allow_two` allows a checkpoint beside Hugging Face's."""
         path, place = self.path, given(self.path, self._flag)
         if checkpoints.folder_of(path) != path:
             if not tf.io.gfile.exists(f"{path}.index") and not tf.io.gfile.exists(path):
@@ -147,7 +143,7 @@ class ModelFiles:
 
     @functools.cached_property
     def folder(self) -> str:
-        """The folder of the weights; of a module of TF Hub, the module's."""
+        """The folder of the weights; for a module of TF Hub, the module."""
         if self.is_hugging_face:
             return self.path
         prefix = self.checkpoint.prefix
@@ -157,7 +153,7 @@ class ModelFiles:
     def home(self) -> str:
         """The folder of the configuration and the vocabulary: for OUTPUT_DIR/best, OUTPUT_DIR.
 
-        A folder named `best` with a configuration of its own is a complete model's.
+        A folder named `best` with its own configuration is a complete model.
         """
         if not self.is_hugging_face and checkpoints.is_best_of_run(self.folder):
             return os.path.dirname(self.folder.rstrip("/"))
@@ -183,7 +179,7 @@ class ModelFiles:
 
     @functools.cached_property
     def vocab_file(self) -> str | None:
-        """The path of the vocabulary, or of a `tokenizer.json` that has it; None if not found."""
+        """The path of the vocabulary, or of a `tokenizer.json` that has it, if found."""
         own = self._vocab_file or vocabulary_in(self.folder) or vocabulary_in(self.home)
         own = own or vocabulary_in(os.path.join(self.folder, "assets"))  # of a module of TF Hub
         return own or storage.first_file(self.home, [TOKENIZER_FILE])
@@ -221,7 +217,7 @@ class ModelFiles:
 
     @property
     def weights(self) -> checkpoints.WeightReader:
-        """What reads the weights, and of a checkpoint also the optimizer's slots."""
+        """Reads the weights, and from a checkpoint also the optimizer's slots."""
         return self._converted if self.is_hugging_face else self.checkpoint
 
     @functools.cached_property
@@ -248,7 +244,6 @@ class ModelFiles:
         return shapes
 
     def read(self, name: str) -> np.ndarray:
-        """Returns a weight by its name in a checkpoint."""
         return self.weights.read(name)
 
     def forget(self) -> None:
@@ -267,14 +262,14 @@ class ModelFiles:
 
     @functools.cached_property
     def is_tagger(self) -> bool:
-        """Whether the classifier classifies words, by `architectures`, else by names and shapes."""
+        """Whether the classifier labels words, by `architectures`, or else by names and shapes."""
         if self.is_hugging_face and self._converted.task:
             return self._converted.task == "ForTokenClassification"
         return is_tagger(self.shapes, self.labels)
 
     @functools.cached_property
     def vocabulary(self) -> dict[str, bytes]:
-        """Name of a vocabulary file -> its content, see `read_vocabulary`; {} if there is none."""
+        """Name of a vocabulary file -> its content, see `read_vocabulary`."""
         if not self.vocab_file:
             return {}
         return read_vocabulary(self.vocab_file, self.is_hugging_face)
@@ -308,8 +303,8 @@ class ModelFiles:
     def usual_length(self, default: int | None = None) -> int:
         """Returns the length of inputs that the folder asks for, in word pieces.
 
-        That is the length in the settings of vectors, or that of the training; if the folder has
-        neither, `default` (None: the longest). Never more than the model's longest.
+        That is the length in the settings of vectors, or in the training; if both are unknown,
+        `default`, or else the longest. It is never more than the model's longest.
         """
         longest = self.config.longest_sequence
         known = self.vector_settings.max_seq_length, self.model_input.max_seq_length
@@ -318,7 +313,7 @@ class ModelFiles:
 
     @functools.cached_property
     def score_function(self) -> str:
-        """What makes a score of the single output of a cross-encoder, see `read_score_function`."""
+        """How a cross-encoder's single output becomes a score, see `read_score_function`."""
         folder = self._root if self.is_hugging_face else self.home
         config = read_config_json(self.config_file) if self.is_hugging_face else None
         outputs = self.shapes.get("output_bias", (0,))

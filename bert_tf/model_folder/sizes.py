@@ -1,4 +1,4 @@
-"""The configuration of a model that has no file with it: what the shapes of its weights tell."""
+"""Derives a configuration from the shapes of a model's weights."""
 
 from absl import logging
 
@@ -14,7 +14,7 @@ _GROUP = "bert/encoder/transformer/group_0/inner_group_0/"
 def config_of_weights(checkpoint: CheckpointReader, place: str) -> BertConfig:
     """Returns the configuration of a checkpoint of Model Garden or TF Hub, which `place` names.
 
-    The activation and the dropout rates, which no shape tells, are those of Google's models.
+    Shapes do not tell the activation and the dropout rates: it assumes Google's.
     """
     shapes, sizes = checkpoint.shapes, checkpoint.sizes or {}
     kind: type[BertConfig] = BertConfig

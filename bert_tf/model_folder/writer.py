@@ -36,10 +36,7 @@ def write_model(
     labels: Sequence[str] | None,
     write: Callable[..., None] = checkpoints.write,
 ) -> None:
-    """Writes the files of a released model, plus the casing and the classes.
-
-    `write` takes a prefix and the weights, and writes the checkpoint.
-    """
+    """Writes a released model's files, plus casing and classes; the checkpoint by `write`."""
     write(os.path.join(folder, CHECKPOINT_NAME), weights)
     write_model_files(folder, config, vocabulary, do_lower_case)
     write_labels(folder, labels)

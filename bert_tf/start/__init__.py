@@ -1,1 +1,1 @@
-"""TensorFlow's start: its import without noise, and when it is used."""
+"""Imports TensorFlow quietly, and only when it is used."""

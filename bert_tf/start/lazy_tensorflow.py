@@ -1,6 +1,6 @@
 """TensorFlow, imported when one of its names is first used.
 
-For modules that programs import before they read their command line, or that often need nothing of
+For modules that programs import before they read their command line, or that often do not need
 TensorFlow:
 
     from bert_tf.start import lazy_tensorflow as tf

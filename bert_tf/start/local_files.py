@@ -1,4 +1,4 @@
-"""Stands in for TensorFlow's file system where a model is read without TensorFlow.
+"""Replaces TensorFlow's file system where a model is read without TensorFlow.
 
 `lazy_tensorflow` takes `io` and `errors` from here within `only_local_files`. The names are
 TensorFlow's, and paths are local.
@@ -16,7 +16,7 @@ is_used = contextvars.ContextVar("is_used", default=False)
 
 @contextlib.contextmanager
 def only_local_files() -> Iterator[None]:
-    """In this context modules read files by Python's functions, and import no TensorFlow."""
+    """In this context modules read files by Python's functions, without importing TensorFlow."""
     token = is_used.set(True)
     try:
         yield
@@ -25,7 +25,7 @@ def only_local_files() -> Iterator[None]:
 
 
 class OpError(Exception):
-    """What reading a file may raise."""
+    """An error in reading a file."""
 
     @property
     def message(self) -> str:

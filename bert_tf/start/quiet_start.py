@@ -39,12 +39,9 @@ _DEFERRED = {
 def import_tensorflow() -> Any:
     """Imports TensorFlow so that it logs only warnings and errors, and returns it.
 
-    On a machine without a GPU, the error that says so (cuInit) is hidden, too. --verbosity=1 on the
+    On a machine without a GPU, the error that says so (cuInit) is also hidden. --verbosity=1 on the
     command line shows everything. The environment variable TF_CPP_MIN_LOG_LEVEL, if set, overrides
-    these rules. Nothing is changed if TensorFlow was imported before.
-
-    Raises:
-        UserError: TensorFlow is not installed.
+    these rules. If TensorFlow was imported before, nothing changes.
     """
     if importlib.util.find_spec("tensorflow") is None:
         raise UserError(_NOT_INSTALLED)
@@ -90,7 +87,7 @@ class _Deferred:
         return spec
 
     def create_module(self, spec: ModuleSpec) -> None:
-        """Leaves it to Python to make the module."""
+        """Lets Python make the module."""
 
     def exec_module(self, module: ModuleType) -> None:
         def execute_and_get(name: str) -> Any:
@@ -104,7 +101,7 @@ class _Deferred:
 
 @contextlib.contextmanager
 def deferred_imports() -> Iterator[None]:
-    """In this context what is imported of `_DEFERRED` is executed when it is first used."""
+    """In this context, imports of `_DEFERRED` are executed at their first use."""
     finder = _Deferred()
     sys.meta_path.insert(0, finder)
     try:
@@ -123,8 +120,8 @@ def _is_verbose() -> bool:
 def _filtered_stderr(dropped: re.Pattern) -> Iterator[None]:
     """Drops lines that begin with the pattern from what is written to descriptor 2.
 
-    A child process passes the other lines on at once, so that none is lost if this process
-    aborts, as it does if the TPU's library is incompatible.
+    A child process passes the other lines on at once, so that none is lost if this process aborts,
+    as it does if the TPU's library is incompatible.
     """
     sys.stderr.flush()
     reading, writing = os.pipe()

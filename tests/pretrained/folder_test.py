@@ -97,6 +97,8 @@ def test_a_name_on_hugging_face_is_told_how_to_get_it(tmp_path, monkeypatch, nam
         " is downloaded: if it is a model of huggingface.co, run `pip install huggingface_hub` and"
         f" `hf download {name} --local-dir {name}`, then give the folder"
     )
+    os.mkdir("output")  # a path of one's own, not the name of a model there
+    assert refusal(bert_tf.load, "output/mine").endswith(f" of that prefix in {tmp_path}")
 
 
 @pytest.mark.parametrize(

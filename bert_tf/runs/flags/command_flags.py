@@ -42,7 +42,7 @@ DIVERGED_STATUS, UNEXPECTED_STATUS, IO_ERROR_STATUS = os.EX_DATAERR, os.EX_SOFTW
 T = TypeVar("T", bound=Settings)
 
 _groups: dict[str, Group] = {}
-_settings: list[type[Settings]] = []  # whose flags were defined
+_settings: list[type[Settings]] = []  # given to `define_flags`
 
 # --help then lists the flags that the functions below define as the calling program's own.
 flags.disclaim_key_flags()
@@ -60,24 +60,24 @@ def run_program(
 ) -> None:
     """Parses and checks the command line, imports TensorFlow without noise, and runs `main`.
 
-    --help prints the program's docstring and flags, and exits with status 0. Other exit statuses:
-    1 for an error that the user can fix, in the command line or later: the message on one line
-    (with --verbosity=1 also the traceback); 65 if training diverged; 74 if reading or writing
-    failed and 70 for an unexpected exception, both worth a retry; 130 after Ctrl-C and 75 after
-    SIGTERM, which a preempted machine gets, once work in progress is saved or removed.
+    --help prints the program's docstring and flags, and exits with status 0. Other exit statuses: 1
+    for an error that the user can fix, with the message on one line (with --verbosity=1 also the
+    traceback); 65 if training diverged; 74 if reading or writing failed and 70 for an unexpected
+    exception, both worth a retry; 130 after Ctrl-C and 75 after SIGTERM, which a preempted machine
+    gets, once work in progress is saved or removed.
 
     Args:
-        takes_words: call `main` with the list of words that are not flags, or that follow `--`.
-            By default such words are an error.
+        takes_words: call `main` with the list of words that are not flags, or that follow `--`. By
+            default such words are an error.
         takes_others: the same, and unknown flags are passed among the words, for a library's flags.
-        check_words: raises UserError if `main` does not take these words.
+        check_words: raises UserError if `main` cannot use these words.
     """
     takes_words = takes_words or takes_others
 
     def guarded(argv: list[str]) -> None:
         if not flags.FLAGS["verbosity"].present:
             logging.set_verbosity(logging.INFO)
-            # TensorFlow logs lines about devices and collectives, each of them twice.
+            # TensorFlow logs lines about devices and collectives, each twice.
             python_logging.getLogger("tensorflow").setLevel(python_logging.WARNING)
         _warn_of_empty_values()
         interrupts.raise_on_sigterm()
@@ -110,7 +110,7 @@ def run_program(
 
 
 def _warn_of_empty_values() -> None:
-    """Warns of flags such as --init_checkpoint=$MODEL where the variable is not set."""
+    """Warns of flags such as --init_checkpoint=$MODEL whose variable is not set."""
     given = {name: flags.FLAGS[name] for name in flags.FLAGS if flags.FLAGS[name].present}
     for name in (name for name, x in given.items() if x.value == "" and x.default is None):
         logging.warning(
@@ -145,7 +145,7 @@ def _print_error(message: str) -> None:
 
 @contextlib.contextmanager
 def _checked_output() -> Iterator[None]:
-    """Ends the program if what is printed inside cannot be written, as on a full disk."""
+    """Ends the program if its standard output cannot be written, as on a full disk."""
     try:
         try:
             yield
@@ -192,7 +192,7 @@ class _HelpFlag(flags.BooleanFlag):
 
 
 def define_flags(*settings: type[Settings]) -> None:
-    """Defines a flag for each field of the settings that `Group.setting` made."""
+    """Defines a flag for each field that `Group.setting` made."""
     _settings.extend(settings)
     for cls in settings:
         hints = get_type_hints(cls)
@@ -220,16 +220,12 @@ def _define_flag(field: dataclasses.Field, hint: Any, text: str) -> None:
 
 
 def settings_from_flags(settings: type[T]) -> T:
-    """Returns settings with the values of the flags that `define_flags` defined."""
     given = {name for name in flags.FLAGS if flags.FLAGS[name].present}
     return settings.from_flags(flags.FLAGS.flag_values_dict(), given)
 
 
 def model_from_flags(*settings: type[Settings]) -> BertConfig | None:
-    """Returns the model's configuration; sets flags that were not given by the model's folder.
-
-    See `model_flags.follow_model`; the flags are those of `settings`.
-    """
+    """Returns the model's configuration; sets flags as `model_flags.follow_model` says."""
     given = {name for name in flags.FLAGS if flags.FLAGS[name].present}
     values = flags.FLAGS.flag_values_dict()
     config, found = model_flags.follow_model([*map(settings_from_flags, settings)], values, given)
@@ -239,10 +235,7 @@ def model_from_flags(*settings: type[Settings]) -> BertConfig | None:
 
 
 def get_strategy() -> tf.distribute.Strategy:
-    """Returns the strategy for the devices that the flags of `DeviceSettings` name.
-
-    Also sets TensorFlow's global seed to --random_seed, if the program has that flag.
-    """
+    """Returns the strategy that the device flags name; sets the global seed to --random_seed."""
     if "random_seed" in flags.FLAGS:
         # tf.data's shuffles depend on the global seed. The library never sets it: callers do.
         tf.random.set_seed(flags.FLAGS.random_seed)
@@ -271,10 +264,10 @@ def _own_flags() -> list[flags.Flag]:
 
 
 def _common_flags() -> list[str]:
-    """Returns the flags that must be the same in all processes, as --NAME=VALUE.
+    """Returns the flags, as --NAME=VALUE, that must be the same in all processes.
 
     Machines may have copies of the input and different names for the coordinator, and
-    tools.try_devices gives each a folder of its own.
+    tools.try_devices gives each its own folder.
     """
     return sorted(f"--{x.name}={x.value}" for x in _own_flags() if x.name not in _OF_PROCESS)
 

@@ -1,4 +1,4 @@
-"""Reads a command line into absl's flags, with the words of `Settings`; the text of --help."""
+"""Parses a command line into absl's flags, with errors in the words of `Settings`; --help."""
 
 import re
 import textwrap
@@ -43,13 +43,9 @@ class CommandLineError(Exception):
 def parse(words: Sequence[str], takes_words: bool = False, takes_others: bool = False) -> list[str]:
     """Sets absl's flags from a command line; returns the words that are not flags.
 
-    Flags and other words may stand in any order; all words after `--` are not flags.
-
-    Args:
-        words: the command line without the program's name.
-        takes_words: whether the program takes words that are not flags.
-        takes_others: whether unknown flags are returned among the words, with a `--` before the
-            words that follow one.
+    Flags and other words may stand in any order; all words after `--` are not flags. With
+    `takes_others`, unknown flags are returned among the words, with a `--` before the words that
+    follow one.
     """
     flags.FLAGS.set_gnu_getopt(True)
     try:
@@ -69,7 +65,7 @@ def parse(words: Sequence[str], takes_words: bool = False, takes_others: bool = 
 
 
 def _explained(message: str) -> str:
-    """Returns absl's message; all required flags that are missing come first."""
+    """Translates absl's message; missing required flags come first."""
     lines = message.splitlines()
     missing = [line for line in lines if line.endswith(f"{NOT_GIVEN}.")]
     parts = [in_our_words(line) for line in lines if line not in missing]
@@ -80,19 +76,14 @@ def _explained(message: str) -> str:
 
 
 def in_our_words(message: str) -> str:
-    """Returns absl's message on a value on one line, in the words of `Settings`."""
+    """Rewrites absl's message on a value on one line, in the words of `Settings`."""
     line = " ".join(message.split())
     pattern = next((pattern for pattern in _MESSAGES if re.fullmatch(pattern, line)), None)
     return as_line(re.sub(pattern, _MESSAGES[pattern], line) if pattern else line)
 
 
 def help_page(docstring: str, flags: Iterable[Any], groups: Mapping[str, Group]) -> str:
-    """Returns a program's docstring, its lines unchanged, then its flags by heading.
-
-    Args:
-        flags: absl's flags of the program.
-        groups: the headings of the flags that come from settings, by the flag's name.
-    """
+    """Returns a program's docstring, its lines unchanged, then its flags by heading (`groups`)."""
     flags = sorted(flags, key=_rank)
     lines = [docstring.strip(), "", _HEADER, ""]
     for heading in (_OTHER, *Group):
@@ -107,7 +98,7 @@ def is_required(flag: Any) -> bool:
 
 
 def _rank(flag: Any) -> int:
-    """Returns the sort key: required flags first, then --do_..., then the rest."""
+    """Sorts required flags first, then --do_..., then the rest."""
     return 0 if is_required(flag) else 1 if flag.name.startswith("do_") else 2
 
 

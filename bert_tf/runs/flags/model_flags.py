@@ -1,4 +1,4 @@
-"""One name for a model: what the folder of --init_checkpoint says where no flag does."""
+"""Takes flags that are not given from the folder of --init_checkpoint."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CONFIG, VOCABULARY, CASING, LENGTH = OF_MODEL = (
 
 
 def check_model_named(settings: Collection[Settings], values: Mapping[str, Any]) -> None:
-    """Raises UserError if no flag can name the model; for the arguments see `follow_model`."""
+    """Raises UserError if no flag can name the model; arguments as for `follow_model`."""
     output_dir = values.get("output_dir") or ""
     needed = _asked(settings, values)[-1]
     may_resume = "://" in output_dir or os.path.isdir(output_dir)
@@ -34,7 +34,7 @@ def check_model_named(settings: Collection[Settings], values: Mapping[str, Any])
 def _asked(
     settings: Collection[Settings], values: Mapping[str, Any]
 ) -> tuple[set[str], list[str], list[str]]:
-    """Returns the flags that a folder may decide, its files to look for, and those needed."""
+    """Returns the flags that a folder may decide, the files to look for, and those required."""
     follows = {x.name for one in settings for x in flags_of(type(one)) if rule_of(x).of_model}
     asked = [name for name in (CONFIG, VOCABULARY) if name in follows and not values[name]]
     if any(getattr(one, "needs_vocabulary", False) for one in settings):
@@ -57,16 +57,9 @@ def follow_model(
     """Returns a model's configuration, and the values of flags that its folder decides.
 
     The folder is --init_checkpoint's, or without that flag --output_dir's if it has a checkpoint.
-    It decides the flags in `OF_MODEL` that are not given and that the settings let it decide
-    (`FieldRule.of_model`); casing and length only together with the vocabulary.
-
-    Args:
-        settings: the program's, as the flags say.
-        values: the values of all flags, by name.
-        given: names of the flags on the command line.
-
-    Returns:
-        None for the configuration if the program takes no --bert_config_file.
+    It decides the flags in `OF_MODEL` that are not `given` on the command line and that the
+    settings let it decide (`FieldRule.of_model`); casing and length only together with the
+    vocabulary. The configuration is None if the program does not take --bert_config_file.
     """
     # Here, because they import TensorFlow, and `check_model_named` need not wait for that.
     from bert_tf.files.checkpoint_directory import CheckpointDirectory
@@ -95,7 +88,7 @@ def follow_model(
             CASING: tokenizer.do_lower_case,
             LENGTH: files.usual_length(values.get(LENGTH)),
         }
-        told = {*given} - {VOCABULARY}  # --vocab_file= with no value tells nothing
+        told = {*given} - {VOCABULARY}  # an empty --vocab_file= is ignored
         found |= {name: decided[name] for name in (follows & decided.keys()) - told}
     taken = [f"--{name}={found[name]}" for name in OF_MODEL if name in found]
     logging.info("From --%s=%s: %s", flag, place, " ".join(taken))

@@ -1,4 +1,4 @@
-"""Settings of what is kept of a training run, and of what watches over it."""
+"""Settings of what a training run keeps, and of its watchdog."""
 
 import dataclasses
 import re
@@ -9,7 +9,7 @@ from bert_tf.runs.flags.setting_fields import Group, Settings
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunOptions(Settings):
-    """Checkpoints, traces, and what ends a run that hangs."""
+    """Checkpoints, traces, and the watchdog of a training run."""
 
     save_checkpoints_steps: int = Group.OUTPUT.setting(
         1000,
@@ -61,6 +61,6 @@ class RunOptions(Settings):
 
     @property
     def profiled(self) -> range:
-        """The numbers of the steps to write a trace of, from 0."""
+        """The steps to trace, from 0."""
         found = re.fullmatch("([0-9]{1,9}):([0-9]{1,9})", self.profile_steps or "0:0")
         return range(int(found[1]), int(found[2])) if found else range(0)

@@ -1,7 +1,6 @@
-"""Fields of settings dataclasses, each with its default, help text and rules.
+"""Fields of settings dataclasses: the only place of a flag's default, help text and rules.
 
-`bert_tf.runs.flags.command_flags` makes the flags from these fields, so a flag's default, help text
-and rules are all in one place.
+`bert_tf.runs.flags.command_flags` makes the flags from these fields.
 """
 
 import dataclasses
@@ -18,7 +17,7 @@ MAX_COUNT = 2**31 - 1  # TPUs compute with int32
 
 
 class Group(enum.StrEnum):
-    """Headings of --help, in their order; `Group.DATA.setting` makes a flag under the first."""
+    """Headings of --help, in order; `Group.DATA.setting` makes a flag under the first."""
 
     DATA = "Data"
     MODEL = "Model"
@@ -29,11 +28,10 @@ class Group(enum.StrEnum):
     DEVICES = "Devices"
 
     def setting(self, default: Any = REQUIRED, **rule: Any) -> Any:
-        """Returns a field for a subclass of `Settings`, required if it has no default.
+        """Makes a field of `Settings`, required without a default; for `rule` see `FieldRule`.
 
-        Args:
-            **rule: the other fields of `FieldRule`. A condition on another setting is "name", or
-                ("name", value, ...) if it must have one of these values; a list gives several.
+        A condition on a different setting is "name", or ("name", value, ...) if it must have one of
+        these values; a list gives several.
         """
         rule = _converted({**rule, "group": self})
         return dataclasses.field(default=default, metadata={_METADATA: FieldRule(**rule)})
@@ -41,7 +39,7 @@ class Group(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Other:
-    """A condition on another setting: one of `values`; if (), not false, 0, empty or None."""
+    """A condition on a different setting: one of `values`; if (), not false, 0, empty or None."""
 
     name: str
     values: tuple[Any, ...] = ()
@@ -63,11 +61,8 @@ class FieldRule(Bounds):
     value is neither the default nor empty.
 
     group: where --help lists the flag.
-    choices: the strings that are allowed; None for all.
-    not_empty: whether the empty string is refused.
-    needs: if the field is given, these conditions must all hold.
-    needs_one_of: if the field is given, at least one of these must hold.
-    excludes: if the field is given, none of these may hold.
+    needs, needs_one_of, excludes: if the field is given, all, at least one, or none of these
+        conditions must hold.
     of_model: whether the folder of --init_checkpoint decides, if the flag is not given: see
         `model_flags.follow_model`.
     because: the reason for `needs` or `excludes`: the end of "--NAME needs --OTHER, since ...".
@@ -105,7 +100,7 @@ class FieldRule(Bounds):
 
 
 def _converted(rule: dict[str, Any]) -> dict[str, Any]:
-    """Returns arguments of `Group.setting` as `FieldRule` takes them."""
+    """Converts the arguments of `Group.setting` to those of `FieldRule`."""
     converted = dict(rule)
     if "choices" in rule:
         converted["choices"] = tuple(rule["choices"])
@@ -117,7 +112,7 @@ def _converted(rule: dict[str, Any]) -> dict[str, Any]:
 
 
 def inherit(settings: type, name: str, **changes: Any) -> Any:
-    """Returns another settings class's field with changed arguments of `Group.setting`."""
+    """Copies a field of a settings class, with changed arguments of `Group.setting`."""
     field = settings.__dataclass_fields__[name]
     default = changes.pop("default", field.default)
     rule = dataclasses.replace(rule_of(field), **_converted(changes))
@@ -130,7 +125,6 @@ def rule_of(field: dataclasses.Field) -> FieldRule | None:
 
 
 def flags_of(settings: type) -> list[dataclasses.Field]:
-    """Returns the fields of a settings class that are flags."""
     return [field for field in dataclasses.fields(settings) if rule_of(field)]
 
 
@@ -172,12 +166,7 @@ class Settings:
 
     @classmethod
     def from_flags(cls, values: Mapping[str, Any], given: Collection[str]) -> Self:
-        """Returns the settings of a program.
-
-        Args:
-            values: the values of all flags of the program, by name.
-            given: names of the flags on the command line. All other flags have their defaults.
-        """
+        """Returns the settings from all flags' values; `given` are those on the command line."""
         return cls(**{field.name: values[field.name] for field in flags_of(cls)})
 
     def _is_given(self, name: str) -> bool:
@@ -193,7 +182,7 @@ class Settings:
         return f"--{name}={as_given(value)}"
 
     def _contradiction(self, field: dataclasses.Field) -> str | None:
-        """Returns the message if a given field breaks a rule about other settings, else None."""
+        """Returns the message if a given field breaks a rule about other settings."""
         rule, written = rule_of(field), self._written(field.name)
         since = f", since {rule.because}" if rule.because else ""
         for others in (*((other,) for other in rule.needs), rule.needs_one_of):
@@ -215,6 +204,6 @@ class Settings:
 
 
 def names_of(settings: type[Settings]) -> set[str]:
-    """Returns the names of the settings of a class and its subclasses, of those imported so far."""
+    """Returns the names of the settings of a class and of its subclasses imported so far."""
     own = {field.name for field in flags_of(settings)}
     return own.union(*map(names_of, settings.__subclasses__()))

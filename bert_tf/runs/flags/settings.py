@@ -46,7 +46,7 @@ class TextSettings(Settings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextOptions(Settings):
-    """The vocabulary of a run: flags in `TextSettings`. A model in memory has none in a file."""
+    """The flags of `TextSettings`; "" for a model in memory, whose vocabulary is not in a file."""
 
     vocab_file: str = ""
     do_lower_case: bool = True
@@ -54,7 +54,7 @@ class TextOptions(Settings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ComputationSettings(Settings):
-    """How a model computes; `model_options` replaces None by what suits the device."""
+    """How a model computes; `model_options` replaces None by the device's default."""
 
     dtype: str | None = Group.COMPUTATION.setting(
         None,
@@ -147,7 +147,7 @@ class TrainingOptions(ComputationSettings, RunOptions):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunFiles(Settings):
-    """Where a run is kept, and what it starts from."""
+    """The folder of a run, and the model that it starts from."""
 
     output_dir: str = Group.OUTPUT.setting(
         help="Folder for checkpoints and results. If it has a checkpoint, the run resumes from it.",
@@ -175,7 +175,7 @@ class FineTuningOptions(TrainingOptions, TextOptions):
     """How a model is fine-tuned, by a program or from Python."""
 
     amount_of_training: ClassVar[str] = "--num_train_epochs"
-    do_eval: ClassVar[bool] = False  # without the flags of `EvaluationOptions`
+    do_eval: ClassVar[bool] = False  # flags in `EvaluationOptions`
     do_predict: ClassVar[bool] = False
     max_seq_length: int = Group.DATA.setting(
         128,
@@ -327,7 +327,6 @@ class TeacherSettings(TeacherCheckpoint):
 
     @property
     def alphas(self) -> dict[str, float]:
-        """The weight of each loss, by its name."""
         return {name: getattr(self, f"alpha_{name}") for name in self.losses}
 
     def __post_init__(self):

@@ -23,11 +23,9 @@ class BestCheckpoint:
     which is written last. A resumed run compares its evaluations with that file.
 
     Args:
-        output_dir: the run's directory.
         metric: the result to compare; higher is better.
         patience: end training after so many evaluations without an improvement; 0 for never.
         every_steps: steps from one evaluation to the next.
-        labels: see `model_notes.write_labels`.
     """
 
     def __init__(
@@ -45,11 +43,10 @@ class BestCheckpoint:
         self._labels = labels
 
     def prefix(self) -> str | None:
-        """Returns the prefix of the best checkpoint; None if there is none yet."""
         return CheckpointDirectory(self.folder, 1).latest()
 
     def check(self) -> None:
-        """Checks that evaluations can be compared with the best so far."""
+        """Raises UserError if evaluations cannot be compared with the best so far."""
         self._best_results()
 
     def _best_results(self) -> dict[str, float]:
@@ -79,12 +76,7 @@ class BestCheckpoint:
     def update(
         self, results: Mapping[str, float | int], step: int, values: Mapping[str, tf.Tensor]
     ) -> bool:
-        """Keeps the checkpoint if it is the best so far; returns whether to continue training.
-
-        Args:
-            step: the step that was evaluated.
-            values: weights, slots and `global_step` by name.
-        """
+        """Keeps the checkpoint if it is the best so far; returns whether to continue training."""
         best = self._best_results()
         score = np.float32(results[self._metric])
         if not best or score > np.float32(best[self._metric]):

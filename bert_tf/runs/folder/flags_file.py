@@ -1,4 +1,4 @@
-"""Writes what a run was started with: the flags and the versions, in `flags.txt`."""
+"""Writes the flags and versions of a run to `flags.txt`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bert_tf.start import lazy_tensorflow as tf
 FILE_NAME = "flags.txt"
 _PACKAGES = ("bert_tf", "tensorflow", "keras", "numpy", "jax", "libtpu")
 
-_of_program: list[str] = []  # its flags, as in a flagfile
+_of_program: list[str] = []  # the program's flags, as in a flagfile
 
 
 def note(words: Sequence[str]) -> None:
@@ -26,7 +26,7 @@ def note(words: Sequence[str]) -> None:
 
 
 def _words(output_dir: str, settings: Settings) -> list[str]:
-    """Returns the flags of a run: the program's, or else its settings, defaults as comments."""
+    """Returns the program's flags, otherwise the settings' flags; defaults as comments."""
     others = [word for word in _of_program if word.startswith("--output_dir=")]
     if _of_program and others in ([], [f"--output_dir={output_dir}"]):
         return _of_program
@@ -42,10 +42,7 @@ def _words(output_dir: str, settings: Settings) -> list[str]:
 def write_flags(
     output_dir: str, strategy: tf.distribute.Strategy, settings: Settings, step: int
 ) -> None:
-    """Writes the flags and versions of a start at a step, unless those of the last start are equal.
-
-    The file is a flagfile of the last start; earlier ones are comments in it.
-    """
+    """Writes a flagfile of this start, with versions, if changed; earlier starts are comments."""
     path = os.path.join(output_dir, FILE_NAME)
     found = ((name, sys.modules.get(name)) for name in _PACKAGES)
     versions = ", ".join(f"{name} {package.__version__}" for name, package in found if package)

@@ -1,7 +1,7 @@
 """Where a run's wall time goes, over all of its starts: `goodput.json` in the output directory.
 
-Goodput is the share of the time spent on training steps that count. The parts add up to all of the
-time because the main thread is in exactly one part at any moment.
+Goodput is the share of the time spent on training steps that count. The main thread is in exactly
+one part at any moment, so the parts add up to the whole time.
 """
 
 import contextlib
@@ -35,24 +35,21 @@ PARTS = {
 }
 # What a killed run was doing after its last record -> the part that gets this time.
 _AFTER_RECORD = {"start_up": "start_up", "steps": "lost", "ended": "not_running"}
+# The cost of a restart on any machine, and pauses, which no program can avoid.
+_NOT_OF_STEPS = ("start_up", "compiling", "restoring", "not_running")
 _REMEMBERED_SAVES = 20  # more than the checkpoints that most runs keep
 
 _from_process_start = False
 
 
 def count_from_process_start() -> None:
-    """Makes a run's time start with this process. For programs, where a process makes one run."""
+    """Makes a run's time start with this process. For programs, which make one run per process."""
     global _from_process_start
     _from_process_start = True
 
 
 class Clock:
-    """Divides the time since the clock was made among `PARTS`. Only for one thread.
-
-    Args:
-        elapsed: seconds that have already passed; they count as start-up.
-        now: returns the time in seconds.
-    """
+    """Divides the time of one thread among `PARTS`; `elapsed` seconds before count as start-up."""
 
     def __init__(self, elapsed: float = 0.0, now: Callable[[], float] = time.monotonic):
         self._now = now
@@ -61,7 +58,6 @@ class Clock:
         self._since = now()
 
     def seconds(self) -> dict[str, float]:
-        """Returns the seconds spent in each part so far."""
         before, self._since = self._since, self._now()
         self._seconds[self._part] += self._since - before
         return dict(self._seconds)
@@ -73,7 +69,7 @@ class Clock:
 
     @contextlib.contextmanager
     def spent(self, part: str) -> Iterator[None]:
-        """Counts the time within the `with` block as this part."""
+        """Counts the time within the context as this part."""
         before = self._part
         self.enter(part)
         try:
@@ -82,7 +78,7 @@ class Clock:
             self.enter(before)
 
     def move(self, seconds: float, source: str, target: str) -> None:
-        """Moves seconds, at most all there are, from one part to another."""
+        """Moves seconds from one part to a different one; at most all that it has."""
         seconds = min(seconds, self.seconds()[source])
         self._seconds[source] -= seconds
         self._seconds[target] += seconds
@@ -90,10 +86,10 @@ class Clock:
 
 @dataclasses.dataclass(frozen=True)
 class Record:
-    """What `goodput.json` holds.
+    """The content of `goodput.json`.
 
-    first_start: when the run first started, in seconds since 1970.
-    until: when the record was made.
+    first_start, until: when the run first started and when the record was made, in seconds since
+        1970.
     starts: how often the run was started.
     seconds: the time from `first_start` to `until` in each of `PARTS`.
     doing: a key of `_AFTER_RECORD`.
@@ -108,11 +104,15 @@ class Record:
     saves: tuple[tuple[int, float], ...] = ()
 
     def goodput(self) -> float:
-        """Returns the share of all time spent on steps that count."""
         return self.seconds["steps"] / max(sum(self.seconds.values()), 1e-9)
 
+    def goodput_beyond_start_up(self) -> float:
+        """Returns the share of useful steps in the time, not counting starts and pauses."""
+        rest = sum(s for part, s in self.seconds.items() if part not in _NOT_OF_STEPS)
+        return self.seconds["steps"] / max(rest, 1e-9)
+
     def used(self) -> float:
-        """Returns the seconds for which the run has had its machine."""
+        """Returns the seconds for which the run had its machine."""
         return sum(self.seconds.values()) - self.seconds["not_running"]
 
 
@@ -122,7 +122,7 @@ def file_name(process: int) -> str:
 
 
 def read(output_dir: str, process: int = 0) -> Record | None:
-    """Returns the record of a process in a run's directory; None if there is none."""
+    """Reads the record of a process, if there is one."""
     path = os.path.join(output_dir, file_name(process))
     rule = "it must be as a run wrote it"
     try:
@@ -147,17 +147,13 @@ def _nothing(now: float) -> Record:
 
 
 class Goodput:
-    """Keeps `goodput.json` up to date. Problems with the file or its disk never stop the run.
+    """Keeps `goodput.json` up to date, best effort: problems with the file never stop the run.
 
     A record is made when a run starts, after its first step, with every checkpoint and at the end.
-    If a run was killed, its heartbeat tells how long it lived after the last record. Steps count
-    if the checkpoint that the run resumes from contains them.
+    If a run was killed, its heartbeat tells how long it lived after the last record. Steps count if
+    the checkpoint that the run resumes from contains them.
 
-    Args:
-        output_dir: the run's directory.
-        clock: measures the time of this start; None makes a clock.
-        time_now: returns the seconds since 1970.
-        process: number of this process in the run.
+    `time_now` returns the seconds since 1970; `process` is the number of this process in the run.
     """
 
     def __init__(
@@ -170,16 +166,12 @@ class Goodput:
         self._process, self._path = process, os.path.join(output_dir, file_name(process))
         self.clock = clock or Clock(temporary_names.age() if _from_process_start else 0.0)
         self._start = time_now() - sum(self.clock.seconds().values())
-        self._lock = threading.Lock()  # for the fields that the saving thread uses, too
+        self._lock = threading.Lock()  # for the fields that the saving thread also uses
         self._is_open = False
         self._newest = self._past = _nothing(self._start)
 
     def open(self, left_at: float | None) -> None:
-        """Opens the file and adds the time since its last record.
-
-        Args:
-            left_at: see `Heartbeat`.
-        """
+        """Opens the file and adds the time since its last record; for `left_at` see `Heartbeat`."""
         try:
             past = read(os.path.dirname(self._path), self._process)
         except UserError as error:
@@ -190,8 +182,8 @@ class Goodput:
             seconds = dict(past.seconds)
             seconds[_AFTER_RECORD[past.doing]] += alive - past.until
             seconds["not_running"] += max(self._start - alive, 0.0)
-            # Starts overlap if one process makes two runs, or if clocks differ: no time must count
-            # twice.
+            # Starts overlap if one process makes two runs, or if clocks differ: do not count that
+            # time twice.
             early = max(past.until - self._start, 0.0)
             overlap = min(early, self.clock.seconds()["start_up"])
             seconds["start_up"] -= overlap
@@ -203,11 +195,8 @@ class Goodput:
     def restored(self, step: int, prefix: str | None) -> None:
         """Counts only the steps up to the checkpoint that the run resumes from; the rest are lost.
 
-        If the file does not list the checkpoint, it belongs to another run and is set aside with a
-        warning.
-
-        Args:
-            prefix: of the checkpoint of this step; None if there is no checkpoint.
+        If the file does not list that checkpoint, `prefix`, it belongs to a different run and is
+        set aside with a warning.
         """
         if not self._is_open:
             return
@@ -252,7 +241,6 @@ class Goodput:
         return Record(past.first_start, until, past.starts + 1, seconds, doing, past.saves)
 
     def write(self, doing: str = "steps") -> None:
-        """Writes the current state, if the file has been opened."""
         if self._is_open:
             self._write(self.record(doing))
 
@@ -274,7 +262,7 @@ class Goodput:
             write_whole(self._path, json.dumps(content, indent=1) + "\n")
 
     def curves(self) -> dict[str, float]:
-        """Returns each part's share so far, for TensorBoard; {} if the file is not open."""
+        """Returns each part's share so far, for TensorBoard."""
         if not self._is_open:
             return {}
         record = self.record()

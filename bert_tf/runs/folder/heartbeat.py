@@ -1,13 +1,13 @@
 """A heartbeat file that keeps two runs from writing to one directory.
 
-A run rewrites `run.heartbeat` in its output directory every few seconds. Another run that sees the
-file change must not write there. A file that does not change was left by a run that was killed.
-No clocks are compared, so this works between machines and in a bucket.
+A run rewrites `run.heartbeat` in its output directory every few seconds. As long as the file
+changes, no other run may write there. A file that does not change was left by a run that was
+killed. Clocks are not compared, so this works between machines and in a bucket.
 
 On a local disk the run also locks the file (flock), so that only one of several runs on a machine
-can start. A bucket has no locks: two runs that start within the same second may both start. The
-file then names the run that wrote last. The other run notices this at its next beat and stops at
-the end of its current loop. It also checks the file each time before it writes.
+can start. A bucket does not have locks: two runs that start within the same second may both start.
+The file then names the run that wrote last. The other run notices this at its next beat and stops
+at the end of its current loop. It also checks the file each time before it writes.
 
 Programs that evaluate or predict hold `eval.heartbeat` and `predict.heartbeat` in the same way, so
 that two of them do not write the same results.
@@ -32,12 +32,12 @@ from bert_tf.start import lazy_tensorflow as tf
 FILE_NAME = "run.heartbeat"
 BEAT_SECONDS = 10.0  # from one rewrite of the file to the next
 EXPIRES_SECONDS = 30.0  # three beats, because a beat may fail or take long
-# From taking a directory without a lock to checking whether another run took it at the same moment:
-# longer than writing a small file takes, also in a bucket.
+# From taking a directory without a lock to checking whether a different run took it at the same
+# moment: longer than writing a small file takes, also in a bucket.
 SETTLE_SECONDS = 1.0
 TRAINING = "training"
 _OWNER_KEYS = {"id": str, "host": str, "pid": int, "pid_space": str}
-# What a second program is told, by what it wanted to do.
+# The rule in the error of a second program, by what it wanted to do.
 _RULES = {
     TRAINING: "Two runs must not share a directory",
     "evaluating": "Two programs must not write the same results",
@@ -46,7 +46,7 @@ _RULES = {
 
 
 class InUseError(UserError):
-    """Another program holds the directory; `training` says whether that program trains."""
+    """A different program holds the directory; `training` says whether that program trains."""
 
     def __init__(self, message: str, training: bool):
         super().__init__(message)
@@ -56,17 +56,18 @@ class InUseError(UserError):
 class Heartbeat:
     """Holds an output directory for one run; a context manager.
 
-    Entering takes the directory, unless another run holds it. Leaving releases the directory, also
-    after an exception. In between a thread rewrites the file. Call `check` before writing anything
-    that another run must not overwrite, and `check_beats` now and then.
+    Entering takes the directory, unless a different run holds it; leaving releases it, also after
+    an exception. In between a thread rewrites the file. Call `check` before writing anything that a
+    different run must not overwrite, and `check_beats` now and then.
 
     Args:
         output_dir: an existing directory, on any file system that TensorFlow reaches.
-        file_name, doing: the heartbeat's name, and what is done under it: a key of `_RULES`.
+        doing: what is done under the heartbeat: a key of `_RULES`.
         trains: whether the program trains, for `InUseError`.
 
-    `left_at` is when a run that was killed last renewed the file, in seconds since 1970; None if
-    the last run was not killed.
+    Attributes:
+        left_at: when a killed run last renewed the file, in seconds since 1970; None if the last
+            run was not killed.
     """
 
     def __init__(
@@ -94,7 +95,6 @@ class Heartbeat:
         self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
 
     def __enter__(self) -> "Heartbeat":
-        """Takes the directory."""
         with contextlib.ExitStack() as stack:
             stack.callback(self._unlock)
             try:
@@ -123,7 +123,7 @@ class Heartbeat:
         self._unlock()
 
     def _take_lock(self) -> bool:
-        """Locks the file if the file system can; returns whether there was no file before."""
+        """Locks the file where that is possible; returns whether the file is new."""
         if "://" in self._path:
             return self._read() is None
         while True:
@@ -153,13 +153,13 @@ class Heartbeat:
             self._lock = None
 
     def check(self) -> None:
-        """Reads the file to check that this run still holds the directory."""
+        """Reads the file, and checks that this run still holds the directory."""
         with contextlib.suppress(tf.errors.OpError):
             self._look()
         self.check_beats()
 
     def check_beats(self) -> None:
-        """Checks the same as `check`, but reads nothing: it uses what the beats have read."""
+        """Checks the same as `check` without reading: it uses what the beats have read."""
         if self._taken_over_by:
             raise OSError(
                 f"--output_dir={self._output_dir} has been taken over by {self._taken_over_by}:"
@@ -169,7 +169,7 @@ class Heartbeat:
             )
 
     def _wait_for_the_last_run(self) -> None:
-        """Waits until it is certain that the file, if it exists, does not belong to a live run."""
+        """Waits until it is certain that a file that exists does not belong to a live run."""
         found = self._read()
         if found is None:
             return
@@ -203,7 +203,7 @@ class Heartbeat:
         )
 
     def _look(self) -> None:
-        """Reads whether another run has taken over the file."""
+        """Notes whether a different run has taken over the file."""
         if not self._taken_over_by and (owner := self._other_owner()):
             self._taken_over_by = _name(owner)
             logging.error("%s now belongs to %s", self._path, self._taken_over_by)

@@ -22,19 +22,19 @@ SUMMARY_STEPS = 100  # steps per point in TensorBoard: the Estimator's default
 
 
 class Metrics:
-    """All scalars of a run in one file, as JSON: a line for each step, in order.
+    """All scalars of a run in one JSON file, a line for each step, in order.
 
-    It is written as a whole, because an object in a bucket cannot grow.
+    The file is rewritten as a whole, because an object in a bucket cannot grow.
     """
 
     def __init__(self, path: str):
         self._path = path
         self._lines: dict[int, str] = {}
         self._written = ""  # what the file has
-        self._lock = threading.Lock()  # of the file, which the saving thread writes, too
+        self._lock = threading.Lock()  # of the file, which the saving thread also writes
 
     def open(self, step: int) -> None:
-        """Reads the lines of earlier starts up to a step; the later steps are made again."""
+        """Reads the lines of earlier starts up to a step; later steps are made again."""
         if not tf.io.gfile.exists(self._path):
             return
         self._written = read_text(self._path, self._path)
@@ -47,14 +47,13 @@ class Metrics:
         self._lines = {at: line for at, line in found.items() if at <= step}
 
     def add(self, scalars: Mapping[str, float], step: int, prefix: str) -> None:
-        """Adds scalars to the line of a step, with a prefix before their names."""
         values = {f"{prefix}{name}": float(value) for name, value in scalars.items()}
         values = {name: value if math.isfinite(value) else None for name, value in values.items()}
         before = json.loads(self._lines.get(step, "{}"))
         self._lines[step] = json.dumps({"step": step, **before, **values})
 
     def write(self) -> None:
-        """Writes the file, if it is not up to date; any thread may call this."""
+        """Writes the file if it has changed; any thread may call this."""
         with self._lock:
             content = "".join(f"{line}\n" for line in [*self._lines.values()])
             if content != self._written:
@@ -63,13 +62,7 @@ class Metrics:
 
 
 class Summaries:
-    """Writes scalars for TensorBoard to a directory, or nowhere if it is None.
-
-    Its methods raise OSError if that fails.
-
-    Args:
-        metrics: gets the same scalars, with `prefix` before their names.
-    """
+    """Writes scalars for TensorBoard, if there is a directory; raises OSError if that fails."""
 
     def __init__(self, directory: str | None, metrics: Metrics | None = None, prefix: str = ""):
         self._directory = directory
@@ -77,7 +70,6 @@ class Summaries:
         self._writer: tf.summary.SummaryWriter | None = None
 
     def write(self, scalars: Mapping[str, float], step: int) -> None:
-        """Adds a point to each named curve."""
         if self._directory is None or not scalars:
             return
         if self._metrics:
@@ -90,7 +82,6 @@ class Summaries:
                     tf.summary.scalar(name, value)
 
     def flush(self) -> None:
-        """Writes to disk what has been added."""
         if self._writer is not None:
             with self._explained():
                 self._writer.flush()
@@ -109,13 +100,9 @@ def mean_losses(
 ) -> dict[str, float]:
     """Returns `eval_loss`, the mean over the examples, and `loss`, the Estimator's loss.
 
-    The Estimator takes the mean over the batches. The last batch counts as much as any other,
-    although it may be smaller.
-
-    Args:
-        losses: float [examples], in order.
-        weights: float [examples], the weight of each example in these means; None for 1. A batch
-            whose weights are all 0 does not count.
+    The Estimator takes the mean over the batches; the last batch counts as much as the others,
+    although it may be smaller. `losses` and their `weights` are float [examples]; a batch whose
+    weights are all 0 is ignored.
     """
     losses = losses.astype(np.float64)
     parts = [slice(i, i + batch_size) for i in range(0, len(losses), batch_size)]
@@ -130,12 +117,11 @@ def mean_losses(
 
 
 def describe(scalars: Mapping[str, float]) -> str:
-    """Returns the scalars on one line, sorted by name."""
     return ", ".join(f"{name} = {value:.5g}" for name, value in sorted(scalars.items()))
 
 
 def duration(seconds: float) -> str:
-    """Returns a time in its largest one or two units: 45 s, 12 min, 3 h 20 min, 2 d 4 h."""
+    """Formats a time in its largest one or two units: 45 s, 12 min, 3 h 20 min, 2 d 4 h."""
     if seconds < 60:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
@@ -149,10 +135,7 @@ def duration(seconds: float) -> str:
 
 
 def curves(results: Mapping[str, float]) -> dict[str, float]:
-    """Returns an evaluation's results under the names of training's curves, without the counts.
-
-    TensorBoard then plots `eval_accuracy` over `accuracy`.
-    """
+    """Renames an evaluation's results like training's, so that TensorBoard plots them together."""
     named = {name.removeprefix("eval_"): results[name] for name in results if name not in COUNTS}
     if "eval_loss" in results:
         named["loss"] = results["eval_loss"]  # over examples, like training's loss
@@ -160,7 +143,6 @@ def curves(results: Mapping[str, float]) -> dict[str, float]:
 
 
 def log_results(results: Mapping[str, float | int]) -> None:
-    """Logs an evaluation as the original does."""
     logging.info("***** Eval results *****")
     for key, value in sorted(results.items()):
         logging.info("  %s = %s", key, value)
@@ -176,7 +158,7 @@ def write_results(path: str, results: Mapping[str, float | int]) -> None:
 
 
 def read_results(path: str) -> dict[str, float]:
-    """Returns the results that `write_results` wrote to a file; {} if the file does not exist."""
+    """Reads a file of `write_results`; {} if it does not exist."""
     if not tf.io.gfile.exists(path):
         return {}
     text = read_text(path, path, "evaluate again")
@@ -194,11 +176,7 @@ def read_results(path: str) -> dict[str, float]:
 
 
 def write_probabilities(path: str, outputs: np.ndarray) -> None:
-    """Writes test_results.tsv as the original does: a line for each example, tabs between numbers.
-
-    Args:
-        outputs: float [examples, classes], or [examples].
-    """
+    """Writes test_results.tsv as the original: float [examples, classes], or [examples]."""
     logging.info("Writing predictions to: %s", path)
     lines = ["\t".join(map(str, row)) for row in outputs.reshape(len(outputs), -1)]
     write_whole(path, "".join(f"{line}\n" for line in lines))

@@ -32,7 +32,7 @@ class Background:
         self._future: Future[None] | None = None
 
     def start(self, work: Callable[[], None]) -> None:
-        """Waits for the previous work and starts this work, unless the previous work failed."""
+        """Starts work after the previous work, whose exception is raised here."""
         self.wait()
         self._future = self._pool.submit(work)
 
@@ -57,13 +57,12 @@ class Run:
     MultiWorkerMirroredStrategy every process has a `Run`; the chief's writes and all read, so all
     must reach the same directory.
 
-    Methods that write, or wait for a save, raise OSError if a file cannot be written or another run
-    has taken the directory over, and FloatingPointError if a value to save is not finite.
+    Methods that write, or wait for a save, raise OSError if a file cannot be written or a different
+    run has taken the directory over, and FloatingPointError if a value to save is not finite.
 
     Args:
-        best: the best checkpoint, if the run's evaluations choose one.
-        labels: classes in the order of the logits, for `labels.txt`; () for regression. None if
-            the task has no labels to keep.
+        labels: classes in the order of the logits, for `labels.txt`; () for regression. None if the
+            task has no labels to keep.
         saves: whether to write checkpoints. If not, the directory is for this run only.
     """
 
@@ -105,7 +104,6 @@ class Run:
         self.evaluated_step: int | None = None
 
     def __enter__(self) -> "Run":
-        """Reserves the directory; see `Heartbeat.__enter__` for the errors."""
         with contextlib.ExitStack() as stack:
             if distribution.several_processes(self.strategy):
                 stack.enter_context(interrupts.hold())
@@ -132,7 +130,6 @@ class Run:
         return self._stack.__exit__(*exception)
 
     def _check_shared(self) -> None:
-        """Checks that all processes see the heartbeat of the chief."""
         seen = self.gather(float(tf.io.gfile.exists(self.path(FILE_NAME))))
         if 0 in seen:
             raise UserError(
@@ -143,8 +140,7 @@ class Run:
     def _reserve_results(self, stack: contextlib.ExitStack) -> None:
         """Reserves the results that this program writes, or raises `InUseError`.
 
-        A program that only evaluates may look at a run that trains and evaluates. It then leaves
-        `eval_results.txt` to that run.
+        A program that only evaluates leaves `eval_results.txt` to a run that trains and evaluates.
         """
         settings, trains = self.settings, self.settings.do_train
         evaluates = getattr(settings, "do_eval", False) or settings.evaluate_every_steps
@@ -187,12 +183,7 @@ class Run:
         return prefix
 
     def check_same(self, what: str, *parts: str | bytes | np.ndarray) -> None:
-        """Checks that all processes of the run have the same.
-
-        Args:
-            what: what it is, in the plural, and the flag that names it.
-            *parts: its content.
-        """
+        """Checks that all processes have the same `parts`; `what` names them in the plural."""
         if not distribution.several_processes(self.strategy):
             return
         found = hashlib.blake2b(digest_size=6)  # a float64 holds it
@@ -223,8 +214,7 @@ class Run:
         Args:
             values: weights, optimizer slots and `global_step` by name, on the host: tensors that
                 later steps do not change.
-            save_places: writes this process's place in the input at that step, next to the prefix
-                that it gets.
+            save_places: writes this process's place in the input beside the prefix that it gets.
             waited: seconds for which training waited for these values, for the log.
         """
         self.wait_for_save()
@@ -239,7 +229,7 @@ class Run:
             self._background.start(write)
 
     def _write(self, values, step, save_places, waited, record: Record) -> None:
-        """Writes the arguments of `save`; `record` is the goodput at that step."""
+        """Saves what `save` got; `record` is the goodput at that step."""
         began = time.monotonic()
         with tf.device("CPU:0"):  # needs no compilation there
             for name, value in values.items():
@@ -278,11 +268,10 @@ class Run:
             heartbeat.check()
 
     def wait_for_save(self) -> None:
-        """Waits until the current save is written."""
         self._background.wait()
 
     def write_goodput(self, doing: str = "steps") -> None:
-        """Updates `goodput.json` and the metrics, unless another run has taken the directory."""
+        """Updates `goodput.json` and the metrics, unless this run has lost the directory."""
         with contextlib.suppress(OSError, UserError):  # this is also called after other errors
             if self._heartbeat:
                 self._heartbeat.check()
@@ -290,10 +279,7 @@ class Run:
             self._metrics.write()
 
     def used_seconds(self) -> tuple[float, float]:
-        """Returns the seconds for which the chief has had its machine, over all starts.
-
-        The second number is how many of them were before steps could be made.
-        """
+        """Returns the chief's seconds over all starts, and how many of them were before steps."""
         record = self.goodput.record()
         idle = sum(record.seconds[x] for x in ("start_up", "restoring", "compiling"))
         return self.gather(record.used())[0], self.gather(idle)[0]
@@ -308,7 +294,6 @@ class Run:
         )
 
     def write_labels(self) -> None:
-        """Writes `labels.txt`, or removes the file of another model."""
         if self.chief:
             model_notes.write_labels(self.output_dir, self.labels)
 
@@ -323,11 +308,9 @@ class Run:
 
     @property
     def owns_results(self) -> bool:
-        """Whether the results of an evaluation are this program's to write."""
         return self.chief and not self._results_are_taken
 
     def write_results(self, results: Mapping[str, float | int]) -> None:
-        """Writes `eval_results.txt`."""
         self.check_directory()
         if self._results_are_taken:
             logging.warning(
@@ -340,9 +323,9 @@ class Run:
 
     @contextlib.contextmanager
     def training(self) -> Iterator[None]:
-        """Counts the time within as steps, and lets interrupts end only loops of steps.
+        """Counts the time within as steps; interrupts are held, and only end loops of steps.
 
-        At the end it writes TensorBoard's curves to disk, waits for the current save, and raises
+        At the end it flushes TensorBoard's curves, waits for the current save, and raises
         KeyboardInterrupt if there was an interrupt.
         """
         with interrupts.hold():

@@ -1,7 +1,7 @@
 """Reports of an evaluation: scores of each class, confusion matrix, calibration; and temperatures.
 
 `str(report)` is `eval_report.txt`; `report.values` is `eval_report.json`. scikit-learn is imported
-where it is used: that takes a second, and training does not need it.
+where it is used, because that takes a second, and training does not need it.
 """
 
 import dataclasses
@@ -14,7 +14,7 @@ from absl import logging
 from bert_tf.engine.measures import pearson, spearman
 
 CALIBRATION_BINS = 15  # as in "On Calibration of Modern Neural Networks", arXiv:1706.04599
-# Of a temperature: with few or only correct examples the best one has no bound.
+# Bounds of a temperature: with few or only correct examples the best one is infinite or 0.
 TEMPERATURES = (0.05, 20.0)
 _MOST_COLUMNS = 20  # classes of a confusion matrix that is printed whole
 _MOST_CONFUSIONS = 20  # lines for the confusions of more classes
@@ -25,12 +25,7 @@ _SCORES = ("precision", "recall", "f1")
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Report:
-    """What an evaluation found. Printed, it is a table; `report["accuracy"]` is one value.
-
-    Attributes:
-        values: the numbers by name, as JSON has them.
-        text: the table.
-    """
+    """The report of an evaluation: a table if printed; `report["accuracy"]` is one value."""
 
     values: dict[str, Any]
     text: str
@@ -42,7 +37,7 @@ class Report:
         return self.text
 
     def with_values(self, **values: float) -> "Report":
-        """Returns the report with more numbers, which have a line each at the end."""
+        """Adds numbers, each in a line at the end."""
         return Report(self.values | values, f"{self.text}\n{_value_lines(values)}")
 
     def __getitem__(self, name: str) -> Any:
@@ -56,7 +51,7 @@ class Evaluation(dict[str, float]):
 
     Attributes:
         report: the numbers of the report by name; for a classification `classes`, the scores of
-            each class, and `confusion_matrix`. {} if the task has none.
+            each class, and `confusion_matrix`. {} if the task does not make a report.
     """
 
     def __init__(
@@ -81,11 +76,11 @@ def class_report(
 
     Args:
         labels: names of the classes, in the order of the probabilities.
-        y_true: the correct classes, int `[examples]`. If an example can have several labels,
+        y_true: the correct classes, int `[examples]`; if an example can have several labels,
             `[examples, labels]`, 1 for each label that it has.
-        probabilities: float `[examples, classes]`. The highest is the prediction.
-        threshold: with several labels, the least probability of a label that is predicted: one
-            number, or one for each label.
+        probabilities: float `[examples, classes]`; the highest is the prediction.
+        threshold: with several labels, the least probability of a predicted label: one number, or
+            one for each label.
     """
     y_true, probabilities = np.asarray(y_true), np.asarray(probabilities)
     if probabilities.shape[:1] != y_true.shape[:1] or probabilities.shape[1:] != (len(labels),):
@@ -120,7 +115,7 @@ def _label_report(
     matrices = metrics.multilabel_confusion_matrix(y_true, predicted)
     scores, rows = _score_rows(labels, y_true, predicted, ("micro", "macro", "weighted", "samples"))
     for i, label in enumerate(labels):
-        # Undefined for a label that no example has: scikit-learn would warn.
+        # Undefined for an unused label: scikit-learn would warn.
         found = y_true[:, i].any()
         average = metrics.average_precision_score(y_true[:, i], probabilities[:, i]) if found else 0
         (tn, fp), (fn, tp) = matrices[i].tolist()
@@ -143,7 +138,7 @@ def _label_report(
 def _score_rows(
     labels: Sequence[str], y_true: np.ndarray, predicted: np.ndarray, averages: Sequence[str]
 ) -> tuple[dict[str, Any], str]:
-    """Returns `classes` and each average, by name, and a table of them."""
+    """Returns the scores of `classes` and each average, by name, and a table of them."""
     from sklearn import metrics
 
     def scores(average: str | None) -> np.ndarray:
@@ -194,10 +189,6 @@ def calibration_error(probabilities: np.ndarray, correct: np.ndarray) -> float:
     Predictions are put into 15 bins of equal width by their probability. In each bin, the mean
     probability is compared with the share of correct predictions; the result is the mean of the
     absolute differences, weighted by the predictions in a bin (arXiv:1706.04599, equation 3).
-
-    Args:
-        probabilities: of the predictions, float `[predictions]`.
-        correct: whether each is correct, `[predictions]`.
     """
     bins = np.minimum((probabilities * CALIBRATION_BINS).astype(int), CALIBRATION_BINS - 1)
     gaps = np.bincount(bins, probabilities.astype(np.float64) - correct, CALIBRATION_BINS)
@@ -220,12 +211,7 @@ def number_report(y_true: np.ndarray, predictions: np.ndarray) -> Report:
 
 
 def span_report(counts: Mapping[str, Sequence[int]], accuracy: float) -> Report:
-    """Returns the report of entities by type.
-
-    Args:
-        counts: for each type the number of correct, of predicted, and of true entities.
-        accuracy: the share of words with the correct tag.
-    """
+    """Returns the report of entities: by type, the numbers of correct, predicted and true ones."""
     totals = np.sum([[0, 0, 0], *counts.values()], axis=0).tolist()
     types = {name: _span_scores(*row) for name, row in counts.items()}
     micro = _span_scores(*totals)
@@ -243,11 +229,7 @@ def _span_scores(right: int, predicted: int, relevant: int) -> dict[str, float |
 
 
 def mean_report(groups: Mapping[str, Mapping[str, Sequence[Mapping[str, float]]]]) -> Report:
-    """Returns the report of scores that are means over examples, by several groupings.
-
-    Args:
-        groups: grouping -> group -> the scores of each of its examples, by name.
-    """
+    """Returns the means of scores: grouping -> group -> the scores of each of its examples."""
     values: dict[str, Any] = {}
     parts = []
     for grouping, members in groups.items():
@@ -294,11 +276,10 @@ def _cell(value: Any) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Calibration:
-    """A temperature, and what it does to the examples that it was fitted on.
+    """A temperature fitted on examples, and the calibration error of these.
 
-    Attributes:
-        temperature: above 1 if the model was too certain.
-        before, after: the calibration error at temperature 1 and at `temperature`.
+    temperature: above 1 if the model was too certain.
+    before, after: the calibration error at temperature 1 and at `temperature`.
     """
 
     temperature: float
@@ -311,10 +292,8 @@ def calibrate(
 ) -> Calibration:
     """Returns the temperature with the least negative log-likelihood of the labels.
 
-    Args:
-        label_ids: the correct classes, int `[examples]`.
-        probabilities: float `[examples, classes]`.
-        weights: float `[examples]`, how much each example counts in the likelihood; None for 1.
+    `label_ids` are int `[examples]`, `probabilities` float `[examples, classes]`, and `weights`
+    float `[examples]`, in the likelihood.
     """
     from scipy import optimize  # here, because that takes a second
 

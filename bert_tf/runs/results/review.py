@@ -1,4 +1,4 @@
-"""Writes what an evaluation found: all its examples, the errors among them, and a report."""
+"""Writes the review of an evaluation: all its examples, the errors among them, and a report."""
 
 import dataclasses
 import json
@@ -20,23 +20,13 @@ EVALUATED = "eval_predictions"
 
 @dataclasses.dataclass(frozen=True)
 class Decision:
-    """How a text gets several labels, and how they are written in a cell.
-
-    Attributes:
-        threshold: the least probability of a label that is predicted.
-        separator: stands between the labels.
-    """
+    """How a text gets several labels: all of at least this probability, joined in a cell."""
 
     threshold: float
     separator: str
 
     def labels(self, names: Sequence[str], probabilities: np.ndarray) -> list[tuple[str, ...]]:
-        """Returns the predicted labels of each text.
-
-        Args:
-            names: all labels, in the order of the probabilities.
-            probabilities: float `[texts, labels]`.
-        """
+        """Returns each text's predicted labels; `probabilities` are float `[texts, labels]`."""
         found = probabilities >= self.threshold
         return [tuple(names[i] for i in np.flatnonzero(row)) for row in found]
 
@@ -49,8 +39,7 @@ def predicted_columns(
     Args:
         labels: names of the classes; None for a regression.
         outputs: probabilities, float `[examples, classes]`; predicted numbers, float `[examples]`.
-        decision: if an example can have several labels; `probability LABEL` is then a column for
-            each label.
+        decision: if an example can have several labels; each label then also has a column.
     """
     if labels is None:
         return {"prediction": list(outputs)}
@@ -96,18 +85,16 @@ def write_review(
     decision: Decision | None = None,
     calibration: Calibration | None = None,
 ) -> None:
-    """Writes the review of an evaluation of classes or numbers.
+    """Writes the review of an evaluation of classes or numbers; see `predicted_columns`.
 
     `eval_predictions.tsv` has all examples; `errors.tsv` the wrong ones, the most certain first, or
     for a regression the largest differences; `eval_report.txt` and `.json` the report.
 
     Args:
-        output_dir: folder of the files; their names end in `suffix`.
-        rows: the texts and labels of the examples.
-        labels, outputs, decision: see `predicted_columns`.
+        suffix: end of the files' names.
         label_ids: the correct classes, int `[examples]`; numbers, float `[examples]`. With a
-            `decision` 1 for each label that an example has, `[examples, labels]`; the certainty of
-            an error is then that of the label that is most wrong.
+            `decision` 1 for each label that an example has, `[examples, labels]`; errors are then
+            sorted by the worst label.
         calibration: if the model's logits were scaled on these examples.
     """
     found = predicted_columns(labels, outputs, decision)
@@ -130,7 +117,6 @@ def write_review(
 
 
 def write_report(output_dir: str, suffix: str, report: Report, name: str = "eval_report") -> None:
-    """Writes a report as `eval_report.txt` and `eval_report.json`."""
     path = os.path.join(output_dir, f"{name}{suffix}")
     logging.info("Writing %s.txt", path)
     write_whole(f"{path}.txt", str(report))
@@ -138,11 +124,6 @@ def write_report(output_dir: str, suffix: str, report: Report, name: str = "eval
 
 
 def surest_first(wrong: np.ndarray, certainty: np.ndarray) -> np.ndarray:
-    """Returns the numbers of the examples that are wrong, the most certain ones first.
-
-    Args:
-        wrong: bool `[examples]`.
-        certainty: float `[examples]`, such as the probability of the prediction.
-    """
+    """Returns the numbers of the wrong examples, bool `[examples]`, the most certain first."""
     numbers = np.flatnonzero(wrong)
     return numbers[np.argsort(-certainty[numbers], kind="stable")]

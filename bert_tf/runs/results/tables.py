@@ -1,8 +1,5 @@
 """Writes tables of predictions that are safe to open in a spreadsheet.
 
-`KeptRows` keeps the texts of the examples, to be shown beside the predictions, while a model is
-trained.
-
 Columns are separated by tabs. A text is always in double quotes, with a double quote inside written
 twice, so tabs, line ends and other separators in it do not start a new cell. Numbers are bare.
 
@@ -32,24 +29,17 @@ _FORMULA = re.compile(
 )
 _CONTROL = re.compile(r"[\t\r\n]")
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", re.ASCII)
-_PLAIN = re.compile(r"[A-Za-z0-9_ ]+")  # a column's name that needs no quotes
+_PLAIN = re.compile(r"[A-Za-z0-9_ ]+")  # a column's name that is written without quotes
 
 # A text, a number, or None where an example lacks the column.
 Cell = str | float | int | None
 
 
 class KeptRows:
-    """Rows in a temporary file; `rows[i]` reads one.
+    """Keeps rows in a temporary file while a model is trained; `rows[i]` reads one.
 
-    A row takes 8 bytes of memory. The file has no name on Linux, so nothing is left of it even if
-    the program is killed.
-
-    Attributes:
-        columns: the names of all columns, in the order in which they first occur.
-
-    Args:
-        rows: the cells of each row by column.
-        folder: where the file is; None for the system's folder of temporary files.
+    A row takes 8 bytes of memory. The file is unnamed on Linux, so it vanishes even if the program
+    is killed. `columns` are the names of all columns, in the order in which they first occur.
     """
 
     def __init__(self, rows: Iterable[Mapping[str, Cell]], folder: str | None = None):
@@ -86,7 +76,7 @@ def _number(value: Any) -> Any:
 
 
 def cell(value: Any) -> str:
-    """Returns a value as it is written between two tabs."""
+    """Formats a value as it is written between two tabs."""
     if value is None:
         return ""
     if not isinstance(value, str):
@@ -115,13 +105,7 @@ def write_predictions(
     found: Mapping[str, Sequence[Any]],
     order: Iterable[int] | None = None,
 ) -> None:
-    """Writes a row for each example: its kept columns, then the predicted ones.
-
-    Args:
-        kept: the texts and labels.
-        found: the cells of all examples, by column.
-        order: the numbers of the examples to write, in this order; None for all.
-    """
+    """Writes a row for each example in `order`: its kept columns, then the columns `found`."""
 
     def rows() -> Iterable[list[Any]]:
         for i in range(len(kept)) if order is None else order:
@@ -132,7 +116,7 @@ def write_predictions(
 
 
 def read_table(path: str) -> dict[str, list[str]]:
-    """Returns the columns of a table that `write_table` wrote; apostrophes stay."""
+    """Reads the columns of a table that `write_table` wrote; apostrophes stay."""
     text = read_text(path, path, "evaluate again")
     csv.field_size_limit(sys.maxsize)  # the default of 131,072 is too small for whole documents
     rows = list(csv.reader(io.StringIO(text, newline=""), delimiter="\t"))

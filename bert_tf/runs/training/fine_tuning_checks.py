@@ -21,7 +21,7 @@ def learned_labels(settings: FineTuningOptions) -> list[str] | None:
     """Returns the classes of the model that a run starts from; [] for regression, None if unknown.
 
     They are unknown if the run trains anew, which may give the head different classes. An
-    --output_dir without a checkpoint does not count: a run that stopped early left its files.
+    --output_dir without a checkpoint is ignored: a run that stopped early left its files.
     """
     if prefix := CheckpointDirectory(settings.output_dir).latest():
         return labels_in(os.path.dirname(prefix))
@@ -36,7 +36,7 @@ def make_tokenizer(
     init_checkpoint: str | None,
     output_dir: str | None = None,
 ) -> Tokenizer:
-    """Returns the tokenizer of the vocabulary that belongs to the checkpoint."""
+    """Returns the tokenizer, after checking that it fits the checkpoint and the configuration."""
     path = settings.vocab_file
     hugging_face = read_as_hugging_face(path, init_checkpoint)
     tokenizer = load_tokenizer(
@@ -55,10 +55,7 @@ def make_tokenizer(
 def check_vocabulary(
     vocab: dict[str, int], vocab_file: str, init_checkpoint: str | None, output_dir: str | None
 ) -> None:
-    """Raises UserError if a vocabulary differs from that of the checkpoint that a run starts from.
-
-    See `check_model_vocabulary`.
-    """
+    """Checks the vocabulary against the checkpoint's; see `check_model_vocabulary`."""
     hugging_face = read_as_hugging_face(vocab_file, init_checkpoint)
     if init_checkpoint:
         storage.check_file_system(init_checkpoint, "init_checkpoint")
@@ -71,11 +68,10 @@ def check_vocabulary(
 def check_settings(
     config: BertConfig, settings: FineTuningOptions, one_length: bool, folder: str | None = None
 ) -> None:
-    """Raises a UserError if a setting does not fit the model or the batches.
+    """Raises UserError if a setting does not fit the model or the batches.
 
-    Args:
-        one_length: whether all batches are padded to --max_seq_length.
-        folder: of the model that the run starts from, if no setting names it.
+    `one_length`: all batches are padded to --max_seq_length. `folder`: of the model that the run
+    starts from, if no setting names it.
     """
     config.check_seq_length(settings.max_seq_length)
     for name in ("train_batch_size", "eval_batch_size", "predict_batch_size"):

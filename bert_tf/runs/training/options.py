@@ -1,4 +1,4 @@
-"""The arguments of models and optimizers that settings decide."""
+"""Arguments of models and optimizers that depend on settings."""
 
 from collections.abc import Mapping
 
@@ -12,7 +12,7 @@ from bert_tf.runs.flags.settings import ComputationSettings, TrainingSettings
 def adam_options(
     settings: TrainingSettings, learning_rate_factors: Mapping[str, float] | None = None
 ) -> optimization.AdamOptions:
-    """Returns the optimizer's options from the flags; see `AdamWeightDecayOptimizer`."""
+    """Returns the optimizer's options; see `AdamWeightDecayOptimizer`."""
     return optimization.AdamOptions(
         settings.optimizer,
         settings.weight_decay_rate,
@@ -27,12 +27,11 @@ def adam_options(
 def model_options(
     settings: ComputationSettings, strategy: tf.distribute.Strategy
 ) -> dict[str, bool | str]:
-    """Returns the arguments of `BertModel` that the settings decide, for the strategy's devices."""
+    """Returns the arguments of `BertModel` for the settings and the strategy's devices."""
     return device_options(settings, distribution.on_tpu(strategy))
 
 
 def device_options(settings: ComputationSettings, on_tpu: bool) -> dict[str, bool | str]:
-    """Returns `model_options` for a TPU, or for any other device."""
     one_hot = settings.use_one_hot_embeddings
     options: dict[str, bool | str] = {
         "use_one_hot_embeddings": on_tpu if one_hot is None else one_hot,

@@ -25,13 +25,7 @@ _LEAST_EXAMPLES = 8  # fewer may all have weight 0 by chance, in batches of one 
 
 @dataclasses.dataclass
 class PhaseSteps:
-    """Trains through one phase.
-
-    loop: makes the steps; a new loop, which compiles its first steps.
-    source: the phase's input.
-    run: gets the figures.
-    total: number of steps of all phases, to estimate the time left; None if unknown.
-    """
+    """Trains through one phase; `loop` must be new, because it compiles its first steps."""
 
     phase: Phase
     loop: TrainingLoop
@@ -40,7 +34,7 @@ class PhaseSteps:
     total: int | None
     _compiled: bool = False
     _without_weight: frozenset[str] | None = None
-    _num_steps: int = 0  # that `make` has made
+    _num_steps: int = 0  # made by `make` so far
 
     def __post_init__(self):
         self._peak = peak_flops(self.run.strategy)
@@ -48,9 +42,8 @@ class PhaseSteps:
     def make(self, step: int, stop: int, advance: Callable[[int], None]) -> StepMetrics:
         """Makes the steps from `step` until `stop`, and returns their metrics.
 
-        The first call compiles and reports no speed.
-
-        It calls `advance` now and then with the number of steps made since the last call.
+        The first call compiles and reports no speed. `advance` is called now and then with the
+        number of steps made since the last call.
         """
         began, speed = time.monotonic(), {}
         minutes = self.run.settings.hang_minutes if self._compiled else 0.0
@@ -113,7 +106,7 @@ class PhaseSteps:
             )
 
     def _speed(self, num_steps: int, seconds: float) -> dict[str, float]:
-        """Returns the figures of steps that took these seconds. All processes must call it."""
+        """Returns the speed of steps that took these seconds. All processes must call it."""
         examples = num_steps * self.phase.batch_size * self.phase.examples_per_record
         each = seconds / num_steps
         speed = {"examples_per_second": examples / seconds, "seconds_per_step": each}

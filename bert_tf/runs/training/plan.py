@@ -12,12 +12,11 @@ LOG_LINES = 20
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """What a step of a phase computes, for the figures of its speed.
+    """What a step of a phase computes, to report its speed.
 
     sequences: number in a step, over all replicas.
     length: of each sequence with its padding, unless the batch is cut to a bucket's length.
-    flops: length -> floating point operations of the model's matrix products in a step; None if
-        unknown.
+    flops: length -> floating point operations of the model's matrix products in a step, if known.
     """
 
     sequences: int
@@ -33,9 +32,7 @@ class Phase:
     open_input: (seed, shard) -> the batches that the shard's host reads, from the start of the
         order that the seed gives.
     examples_per_record: the mean; more than 1 if records are packed.
-    num_examples: number of examples in the input, to tell how often each is seen; None if unknown.
-    estimated: whether that number is an estimate.
-    work: None: no tokens and operations are counted.
+    num_examples: in the input, to tell how often each is seen; `estimated` or exact.
     """
 
     num_steps: int
@@ -47,11 +44,7 @@ class Phase:
     work: Work | None = None
 
     def describe_input(self, timed: bool) -> str | None:
-        """Returns how many examples the input has and how often they are seen; None if unknown.
-
-        Args:
-            timed: whether the number of steps is not known, because time ends the phase.
-        """
+        """Tells the number of examples, and of epochs, or of steps in an epoch if `timed`."""
         if not self.num_examples:
             return None
         count = f"{self.num_examples:,.0f} example{'s' * (round(self.num_examples) != 1)}"
@@ -72,10 +65,8 @@ def _rounded(number: float) -> str:
 class Leg:
     """Steps of one phase that run without returning to Python.
 
-    phase: number of the phase, from 0.
     stop: the number of steps made in the whole run when the leg ends.
-    saves: whether a checkpoint is saved at the end.
-    evaluates: whether to evaluate at the end, after the save.
+    saves, evaluates: whether to save a checkpoint and, after it, evaluate at the end.
     """
 
     phase: int
@@ -89,8 +80,8 @@ class Plan:
     """When a run stops, saves and evaluates: a pure function of step and settings.
 
     phase_steps: number of steps of each phase.
-    iterations_per_loop: maximum number of steps in a leg. For the other fields see their flags.
-    stops: steps after which a leg ends in any case, in order.
+    iterations_per_loop: maximum number of steps in a leg.
+    stops: further steps after which a leg must end, in order.
     """
 
     phase_steps: tuple[int, ...]
@@ -101,15 +92,14 @@ class Plan:
 
     @property
     def total(self) -> int:
-        """Number of steps of all phases."""
         return sum(self.phase_steps)
 
     def legs(self, step: int) -> Iterator[Leg]:
         """Yields the legs of a run that starts at `step`, which must be less than `total`.
 
-        The first leg has no steps: it is where a new run saves, and where a resumed run evaluates,
-        because the previous run may have stopped before it evaluated. In each phase the first leg
-        with steps has only one step, which is compiled.
+        The first leg is empty: there a new run saves, and a resumed run evaluates, because the
+        previous run may have stopped before it evaluated. In each phase the first leg with steps
+        has only one step, which is compiled.
         """
         report = -(-self.total // LOG_LINES)
         intervals = (self.save_checkpoints_steps, self.evaluate_every_steps, report)

@@ -1,8 +1,8 @@
-"""What changes a run's learning rates: a time budget (--max_hours), and other flags than before.
+"""Time budgets (--max_hours), and warnings of a changed learning rate schedule.
 
-A checkpoint has a step's number and no schedule, so the rate jumps if the schedule is changed. So
-the schedule is noted beside the checkpoints. The note also says how dropout's masks are made, which
-earlier versions did in another way.
+A checkpoint has a step's number and not the schedule, so the rate would jump unnoticed. So the
+schedule is noted beside the checkpoints. The note also says how dropout's masks are made, which
+earlier versions did differently.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ from bert_tf.files.whole_files import read_json, write_whole
 from bert_tf.optimization import PolynomialSchedule, Schedule
 from bert_tf.runs.training.plan import Leg
 
-_LOOPS = 50  # measure the time of a step about this many times in a run
+_LOOPS = 50  # measure the time of a step about so many times in a run
 FILE_NAME = "schedule.json"
 _MASKS = "hash of the position"
 
@@ -28,15 +28,13 @@ class TimeBudget:
     """Fits a learning rate schedule to a time, and stops training when the time is up.
 
     The learning rate is a function of the used share of the budget (24hBERT, arXiv 2104.07705),
-    without the time before the first step of each start, in which nothing is learned.
-    Between two loops of steps, the budget measures this share and the time of a step. Within a
-    loop, the share grows with every step by the mean time of a step so far, saves and evaluations
-    included. So rates depend on the speed of the machine, and no two runs are equal to the bit.
+    without the time before the first step of each start, in which nothing is learned. Between two
+    loops of steps, the budget measures this share and the time of a step. Within a loop, the share
+    grows with every step by the mean time of a step so far, saves and evaluations included. So
+    rates depend on the speed of the machine, and no two runs are equal to the bit.
 
     Args:
-        hours: the budget.
         schedule: learning rates of `num_steps` steps, to be stretched or compressed.
-        num_steps: number of steps of the schedule.
         used: returns the seconds used, over all starts of the run, and how many of them were for
             starting, restoring and compiling. Processes that make steps together must get the same
             numbers.
@@ -67,11 +65,7 @@ class TimeBudget:
         return self._stretched(tf.minimum(share, 1.0) * float(self._num_steps))
 
     def legs(self, legs: Iterable[Leg], step: int) -> Iterator[Leg]:
-        """Yields the legs until the time is used up, cut wherever the time of a step is measured.
-
-        Args:
-            legs: from `step`, the legs of a plan with more steps than there is time for.
-        """
+        """Cuts `legs`, from `step`, where the time of a step is measured; stops when time is up."""
         for leg in legs:
             while step < leg.stop:
                 stop = min(leg.stop, self._next_stop(step))
@@ -84,10 +78,7 @@ class TimeBudget:
             yield leg
 
     def _next_stop(self, step: int) -> int:
-        """Sets the rates of the next steps, and returns the step at which to measure again.
-
-        Returns `step` itself if there is no time for another step.
-        """
+        """Sets the next steps' rates; returns where to measure again, `step` if time is up."""
         used, idle = self._used()
         seconds = self._seconds_per_step(step, used)
         learning = max(self._seconds - idle, 1e-9)
@@ -116,10 +107,9 @@ _Parts = list[tuple[int, PolynomialSchedule]]
 def note_schedule(
     folder: str, schedule: Schedule, step: int, max_hours: float | None = None
 ) -> None:
-    """Writes the schedule to `schedule.json`; warns if the run was at this step with another one.
+    """Writes the schedule, or `max_hours`, to `schedule.json`; warns if it has changed.
 
-    Of a time budget its `max_hours` are noted. Schedules of other kinds are not. A warning also
-    says if an earlier version began the run.
+    Other kinds of schedules are not noted. A warning also says if an earlier version began the run.
     """
     parts = optimization.schedule_parts(schedule)
     current = parts if max_hours is None else max_hours
@@ -156,10 +146,9 @@ def note_schedule(
 
 
 def _read(path: str) -> tuple[_Parts | float | None, str | None]:
-    """Returns the schedule, or the hours, in a file, and how the run's masks are made.
+    """Reads the schedule, or the hours, and how the run's masks are made.
 
-    None if there is no file, or, with a warning, if it is damaged. An earlier version wrote the
-    schedule alone.
+    The schedule is None without a file or, with a warning, if it is damaged.
     """
     if not tf.io.gfile.exists(path):
         return None, _MASKS

@@ -21,7 +21,6 @@ from bert_tf.text.tokenizers import Tokenizer, vocabulary_in
 
 
 def teacher_files(settings: TeacherCheckpoint) -> ModelFiles:
-    """Returns the files of the teacher."""
     return ModelFiles.of_flag(
         settings.teacher_checkpoint,
         "teacher_checkpoint",
@@ -33,10 +32,9 @@ def teacher_files(settings: TeacherCheckpoint) -> ModelFiles:
 def checked_teacher_files(
     settings: TeacherCheckpoint, student: BertConfig, tokenizer: Tokenizer
 ) -> ModelFiles:
-    """Returns the files of a fine-tuned teacher that reads the ids of the student's tokenizer.
+    """Returns a fine-tuned teacher's files, checked against the student's vocabulary and inputs.
 
-    `settings` are also `FineTuningOptions`. Raises UserError if the teacher's vocabulary, casing
-    or inputs differ from the student's.
+    `settings` are also `FineTuningOptions`.
     """
     files = teacher_files(settings)
     check_inputs(student, files.config, files.config_file, settings.max_seq_length)
@@ -61,12 +59,7 @@ def checked_teacher_files(
 
 
 def check_inputs(student: BertConfig, config: BertConfig, path: str, max_seq_length: int) -> None:
-    """Checks that a teacher can read what a student reads.
-
-    Args:
-        config: the teacher's, from the file `path`.
-        max_seq_length: length of the longest sequences that both read.
-    """
+    """Checks that a teacher, whose `config` is in `path`, can read the student's inputs."""
     if config.vocab_size != student.vocab_size:
         raise UserError(
             "The student and its teacher must have the same vocabulary: vocab_size of"
@@ -89,7 +82,7 @@ def check_inputs(student: BertConfig, config: BertConfig, path: str, max_seq_len
 
 
 def check_hidden_sizes(student: BertConfig, teacher: BertConfig) -> None:
-    """Raises a UserError if the two models' vectors differ in size: see --alpha_cos."""
+    """Raises UserError if the two models' vectors differ in size: see --alpha_cos."""
     if student.hidden_size != teacher.hidden_size:
         raise UserError(
             "The cosine loss needs vectors of one size: hidden_size of --bert_config_file is"
@@ -106,9 +99,7 @@ def load_teacher(
 ) -> tuple[keras.Model, dict[str, tf.Variable]]:
     """Returns the frozen teacher on the devices, and its variables by name.
 
-    Args:
-        unneeded: name prefixes of variables that the checkpoint may lack. Variables that it lacks
-            are not returned.
+    The checkpoint may lack variables whose prefix is in `unneeded`; these are not returned.
     """
     with strategy.scope(), reading_weights():
         teacher = build()

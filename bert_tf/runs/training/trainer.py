@@ -1,4 +1,4 @@
-"""Trains a model through phases. Knows no tasks; its run reads and writes the files."""
+"""Trains a model through phases. Knows nothing of tasks; its `Run` reads and writes files."""
 
 import contextlib
 import functools
@@ -39,18 +39,16 @@ class Trainer:
     Args:
         build: returns the model, its variables created and named as in a checkpoint.
         run: the run, already entered.
-        schedule: learning rate of each step; None if the run does not train, and the optimizer
-            then has no slots.
-        frozen: takes a variable's name, and returns whether to keep its value unchanged. Frozen
-            variables have no optimizer slots.
-        budget: stops training when the time is up; `schedule` must be `budget.schedule`. None:
-            train the phases' number of steps.
-        objective: returns what to train for; by default the model is its own objective.
+        schedule: learning rate of each step; None if the run does not train, and the optimizer then
+            lacks slots.
+        frozen: says by name whether a variable keeps its value. Frozen variables lack slots.
+        budget: stops training when the time is up; `schedule` must be `budget.schedule`.
+        objective: returns the objective to train; by default the model itself.
         initialize: called at the start of a run that does not resume, with the model and the names
             of the weights that --init_checkpoint set, to set others.
-        learning_rate_factors: see `optimization.AdamWeightDecayOptimizer`; None: 1 for all.
-        start: sets the weights that a run starts from if it does not resume. None: they are read
-            from --init_checkpoint, if that is given.
+        learning_rate_factors: see `optimization.AdamWeightDecayOptimizer`.
+        start: sets the initial weights of a run that does not resume; by default they are read from
+            --init_checkpoint.
     """
 
     def __init__(
@@ -104,7 +102,7 @@ class Trainer:
         start: Callable[[Variables], None] | None,
         needed: Sequence[str],
     ) -> Collection[str]:
-        """Sets the weights that a run starts from; returns those that --init_checkpoint has."""
+        """Sets the initial weights; returns the names of those in --init_checkpoint."""
         init_checkpoint, found = self._settings.init_checkpoint, set()
         if start:
             start(weights)
@@ -140,8 +138,8 @@ class Trainer:
         Args:
             phases: in order; a step belongs to the phase that its number falls into.
             evaluate: called every --evaluate_every_steps; returns whether to continue training.
-            watch: follows the steps. None: a progress bar, or log lines, show them. A run that its
-                callbacks ended is not continued with callbacks, unless `phases` have more steps.
+            watch: follows the steps. A run that its callbacks ended is not continued with
+                callbacks, unless `phases` have more steps.
         """
         self._check_batches(phases)
         settings, watch = self._settings, watch or Watch()
@@ -153,7 +151,7 @@ class Trainer:
             settings.iterations_per_loop,
             tuple(sorted({*watch.stops(), profiled.start, profiled.stop})),
         )
-        # Beside the checkpoint of a run that its callbacks ended.
+        # Marks the checkpoint of a run that its callbacks ended.
         mark = f".ended-of-{plan.total}" if watch.has_callbacks else ""
         if self._has_ended(plan.total, mark):
             return watch.end()
@@ -195,7 +193,7 @@ class Trainer:
             self._save(mark)  # unless the last leg did
 
     def _profiled(self, total: int) -> range:
-        """Returns the steps of --profile_steps; warns if they do not come."""
+        """Returns the steps of --profile_steps; warns if this run will not make them."""
         profiled = self._settings.profiled
         if profiled and not self.global_step <= profiled.start < total:
             logging.warning(
@@ -314,8 +312,8 @@ class Trainer:
     def _save(self, mark: str = "") -> None:
         """Copies everything a checkpoint of this step needs, unless it is already saved.
 
-        With `mark`, after callbacks that may have set the weights, it is saved in any case, beside
-        an empty file whose name is the prefix and the mark.
+        With `mark`, after callbacks that may have set the weights, it always saves, and writes an
+        empty file whose name is the prefix and the mark.
         """
         with self.run.clock.spent("saving"):
             began = time.monotonic()
@@ -335,7 +333,7 @@ class Trainer:
                     whole_files.write_whole(f"{prefix}{mark}", "")
 
             seconds, process = time.monotonic() - began, distribution.input_shard(self.strategy)
-            # Another process may hang while all save.
+            # A different process may hang while all save.
             with watched(int, self._settings.hang_minutes, process.index):
                 self.run.save(values, step, save_input, seconds)
 

@@ -1,4 +1,4 @@
-"""Follows the steps of a training run: progress, and Keras's callbacks."""
+"""Reports the steps of a training run: progress, and Keras's callbacks."""
 
 import contextlib
 import math
@@ -29,15 +29,12 @@ def verbosity(verbose: Any) -> int:
 
 
 def progress_of(verbose: Any) -> contextlib.AbstractContextManager[None]:
-    """Returns a context that shows progress unless Keras's `verbose` is 0; see `verbosity`."""
+    """Returns a context that shows progress unless Keras's `verbose` is 0."""
     return hidden(verbosity(verbose) == 0)
 
 
 def set_modes(callbacks: Any, metrics: Collection[str]) -> None:
-    """Tells callbacks that monitor one of the metrics in which direction it improves.
-
-    Keras finds it only for metrics that `compile` was given.
-    """
+    """Sets in which direction a monitored metric improves, which Keras may not know."""
     if isinstance(callbacks, keras.callbacks.CallbackList):
         callbacks = callbacks.callbacks
     for callback in callbacks if isinstance(callbacks, list | tuple) else [callbacks]:
@@ -47,11 +44,7 @@ def set_modes(callbacks: Any, metrics: Collection[str]) -> None:
 
 
 class Watch:
-    """Shows the progress of a run on a terminal, or in the log.
-
-    Attributes:
-        has_callbacks: whether a user's callbacks may end training, and set the weights.
-    """
+    """Shows a run's progress; `has_callbacks` if callbacks may end training and set weights."""
 
     has_callbacks = False
 
@@ -62,15 +55,15 @@ class Watch:
     def progress(
         self, total: int | None, done: int
     ) -> "contextlib.AbstractContextManager[Progress | CallbackWatch]":
-        """Returns an object whose `advance` is told of steps; for the arguments see `Progress`."""
+        """Returns an object whose `advance` counts steps; for the arguments see `Progress`."""
         return Progress("Training", "steps", total, done)
 
     def after(self, step: int, metrics: StepMetrics) -> bool:
-        """Is told of the steps of a loop; returns whether to go on."""
+        """Called after each loop of steps; returns False to stop."""
         return True
 
     def end(self) -> None:
-        """Is told that training is over, before its weights are saved and read."""
+        """Called after training, before its weights are saved and read."""
 
 
 class CallbackWatch(Watch):
@@ -78,16 +71,8 @@ class CallbackWatch(Watch):
 
     Epoch n, counted from 1, ends after floor(n * examples / batch size) steps, and the last one
     with the run. The batch that holds the end of an epoch and the start of the next one counts for
-    the next one. An epoch without a step of its own, with fewer examples than a batch, is skipped.
-    An epoch's logs are means over its steps.
-
-    Args:
-        callbacks: called with the model of the run.
-        verbose: see `verbosity`.
-
-    Attributes:
-        model: the model of the run, once it has begun.
-        history: what Keras's `fit` returns.
+    the next one. An epoch with fewer examples than a batch, and thus without a step, is skipped. An
+    epoch's logs are means over its steps. `history` is what Keras's `fit` returns.
     """
 
     def __init__(self, callbacks: Sequence[keras.callbacks.Callback] = (), verbose: Any = 0):
@@ -114,16 +99,12 @@ class CallbackWatch(Watch):
         steps_of_epoch: float,
         evaluate: Callable[[], Mapping[str, float]] | None,
     ) -> None:
-        """Prepares the callbacks for a run.
+        """Prepares the callbacks for a run of `num_steps`, of which `step` were made before.
 
         Args:
-            model: the model that the run trains.
-            optimizer: the run's, which callbacks find as `model.optimizer` until the end.
-            step: the number of steps that were made before.
-            num_steps: the number of steps of the whole run.
-            steps_of_epoch: the number of examples by the batch size.
-            evaluate: returns results to be added to an epoch's logs, with `val_` before their
-                names. None: there is nothing to evaluate on.
+            optimizer: callbacks find it as `model.optimizer` until the end.
+            steps_of_epoch: number of examples / batch size.
+            evaluate: returns results to add to an epoch's logs, with `val_` before their names.
         """
         self.model, model.optimizer = model, optimizer
         self._evaluate = evaluate
@@ -198,13 +179,10 @@ class CallbackWatch(Watch):
 
     def end(self) -> None:
         self._callbacks.on_train_end()
-        self.model.optimizer = None  # else the history, which has the model, would keep the moments
+        self.model.optimizer = None  # the history has the model, and would keep the moments
 
 
 def plain_names(results: Mapping[str, float]) -> dict[str, float]:
-    """Returns an evaluation's results without `eval_` before their names.
-
-    `eval_loss`, the mean over the examples, takes the place of the Estimator's `loss`.
-    """
+    """Removes `eval_` from results' names; `eval_loss` replaces the Estimator's `loss`."""
     named = {name.removeprefix("eval_"): value for name, value in results.items()}
     return {**named, **({"loss": results["eval_loss"]} if "eval_loss" in results else {})}

@@ -16,14 +16,10 @@ Advance = Callable[[int], None]
 
 @contextlib.contextmanager
 def watched(advance: Advance, minutes: float, process: int) -> Iterator[Advance]:
-    """Yields `advance`; ends the program if that is not called with a step for so long.
+    """Yields `advance`; ends the program if it is not called with a step for so many minutes.
 
-    Standard error then says what each thread is doing. A step hangs if another process of the run
-    has stopped, for example.
-
-    Args:
-        minutes: the longest time between two steps; 0: no limit.
-        process: the number of this process, for the message.
+    Standard error then says what each thread is doing. A step hangs, for example, if a different
+    process of the run has stopped. 0 minutes: no limit.
     """
     last, ended = time.monotonic(), threading.Event()
 
@@ -42,7 +38,7 @@ def watched(advance: Advance, minutes: float, process: int) -> Iterator[Advance]
                 )
                 try:
                     os.write(2, text.encode())
-                    faulthandler.dump_traceback(2)  # sys.stderr may be no file, as in a notebook
+                    faulthandler.dump_traceback(2)  # in a notebook sys.stderr is not a file
                 finally:
                     os._exit(interrupts.TERMINATED_STATUS)
 
@@ -55,7 +51,7 @@ def watched(advance: Advance, minutes: float, process: int) -> Iterator[Advance]
 
 
 def traced(strategy: tf.distribute.Strategy, folder: str) -> contextlib.AbstractContextManager:
-    """Returns a context that writes a trace of what is computed in it, for XProf."""
+    """Returns a context that writes a trace of its computations, for XProf."""
     if distribution.runs_by_pjrt(strategy):
         return strategy.jax.profiler.trace(folder)
     return tf.profiler.experimental.Profile(folder)

@@ -1,6 +1,6 @@
-"""Whether a text can have several labels, and from which probability: part of the model.
+"""Whether a text can have several labels, and from which probability a label is predicted.
 
-`problem_type` and `threshold` of its `bert_config.json` say so.
+Both are in the model's `bert_config.json`: `problem_type` and `threshold`.
 """
 
 import copy
@@ -20,7 +20,7 @@ from bert_tf.model_folder.reader import ModelFiles
 from bert_tf.model_folder.writer import CONFIG_FILE, write_config
 from bert_tf.tasks.classification.settings import ClassifierSettings
 
-# Settings that a model of several labels refuses, and why.
+# Settings that do not work with several labels, and why.
 _ONE_LABEL = {
     "class_weights": "an example with several has the weight of no single class",
     "temperature_scaling": "with several each label has a sigmoid, and a --threshold of its own",
@@ -28,13 +28,10 @@ _ONE_LABEL = {
 
 
 def configured(config: BertConfig, settings: ClassifierSettings, multi_label: bool) -> BertConfig:
-    """Returns the configuration of a run's model.
+    """Returns the configuration of a run's model; with `multi_label` examples have several labels.
 
-    A run that does not train a new head follows the `bert_config.json` beside the checkpoint, also
+    A run that does not train a new head follows the `bert_config.json` beside the checkpoint, even
     if --bert_config_file is the pre-trained model's.
-
-    Args:
-        multi_label: whether the examples have several labels each.
     """
     path = _learned_config(settings)
     learned_several = bool(path) and _has_several_labels(path)
@@ -64,7 +61,6 @@ def configured(config: BertConfig, settings: ClassifierSettings, multi_label: bo
 
 
 def _check(settings: ClassifierSettings, several: bool, multi_label: bool) -> None:
-    """Checks settings that only fit a model of several labels, or only one of a single label."""
     for name in ("threshold", "find_threshold"):
         if getattr(settings, name) and not several:
             raise UserError(
@@ -98,7 +94,7 @@ def _learned_config(settings: ClassifierSettings) -> str | None:
 
 
 def _has_several_labels(path: str) -> bool:
-    """Returns whether the model of a `bert_config.json` does; not if the file is damaged.
+    """Reads from a `bert_config.json` whether texts have several labels; False if it is damaged.
 
     `read_config` would warn of unknown keys, as it does for --bert_config_file.
     """

@@ -19,18 +19,17 @@ class InputExample:
 
     The label is the name of the class, or a number for regression. If a text can have several
     labels, it is a list or tuple of their names, such as ("PER", "LOC"), or () for none.
-    Predictions ignore the label of a test example, but it must be valid. `known_label` is the label
-    that a test file has after all, which tables of predictions show. The weight says how much the
-    example counts in losses and metrics: a number of at least 0; None for 1.
+    Predictions ignore the label of a test example, but it must be valid.
     """
 
     guid: str  # a name that is unique in the set of examples
     text_a: str
     text_b: str | None = None
     label: str | float | Sequence[str] | None = None
+    # The label of a test example, if its file has labels; tables of predictions show it.
     known_label: str | float | tuple[str, ...] | None = None
     group: str | None = None  # such as the query of a passage, if results are ranked
-    weight: float | None = None
+    weight: float | None = None  # in losses and metrics, at least 0; None for 1
     fold_group: str | None = None  # a fold has all examples of a group or none
 
 
@@ -70,15 +69,12 @@ class DataProcessor:
         return cls()
 
     def get_train_examples(self, data_dir: str) -> list[InputExample]:
-        """Returns the examples to train on."""
         return self.read("train", data_dir)
 
     def get_dev_examples(self, data_dir: str) -> list[InputExample]:
-        """Returns the examples to evaluate on."""
         return self.read("dev", data_dir)
 
     def get_test_examples(self, data_dir: str) -> list[InputExample]:
-        """Returns the examples to predict."""
         return self.read("test", data_dir)
 
     def get_labels(self) -> list[str] | None:
@@ -97,9 +93,7 @@ class DataProcessor:
 def parse_label(
     text: str, processor: DataProcessor, place: str, remedy: str
 ) -> str | float | tuple[str, ...]:
-    """Returns the label that `text` stands for: a class, or a number for regression.
-
-    If a text can have several labels, it returns all of them.
+    """Parses a label: a class, a number for regression, or all labels of a text with several.
 
     If it is not valid, the error names `place` (file and line) and `remedy` (how to correct it).
     """
@@ -124,10 +118,7 @@ def parse_label(
 
 
 def default_label(processor: DataProcessor) -> str | float | tuple[str, ...]:
-    """Returns the placeholder label of test examples: the first label, as in the original.
-
-    If a text can have several labels, it is ().
-    """
+    """Returns test examples' label: the first, as in the original; () if it may be several."""
     if processor.multi_label:
         return ()
     labels = processor.get_labels()
@@ -135,7 +126,7 @@ def default_label(processor: DataProcessor) -> str | float | tuple[str, ...]:
 
 
 def in_both_orders(examples: Sequence[InputExample]) -> list[InputExample]:
-    """Returns the examples, and after them the same with their texts exchanged."""
+    """Returns the examples, followed by copies with the two texts exchanged."""
     swapped = []
     for example in examples:
         if not example.text_b:
@@ -149,10 +140,7 @@ def in_both_orders(examples: Sequence[InputExample]) -> list[InputExample]:
 
 
 def scaled(examples: Sequence[InputExample], scale: float) -> list[InputExample]:
-    """Returns the examples of a regression with their labels divided by `scale`.
-
-    A label that is not a number stays as it is: the encoder reports it.
-    """
+    """Divides labels of a regression by `scale`; the encoder reports other labels."""
     if scale == 1.0:
         return list(examples)
 
@@ -174,7 +162,7 @@ def _changed(example: InputExample, **changes: Any) -> InputExample:
 
 
 def split_labels(cell: str, separator: str, place: str, remedy: str) -> list[str]:
-    """Returns the labels in a cell, without white space around them; [] for an empty cell."""
+    """Splits a cell into labels, stripped of white space; an empty cell has none."""
     names = [name.strip() for name in cell.split(separator)] if cell.strip() else []
     if "" in names:
         raise UserError(
@@ -191,7 +179,7 @@ def split_labels(cell: str, separator: str, place: str, remedy: str) -> list[str
 def parse_labels(
     cell: str, labels: Sequence[str], separator: str, place: str, remedy: str
 ) -> tuple[str, ...]:
-    """Returns the labels in a cell, in the order of `labels`; errors: see `split_labels`."""
+    """Parses the labels in a cell; returns them in the order of `labels`."""
     names = split_labels(cell, separator, place, remedy)
     for name in names:
         if name not in labels:

@@ -17,12 +17,12 @@ def classification_schema(
 ) -> records.Schema:
     """Returns the schema of classification records.
 
-    `label_ids` is the index of a class, or a float32 value for regression. If a text can have
-    several of `num_labels` labels, which the original does not know, it is an int64 vector of that
-    length, 1 for each label that the text has. `is_real_example` is 1.
-    It is 0 for padding at the end of files that the original wrote for TPUs. Names and types:
-    `file_based_convert_examples_to_features` of the original. If records are `weighted`, they also
-    have `example_weight`, float32, the weight in losses and metrics.
+    `label_ids` is the index of a class, int64, or a float32 value for regression. If a text can
+    have several of `num_labels` labels, unlike in the original, it is an int64 vector of that
+    length, 1 for each label that the text has. `is_real_example` is 1, or 0 for padding at the end
+    of files that the original wrote for TPUs. `weighted` records also have `example_weight`,
+    float32, the weight in losses and metrics. Names and types: the original's
+    `file_based_convert_examples_to_features`.
     """
     label_ids = records.int64_feature([], low=0)
     if regression:
@@ -41,14 +41,13 @@ def classification_schema(
 class ClassificationEncoder(ExampleEncoder):
     """Turns an example into one record, or into one for each window of a long text.
 
-    Records and log lines match the original's `file_based_convert_examples_to_features`, unless
-    there is a stride.
+    Without a stride, records and log lines match the original's
+    `file_based_convert_examples_to_features`, and long texts are truncated at their ends.
 
     Args:
         label_list: the classes in the order of the logits; None for regression.
         stride: word pieces between the starts of windows, see `split_pair`. The records then have
-            the weight 1 / windows, so that every example counts once in the loss. None: texts that
-            are too long are truncated at their ends.
+            the weight 1 / windows, so that every example counts once in the loss.
         weighted: whether records have the weights of their examples, divided by the windows.
 
     Attributes:

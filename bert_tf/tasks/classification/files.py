@@ -38,12 +38,11 @@ def run_classifier(
 
 
 class ClassificationFiles(TaskFiles, ClassificationTask):
-    """Reads the files of a processor.
+    """Reads a processor's files; writes test_results.tsv, predictions.tsv and GLUE's submission.
 
-    Predictions go to test_results.tsv (the probabilities of the classes, or the number, for each
-    test example), beside the texts to predictions.tsv and, for a GLUE task, to the submission
-    file. Records and predictions of a second dev or test set (`DataProcessor.also`) have its
-    suffix.
+    test_results.tsv has the probabilities of the classes, or the number, for each test example,
+    and predictions.tsv also the texts. Files of a second dev or test set (`DataProcessor.also`)
+    have its suffix.
     """
 
     @classmethod
@@ -151,11 +150,8 @@ def write_submission(output_dir: str, processor: DataProcessor, outputs: np.ndar
     """Writes the submission file of a task; returns its path, or None if the task has none.
 
     Each line has the index of an example, from 0, and its predicted class or number. The indices
-    are GLUE's own if the whole test set was predicted in order.
-
-    Args:
-        outputs: float `[examples, classes]`; the highest is the prediction. For regression float
-            `[examples]`, which are clipped to the task's range.
+    are GLUE's own if the whole test set was predicted in order. `outputs` are float
+    `[examples, classes]`; for regression float `[examples]`, clipped to the task's range.
     """
     if processor.submission_file is None:
         return None

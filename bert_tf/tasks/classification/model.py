@@ -25,8 +25,8 @@ class ClassificationModel(TaskModel):
         num_labels: number of classes; 1 for regression.
         config: with a `problem_type` of "multi_label_classification", a text can have several of
             the classes: `label_ids` have a 1 for each, the loss is the mean of the classes' binary
-            cross entropies, and `predictions` returns a probability of each class, also of a single
-            class, by the sigmoid of its logit.
+            cross entropies, and `predictions` returns the sigmoid of each class's logit, even if
+            there is only one class.
         output_dropout_prob: dropout before the head, a constant in the original.
         label_smoothing: share of each target that `loss_and_metrics` spreads evenly over all
             classes, at least 0 and below 1. `predictions` ignores it.
@@ -135,13 +135,13 @@ class ClassificationModel(TaskModel):
         if self.is_multi_label:
             even = binary_cross_entropy(logits, 0.5 * tf.ones_like(logits))
         else:
-            even = -tf.reduce_mean(tf.nn.log_softmax(logits), axis=-1)  # against all classes alike
+            even = -tf.reduce_mean(tf.nn.log_softmax(logits), axis=-1)  # mean over the classes
         return (1.0 - self.label_smoothing) * losses + self.label_smoothing * even
 
     def example_losses(self, logits: tf.Tensor, features: Features) -> tf.Tensor:
         """Returns the cross entropy, or the squared error, of each example, float32 [B].
 
-        If a text can have several classes, it is the mean of their binary cross entropies, as of
+        If a text can have several classes, it is the mean of their binary cross entropies, as in
         PyTorch's `BCEWithLogitsLoss`.
         """
         label_ids = features["label_ids"]

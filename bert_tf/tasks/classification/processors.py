@@ -173,8 +173,8 @@ class XnliProcessor(TsvProcessor):
     """Natural language inference in one language.
 
     The training set is translated by machine, the dev and test sets by people. The files come from
-    XNLI-1.0.zip and XNLI-MT-1.0.zip, in one folder. A model trained in one language can be
-    evaluated in another ("zero shot" in the original's multilingual.md).
+    XNLI-1.0.zip and XNLI-MT-1.0.zip, in one folder. A model can be trained in one language and
+    evaluated in a different one ("zero shot" in the original's multilingual.md).
     """
 
     labels = ("contradiction", "entailment", "neutral")
@@ -253,13 +253,9 @@ def get_processor(
 ) -> DataProcessor:
     """Returns the processor of a task.
 
-    Args:
-        data_dir: folder with the files of the task. Only the task `table` reads them here, to
-            collect its classes.
-        columns: columns of the task `table`, or features of the dataset.
-        source: dataset to read instead of files; ignored if it has no name.
-        learned_labels: the classes that the model was trained with, if any; the default of
-            --labels.
+    Only the task `table` reads `data_dir` here, to collect its classes; `columns` are its columns,
+    or the features of the dataset `source`, which is read instead of files if it has a name.
+    `learned_labels`, the classes that the model was trained with, are the default of --labels.
     """
     by_name = {key.replace("-", ""): cls for key, cls in processors.items()}
     processor_class = by_name.get(task_name.lower().replace("-", ""))

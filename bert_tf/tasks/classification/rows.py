@@ -1,4 +1,4 @@
-"""Classification and regression from texts in memory."""
+"""Reads x and y of `fit`, `evaluate` and `predict` for classification and regression."""
 
 from collections.abc import Collection, Sequence
 from typing import Any, Self
@@ -19,11 +19,7 @@ _MULTI_HOT = "For rows with 0 or 1 for each class give np.array(y)"
 
 
 class ClassificationRows(Rows):
-    """Gives each text, or pair of texts, a class.
-
-    Args:
-        labels: the classes in the order of the logits; None for those of the training labels.
-    """
+    """Gives each text, or pair of texts, a class; training collects `labels` if none are given."""
 
     task = "classification"
     head = "classification"
@@ -75,7 +71,7 @@ class ClassificationRows(Rows):
             )
 
     def _collect(self, seen: Collection[str], name: str) -> None:
-        """Learns the classes if they are not known; else warns of those without an example."""
+        """Sets the classes if they are not known; otherwise warns of classes without an example."""
         there = dict.fromkeys(seen)
         if self.labels is None:
             for label in there:
@@ -85,7 +81,7 @@ class ClassificationRows(Rows):
             logging.warning("%s: no example has the class %s", name, listed(unseen))
 
     def _known(self, value: Any, place: str) -> str:
-        """Returns the class that a value stands for: its name, or its number from 0."""
+        """Returns the class of a value, which is its name or its number from 0."""
         labels = self.labels or ()
         name = class_name(value, place)
         if name in labels:
@@ -202,7 +198,7 @@ class MultiLabelRows(ClassificationRows):
             )
 
     def columns(self) -> TableColumns:
-        # y is in lists, so its labels may have any sign in them.
+        # In y labels are in lists, so they may contain any character.
         used = "".join(self.labels or ())
         sign = next(sign for sign in f"{TableColumns.label_separator},;/\x1f" if sign not in used)
         return TableColumns(labels=self.labels, multi_label=True, label_separator=sign)
@@ -229,7 +225,7 @@ class RegressionRows(ClassificationRows):
 
 
 def class_name(value: Any, place: str) -> str:
-    """Returns the name of the class that a label gives, by its name or as a number."""
+    """Returns the name of a class that is given by name or number."""
     check_there(value, place)
     if isinstance(value, float) and value.is_integer():
         return str(int(value))

@@ -1,4 +1,4 @@
-"""Metrics of an evaluation: GLUE's, and those of several labels and of rankings within groups.
+"""Metrics of an evaluation: GLUE's, of several labels, and of rankings within groups.
 
 scikit-learn is imported where it is used: that takes seconds, and training does not need it.
 """
@@ -63,12 +63,10 @@ def evaluate(
     such as the correlation with a constant, is 0.
 
     Args:
-        metrics: names of `METRICS`.
         labels: int `[examples]`, or float for regression.
         outputs: float `[examples, classes]`, logits or probabilities; the highest is the
             prediction. For regression float `[examples]`, the predictions.
-        weights: float `[examples]`, how much each example counts; None for 1. Whole numbers count
-            as if the examples were repeated.
+        weights: float `[examples]`; None for 1. Whole numbers act like repeated examples.
     """
     predictions = np.argmax(outputs, axis=-1) if outputs.ndim == 2 else outputs
     scores = {name: METRICS[name](labels, predictions, weights) for name in metrics}
@@ -83,7 +81,7 @@ def best_threshold(
 ) -> float:
     """Returns the threshold with the highest micro F1, halfway to the next lower probability.
 
-    Probabilities are rounded, so that texts which differ by an error of rounding are not divided.
+    Probabilities are rounded, so that rounding errors do not separate equal texts.
 
     Args:
         label_ids: int `[texts, labels]`, 1 for each label that a text has.
@@ -116,14 +114,12 @@ def evaluate_labels(
     threshold: float,
     weights: np.ndarray | None = None,
 ) -> dict[str, float]:
-    """Returns the metrics under their names in eval_results.txt.
+    """Returns the metrics under their names in eval_results.txt; see `best_threshold`.
 
     `eval_micro_f1` counts all labels of all texts alike; `eval_macro_f1` is the mean of the labels'
     F1 scores, 0 for a label that occurs in neither labels nor predictions;
     `eval_average_precision` is the mean over the labels that some text has, and needs no threshold;
     `eval_accuracy` is the share of texts with exactly their labels.
-
-    Args: as of `best_threshold`, and `threshold`: the least probability of a predicted label.
     """
     from sklearn import metrics
 
@@ -172,7 +168,7 @@ def evaluate_groups(
 ) -> dict[str, float | int]:
     """Returns the means over groups of MRR@10, nDCG@10 and average precision, `eval_NAME`.
 
-    Groups without a relevant example are left out, as they have no right order.
+    Groups without a relevant example are left out, because they have no correct order.
 
     Args:
         labels: int [examples], 1 if it is relevant; or float, its grade, in a regression.

@@ -94,7 +94,7 @@ class TsvProcessor(DataProcessor):
     def numbered_rows(self, split: str, path: str) -> Iterator[tuple[int, list[str]]]:
         """Yields (number of the line from 0, columns) of each line of a set except the header.
 
-        A line may have more columns than the first one, as in the original; a warning says so.
+        A line may have more columns than the first one, as in the original. A warning reports them.
         """
         columns = self._columns_of(split)
         rows = list(enumerate(tables.read_rows(path, columns.header)))
@@ -118,10 +118,7 @@ def rows_to_examples(
     guid_name: str,
     label_remedy: str = "correct or delete the line",
 ) -> list[InputExample]:
-    """Returns the example of each row from `tables.examples`; their guids begin with `guid_name`.
-
-    If a label is not valid, the error says how to correct it: `label_remedy`.
-    """
+    """Turns rows from `tables.examples` into examples, whose guids begin with `guid_name`."""
     label = default_label(processor)
     known = columns.known_label if columns.label is None else columns.label
     examples = []
@@ -275,10 +272,7 @@ class TableProcessor(DataProcessor):
     def _column_numbers(
         self, rows: Sequence[tables.NumberedRow], path: str, split: str, is_joined: bool = False
     ) -> ColumnNumbers:
-        """Returns the numbers of the columns that the flags name.
-
-        With `is_joined` the last one has the labels, see `join_columns`.
-        """
+        """Finds the columns that the flags name; with `is_joined` the last one has the labels."""
         table = self.table
         columns = {"text_a_column": table.text_a_column}
         if table.text_b_column is not None:
@@ -302,7 +296,6 @@ class TableProcessor(DataProcessor):
         return ColumnNumbers(**fields, header=table.has_header)
 
     def _has_weights(self, rows: Sequence[tables.NumberedRow], path: str, split: str) -> bool:
-        """Returns whether the weights of a file are read: a dev file may lack them."""
         name = self.table.weight_column
         if name is None or split == "test":
             return False
@@ -313,7 +306,7 @@ class TableProcessor(DataProcessor):
 
 
 def sort_labels(labels: Iterable[str]) -> list[str]:
-    """Returns the labels sorted: by value if all are whole numbers, else as text.
+    """Sorts labels: by value if all are whole numbers, otherwise as text.
 
     A label of 100 characters or more counts as text: Python converts at most 4300 digits.
     """
@@ -325,11 +318,7 @@ def sort_labels(labels: Iterable[str]) -> list[str]:
 def join_columns(
     rows: Sequence[tables.NumberedRow], path: str, labels: Sequence[str], separator: str
 ) -> list[tables.NumberedRow]:
-    """Returns the rows of a table with one more column at the end, which has all labels of a row.
-
-    Args:
-        labels: the columns that have 1 for a row with the label of that name, else 0.
-    """
+    """Appends a column with all labels of a row, from columns of 1 or 0 for each label."""
     numbers = {
         label: tables.column_numbers(rows, path, True, {"label_columns": label}, "--multi_label")
         for label in labels

@@ -42,14 +42,12 @@ from bert_tf.text.tokenizers import Tokenizer
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class GroupedSet(ExampleSet):
-    """Examples with the group of each, in which they are ranked."""
+    """Examples that are ranked within their groups."""
 
     groups: Sequence[str]
 
 
 class ClassificationTask(FineTuningTask):
-    """Classifies texts or pairs of texts, or gives each a number."""
-
     options = ClassifierOptions
 
     def __init__(self, settings: ClassifierOptions, processor: DataProcessor):
@@ -127,7 +125,7 @@ class ClassificationTask(FineTuningTask):
 
     def prepare(self, sets: Mapping[str, Sequence[ExampleSet]], labels: Sequence[str]) -> None:
         for training in sets.get("train", ()):
-            if not self.settings.teacher_checkpoint:  # who teaches without labels, too
+            if not self.settings.teacher_checkpoint:  # a teacher also labels unlabeled text
                 labelled = [x.label for x in training.examples]
                 refuses = bool(labels) and isinstance(self.processor, TableProcessor)
                 check_differ((tuple(x) if isinstance(x, list) else x for x in labelled), refuses)
@@ -178,7 +176,7 @@ class ClassificationTask(FineTuningTask):
     def _columns(
         self, example_set: ExampleSet, predictions: PredictionColumns, *names: str
     ) -> Columns:
-        """Returns the predictions for the texts of a set, perhaps made of their windows'."""
+        """Returns the predictions for the texts of a set; with windows, one for each text."""
         columns = joined(predictions, *names)
         if self.settings.stride is None:
             return columns
@@ -196,9 +194,9 @@ class ClassificationTask(FineTuningTask):
             variable.assign(variable.numpy() / self._calibration.temperature)
 
     def evaluate(self, example_set: ExampleSet, predictions: PredictionColumns) -> Evaluated:
-        """Returns the original's results, the metrics of the processor, and those of groups.
+        """Returns the original's results, the processor's metrics, and the rankings within groups.
 
-        The weights of a dev set count in all but the results of groups.
+        The weights of a dev set count in all of them except the rankings.
         """
         names = ["outputs", "label_ids", "per_example_loss"]
         if getattr(example_set.encoder, "weighted", False):
@@ -232,10 +230,7 @@ class ClassificationTask(FineTuningTask):
     def _scores(
         self, labels: np.ndarray, outputs: np.ndarray, importance: np.ndarray | None, finds: bool
     ) -> dict[str, float]:
-        """Returns the metrics of the processor; finds the threshold first for --find_threshold.
-
-        `finds`: whether the set is the one to find it on, and not a second dev set.
-        """
+        """Returns the processor's metrics; with `finds` sets the threshold for --find_threshold."""
         if self._config is None:
             return scores.evaluate(self.processor.metrics, labels, outputs, importance)
         found = {}

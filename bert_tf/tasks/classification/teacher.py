@@ -35,7 +35,6 @@ def read_teacher(
     labels: Sequence[str],
     strategy: tf.distribute.Strategy,
 ) -> ClassificationModel:
-    """Returns the model of --teacher_checkpoint."""
     files = checked_teacher_files(settings, student, tokenizer)
     config = files.config
     if config.is_multi_label != student.is_multi_label:
@@ -80,14 +79,12 @@ _HEAD = ("bert/pooler/", "output_")
 
 
 class DistilledClassification(Distilled):
-    """A student that learns classification or regression from a teacher.
+    """A student that learns classification or regression from a teacher; see `Distilled`.
 
-    Args:
-        alphas: the weights of the losses: `ce`, the cross entropy with the teacher's probabilities
-            (the mean over the classes, if a text can have several), or in a regression the squared
-            difference from its output; `labels`, the loss of the examples' own labels; `cos`, see
-            `Distilled`, also for the other arguments.
-        temperature: ignored in a regression.
+    `alphas` are the weights of the losses: `ce`, the cross entropy with the teacher's probabilities
+    (the mean over the classes, if a text can have several), or in a regression the squared
+    difference from its output, without temperature; `labels`, the loss of the examples' own labels;
+    and `cos`.
     """
 
     def outputs_of(self, model: ClassificationModel, features, training: bool, dropout_seed):
@@ -104,7 +101,7 @@ class DistilledClassification(Distilled):
         return loss, sums | self.student.accuracy(logits, features)
 
     def parts(self, layers, logits, targets, features, normalizers):
-        """Returns the losses except `cos` as one part, since they share a normalizer; metrics."""
+        """Returns the losses except `cos` as one part (they share a normalizer), and metrics."""
         if self.student.is_regression:
             soft = squared_distance(logits, targets)
         elif self.student.is_multi_label:
@@ -121,7 +118,6 @@ class DistilledClassification(Distilled):
 
 
 def copy_head(student: ClassificationModel, teacher: ClassificationModel) -> None:
-    """Copies the teacher's pooler and classifier into the student."""
     values = {variable.path: variable.value for variable in teacher.variables}
     for variable in student.variables:
         if variable.path.startswith(_HEAD):

@@ -39,14 +39,10 @@ _TEXT_FEATURES = (
 class TfdsProcessor(DataProcessor):
     """A task that reads its examples from a dataset. Labels and metrics are the task's own.
 
-    Classes are matched by name if the dataset uses the names of the task, else by number: for
+    Classes are matched by name if the dataset uses the names of the task, otherwise by number: for
     CoLA, 0 is "unacceptable" in the dataset and "0" in the task. If the dataset has the feature
     `idx`, like GLUE's, examples are sorted by it: the files are shuffled, and submissions need the
-    original order.
-
-    Args:
-        columns: names of the features, if they are not the usual ones.
-        language: the translation to read, if the texts come in several languages.
+    original order. Texts in several languages are read in `language`.
     """
 
     def __init__(
@@ -166,7 +162,6 @@ class TfdsProcessor(DataProcessor):
         return self._text(example[self._text_a]), text_b, label, *groups, weight
 
     def _text(self, feature: tf.Tensor | dict[str, tf.Tensor]) -> tf.Tensor:
-        """Returns a text, in the chosen language if there are several."""
         if not isinstance(feature, dict):
             return feature
         if self._language in feature:  # tfds.features.Translation
@@ -182,10 +177,7 @@ class TfdsProcessor(DataProcessor):
         return None
 
     def _parse_label(self, value: Any, split: str, place: str) -> str | float | tuple[str, ...]:
-        """Returns the label of the task that the dataset's value stands for.
-
-        The numbers of several classes are bytes with spaces between them.
-        """
+        """Converts a dataset's label to the task's; `_select` has joined the numbers of several."""
         if self.multi_label and self._classes and isinstance(value, bytes):
             numbers = map(int, value.split())
             return tuple(self._parse_label(number, split, place) for number in numbers)
@@ -221,7 +213,7 @@ def _decode(text: bytes, place: str) -> str:
 
 
 def feature_names(builder: Any, columns: TableColumns) -> tuple[str, str | None, str]:
-    """Returns the names of the features text_a, text_b (None if there is none) and label."""
+    """Returns the names of the features text_a, text_b (or None) and label."""
     features = builder.info.features
     names = listed(sorted(features))
     for flag in ("text_a", "text_b", "label", "group", "fold_group", "weight"):

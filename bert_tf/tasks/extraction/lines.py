@@ -1,11 +1,8 @@
 """Reads lines of text, single texts or pairs, and writes the outputs for each line.
 
 Each writer is a context manager that yields a function to call for each line in order. Files are
-written atomically; memory does not grow with the number of lines. `layers` has the indices of the
-extracted layers, as in --layers.
-
-Writers raise UserError if the file cannot be written, and OSError if writing failed, for example
-because the disk is full; a retry may then succeed.
+written atomically; memory does not grow with the number of lines. `layers` are the indices in
+--layers.
 """
 
 import contextlib
@@ -41,7 +38,7 @@ class Example:
 
 
 def read_lines(input_file: str) -> Iterator[str]:
-    """Yields the lines of a text file, without white space at their ends or a byte-order mark."""
+    """Yields the lines of a text file, stripped of white space and of a byte-order mark."""
     place = f"--input_file={input_file}"
     try:
         with tf.io.gfile.GFile(input_file, "rb") as reader:
@@ -53,10 +50,10 @@ def read_lines(input_file: str) -> Iterator[str]:
 
 
 def count_lines(input_file: str) -> int:
-    """Returns the number of lines; reads all, so that errors show before the computation."""
+    """Returns the number of lines; reads them all, so that errors come before the computation."""
     check_regular(input_file, f"--input_file={input_file}")
     count = sum(1 for _ in read_lines(input_file))
-    if not count and tf.io.gfile.isdir(input_file):  # reading lines of one raises no error
+    if not count and tf.io.gfile.isdir(input_file):  # reading a folder's lines raises no error
         contents = storage.contents(input_file)
         raise UserError(f"--input_file={input_file} must be a file, not a folder; {contents}")
     if not count:
@@ -68,19 +65,16 @@ def count_lines(input_file: str) -> int:
 
 
 def split_line(line: str) -> tuple[str, str]:
-    """Returns the two texts of a line, split at its last ` ||| `; else (line, "").
-
-    Original: read_examples.
-    """
+    """Splits a line at its last ` ||| ` into two texts, or (line, "") (original: read_examples)."""
     first, separator, second = line.rpartition(" ||| ")
     return (first, second) if separator else (line, "")
 
 
 class LineEncoder(ExampleEncoder):
-    """Turns a line, (its number from 0, text), into a record for each of its windows.
+    """Turns a line, (its number from 0, text), into one record or, with a stride, several.
 
-    Lines that are too long are truncated; in a pair, the longer text, one token at a time. With a
-    stride no line is truncated: there is a record for each of its windows, see `split_pair`.
+    Without a stride, a line that is too long is truncated; of a pair, the longer text, one token
+    at a time. With a stride, each window of the line becomes a record; see `split_pair`.
     """
 
     unit = "lines"
@@ -120,10 +114,9 @@ class LineEncoder(ExampleEncoder):
 def read_examples(
     input_file: str, tokenizer: Tokenizer, max_seq_length: int, stride: int | None = None
 ) -> Iterator[Example]:
-    """Yields an example for each line of a file (original: convert_examples_to_features).
+    """Yields an example for each record of a line (original: convert_examples_to_features).
 
-    For the other arguments see `LineEncoder`. After the last line a warning gives the share of the
-    lines that are cut.
+    For `stride` see `LineEncoder`. After the last line, a warning tells how many lines were cut.
     """
     encoder = LineEncoder(tokenizer, max_seq_length, stride, f"--input_file={input_file}")
     for (index, _), own in encode(enumerate(read_lines(input_file)), encoder):
@@ -141,7 +134,7 @@ def _output_file(path: str, needs_regular: bool = False) -> UnfinishedFile:
 
 @contextlib.contextmanager
 def write_json(path: str, layers: Sequence[int]) -> Iterator[Write]:
-    """Yields a function that writes a line of JSON: the original's, with the other outputs."""
+    """Yields a function that writes a line of JSON: the original's fields and the other outputs."""
 
     def by_layer(values: Sequence) -> list[dict]:
         return [{"index": i, "values": v} for i, v in zip(layers, values, strict=True)]
@@ -154,7 +147,7 @@ def write_json(path: str, layers: Sequence[int]) -> Iterator[Write]:
             for name, values in outputs.items():
                 if name == "attention_probs":  # [t, t, L, N] -> [L, N, t, t], the model's order
                     values = values.transpose(2, 3, 0, 1)
-                # round(float(x), 6), the original's precision.
+                # The original: round(float(x), 6).
                 values = np.round(values.astype(np.float64), 6).tolist()
                 if name == "token_vectors":
                     for feature, vectors in zip(features, values, strict=True):
@@ -199,13 +192,12 @@ def write_npz(
     The archive has these arrays, in which all lines are concatenated:
         layers: int64 [L], indices of the layers.
         tokens: str [tokens of all lines].
-        token_splits: int64 [lines + 1]. Line i has tokens token_splits[i] to
-            token_splits[i + 1] - 1, and the same rows of `token_vectors`.
+        token_splits: int64 [lines + 1]. Line i is tokens[token_splits[i] : token_splits[i + 1]],
+            and the same rows of `token_vectors`.
         token_vectors, mean_vector, pooled_vector: float32; the first axis is tokens or lines.
         attention_probs: float32 [t*t of all lines, L, N]; the first axis is pairs of tokens.
 
-    Args:
-        longest_token: number of characters of the longest token in the vocabulary.
+    `longest_token` is the length of the longest token in the vocabulary, in characters.
     """
     arrays = ("tokens", *outputs)
     dtypes = {"tokens": np.dtype(f"<U{longest_token}")}
@@ -214,7 +206,7 @@ def write_npz(
     token_splits = [0]
     with contextlib.ExitStack() as stack:
         archive = stack.enter_context(_output_file(path, needs_regular=True))
-        # An archive stores the arrays one after the other, so each first goes to its own file.
+        # A zip archive is written one array after the other, so each array first gets its own file.
         files = {name: stack.enter_context(_output_file(path)) for name in arrays}
 
         def write(linex_index, tokens, outputs):

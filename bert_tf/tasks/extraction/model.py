@@ -1,4 +1,4 @@
-"""Feature extraction: BERT without heads, and the outputs that are extracted.
+"""BERT without heads, and the outputs that extract_features.py writes.
 
 Dimension letters and dtypes: see `bert_tf/modeling.py`, but L counts the extracted layers only.
 """
@@ -22,9 +22,9 @@ class FeaturesModel(TaskModel):
     """BERT without heads, its variables named as in a checkpoint; it is never trained.
 
     Args:
-        layers: indices of the layers of `predictions`, 0 for the first and -1 for the last.
-        outputs: names of `predictions`: "token_vectors", "mean_vector", "pooled_vector" and
-            "attention_probs".
+        layers: indices of the layers in `predictions`, 0 for the first and -1 for the last.
+        outputs: what `predictions` returns: "token_vectors", "mean_vector", "pooled_vector" and
+            "attention_probs", one or more of them.
         **options: see `BertModel`.
     """
 
@@ -52,14 +52,14 @@ class FeaturesModel(TaskModel):
             input_ids: int32 [B, S].
             input_mask: int32 [B, S], 1 for tokens and 0 for padding; None is all ones.
             segment_ids: int32 [B, S], 1 for the second text; None is all zeros.
-            training: changes nothing; Keras passes it to a model inside another.
+            training: ignored; Keras passes it to nested models.
         """
         return self.bert(input_ids, input_mask, segment_ids, training=False)
 
     def predict_step(self, data: Any) -> dict[str, tf.Tensor]:
-        """Returns what `predict` returns: `sequence_output` and `pooled_output` by name.
+        """Returns `sequence_output` and `pooled_output` by name, which `predict` concatenates.
 
-        `predict` joins the rows of all batches. Other outputs have no rows or take too much memory.
+        The other outputs are not arrays with a row for each example, or take too much memory.
         """
         output = super().predict_step(data)
         names = ("sequence_output", "pooled_output")

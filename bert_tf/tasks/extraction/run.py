@@ -45,11 +45,7 @@ def extract_features(
     settings: ExtractionSettings,
     max_bytes: int = 512 << 20,
 ) -> int:
-    """Writes the outputs for each line of `input_file`; returns the number of lines.
-
-    Args:
-        max_bytes: approximate limit on the memory for the outputs of a chunk of lines.
-    """
+    """Writes the outputs for each line; returns their number. For `max_bytes` see `make_chunks`."""
     lengths = parse_lengths(settings.length_buckets, settings.max_seq_length)
     layers = parse_layers(settings.layers, config.num_layer_outputs)
     outputs = parse_outputs(settings.outputs)
@@ -68,7 +64,7 @@ def extract_features(
         Predictor(model, strategy).predict,
         batch_size=batch_size,
         buckets=buckets,
-        num_examples=num_lines if stride is None else None,  # of windows not yet known
+        num_examples=num_lines if stride is None else None,  # the number of windows is unknown
     )
     with _open_writer(settings, layers, outputs, tokenizer) as write:
         for row in join_lines(_predicted(chunks, predict, outputs), settings.long_text):
@@ -83,7 +79,7 @@ def _open_tokenizer(
     settings: ExtractionSettings,
     outputs: Sequence[str],
 ) -> Tokenizer:
-    """Returns the tokenizer, after checks of what the settings name."""
+    """Checks the settings, and returns the tokenizer."""
     config.check_seq_length(settings.max_seq_length)
     if settings.stride is not None and not {*outputs} <= {"mean_vector", "pooled_vector"}:
         raise UserError(
@@ -136,10 +132,7 @@ def _predicted(
 
 
 def join_lines(rows: Iterable[Row], long_text: str) -> Iterator[Row]:
-    """Yields a row for each line; of a line with several windows, one with their joined vectors.
-
-    The tokens of the windows are written one after the other.
-    """
+    """Yields one row for each line: joins the vectors and the tokens of a line's windows."""
     for index, group in itertools.groupby(rows, key=operator.itemgetter(0)):
         _, tokens, values = zip(*group, strict=True)
         if len(values) == 1:
@@ -151,7 +144,6 @@ def join_lines(rows: Iterable[Row], long_text: str) -> Iterator[Row]:
 
 
 def _initialize(model: keras.Model, init_checkpoint: str, outputs: list[str]) -> None:
-    """Sets the weights; raises UserError if the checkpoint lacks one that the outputs need."""
     weights = {variable.path: variable.value for variable in model.variables}
     reader = ModelFiles.of_flag(init_checkpoint).weights
     missing = weights.keys() - set(checkpoints.initialize(weights, init_checkpoint, reader=reader))
@@ -175,11 +167,8 @@ def make_chunks(
 ) -> Iterator[list[lines.Example]]:
     """Yields the examples in chunks of whole batches whose outputs fit into memory.
 
-    A chunk ends with the batch that reaches `max_bytes`, or after `CHUNK_BATCHES` batches.
-
-    Args:
-        lengths: lengths that examples are padded to, in ascending order.
-        max_bytes: maximum size of the outputs, padding included.
+    A chunk ends with the batch whose outputs, padding included, reach `max_bytes`, or after
+    `CHUNK_BATCHES` batches. Examples are padded to one of `lengths`, in ascending order.
     """
     chunk: list[lines.Example] = []
     num_bytes = 0

@@ -1,4 +1,4 @@
-"""Settings of extract_features: each field is the flag of that name; outputs and their shapes."""
+"""Settings of extract_features (each field is the flag of that name), and its outputs' shapes."""
 
 import dataclasses
 
@@ -27,7 +27,7 @@ SEQUENCE_AXES = {"token_vectors": 1, "attention_probs": 2}
 
 
 def parse_layers(layers: str, num_hidden_layers: int) -> list[int]:
-    """Returns the layer indices in --layers, unchanged: 0 is the first layer, -1 the last."""
+    """Parses --layers. The indices stay as given: 0 is the first layer, -1 the last."""
     try:
         numbers = [int(number) for number in layers.split(",")]
     except ValueError as error:
@@ -45,7 +45,7 @@ def parse_layers(layers: str, num_hidden_layers: int) -> list[int]:
 
 
 def parse_outputs(outputs: str) -> list[str]:
-    """Returns the names in --outputs, in the order of `OUTPUTS`."""
+    """Parses --outputs; returns the names in the order of `OUTPUTS`."""
     names = outputs.split(",")
     if not set(names).issubset(OUTPUTS):
         raise UserError(
@@ -56,8 +56,6 @@ def parse_outputs(outputs: str) -> list[str]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExtractionSettings(LongTextSettings, ComputationSettings, TextSettings):
-    """Settings of extract_features."""
-
     input_file: str = Group.DATA.setting(
         help="UTF-8 text. Each line is a text, or two texts separated by ' ||| '."
     )
@@ -83,7 +81,7 @@ class ExtractionSettings(LongTextSettings, ComputationSettings, TextSettings):
         help="JSON lines with six decimals (the original), a NumPy archive, or tf.Examples.",
         choices=FORMATS,
     )
-    # [CLS], a token and [SEP].
+    # `at_least` is [CLS], a token and [SEP].
     max_seq_length: int = inherit(
         FineTuningOptions,
         "max_seq_length",

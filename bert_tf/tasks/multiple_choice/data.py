@@ -33,14 +33,7 @@ class Question:
 
 
 def read_questions(path: str, labelled: bool) -> list[Question]:
-    """Returns the questions of train.csv, val.csv or test.csv, in order.
-
-    The file is UTF-8 with comma-separated columns. Its first line names them: sent1, sent2, ending0
-    to ending3 and label; other columns are ignored.
-
-    Args:
-        labelled: whether each question must have a label; if not, labels are ignored.
-    """
+    """Reads columns sent1, sent2, ending0 to ending3 and, if `labelled`, label of a csv file."""
     place = tables.place_of(path)
     rows = tables.read_table(path, ",", has_header=True, advice="")
     names = rows[0][1]
@@ -75,10 +68,9 @@ def _label(text: str, place: str) -> int:
 
 
 class QuestionEncoder(ExampleEncoder):
-    """Turns a question into one record; a question without a label gets label 0.
+    """Turns a question with `num_choices` endings into one record (label 0 if it has none).
 
-    Every question has `num_choices` endings. If a pair is too long, the longer text is truncated at
-    its end, one token at a time. Raises UserError if `max_seq_length` is too small for a pair.
+    If a pair is too long, the longer text is truncated at its end, one token at a time.
     """
 
     unit = "questions"

@@ -18,7 +18,7 @@ from bert_tf.tasks.task_model import TaskModel
 
 @register
 class MultipleChoiceModel(TaskModel):
-    """BERT with one output vector: its product with a choice's [CLS] output is the choice's score.
+    """BERT with one output vector; its product with a choice's [CLS] output is that choice's score.
 
     Args:
         output_dropout_prob: dropout before the head, a constant in the original.
@@ -62,8 +62,8 @@ class MultipleChoiceModel(TaskModel):
     def predictions(self, outputs: Any, features: Features) -> dict[str, tf.Tensor]:
         """Returns the prediction and the loss of each question.
 
-        `outputs`: probabilities of the choices, float32 [B, C]. `label_ids`: the records' labels.
-        `per_example_loss`: float32 [B].
+        `outputs`: probabilities of the choices, float32 [B, C]. `label_ids`: the records' labels,
+        int32 [B]. `per_example_loss`: float32 [B].
         """
         return {
             "outputs": tf.nn.softmax(outputs),

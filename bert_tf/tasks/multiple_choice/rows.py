@@ -1,4 +1,4 @@
-"""Multiple choice, from texts and their choices in memory."""
+"""Reads x and y of `fit`, `evaluate` and `predict` for multiple choice."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from bert_tf.tasks.rows import Rows, check_there, decimals, read_rows
 
 
 class MultipleChoiceRows(Rows):
-    """Chooses one of several texts that continue, or answer, a text."""
+    """Rows of x: (text, choices), or (text, the beginning of all choices, choices)."""
 
     task = "multiple_choice"
     head = "multiple_choice"

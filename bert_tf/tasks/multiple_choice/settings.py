@@ -8,6 +8,4 @@ from bert_tf.runs.flags.settings import EvaluationOptions, FineTuningFiles
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MultipleChoiceSettings(FineTuningFiles, EvaluationOptions):
-    """Settings of run_multiple_choice."""
-
     data_dir: str = Group.DATA.setting(help="Folder with SWAG's train.csv, val.csv and test.csv.")

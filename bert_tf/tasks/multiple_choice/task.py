@@ -26,8 +26,6 @@ from bert_tf.text.tokenizers import Tokenizer
 
 
 class MultipleChoiceTask(FineTuningTask):
-    """Chooses the correct one of several endings."""
-
     options = EvaluationOptions
     best_metric = "eval_accuracy"
 
@@ -64,5 +62,5 @@ class MultipleChoiceTask(FineTuningTask):
 
 
 def numbers(outputs: np.ndarray) -> list[str]:
-    """Returns the names of the choices, from 0, as in the files."""
+    """Returns the names of the choices, "0", "1", ..., as in SWAG's files."""
     return [str(i) for i in range(outputs.shape[1])]

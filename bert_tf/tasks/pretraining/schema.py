@@ -6,14 +6,14 @@ from bert_tf.files import records
 MLM_NSP, MLM, MLM_SOP, ELECTRA = OBJECTIVES = ("mlm_nsp", "mlm", "mlm_sop", "electra")
 MASKED = "masked_lm_positions"  # the feature that masked records have
 UNMASKED = "word_ids"  # the feature that unmasked records have
-PACKED = "cls_positions"  # the feature that packed records have, with a value for each place
+PACKED = "cls_positions"  # the feature that packed records have, a value for each sequence's place
 
 
 def predictions_per_row(max_predictions_per_seq: int, max_sequences_per_pack: int) -> int:
     """Returns the number of masked positions of a packed row.
 
-    The sequences of a row predict as many tokens as one sequence that fills it, but each rounds its
-    number, by at most half a token.
+    Its sequences predict as many tokens as one sequence that fills the row, but each rounds its
+    number up by at most half a token.
     """
     return max_predictions_per_seq + max_sequences_per_pack // 2
 
@@ -33,13 +33,13 @@ def pretraining_schema(
             `masked_lm_ids` (the original tokens there) and `masked_lm_weights` (1.0 = prediction,
             0.0 = padding). None for unmasked records, which have `word_ids` instead: for each token
             the number of its word in the sequence, from 1; 0 for [CLS], [SEP] and padding.
-        objective: one of `OBJECTIVES`. Records of `mlm` have no `next_sentence_labels`. Those of
-            `electra` only have `input_ids`, `input_mask` and `segment_ids`.
+        objective: one of `OBJECTIVES`. Records of `mlm` have no `next_sentence_labels`; records of
+            `electra` have only `input_ids`, `input_mask` and `segment_ids`.
         max_sequences_per_pack: K of packed records; None for records of one sequence each.
 
-    `next_sentence_labels` is 0 if the second text follows the first. It is 1 if the second text is
-    random, or with `mlm_sop` the one before; there it is random if the first is a single sentence.
-    Names and types: the original's `write_instance_to_example_files`; `word_ids` is our own.
+    `next_sentence_labels` is 0 if the second text follows the first, and 1 if it is random; with
+    `mlm_sop` also 1 if the two are swapped. Names and types: the original's
+    `write_instance_to_example_files`; `word_ids` is our own.
 
     A packed record has the tokens of several sequences one after another. `input_mask` is the
     number of a token's sequence, from 1, and 0 for padding; `position_ids` is its position in the
@@ -56,7 +56,7 @@ def pretraining_schema(
     number = {"shape": [max_predictions_per_seq], "length_flag": "max_predictions_per_seq"}
     if max_sequences_per_pack is not None:
         row = {"shape": [max_seq_length], "length_flag": "max_seq_length"}
-        # No flag of training has K: the first file does.
+        # No flag of training gives K; it is read from the first file.
         alike = {"length_source": "in the first file"}
         flag = "max_sequences_per_pack"
         places = {"shape": [max_sequences_per_pack], "length_flag": flag, **alike}

@@ -43,7 +43,7 @@ from bert_tf.tasks.pretraining.records.shards import (
 )
 
 _NAMESPACE = "bert_tf"
-COUNTERS = ("documents", "empty_documents", "tokens", "instances")  # the log's
+COUNTERS = ("documents", "empty_documents", "tokens", "instances")  # in the log, in this order
 # These loggers print the traceback of an error whose message already contains it.
 _TELL_ERRORS_TWICE = ("apache_beam.runners.common", "apache_beam.runners.worker.sdk_worker")
 # A worker's error arrives as text within the runner's traceback.
@@ -51,7 +51,7 @@ _USER_ERROR = re.compile(rf"{re.escape(UserError.__name__)}: (.+?)(?: \[while ru
 
 
 def pipeline_options(words: Sequence[str]) -> PipelineOptions:
-    """Returns Beam's options, with the defaults that the pipeline needs."""
+    """Parses Beam's options, and sets the defaults that the pipeline needs."""
     options = PipelineOptions(list(words))
 
     def check(parser: argparse.ArgumentParser) -> None:
@@ -69,7 +69,7 @@ def pipeline_options(words: Sequence[str]) -> PipelineOptions:
     name = options.view_as(StandardOptions).runner
     if name:
         try:
-            create_runner(name)  # imports it, and then Beam knows its options
+            create_runner(name)  # importing the runner registers its options
         except (AttributeError, ImportError, ValueError) as error:
             raise UserError(
                 f"--runner={name} cannot be used: {quoted(str(error))[1:-1]}. It may need more"
@@ -89,12 +89,10 @@ def pipeline_options(words: Sequence[str]) -> PipelineOptions:
 
 
 def create_shards_with_beam(settings: PretrainingDataSettings, options: PipelineOptions) -> None:
-    """Writes the missing shards.
+    """Writes the missing shards, with options from `pipeline_options`.
 
-    Args:
-        options: from `pipeline_options`. Without a runner, and with DirectRunner, the pipeline runs
-            on this machine in Beam's FnApiRunner. DirectRunner itself would first download a
-            program to run the pipeline.
+    For DirectRunner, the default, the pipeline runs in Beam's FnApiRunner: DirectRunner itself
+    would first download a program to run the pipeline.
     """
     _, names, files = begin_shards(settings)
     missing = [shard for shard, name in enumerate(names) if not tf.io.gfile.exists(name)]
@@ -105,7 +103,7 @@ def create_shards_with_beam(settings: PretrainingDataSettings, options: Pipeline
     is_direct = runner.lower().removesuffix("runner") == "direct"
     try:
         pipeline = beam.Pipeline(FnApiRunner() if is_direct else None, options)
-    except ValueError as error:  # options that the runner needs
+    except ValueError as error:  # the runner needs an option that is missing
         raise UserError(f"Beam's options for --runner={runner}: {error}") from error
     sources = [{}] if settings.tfds else [{file: key} for file, key in files.items()]
     documents = (
@@ -115,7 +113,7 @@ def create_shards_with_beam(settings: PretrainingDataSettings, options: Pipeline
         | "Read" >> beam.FlatMap(_read, settings, frozenset(missing))
     )
     documents | "Group" >> beam.GroupByKey() | "Make" >> beam.Map(_make, settings)
-    if not runner.endswith("DaskRunner"):  # it cannot count, and with this branch writes no shard
+    if not runner.endswith("DaskRunner"):  # Dask cannot count, and would write no shard
         (
             documents
             | "Digests" >> beam.Map(_digest)
@@ -129,7 +127,7 @@ def create_shards_with_beam(settings: PretrainingDataSettings, options: Pipeline
         result.wait_until_finish()
     except Exception as error:
         found = _USER_ERROR.findall(f"{type(error).__name__}: {error}")
-        if isinstance(error, NotImplementedError):  # the runner lacks an option
+        if isinstance(error, NotImplementedError):  # the runner does not support an option
             found = [f"Beam's options for --runner={runner}: {error}"]
         if found:
             raise UserError(found[-1]) from error
@@ -178,7 +176,7 @@ def _read(
 
 def _digest(shard_and_document: tuple[int, HashedDocument]) -> bytes:
     digest = HashedDocument(*shard_and_document[1]).digest
-    return digest.to_bytes(8, "little")  # Beam's integers have a sign
+    return digest.to_bytes(8, "little")  # Beam's integers are signed
 
 
 def _count_repeated(digest_and_number: tuple[bytes, int]) -> None:

@@ -1,4 +1,4 @@
-"""Converts text to pre-training records (create_pretraining_data.py), and says what is lost."""
+"""Converts text to pre-training records (create_pretraining_data.py), and logs what is lost."""
 
 import contextlib
 import dataclasses
@@ -34,17 +34,16 @@ from bert_tf.text.sequences import unpadded_tokens
 from bert_tf.text.tokenizers import Tokenizer, load_tokenizer, vocabulary_files
 
 _LOGGED_INSTANCES = 20  # original: write_instance_to_example_files
-# Wikipedia's articles give 45%, and documents of two sentences a third: when the second text is
-# random, the unused sentence becomes a pair of its own, which is random, too.
+# Wikipedia's articles give 45%. Documents of two sentences give a third: if the second text is
+# random, the unused sentence begins the next pair, whose second text is random again.
 _LEAST_REAL_PAIRS = 0.3
 _MOST_LOST_TOKENS = 0.05
 _MOST_UNKNOWN = 0.1
 
 
 def create_pretraining_data(settings: PretrainingDataSettings) -> int:
-    """Writes pre-training records for a text; returns the number of instances.
+    """Writes the same records as the original, in its order; returns the number of instances.
 
-    The original's create_pretraining_data.py writes the same records in the same files and order.
     Memory holds the tokenized text (`Documents`) and 8 bytes for each instance. The instances wait
     in a temporary file, because they are written in random order.
     """
@@ -83,7 +82,7 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> int:
 def no_heldout(
     settings: PretrainingDataSettings, num_documents: int | None, num_heldout: int
 ) -> UserError:
-    """Returns the error if no document is held out, or all are; None if their number is unknown."""
+    """Returns the error if all documents are held out, or none; `num_documents` may be unknown."""
     all_of = "the" if num_documents is None else f"all {num_documents}"
     found = f"{all_of} documents are held out" if num_heldout else f"none of {all_of} documents is"
     return UserError(
@@ -136,7 +135,6 @@ def prepare(
 
 
 def tokenizer_of(settings: PretrainingDataSettings) -> Tokenizer:
-    """Returns the tokenizer; for errors see `load_tokenizer`."""
     is_electra = settings.objective == ELECTRA
     return load_tokenizer(
         *(settings.vocab_file, settings.do_lower_case),
@@ -148,7 +146,7 @@ def tokenizer_of(settings: PretrainingDataSettings) -> Tokenizer:
 
 @dataclasses.dataclass(frozen=True)
 class RecordFiles:
-    """Files of pre-training records, open to be written; see `open`."""
+    """Files of pre-training records that are open for writing; see `open`."""
 
     settings: PretrainingDataSettings
     tokenizer: Tokenizer
@@ -165,8 +163,8 @@ class RecordFiles:
     ) -> Iterator[Self]:
         """Opens files; they get their names, and manifests beside them, when the block ends.
 
-        Opening them before the long work reports a missing folder at once. `paths` and `seed` count
-        instead of the settings for output and seed.
+        Opening them before the long work reports a missing folder at once. `paths` and `seed`
+        override the settings.
         """
         content = manifest_of(settings, tokenizer.vocab)
         beside = functools.partial(manifest.beside, content)
@@ -177,7 +175,6 @@ class RecordFiles:
             yield cls(settings, tokenizer, paths, seed, content, write, spill)
 
     def write(self, documents: Documents) -> RecordCounts:
-        """Writes the records of documents, and counts them."""
         settings, spill = self.settings, self._spill
         rng = random.Random(self.seed)
         in_order = settings.objective == ELECTRA  # as in its original
@@ -226,7 +223,7 @@ class RecordFiles:
 
 
 def _document_lines(found: Iterable[tuple[str, list[str]]], blanks_separate_docs: bool) -> Lines:
-    """Yields the lines of files, with an empty line at the end of each: a file ends a document."""
+    """Yields the lines of files, with an empty line after each file, which ends a document."""
     for _, batches in itertools.groupby(found, key=lambda batch: batch[0]):
         for _, lines in batches:
             yield lines if blanks_separate_docs else list(filter(None, lines))
@@ -234,10 +231,10 @@ def _document_lines(found: Iterable[tuple[str, list[str]]], blanks_separate_docs
 
 
 def tokenized(lines: Lines, tokenizer: Tokenizer, settings: PretrainingDataSettings) -> Documents:
-    """Returns the documents of a text; warns if their records will teach little."""
+    """Tokenizes a text. Warns if many tokens are unknown, or if all text is one document."""
     ids = tokenizer.vocab.values()
     encode = tokenizer.encode
-    # These need to know where words begin.
+    # Whole words and n-grams need to know where words begin.
     numbers_words = not settings.mask and settings.objective != ELECTRA
     if settings.do_whole_word_mask or numbers_words or settings.objective == MLM_SOP:
         ids = [*ids, *tokenizer.aliases]
@@ -269,7 +266,6 @@ def tokenized(lines: Lines, tokenizer: Tokenizer, settings: PretrainingDataSetti
 
 
 def _log_record(record: bytes, inv_vocab: Mapping[int, str]) -> None:
-    """Logs a record as in the original."""
     features = tf.train.Example.FromString(record).features.feature
     values = {name: x.int64_list.value or x.float_list.value for name, x in features.items()}
     logging.debug("*** Example ***")
@@ -279,10 +275,7 @@ def _log_record(record: bytes, inv_vocab: Mapping[int, str]) -> None:
 
 
 def report(counts: RecordCounts, settings: PretrainingDataSettings) -> None:
-    """Logs how many tokens no record has; warns if they are many, or if few pairs are real.
-
-    A token is lost if none of the passes over the text (`dupe_factor`) put it into a record.
-    """
+    """Logs how many tokens are in no record of any pass; warns of many, or of few real pairs."""
     if not counts.tokens:
         return  # shards of an earlier version, which counted nothing
     share = counts.lost_tokens / counts.tokens
@@ -327,7 +320,7 @@ def _ways_out(counts: RecordCounts, settings: PretrainingDataSettings) -> str:
 
 
 def warn_of_unknown(num_unknown: int, num_tokens: int, settings: PretrainingDataSettings) -> None:
-    """Warns if many tokens of a text are unknown, as in another language or script."""
+    """Warns if many tokens are unknown, as in a language or script that the vocabulary lacks."""
     if num_unknown > _MOST_UNKNOWN * num_tokens:
         logging.warning(
             "%d of %d tokens (%.1f%%) are [UNK], which stands for all words that --vocab_file=%s"
@@ -338,7 +331,7 @@ def warn_of_unknown(num_unknown: int, num_tokens: int, settings: PretrainingData
 
 
 def report_repeated(num_repeated: int, num_documents: int) -> None:
-    """Logs how many documents have the text of an earlier one (`documents.document_digest`)."""
+    """Logs how many documents duplicate an earlier one (`documents.document_digest`)."""
     share = num_repeated / max(num_documents, 1)
     logging.info(
         "%s",

@@ -13,8 +13,6 @@ _OF_NGRAMS = "only this objective masks n-grams, and only when the records are m
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainingDataSettings(TextSettings):
-    """Settings of create_pretraining_data."""
-
     init_checkpoint: str | None = Group.DATA.setting(
         None,
         help="Model that the records are for: its folder, also Hugging Face's, or the prefix of its"
@@ -132,7 +130,7 @@ class PretrainingDataSettings(TextSettings):
         at_most=MAX_LENGTH,
         needs="pack",
     )
-    # [CLS], a token, [SEP], a token, [SEP].
+    # `at_least` is [CLS], a token, [SEP], a token, [SEP].
     max_seq_length: int = Group.DATA.setting(
         128,
         help="Length of a sequence in word pieces, with [CLS] and two [SEP].",
@@ -277,7 +275,7 @@ class PackingSettings(Settings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BeamDataSettings(PretrainingDataSettings):
-    """Settings of tools/create_pretraining_data_beam.py, where Beam shares out the work."""
+    """Settings of tools/create_pretraining_data_beam.py, where Beam distributes the work."""
 
     num_shards: int = inherit(PretrainingDataSettings, "num_shards", default=REQUIRED)
     num_workers: int = 1  # not a flag: Beam has an option of this name

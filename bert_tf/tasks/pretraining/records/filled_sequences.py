@@ -1,4 +1,4 @@
-"""Converts documents to instances that sentences fill: RoBERTa's and ELECTRA's, without pairs."""
+"""Fills sequences with whole sentences, as RoBERTa and ELECTRA do."""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -16,11 +16,11 @@ _SHORTEST = 5
 
 
 class ElectraSegments:
-    """Makes ELECTRA's instances: one segment or two, unmasked, of documents in their order.
+    """Makes ELECTRA's instances: one or two segments, unmasked, from the documents in order.
 
-    The same text and seed give the instances of google-research/electra's
-    build_pretraining_dataset.py (`ExampleBuilder`), if its `random` is seeded when the first file
-    is read. It never seeds it, and also shuffles the files; here they are read in their order.
+    The instances are those of `ExampleBuilder` (google-research/electra,
+    build_pretraining_dataset.py) if `random` is seeded there before the first file. The original
+    does not seed it, and shuffles the files.
     """
 
     def __init__(
@@ -46,9 +46,9 @@ class ElectraSegments:
                 first = end
 
     def _instance(self, document: Document, sentences: range) -> dict[str, list]:
-        """Returns the instance of some sentences, cut to fit, and draws the next one's length.
+        """Returns the instance of some sentences, cut to fit, and draws the next instance's length.
 
-        A later, shorter sentence may still fit into the first segment.
+        As in the original, a short sentence may go to the first segment after a longer one did not.
         """
         limit = (self._target - 3) // 2  # without [CLS] and two [SEP]
         if self._rng.random() < _SINGLE_SEGMENT_PROB:
@@ -127,7 +127,7 @@ class FullSentences:
 
 
 def _sentences(document: Document, longest: int) -> Iterator[list[int]]:
-    """Yields the sentences of a document; cuts a sentence that no sequence can hold."""
+    """Yields the sentences of a document; splits a sentence that is too long for a sequence."""
     for sentence in range(document.num_sentences):
         end = document.edge(sentence + 1)
         for start in range(document.edge(sentence), end, longest):

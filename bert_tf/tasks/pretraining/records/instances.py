@@ -23,7 +23,7 @@ from bert_tf.tasks.pretraining.schema import ELECTRA, MLM, MLM_NSP
 from bert_tf.text import sequences
 
 _RANDOM_DOCUMENT_TRIES = 10  # original: create_instances_from_document
-_TAKEN = 1 << 16  # numbers that are kept before they are counted: 512 KB
+_TAKEN = 1 << 16  # numbers in `Documents.taken`, 512 KB, before the tokens are marked as used
 
 # (document, start, end): the document's tokens from `start` to before `end`.
 Part = tuple[Document, int, int]
@@ -55,7 +55,7 @@ def create_instances(
 
 
 class Pairs:
-    """Makes pairs of texts: [CLS] a [SEP] b [SEP]. For the arguments see `create_instances`."""
+    """Makes pairs of texts: [CLS] a [SEP] b [SEP]."""
 
     def __init__(
         self,
@@ -74,10 +74,7 @@ class Pairs:
         self._draws_random_texts = settings.objective == MLM_NSP or settings.random_next_sentence
 
     def of_document(self, index: int) -> Iterator[dict[str, list]]:
-        """Yields the instances of a document.
-
-        `next_sentence_labels` is 1 if the second text is random, or if the two are swapped.
-        """
+        """Yields a document's instances; `next_sentence_labels` 1 means a random text or a swap."""
         document, rng = self._documents[index], self._rng
         target = self._max_num_tokens
         if rng.random() < self._short_seq_prob:
@@ -126,7 +123,6 @@ class Pairs:
         return other, start, end
 
     def _instance(self, part_a: Part, part_b: Part, label: bool) -> dict[str, list]:
-        """Returns the instance of two parts, cut to fit."""
         (text_a, start_a, end_a), (text_b, start_b, end_b) = part_a, part_b
         keep_a, keep_a_end, keep_b, keep_b_end = sequences.truncate_pair(
             end_a - start_a, end_b - start_b, self._max_num_tokens, self._rng

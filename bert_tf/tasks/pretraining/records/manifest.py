@@ -1,9 +1,9 @@
 """Manifests: a small JSON file beside each record file that says what made it.
 
-Records are numbers. Nothing in them tells which vocabulary the ids are from, so records of another
-vocabulary or casing train a model on nonsense without an error. Every maker of records writes a
-manifest, and `MadeFor.check` compares it with the model. Records of other programs, such as the
-original's, have none, and are then not compared.
+Nothing in a record tells which vocabulary its ids are from, so records of a different vocabulary or
+casing train a model on nonsense without an error. Every program that makes records writes a
+manifest, and `MadeFor.check` compares it with the model. Records without one, such as the
+original's, are not compared.
 """
 
 import contextlib
@@ -51,23 +51,14 @@ _SHARD = re.compile(r"-(\d{5})-of-(\d{5})(\.[^./]*)?$")  # the end of a shard's 
 
 @dataclasses.dataclass(frozen=True)
 class RecordCounts:
-    """Counts of what was made of a text.
+    """Counts of what was read and written."""
 
-    Attributes:
-        documents: documents with tokens.
-        sentences: their lines with tokens.
-        tokens: their tokens.
-        lost_tokens: how many of the tokens are in no record.
-        instances: records before packing.
-        real_pairs: instances whose second text follows the first; 0 with --objective=mlm.
-    """
-
-    documents: int = 0
-    sentences: int = 0
+    documents: int = 0  # with tokens
+    sentences: int = 0  # lines with tokens
     tokens: int = 0
-    lost_tokens: int = 0
-    instances: int = 0
-    real_pairs: int = 0
+    lost_tokens: int = 0  # in no record
+    instances: int = 0  # records before packing
+    real_pairs: int = 0  # instances whose second text follows the first; 0 with --objective=mlm
 
     def __add__(self, other: "RecordCounts") -> "RecordCounts":
         mine, others = dataclasses.astuple(self), dataclasses.astuple(other)
@@ -78,16 +69,16 @@ _COUNTS = tuple(field.name for field in dataclasses.fields(RecordCounts))
 
 
 def manifest_file(path: str) -> str:
-    """Returns the name of a manifest: a.tfrecord.json, or of a shard a-shards-00003.json.
+    """Returns the path of a manifest: a.tfrecord.json, or for a shard a-shards-00003.json.
 
-    A pattern that finds all shards does not find their manifests.
+    A glob that matches all shards does not match their manifests.
     """
     name = _SHARD.sub(r"-shards-\1", path) if _SHARD.search(path) else path
     return f"{name}.json"
 
 
 def manifest_of(settings: PretrainingDataSettings, vocab: Mapping[str, int]) -> dict[str, Any]:
-    """Returns the manifest of records that are made with these settings, without their counts."""
+    """Returns the manifest of records made with these settings, without their counts."""
     digest = vocabulary_digest(vocab)
     return {
         "vocab_file": real_path(settings.vocab_file),
@@ -97,10 +88,10 @@ def manifest_of(settings: PretrainingDataSettings, vocab: Mapping[str, int]) -> 
 
 
 def beside(manifest: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, str]:
-    """Returns the files to write beside record files: path -> content.
+    """Returns the manifests to write beside record files: path -> content.
 
-    The size of its record file is in each manifest, so that one that was left beside other records
-    is recognized. A device or a pipe gets none.
+    A manifest has the size of its record file, so that one left beside other records is recognized.
+    A device or a pipe gets none.
     """
     return {
         manifest_file(path): json.dumps({**manifest, "bytes": size}, indent=2) + "\n"
@@ -116,10 +107,8 @@ def check_outputs(
 ) -> None:
     """Checks that record files and their manifests replace no other file.
 
-    Args:
-        outputs: flag -> the record files to write.
-        read: flag -> the files to read.
-        sharded: flags of shards; there may be thousands, so their places are not looked at.
+    `outputs` and `read` are the files to write and to read, by flag. The flags in `sharded` may
+    have thousands of files, so it is not checked what is at their paths.
     """
     for flag, files in outputs.items():
         manifests = list(map(manifest_file, files))
@@ -139,11 +128,7 @@ def check_outputs(
 
 
 def record_files(patterns: str, flag: str) -> list[str]:
-    """Returns `storage.expand_files` without what the makers of these files wrote beside them.
-
-    Raises:
-        UserError: there is no such file, or shards of the same records exist nowhere.
-    """
+    """Returns the record files that patterns match, without manifests; no shard may be missing."""
     files = storage.expand_files(patterns, flag)
     beside_them = {*map(manifest_file, files)}
     beside_them |= {_SHARD.sub("-shards.json", path) for path in files if _SHARD.search(path)}
@@ -153,7 +138,7 @@ def record_files(patterns: str, flag: str) -> list[str]:
 
 
 def _check_whole(files: Sequence[str], flag: str) -> None:
-    """Checks that no shard was lost: one that is not among the files must exist nevertheless."""
+    """Checks that all shards exist, also those that the patterns leave out."""
     others: dict[str, None] = {}
     for path in files:
         if match := _SHARD.search(path):
@@ -174,9 +159,9 @@ def _check_whole(files: Sequence[str], flag: str) -> None:
 
 
 def read_manifests(files: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Returns the manifests of record files, of those that have one.
+    """Returns the manifests of the record files that have one, by path.
 
-    All shards of a run are made alike (see `shards`), so the manifest of one of them is read.
+    A run makes all shards with the same settings (see `shards`), so only one manifest is read.
     """
     shards = {_SHARD.sub("", path): path for path in files}
     with ThreadPoolExecutor(16) as pool:  # in a bucket each file takes some requests
@@ -185,7 +170,7 @@ def read_manifests(files: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 
 def counts_of(files: Sequence[str]) -> RecordCounts:
-    """Returns the sum of the counts in the manifests of record files, of those that have one."""
+    """Returns the sum of the counts in the manifests of the files that have one."""
     counts = RecordCounts()
     with ThreadPoolExecutor(16) as pool:
         for manifest in filter(None, pool.map(_read, files)):
@@ -216,7 +201,7 @@ def _read(file: str) -> dict[str, Any] | None:
 
 
 def common_manifest(manifests: Mapping[str, dict[str, Any]], flag: str) -> dict[str, Any] | None:
-    """Returns the first manifest; None if there is none."""
+    """Returns the first manifest, or None; all must have one vocabulary, casing and objective."""
     first = next(iter(manifests), None)
     if first is None:
         return None
@@ -238,17 +223,15 @@ def common_manifest(manifests: Mapping[str, dict[str, Any]], flag: str) -> dict[
 class MadeFor:
     """The model that records must have been made for; its files are read once.
 
-    A model is in the folder of `init_checkpoint`, and in `output_dir` if that has a checkpoint. If
-    its folder has a vocabulary, the records' must have all tokens of it at the same ids; it may
-    have other tokens instead of [unusedN], and more at its end. If the folder records
-    `do_lower_case`, the records must have been made with the same.
+    The model is in the folder of `init_checkpoint`, and in `output_dir` if that has a checkpoint.
+    The records' vocabulary must have all tokens of the folder's vocabulary at the same ids. It may
+    have other tokens instead of [unusedN], and more at its end. `do_lower_case` must be equal.
+    What the folder lacks is not compared.
 
     Args:
         objective: the training's; `mlm` takes records of any objective but `electra`.
-        vocab_file: the vocabulary that the program was given; the records must have the same.
-        vocab: its tokens and ids; None without a `vocab_file`.
+        vocab_file, vocab: the vocabulary that the program was given, which must be the records'.
         init_checkpoint: see `checkpoints.find_prefix`; None or "" if there is none.
-        output_dir: the run's folder; None if there is none.
     """
 
     def __init__(
@@ -279,10 +262,7 @@ class MadeFor:
         return models
 
     def check(self, files: Sequence[str], flag: str) -> None:
-        """Checks the manifests of record files, from --`flag`.
-
-        Files without a manifest pass. Lengths are not compared, because the records have them.
-        """
+        """Checks the manifests of the files of --`flag`. Lengths are checked in the records."""
         manifests = read_manifests(files)
         manifest = common_manifest(manifests, flag)
         if manifest is None:
@@ -322,7 +302,7 @@ class MadeFor:
     def _difference(
         self, vocabs: Mapping[str, Mapping[str, int]], manifest: Mapping[str, Any]
     ) -> str | None:
-        """Returns what in a folder's vocabularies contradicts the records'; None for nothing."""
+        """Says how a folder's vocabularies contradict the records'; None if they do not."""
         digest = manifest["vocabulary"]
         if not vocabs or digest in map(vocabulary_digest, vocabs.values()):
             return None
@@ -338,7 +318,7 @@ class MadeFor:
 
 
 def _vocabulary_at(path: str, digest: str) -> dict[str, int] | None:
-    """Returns the vocabulary of this digest if it is still at the path that a manifest gives."""
+    """Returns the vocabulary that a manifest names, if it is still there and unchanged."""
     with contextlib.suppress(UserError, OSError):
         storage.check_file_system(path, None)
         vocab = VocabularySource(path).vocab

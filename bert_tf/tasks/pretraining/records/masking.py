@@ -18,10 +18,10 @@ from bert_tf.tasks.pretraining.records.shuffling import shuffle
 from bert_tf.tasks.pretraining.schema import UNMASKED, pretraining_schema
 from bert_tf.text.tokenizers import Tokenizer
 
-MASKED = 0.8  # share of the chosen tokens
+MASKED = 0.8  # share of the chosen tokens that become [MASK]
 Word = Sequence[int]  # the positions of its tokens
 TOKEN_BOUNDARY = "token_boundary"  # the feature that is 1 where a word starts
-UNCHANGED = 0.5  # share of the chosen tokens that do not become [MASK]
+UNCHANGED = 0.5  # share of the other chosen tokens that stay as they are
 
 
 def check_predictions(max_seq_length: int, max_predictions: int, masked_lm_prob: float) -> None:
@@ -42,10 +42,9 @@ class Masks:
     With --nomask it only numbers the words, so that training can mask them.
 
     Attributes:
-        layout: the special tokens of a sequence.
         replacement_ids: ids from which random tokens are drawn, in the order of the vocabulary.
         num_places: length of the `masked_lm_*` features; None with --nomask.
-        has_longer_words: whether a word so far has several tokens, if words are kept whole.
+        has_longer_words: whether any word so far had several tokens, if words are kept whole.
     """
 
     def __init__(self, tokenizer: Tokenizer, settings: PretrainingDataSettings, rng: random.Random):
@@ -65,15 +64,12 @@ class Masks:
         self.has_longer_words = False
 
     def schema(self) -> Schema:
-        """Returns the schema of the instances with their masks."""
         return pretraining_schema(self._length, self.num_places, self._objective)
 
     def mask(self, instance: dict[str, list], positions: list[int]) -> None:
-        """Masks an instance and adds the `masked_lm_*` features; or adds `word_ids`.
+        """Masks an instance in place and adds `masked_lm_*`; with --nomask only adds `word_ids`.
 
-        Args:
-            instance: `input_ids`, `input_mask` and `segment_ids`; changed.
-            positions: positions of the tokens that may be masked: all but [CLS] and [SEP].
+        `positions` are the tokens that may be masked: all but [CLS] and [SEP].
         """
         input_ids = instance["input_ids"]
         words = self._words(input_ids, positions)
@@ -95,8 +91,8 @@ class Masks:
         """Returns the positions of each word, or of each token if words are not kept whole.
 
         As in the original, a piece whose word was cut off belongs to the previous word, even
-        across [SEP], or is its own word if no word comes before it. Also replaces the ids that
-        only `encode_for_masking` gives by the ids that they stand for, in place.
+        across [SEP], or is its own word if no word comes before it. Also replaces the ids of
+        `Tokenizer.aliases` by the vocabulary's, in place.
         """
         words: list[Word] = []
         if not self._whole_words:
@@ -107,7 +103,7 @@ class Masks:
                 if input_ids[position] not in self._continuations:
                     words.append(positions[start:end])
                     start = end
-            words.append(positions[start:])  # an instance has a token
+            words.append(positions[start:])  # every instance has a token
             self.has_longer_words |= len(words) < len(positions)
         if self._aliases:
             input_ids[:] = [self._aliases.get(number, number) for number in input_ids]
@@ -127,7 +123,6 @@ class Masks:
         return self._replace(input_ids, chosen)
 
     def _replace(self, input_ids: list[int], chosen: Iterable[int]) -> dict[int, int]:
-        """Masks the chosen positions in place; returns their original ids by position."""
         rng, ids = self._rng, self.replacement_ids
         labels = {}
         for position in chosen:
@@ -140,13 +135,10 @@ class Masks:
 
 
 def ngram_lengths(longest: int, favor_shorter_ngram: bool, seed: int) -> Iterator[int]:
-    """Yields numbers of words, from 1 to `longest`: n with a probability in proportion to 1 / n.
+    """Yields numbers of words from 1 to `longest`, n with a probability in proportion to 1 / n.
 
-    Draws what numpy.random.RandomState.choice would, without its slow checks.
-
-    Args:
-        favor_shorter_ngram: if false, the probabilities are in reverse order.
-        seed: seed of NumPy's generator, which the original does not seed.
+    Without `favor_shorter_ngram` the probabilities are reversed. Draws what
+    numpy.random.RandomState.choice would, without its slow checks. The original does not seed it.
     """
     probabilities = 1.0 / np.arange(1, longest + 1)
     probabilities /= probabilities.sum(keepdims=True)
@@ -165,14 +157,10 @@ class NgramMasks(Masks):
     """ALBERT's masks: n-grams of words, or of tokens without --do_whole_word_mask.
 
     https://arxiv.org/abs/1909.11942, section 4.1 (original: google-research/albert,
-    create_pretraining_data.py, create_masked_lm_predictions). NumPy's generator draws the length of
-    each n-gram and `random.Random` everything else, in the original's order.
+    create_pretraining_data.py, create_masked_lm_predictions). NumPy's generator, seeded by `seed`,
+    draws the length of each n-gram, and `rng` everything else, in the original's order.
 
     --do_permutation also permutes as many tokens as are masked, and predicts their originals.
-
-    Args:
-        rng: generator of all random numbers except the lengths of n-grams.
-        seed: seed of the lengths of n-grams.
     """
 
     def __init__(
@@ -188,7 +176,7 @@ class NgramMasks(Masks):
         return {**super().schema(), TOKEN_BOUNDARY: boundary}
 
     def mask(self, instance: dict[str, list], positions: list[int]) -> None:
-        """Masks an instance and adds the `masked_lm_*` features and `token_boundary`."""
+        """Masks an instance in place; adds the `masked_lm_*` features and `token_boundary`."""
         boundary = list(instance["input_mask"])
         for position in positions:
             boundary[position] = int(instance["input_ids"][position] not in self._continuations)
@@ -215,14 +203,11 @@ class NgramMasks(Masks):
     def _choose(
         self, words: list[Word], order: list[int], num_to_choose: int, taken: set[int]
     ) -> list[int]:
-        """Returns the positions of n-grams of words, at most `num_to_choose`.
+        """Returns the positions of n-grams, at most `num_to_choose`, and adds them to `taken`.
 
-        As in the original, a length is drawn for each word tried, even if the word is already
-        taken, and an n-gram that does not fit loses words at its end.
-
-        Args:
-            order: the words' numbers, in the order to try them as first words of n-grams.
-            taken: positions not to choose; the chosen positions are added.
+        `order` has the numbers of the words to try as first words. As in the original, a length is
+        drawn for each word tried, even if the word is already taken, and an n-gram that does not
+        fit loses words at its end.
         """
         chosen: list[int] = []
         for first in order:

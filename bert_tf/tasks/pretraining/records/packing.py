@@ -37,7 +37,7 @@ from bert_tf.tasks.pretraining.schema import (
 
 WORTHWHILE = 1.1  # sequences per row; below, packing saves little more than it costs
 _READ = 1024  # records at a time
-# The features of a record, which is a sequence or a row of several, without the padding.
+# Features of a sequence, or of a row of several, without padding.
 Features = dict[str, list]
 
 
@@ -49,13 +49,10 @@ class Pack(NamedTuple):
 
 
 def pack_histogram(counts: Sequence[int], max_sequences_per_pack: int) -> list[Pack]:
-    """Returns rows that hold all sequences.
+    """Packs sequences into rows; `counts[n]` is the number of sequences with n tokens.
 
-    From the longest to the shortest, each sequence goes into the row with the fewest tokens, among
-    all rows with room for it, or into a new row.
-
-    Args:
-        counts: number of sequences of each length, from 0 to the length of a row.
+    A row has `len(counts) - 1` places. From the longest to the shortest, each sequence goes into
+    the row with the fewest tokens, among all rows with room for it, or into a new row.
     """
     row_length = len(counts) - 1
     with_room: list[list[Pack]] = [[] for _ in counts]  # by the number of tokens that still fit
@@ -87,15 +84,12 @@ def pack_histogram(counts: Sequence[int], max_sequences_per_pack: int) -> list[P
 
 
 class Forecast(NamedTuple):
-    """What packing will save, computed from the histogram.
-
-    fill, packed_fill: share of the token positions that are not padding, without and with packing.
-    """
+    """What packing will save."""
 
     sequences: int
     rows: int
-    fill: float
-    packed_fill: float
+    fill: float  # share of the token positions that are not padding, without packing
+    packed_fill: float  # the same with packing
 
     @property
     def factor(self) -> float:
@@ -116,7 +110,7 @@ class Forecast(NamedTuple):
 
 
 def forecast(counts: Sequence[int], packs: Sequence[Pack]) -> Forecast:
-    """Returns what packing will save: `pack_histogram` made `packs` from `counts`, not all 0."""
+    """Returns what packing will save, if `pack_histogram` made `packs` from `counts`, not all 0."""
     sequences, row_length = sum(map(int, counts)), len(counts) - 1
     rows = sum(pack.count for pack in packs)
     tokens = sum(length * int(count) for length, count in enumerate(counts))
@@ -132,7 +126,7 @@ def rows_of(lengths: Sequence[int], packs: Sequence[Pack], seed: int) -> Iterato
     """
     by_length = np.argsort(np.asarray(lengths), kind="stable")
     ends = np.cumsum(np.bincount(lengths))
-    begins = np.concatenate([[0], ends])[: len(ends)]  # of each length's sequences not yet taken
+    begins = np.concatenate([[0], ends])[: len(ends)]  # each length's next sequence to take
     members = np.empty(len(lengths), by_length.dtype)
     widths = np.repeat([len(pack.lengths) for pack in packs], [pack.count for pack in packs])
     row_begins = np.concatenate([[0], np.cumsum(widths)])
@@ -158,7 +152,7 @@ def rows_a_step(batch_size: int, sequences_per_row: float, parts: int) -> int:
 
 
 def pack_records(settings: PackingSettings) -> None:
-    """Packs the records of some files, and logs what packing saves; writes only to `output_file`.
+    """Packs records, and logs what packing saves; without an `output_file` only logs it.
 
     All records of the input are packed together. They wait in a temporary file as large as the
     input; each takes about 40 bytes of memory.
@@ -218,7 +212,7 @@ def packed_rows(
 
 
 def read_sequence(record: bytes) -> Features:
-    """Returns the features of a record of one sequence, by name, without the padding."""
+    """Parses a record of one sequence, and removes the padding."""
     features = tf.train.Example.FromString(record).features.feature
     values = {name: list(x.int64_list.value or x.float_list.value) for name, x in features.items()}
     length = sum(values.pop("input_mask"))
@@ -237,10 +231,7 @@ def read_sequence(record: bytes) -> Features:
 
 
 def split_row(sequences: Sequence[Features], most: int) -> Iterator[list[Features]]:
-    """Splits a row into parts with at most `most` predictions each, and yields their sequences.
-
-    Every sequence must have at most `most` predictions.
-    """
+    """Splits a row into parts with at most `most` predictions; no sequence may have more."""
     part: list[Features] = []
     predictions = 0
     for sequence in sequences:
@@ -315,7 +306,7 @@ def _unpacked_schema(files: Sequence[str]) -> records.Schema:
 def _read(
     files: Sequence[str], schema: records.Schema
 ) -> Iterator[tuple[Sequence[bytes], np.ndarray]]:
-    """Yields batches of records, each with its records' numbers of tokens."""
+    """Yields batches of serialized records, with the number of tokens of each record."""
     dataset = tf.data.TFRecordDataset(list(files)).batch(_READ)
     dataset = dataset.map(lambda x: (x, records.parse(x, schema)["input_mask"]))
     count = 0

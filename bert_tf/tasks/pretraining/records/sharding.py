@@ -33,7 +33,7 @@ def _hash(text: str) -> int:
 
 
 def shard_file(output_file: str, shard: int, num_shards: int) -> str:
-    """Returns the name of a shard's file: a-00003-of-00064.tfrecord, of a.tfrecord."""
+    """Returns the name of a shard's file: for a.tfrecord, a-00003-of-00064.tfrecord."""
     root, ending = os.path.splitext(output_file)
     return f"{root}-{shard:05}-of-{num_shards:05}{ending}"
 
@@ -41,7 +41,7 @@ def shard_file(output_file: str, shard: int, num_shards: int) -> str:
 def file_keys(files: Sequence[str]) -> dict[str, str]:
     """Returns each file's path relative to the innermost folder that contains all files.
 
-    So moving the text to another folder does not change keys, nor the records.
+    Moving the text to a different folder changes neither keys nor records.
     """
     folder = os.path.dirname(files[0]) if files else ""
     while not all(file.startswith(f"{folder}/") for file in files) and folder:
@@ -50,7 +50,7 @@ def file_keys(files: Sequence[str]) -> dict[str, str]:
 
 
 def split_documents(batches: Iterable[tuple[str, list[str]]]) -> Iterator[tuple[str, list[str]]]:
-    """Yields each document's key and lines; an empty line and a file's end end a document."""
+    """Yields each document's key and lines. Empty lines and ends of files separate documents."""
     for name, group in itertools.groupby(batches, key=lambda batch: batch[0]):
         lines = itertools.chain.from_iterable(batch for _, batch in group)
         documents = (list(found) for is_text, found in itertools.groupby(lines, bool) if is_text)

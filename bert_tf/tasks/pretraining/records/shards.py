@@ -52,25 +52,22 @@ _OF_THE_COURSE = (
     *("output_file", "heldout_output_file", "spill_dir", "num_workers", "worker_index"),
     *("tfds_data_dir", "init_checkpoint"),
 )
-# Settings that an earlier version did not have.
+# Settings that earlier versions did not have.
 _LATER = ("split_sentences", "heldout_fraction", "blanks_separate_docs")
 _SECONDS_TO_END = 30.0
 
 
 class HashedDocument(NamedTuple):
-    """The hash of a document's key (see `sharding`), the key, and the lines, encoded.
+    """A document with the hash of its key (see `sharding`)."""
 
-    `digest` is the `document_digest`; 0 if it was not asked for.
-    """
-
-    value: int
+    value: int  # the hash
     key: str
-    text: bytes
-    digest: int
+    text: bytes  # the lines, in UTF-8
+    digest: int  # the `document_digest`, or 0 if no one asked for it
 
 
 def create_shards(settings: PretrainingDataSettings) -> None:
-    """Writes the missing shards, and the held-out documents as one more.
+    """Writes the missing shards, and the held-out documents as an additional shard.
 
     A shard has the records that `create_pretraining_data` makes from the shard's documents with
     the shard's seed (see `sharding`). Each worker reads the whole text once and keeps its shards'
@@ -99,12 +96,12 @@ def create_shards(settings: PretrainingDataSettings) -> None:
         kept = frozenset(missing)
         for shard, document in read_documents(settings, files, with_digests=not worker):
             counts[shard] += 1
-            if not worker:  # the first worker tells for all
+            if not worker:  # the first worker reports for all
                 digests.append(document.digest)
             if shard in kept:
                 spill.add_document(shard, document)
         if 0 in counts:
-            # No worker has written a shard, and the next command will have other settings.
+            # No shard was written, and the next command will have different settings.
             with contextlib.suppress(tf.errors.NotFoundError):
                 tf.io.gfile.remove(_settings_file(settings))
             raise no_document(settings, counts.index(0), sum(counts))
@@ -119,11 +116,10 @@ def create_shards(settings: PretrainingDataSettings) -> None:
 
 
 def begin_shards(settings: PretrainingDataSettings) -> tuple[Tokenizer, list[str], dict[str, str]]:
-    """Finds the text, and checks the settings saved next to the shards, or saves them.
+    """Finds the text, and saves the settings next to the shards, or checks the saved ones.
 
-    Returns:
-        The tokenizer; the names of all shards' files, at last of the held-out one if there is one;
-        the key of each text file, {} with --tfds.
+    Returns the tokenizer, the paths of all shards (the held-out one last), and the key of each
+    text file ({} with --tfds).
     """
     _check_name(settings.output_file)
     names = training_files(settings)
@@ -147,7 +143,7 @@ def read_documents(
     report_empty: EmptyReport = warn_of_empty_documents,
     with_digests: bool = True,
 ) -> Iterator[tuple[int, HashedDocument]]:
-    """Yields the documents of the files (with their keys), or of --tfds, each with its shard.
+    """Yields the documents of `files` (path -> key), or of --tfds, each with its shard.
 
     The shard of held-out documents is `num_shards`.
     """
@@ -175,7 +171,6 @@ def read_documents(
 def write_shard(
     spill: "DocumentSpill", shard: int, tokenizer: Tokenizer, settings: PretrainingDataSettings
 ) -> RecordCounts:
-    """Writes the records of a shard's documents to its file."""
     documents = tokenized(spill.lines(shard), tokenizer, settings)
     if shard == settings.num_shards:
         return write_heldout(documents, tokenizer, settings)
@@ -188,7 +183,7 @@ def write_shard(
 def no_document(
     settings: PretrainingDataSettings, shard: int, num_documents: int | None
 ) -> UserError:
-    """Returns the error for a shard without documents; `num_documents` is None if unknown."""
+    """Returns the error for a shard without documents; `num_documents` may be unknown."""
     if shard == settings.num_shards:
         return no_heldout(settings, num_documents, 0)
     number = "too few" if num_documents is None else num_documents
@@ -213,7 +208,7 @@ def _check_name(output_file: str) -> None:
 
 
 def _check_earlier_shards(settings: PretrainingDataSettings, files: Mapping[str, str]) -> None:
-    """Saves the settings next to the shards, or raises UserError if earlier shards' differ.
+    """Saves the settings next to the shards, or raises UserError if the saved ones differ.
 
     Compares the names and sizes of the text's files, and every byte of the vocabulary.
     """
@@ -254,7 +249,6 @@ class DocumentSpill(SpillFile):
         self._documents: dict[int, list[tuple[int, str, int]]] = collections.defaultdict(list)
 
     def add_document(self, shard: int, document: HashedDocument) -> None:
-        """Adds a document of a shard."""
         self._documents[shard].append((document.value, document.key, len(self)))
         self.add(document.text)
 
@@ -271,7 +265,7 @@ class DocumentSpill(SpillFile):
 
 
 def run_workers(function: Callable[[Any], None], arguments: Sequence[Any]) -> None:
-    """Calls a module's function with each argument, each call in its own process; waits for all.
+    """Calls a module's function with each argument, in a process for each; waits for all.
 
     If a call fails or this process is interrupted, the remaining processes are terminated.
     """

@@ -36,20 +36,19 @@ def shuffle(values: MutableSequence, rng: random.Random) -> None:
 
 
 _SIZE_BYTES = 5
-_RECORDS_AT_ONCE = 256  # between looks at the clock
+_RECORDS_AT_ONCE = 256  # between updates of the progress
 _TOKEN_BITS = MAX_LENGTH.bit_length()
 
 
 class SpillFile:
     """Records in a temporary file, which can be shuffled; a context manager.
 
-    Each record takes 8 bytes of memory. On systems that allow it, the file has no name, so nothing
-    is left of it even if the program is killed. On other systems it is deleted when it is closed.
+    Each record takes 8 bytes of memory. Where the system allows it, the file has no name, so
+    nothing is left of it even if the program is killed. Elsewhere it is deleted when closed.
 
     Args:
-        directory: a local folder; None for the folder of `output_file` if that is local, else the
-            system's folder for temporary files.
-        output_file: the first output file.
+        directory: a local folder; None for the folder of `output_file`, the first output file, or
+            the system's temporary folder if that folder is not local.
     """
 
     def __init__(self, directory: str | None, output_file: str):
@@ -58,7 +57,7 @@ class SpillFile:
             remote = "://" in output_file
             directory = tempfile.gettempdir() if remote else os.path.dirname(output_file) or "."
         self._directory = directory
-        # Each record's offset in the file; in the lower bits, its number of tokens.
+        # Each record's offset in the file and, in the lower bits, its number of tokens.
         self._entries = array("Q")
         self._end = 0
         self._longest = 0  # bytes of the longest record with its size
@@ -78,7 +77,6 @@ class SpillFile:
         return len(self._entries)
 
     def add(self, record: bytes, num_tokens: int = 0) -> None:
-        """Adds a record, and the number of its tokens."""
         try:
             self._file.write(len(record).to_bytes(_SIZE_BYTES, "little") + record)
         except OSError as error:  # a context manager would be slow for every record
@@ -98,7 +96,6 @@ class SpillFile:
         return (np.array(self._entries) & ((1 << _TOKEN_BITS) - 1)).astype(np.int64)
 
     def in_order(self) -> Iterator[bytes]:
-        """Yields all records in their order."""
         with Progress("writing records", "records", len(self)) as work:
             for first in range(0, len(self), _RECORDS_AT_ONCE):
                 numbers = range(first, min(first + _RECORDS_AT_ONCE, len(self)))
@@ -106,7 +103,6 @@ class SpillFile:
                 work.advance(len(numbers))
 
     def read(self, numbers: Iterable[int]) -> Iterator[bytes]:
-        """Yields the records with these numbers."""
         try:
             self._file.flush()
             file = self._file.fileno()

@@ -1,1 +1,1 @@
-"""The model, its run and its teacher."""
+"""Pre-training: the model, its runs, and distillation."""

@@ -19,7 +19,7 @@ from bert_tf.tasks.pretraining.training.model import (
     masked_lm_weights,
 )
 
-# Advice if the student cannot start from the teacher's weights.
+# What to do if the student cannot start from the teacher's weights.
 OTHER_WEIGHTS = (
     "Change --bert_config_file, or give --student_layers=none for random initial weights, or"
     " --init_checkpoint"
@@ -28,11 +28,10 @@ _ENCODER = ("bert/embeddings/", "bert/encoder/")
 
 
 class DistilledPretraining(Distilled):
-    """Pre-training by a teacher.
+    """Pre-training by a teacher. For the other arguments see `Distilled`.
 
     Args:
         student: the model to train; its objective is masked LM only.
-        teacher, temperature, cos_all_layers: see `Distilled`.
         alphas: the weights of the losses: `ce` of the soft targets, `mlm` of masked LM, `cos` of
             the hidden states, `mse` of the logits. A loss of weight 0 is not computed, except that
             the masked-LM loss stays a metric, without gradients.
@@ -112,7 +111,7 @@ def copy_weights(
     teacher_scopes: Sequence[str],
     layers: Sequence[int],
 ) -> None:
-    """Copies the teacher's weights, by name, to the student, whose layers begin as `layers`."""
+    """Copies weights by name; the student's layers get the teacher's `layers`, in order."""
     sources = [teacher_scopes[layer] for layer in layers]
     scopes = list(zip(student.bert.config.layer_scopes, sources, strict=True))
     for variable in student.variables:
@@ -142,13 +141,9 @@ def unneeded(alphas: Mapping[str, float]) -> tuple[str, ...]:
 def choose_layers(given: str | None, student: int, teacher: int, unit: str = "layers") -> list[int]:
     """Returns the teacher's layers, from 0, that the student's layers are initialized from.
 
-    By default they are spread evenly and include the first and the last: 0, 2, 4, 7, 9, 11 for 6 of
-    12, as in DistilBERT.
-
-    Args:
-        given: --student_layers; None for the default.
-        student, teacher: number of layers of each.
-        unit: what to call the layers in messages: `groups` in an ALBERT.
+    Without `given` (--student_layers) they are spread evenly and include the first and the last: 0,
+    2, 4, 7, 9, 11 for 6 of 12, as in DistilBERT. `student` and `teacher` are numbers of layers,
+    which messages call `unit`: groups in an ALBERT.
     """
     if student > teacher:
         raise UserError(

@@ -20,28 +20,22 @@ from bert_tf.text.base_tokenizer import Tokenizer
 
 # The random draws: the choice of tokens for an example; fate and replacement for each token.
 _CHOICE, _FATE, _REPLACEMENT = range(3)
-ELECTRA_MASKED = 0.85  # probability that a place to predict becomes [MASK]
+ELECTRA_MASKED = 0.85  # probability that a predicted place becomes [MASK]
 # ELECTRA's random draws: the places to predict, and whether each becomes [MASK].
 _PLACES, _NOISE = range(2)
 
 
 @dataclasses.dataclass(frozen=True)
 class DynamicMasking:
-    """Masks batches of unmasked records; an `input_pipeline.Augment`.
-
-    vocab_size: random replacements are ids below this number.
-    masked_lm_prob: share of a sequence's tokens to predict.
-    max_sequences_per_pack: places for sequences in a row, K; 1 if rows are not packed.
-    never_drawn: ids that must not be random replacements, in ascending order.
-    """
+    """Masks batches of unmasked records; an `input_pipeline.Augment`."""
 
     mask_id: int
-    vocab_size: int
+    vocab_size: int  # random replacements are ids below it
     max_predictions_per_seq: int
-    masked_lm_prob: float
+    masked_lm_prob: float  # share of a sequence's tokens to predict
     whole_words: bool
-    max_sequences_per_pack: int = 1
-    never_drawn: tuple[int, ...] = ()
+    max_sequences_per_pack: int = 1  # K, the places for sequences in a row; 1 if not packed
+    never_drawn: tuple[int, ...] = ()  # ids that are never random replacements, ascending
 
     @classmethod
     def of_tokenizer(cls, tokenizer: Tokenizer, *numbers: Any) -> Self:
@@ -130,11 +124,11 @@ def _choose_words(
     """
     length = word_ids.shape[1]
     numbers = tf.range(1, length + 1)
-    # Tokens of each word, and the number of its sequence, int32 [B, S], of word 1 first.
+    # Number of tokens of each word, and number of its sequence, int32 [B, S], word 1 first.
     sizes = _sums(tf.ones_like(word_ids), word_ids, length)
     owners = tf.math.floordiv(_sums(sequences, word_ids, length), tf.maximum(sizes, 1))
     order = _shuffled(keys, numbers, sizes > 0, owners)
-    # In the random order, in which the words of a sequence follow each other.
+    # Now in the random order, in which the words of a sequence are next to each other.
     sizes = tf.gather(sizes, order, batch_dims=1)
     owners = tf.gather(owners, order, batch_dims=1)
 
@@ -157,7 +151,7 @@ def _choose_words(
         (wanted, tf.zeros_like(sizes, tf.bool)),
     )
     rank = tf.argsort(order, axis=1)
-    of_words = tf.gather(taken, rank, batch_dims=1)  # [B, S], of word 1 first
+    of_words = tf.gather(taken, rank, batch_dims=1)  # [B, S], word 1 first
     return (word_ids > 0) & tf.gather(of_words, tf.maximum(word_ids - 1, 0), batch_dims=1)
 
 
@@ -167,7 +161,6 @@ def _sums(values: tf.Tensor, numbers: tf.Tensor, count: int) -> tf.Tensor:
     Args:
         values: int32 [B, N].
         numbers: int32 [B, N], the number of each value; 0 for values that are not summed.
-        count: the largest number.
     """
     size = count + 1
     sums = tf.math.bincount(numbers, weights=values, minlength=size, maxlength=size, axis=-1)
@@ -208,8 +201,7 @@ def write_at(
 
     Args:
         ids: int32 [B, S].
-        values: int32 [B, P].
-        positions: int32 [B, P].
+        values, positions: int32 [B, P].
     """
     batch_size, length = get_shape_list(ids)
     rows = tf.broadcast_to(tf.range(batch_size)[:, tf.newaxis], tf.shape(positions))
@@ -225,12 +217,10 @@ class ElectraMasking:
     """Masks batches of ELECTRA's records; an `input_pipeline.Augment`.
 
     Original: pretrain/pretrain_helpers.py, `mask`.
-
-    never_masked: the ids of [CLS], [SEP] and [MASK], which are never predicted.
     """
 
     mask_id: int
-    never_masked: tuple[int, ...]
+    never_masked: tuple[int, ...]  # [CLS], [SEP] and [MASK], which are never predicted
     max_predictions_per_seq: int
     mask_prob: float
 
@@ -238,7 +228,6 @@ class ElectraMasking:
     def of_tokenizer(
         cls, tokenizer: Tokenizer, max_predictions_per_seq: int, mask_prob: float
     ) -> Self:
-        """Returns the masking for a vocabulary."""
         mask_id, layout = tokenizer.vocab[tokenizer.mask_token], tokenizer.layout
         special = (layout.cls_id, layout.sep_id, mask_id)
         return cls(mask_id, special, max_predictions_per_seq, mask_prob)
@@ -246,9 +235,7 @@ class ElectraMasking:
     def __call__(self, features: Batch, keys: tf.Tensor) -> Batch:
         """Returns the features with masked `input_ids`, and the features that `mask` adds.
 
-        Args:
-            features: a batch of records, int32 [B, S] each.
-            keys: uint64 [B]; an example's masks are a function of its key and its tokens.
+        For the arguments see `DynamicMasking.__call__`.
         """
         candidates = self.candidates(features)
         number = tf.range(self.max_predictions_per_seq)
@@ -267,7 +254,7 @@ class ElectraMasking:
         return candidates
 
     def mask(self, features: Batch, positions: tf.Tensor, noise: tf.Tensor) -> Batch:
-        """Returns the features with masked `input_ids`, and with what is to be predicted.
+        """Returns the features with masked `input_ids`, and with the tokens to predict.
 
         These are `masked_lm_positions` and `masked_lm_ids`, int32 [B, P], and `masked_lm_weights`,
         float32 [B, P]. All three are 0 beyond an example's number of predictions, which is 0 if no

@@ -1,7 +1,7 @@
 """ELECTRA's pre-training (https://arxiv.org/abs/2003.10555, section 2): two models in one step.
 
 A generator, a small masked LM, predicts masked tokens, and samples from its predictions replace
-them. The discriminator, which is the model to keep, says of each token whether it was replaced.
+them. The discriminator, which is the model to keep, predicts which tokens were replaced.
 
 Original: google-research/electra, run_pretraining.py. Dimension letters and dtypes: see
 `bert_tf/modeling.py`.
@@ -41,13 +41,13 @@ _EPSILON = 1e-6  # added to the sums of weights that divide the losses
 # Numbers folded into a call's seed; dropout of the discriminator has 0 and 1.
 _GENERATOR, _SAMPLES = 3, 4
 _DISALLOWED = 1000.0  # subtracted from the logit of the right token
-# Of tf.metrics.auc: from just below 0 to just above 1.
+# Thresholds of tf.metrics.auc, from just below 0 to just above 1.
 _THRESHOLDS = np.array([-1e-7, *np.arange(1, 199) / 199, 1.0 + 1e-7], np.float32)
 _TRUE, _FALSE = "disc_true_positive_rates", "disc_false_positive_rates"
 
 
 class ElectraOutputs(NamedTuple):
-    """What an `ElectraPretrainingModel` returns; None: the model does not have it.
+    """Outputs of an `ElectraPretrainingModel`; all but the first are None without a discriminator.
 
     Attributes:
         masked_lm_logits: float32 [B*P, V], of the generator.
@@ -66,14 +66,13 @@ class ElectraOutputs(NamedTuple):
 
 @register
 class GeneratorPredictions(Transform):
-    """Logits over the vocabulary at masked places: the scope `generator_predictions`."""
+    """Logits over the vocabulary at masked places (scope `generator_predictions`)."""
 
     def __init__(self, config: ElectraConfig, dtype=None):
         super().__init__(config, dtype, "generator_predictions")
         self.build()
 
     def build(self, input_shape=None):
-        """Creates the variables. The constructor calls this; later calls do nothing."""
         if not self.built:
             super().build()
             shape, options = (self.config.vocab_size,), {"dtype": "float32", "autocast": False}
@@ -89,7 +88,7 @@ class GeneratorPredictions(Transform):
 
 @register
 class DiscriminatorPredictions(Savable, keras.layers.Layer):
-    """A logit for each token: the scope `discriminator_predictions`."""
+    """A logit for each token (scope `discriminator_predictions`)."""
 
     def __init__(self, config: ElectraConfig, dtype=None):
         super().__init__(name="discriminator_predictions", dtype=dtype)
@@ -97,7 +96,6 @@ class DiscriminatorPredictions(Savable, keras.layers.Layer):
         self.build()
 
     def build(self, input_shape=None):
-        """Creates the variables. The constructor calls this; later calls do nothing."""
         if not self.built:
             config, size = self.config, self.config.hidden_size
             act = get_activation(config.hidden_act)
@@ -116,19 +114,9 @@ class DiscriminatorPredictions(Savable, keras.layers.Layer):
 
 @register
 class ElectraPretrainingModel(TaskModel):
-    """Generator and discriminator, and the same variables as a released checkpoint.
+    """Generator and discriminator, with the variables of a released checkpoint.
 
-    Args:
-        config: the discriminator's.
-        electra_objective: False to train only the model of `config`, as a masked LM.
-        generator_hidden_size, generator_layers: see `ElectraConfig.generator`.
-        untied_generator: False to share all weights between generator and discriminator.
-        untied_generator_embeddings: whether the generator has its own embeddings.
-        uniform_generator: whether to draw replacements from the vocabulary, without a generator.
-        gen_weight, disc_weight: the weights of the two losses.
-        temperature: of the samples: divides the generator's logits.
-        disallow_correct: whether never to sample the right token.
-        **options: see `BertModel`.
+    For the arguments see `ElectraSettings`, and for `options` see `BertModel`.
     """
 
     required_inputs = ("input_ids", "masked_lm_positions", "masked_lm_ids")
@@ -192,9 +180,8 @@ class ElectraPretrainingModel(TaskModel):
             segment_ids: int32 [B, S], 1 for the second segment; None is all zeros.
             masked_lm_positions: int32 [B, P], the places to predict; 0 for none.
             masked_lm_ids: int32 [B, P], the original tokens there.
-            training: whether dropout is on.
             dropout_seed: int32 [2]; dropout and samples are functions of it. None draws one in
-                training; else a row's samples are a function of its tokens, masked and original.
+                training; otherwise a row's samples follow from its tokens, masked and original.
         """
         seed = dropout_seed_of_call(training, dropout_seed)
         shape = *get_shape_list(masked_lm_positions), self.bert.config.vocab_size  # [B, P, V]
@@ -232,10 +219,7 @@ class ElectraPretrainingModel(TaskModel):
         return tf.argmax(tf.nn.softmax(logits + gumbel), axis=-1, output_type=tf.int32)
 
     def uniform_noise(self, shape: list[int | tf.Tensor], seed: tf.Tensor) -> tf.Tensor:
-        """Returns numbers from 0 to below 1, float32 [B, P, V].
-
-        They are a function of the seed, int32 [2], or of a seed for each row, uint64 [B].
-        """
+        """Returns float32 [B, P, V] in [0, 1), by a seed, int32 [2], or row seeds, uint64 [B]."""
         if seed.dtype == tf.uint64:
             number = tf.reshape(tf.range(shape[1] * shape[2]), shape[1:])  # [P, V]
             return uniform(hash_numbers(seed[:, tf.newaxis, tf.newaxis], number))
@@ -290,10 +274,7 @@ class ElectraPretrainingModel(TaskModel):
         return tf.reduce_sum(losses) / (normalizers["disc"] + _EPSILON), sums
 
     def finish(self, results: dict[str, Any]) -> dict[str, float]:
-        """Returns an evaluation's metrics with disc_auc, from the rates of `_rates`.
-
-        disc_auc is the area under the curve by trapezoids, as in tf.metrics.auc.
-        """
+        """Replaces the rates of `_rates` by disc_auc: the area by trapezoids, as tf.metrics.auc."""
         if _TRUE in results:
             results["disc_auc"] = -float(np.trapezoid(results.pop(_TRUE), results.pop(_FALSE)))
         return results
@@ -309,7 +290,7 @@ def pretraining_model(
     electra: Mapping[str, Any] = MappingProxyType({}),
     **options: Any,
 ) -> TaskModel:
-    """Returns the model of a configuration; only ELECTRA's has the arguments `electra`."""
+    """Returns the model of a configuration; `electra` are arguments of ELECTRA's model only."""
     if isinstance(config, ElectraConfig):
         return ElectraPretrainingModel(config, **electra, **options)
     return PretrainingModel(config, objective, **options)

@@ -82,7 +82,7 @@ def masked_lm_logits(
     embedding_table: tf.Tensor,
     output_bias: keras.Variable,
 ) -> tf.Tensor:
-    """Returns what `MaskedLanguageModel.call` returns, with the layer and the bias that it has."""
+    """Computes what `MaskedLanguageModel.call` does, with the given layer and bias."""
     if positions is None:
         hidden = tf.reshape(sequence_output, [-1, sequence_output.shape[-1]])  # [B*S, H]
     else:
@@ -134,7 +134,6 @@ class PretrainingHeads(Savable, keras.layers.Layer):
         self.build()
 
     def build(self, input_shape=None):
-        """Creates the variables. The constructor calls this; later calls do nothing."""
         if not self.built:
             self.predictions.build()
             if self.seq_relationship is not None:
@@ -144,13 +143,8 @@ class PretrainingHeads(Savable, keras.layers.Layer):
     def call(self, sequence_output, pooled_output, positions, embedding_table):
         """Returns logits of masked LM, float32 [B*P, V], and next sentence, float32 [B, 2] or None.
 
-        Args:
-            sequence_output: float [B, S, H].
-            pooled_output: float [B, H]. For packed rows [B*K, H]; the next-sentence logits are then
-                [B*K, 2].
-            positions: int32 [B, P], the masked positions.
-            embedding_table: float32 [V, E], the word embeddings; Keras casts them to the compute
-                dtype.
+        `pooled_output` is float [B, H]; for packed rows [B*K, H], with logits [B*K, 2]. For the
+        rest see `MaskedLanguageModel`; Keras casts `embedding_table` to the compute dtype.
         """
         masked_lm_logits = self.predictions(sequence_output, positions, embedding_table)
         if self.seq_relationship is None:

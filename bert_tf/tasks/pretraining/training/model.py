@@ -43,7 +43,7 @@ class PretrainingModel(TaskModel):
 
     def __init__(self, config: BertConfig, objective: str | None = None, **options: Any):
         if isinstance(config, ElectraConfig):
-            check_objective(config, MLM)  # has other heads
+            check_objective(config, MLM)  # ELECTRA has other heads
         super().__init__(config, **options)
         objective = objective or (MLM_NSP if config.has_next_sentence else MLM)
         if objective not in _PAIR_OBJECTIVES:
@@ -114,7 +114,7 @@ class PretrainingModel(TaskModel):
         return sums
 
     def checked_labels(self, features: Features) -> dict[str, tf.Tensor]:
-        """Returns `masked_lm_ids` and the labels of pairs, int32, and the masked words' weights."""
+        """Returns `masked_lm_ids` and the labels of pairs, int32, and `masked_lm_weights`."""
         found = checked_weights(features)
         shape, meaning = get_shape_list(features["masked_lm_positions"]), "a number for each mask"
         counted = found["masked_lm_weights"] * example_weights(features)[:, tf.newaxis] > 0.0
@@ -188,10 +188,8 @@ def loss_and_accuracy(
 ) -> dict[str, tuple[tf.Tensor, tf.Tensor]]:
     """Returns `NAME_loss` and `NAME_accuracy`, each a weighted sum and its weight, float32 [].
 
-    Args:
-        logits: float32 [R, classes].
-        label_ids: int32 with R values, in any shape.
-        weights: float32 [R].
+    `logits` are float32 [R, classes], `label_ids` int32 with R values in any shape, and `weights`
+    float32 [R].
     """
     label_ids = tf.reshape(label_ids, [-1])
     predictions = tf.argmax(logits, axis=-1, output_type=tf.int32)

@@ -1,4 +1,4 @@
-"""A run's record files, opened before it starts: what they hold, and whether they fit the model."""
+"""A run's record files: what they contain, and whether they fit the model."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,23 +27,19 @@ from bert_tf.tasks.pretraining.schema import (
 )
 from bert_tf.tasks.pretraining.training.settings import RecordBatches
 
-_SAMPLE = 1000  # records that are looked at before a run
-# Number of records that the mean number of sequences is estimated from. For Wikipedia, whose rows
-# mostly have one or two sequences and sometimes twelve, the error is below 1%. Takes a second.
+_SAMPLE = 1000  # records to check before a run
+# Records to estimate the mean number of sequences from. For Wikipedia, whose rows mostly have one
+# or two sequences and sometimes twelve, the error is below 1%. Takes a second.
 _PACKED_SAMPLE = 10_000
 
 
 @dataclasses.dataclass(frozen=True)
 class Records:
-    """Record files, and what the first record says of all.
+    """Record files, and the features of their first record."""
 
-    flag: the flag (no dashes) that names the files.
-    lengths: length of each feature, by name.
-    """
-
-    flag: str
+    flag: str  # the flag that names the files, without dashes
     files: list[str]
-    lengths: Mapping[str, int]
+    lengths: Mapping[str, int]  # the length of each feature
 
     @classmethod
     def open(cls, pattern: str, flag: str, length: int) -> Self:
@@ -70,13 +66,13 @@ class Records:
         return self.lengths.get(PACKED)
 
     def check_kind(self, objective: str, dynamic_masking: bool) -> None:
-        """Checks that the records are ELECTRA's or BERT's, masked or not, as training needs them.
+        """Checks that the records fit the objective, and are masked or not as training needs them.
 
-        ELECTRA's have neither masks nor numbers of words. --eval_input_file may name masked records
-        even with --dynamic_masking.
+        ELECTRA's records have neither masks nor word numbers. --eval_input_file may name masked
+        records even with --dynamic_masking.
         """
         if "input_ids" not in self.lengths:
-            return  # records of another task: their features are compared next
+            return  # records of a different task: the check of the features reports them
         is_electra = MASKED not in self.lengths and UNMASKED not in self.lengths
         if is_electra and objective != ELECTRA:
             raise UserError(
@@ -121,7 +117,7 @@ class Records:
         return pretraining_schema(batches.max_seq_length, predictions, objective, places)
 
     def sample(self, schema: Schema) -> dict[str, np.ndarray]:
-        """Returns what the first records have of some features, which must not be 0 everywhere."""
+        """Reads masks, weights and words of the first records; none may be 0 everywhere."""
         features = {"input_mask": "tokens", "masked_lm_weights": "masked tokens to predict"}
         features[UNMASKED] = "words to mask"
         part = {name: schema[name] for name in features if name in schema}
@@ -140,18 +136,12 @@ class Records:
 
 @dataclasses.dataclass(frozen=True)
 class FittingRecords:
-    """Records that fit the model and the flags.
+    """Records that fit the model and the flags."""
 
-    source: what `TrainingInput` and `EvaluationInput` have in common, by name.
-    sequences: the mean number of sequences in a record, 1 if records are not packed.
-    ends: of the files.
-    batches: what is read; a row of packed records counts as a sequence.
-    """
-
-    source: dict[str, Any]
-    sequences: float
-    ends: Sequence[Ends]
-    batches: RecordBatches
+    source: dict[str, Any]  # the arguments that `TrainingInput` and `EvaluationInput` share
+    sequences: float  # mean number of sequences in a record; 1 if records are not packed
+    ends: Sequence[Ends]  # of the files
+    batches: RecordBatches  # a row of packed records counts as a sequence
 
     def num_examples(self) -> tuple[float, bool]:
         """Returns the number of examples, and whether it is an estimate."""
@@ -159,10 +149,7 @@ class FittingRecords:
         return count * self.sequences, not exact or self.sequences != 1.0
 
     def phase(self, flops: Callable[[RecordBatches], int]) -> Phase:
-        """Returns the phase of training that reads these records.
-
-        `flops` returns the operations of the matrix products in a training step.
-        """
+        """Returns the training phase of these records; `flops` counts a step's matrix products."""
         step, known = self.batches, flops(self.batches)
         work = Work(step.batch_size, step.max_seq_length, lambda length: known)
         counted = self.num_examples()
@@ -215,7 +202,6 @@ def fit(
     Args:
         limits: names of features -> the model's limit of their values, and what to call it.
         parts: number of equal parts that a batch is computed in.
-        batch_flag: the flag (no dashes) of the batch size.
     """
     schema = records.schema(made_for.objective, batches)
     ends = record_checks.check_files(records.files, schema, records.flag)

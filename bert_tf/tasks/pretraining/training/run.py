@@ -45,25 +45,18 @@ from bert_tf.text.tokenizers import load_tokenizer, read_vocabulary
 
 @dataclasses.dataclass(frozen=True)
 class Vocabulary:
-    """The vocabulary of the records: its path and tokenizer, and what is copied of it.
-
-    files: see `read_vocabulary`.
-    do_lower_case: None if unknown.
-    """
+    """The vocabulary of the records; `files` are copied to the output."""
 
     path: str
     tokenizer: Tokenizer
-    files: dict[str, bytes]
-    do_lower_case: bool | None
+    files: dict[str, bytes]  # see `read_vocabulary`
+    do_lower_case: bool | None  # None if unknown
 
     @classmethod
     def open(
         cls, path: str, config: BertConfig, needs_mask: bool, folder: str, model: str | None
     ) -> Self:
-        """Reads a vocabulary, whose size must fit the model; looks for the casing in `folder`.
-
-        model: see `read_as_hugging_face`.
-        """
+        """Reads a vocabulary, whose size must fit `config`, and its casing if `folder` tells it."""
         hugging_face = read_as_hugging_face(path, model)
         tokenizer = load_tokenizer(path, False, needs_mask, hugging_face)
         vocab, files = tokenizer.vocab, read_vocabulary(path, hugging_face)
@@ -73,21 +66,16 @@ class Vocabulary:
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """What `pretrain` trains and evaluates.
+    """What `pretrain` trains and evaluates."""
 
-    config: of the model that is trained.
-    make_trainer: returns the trainer, given the arguments of `Trainer` from the second on; called
-        after settings and files are checked, while the run holds the directory.
-    vocabulary: of the records; None if none was given.
-    flops: returns the operations of the matrix products in a training step.
-    """
-
-    config: BertConfig
+    config: BertConfig  # of the model to train
     strategy: tf.distribute.Strategy
     settings: PretrainingSettings
+    # Takes the arguments of `Trainer` from the second on. It is called once settings and files are
+    # checked, while the run holds the output directory.
     make_trainer: Callable[..., Trainer]
-    vocabulary: Vocabulary | None
-    flops: Callable[[RecordBatches], int]
+    vocabulary: Vocabulary | None  # of the records, if one was given
+    flops: Callable[[RecordBatches], int]  # operations of a training step's matrix products
 
     @functools.cached_property
     def made_for(self) -> MadeFor:
@@ -99,7 +87,7 @@ class Job:
         return MadeFor(self.settings.objective, path, vocab, *places)
 
     def open_records(self) -> tuple[list[FittingRecords], FittingRecords | None]:
-        """Returns the records of each phase of training, and those of the evaluation."""
+        """Returns the records of each phase of training, and of the evaluation."""
         settings, replicas = self.settings, self.strategy.num_replicas_in_sync
         wanted = []
         if settings.do_train:
@@ -147,7 +135,6 @@ class Job:
         return DynamicMasking.of_tokenizer(tokenizer, number, *rates, records.packed_places or 1)
 
     def write_files(self) -> None:
-        """Writes the configuration and the vocabulary, which belong next to the checkpoints."""
         output_dir, found = self.settings.output_dir, self.vocabulary
         write_config(output_dir, self.config)
         if found:
@@ -226,7 +213,6 @@ def pretrain(job: Job) -> dict[str, float | int] | None:
 def _warn_of_missing_generator(
     init_checkpoint: str | None, model: TaskModel, found: Collection[str]
 ) -> None:
-    """Warns if --init_checkpoint, which the run starts from, lacks weights of the generator."""
     scopes = ("generator/", "generator_predictions/")
     generator = {v.path for v in model.variables if v.path.startswith(scopes)}
     if init_checkpoint and (missing := generator.difference(found)):

@@ -36,15 +36,7 @@ from bert_tf.text.model_vocabulary import check_model_vocabulary
 def run_distillation(
     config: BertConfig, strategy: tf.distribute.Strategy, settings: DistillationSettings
 ) -> dict[str, float | int] | None:
-    """Pre-trains a student with a teacher; returns and raises what `run_pretraining` does.
-
-    The student starts from weights of the teacher, unless the settings say otherwise. The two
-    models must fit together. The student's checkpoints have the form of `run_pretraining`'s, with
-    the vocabulary next to them.
-
-    Args:
-        config: configuration of the student.
-    """
+    """Trains a student, of configuration `config`, with a teacher; see `run_pretraining`."""
     lengths = [phase.max_seq_length for phase in (*settings.phases, settings.evaluation_batches)]
     files = teacher_files(settings)
     teacher_config, folder = files.config, files.home
@@ -73,7 +65,7 @@ def run_distillation(
 
     def make_trainer(run: Run, *arguments, **named) -> Trainer:
         options = model_options(settings, strategy)
-        teacher_options = {**options, "recompute_activations": False}  # has no backward pass
+        teacher_options = {**options, "recompute_activations": False}  # it is never trained
         teacher, variables = load_teacher(
             lambda: PretrainingModel(teacher_config, settings.objective, **teacher_options),
             files,

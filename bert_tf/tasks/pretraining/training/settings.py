@@ -34,7 +34,7 @@ class RecordBatches:
 
 
 def parse_phases(text: str) -> list[RecordBatches]:
-    """Returns the phases that --phases describes as `length:steps:batch:predictions,...`."""
+    """Parses --phases: `length:steps:batch:predictions,...`."""
     phases = []
     for part in text.split(","):
         if not re.fullmatch(r"\s*[1-9]\d{0,99}(:[1-9]\d{0,99}){3}\s*", part):
@@ -169,10 +169,7 @@ class PretrainingSettings(TrainingSettings):
         return ScheduleSettings.from_flags(values, given).make_phases(given)
 
     def schedules(self) -> "list[tuple[int, PolynomialSchedule]]":
-        """Returns the learning rate schedules in order, each with the number of its steps.
-
-        There is one schedule for all phases (the paper, A.2), or one for each phase.
-        """
+        """Returns (steps, schedule) for all phases together (the paper, A.2), or for each phase."""
         from bert_tf.optimization import PolynomialSchedule  # imports TensorFlow
 
         more = self.decay_power, self.start_warmup_step
@@ -200,7 +197,6 @@ class PretrainingSettings(TrainingSettings):
         return list(zip(steps, rates, warmups, strict=True))
 
     def _of_each(self, count: int, name: str) -> list[float]:
-        """Returns the value of each phase, from a list or from the flag for all phases."""
         text, of_all = getattr(self, name), _OF_ALL[name]
         if not text:
             return [getattr(self, of_all)] * count
@@ -309,11 +305,7 @@ class ScheduleSettings(Settings):
     )
 
     def make_phases(self, given: Collection[str]) -> tuple[list[RecordBatches], RecordBatches]:
-        """Returns `phases` and `evaluation_batches` for `PretrainingSettings`.
-
-        Args:
-            given: names of the flags on the command line; they must not contradict --phases.
-        """
+        """Returns `phases` and `evaluation_batches`; `given` flags must not contradict --phases."""
         if self.phases is None:
             sizes = (self.num_train_steps, self.train_batch_size, self.max_predictions_per_seq)
             phases = [RecordBatches(self.max_seq_length, *sizes)]
