@@ -3,6 +3,7 @@
 Dimension letters and dtypes: see `bert_tf/modeling.py`.
 """
 
+import contextvars
 import math
 
 import keras
@@ -32,6 +33,10 @@ def attention_probs(query: tf.Tensor, key: tf.Tensor, mask_adder: tf.Tensor) -> 
     return tf.nn.softmax(scores * (1.0 / math.sqrt(query.shape[-1])) + mask_adder)
 
 
+# Whether the layer that is traced is computed again for its gradient.
+is_recomputed = contextvars.ContextVar("is_recomputed", default=False)
+
+
 def attend(
     query: tf.Tensor,
     key: tf.Tensor,
@@ -54,6 +59,8 @@ def attend(
         seed: int32 [2], of the dropout's mask.
     """
     kept = tf.cast(probs, value.dtype)  # [B, N, S, S]
+    if is_recomputed.get():
+        kept = _stored(tf.stop_gradient(kept))  # `gradient` goes back from the scores
 
     @tf.custom_gradient
     def attended(query: tf.Tensor, key: tf.Tensor, value: tf.Tensor):
@@ -74,6 +81,16 @@ def attend(
         return context, gradient
 
     return attended(query, key, value)
+
+
+@tf.function(jit_compile=True, autograph=False)
+def _stored(probs: tf.Tensor) -> tf.Tensor:
+    """Keeps the TPU's compiler from fusing the products before and after the probabilities.
+
+    For v6e it would nest three products, for which the compiler's own stack is too small: libtpu
+    0.0.42.1 crashes. Without recomputation the probabilities are in memory for the gradient anyway.
+    """
+    return gen_xla_ops.xla_optimization_barrier([probs])[0]
 
 
 # Compiled, as one pass over the memory, where XLA does not compile the whole step.

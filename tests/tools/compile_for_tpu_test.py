@@ -351,6 +351,15 @@ def test_recomputing_activations_takes_less_memory():
     assert needed[1] < 0.85 * needed[0]
 
 
+@pytest.mark.tpu_compiler
+def test_recomputed_attention_compiles_for_v6e():
+    """If it may fuse attention's products, libtpu 0.0.42.1 overflows its stack and crashes."""
+    topology = compiler.open_topology("v6e:1x1")
+    run = make_run(sizes={"max_position_embeddings": 128}, recompute_activations=True)
+    step = lowering.lower(run, RecordBatches(128, 1, 8, 20), topology.devices)
+    assert compiler.compile_step(step.lower()).hbm > 0
+
+
 def test_an_objective_without_its_head_is_refused_before_the_compiler_is_needed(config_file):
     config_file.write_text(json.dumps({**ONE_LAYER, "model_type": "roberta"}))
     flags = ("--topology=v5e:2x4", f"--bert_config_file={config_file}")
