@@ -73,7 +73,7 @@ IDS = np.ones((2, 5), int)
     [
         ("classification", {"input_mask": IDS}, "Model must have 'input_ids'; received 'input_m"),
         ("pretraining", {"input_ids": IDS}, "have 'masked_lm_positions'; received 'input_ids'"),
-        ("pretraining", [IDS] * 7, "no longer than 'input_ids', .*received 7"),
+        ("pretraining", [IDS] * 7, "may hold at most 'input_ids', .*received 7"),
     ],
 )
 def test_missing_and_superfluous_inputs_are_refused(name, given, message):
@@ -132,7 +132,7 @@ def test_missing_and_superfluous_labels_are_refused():
     message = "of SquadModel must have 'start_positions' for its loss; received 'end_pos"
     with pytest.raises(UserError, match=message):
         model.test_on_batch(features)
-    with pytest.raises(UserError, match="no longer than 'start_positions', 'end_positions'; rec"):
+    with pytest.raises(UserError, match="may hold at most 'start_positions', 'end_positions'; rec"):
         model.test_on_batch(features, (start, start, start))
 
 

@@ -23,13 +23,13 @@ from bert_tf.start import lazy_tensorflow as tf
 _BYTES_PER_READ = 1 << 20
 _JSON_ENDINGS = (".jsonl", ".ndjson", ".json")
 _OTHER_ENDINGS = tuple(".csv .tsv .xml .html .htm .pdf .doc .docx .arrow .bz2 .xz .zip".split())
-_TEXT_TYPES = (["string"], ["large_string"], ["string_view"])  # of Parquet, also in dictionaries
+_TEXT_TYPES = (["string"], ["large_string"], ["string_view"])  # Arrow types, plain or dictionary
 _ROWS_PER_BATCH = 256
 TEXT_FIELD = "text"
 
 
 def is_plain_text(path: str) -> bool:
-    """Returns whether a file, by its name, is text with lines, not JSON lines or Parquet."""
+    """Returns whether a file's name means plain text, not JSON lines or Parquet."""
     return ending_of(path) != ".parquet" and not _is_json_lines(path)
 
 
@@ -49,7 +49,7 @@ def read_files(
     report_empty: EmptyReport = warn_of_empty_documents,
     split_lines: bool = False,
 ) -> Iterator[tuple[str, list[str]]]:
-    """Yields batches of stripped lines, about a megabyte each, with the name of their file.
+    """Yields pairs of a file's name and a batch of its stripped lines.
 
     Text has a sentence on each line and an empty line between documents. The end of a file does not
     end a document: the next file continues it, as in the original. In JSON lines and Parquet each
@@ -57,7 +57,7 @@ def read_files(
     Byte-order marks are dropped.
 
     Args:
-        report_empty: called at the end, with numbers for JSON lines and Parquet only.
+        report_empty: called at the end; counts JSON lines and Parquet documents only.
         split_lines: whether each line of text is split into sentences.
     """
     total = sum(tf.io.gfile.stat(path).length for path in files)
@@ -105,10 +105,9 @@ def _read_json_lines(
                     f"--{flag}: {path}, line {number}, is not JSON ({error}): {quoted(line)}"
                 ) from error
             if not isinstance(value, dict) or not isinstance(value.get(text_field), str):
-                found = listed(value) if isinstance(value, dict) else quoted(value)
                 raise UserError(
-                    f"--{flag}: {path}, line {number}, must be an object with a text in"
-                    f" {quoted(text_field)}, which --text_field names; it has {found}"
+                    f"--{flag}: {path}, line {number}, must be an object in which"
+                    f" {quoted(text_field)} (--text_field) is a string; it is {quoted(value)}"
                 )
             texts.append(value[text_field])
         yield texts
@@ -173,7 +172,7 @@ def _numbered_lines(
 
 
 def _blocks(path: str, work: progress.Progress, flag: str) -> Iterator[bytes]:
-    """Yields the content of a file that may be compressed, about a megabyte at a time."""
+    """Yields the content of a file, decompressed, in blocks."""
     damage: tuple[type[Exception], ...] = (EOFError, zlib.error, gzip.BadGzipFile)
     with tf.io.gfile.GFile(path, "rb") as file:
         reader = CountedFile(file, work)

@@ -37,13 +37,13 @@ def find(name: str, data_dir: str | None, specification: str) -> Any:
         builder = tensorflow_datasets.builder(name, data_dir=data_dir)
     except Exception as error:  # many kinds: not found, bad name, code that cannot be imported
         raise UserError(
-            f"--tfds={specification}: TensorFlow Datasets has no dataset {name} "
+            f"--tfds={specification}: TensorFlow Datasets cannot load {name} "
             f"(--tfds_data_dir={data_dir or ''}): {quoted(str(error))}"
         ) from error
     if not builder.info.splits:
         raise UserError(
             f"--tfds={specification}: {name} is not prepared in {builder.data_dir}; "
-            f"run `tfds build {name}` first, or give its folder as --tfds_data_dir"
+            f"run `tfds build {name}` first, or correct --tfds_data_dir"
         )
     return builder
 
@@ -69,7 +69,7 @@ def read_split(
 
 
 def read_tfds(specification: str, data_dir: str | None, text_feature: str) -> Iterator[list[str]]:
-    """Yields batches of lines, "" after each document; otherwise as `read_tfds_documents`."""
+    """Yields the lines of `read_tfds_documents` in batches, with "" after each document."""
     for documents in read_tfds_documents(specification, data_dir, text_feature):
         yield [line for _, sentences in documents for line in (*sentences, "")]
 
@@ -82,7 +82,7 @@ def read_tfds_documents(
 ) -> Iterator[list[tuple[str, list[str]]]]:
     """Yields batches of a dataset's documents: the example's TFDS id, and the sentences.
 
-    An id names the example's file and its number in the file, whichever part of a split is read.
+    An id has the example's file and its index there; it is the same for any slice of a split.
     The split is "train" by default. `report_empty` is called at the end.
     """
     dataset, total = _read_texts(specification, data_dir, text_feature)

@@ -23,24 +23,24 @@ READERS = 4  # files read in turn; num_cpu_threads of the original's input_fn_bu
 SHUFFLE_BUFFER = 100  # records, as in the original: create_pretraining_data already shuffles them
 
 Batch = dict[str, tf.Tensor]
-# Changes the features of a batch at random, as a function of each example's key, uint64 [batch].
+# Changes a batch's features at random, seeded by each example's key, uint64 [batch].
 Augment = Callable[[Batch, tf.Tensor], Batch]
 _READ_AHEAD = 64  # records of each file
-# Batches to parse and mask at a time: one for each core, but few, because memory and a saved place
-# hold all of them.
+# Batches to parse and mask at a time: one for each core, but few, because memory and a saved
+# position hold all of them.
 _MOST_PARSERS = 8
 _CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 PARSERS = min(_MOST_PARSERS, _CORES)
-# How much to read to test a restored place: more than the buffers hold.
+# How much to read to test a restored position: more than the buffers hold.
 _DRAWN_BATCHES = 2 * _MOST_PARSERS
 _DRAWN_RECORDS = 2 * _READ_AHEAD * READERS
-# To estimate the number of records. Up to so many bytes in few files are counted instead.
+# To estimate the number of records; up to this many bytes in few files are counted.
 _SAMPLED_FILES, _SAMPLED_RECORDS = 10, 1000
 _COUNTED_BYTES = 2**25
 _WATCHED_FILES = 128  # files to check at each save; in a bucket each costs a request
 
 
-# For functions without `if` and `for` over tensors, which AutoGraph takes 0.1 s each to convert.
+# For functions without control flow over tensors: AutoGraph would take 0.1 s to convert each.
 plain_function = tf.autograph.experimental.do_not_convert
 
 
@@ -61,7 +61,7 @@ class TrainingInput:
 
     Files are shuffled and read four at a time in turn; records pass through a buffer of 100
     (original: input_fn_builder). The order is a function of the seed and of TensorFlow's global
-    seed. A saved place holds the offsets in the open files and the records in the buffers, so a
+    seed. A saved position holds the offsets in the open files and the records in the buffers, so a
     resumed run does not read earlier records again.
 
     Args:
@@ -95,7 +95,7 @@ class TrainingInput:
         self._ends = {path: end[:2] for path, end in zip(files, ends, strict=True)}
         # Files to check for changes, in turn: each epoch opens them again.
         self._watched = dict(zip(files, ends, strict=True))
-        # If a run was moved, its saved place has the original names of the files.
+        # If a run was moved, its saved position has the original names of the files.
         self._files = self._names = list(files)
         self._schema = records.limited(schema, limits)
         self._batch_size = batch_size
@@ -151,8 +151,8 @@ class TrainingInput:
         )
 
     def _records(self, name: tf.Tensor, *numbers: tf.Tensor) -> tf.data.Dataset:
-        """Returns the records of a file; with its epoch and number, each as (record, *key)."""
-        # TFRecordDataset does the same, but a saved place of it contains the path.
+        """Returns a file's records; with `numbers`, each as (record, epoch, file, index)."""
+        # TFRecordDataset does the same, but a saved position of it contains the path.
         opened = plain_function(self._opened)
         found = tf.data.Dataset.from_tensor_slices([name]).flat_map(opened)
         if not numbers:
@@ -171,7 +171,7 @@ class TrainingInput:
         return f"{prefix}.input" + (f".{index}-of-{count}" if count > 1 else "")
 
     def capture(self) -> Callable[[str], None]:
-        """Returns a function, for any thread, that writes the current place to `prefix`.input.*."""
+        """Returns a function that any thread can call to save the position as `prefix`.input.*."""
         lengths, digests = zip(*(self._ends[path] for path in self._files), strict=True)
         files = [list(file) for file in zip(self._names, lengths, strict=True)]
         saved = {"seed": self._seed, "files": files, **self._identity, "digests": list(digests)}
@@ -211,7 +211,7 @@ class TrainingInput:
     def restore(self, prefix: str) -> bool:
         """Restores the place saved with the checkpoint `prefix`.
 
-        Returns False, with a warning, if the saved place is missing or damaged, or if the files'
+        Returns False, with a warning, if the saved position is missing or damaged, or if the files'
         content, the batch size or the features differ. The files may have different names.
         """
         fresh_seed, files = self._seed, self._files
@@ -231,14 +231,14 @@ class TrainingInput:
         return False
 
     def _use(self, files: list[str], names: list[str]) -> None:
-        """Reads the same files in this order; a saved place has them as `names`."""
+        """Reads the same files in this order; a saved position has them as `names`."""
         self._files, self._names = files, names
 
     def _saved_seed(self, prefix: str) -> int | None:
-        """Returns a saved place's seed and takes its order of files; None if it does not fit."""
+        """Returns a saved position's seed and takes its order of files; None if it does not fit."""
         path = f"{self._place(prefix)}.json"
         if not tf.io.gfile.exists(path):
-            logging.warning("%s has no place in the input beside it", prefix)
+            logging.warning("%s has no position in the input beside it", prefix)
             return None
         try:
             saved = read_json(path, path, "it must be as a run has saved it")
@@ -281,7 +281,7 @@ class TrainingInput:
         return seed
 
     def _features(self) -> dict[str, list]:
-        """Returns type and shape of each feature; a saved place holds batches of them."""
+        """Returns each feature's dtype and shape; a saved position contains batches."""
         specs = self.iterator.element_spec
         return {name: [spec.dtype.name, spec.shape.as_list()] for name, spec in specs.items()}
 
@@ -299,7 +299,7 @@ class TrainingInput:
             )
 
     def _can_go_on(self) -> bool:
-        """Returns whether a record starts at the restored place; draws batches to find out.
+        """Returns whether a record starts at the restored position; draws batches to find out.
 
         If a file was replaced, the place may be in the middle of a record, which looks damaged.
         """
@@ -322,7 +322,7 @@ class TrainingInput:
 
 
 def _warn(prefix: str, problem: str) -> None:
-    logging.warning("The place in the input saved with %s %s", prefix, problem)
+    logging.warning("The position in the input saved with %s %s", prefix, problem)
 
 
 def record_chunks(files: Sequence[str], schema: records.Schema, size: int) -> Iterator[Batch]:
@@ -344,8 +344,8 @@ def count_records(files: Sequence[str]) -> int:
 def estimate_records(files: Sequence[str], ends: Sequence[record_checks.Ends]) -> tuple[int, bool]:
     """Returns the number of records in TFRecord files, and whether it is exact.
 
-    Up to ten files of 32 MB in all are counted. From more, it reads 1,000 records of each of ten
-    files, and extrapolates by size. `ends` is from `record_checks.check_ends`.
+    Counts up to ten files of 32 MB in all. Of more, it reads 1,000 records from each of up to ten,
+    and extrapolates by size. `ends` is from `record_checks.check_ends`.
     """
     chosen = list(files[:: -(-len(files) // _SAMPLED_FILES)])
     total = sum(end.length for end in ends)
@@ -368,8 +368,8 @@ def estimate_records(files: Sequence[str], ends: Sequence[record_checks.Ends]) -
 def trained_on(prefix: str) -> set[tuple[int, str]]:
     """Returns length and digest (see `record_checks.Ends`) of the files that a run trains on.
 
-    They are the files of the phase that wrote the checkpoint `prefix`; none if the saved place is
-    lost.
+    They are the files of the phase that wrote the checkpoint `prefix`; none if the saved position
+    is lost.
     """
     found: set[tuple[int, str]] = set()
     for path in checkpoint_names.files_of(prefix):

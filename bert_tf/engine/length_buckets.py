@@ -19,7 +19,7 @@ _LEAST_SHARE = 16  # a length is compiled if at least one batch in sixteen needs
 
 
 def parse_lengths(text: str, max_seq_length: int) -> tuple[int, ...]:
-    """Parses --length_buckets; returns lengths in rising order, the last is `max_seq_length`.
+    """Parses --length_buckets; returns ascending lengths, the last `max_seq_length`.
 
     `text` is "auto" for up to `MAX_AUTO_LENGTHS` evenly spaced lengths, "none" for only
     `max_seq_length`, or lengths separated by commas.
@@ -46,7 +46,7 @@ def parse_lengths(text: str, max_seq_length: int) -> tuple[int, ...]:
 class Buckets:
     """The lengths that batches are cut to.
 
-    lengths: in rising order; the last is at least as long as the longest example.
+    lengths: ascending; the last is at least as long as the longest example.
     sequence_features: the features whose last axis is the sequence.
     """
 

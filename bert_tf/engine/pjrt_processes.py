@@ -1,4 +1,4 @@
-"""Runs of several processes by JAX, each of which has the devices of its own host."""
+"""Connects a run's processes through JAX; each has the devices of its own host."""
 
 import contextlib
 import os
@@ -49,7 +49,7 @@ def join(coordinator: str, number: int | None, index: int | None) -> None:
 
     logging.info("Waiting for the other processes of --coordinator=%s", coordinator)
     distribution.at_failure(_leave)
-    meeting = threading.Thread(target=meet, daemon=True)  # so that Ctrl-C and SIGTERM are heard
+    meeting = threading.Thread(target=meet, daemon=True)  # so that Ctrl-C and SIGTERM still work
     meeting.start()
     meeting.join(WAIT_SECONDS)
     if meeting.is_alive():
@@ -67,7 +67,7 @@ def join(coordinator: str, number: int | None, index: int | None) -> None:
 
 
 def _check_port(coordinator: str) -> None:
-    """Checks that process 0, this one, can have its port; otherwise JAX would crash."""
+    """Checks that this process, number 0, can open its port; JAX would crash."""
     port = int(coordinator.rpartition(":")[2])
     try:
         socket.create_server(("", port)).close()
@@ -126,7 +126,7 @@ def _leave(status: int) -> None:
     """
     if _lost:
         time.sleep(_lost[0])
-    else:  # all may be leaving
+    else:  # tell the others, if they still run
         parting = threading.Thread(target=_jax().distributed.shutdown, daemon=True)
         parting.start()
         parting.join(_PARTING_SECONDS)

@@ -67,7 +67,7 @@ class WholeFileInput(TrainingInput):
         def read(indices: tf.Tensor) -> dict[str, tf.Tensor]:
             mine = tf.gather(self._examples, indices[begin : begin + part])
             features = records.parse(mine, self._schema)
-            # Not the bucket's number: a saved place holds batches that were drawn ahead, and the
+            # Not the bucket's number: a saved position holds batches that were drawn ahead, and the
             # run that resumes from it may have different buckets.
             return {**features, "longest": tf.reduce_max(tf.gather(self._lengths, indices))}
 
@@ -88,7 +88,7 @@ class WholeFileInput(TrainingInput):
         epochs = [self._order(tf.constant(i, tf.int64), seed) for i in range(num_epochs)]
         lengths = tf.gather(self._lengths, tf.concat(epochs, 0)[:num_examples])
         longest = tf.reduce_max(tf.reshape(lengths, [-1, self._batch_size]), axis=1)
-        # The last bucket must fit any batch that a saved place has drawn ahead.
+        # The last bucket must fit any batch that a saved position has drawn ahead.
         longest = np.append(longest, tf.reduce_max(self._lengths))
         return self._all_buckets.frequent(longest)
 

@@ -174,7 +174,7 @@ def text_signatures(
     vocab: Sequence[str],
     reads: str | None = None,
 ) -> dict[str, tf.types.experimental.ConcreteFunction]:
-    """Returns name of a signature -> function.
+    """Returns the signatures by name.
 
     serving_default: takes `texts`, string [N]; for squad `questions` and `contexts`, both [N]; for
         multiple choice `contexts`, [N], and `choices`, [N, C]. The outputs are the head's with B =

@@ -15,7 +15,7 @@ from bert_tf.errors import UserError
 def check_overwrites(
     written: Sequence[str], flag: str, read: Mapping[str, str | Iterable[str] | None]
 ) -> None:
-    """Checks that the files to write, which --`flag` names, are not also read, or named twice.
+    """Checks that no file to write, named by --`flag`, is also read, or is named twice.
 
     Links are followed, so two spellings of one name count as the same file. `read` maps flags to
     the files that they name to be read.
@@ -54,7 +54,7 @@ def real_path(path: str) -> str:
     return path if "://" in path else os.path.realpath(path or os.curdir)
 
 
-_MOST_LINKS = 40  # as Linux follows
+_MOST_LINKS = 40  # Linux's limit
 
 
 class Destination(NamedTuple):
@@ -77,7 +77,7 @@ def destination(path: str, place: str) -> Destination:
     target = _follow(target, place)
     try:
         mode = os.stat(target).st_mode
-    except (OSError, ValueError):  # a new file; whatever else is wrong, opening it will tell
+    except (OSError, ValueError):  # a new file; opening it reports any other problem
         return Destination(target, False)
     if stat.S_ISFIFO(mode) or stat.S_ISCHR(mode) or _is_of_process(target):
         return Destination(target, True)
@@ -89,7 +89,7 @@ def destination(path: str, place: str) -> Destination:
 
 
 def folder_destination(path: str, place: str) -> str:
-    """Returns the path of a local folder without links; a path in a bucket without end slashes."""
+    """Returns a local folder's path with links resolved; a bucket's without trailing slashes."""
     target = path.removeprefix("file://")
     if "://" in target:
         return path.rstrip("/")

@@ -1,4 +1,4 @@
-"""Reads and writes the score function of a cross-encoder of sentence-transformers."""
+"""Reads and writes the score function of a sentence-transformers cross-encoder."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The one way to call the models: inputs in order, by keyword, in a list or in a dictionary.
+"""Handles calls of models: inputs in order, by keyword, in a list or in a dictionary.
 
 `BertModel` and the models of the tasks call `named_inputs`, then `checked_inputs`.
 """
@@ -58,7 +58,7 @@ def named_inputs(model: keras.Model, args: Sequence[Any], kwargs: dict[str, Any]
     by_name = renamed(kwargs, names)
     unknown = [name for name in by_name if name not in names]
     if unknown or len(args) > len(names):
-        wrong = f"{listed(unknown)} is none of them" if unknown else f"received {len(args)}"
+        wrong = f"not {listed(unknown)}" if unknown else f"received {len(args)} inputs"
         raise UserError(f"A call of {type(model).__name__} takes {listed(names)}; {wrong}")
     for more in (dict(zip(names, args, strict=False)), by_name):
         more = {name: value for name, value in more.items() if value is not None}
@@ -72,8 +72,8 @@ def named_inputs(model: keras.Model, args: Sequence[Any], kwargs: dict[str, Any]
 def paired(values: Sequence[Any], names: Sequence[str]) -> dict[str, Any]:
     if len(values) > len(names):
         raise UserError(
-            f"A list of inputs or labels must be no longer than {listed(names)}; received"
-            f" {len(values)} values. Pass them by name, in a dictionary, or a batch as an array"
+            f"A list of inputs or labels may hold at most {listed(names)}; received"
+            f" {len(values)} values. Pass a dictionary, or a batch as an array"
         )
     return dict(zip(names, values, strict=False))
 
@@ -90,7 +90,7 @@ def renamed(values: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
 
 
 def features_by_name(model: keras.Model, features: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the numeric features by the names of the model's inputs and of labels."""
+    """Renames features to the model's inputs and `label_ids`; refuses other numeric ones."""
     names = [*input_names(model), "label_ids"]
     found: dict[str, Any] = {}
     for name, value in renamed(features, names).items():
@@ -152,7 +152,7 @@ def checked_inputs(
     sizes = _sizes(ids)
     length = sizes[-1]
     if isinstance(length, int) and not length:
-        raise UserError(f"input_ids must have at least one token in a row; received {[*ids.shape]}")
+        raise UserError(f"input_ids must have at least one token per row; received {[*ids.shape]}")
     numbered = "position_ids" in found and length is not None  # the mask of packed rows
     types = "segment_ids" if "segment_ids" in found else "token_type_ids"
     in_row = (length, "the length of the sequence")
@@ -188,7 +188,7 @@ def numeric(value: Any, name: str) -> Any:
             raise UserError(f"{name} must be a tensor of numbers: {error}") from error
     dtype = tf.as_dtype(value.dtype)
     if not (dtype.is_floating or dtype.is_integer or dtype.is_bool):
-        raise UserError(f"{name} must be numbers, not {dtype.name}; a tokenizer makes ids of texts")
+        raise UserError(f"{name} must be numbers, not {dtype.name}; tokenize texts first")
     return value
 
 
@@ -208,6 +208,6 @@ def is_numeric(value: Any) -> bool:
     dtype = tf.convert_to_tensor(value).dtype if dtype is None else dtype
     try:
         kind = tf.as_dtype(dtype)
-    except TypeError:  # such as NumPy's texts
+    except TypeError:  # such as NumPy strings
         return False
     return kind.is_floating or kind.is_integer or kind.is_bool

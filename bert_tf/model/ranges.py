@@ -1,4 +1,4 @@
-"""Shapes of tensors, and checks of inputs and labels: shapes, and ranges of values.
+"""Tensor shapes, and checks of the shapes and ranges of inputs and labels.
 
 Static shapes are checked at once, and so are the values of an eager tensor: `UserError`. In a graph
 `tf.debugging.Assert` checks them, which fails with `InvalidArgumentError`. XLA drops assertions, so

@@ -44,7 +44,7 @@ class RegisteredTask(NamedTuple):
         return self._load(f"task.{self.prefix}Task")
 
     def files_class(self) -> "type[TaskFiles]":
-        """Imports and returns the class of the task with the files of its program."""
+        """Imports and returns the task's subclass that handles files."""
         return self._load(f"files.{self.prefix}Files")
 
     def rows_class(self, head: str) -> "type[Rows]":

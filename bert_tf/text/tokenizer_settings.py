@@ -1,4 +1,4 @@
-"""`TokenizerSettings`: the settings in a model's folder, with the tokens it adds."""
+"""`TokenizerSettings`: a model folder's tokenizer settings and added tokens."""
 
 import dataclasses
 import json
@@ -82,7 +82,7 @@ def encode_with_added(
     texts: Sequence[str],
     added: AddedTokens,
 ) -> tuple[np.ndarray, Sequence[int] | np.ndarray]:
-    """Does the same as `encode`, which returns (ids, lengths), and finds added tokens."""
+    """Like `encode`, which returns (ids, lengths), but also finds added tokens."""
     # Nearly all texts have none, and a single look at all texts is fastest.
     if not added.occur_in(_BETWEEN_TEXTS.join(texts)):
         return encode(texts)
@@ -111,7 +111,7 @@ TOKENIZER_CONFIG = "tokenizer_config.json"
 DO_LOWER_CASE = "do_lower_case"
 # Added tokens with an id and without.
 ADDED_TOKENS, MORE_TOKENS = "added_tokens_decoder", "additional_special_tokens"
-# Key of a special token in Hugging Face's files, without its end `_token` -> the token.
+# Key of a special token in Hugging Face's files, without `_token` -> the token.
 WORD_PIECE_TOKENS = {name: f"[{name.upper()}]" for name in ("unk", "sep", "pad", "cls", "mask")}
 WORD_PIECE_TOKENS |= {"bos": "[CLS]", "eos": "[SEP]"}
 SENTENCE_PIECE_TOKENS = WORD_PIECE_TOKENS | {"unk": "<unk>", "pad": "<pad>"}
@@ -190,7 +190,7 @@ class TokenizerSettings:
         return dataclasses.replace(self, added_tokens=(*self.added_tokens, *more))
 
     def of_model(self, drop_category_c: bool) -> "TokenizerSettings":
-        """Adds the rule of the model's original, unless the settings are Hugging Face's."""
+        """Sets `drop_category_c` if given, unless the settings are Hugging Face's."""
         if not drop_category_c or self.hugging_face:
             return self
         return dataclasses.replace(self, drop_category_c=True)
@@ -236,7 +236,7 @@ class TokenizerSettings:
         return {TOKENIZER_CONFIG: json.dumps(content)} if content else {}
 
 
-_NOT_WRITTEN = ("added_tokens", "recorded_casing")  # added tokens are written by different names
+_NOT_WRITTEN = ("added_tokens", "recorded_casing")  # added tokens have different names there
 DEFAULTS = TokenizerSettings()
 SETTINGS_KEYS = {
     *(field.name for field in dataclasses.fields(TokenizerSettings) if field.compare),

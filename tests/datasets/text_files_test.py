@@ -126,9 +126,9 @@ def test_each_json_line_is_a_document(tmp_path, warnings, kind):
     [
         ("{", "line 3, is not JSON (Expecting property name"),
         ("[" * 100_000, "line 3, is not JSON ("),
-        ("[1]", "line 3, must be an object with a text in 'body', which --text_field names; it h"),
-        ('{"text": "a"}', "it has 'text'"),
-        ('{"body": 7}', "line 3, must be an object with a text in 'body'"),
+        ("[1]", "line 3, must be an object in which 'body' (--text_field) is a string; it is "),
+        ('{"text": "a"}', "is a string; it is {'text': 'a'}"),
+        ('{"body": 7}', "line 3, must be an object in which 'body'"),
         ('{"body": "a"} x', "line 3, is not JSON (Extra data"),
     ],
 )

@@ -67,7 +67,7 @@ def test_ids_are_the_same_in_every_part_of_a_split(data_dir, warnings):
     "specification, feature, message",
     [
         (":train", "text", r"--tfds must be NAME\[:SPLIT\]; got ':train'"),
-        ("nosuch", "text", "--tfds=nosuch: TensorFlow Datasets has no dataset nosuch .--tfds_data"),
+        ("nosuch", "text", "--tfds=nosuch: TensorFlow Datasets cannot load nosuch .--tfds_data"),
         ("tiny:dev", "text", "=tiny:dev: cannot read split 'dev'; tiny has 'test', 'train': .Unk"),
         ("tiny", "body", "--tfds_text_feature=body: tiny has no such feature; it has 'number', 't"),
         ("tiny", "number", "--tfds_text_feature=number must be a string feature; in tiny it is"),

@@ -85,7 +85,7 @@ def test_resuming_reads_nothing_before_its_place(tmp_path):
 
 
 def change_place(prefix, **changes):
-    """Changes values of a saved place; None removes them."""
+    """Changes values of a saved position; None removes them."""
     path = f"{prefix}.input.json"
     with open(path) as reader:
         saved = {**json.load(reader), **changes}
@@ -145,7 +145,7 @@ def test_a_place_of_other_content_starts_over(tmp_path, caplog, content):
     else:
         (tmp_path / "ckpt.input.json").write_text(content, "latin-1")
     assert not training_input(files).restore(prefix)
-    assert f"The place in the input saved with {prefix} " in caplog.text
+    assert f"The position in the input saved with {prefix} " in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_a_place_in_other_files_is_not_restored(files, tmp_path, caplog):
     assert not training_input(files).restore(str(tmp_path / "nothing"))
     assert "ckpt belongs to other files" in caplog.text
     assert "ckpt belongs to other batch size" in caplog.text
-    assert "nothing has no place in the input beside it" in caplog.text
+    assert "nothing has no position in the input beside it" in caplog.text
     write(files[0], range(171))
     assert not training_input(files).restore(prefix)
 

@@ -1,4 +1,4 @@
-"""A place in the input belongs to the content of the files, whatever they are called."""
+"""A position in the input belongs to the content of the files, whatever they are called."""
 
 import os
 

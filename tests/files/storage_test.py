@@ -159,7 +159,7 @@ def test_a_run_in_a_bucket_saves_and_resumes(cloud, inputs):
     log = run(*flags(inputs, num_train_steps="7"), env=environment)
     assert "Resumed from gs://bucket/out/model.ckpt-5" in log
     assert "bucket/out/model.ckpt-7.index" in cloud.objects
-    assert "has no place in the input" not in log
+    assert "has no position in the input" not in log
 
 
 @pytest.mark.slow

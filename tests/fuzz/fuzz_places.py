@@ -1,4 +1,4 @@
-"""Damage to the files of a saved place in the input."""
+"""Damage to the files of a saved position in the input."""
 
 import functools
 import random as random_module

@@ -49,7 +49,7 @@ def test_a_run_goes_on_where_it_was(kept, tmp_path):
         path.rename(output / path.name)
     checkpoint_names.write_state(str(output), [f"{output}/model.ckpt-{SAVED}"])
     log = run(*flags_of_run(folder, output))
-    assert "place in the input" not in log, log
+    assert "position in the input" not in log, log
     found = variables(output / f"model.ckpt-{STEPS}")
     expected = np.load(kept / "expected.npz")
     assert found.keys() == {*expected}

@@ -395,7 +395,7 @@ def test_a_fit_that_fails_leaves_no_classes_behind(untrained):
         ({"validation_split": 0.5, "validation_data": (TEXTS, NAMES)}, "there is validation_data."),
         ({"validation_data": 3}, "validation_data[1] must be given: one for each of validation_da"),
         ({"validation_data": (1, 2, 3, 4)}, "validation_data must be (x, y), (x, y, sample_w"),
-        ({"callbacks": ["x"]}, "callbacks must be callbacks of Keras; received str"),
+        ({"callbacks": ["x"]}, "callbacks must be Keras callbacks; received str"),
         ({"output_dir": 3}, "output_dir must be a path; received"),
         ({"profile_steps": "1:2"}, "profile_steps needs output_dir, where what it writes or saves"),
         ({"hang_minutes": 2}, "hang_minutes needs output_dir, where"),

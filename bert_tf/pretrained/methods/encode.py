@@ -1,4 +1,4 @@
-"""`encode`, `similarity` and `attention`: what any encoder makes of a text."""
+"""`encode`, `similarity` and `attention`: what any encoder can do."""
 
 import functools
 from collections.abc import Sequence
@@ -102,7 +102,7 @@ class Encode(LoadedModel):
     def _vector_settings(
         self, prompt: str | None, truncate_dim: int | None, width: int
     ) -> VectorSettings:
-        """Returns the folder's settings, with what the arguments of `encode` change, checked."""
+        """Returns the folder's settings, overridden by `encode`'s checked arguments."""
         settings = self._folder.vectors
         check_type("prompt", prompt, STRING, "for the folder's default")
         size = "the size of the vectors"
@@ -112,7 +112,7 @@ class Encode(LoadedModel):
             if prompt.isidentifier() and prompt not in prompts:
                 raise UserError(
                     f"prompt must be the name of one of the folder's prompts, {listed(prompts)}, or"
-                    " a text that ends with a space or a mark, since it is put right before each"
+                    " a text that ends in space or punctuation, since it is put right before each"
                     f" text; received {quoted(prompt)}"
                 )
             settings = settings._replace(prompt=prompts.get(prompt, prompt))

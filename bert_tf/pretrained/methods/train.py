@@ -168,7 +168,7 @@ class Train(KerasModel):
         verbose: int | str = "auto",
         **options: Any,
     ) -> keras.callbacks.History:
-        """Trains the model, as the task's program does; afterwards it answers.
+        """Trains the model as the task's program does; then it can answer.
 
         The same settings give the same weights as the program, bit for bit. The batches of an epoch
         go on in the next one, as in the original; for the ends of epochs see `CallbackWatch`.
@@ -279,7 +279,7 @@ class Train(KerasModel):
 
     @property
     def _read(self) -> Callable[[str], Any]:
-        """Returns a weight by name: the Keras model's if it has it, since it may have changed.
+        """Reads a weight by name, from the Keras model if possible, since it may have changed.
 
         A rounded weight that was not changed comes from the folder.
         """
@@ -433,7 +433,7 @@ def _check_options(known: Collection[str], options: Mapping[str, Any], strategy:
 
 
 def _has_classes(folder: ModelFolder, rows: Rows) -> bool:
-    """Returns whether the classes of a model are those of a task, as far as the task knows them."""
+    """Returns whether a model has the task's classes, or the task does not know them yet."""
     return rows.labels in (None, folder.labels)
 
 

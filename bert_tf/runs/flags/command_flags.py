@@ -114,7 +114,7 @@ def _warn_of_empty_values() -> None:
     given = {name: flags.FLAGS[name] for name in flags.FLAGS if flags.FLAGS[name].present}
     for name in (name for name, x in given.items() if x.value == "" and x.default is None):
         logging.warning(
-            "--%s= has no value. Leave it out, or set the variable of the shell that it comes from",
+            "--%s= has no value. Leave it out, or set the shell variable that it comes from",
             name,
         )
 

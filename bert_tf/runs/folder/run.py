@@ -214,7 +214,7 @@ class Run:
         Args:
             values: weights, optimizer slots and `global_step` by name, on the host: tensors that
                 later steps do not change.
-            save_places: writes this process's place in the input beside the prefix that it gets.
+            save_places: writes this process's position in the input beside the prefix that it gets.
             waited: seconds for which training waited for these values, for the log.
         """
         self.wait_for_save()

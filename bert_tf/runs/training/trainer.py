@@ -290,7 +290,7 @@ class Trainer:
         # Depends on the step, so that an input that cannot be resumed takes a new order.
         seed = (self._settings.random_seed * 1_000_003 + step) % 2**31
         source = phase.open_input(seed, distribution.input_shard(self.strategy))
-        # At the first step a saved place belongs to the previous phase.
+        # At the first step a saved position belongs to the previous phase.
         if step > first_step and not (self._resumed_from and source.restore(self._resumed_from)):
             logging.warning("The input starts over, in a different order, at step %d", step)
         return source

@@ -79,7 +79,7 @@ class CallbackWatch(Watch):
         for callback in callbacks:
             if not isinstance(callback, keras.callbacks.Callback):
                 raise UserError(
-                    f"callbacks must be callbacks of Keras; received {type(callback).__name__}"
+                    f"callbacks must be Keras callbacks; received {type(callback).__name__}"
                 )
             for kind, reason in _UNFIT.items():
                 if isinstance(callback, kind):

@@ -64,7 +64,7 @@ class ExtractionSettings(LongTextSettings, ComputationSettings, TextSettings):
         not_empty=True,
     )
     init_checkpoint: str = Group.MODEL.setting(
-        help="Model: its folder, also Hugging Face's, or the prefix of its checkpoint."
+        help="Model: a folder (also Hugging Face's), or a checkpoint's prefix."
     )
     layers: str = Group.OUTPUT.setting(
         "-1,-2,-3,-4",

@@ -1,4 +1,4 @@
-"""Multiple choice as a task of fine-tuning (run_multiple_choice.py)."""
+"""Multiple choice as a fine-tuning task (run_multiple_choice.py)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

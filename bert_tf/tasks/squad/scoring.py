@@ -150,7 +150,7 @@ def found_scores(
 def answer_report(
     data: SquadData, scores: dict[str, tuple[float, float]], with_negative: bool
 ) -> Report:
-    """Returns the report of answers, in percent: all, by question word and by answerability."""
+    """Reports exact match and F1 in percent: overall, by question word, by answerability."""
     groups: dict[str, dict] = collections.defaultdict(lambda: collections.defaultdict(list))
     for example in data.examples:
         exact, f1 = scores[example.qas_id]

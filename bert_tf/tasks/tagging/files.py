@@ -21,7 +21,7 @@ from bert_tf.tasks.tagging.settings import TaggingSettings
 from bert_tf.tasks.tagging.task import SentenceSet, TaggingTask, report_of, scores
 from bert_tf.tasks.task import Evaluated, ExampleSet
 
-# --tag_scheme -> the letters of tags beside O.
+# --tag_scheme -> the letters of tags except O.
 _LETTERS = {"iob": "BI", "bioes": "BIES"}
 # Flag -> file in --data_dir that is read by default.
 _FILES = {"train_file": "train.txt", "eval_file": "valid.txt", "predict_file": "test.txt"}
@@ -149,7 +149,7 @@ def write_tables(
     predicted: Sequence[Sequence[str]],
     losses: Sequence[float],
 ) -> None:
-    """Writes NAME.tsv and, if the sentences have tags, the wrong ones and a report.
+    """Writes NAME.tsv and, if the sentences have tags, the errors and a report.
 
     `errors.tsv` is sorted by the loss of each sentence's worst word, largest first. For test
     predictions, `predictions`, the files are `test_errors.tsv` and `test_report`.

@@ -217,7 +217,7 @@ def test_running_out_of_memory_is_reported_in_one_line(parsed):
 
 def test_a_flag_without_a_value_is_warned_of(parsed):
     """A variable of the shell that is not set. The default of --freeze_layers is empty."""
-    remedy = "has no value. Leave it out, or set the variable of the shell that it comes from"
+    remedy = "has no value. Leave it out, or set the shell variable that it comes from"
     assert parsed["warned"] == [f"--{name}= {remedy}" for name in ("init_checkpoint", "tpu_name")]
 
 

@@ -42,7 +42,7 @@ def no_space():
 def test_a_checkpoint_has_the_values_of_its_step_although_training_continues(
     files, tmp_path, writing
 ):
-    """The weights, and the place in the input: a run that resumes from there ends the same."""
+    """The weights, and the position in the input: a run that resumes from there ends the same."""
     plan = phases(files, (24, 16))
     trainer(tmp_path / "alone", save_checkpoints_steps=6).train(plan)
     run = trainer(tmp_path / "out", save_checkpoints_steps=6, iterations_per_loop=2)

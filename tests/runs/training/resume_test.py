@@ -82,7 +82,7 @@ def run_and_kill(
     goal = max(named_step(output_dir), 0) + 4 * saves
     while process.exitcode is None:
         if within_save:
-            # The place in the input is written first, the name in `checkpoint` last.
+            # The position in the input is written first, the name in `checkpoint` last.
             begun = glob.glob(f"{output_dir}/model.ckpt-*.input.json")
             steps = [int(re.search(r"ckpt-(\d+)", path).group(1)) for path in begun]
             if max(steps, default=-1) >= goal:

@@ -119,7 +119,7 @@ def test_a_later_phase_of_a_resumed_run_starts_like_that_of_an_uninterrupted_one
             assert again.global_step == stop_at
             again.train(plan)
             assert_same_variables(whole, broken)
-    assert "place in the input" not in caplog.text and "starts over" not in caplog.text
+    assert "position in the input" not in caplog.text and "starts over" not in caplog.text
 
 
 def test_the_seed_decides(files, tmp_path):
@@ -140,7 +140,7 @@ def test_a_checkpoint_without_a_place_in_the_input_is_resumed_with_a_warning(
     assert again.global_step == 20
     again.train(phases(files, (30, 16)))
     assert again.global_step == 30
-    assert "model.ckpt-20 has no place in the input beside it" in caplog.text
+    assert "model.ckpt-20 has no position in the input beside it" in caplog.text
     assert "The input starts over, in a different order, at step 20" in caplog.text
 
 

@@ -228,7 +228,7 @@ def test_features_by_name_and_splits(data_dir):
             "choose another --task_name, such as table",
         ),
         ("table train tiny_lines", r"feature 'label': the class 'y\\u2028es' must be text on one"),
-        ("MRPC train nosuch", "--tfds=nosuch: TensorFlow Datasets has no dataset nosuch"),
+        ("MRPC train nosuch", "--tfds=nosuch: TensorFlow Datasets cannot load nosuch"),
         (
             "STS-B dev tiny_stsb",
             "--tfds=tiny_stsb, split validation, example 0 .counted from 0.: label '5.25' must be a"
