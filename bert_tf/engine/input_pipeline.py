@@ -202,14 +202,14 @@ class TrainingInput:
                 self._watched[path] = end  # at the end: the next save checks the others first
         if changed:
             logging.warning(
-                "%s%s changed while the run reads its records, so it learns from old and new ones."
-                " To learn from the new ones only, start over in another --output_dir. Give records"
-                " that are made during a run other names",
+                "%s%s changed during the run, which now learns from old and new records. To learn"
+                " from the new ones only, start over in a new --output_dir. During a run, write new"
+                " records under new names",
                 *(changed[0], ", ..." * (len(changed) > 1)),
             )
 
     def restore(self, prefix: str) -> bool:
-        """Restores the place saved with the checkpoint `prefix`.
+        """Restores the position saved with the checkpoint `prefix`.
 
         Returns False, with a warning, if the saved position is missing or damaged, or if the files'
         content, the batch size or the features differ. The files may have different names.
@@ -231,11 +231,11 @@ class TrainingInput:
         return False
 
     def _use(self, files: list[str], names: list[str]) -> None:
-        """Reads the same files in this order; a saved position has them as `names`."""
+        """Sets the files' order; `names` are what a saved position calls them."""
         self._files, self._names = files, names
 
     def _saved_seed(self, prefix: str) -> int | None:
-        """Returns a saved position's seed and takes its order of files; None if it does not fit."""
+        """Returns a saved position's seed and applies its file order; None if it does not fit."""
         path = f"{self._place(prefix)}.json"
         if not tf.io.gfile.exists(path):
             logging.warning("%s has no position in the input beside it", prefix)

@@ -73,9 +73,9 @@ def _check_port(coordinator: str) -> None:
         socket.create_server(("", port)).close()
     except OSError as error:
         raise UserError(
-            f"--coordinator={coordinator}: process 0 must have the port to itself; {port} cannot be"
-            f" opened ({error.strerror}). End the program that has it, such as an earlier run, or"
-            " choose a different port on every machine"
+            f"--coordinator={coordinator}: process 0 cannot open port {port}"
+            f" ({error.strerror}). End the program that uses it, such as an earlier run, or choose"
+            " another port, the same on every machine"
         ) from error
 
 

@@ -13,8 +13,8 @@ MODULES_FILE = "modules.json"
 SETTINGS_FILE = "config_sentence_transformers.json"
 IDENTITY = "torch.nn.modules.linear.Identity"
 SIGMOID = "torch.nn.modules.activation.Sigmoid"
-# The value of `activation_fn` in SETTINGS_FILE and in the `sentence_transformers` of config.json,
-# and of `sbert_ce_default_activation_function` in config.json, until version 3.
+# `activation_fn` in SETTINGS_FILE and in config.json's `sentence_transformers`; until version 3,
+# `sbert_ce_default_activation_function` in config.json.
 FUNCTION = Needed(
     (IDENTITY, SIGMOID, None),
     f"rank knows only this function and {SIGMOID}. Delete the key to load the model; its scores are"
@@ -48,8 +48,8 @@ def is_cross_encoder(folder: str) -> bool:
 def read_score_function(folder: str, config: Mapping[str, Any] | None, has_classes: bool) -> str:
     """Returns the function, IDENTITY or SIGMOID, that turns a single output into a score.
 
-    The default is a sigmoid in Hugging Face's format, as in the class CrossEncoder, and IDENTITY in
-    a checkpoint, which was trained to predict numbers; `config` is then None.
+    The default is SIGMOID in Hugging Face's format, as in the class CrossEncoder. In a checkpoint
+    (`config` is None), which was trained to predict numbers, it is IDENTITY.
     """
     path = os.path.join(folder, SETTINGS_FILE)
     own = read_checked(path, _KEYS) if is_cross_encoder(folder) else {}
@@ -70,7 +70,7 @@ def read_score_function(folder: str, config: Mapping[str, Any] | None, has_class
 
 def write_score_function(folder: str, function: str) -> None:
     """Writes the score function, except the identity, into the folder of a checkpoint."""
-    # The settings of a model of vectors use the same file, and have priority.
+    # An embedding model's settings use the same file, and take precedence.
     if function != IDENTITY and not tf.io.gfile.exists(os.path.join(folder, MODULES_FILE)):
         content = {"model_type": _KIND, "activation_fn": function}
         path = os.path.join(folder, SETTINGS_FILE)

@@ -22,8 +22,7 @@ SYNONYMS = (
     ("segment_ids", "token_type_ids", "input_type_ids"),
     ("label_ids", "labels", "label"),
 )
-# Allowed in a dictionary of features besides inputs: the other features of any task's records, and
-# numbers of examples.
+# Also allowed in a dictionary: labels and other features of any task's records, and example ids.
 _OTHER_FEATURES = {
     *("label_ids", "label_mask", "label_weights", "start_positions", "end_positions", "unique_ids"),
     *("masked_lm_positions", "masked_lm_ids", "masked_lm_weights"),
@@ -197,7 +196,7 @@ def _rank(tensor: Any) -> int | None:
 
 
 def _sizes(ids: Any) -> list[Any]:
-    """Returns the size of each axis; if it is not static, a scalar tensor if that is needed."""
+    """Returns each axis's size; for a dynamic one a scalar tensor, or None if not needed."""
     if isinstance(ids, keras.KerasTensor) or inputs_are_checked():
         return list(ids.shape)
     return get_shape_list(ids)

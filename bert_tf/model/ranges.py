@@ -1,8 +1,8 @@
 """Tensor shapes, and checks of the shapes and ranges of inputs and labels.
 
-Static shapes are checked at once, and so are the values of an eager tensor: `UserError`. In a graph
-`tf.debugging.Assert` checks them, which fails with `InvalidArgumentError`. XLA drops assertions, so
-that they cost nothing on TPUs; with `jit_compile=True` nothing is checked. Inside
+Static shapes and the values of eager tensors are checked at once: `UserError`. In a graph
+`tf.debugging.Assert` checks them and fails with `InvalidArgumentError`. XLA drops assertions, so
+they cost nothing on TPUs, and `jit_compile=True` checks nothing. Inside
 `bounds.inputs_were_checked` graphs do not get assertions.
 """
 
@@ -122,7 +122,7 @@ def _all_right(right: tf.Tensor, numbers: tf.Tensor, rule: list[Any]) -> tf.Tens
     wrong = ~right
     if tf.executing_eagerly() and not tf.reduce_any(wrong):
         return numbers
-    # One more is appended, as if it were wrong: a batch may be empty or all right.
+    # A wrong one is appended, so that argmax finds one even in an empty or a right batch.
     index = tf.argmax(tf.concat([tf.reshape(wrong, [-1]), [True]], 0), output_type=tf.int32)
     value = tf.concat([tf.reshape(numbers, [-1]), tf.zeros([1], numbers.dtype)], 0)[index]
     position: list[tf.Tensor] = []

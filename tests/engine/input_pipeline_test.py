@@ -389,14 +389,14 @@ def test_files_that_change_while_they_are_read_are_told_once(files, tmp_path, ca
     os.utime(files[2], (1, 1))  # as many bytes, at another time
     os.remove(files[3])  # the next read tells
     save_place(source, tmp_path)
-    assert f"{files[2]} changed while the run reads its records" in caplog.text
+    assert f"{files[2]} changed during the run, which now learns from old" in caplog.text
     caplog.clear()
     os.utime(files[2], (2, 2))  # told already
     os.truncate(files[0], os.path.getsize(files[0]) - 1)
     write(files[4], range(7))
     save_place(source, tmp_path)
     (record,) = caplog.records
-    assert record.getMessage().startswith(f"{files[0]}, ... changed while")
+    assert record.getMessage().startswith(f"{files[0]}, ... changed during")
 
 
 @pytest.mark.parametrize("watched, told", [(2, [[0], [], [4], []]), (3, [[0], [4], [], []])])
@@ -410,7 +410,7 @@ def test_each_save_looks_at_the_next_files(watched, told, files, tmp_path, caplo
     for numbers in told:
         caplog.clear()
         save_place(source, tmp_path)
-        warned = [record.getMessage().split(" changed while")[0] for record in caplog.records]
+        warned = [record.getMessage().split(" changed during")[0] for record in caplog.records]
         assert warned == [files[number] for number in numbers]
 
 

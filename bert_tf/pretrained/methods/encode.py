@@ -35,8 +35,8 @@ class Encode(LoadedModel):
     ) -> NDArray[np.float32]:
         """Returns a vector for each text, float32 [texts, H]; [H] for one text.
 
-        In a folder of sentence-transformers, its prompt is put before each text, and its
-        lower-casing and its truncation of vectors apply; with P poolings a vector has P*H elements.
+        The prompt, lower-casing and truncation of vectors of a sentence-transformers folder apply;
+        with P poolings a vector has P*H elements.
 
         Args:
             texts: a text, a pair of texts `(a, b)`, or a list of either.
@@ -46,12 +46,12 @@ class Encode(LoadedModel):
                 setting, or else "mean".
             normalize: whether to divide each vector by its length. None for the folder's setting,
                 or else False.
-            long_text: what becomes of a text with more word pieces than `max_seq_length`. "cut"
-                leaves its end out. "mean" and "max" split it into overlapping windows; the mean or
+            long_text: what to do with a text of more word pieces than `max_seq_length`. "cut"
+                drops its end. "mean" and "max" split it into overlapping windows; the mean or
                 the maximum of their vectors, element by element, is then normalized and truncated.
                 For pairs see `classify`.
             window_stride: word pieces from the start of a window to the start of the next one.
-                None for half of the room for the text.
+                None for half of those that fit.
             prompt: the name of one of the folder's prompts, such as "query", or a text to put
                 before each text, such as "query: "; "" for no prompt. None for the folder's
                 default.
@@ -59,8 +59,8 @@ class Encode(LoadedModel):
                 `--matryoshka_dims` allow. None for the folder's setting, or else all.
 
         Raises:
-            UserError: the pooling, the name of the prompt or the number of elements is unknown, or
-                the model has no pooler.
+            UserError: the pooling or the prompt is unknown, `truncate_dim` is out of range, or the
+                model has no pooler.
         """
         poolings = self._folder.poolings(pooling)
         width = len(poolings) * self.config.hidden_size

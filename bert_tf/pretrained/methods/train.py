@@ -76,8 +76,8 @@ class Train(KerasModel):
         `fit` takes lists of words, such as `text.split()`, and lists of their tags.
 
         Args:
-            labels: the tags, such as `["O", "B-PER", "I-PER"]`, which numbers in the data stand
-                for. None for the tags that `fit` gets, sorted.
+            labels: the tags, such as `["O", "B-PER", "I-PER"]`; numbers in the data index
+                them. None for the tags that `fit` gets, sorted.
         """
         return self._for(TaggingRows(labels))
 
@@ -130,7 +130,7 @@ class Train(KerasModel):
         )
 
     def _rows(self, method: str) -> Rows:
-        """Returns the task that was chosen, or that the model was trained for: one to change."""
+        """Returns a copy of the chosen task, or the task that the model was trained for."""
         rows = copy.copy(self._chosen)
         for task in TASKS.values() if rows is None else ():
             for head in {*self._folder.heads} & {*task.heads}:
@@ -180,26 +180,26 @@ class Train(KerasModel):
                 number.
             validation_data: `(x, y)`, or a dataset or a generator, to evaluate on after each epoch.
             settings: the task's options in one object, such as a `ClassifierOptions`; or the
-                program's settings, of which those that name the model and the examples are ignored.
-            output_dir: folder for checkpoints and results, as of the program: called again, `fit`
-                resumes there, or gives the same model if it had ended. None for that of
-                `settings`; without settings nothing is kept but the trained model in memory.
+                program's settings, without effect where they name the model or the examples.
+            output_dir: folder for checkpoints and results, as in the program: called again, `fit`
+                resumes there, or loads the finished model. None for `settings.output_dir`;
+                without settings only the trained model in memory is kept.
             strategy: a `tf.distribute.Strategy`; None for the current one.
             sample_weight: how much each example counts in the loss, numbers of at least 0; only in
                 classification, regression and tagging (one for each sentence).
             class_weight: how much the examples of a class, or the words of a tag, count, by its
                 name or number: `{"bad": 1, "good": 3}`; or "balanced", as in scikit-learn.
             callbacks: Keras's callbacks. The methods for batches are called once for each loop on
-                the device. `model.stop_training` ends training, for good in `output_dir`: a call
-                without callbacks, or with more epochs, goes on. What a callback remembers, such as
+                the device. After `model.stop_training`, `fit` continues in `output_dir` only
+                without callbacks or with more epochs. What a callback remembers, such as
                 the best value of EarlyStopping, is lost when a run is resumed; the setting
                 `early_stopping_patience` remembers it.
             verbose: 1 or "auto" for a progress bar, 2 for a line for each epoch, 0 for neither.
             **options: settings by their names, which are the program's flags, such as
                 `learning_rate` and `max_seq_length`. Keras's `epochs`, `batch_size`, `seed` and
                 `validation_split` are other names of `num_train_epochs`, `train_batch_size`,
-                `random_seed` and `dev_fraction`. `max_seq_length` is at most 128 by default, and at
-                most the model's.
+                `random_seed` and `dev_fraction`. `max_seq_length` defaults to 128, or the
+                model's maximum if lower.
 
         Returns:
             Keras's history: `history.history["loss"]`, the means of the epochs, and with
@@ -368,8 +368,9 @@ class Train(KerasModel):
                 or for the program's default.
             strategy: see `evaluate`; not for classes, numbers and answers.
             verbose: 0 to show no progress.
-            **options: for classes and numbers `long_text` and `window_stride`, see `classify`; for
-                answers the options of `answer`; else settings by name, see `evaluate`.
+            **options: for classification and regression `long_text` and `window_stride`, see
+                `classify`; for answers the options of `answer`; otherwise settings by name, see
+                `evaluate`.
 
         Raises:
             UserError: the inputs are wrong, or the model is not trained for a task.

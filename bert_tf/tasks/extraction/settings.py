@@ -92,9 +92,9 @@ class ExtractionSettings(LongTextSettings, ComputationSettings, TextSettings):
     long_text: str = inherit(
         LongTextSettings,
         "long_text",
-        help="What becomes of a line that is longer than --max_seq_length. cut: its end is left"
-        " out. mean, max: it is split into overlapping windows, and its mean_vector and"
-        " pooled_vector are the mean or the maximum of theirs, element by element.",
+        help="What to do with a line longer than --max_seq_length. cut: drop its end. mean, max:"
+        " split it into overlapping windows, and take the mean or the maximum of their mean_vector"
+        " and pooled_vector, element by element.",
     )
     length_buckets: str = inherit(
         FineTuningOptions,

@@ -6,7 +6,7 @@ from bert_tf.files import records
 MLM_NSP, MLM, MLM_SOP, ELECTRA = OBJECTIVES = ("mlm_nsp", "mlm", "mlm_sop", "electra")
 MASKED = "masked_lm_positions"  # the feature that masked records have
 UNMASKED = "word_ids"  # the feature that unmasked records have
-PACKED = "cls_positions"  # the feature that packed records have, a value for each sequence's place
+PACKED = "cls_positions"  # the feature that packed records have, one value for each slot
 
 
 def predictions_per_row(max_predictions_per_seq: int, max_sequences_per_pack: int) -> int:
@@ -43,10 +43,10 @@ def pretraining_schema(
 
     A packed record has the tokens of several sequences one after another. `input_mask` is the
     number of a token's sequence, from 1, and 0 for padding; `position_ids` is its position in the
-    sequence; words are numbered through the row. There are `predictions_per_row` masked positions,
-    indices into the row, and K places for sequences: `cls_positions`, where each begins,
+    sequence; words are numbered across the row. There are `predictions_per_row` masked positions,
+    indices into the row, and K slots for sequences: `cls_positions`, where each begins,
     `next_sentence_labels`, and `next_sentence_weights`, 1.0 for a sequence and 0.0 for an unused
-    place.
+    slot.
     """
     schema = dict(records.model_inputs([max_seq_length]))
     if objective == ELECTRA:

@@ -151,8 +151,8 @@ def write_tables(
 ) -> None:
     """Writes NAME.tsv and, if the sentences have tags, the errors and a report.
 
-    `errors.tsv` is sorted by the loss of each sentence's worst word, largest first. For test
-    predictions, `predictions`, the files are `test_errors.tsv` and `test_report`.
+    `errors.tsv` is sorted by the loss of each sentence's worst word, largest first. If
+    NAME is `predictions`, the files are `test_errors.tsv` and `test_report`.
     """
     known = sentences[0].tags is not None
     stream = iter(losses)
