@@ -60,12 +60,11 @@ class TextFeatures:
     def _read(self, folder: str, max_seq_length: int | None) -> None:
         path = os.path.join(folder, DESCRIPTION_FILE)
         self._length: int | None = None  # of every row; None for the length of the longest
-        self._vectors = VectorSettings()
         if not tf.io.gfile.exists(path):
             found = read_folder(folder, max_seq_length=max_seq_length)
-            self.tokenizer, self.max_seq_length = found.tokenizer, found.max_seq_length
             self.head = next(head for head in HEADS if head in (*found.heads, ENCODER))
-            self._vectors = found.vectors
+            self.max_seq_length = found.max_seq_length
+            self._prepare(found.tokenizer, found.vectors)
             return
         rule = "export the model again"
         described = read_json(path, path, rule)
@@ -75,8 +74,7 @@ class TextFeatures:
             do_lower_case, signatures = described["do_lower_case"], described["signatures"]
             inputs = signatures.get("ids", signatures[DEFAULT_SIGNATURE])["inputs"]
             self._length = inputs["input_ids"]["shape"][-1]
-            if self.head == ENCODER and "vectors" in described:
-                self._vectors = vector_settings(described["vectors"])
+            vectors = vector_settings(described.get("vectors", {}))
         except (AttributeError, LookupError, TypeError) as error:
             raise UserError(
                 f"{path} was not written by tools.export, or is damaged; {rule}"
@@ -85,9 +83,12 @@ class TextFeatures:
             raise UserError(f"{folder} must have the vocabulary that tools.export wrote; {rule}")
         what = f"the max_seq_length of {path}"
         check_count("max_seq_length", max_seq_length, 4, longest, what, "for that of the folder")
-        tokenizer = load_tokenizer(vocab_file, do_lower_case)
-        self.tokenizer = tokenizer.after_lowering() if self._vectors.do_lower_case else tokenizer
         self.max_seq_length = max_seq_length or longest
+        self._prepare(load_tokenizer(vocab_file, do_lower_case), vectors)
+
+    def _prepare(self, tokenizer: Tokenizer, vectors: VectorSettings) -> None:
+        self._vectors = vectors if self.head == ENCODER else VectorSettings()
+        self.tokenizer = tokenizer.after_lowering() if self._vectors.do_lower_case else tokenizer
 
     def __call__(self, texts: Any) -> dict[str, NDArray[np.int32]]:
         """Returns `input_ids`, `input_mask` and `segment_ids`, int32 [texts, S], padded with 0.
