@@ -12,17 +12,16 @@ from numpy.typing import NDArray
 from bert_tf.errors import UserError, quoted
 from bert_tf.export.settings import ENCODER, HEADS
 from bert_tf.export.signatures import DEFAULT_SIGNATURE
-from bert_tf.files.whole_files import read_json
 from bert_tf.files.whole_folders import Unreplaced
 from bert_tf.hugging_face.vector_settings import VectorSettings
 from bert_tf.pretrained import text_input
-from bert_tf.pretrained.exported import DESCRIPTION_FILE, vector_settings
+from bert_tf.pretrained.exported import DESCRIPTION_FILE, reading, vector_settings
 from bert_tf.pretrained.folder import read_folder
 from bert_tf.tasks.arguments import PATH, as_list, check_count, check_type, is_list
 from bert_tf.tasks.squad.settings import AnswerSettings
 from bert_tf.text import sequences
 from bert_tf.text.base_tokenizer import Tokenizer
-from bert_tf.text.tokenizers import VOCABULARY_FILES, load_tokenizer, vocabulary_in
+from bert_tf.text.tokenizers import VOCABULARY_FILES, load_tokenizer
 
 
 class TextFeatures:
@@ -66,21 +65,12 @@ class TextFeatures:
             self.max_seq_length = found.max_seq_length
             self._prepare(found.tokenizer, found.vectors)
             return
-        rule = "export the model again"
-        described = read_json(path, path, rule)
-        vocab_file = vocabulary_in(folder)
-        try:
+        with reading(folder) as (described, vocab_file):
             longest, self.head = described["max_seq_length"], described["head"]
             do_lower_case, signatures = described["do_lower_case"], described["signatures"]
             inputs = signatures.get("ids", signatures[DEFAULT_SIGNATURE])["inputs"]
             self._length = inputs["input_ids"]["shape"][-1]
             vectors = vector_settings(described.get("vectors", {}))
-        except (AttributeError, LookupError, TypeError) as error:
-            raise UserError(
-                f"{path} was not written by tools.export, or is damaged; {rule}"
-            ) from error
-        if not vocab_file:
-            raise UserError(f"{folder} must have the vocabulary that tools.export wrote; {rule}")
         what = f"the max_seq_length of {path}"
         check_count("max_seq_length", max_seq_length, 4, longest, what, "for that of the folder")
         self.max_seq_length = max_seq_length or longest
