@@ -32,8 +32,6 @@ import os
 import re
 import shlex
 import shutil
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -52,8 +50,9 @@ from bert_tf.runs.folder import reporting
 from bert_tf.runs.folder.heartbeat import Heartbeat
 from bert_tf.start import lazy_tensorflow as tf
 
+from . import child
+
 USER_ERROR_STATUS = 1  # a program's exit status for wrong flags or input
-_POLL_SECONDS = 0.5
 
 PAPER_GRID = ("train_batch_size=16,32", "learning_rate=5e-5,3e-5,2e-5", "num_train_epochs=2,3,4")
 
@@ -211,9 +210,10 @@ class Search:
         folder = self.folder(point)
         command = [sys.executable, *self._command, *_words(point), f"--output_dir={folder}"]
         began = time.monotonic()
-        status = _run(command)
+        with child(command) as process:
+            status = process.wait()
         seconds = time.monotonic() - began
-        if status in (interrupts.INTERRUPTED_STATUS, interrupts.TERMINATED_STATUS):
+        if status in interrupts.STATUSES:
             logging.error("The trial was interrupted; run the same command again to continue it")
             sys.exit(status)
         if status:
@@ -308,24 +308,6 @@ def _checkpoints(folder: str) -> list[str]:
     kept = ("checkpoint", "best")
     names = [x for x in names_in(folder) if x.startswith("model.ckpt-") or x in kept]
     return [os.path.join(folder, name) for name in names]
-
-
-def _run(command: Sequence[str]) -> int:
-    """Runs a command and returns its exit status; forwards Ctrl-C and SIGTERM to it and waits.
-
-    The command runs in a separate session. Otherwise a terminal's Ctrl-C would reach it twice.
-    """
-    passed_on = False
-    with interrupts.hold():
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
-        while True:
-            try:
-                return process.wait(_POLL_SECONDS)
-            except subprocess.TimeoutExpired:
-                if interrupts.held() and not passed_on:
-                    terminated = isinstance(interrupts.held(), interrupts.Terminated)
-                    process.send_signal(signal.SIGTERM if terminated else signal.SIGINT)
-                    passed_on = True
 
 
 def search(
