@@ -174,14 +174,12 @@ def build_vocabulary(
         written.append(os.path.join(os.path.dirname(output_file), MERGES))
     check_overwrites(written, "output_file", {"input_file": files})
     vocab_size = vocab_size or _SIZES[kind]
-    try:
+    place = f"--output_file={output_file}"
+    with storage.write_errors(output_file, place):
         tf.io.gfile.makedirs(os.path.dirname(output_file) or ".")
-    except tf.errors.OpError as error:
-        message = f"--output_file={output_file} cannot be written: {error.message}"
-        raise storage.write_error(error, message) from error
     lines = (batch for _, batch in read_files(files, "input_file", text_field))
     # Opened first, so that a wrong path fails before the work.
-    with UnfinishedFile(output_file, f"--output_file={output_file}") as file:
+    with UnfinishedFile(output_file, place) as file:
         if kind == BYTE_BPE:
             vocab_json, merges = learn_byte_pairs(itertools.chain.from_iterable(lines), vocab_size)
             write_whole(written[1], merges)
