@@ -4,7 +4,6 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
@@ -15,8 +14,10 @@ from bert_tf.export.signatures import DEFAULT_SIGNATURE
 from bert_tf.files.whole_folders import Unreplaced
 from bert_tf.hugging_face.vector_settings import VectorSettings
 from bert_tf.pretrained import text_input
+from bert_tf.pretrained.build import INPUTS
 from bert_tf.pretrained.exported import DESCRIPTION_FILE, reading, vector_settings
 from bert_tf.pretrained.folder import read_folder
+from bert_tf.pretrained.forward import padded
 from bert_tf.tasks.arguments import PATH, as_list, check_count, check_type, is_list
 from bert_tf.tasks.squad.settings import AnswerSettings
 from bert_tf.text import sequences
@@ -137,12 +138,10 @@ class TextFeatures:
         return {name: x.reshape(len(rows), count, -1) for name, x in found.items()}
 
     def _padded(self, rows: Sequence[dict[str, list[int]]]) -> dict[str, NDArray[np.int32]]:
-        found = {}
-        for name in rows[0]:
-            length = None if name == "masked_lm_positions" else self._length
-            values = [row[name] for row in rows]
-            found[name] = keras.utils.pad_sequences(values, length, padding="post")
-        return found
+        return {
+            name: padded([row[name] for row in rows], self._length if name in INPUTS else None)
+            for name in rows[0]
+        }
 
 
 def _num_choices(context: Any = None, choices: Any = None, *more: Any) -> int:
