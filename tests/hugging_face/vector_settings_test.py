@@ -235,10 +235,7 @@ def test_the_tokenizer_s_length_also_counts_without_modules(key, length, expecte
 
 def test_text_features_prepare_texts_like_encode_but_not_for_a_classifier(write_layout):
     folder = write_layout("lower-cased")
-    ids = bert_tf.TextFeatures(folder)(["A b"])["input_ids"]
-    assert ids.tolist() == [[2, 5, 6, 3]]
-    prompt = {"prompts": {"q": "c "}, "default_prompt_name": "q"}
-    write(folder, {"config_sentence_transformers.json": prompt})
+    write(folder, {OUTPUT: {"prompts": {"q": "c "}, "default_prompt_name": "q"}})
     assert bert_tf.TextFeatures(folder)(["A b"])["input_ids"].tolist() == [[2, 7, 5, 6, 3]]
     classifier = {name: HEADS[name] for name in ("classifier.weight", "classifier.bias")}
     tensors = make_tensors({**ENCODER, **POOLER, **classifier}, "bert.")
