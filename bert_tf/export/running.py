@@ -8,7 +8,7 @@ from types import ModuleType
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.errors import missing_package
+from bert_tf.errors import needs_package
 from bert_tf.export.settings import FILES, LITERT, ONNX
 from bert_tf.files.whole_files import read_bytes
 from bert_tf.pretrained.build import POSITIONS
@@ -16,10 +16,8 @@ from bert_tf.pretrained.build import POSITIONS
 
 def import_package(name: str, package: str, needed_by: str, extra: str = "export") -> ModuleType:
     """Imports a package that only an extra of setup.py installs."""
-    try:
+    with needs_package(needed_by, package, extra):
         return importlib.import_module(name)
-    except ImportError as error:
-        raise missing_package(needed_by, package, extra, error) from error
 
 
 Arrays = Mapping[str, np.ndarray]
