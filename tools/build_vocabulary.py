@@ -18,9 +18,7 @@ case and with accents. The output files are vocab.json, and merges.txt beside it
 """
 
 if __name__ == "__main__" and not __package__:
-    raise SystemExit(
-        "Run this as a module, from the folder above: python -m tools.build_vocabulary"
-    )
+    raise SystemExit("Run this from the folder above: python -m tools.build_vocabulary")
 
 import functools
 import itertools

@@ -66,9 +66,7 @@ config.json. bert_config.json has `layer_norm_eps` if it is not 1e-12 (RoBERTa's
 """
 
 if __name__ == "__main__" and not __package__:
-    raise SystemExit(
-        "Run this as a module, from the folder above: python -m tools.convert_checkpoint"
-    )
+    raise SystemExit("Run this from the folder above: python -m tools.convert_checkpoint")
 
 import functools
 import json

@@ -8,7 +8,7 @@ commands with --flagfile=flags/... work there, and you can edit the recipes.
 """
 
 if __name__ == "__main__" and not __package__:
-    raise SystemExit("Run this as a module, from the folder above: python -m tools.copy_flags")
+    raise SystemExit("Run this from the folder above: python -m tools.copy_flags")
 
 import functools
 import os

@@ -11,9 +11,7 @@ workers do not matter. All other flags are Beam's pipeline options, such as --ru
 """
 
 if __name__ == "__main__" and not __package__:
-    raise SystemExit(
-        "Run this as a module, from the folder above: python -m tools.create_pretraining_data_beam"
-    )
+    raise SystemExit("Run this from the folder above: python -m tools.create_pretraining_data_beam")
 
 from collections.abc import Sequence
 

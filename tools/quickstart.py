@@ -16,7 +16,7 @@ A second run makes the same records, finds the last checkpoint, trains what is l
 """
 
 if __name__ == "__main__" and not __package__:
-    raise SystemExit("Run this as a module, from the folder above: python -m tools.quickstart")
+    raise SystemExit("Run this from the folder above: python -m tools.quickstart")
 
 import collections
 import os

@@ -18,9 +18,7 @@ interrupted trial from its checkpoint, and runs failed trials once more.
 """
 
 if __name__ == "__main__" and not __package__:
-    raise SystemExit(
-        "Run this as a module, from the folder above: python -m tools.search_hyperparameters"
-    )
+    raise SystemExit("Run this from the folder above: python -m tools.search_hyperparameters")
 
 import csv
 import dataclasses

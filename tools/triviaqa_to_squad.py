@@ -11,9 +11,7 @@ without a match are left out.
 """
 
 if __name__ == "__main__" and not __package__:
-    raise SystemExit(
-        "Run this as a module, from the folder above: python -m tools.triviaqa_to_squad"
-    )
+    raise SystemExit("Run this from the folder above: python -m tools.triviaqa_to_squad")
 
 import functools
 import json

@@ -10,7 +10,7 @@ the output. The output file appears when it is complete.
 """
 
 if __name__ == "__main__" and not __package__:
-    raise SystemExit("Run this as a module, from the folder above: python -m tools.wikipedia_text")
+    raise SystemExit("Run this from the folder above: python -m tools.wikipedia_text")
 
 import collections
 import concurrent.futures
