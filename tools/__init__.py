@@ -29,9 +29,10 @@ def load_input(folder: str) -> Any:
         raise UserError(f"--input: {error}") from error
 
 
-def call_with_flags(function: Callable[..., Any]) -> None:
-    """Calls a function whose arguments are flags of the program."""
-    function(**{name: flags.FLAGS[name].value for name in inspect.signature(function).parameters})
+def with_flags(function: Callable[..., Any]) -> Callable[[], Any]:
+    """Returns a function that calls `function`, whose arguments are flags of the program."""
+    names = inspect.signature(function).parameters
+    return lambda: function(**{name: flags.FLAGS[name].value for name in names})
 
 
 @contextlib.contextmanager

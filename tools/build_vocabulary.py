@@ -43,7 +43,7 @@ from bert_tf.text.byte_pairs import SPECIAL_TOKENS as BYTE_PAIR_TOKENS
 from bert_tf.text.new_words import count_words
 from bert_tf.text.word_piece_learner import WordPieceLearner
 
-from . import call_with_flags
+from . import with_flags
 
 # In the order of the released English vocabularies, without their [unused] lines. [PAD] is 0
 # because padding is written as 0.
@@ -214,7 +214,7 @@ def main() -> None:
                 f"--{name} is for --kind={WORD_PIECE}; a byte-level BPE has every byte, and does"
                 " not change the text. Leave it out"
             )
-    call_with_flags(build_vocabulary)
+    with_flags(build_vocabulary)()
 
 
 if __name__ == "__main__":

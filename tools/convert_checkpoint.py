@@ -99,6 +99,8 @@ from bert_tf.text.sentence_piece_model import make_model, read_unigrams
 from bert_tf.text.tokenizer_settings import TOKENIZER_CONFIG
 from bert_tf.text.tokenizers import SENTENCE_PIECES, VOCABULARY_FILES, WORD_PIECES, VocabularySource
 
+from . import with_flags
+
 _CHECKPOINTS = "checkpoint", "model_garden"
 # For each format: a file that every such folder has, and all files that it may have.
 _NAMES = {
@@ -112,26 +114,28 @@ _NAMES = {
 
 
 def convert(
-    source: str,
+    input: str,
     output_dir: str,
     output_format: str,
     bert_config_file: str | None = None,
     vocab_file: str | None = None,
 ) -> None:
-    """Writes a model in a different format; the arguments are the flags (`source`: --input)."""
-    if not source:
+    """Writes a model in a different format; the arguments are the flags."""
+    if not input:
         raise UserError("--input= must not be empty; name a folder or a checkpoint")
-    _check_other_folder(source, output_dir)
+    storage.check_file_system(input, "input")
+    storage.check_file_system(output_dir, "output_dir")
+    _check_other_folder(input, output_dir)
     marker, names = _NAMES["checkpoint" if output_format in _CHECKPOINTS else "safetensors"]
     what = "one that an earlier conversion to this format wrote"
     with whole_folder(output_dir, "output_dir", marker, names, what) as place:
-        files = ModelFiles(source, "input", bert_config_file, vocab_file)
+        files = ModelFiles(input, "input", bert_config_file, vocab_file)
         files.check_model(allow_two=True)
         _check_other_folder(files.folder, output_dir)  # `checkpoint` may name a different one
         read = {"bert_config_file": bert_config_file, "vocab_file": vocab_file}
         check_overwrites([os.path.join(output_dir, x) for x in sorted(names)], "output_dir", read)
         with files.unreplaced:
-            _convert(files, source, place, output_format)
+            _convert(files, input, place, output_format)
     logging.info("Wrote %s", output_dir)
 
 
@@ -212,14 +216,6 @@ def _check_other_folder(source: str, output_dir: str) -> None:
         )
 
 
-def main() -> None:
-    names = ("input", "output_dir", "output_format", "bert_config_file", "vocab_file")
-    values = {name: flags.FLAGS[name].value for name in names}
-    for name in ("input", "output_dir"):
-        storage.check_file_system(values[name], name)
-    convert(*values.values())
-
-
 if __name__ == "__main__":
     flags.DEFINE_string(
         "input",
@@ -242,4 +238,4 @@ if __name__ == "__main__":
         " folder.",
     )
     flags.DEFINE_string("vocab_file", None, "Vocabulary. Default: the one in --input's folder.")
-    command_flags.run_program(main)
+    command_flags.run_program(with_flags(convert))
