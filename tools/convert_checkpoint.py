@@ -69,7 +69,6 @@ if __name__ == "__main__" and not __package__:
     raise SystemExit("Run this from the folder above: python -m tools.convert_checkpoint")
 
 import functools
-import json
 import os
 
 from absl import flags, logging
@@ -79,7 +78,7 @@ from bert_tf.files import checkpoints, model_garden, storage
 from bert_tf.files.model_notes import MODEL_INPUT_FILE, write_model_input
 from bert_tf.files.overwriting import check_overwrites, real_path
 from bert_tf.files.weight_files import SAFETENSORS
-from bert_tf.files.whole_files import write_whole
+from bert_tf.files.whole_files import write_json, write_whole
 from bert_tf.files.whole_folders import whole_folder
 from bert_tf.hugging_face.config import module_of
 from bert_tf.hugging_face.conversion import to_safetensors
@@ -184,8 +183,7 @@ def _convert(files: ModelFiles, source: str, folder: str, output_format: str) ->
         write_whole(os.path.join(folder, SAFETENSORS), tensors)
         if gives_number:
             config_json["sentence_transformers"] = {"activation_fn": score_function}
-        text = json.dumps(config_json, indent=2, sort_keys=True) + "\n"
-        write_whole(os.path.join(folder, "config.json"), text)
+        write_json(os.path.join(folder, "config.json"), config_json, sort_keys=True)
         write_vocabulary(folder, vocabulary, do_lower_case)
         _check_tokenizer(folder, output_format)
     write_vector_settings(folder, vector_settings, config.hidden_size)

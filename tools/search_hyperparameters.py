@@ -24,7 +24,6 @@ import csv
 import dataclasses
 import io
 import itertools
-import json
 import math
 import os
 import re
@@ -41,7 +40,7 @@ from bert_tf.engine import interrupts
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files import storage
 from bert_tf.files.checkpoint_names import names_in
-from bert_tf.files.whole_files import read_json, write_whole
+from bert_tf.files.whole_files import read_json, write_json, write_whole
 from bert_tf.runs.flags import command_flags
 from bert_tf.runs.flags.setting_fields import Group, Settings
 from bert_tf.runs.folder import reporting
@@ -227,7 +226,7 @@ class Search:
         self._trials.pop(folder, None)  # moves a trial whose last run failed to the end
         self._trials[folder] = trial
         tf.io.gfile.makedirs(folder)
-        _write_json(os.path.join(folder, "trial.json"), trial.to_dict())
+        write_json(os.path.join(folder, "trial.json"), trial.to_dict())
         return trial
 
     def _badness(self, trial: Trial) -> tuple[bool, float]:
@@ -267,7 +266,7 @@ class Search:
         record = {"metric": self._settings.metric, **best.to_dict(), "output_dir": folder}
         record["command"] = shlex.join(command)
         del record["ended"]
-        _write_json(os.path.join(output_dir, "best_trial.json"), record)
+        write_json(os.path.join(output_dir, "best_trial.json"), record)
         if self._settings.keep_checkpoints == "best":
             self._keep_checkpoints_of(folder)
 
@@ -287,10 +286,6 @@ class Search:
 
 def folder_name(point: Mapping[str, str]) -> str:
     return re.sub(r"[^\w.+-]", "_", "_".join(f"{k}-{v}" for k, v in point.items()))
-
-
-def _write_json(path: str, value: Any) -> None:
-    write_whole(path, json.dumps(value, indent=2) + "\n")
 
 
 def _words(point: Mapping[str, str]) -> list[str]:

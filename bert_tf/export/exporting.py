@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import json
 import logging as python_logging
 import os
 import tempfile
@@ -48,7 +47,7 @@ from bert_tf.export.signatures import (
 from bert_tf.export.text_inputs import TextInputs
 from bert_tf.files.checkpoint_names import check_path
 from bert_tf.files.model_notes import write_labels
-from bert_tf.files.whole_files import read_bytes, write_whole
+from bert_tf.files.whole_files import read_bytes, write_json, write_whole
 from bert_tf.files.whole_folders import whole_folder
 from bert_tf.model.layers import ROUNDED
 from bert_tf.model_folder.writer import COMPANIONS, write_model_files
@@ -255,8 +254,7 @@ def _write_companions(place: str, description: Mapping[str, Any], folder: ModelF
     write_model_files(place, folder.config, tokenizer.files, tokenizer.do_lower_case)
     write_labels(place, description["labels"] or None)
     write_whole(os.path.join(place, "README.md"), text)
-    content = json.dumps(description, indent=2) + "\n"
-    write_whole(os.path.join(place, DESCRIPTION_FILE), content)
+    write_json(os.path.join(place, DESCRIPTION_FILE), description)
 
 
 def _check(

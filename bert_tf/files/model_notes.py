@@ -4,7 +4,6 @@
 """
 
 import dataclasses
-import json
 import os
 import re
 import unicodedata
@@ -124,7 +123,6 @@ def write_model_input(folder: str, model_input: ModelInput) -> None:
         for name in ("long_text", "window_stride"):
             if values[name] is None:
                 del values[name]
-        content = json.dumps(values, indent=2) + "\n"
-        whole_files.write_whole(path, content)
+        whole_files.write_json(path, values)
     elif tf.io.gfile.exists(path):
         tf.io.gfile.remove(path)
