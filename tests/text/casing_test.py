@@ -80,10 +80,7 @@ def test_other_keys_stay(tmp_path):
     [
         ("{", " is not JSON .*; correct or delete it"),
         ("[1]", r" must hold a dictionary; received \[1\]"),
-        (
-            '{"do_lower_case": "no"}',
-            ": do_lower_case must be true or false; received 'no'. Corr",
-        ),
+        ('{"do_lower_case": "no"}', ": do_lower_case must be true or false; received 'no'. Corr"),
         ("[" * 100_000, " is not JSON .maximum recursion depth exceeded"),
         (json.dumps(["x" * 10_000] * 3), " must hold a dictionary"),
         ('{"do_lower_case": 1}', ": do_lower_case must be true or false; received 1. Correct or"),
