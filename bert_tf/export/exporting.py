@@ -147,7 +147,7 @@ def export(settings: ExportSettings, folder: ModelFolder | None = None) -> None:
             elif settings.format == LITERT:
                 write_litert(path, module, signatures, settings.quantize)
             else:
-                write_saved_model(place, module, signatures)
+                tf.saved_model.save(module, place, signatures=signatures)
         description = {
             "format": settings.format,
             "head": head,
@@ -288,11 +288,6 @@ Signatures = Mapping[str, tf.types.experimental.ConcreteFunction]
 _AXES = {"multiple_choice": ("batch", "choices", "length")}
 
 
-def write_saved_model(path: str, module: tf.Module, signatures: Signatures) -> None:
-    """Writes a SavedModel; `module` has all variables and tables of the signatures."""
-    tf.saved_model.save(module, path, signatures=dict(signatures))
-
-
 def write_onnx(
     path: str,
     head: str,
@@ -325,7 +320,7 @@ def write_litert(
     path: str, module: tf.Module, signatures: Signatures, quantize: str | None
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        write_saved_model(folder, module, signatures)
+        tf.saved_model.save(module, folder, signatures=dict(signatures))
         names = [DEFAULT_SIGNATURE]
         converter = tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=names)
         if quantize == INT8:
