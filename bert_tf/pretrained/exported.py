@@ -96,7 +96,8 @@ def reading(folder: str) -> Iterator[tuple[Any, str]]:
         yield found, vocab_file
     except (AttributeError, LookupError, TypeError) as error:
         raise UserError(
-            f"{path} was not written by tools.export, or is damaged ({error!r}). {_AGAIN}"
+            f"{path} was not written by this version of tools.export, or is damaged ({error!r})."
+            f" {_AGAIN}"
         ) from error
 
 
@@ -130,11 +131,6 @@ def load_exported(
                     " was exported from"
                 )
             inputs = found["signatures"]["serving_default"]["inputs"]
-            if "vectors" not in found:
-                raise UserError(
-                    f"{folder} was exported by an earlier version, which did not write all that"
-                    f" load needs to {DESCRIPTION_FILE}. {_AGAIN}"
-                )
             if {*inputs["input_ids"]["shape"]} != {None}:
                 raise UserError(
                     f"{folder} was exported with a fixed --batch_size or --seq_length, and load"
