@@ -3,10 +3,11 @@
 `check_regular` is here because `bert_tf.model` reads files and does not import `files`.
 """
 
+import contextlib
 import os
 import re
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 
 class UserError(ValueError):
@@ -90,17 +91,23 @@ def given(path: str, flag: str | None) -> str:
     return f"--{flag}={path}" if flag else path
 
 
-def missing_package(needed_by: str, package: str, extra: str, error: ImportError) -> UserError:
-    """Returns the error for a package of an extra of setup.py; `needed_by` is its subject."""
-    checkout = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    if os.path.exists(os.path.join(checkout, "setup.py")):
-        command = f'in {checkout} `pip install -e ".[{extra}]"`'
-    else:
+@contextlib.contextmanager
+def needs_package(needed_by: str, package: str, extra: str) -> Iterator[None]:
+    """Names a package and its extra in setup.py if an import in this context fails.
+
+    `needed_by` is the message's subject.
+    """
+    try:
+        yield
+    except ImportError as error:
+        checkout = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
         command = f'`pip install "bert-tf[{extra}]"`'
-    return UserError(
-        f"{needed_by} needs {package}; run `pip install {package}`, or install the extra"
-        f" `{extra}`: {command} ({error})"
-    )
+        if os.path.exists(os.path.join(checkout, "setup.py")):
+            command = f'in {checkout} `pip install -e ".[{extra}]"`'
+        raise UserError(
+            f"{needed_by} needs {package}; run `pip install {package}`, or install the extra"
+            f" `{extra}`: {command} ({error})"
+        ) from error
 
 
 def check_regular(path: str, place: str) -> None:

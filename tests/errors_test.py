@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from bert_tf.errors import as_line, listed, missing_package, percent, quoted
+from bert_tf.errors import UserError, as_line, listed, needs_package, percent, quoted
 
 
 def test_short_values_are_quoted_whole():
@@ -47,6 +47,7 @@ def test_a_message_is_one_line_and_not_long():
 )
 def test_the_command_for_an_extra_is_that_of_this_installation(monkeypatch, has_setup, command):
     monkeypatch.setattr(os.path, "exists", lambda path: has_setup)
-    error = missing_package("It", "pyarrow", "text", ImportError("why"))
+    with pytest.raises(UserError) as error, needs_package("It", "pyarrow", "text"):
+        raise ImportError("why")
     begin = "It needs pyarrow; run `pip install pyarrow`, or install the extra `text`: "
-    assert re.fullmatch(rf"{begin}{command} \(why\)", str(error))
+    assert re.fullmatch(rf"{begin}{command} \(why\)", str(error.value))

@@ -18,9 +18,7 @@ case and with accents. The output files are vocab.json, and merges.txt beside it
 """
 
 if __name__ == "__main__" and not __package__:
-    raise SystemExit(
-        "Run this as a module, from the folder above: python -m tools.build_vocabulary"
-    )
+    raise SystemExit("Run this from the folder above: python -m tools.build_vocabulary")
 
 import functools
 import itertools
@@ -45,7 +43,7 @@ from bert_tf.text.byte_pairs import SPECIAL_TOKENS as BYTE_PAIR_TOKENS
 from bert_tf.text.new_words import count_words
 from bert_tf.text.word_piece_learner import WordPieceLearner
 
-from . import call_with_flags
+from . import with_flags
 
 # In the order of the released English vocabularies, without their [unused] lines. [PAD] is 0
 # because padding is written as 0.
@@ -174,14 +172,12 @@ def build_vocabulary(
         written.append(os.path.join(os.path.dirname(output_file), MERGES))
     check_overwrites(written, "output_file", {"input_file": files})
     vocab_size = vocab_size or _SIZES[kind]
-    try:
+    place = f"--output_file={output_file}"
+    with storage.write_errors(output_file, place):
         tf.io.gfile.makedirs(os.path.dirname(output_file) or ".")
-    except tf.errors.OpError as error:
-        message = f"--output_file={output_file} cannot be written: {error.message}"
-        raise storage.write_error(error, message) from error
     lines = (batch for _, batch in read_files(files, "input_file", text_field))
     # Opened first, so that a wrong path fails before the work.
-    with UnfinishedFile(output_file, f"--output_file={output_file}") as file:
+    with UnfinishedFile(output_file, place) as file:
         if kind == BYTE_BPE:
             vocab_json, merges = learn_byte_pairs(itertools.chain.from_iterable(lines), vocab_size)
             write_whole(written[1], merges)
@@ -218,7 +214,7 @@ def main() -> None:
                 f"--{name} is for --kind={WORD_PIECE}; a byte-level BPE has every byte, and does"
                 " not change the text. Leave it out"
             )
-    call_with_flags(build_vocabulary)
+    with_flags(build_vocabulary)()
 
 
 if __name__ == "__main__":

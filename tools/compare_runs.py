@@ -10,7 +10,7 @@ numbers, tags, multiple choice and SQuAD.
 """
 
 if __name__ == "__main__" and not __package__:
-    raise SystemExit("Run this as a module, from the folder above: python -m tools.compare_runs")
+    raise SystemExit("Run this from the folder above: python -m tools.compare_runs")
 
 import dataclasses
 import itertools

@@ -28,7 +28,7 @@ The exit status is 0 if every phase fits, 2 if a phase does not fit, and 1 after
 """
 
 if __name__ == "__main__" and not __package__:
-    raise SystemExit("Run this as a module, from the folder above: python -m tools.compile_for_tpu")
+    raise SystemExit("Run this from the folder above: python -m tools.compile_for_tpu")
 
 import dataclasses
 import gc

@@ -66,12 +66,9 @@ config.json. bert_config.json has `layer_norm_eps` if it is not 1e-12 (RoBERTa's
 """
 
 if __name__ == "__main__" and not __package__:
-    raise SystemExit(
-        "Run this as a module, from the folder above: python -m tools.convert_checkpoint"
-    )
+    raise SystemExit("Run this from the folder above: python -m tools.convert_checkpoint")
 
 import functools
-import json
 import os
 
 from absl import flags, logging
@@ -81,7 +78,7 @@ from bert_tf.files import checkpoints, model_garden, storage
 from bert_tf.files.model_notes import MODEL_INPUT_FILE, write_model_input
 from bert_tf.files.overwriting import check_overwrites, real_path
 from bert_tf.files.weight_files import SAFETENSORS
-from bert_tf.files.whole_files import write_whole
+from bert_tf.files.whole_files import write_json, write_whole
 from bert_tf.files.whole_folders import whole_folder
 from bert_tf.hugging_face.config import module_of
 from bert_tf.hugging_face.conversion import to_safetensors
@@ -101,6 +98,8 @@ from bert_tf.text.sentence_piece_model import make_model, read_unigrams
 from bert_tf.text.tokenizer_settings import TOKENIZER_CONFIG
 from bert_tf.text.tokenizers import SENTENCE_PIECES, VOCABULARY_FILES, WORD_PIECES, VocabularySource
 
+from . import with_flags
+
 _CHECKPOINTS = "checkpoint", "model_garden"
 # For each format: a file that every such folder has, and all files that it may have.
 _NAMES = {
@@ -114,26 +113,28 @@ _NAMES = {
 
 
 def convert(
-    source: str,
+    input: str,
     output_dir: str,
     output_format: str,
     bert_config_file: str | None = None,
     vocab_file: str | None = None,
 ) -> None:
-    """Writes a model in a different format; the arguments are the flags (`source`: --input)."""
-    if not source:
+    """Writes a model in a different format; the arguments are the flags."""
+    if not input:
         raise UserError("--input= must not be empty; name a folder or a checkpoint")
-    _check_other_folder(source, output_dir)
+    storage.check_file_system(input, "input")
+    storage.check_file_system(output_dir, "output_dir")
+    _check_other_folder(input, output_dir)
     marker, names = _NAMES["checkpoint" if output_format in _CHECKPOINTS else "safetensors"]
     what = "one that an earlier conversion to this format wrote"
     with whole_folder(output_dir, "output_dir", marker, names, what) as place:
-        files = ModelFiles(source, "input", bert_config_file, vocab_file)
+        files = ModelFiles(input, "input", bert_config_file, vocab_file)
         files.check_model(allow_two=True)
         _check_other_folder(files.folder, output_dir)  # `checkpoint` may name a different one
         read = {"bert_config_file": bert_config_file, "vocab_file": vocab_file}
         check_overwrites([os.path.join(output_dir, x) for x in sorted(names)], "output_dir", read)
         with files.unreplaced:
-            _convert(files, source, place, output_format)
+            _convert(files, input, place, output_format)
     logging.info("Wrote %s", output_dir)
 
 
@@ -182,8 +183,7 @@ def _convert(files: ModelFiles, source: str, folder: str, output_format: str) ->
         write_whole(os.path.join(folder, SAFETENSORS), tensors)
         if gives_number:
             config_json["sentence_transformers"] = {"activation_fn": score_function}
-        text = json.dumps(config_json, indent=2, sort_keys=True) + "\n"
-        write_whole(os.path.join(folder, "config.json"), text)
+        write_json(os.path.join(folder, "config.json"), config_json, sort_keys=True)
         write_vocabulary(folder, vocabulary, do_lower_case)
         _check_tokenizer(folder, output_format)
     write_vector_settings(folder, vector_settings, config.hidden_size)
@@ -214,14 +214,6 @@ def _check_other_folder(source: str, output_dir: str) -> None:
         )
 
 
-def main() -> None:
-    names = ("input", "output_dir", "output_format", "bert_config_file", "vocab_file")
-    values = {name: flags.FLAGS[name].value for name in names}
-    for name in ("input", "output_dir"):
-        storage.check_file_system(values[name], name)
-    convert(*values.values())
-
-
 if __name__ == "__main__":
     flags.DEFINE_string(
         "input",
@@ -244,4 +236,4 @@ if __name__ == "__main__":
         " folder.",
     )
     flags.DEFINE_string("vocab_file", None, "Vocabulary. Default: the one in --input's folder.")
-    command_flags.run_program(main)
+    command_flags.run_program(with_flags(convert))

@@ -8,9 +8,8 @@ commands with --flagfile=flags/... work there, and you can edit the recipes.
 """
 
 if __name__ == "__main__" and not __package__:
-    raise SystemExit("Run this as a module, from the folder above: python -m tools.copy_flags")
+    raise SystemExit("Run this from the folder above: python -m tools.copy_flags")
 
-import functools
 import os
 import shutil
 
@@ -20,7 +19,7 @@ from bert_tf.errors import UserError
 from bert_tf.files.temporary_names import temporary_name
 from bert_tf.runs.flags import command_flags
 
-from . import ROOT, call_with_flags
+from . import ROOT, with_flags
 
 
 def copy_flags(output_dir: str) -> None:
@@ -49,4 +48,4 @@ if __name__ == "__main__":
     flags.DEFINE_string(
         "output_dir", "flags", "The folder to create. The recipes refer to each other as flags/..."
     )
-    command_flags.run_program(functools.partial(call_with_flags, copy_flags))
+    command_flags.run_program(with_flags(copy_flags))

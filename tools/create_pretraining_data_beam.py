@@ -11,22 +11,18 @@ workers do not matter. All other flags are Beam's pipeline options, such as --ru
 """
 
 if __name__ == "__main__" and not __package__:
-    raise SystemExit(
-        "Run this as a module, from the folder above: python -m tools.create_pretraining_data_beam"
-    )
+    raise SystemExit("Run this from the folder above: python -m tools.create_pretraining_data_beam")
 
 from collections.abc import Sequence
 
-from bert_tf.errors import missing_package
+from bert_tf.errors import needs_package
 from bert_tf.runs.flags import command_flags
 from bert_tf.tasks.pretraining.records.data_settings import BeamDataSettings
 
 
 def main(others: Sequence[str]) -> None:
-    try:
+    with needs_package("This program", "apache-beam", "beam"):
         from bert_tf.tasks.pretraining.records import beam_shards
-    except ImportError as error:
-        raise missing_package("This program", "apache-beam", "beam", error) from error
     options = beam_shards.pipeline_options(others)
     command_flags.model_from_flags(BeamDataSettings)  # the vocabulary
     settings = command_flags.settings_from_flags(BeamDataSettings)

@@ -16,7 +16,7 @@ flags, and here --temperature is ELECTRA's, as in run_pretraining.py, and must b
 """
 
 if __name__ == "__main__" and not __package__:
-    raise SystemExit("Run this as a module, from the folder above: python -m tools.estimate_cost")
+    raise SystemExit("Run this from the folder above: python -m tools.estimate_cost")
 
 import dataclasses
 import functools

@@ -17,7 +17,7 @@ fixes them.
 """
 
 if __name__ == "__main__" and not __package__:
-    raise SystemExit("Run this as a module, from the folder above: python -m tools.export")
+    raise SystemExit("Run this from the folder above: python -m tools.export")
 
 from bert_tf.export.settings import ExportSettings
 from bert_tf.runs.flags import command_flags

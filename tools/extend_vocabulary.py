@@ -21,9 +21,7 @@ that are [UNK].
 """
 
 if __name__ == "__main__" and not __package__:
-    raise SystemExit(
-        "Run this as a module, from the folder above: python -m tools.extend_vocabulary"
-    )
+    raise SystemExit("Run this from the folder above: python -m tools.extend_vocabulary")
 
 import dataclasses
 import os

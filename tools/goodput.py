@@ -10,7 +10,7 @@ there, or to the file --output.
 """
 
 if __name__ == "__main__" and not __package__:
-    raise SystemExit("Run this as a module, from the folder above: python -m tools.goodput")
+    raise SystemExit("Run this from the folder above: python -m tools.goodput")
 
 import datetime
 import os

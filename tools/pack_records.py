@@ -8,7 +8,7 @@ logs how many sequences would share a row, and whether packing is worthwhile.
 """
 
 if __name__ == "__main__" and not __package__:
-    raise SystemExit("Run this as a module, from the folder above: python -m tools.pack_records")
+    raise SystemExit("Run this from the folder above: python -m tools.pack_records")
 
 from bert_tf.runs.flags import command_flags
 from bert_tf.tasks.pretraining.records.data_settings import PackingSettings

@@ -16,25 +16,25 @@ A second run makes the same records, finds the last checkpoint, trains what is l
 """
 
 if __name__ == "__main__" and not __package__:
-    raise SystemExit("Run this as a module, from the folder above: python -m tools.quickstart")
+    raise SystemExit("Run this from the folder above: python -m tools.quickstart")
 
 import collections
-import contextlib
 import os
 import re
 import shlex
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, TextIO
 
 from absl import flags
 
-from bert_tf.engine.interrupts import INTERRUPTED_STATUS, TERMINATED_STATUS
+from bert_tf.engine import interrupts
 from bert_tf.errors import UserError
 from bert_tf.runs.flags import command_flags
+
+from . import child
 
 _RECIPE = "flags/quickstart"
 # At most this; flags/quickstart/bert_config.json has an embedding for each word piece.
@@ -47,7 +47,6 @@ _TEXTS = {"train": ("corpus.txt", 20), "heldout": ("heldout.txt", 5)}
 _LOG = "quickstart.log"
 _TAIL_LINES = 20  # of the log, shown if a stage fails
 _PROGRESS = re.compile(r"\((\d+% done[^)]*)\)")  # in a line of a training program
-_STOPPED = (INTERRUPTED_STATUS, TERMINATED_STATUS)
 
 
 class Stage(NamedTuple):
@@ -103,43 +102,24 @@ def run_stages(stages: Sequence[Stage], log: TextIO) -> None:
         print(f"\n$ {shlex.join(command)}", file=log, flush=True)
         began = time.monotonic()
         end: collections.deque[str] = collections.deque(maxlen=_TAIL_LINES)
-        with _forward_signals(command) as child:
-            for text in child.stdout:
+        python = [sys.executable, *command[1:]]
+        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        with child(python, **streams, encoding="utf-8", errors="replace") as process:
+            for text in process.stdout:
                 log.write(text)
                 log.flush()
                 end.append(text)
                 if (progress := _PROGRESS.search(text)) and sys.stdout.isatty():
                     print(f"\r{line} {progress[1]:40}", end="", flush=True)
-        if child.returncode in _STOPPED:
+        if process.returncode in interrupts.STATUSES:
             print(" stopped. The same command continues from here.", flush=True)
-            sys.exit(child.returncode)
-        if child.returncode:
-            print(f" failed with status {child.returncode}. The end of {log.name}:", flush=True)
+            sys.exit(process.returncode)
+        if process.returncode:
+            print(f" failed with status {process.returncode}. The end of {log.name}:", flush=True)
             sys.stderr.writelines(end)
-            sys.exit(child.returncode if child.returncode > 0 else 1)
+            sys.exit(process.returncode if process.returncode > 0 else 1)
         seconds = f"{time.monotonic() - began:.0f} s"
         print(f"\r{line} {seconds:40}" if sys.stdout.isatty() else f" {seconds}", flush=True)
-
-
-@contextlib.contextmanager
-def _forward_signals(command: Sequence[str]) -> Iterator[subprocess.Popen]:
-    """Starts a command, which gets this process's Ctrl-C and SIGTERM; waits for its end."""
-    child = subprocess.Popen(
-        [sys.executable, *command[1:]],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        encoding="utf-8",
-        errors="replace",
-        process_group=0,  # a terminal sends Ctrl-C to this process only
-    )
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = {n: signal.signal(n, lambda number, _: child.send_signal(number)) for n in numbers}
-    try:
-        with child:
-            yield child
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ exact: it compares the query with every vector.
 """
 
 if __name__ == "__main__" and not __package__:
-    raise SystemExit("Run this as a module, from the folder above: python -m tools.search")
+    raise SystemExit("Run this from the folder above: python -m tools.search")
 
 import contextlib
 import statistics

@@ -18,22 +18,17 @@ interrupted trial from its checkpoint, and runs failed trials once more.
 """
 
 if __name__ == "__main__" and not __package__:
-    raise SystemExit(
-        "Run this as a module, from the folder above: python -m tools.search_hyperparameters"
-    )
+    raise SystemExit("Run this from the folder above: python -m tools.search_hyperparameters")
 
 import csv
 import dataclasses
 import io
 import itertools
-import json
 import math
 import os
 import re
 import shlex
 import shutil
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -45,15 +40,16 @@ from bert_tf.engine import interrupts
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files import storage
 from bert_tf.files.checkpoint_names import names_in
-from bert_tf.files.whole_files import read_json, write_whole
+from bert_tf.files.whole_files import read_json, write_json, write_whole
 from bert_tf.runs.flags import command_flags
 from bert_tf.runs.flags.setting_fields import Group, Settings
 from bert_tf.runs.folder import reporting
 from bert_tf.runs.folder.heartbeat import Heartbeat
 from bert_tf.start import lazy_tensorflow as tf
 
+from . import child
+
 USER_ERROR_STATUS = 1  # a program's exit status for wrong flags or input
-_POLL_SECONDS = 0.5
 
 PAPER_GRID = ("train_batch_size=16,32", "learning_rate=5e-5,3e-5,2e-5", "num_train_epochs=2,3,4")
 
@@ -211,9 +207,10 @@ class Search:
         folder = self.folder(point)
         command = [sys.executable, *self._command, *_words(point), f"--output_dir={folder}"]
         began = time.monotonic()
-        status = _run(command)
+        with child(command) as process:
+            status = process.wait()
         seconds = time.monotonic() - began
-        if status in (interrupts.INTERRUPTED_STATUS, interrupts.TERMINATED_STATUS):
+        if status in interrupts.STATUSES:
             logging.error("The trial was interrupted; run the same command again to continue it")
             sys.exit(status)
         if status:
@@ -229,7 +226,7 @@ class Search:
         self._trials.pop(folder, None)  # moves a trial whose last run failed to the end
         self._trials[folder] = trial
         tf.io.gfile.makedirs(folder)
-        _write_json(os.path.join(folder, "trial.json"), trial.to_dict())
+        write_json(os.path.join(folder, "trial.json"), trial.to_dict())
         return trial
 
     def _badness(self, trial: Trial) -> tuple[bool, float]:
@@ -269,7 +266,7 @@ class Search:
         record = {"metric": self._settings.metric, **best.to_dict(), "output_dir": folder}
         record["command"] = shlex.join(command)
         del record["ended"]
-        _write_json(os.path.join(output_dir, "best_trial.json"), record)
+        write_json(os.path.join(output_dir, "best_trial.json"), record)
         if self._settings.keep_checkpoints == "best":
             self._keep_checkpoints_of(folder)
 
@@ -291,10 +288,6 @@ def folder_name(point: Mapping[str, str]) -> str:
     return re.sub(r"[^\w.+-]", "_", "_".join(f"{k}-{v}" for k, v in point.items()))
 
 
-def _write_json(path: str, value: Any) -> None:
-    write_whole(path, json.dumps(value, indent=2) + "\n")
-
-
 def _words(point: Mapping[str, str]) -> list[str]:
     return [f"--{name}={value}" for name, value in point.items()]
 
@@ -308,24 +301,6 @@ def _checkpoints(folder: str) -> list[str]:
     kept = ("checkpoint", "best")
     names = [x for x in names_in(folder) if x.startswith("model.ckpt-") or x in kept]
     return [os.path.join(folder, name) for name in names]
-
-
-def _run(command: Sequence[str]) -> int:
-    """Runs a command and returns its exit status; forwards Ctrl-C and SIGTERM to it and waits.
-
-    The command runs in a separate session. Otherwise a terminal's Ctrl-C would reach it twice.
-    """
-    passed_on = False
-    with interrupts.hold():
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
-        while True:
-            try:
-                return process.wait(_POLL_SECONDS)
-            except subprocess.TimeoutExpired:
-                if interrupts.held() and not passed_on:
-                    terminated = isinstance(interrupts.held(), interrupts.Terminated)
-                    process.send_signal(signal.SIGTERM if terminated else signal.SIGINT)
-                    passed_on = True
 
 
 def search(

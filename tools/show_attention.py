@@ -14,7 +14,7 @@ head. Layers and heads count from 0.
 """
 
 if __name__ == "__main__" and not __package__:
-    raise SystemExit("Run this as a module, from the folder above: python -m tools.show_attention")
+    raise SystemExit("Run this from the folder above: python -m tools.show_attention")
 
 import os
 

@@ -17,7 +17,7 @@ same pictures. Up to 60 texts are written beside their points.
 """
 
 if __name__ == "__main__" and not __package__:
-    raise SystemExit("Run this as a module, from the folder above: python -m tools.show_vectors")
+    raise SystemExit("Run this from the folder above: python -m tools.show_vectors")
 
 import os
 from collections.abc import Sequence

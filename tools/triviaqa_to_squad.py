@@ -11,11 +11,8 @@ without a match are left out.
 """
 
 if __name__ == "__main__" and not __package__:
-    raise SystemExit(
-        "Run this as a module, from the folder above: python -m tools.triviaqa_to_squad"
-    )
+    raise SystemExit("Run this from the folder above: python -m tools.triviaqa_to_squad")
 
-import functools
 import json
 import os
 import re
@@ -33,7 +30,7 @@ from bert_tf.runs.flags import command_flags
 from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.tasks.squad.examples import load_json
 
-from . import call_with_flags
+from . import with_flags
 
 # Folder below --evidence_dir -> the key that lists a question's documents in it.
 FOLDERS = {"wikipedia": "EntityPages", "web": "SearchResults"}
@@ -230,4 +227,4 @@ if __name__ == "__main__":
         lower_bound=1,
     )
     flags.mark_flags_as_required(["triviaqa_file", "evidence_dir", "output_file"])
-    command_flags.run_program(functools.partial(call_with_flags, triviaqa_to_squad))
+    command_flags.run_program(with_flags(triviaqa_to_squad))

@@ -14,7 +14,7 @@ exit status is the run's.
 """
 
 if __name__ == "__main__" and not __package__:
-    raise SystemExit("Run this as a module, from the folder above: python -m tools.try_devices")
+    raise SystemExit("Run this from the folder above: python -m tools.try_devices")
 
 import importlib.metadata
 import os

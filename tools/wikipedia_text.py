@@ -10,11 +10,10 @@ the output. The output file appears when it is complete.
 """
 
 if __name__ == "__main__" and not __package__:
-    raise SystemExit("Run this as a module, from the folder above: python -m tools.wikipedia_text")
+    raise SystemExit("Run this from the folder above: python -m tools.wikipedia_text")
 
 import collections
 import concurrent.futures
-import functools
 import itertools
 import multiprocessing
 import multiprocessing.connection
@@ -33,7 +32,7 @@ from bert_tf.files.overwriting import check_overwrites
 from bert_tf.files.whole_files import UnfinishedFile
 from bert_tf.runs.flags import command_flags
 
-from . import call_with_flags
+from . import with_flags
 
 _CHARACTERS_PER_BATCH = 1 << 18
 _BATCHES_PER_WORKER = 4  # read ahead
@@ -151,4 +150,4 @@ if __name__ == "__main__":
     )
     flags.DEFINE_integer("num_workers", 1, "Processes that parse the markup.", lower_bound=1)
     flags.mark_flags_as_required(["input_file", "output_file"])
-    command_flags.run_program(functools.partial(call_with_flags, wikipedia_text))
+    command_flags.run_program(with_flags(wikipedia_text))

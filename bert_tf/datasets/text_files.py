@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 
 from bert_tf import progress, strict_json
 from bert_tf.datasets.documents import EmptyReport, split_sentences, warn_of_empty_documents
-from bert_tf.errors import UserError, listed, missing_package, quoted
+from bert_tf.errors import UserError, listed, needs_package, quoted
 from bert_tf.files.storage import ending_of
 from bert_tf.files.whole_files import decode_utf8, drop_carriage_returns
 from bert_tf.start import lazy_tensorflow as tf
@@ -116,11 +116,9 @@ def _read_json_lines(
 def _read_parquet(
     path: str, work: progress.Progress, flag: str, text_field: str
 ) -> Iterator[list[str]]:
-    try:
+    with needs_package(f"--{flag}: {path}", "pyarrow", "text"):
         import pyarrow
         from pyarrow import parquet
-    except ImportError as error:
-        raise missing_package(f"--{flag}: {path}", "pyarrow", "text", error) from error
     row = 0
     with tf.io.gfile.GFile(path, "rb") as file:
         try:
@@ -177,10 +175,8 @@ def _blocks(path: str, work: progress.Progress, flag: str) -> Iterator[bytes]:
     with tf.io.gfile.GFile(path, "rb") as file:
         reader = CountedFile(file, work)
         if ending_of(path) == ".zst":
-            try:
+            with needs_package(f"--{flag}: {path}", "zstandard", "text"):
                 import zstandard
-            except ImportError as error:
-                raise missing_package(f"--{flag}: {path}", "zstandard", "text", error) from error
             damage += (zstandard.ZstdError,)
             blocks = _decompressed(reader, zstandard.ZstdDecompressor().decompressobj)
         else:

@@ -20,7 +20,7 @@ from absl import logging
 from bert_tf.datasets.documents import split_sentences
 from bert_tf.datasets.text_files import CountedFile
 from bert_tf.datasets.wikipedia_templates import template_name, template_text
-from bert_tf.errors import UserError, check_regular, missing_package, quoted
+from bert_tf.errors import UserError, check_regular, needs_package, quoted
 from bert_tf.files.storage import ending_of
 from bert_tf.progress import Progress
 from bert_tf.start import lazy_tensorflow as tf
@@ -136,11 +136,8 @@ def _articles(file: Any, skipped: collections.Counter[str]) -> Iterator[Article]
 
 def check_parser() -> None:
     """Raises UserError, with the command that installs it, if mwparserfromhell is missing."""
-    try:
+    with needs_package("The markup of Wikipedia", "mwparserfromhell", "wikipedia"):
         import mwparserfromhell  # noqa: F401
-    except ImportError as error:
-        needed_by = "The markup of Wikipedia"
-        raise missing_package(needed_by, "mwparserfromhell", "wikipedia", error) from error
 
 
 def parse(articles: Sequence[Article]) -> tuple[list[list[str] | None], collections.Counter[str]]:

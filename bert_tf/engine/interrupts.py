@@ -10,6 +10,7 @@ from collections.abc import Iterator
 TERMINATED_STATUS = 75  # EX_TEMPFAIL of sysexits.h: start the same command again
 INTERRUPTED_STATUS = 130  # what a shell reports after Ctrl-C
 UNSAVED_STATUS = 131  # what a shell reports after SIGQUIT, which also ends a program at once
+STATUSES = (TERMINATED_STATUS, INTERRUPTED_STATUS, UNSAVED_STATUS)
 
 _UNSAVED = (
     b"\nCtrl-C again: ended at once. The steps since the last checkpoint are lost; the same command"

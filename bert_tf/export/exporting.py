@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import json
 import logging as python_logging
 import os
 import tempfile
@@ -48,7 +47,7 @@ from bert_tf.export.signatures import (
 from bert_tf.export.text_inputs import TextInputs
 from bert_tf.files.checkpoint_names import check_path
 from bert_tf.files.model_notes import write_labels
-from bert_tf.files.whole_files import read_bytes, write_whole
+from bert_tf.files.whole_files import read_bytes, write_json, write_whole
 from bert_tf.files.whole_folders import whole_folder
 from bert_tf.model.layers import ROUNDED
 from bert_tf.model_folder.writer import COMPANIONS, write_model_files
@@ -148,7 +147,7 @@ def export(settings: ExportSettings, folder: ModelFolder | None = None) -> None:
             elif settings.format == LITERT:
                 write_litert(path, module, signatures, settings.quantize)
             else:
-                write_saved_model(place, module, signatures)
+                tf.saved_model.save(module, place, signatures=signatures)
         description = {
             "format": settings.format,
             "head": head,
@@ -255,8 +254,7 @@ def _write_companions(place: str, description: Mapping[str, Any], folder: ModelF
     write_model_files(place, folder.config, tokenizer.files, tokenizer.do_lower_case)
     write_labels(place, description["labels"] or None)
     write_whole(os.path.join(place, "README.md"), text)
-    content = json.dumps(description, indent=2) + "\n"
-    write_whole(os.path.join(place, DESCRIPTION_FILE), content)
+    write_json(os.path.join(place, DESCRIPTION_FILE), description)
 
 
 def _check(
@@ -288,11 +286,6 @@ def _check(
 
 Signatures = Mapping[str, tf.types.experimental.ConcreteFunction]
 _AXES = {"multiple_choice": ("batch", "choices", "length")}
-
-
-def write_saved_model(path: str, module: tf.Module, signatures: Signatures) -> None:
-    """Writes a SavedModel; `module` has all variables and tables of the signatures."""
-    tf.saved_model.save(module, path, signatures=dict(signatures))
 
 
 def write_onnx(
@@ -327,7 +320,7 @@ def write_litert(
     path: str, module: tf.Module, signatures: Signatures, quantize: str | None
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        write_saved_model(folder, module, signatures)
+        tf.saved_model.save(module, folder, signatures=dict(signatures))
         names = [DEFAULT_SIGNATURE]
         converter = tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=names)
         if quantize == INT8:

@@ -11,7 +11,7 @@ import numpy as np
 
 from bert_tf.export.onnx_graph import OnnxGraph
 from bert_tf.export.onnx_model import OnnxModel
-from bert_tf.export.running import import_package
+from bert_tf.export.running import onnx_runner
 from bert_tf.pretrained.build import INPUTS
 from bert_tf.pretrained.folder import ModelFolder
 from bert_tf.text import sequences
@@ -92,16 +92,11 @@ class Int8Graph(OnnxGraph):
 
 def calibrated_ranges(folder: ModelFolder) -> Ranges:
     """Returns the ranges for an `Int8Graph`, from texts of random words."""
-    runtime = import_package("onnxruntime", "onnxruntime", "--quantize=int8")
     graph, texts = RangesGraph(), _random_texts(folder)
     inputs = {name: graph.input(name, np.int32, ["batch", "length"]) for name in texts}
     OnnxModel(graph, folder).encoded(inputs)
-    options = runtime.SessionOptions()
-    options.log_severity_level = 3  # errors
-    session = runtime.InferenceSession(graph.model().SerializeToString(), options)
-    names = [output.name for output in session.get_outputs()]
     found: dict[str, tuple[float, float]] = {}
-    for name, value in zip(names, session.run(names, texts), strict=True):
+    for name, value in onnx_runner(graph.model().SerializeToString())(texts).items():
         matrix = name.partition("|")[2]
         least, greatest = found.get(matrix, (0.0, 0.0))
         found[matrix] = min(least, float(value)), max(greatest, float(value))

@@ -243,14 +243,11 @@ class OnnxModel:
     def _pooled(self, hidden: str) -> str:
         """Returns the pooled output, float32 [B, H]."""
         if hidden not in self._pooled_outputs:
-            self._pooled_outputs[hidden] = self._make_pooled(hidden)
+            first = self._graph("Gather", hidden, np.int64(0), axis=1)
+            if self._config.has_pooler:
+                first = self._dense(first, "bert/pooler/dense/", self._config.pooler_activation)
+            self._pooled_outputs[hidden] = first
         return self._pooled_outputs[hidden]
-
-    def _make_pooled(self, hidden: str) -> str:
-        first = self._graph("Gather", hidden, np.int64(0), axis=1)
-        if not self._config.has_pooler:
-            return first
-        return self._dense(first, "bert/pooler/dense/", self._config.pooler_activation)
 
     def _masked_lm(self, hidden: str, inputs: Tensors) -> str:
         """Returns logits, float32 [B, P, V]."""

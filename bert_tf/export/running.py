@@ -8,7 +8,7 @@ from types import ModuleType
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.errors import missing_package
+from bert_tf.errors import needs_package
 from bert_tf.export.settings import FILES, LITERT, ONNX
 from bert_tf.files.whole_files import read_bytes
 from bert_tf.pretrained.build import POSITIONS
@@ -16,10 +16,8 @@ from bert_tf.pretrained.build import POSITIONS
 
 def import_package(name: str, package: str, needed_by: str, extra: str = "export") -> ModuleType:
     """Imports a package that only an extra of setup.py installs."""
-    try:
+    with needs_package(needed_by, package, extra):
         return importlib.import_module(name)
-    except ImportError as error:
-        raise missing_package(needed_by, package, extra, error) from error
 
 
 Arrays = Mapping[str, np.ndarray]
@@ -41,16 +39,11 @@ def open_exported(
     folder: str, output_format: str, signature: str, threads: int | None = None
 ) -> Runner:
     """Returns an exported model as a function from arrays by name to arrays by name."""
-    runtime = import_runtime(output_format)
     path = os.path.join(folder, FILES[output_format])
     if output_format == ONNX:
-        options = runtime.SessionOptions()
-        options.intra_op_num_threads = threads or 0
-        options.log_severity_level = 3  # errors
-        session = runtime.InferenceSession(read_bytes(path, path), options)
-        names = [output.name for output in session.get_outputs()]
-        return lambda arrays: dict(zip(names, session.run(names, dict(arrays)), strict=True))
+        return onnx_runner(read_bytes(path, path), threads)
     if output_format == LITERT:
+        runtime = import_runtime(LITERT)
         content = read_bytes(path, path)
         interpreter = runtime.Interpreter(model_content=content, num_threads=threads)
         runner = interpreter.get_signature_runner()
@@ -63,6 +56,17 @@ def open_exported(
         return {name: value.numpy() for name, value in outputs.items()}
 
     return run
+
+
+def onnx_runner(content: bytes, threads: int | None = None) -> Runner:
+    """Returns an ONNX model as a function from arrays by name to arrays by name."""
+    runtime = import_runtime(ONNX)
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = threads or 0
+    options.log_severity_level = 3  # errors
+    session = runtime.InferenceSession(content, options)
+    names = [output.name for output in session.get_outputs()]
+    return lambda arrays: dict(zip(names, session.run(names, dict(arrays)), strict=True))
 
 
 def sample_inputs(

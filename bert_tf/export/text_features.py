@@ -4,7 +4,6 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
@@ -12,17 +11,18 @@ from numpy.typing import NDArray
 from bert_tf.errors import UserError, quoted
 from bert_tf.export.settings import ENCODER, HEADS
 from bert_tf.export.signatures import DEFAULT_SIGNATURE
-from bert_tf.files.whole_files import read_json
 from bert_tf.files.whole_folders import Unreplaced
 from bert_tf.hugging_face.vector_settings import VectorSettings
 from bert_tf.pretrained import text_input
-from bert_tf.pretrained.exported import DESCRIPTION_FILE, vector_settings
+from bert_tf.pretrained.build import INPUTS
+from bert_tf.pretrained.exported import DESCRIPTION_FILE, reading, vector_settings
 from bert_tf.pretrained.folder import read_folder
+from bert_tf.pretrained.forward import padded
 from bert_tf.tasks.arguments import PATH, as_list, check_count, check_type, is_list
 from bert_tf.tasks.squad.settings import AnswerSettings
 from bert_tf.text import sequences
 from bert_tf.text.base_tokenizer import Tokenizer
-from bert_tf.text.tokenizers import VOCABULARY_FILES, load_tokenizer, vocabulary_in
+from bert_tf.text.tokenizers import VOCABULARY_FILES, load_tokenizer
 
 
 class TextFeatures:
@@ -60,34 +60,26 @@ class TextFeatures:
     def _read(self, folder: str, max_seq_length: int | None) -> None:
         path = os.path.join(folder, DESCRIPTION_FILE)
         self._length: int | None = None  # of every row; None for the length of the longest
-        self._vectors = VectorSettings()
         if not tf.io.gfile.exists(path):
             found = read_folder(folder, max_seq_length=max_seq_length)
-            self.tokenizer, self.max_seq_length = found.tokenizer, found.max_seq_length
             self.head = next(head for head in HEADS if head in (*found.heads, ENCODER))
-            self._vectors = found.vectors
+            self.max_seq_length = found.max_seq_length
+            self._prepare(found.tokenizer, found.vectors)
             return
-        rule = "export the model again"
-        described = read_json(path, path, rule)
-        vocab_file = vocabulary_in(folder)
-        try:
+        with reading(folder) as (described, vocab_file):
             longest, self.head = described["max_seq_length"], described["head"]
             do_lower_case, signatures = described["do_lower_case"], described["signatures"]
             inputs = signatures.get("ids", signatures[DEFAULT_SIGNATURE])["inputs"]
             self._length = inputs["input_ids"]["shape"][-1]
-            if self.head == ENCODER and "vectors" in described:
-                self._vectors = vector_settings(described["vectors"])
-        except (AttributeError, LookupError, TypeError) as error:
-            raise UserError(
-                f"{path} was not written by tools.export, or is damaged; {rule}"
-            ) from error
-        if not vocab_file:
-            raise UserError(f"{folder} must have the vocabulary that tools.export wrote; {rule}")
+            vectors = vector_settings(described.get("vectors", {}))
         what = f"the max_seq_length of {path}"
         check_count("max_seq_length", max_seq_length, 4, longest, what, "for that of the folder")
-        tokenizer = load_tokenizer(vocab_file, do_lower_case)
-        self.tokenizer = tokenizer.after_lowering() if self._vectors.do_lower_case else tokenizer
         self.max_seq_length = max_seq_length or longest
+        self._prepare(load_tokenizer(vocab_file, do_lower_case), vectors)
+
+    def _prepare(self, tokenizer: Tokenizer, vectors: VectorSettings) -> None:
+        self._vectors = vectors if self.head == ENCODER else VectorSettings()
+        self.tokenizer = tokenizer.after_lowering() if self._vectors.do_lower_case else tokenizer
 
     def __call__(self, texts: Any) -> dict[str, NDArray[np.int32]]:
         """Returns `input_ids`, `input_mask` and `segment_ids`, int32 [texts, S], padded with 0.
@@ -146,12 +138,10 @@ class TextFeatures:
         return {name: x.reshape(len(rows), count, -1) for name, x in found.items()}
 
     def _padded(self, rows: Sequence[dict[str, list[int]]]) -> dict[str, NDArray[np.int32]]:
-        found = {}
-        for name in rows[0]:
-            length = None if name == "masked_lm_positions" else self._length
-            values = [row[name] for row in rows]
-            found[name] = keras.utils.pad_sequences(values, length, padding="post")
-        return found
+        return {
+            name: padded([row[name] for row in rows], self._length if name in INPUTS else None)
+            for name in rows[0]
+        }
 
 
 def _num_choices(context: Any = None, choices: Any = None, *more: Any) -> int:

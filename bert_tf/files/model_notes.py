@@ -4,7 +4,6 @@
 """
 
 import dataclasses
-import json
 import os
 import re
 import unicodedata
@@ -99,14 +98,13 @@ class ModelInput:
 def read_model_input(folder: str) -> ModelInput:
     """Reads a folder's `model_input.json`; without the file, nothing is known."""
     path = os.path.join(folder, MODEL_INPUT_FILE)
-    if not tf.io.gfile.exists(path):
-        return ModelInput()
+    found = whole_files.read_checked(path)
     rule = "correct it, or delete it: then nothing is known of the model's training"
-    found = whole_files.read_json(path, path, rule)
     names = [field.name for field in dataclasses.fields(ModelInput)]
-    if not isinstance(found, dict) or not found.keys() <= {*names}:
-        keys = first_of([*found]) if isinstance(found, dict) else f"a {type(found).__name__}"
-        raise UserError(f"{path} must have no keys but {', '.join(names)}; it has {keys}; {rule}")
+    if not found.keys() <= {*names}:
+        raise UserError(
+            f"{path} must have no keys but {', '.join(names)}; it has {first_of([*found])}; {rule}"
+        )
     for name, value in found.items():
         choices = _CHOICES_OF.get(name)
         fits = value in choices if choices else type(value) is int and value > 0
@@ -124,7 +122,6 @@ def write_model_input(folder: str, model_input: ModelInput) -> None:
         for name in ("long_text", "window_stride"):
             if values[name] is None:
                 del values[name]
-        content = json.dumps(values, indent=2) + "\n"
-        whole_files.write_whole(path, content)
+        whole_files.write_json(path, values)
     elif tf.io.gfile.exists(path):
         tf.io.gfile.remove(path)

@@ -216,7 +216,7 @@ def find_weights(
         raise UserError(
             f"{place}: the encoder {graph.paths[encoder] or 'at the root'} must have the variables"
             f" of one of {generation.generation}, and it is a different model, or incomplete."
-            f" Missing: {listed(missing) or 'nothing'}; unexpected: {listed(unknown) or 'nothing'}"
+            f" Missing: {listed(missing) or 'none'}; unexpected: {listed(unknown) or 'none'}"
         )
     _add_heads(graph, encoder, weights)
     logging.info("%s has a model of %s; optimizers are left out", place, generation.generation)

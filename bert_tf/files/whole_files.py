@@ -109,6 +109,11 @@ def write_whole(path: str, content: str | bytes, place: str | None = None) -> No
         file.finish()
 
 
+def write_json(path: str, value: Any, sort_keys: bool = False) -> None:
+    """Writes a JSON file atomically, as `write_whole`."""
+    write_whole(path, json.dumps(value, indent=2, sort_keys=sort_keys) + "\n")
+
+
 def _content(path: str, size: int) -> bytes:
     # Python reads a local file in a third of TensorFlow's time. TensorFlow reads buckets, and its
     # error says what is wrong.

@@ -23,6 +23,7 @@ HARMLESS_KEYS = {
 }
 PREFIX = "bert."  # prefix of encoder and pooler if the model has a head
 LAYER = object_graphs.BERT.layer
+_MODULES = LAYER.replace("/", ".")
 # Copy -> original: tensors that a checkpoint of this library stores only once.
 TIED = {
     "cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
@@ -54,13 +55,9 @@ def parts(config: BertConfig, task: str) -> dict[str, list[Weight]]:
 
     `task` is the end of the architecture's name, such as "ForMultipleChoice"; "" if unknown.
     """
-    encoder = embeddings(config)
-    theirs = LAYER.replace("/", ".")
-    for i in range(config.num_hidden_layers):
-        encoder += layer(f"bert/encoder/layer_{i}", LAYER, f"encoder.layer.{i}", theirs, config)
     hidden, transform = config.hidden_size, "cls.predictions.transform"
     return {
-        "encoder": encoder,
+        "encoder": [*embeddings(config), *layers(config)],
         "pooler": dense("bert/pooler/dense", "pooler.dense", hidden, hidden),
         "masked-LM head": masked_lm(
             config, f"{transform}.dense", f"{transform}.LayerNorm", "cls.predictions.bias"
@@ -83,6 +80,13 @@ def embeddings(config: BertConfig) -> list[Weight]:
         for k, n in sizes.items()
     ]
     return tables + layer_norm(f"{scope}/LayerNorm", "embeddings.LayerNorm", width)
+
+
+def layers(config: BertConfig, others: str = "encoder", modules: str = _MODULES) -> list[Weight]:
+    weights: list[Weight] = []
+    for i, scope in enumerate(config.layer_scopes):
+        weights += layer(scope.rstrip("/"), LAYER, f"{others}.layer.{i}", modules, config)
+    return weights
 
 
 def fine_tuning_heads(hidden: int, task: str) -> dict[str, list[Weight]]:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-from bert_tf.errors import UserError, listed, missing_package, quoted
+from bert_tf.errors import UserError, listed, needs_package, quoted
 from bert_tf.files import storage
 from bert_tf.files.weight_files import SAFETENSORS, SHARDS, check_no_adapter, safetensors_in
 from bert_tf.files.whole_files import check_no_pointer, read_bytes, read_json
@@ -303,9 +303,7 @@ def _present_parts(
 
 
 def _import_safetensors() -> ModuleType:
-    try:
+    with needs_package(SAFETENSORS, "safetensors", "convert"):
         import safetensors
         import safetensors.numpy
-    except ImportError as error:
-        raise missing_package(SAFETENSORS, "safetensors", "convert", error) from error
     return safetensors

@@ -1,12 +1,11 @@
 """Reads and writes the score function of a sentence-transformers cross-encoder."""
 
-import json
 import os
 from collections.abc import Mapping
 from typing import Any
 
 from bert_tf.errors import UserError, quoted
-from bert_tf.files.whole_files import JsonKeys, Needed, read_checked, write_whole
+from bert_tf.files.whole_files import JsonKeys, Needed, read_checked, write_json
 from bert_tf.start import lazy_tensorflow as tf
 
 MODULES_FILE = "modules.json"
@@ -73,5 +72,4 @@ def write_score_function(folder: str, function: str) -> None:
     # An embedding model's settings use the same file, and take precedence.
     if function != IDENTITY and not tf.io.gfile.exists(os.path.join(folder, MODULES_FILE)):
         content = {"model_type": _KIND, "activation_fn": function}
-        path = os.path.join(folder, SETTINGS_FILE)
-        write_whole(path, json.dumps(content, indent=2) + "\n")
+        write_json(os.path.join(folder, SETTINGS_FILE), content)

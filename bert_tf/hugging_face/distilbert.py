@@ -14,7 +14,7 @@ from absl import logging
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files.whole_files import Needed
 from bert_tf.hugging_face import bert
-from bert_tf.hugging_face.weights import Weight, dense, layer, masked_lm
+from bert_tf.hugging_face.weights import Weight, dense, masked_lm
 from bert_tf.model.configuration import OUTPUT_DROPOUT_PROB, BertConfig
 from bert_tf.model.family import DistilBertConfig
 
@@ -99,9 +99,7 @@ def with_their_keys(message: str) -> str:
 
 def parts(config: DistilBertConfig, task: str) -> dict[str, list[Weight]]:
     encoder = [weight for weight in bert.embeddings(config) if weight.name != _TYPES]
-    for i in range(config.num_hidden_layers):
-        other_name = f"transformer.layer.{i}"
-        encoder += layer(f"bert/encoder/layer_{i}", bert.LAYER, other_name, _OTHER_LAYER, config)
+    encoder += bert.layers(config, "transformer", _OTHER_LAYER)
     hidden = config.hidden_size
     return {
         "encoder": encoder,

@@ -12,7 +12,7 @@ from absl import logging
 
 from bert_tf.errors import UserError, quoted
 from bert_tf.hugging_face import bert
-from bert_tf.hugging_face.weights import Weight, dense, layer, layer_norm
+from bert_tf.hugging_face.weights import Weight, dense, layer_norm
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.family import ElectraConfig
 
@@ -78,11 +78,7 @@ def parts(config: ElectraConfig, task: str) -> dict[str, list[Weight]]:
     encoder = bert.embeddings(config)
     if width != hidden:
         encoder += dense("electra/embeddings_project", "embeddings_project", width, hidden)
-    theirs = bert.LAYER.replace("/", ".")
-    for i in range(config.num_hidden_layers):
-        encoder += layer(
-            f"electra/encoder/layer_{i}", bert.LAYER, f"encoder.layer.{i}", theirs, config
-        )
+    encoder += bert.layers(config)
     found, name = DISCRIMINATOR.rstrip("/"), _PREDICTIONS.rstrip("/")
     return {
         "encoder": encoder,

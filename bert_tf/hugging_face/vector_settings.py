@@ -1,14 +1,13 @@
 """Reads and writes the settings of sentence-transformers for the vector of a text."""
 
 import dataclasses
-import json
 import os
 from typing import Any, NamedTuple, TypeVar
 
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files import storage, weight_files
 from bert_tf.files.overwriting import real_path
-from bert_tf.files.whole_files import JsonKeys, Needed, read_checked, write_whole
+from bert_tf.files.whole_files import JsonKeys, Needed, read_checked, write_json
 from bert_tf.hugging_face.cross_encoder import (
     MODULES_FILE,
     SETTINGS_FILE,
@@ -191,7 +190,7 @@ def write_vector_settings(folder: str, settings: VectorSettings, hidden_size: in
         (SETTINGS_FILE, output),
         (MODULES_FILE, modules),
     ):
-        write_whole(os.path.join(folder, name), json.dumps(content, indent=2) + "\n")
+        write_json(os.path.join(folder, name), content)
 
 
 def check_mean_vectors(folder: str) -> None:

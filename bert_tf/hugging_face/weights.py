@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from absl import logging
 
-from bert_tf.errors import UserError, quoted
+from bert_tf.errors import UserError, first_of
 from bert_tf.model.configuration import BertConfig
 
 
@@ -75,11 +75,6 @@ def output(name: str, other_name: str, outputs: int, inputs: int) -> list[Weight
     ]
 
 
-def _first(names: Sequence[str]) -> str:
-    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-    return quoted(names[0]) + more if names else "nothing"
-
-
 def present_parts(
     known: Mapping[str, Sequence[Weight]], shapes: Mapping[str, Sequence[int]], key: str, path: str
 ) -> dict[str, Sequence[Weight]]:
@@ -115,7 +110,7 @@ def present_parts(
     if any(problems.values()):
         raise UserError(
             f"{path} must hold the weights of the BERT model that its configuration describes. "
-            + "; ".join(f"{title}: {_first(lines)}" for title, lines in problems.items())
+            + "; ".join(f"{title}: {first_of(lines)}" for title, lines in problems.items())
         )
     logging.info("%s has: %s", path, ", ".join(present))
     if "pooler" in known and "pooler" not in present:

@@ -121,8 +121,7 @@ class PipelineSearch(Search):
         self._word_starts = np.array([*starts, len(self._pieces)])
         layout = tokenizer.layout
         self._offset = layout.second_start(len(query))
-        num_special = layout.num_special(is_pair=True)
-        room = max_seq_length - len(query) - num_special
+        room = max_seq_length - len(query) - layout.num_special(is_pair=True)
         if room <= settings.doc_stride:
             raise UserError(
                 f"A question must leave room for more than doc_stride ({settings.doc_stride}) word"
@@ -133,8 +132,7 @@ class PipelineSearch(Search):
         self.rows = []
         for start, length in self._spans:
             ids = [piece.token_id for piece in self._pieces[start : start + length]]
-            row_length = len(query) + length + num_special
-            self.rows.append(sequences.pack_pair(query, ids, row_length, layout))
+            self.rows.append(sequences.pack_pair(query, ids, 0, layout))
 
     def find(self, logits: Logits) -> list[Answer]:
         found: dict[str, Answer] = {}

@@ -1,8 +1,9 @@
 """Loads a model that tools.export wrote for ONNX Runtime: the same answers without TensorFlow."""
 
+import contextlib
 import dataclasses
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from bert_tf.errors import UserError, listed, quoted
@@ -84,6 +85,22 @@ def _load_again(source: dict[str, Any]) -> ExportedModel:
     return model
 
 
+@contextlib.contextmanager
+def reading(folder: str) -> Iterator[tuple[Any, str]]:
+    """Gives the content of export.json and the vocabulary's path; names a damaged export.json."""
+    path = os.path.join(folder, DESCRIPTION_FILE)
+    found = read_json(path, path, _AGAIN)
+    if not (vocab_file := vocabulary_in(folder)):
+        raise UserError(f"{folder} must have the vocabulary that tools.export wrote. {_AGAIN}")
+    try:
+        yield found, vocab_file
+    except (AttributeError, LookupError, TypeError) as error:
+        raise UserError(
+            f"{path} was not written by this version of tools.export, or is damaged ({error!r})."
+            f" {_AGAIN}"
+        ) from error
+
+
 def vector_settings(values: Mapping[str, Any]) -> VectorSettings:
     """Parses the vector settings in an export.json."""
     found = VectorSettings(**values)
@@ -105,37 +122,26 @@ def load_exported(
     """Loads the ONNX file of a folder; for arguments and errors see `bert_tf.load`."""
     check_type("do_lower_case", do_lower_case, SWITCH, "for the export's")
     with only_local_files(), Unreplaced(folder, (*_NAMES, *VOCABULARY_FILES), folder):
-        path = os.path.join(folder, DESCRIPTION_FILE)
-        found = read_json(path, path, _AGAIN)
-        kind = found.get("format") if isinstance(found, dict) else None
-        if kind in FORMATS and kind != ONNX:
-            raise UserError(
-                f"{folder} has a model in the format {quoted(kind)}; of exported models load only"
-                " takes --format=onnx. Export the model again, or load the folder that it was"
-                " exported from"
-            )
-        try:
+        with reading(folder) as (found, vocab_file):
+            kind = found.get("format")
+            if kind in FORMATS and kind != ONNX:
+                raise UserError(
+                    f"{folder} has a model in the format {quoted(kind)}; of exported models load"
+                    " only takes --format=onnx. Export the model again, or load the folder that it"
+                    " was exported from"
+                )
             inputs = found["signatures"]["serving_default"]["inputs"]
-            fixed = {*inputs["input_ids"]["shape"]} != {None}
-        except (AttributeError, LookupError, TypeError) as error:
-            raise UserError(
-                f"{path} was not written by tools.export, or is damaged. {_AGAIN}"
-            ) from error
-        if "vectors" not in found:
-            raise UserError(
-                f"{folder} was exported by an earlier version, which did not write all that load"
-                f" needs to {DESCRIPTION_FILE}. {_AGAIN}"
-            )
-        if fixed:
-            raise UserError(
-                f"{folder} was exported with a fixed --batch_size or --seq_length, and load needs"
-                " any number of texts of any length. Export the model without the two"
-            )
-        held = _held(folder, path, found, do_lower_case, max_seq_length)
+            if {*inputs["input_ids"]["shape"]} != {None}:
+                raise UserError(
+                    f"{folder} was exported with a fixed --batch_size or --seq_length, and load"
+                    " needs any number of texts of any length. Export the model without the two"
+                )
+            held = _held(folder, found, vocab_file, do_lower_case, max_seq_length)
+            given = found["checksum"], found["head"], [*inputs]
         onnx = os.path.join(folder, ONNX_FILE)
         if not os.path.exists(onnx):
             raise UserError(f"{folder} must have {ONNX_FILE}, which tools.export wrote. {_AGAIN}")
-        runtime = OnnxRuntime(onnx, found["checksum"], found["head"], [*inputs], num_threads)
+        runtime = OnnxRuntime(onnx, *given, num_threads)
     source = {
         "folder": os.path.abspath(folder),
         "do_lower_case": do_lower_case,
@@ -148,8 +154,8 @@ def load_exported(
 
 def _held(
     folder: str,
-    path: str,
     found: Mapping[str, Any],
+    vocab_file: str,
     do_lower_case: bool | None,
     max_seq_length: int | None,
 ) -> ModelFolder:
@@ -161,35 +167,29 @@ def _held(
             f"{folder} must have the model's configuration, {' or '.join(CONFIG_FILES)}; it has"
             f" {listed(names) or 'neither'}. {remedy if names else _AGAIN}"
         )
-    config = read_config(os.path.join(folder, names[0]))
-    vocab_file = vocabulary_in(folder)
-    if not vocab_file:
-        raise UserError(f"{folder} must have the vocabulary that tools.export wrote. {_AGAIN}")
-    try:
-        casing = found["do_lower_case"] if do_lower_case is None else bool(do_lower_case)
-        outputs = found["signatures"]["serving_default"]["outputs"]
-        has_labels = found["head"] in ("classification", "tagging")
-        length = found["max_seq_length"] if max_seq_length is None else max_seq_length
-        what = f"{config.length_rule} of {names[0]}"
-        longest, default = config.longest_sequence, "for the export's"
-        check_count("max_seq_length", length, 4, longest, what, default)
-        held = ModelFolder(
-            path=folder,
-            config=config,
-            shapes={"bert/pooler/dense/kernel": []} if "pooled_output" in outputs else {},
-            read=lambda name: _missing(folder, name),
-            tokenizer=load_tokenizer(vocab_file, casing, drop_category_c=config.drop_category_c),
-            heads=tuple(found["heads"]),
-            labels=tuple(labels_in(folder) or ()) if has_labels else (),
-            max_seq_length=int(length),
-            source={},
-            vectors=vector_settings(found["vectors"]),
-            trained_on=ModelInput(**found["trained_on"]),
-            has_sigmoid=found["has_sigmoid"],
-        )
-    except (AttributeError, LookupError, TypeError) as error:
-        raise UserError(f"{path} is damaged ({error!r}). {_AGAIN}") from error
     config_file = os.path.join(folder, names[0])
+    config = read_config(config_file)
+    casing = found["do_lower_case"] if do_lower_case is None else bool(do_lower_case)
+    outputs = found["signatures"]["serving_default"]["outputs"]
+    has_labels = found["head"] in ("classification", "tagging")
+    length = found["max_seq_length"] if max_seq_length is None else max_seq_length
+    what = f"{config.length_rule} of {names[0]}"
+    longest, default = config.longest_sequence, "for the export's"
+    check_count("max_seq_length", length, 4, longest, what, default)
+    held = ModelFolder(
+        path=folder,
+        config=config,
+        shapes={"bert/pooler/dense/kernel": []} if "pooled_output" in outputs else {},
+        read=lambda name: _missing(folder, name),
+        tokenizer=load_tokenizer(vocab_file, casing, drop_category_c=config.drop_category_c),
+        heads=tuple(found["heads"]),
+        labels=tuple(labels_in(folder) or ()) if has_labels else (),
+        max_seq_length=int(length),
+        source={},
+        vectors=vector_settings(found["vectors"]),
+        trained_on=ModelInput(**found["trained_on"]),
+        has_sigmoid=found["has_sigmoid"],
+    )
     check_vocabulary_size(held.tokenizer.vocab, config, vocab_file, config_file)
     return held
 

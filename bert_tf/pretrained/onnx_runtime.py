@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bert_tf.errors import UserError, missing_package
+from bert_tf.errors import UserError, needs_package
 from bert_tf.pretrained.forward import Compute
 from bert_tf.pretrained.pooling import array_vectors
 from bert_tf.tasks.arguments import check_count
@@ -46,9 +46,9 @@ class OnnxRuntime:
         self, path: str, expected: int, head: str, inputs: Sequence[str], num_threads: Any = None
     ):
         check_count("num_threads", num_threads, 1, default="for one for each core")
-        if importlib.util.find_spec("onnxruntime") is None:
-            error = ImportError("no module of this name")
-            raise missing_package(path, "onnxruntime", "onnx", error)
+        with needs_package(path, "onnxruntime", "onnx"):
+            if importlib.util.find_spec("onnxruntime") is None:
+                raise ImportError("no module of this name")
         self._path, self._head, self._inputs = path, head, inputs
         self._num_threads = int(num_threads or 0)
         self._file = open(path, "rb")  # noqa: SIM115 - for as long as the model

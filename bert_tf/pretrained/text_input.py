@@ -2,7 +2,7 @@
 
 import itertools
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,14 +32,7 @@ def encode(
     texts: Sequence[str | tuple[str, str]], tokenizer: Tokenizer, max_seq_length: int
 ) -> list[dict[str, list[int]]]:
     """Returns `sequences.pack_pair` of each text or pair, truncated if too long, not padded."""
-    layout = tokenizer.layout
-    rows, num_cut = [], 0
-    for both in tokenize(texts, tokenizer):
-        length = sequences.packed_length(*both, layout)
-        num_cut += length > max_seq_length
-        rows.append(sequences.truncate_and_pack(*both, min(length, max_seq_length), layout))
-    _warn_of_cut(num_cut, rows, max_seq_length, tokenizer)
-    return rows
+    return _packed(tokenize(texts, tokenizer), tokenizer, max_seq_length)
 
 
 def tokenize(
@@ -53,9 +46,15 @@ def tokenize(
         yield ids[start:middle].tolist(), second
 
 
-def _warn_of_cut(
-    num_cut: int, rows: Sequence[object], max_seq_length: int, tokenizer: Tokenizer
-) -> None:
+def _packed(
+    pairs: Iterable[tuple[list[int], list[int] | None]], tokenizer: Tokenizer, max_seq_length: int
+) -> list[dict[str, list[int]]]:
+    layout = tokenizer.layout
+    rows, num_cut = [], 0
+    for both in pairs:
+        length = sequences.packed_length(*both, layout)
+        num_cut += length > max_seq_length
+        rows.append(sequences.truncate_and_pack(*both, min(length, max_seq_length), layout))
     if num_cut:
         warn_once(
             tokenizer,
@@ -64,6 +63,7 @@ def _warn_of_cut(
             " so with long_text='mean'",
             *(num_cut, len(rows), max_seq_length),
         )
+    return rows
 
 
 def encode_masks(
@@ -74,25 +74,21 @@ def encode_masks(
     if mask_id is None:
         raise UserError(f"The vocabulary has no {mask}, so this model cannot fill one in")
     ids, edges = tokenizer.encode_masks(texts)
-    rows, num_cut = [], 0
-    for i, (start, end) in enumerate(itertools.pairwise(edges)):
-        tokens = ids[start:end].tolist()
-        if mask_id not in tokens:
+    tokens = [ids[start:end].tolist() for start, end in itertools.pairwise(edges)]
+    positions = [[k for k, x in enumerate(one, 1) if x == mask_id] for one in tokens]  # after [CLS]
+    for i, places in enumerate(positions):
+        if not places:
             raise UserError(f"texts[{i}] must have a {mask}; received {quoted(texts[i])}")
-        row = sequences.pack_pair(tokens, None, 0, tokenizer.layout)
-        positions = [k for k, x in enumerate(row["input_ids"]) if x == mask_id]
-        if positions[-1] >= max_seq_length - 1:
+        if places[-1] >= max_seq_length - 1:
             raise UserError(
                 f"texts[{i}]: each {mask} must be within the first {max_seq_length - 2} word"
-                f" pieces, the model's longest input; the last one is number {positions[-1]}."
+                f" pieces, the model's longest input; the last one is number {places[-1]}."
                 " Shorten the text"
             )
-        length = min(len(row["input_ids"]), max_seq_length)
-        num_cut += len(row["input_ids"]) > max_seq_length
-        row = sequences.truncate_and_pack(tokens, None, length, tokenizer.layout)
-        rows.append({**row, "masked_lm_positions": positions})
-    _warn_of_cut(num_cut, rows, max_seq_length, tokenizer)
-    return rows
+    rows = _packed(((one, None) for one in tokens), tokenizer, max_seq_length)
+    return [
+        {**row, "masked_lm_positions": places} for row, places in zip(rows, positions, strict=True)
+    ]
 
 
 def of_folder(
@@ -157,8 +153,7 @@ class TextRows:
             self._counts.append(len(windows))
             for window_a, window_b in windows:
                 pair = [*first, *window_a], window_b
-                length = sequences.packed_length(*pair, tokenizer.layout)
-                self.rows.append(sequences.pack_pair(*pair, length, tokenizer.layout))
+                self.rows.append(sequences.pack_pair(*pair, 0, tokenizer.layout))
 
     def join(self, values: NDArray[Any], add_up: bool = False) -> NDArray[Any]:
         """Joins the values of rows to the values of texts; see `join_windows`."""

@@ -165,11 +165,13 @@ class Tokenizer(abc.ABC):
     def _encode_for_masking(self, texts: Sequence[str]) -> Encoded:
         return self._encode(texts)
 
+    _between = 1, 1  # separators between two texts, and the second text's segment
+
     @functools.cached_property
     def layout(self) -> Layout:
         """The special tokens of a sequence; the vocabulary must have them."""
         first, separator = (self.vocab[token] for token in self.sequence_tokens)
-        return Layout(first, separator, hugging_face=self.settings.hugging_face)
+        return Layout(first, separator, *self._between, self.settings.hugging_face)
 
     def tokens(self) -> list[str]:
         """Returns the tokens in the order of ids; see `tokens_by_id`."""

@@ -20,7 +20,6 @@ from bert_tf.files.storage import is_unicode
 from bert_tf.files.whole_files import read_text
 from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.text.base_tokenizer import Piece, Tokenizer, without_space
-from bert_tf.text.sequences import Layout
 from bert_tf.text.tokenizer_settings import DEFAULTS, AddedToken, TokenizerSettings
 
 VOCABULARY, MERGES = "vocab.json", "merges.txt"
@@ -43,6 +42,7 @@ class BytePairTokenizer(Tokenizer):
     do_lower_case = False
     carries_space = True
     _kind, _space = "byte-level BPE", SPACE
+    _between = 2, 0  # <s> a </s></s> b </s>, all of segment 0
 
     def __init__(
         self,
@@ -122,13 +122,6 @@ class BytePairTokenizer(Tokenizer):
         return other
 
     added = None  # the package `tokenizers` finds them
-
-    @functools.cached_property
-    def layout(self) -> Layout:
-        """The special tokens of a sequence: <s> a </s></s> b </s>, all of segment 0."""
-        first, separator = (self.vocab[token] for token in self.sequence_tokens)
-        options = {"separators": 2, "second_segment": 0}
-        return Layout(first, separator, **options, hugging_face=self.settings.hugging_face)
 
     @functools.cached_property
     def continuations(self) -> frozenset[int]:

@@ -16,7 +16,7 @@ from bert_tf import tokenization
 from bert_tf.errors import UserError, listed
 from bert_tf.files import checkpoints, storage
 from bert_tf.files.checkpoint_directory import CheckpointDirectory
-from bert_tf.files.whole_files import write_whole
+from bert_tf.files.whole_files import write_json
 from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.text.tokenizer_files import read_tokenizer_config
 from bert_tf.text.tokenizer_json import read_tokenizer_json
@@ -61,7 +61,7 @@ def write_casing(
     if config == present:
         return
     if config:
-        write_whole(path, json.dumps(config, indent=2) + "\n")
+        write_json(path, config)
     else:
         tf.io.gfile.remove(path)
 

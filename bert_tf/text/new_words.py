@@ -159,15 +159,13 @@ class _SplitText:
         self._words = list(word_counts)
         self._counts = list(word_counts.values())
         self.vocab = dict(vocab)
-        self._tokenizer = tokenization.WordpieceTokenizer(self.vocab)
+        tokenizer = tokenization.WordpieceTokenizer(self.vocab)
+        self.split, self._unknown = tokenizer.tokenize, [tokenizer.unk_token]
         self._lengths = [len(self.split(word)) for word in self._words]
         # All words in one string, each after a line end, for fast search of the words with an
         # entry.
         self._text = "".join(f"\n{word}" for word in self._words)
         self._starts = [0, *itertools.accumulate(1 + len(word) for word in self._words)]
-
-    def split(self, word: str) -> list[str]:
-        return self._tokenizer.tokenize(word)
 
     def effect(self, entry: str) -> tuple[int, dict[int, int]]:
         """Returns how many tokens an entry saves, and the changed lengths of words."""
@@ -178,7 +176,7 @@ class _SplitText:
             pieces = self.split(self._words[number])
             if len(pieces) == self._lengths[number]:
                 continue
-            if pieces == [self._tokenizer.unk_token]:
+            if pieces == self._unknown:
                 saved, lengths = 0, {}
                 break
             saved += self._counts[number] * (self._lengths[number] - len(pieces))

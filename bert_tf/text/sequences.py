@@ -93,10 +93,10 @@ def pack_pair(
 ) -> dict[str, list[int]]:
     """Returns `input_ids`, `input_mask` and `segment_ids` of [CLS] a [SEP] b [SEP].
 
-    Each is a list of `max_seq_length` ints. `input_mask` is 1 for a token and 0 for padding.
-    `segment_ids` is 0 up to the second text, and `second_segment` in the second text and the [SEP]
-    after it. Padding is 0 in all three. The second [SEP] is left out without b and, unless
-    `layout.hugging_face`, if b has no tokens.
+    Each is a list of `max_seq_length` ints; 0 for no padding. `input_mask` is 1 for a token and 0
+    for padding. `segment_ids` is 0 up to the second text, and `second_segment` in the second text
+    and the [SEP] after it. Padding is 0 in all three. The second [SEP] is left out without b and,
+    unless `layout.hugging_face`, if b has no tokens.
     """
     part_a, part_b = [layout.cls_id, *ids_a, layout.sep_id], []
     if layout.is_pair(ids_b):

@@ -14,8 +14,7 @@ from typing import Any
 from absl import logging
 
 from bert_tf.errors import UserError, as_given, quoted
-from bert_tf.files.whole_files import JsonKeys, Needed, read_checked, read_json
-from bert_tf.start import lazy_tensorflow as tf
+from bert_tf.files.whole_files import JsonKeys, Needed, read_checked
 from bert_tf.text.byte_pairs import MASK, check_text
 from bert_tf.text.fairseq_pieces import CAMEMBERT, class_of
 from bert_tf.text.tokenizer_json import (
@@ -41,7 +40,6 @@ from bert_tf.text.tokenizer_settings import (
 )
 
 _TOKENS_MAP, _ADDED_IDS = "special_tokens_map.json", "added_tokens.json"
-_REMEDY = "correct or delete it"
 
 # --- the keys of each file ------------------------------------------------------------------------
 
@@ -125,13 +123,11 @@ def _config_keys(kind: str) -> JsonKeys:
 def read_tokenizer_config(folder: str) -> dict[str, Any]:
     """Reads a folder's `tokenizer_config.json`, {} without one; UserError if it is damaged."""
     path = os.path.join(folder, TOKENIZER_CONFIG)
-    if not tf.io.gfile.exists(path):
-        return {}
-    config = read_json(path, path, _REMEDY)
-    if not isinstance(config, dict) or not isinstance(config.get(DO_LOWER_CASE), bool | None):
+    config: dict[str, Any] = read_checked(path)
+    if not isinstance(config.get(DO_LOWER_CASE), bool | None):
         raise UserError(
-            f"{path} must hold a dictionary whose {DO_LOWER_CASE}, if it has one, is true or false;"
-            f" received {quoted(config)}"
+            f"{path}: {DO_LOWER_CASE} must be true or false; received"
+            f" {quoted(config[DO_LOWER_CASE])}. Correct or delete it"
         )
     return config
 

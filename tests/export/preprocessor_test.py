@@ -275,8 +275,8 @@ def write_export(folder, head="classification", length=None, axes=2, **changes):
 def test_a_damaged_description_is_refused(tmp_path):
     folder = write_export(tmp_path, signatures="ids")
     assert refusal(TextFeatures, folder) == (
-        f"{tmp_path}/export.json was not written by tools.export, or is damaged; export the model"
-        " again"
+        f"{tmp_path}/export.json was not written by this version of tools.export, or is damaged"
+        " (AttributeError(\"'str' object has no attribute 'get'\")). Export the model again"
     )
 
 

@@ -258,7 +258,7 @@ class Checked:
         elif kind == LITERT:
             exporting.write_litert(path, tf.Module(), signatures, None)
         else:
-            exporting.write_saved_model(str(folder), tf.Module(), signatures)
+            tf.saved_model.save(tf.Module(), str(folder), signatures)
         self._run = running.open_exported(str(folder), kind, DEFAULT_SIGNATURE)
 
     def __call__(self, ids, mask=None, segments=None, positions=None):

@@ -100,7 +100,7 @@ def test_there_and_back(tmp_path):
     "content, message",
     [
         ("{", "is not JSON"),
-        ("[]", r"no keys but reads, max_seq_length, long_text, window_stride; it has a list"),
+        ("[]", r"must hold a dictionary; received \[\]. Correct or delete it"),
         (json.dumps({"read": "pairs"}), "it has 'read'; correct it, or delete it"),
     ],
 )

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import safetensors.numpy
 
 import bert_tf
 from bert_tf.errors import UserError
@@ -18,7 +19,7 @@ from bert_tf.hugging_face.vector_settings import (
     write_vector_settings,
 )
 from bert_tf.model_folder.reader import ModelFiles
-from tests.support.hugging_face_folders import ENCODER, make_tensors, write_folder
+from tests.support.hugging_face_folders import ENCODER, HEADS, POOLER, make_tensors, write_folder
 from tests.support.numpy_bert import assert_near
 from tools import convert_checkpoint
 
@@ -230,6 +231,16 @@ def test_the_tokenizer_s_length_also_counts_without_modules(key, length, expecte
     write(folder, {"modules.json": modules(), "sentence_bert_config.json": {"max_seq_length": 6}})
     write(folder, {"1_Pooling/config.json": MEAN})
     assert bert_tf.load(folder).max_seq_length == 6
+
+
+def test_text_features_prepare_texts_like_encode_but_not_for_a_classifier(write_layout):
+    folder = write_layout("lower-cased")
+    write(folder, {OUTPUT: {"prompts": {"q": "c "}, "default_prompt_name": "q"}})
+    assert bert_tf.TextFeatures(folder)(["A b"])["input_ids"].tolist() == [[2, 7, 5, 6, 3]]
+    classifier = {name: HEADS[name] for name in ("classifier.weight", "classifier.bias")}
+    tensors = make_tensors({**ENCODER, **POOLER, **classifier}, "bert.")
+    safetensors.numpy.save_file(tensors, f"{folder}/model.safetensors")
+    assert bert_tf.TextFeatures(folder)(["A b"])["input_ids"].tolist() == [[2, 9, 6, 3]]
 
 
 def test_arguments_come_before_the_settings_of_the_folder(write_layout):

@@ -251,10 +251,10 @@ ENCODER = (
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (_lose, "Missing: 'bert/encoder/layer_1/output/dense/bias'; unexpected: nothing"),
+        (_lose, "Missing: 'bert/encoder/layer_1/output/dense/bias'; unexpected: none"),
         (
             _gain,
-            "Missing: nothing; unexpected: 'layer_with_weights-4/_gate/bias',"
+            "Missing: none; unexpected: 'layer_with_weights-4/_gate/bias',"
             " 'layer_with_weights-4/_gate/kernel'",
         ),
     ],

@@ -349,11 +349,11 @@ def fix_shape(folder):
 
 # What is done to a folder, options of `load`, and the message.
 REFUSED = [
-    (change(vectors=None), {}, "was exported by an earlier version, which did not write all"),
+    (change(vectors=None), {}, "this version of tools.export, or is damaged (KeyError('vectors"),
     (change(format="saved_model"), {}, "in the format 'saved_model'; of exported models load only"),
     (change(format="litert"), {}, "has a model in the format 'litert'"),
-    (change(signatures=None), {}, "was not written by tools.export, or is damaged. Export the"),
-    (change(vectors={"poolings": 3}), {}, "export.json is damaged (TypeError"),
+    (change(signatures=None), {}, "this version of tools.export, or is damaged (KeyError('signat"),
+    (change(vectors={"poolings": 3}), {}, "tools.export, or is damaged (TypeError"),
     (fix_shape, {}, "was exported with a fixed --batch_size or --seq_length"),
     (damage, {}, "it is damaged, or from a different export. Export the model again"),
     (lambda f: (f / "model.onnx").write_bytes(b"theirs"), {}, "is not the file that tools.export"),

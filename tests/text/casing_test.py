@@ -78,18 +78,18 @@ def test_other_keys_stay(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", "is not JSON .*; correct or delete it"),
-        ("[1]", r"must hold a dictionary whose do_lower_case, .* is true or false; received \[1\]"),
-        ('{"do_lower_case": "no"}', "must hold a dictionary whose do_lower_case, .* true or false"),
-        ("[" * 100_000, "is not JSON .maximum recursion depth exceeded"),
-        (json.dumps(["x" * 10_000] * 3), "must hold a dictionary whose do_lower_case"),
-        ('{"do_lower_case": 1}', "must hold a dictionary whose do_lower_case, .* true or false"),
+        ("{", " is not JSON .*; correct or delete it"),
+        ("[1]", r" must hold a dictionary; received \[1\]"),
+        ('{"do_lower_case": "no"}', ": do_lower_case must be true or false; received 'no'. Corr"),
+        ("[" * 100_000, " is not JSON .maximum recursion depth exceeded"),
+        (json.dumps(["x" * 10_000] * 3), " must hold a dictionary"),
+        ('{"do_lower_case": 1}', ": do_lower_case must be true or false; received 1. Correct or"),
     ],
 )
 def test_a_damaged_record_is_refused(tmp_path, content, message):
     path = write_record(tmp_path, content)
     refused = refusal(read_casing, str(tmp_path))
-    assert re.match(f"{path} {message}", refused) and len(refused) < 500
+    assert re.match(f"{path}{message}", refused) and len(refused) < 500
     assert refusal(write_casing, str(tmp_path), True) == refused
 
 

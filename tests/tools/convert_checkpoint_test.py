@@ -247,7 +247,7 @@ def test_slots_are_left_out(tmp_path):
     [
         (head("classifier"), MULTIPLE_CHOICE, "classifier.weight: [3, 6], not [1, 6]"),
         ({"encoder.layer.2.output.dense.bias": (6,)}, {}, "; unexpected: 'encoder.layer.2.output"),
-        ({"pooler.dense.bias": None}, {}, "Missing: 'pooler.dense.bias'; unexpected: nothing"),
+        ({"pooler.dense.bias": None}, {}, "Missing: 'pooler.dense.bias'; unexpected: none"),
         ({"encoder.layer.1.output.dense.bias": None}, {}, "Missing: 'encoder.layer.1.output"),
         (
             {"encoder.layer.0.intermediate.dense.weight": (6, 10)},
@@ -267,7 +267,7 @@ def test_slots_are_left_out(tmp_path):
         ({}, {"hidden_act": "silu"}, "hidden_act: Unsupported activation 'silu'"),
         ({}, {"vocab_size": None}, "config.json: A BERT configuration is a dictionary that has at"),
         ({}, {"num_hidden_layers": 10**9}, "must be a whole number between 1 and 1000, not 1000"),
-        ({}, {"num_hidden_layers": 9}, "and 111 more; unexpected: nothing; of another shape: noth"),
+        ({}, {"num_hidden_layers": 9}, "and 111 more; unexpected: none; of another shape: none"),
         ({}, {"vocab_size": 14}, "word_embeddings.weight: [13, 6], not [14, 6]"),
     ],
 )
@@ -351,7 +351,7 @@ def test_a_classifier_without_its_bias_is_not_multiple_choice(tmp_path):
     found = conversion.ConvertedModel(source)
     weights, config = found.weights, found.config
     del weights["output_bias"]
-    with pytest.raises(UserError, match="Missing: 'output_bias'; unexpected: nothing"):
+    with pytest.raises(UserError, match="Missing: 'output_bias'; unexpected: none"):
         conversion.to_safetensors(weights, config, "x.ckpt")
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from absl import logging
 
-from bert_tf.errors import given, missing_package
+from bert_tf.errors import given, needs_package
 from bert_tf.files.whole_files import write_whole
 
 if TYPE_CHECKING:
@@ -27,12 +27,10 @@ _FONTS = (
 
 def import_matplotlib() -> ModuleType:
     """Returns matplotlib, set up so that it never reads a text as a formula."""
-    try:
+    with needs_package("A picture", "matplotlib", "pictures"):
         import matplotlib
         import matplotlib.figure
         import matplotlib.font_manager
-    except ImportError as error:
-        raise missing_package("A picture", "matplotlib", "pictures", error) from error
     installed = set(matplotlib.font_manager.get_font_names())
     matplotlib.rcParams["font.family"] = [name for name in _FONTS if name in installed]
     matplotlib.rcParams["text.parse_math"] = False

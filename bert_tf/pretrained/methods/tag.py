@@ -104,7 +104,7 @@ class TaggedText:
         self.rows = []
         for window in self._windows:
             ids = [piece.token_id for piece in self._pieces[window.begin : window.end]]
-            self.rows.append(sequences.pack_pair(ids, None, len(ids) + 2, tokenizer.layout))
+            self.rows.append(sequences.pack_pair(ids, None, 0, tokenizer.layout))
 
     def _edges(self, strategy: str) -> list[int]:
         """Returns the indices of the pieces that begin a unit with its own tag, then the end.

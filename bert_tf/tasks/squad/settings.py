@@ -2,7 +2,6 @@
 
 import dataclasses
 
-from bert_tf.errors import UserError
 from bert_tf.runs.flags.setting_fields import Group, Settings, inherit
 from bert_tf.runs.flags.settings import EvaluationOptions, FineTuningFiles, FineTuningOptions
 
@@ -84,15 +83,6 @@ class SquadOptions(AnswerSettings, FineTuningOptions):
         help="Log each answer whose word pieces cannot be mapped back to the text. A few are"
         " normal.",
     )
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.max_seq_length <= self.max_query_length + 3:
-            raise UserError(
-                f"--max_seq_length={self.max_seq_length} must be greater than --max_query_length="
-                f"{self.max_query_length} + 3, to leave room for the text next to the question,"
-                " [CLS] and two [SEP]"
-            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

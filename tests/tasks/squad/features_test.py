@@ -14,7 +14,7 @@ from bert_tf.errors import UserError
 from bert_tf.runs.flags.setting_fields import flags_of, rule_of
 from bert_tf.tasks.example_records import write_records
 from bert_tf.tasks.squad import features
-from bert_tf.tasks.squad.examples import read_squad_examples
+from bert_tf.tasks.squad.examples import SquadData, read_squad_examples
 from bert_tf.tasks.squad.features import SquadEncoder
 from bert_tf.tasks.squad.settings import SquadSettings
 from bert_tf.tasks.squad.words import split_words
@@ -170,9 +170,10 @@ def test_a_threshold_is_a_number(threshold):
 
 
 def test_the_text_needs_room():
-    with pytest.raises(UserError, match="--max_seq_length=67 must be greater than --max_query_"):
-        settings_of_lengths(67)
-    assert settings_of_lengths(68)
+    data, tokenizer = SquadData([], []), FastTokenizer(str(RELEASED_VOCAB), True, SEQUENCE_TOKENS)
+    with pytest.raises(UserError, match="--max_seq_length=67 must be greater than 67, which --max"):
+        SquadEncoder(data, tokenizer, settings_of_lengths(67), True)
+    assert SquadEncoder(data, tokenizer, settings_of_lengths(68), True)
 
 
 def test_length_buckets_are_off_by_default():
