@@ -12,8 +12,8 @@ from bert_tf import tokenization
 from bert_tf.engine import distribution
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
-from bert_tf.hugging_face.vector_settings import VectorSettings, write_vector_settings
 from bert_tf.model.configuration import BertConfig
+from bert_tf.model_folder.hugging_face.vector_settings import VectorSettings, write_vector_settings
 from bert_tf.tasks.extraction import lines, run
 from bert_tf.tasks.extraction.model import FeaturesModel
 from bert_tf.tasks.extraction.settings import OUTPUTS, ExtractionSettings

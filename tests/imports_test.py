@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # stands is a decision. Programs and tools stand above all of them.
 FLOORS = (
     "errors start bounds strict_json seeds optimizer_defaults progress files tokenization text"
-    " datasets model modeling optimization hugging_face model_folder engine runs tasks pretrained"
+    " datasets model modeling optimization model_folder engine runs tasks pretrained"
     " export __main__"
 ).split()
 # What never imports what, although it stands below.

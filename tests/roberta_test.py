@@ -12,8 +12,8 @@ import tensorflow as tf
 
 import bert_tf
 from bert_tf.errors import UserError
-from bert_tf.hugging_face.conversion import ConvertedModel
 from bert_tf.model.family import RobertaConfig, config_from_dict
+from bert_tf.model_folder.hugging_face.conversion import ConvertedModel
 from bert_tf.modeling import BertModel
 from bert_tf.tasks.classification.model import ClassificationModel
 from bert_tf.tasks.pretraining.training.model import PretrainingModel, check_objective

@@ -80,10 +80,10 @@ from bert_tf.files.overwriting import check_overwrites, real_path
 from bert_tf.files.weight_files import SAFETENSORS
 from bert_tf.files.whole_files import write_json, write_whole
 from bert_tf.files.whole_folders import whole_folder
-from bert_tf.hugging_face.config import module_of
-from bert_tf.hugging_face.conversion import to_safetensors
-from bert_tf.hugging_face.cross_encoder import write_score_function
-from bert_tf.hugging_face.vector_settings import VECTOR_FILES, write_vector_settings
+from bert_tf.model_folder.hugging_face.config import module_of
+from bert_tf.model_folder.hugging_face.conversion import to_safetensors
+from bert_tf.model_folder.hugging_face.cross_encoder import write_score_function
+from bert_tf.model_folder.hugging_face.vector_settings import VECTOR_FILES, write_vector_settings
 from bert_tf.model_folder.reader import ModelFiles
 from bert_tf.model_folder.writer import (
     CONFIG_FILE,

@@ -38,14 +38,14 @@ from bert_tf.files.model_notes import write_model_input
 from bert_tf.files.overwriting import check_overwrites
 from bert_tf.files.whole_files import read_text, write_whole
 from bert_tf.files.whole_folders import whole_folder
-from bert_tf.hugging_face.cross_encoder import write_score_function
-from bert_tf.hugging_face.vector_settings import (
+from bert_tf.model.configuration import BertConfig
+from bert_tf.model.family import config_from_dict, read_config
+from bert_tf.model_folder.hugging_face.cross_encoder import write_score_function
+from bert_tf.model_folder.hugging_face.vector_settings import (
     VECTOR_FILES,
     read_as_hugging_face,
     write_vector_settings,
 )
-from bert_tf.model.configuration import BertConfig
-from bert_tf.model.family import config_from_dict, read_config
 from bert_tf.model_folder.reader import ModelFiles
 from bert_tf.model_folder.writer import MODEL_NAMES, write_model
 from bert_tf.runs.flags import command_flags

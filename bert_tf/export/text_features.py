@@ -12,7 +12,7 @@ from bert_tf.errors import UserError, quoted
 from bert_tf.export.settings import ENCODER, HEADS
 from bert_tf.export.signatures import DEFAULT_SIGNATURE
 from bert_tf.files.whole_folders import Unreplaced
-from bert_tf.hugging_face.vector_settings import VectorSettings
+from bert_tf.model_folder.hugging_face.vector_settings import VectorSettings
 from bert_tf.pretrained import text_input
 from bert_tf.pretrained.build import INPUTS
 from bert_tf.pretrained.exported import DESCRIPTION_FILE, reading, vector_settings

@@ -16,18 +16,18 @@ from bert_tf.files.listing import names_in
 from bert_tf.files.model_notes import LABELS_FILE, ModelInput, labels_in, read_model_input
 from bert_tf.files.weight_files import SAFETENSORS, SHARDS
 from bert_tf.files.whole_folders import Unreplaced
-from bert_tf.hugging_face.config import is_tagger
-from bert_tf.hugging_face.config import read_config as read_config_json
-from bert_tf.hugging_face.conversion import ConvertedModel
-from bert_tf.hugging_face.cross_encoder import read_score_function
-from bert_tf.hugging_face.vector_settings import (
+from bert_tf.model.configuration import BertConfig
+from bert_tf.model.family import CONFIG_FILES, read_config
+from bert_tf.model_folder.hugging_face.config import is_tagger
+from bert_tf.model_folder.hugging_face.config import read_config as read_config_json
+from bert_tf.model_folder.hugging_face.conversion import ConvertedModel
+from bert_tf.model_folder.hugging_face.cross_encoder import read_score_function
+from bert_tf.model_folder.hugging_face.vector_settings import (
     VectorSettings,
     read_vector_settings,
     tokenizer_length,
     transformer_folder,
 )
-from bert_tf.model.configuration import BertConfig
-from bert_tf.model.family import CONFIG_FILES, read_config
 from bert_tf.model_folder.sizes import config_of_weights
 from bert_tf.model_folder.writer import MODEL_NAMES
 from bert_tf.start import lazy_tensorflow as tf

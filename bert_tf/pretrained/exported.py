@@ -10,8 +10,8 @@ from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files.model_notes import LABELS_FILE, ModelInput, labels_in
 from bert_tf.files.whole_files import read_json
 from bert_tf.files.whole_folders import Unreplaced
-from bert_tf.hugging_face.vector_settings import VectorSettings
 from bert_tf.model.family import CONFIG_FILES, read_config
+from bert_tf.model_folder.hugging_face.vector_settings import VectorSettings
 from bert_tf.pretrained.folder import ModelFolder, check_vocabulary_size
 from bert_tf.pretrained.methods.answer import AnswerQuestions
 from bert_tf.pretrained.methods.classify import Classify

@@ -25,8 +25,8 @@ from bert_tf.errors import UserError
 from bert_tf.files import storage
 from bert_tf.files.listing import names_in
 from bert_tf.files.whole_files import read_bytes, read_json, write_whole
-from bert_tf.hugging_face.vector_settings import read_as_hugging_face
 from bert_tf.model.configuration import BertConfig
+from bert_tf.model_folder.hugging_face.vector_settings import read_as_hugging_face
 from bert_tf.runs.flags.setting_fields import flags_of
 from bert_tf.runs.folder import reporting
 from bert_tf.runs.results.tables import KeptRows

@@ -7,8 +7,8 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf.errors import UserError
-from bert_tf.hugging_face.vector_settings import read_as_hugging_face
 from bert_tf.model.configuration import BertConfig
+from bert_tf.model_folder.hugging_face.vector_settings import read_as_hugging_face
 from bert_tf.runs.training.fine_tuning_checks import make_tokenizer
 from bert_tf.tasks.cross_validation import Fold, cross_validate
 from bert_tf.tasks.files import TaskFiles

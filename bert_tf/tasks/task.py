@@ -11,8 +11,8 @@ from absl import logging
 from bert_tf.engine.prediction import Columns, join
 from bert_tf.errors import UserError, quoted
 from bert_tf.files.model_notes import TEXTS
-from bert_tf.hugging_face.vector_settings import VectorSettings
 from bert_tf.model.configuration import BertConfig
+from bert_tf.model_folder.hugging_face.vector_settings import VectorSettings
 from bert_tf.runs.flags.settings import FineTuningOptions
 from bert_tf.runs.results.reports import Report
 from bert_tf.runs.results.tables import KeptRows

@@ -15,9 +15,9 @@ from bert_tf.export.onnx_graph import OnnxGraph
 from bert_tf.export.running import largest_difference, sample_inputs
 from bert_tf.export.settings import HEADS
 from bert_tf.export.signatures import input_specs, outputs_of
-from bert_tf.hugging_face.vector_settings import VectorSettings
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.family import AlbertConfig, DistilBertConfig, ElectraConfig, RobertaConfig
+from bert_tf.model_folder.hugging_face.vector_settings import VectorSettings
 from bert_tf.pretrained.build import INPUTS, new_model
 from bert_tf.pretrained.pooling import POOLINGS
 from tests.support import numpy_bert

@@ -9,7 +9,7 @@ import safetensors.numpy
 import bert_tf
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
-from bert_tf.hugging_face.conversion import ConvertedModel
+from bert_tf.model_folder.hugging_face.conversion import ConvertedModel
 from tests.support.hugging_face_folders import (
     ENCODER,
     POOLER,

@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 
 from bert_tf.files.model_notes import labels_in, write_labels
-from bert_tf.hugging_face import config as hugging_face_config
+from bert_tf.model_folder.hugging_face import config as hugging_face_config
 from bert_tf.text.casing import read_casing, write_casing
 from tests.fuzz.cases import attempt, damage
 from tests.support.hugging_face_folders import CONFIG

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bert_tf.hugging_face.conversion import ConvertedModel
+from bert_tf.model_folder.hugging_face.conversion import ConvertedModel
 from tests.fuzz.cases import attempt, damage
 
 _HUB = Path(__file__).parents[1] / "hugging_face/hub"

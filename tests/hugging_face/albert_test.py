@@ -1,4 +1,4 @@
-"""Tests of bert_tf/hugging_face/albert.py: ALBERT to Hugging Face's format and back."""
+"""Tests of hugging_face/albert.py: ALBERT to Hugging Face's format and back."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import pytest
 
 import bert_tf
 from bert_tf.errors import UserError
-from bert_tf.hugging_face import config as hugging_face_config
+from bert_tf.model_folder.hugging_face import config as hugging_face_config
 from bert_tf.modeling import AlbertConfig
 from bert_tf.tasks.classification.model import ClassificationModel
 from bert_tf.tasks.pretraining.training.model import PretrainingModel

@@ -14,8 +14,8 @@ import bert_tf
 from bert_tf.errors import UserError
 from bert_tf.export.exporting import export
 from bert_tf.export.settings import ExportSettings
-from bert_tf.hugging_face import config as hugging_face_config
 from bert_tf.model.configuration import BertConfig
+from bert_tf.model_folder.hugging_face import config as hugging_face_config
 from bert_tf.tasks.classification.model import ClassificationModel
 from tests.support.hugging_face_folders import CONFIG, ENCODER, POOLER, make_tensors, write_folder
 from tools import convert_checkpoint

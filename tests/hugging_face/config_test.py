@@ -1,4 +1,4 @@
-"""Tests of bert_tf/hugging_face/config.py: the names of the classes, through whole conversions."""
+"""Tests of hugging_face/config.py: the names of the classes, through whole conversions."""
 
 import json
 import os
@@ -9,8 +9,8 @@ import pytest
 import bert_tf
 from bert_tf.errors import UserError
 from bert_tf.files import model_notes
-from bert_tf.hugging_face import config as hugging_face_config
 from bert_tf.model.configuration import BertConfig
+from bert_tf.model_folder.hugging_face import config as hugging_face_config
 from bert_tf.model_folder.reader import ModelFiles
 from tests.support.hugging_face_folders import (
     CONFIG,

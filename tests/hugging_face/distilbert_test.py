@@ -1,4 +1,4 @@
-"""Tests of bert_tf/hugging_face/distilbert.py: DistilBERT from Hugging Face's format and back."""
+"""Tests of hugging_face/distilbert.py: DistilBERT from Hugging Face's format and back."""
 
 import json
 import os

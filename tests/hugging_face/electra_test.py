@@ -8,8 +8,8 @@ import tensorflow as tf
 
 import bert_tf
 from bert_tf.errors import UserError
-from bert_tf.hugging_face.conversion import ConvertedModel, to_safetensors
 from bert_tf.model.family import ElectraConfig
+from bert_tf.model_folder.hugging_face.conversion import ConvertedModel, to_safetensors
 from bert_tf.model_folder.writer import write_model
 from bert_tf.tasks.pretraining.training.electra import ElectraPretrainingModel
 from tests.support.objectives import set_random_weights

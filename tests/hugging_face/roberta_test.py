@@ -1,4 +1,4 @@
-"""Tests of bert_tf/hugging_face/roberta.py: RoBERTa to Hugging Face's format and back."""
+"""Tests of hugging_face/roberta.py: RoBERTa to Hugging Face's format and back."""
 
 import json
 
@@ -10,9 +10,9 @@ import tokenizers
 import bert_tf
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
-from bert_tf.hugging_face import config as hugging_face_config
-from bert_tf.hugging_face.conversion import ConvertedModel
 from bert_tf.model.family import RobertaConfig
+from bert_tf.model_folder.hugging_face import config as hugging_face_config
+from bert_tf.model_folder.hugging_face.conversion import ConvertedModel
 from bert_tf.tasks.classification.model import ClassificationModel
 from bert_tf.tasks.multiple_choice.model import MultipleChoiceModel
 from bert_tf.tasks.pretraining.training.model import PretrainingModel

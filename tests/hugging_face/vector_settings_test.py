@@ -12,7 +12,7 @@ import bert_tf
 from bert_tf.errors import UserError
 from bert_tf.export.exporting import export
 from bert_tf.export.settings import ExportSettings
-from bert_tf.hugging_face.vector_settings import (
+from bert_tf.model_folder.hugging_face.vector_settings import (
     VectorSettings,
     check_mean_vectors,
     read_vector_settings,

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 import bert_tf
-from bert_tf.hugging_face.conversion import ConvertedModel
+from bert_tf.model_folder.hugging_face.conversion import ConvertedModel
 from bert_tf.text import sequences
 from bert_tf.text.fairseq_pieces import CAMEMBERT
 from bert_tf.text.tokenizers import load_tokenizer

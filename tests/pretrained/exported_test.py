@@ -20,9 +20,9 @@ from bert_tf.export.exporting import export
 from bert_tf.export.settings import ExportSettings
 from bert_tf.files import checkpoints
 from bert_tf.files.model_notes import ModelInput, write_model_input
-from bert_tf.hugging_face.vector_settings import VectorSettings, write_vector_settings
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.family import AlbertConfig, DistilBertConfig, ElectraConfig, RobertaConfig
+from bert_tf.model_folder.hugging_face.vector_settings import VectorSettings, write_vector_settings
 from bert_tf.pretrained.build import new_model
 from bert_tf.pretrained.exported import ExportedModel
 from bert_tf.pretrained.pooling import POOLINGS

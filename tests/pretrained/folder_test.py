@@ -13,8 +13,8 @@ import tensorflow as tf
 import bert_tf
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
-from bert_tf.hugging_face import conversion
 from bert_tf.model import layers
+from bert_tf.model_folder.hugging_face import conversion
 from bert_tf.pretrained.build import build_model
 from bert_tf.pretrained.folder import read_folder
 from bert_tf.tasks.registry import HEADS

@@ -9,7 +9,7 @@ import pytest
 import bert_tf
 from bert_tf.errors import UserError
 from bert_tf.files.model_notes import ModelInput
-from bert_tf.hugging_face.vector_settings import VectorSettings
+from bert_tf.model_folder.hugging_face.vector_settings import VectorSettings
 from bert_tf.pretrained.methods.tag import TaggedText
 from bert_tf.pretrained.model import Pretrained
 from bert_tf.pretrained.text_input import TextRows

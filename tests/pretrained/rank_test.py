@@ -10,8 +10,8 @@ import pytest
 import bert_tf
 from bert_tf.errors import UserError
 from bert_tf.export.readme import readme
-from bert_tf.hugging_face.cross_encoder import IDENTITY, SIGMOID, write_score_function
-from bert_tf.hugging_face.vector_settings import (
+from bert_tf.model_folder.hugging_face.cross_encoder import IDENTITY, SIGMOID, write_score_function
+from bert_tf.model_folder.hugging_face.vector_settings import (
     VectorSettings,
     read_vector_settings,
     write_vector_settings,

@@ -11,7 +11,7 @@ import pytest
 import bert_tf
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints, whole_folders
-from bert_tf.hugging_face import conversion
+from bert_tf.model_folder.hugging_face import conversion
 from bert_tf.pretrained import folder as folder_module
 from tests.support.model_folders import random_weights, write_model
 from tools.convert_checkpoint import convert

@@ -1,4 +1,4 @@
-"""Tests of tools/convert_checkpoint.py, and of bert_tf/hugging_face/weights.py."""
+"""Tests of tools/convert_checkpoint.py, and of bert_tf/model_folder/hugging_face/weights.py."""
 
 import json
 import os
@@ -13,8 +13,8 @@ from bert_tf import tokenization
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
 from bert_tf.files.checkpoint_directory import CheckpointDirectory
-from bert_tf.hugging_face import bert as bert_weights
-from bert_tf.hugging_face import conversion
+from bert_tf.model_folder.hugging_face import bert as bert_weights
+from bert_tf.model_folder.hugging_face import conversion
 from bert_tf.modeling import BertConfig, BertModel
 from bert_tf.tasks.multiple_choice.model import MultipleChoiceModel
 from bert_tf.text.tokenizers import load_tokenizer

@@ -12,12 +12,12 @@ import tensorflow as tf
 import bert_tf
 from bert_tf.files import checkpoints
 from bert_tf.files.model_notes import ModelInput, read_model_input, write_model_input
-from bert_tf.hugging_face.vector_settings import (
+from bert_tf.model.configuration import BertConfig
+from bert_tf.model_folder.hugging_face.vector_settings import (
     VectorSettings,
     read_vector_settings,
     write_vector_settings,
 )
-from bert_tf.model.configuration import BertConfig
 from bert_tf.pretrained.build import build_model
 from bert_tf.pretrained.folder import read_folder
 from bert_tf.tasks.pretraining.records.data import create_pretraining_data

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bert_tf.errors import UserError, listed, quoted
-from bert_tf.hugging_face.vector_settings import VectorSettings
+from bert_tf.model_folder.hugging_face.vector_settings import VectorSettings
 from bert_tf.pretrained import text_input
 from bert_tf.pretrained.methods.base import LoadedModel, Text
 from bert_tf.pretrained.pooling import similarities

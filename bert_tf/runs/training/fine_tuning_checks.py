@@ -8,8 +8,8 @@ from bert_tf.files import storage
 from bert_tf.files.checkpoint_directory import CheckpointDirectory
 from bert_tf.files.model_notes import labels_in
 from bert_tf.files.overwriting import real_path
-from bert_tf.hugging_face.vector_settings import read_as_hugging_face
 from bert_tf.model.configuration import BertConfig
+from bert_tf.model_folder.hugging_face.vector_settings import read_as_hugging_face
 from bert_tf.model_folder.reader import ModelFiles
 from bert_tf.runs.flags.settings import FineTuningOptions, TextSettings
 from bert_tf.text import casing

@@ -8,8 +8,8 @@ import keras
 import tensorflow as tf
 
 from bert_tf.errors import UserError, listed
-from bert_tf.hugging_face.vector_settings import read_as_hugging_face
 from bert_tf.model.configuration import BertConfig
+from bert_tf.model_folder.hugging_face.vector_settings import read_as_hugging_face
 from bert_tf.model_folder.reader import ModelFiles
 from bert_tf.model_folder.writer import write_vocabulary
 from bert_tf.runs.flags.settings import TeacherCheckpoint

@@ -18,8 +18,8 @@ from bert_tf.engine.prediction import CHUNK_BATCHES, Columns, Predictor, check_p
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files import checkpoints, records
 from bert_tf.files.overwriting import check_overwrites
-from bert_tf.hugging_face.vector_settings import check_mean_vectors
 from bert_tf.model.configuration import BertConfig
+from bert_tf.model_folder.hugging_face.vector_settings import check_mean_vectors
 from bert_tf.model_folder.reader import ModelFiles
 from bert_tf.runs.training.fine_tuning_checks import make_tokenizer
 from bert_tf.runs.training.options import model_options

@@ -13,8 +13,8 @@ from bert_tf.engine.prediction import Columns
 from bert_tf.errors import UserError
 from bert_tf.files.checkpoints import folder_of
 from bert_tf.files.whole_files import UnfinishedFile
-from bert_tf.hugging_face.vector_settings import check_mean_vectors
 from bert_tf.model.configuration import BertConfig
+from bert_tf.model_folder.hugging_face.vector_settings import check_mean_vectors
 from bert_tf.runs.folder import reporting
 from bert_tf.runs.results import review, tables
 from bert_tf.runs.results.tables import Cell, KeptRows

@@ -14,9 +14,9 @@ from bert_tf.engine.measures import Ranking, mean_measures, pearson, spearman
 from bert_tf.engine.prediction import Columns
 from bert_tf.engine.steps import Features, Sums
 from bert_tf.errors import UserError
-from bert_tf.hugging_face.vector_settings import VectorSettings, check_mean_vectors
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.heads import example_weights
+from bert_tf.model_folder.hugging_face.vector_settings import VectorSettings, check_mean_vectors
 from bert_tf.runs.folder import reporting
 from bert_tf.runs.training.options import model_options
 from bert_tf.runs.training.teacher import checked_teacher_files, load_teacher

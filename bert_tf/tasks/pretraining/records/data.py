@@ -15,7 +15,7 @@ from bert_tf.datasets.text_files import is_plain_text, read_files
 from bert_tf.datasets.tfds import read_tfds
 from bert_tf.errors import UserError
 from bert_tf.files import records, storage
-from bert_tf.hugging_face.vector_settings import read_as_hugging_face
+from bert_tf.model_folder.hugging_face.vector_settings import read_as_hugging_face
 from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.tasks.pretraining.records import manifest, sharding
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings

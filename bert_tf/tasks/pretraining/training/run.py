@@ -13,8 +13,8 @@ from bert_tf import optimization, tokenization
 from bert_tf.engine.evaluator import EvaluationInput, Evaluator
 from bert_tf.engine.input_pipeline import Augment
 from bert_tf.errors import UserError, listed
-from bert_tf.hugging_face.vector_settings import read_as_hugging_face
 from bert_tf.model.configuration import BertConfig
+from bert_tf.model_folder.hugging_face.vector_settings import read_as_hugging_face
 from bert_tf.model_folder.writer import write_config, write_vocabulary
 from bert_tf.runs.flags.setting_fields import MAX_COUNT
 from bert_tf.runs.folder.run import Run

@@ -1,4 +1,4 @@
-"""DistilBERT in Hugging Face's format: what differs from `bert_tf/hugging_face/bert.py`.
+"""DistilBERT in Hugging Face's format: what differs from `bert.py`.
 
 DistilBERT has no token types and no pooler. In this library's format, the token types are zeros and
 the pooler is the dense layer of the classifier, `pre_classifier`; see `DistilBertConfig`.
@@ -13,10 +13,10 @@ from absl import logging
 
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files.whole_files import Needed
-from bert_tf.hugging_face import bert
-from bert_tf.hugging_face.weights import Weight, dense, masked_lm
 from bert_tf.model.configuration import OUTPUT_DROPOUT_PROB, BertConfig
 from bert_tf.model.family import DistilBertConfig
+from bert_tf.model_folder.hugging_face import bert
+from bert_tf.model_folder.hugging_face.weights import Weight, dense, masked_lm
 
 CONFIG = DistilBertConfig
 CLASS_NAME = "DistilBert"

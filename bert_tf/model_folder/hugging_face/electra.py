@@ -1,4 +1,4 @@
-"""ELECTRA in Hugging Face's format: what differs from `bert_tf/hugging_face/bert.py`.
+"""ELECTRA in Hugging Face's format: what differs from `bert_tf/model_folder/hugging_face/bert.py`.
 
 There, discriminator and generator are separate models. A generator becomes a separate checkpoint,
 of an ELECTRA that is trained as a masked LM.
@@ -11,10 +11,10 @@ import numpy as np
 from absl import logging
 
 from bert_tf.errors import UserError, quoted
-from bert_tf.hugging_face import bert
-from bert_tf.hugging_face.weights import Weight, dense, layer_norm
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.family import ElectraConfig
+from bert_tf.model_folder.hugging_face import bert
+from bert_tf.model_folder.hugging_face.weights import Weight, dense, layer_norm
 
 CONFIG = ElectraConfig
 CLASS_NAME = "Electra"

@@ -7,10 +7,10 @@ from typing import Any
 from bert_tf.errors import UserError, first_of, listed, quoted
 from bert_tf.files.model_notes import check_label, is_tag
 from bert_tf.files.whole_files import JsonKeys, Needed, read_json
-from bert_tf.hugging_face import albert, bert, distilbert, electra, roberta
-from bert_tf.hugging_face.cross_encoder import FUNCTION
 from bert_tf.model.configuration import MULTI_LABEL, BertConfig
 from bert_tf.model.family import CamembertConfig, XlmRobertaConfig
+from bert_tf.model_folder.hugging_face import albert, bert, distilbert, electra, roberta
+from bert_tf.model_folder.hugging_face.cross_encoder import FUNCTION
 
 # model_type -> module.
 FAMILY: dict[str, Any] = {

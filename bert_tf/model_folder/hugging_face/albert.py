@@ -1,11 +1,11 @@
-"""ALBERT in Hugging Face's format: what differs from `bert_tf/hugging_face/bert.py`."""
+"""ALBERT in Hugging Face's format: what differs from `bert.py`."""
 
 from bert_tf.errors import UserError
 from bert_tf.files.object_graphs import ALBERT
-from bert_tf.hugging_face import bert
-from bert_tf.hugging_face.weights import Weight, dense, layer, masked_lm, output
 from bert_tf.model.configuration import OUTPUT_DROPOUT_PROB
 from bert_tf.model.family import AlbertConfig
+from bert_tf.model_folder.hugging_face import bert
+from bert_tf.model_folder.hugging_face.weights import Weight, dense, layer, masked_lm, output
 
 CONFIG = AlbertConfig
 CLASS_NAME = "Albert"

@@ -7,8 +7,15 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from bert_tf.files import object_graphs
-from bert_tf.hugging_face.weights import Weight, dense, layer, layer_norm, masked_lm, output
 from bert_tf.model.configuration import BertConfig
+from bert_tf.model_folder.hugging_face.weights import (
+    Weight,
+    dense,
+    layer,
+    layer_norm,
+    masked_lm,
+    output,
+)
 
 CONFIG = BertConfig
 CLASS_NAME = "Bert"  # BertForMaskedLM

@@ -17,11 +17,11 @@ from bert_tf.files import storage
 from bert_tf.files.weight_files import SAFETENSORS, SHARDS, check_no_adapter, safetensors_in
 from bert_tf.files.whole_files import check_no_pointer, read_bytes, read_json
 from bert_tf.files.whole_folders import Unreplaced
-from bert_tf.hugging_face import config as hugging_face_config
-from bert_tf.hugging_face import distilbert, electra, roberta
-from bert_tf.hugging_face.weights import Weight, present_parts
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.family import ElectraConfig, RobertaConfig
+from bert_tf.model_folder.hugging_face import config as hugging_face_config
+from bert_tf.model_folder.hugging_face import distilbert, electra, roberta
+from bert_tf.model_folder.hugging_face.weights import Weight, present_parts
 from bert_tf.start import lazy_tensorflow as tf
 
 _WRONG_HEADER = (AttributeError, LookupError, TypeError, ValueError)

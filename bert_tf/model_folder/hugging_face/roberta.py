@@ -1,13 +1,13 @@
-"""RoBERTa in Hugging Face's format: what differs from `bert_tf/hugging_face/bert.py`."""
+"""RoBERTa in Hugging Face's format: what differs from `bert.py`."""
 
 from types import SimpleNamespace
 from typing import Any
 
 from absl import logging
 
-from bert_tf.hugging_face import bert
-from bert_tf.hugging_face.weights import Weight, dense, masked_lm, output
 from bert_tf.model.family import RobertaConfig
+from bert_tf.model_folder.hugging_face import bert
+from bert_tf.model_folder.hugging_face.weights import Weight, dense, masked_lm, output
 
 CONFIG = RobertaConfig
 CLASS_NAME = "Roberta"
