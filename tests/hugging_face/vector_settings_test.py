@@ -314,7 +314,7 @@ def test_prompts_and_sizes_are_those_of_the_library(name, write_layout, tmp_path
         (
             {"prompt": "querry"},
             "prompt must be the name of one of the folder's prompts, 'query', 'document',"
-            " 'default', 'passage', or a text that ends with a space or a mark, since it is put"
+            " 'default', 'passage', or a text that ends in space or punctuation, since it is put"
             " right before each text; received 'querry'",
         ),
     ],
