@@ -103,19 +103,12 @@ class Trainer:
         needed: Sequence[str],
     ) -> Collection[str]:
         """Sets the initial weights; returns the names of those in --init_checkpoint."""
-        init_checkpoint, found = self._settings.init_checkpoint, set()
+        init_checkpoint, found = self._settings.init_checkpoint, []
         if start:
             start(weights)
         elif init_checkpoint:
             reader = ModelFiles.of_flag(init_checkpoint).weights
-            found = set(checkpoints.initialize(weights, init_checkpoint, reader=reader))
-            missing = [name for name in needed if name not in found]
-            if missing:
-                raise UserError(
-                    f"--init_checkpoint={init_checkpoint} must have every weight of this task's"
-                    f" model to evaluate or predict with; it lacks {', '.join(missing)}. Train the"
-                    " model first (--do_train), or name a checkpoint of this task"
-                )
+            found = checkpoints.initialize(weights, init_checkpoint, reader=reader, needed=needed)
         elif needed:
             logging.warning(
                 "The weights are untrained: --output_dir has no checkpoint, and there is no"

@@ -15,7 +15,7 @@ from absl import logging
 
 from bert_tf.engine.length_buckets import Buckets, parse_lengths
 from bert_tf.engine.prediction import CHUNK_BATCHES, Columns, Predictor, check_prediction
-from bert_tf.errors import UserError, listed, quoted
+from bert_tf.errors import UserError, quoted
 from bert_tf.files import checkpoints, records
 from bert_tf.files.overwriting import check_overwrites
 from bert_tf.hugging_face.vector_settings import check_mean_vectors
@@ -146,14 +146,9 @@ def join_lines(rows: Iterable[Row], long_text: str) -> Iterator[Row]:
 def _initialize(model: keras.Model, init_checkpoint: str, outputs: list[str]) -> None:
     weights = {variable.path: variable.value for variable in model.variables}
     reader = ModelFiles.of_flag(init_checkpoint).weights
-    missing = weights.keys() - set(checkpoints.initialize(weights, init_checkpoint, reader=reader))
-    if "pooled_vector" not in outputs:
-        missing = {name for name in missing if not name.startswith("bert/pooler/")}
-    if missing:
-        raise UserError(
-            f"--init_checkpoint={init_checkpoint} must have every weight that --outputs depends on;"
-            f" it lacks {listed(sorted(missing))}"
-        )
+    pooled = "pooled_vector" in outputs
+    needed = [name for name in weights if pooled or not name.startswith("bert/pooler/")]
+    checkpoints.initialize(weights, init_checkpoint, reader=reader, needed=needed)
 
 
 def make_chunks(
