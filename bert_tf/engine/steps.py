@@ -22,7 +22,6 @@ import tensorflow as tf
 from bert_tf.bounds import inputs_were_checked
 from bert_tf.engine.distribution import GRADIENT_REDUCTIONS
 from bert_tf.engine.parts import Parts
-from bert_tf.errors import UserError
 from bert_tf.optimization import CLIP_NORM, AdamWeightDecayOptimizer
 from bert_tf.seeds import fold_in
 
@@ -215,11 +214,6 @@ def reduce_gradients(
     separately, as in the original. With several replicas the reduction makes them dense. A
     `clip_norm` of 0 does not clip, but the norm is still returned.
     """
-    if gradient_reduction not in GRADIENT_REDUCTIONS:
-        raise UserError(
-            f"--gradient_reduction must be one of {', '.join(GRADIENT_REDUCTIONS)}; it is"
-            f" {gradient_reduction!r}"
-        )
 
     def total(gradients: Gradients) -> Gradients:
         if replicas.count == 1:
