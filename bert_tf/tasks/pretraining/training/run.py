@@ -98,8 +98,6 @@ class Job:
             wanted.append((flag, "eval_batch_size", settings.evaluation_batches, replicas))
         opened = [self._open(*x) for x in wanted]
         evaluated = opened.pop() if evaluates else None
-        if evaluated:
-            evaluated.warn_of_repeats()
         return opened, evaluated
 
     def _open(

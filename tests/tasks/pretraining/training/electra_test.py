@@ -202,7 +202,7 @@ def test_one_flag_chooses_an_ablation(flag, value):
 @pytest.mark.parametrize("objective", ["mlm", "mlm_nsp"])
 def test_a_bert_is_not_trained_on_records_of_electra(inputs, tmp_path, objective):
     changes = {"objective": objective, "generator_hidden_size": 0.25, "vocab_file": None}
-    with pytest.raises(UserError, match="are ELECTRA's, which have no masks, and"):
+    with pytest.raises(UserError, match="are ELECTRA's, without masks, and"):
         pretrain(inputs, tmp_path, config=BertConfig.from_dict(CONFIG), **changes)
 
 
