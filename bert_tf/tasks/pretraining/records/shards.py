@@ -28,7 +28,6 @@ from bert_tf.datasets.text_files import read_files
 from bert_tf.datasets.tfds import read_tfds_documents
 from bert_tf.engine import interrupts
 from bert_tf.errors import UserError, quoted
-from bert_tf.files.overwriting import destination
 from bert_tf.files.whole_files import read_bytes, read_json, write_whole
 from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.tasks.pretraining.records import sharding
@@ -121,7 +120,6 @@ def begin_shards(settings: PretrainingDataSettings) -> tuple[Tokenizer, list[str
     Returns the tokenizer, the paths of all shards (the held-out one last), and the key of each
     text file ({} with --tfds).
     """
-    _check_name(settings.output_file)
     names = training_files(settings)
     tokenizer, files = prepare(settings, names)
     if settings.heldout_fraction:
@@ -196,15 +194,6 @@ def no_document(
 
 def _settings_file(settings: PretrainingDataSettings) -> str:
     return f"{os.path.splitext(settings.output_file)[0]}-shards.json"
-
-
-def _check_name(output_file: str) -> None:
-    place = f"--output_file={output_file}"
-    if output_file.endswith("/") or destination(output_file, place).plain:
-        raise UserError(
-            f"{place} must be the beginning of the names of the shards, such as"
-            " FOLDER/train.tfrecord; it is a folder, a pipe or a device"
-        )
 
 
 def _check_earlier_shards(settings: PretrainingDataSettings, files: Mapping[str, str]) -> None:
