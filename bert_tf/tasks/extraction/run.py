@@ -91,12 +91,7 @@ def _open_tokenizer(
     if "mean_vector" in outputs:
         check_mean_vectors(checkpoints.folder_of(settings.init_checkpoint))
     tokenizer = make_tokenizer(config, settings, settings.init_checkpoint)
-    least = tokenizer.layout.num_special(is_pair=True)
-    if settings.max_seq_length < least:
-        raise UserError(
-            f"--max_seq_length must be at least {least}, for the special tokens of a pair; received"
-            f" {settings.max_seq_length}"
-        )
+    tokenizer.layout.check_length(settings.max_seq_length, 0)
     read = {
         "input_file": settings.input_file,
         "vocab_file": vocabulary_files(settings.vocab_file).values(),

@@ -114,12 +114,8 @@ def prepare(
     tokenizer = tokenizer_of(settings)
     vocabulary = vocabulary_files(settings.vocab_file).values()
     check_casing(settings.do_lower_case, tokenizer.vocab, settings.vocab_file)
-    least = tokenizer.layout.num_special(is_pair=True) + 2
-    if settings.objective != MLM and settings.max_seq_length < least:
-        raise UserError(
-            f"--max_seq_length={settings.max_seq_length} must be at least {least}, for the special"
-            " tokens of a pair and one token of each text"
-        )
+    if settings.objective != MLM:
+        tokenizer.layout.check_length(settings.max_seq_length, 2)
     files = [] if settings.tfds else storage.expand_files(settings.input_file, "input_file")
     read = {"vocab_file": vocabulary, "input_file": files}
     outputs = {"output_file": output_files}
