@@ -32,9 +32,9 @@ from bert_tf.files.whole_files import read_bytes, read_json, write_whole
 from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.tasks.pretraining.records import sharding
 from bert_tf.tasks.pretraining.records.data import (
-    RecordFiles,
     no_heldout,
     prepare,
+    record_writer,
     report,
     report_repeated,
     tokenized,
@@ -174,8 +174,8 @@ def write_shard(
         return write_heldout(documents, tokenizer, settings)
     name = sharding.shard_file(settings.output_file, shard, settings.num_shards)
     seed = sharding.shard_seed(shard, settings.random_seed)
-    with RecordFiles.open(settings, tokenizer, [name], seed) as files:
-        return files.write(documents)
+    with record_writer(settings, tokenizer, [name], seed) as write:
+        return write(documents)
 
 
 def no_document(
