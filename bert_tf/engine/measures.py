@@ -79,14 +79,12 @@ def _discounted(gains: np.ndarray) -> float:
     return float(np.sum(gains / np.log2(np.arange(len(gains)) + 2.0)))
 
 
-def mean_measures(
-    rankings: Sequence[Ranking], k: int = 10, recall_at: Sequence[int] = ()
-) -> dict[str, float]:
-    """Returns `mrr@k`, `ndcg@k`, `map`, `recall@K`: means over queries with relevant candidates."""
+def mean_measures(rankings: Sequence[Ranking], recall_at: Sequence[int] = ()) -> dict[str, float]:
+    """Returns mrr@10, ndcg@10, map and recall@K, as means over queries with relevant candidates."""
     counted = [ranking for ranking in rankings if ranking.num_relevant]
     each = {
-        f"mrr@{k}": [ranking.reciprocal_rank(k) for ranking in counted],
-        f"ndcg@{k}": [ranking.ndcg(k) for ranking in counted],
+        "mrr@10": [ranking.reciprocal_rank(10) for ranking in counted],
+        "ndcg@10": [ranking.ndcg(10) for ranking in counted],
         "map": [ranking.average_precision() for ranking in counted],
     }
     each |= {f"recall@{n}": [ranking.recall(n) for ranking in counted] for n in recall_at}

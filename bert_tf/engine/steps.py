@@ -304,7 +304,7 @@ def _comparison(
 
 
 def evaluation_step(
-    objective: Objective, features: Features, replicas: Replicas | None = None
+    objective: Objective, features: Features
 ) -> dict[str, tuple[tf.Tensor, tf.Tensor]]:
     """Returns the objective's metrics on a batch, and `loss`, each a weighted sum and its weight.
 
@@ -312,7 +312,7 @@ def evaluation_step(
     have `example_weight`, float32 [batch], 0 for examples to ignore. A contrastive objective
     compares only the examples on its replica.
     """
-    replicas = replicas or replicas_of_strategy()
+    replicas = replicas_of_strategy()
     normalizers = objective.normalizers(features)
     count = normalizers.get("examples", tf.reduce_sum(features["example_weight"]))
     all_count = count
