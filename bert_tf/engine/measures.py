@@ -27,16 +27,15 @@ def spearman(
     labels: np.ndarray, predictions: np.ndarray, weights: np.ndarray | None = None
 ) -> float:
     """Returns the Spearman rank correlation; see `pearson`."""
-    weights = np.ones(len(labels)) if weights is None else weights
-    return pearson(_ranks(labels, weights), _ranks(predictions, weights), weights)
+    return pearson(ranks(labels, weights), ranks(predictions, weights), weights)
 
 
-def _ranks(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
+def ranks(values: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
     """Returns ranks minus 1/2, with each value repeated `weights` times; ties share a rank."""
     _, equal = np.unique(values, return_inverse=True)
     totals = np.bincount(equal, weights)
-    ranks = np.cumsum(totals) - totals / 2
-    return np.where(np.isnan(values), np.nan, ranks[equal])
+    found = np.cumsum(totals) - totals / 2
+    return np.where(np.isnan(values), np.nan, found[equal])
 
 
 class Ranking(NamedTuple):
