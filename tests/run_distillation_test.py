@@ -216,8 +216,8 @@ WRONG = [
     ({"student_layers": "0,3"}, "the teacher's layers are 0 to 2; there is no '3'"),
     (
         {"student": {"hidden_size": 6}},
-        "The cosine loss needs vectors of one size: hidden_size of --bert_config_file is 6, and"
-        " the teacher's is 8. Give --alpha_cos=0, or change --bert_config_file",
+        "The loss compares vectors, which must have one size: hidden_size of --bert_config_file is"
+        " 6, and the teacher's is 8. Give --alpha_cos=0, or change --bert_config_file",
     ),
     (
         {"student": {"hidden_size": 6}, "alpha_cos": 0.0},

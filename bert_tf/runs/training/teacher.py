@@ -82,13 +82,15 @@ def check_inputs(student: BertConfig, config: BertConfig, path: str, max_seq_len
         )
 
 
-def check_hidden_sizes(student: BertConfig, teacher: BertConfig) -> None:
-    """Raises UserError if the two models' vectors differ in size: see --alpha_cos."""
+def check_hidden_sizes(
+    student: BertConfig, teacher: BertConfig, remedy: str = "Give --alpha_cos=0"
+) -> None:
+    """Raises UserError if the two models' vectors, which the loss compares, differ in size."""
     if student.hidden_size != teacher.hidden_size:
         raise UserError(
-            "The cosine loss needs vectors of one size: hidden_size of --bert_config_file is"
-            f" {student.hidden_size}, and the teacher's is {teacher.hidden_size}. Give"
-            " --alpha_cos=0, or change --bert_config_file"
+            "The loss compares vectors, which must have one size: hidden_size of --bert_config_file"
+            f" is {student.hidden_size}, and the teacher's is {teacher.hidden_size}. {remedy}, or"
+            " change --bert_config_file"
         )
 
 

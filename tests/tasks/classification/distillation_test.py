@@ -280,7 +280,8 @@ WRONG = {
     ),
     "vectors": (
         {"alpha_cos": 1.0, "student": {"hidden_size": 12}},
-        "The cosine loss needs vectors of one size: hidden_size of --bert_config_file is 12",
+        "The loss compares vectors, which must have one size: hidden_size of --bert_config_file is"
+        " 12",
     ),
     "head": (
         {"copy_teacher_head": True, "student": {"hidden_size": 12}},
