@@ -155,8 +155,7 @@ def run_pretraining(
         vocabulary = Vocabulary.open(path, config, True, os.path.dirname(path), start)
         check_vocabulary(vocabulary.tokenizer.vocab, path, start, settings.output_dir)
     make_trainer = functools.partial(Trainer, build)
-    counted = {"objective": settings.objective, "electra": electra}
-    flops = functools.partial(training_flops, config, **counted)
+    flops = functools.partial(training_flops, config, objective=settings.objective, electra=electra)
     return pretrain(Job(config, strategy, settings, make_trainer, vocabulary, flops))
 
 
