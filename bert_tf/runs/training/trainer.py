@@ -97,10 +97,7 @@ class Trainer:
             initialize(self.model)
 
     def _initialize(
-        self,
-        weights: Variables,
-        start: Callable[[Variables], None] | None,
-        needed: Sequence[str],
+        self, weights: Variables, start: Callable[[Variables], None] | None, needed: Sequence[str]
     ) -> None:
         init_checkpoint = self._settings.init_checkpoint
         if start:

@@ -20,11 +20,7 @@ from bert_tf.tasks.pretraining.records import manifest, sharding
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.records.instances import create_instances
 from bert_tf.tasks.pretraining.records.manifest import RecordCounts, manifest_of
-from bert_tf.tasks.pretraining.records.masking import (
-    Masks,
-    NgramMasks,
-    check_predictions,
-)
+from bert_tf.tasks.pretraining.records.masking import Masks, NgramMasks, check_predictions
 from bert_tf.tasks.pretraining.records.packing import packed_rows
 from bert_tf.tasks.pretraining.records.shuffling import SpillFile
 from bert_tf.tasks.pretraining.schema import ELECTRA, MLM, MLM_NSP, MLM_SOP

@@ -30,11 +30,7 @@ from bert_tf.tasks.pretraining.training.dynamic_masking import DynamicMasking, E
 from bert_tf.tasks.pretraining.training.electra import pretraining_model
 from bert_tf.tasks.pretraining.training.electra_settings import ElectraSettings
 from bert_tf.tasks.pretraining.training.model import check_objective
-from bert_tf.tasks.pretraining.training.record_files import (
-    FittingRecords,
-    Records,
-    fit,
-)
+from bert_tf.tasks.pretraining.training.record_files import FittingRecords, Records, fit
 from bert_tf.tasks.pretraining.training.settings import PretrainingSettings, RecordBatches
 from bert_tf.text.base_tokenizer import Tokenizer
 from bert_tf.text.casing import find_casing
