@@ -197,7 +197,7 @@ def test_pairs_have_two_separators_between_them(tmp_path):
         assert ids.count(2) == 3 and not any(record["segment_ids"])
         special = [i for i, number in enumerate(record["word_ids"][: len(ids)]) if not number]
         assert special == [0, first, first + 1, len(ids) - 1]
-    with pytest.raises(UserError, match="--max_seq_length=5 must be at least 6"):
+    with pytest.raises(UserError, match="--max_seq_length must be at least 6, .*; received 5"):
         create(tmp_path, **{**settings, "max_seq_length": 5})
 
 

@@ -104,9 +104,9 @@ def test_the_words_of_a_sentence_have_their_spaces(tokenizer):
 
 
 def test_lengths_without_room_are_refused(tokenizer):
-    with pytest.raises(UserError, match="--max_seq_length must be at least 5, .*; got 4"):
+    with pytest.raises(UserError, match="--max_seq_length must be at least 5, .*; received 4"):
         ClassificationEncoder(tokenizer, 4, ["a"])
-    with pytest.raises(UserError, match="--max_seq_length must be at least 6, .*; got 5"):
+    with pytest.raises(UserError, match="--max_seq_length must be at least 6, .*; received 5"):
         QuestionEncoder(tokenizer, 5, 4)
 
 

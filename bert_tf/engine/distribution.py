@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from absl import logging
 
-from bert_tf.errors import UserError, as_given, as_line, quoted
+from bert_tf.errors import UserError, as_given, as_line
 from bert_tf.start import lazy_tensorflow as tf
 
 # How gradients are reduced over replicas: see `steps.reduce_gradients`.
@@ -33,11 +33,6 @@ def get_strategy(
         num_cpu_devices: number of logical devices to split the CPU into, to try several replicas
             without GPUs.
     """
-    if distribution_strategy not in STRATEGIES:
-        raise UserError(
-            f"--distribution_strategy must be one of {', '.join(STRATEGIES)}; it is"
-            f" {quoted(distribution_strategy)}"
-        )
     if distribution_strategy != "mirrored" and num_cpu_devices > 1:
         raise UserError(
             f"--num_cpu_devices={num_cpu_devices} needs --distribution_strategy=mirrored; it is"

@@ -88,9 +88,6 @@ class TrainingInput:
         augment: Augment | None = None,
     ):
         ends = record_checks.check_ends(files)
-        for path, end in zip(files, ends, strict=True):
-            if not end.length:
-                raise UserError(f"{path} holds no record")
         self._identity = {"batch_size": batch_size}
         self._ends = {path: end[:2] for path, end in zip(files, ends, strict=True)}
         # Files to check for changes, in turn: each epoch opens them again.

@@ -1,6 +1,5 @@
 """Measures of predictions: correlations, and rankings as trec_eval measures them."""
 
-import math
 from collections.abc import Hashable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -10,50 +9,33 @@ import numpy as np
 def pearson(
     labels: np.ndarray, predictions: np.ndarray, weights: np.ndarray | None = None
 ) -> float:
-    """Returns the Pearson correlation; all float `[examples]`. Imports SciPy, which takes seconds.
+    """Returns the Pearson correlation; all float `[examples]`. 0 if it is not defined.
 
     An integer weight counts as that many repetitions of the example.
     """
-    return _correlation("pearsonr", labels, predictions, weights)
+    weights = np.ones(len(labels)) if weights is None else weights
+    counted = weights > 0  # an example of weight 0 must not hide that the rest is constant
+    labels, predictions, weights = labels[counted], predictions[counted], weights[counted]
+    if len(labels) < 2 or np.ptp(labels) == 0 or np.ptp(predictions) == 0:
+        return 0.0
+    covariances = np.cov(labels, predictions, aweights=weights, ddof=0)
+    value = covariances[0, 1] / np.sqrt(covariances[0, 0] * covariances[1, 1])
+    return float(np.nan_to_num(np.clip(value, -1.0, 1.0)))
 
 
 def spearman(
     labels: np.ndarray, predictions: np.ndarray, weights: np.ndarray | None = None
 ) -> float:
     """Returns the Spearman rank correlation; see `pearson`."""
-    if weights is not None:
-        weights = weights.astype(np.float64)
-        labels, predictions = _ranks(labels, weights), _ranks(predictions, weights)
-        return _correlation("pearsonr", labels, predictions, weights)
-    return _correlation("spearmanr", labels, predictions, None)
+    return pearson(ranks(labels, weights), ranks(predictions, weights), weights)
 
 
-def _correlation(
-    function: str, labels: np.ndarray, predictions: np.ndarray, weights: np.ndarray | None
-) -> float:
-    from scipy import stats  # here, because training does not need it
-
-    # In float64: SciPy warns about nearly constant input, which float32 values may seem to be.
-    labels = labels.astype(np.float64)
-    predictions = predictions.astype(np.float64)
-    if weights is not None:  # an example of weight 0 must not hide that the rest is constant
-        counted = weights > 0
-        labels, predictions, weights = labels[counted], predictions[counted], weights[counted]
-    if len(labels) < 2 or np.ptp(labels) == 0 or np.ptp(predictions) == 0:
-        return 0.0
-    if weights is None:
-        value = float(getattr(stats, function)(labels, predictions).statistic)
-    else:  # SciPy's functions do not take weights
-        covariances = np.cov(labels, predictions, aweights=weights.astype(np.float64), ddof=0)
-        value = float(covariances[0, 1] / np.sqrt(covariances[0, 0] * covariances[1, 1]))
-    return value if math.isfinite(value) else 0.0
-
-
-def _ranks(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
+def ranks(values: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
     """Returns ranks minus 1/2, with each value repeated `weights` times; ties share a rank."""
     _, equal = np.unique(values, return_inverse=True)
     totals = np.bincount(equal, weights)
-    return (np.cumsum(totals) - totals / 2)[equal]
+    found = np.cumsum(totals) - totals / 2
+    return np.where(np.isnan(values), np.nan, found[equal])
 
 
 class Ranking(NamedTuple):
@@ -96,14 +78,12 @@ def _discounted(gains: np.ndarray) -> float:
     return float(np.sum(gains / np.log2(np.arange(len(gains)) + 2.0)))
 
 
-def mean_measures(
-    rankings: Sequence[Ranking], k: int = 10, recall_at: Sequence[int] = ()
-) -> dict[str, float]:
-    """Returns `mrr@k`, `ndcg@k`, `map`, `recall@K`: means over queries with relevant candidates."""
+def mean_measures(rankings: Sequence[Ranking], recall_at: Sequence[int] = ()) -> dict[str, float]:
+    """Returns mrr@10, ndcg@10, map and recall@K, as means over queries with relevant candidates."""
     counted = [ranking for ranking in rankings if ranking.num_relevant]
     each = {
-        f"mrr@{k}": [ranking.reciprocal_rank(k) for ranking in counted],
-        f"ndcg@{k}": [ranking.ndcg(k) for ranking in counted],
+        "mrr@10": [ranking.reciprocal_rank(10) for ranking in counted],
+        "ndcg@10": [ranking.ndcg(10) for ranking in counted],
         "map": [ranking.average_precision() for ranking in counted],
     }
     each |= {f"recall@{n}": [ranking.recall(n) for ranking in counted] for n in recall_at}

@@ -1,7 +1,7 @@
 """Predictions of a model for examples, in their order."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -48,20 +48,13 @@ def join(chunks: Iterable[Columns]) -> Columns:
     return joined
 
 
-class PredictingModel(Protocol):
-    """A model that converts its outputs to predictions."""
-
-    def __call__(self, features: Features) -> Any:
-        """Returns the outputs for a batch, without dropout, in any structure."""
-
-    def predictions(self, outputs: Any, features: Features) -> dict[str, tf.Tensor]:
-        """Returns tensors [batch, ...] of static shapes by name, also for padding examples."""
-
-
 class Predictor:
-    """Runs a model's `predictions` over examples. Each length is traced and compiled once."""
+    """Runs a model's `predictions` over examples. Each length is traced and compiled once.
 
-    def __init__(self, model: PredictingModel, strategy: tf.distribute.Strategy):
+    They are tensors [batch, ...] of static shapes by name, also for padding examples.
+    """
+
+    def __init__(self, model: Any, strategy: tf.distribute.Strategy):
         self._host = distribution.input_shard(strategy).device
 
         @inputs_were_checked()

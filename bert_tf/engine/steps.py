@@ -22,7 +22,6 @@ import tensorflow as tf
 from bert_tf.bounds import inputs_were_checked
 from bert_tf.engine.distribution import GRADIENT_REDUCTIONS
 from bert_tf.engine.parts import Parts
-from bert_tf.errors import UserError
 from bert_tf.optimization import CLIP_NORM, AdamWeightDecayOptimizer
 from bert_tf.seeds import fold_in
 
@@ -215,11 +214,6 @@ def reduce_gradients(
     separately, as in the original. With several replicas the reduction makes them dense. A
     `clip_norm` of 0 does not clip, but the norm is still returned.
     """
-    if gradient_reduction not in GRADIENT_REDUCTIONS:
-        raise UserError(
-            f"--gradient_reduction must be one of {', '.join(GRADIENT_REDUCTIONS)}; it is"
-            f" {gradient_reduction!r}"
-        )
 
     def total(gradients: Gradients) -> Gradients:
         if replicas.count == 1:
@@ -310,7 +304,7 @@ def _comparison(
 
 
 def evaluation_step(
-    objective: Objective, features: Features, replicas: Replicas | None = None
+    objective: Objective, features: Features
 ) -> dict[str, tuple[tf.Tensor, tf.Tensor]]:
     """Returns the objective's metrics on a batch, and `loss`, each a weighted sum and its weight.
 
@@ -318,7 +312,7 @@ def evaluation_step(
     have `example_weight`, float32 [batch], 0 for examples to ignore. A contrastive objective
     compares only the examples on its replica.
     """
-    replicas = replicas or replicas_of_strategy()
+    replicas = replicas_of_strategy()
     normalizers = objective.normalizers(features)
     count = normalizers.get("examples", tf.reduce_sum(features["example_weight"]))
     all_count = count

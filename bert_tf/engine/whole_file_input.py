@@ -8,7 +8,6 @@ import tensorflow as tf
 from bert_tf.engine.distribution import ONE_HOST, InputShard
 from bert_tf.engine.input_pipeline import TrainingInput, parsed, plain_function
 from bert_tf.engine.length_buckets import Buckets, example_lengths
-from bert_tf.errors import UserError
 from bert_tf.files import record_checks, records
 
 RECORDS_PER_READ = 1024  # to find the records' lengths
@@ -124,7 +123,5 @@ def _read(files: Sequence[str], schema: records.Schema) -> tuple[tf.Tensor, tf.T
     chunks = tf.data.TFRecordDataset(list(files)).batch(RECORDS_PER_READ)
     with record_checks.explained(files, schema):
         parts = list(parsed(chunks, with_lengths))
-    if not parts:
-        raise UserError(f"{', '.join(files)}: there must be a record to train on; there is none")
     examples, lengths = zip(*parts, strict=True)
     return tf.concat(examples, 0), tf.concat(lengths, 0)

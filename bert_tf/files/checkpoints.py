@@ -14,13 +14,13 @@ import contextlib
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from absl import logging
 
-from bert_tf.errors import UserError, given, quoted
+from bert_tf.errors import UserError, given, listed, quoted
 from bert_tf.files import checkpoint_names, listing, object_graphs, storage, weight_files
 from bert_tf.files.whole_files import check_no_pointer
 from bert_tf.files.whole_folders import Unreplaced
@@ -36,6 +36,11 @@ _INDEX, _DATA = ".index", ".data-00000-of-"  # follow the prefix in the names of
 _ENCODER = "bert/encoder/", "electra/encoder/"  # begin the names of the layers in every model
 _MODULE = "module/"  # begins names in a graph that uses a TF1 module of TF Hub
 _VARIABLES = os.path.join("variables", "variables")  # prefix of a module of TF Hub
+# Flag of a checkpoint -> the flag of its configuration.
+_CONFIG_FLAGS = {
+    "init_checkpoint": "--bert_config_file",
+    "teacher_checkpoint": "--teacher_config_file",
+}
 _NAME_ONE = "name a prefix such as MODEL/bert_model.ckpt, or the directory of a run"
 
 
@@ -250,15 +255,16 @@ def initialize(
     init_checkpoint: str,
     flag: str | None = "init_checkpoint",
     reader: WeightReader | None = None,
+    needed: Collection[str] = (),
 ) -> list[str]:
     """Sets a model's variables, given by name; otherwise as `load_weights`.
 
     Slots and step are ignored, as in the original's get_assignment_map_from_checkpoint. A `reader`
-    reads models in other formats.
+    reads models in other formats. A UserError names the variables of `needed` that are missing.
     """
     reader = reader or CheckpointReader(init_checkpoint, flag)
     place = given(init_checkpoint, flag)
-    configuration = "--bert_config_file" if flag else "the model's configuration"
+    configuration = _CONFIG_FLAGS.get(flag or "", "the model's configuration")
     common, missing, unexpected = _compare(variables, reader)
     if not common:
         raise UserError(
@@ -275,6 +281,11 @@ def initialize(
             f"{place} must be the kind of model that {configuration} describes. The model's encoder"
             f" has {layers[0]} and {len(layers) - 1} more; the checkpoint's encoder has none of"
             f" these, but {other_layers[0]} and {len(other_layers) - 1} more"
+        )
+    if lacking := [name for name in missing if name in needed]:
+        raise UserError(
+            f"{place} must have every weight that the outputs of this model depend on; it lacks"
+            f" {listed(lacking)}. Train the model first, or name a different checkpoint"
         )
     _check_shapes(variables, reader, common, place, configuration if flag else "it")
     for name in common:

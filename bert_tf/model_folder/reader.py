@@ -99,7 +99,6 @@ class ModelFiles:
         path: str,
         flag: str = "init_checkpoint",
         config_file: str | None = None,
-        vocab_file: str | None = None,
         config_flag: str = "bert_config_file",
     ) -> Self:
         """Returns the files of the model that a program's flag names; checks that it is there.
@@ -109,7 +108,7 @@ class ModelFiles:
         storage.check_file_system(path, flag)
         path = weight_files.folder_named(path)
         only_checkpoint = weight_files.has_checkpoint(path)
-        files = cls(path, flag, config_file, vocab_file, config_flag, only_checkpoint)
+        files = cls(path, flag, config_file, None, config_flag, only_checkpoint)
         if not files.is_hugging_face:
             checkpoints.find_prefix(path, flag)
         return files

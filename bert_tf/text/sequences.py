@@ -32,6 +32,16 @@ class Layout:
     def num_special(self, is_pair: bool) -> int:
         return 2 + self.separators if is_pair else 2
 
+    def check_length(self, max_seq_length: int, num_tokens: int) -> None:
+        """Raises UserError if a pair with `num_tokens` tokens of text is too long."""
+        least = self.num_special(is_pair=True) + num_tokens
+        if max_seq_length < least:
+            more = f" and {num_tokens} of text" if num_tokens else ""
+            raise UserError(
+                f"--max_seq_length must be at least {least}, for the special tokens of a pair"
+                f"{more}; received {max_seq_length}"
+            )
+
     def second_start(self, length_a: int) -> int:
         """Returns where the second text begins if the first has `length_a` tokens."""
         return 1 + length_a + self.separators

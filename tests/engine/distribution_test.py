@@ -66,10 +66,6 @@ def test_flags_that_do_not_go_together(words, tmp_path, more, message, monkeypat
             "--distribution_strategy=multi_worker_mirrored needs the environment variable"
             " TF_CONFIG, on each machine with its own index, like",
         ),
-        (
-            {"distribution_strategy": "horovod"},
-            "--distribution_strategy must be one of .*; it is 'horovod'",
-        ),
     ],
 )
 def test_arguments_that_do_not_go_together(arguments, message, monkeypatch):

@@ -326,12 +326,6 @@ def test_truncation_is_located_before_anything_is_drawn(files, cut):
             read(files)
 
 
-def test_a_file_without_records_is_refused(files, tmp_path):
-    (tmp_path / "empty").write_bytes(b"")
-    with pytest.raises(UserError, match="/empty holds no record"):
-        training_input([files[0], str(tmp_path / "empty")])
-
-
 def test_a_file_that_disappears_is_a_failure_of_storage(files):
     source = training_input(files)
     os.remove(files[2])

@@ -6,7 +6,6 @@ import tensorflow as tf
 
 from bert_tf import optimization
 from bert_tf.engine import steps
-from bert_tf.errors import UserError
 from tests.support.objectives import OtherObjective
 from tests.support.small_pretraining import (
     difference,
@@ -155,9 +154,3 @@ def test_every_part_of_a_batch_has_its_own_dropout_seed():
         metrics = steps.train_step(Draws(model), optimizer, features, seed, 3)
         draws.extend(metrics["draws"][0].numpy())
     assert len(set(draws)) == 6 and 0 not in draws
-
-
-def test_an_unknown_way_to_reduce_gradients_is_refused():
-    one = steps.Replicas(1, lambda tensors: tensors)
-    with pytest.raises(UserError, match="one of local_clip_sum, global_mean_clip; it is 'mean'"):
-        steps.reduce_gradients([tf.ones([2])], "mean", one)

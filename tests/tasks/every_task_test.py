@@ -104,10 +104,9 @@ def test_an_evaluation_step_counts_no_padding(name):
     model = make(name)
     padded = make_features(name, 3)
     real = {feature: x[:2] for feature, x in padded.items()}
-    one = steps.Replicas(1, lambda tensors: tensors)
-    expected = steps.evaluation_step(model, {**real, "example_weight": tf.ones([2])}, one)
+    expected = steps.evaluation_step(model, {**real, "example_weight": tf.ones([2])})
     weights = tf.constant([1.0, 1.0, 0.0])
-    found = steps.evaluation_step(model, {**padded, "example_weight": weights}, one)
+    found = steps.evaluation_step(model, {**padded, "example_weight": weights})
     assert found.keys() == expected.keys()
     np.testing.assert_allclose(list(found.values()), list(expected.values()), rtol=1e-5)
 

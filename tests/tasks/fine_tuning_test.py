@@ -282,11 +282,11 @@ def test_a_checkpoint_without_the_head_predicts_nothing(classify, reviews, tmp_p
         if variable.path.startswith("bert/")
     }
     checkpoints.write(f"{tmp_path}/bert_model.ckpt", bert)
-    message = "bert_model.ckpt must have every weight of this task's model to evaluate or predict"
+    message = "bert_model.ckpt must have every weight that the outputs of this model depend on"
     for action in ("do_eval", "do_predict"):
         with pytest.raises(UserError, match=message) as raised:
             classify(init_checkpoint=f"{tmp_path}/bert_model.ckpt", **{action: True})
-        assert "it lacks output_weights, output_bias. Train the model first" in str(raised.value)
+        assert "lacks 'output_weights', 'output_bias'. Train the model first" in str(raised.value)
     assert not (out / "eval_results.txt").exists()
 
 

@@ -154,7 +154,7 @@ def test_a_teacher_adds_its_forward_pass(restrict):
         ),
         ({"type_vocab_size": 2}, "The teacher must know the segments of the student's records"),
         ({"max_position_embeddings": 31}, "Sequences must not be longer than the teacher can read"),
-        ({"hidden_size": 32}, "The cosine loss needs vectors of one size"),
+        ({"hidden_size": 32}, "The loss compares vectors, which must have one size"),
     ],
     ids=str,
 )

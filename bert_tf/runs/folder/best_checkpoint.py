@@ -52,26 +52,18 @@ class BestCheckpoint:
     def _best_results(self) -> dict[str, float]:
         if not self.prefix() or not tf.io.gfile.exists(self._results):
             return {}
-        remedy = f"Take another --output_dir, or delete {self.folder}"
         try:
             best = reporting.read_results(self._results)
+            found = f"it has {as_given(', '.join(best)) or 'nothing'}"
         except UserError as error:
-            raise UserError(
-                f"{self._results}: the file must have lines `name = number`, as --keep_best writes"
-                f" them ({quoted(str(error))}). {remedy}"
-            ) from error
-        names = as_given(", ".join(best))
-        if not best.get("global_step", math.nan).is_integer():
-            raise UserError(
-                f"{self._results}: the file must have global_step, a whole number, as --keep_best"
-                f" writes it; it has {names or 'nothing'}. {remedy}"
-            )
-        if self._metric not in best:
-            raise UserError(
-                f"{self._results}: the best checkpoint must have been chosen by {self._metric}; the"
-                f" file has {names}. {remedy}"
-            )
-        return best
+            best, found = {}, quoted(str(error))
+        if self._metric in best and best.get("global_step", math.nan).is_integer():
+            return best
+        raise UserError(
+            f"{self._results}: the file must have lines `name = number`, as --keep_best writes"
+            f" them, with global_step, a whole number, and {self._metric}, which chooses the best"
+            f" checkpoint; {found}. Take another --output_dir, or delete {self.folder}"
+        )
 
     def update(
         self, results: Mapping[str, float | int], step: int, values: Mapping[str, tf.Tensor]

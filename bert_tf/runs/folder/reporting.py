@@ -105,11 +105,8 @@ def mean_losses(
     weights are all 0 is ignored.
     """
     losses = losses.astype(np.float64)
+    weights = np.ones(len(losses)) if weights is None else weights.astype(np.float64)
     parts = [slice(i, i + batch_size) for i in range(0, len(losses), batch_size)]
-    if weights is None:
-        batches = [np.mean(losses[part]) for part in parts]
-        return {"eval_loss": float(np.mean(losses)), "loss": float(np.mean(batches))}
-    weights = weights.astype(np.float64)
     counted = [part for part in parts if weights[part].any()]
     batches = [np.average(losses[part], weights=weights[part]) for part in counted]
     mean = np.average(losses, weights=weights)

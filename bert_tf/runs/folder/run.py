@@ -24,31 +24,6 @@ from bert_tf.runs.folder.goodput import Goodput, Record
 from bert_tf.runs.folder.heartbeat import FILE_NAME, Heartbeat, InUseError
 
 
-class Background:
-    """A thread for work that must not keep the devices waiting."""
-
-    def __init__(self):
-        self._pool = ThreadPoolExecutor(1, "background")
-        self._future: Future[None] | None = None
-
-    def start(self, work: Callable[[], None]) -> None:
-        """Starts work after the previous work, whose exception is raised here."""
-        self.wait()
-        self._future = self._pool.submit(work)
-
-    def check(self) -> None:
-        """Raises the exception of work that has failed, without waiting."""
-        if self._future is not None and self._future.done():
-            self.wait()
-
-    def wait(self) -> None:
-        """Waits for the current work, and raises its exception, once."""
-        if self._future is not None:
-            wait([self._future])  # after an interrupt here, the next call waits again
-            future, self._future = self._future, None
-            future.result()
-
-
 class Run:
     """Owns an output directory from start to end; a context manager.
 
@@ -98,7 +73,8 @@ class Run:
         self._heartbeat: Heartbeat | None = None
         self._result_heartbeats: list[Heartbeat] = []
         self._results_are_taken = False
-        self._background = Background()
+        self._pool = ThreadPoolExecutor(1, "background")
+        self._saving: Future[None] | None = None
         self._stack = contextlib.ExitStack()
         self.saved_step: int | None = None
         self.evaluated_step: int | None = None
@@ -226,7 +202,7 @@ class Run:
         if distribution.several_processes(self.strategy):
             write()
         else:
-            self._background.start(write)
+            self._saving = self._pool.submit(write)
 
     def _write(self, values, step, save_places, waited, record: Record) -> None:
         """Saves what `save` got; `record` is the goodput at that step."""
@@ -258,7 +234,8 @@ class Run:
 
     def check(self) -> None:
         """Checks, without waiting, that no save failed and that this run holds the directory."""
-        self._background.check()
+        if self._saving is not None and self._saving.done():
+            self.wait_for_save()
         if self._heartbeat:
             self._heartbeat.check_beats()
 
@@ -268,7 +245,11 @@ class Run:
             heartbeat.check()
 
     def wait_for_save(self) -> None:
-        self._background.wait()
+        """Waits for the current save, and raises its exception, once."""
+        if self._saving is not None:
+            wait([self._saving])  # after an interrupt here, the next call waits again
+            saving, self._saving = self._saving, None
+            saving.result()
 
     def write_goodput(self, doing: str = "steps") -> None:
         """Updates `goodput.json` and the metrics, unless this run has lost the directory."""

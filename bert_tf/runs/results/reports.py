@@ -30,9 +30,6 @@ class Report:
     values: dict[str, Any]
     text: str
 
-    def __str__(self) -> str:
-        return self.text
-
     def __repr__(self) -> str:
         return self.text
 

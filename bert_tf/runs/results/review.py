@@ -64,10 +64,9 @@ def report_of(
     """Returns the report of an evaluation of classes or numbers; see `write_review`."""
     if labels is None:
         report = number_report(label_ids, outputs)
-    elif decision is not None:
-        report = class_report(labels, label_ids, outputs, decision.threshold)
     else:
-        report = class_report(labels, label_ids, outputs)
+        threshold = decision.threshold if decision else 0.5
+        report = class_report(labels, label_ids, outputs, threshold)
     if calibration is None:
         return report
     return report.with_values(

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 import keras
 import tensorflow as tf
 
-from bert_tf.errors import UserError, listed
+from bert_tf.errors import UserError
+from bert_tf.files import checkpoints
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model_folder.hugging_face.vector_settings import read_as_hugging_face
 from bert_tf.model_folder.reader import ModelFiles
@@ -81,13 +82,15 @@ def check_inputs(student: BertConfig, config: BertConfig, path: str, max_seq_len
         )
 
 
-def check_hidden_sizes(student: BertConfig, teacher: BertConfig) -> None:
-    """Raises UserError if the two models' vectors differ in size: see --alpha_cos."""
+def check_hidden_sizes(
+    student: BertConfig, teacher: BertConfig, remedy: str = "Give --alpha_cos=0"
+) -> None:
+    """Raises UserError if the two models' vectors, which the loss compares, differ in size."""
     if student.hidden_size != teacher.hidden_size:
         raise UserError(
-            "The cosine loss needs vectors of one size: hidden_size of --bert_config_file is"
-            f" {student.hidden_size}, and the teacher's is {teacher.hidden_size}. Give"
-            " --alpha_cos=0, or change --bert_config_file"
+            "The loss compares vectors, which must have one size: hidden_size of --bert_config_file"
+            f" is {student.hidden_size}, and the teacher's is {teacher.hidden_size}. {remedy}, or"
+            " change --bert_config_file"
         )
 
 
@@ -104,23 +107,9 @@ def load_teacher(
     with strategy.scope(), reading_weights():
         teacher = build()
         teacher.trainable = False
-    wrong, found = [], {}
-    for variable in teacher.variables:
-        name, shape = variable.path, list(variable.shape)
-        if files.shapes.get(name) == shape:
-            found[name] = variable.value
-        elif name in files.shapes:
-            wrong.append(f"{name} is {files.shapes[name]}, not {shape}")
-        elif not name.startswith(tuple(unneeded)):
-            wrong.append(f"{name} is missing")
-    if wrong:
-        raise UserError(
-            f"--teacher_checkpoint={files.path} must hold a model of this task, with the sizes of"
-            f" its configuration (--teacher_config_file); {len(wrong)} weights are missing or have"
-            f" the wrong shape, for example {listed(wrong[:3])}"
-        )
-    with strategy.scope():
-        for name, variable in found.items():
-            variable.assign(files.read(name))
+    weights = {variable.path: variable.value for variable in teacher.variables}
+    needed = [name for name in weights if not name.startswith(tuple(unneeded))]
+    flag, reader = "teacher_checkpoint", files.weights
+    found = checkpoints.initialize(weights, files.path, flag, reader, needed)
     files.forget()
-    return teacher, found
+    return teacher, {name: weights[name] for name in found}

@@ -3,7 +3,7 @@
 import contextlib
 import functools
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import keras
 import tensorflow as tf
@@ -44,8 +44,7 @@ class Trainer:
         frozen: says by name whether a variable keeps its value. Frozen variables lack slots.
         budget: stops training when the time is up; `schedule` must be `budget.schedule`.
         objective: returns the objective to train; by default the model itself.
-        initialize: called at the start of a run that does not resume, with the model and the names
-            of the weights that --init_checkpoint set, to set others.
+        initialize: sets further weights of the model at the start of a run that does not resume.
         learning_rate_factors: see `optimization.AdamWeightDecayOptimizer`.
         start: sets the initial weights of a run that does not resume; by default they are read from
             --init_checkpoint.
@@ -59,7 +58,7 @@ class Trainer:
         frozen: Callable[[str], bool] = lambda name: False,
         budget: TimeBudget | None = None,
         objective: Callable[[keras.Model], Objective] = lambda model: model,
-        initialize: Callable[[keras.Model, Collection[str]], None] = lambda model, found: None,
+        initialize: Callable[[keras.Model], None] = lambda model: None,
         learning_rate_factors: Mapping[str, float] | None = None,
         start: Callable[[Variables], None] | None = None,
     ):
@@ -94,34 +93,23 @@ class Trainer:
                 self._resumed_from,
             )
         if not self._resumed_from:
-            initialize(self.model, self._initialize(weights, start, [] if trains else learned))
+            self._initialize(weights, start, [] if trains else learned)
+            initialize(self.model)
 
     def _initialize(
-        self,
-        weights: Variables,
-        start: Callable[[Variables], None] | None,
-        needed: Sequence[str],
-    ) -> Collection[str]:
-        """Sets the initial weights; returns the names of those in --init_checkpoint."""
-        init_checkpoint, found = self._settings.init_checkpoint, set()
+        self, weights: Variables, start: Callable[[Variables], None] | None, needed: Sequence[str]
+    ) -> None:
+        init_checkpoint = self._settings.init_checkpoint
         if start:
             start(weights)
         elif init_checkpoint:
             reader = ModelFiles.of_flag(init_checkpoint).weights
-            found = set(checkpoints.initialize(weights, init_checkpoint, reader=reader))
-            missing = [name for name in needed if name not in found]
-            if missing:
-                raise UserError(
-                    f"--init_checkpoint={init_checkpoint} must have every weight of this task's"
-                    f" model to evaluate or predict with; it lacks {', '.join(missing)}. Train the"
-                    " model first (--do_train), or name a checkpoint of this task"
-                )
+            checkpoints.initialize(weights, init_checkpoint, reader=reader, needed=needed)
         elif needed:
             logging.warning(
                 "The weights are untrained: --output_dir has no checkpoint, and there is no"
                 " --init_checkpoint"
             )
-        return found
 
     @property
     def global_step(self) -> int:

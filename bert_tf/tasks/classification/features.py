@@ -63,12 +63,7 @@ class ClassificationEncoder(ExampleEncoder):
         weighted: bool = False,
         multi_label: bool = False,
     ):
-        least = tokenizer.layout.num_special(is_pair=True) + 1
-        if max_seq_length < least:
-            raise UserError(
-                f"--max_seq_length must be at least {least}, for the special tokens of a pair and"
-                f" one token of the text; got {max_seq_length}"
-            )
+        tokenizer.layout.check_length(max_seq_length, 1)
         schema = classification_schema(
             max_seq_length,
             label_list is None,

@@ -164,7 +164,7 @@ class ClassificationTask(FineTuningTask):
         arguments = teacher, settings.alphas, settings.temperature, settings.cos_all_layers
         found = {"objective": lambda student: DistilledClassification(student, *arguments)}
         if settings.copy_teacher_head:
-            found["initialize"] = lambda student, found: copy_head(student, teacher)
+            found["initialize"] = lambda student: copy_head(student, teacher)
         return found
 
     def epoch_size(self, num_examples: int, num_records: int) -> int:

@@ -52,13 +52,6 @@ def read_teacher(
             f" in the same order: its {LABELS_FILE} has {first_of(learned)}, and the task"
             f" {listed(labels) or 'none'}. Fine-tune the teacher for this task, or set --labels"
         )
-    outputs = (files.shapes.get("output_bias", [0])[0], len(labels) or 1)
-    if outputs[0] != outputs[1]:
-        raise UserError(
-            f"--teacher_checkpoint={settings.teacher_checkpoint} must have one classifier output"
-            f" for each class of the task, or a single one for a regression, that is {outputs[1]};"
-            f" it has {outputs[0]}. Fine-tune the teacher for this task first"
-        )
     if settings.alpha_cos:
         check_hidden_sizes(student, config)
     for name in ("hidden_size", "pooler_activation"):
@@ -70,7 +63,7 @@ def read_teacher(
                 " or leave --copy_teacher_head out"
             )
     options = model_options(settings, strategy) | {"recompute_activations": False}
-    build = functools.partial(ClassificationModel, config, outputs[1], **options)
+    build = functools.partial(ClassificationModel, config, len(labels) or 1, **options)
     teacher, _ = load_teacher(build, files, strategy)
     return teacher
 

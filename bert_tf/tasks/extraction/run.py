@@ -15,7 +15,7 @@ from absl import logging
 
 from bert_tf.engine.length_buckets import Buckets, parse_lengths
 from bert_tf.engine.prediction import CHUNK_BATCHES, Columns, Predictor, check_prediction
-from bert_tf.errors import UserError, listed, quoted
+from bert_tf.errors import UserError, quoted
 from bert_tf.files import checkpoints, records
 from bert_tf.files.overwriting import check_overwrites
 from bert_tf.model.configuration import BertConfig
@@ -91,12 +91,7 @@ def _open_tokenizer(
     if "mean_vector" in outputs:
         check_mean_vectors(checkpoints.folder_of(settings.init_checkpoint))
     tokenizer = make_tokenizer(config, settings, settings.init_checkpoint)
-    least = tokenizer.layout.num_special(is_pair=True)
-    if settings.max_seq_length < least:
-        raise UserError(
-            f"--max_seq_length must be at least {least}, for the special tokens of a pair; received"
-            f" {settings.max_seq_length}"
-        )
+    tokenizer.layout.check_length(settings.max_seq_length, 0)
     read = {
         "input_file": settings.input_file,
         "vocab_file": vocabulary_files(settings.vocab_file).values(),
@@ -146,14 +141,9 @@ def join_lines(rows: Iterable[Row], long_text: str) -> Iterator[Row]:
 def _initialize(model: keras.Model, init_checkpoint: str, outputs: list[str]) -> None:
     weights = {variable.path: variable.value for variable in model.variables}
     reader = ModelFiles.of_flag(init_checkpoint).weights
-    missing = weights.keys() - set(checkpoints.initialize(weights, init_checkpoint, reader=reader))
-    if "pooled_vector" not in outputs:
-        missing = {name for name in missing if not name.startswith("bert/pooler/")}
-    if missing:
-        raise UserError(
-            f"--init_checkpoint={init_checkpoint} must have every weight that --outputs depends on;"
-            f" it lacks {listed(sorted(missing))}"
-        )
+    pooled = "pooled_vector" in outputs
+    needed = [name for name in weights if pooled or not name.startswith("bert/pooler/")]
+    checkpoints.initialize(weights, init_checkpoint, reader=reader, needed=needed)
 
 
 def make_chunks(

@@ -76,12 +76,7 @@ class QuestionEncoder(ExampleEncoder):
     unit = "questions"
 
     def __init__(self, tokenizer: Tokenizer, max_seq_length: int, num_choices: int):
-        least = tokenizer.layout.num_special(is_pair=True) + 2
-        if max_seq_length < least:
-            raise UserError(
-                f"--max_seq_length must be at least {least}, for the special tokens of a pair and"
-                f" one token of each text; got {max_seq_length}"
-            )
+        tokenizer.layout.check_length(max_seq_length, 2)
         schema = multiple_choice_schema(max_seq_length, num_choices)
         super().__init__(tokenizer, max_seq_length, schema)
 

@@ -9,6 +9,7 @@ from absl import logging
 
 from bert_tf.datasets.retrieval import read_retrieval_set
 from bert_tf.datasets.tables import find_table, place_of, table_path
+from bert_tf.engine.measures import ranks
 from bert_tf.engine.prediction import Columns
 from bert_tf.errors import UserError
 from bert_tf.files.checkpoints import folder_of
@@ -151,10 +152,7 @@ def write_review(output_dir: str, rows: KeptRows, scores: np.ndarray, cosines: n
     Spearman correlation does: `rank_difference` is 0.5 if the cosine ranks a pair above half of the
     pairs that have higher scores, and negative if it ranks the pair too low.
     """
-    from scipy import stats  # here, because the import takes a second
-
-    ranks = stats.rankdata(cosines) - stats.rankdata(scores)
-    differences = (ranks / len(ranks)).astype(np.float32)
+    differences = ((ranks(cosines) - ranks(scores)) / len(scores)).astype(np.float32)
     found = {"prediction": list(cosines), "rank_difference": list(differences)}
     order = review.surest_first(differences != 0, np.abs(differences))
     for name, numbers in ((review.EVALUATED, None), ("errors", order)):

@@ -19,7 +19,7 @@ from bert_tf.model.heads import example_weights
 from bert_tf.model_folder.hugging_face.vector_settings import VectorSettings, check_mean_vectors
 from bert_tf.runs.folder import reporting
 from bert_tf.runs.training.options import model_options
-from bert_tf.runs.training.teacher import checked_teacher_files, load_teacher
+from bert_tf.runs.training.teacher import check_hidden_sizes, checked_teacher_files, load_teacher
 from bert_tf.tasks.distilled import TaughtStudent
 from bert_tf.tasks.sentences.data import SentenceEncoder, Sentences
 from bert_tf.tasks.sentences.model import SentenceModel, check_sizes
@@ -154,12 +154,7 @@ def read_teacher(
     files = checked_teacher_files(settings, student, tokenizer)
     config = files.config
     check_mean_vectors(files.home)
-    if config.hidden_size != student.hidden_size:
-        raise UserError(
-            "The student's vectors must have the size of its teacher's: hidden_size of"
-            f" --bert_config_file is {student.hidden_size}, and the teacher's is"
-            f" {config.hidden_size}. Choose another teacher, or change --bert_config_file"
-        )
+    check_hidden_sizes(student, config, "Choose another teacher")
     options = model_options(settings, strategy) | {"recompute_activations": False}
     build = functools.partial(SentenceModel, config, **options)
     return load_teacher(build, files, strategy, unneeded=["bert/pooler/"])[0]

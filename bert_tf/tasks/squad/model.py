@@ -43,16 +43,10 @@ class SpanHead(Savable, keras.layers.Layer):
 
     def build(self, input_shape: Any = None) -> None:
         """Creates the variables; `input_shape` is not used."""
-        self.output_weights = self.add_weight(
-            shape=(2, self.config.hidden_size),
-            initializer=head_initializer(self.config.glorot_heads),
-            dtype="float32",
-            autocast=False,
-            name="output_weights",
-        )
-        self.output_bias = self.add_weight(
-            shape=(2,), initializer="zeros", dtype="float32", autocast=False, name="output_bias"
-        )
+        shape, initial = (2, self.config.hidden_size), head_initializer(self.config.glorot_heads)
+        options: dict[str, Any] = {"dtype": "float32", "autocast": False}
+        self.output_weights = self.add_weight(shape, initial, name="output_weights", **options)
+        self.output_bias = self.add_weight((2,), "zeros", name="output_bias", **options)
 
     def call(self, sequence_output: tf.Tensor) -> list[tf.Tensor]:
         """Returns start and end logits, each float32 [B, S], of float [B, S, H]."""

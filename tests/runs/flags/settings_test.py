@@ -148,5 +148,5 @@ def test_phases_and_what_the_command_line_gives():
     ):
         with pytest.raises(UserError, match=message):
             ScheduleSettings(phases=phases).make_phases(())
-    with pytest.raises(UserError, match="--train_batch_size is in --phases already"):
-        schedule.make_phases({"train_batch_size"})
+    with pytest.raises(UserError, match="--phases=128:9:256:20 excludes --train_batch_size=8"):
+        ScheduleSettings(phases="128:9:256:20", train_batch_size=8)

@@ -56,23 +56,25 @@ def test_an_incomplete_folder_counts_as_empty(make, tmp_path, lost):
 def test_a_best_one_by_another_metric(make, tmp_path):
     see(make(), 10, 0.5)
     other = BestCheckpoint(str(tmp_path), "best_f1", 0, every_steps=10)
-    with pytest.raises(UserError, match="chosen by best_f1; the file has f1, global_step, loss"):
+    with pytest.raises(
+        UserError, match="and best_f1, which chooses .*; it has f1, global_step, loss"
+    ):
         other.update({"best_f1": 0.7}, 20, {})
 
 
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("f1 = 0.5\n", "have global_step, a whole number, as --keep_best writes it; it has f1"),
-        ("f1 = 0.5\nglobal_step = inf\n", "must have global_step, a whole number"),
-        ("f1 = 0.5\nglobal_step = nan\n", "must have global_step, a whole number"),
-        ("f1 = 0.5\nglobal_step = 1.5\n", "must have global_step, a whole number"),
+        ("f1 = 0.5\n", "and f1, which chooses the best checkpoint; it has f1. Take another"),
+        ("f1 = 0.5\nglobal_step = inf\n", "with global_step, a whole number"),
+        ("f1 = 0.5\nglobal_step = nan\n", "with global_step, a whole number"),
+        ("f1 = 0.5\nglobal_step = 1.5\n", "with global_step, a whole number"),
         ("f1 = 0.5\nglobal_step = ten\n", "must have lines `name = number`"),
         ("x" * 10**6, "must have lines `name = number`"),
         ("f1 = 1 = 2\nglobal_step = 3\n", "must have lines `name = number`"),
         (b"f1 = \xff\n", "must have lines `name = number`"),
-        ("", "must have global_step"),
-        ("".join(f"m{i} = 1\n" for i in range(10**4)), "must have global_step"),
+        ("", "; it has nothing. Take another"),
+        ("".join(f"m{i} = 1\n" for i in range(10**4)), "with global_step"),
     ],
 )
 def test_damaged_results_are_refused(make, tmp_path, text, message):

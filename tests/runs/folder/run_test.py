@@ -12,7 +12,7 @@ import tensorflow as tf
 from bert_tf.files import checkpoints
 from bert_tf.runs.folder import heartbeat
 from bert_tf.runs.folder.heartbeat import InUseError
-from bert_tf.runs.folder.run import Background, Run
+from bert_tf.runs.folder.run import Run
 from tests.runs.folder.heartbeat_test import wait_until, written_elsewhere
 from tests.support.line_task import phases, rate_before, steps_of, trainer
 from tests.support.pretraining_runs import assert_same_variables
@@ -162,26 +162,29 @@ def test_a_run_stops_after_the_beat_that_finds_another(files, tmp_path, monkeypa
     assert steps_of(tmp_path / "out") == [0]
 
 
-def test_background_raises_an_error_once_and_then_works_again():
-    background = Background()
+def test_a_save_raises_its_error_once_and_the_next_one_works(tmp_path, monkeypatch):
     started, go_on, done = threading.Event(), threading.Event(), []
 
-    def fail():
-        started.set()
-        go_on.wait(30)
-        raise OSError("full")
+    def write(values, step, *_):
+        if step == 1:
+            started.set()
+            go_on.wait(30)
+            raise OSError("full")
+        done.append(step)
 
-    background.start(fail)
+    saving = run(tmp_path)
+    monkeypatch.setattr(saving, "_write", write)
+    saving.save({}, 1, None)
     started.wait(30)
-    background.check()  # not done yet
+    saving.check()  # not done yet
     go_on.set()
     with pytest.raises(OSError, match="full"):
-        background.start(lambda: done.append(1))
+        saving.save({}, 2, None)
     assert not done
-    background.start(lambda: done.append(2))
-    background.wait()
-    background.check()
-    assert done == [2]
+    saving.save({}, 3, None)
+    saving.wait_for_save()
+    saving.check()
+    assert done == [3]
 
 
 EVALUATE, PREDICT, TRAIN = {"do_eval": True}, {"do_predict": True}, {"do_train": True}

@@ -280,7 +280,8 @@ WRONG = {
     ),
     "vectors": (
         {"alpha_cos": 1.0, "student": {"hidden_size": 12}},
-        "The cosine loss needs vectors of one size: hidden_size of --bert_config_file is 12",
+        "The loss compares vectors, which must have one size: hidden_size of --bert_config_file is"
+        " 12",
     ),
     "head": (
         {"copy_teacher_head": True, "student": {"hidden_size": 12}},
@@ -308,7 +309,7 @@ def test_a_teacher_with_other_classes(reviews, tmp_path):
     values = {v.path: v.value for v in ClassificationModel(config, 3).variables}
     checkpoints.write(str(tmp_path / "x.ckpt"), values)
     (tmp_path / "bert_config.json").write_text(config.to_json_string())
-    message = "x.ckpt must have one classifier output for each class of the task, .* 2; it has 3"
+    message = r"(?s)check --teacher_config_file .* of classes .*output_bias: float32 \[3\] in the"
     with pytest.raises(UserError, match=message):
         run(reviews, tmp_path / "out", teacher_checkpoint=f"{tmp_path}/x.ckpt")
 

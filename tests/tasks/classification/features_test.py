@@ -125,7 +125,7 @@ def test_the_first_five_are_logged(tmp_path, tokenizer, caplog):
 def test_errors(tmp_path, tokenizer):
     path = tmp_path / "f"
     path.write_text("as it was")
-    with pytest.raises(UserError, match="--max_seq_length must be at least 4, .*; got 3"):
+    with pytest.raises(UserError, match="--max_seq_length must be at least 4, .*; received 3"):
         write(path, [], ["0"], 3, tokenizer)
     examples = [InputExample("g1", "a", None, "0"), InputExample("g2", "a", None, "maybe")]
     message = "Example 'g2': label 'maybe' must be one of '0'; .* what get_labels"

@@ -82,7 +82,8 @@ def test_classes_beyond_two():
     ],
 )
 def test_what_is_not_defined_is_0(metric, labels, outputs):
-    assert scores.evaluate((metric,), labels, outputs) == {f"eval_{metric}": 0.0}
+    for weights in (None, np.ones(len(labels))):
+        assert scores.evaluate((metric,), labels, outputs, weights) == {f"eval_{metric}": 0.0}
 
 
 def test_every_task_has_its_metrics_and_its_best_one():

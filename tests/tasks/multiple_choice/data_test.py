@@ -151,7 +151,7 @@ def test_the_longer_text_is_cut(tmp_path):
 
 
 def test_too_short_a_sequence_is_refused(tmp_path):
-    with pytest.raises(UserError, match="--max_seq_length must be at least 5, .*; got 4"):
+    with pytest.raises(UserError, match="--max_seq_length must be at least 5, .*; received 4"):
         written(tmp_path, [QUESTION], 4)
 
 

@@ -6,7 +6,6 @@ import functools
 import itertools
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Self
 
 from absl import logging
 
@@ -21,11 +20,7 @@ from bert_tf.tasks.pretraining.records import manifest, sharding
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.records.instances import create_instances
 from bert_tf.tasks.pretraining.records.manifest import RecordCounts, manifest_of
-from bert_tf.tasks.pretraining.records.masking import (
-    Masks,
-    NgramMasks,
-    check_predictions,
-)
+from bert_tf.tasks.pretraining.records.masking import Masks, NgramMasks, check_predictions
 from bert_tf.tasks.pretraining.records.packing import packed_rows
 from bert_tf.tasks.pretraining.records.shuffling import SpillFile
 from bert_tf.tasks.pretraining.schema import ELECTRA, MLM, MLM_NSP, MLM_SOP
@@ -64,7 +59,7 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> int:
             lines = _document_lines(found, settings.blanks_separate_docs)
         else:
             lines = (lines for _, lines in found)
-    with RecordFiles.open(settings, tokenizer, output_files, settings.random_seed) as output:
+    with record_writer(settings, tokenizer, output_files, settings.random_seed) as write:
         documents = tokenized(lines, tokenizer, settings)
         num_documents, num_repeated = len(documents), documents.num_repeated
         if settings.heldout_fraction:
@@ -73,7 +68,7 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> int:
                 raise no_heldout(settings, num_documents, len(heldout))
             logging.info("%d of %d documents are held out", len(heldout), num_documents)
             write_heldout(heldout, tokenizer, settings)
-        counts = output.write(documents)
+        counts = write(documents)
     report_repeated(num_repeated, num_documents)
     report(counts, settings)
     return counts.instances
@@ -99,8 +94,8 @@ def write_heldout(
     settings = dataclasses.replace(settings, dupe_factor=1)
     seed = sharding.shard_seed(sharding.HELDOUT, settings.random_seed)
     logging.info("Held-out documents: --heldout_output_file=%s", settings.heldout_output_file)
-    with RecordFiles.open(settings, tokenizer, [settings.heldout_output_file], seed) as output:
-        return output.write(documents)
+    with record_writer(settings, tokenizer, [settings.heldout_output_file], seed) as write:
+        return write(documents)
 
 
 def prepare(
@@ -114,12 +109,8 @@ def prepare(
     tokenizer = tokenizer_of(settings)
     vocabulary = vocabulary_files(settings.vocab_file).values()
     check_casing(settings.do_lower_case, tokenizer.vocab, settings.vocab_file)
-    least = tokenizer.layout.num_special(is_pair=True) + 2
-    if settings.objective != MLM and settings.max_seq_length < least:
-        raise UserError(
-            f"--max_seq_length={settings.max_seq_length} must be at least {least}, for the special"
-            " tokens of a pair and one token of each text"
-        )
+    if settings.objective != MLM:
+        tokenizer.layout.check_length(settings.max_seq_length, 2)
     files = [] if settings.tfds else storage.expand_files(settings.input_file, "input_file")
     read = {"vocab_file": vocabulary, "input_file": files}
     outputs = {"output_file": output_files}
@@ -144,82 +135,69 @@ def tokenizer_of(settings: PretrainingDataSettings) -> Tokenizer:
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class RecordFiles:
-    """Files of pre-training records that are open for writing; see `open`."""
+@contextlib.contextmanager
+def record_writer(
+    settings: PretrainingDataSettings, tokenizer: Tokenizer, paths: list[str], seed: int
+) -> Iterator[Callable[[Documents], RecordCounts]]:
+    """Opens files; yields a function that writes the records of documents to them.
 
-    settings: PretrainingDataSettings
-    tokenizer: Tokenizer
-    paths: list[str]
-    seed: int
-    _manifest: dict[str, Any]
-    _write: Callable[[bytes], object]
-    _spill: SpillFile
+    When the block ends, the files get their names, and manifests beside them. Opening them before
+    the long work reports a missing folder at once. `paths` and `seed` override the settings.
+    """
+    content = manifest_of(settings, tokenizer.vocab)
+    beside = functools.partial(manifest.beside, content)
+    in_order = settings.objective == ELECTRA  # as in its original
+    with (
+        records.write_files(paths, "output_file", beside) as write,
+        SpillFile(settings.spill_dir, paths[0]) as spill,
+    ):
 
-    @classmethod
-    @contextlib.contextmanager
-    def open(
-        cls, settings: PretrainingDataSettings, tokenizer: Tokenizer, paths: list[str], seed: int
-    ) -> Iterator[Self]:
-        """Opens files; they get their names, and manifests beside them, when the block ends.
-
-        Opening them before the long work reports a missing folder at once. `paths` and `seed`
-        override the settings.
-        """
-        content = manifest_of(settings, tokenizer.vocab)
-        beside = functools.partial(manifest.beside, content)
-        with (
-            records.write_files(paths, "output_file", beside) as write,
-            SpillFile(settings.spill_dir, paths[0]) as spill,
-        ):
-            yield cls(settings, tokenizer, paths, seed, content, write, spill)
-
-    def write(self, documents: Documents) -> RecordCounts:
-        settings, spill = self.settings, self._spill
-        rng = random.Random(self.seed)
-        in_order = settings.objective == ELECTRA  # as in its original
-        if settings.objective == MLM_SOP and settings.mask:
-            masks = NgramMasks(self.tokenizer, settings, rng, self.seed)
-        else:
-            masks = Masks(self.tokenizer, settings, rng)
-        schema = masks.schema()
-        if not in_order:
-            documents.shuffle(rng)
-        real_pairs = 0
-        serialize = records.Serializer(schema)
-        for instance in create_instances(documents, settings, masks, rng):
-            real_pairs += instance.get("next_sentence_labels") == [0]
-            num_tokens = sum(instance["input_mask"]) if settings.pack else 0
-            spill.add(serialize(instance), num_tokens)
-        if settings.do_whole_word_mask and not masks.has_longer_words:
-            logging.warning(
-                "--do_whole_word_mask changes nothing in %d instances: each word is one token, as"
-                " each character of Chinese text is",
-                len(spill),
+        def write_records(documents: Documents) -> RecordCounts:
+            rng = random.Random(seed)
+            if settings.objective == MLM_SOP and settings.mask:
+                masks = NgramMasks(tokenizer, settings, rng, seed)
+            else:
+                masks = Masks(tokenizer, settings, rng)
+            schema = masks.schema()
+            if not in_order:
+                documents.shuffle(rng)
+            real_pairs = 0
+            serialize = records.Serializer(schema)
+            for instance in create_instances(documents, settings, masks, rng):
+                real_pairs += instance.get("next_sentence_labels") == [0]
+                num_tokens = sum(instance["input_mask"]) if settings.pack else 0
+                spill.add(serialize(instance), num_tokens)
+            if settings.do_whole_word_mask and not masks.has_longer_words:
+                logging.warning(
+                    "--do_whole_word_mask changes nothing in %d instances: each word is one token,"
+                    " as each character of Chinese text is",
+                    len(spill),
+                )
+            if not in_order:
+                spill.shuffle(rng)
+            logging.info("*** Writing to output files ***")
+            for path in paths:
+                logging.info("  %s", path)
+            made = spill.in_order()
+            if settings.pack:
+                made = packed_rows(spill, schema, settings.max_sequences_per_pack, seed)
+            for number, record in enumerate(made):
+                if number < _LOGGED_INSTANCES:
+                    _log_record(record, tokenizer.inv_vocab)
+                write(record)
+            counts = RecordCounts(
+                documents=len(documents),
+                sentences=documents.num_sentences,
+                tokens=documents.num_tokens,
+                lost_tokens=documents.num_tokens - documents.num_used,
+                instances=len(spill),
+                real_pairs=real_pairs,
             )
-        if not in_order:
-            spill.shuffle(rng)
-        logging.info("*** Writing to output files ***")
-        for path in self.paths:
-            logging.info("  %s", path)
-        made = spill.in_order()
-        if settings.pack:
-            made = packed_rows(spill, schema, settings.max_sequences_per_pack, self.seed)
-        for number, record in enumerate(made):
-            if number < _LOGGED_INSTANCES:
-                _log_record(record, self.tokenizer.inv_vocab)
-            self._write(record)
-        counts = RecordCounts(
-            documents=len(documents),
-            sentences=documents.num_sentences,
-            tokens=documents.num_tokens,
-            lost_tokens=documents.num_tokens - documents.num_used,
-            instances=len(spill),
-            real_pairs=real_pairs,
-        )
-        self._manifest.update(dataclasses.asdict(counts))
-        logging.info("Wrote %d total instances", len(spill))
-        return counts
+            content.update(dataclasses.asdict(counts))
+            logging.info("Wrote %d total instances", len(spill))
+            return counts
+
+        yield write_records
 
 
 def _document_lines(found: Iterable[tuple[str, list[str]]], blanks_separate_docs: bool) -> Lines:

@@ -220,6 +220,7 @@ def common_manifest(manifests: Mapping[str, dict[str, Any]], flag: str) -> dict[
     return manifests[first]
 
 
+@dataclasses.dataclass(frozen=True)
 class MadeFor:
     """The model that records must have been made for; its files are read once.
 
@@ -234,24 +235,17 @@ class MadeFor:
         init_checkpoint: see `checkpoints.find_prefix`; None or "" if there is none.
     """
 
-    def __init__(
-        self,
-        objective: str,
-        vocab_file: str | None = None,
-        vocab: Mapping[str, int] | None = None,
-        init_checkpoint: str | None = None,
-        output_dir: str | None = None,
-    ):
-        self.objective = objective
-        self._vocab_file, self._vocab = vocab_file, vocab
-        self._digest = vocabulary_digest(vocab) if vocab else None
-        self._places = init_checkpoint, output_dir
+    objective: str
+    vocab_file: str | None = None
+    vocab: Mapping[str, int] | None = None
+    init_checkpoint: str | None = None
+    output_dir: str | None = None
 
     @functools.cached_property
     def _models(self) -> list[tuple[str, dict[str, Mapping[str, int]], bool | None]]:
         """The model's folders, each with its vocabularies by their paths, and its casing."""
         models = []
-        for folder in model_folders(*self._places):
+        for folder in model_folders(self.init_checkpoint, self.output_dir):
             paths = [os.path.join(folder, name) for name in VOCABULARY_FILES]
             vocabs = {x: VocabularySource(x).vocab for x in paths if tf.io.gfile.exists(x)}
             casing = read_casing(folder)
@@ -280,9 +274,9 @@ class MadeFor:
                 f" is {self.objective}. Give the same --objective, or {other}. {anyway}"
             )
         made_with = f"{place} were made with another vocabulary, {quoted(manifest['vocab_file'])},"
-        if self._digest not in (None, manifest["vocabulary"]):
+        if self.vocab and vocabulary_digest(self.vocab) != manifest["vocabulary"]:
             raise UserError(
-                f"{made_with} than --vocab_file={self._vocab_file}. Give the vocabulary that made"
+                f"{made_with} than --vocab_file={self.vocab_file}. Give the vocabulary that made"
                 f" them, or make them again. {anyway}"
             )
         for folder, vocabs, casing in self._models:
@@ -306,7 +300,7 @@ class MadeFor:
         digest = manifest["vocabulary"]
         if not vocabs or digest in map(vocabulary_digest, vocabs.values()):
             return None
-        vocab = self._vocab or _vocabulary_at(manifest["vocab_file"], digest)
+        vocab = self.vocab or _vocabulary_at(manifest["vocab_file"], digest)
         if vocab is None:
             return ""
         model_vocab = next(iter(vocabs.values()))

@@ -137,20 +137,17 @@ class Masks:
 def ngram_lengths(longest: int, favor_shorter_ngram: bool, seed: int) -> Iterator[int]:
     """Yields numbers of words from 1 to `longest`, n with a probability in proportion to 1 / n.
 
-    Without `favor_shorter_ngram` the probabilities are reversed. Draws what
-    numpy.random.RandomState.choice would, without its slow checks. The original does not seed it.
+    Without `favor_shorter_ngram` the probabilities are reversed. Draws what the original's calls of
+    numpy.random.choice would, but many at a time, which is faster, and seeded.
     """
     probabilities = 1.0 / np.arange(1, longest + 1)
     probabilities /= probabilities.sum(keepdims=True)
     if not favor_shorter_ngram:
         probabilities = probabilities[::-1]
     probabilities = probabilities / probabilities.sum(keepdims=True)
-    sums = probabilities.cumsum()
-    sums = (sums / sums[-1]).tolist()
-    draw = np.random.RandomState(seed % 2**32).random_sample
+    rng = np.random.RandomState(seed % 2**32)
     while True:
-        number = draw()
-        yield next(n for n, total in enumerate(sums, 1) if number < total)
+        yield from rng.choice(np.arange(1, longest + 1), 4096, p=probabilities).tolist()
 
 
 class NgramMasks(Masks):

@@ -28,14 +28,13 @@ from bert_tf.datasets.text_files import read_files
 from bert_tf.datasets.tfds import read_tfds_documents
 from bert_tf.engine import interrupts
 from bert_tf.errors import UserError, quoted
-from bert_tf.files.overwriting import destination
 from bert_tf.files.whole_files import read_bytes, read_json, write_whole
 from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.tasks.pretraining.records import sharding
 from bert_tf.tasks.pretraining.records.data import (
-    RecordFiles,
     no_heldout,
     prepare,
+    record_writer,
     report,
     report_repeated,
     tokenized,
@@ -121,7 +120,6 @@ def begin_shards(settings: PretrainingDataSettings) -> tuple[Tokenizer, list[str
     Returns the tokenizer, the paths of all shards (the held-out one last), and the key of each
     text file ({} with --tfds).
     """
-    _check_name(settings.output_file)
     names = training_files(settings)
     tokenizer, files = prepare(settings, names)
     if settings.heldout_fraction:
@@ -176,8 +174,8 @@ def write_shard(
         return write_heldout(documents, tokenizer, settings)
     name = sharding.shard_file(settings.output_file, shard, settings.num_shards)
     seed = sharding.shard_seed(shard, settings.random_seed)
-    with RecordFiles.open(settings, tokenizer, [name], seed) as files:
-        return files.write(documents)
+    with record_writer(settings, tokenizer, [name], seed) as write:
+        return write(documents)
 
 
 def no_document(
@@ -196,15 +194,6 @@ def no_document(
 
 def _settings_file(settings: PretrainingDataSettings) -> str:
     return f"{os.path.splitext(settings.output_file)[0]}-shards.json"
-
-
-def _check_name(output_file: str) -> None:
-    place = f"--output_file={output_file}"
-    if output_file.endswith("/") or destination(output_file, place).plain:
-        raise UserError(
-            f"{place} must be the beginning of the names of the shards, such as"
-            " FOLDER/train.tfrecord; it is a folder, a pipe or a device"
-        )
 
 
 def _check_earlier_shards(settings: PretrainingDataSettings, files: Mapping[str, str]) -> None:

@@ -58,15 +58,9 @@ class DistilledPretraining(Distilled):
 
         The logits are [B*P, V], or [B*S, V] if a loss needs the logits of every position.
         """
-        output = model.bert(
-            features["input_ids"],
-            features.get("input_mask"),
-            features.get("segment_ids"),
-            training=training,
-            dropout_seed=dropout_seed,
-            position_ids=features.get("position_ids"),
-            cls_positions=features.get("cls_positions"),
-        )
+        inputs = [features.get(name) for name in ("input_ids", "input_mask", "segment_ids")]
+        packed = {name: features.get(name) for name in ("position_ids", "cls_positions")}
+        output = model.bert(*inputs, training=training, dropout_seed=dropout_seed, **packed)
         positions = None if self._every_position else features["masked_lm_positions"]
         logits = model.cls.predictions(output.sequence_output, positions, output.embedding_table)
         return output.all_encoder_layers, logits

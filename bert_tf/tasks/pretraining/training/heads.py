@@ -54,13 +54,8 @@ class MaskedLanguageModel(Savable, keras.layers.Layer):
 
     def build(self, input_shape=None):
         self.transform.build()
-        self.output_bias = self.add_weight(
-            shape=(self.vocab_size,),
-            initializer="zeros",
-            dtype="float32",
-            autocast=False,
-            name="output_bias",
-        )
+        shape, options = (self.vocab_size,), {"dtype": "float32", "autocast": False}
+        self.output_bias = self.add_weight(shape, "zeros", name="output_bias", **options)
 
     def call(self, sequence_output, positions, embedding_table):
         """Returns logits, float32 [B*P, V].
@@ -105,16 +100,10 @@ class NextSentence(Savable, keras.layers.Layer):
         self.config = config
 
     def build(self, input_shape=None):
-        self.output_weights = self.add_weight(
-            shape=(2, self.config.hidden_size),
-            initializer=create_initializer(self.config.initializer_range),
-            dtype="float32",
-            autocast=False,
-            name="output_weights",
-        )
-        self.output_bias = self.add_weight(
-            shape=(2,), initializer="zeros", dtype="float32", autocast=False, name="output_bias"
-        )
+        shape, options = (2, self.config.hidden_size), {"dtype": "float32", "autocast": False}
+        initial = create_initializer(self.config.initializer_range)
+        self.output_weights = self.add_weight(shape, initial, name="output_weights", **options)
+        self.output_bias = self.add_weight((2,), "zeros", name="output_bias", **options)
 
     def call(self, pooled_output):
         """Returns logits, float32 [B, 2], of the pooled output, float [B, H]; B*K if packed."""

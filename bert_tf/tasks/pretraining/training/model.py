@@ -82,21 +82,11 @@ class PretrainingModel(TaskModel):
             position_ids: int32 [B, S] for packed rows; see `BertModel`.
             cls_positions: int32 [B, K] for packed rows; see `BertModel`.
         """
-        output = self.bert(
-            input_ids,
-            input_mask,
-            segment_ids,
-            training=training,
-            dropout_seed=dropout_seed,
-            position_ids=position_ids,
-            cls_positions=cls_positions,
-        )
-        return self.cls(
-            output.sequence_output,
-            output.pooled_output,
-            masked_lm_positions,
-            output.embedding_table,
-        )
+        inputs = input_ids, input_mask, segment_ids
+        packed = {"position_ids": position_ids, "cls_positions": cls_positions}
+        output = self.bert(*inputs, training=training, dropout_seed=dropout_seed, **packed)
+        sequence, pooled = output.sequence_output, output.pooled_output
+        return self.cls(sequence, pooled, masked_lm_positions, output.embedding_table)
 
     def normalizers(self, features: Features) -> dict[str, tf.Tensor]:
         """Returns the sums of weights of the masked positions and of the examples, float32 [].

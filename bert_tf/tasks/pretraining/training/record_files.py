@@ -74,20 +74,15 @@ class Records:
         if "input_ids" not in self.lengths:
             return  # records of a different task: the check of the features reports them
         is_electra = MASKED not in self.lengths and UNMASKED not in self.lengths
-        if is_electra and objective != ELECTRA:
+        if is_electra != (objective == ELECTRA):
+            kinds = "BERT's", "ELECTRA's, without masks"
             raise UserError(
-                f"{self.place} are ELECTRA's, which have no masks, and"
-                f" --objective={objective} needs BERT's. Make them with create_pretraining_data.py"
-                f" --objective={objective}, or train with --objective={ELECTRA}"
+                f"{self.place} are {kinds[is_electra]}, and --objective={objective} needs"
+                f" {kinds[not is_electra]}. Make them with create_pretraining_data.py"
+                f" --objective={objective}, or train with a different --objective"
             )
-        if objective == ELECTRA:
-            if is_electra:
-                return
-            raise UserError(
-                f"{self.place} are BERT's, and --objective={ELECTRA} needs"
-                f" ELECTRA's, without masks. Make them with create_pretraining_data.py"
-                f" --objective={ELECTRA}, or train with another --objective"
-            )
+        if is_electra:
+            return
         if self.are_unmasked and not dynamic_masking:
             raise UserError(
                 f"{self.place} are unmasked (create_pretraining_data.py --nomask),"
@@ -143,31 +138,16 @@ class FittingRecords:
     ends: Sequence[Ends]  # of the files
     batches: RecordBatches  # a row of packed records counts as a sequence
 
-    def num_examples(self) -> tuple[float, bool]:
-        """Returns the number of examples, and whether it is an estimate."""
-        count, exact = estimate_records(self.source["files"], self.ends)
-        return count * self.sequences, not exact or self.sequences != 1.0
-
     def phase(self, flops: Callable[[RecordBatches], int]) -> Phase:
         """Returns the training phase of these records; `flops` counts a step's matrix products."""
         step, known = self.batches, flops(self.batches)
         work = Work(step.batch_size, step.max_seq_length, lambda length: known)
-        counted = self.num_examples()
+        count, exact = estimate_records(self.source["files"], self.ends)
+        counted = count * self.sequences, not exact or self.sequences != 1.0
         return Phase(*(step.num_steps, step.batch_size, self._open, self.sequences), *counted, work)
 
     def _open(self, seed: int, shard: InputShard) -> TrainingInput:
         return TrainingInput(**self.source, seed=seed, shard=shard)
-
-    def warn_of_repeats(self) -> None:
-        """Warns if an evaluation reads the same examples several times."""
-        num_examples, _ = self.num_examples()
-        read = self.batches.num_steps * self.source["batch_size"] * self.sequences
-        if read > 1.01 * num_examples:  # the number may be an estimate
-            logging.warning(
-                "The evaluation reads %d examples, although the files have only %s%d: each is read"
-                " about %.3g times. --max_eval_steps=0 reads each once",
-                *(read, "about " * (self.sequences != 1.0), num_examples, read / num_examples),
-            )
 
     def warn_of_training(self, training: Iterable[Self], prefix: str | None) -> None:
         """Warns if an evaluation reads files that the model is or was trained on.

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Self
 
 import tensorflow as tf
@@ -12,7 +12,7 @@ from absl import logging
 from bert_tf import optimization, tokenization
 from bert_tf.engine.evaluator import EvaluationInput, Evaluator
 from bert_tf.engine.input_pipeline import Augment
-from bert_tf.errors import UserError, listed
+from bert_tf.errors import UserError
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model_folder.hugging_face.vector_settings import read_as_hugging_face
 from bert_tf.model_folder.writer import write_config, write_vocabulary
@@ -30,13 +30,8 @@ from bert_tf.tasks.pretraining.training.dynamic_masking import DynamicMasking, E
 from bert_tf.tasks.pretraining.training.electra import pretraining_model
 from bert_tf.tasks.pretraining.training.electra_settings import ElectraSettings
 from bert_tf.tasks.pretraining.training.model import check_objective
-from bert_tf.tasks.pretraining.training.record_files import (
-    FittingRecords,
-    Records,
-    fit,
-)
+from bert_tf.tasks.pretraining.training.record_files import FittingRecords, Records, fit
 from bert_tf.tasks.pretraining.training.settings import PretrainingSettings, RecordBatches
-from bert_tf.tasks.task_model import TaskModel
 from bert_tf.text.base_tokenizer import Tokenizer
 from bert_tf.text.casing import find_casing
 from bert_tf.text.model_vocabulary import check_padding
@@ -99,8 +94,6 @@ class Job:
             wanted.append((flag, "eval_batch_size", settings.evaluation_batches, replicas))
         opened = [self._open(*x) for x in wanted]
         evaluated = opened.pop() if evaluates else None
-        if evaluated:
-            evaluated.warn_of_repeats()
         return opened, evaluated
 
     def _open(
@@ -157,10 +150,8 @@ def run_pretraining(
     if path:
         vocabulary = Vocabulary.open(path, config, True, os.path.dirname(path), start)
         check_vocabulary(vocabulary.tokenizer.vocab, path, start, settings.output_dir)
-    initialize = functools.partial(_warn_of_missing_generator, start)
-    make_trainer = functools.partial(Trainer, build, initialize=initialize)
-    counted = {"objective": settings.objective, "electra": electra}
-    flops = functools.partial(training_flops, config, **counted)
+    make_trainer = functools.partial(Trainer, build)
+    flops = functools.partial(training_flops, config, objective=settings.objective, electra=electra)
     return pretrain(Job(config, strategy, settings, make_trainer, vocabulary, flops))
 
 
@@ -208,17 +199,3 @@ def pretrain(job: Job) -> dict[str, float | int] | None:
         if settings.do_eval:
             evaluate()
         return results if settings.do_eval else None
-
-
-def _warn_of_missing_generator(
-    init_checkpoint: str | None, model: TaskModel, found: Collection[str]
-) -> None:
-    scopes = ("generator/", "generator_predictions/")
-    generator = {v.path for v in model.variables if v.path.startswith(scopes)}
-    if init_checkpoint and (missing := generator.difference(found)):
-        which = "no generator" if missing == generator else f"no {listed(sorted(missing)[:3])}, ..."
-        logging.warning(
-            "--init_checkpoint=%s has %s, so the generator starts with random weights there; its"
-            " samples are poor until it has learned",
-            *(init_checkpoint, which),
-        )

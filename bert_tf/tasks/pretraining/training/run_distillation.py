@@ -1,7 +1,5 @@
 """Pre-trains a student with a teacher (run_distillation.py)."""
 
-from collections.abc import Collection
-
 import tensorflow as tf
 from absl import logging
 
@@ -74,7 +72,7 @@ def run_distillation(
         )
         losses = (settings.alphas, settings.temperature, settings.restrict_ce_to_mask)
 
-        def initialize(student: PretrainingModel, found: Collection[str]) -> None:
+        def initialize(student: PretrainingModel) -> None:
             if layers is not None:
                 copy_weights(student, variables, teacher_config.layer_scopes, layers)
                 logging.info("The student begins with the teacher's %s %s", unit, layers)

@@ -130,13 +130,14 @@ class PretrainingSettings(TrainingSettings):
 
     phase_learning_rates: str | None = Group.TRAINING.setting(
         None,
-        help="Peak learning rate of each phase, such as 6e-3,4e-3, instead of --learning_rate. Each"
-        " phase then has its own schedule.",
+        help="Peak learning rate of each phase, such as 6e-3,4e-3. Each phase then has its own"
+        " schedule.",
+        excludes="learning_rate",
     )
     phase_warmup_steps: str | None = Group.TRAINING.setting(
         None,
-        help="Warm-up steps of each phase, such as 2000,200, instead of --num_warmup_steps. Each"
-        " phase then has its own schedule.",
+        help="Warm-up steps of each phase, such as 2000,200. Each phase then has its own schedule.",
+        excludes="num_warmup_steps",
     )
 
     @property
@@ -158,9 +159,7 @@ class PretrainingSettings(TrainingSettings):
         """Returns the settings, with the phases that the flags of `ScheduleSettings` describe."""
         phases, evaluation_batches = cls._phases(values, given)
         fields = {field.name: values[field.name] for field in flags_of(cls)}
-        settings = cls(phases=phases, evaluation_batches=evaluation_batches, **fields)
-        settings.check_given(given)
-        return settings
+        return cls(phases=phases, evaluation_batches=evaluation_batches, **fields)
 
     @classmethod
     def _phases(
@@ -213,12 +212,6 @@ class PretrainingSettings(TrainingSettings):
         if problem := next(filter(None, map(rule_of(field).problem, values)), None):
             raise UserError(f"--{name}={as_given(text)}: each value {problem}")
         return values
-
-    def check_given(self, given: Collection[str]) -> None:
-        """Raises UserError if a value is set by two flags."""
-        for name, of_all in _OF_ALL.items():
-            if getattr(self, name) and of_all in given:
-                raise UserError(f"--{of_all} is in --{name} already; leave out one of the two")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -295,6 +288,7 @@ class ScheduleSettings(Settings):
         help="Phases of training as length:steps:batch:predictions,... instead of --max_seq_length,"
         " --num_train_steps, --train_batch_size and --max_predictions_per_seq. Evaluation uses the"
         " lengths of the last phase, or of the phase with --max_seq_length if that is given.",
+        excludes="train_batch_size",
     )
     eval_batch_size: int = inherit(EvaluationOptions, "eval_batch_size")
     max_eval_steps: int = Group.EVALUATION.setting(
@@ -319,8 +313,6 @@ class ScheduleSettings(Settings):
                     f"--num_train_steps ({self.num_train_steps}) must equal the sum of the steps in"
                     f" --phases ({total}); leave out --num_train_steps"
                 )
-            if "train_batch_size" in given:
-                raise UserError("--train_batch_size is in --phases already; leave it out")
         last = phases[-1].max_seq_length
         length = self.max_seq_length if "max_seq_length" in given else last
         of_phases = {phase.max_seq_length: phase.max_predictions_per_seq for phase in phases}
@@ -337,6 +329,7 @@ class ScheduleSettings(Settings):
         try:
             dataclasses.replace(
                 self,
+                phases=None,
                 max_seq_length=phase.max_seq_length,
                 num_train_steps=phase.num_steps,
                 train_batch_size=phase.batch_size,

@@ -170,8 +170,8 @@ def test_digests_of_the_original(tmp_path, case, monkeypatch):
     outputs = [str(tmp_path / f"{i}.tfrecord") for i in range(len(case["digest"]))]
     files = [str(golden / "albert/records" / name) for name in case["inputs"]]
     lines = (lines for _, lines in read_files(files, "input_file", settings.text_field))
-    with data.RecordFiles.open(settings, tokenizer, outputs, settings.random_seed) as made:
-        made.write(data.tokenized(lines, tokenizer, settings))
+    with data.record_writer(settings, tokenizer, outputs, settings.random_seed) as write:
+        write(data.tokenized(lines, tokenizer, settings))
     assert [records_digest.digest(path) for path in outputs] == case["digest"]
 
 

@@ -164,20 +164,6 @@ def test_flags_that_do_not_fit(text, tmp_path, more, message):
         PretrainingDataSettings(**values)
 
 
-@pytest.mark.parametrize(
-    "output_file, message",
-    [
-        ("/dev/null", "^--output_file=/dev/null must be the beginning of the names of the shards"),
-        ("out/", "^--output_file=out/ must be the beginning .*; it is a folder, a pipe or a dev"),
-    ],
-)
-def test_names_that_shards_cannot_begin_with(text, tmp_path, monkeypatch, output_file, message):
-    monkeypatch.chdir(tmp_path)
-    values = {**vars(settings(text, tmp_path / "out")), "output_file": output_file}
-    with pytest.raises(UserError, match=message):
-        create_shards(PretrainingDataSettings(**values))
-
-
 def test_shards_have_a_function_of_their_own(text, tmp_path):
     with pytest.raises(UserError, match="^num_shards=5 is for bert_tf.*create_shards; call that"):
         create_pretraining_data(settings(text, tmp_path / "out"))

@@ -141,16 +141,14 @@ def test_an_evaluation_counts_sequences(objective):
     plain["example_weight"] = np.float32([1.0] * (SEQUENCES - left_out) + [0.0] * left_out)
     packed["example_weight"] = np.float32([1.0] * (len(ROWS) - 1) + [0.0])
     model = make_model(objective=objective)
-    replicas = steps.Replicas(1, lambda tensors: tensors)
-    expected, found = (
-        steps.evaluation_step(model, tensors(features), replicas) for features in (plain, packed)
-    )
+    expected, found = (steps.evaluation_step(model, tensors(x)) for x in (plain, packed))
     assert found.keys() == expected.keys() and found["loss"][1] == SEQUENCES - left_out
     for name in expected:
         np.testing.assert_allclose(found[name], expected[name], rtol=1e-6, err_msg=name)
     # One of two replicas with the same rows: what it has is half of the whole.
     two = steps.Replicas(2, lambda tensors: [2.0 * x for x in tensors])
-    total, count = steps.evaluation_step(model, tensors(packed), two)["loss"]
+    with steps.replicas_are(two):
+        total, count = steps.evaluation_step(model, tensors(packed))["loss"]
     assert count == SEQUENCES - left_out
     expected_total, expected_count = expected["loss"]
     assert float(total / count) == pytest.approx(float(expected_total / expected_count), rel=1e-5)

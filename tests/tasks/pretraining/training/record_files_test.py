@@ -20,9 +20,9 @@ from tests.support.pretraining_runs import write_records
 SCHEMA = pretraining_schema(12, 2)
 
 
-def opened(*files, num_steps=0):
+def opened(*files):
     ends = record_checks.check_ends(files)
-    batches = RecordBatches(12, num_steps, 8, 2)
+    batches = RecordBatches(12, 0, 8, 2)
     return FittingRecords({"files": list(files), "batch_size": 8}, 1.0, ends, batches)
 
 
@@ -97,23 +97,6 @@ def test_whole_words_of_one_token_are_warned_of(tmp_path, warnings, words, whole
     fit(found, RecordBatches(**sizes), made_for, {}, masking, 1, "train_batch_size")
     expected = f"--do_whole_word_mask changes nothing in the first 5 records of {path}: each word"
     assert sum(text.startswith(expected) for text in warnings) == is_warned
-
-
-def test_an_evaluation_that_reads_few_examples_often_is_told(tmp_path, caplog):
-    one = write_records(tmp_path / "one", 1, 12, 2, seed=1)
-    many = write_records(tmp_path / "many", 80, 12, 2, seed=2)
-    opened(one).warn_of_repeats()  # every example once
-    opened(many, num_steps=10).warn_of_repeats()
-    assert caplog.text == ""
-    opened(one, num_steps=100).warn_of_repeats()
-    assert (
-        "The evaluation reads 800 examples, although the files have only 1: each is read about 800"
-        " times. --max_eval_steps=0 reads each once"
-    ) in caplog.text
-    opened(many, num_steps=15).warn_of_repeats()
-    assert "reads 120 examples, although the files have only 80: each is read about 1.5" in (
-        caplog.text
-    )
 
 
 def test_evaluation_on_records_of_training_is_told_whatever_their_names(tmp_path, caplog):

@@ -61,6 +61,14 @@ def test_one_schedule_or_one_for_each_phase():
         ({"start_warmup_step": 1}, "--start_warmup_step=1 is beyond the warm-up of 10000 steps"),
         ({"start_warmup_step": -1, "num_warmup_steps": 0}, "beyond the warm-up of 0 steps"),
         ({"start_warmup_step": -8, "phase_warmup_steps": "9,8"}, "beyond the warm-up of 8 steps"),
+        (
+            {"phase_learning_rates": "6e-3,4e-3", "learning_rate": 1.0},
+            "--phase_learning_rates=6e-3,4e-3 excludes --learning_rate=1.0",
+        ),
+        (
+            {"phase_warmup_steps": "20,2", "num_warmup_steps": 3},
+            "--phase_warmup_steps=20,2 excludes --num_warmup_steps=3",
+        ),
         ({"decay_power": 0.0}, "--decay_power=0.0 must be a finite number above 0"),
         ({"optimizer": "adam"}, "--optimizer=adam must be one of adamw, lamb"),
         ({"clip_norm": -1.0}, "--clip_norm=-1.0 must be a finite number of at least 0"),
@@ -69,13 +77,3 @@ def test_one_schedule_or_one_for_each_phase():
 def test_what_does_not_fit_is_refused(changes, message):
     with pytest.raises(UserError, match=re.escape(message)):
         settings(**changes)
-
-
-def test_a_rate_given_twice_is_refused():
-    both = settings(phase_learning_rates="6e-3,4e-3", phase_warmup_steps="20,2")
-    both.check_given({"output_dir", "restart_schedule"})
-    with pytest.raises(UserError, match="--learning_rate is in --phase_learning_rates already"):
-        both.check_given({"learning_rate"})
-    with pytest.raises(UserError, match="--num_warmup_steps is in --phase_warmup_steps already"):
-        both.check_given({"num_warmup_steps"})
-    settings().check_given({"learning_rate", "num_warmup_steps"})
