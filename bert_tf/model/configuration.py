@@ -15,6 +15,7 @@ from bert_tf.model.activations import Activation, check_activation
 from bert_tf.start import lazy_tensorflow as tf
 
 _MOST_PARAMETERS = 10**11  # 400 GB in float32
+_MOST_BYTES = 2**40  # of one activation of a batch, over all replicas
 _HUGGING_FACE_KEYS = {"architectures", "transformers_version"}  # a `config.json` has them
 _LONGEST_LIST = 300  # characters of listed problems in a message
 
@@ -273,6 +274,22 @@ class BertConfig:
             raise UserError(
                 f"The length {max_seq_length} of --{flag} must be at most {self.length_rule}"
                 f" ({self.longest_sequence}) of --bert_config_file"
+            )
+
+    def check_batch_size(self, batch_size: int, max_seq_length: int, flag: str) -> None:
+        """Checks that the vectors of a batch, float32 [B, S, H], take at most a tebibyte.
+
+        `batch_size` is the number of sequences over all replicas, which `flag` (no dashes) sets.
+
+        Raises:
+            UserError: they take more.
+        """
+        num_bytes = 4 * batch_size * max_seq_length * self.hidden_size
+        if num_bytes > _MOST_BYTES:
+            raise UserError(
+                f"A batch must fit into memory: --{flag}={batch_size} sequences of length"
+                f" {max_seq_length} and hidden_size {self.hidden_size} take"
+                f" {num_bytes / 2**30:,.0f} GiB for each layer; lower --{flag}"
             )
 
     def to_dict(self) -> dict[str, Any]:

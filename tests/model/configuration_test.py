@@ -117,6 +117,14 @@ def test_numbers_that_are_0_in_float32_are_refused(value):
         BertConfig(**{**DEFAULTS, "initializer_range": value})
 
 
+def test_a_batch_that_no_memory_holds_is_refused():
+    config = BertConfig(97, hidden_size=1024, num_attention_heads=16)
+    config.check_batch_size(2**16, 512, "train_batch_size")  # of the greatest published, LAMB's
+    message = "--eval_batch_size=1000000 sequences of length 512 and hidden_size 1024 take 1,953 G"
+    with pytest.raises(UserError, match=message):
+        config.check_batch_size(10**6, 512, "eval_batch_size")
+
+
 @pytest.mark.parametrize(
     "changes, message",
     [

@@ -74,6 +74,10 @@ def check_settings(
     starts from, if no setting names it.
     """
     config.check_seq_length(settings.max_seq_length)
+    for name in ("train_batch_size", "eval_batch_size", "predict_batch_size"):
+        size = getattr(settings, name, None)
+        if size is not None:
+            config.check_batch_size(size, settings.max_seq_length, name)
     if settings.group_by_length and one_length:
         raise UserError(
             "--group_by_length needs batches of several lengths; give several --length_buckets, or"
