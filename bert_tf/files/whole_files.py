@@ -246,10 +246,9 @@ def read_checked(
         return kind()
     content = read_json(path, path, "correct or delete it")
     if not isinstance(content, kind):
-        wanted = "a list" if kind is list else "a dictionary"
-        raise UserError(
-            f"{path} must hold {wanted}; received {quoted(content)}. Correct or delete it"
-        )
+        kinds = {list: "a list", dict: "a dictionary"}  # not what it holds: it may be a secret
+        found = kinds.get(type(content)) or quoted(content)
+        raise UserError(f"{path} must hold {kinds[kind]}; received {found}. Correct or delete it")
     for entry in content if kind is list else [content]:
         if keys and isinstance(entry, dict):
             keys.check(entry, path)

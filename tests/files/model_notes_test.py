@@ -100,7 +100,7 @@ def test_there_and_back(tmp_path):
     "content, message",
     [
         ("{", "is not JSON"),
-        ("[]", r"must hold a dictionary; received \[\]. Correct or delete it"),
+        ("[]", r"must hold a dictionary; received a list. Correct or delete it"),
         (json.dumps({"read": "pairs"}), "it has 'read'; correct it, or delete it"),
     ],
 )

@@ -363,7 +363,7 @@ ORDER = "must list Transformer, Pooling and, if vectors have length 1, Normalize
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        (MODULES, {"type": "x"}, "must hold a list; received {'type': 'x'}. Correct or delete it"),
+        (MODULES, {"type": "x"}, "must hold a list; received a dictionary. Correct or delete it"),
         (MODULES, [None], "lists 'None'; only sentence_transformers' Transformer, Pooling, Norm"),
         (MODULES, modules("", "1_Pooling", ("Dense", "2_Dense")), f"lists '{OLD}Dense'; only"),
         (MODULES, modules("", "1_Pooling", names="my."), "lists 'my.Transformer', 'my.Pooling';"),
@@ -373,7 +373,7 @@ ORDER = "must list Transformer, Pooling and, if vectors have length 1, Normalize
         (MODULES, modules(3), "; it is 3. Correct it"),
         (MODULES, modules("\udcff"), "; it is '\\udcff'. Correct it"),
         (MODULES, [x | {"kwargs": ["task"]} for x in modules()], "kwargs must be [], not ['task']"),
-        (POOLING, [True], "must hold a dictionary; received [True]. Correct or delete it"),
+        (POOLING, [True], "must hold a dictionary; received a list. Correct or delete it"),
         (POOLING, {"pooling_mode": ["mean", "sum"]}, "lasttoken; it is ['mean', 'sum']. Choose"),
         (POOLING, {"pooling_mode": [["cls"]]}, "lasttoken; it is [['cls']]. Choose"),
         (
@@ -384,7 +384,7 @@ ORDER = "must list Transformer, Pooling and, if vectors have length 1, Normalize
         (POOLING, {"include_prompt": "no"}, "include_prompt must be true or false; it is 'no'."),
         (POOLING, {"pooling_mode_cls_token": "false"}, "must be true or false; it is 'false'."),
         (POOLING, {"pooling_mode_max_tokens": 1}, "max_tokens must be true or false; it is 1."),
-        (INPUT, [5], "must hold a dictionary; received [5]. Correct or delete it"),
+        (INPUT, [5], "must hold a dictionary; received a list. Correct or delete it"),
         (INPUT, {"max_seq_length": "5"}, "max_seq_length must be a positive number; it is '5'."),
         (INPUT, {"max_seq_length": -1}, "max_seq_length must be a positive number; it is -1."),
         (INPUT, {"do_lower_case": 1}, "do_lower_case must be true or false; it is 1. Correct it"),

@@ -75,7 +75,7 @@ SECRET = ["root:x:0:0", "daemon:x:1:1", "alice:x:1000:1000", "mail:x:8:8"]
             json.dumps(dict.fromkeys(SECRET, "key")),
             "it has 'root:x:0:0' and 3 more",
         ),
-        ("model_input.json", json.dumps(SECRET), "it has a list"),
+        ("model_input.json", json.dumps(SECRET), "received a list"),
         ("labels.txt", "x" * 5000 + "\n" + "\n".join(SECRET), "'xxx"),
     ],
 )

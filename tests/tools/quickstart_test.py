@@ -55,6 +55,15 @@ time.sleep(30)
 """
 
 
+@pytest.fixture
+def ctrl_c():
+    """Python's own handler: what a shell starts in the background ignores Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c")
 @pytest.mark.parametrize(
     ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 75), (signal.SIGINT, 0)]
 )
