@@ -110,6 +110,7 @@ def load_teacher(
     weights = {variable.path: variable.value for variable in teacher.variables}
     needed = [name for name in weights if not name.startswith(tuple(unneeded))]
     flag, reader = "teacher_checkpoint", files.weights
-    found = checkpoints.initialize(weights, files.path, flag, reader, needed)
+    with strategy.scope():
+        found = checkpoints.initialize(weights, files.path, flag, reader, needed)
     files.forget()
     return teacher, {name: weights[name] for name in found}
