@@ -43,12 +43,13 @@ def read_run(output_dir: str) -> Record:
 
 
 def describe_others(output_dir: str) -> list[str]:
-    """Returns a line for each process of the run except the first."""
+    """Returns a line for each process that the run ever had, except the first."""
     lines: list[str] = []
     while record := goodput.read(output_dir, len(lines) + 1):
         waits = record.seconds["input"] / max(sum(record.seconds.values()), 1e-9)
         lines.append(
-            f"process {len(lines) + 1}: goodput {100 * record.goodput():.1f}%,"
+            f"process {len(lines) + 1}, until {_time(record.until)}: goodput"
+            f" {100 * record.goodput():.1f}%,"
             f" {100 * record.goodput_beyond_start_up():.1f}% beyond start-up,"
             f" {100 * waits:.1f}% waiting for input"
         )
@@ -59,8 +60,7 @@ def table(record: Record) -> str:
     """Returns the time and the share of each part, their sum, and the goodput."""
     whole = record.until - record.first_start
     total = sum(record.seconds.values())
-    began = datetime.datetime.fromtimestamp(record.first_start).isoformat(" ", "seconds")
-    lines = [f"first started {began}, started {record.starts} times"]
+    lines = [f"first started {_time(record.first_start)}, started {record.starts} times"]
     rows = [(name, record.seconds[part]) for part, name in PARTS.items()]
     for name, seconds in (*rows, ("sum", total), ("wall time", whole)):
         lines.append(f"{name:24}{seconds:12.1f} s{100 * seconds / max(whole, 1e-9):8.1f}%")
@@ -69,6 +69,10 @@ def table(record: Record) -> str:
     if abs(total - whole) > 0.01 * whole:
         lines.append("The sum differs from the wall time: the machines' clocks differ.")
     return "\n".join(lines)
+
+
+def _time(seconds: float) -> str:
+    return datetime.datetime.fromtimestamp(seconds).isoformat(" ", "seconds")
 
 
 def draw(record: Record, title: str) -> "Figure":

@@ -1,5 +1,6 @@
 """Tests of tools/goodput.py."""
 
+import datetime
 import re
 
 import pytest
@@ -55,8 +56,10 @@ def test_the_other_processes_have_a_line_each(folder):
                 now[0] += seconds
         run.write("ended")
     assert goodput.describe_others(str(folder)) == [
-        "process 1: goodput 60.0%, 75.0% beyond start-up, 20.0% waiting for input",
-        "process 2: goodput 30.0%, 37.5% beyond start-up, 50.0% waiting for input",
+        f"process 1, until {datetime.datetime.fromtimestamp(200)}: goodput 60.0%, 75.0% beyond"
+        " start-up, 20.0% waiting for input",
+        f"process 2, until {datetime.datetime.fromtimestamp(300)}: goodput 30.0%, 37.5% beyond"
+        " start-up, 50.0% waiting for input",
     ]
     assert sorted(path.name for path in folder.iterdir()) == [
         *("goodput-1.json", "goodput-2.json", "goodput.json")

@@ -204,14 +204,14 @@ class Goodput:
         if prefix is None and past.saves:
             why = "belongs to another run: it lists checkpoints, but there is none"
             return self._start_over(f"{self._path} {why}")
-        saves = [s for s in past.saves if s[0] < step]
+        saves = [s for s in past.saves if s[0] <= step]
         if prefix is not None:
-            found = [s for s in past.saves if s[0] == step]
-            if past.starts and not found:
+            # Other processes list a step on their own, and may be killed just before.
+            if past.starts and not self._process and (not saves or saves[-1][0] < step):
                 why = f"belongs to another run: it does not list {prefix}"
                 return self._start_over(f"{self._path} {why}")
-            counted = found[-1][1] if found else 0.0
-            saves.append((step, counted))
+            counted = saves[-1][1] if saves else 0.0
+            saves = [*(s for s in saves if s[0] < step), (step, counted)]
         lost = past.seconds["lost"] + (past.seconds["steps"] - counted)
         seconds = {**past.seconds, "lost": lost, "steps": counted}
         self._past = dataclasses.replace(past, seconds=seconds, saves=tuple(saves))

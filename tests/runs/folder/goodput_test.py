@@ -38,9 +38,9 @@ def time():
 class Start:
     """A start of a run in a directory."""
 
-    def __init__(self, folder, time, left_at=None):
+    def __init__(self, folder, time, left_at=None, process=0):
         self.folder, self.time = folder, time
-        self.goodput = Goodput(str(folder), Clock(now=time), time)
+        self.goodput = Goodput(str(folder), Clock(now=time), time, process)
         self.goodput.open(left_at)
 
     def spend(self, part, seconds):
@@ -189,6 +189,21 @@ def test_a_file_of_another_run_is_set_aside(tmp_path, time, warnings, step, why)
     start.spend("steps", 3)
     start.save(30)
     assert seconds(tmp_path) == {"steps": 3}
+
+
+def test_another_process_killed_before_it_lists_the_checkpoint_counts_on(tmp_path, time, warnings):
+    start = Start(tmp_path, time, process=3)
+    start.goodput.restored(0, None)
+    for step in (10, 20):
+        start.spend("steps", 7)
+        start.save(step)
+    start.spend("steps", 5)
+    start.goodput.write()
+    start = Start(tmp_path, time, process=3)
+    start.goodput.restored(30, f"{tmp_path}/model.ckpt-30")
+    record = goodput.read(str(tmp_path), 3)
+    assert (record.seconds["steps"], record.seconds["lost"]) == (14, 5)
+    assert record.saves == ((10, 7), (20, 14), (30, 14)) and warnings == []
 
 
 def test_a_run_without_the_file_starts_to_count(tmp_path, time, warnings):
