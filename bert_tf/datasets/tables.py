@@ -49,7 +49,7 @@ def table_path(name: str, data_dir: str) -> str:
 
 
 def place_of(path: str, row: int | None = None) -> str:
-    """Returns how messages name a file in --data_dir, or its row of this number, from 0."""
+    """Returns the name of a file in --data_dir for messages, or of its row number `row`, from 0."""
     return f"--data_dir: {path}" + ("" if row is None else f", line {row + 1}")
 
 
@@ -110,7 +110,7 @@ def _check_widths(
             first = "the header names" if has_header else f"line {rows[0][0] + 1} has"
             remedy = f"Put quotes around a text with {quoted(delimiter)} in it"
             if not is_csv:
-                remedy = "Between tabs each line is a row, and quotes do not help; .csv differs"
+                remedy = "Quotes do not protect tabs and line ends here; save the table as .csv"
             raise UserError(
                 f"{place_of(path, i)}: the line has {count} columns, but {first} {expected}."
                 f" {remedy}.{advice}"
@@ -143,8 +143,8 @@ def column_numbers(
 ) -> dict[str, int]:
     """Returns flag -> number of the column that it names, from 0.
 
-    `columns` maps a flag (no dashes) to the column name that it gives, a number in a file without a
-    header; `needed_by` needs these flags, for messages.
+    `columns` maps a flag (no dashes) to its value, the name of a column, or a number if the file
+    has no header. `needed_by` says in messages what needs these flags.
     """
     names = column_names(rows, has_header)
     for flag, name in columns.items():
@@ -169,7 +169,7 @@ def column_numbers(
 
 
 def read_text(path: str, header: bool = False) -> str:
-    """Reads a UTF-8 file, not empty, without its byte-order mark and carriage returns."""
+    """Reads UTF-8 without byte-order mark and carriage returns; UserError if the file is empty."""
     place = place_of(path)
     rule = "--data_dir must be the folder with the task's files"
     if not tf.io.gfile.exists(path):

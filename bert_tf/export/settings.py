@@ -12,7 +12,7 @@ from bert_tf.runs.flags.setting_fields import Group, Settings
 from bert_tf.tasks.registry import TASKS
 
 ENCODER = "encoder"
-# In the order of defaults: heads that training adds last come first.
+# --head defaults to the first of HEADS that the model has, so fine-tuned heads come first.
 TRAINED_LAST = tuple(head for task in TASKS.values() for head in task.heads)
 HEADS = (*TRAINED_LAST, "masked_lm", ENCODER)
 
@@ -100,9 +100,9 @@ class ExportSettings(Settings):
     )
     data_dir: str | None = Group.DATA.setting(
         None,
-        help="Folder with dev.tsv or dev.csv, a table of texts and labels: the tool prints how many"
-        " labels the model finds before and after the export. For numbers, and cosines of sentence"
-        " vectors, it prints their correlation with the labels.",
+        help="Folder with dev.tsv or dev.csv, a table of texts and labels: the tool prints the"
+        " model's accuracy on it before and after the export. For regression and sentence vectors"
+        " it prints the correlations with the labels.",
         needs=[("format", ONNX), "text_a_column", "label_column"],
         excludes=["batch_size", "seq_length"],
         because="the texts are given to bert_tf.load(EXPORT)",

@@ -167,8 +167,8 @@ def _pattern(tokens: Sequence[AddedToken]) -> str:
     for token in tokens:
         if token.single_word or token.normalized:
             raise UserError(
-                f"The added token {quoted(token.content)} cannot be found in a graph, since it is"
-                f" {'a single word' if token.single_word else 'found in normalized text'}. Export"
+                f"The added token {quoted(token.content)} cannot be found in a graph, since it"
+                f" matches {'whole words' if token.single_word else 'normalized text'} only. Export"
                 " with --input_kind=ids, or change single_word and normalized of the token to false"
                 " if the texts allow it"
             )

@@ -7,14 +7,15 @@ from bert_tf.files.checkpoints import CheckpointReader
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.family import AlbertConfig, ElectraConfig
 
-_HEAD_SIZE = 64  # of every BERT, ALBERT and ELECTRA that Google released
+_HEAD_SIZE = 64  # of every BERT and ELECTRA that Google released, and most ALBERTs
 _GROUP = "bert/encoder/transformer/group_0/inner_group_0/"
 
 
 def config_of_weights(checkpoint: CheckpointReader, place: str) -> BertConfig:
-    """Returns the configuration of a checkpoint of Model Garden or TF Hub, which `place` names.
+    """Returns the configuration of a checkpoint of Model Garden or TF Hub.
 
-    Shapes do not tell the activation and the dropout rates: it assumes Google's.
+    Shapes do not tell the activation and the dropout rates, so Google's are assumed. `place` names
+    the checkpoint in messages.
     """
     shapes, sizes = checkpoint.shapes, checkpoint.sizes or {}
     kind: type[BertConfig] = BertConfig
@@ -50,9 +51,9 @@ def config_of_weights(checkpoint: CheckpointReader, place: str) -> BertConfig:
         sizes["num_hidden_groups"] = sizes["num_hidden_layers"]
     if kind is BertConfig:
         del sizes["embedding_size"]
-    guessed = f"hidden_act is taken to be {'gelu_erf' if kind is ElectraConfig else 'gelu'}"
+    guessed = f"hidden_act is assumed to be {'gelu_erf' if kind is ElectraConfig else 'gelu'}"
     if "num_attention_heads" not in sizes:
-        guessed += f", and the attention heads to have {_HEAD_SIZE} numbers each"
+        guessed += f", and the size of an attention head {_HEAD_SIZE}"
         sizes["num_attention_heads"] = max(1, sizes["hidden_size"] // _HEAD_SIZE)
     logging.warning(
         "%s has no configuration beside it. The sizes are read from its weights; %s, as in Google's"

@@ -68,8 +68,8 @@ def build_model(
         variable.assign(folder.read(variable.path))
         if row and variable.path in row.biases and not variable.numpy().any():
             logging.warning(
-                "%s: the bias of the head for %s is zero, so the head was never trained, and what"
-                " it answers means nothing. Fine-tune the model first",
+                "%s: the bias of the head for %s is zero, so the head was never trained, and its"
+                " answers are meaningless. Fine-tune the model first",
                 *(folder.path, row.shown),
             )
     folder.forget()
@@ -84,7 +84,10 @@ def build_model(
 def initialize(
     folder: ModelFolder, read: Callable[[str], np.ndarray], variables: Mapping[str, tf.Variable]
 ) -> None:
-    """Sets the variables that a folder has, by `read`; a head only if `folder` has a head."""
+    """Sets the variables that a folder has weights for; a head's only if the folder has a head.
+
+    `read` returns the weight of a name.
+    """
     missing = []
     for name, variable in variables.items():
         of_bert = name.startswith(f"{folder.config.scope}/")
@@ -123,7 +126,7 @@ def head_outputs(head: str, model: keras.Model) -> Outputs:
 
 
 def traced(outputs: Outputs, names: Sequence[str]) -> Compute:
-    """Makes a function of arrays, int32 [B, S] by name, from a function of tensors, traced once."""
+    """Wraps a function of tensors, traced once, as a function of arrays: name -> int32 [B, S]."""
     spec = {name: tf.TensorSpec([None, None], tf.int32, name) for name in names}
     # TensorFlow counts traces by a function's source lines, over all models, and warns if there are
     # many. It counts a partial separately.
@@ -169,13 +172,13 @@ _CPU_INFO = Path("/proc/cpuinfo")
 _DTYPES = ("float32", "bfloat16", "mixed_bfloat16", "auto")
 # Measured on an Intel Xeon (Sapphire Rapids) without AMX; see docs/devices.md.
 _SLOW = (
-    'dtype="bfloat16" is slow on a processor that does not multiply bfloat16, such as this one:'
-    ' float32 answered 1.9 times as fast there. load(..., dtype="auto") chooses float32 here'
+    'dtype="bfloat16" is slow on this processor, which lacks fast bfloat16: on a similar one'
+    ' float32 answered 1.9 times as fast. load(..., dtype="auto") chooses float32 here'
 )
 
 
 def answering_dtype(dtype: str | None) -> keras.DTypePolicy | str | None:
-    """Returns the dtype of a model that answers; see `dtype` of `load`."""
+    """Returns the dtype policy for `load`'s argument `dtype`, and warns if it is slow here."""
     if dtype not in (None, *_DTYPES):
         raise UserError(
             f"dtype must be one of {', '.join(_DTYPES)}, or None, for Keras's global policy:"

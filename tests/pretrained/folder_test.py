@@ -155,7 +155,7 @@ def test_a_head_that_was_never_trained_is_warned_of(tmp_path, warnings, head, bi
     build_model(built, read_folder(folder, max_seq_length=16))
     assert warnings == [
         f"{folder}: the bias of the head for {name} is zero, so the head was never trained, and"
-        " what it answers means nothing. Fine-tune the model first"
+        " its answers are meaningless. Fine-tune the model first"
     ]
 
 

@@ -78,7 +78,7 @@ class Clock:
             self.enter(before)
 
     def move(self, seconds: float, source: str, target: str) -> None:
-        """Moves seconds from one part to a different one; at most all that it has."""
+        """Moves seconds from one part to another, but no more than the first one has."""
         seconds = min(seconds, self.seconds()[source])
         self._seconds[source] -= seconds
         self._seconds[target] += seconds
@@ -124,7 +124,7 @@ def file_name(process: int) -> str:
 def read(output_dir: str, process: int = 0) -> Record | None:
     """Reads the record of a process, if there is one."""
     path = os.path.join(output_dir, file_name(process))
-    rule = "it must be as a run wrote it"
+    rule = "only runs should write this file"
     try:
         if not tf.io.gfile.exists(path):
             return None
@@ -206,7 +206,7 @@ class Goodput:
             return self._start_over(f"{self._path} {why}")
         saves = [s for s in past.saves if s[0] <= step]
         if prefix is not None:
-            # Other processes list a step on their own, and may be killed just before.
+            # Each other process writes its own file, and may be killed before it lists the step.
             if past.starts and not self._process and (not saves or saves[-1][0] < step):
                 why = f"belongs to another run: it does not list {prefix}"
                 return self._start_over(f"{self._path} {why}")

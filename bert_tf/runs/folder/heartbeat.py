@@ -169,7 +169,7 @@ class Heartbeat:
             )
 
     def _wait_for_the_last_run(self) -> None:
-        """Waits until it is certain that a file that exists does not belong to a live run."""
+        """Waits until the run that left a file is known to be dead; `InUseError` if it is alive."""
         found = self._read()
         if found is None:
             return
@@ -183,7 +183,7 @@ class Heartbeat:
                 logging.info("%s was left by %s, which has ended", self._path, _name(owner))
                 return
         logging.info(
-            "%s is there, written by %s: watching it for %g seconds",
+            "%s exists, written by %s: watching it for %g seconds",
             *(self._path, _name(owner), EXPIRES_SECONDS),
         )
         expires = time.monotonic() + EXPIRES_SECONDS

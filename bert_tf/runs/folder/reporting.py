@@ -22,7 +22,7 @@ SUMMARY_STEPS = 100  # steps per point in TensorBoard: the Estimator's default
 
 
 class Metrics:
-    """All scalars of a run in one JSON file, a line for each step, in order.
+    """All scalars of a run in one file of JSON lines, a line for each step, in order.
 
     The file is rewritten as a whole, because an object in a bucket cannot grow.
     """
@@ -34,7 +34,7 @@ class Metrics:
         self._lock = threading.Lock()  # of the file, which the saving thread also writes
 
     def open(self, step: int) -> None:
-        """Reads the lines of earlier starts up to a step; later steps are made again."""
+        """Reads the lines of earlier starts up to a step; later steps are trained again."""
         if not tf.io.gfile.exists(self._path):
             return
         self._written = read_text(self._path, self._path)
@@ -42,7 +42,7 @@ class Metrics:
         try:
             found = {int(strict_json.loads(line)["step"]): line for line in lines}
         except (KeyError, TypeError, ValueError) as error:
-            rule = "must be as a run wrote it; to begin a new file, rename this one"
+            rule = "is damaged; to begin a new file, rename this one"
             raise UserError(f"{self._path} {rule}") from error
         self._lines = {at: line for at, line in found.items() if at <= step}
 
@@ -91,7 +91,7 @@ class Summaries:
         try:
             yield
         except tf.errors.OpError as error:  # the directory was writable at the start
-            place = f"TensorBoard's file in {self._directory}, of --output_dir,"
+            place = f"TensorBoard's file in {self._directory} (--output_dir)"
             raise OSError(storage.unwritable(place, str(self._directory), error)) from error
 
 
@@ -150,7 +150,7 @@ def write_results(path: str, results: Mapping[str, float | int]) -> None:
     lines = []
     for key, value in sorted(results.items()):
         value = value if isinstance(value, int) else np.float32(value)
-        lines.append(f"{key} = {value!s}\n")  # NumPy formats a float32 as a float64
+        lines.append(f"{key} = {value!s}\n")  # without !s a float32 gets a float64's digits
     write_whole(path, "".join(lines))
 
 
@@ -173,7 +173,7 @@ def read_results(path: str) -> dict[str, float]:
 
 
 def write_probabilities(path: str, outputs: np.ndarray) -> None:
-    """Writes test_results.tsv as the original: float [examples, classes], or [examples]."""
+    """Writes the original's test_results.tsv; `outputs` are [examples, classes] or [examples]."""
     logging.info("Writing predictions to: %s", path)
     lines = ["\t".join(map(str, row)) for row in outputs.reshape(len(outputs), -1)]
     write_whole(path, "".join(f"{line}\n" for line in lines))

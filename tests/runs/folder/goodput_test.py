@@ -240,12 +240,12 @@ def test_a_disk_that_cannot_be_read_stops_nothing(tmp_path, time, warnings, monk
     with monkeypatch.context() as change:
         error = tf.errors.UnavailableError(None, None, "no response")
         change.setattr(tf.io.gfile, "exists", failing(error))
-        with pytest.raises(UserError, match="goodput.json cannot be read .no response.; it must"):
+        with pytest.raises(UserError, match="goodput.json cannot be read .no response.; only"):
             goodput.read(str(tmp_path))
         Start(tmp_path, time)
     aside = f"It is set aside as {path}.old; the time is counted from zero"
     (warning,) = warnings
-    assert f"{path} cannot be read (no response); it must be as a run wrote it" in warning
+    assert f"{path} cannot be read (no response); only runs should write this file" in warning
     assert warning.endswith(aside) and (tmp_path / "goodput.json.old").read_text() == text
 
 

@@ -105,7 +105,7 @@ def test_metrics_have_each_step_once_after_a_kill(tmp_path):
     assert metrics_in(path) == []
     for damaged in ("{", "[]", '{"loss": 1}', '{"step": "x"}'):
         path.write_text(f'{{"step": 3}}\n{damaged}\n')
-        with pytest.raises(UserError, match="metrics.jsonl must be as a run wrote it; to begin a"):
+        with pytest.raises(UserError, match="metrics.jsonl is damaged; to begin a new file"):
             start(3)
 
 
@@ -143,6 +143,6 @@ def test_a_disk_that_fails_while_curves_are_written(tmp_path, monkeypatch, error
     monkeypatch.setattr(tf.summary, "scalar", fail)
     actions = {"flush": summaries.flush, "write": lambda: summaries.write({"loss": 1.0}, 2)}
     reason = error.message.removeprefix("{{function_node x}} ")
-    with pytest.raises(OSError, match="^TensorBoard's file in .*, of --output_dir, cannot") as info:
+    with pytest.raises(OSError, match="^TensorBoard's file in .* .--output_dir. cannot") as info:
         actions[when]()
-    assert f", of --output_dir, cannot be written: {reason}. The folder above" in str(info.value)
+    assert f" (--output_dir) cannot be written: {reason}. The folder above" in str(info.value)

@@ -157,7 +157,7 @@ def test_a_table_of_numbers(tmp_path):
                 ),
                 (
                     'stars|title\n1|"a|b"\n',
-                    "line 2: .* the header names 2. Between tabs .* quotes do not help",
+                    "line 2: .* the header names 2. Quotes do not protect tabs and line ends",
                 ),
                 ("id|title|stars|note\na|1|x|\nb|2|y\n", "line 3: .* 3 columns, but the header"),
                 (
