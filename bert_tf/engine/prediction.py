@@ -1,4 +1,4 @@
-"""Predictions of a model for examples, in their order."""
+"""Runs a model over examples, and returns its predictions in the examples' order."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -51,7 +51,8 @@ def join(chunks: Iterable[Columns]) -> Columns:
 class Predictor:
     """Runs a model's `predictions` over examples. Each length is traced and compiled once.
 
-    They are tensors [batch, ...] of static shapes by name, also for padding examples.
+    `model.predictions(outputs, features)` returns tensors by name, each [batch, ...] with a static
+    shape. Their rows for padding examples are dropped.
     """
 
     def __init__(self, model: Any, strategy: tf.distribute.Strategy):
@@ -132,7 +133,10 @@ class Predictor:
 def _in_order(
     count: int, name: str, parts: list[tuple[np.ndarray, dict[str, np.ndarray]]]
 ) -> np.ndarray | list[np.ndarray]:
-    """Returns the output `name` in the order of the examples; `parts` has the numbers of these."""
+    """Returns the output `name` in the order of the examples.
+
+    `parts` are pairs: the numbers of some examples, and the outputs for these examples.
+    """
     (first, *others) = [outputs[name] for _, outputs in parts]
     if any(other.shape[1:] != first.shape[1:] for other in others):
         column = [first] * count

@@ -1,7 +1,7 @@
 """Writes the nodes and constants of an ONNX graph.
 
-All operations are standard, so every runtime has them. They have the form that ONNX Runtime fuses,
-which it does only for versions of operations up to opset 18.
+All operations are standard, so every runtime has them. They form the patterns that ONNX Runtime
+fuses; it recognizes these patterns only up to opset 18.
 """
 
 import math

@@ -17,8 +17,8 @@ def check_overwrites(
 ) -> None:
     """Checks that no file to write, named by --`flag`, is also read, or is named twice.
 
-    Links are followed, so two spellings of one name count as the same file. `read` maps flags to
-    the files that they name to be read.
+    Links are followed, so two spellings of one name count as the same file. `read` maps each flag
+    that names input to the files that it names.
     """
     if not all(written):
         raise UserError(f"--{flag} must name a file; received an empty name")

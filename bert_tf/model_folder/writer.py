@@ -20,11 +20,11 @@ from bert_tf.text.tokenizers import BYTE_PAIRS, FAIRSEQ_PIECES, SENTENCE_PIECES,
 
 CHECKPOINT_NAME = "bert_model.ckpt"
 CONFIG_FILE = CONFIG_FILES[0]
-# Files that may be in the folder of a checkpoint.
 _CHECKPOINT_FILES = tuple(f"{CHECKPOINT_NAME}.{x}" for x in ("index", "data-00000-of-00001"))
 VOCABULARIES = (WORD_PIECES, SENTENCE_PIECES, BYTE_PAIRS, MERGES, FAIRSEQ_PIECES)
+# Files that may be beside a checkpoint.
 COMPANIONS = (CONFIG_FILE, *VOCABULARIES, TOKENIZER_CONFIG, LABELS_FILE, MODEL_INPUT_FILE)
-MODEL_NAMES = (*_CHECKPOINT_FILES, *COMPANIONS)  # of the folder that `write_model` writes
+MODEL_NAMES = (*_CHECKPOINT_FILES, *COMPANIONS)  # the files that `write_model` may write
 
 
 def write_model(
@@ -36,7 +36,10 @@ def write_model(
     labels: Sequence[str] | None,
     write: Callable[..., None] = checkpoints.write,
 ) -> None:
-    """Writes a released model's files, plus casing and classes; the checkpoint by `write`."""
+    """Writes a folder like a released model's, plus casing and classes.
+
+    `write` writes the checkpoint.
+    """
     write(os.path.join(folder, CHECKPOINT_NAME), weights)
     write_model_files(folder, config, vocabulary, do_lower_case)
     write_labels(folder, labels)

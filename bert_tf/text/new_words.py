@@ -68,7 +68,7 @@ class TokenCounts:
 
 
 def count_tokens(word_counts: Mapping[str, int], vocab: Mapping[str, int]) -> TokenCounts:
-    """Counts how a vocabulary splits words, each with its number of occurrences."""
+    """Counts the tokens of a text; `word_counts`: word -> how often the text has it."""
     tokenizer = tokenization.WordpieceTokenizer(vocab)
     uses: collections.Counter[str] = collections.Counter()
     split = 0
@@ -96,10 +96,13 @@ def choose_entries(
     """Returns up to `num_entries` new entries, and the pieces of `vocab` that each entry replaces.
 
     A candidate joins two or more neighbouring pieces of a word: "##card" and "##io" give
-    "##cardio", and all pieces of a word give the word. The choice is greedy: each step adds the
-    candidate that saves the most tokens with the vocabulary so far; ties go to the first by code
-    points. Candidates that save nothing, or turn a word into [UNK], are skipped. An entry that no
-    word uses in the end, because longer entries replaced it, is removed.
+    "##cardio", and all pieces of a word give the word. The word must occur at least `min_count`
+    times. With `whole_words` only whole words are candidates.
+
+    The choice is greedy: each step adds the candidate that saves the most tokens with the
+    vocabulary so far; ties go to the first by code points. Candidates that save nothing, or turn a
+    word into [UNK], are skipped. An entry that no word uses in the end, because longer entries
+    replaced it, is removed.
     """
     text = _SplitText(word_counts, vocab)
     replaced, estimates = _candidates(word_counts, text, min_count, whole_words)
@@ -168,7 +171,7 @@ class _SplitText:
         self._starts = [0, *itertools.accumulate(1 + len(word) for word in self._words)]
 
     def effect(self, entry: str) -> tuple[int, dict[int, int]]:
-        """Returns how many tokens an entry saves, and the changed lengths of words."""
+        """Returns how many tokens an entry saves, and word number -> new length in tokens."""
         # (0, {}) if a word becomes [UNK], because the vocabulary lacks a piece for a character.
         saved, lengths = 0, {}
         self.vocab[entry] = -1

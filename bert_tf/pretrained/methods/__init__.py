@@ -1,1 +1,1 @@
-"""What a loaded model can be asked: the methods of `Pretrained`, a module for each subject."""
+"""The methods of `Pretrained`, grouped by what they do: one module for each group."""

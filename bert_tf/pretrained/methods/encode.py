@@ -35,8 +35,8 @@ class Encode(LoadedModel):
     ) -> NDArray[np.float32]:
         """Returns a vector for each text, float32 [texts, H]; [H] for one text.
 
-        The prompt, lower-casing and truncation of vectors of a sentence-transformers folder apply;
-        with P poolings a vector has P*H elements.
+        If the folder comes from sentence-transformers, its prompt, its lower-casing and its
+        truncation of vectors apply. With P poolings a vector has P*H elements.
 
         Args:
             texts: a text, a pair of texts `(a, b)`, or a list of either.
@@ -51,7 +51,7 @@ class Encode(LoadedModel):
                 the maximum of their vectors, element by element, is then normalized and truncated.
                 For pairs see `classify`.
             window_stride: word pieces from the start of a window to the start of the next one.
-                None for half of those that fit.
+                None for half of the pieces that fit in a window.
             prompt: the name of one of the folder's prompts, such as "query", or a text to put
                 before each text, such as "query: "; "" for no prompt. None for the folder's
                 default.

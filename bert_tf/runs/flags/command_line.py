@@ -1,4 +1,4 @@
-"""Parses a command line into absl's flags, with errors in the words of `Settings`; --help."""
+"""Parses command lines with absl, puts its errors in the words of `Settings`, and makes --help."""
 
 import re
 import textwrap
@@ -43,9 +43,8 @@ class CommandLineError(Exception):
 def parse(words: Sequence[str], takes_words: bool = False, takes_others: bool = False) -> list[str]:
     """Sets absl's flags from a command line; returns the words that are not flags.
 
-    Flags and other words may stand in any order; all words after `--` are not flags. With
-    `takes_others`, unknown flags are returned among the words, with a `--` before the words that
-    follow one.
+    Flags and other words may stand in any order; no word after `--` is a flag. With `takes_others`
+    the words that are returned include unknown flags, and `--` if it was given.
     """
     flags.FLAGS.set_gnu_getopt(True)
     try:
@@ -76,7 +75,7 @@ def _explained(message: str) -> str:
 
 
 def in_our_words(message: str) -> str:
-    """Rewrites absl's message on a value on one line, in the words of `Settings`."""
+    """Rewrites absl's message about a flag's value as one line, in the words of `Settings`."""
     line = " ".join(message.split())
     pattern = next((pattern for pattern in _MESSAGES if re.fullmatch(pattern, line)), None)
     return as_line(re.sub(pattern, _MESSAGES[pattern], line) if pattern else line)

@@ -29,8 +29,9 @@ class Run:
 
     It makes the directory, reserves it for this run (heartbeat), holds interrupts if several
     processes run together, and reads and writes checkpoints, labels, results and summaries. With
-    MultiWorkerMirroredStrategy every process has a `Run`; the chief's writes and all read, so all
-    must reach the same directory.
+    MultiWorkerMirroredStrategy every process has a `Run`. The chief writes most files, the others
+    only their input's position and their goodput. All of them read, so all machines must reach the
+    same directory.
 
     Methods that write, or wait for a save, raise OSError if a file cannot be written or a different
     run has taken the directory over, and FloatingPointError if a value to save is not finite.
@@ -38,7 +39,7 @@ class Run:
     Args:
         labels: classes in the order of the logits, for `labels.txt`; () for regression. None if the
             task has no labels to keep.
-        saves: whether to write checkpoints. If not, the directory is for this run only.
+        saves: whether to write checkpoints. If not, the directory is temporary.
     """
 
     def __init__(
@@ -240,7 +241,7 @@ class Run:
             self._heartbeat.check_beats()
 
     def check_directory(self) -> None:
-        """Reads whether this run still holds the directory. Call this before writing a file."""
+        """Checks in the heartbeat files that this run holds the directory. Call before writing."""
         for heartbeat in filter(None, (self._heartbeat, *self._result_heartbeats)):
             heartbeat.check()
 
@@ -260,13 +261,13 @@ class Run:
             self._metrics.write()
 
     def used_seconds(self) -> tuple[float, float]:
-        """Returns the chief's seconds over all starts, and how many of them were before steps."""
+        """Returns the chief's seconds over all starts, in total and to start and compile."""
         record = self.goodput.record()
         idle = sum(record.seconds[x] for x in ("start_up", "restoring", "compiling"))
         return self.gather(record.used())[0], self.gather(idle)[0]
 
     def divergence(self, what: str, step: int) -> FloatingPointError:
-        """Returns the error that ends a run in which `what` went wrong at a step."""
+        """Returns the error that ends a diverged run; `what` says what happened at the step."""
         kept = self.checkpoints.latest()
         return FloatingPointError(
             f"{what} at step {step} (counted from 0); training stops, and the weights of this step"
@@ -295,7 +296,7 @@ class Run:
         self.check_directory()
         if self._results_are_taken:
             logging.warning(
-                "%s is not written: the run that trains in --output_dir evaluates, too, and writes"
+                "%s is not written: the run that trains in --output_dir also evaluates, and writes"
                 " it. These results are only in this log",
                 self.path("eval_results.txt"),
             )
@@ -304,7 +305,7 @@ class Run:
 
     @contextlib.contextmanager
     def training(self) -> Iterator[None]:
-        """Counts the time within as steps; interrupts are held, and only end loops of steps.
+        """Counts the time within as steps, and delays interrupts: they only end loops of steps.
 
         At the end it flushes TensorBoard's curves, waits for the current save, and raises
         KeyboardInterrupt if there was an interrupt.
