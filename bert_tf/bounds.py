@@ -1,4 +1,7 @@
-"""Bounds of numbers: in settings, in a model's configuration, and among a model's inputs."""
+"""Bounds of numbers: in settings, in a model's configuration, and among a model's inputs.
+
+Also what a step says to the models that it traces: `inputs_were_checked`, `limited_fusion`.
+"""
 
 import contextlib
 import contextvars
@@ -100,6 +103,16 @@ class Bounds:
 
 
 _inputs_are_checked = contextvars.ContextVar("inputs_are_checked", default=False)
+_fusion_is_limited = contextvars.ContextVar("fusion_is_limited", default=False)
+
+
+@contextlib.contextmanager
+def _set(variable: contextvars.ContextVar[bool]) -> Iterator[None]:
+    token = variable.set(True)
+    try:
+        yield
+    finally:
+        variable.reset(token)
 
 
 @contextlib.contextmanager
@@ -108,12 +121,24 @@ def inputs_were_checked() -> Iterator[None]:
 
     The training loop checks records as it reads them, so its steps need no second check.
     """
-    token = _inputs_are_checked.set(True)
-    try:
+    with _set(_inputs_are_checked):
         yield
-    finally:
-        _inputs_are_checked.reset(token)
 
 
 def inputs_are_checked() -> bool:
     return _inputs_are_checked.get()
+
+
+@contextlib.contextmanager
+def limited_fusion() -> Iterator[None]:
+    """Models called in this context store attention's scores, so XLA fuses fewer products.
+
+    The TPU's compiler, libtpu 0.0.42.1, nests fused products three deep in layers that are computed
+    again on v6e, and in every layer on TPU7x. That overflows its own stack, and it crashes.
+    """
+    with _set(_fusion_is_limited):
+        yield
+
+
+def fusion_is_limited() -> bool:
+    return _fusion_is_limited.get()

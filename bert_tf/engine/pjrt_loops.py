@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.bounds import inputs_were_checked
+from bert_tf.bounds import inputs_were_checked, limited_fusion
 from bert_tf.engine import distribution, interrupts
 from bert_tf.engine.length_buckets import Buckets
+from bert_tf.engine.peaks import device_kind
 from bert_tf.engine.pjrt import PjrtStrategy, Step
 from bert_tf.engine.pjrt_processes import together
 from bert_tf.engine.replicate import ReplicaStep
@@ -32,8 +33,10 @@ class _Loop:
     def __init__(self, strategy: PjrtStrategy, function: Callable[..., Any], joins: bool):
         self._strategy, self._joins = strategy, joins  # see `Step`
         # XLA drops assertions, and TensorFlow makes constants of what they read.
-        checked = inputs_were_checked()(function)
-        self._function = tf.function(checked, jit_compile=True, autograph=False)
+        traced = inputs_were_checked()(function)
+        if device_kind(strategy) == "TPU7x":
+            traced = limited_fusion()(traced)
+        self._function = tf.function(traced, jit_compile=True, autograph=False)
         self._steps: dict[Any, Step] = {}
 
     def step_of(self, batch: dict[str, Any]) -> Step:

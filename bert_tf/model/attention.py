@@ -3,13 +3,13 @@
 Dimension letters and dtypes: see `bert_tf/modeling.py`.
 """
 
-import contextvars
 import math
 
 import keras
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
+from bert_tf.bounds import fusion_is_limited
 from bert_tf.model.layers import dropout
 
 
@@ -29,12 +29,11 @@ def attention_probs(query: tf.Tensor, key: tf.Tensor, mask_adder: tf.Tensor) -> 
     `query` and `key` are float [B, N, S, D]. `mask_adder`, float [B, 1, 1, S] or [B, 1, S, S], is
     added to the scores; the result has its dtype.
     """
-    scores = tf.cast(tf.matmul(query, key, transpose_b=True), mask_adder.dtype)
+    scores = tf.matmul(query, key, transpose_b=True)
+    if fusion_is_limited():
+        scores = _stored(scores)
+    scores = tf.cast(scores, mask_adder.dtype)
     return tf.nn.softmax(scores * (1.0 / math.sqrt(query.shape[-1])) + mask_adder)
-
-
-# Whether the layer that is traced is computed again for its gradient.
-is_recomputed = contextvars.ContextVar("is_recomputed", default=False)
 
 
 def attend(
@@ -59,8 +58,6 @@ def attend(
         seed: int32 [2], of the dropout's mask.
     """
     kept = tf.cast(probs, value.dtype)  # [B, N, S, S]
-    if is_recomputed.get():
-        kept = _stored(tf.stop_gradient(kept))  # `gradient` goes back from the scores
 
     @tf.custom_gradient
     def attended(query: tf.Tensor, key: tf.Tensor, value: tf.Tensor):
@@ -83,14 +80,15 @@ def attend(
     return attended(query, key, value)
 
 
-@tf.function(jit_compile=True, autograph=False)
-def _stored(probs: tf.Tensor) -> tf.Tensor:
-    """Keeps the TPU's compiler from fusing the products before and after the probabilities.
+@tf.custom_gradient
+def _stored(x: tf.Tensor):
+    """Returns `x`, which XLA writes to memory first instead of fusing it with what reads it."""
+    return _barrier(x), lambda by_x: by_x
 
-    For v6e it would nest three products, for which the compiler's own stack is too small: libtpu
-    0.0.42.1 crashes. Without recomputation the probabilities are in memory for the gradient anyway.
-    """
-    return gen_xla_ops.xla_optimization_barrier([probs])[0]
+
+@tf.function(jit_compile=True, autograph=False)
+def _barrier(x: tf.Tensor) -> tf.Tensor:
+    return gen_xla_ops.xla_optimization_barrier([x])[0]
 
 
 # Compiled, as one pass over the memory, where XLA does not compile the whole step.
@@ -103,4 +101,4 @@ def _by_scores(
     Without the barrier the TPU's compiler computes it twice, once for each product that uses it.
     """
     by_scores = tf.cast(probs, tf.float32) * (by_probs - row_sums) * scale
-    return gen_xla_ops.xla_optimization_barrier([tf.cast(by_scores, probs.dtype)])[0]
+    return _barrier(tf.cast(by_scores, probs.dtype))

@@ -352,10 +352,11 @@ def test_recomputing_activations_takes_less_memory():
 
 
 @pytest.mark.tpu_compiler
-def test_recomputed_attention_compiles_for_v6e():
+@pytest.mark.parametrize(("name", "recompute"), [("v6e:1x1", True), ("tpu7x:2x2x1", False)])
+def test_attention_compiles(name, recompute):
     """If it may fuse attention's products, libtpu 0.0.42.1 overflows its stack and crashes."""
-    topology = compiler.open_topology("v6e:1x1")
-    run = make_run(sizes={"max_position_embeddings": 128}, recompute_activations=True)
+    topology = compiler.open_topology(name)
+    run = make_run(sizes={"max_position_embeddings": 128}, recompute_activations=recompute)
     step = lowering.lower(run, RecordBatches(128, 1, 8, 20), topology.devices)
     assert compiler.compile_step(step.lower()).hbm > 0
 
