@@ -51,27 +51,18 @@ def left_by_kills(monkeypatch, write, out: Path, copies: Path) -> list[Path]:
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
-    root = tmp_path_factory.mktemp("models")
-    return [
-        bert_tf.load(
-            write_model(
-                root / str(seed), random_weights("classifier", seed=seed), LABELS["classification"]
-            )
-        )
-        for seed in (5, 6)
-    ]
+    root, labels = tmp_path_factory.mktemp("models"), LABELS["classification"]
+    weights = {seed: random_weights("classifier", seed=seed) for seed in (5, 6)}
+    return [bert_tf.load(write_model(root / str(x), weights[x], labels)) for x in weights]
 
 
-WAYS = {
-    "save": lambda model, out: model.save(out),
-    **{
-        # Of ids: tracing what reads texts takes most of the time, and no write.
-        name: lambda model, out, name=name: bert_tf.export_model(
-            model, out, format=name, input_kind="ids"
-        )
-        for name in ("saved_model", "onnx")
-    },
-}
+def exported(output_format, model, out):
+    """Of ids: tracing what reads texts takes most of the time, and no write."""
+    bert_tf.export_model(model, out, format=output_format, input_kind="ids")
+
+
+WAYS = {x: functools.partial(exported, x) for x in ("saved_model", "onnx")}
+WAYS["save"] = lambda model, out: model.save(out)
 
 
 @pytest.mark.parametrize("way", WAYS)
