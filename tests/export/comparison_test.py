@@ -12,6 +12,8 @@ from bert_tf.export.settings import ExportSettings
 from tests.support.exported_heads import LABELS, write_head
 from tests.support.refusals import refusal
 
+pytestmark = pytest.mark.usefixtures("eager")
+
 WORDS = "the man went to a store and bought milk".split()
 COLUMNS = {"text_a_column": "first", "label_column": "what"}
 
@@ -28,7 +30,8 @@ def table(folder, labels, ending="csv"):
 
 def exported(head, tmp_path, caplog, **options):
     """Exports a model with a head; returns the measures that are logged, and both models."""
-    source, output = write_head(tmp_path / "model", head), str(tmp_path / "exported")
+    source = write_head(tmp_path / "model", head, num_layers=1)
+    output = str(tmp_path / "exported")
     options = {"format": "onnx", "data_dir": str(tmp_path), **COLUMNS, **options}
     with caplog.at_level("INFO", logger="absl"):
         export(ExportSettings(input=source, output=output, **options))

@@ -9,8 +9,7 @@ import tensorflow as tf
 
 import bert_tf
 from bert_tf.files import whole_files, whole_folders
-from tests.support.exported_heads import LABELS
-from tests.support.model_folders import random_weights, write_model
+from tests.support.exported_heads import write_head
 
 FILE = whole_files.UnfinishedFile
 WRITES = [
@@ -51,9 +50,11 @@ def left_by_kills(monkeypatch, write, out: Path, copies: Path) -> list[Path]:
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
-    root, labels = tmp_path_factory.mktemp("models"), LABELS["classification"]
-    weights = {seed: random_weights("classifier", seed=seed) for seed in (5, 6)}
-    return [bert_tf.load(write_model(root / str(x), weights[x], labels)) for x in weights]
+    path = write_head(tmp_path_factory.mktemp("model"), "classification", num_layers=1)
+    models = [bert_tf.load(path), bert_tf.load(path)]
+    bias = next(x for x in models[1].model.variables if x.path == "output_bias")
+    bias.assign([0.5, -1.0, 2.0])
+    return models
 
 
 def exported(output_format, model, out):

@@ -29,7 +29,7 @@ from tests.support.refusals import refusal
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return write_head(tmp_path_factory.mktemp("model"), "classification")
+    return write_head(tmp_path_factory.mktemp("model"), "classification", num_layers=1)
 
 
 REFUSED = [

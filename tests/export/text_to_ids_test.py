@@ -163,22 +163,6 @@ def test_more_edges_than_32_bits_can_number():
     assert found.to_list() == [[4, 4, 3], [9], [4, 3, 3, 9, 6]]
 
 
-CORE_OPS = set(
-    "AddV2 Any BroadcastTo Cast ConcatV2 Const Cumsum Equal ExpandDims Fill FloorDiv FloorMod"
-    " GatherV2 Greater Identity Less LogicalAnd LogicalNot LogicalOr LowerBound Max Maximum Mul Neg"
-    " NotEqual Pack Placeholder Prod RaggedRange Range Reshape SelectV2 Shape Size Squeeze"
-    " StatelessIf StatelessWhile StridedSlice StringJoin Sub TensorListConcatV2 TensorListReserve"
-    " TensorListSetItem TensorScatterUpdate Tile TopKV2 UnicodeDecode UpperBound Where".split()
-)
-
-
-@CASINGS
-def test_graph_has_core_operations_only(do_lower_case):
-    graph = to_ids(do_lower_case).__call__.get_concrete_function().graph.as_graph_def()
-    nodes = [*graph.node, *(node for f in graph.library.function for node in f.node_def)]
-    assert {node.op for node in nodes} <= CORE_OPS
-
-
 @needs_golden
 @CASINGS
 def test_ids_are_the_originals(do_lower_case):
