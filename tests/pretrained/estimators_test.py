@@ -161,7 +161,9 @@ def test_searches_and_cross_validation(stand_in):
     assert found.shape == (12,)
 
 
-def test_what_is_refused(base):
+def test_what_is_refused(base, monkeypatch):
+    model = bert_tf.load(base)
+    monkeypatch.setattr(estimators, "load", lambda folder: model)
     refusal(BertClassifier("folder").predict, ["a"], kind=NotFittedError)
     told = refusal(BertClassifier().fit, TEXTS, NAMES)
     assert "folder must name the model to start from; received None" in told
