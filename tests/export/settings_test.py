@@ -78,7 +78,7 @@ def test_a_missing_package_is_named(folder, tmp_path, monkeypatch, kind, package
 def test_only_an_export_is_replaced(folder, tmp_path, monkeypatch):
     """And one that fails leaves what was there."""
     output = tmp_path / "served" / "1"
-    settings = ExportSettings(input=folder, output=str(output), input_kind="ids")
+    settings = ExportSettings(input=folder, output=str(output), format="onnx")
     output.mkdir(parents=True)
     export(settings)  # to an empty folder
     first = (output / "export.json").read_text()
