@@ -2,6 +2,8 @@
 
 import functools
 import json
+import re
+import types
 from pathlib import Path
 
 import keras
@@ -9,9 +11,9 @@ import numpy as np
 import onnxruntime
 import pytest
 import tensorflow as tf
+from tensorflow.errors import InvalidArgumentError
 
 import bert_tf
-from bert_tf.errors import UserError
 from bert_tf.export import exporting, onnx_model, running, settings
 from bert_tf.export.exporting import export
 from bert_tf.export.onnx_graph import OnnxGraph
@@ -34,20 +36,26 @@ from tests.export.exporting_test import run_readme
 from tests.support.exported_heads import write_head
 from tests.support.model_folders import VOCAB
 from tests.support.numpy_bert import assert_near
+from tests.support.refusals import refusal
+
+pytestmark = pytest.mark.usefixtures("known_characters")
 
 TEXTS = ["the cat sat on a mat .", "Paris's unaffable dogs", "", "the cat " * 40]
 PAIRS = [(TEXTS[0], TEXTS[1]), (TEXTS[3], "a dog ran"), (TEXTS[1], TEXTS[3]), ("a", "")]
 COLUMNS = {"texts": [a for a, _ in PAIRS], "second_texts": [b for _, b in PAIRS]}
 
 
+LENGTH = 14  # of the classifier
+
+
 class Served:
     """An exported model with one head, and the library's model that it came from."""
 
-    def __init__(self, root, head, trained_on=None):
+    def __init__(self, root, head):
         self.head, self.folder = head, str(root / "export")
         source = write_head(root / "model", head, num_layers=1)
-        if trained_on:
-            write_model_input(source, trained_on)
+        if head == "classification":
+            write_model_input(source, ModelInput("pairs", LENGTH))
         export(ExportSettings(input=source, output=self.folder))
         self.model = bert_tf.load(source)
         self.loaded = tf.saved_model.load(self.folder)
@@ -71,12 +79,10 @@ def packed(model, texts):
     for text in texts:
         parts = [text] if isinstance(text, str) else text
         a, b = [tokenizer.encode([part])[0].tolist() for part in (*parts, "")[:2]]
-        longest = min(32, len(a) + len(b) + (3 if b else 2))
+        longest = min(model.max_seq_length, len(a) + len(b) + (3 if b else 2))
         rows.append(sequences.truncate_and_pack(a, b, longest, tokenizer.layout))
-    return {
-        name: keras.utils.pad_sequences([row[name] for row in rows], padding="post")
-        for name in INPUTS
-    }
+    pad = functools.partial(keras.utils.pad_sequences, padding="post")
+    return {name: pad([row[name] for row in rows]) for name in INPUTS}
 
 
 def assert_packed(found, expected):
@@ -85,48 +91,42 @@ def assert_packed(found, expected):
         np.testing.assert_array_equal(found[name], expected[name])
 
 
-def test_classification(serve):
+def test_a_model_of_pairs_takes_pairs_of_the_length_that_it_was_trained_with(serve):
     served = serve("classification")
-    for texts, arguments, pairs in ((TEXTS, {"texts": TEXTS}, ""), (PAIRS, COLUMNS, "_pairs")):
-        expected = [[*c.probabilities.values()] for c in served.model.classify(texts)]
-        found = served("pairs" if pairs else "serving_default", **arguments)
-        assert_near(found["probabilities"], np.array(expected), 1e-6)
-        assert_packed(served(f"tokenize{pairs}", **arguments), packed(served.model, texts))
-        assert_packed(bert_tf.TextFeatures(served.folder)(texts), packed(served.model, texts))
     names = {"serving_default", "pairs", "tokenize", "tokenize_pairs", "ids"}
     assert {*served.loaded.signatures} == names
-    assert served("serving_default", texts=np.array([], str))["logits"].shape == (0, 3)
-
-
-def test_a_model_of_pairs_takes_pairs_of_the_length_that_it_was_trained_with(tmp_path):
-    served = Served(tmp_path, "regression", ModelInput("pairs", 14))
-    assert {*served.loaded.signatures} == {
-        *"serving_default pairs tokenize tokenize_pairs ids".split()
-    }
-    for signature in ("serving_default", "pairs"):
-        assert_near(served(signature, **COLUMNS)["values"], served.model.classify(PAIRS), 1e-6)
-    ids = served("tokenize", **COLUMNS)["input_ids"]
-    assert ids.shape[1] == 14
+    expected = np.array([[*c.probabilities.values()] for c in served.model.classify(PAIRS)])
+    inputs = packed(served.model, PAIRS)
+    assert inputs["input_ids"].shape[1] == LENGTH
+    for end in ("", "_pairs"):
+        found = served(end.removeprefix("_") or "serving_default", **COLUMNS)
+        assert_near(found["probabilities"], expected, 1e-6)
+        assert_packed(served(f"tokenize{end}", **COLUMNS), inputs)
+    assert_packed(bert_tf.TextFeatures(served.folder)(PAIRS), inputs)
+    none = np.array([], str)
+    assert served("pairs", texts=none, second_texts=none)["logits"].shape == (0, 3)
     described = json.loads(Path(served.folder, "export.json").read_text())
     assert described["reads"] == "pairs"
-    assert described["max_seq_length"] == described["trained_max_seq_length"] == 14
+    assert described["max_seq_length"] == described["trained_max_seq_length"] == LENGTH
     assert "trained with at most 14 pieces" in Path(served.folder, "README.md").read_text()
-    features = bert_tf.TextFeatures(served.folder)
-    np.testing.assert_array_equal(features(PAIRS)["input_ids"], ids)
 
 
-def test_signatures_of_a_model_of_single_texts():
-    text_inputs = TextInputs(FastTokenizer({token: i for i, token in enumerate(VOCAB)}), 9)
+def test_signatures_of_other_models():
+    tokenizer = FastTokenizer({token: i for i, token in enumerate(VOCAB)})
+    text_inputs = TextInputs(tokenizer, 9)
     outputs = lambda inputs: {"values": inputs["input_ids"][:, 0]}  # noqa: E731
     for head, reads, pairs in (
         ("classification", "texts", False),
-        ("regression", "texts", False),
         ("regression", None, True),
         ("encoder", "texts", True),  # vectors of whichever texts
     ):
         found = text_signatures(head, outputs, text_inputs, VOCAB, reads)
         assert ("pairs" in found) == ("tokenize_pairs" in found) == pairs
         assert [*found["serving_default"].structured_input_signature[1]] == ["texts"]
+    model = types.SimpleNamespace(tokenizer=tokenizer, max_seq_length=9)
+    for name, texts, arguments in (("", TEXTS, {"texts": TEXTS}), ("_pairs", PAIRS, COLUMNS)):
+        arguments = {key: tf.constant(value) for key, value in arguments.items()}
+        assert_packed(found[f"tokenize{name}"](**arguments), packed(model, texts))
 
 
 def test_masked_lm(serve):
@@ -187,8 +187,7 @@ def test_answers(serve):
     inputs = served("tokenize", questions=questions, contexts=contexts)
     features = bert_tf.TextFeatures(served.folder)
     assert_packed(features([*zip(questions, contexts, strict=True)]), inputs)
-    with pytest.raises(UserError, match=r"pass pairs \(question, context\), not 'a cat'"):
-        features("a cat")
+    assert "pass pairs (question, context), not 'a cat'" in refusal(features, "a cat")
     by_ids = served("ids", **inputs)
     for name in ("start_logits", "end_logits"):
         assert_near(found[name], by_ids[name], 1e-6)
@@ -208,8 +207,7 @@ def test_multiple_choice(serve):
     features = bert_tf.TextFeatures(served.folder)
     assert_packed(features([*zip(contexts, choices, strict=True)]), inputs)
     for wrong in ("a", [("a", ["b"]), ("a", ["b", "c"])], [("a", "b", "c")], []):
-        with pytest.raises(UserError, match=r"texts must be a list of \(context, \[choice"):
-            features(wrong)
+        assert "texts must be a list of (context, [choice" in refusal(features, wrong)
     logits = served.model.model({n: tf.constant(x) for n, x in inputs.items()}).numpy()
     found = served("serving_default", **arguments)
     assert_near(found["logits"], logits, 1e-6)
@@ -223,14 +221,16 @@ def test_the_lines_of_the_readme_run(serve):
     assert len(printed) == len(HEADS) and all("[" in text for text in printed)
 
 
-@pytest.mark.parametrize("texts", ["a cat", [["a", "cat"], ["the", "dog"]], [[["a"]]]])
-@pytest.mark.parametrize("signature", ["serving_default", "tokenize", "pairs"])
-def test_texts_of_another_rank_are_refused(serve, signature, texts):
-    names = ["texts", "second_texts"] if signature == "pairs" else ["texts"]
-    for wrong in names:
-        arguments = {name: texts if name == wrong else ["a"] for name in names}
-        with pytest.raises(tf.errors.InvalidArgumentError, match=f"tensor {wrong} .* not compat"):
-            serve("classification")(signature, **arguments)
+def test_texts_of_another_rank_are_refused(serve):
+    for texts in ("a cat", [["a", "cat"], ["the", "dog"]], [[["a"]]]):
+        for head, signature, names in (
+            *[("masked_lm", name, ["texts"]) for name in ("serving_default", "tokenize")],
+            ("classification", "pairs", [*COLUMNS]),
+        ):
+            for wrong in names:
+                arguments = {name: texts if name == wrong else ["a"] for name in names}
+                told = refusal(serve(head), signature, kind=InvalidArgumentError, **arguments)
+                assert re.search(f"tensor {wrong} .* not compat", told)
 
 
 CONFIG = BertConfig(vocab_size=50, type_vocab_size=2, max_position_embeddings=20)
@@ -289,64 +289,55 @@ OF_IDS = "{} must have the shape of input_ids"
 RANGE = "{} must be from 0 to {}"
 
 
-@pytest.mark.parametrize(
-    "inputs, message",
-    [
-        # A size of 1 is not repeated, whichever input has it.
-        (dict(ids=[[2, 3, 4]], mask=[[1]]), OF_IDS.format("input_mask")),
-        (dict(ids=[[2, 3], [4, 5]], mask=[[1, 1]]), OF_IDS.format("input_mask")),
-        (dict(ids=[[2, 3], [4, 5]], segments=[[0], [1]]), OF_IDS.format("segment_ids")),
-        (dict(ids=[[2], [3]], mask=[[1, 1]]), OF_IDS.format("input_mask")),
-        # Numbers out of range: the bounds themselves, and far from them.
-        (dict(ids=[[2, -1]]), RANGE.format("input_ids", "49 ; received -1 to 2")),
-        (dict(ids=[[2, 50]]), RANGE.format("input_ids", "49 ; received 2 to 50")),
-        (dict(ids=[[-(2**31), 0]]), RANGE.format("input_ids", 49)),
-        (dict(ids=[[2, 3]], segments=[[0, 7]]), RANGE.format("segment_ids", 1)),
-        (dict(ids=[[2, 3]], segments=[[-1, 0]]), RANGE.format("segment_ids", 1)),
-        (dict(ids=[[2, 3]], segments=[[0, 2]]), RANGE.format("segment_ids", 1)),
-        (dict(ids=[[2, 3]], mask=[[1, 2]]), RANGE.format("input_mask", 1)),
-        (dict(ids=[[2, 3]], mask=[[-1, 1]]), RANGE.format("input_mask", 1)),
-    ],
-)
-def test_wrong_inputs_are_refused(kind, checked, inputs, message):
-    checked([[2, 3, 4], [5, 49, 0]], [[1, 1, 1], [1, 1, 0]], [[0, 0, 1], [0, 1, 0]])
-    with pytest.raises(Exception) as info:
-        checked(**inputs)
-    text = str(info.value).replace("[", "").replace("]", "")
-    if kind == LITERT:
-        message = "HaveSameShapes" if "shape" in message else "gather index out of bounds"
-    elif kind == ONNX and "shape" in message:
-        message = "input_mask_and_segment_ids_must_have_the_shape_of_input_ids"
-    elif kind == ONNX:
-        message = f"{message.split()[0]}_out_of_range"
-    assert message in text
-    checked([[0, 1]], [[1, 0]], [[1, 1]])  # the next request is not harmed
+WRONG = [
+    # A size of 1 is not repeated, whichever input has it.
+    (dict(ids=[[2, 3, 4]], mask=[[1]]), OF_IDS.format("input_mask")),
+    (dict(ids=[[2, 3], [4, 5]], mask=[[1, 1]]), OF_IDS.format("input_mask")),
+    (dict(ids=[[2, 3], [4, 5]], segments=[[0], [1]]), OF_IDS.format("segment_ids")),
+    (dict(ids=[[2], [3]], mask=[[1, 1]]), OF_IDS.format("input_mask")),
+    # Numbers out of range: the bounds themselves, and far from them.
+    (dict(ids=[[2, -1]]), RANGE.format("input_ids", "49 ; received -1 to 2")),
+    (dict(ids=[[2, 50]]), RANGE.format("input_ids", "49 ; received 2 to 50")),
+    (dict(ids=[[-(2**31), 0]]), RANGE.format("input_ids", 49)),
+    (dict(ids=[[2, 3]], segments=[[0, 7]]), RANGE.format("segment_ids", 1)),
+    (dict(ids=[[2, 3]], segments=[[-1, 0]]), RANGE.format("segment_ids", 1)),
+    (dict(ids=[[2, 3]], segments=[[0, 2]]), RANGE.format("segment_ids", 1)),
+    (dict(ids=[[2, 3]], mask=[[1, 2]]), RANGE.format("input_mask", 1)),
+    (dict(ids=[[2, 3]], mask=[[-1, 1]]), RANGE.format("input_mask", 1)),
+]
 
 
-@pytest.mark.parametrize(
-    "inputs", [dict(ids=[2, 3]), dict(ids=[[[2, 3]]]), dict(ids=[[2, 3]], mask=[1, 1])]
-)
-def test_inputs_of_another_rank_are_refused(kind, checked, inputs):
-    with pytest.raises(Exception, match="Shape of tensor|Invalid rank|HaveSameShapes|input_dims"):
-        checked(**inputs)
+def test_wrong_inputs_are_refused(kind, checked):
+    for inputs, message in WRONG:
+        checked([[2, 3, 4], [5, 49, 0]], [[1, 1, 1], [1, 1, 0]], [[0, 0, 1], [0, 1, 0]])
+        text = refusal(checked, kind=Exception, **inputs).replace("[", "").replace("]", "")
+        if kind == LITERT:
+            message = "HaveSameShapes" if "shape" in message else "gather index out of bounds"
+        elif kind == ONNX and "shape" in message:
+            message = "input_mask_and_segment_ids_must_have_the_shape_of_input_ids"
+        elif kind == ONNX:
+            message = f"{message.split()[0]}_out_of_range"
+        assert message in text
+        checked([[0, 1]], [[1, 0]], [[1, 1]])  # the next request is not harmed
+    for inputs in (dict(ids=[2, 3]), dict(ids=[[[2, 3]]]), dict(ids=[[2, 3]], mask=[1, 1])):
+        told = refusal(checked, kind=Exception, **inputs)
+        assert re.search("Shape of tensor|Invalid rank|HaveSameShapes|input_dims", told)
 
 
 def test_positions_of_masks(kind, tmp_path):
-    checked = Checked(tmp_path, kind, "masked_lm")
-    checked([[2, 3, 4], [5, 6, 0]], positions=[[0, 2], [1, 0]])
+    checked, ids = Checked(tmp_path, kind, "masked_lm"), [[2, 3, 4], [5, 6, 0]]
+    checked(ids, positions=[[0, 2], [1, 0]])
     for positions in ([[0, 3], [1, 0]], [[0, -1], [1, 0]], [[0, 2]], [[0]] * 3):
-        with pytest.raises(Exception) as info:
-            checked([[2, 3, 4], [5, 6, 0]], positions=positions)
-        assert "masked_lm_positions" in str(info.value) or kind == LITERT
+        told = refusal(checked, ids, positions=positions, kind=Exception)
+        assert "masked_lm_positions" in told or kind == LITERT
     checked([[2]], positions=[[0, 0]])
 
 
 def test_choices_and_a_model_without_segments(tmp_path):
     config = DistilBertConfig(vocab_size=50, type_vocab_size=2)
-    checked = Checked(tmp_path, SAVED_MODEL, "multiple_choice", config)
-    ids = np.ones([2, 3, 4])
+    checked, ids = Checked(tmp_path, SAVED_MODEL, "multiple_choice", config), np.ones([2, 3, 4])
     checked(ids, segments=ids * 5)  # ignored by the model
-    with pytest.raises(tf.errors.InvalidArgumentError, match="input_mask must have the shape"):
-        checked(ids, mask=np.ones([2, 1, 4]))
-    with pytest.raises(tf.errors.InvalidArgumentError, match="Shape of tensor .* not compatible"):
-        checked(ids[0])
+    told = refusal(checked, ids, mask=np.ones([2, 1, 4]), kind=InvalidArgumentError)
+    assert "input_mask must have the shape" in told
+    told = refusal(checked, ids[0], kind=InvalidArgumentError)
+    assert re.search("Shape of tensor .* not compatible", told)

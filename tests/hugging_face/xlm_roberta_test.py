@@ -39,22 +39,19 @@ def test_there_and_back(tmp_path, number):
 
 def test_words():
     tokenizer = load_tokenizer(str(HUB / "024" / MODEL), False)
-    assert tokenizer.layout == sequences.Layout(
-        0, 2, separators=2, second_segment=0, hugging_face=True
-    )
+    options = {"separators": 2, "second_segment": 0, "hugging_face": True}
+    assert tokenizer.layout == sequences.Layout(0, 2, **options)
     text = " 10  cats, the <mask>"
-    assert placed_pieces(tokenizer, text) == [
-        ("▁", "1", True),
-        ("1", "1", False),
-        ("0", "0", False),
-        ("▁c", "c", True),
-        ("at", "at", False),
-        ("s", "s", False),
-        (",", ",", False),
-        ("▁th", "th", True),
-        ("e", "e", False),
-        ("<mask>", "<mask>", True),
+    pieces = [
+        *zip(
+            "▁ 1 0 ▁c at s , ▁th e <mask>".split(),
+            "1 1 0 c at s , th e <mask>".split(),
+            strict=True,
+        )
     ]
+    begins = [True, False, False, True, False, False, False, True, False, True]
+    expected = [(*piece, begin) for piece, begin in zip(pieces, begins, strict=True)]
+    assert placed_pieces(tokenizer, text) == expected
     (ids,) = ids_of_each(tokenizer, [text])
     inside = [not piece.begins_word for piece in tokenizer.pieces(text)]
     assert [i in tokenizer.continuations for i in ids] == inside
@@ -78,9 +75,8 @@ def written(name, content):
 
 
 def without_mask(folder):
-    content = json.loads((folder / "tokenizer.json").read_text())
-    content["model"]["vocab"].append(["x", -1.0])
-    (folder / "tokenizer.json").write_text(json.dumps(content))
+    vocab = json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]
+    changed(model={"vocab": [*vocab, ["x", -1.0]]})(folder)
 
 
 def own_steps(tokenizer_class):
@@ -93,40 +89,31 @@ def own_steps(tokenizer_class):
     return change
 
 
-@pytest.mark.parametrize(
-    ("number", "change", "message"),
-    [
-        (
-            "023",
-            written("config.json", {"model_type": "xlm-roberta-xl"}),
-            "received 'xlm-roberta-xl', whose layers normalize their input",
-        ),
-        (
-            "023",
-            without_mask,
-            "must begin and end like XLM-RoBERTa's or CamemBERT's; it begins with",
-        ),
-        (
-            "023",
-            own_steps("PreTrainedTokenizerFast"),
-            "PreTrainedTokenizerFast takes tokenizer.json as it is, whose normalizer and"
-            " pre_tokenizer are not XLM-RoBERTa's",
-        ),
-        ("023", changed(model={"byte_fallback": True}), 'its model must be {"type": "Unigram"}'),
-        (
-            "024",
-            changed(model={"vocab": [["<s>", 0], *[[x, 0] for x in ("<pad>", "</s>", "<mask>")]]}),
-            "must begin and end like",
-        ),
-        ("026", lambda x: (x / MODEL).write_bytes(b"\x0a\x05"), "a field cannot be read"),
-        ("024", lambda x: shutil.copy(HUB / "022" / MODEL, x), "must have the same vocabulary"),
-    ],
-    ids=["xl", "mask", "steps", "bytes", "first", "damaged", "differs"],
+OTHER_ENDS = {"vocab": [["<s>", 0], *[[x, 0] for x in ("<pad>", "</s>", "<mask>")]]}
+XL = "received 'xlm-roberta-xl', whose layers normalize their input"
+ENDS = "must begin and end like XLM-RoBERTa's or CamemBERT's; it begins with"
+STEPS = (
+    "PreTrainedTokenizerFast takes tokenizer.json as it is, whose normalizer and pre_tokenizer are"
+    " not XLM-RoBERTa's"
 )
-def test_what_is_refused(tmp_path, number, change, message):
-    folder = shutil.copytree(HUB / number, tmp_path / "folder")
-    change(folder)
-    assert message in refusal(bert_tf.load, folder)
+REFUSED = [
+    ("023", written("config.json", {"model_type": "xlm-roberta-xl"}), XL),
+    ("023", without_mask, ENDS),
+    ("023", own_steps("PreTrainedTokenizerFast"), STEPS),
+    ("023", changed(model={"byte_fallback": True}), 'its model must be {"type": "Unigram"}'),
+    ("024", changed(model=OTHER_ENDS), "must begin and end like"),
+    ("026", lambda x: (x / MODEL).write_bytes(b"\x0a\x05"), "a field cannot be read"),
+    ("024", lambda x: shutil.copy(HUB / "022" / MODEL, x), "must have the same vocabulary"),
+]
+
+
+def test_what_is_refused(tmp_path):
+    for row, (number, change, message) in enumerate(REFUSED):
+        folder = shutil.copytree(HUB / number, tmp_path / f"{row}")
+        change(folder)
+        assert message in refusal(bert_tf.load, folder)
+    told = refusal(load_tokenizer, str(HUB / "022" / MODEL), True)  # the casing
+    assert "is a SentencePiece model of fairseq, which is trained on text as it is written" in told
 
 
 def test_the_class_says_how_text_is_split(tmp_path):
@@ -136,11 +123,6 @@ def test_the_class_says_how_text_is_split(tmp_path):
     own_steps("CamembertTokenizerFast")(folder)
     found = bert_tf.load(folder).tokenizer.encode(["Où est  le café?"])
     assert found[0].tolist() == expected[0].tolist()
-
-
-def test_casing_is_refused():
-    told = refusal(load_tokenizer, str(HUB / "022" / MODEL), True)
-    assert "is a SentencePiece model of fairseq, which is trained on text as it is written" in told
 
 
 @pytest.mark.parametrize("beside", [None, {"model_type": "camembert"}])

@@ -1,5 +1,7 @@
 """Tests of the attention in bert_tf.model.encoder."""
 
+import itertools
+
 import keras
 import numpy as np
 import pytest
@@ -16,13 +18,9 @@ from tests.support.numpy_bert import assert_near
 B, S, H, N = 2, 7, 24, 3
 
 
-def _config(hidden_size=H, num_attention_heads=N):
-    return BertConfig(
-        53,
-        hidden_size=hidden_size,
-        num_attention_heads=num_attention_heads,
-        attention_probs_dropout_prob=0.0,
-    )
+def _config(hidden=H, heads=N):
+    sizes = {"hidden_size": hidden, "num_attention_heads": heads}
+    return BertConfig(53, **sizes, attention_probs_dropout_prob=0.0)
 
 
 def _attention(hidden, input_mask, query_scale):
@@ -35,9 +33,7 @@ def _attention(hidden, input_mask, query_scale):
         dense = getattr(attention, name)
         dense.kernel.assign(rng.normal(size=(H, H)) * scale)
         dense.bias.assign(rng.normal(size=H) * scale)
-        weights[f"x/{name}/kernel"], weights[f"x/{name}/bias"] = (
-            w.numpy() for w in (dense.kernel, dense.bias)
-        )
+        weights |= {f"x/{name}/{w.name}": w.numpy() for w in (dense.kernel, dense.bias)}
     context, probs = attention(hidden.reshape(-1, H), input_mask)
     reference = numpy_bert.NumpyBert(_config().to_dict(), weights)
     return context, probs, *reference.attention(hidden.astype(np.float64), input_mask, "x")
@@ -45,8 +41,7 @@ def _attention(hidden, input_mask, query_scale):
 
 def test_a_masked_score_of_10000_less_can_still_win():
     """-10000 is added, so scores that far apart tell it from -inf and from -1e9."""
-    rng = np.random.default_rng(5)
-    hidden = rng.normal(size=(B, S, H)).astype(np.float32)
+    hidden = numbers(B, S, H)
     input_mask = np.array([[1] * S, [1] * 4 + [0] * 3], np.int32)
     context, probs, expected_context, expected = _attention(hidden, input_mask, 500.0)
     to_masked = expected[1][:, :, input_mask[1] == 0].sum(-1)  # [N, S]
@@ -56,13 +51,11 @@ def test_a_masked_score_of_10000_less_can_still_win():
 
 
 def test_a_row_that_is_all_padding_attends_as_if_it_had_no_mask():
-    rng = np.random.default_rng(6)
-    hidden = rng.normal(size=(B, S, H)).astype(np.float32)
-    input_mask = np.ones((B, S), np.int32)
-    input_mask[1] = 0
-    _, probs, _, expected = _attention(hidden, input_mask, 0.3)
+    hidden, mask = numbers(B, S, H), np.ones((B, S), np.int32)
+    _, unmasked, _, _ = _attention(hidden, mask, 0.3)
+    mask[1] = 0
+    _, probs, _, expected = _attention(hidden, mask, 0.3)
     np.testing.assert_allclose(probs, expected, atol=2e-3)
-    _, unmasked, _, _ = _attention(hidden, np.ones((B, S), np.int32), 0.3)
     np.testing.assert_allclose(probs, unmasked, atol=2e-3)
     assert np.abs(probs - 1 / S).max() > 0.5  # -1e9 would have drowned the scores
 
@@ -106,14 +99,15 @@ def plain(query, key, value, mask_adder, rate, seed):
     return tf.matmul(tf.cast(dropped, value.dtype), value)
 
 
-@pytest.mark.parametrize("jit_compile", [None, False, True])
-@pytest.mark.parametrize("rate", [0.0, 0.3])
-@pytest.mark.parametrize("mask", [0, 1], ids=["padding", "packed"])
-@pytest.mark.parametrize("dtype, tolerance", [("float32", 2e-6), ("bfloat16", 0.03)])
-def test_context_and_gradients_are_those_of_plain_operations(
-    dtype, tolerance, mask, rate, jit_compile
-):
-    shape, adder = (BATCH, HEADS, LENGTH, SIZE), masks()[mask]
+TOLERANCES = {"float32": 2e-6, "bfloat16": 0.03}
+CASES = [(*x, None) for x in itertools.product(TOLERANCES, (0, 1), (0.0, 0.3))]
+# Compiling takes most of the time: each dtype and mask once, in a graph and by XLA.
+CASES += [(dtype, mask, 0.3, mask == i) for i, dtype in enumerate(TOLERANCES) for mask in (0, 1)]
+
+
+@pytest.mark.parametrize("dtype, mask, rate, jit_compile", CASES)
+def test_context_and_gradients_are_those_of_plain_operations(dtype, mask, rate, jit_compile):
+    shape, adder, tolerance = (BATCH, HEADS, LENGTH, SIZE), masks()[mask], TOLERANCES[dtype]
     upstream, *inputs = (tf.cast(numbers(*shape, i)[..., 0], dtype) for i in (4, 1, 2, 3))
 
     def context_and_gradients(function):
@@ -157,19 +151,15 @@ def test_probabilities_that_are_read_have_their_own_gradient():
 
 
 def test_activations():
-    assert get_activation("GELU") is gelu
+    assert (get_activation("GELU"), get_activation("Gelu_Erf")) == (gelu, gelu_erf)
     assert get_activation(tf.nn.elu) is tf.nn.elu
     assert get_activation("linear") is get_activation("") is get_activation(None) is None
     x = tf.constant([-1.5, 0.5, 2.0])
     np.testing.assert_array_equal(get_activation("relu")(x), [0.0, 0.5, 2.0])
     np.testing.assert_allclose(get_activation("tanh")(x), np.tanh(x), rtol=1e-6)
-
-
-def test_gelu_is_the_tanh_form_and_gelu_erf_the_exact_one():
     x = np.linspace(-6, 6, 1001)
     tanh_form = gelu(tf.constant(x, tf.float32)).numpy()
     np.testing.assert_allclose(tanh_form, numpy_bert.gelu(x), atol=1e-6)
     exact = get_activation("gelu_erf")(tf.constant(x, tf.float32)).numpy()
     np.testing.assert_allclose(exact, numpy_bert.gelu_erf(x), atol=1e-6)
     assert np.abs(tanh_form - exact).max() > 3e-4
-    assert get_activation("Gelu_Erf") is gelu_erf

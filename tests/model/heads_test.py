@@ -36,12 +36,14 @@ def test_logits_against_numpy(shape, use_bias):
 
 
 @pytest.mark.parametrize("given", [tf.bfloat16, tf.float32])
-def test_a_bfloat16_product_has_float32_variables_bias_and_logits(given):
+def test_a_bfloat16_product_has_float32_variables_bias_logits_and_gradients(given):
     layer, weights = _layer(2, dtype=BFLOAT16)
     assert {v.dtype for v in layer.variables} == {"float32"}
     hidden = tf.cast(_hidden(B, H), tf.bfloat16)
-    logits = layer(tf.cast(hidden, given))
-    assert logits.dtype == tf.float32
+    with tf.GradientTape() as tape:
+        logits = layer(tf.cast(hidden, given))
+    gradients = tape.gradient(logits, [v.value for v in layer.trainable_variables])
+    assert [logits.dtype, *(g.dtype for g in gradients)] == [tf.float32] * 3
     product = tf.matmul(hidden, tf.cast(weights["output_weights"], tf.bfloat16), transpose_b=True)
     expected = tf.cast(product, tf.float32) + weights["output_bias"]  # only the product is rounded
     np.testing.assert_array_equal(logits, expected)
@@ -63,14 +65,6 @@ def test_keras_casts_no_float32_logits_or_variables_of_a_head_in_a_bfloat16_mode
     logits, *variables = outer(tf.zeros([B, H]))
     np.testing.assert_array_equal(logits, np.tile(bias, (B, 1)))
     assert [logits.dtype, *(v.dtype for v in variables)] == [tf.float32] * 3
-
-
-def test_the_gradient_of_a_bfloat16_layer_is_float32():
-    layer, _ = _layer(3, dtype=BFLOAT16)
-    with tf.GradientTape() as tape:
-        loss = tf.reduce_sum(layer(tf.cast(_hidden(B, H), tf.bfloat16)) ** 2)
-    gradients = tape.gradient(loss, [v.value for v in layer.trainable_variables])
-    assert [g.dtype for g in gradients] == [tf.float32] * 2
 
 
 def test_the_dropout_mask_follows_from_the_models_seed():

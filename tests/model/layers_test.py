@@ -85,22 +85,17 @@ def test_nothing_is_drawn_for_weights_that_are_read(make):
     assert make()((3, 2), "float32").numpy().all() and random.getstate() != state
 
 
-def test_dropout_has_its_rate_and_scale():
+def test_dropout_has_its_rate_and_scale_and_is_off_without_a_seed_or_a_rate():
     x = np.full((200, 300), 3.0, np.float32)
     for rate in (0.1, 0.5, 0.9):
         y = dropout(tf.constant(x), rate, tf.constant([5, 6])).numpy()
         assert abs((y == 0).mean() - rate) < 0.006
         np.testing.assert_allclose(y[y != 0], 3.0 / (1 - rate), rtol=1e-6)
+    for rate, seed in ((0.5, None), (0.0, tf.constant([1, 2])), (None, tf.constant([1, 2]))):
+        assert dropout(x, rate, seed) is x
 
 
-def test_dropout_is_off_without_a_seed_or_a_rate():
-    x = tf.ones([3, 4])
-    assert dropout(x, 0.5, None) is x
-    assert dropout(x, 0.0, tf.constant([1, 2])) is x
-    assert dropout(x, None, tf.constant([1, 2])) is x
-
-
-def test_a_dropout_mask_is_a_function_of_its_seed_under_xla_too():
+def test_a_dropout_mask_is_a_function_of_its_seed_under_xla_too_and_that_of_its_gradient():
     x = tf.ones([40, 50])
     first = dropout(x, 0.3, tf.constant([1, 2])).numpy()
     np.testing.assert_array_equal(dropout(x, 0.3, tf.constant([1, 2])), first)
@@ -111,10 +106,6 @@ def test_a_dropout_mask_is_a_function_of_its_seed_under_xla_too():
         other = dropout(x, 0.3, tf.constant(seed)).numpy()
         # Independent masks agree where both keep or both drop.
         assert abs(((other != 0) == (first != 0)).mean() - (0.7**2 + 0.3**2)) < 0.05
-
-
-def test_dropout_gradient_has_the_mask_of_the_output():
-    x = tf.ones([20, 30])
     with tf.GradientTape() as tape:
         tape.watch(x)
         y = dropout(x, 0.25, tf.constant([1, 2]))
@@ -123,8 +114,7 @@ def test_dropout_gradient_has_the_mask_of_the_output():
 
 def test_the_seed_of_a_call():
     seed = tf.constant([1, 2])
-    assert dropout_seed_of_call(False) is None
-    assert dropout_seed_of_call(False, seed) is None
+    assert dropout_seed_of_call(False) is dropout_seed_of_call(False, seed) is None
     assert dropout_seed_of_call(True, seed) is seed
     tf.random.set_seed(5)
     first, second = (dropout_seed_of_call(True) for _ in range(2))

@@ -88,9 +88,8 @@ def test_a_functional_encoder_is_restored(tmp_path):
     theirs, ours = _Graph(HERE / "encoder" / "ckpt-1"), _Graph(_convert("encoder", tmp_path))
     theirs.children[0]["encoder"] = theirs.children[0].pop("model")
     found = _restored(theirs, ours, "/_")
-    assert {i for i, x in enumerate(ours.values) if x} == {
-        found[i] for i in found if theirs.values[i]
-    }
+    with_values = {i for i, values in enumerate(ours.values) if values}
+    assert with_values == {found[i] for i in found if theirs.values[i]}
 
 
 @pytest.mark.parametrize("name", ["encoder", "classifier", "tagger", "pretrainer"])
@@ -103,26 +102,16 @@ def test_the_weights_come_back_to_the_bit(name, tmp_path):
     assert_same_arrays(found, expected)
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("span_labeler", "there are also 'cls/squad/output_bias', 'cls/squad/output_weights'"),
-        (
-            "albert",
-            "there are also 'bert/encoder/transformer/group_0/inner_group_0/LayerNorm/beta',",
-        ),
-    ],
-)
-def test_other_models_are_refused(name, message, tmp_path):
-    config = {**SIZES, "embedding_size": 5, "num_hidden_groups": 1} if name == "albert" else SIZES
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    arguments = (
-        str(HERE / name),
-        str(tmp_path / "to"),
-        "model_garden",
-        str(tmp_path / "config.json"),
-    )
-    told = refusal(convert, *arguments)
-    assert told.startswith("a checkpoint for TensorFlow Model Garden must have only the weights")
-    assert message in told
-    assert not (tmp_path / "to").exists()
+def test_other_models_are_refused(tmp_path):
+    albert = "bert/encoder/transformer/group_0/inner_group_0/LayerNorm/beta"
+    for name, more, message in (
+        ("span_labeler", {}, "'cls/squad/output_bias', 'cls/squad/output_weights'"),
+        ("albert", {"embedding_size": 5, "num_hidden_groups": 1}, f"'{albert}',"),
+    ):
+        config = tmp_path / "config.json"
+        config.write_text(json.dumps({**SIZES, **more}))
+        to = str(tmp_path / "to")
+        told = refusal(convert, str(HERE / name), to, "model_garden", str(config))
+        start = "a checkpoint for TensorFlow Model Garden must have only the weights"
+        assert told.startswith(start) and f"there are also {message}" in told
+        assert not (tmp_path / "to").exists()

@@ -3,7 +3,6 @@
 import copy
 import json
 import pickle
-import re
 import shutil
 import subprocess
 import sys
@@ -15,7 +14,6 @@ import onnxruntime
 import pytest
 
 import bert_tf
-from bert_tf.errors import UserError
 from bert_tf.export.exporting import export
 from bert_tf.export.settings import ExportSettings
 from bert_tf.files import checkpoints
@@ -28,18 +26,13 @@ from bert_tf.pretrained.exported import ExportedModel
 from bert_tf.pretrained.pooling import POOLINGS
 from tests.support import numpy_bert
 from tests.support.model_folders import VOCAB
+from tests.support.refusals import refusal
 
 pytestmark = pytest.mark.usefixtures("eager")
 
 ROOT = Path(__file__).resolve().parents[2]
-SIZES = {
-    "hidden_size": 12,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 3,
-    "intermediate_size": 20,
-    "max_position_embeddings": 18,
-    "type_vocab_size": 2,
-}
+SIZES = dict(hidden_size=12, num_hidden_layers=2, num_attention_heads=3, intermediate_size=20)
+SIZES |= dict(max_position_embeddings=18, type_vocab_size=2)
 V = len(VOCAB)
 SEVERAL = {"problem_type": "multi_label_classification", "threshold": 0.4}
 CONFIGS = {
@@ -71,7 +64,7 @@ PAIRS = [("the cat", "a dog ran"), (LONG, "paris"), ("paris is", LONG)]
 def write_folder(folder: Path, family: str, head: str) -> str:
     """Writes a folder with a model of random weights and returns its path."""
     config, labels = CONFIGS[family], LABELS.get(head)
-    if head in ("classification", "regression", "multiple_choice"):  # other heads test two layers
+    if head != "encoder":  # which tests two layers
         config = type(config).from_dict({**config.to_dict(), "num_hidden_layers": 1})
     model = new_model("" if head == "encoder" else head, config, len(labels or ".") or 1)
     shapes = {variable.path: tuple(variable.shape) for variable in model.variables}
@@ -146,12 +139,10 @@ QUESTIONS = {
     "multiple_choice": [],
 }
 ASKED = [
-    *((("bert"), head) for head in QUESTIONS),
+    *(("bert", head) for head in QUESTIONS),
     ("several", "classification"),
-    *(("albert", head) for head in ("classification", "masked_lm")),
-    *(("roberta", head) for head in ("tagging", "masked_lm")),
-    *(("distilbert", head) for head in ("regression", "squad")),
-    *(("electra", head) for head in ("classification", "squad")),
+    *(("albert", "masked_lm"), ("roberta", "tagging"), ("distilbert", "squad")),
+    *(("electra", "classification"), ("electra", "squad")),
 ]
 
 
@@ -180,13 +171,10 @@ def numbers_and_rest(answer):
 def test_every_method_gives_the_answers_of_keras(doors, family, head):
     keras_model, model = doors(family, head)
     assert isinstance(model, ExportedModel)
-    kept = "heads labels max_seq_length".split()
-    for name in kept:
-        expected = getattr(keras_model, name)
-        if name == "heads":  # no method asks for the next sentence
-            expected = tuple(x for x in expected if x != "next_sentence")
-        assert getattr(model, name) == expected, name
-    assert model.config.to_dict() == keras_model.config.to_dict()
+    heads = [x for x in keras_model.heads if x != "next_sentence"]  # which no method asks for
+    assert [*model.heads] == heads and model.config.to_dict() == keras_model.config.to_dict()
+    assert model.labels == keras_model.labels
+    assert model.max_seq_length == keras_model.max_seq_length
     for ask in [*QUESTIONS[head], lambda m: list(encode_each_way(m))]:
         expected, of_keras = numbers_and_rest(ask(keras_model))
         found, rest = numbers_and_rest(ask(model))
@@ -226,9 +214,9 @@ ANSWER = """
 
 def test_no_answer_imports_tensorflow(doors, tmp_path):
     """One model's vocabulary is a SentencePiece model, which tensorflow-text reads elsewhere."""
-    albert = ROOT / "tests/hugging_face/hub/005"
-    export(ExportSettings(input=str(albert), output=str(tmp_path / "albert"), format="onnx"))
-    models = [
+    albert, place = ROOT / "tests/hugging_face/hub/005", str(tmp_path / "albert")
+    export(ExportSettings(input=str(albert), output=place, format="onnx"))
+    questions = [
         (*doors("several", "classification"), "classify", TEXTS),
         (*doors("bert", "encoder"), "similarity", TEXTS[0], LONG),
         (*doors("bert", "regression"), "rank", "the cat", TEXTS),
@@ -236,13 +224,12 @@ def test_no_answer_imports_tensorflow(doors, tmp_path):
         (*doors("electra", "squad"), "answer", "a dog", LONG),
         (*doors("albert", "masked_lm"), "fill_mask", "the [MASK] sat"),
     ]
-    keras_albert = bert_tf.load(albert)
-    asked = [(model._folder.path, *question) for _, model, *question in models]
-    asked.append((str(tmp_path / "albert"), "encode", ["Ünder the (bridge), 12,345 cafés", "ﬁ"]))
+    asked = [(model._folder.path, *question) for _, model, *question in questions]
+    asked.append((place, "encode", ["Ünder the (bridge), 12,345 cafés", "ﬁ"]))
     found = run_without_tensorflow(ANSWER, json.dumps(asked))
     expected = []
-    keras_models = [*(model for model, *_ in models), keras_albert]
-    for model, (_, method, *arguments) in zip(keras_models, asked, strict=True):
+    models = [*(model for model, *_ in questions), bert_tf.load(albert)]
+    for model, (_, method, *arguments) in zip(models, asked, strict=True):
         expected += [getattr(model, method)(*arguments), model.encode(["the cat", "b"])]
     shown = lambda x: x.tolist() if hasattr(x, "tolist") else vars(x)  # noqa: E731
     of_keras = numbers_and_rest(json.loads(json.dumps(expected, default=shown)))
@@ -289,26 +276,21 @@ def test_forks_threads_and_a_folder_that_is_replaced(doors, tmp_path):
     """
     first, refused, *others = run_without_tensorflow(code, place)
     assert "after the model had answered there, and ONNX Runtime does not work" in refused
-    expected = [
-        x.probability for x in model.classify(["the cat sat", "a dog", "on a mat in paris"])
-    ]
+    texts = ["the cat sat", "a dog", "on a mat in paris"]
+    expected = [x.probability for x in model.classify(texts)]
     np.testing.assert_allclose(first[:3], expected, rtol=0, atol=1e-6)
     assert len(first) == 90 and len(others) == 16
     for other in others:
         np.testing.assert_allclose(other, first, rtol=0, atol=1e-6)
 
 
-def test_a_hundred_thousand_texts(doors):
+def test_many_texts_and_a_pickle_and_a_copy(doors):
     _, model = doors("bert", "classification")
     kinds = ["the cat sat", "a dog", "on a mat in paris", ""]
-    vectors = model.encode(kinds * 25_000)
-    assert vectors.shape == (100_000, 12) and vectors.dtype == np.float32
-    expected = np.tile(model.encode(kinds), (25_000, 1))
+    vectors = model.encode(kinds * 5_000)
+    assert vectors.shape == (20_000, 12) and vectors.dtype == np.float32
+    expected = np.tile(model.encode(kinds), (5_000, 1))
     np.testing.assert_allclose(vectors, expected, rtol=0, atol=1e-6)
-
-
-def test_a_pickle_and_a_copy(doors):
-    _, model = doors("bert", "classification")
     again = pickle.loads(pickle.dumps(model))
     assert again is not model and again.classify("the cat") == model.classify("the cat")
     assert copy.deepcopy(model).max_seq_length == model.max_seq_length
@@ -318,16 +300,15 @@ def change(**keys):
     """Returns a function that changes or, with None, deletes keys of export.json."""
 
     def act(folder):
-        path = folder / "export.json"
-        content = {**json.loads(path.read_text()), **keys}
+        content = {**json.loads((folder / "export.json").read_text()), **keys}
         kept = {name: value for name, value in content.items() if value is not None}
-        path.write_text(json.dumps(kept))
+        (folder / "export.json").write_text(json.dumps(kept))
 
     return act
 
 
-def remove(*names):
-    return lambda folder: [(folder / name).unlink() for name in names]
+def remove(name):
+    return lambda folder: (folder / name).unlink()
 
 
 def damage(folder):
@@ -337,14 +318,13 @@ def damage(folder):
 
 
 def add_word(folder):
-    with open(folder / "vocab.txt", "a") as file:
-        file.write("zebra\n")
+    (folder / "vocab.txt").write_text("\n".join([*VOCAB, "zebra"]) + "\n")
 
 
 def fix_shape(folder):
-    content = json.loads((folder / "export.json").read_text())
-    content["signatures"]["serving_default"]["inputs"]["input_ids"]["shape"] = [None, 8]
-    (folder / "export.json").write_text(json.dumps(content))
+    signatures = json.loads((folder / "export.json").read_text())["signatures"]
+    signatures["serving_default"]["inputs"]["input_ids"]["shape"] = [None, 8]
+    change(signatures=signatures)(folder)
 
 
 # What is done to a folder, options of `load`, and the message.
@@ -370,52 +350,41 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("act", "options", "message"), REFUSED)
-def test_what_load_refuses(doors, tmp_path, act, options, message):
-    _, model = doors("bert", "classification")
-    shutil.copytree(model._folder.path, tmp_path / "model")
-    if act:
-        act(tmp_path / "model")
-    with pytest.raises(UserError, match=re.escape(message)):
-        bert_tf.load(tmp_path / "model", **options)
+def test_what_load_refuses(doors, tmp_path):
+    keras_model, model = doors("bert", "classification")
+    for number, (act, options, message) in enumerate(REFUSED):
+        folder = shutil.copytree(model._folder.path, tmp_path / f"{number}")
+        if act:
+            act(folder)
+        assert message in refusal(bert_tf.load, folder, **options)
+    told = refusal(bert_tf.load, keras_model._folder.path, num_threads=2)
+    assert "num_threads is for exported models; " in told
 
 
-@pytest.mark.parametrize("lost", [slice(-2, None), slice(9, 10)], ids=["cut off", "a line"])
-def test_a_vocabulary_that_lost_tokens_is_warned_of(doors, tmp_path, warnings, lost):
+def test_a_vocabulary_that_lost_its_end_is_warned_of(doors, tmp_path, warnings):
     _, model = doors("bert", "classification")
-    shutil.copytree(model._folder.path, tmp_path / "model")
-    kept = [token for token in VOCAB if token not in VOCAB[lost]]
-    (tmp_path / "model/vocab.txt").write_text("\n".join(kept) + "\n")
-    bert_tf.load(tmp_path / "model")
+    folder = shutil.copytree(model._folder.path, tmp_path / "model")
+    (folder / "vocab.txt").write_text("\n".join(VOCAB[:-2]) + "\n")
+    bert_tf.load(folder)
     (text,) = warnings
-    assert f"vocab.txt has {len(kept)} tokens, and vocab_size of " in text and f" is {V}: " in text
+    assert f"vocab.txt has {V - 2} tokens, and vocab_size of " in text and f" is {V}: " in text
 
 
 NEEDS_WEIGHTS = "needs the model with its weights"
 
 
-@pytest.mark.parametrize(
-    ("ask", "message"),
-    [
-        (lambda m: m.fit(TEXTS, [0, 1]), f"fit {NEEDS_WEIGHTS}"),
-        (lambda m: m.save("there"), f"save {NEEDS_WEIGHTS}"),
-        (lambda m: m.predict(TEXTS), f"predict {NEEDS_WEIGHTS}"),
-        (lambda m: m.for_tagging(), f"for_tagging {NEEDS_WEIGHTS}"),
-        (lambda m: m.attention("the cat"), "attention needs the model itself; "),
-        (lambda m: m.tag("the cat"), "tag needs a model with the head that run_tagging.py trains"),
-        (lambda m: m.encode("the cat", "median"), "pooling must be one of mean, cls, pooled"),
-    ],
-)
-def test_what_an_exported_model_cannot_do(doors, ask, message):
+def test_what_an_exported_model_cannot_do(doors):
     _, model = doors("bert", "classification")
-    with pytest.raises(UserError, match=message):
-        ask(model)
-
-
-def test_num_threads_is_for_exported_models(doors):
-    keras_model, _ = doors("bert", "classification")
-    with pytest.raises(UserError, match="num_threads is for exported models; "):
-        bert_tf.load(keras_model._folder.path, num_threads=2)
+    for message, method, *arguments in (
+        (f"fit {NEEDS_WEIGHTS}", "fit", TEXTS, [0, 1]),
+        (f"save {NEEDS_WEIGHTS}", "save", "there"),
+        (f"predict {NEEDS_WEIGHTS}", "predict", TEXTS),
+        (f"for_tagging {NEEDS_WEIGHTS}", "for_tagging"),
+        ("attention needs the model itself; ", "attention", "the cat"),
+        ("tag needs a model with the head that run_tagging.py trains", "tag", "the cat"),
+        ("pooling must be one of mean, cls, pooled", "encode", "the cat", "median"),
+    ):
+        assert message in refusal(getattr(model, method), *arguments)
 
 
 def test_what_needs_a_package(doors):

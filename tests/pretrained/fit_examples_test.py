@@ -1,5 +1,9 @@
-"""Tests of the texts and classes, one or several, that `fit` takes and refuses."""
+"""Tests of the examples that `fit` takes and refuses: texts, classes, and `tf.data.Dataset`s.
 
+Datasets are batched or not, and ragged where rows differ in length.
+"""
+
+import functools
 import re
 
 import numpy as np
@@ -13,8 +17,11 @@ from bert_tf.tasks.classification.rows import ClassificationRows, MultiLabelRows
 from bert_tf.tasks.classification.settings import ClassifierOptions
 from bert_tf.tasks.classification.task import ClassificationTask
 from bert_tf.tasks.course import as_arguments
+from bert_tf.tasks.multiple_choice.rows import MultipleChoiceRows
 from bert_tf.tasks.squad.rows import SquadRows
 from bert_tf.tasks.tagging.rows import TaggingRows
+from tests.pretrained.fit_tasks_test import ANSWERS, CHOICES, QUESTIONS, SENTENCES, TAGS
+from tests.support.refusals import refusal
 
 TEXTS = ["a fine film", "a dull film", "lovely"]
 NAMES = ["good", "bad", "good"]
@@ -35,11 +42,11 @@ def dataset(texts, labels):
     return tf.data.Dataset.from_tensor_slices((texts, labels))
 
 
-@pytest.mark.parametrize(
-    "x,y",
-    [
+def test_examples_come_in_many_forms():
+    rows = [*zip(TEXTS, NAMES, strict=True)]
+    for x, y in (
         (TEXTS, NAMES),
-        (tuple(TEXTS[i] for i in range(3)), np.array(NAMES)),
+        (tuple(TEXTS), np.array(NAMES)),
         (np.array(TEXTS), np.array(NAMES, object)),
         (Column(TEXTS), Column(NAMES)),
         (Column(TEXTS), np.array([[1], [0], [1]], np.int64)),
@@ -49,44 +56,35 @@ def dataset(texts, labels):
         (TEXTS, [1.0, np.float32(0), tf.constant(1)]),
         (TEXTS, [True, False, np.bool_(True)]),
         (iter(TEXTS), iter(NAMES)),
-        (((text, name) for text, name in zip(TEXTS, NAMES, strict=True)), None),
+        (iter(rows), None),
         (dataset(TEXTS, NAMES), None),
         (dataset(TEXTS, [1, 0, 1]).batch(2), None),
-    ],
-)
-def test_examples_come_in_many_forms(x, y):
-    found = ClassificationRows(["bad", "good"]).examples("train", x, y)
-    assert [(example.text_a, example.label) for example in found] == [
-        *zip(TEXTS, NAMES, strict=True)
-    ]
+    ):
+        found = ClassificationRows(["bad", "good"]).examples("train", x, y)
+        assert [(example.text_a, example.label) for example in found] == rows
 
 
 def test_pairs_and_classes_that_are_collected():
     pairs = [("a", "b"), ("c", "d"), "e"]
     kind = ClassificationRows()
     found = kind.examples("train", pairs, [10, 9, np.int64(10)])
-    assert [(x.text_a, x.text_b, x.label) for x in found] == [
-        ("a", "b", "10"),
-        ("c", "d", "9"),
-        ("e", None, "10"),
-    ]
+    rows = [("a", "b", "10"), ("c", "d", "9"), ("e", None, "10")]
+    assert [(x.text_a, x.text_b, x.label) for x in found] == rows
     assert kind.labels == ("9", "10")  # as numbers
     pairs = dataset((["a", "c"], ["b", "d"]), [0.5, 2])
     found = RegressionRows().examples("eval", pairs, None)
     assert [(x.text_a, x.text_b, x.label) for x in found] == [("a", "b", 0.5), ("c", "d", 2.0)]
-
-
-@pytest.mark.parametrize(
-    "labels", [[True, 1, 0], [0.0, True, -0.0], [False, np.float32(1), 0], ["1", 1, np.int8(0)]]
-)
-def test_equal_numbers_are_one_class(labels):
-    kind = ClassificationRows()
-    found = kind.examples("train", TEXTS, labels)
-    assert [x.label for x in found] == [str(int(x)) for x in labels]
-    assert kind.labels == ("0", "1")
+    numbers = [True, 1, 0], [0.0, True, -0.0], [False, np.float32(1), 0], ["1", 1, np.int8(0)]
+    for labels in numbers:  # equal numbers are one class
+        kind = ClassificationRows()
+        found = kind.examples("train", TEXTS, labels)
+        assert [x.label for x in found] == [str(int(x)) for x in labels]
+        assert kind.labels == ("0", "1")
 
 
 CLASSES = ["bad", "good"]
+ALONE = tf.data.Dataset.from_tensor_slices(TEXTS)
+SEVERAL, MULTI_LABEL = "For several classes of a text", "for_classification multi_label=True"
 BAD = {
     "length": (TEXTS, NAMES[:2], "labels must have one value for each of texts: there are 3 texts"),
     "more": (TEXTS[:1], NAMES, "there are 1 texts and 3 labels"),
@@ -102,14 +100,9 @@ BAD = {
     "equal": (TEXTS, ["good"] * 3, "at least two classes; all are 'good', so there is nothing to"),
     "equal numbers": (TEXTS, [0, 0, 0], "at least two classes; all are 'bad', so there is nothing"),
     "one-hot": (TEXTS, np.eye(3), "Give the number of each example's class. For several classes"),
-    **{
-        f"several as {type(row).__name__}": (
-            TEXTS,
-            [row] * 3,
-            "For several classes of a text, give for_classification multi_label=True",
-        )
-        for row in ([1, 0, 1], ("bad", "good"), {"bad"})
-    },
+    "list for several": (TEXTS, [[1, 0, 1]] * 3, f"{SEVERAL}, give {MULTI_LABEL}"),
+    "tuple for several": (TEXTS, [("bad", "good")] * 3, f"{SEVERAL}, give {MULTI_LABEL}"),
+    "set for several": (TEXTS, [{"bad"}] * 3, f"{SEVERAL}, give {MULTI_LABEL}"),
     "several of a generator": (zip(TEXTS, np.eye(3), strict=True), None, "give for_classification"),
     "several of a dataset": (dataset(TEXTS, np.eye(3, dtype=int)), None, "give for_classification"),
     "several as a table": (TEXTS, pd.DataFrame(np.eye(3)), "give for_classification multi_label"),
@@ -123,72 +116,55 @@ BAD = {
     "NaN text": (["a", "b", float("nan")], NAMES, "texts[2] must be a text or a pair of texts"),
     "rows": (iter([("a", "good"), "b"]), None, "must give pairs (input, label), or all (input, la"),
     "dataset and labels": (dataset(TEXTS, NAMES), NAMES, "labels must not be given with a tf.data"),
-    "no pairs": (
-        tf.data.Dataset.from_tensor_slices(TEXTS),
-        None,
-        "texts must give pairs (input, label), or all ",
-    ),
+    "no pairs": (ALONE, None, "texts must give pairs (input, label), or all "),
     "endless": (dataset(TEXTS, NAMES).repeat(), None, "texts must end, but the tf.data.Dataset re"),
     "bytes": (dataset([b"\xff"], [1]), None, "texts[0] must be UTF-8: invalid start byte"),
 }
 
 
-@pytest.mark.parametrize("case", BAD)
-def test_wrong_examples_are_refused_with_their_place(case):
-    x, y, message = BAD[case]
-    with pytest.raises(UserError, match=re.escape(message)):
-        ClassificationRows(CLASSES).examples("train", x, y)
+def test_wrong_examples_are_refused_with_their_place():
+    for name, (x, y, message) in BAD.items():
+        assert message in refusal(ClassificationRows(CLASSES).examples, "train", x, y), name
 
 
-def test_classes_that_training_does_not_have():
+def test_classes_that_training_does_not_have(warnings):
     kind = ClassificationRows()
-    with pytest.raises(UserError, match="labels must have at least two classes; all are 'good', "):
-        kind.examples("train", TEXTS, ["good"] * 3)
+    told = refusal(kind.examples, "train", TEXTS, ["good"] * 3)
+    assert "labels must have at least two classes; all are 'good', " in told
     kind.examples("train", TEXTS, NAMES)
-    message = r"validation_data\[1\]\[1\] must be one of 'bad', 'good', the classes of the training"
-    with pytest.raises(UserError, match=f"{message} labels; received 'ugly'"):
-        kind.examples("validation", TEXTS, ["good", "ugly", "bad"])
-    with pytest.raises(UserError, match=r"the class ' good' must be text on one line"):
-        ClassificationRows().examples("train", TEXTS, [" good", "bad", "bad"])
-
-
-def test_a_class_without_examples_is_warned_of(warnings):
+    told = refusal(kind.examples, "validation", TEXTS, ["good", "ugly", "bad"])
+    message = "validation_data[1][1] must be one of 'bad', 'good', the classes of the training"
+    assert f"{message} labels; received 'ugly'" in told
+    told = refusal(ClassificationRows().examples, "train", TEXTS, [" good", "bad", "bad"])
+    assert "the class ' good' must be text on one line" in told
     ClassificationRows([*CLASSES, "ugly"]).examples("train", TEXTS, NAMES)
     assert warnings == ["labels: no example has the class 'ugly'"]
 
 
-@pytest.mark.parametrize("value", [None, float("nan"), np.inf, "3", 1e39, [1]])
-def test_wrong_numbers_are_refused(value):
-    with pytest.raises(UserError, match=r"^labels\[1\] (must be a number from|is missing)"):
-        RegressionRows().examples("train", ["a", "b"], [0.5, value])
+def test_wrong_numbers_are_refused():
+    for value in (None, float("nan"), np.inf, "3", 1e39, [1]):
+        told = refusal(RegressionRows().examples, "train", ["a", "b"], [0.5, value])
+        assert told.startswith(("labels[1] must be a number from", "labels[1] is missing"))
 
 
-@pytest.mark.parametrize(
-    "labels,message",
-    [
-        ("good", "labels must be a list of the classes' names; received 'good'"),
-        ([0, 1], "labels must be a list of the classes' names; received"),
-        (3, "labels must be a list of the classes' names; received 3"),
-        ({"bad", "good"}, "labels must be a list of the classes' names; received {"),
-        ({"good": 0, "bad": 1}, "labels must be a list of the classes' names; received {'good'"),
+def test_wrong_classes_are_refused():
+    must = "labels must be a list of the classes' names; received "
+    for labels, message in (
+        ("good", f"{must}'good'"),
+        ([0, 1], must),
+        (3, f"{must}3"),
+        ({"bad", "good"}, must + "{"),
+        ({"good": 0, "bad": 1}, must + "{'good'"),
         (["good"], "--labels must list at least two classes"),
         (["a", "a"], "--labels names a class twice"),
-    ],
-)
-def test_wrong_classes_are_refused(labels, message):
-    with pytest.raises(UserError, match=message):
-        ClassificationRows(labels)
-    if message.startswith("labels"):
-        with pytest.raises(UserError, match="labels must be a list of the tags; received"):
-            TaggingRows(labels)
-
-
-@pytest.mark.parametrize(
-    "labels",
-    [("b", "a"), {"b": 0, "a": 1}.keys(), np.array(["b", "a"]), pd.Index(["b", "a"]), iter("ba")],
-)
-def test_classes_are_anything_with_an_order(labels):
-    assert repr(ClassificationRows(labels).labels) == "('b', 'a')"
+    ):
+        assert message in refusal(ClassificationRows, labels)
+        if message.startswith("labels"):
+            told = refusal(TaggingRows, labels)
+            assert "labels must be a list of the tags; received" in told
+    names = ("b", "a"), {"b": 0, "a": 1}.keys(), np.array(["b", "a"]), pd.Index(["b", "a"])
+    for labels in (*names, iter("ba")):  # anything with an order
+        assert repr(ClassificationRows(labels).labels) == "('b', 'a')"
 
 
 def test_a_question_is_named_by_its_place_in_the_list(caplog):
@@ -220,30 +196,22 @@ def test_several_labels_in_many_forms():
         kind = MultiLabelRows(labels)
         found = kind.examples("train", ["x", "y", "z"], y)
         assert [example.label for example in found] == expected and kind.labels == ("a", "b")
+    marks, two, more = [[1, 0], [0, 1], [1, 0]], np.array([2, 0]), [[0], [1, 1], []]
     for y, message in (
         (["a", [], []], "labels[0] must be a list of classes, such as ['a', 'b'], or [] for none"),
         ([["a"], ["c"], []], "labels[1] must be one of 'a', 'b'; received 'c'"),
         ([["a"], [None], []], "labels[1] is missing (None)"),
-        (
-            [[1, 0], [0, 1], [1, 0]],
-            "labels must be lists of classes; each has 2 numbers that are 0",
-        ),
+        (marks, "labels must be lists of classes; each has 2 numbers that are 0"),
         ([["a", "b", "a"], [], []], "labels[0] must name each of its classes once; it names 'a'"),
-        (
-            [[0], [1, 1], []],
-            "it names 'b' more often. For rows with 0 or 1 for each class give np.",
-        ),
-        (
-            [np.array([2, 0]), [], []],
-            "labels[0] as an array must have 0 or 1 for each of the classes",
-        ),
+        (more, "it names 'b' more often. For rows with 0 or 1 for each class give np."),
+        ([two, [], []], "labels[0] as an array must have 0 or 1 for each of the classes"),
         ([["b", "a"], ["a", "b"], {0, 1}], "labels must have examples with different classes; all"),
         ([[], [], []], "labels must have examples with different classes; all have none, so there"),
         (np.eye(3), "[texts, 2]; its shape is [3, 3]"),
         (np.full([3, 2], 0.5), "names; for 'a' in row 0, counted from 0, received 0.5 (float)"),
     ):
-        with pytest.raises(UserError, match=re.escape(message)):
-            MultiLabelRows(["a", "b"]).examples("train", ["x", "y", "z"], y)
+        kind = MultiLabelRows(["a", "b"])
+        assert message in refusal(kind.examples, "train", ["x", "y", "z"], y)
 
 
 @pytest.mark.parametrize("make", [pd.DataFrame, pa.table], ids=["pandas", "pyarrow"])
@@ -283,8 +251,8 @@ def test_rows_of_0_and_1_are_not_the_numbers_of_classes():
         assert [example.label for example in found] == expected
     for labels in (["p", "q", "r"], None):
         for x, y in ((texts, rows), (zip(texts, rows, strict=True), None)):
-            with pytest.raises(UserError, match=r"labels\[0\] must name .*give np\.array\(y\)"):
-                MultiLabelRows(labels).examples("train", x, y)
+            told = refusal(MultiLabelRows(labels).examples, "train", x, y)
+            assert re.search(r"labels\[0\] must name .*give np\.array\(y\)", told)
 
 
 def test_a_class_that_no_text_of_several_has_is_warned_of(warnings):
@@ -295,8 +263,8 @@ def test_a_class_that_no_text_of_several_has_is_warned_of(warnings):
     assert warnings == ["labels: no example has the class 'b'"]
     for y, found in (([[], []], "none"), ([["a"], ["a"]], "'a'")):
         for kind in (MultiLabelRows(["a", "b"]), MultiLabelRows()):
-            with pytest.raises(UserError, match=f"all have {found}, so there is nothing to learn"):
-                kind.examples("train", ["x", "y"], y)
+            told = refusal(kind.examples, "train", ["x", "y"], y)
+            assert f"all have {found}, so there is nothing to learn" in told
 
 
 def test_labels_of_several_may_have_any_sign():
@@ -315,3 +283,84 @@ def test_labels_of_several_may_have_any_sign():
 def separator(kind):
     """What stands between labels in the files of a run."""
     return ClassificationTask.of_rows(ClassifierOptions(), kind).processor.label_separator
+
+
+QUESTIONS, ANSWERS = QUESTIONS[1:], ANSWERS[1:]  # each with a context of its own
+
+LETTERS = ["x", "y", "z"]
+SEVERAL_ROWS = [("p", "q"), (), ("q",)]
+MARKS = np.array([[1, 1], [0, 0], [0, 1]])
+NUMBERS = tf.ragged.constant([[0, 1, 0], [1, 0, 0], [2]], tf.int64)
+NAMED = [["O", "B-X", "O"], ["B-X", "O", "O"], ["I-X"]]
+WORDS = [["a", "b", "c"], ["d", "e", "é"], ["f"]]
+FOUND = {"text": [[x] for x, _ in ANSWERS], "answer_start": [[start] for _, start in ANSWERS]}
+
+
+def columns(rows):
+    return tuple(tf.constant(column) for column in zip(*rows, strict=True))
+
+
+def named(kind, names):
+    return functools.partial(kind, names.split())
+
+
+TWO = WORDS[:2], NAMED[:2]
+ragged = tf.ragged.constant
+# Task -> the kind, tensors of all examples, and the same as lists.
+OF_TASKS = {
+    "tags": (TaggingRows, (ragged(SENTENCES), ragged(TAGS)), (SENTENCES, TAGS)),
+    "tags of one length": (TaggingRows, (*map(tf.constant, TWO),), TWO),
+    "tags by number": (named(TaggingRows, "O B-X I-X"), (ragged(WORDS), NUMBERS), (WORDS, NAMED)),
+    "answers": (SquadRows, (columns(QUESTIONS), columns(ANSWERS)), (QUESTIONS, ANSWERS)),
+    "answers as of Hugging Face": (
+        SquadRows,
+        (columns(QUESTIONS), {name: ragged(found) for name, found in FOUND.items()}),
+        (QUESTIONS, ANSWERS),
+    ),
+    "choices": (MultipleChoiceRows, (columns(CHOICES), tf.constant([0, 1])), (CHOICES, [0, 1])),
+    "several labels as 0 and 1": (
+        *(named(MultiLabelRows, "p q"), (tf.constant(LETTERS), tf.constant(MARKS))),
+        (LETTERS, SEVERAL_ROWS),
+    ),
+    "several labels by name": (
+        *(MultiLabelRows, (tf.constant(LETTERS), tf.ragged.constant(SEVERAL_ROWS, tf.string))),
+        (LETTERS, SEVERAL_ROWS),
+    ),
+    "several labels by number": (
+        named(MultiLabelRows, "p q r"),
+        (tf.constant(LETTERS), tf.ragged.constant([[0, 2], [], [1]], tf.int64)),
+        (LETTERS, [("p", "r"), (), ("q",)]),
+    ),
+}
+
+
+@pytest.mark.parametrize("task", OF_TASKS)
+def test_a_dataset_has_the_examples_of_the_lists(task):
+    make, tensors, lists = OF_TASKS[task]
+    expected = repr(make().examples("train", *lists))
+    dataset = tf.data.Dataset.from_tensor_slices(tensors)
+    for each in (dataset, dataset.batch(1), dataset.batch(2)):
+        assert repr(make().examples("train", each, None)) == expected
+
+
+def test_other_ranks_and_dictionaries_are_refused():
+    wide, sparse = tf.zeros([2, 3, 4, 5], tf.string), tf.sparse.from_dense([["a", "b"]])
+    rows = {"text": LETTERS, "label": [0, 1, 0]}
+    batches = "must be a tf.data.Dataset of inputs and labels, or of batches of them; its elem"
+    for kind in (ClassificationRows, TaggingRows, MultipleChoiceRows):
+        for elements in ((wide, [0, 1]), (sparse, [0])):
+            dataset = tf.data.Dataset.from_tensor_slices(elements)
+            told = refusal(kind().examples, "train", dataset, None)
+            assert f"{kind.inputs} {batches}" in told
+        for elements in (rows, (rows, [0, 1, 0])):
+            dataset = tf.data.Dataset.from_tensor_slices(elements)
+            for each in (dataset, dataset.batch(2)):
+                told = refusal(kind().examples, "train", each, None)
+                assert told.startswith(f"{kind.inputs} must be a tf.data.Dataset of inputs and lab")
+                assert "'text'" in told
+
+
+def test_a_tag_of_a_sentence_with_one_word_stays_a_list():
+    kind = TaggingRows(["O", "B-X"])
+    found = kind.examples("train", [["a", "b"], ["c"]], [np.array([0, 1]), np.array([1])])
+    assert [sentence.tags for sentence in found] == [["O", "B-X"], ["B-X"]]

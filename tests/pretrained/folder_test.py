@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import re
 import weakref
 from pathlib import Path
 
@@ -11,7 +12,6 @@ import pytest
 import tensorflow as tf
 
 import bert_tf
-from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
 from bert_tf.model import layers
 from bert_tf.model_folder.hugging_face import conversion
@@ -45,31 +45,30 @@ def edit(path, old, new):
     path.write_text(path.read_text().replace(old, new))
 
 
-@pytest.mark.parametrize(
-    ("spoil", "message"),
-    [
-        (lambda f: os.remove(f / "bert_config.json"), "must have bert_config.json or .*bert_conf"),
-        (lambda f: os.remove(f / "vocab.txt"), r"have vocab.txt or .*load\(..., vocab_file=...\)"),
-        (lambda f: edit(f / "vocab.txt", "[PAD]", "1\n2\n3\n[PAD]"), "it has 30 tokens, but "),
-        (lambda f: edit(f / "vocab.txt", "[SEP]", "sep"), r"lacks \[SEP\]"),
-        (lambda f: edit(f / "bert_config.json", 'n_size": 12', 'n_size": 24'), "the wrong shape"),
-        (lambda f: edit(f / "bert_config.json", '_layers": 2', '_layers": 3'), "layer_2.*missing"),
-        (lambda f: edit(f / "bert_config.json", '_layers": 2', '_layers": 1'), "is 1, but.* 2 la"),
-        (lambda f: edit(f / "labels.txt", "yes\n", ""), "each of the 3 classes .* names 2: "),
-        (lambda f: (f / "model.safetensors").write_bytes(b""), "has model.safetensors and a "),
-        (lambda f: (f / "other.index").write_bytes(b""), "choose one of bert_model.ckpt, other"),
-        (lambda f: os.remove(f / "bert_model.ckpt.index"), "must have a model: .*'bert_con"),
-        (lambda f: os.remove(f / "bert_model.ckpt.data-00000-of-00001"), "not found: "),
-    ],
-)
-def test_a_folder_that_does_not_fit_is_refused(tmp_path, weights, spoil, message):
-    folder = tmp_path / "model"
-    write_model(folder, weights, ["no", "maybe", "yes"])
-    spoil(folder)
-    with pytest.raises(UserError, match=message) as error:
-        bert_tf.load(str(folder))
-    assert str(folder) in str(error.value)
-    assert "\n" not in str(error.value) and len(str(error.value)) <= 500
+SPOILT = [
+    (lambda f: os.remove(f / "bert_config.json"), "must have bert_config.json or .*bert_conf"),
+    (lambda f: os.remove(f / "vocab.txt"), r"have vocab.txt or .*load\(..., vocab_file=...\)"),
+    (lambda f: edit(f / "vocab.txt", "[PAD]", "1\n2\n3\n[PAD]"), "it has 30 tokens, but "),
+    (lambda f: edit(f / "vocab.txt", "[SEP]", "sep"), r"lacks \[SEP\]"),
+    (lambda f: edit(f / "bert_config.json", 'n_size": 12', 'n_size": 24'), "the wrong shape"),
+    (lambda f: edit(f / "bert_config.json", '_layers": 2', '_layers": 3'), "layer_2.*missing"),
+    (lambda f: edit(f / "bert_config.json", '_layers": 2', '_layers": 1'), "is 1, but.* 2 la"),
+    (lambda f: edit(f / "labels.txt", "yes\n", ""), "each of the 3 classes .* names 2: "),
+    (lambda f: (f / "model.safetensors").write_bytes(b""), "has model.safetensors and a "),
+    (lambda f: (f / "other.index").write_bytes(b""), "choose one of bert_model.ckpt, other"),
+    (lambda f: os.remove(f / "bert_model.ckpt.index"), "must have a model: .*'bert_con"),
+    (lambda f: os.remove(f / "bert_model.ckpt.data-00000-of-00001"), "not found: "),
+]
+
+
+def test_a_folder_that_does_not_fit_is_refused(tmp_path, weights):
+    for number, (spoil, message) in enumerate(SPOILT):
+        folder = tmp_path / f"{number}"
+        write_model(folder, weights, ["no", "maybe", "yes"])
+        spoil(folder)
+        told = refusal(bert_tf.load, str(folder))
+        assert re.search(message, told) and str(folder) in told
+        assert "\n" not in told and len(told) <= 500
 
 
 def test_other_arguments_and_weights_that_are_refused(tmp_path, weights):
@@ -86,8 +85,7 @@ def test_other_arguments_and_weights_that_are_refused(tmp_path, weights):
         (plain, 33, "from 4 to 32, .* received 33 .int.$"),
         (plain, 0, "from 4 to 32, .* received 0 .int.$"),
     ):
-        with pytest.raises(UserError, match=message):
-            bert_tf.load(path, max_seq_length=length)
+        assert re.search(message, refusal(bert_tf.load, path, max_seq_length=length))
 
 
 @pytest.mark.parametrize("name", ["bert-base-uncased", "google/electra.small_v2", "my_model"])
@@ -100,40 +98,35 @@ def test_a_name_on_hugging_face_is_told_how_to_get_it(tmp_path, monkeypatch, nam
     )
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (
-            {"do_lower_case": "False"},
-            "be True or False, or None, which .*; received 'False' .str.$",
-        ),
-        ({"do_lower_case": 1}, "do_lower_case must be True or False, .*; received 1 .int.$"),
-        (
-            {"max_seq_length": "16"},
-            "must be a whole number .int., or None, .*; received '16' .str.",
-        ),
-        (
-            {"max_seq_length": 16.0},
-            "max_seq_length must be a whole number .*; received 16.0 .float.",
-        ),
-        ({"max_seq_length": True}, "max_seq_length must be a whole number .*; received True$"),
-        ({"vocab_file": ["vocab.txt"]}, "vocab_file must be a path, or None, .* .list.$"),
-        (
-            {"bert_config_file": {}},
-            "bert_config_file must be a path, or None, .*; received {} .dict.",
-        ),
-    ],
-)
-def test_an_argument_of_another_type_is_refused(tmp_path, arguments, message):
-    with pytest.raises(UserError, match=message):
-        bert_tf.load(tmp_path, **arguments)
+def test_an_argument_of_another_type_is_refused(tmp_path):
+    for name, value, message in (
+        ("do_lower_case", "False", "be True or False, or None, which .*; received 'False' .str.$"),
+        ("do_lower_case", 1, "do_lower_case must be True or False, .*; received 1 .int.$"),
+        ("max_seq_length", "16", "a whole number .int., or None, .*; received '16' .str."),
+        ("max_seq_length", 16.0, "max_seq_length must be a whole number .*; received 16.0 .float."),
+        ("max_seq_length", True, "max_seq_length must be a whole number .*; received True$"),
+        ("vocab_file", ["vocab.txt"], "vocab_file must be a path, or None, .* .list.$"),
+        ("bert_config_file", {}, "bert_config_file must be a path, or None, .*; received {} .dict"),
+    ):
+        assert re.search(message, refusal(bert_tf.load, tmp_path, **{name: value}))
 
 
-@pytest.mark.parametrize("labels", [None, [], ["LABEL_0"], ["stars"]])
-def test_a_single_output_is_a_number_whatever_its_name(tmp_path, labels):
-    folder = write_model(tmp_path / "model", random_weights("regressor"), labels)
-    found = read_folder(folder)
-    assert (found.heads[-1], found.labels) == ("regression", ())
+def test_a_single_output_is_a_number_whatever_its_name(tmp_path):
+    """But a class of a tagger, or of independent classes."""
+    weights = random_weights("regressor")
+    for number, labels in enumerate((None, [], ["LABEL_0"], ["stars"])):
+        found = read_folder(write_model(tmp_path / f"{number}", weights, labels))
+        assert (found.heads[-1], found.labels) == ("regression", ())
+    found = read_folder(write_model(tmp_path / "tagger", weights, ["O"]))
+    assert (found.heads[-1], found.labels) == ("tagging", ("O",))
+    folder = tmp_path / "classifier"
+    write_model(folder, weights)
+    config = {**CONFIG, "problem_type": "multi_label_classification"}
+    (folder / "bert_config.json").write_text(json.dumps(config))
+    found = read_folder(str(folder))
+    assert (found.heads[-1], found.labels) == ("classification", ("LABEL_0",))
+    told = refusal(read_folder, write_model(tmp_path / "two", weights, ["a", "b"]))
+    assert "the 1 classes of the model; it names 2: 'a' and 1 more" in told
 
 
 @pytest.mark.parametrize(
@@ -178,20 +171,6 @@ def test_a_vocabulary_that_lost_tokens_is_warned_of(tmp_path, weights, warnings,
     assert f"has {len(kept)} tokens" in text and f" is {len(tokens)}: " in text
 
 
-def test_a_single_output_is_a_class_of_a_tagger_or_of_independent_classes(tmp_path):
-    weights = random_weights("regressor")
-    found = read_folder(write_model(tmp_path / "tagger", weights, ["O"]))
-    assert (found.heads[-1], found.labels) == ("tagging", ("O",))
-    folder = tmp_path / "classifier"
-    write_model(folder, weights)
-    config = {**CONFIG, "problem_type": "multi_label_classification"}
-    (folder / "bert_config.json").write_text(json.dumps(config))
-    found = read_folder(str(folder))
-    assert (found.heads[-1], found.labels) == ("classification", ("LABEL_0",))
-    with pytest.raises(UserError, match="the 1 classes of the model; it names 2: 'a' and 1 more"):
-        read_folder(write_model(tmp_path / "two", weights, ["a", "b"]))
-
-
 def test_a_prefix_other_files_and_the_casing(tmp_path, weights):
     folder = tmp_path / "model"
     write_model(folder, weights)
@@ -212,9 +191,7 @@ def test_a_prefix_other_files_and_the_casing(tmp_path, weights):
 
 
 def test_another_configuration_for_safetensors_is_refused(encoder):
-    with pytest.raises(UserError) as error:
-        bert_tf.load(encoder, bert_config_file="other.json")
-    assert str(error.value) == (
+    assert refusal(bert_tf.load, encoder, bert_config_file="other.json") == (
         "bert_config_file must not be given with model.safetensors, whose configuration is"
         f" {encoder}/config.json; received 'other.json'. Leave it out"
     )
@@ -226,7 +203,8 @@ def test_a_tokenizer_alone_reads_no_weights(encoder, tmp_path, monkeypatch):
     monkeypatch.delattr(checkpoints.CheckpointReader, "read")
     for folder in (encoder, checkpoint):
         assert bert_tf.TextFeatures(folder)(["a b"])["input_ids"].shape == (1, 4)
-        assert bert_tf.Preprocessor(folder, 5)(["a b"])["input_ids"].shape == (1, 5)
+        preprocessor = bert_tf.Preprocessor(folder, 5, in_graph=False)  # without tables
+        assert preprocessor(["a b"])["input_ids"].shape == (1, 5)
 
 
 def test_the_header_of_a_remote_file_gives_the_same_shapes(encoder, tmp_path):
@@ -238,8 +216,7 @@ def test_the_header_of_a_remote_file_gives_the_same_shapes(encoder, tmp_path):
         tf.io.gfile.remove(f"{remote}/model.safetensors")  # ram:// keeps the end of a longer file
         with tf.io.gfile.GFile(f"{remote}/model.safetensors", "wb") as file:
             file.write(header)
-        with pytest.raises(UserError, match="is damaged or not a safetensors file"):
-            conversion.ConvertedModel(remote)
+        assert "is damaged or not a safetensors file" in refusal(conversion.ConvertedModel, remote)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -256,7 +233,7 @@ def test_a_model_keeps_no_second_copy_of_its_weights(encoder, monkeypatch, dtype
     model = bert_tf.load(encoder, dtype=dtype)
     name = "bert/encoder/layer_1/output/dense/kernel"
     assert any(x.path == name for x in model.model.variables)
-    assert len(arrays) > 20 and not any(array() is not None for array in arrays)
+    assert len(arrays) > 20 and all(array() is None for array in arrays)
     again = model._folder.read(name)
     assert model._folder.is_unchanged(next(x for x in model.model.variables if x.path == name))
     assert any(array() is again for array in arrays)
@@ -311,32 +288,28 @@ def test_a_run_s_folder_and_its_best(tmp_path, weights):
 
 def test_what_is_not_there_is_refused_with_the_program_that_trains_it(encoder):
     model = bert_tf.load(encoder)
-    for call, message in (
-        (lambda: model.fill_mask("[MASK]"), "run_pretraining.py trains; .* has no head"),
-        (lambda: model.classify("a"), "run_classifier.py"),
-        (lambda: model.answer("a", "b"), "run_squad.py"),
-        (lambda: model.tag("a"), "run_tagging.py"),
-        (lambda: model.encode("a", pooling="pooled"), "has no pooler, so pooling must"),
+    for message, method, *arguments in (
+        ("run_pretraining.py trains; .* has no head", "fill_mask", "[MASK]"),
+        ("run_classifier.py", "classify", "a"),
+        ("run_squad.py", "answer", "a", "b"),
+        ("run_tagging.py", "tag", "a"),
+        ("has no pooler, so pooling must", "encode", "a", "pooled"),
     ):
-        with pytest.raises(UserError, match=message):
-            call()
+        assert re.search(message, refusal(getattr(model, method), *arguments))
     assert model.encode("a").shape == (6,)
 
 
 def test_padding_of_another_id_than_the_model_s_is_refused(tmp_path, weights):
-    folder = tmp_path / "model"
-    write_model(folder, weights)
+    folder = write_model(tmp_path, weights)
     config = {**CONFIG, "model_type": "roberta", "pad_token_id": 1}
-    (folder / "bert_config.json").write_text(json.dumps(config))
-    with pytest.raises(UserError) as error:
-        bert_tf.load(str(folder))
-    assert str(error.value) == (
+    (tmp_path / "bert_config.json").write_text(json.dumps(config))
+    assert refusal(bert_tf.load, folder) == (
         f"{folder}/vocab.txt must be the vocabulary that the model was trained with: [PAD] has the"
         f" id 0, but pad_token_id of {folder}/bert_config.json is 1, and the token of that id would"
         " have no position. Correct whichever is wrong"
     )
-    (folder / "bert_config.json").write_text(json.dumps({**config, "pad_token_id": 0}))
-    assert bert_tf.load(str(folder)).config.pad_token_id == 0
+    (tmp_path / "bert_config.json").write_text(json.dumps({**config, "pad_token_id": 0}))
+    assert read_folder(folder).config.pad_token_id == 0
 
 
 def test_pairs_need_an_embedding_of_the_second_segment(tmp_path):
@@ -344,21 +317,18 @@ def test_pairs_need_an_embedding_of_the_second_segment(tmp_path):
     source = write_folder(tmp_path / "hf", tensors, HUGGING_FACE_VOCAB, type_vocab_size=1)
     model = bert_tf.load(source)
     assert model.encode(["a", "b c"]).shape == (2, 6)
-    with pytest.raises(UserError, match="hf takes no pairs of texts: .* segment 1, .* is 1. Give"):
-        model.encode(["a", ("a", "b")])
-    with pytest.raises(UserError, match="hf takes no pairs of texts"):
-        model.attention(("a", "b"))
+    told = refusal(model.encode, ["a", ("a", "b")])
+    assert re.search("hf takes no pairs of texts: .* segment 1, .* is 1. Give", told)
+    assert "hf takes no pairs of texts" in refusal(model.attention, ("a", "b"))
 
 
-@pytest.mark.parametrize(
-    ("labels", "head"), [(3, "ForSequenceClassification"), (1, "ForMultipleChoice")]
-)
-def test_a_head_that_needs_the_pooler_is_refused_without_it(tmp_path, labels, head):
-    shapes = ENCODER | {"classifier.weight": (labels, 6), "classifier.bias": (labels,)}
-    tensors, config = make_tensors(shapes, "bert."), {"architectures": [f"Bert{head}"]}
-    source = write_folder(tmp_path / "hf", tensors, HUGGING_FACE_VOCAB, **config)
-    with pytest.raises(UserError, match="2 are missing or .*: 'bert/pooler/dense/kernel: miss"):
-        bert_tf.load(source)
+def test_a_head_that_needs_the_pooler_is_refused_without_it(tmp_path):
+    for labels, head in ((3, "ForSequenceClassification"), (1, "ForMultipleChoice")):
+        shapes = ENCODER | {"classifier.weight": (labels, 6), "classifier.bias": (labels,)}
+        tensors, config = make_tensors(shapes, "bert."), {"architectures": [f"Bert{head}"]}
+        source = write_folder(tmp_path / head, tensors, HUGGING_FACE_VOCAB, **config)
+        told = refusal(bert_tf.load, source)
+        assert re.search("2 are missing or .*: 'bert/pooler/dense/kernel: miss", told)
 
 
 def test_tokenizer_json_instead_of_vocab_txt(encoder):
@@ -380,17 +350,16 @@ def test_tokenizer_json_instead_of_vocab_txt(encoder):
         ({"model": {**pieces, "vocab": {"a": 0}}}, r"must have \[PAD\], \[UNK\]"),
     ):
         path.write_text(json.dumps(content | change))
-        with pytest.raises(UserError, match=message):
-            bert_tf.load(encoder)
+        assert re.search(message, refusal(bert_tf.load, encoder))
 
 
-@pytest.mark.parametrize("shape", [(), (3, 1), (0,)])
-def test_a_bias_that_is_no_vector_of_classes(tmp_path, weights, shape):
-    path = write_model(tmp_path, {**weights, "output_bias": np.zeros(shape, np.float32)})
-    assert refusal(read_folder, path) == (
-        f"{path}: output_bias must have a number for each class, so its shape must be [classes]; it"
-        f" is {list(shape)}. Choose a different checkpoint"
-    )
+def test_a_bias_that_is_no_vector_of_classes(tmp_path, weights):
+    for shape in ((), (3, 1), (0,)):
+        path = write_model(tmp_path, {**weights, "output_bias": np.zeros(shape, np.float32)})
+        assert refusal(read_folder, path) == (
+            f"{path}: output_bias must have a number for each class, so its shape must be"
+            f" [classes]; it is {list(shape)}. Choose a different checkpoint"
+        )
 
 
 def test_a_multiple_choice_model_has_its_head(tmp_path):
@@ -415,36 +384,34 @@ def test_the_length_that_a_model_was_trained_with(tmp_path, weights):
     assert read_folder(path).max_seq_length == 32
 
 
-@pytest.mark.parametrize(
-    "reads, texts, end",
-    [
-        ("pairs", "a", "on pairs of texts, as its {}, but 1 of 1 texts are single texts; pass pa"),
-        ("pairs", ["a", ("a", "b"), "c"], "on pairs of texts, as its {}, but 2 of 3 texts are s"),
-        ("texts", ("a", "b"), "on single texts, as its {}, but 1 of 1 texts are pairs"),
-        ("texts", [("a", "b"), "a"], "on single texts, as its {}, but 1 of 2 texts are pairs"),
-        ("pairs", [("a", "b")], None),
-        ("pairs", [], None),
-        ("texts", ["a", "b"], None),
-        (None, ["a", ("a", "b")], None),
-    ],
+PAIRS_MISSING = (
+    "on pairs of texts, as its {}, but 1 of 1 texts are single texts; pass pairs, (a, b)"
 )
-def test_a_classifier_warns_once_of_texts_that_it_was_not_trained_on(
-    tmp_path, weights, warnings, reads, texts, end
-):
-    path = write_model(tmp_path, weights, ["no", "maybe", "yes"])
-    (tmp_path / "model_input.json").write_text(json.dumps({"reads": reads, "max_seq_length": 32}))
-    folder = read_folder(path)
-    found = [texts] if isinstance(texts, str | tuple) else texts
-    for _ in range(2):
-        folder.warn_of_other_input(found)
-    assert len(warnings) == (end is not None)
-    if end:
-        assert end.format("model_input.json says") in warnings[0]
-        assert warnings[0].startswith(f"{path} was trained on")
+INPUTS = [
+    ("pairs", "a", PAIRS_MISSING),
+    ("pairs", ["a", ("a", "b"), "c"], "on pairs of texts, as its {}, but 2 of 3 texts are s"),
+    ("texts", ("a", "b"), "on single texts, as its {}, but 1 of 1 texts are pairs"),
+    ("texts", [("a", "b"), "a"], "on single texts, as its {}, but 1 of 2 texts are pairs"),
+    ("pairs", [("a", "b")], None),
+    ("pairs", [], None),
+    ("texts", ["a", "b"], None),
+    (None, ["a", ("a", "b")], None),
+]
 
 
-def test_classify_warns(tmp_path, weights, warnings):
+def test_a_classifier_warns_once_of_texts_that_it_was_not_trained_on(tmp_path, weights, warnings):
     path = write_model(tmp_path, weights, ["no", "maybe", "yes"])
+    for reads, texts, end in INPUTS:
+        content = json.dumps({"reads": reads, "max_seq_length": 9})
+        (tmp_path / "model_input.json").write_text(content)
+        folder = read_folder(path)
+        found = [texts] if isinstance(texts, str | tuple) else texts
+        for _ in range(2):
+            folder.warn_of_other_input(found)
+        assert len(warnings) == (end is not None)
+        if end:
+            assert end.format("model_input.json says") in warnings[0]
+            assert warnings.pop().startswith(f"{path} was trained on")
     (tmp_path / "model_input.json").write_text('{"reads": "pairs", "max_seq_length": 9}')
     bert_tf.load(path).classify("a cat")
-    assert "pass pairs, (a, b)" in warnings[0]
+    assert PAIRS_MISSING.format("model_input.json says") in warnings[0]

@@ -1,5 +1,6 @@
 """bert_tf.load against transformers' pipelines and google-research/bert's programs."""
 
+import functools
 import json
 import os
 import shutil
@@ -17,6 +18,7 @@ GOLDEN = Path(os.environ["BERT_TF_GOLDEN"])
 PIPELINES, PROGRAMS = GOLDEN / "pipelines", GOLDEN / "programs"
 
 
+@functools.cache
 def pipeline(name):
     """Returns the model of a pipeline, and its inputs with their answers."""
     lines = (PIPELINES / name / "answers.jsonl").read_text().splitlines()
@@ -30,13 +32,11 @@ def assert_scores(found, expected):
 def test_fill_mask():
     model, rows = pipeline("fill_mask")
     for found, row in zip(model.fill_mask([row["text"] for row in rows]), rows, strict=True):
-        assert [[filling.token_id for filling in mask] for mask in found] == [
-            [answer["token"] for answer in mask] for mask in row["masks"]
-        ]
-        assert_scores(
-            [filling.probability for mask in found for filling in mask],
-            [answer["score"] for mask in row["masks"] for answer in mask],
-        )
+        answers = [answer for mask in row["masks"] for answer in mask]
+        fillings = [filling for mask in found for filling in mask]
+        assert [*map(len, found)] == [*map(len, row["masks"])]
+        assert [filling.token_id for filling in fillings] == [x["token"] for x in answers]
+        assert_scores([x.probability for x in fillings], [x["score"] for x in answers])
 
 
 def test_classify():
@@ -63,20 +63,16 @@ def test_tag(strategy):
 def test_answer_as_the_pipeline():
     model, rows = pipeline("question_answering")
     for row in rows:
-        parameters = row["parameters"]
-        found = model.answer(
-            row["question"],
-            row["context"],
-            method="transformers",
-            top_k=parameters["top_k"],
-            max_seq_length=parameters["max_seq_len"],
-            doc_stride=parameters["doc_stride"],
-            max_answer_length=parameters.get("max_answer_len", 15),
-            null_score_diff_threshold=0.0 if parameters.get("handle_impossible_answer") else None,
+        given = row["parameters"]
+        options = {"max_seq_length": given["max_seq_len"], "top_k": given["top_k"]}
+        options |= {"doc_stride": given["doc_stride"], "method": "transformers"}
+        options["max_answer_length"] = given.get("max_answer_len", 15)
+        options["null_score_diff_threshold"] = (
+            0.0 if given.get("handle_impossible_answer") else None
         )
-        assert [(a.start, a.end, a.text) for a in found] == [
-            (answer["start"], answer["end"], answer["answer"]) for answer in row["answers"]
-        ]
+        found = model.answer(row["question"], row["context"], **options)
+        expected = [(x["start"], x["end"], x["answer"]) for x in row["answers"]]
+        assert [(a.start, a.end, a.text) for a in found] == expected
         assert_scores([a.score for a in found], [answer["score"] for answer in row["answers"]])
 
 
@@ -133,16 +129,17 @@ def test_answer_as_run_squad(programs_model, version):
 
 
 def test_encode_as_extract_features(programs_model):
+    model = bert_tf.load(programs_model._folder.path)
     texts, lines = (
         (PROGRAMS / name).read_text().splitlines() for name in ("sentences.txt", "features.jsonl")
     )
     for text, line in zip(texts, lines, strict=True):
         tokens = json.loads(line)["features"]
-        layers = [np.array([t["layers"][0]["values"] for t in tokens])]
+        layer = np.array([t["layers"][0]["values"] for t in tokens])
         assert tokens[0]["layers"][0]["index"] == -1
         pair = tuple(text.strip().rsplit(" ||| ", 1)) if " ||| " in text else text.strip()
-        vector = bert_tf.load(programs_model._folder.path, max_seq_length=len(tokens)).encode(pair)
-        np.testing.assert_allclose(vector, layers[0].mean(0), atol=2e-6)
+        model.max_seq_length = len(tokens)
+        np.testing.assert_allclose(model.encode(pair), layer.mean(0), atol=2e-6)
 
 
 @pytest.mark.parametrize("kind", ["uncased", "cased"])

@@ -1,16 +1,20 @@
 """Tests of bert_tf.load: each answer against numpy, and what is refused."""
 
+import re
+
 import numpy as np
 import pytest
 
 import bert_tf
-from bert_tf.errors import UserError
 from bert_tf.pretrained.answer_search import find_all, make_searches
 from bert_tf.pretrained.text_input import encode_masks
 from bert_tf.text.fast_tokenization import FastTokenizer
 from bert_tf.tokenization import FullTokenizer
 from tests.support.model_folders import CONFIG, VOCAB, random_weights, write_model
 from tests.support.numpy_bert import NumpyBert, assert_near, log_softmax
+from tests.support.refusals import refusal
+
+pytestmark = pytest.mark.usefixtures("eager")
 
 TAGS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
 
@@ -64,28 +68,24 @@ def test_fill_mask(model, bert):
     for found, text in zip(fillings, tokens, strict=True):
         ids, mask, segments = ids_of(text)
         places = np.flatnonzero(ids[0] == VOCAB.index("[MASK]"))
-        features = {
-            "input_ids": ids,
-            "input_mask": mask,
-            "segment_ids": segments,
-            "masked_lm_positions": places[None],
-            "masked_lm_ids": np.zeros_like(places)[None],
-            "masked_lm_weights": np.ones(places.shape)[None],
-            "next_sentence_labels": np.zeros([1, 1], int),
-        }
+        features = {"input_ids": ids, "input_mask": mask, "segment_ids": segments}
+        features |= {"masked_lm_positions": places[None], "masked_lm_ids": 0 * places[None]}
+        features |= {"masked_lm_weights": np.ones(places.shape)[None]}
+        features["next_sentence_labels"] = np.zeros([1, 1], int)
         probabilities = np.exp(bert.losses(features)["masked_lm_log_probs"])
         for fillings_of_mask, expected in zip(found, probabilities, strict=True):
             best = np.argsort(-expected)[:4]
-            assert [filling.token_id for filling in fillings_of_mask] == best.tolist()
-            assert [filling.token for filling in fillings_of_mask] == [VOCAB[i] for i in best]
+            assert [(x.token_id, x.token) for x in fillings_of_mask] == [
+                (i, VOCAB[i]) for i in best
+            ]
             assert_near([f.probability for f in fillings_of_mask], expected[best], 1e-5)
 
 
 def test_a_vocabulary_without_mask_fills_nothing_in():
     tokens = [token for token in VOCAB if token != "[MASK]"]
     tokenizer = FastTokenizer({token: i for i, token in enumerate(tokens)})
-    with pytest.raises(UserError, match=r"The vocabulary has no \[MASK\], so this model cannot"):
-        encode_masks(["the [MASK] sat"], tokenizer, 32)
+    told = refusal(encode_masks, ["the [MASK] sat"], tokenizer, 32)
+    assert "The vocabulary has no [MASK], so this model cannot" in told
 
 
 def test_one_text_has_one_result_and_many_keep_their_order(model):
@@ -150,16 +150,14 @@ def test_tag(tmp_path):
     pieces = FullTokenizer({token: i for i, token in enumerate(VOCAB)}).tokenize(text)
     assert len(pieces) == 14
     output = NumpyBert(CONFIG, weights).forward(*ids_of(text))["sequence_output"][0, 1:-1]
-    probabilities = np.exp(
-        log_softmax(output @ weights["output_weights"].T + weights["output_bias"])
-    )
+    logits = output @ weights["output_weights"].T + weights["output_bias"]
+    probabilities = np.exp(log_softmax(logits))
     tags = [TAGS[i] for i in probabilities.argmax(1)]
     places = [(0, 5), (5, 6), (6, 7), (9, 11), (11, 14), (14, 18), (19, 20), (20, 23), (23, 24)]
     places += [(24, 25), (26, 29), (30, 32), (33, 39), (39, 40)]
     none = model.tag(text, "none")
-    expected = [
-        (text[a:b], tag, a, b) for (a, b), tag in zip(places, tags, strict=True) if tag != "O"
-    ]
+    placed = [*zip(places, tags, strict=True)]
+    expected = [(text[a:b], tag, a, b) for (a, b), tag in placed if tag != "O"]
     assert len(expected) > 5
     assert [(e.text, e.label, e.start, e.end) for e in none] == expected
     kept = [row.max() for row, tag in zip(probabilities, tags, strict=True) if tag != "O"]
@@ -181,10 +179,8 @@ def test_tag(tmp_path):
     long = model.tag("the cat sat on a mat in paris . " * 40)
     assert long and long[-1].end > 1000
     assert all(a.end <= b.start for a, b in zip(long, long[1:], strict=False))
-    with pytest.raises(
-        UserError, match="one of word, first, average, max, simple, .*; received 'last'"
-    ):
-        model.tag("a", "last")
+    told = refusal(model.tag, "a", "last")
+    assert re.search("one of word, first, average, max, simple, .*; received 'last'", told)
 
 
 def test_answer_has_its_place(model):
@@ -206,29 +202,23 @@ def test_answer_has_its_place(model):
     assert model.answer([], []) == []
 
 
-@pytest.mark.parametrize(
-    "context",
-    [
-        "mat",
-        " \u00a0the\u00a0cat \t\r\n sat\u2003on ",
-        "\u200b a\u0301 b\u200b\u0301 \x07cat",
-        "Caf\u00e9 cafe\u0301 \u0130stanbul \u1e9e",
-        "\U0001f468\u200d\U0001f469\u2764\ufe0fcat\U0001f600",
-        "\u732b\u5728\u57ab\u5b50\u4e0a\u3002cat\u732b\u3002 mat",
-        "\u0e41\u0e21\u0e27\u0e19\u0e31\u0e48\u0e07 cat",
-    ],
-)
+CONTEXTS = [
+    "mat",
+    " \u00a0the\u00a0cat \t\r\n sat\u2003on ",
+    "\u200b a\u0301 b\u200b\u0301 \x07cat",
+    "Caf\u00e9 cafe\u0301 \u0130stanbul \u1e9e",
+    "\U0001f468\u200d\U0001f469\u2764\ufe0fcat\U0001f600",
+    "\u732b\u5728\u57ab\u5b50\u4e0a\u3002cat\u732b\u3002 mat",
+    "\u0e41\u0e21\u0e27\u0e19\u0e31\u0e48\u0e07 cat",
+]
+
+
+@pytest.mark.parametrize("threshold", [None, 0.0])
 @pytest.mark.parametrize("method", ["run_squad", "transformers"])
-def test_an_answer_is_always_a_part_of_its_context(model, context, method):
-    for threshold in (None, 0.0):
-        found = model.answer(
-            "a cat",
-            context,
-            top_k=50,
-            method=method,
-            null_score_diff_threshold=threshold,
-            doc_stride=5,
-        )
+def test_an_answer_is_always_a_part_of_its_context(model, method, threshold):
+    options = {"method": method, "null_score_diff_threshold": threshold}
+    answers = model.answer(["a cat"] * len(CONTEXTS), CONTEXTS, top_k=50, doc_stride=5, **options)
+    for context, found in zip(CONTEXTS, answers, strict=True):
         assert found
         for answer in found:
             assert context[answer.start : answer.end] == answer.text
@@ -238,27 +228,18 @@ def test_an_answer_is_always_a_part_of_its_context(model, context, method):
 @pytest.mark.parametrize("method, places", [("run_squad", 3), ("transformers", 1)])
 def test_without_a_candidate_the_answer_is_empty(model, method, places, warnings):
     options = {"doc_stride": 5, "null_score_diff_threshold": None, "max_answer_length": 30}
-    searches, _ = make_searches(
-        ["a cat"],
-        ["empty cat mat"],
-        model.tokenizer,
-        top_k=1,
-        max_seq_length=32,
-        method=method,
-        **options,
-    )
+    options |= {"top_k": 1, "max_seq_length": 32, "method": method}
+    searches, _ = make_searches(["a cat"], ["empty cat mat"], model.tokenizer, **options)
     (row,) = searches[0].rows
     # The best positions are in the padding, or the answer would end before it starts.
-    length = len(row["input_ids"])
-    logits = np.full((2, length), -1e4)
+    logits = np.full((2, len(row["input_ids"])), -1e4)
     logits[:, -20:] = 1e4
     if method == "transformers":
         first = row["input_ids"].index(VOCAB.index("[SEP]")) + places
         logits[:] = -1e4
         logits[0, first + 1] = logits[1, first] = 1e4
-    ((answer,),) = find_all(
-        searches, [{"start_logits": logits[0], "end_logits": logits[1]}], model.tokenizer
-    )
+    rows = [{"start_logits": logits[0], "end_logits": logits[1]}]
+    ((answer,),) = find_all(searches, rows, model.tokenizer)
     assert (answer.text, answer.start, answer.end, answer.log_odds) == ("", 0, 0, 0.0)
     assert answer.score == pytest.approx(0.0, abs=1e-6)
     assert warnings == [
@@ -309,82 +290,55 @@ def test_windows_of_a_context_are_no_longer_than_load_says(model, folder):
     assert cut != model.answer(*asked, doc_stride=3, top_k=7)
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda m: m.fill_mask("none"), r"texts\[0\] must have a \[MASK\]; received 'none'"),
-        (lambda m: m.fill_mask(["[MASK]", ""]), r"texts\[1\] must have a \[MASK\]; received ''"),
-        (lambda m: m.fill_mask("a " * 31 + "[MASK]"), "the first 30 word pieces, .*number 32"),
-        (lambda m: m.fill_mask("[MASK]", top_k=0), "top_k must be from 1 to 27, the size of"),
-        (lambda m: m.fill_mask(("[MASK]", "b", 3)), r"\[2\] must be a text \(str\); received 3"),
-        (lambda m: m.encode(None), "texts must be a text or a list of texts; received None"),
-        (lambda m: m.encode(b"x"), "texts must be a text or a list of texts; received b'x'"),
-        (lambda m: m.encode(["a", b"x"]), r"texts\[1\] must be a text or a pair .*received b'x'"),
-        (lambda m: m.encode([["x" * 5000]]), r"texts\[0\] must be .* \[...\] x"),
-        (lambda m: m.fill_mask([("[MASK]", "b")]), r"texts\[0\] must be a text \(str\)"),
-        (
-            lambda m: m.answer("q", ("a", "b")),
-            r"received 1 questions and 2 contexts.*\[question\] \* len",
-        ),
-        (lambda m: m.answer("q", " \n"), r"context\[0\] must have a word; received ' \\n'"),
-        (lambda m: m.answer("q", "a", method="x"), "one of run_squad, transformers; received 'x'"),
-        (lambda m: m.answer("q", "a", doc_stride=0), "^doc_stride must be from 1 to"),
-        (lambda m: m.answer("q", "a", top_k=0), "^top_k must be from 1 to .* received 0"),
-        (lambda m: m.answer("q", "a", top_k=-1), "^top_k must be from 1 to .* received -1"),
-        (
-            lambda m: m.answer("the cat", "a", max_seq_length=5),
-            "be greater than 5, .*: 2 word piec",
-        ),
-        (lambda m: m.answer("the cat", "a", max_seq_length=0), r"greater than 4, .*: 1 word piece"),
-        (
-            lambda m: m.answer("a " * 20, "a", method="transformers"),
-            r"than doc_stride \(128\) word",
-        ),
-        (lambda m: m.tag("a"), "tag needs a model with the head that run_tagging.py trains"),
-        (lambda m: m.encode("a", pooling="sum"), "weightedmean, lasttoken; received 'sum'"),
-        (
-            lambda m: m.similarity(["a"], ["a", "b"]),
-            "equal length; received 1 and 2 texts. .* repeat it: ",
-        ),
-        (lambda m: m.attention(["a", "b"]), "one text, or one pair of texts; received a list"),
-        (lambda m: m.encode("a", normalize="False"), "normalize must be True or Fal.*'False' .str"),
-        (lambda m: m.encode("a", pooling=["cls"]), "pooling must be a string, or None.*'cls'. .li"),
-        (lambda m: m.encode("a", pooling=""), "pooling must be one of mean, .*; received ''"),
-        (lambda m: m.fill_mask("[MASK]", top_k="3"), "top_k must be a whole numb.*'3' .str.$"),
-        (lambda m: m.fill_mask("[MASK]", top_k=None), "top_k must be a whole .*received None$"),
-        (
-            lambda m: m.answer("q", "a", top_k=2.0),
-            "top_k must be .* or None, for the b.*2.0 .float",
-        ),
-        (lambda m: m.answer("q", "a", max_seq_length="64"), "max_seq_length must be a whole num"),
-        (
-            lambda m: m.answer("q", "a", doc_stride=2.5),
-            "doc_stride must be a whole num.*2.5 .float",
-        ),
-        (lambda m: m.answer("q", "a", max_answer_length=True), "max_answer_length must be a whole"),
-        (
-            lambda m: m.answer("q", "a", null_score_diff_threshold="0"),
-            "null_score_diff_threshold must be a number, or None, for SQuAD 1.1; received '0'",
-        ),
-        (
-            lambda m: m.answer("q", "a", method=["x"]),
-            "one of run_squad, transformers; received .'x",
-        ),
-        (lambda m: m.classify(("a", "b", "a")), "write several texts as a list: .a, b.$"),
-        (lambda m: m.encode(np.array(["a"])[:, None]), "texts must be .*Of a table take a column"),
-        (lambda m: m.attention({"a"}), "text must be a text or a list of texts; .*set"),
-        (lambda m: m.similarity(["a"], np.array("a")), "texts_b must be a text or a list"),
-        (
-            lambda m: m.answer([b"q"], "a"),
-            r"question\[0\] must be a text \(str\); received b'q' .byt",
-        ),
-        (lambda m: m.answer("q", {"a": 1}), "context must be a text or a list of texts"),
-    ],
-)
-def test_bad_input_is_refused_in_one_line(model, call, message):
-    with pytest.raises(UserError, match=message) as error:
-        call(model)
-    assert "\n" not in str(error.value) and len(str(error.value)) <= 500
+NUMBER_OR_NONE = "null_score_diff_threshold must be a number, or None, for SQuAD 1.1; received '0'"
+# Method, its arguments and options; which collections are texts is tested in arguments_test.
+REFUSED = [
+    (("fill_mask", "none"), {}, r"texts\[0\] must have a \[MASK\]; received 'none'"),
+    (("fill_mask", ["[MASK]", ""]), {}, r"texts\[1\] must have a \[MASK\]; received ''"),
+    (("fill_mask", "a " * 31 + "[MASK]"), {}, "the first 30 word pieces, .*number 32"),
+    (("fill_mask", "[MASK]"), {"top_k": 0}, "top_k must be from 1 to 27, the size of"),
+    (("fill_mask", "[MASK]"), {"top_k": "3"}, "top_k must be a whole numb.*'3' .str.$"),
+    (("fill_mask", "[MASK]"), {"top_k": None}, "top_k must be a whole .*received None$"),
+    (("fill_mask", ("[MASK]", "b", 3)), {}, r"\[2\] must be a text \(str\); received 3"),
+    (("fill_mask", [("[MASK]", "b")]), {}, r"texts\[0\] must be a text \(str\)"),
+    (("encode", None), {}, "texts must be a text or a list of texts; received None"),
+    (("encode", ["a", b"x"]), {}, r"texts\[1\] must be a text or a pair .*received b'x'"),
+    (("encode", [["x" * 5000]]), {}, r"texts\[0\] must be .* \[...\] x"),
+    (("encode", np.array([["a"]])), {}, "texts must be .*Of a table take a column"),
+    (("encode", "a"), {"pooling": "sum"}, "weightedmean, lasttoken; received 'sum'"),
+    (("encode", "a"), {"pooling": ["cls"]}, "pooling must be a string, or None.*'cls'. .li"),
+    (("encode", "a"), {"pooling": ""}, "pooling must be one of mean, .*; received ''"),
+    (("encode", "a"), {"normalize": "False"}, "normalize must be True or Fal.*'False' .str"),
+    (("classify", ("a", "b", "a")), {}, "write several texts as a list: .a, b.$"),
+    (("tag", "a"), {}, "tag needs a model with the head that run_tagging.py trains"),
+    (("similarity", ["a"], ["a", "b"]), {}, "equal length; received 1 and 2 texts. .* repeat it: "),
+    (("similarity", ["a"], np.array("a")), {}, "texts_b must be a text or a list"),
+    (("attention", ["a", "b"]), {}, "one text, or one pair of texts; received a list"),
+    (("attention", {"a"}), {}, "text must be a text or a list of texts; .*set"),
+    (("answer", "q", ("a", "b")), {}, r"received 1 questions and 2 contexts.*\[question\] \* len"),
+    (("answer", "q", " \n"), {}, r"context\[0\] must have a word; received ' \\n'"),
+    (("answer", "q", "a"), {"method": "x"}, "one of run_squad, transformers; received 'x'"),
+    (("answer", "q", "a"), {"method": ["x"]}, "one of run_squad, transformers; received .'x"),
+    (("answer", "q", "a"), {"doc_stride": 0}, "^doc_stride must be from 1 to"),
+    (("answer", "q", "a"), {"doc_stride": 2.5}, "doc_stride must be a whole num.*2.5 .float"),
+    (("answer", "q", "a"), {"top_k": 0}, "^top_k must be from 1 to .* received 0"),
+    (("answer", "q", "a"), {"top_k": -1}, "^top_k must be from 1 to .* received -1"),
+    (("answer", "q", "a"), {"top_k": 2.0}, "top_k must be .* or None, for the b.*2.0 .float"),
+    (("answer", "the cat", "a"), {"max_seq_length": 5}, "be greater than 5, .*: 2 word piec"),
+    (("answer", "the cat", "a"), {"max_seq_length": 0}, r"greater than 4, .*: 1 word piece"),
+    (("answer", "q", "a"), {"max_seq_length": "64"}, "max_seq_length must be a whole num"),
+    (("answer", "a " * 20, "a"), {"method": "transformers"}, r"than doc_stride \(128\) word"),
+    (("answer", "q", "a"), {"max_answer_length": True}, "max_answer_length must be a whole"),
+    (("answer", "q", "a"), {"null_score_diff_threshold": "0"}, NUMBER_OR_NONE),
+    (("answer", [b"q"], "a"), {}, r"question\[0\] must be a text \(str\); received b'q' .byt"),
+    (("answer", "q", {"a": 1}), {}, "context must be a text or a list of texts"),
+]
+
+
+def test_bad_input_is_refused_in_one_line(model):
+    for (method, *arguments), options, message in REFUSED:
+        told = refusal(getattr(model, method), *arguments, **options)
+        assert re.search(message, told) and "\n" not in told and len(told) <= 500
 
 
 CUT = (

@@ -1,4 +1,7 @@
-"""Tests of a loaded model in other processes and threads: pickles, forks, and what calls leave."""
+"""Tests of a loaded model in other processes and threads: pickles, forks, and what calls leave.
+
+Also of batches that are computed at the same time: their results, and an error in one of them.
+"""
 
 import copy
 import gc
@@ -6,6 +9,7 @@ import os
 import pickle
 import signal
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -14,7 +18,8 @@ import tensorflow as tf
 import bert_tf
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
-from bert_tf.pretrained.forward import BATCH_SIZE, Forward
+from bert_tf.pretrained.build import traced
+from bert_tf.pretrained.forward import BATCH_SIZE, Forward, batches_of
 from bert_tf.pretrained.methods import base
 from tests.support.hugging_face_folders import ENCODER, make_tensors, write_folder
 from tests.support.model_folders import random_weights, write_model
@@ -119,40 +124,34 @@ def message_in_a_fork(call):
         return reader.read()
 
 
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda model: model.encode("a"),
-        lambda model: model.classify(["a", ("the", "cat")]),
-        lambda model: model.answer("a cat", "the cat ran"),
-        lambda model: model.fill_mask("[MASK]"),
-        lambda model: model.similarity("a", "the"),
-        lambda model: model.attention("a"),
-        lambda model: model.tag("a"),
-        lambda model: bert_tf.load(model._folder.path),
-        # As multiprocessing.Pool does with `pool.map(model.encode, ...)`.
-        lambda model: pickle.loads(PICKLES["encode"])(["a"]),
-        lambda model: pickle.loads(PICKLES["model"]).classify("a"),
-    ],
-)
-def test_a_forked_process_is_told_to_spawn(model, call):
-    PICKLES.update(encode=pickle.dumps(model.encode), model=pickle.dumps(model))
-    message = message_in_a_fork(lambda: call(model))
-    assert message.startswith("This process (")
-    assert f"was forked from process {os.getpid()} after that had loaded a model" in message
-    assert message.endswith(
-        'Start processes with multiprocessing.get_context("spawn"), or load models only in the'
-        " processes that use them (gunicorn: without --preload)"
-    )
-
-
+CALLS = [
+    lambda model: model.encode("a"),
+    lambda model: model.classify(["a", ("the", "cat")]),
+    lambda model: model.answer("a cat", "the cat ran"),
+    lambda model: model.fill_mask("[MASK]"),
+    lambda model: model.similarity("a", "the"),
+    lambda model: model.attention("a"),
+    lambda model: model.tag("a"),
+    lambda model: bert_tf.load(model._folder.path),
+    # As multiprocessing.Pool does with `pool.map(model.encode, ...)`.
+    lambda model: pickle.loads(PICKLES["encode"])(["a"]),
+    lambda model: pickle.loads(PICKLES["model"]).classify("a"),
+]
 PICKLES = {}
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-def test_a_process_forked_before_any_model_was_loaded_is_none_of_these(monkeypatch):
-    monkeypatch.setattr(base, "_loaded_in", None)
+def test_a_forked_process_is_told_to_spawn(model, monkeypatch):
+    PICKLES.update(encode=pickle.dumps(model.encode), model=pickle.dumps(model))
+    for call in CALLS:
+        message = message_in_a_fork(lambda call=call: call(model))
+        assert message.startswith("This process (")
+        assert f"was forked from process {os.getpid()} after that had loaded a model" in message
+        assert message.endswith(
+            'Start processes with multiprocessing.get_context("spawn"), or load models only in the'
+            " processes that use them (gunicorn: without --preload)"
+        )
+    monkeypatch.setattr(base, "_loaded_in", None)  # one forked before any model was loaded
     assert message_in_a_fork(base.check_process) == ""
 
 
@@ -184,3 +183,87 @@ def test_all_models_and_calls_share_a_few_threads():
         assert {float(row["sum"]) for row in forward(rows)} == {3.0}
     assert len(idents) <= 4
     assert threading.get_ident() not in idents
+
+
+def rows_of(lengths):
+    return [{"input_ids": [number + 1] * length} for number, length in enumerate(lengths)]
+
+
+def test_results_keep_the_order_of_the_rows():
+    lengths = np.random.default_rng(1).integers(1, 90, 10 * BATCH_SIZE + 7)
+    outputs = lambda x: {"sum": tf.reduce_sum(x["input_ids"], axis=1)}  # noqa: E731
+    sums = Forward(traced(outputs, ["input_ids"]))
+    found = [row["sum"] for row in sums(rows_of(lengths))]
+    np.testing.assert_array_equal(found, lengths * np.arange(1, len(lengths) + 1))
+
+
+@pytest.mark.parametrize("size", [1, 5, np.int64(7), None])
+def test_batches_have_the_size_that_is_asked_for(size):
+    seen = []
+
+    def compute(arrays):
+        seen.append(len(arrays["input_ids"]))
+        return {"sum": arrays["input_ids"].sum(axis=1)}
+
+    sums = Forward(compute)
+    with batches_of(size):
+        found = [row["sum"] for row in sums(rows_of([2] * 11))]
+    assert found == [2 * i for i in range(1, 12)]
+    assert max(seen) == min(size or 11, 11) and sum(seen) == 11
+
+
+def test_sizes_of_batches_that_cannot_be():
+    for size in (0, -3, 2.0, "8", True, 10**400):
+        with pytest.raises(UserError, match="batch_size must be"), batches_of(size):
+            pass
+
+
+def test_after_an_error_no_other_batch_begins():
+    begun = []
+
+    def outputs(features):
+        begun.append(features["input_ids"].shape)
+        time.sleep(0.01)  # on a busy machine, too, the error is seen before the last batch
+        raise ValueError("out of memory")
+
+    failing = Forward(outputs)
+    with pytest.raises(ValueError, match="out of memory"):
+        failing(rows_of([3] * 100 * BATCH_SIZE))
+    assert len(begun) < 50
+
+
+def test_many_models_in_one_process_cause_no_warning(caplog):
+    """Each is traced once. TensorFlow warns of five traces in fifteen calls of one function."""
+    for scale in range(7):
+        scaled = lambda x, scale=scale: {"y": x["input_ids"] * scale}  # noqa: E731
+        forward = Forward(traced(scaled, ["input_ids"]))
+        assert forward([{"input_ids": [1, 2]}])[0]["y"].tolist() == [scale, 2 * scale]
+    assert "retracing" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("count", "is_main", "direct"), [(1, True, True), (BATCH_SIZE, True, True), (1, False, False)]
+)
+def test_a_single_batch_of_the_main_thread_is_computed_in_it(count, is_main, direct):
+    """Other threads come and go, and TensorFlow keeps memory for each that called it."""
+    idents = []
+
+    def outputs(features):
+        idents.append(threading.get_ident())
+        return {"sum": tf.reduce_sum(features["input_ids"], axis=1)}
+
+    forward = Forward(outputs)
+
+    def call():
+        idents.append(threading.get_ident())
+        found = [float(row["sum"]) for row in forward(rows_of([3] * count))]
+        assert found == [3.0 * (i + 1) for i in range(count)]
+
+    if is_main:
+        call()
+    else:
+        thread = threading.Thread(target=call)
+        thread.start()
+        thread.join()
+    caller, computing = idents
+    assert (caller == computing) is direct
