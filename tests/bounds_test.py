@@ -12,6 +12,7 @@ from bert_tf.runs.training.watch import CallbackWatch, verbosity
 from bert_tf.tasks.arguments import option_value
 from bert_tf.tasks.classification.rows import number
 from bert_tf.tasks.classification.settings import ClassifierSettings
+from tests.support.refusals import refuses
 
 SCALARS = [np.float32, np.float64, np.float16, np.array, tf.constant, tf.convert_to_tensor]
 
@@ -45,10 +46,8 @@ def test_what_is_no_number_stays_as_it_is():
 def test_integers_that_no_float32_holds(value):
     assert not Bounds(above=-(10**5001)).hold(value)
     assert as_float(value) in (float("inf"), float("-inf"), 2.0**200)
-    with pytest.raises(UserError, match="x must be a finite number, .*; received "):
-        Bounds(at_least=0).check(x=value)
-    with pytest.raises(UserError, match=r"labels\[3\] must be a number from"):
-        number(value, "labels[3]")
+    refuses("x must be a finite number, .*; received ", Bounds(at_least=0).check, x=value)
+    refuses(r"labels\[3\] must be a number from", number, value, "labels[3]")
     with pytest.raises(UserError, match="--epsilon=.* must be above 0"):
         ClassifierSettings(output_dir="o", vocab_file="v", epsilon=value)
     assert option_value("epsilon", value, float) == as_float(value)
@@ -60,8 +59,7 @@ def test_integers_of_many_digits_are_not_written_out():
 
 @pytest.mark.parametrize("value", [True, False, 0, -1, 1.0, "2", None, np.bool_(True)])
 def test_numbers_of_labels_that_cannot_be(value):
-    with pytest.raises(UserError, match="num_labels must be a number from 1; received"):
-        OutputLayer(value, 3)
+    refuses("num_labels must be a number from 1; received", OutputLayer, value, 3)
 
 
 @pytest.mark.parametrize("value, expected", [(0, 0), (1, 1), (2, 2), ("auto", 1), (True, 1)])
@@ -71,8 +69,7 @@ def test_verbosity_is_keras_s(value, expected):
 
 @pytest.mark.parametrize("value", ["x", 3, -1, None, 1.5, "1", [1]])
 def test_other_verbosity_is_refused(value):
-    with pytest.raises(UserError, match="verbose must be 0, 1, 2 or 'auto'; received"):
-        CallbackWatch(verbose=value)
+    refuses("verbose must be 0, 1, 2 or 'auto'; received", CallbackWatch, verbose=value)
 
 
 def test_float32_only_rounds_bounds_that_are_allowed():

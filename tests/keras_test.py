@@ -18,6 +18,7 @@ from bert_tf.tasks.extraction.model import FeaturesModel
 from bert_tf.tasks.squad.model import SquadModel
 from bert_tf.tasks.task_model import TaskModel
 from tests.support.objectives import compute
+from tests.support.refusals import refuses
 from tests.support.small_pretraining import SMALL
 from tests.tasks.every_task_test import TASKS, every_task, make, make_features, new_model
 
@@ -77,8 +78,7 @@ IDS = np.ones((2, 5), int)
     ],
 )
 def test_missing_and_superfluous_inputs_are_refused(name, given, message):
-    with pytest.raises(UserError, match=message):
-        make(name)(given)
+    refuses(message, make(name), given)
 
 
 def test_features_that_are_not_numbers_are_ignored():
@@ -130,16 +130,14 @@ def test_missing_and_superfluous_labels_are_refused():
     features = make_features("squad", 2)
     start = features.pop("start_positions")
     message = "of SquadModel must have 'start_positions' for its loss; received 'end_pos"
-    with pytest.raises(UserError, match=message):
-        model.test_on_batch(features)
+    refuses(message, model.test_on_batch, features)
     with pytest.raises(UserError, match="may hold at most 'start_positions', 'end_positions'; rec"):
         model.test_on_batch(features, (start, start, start))
 
 
 def test_a_model_without_a_task_has_no_loss_of_its_own():
     model = eager(FeaturesModel(small_config()))
-    with pytest.raises(ValueError, match="No loss to compute"):
-        model.test_on_batch({"input_ids": IDS})
+    refuses("No loss to compute", model.test_on_batch, {"input_ids": IDS}, kind=ValueError)
 
 
 # --- fit ------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from bert_tf.tasks.extraction.settings import ExtractionSettings
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
 from tests.support import forked_programs
 from tests.support.hugging_face_folders import ENCODER, POOLER, make_tensors, write_folder
+from tests.support.refusals import refuses
 from tests.support.small_classification import VOCAB
 from tests.support.tokenizer_json import word_piece_json
 from tools import convert_checkpoint
@@ -197,8 +198,7 @@ def test_what_the_folder_decides(models, monkeypatch, kind, flags, expected):
 def test_what_is_missing(models, monkeypatch, flags, message):
     monkeypatch.chdir(models)
     values = {"vocab_file": None, "bert_config_file": None, **flags}
-    with pytest.raises(UserError, match=message):
-        follow_model(SETTINGS["text"], values, flags)
+    refuses(message, follow_model, SETTINGS["text"], values, flags)
     if "init_checkpoint" in flags:
         return check_model_named(SETTINGS["text"], values)
     with pytest.raises(UserError, match=message):  # without TensorFlow

@@ -14,6 +14,7 @@ from bert_tf.modeling import BertConfig
 from bert_tf.optimizer_defaults import OPTIMIZERS
 from bert_tf.tasks.pretraining.training.model import PretrainingModel
 from tests.support import numpy_bert, small_pretraining
+from tests.support.refusals import refuses
 
 
 def _rates(schedule, at):
@@ -446,5 +447,4 @@ RATE, ADAM = optimization.PolynomialSchedule, optimization.AdamWeightDecayOptimi
     ],
 )
 def test_numbers_that_train_nothing_are_refused(kind, arguments, message):
-    with pytest.raises(UserError, match=message):
-        kind(*arguments)
+    refuses(message, kind, *arguments)

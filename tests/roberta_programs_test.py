@@ -26,6 +26,7 @@ from bert_tf.tasks.tagging.data import read_sentences
 from tests.albert_test import classify_as_the_program, write_text
 from tests.support.byte_pair_files import word_merges, write_vocabulary
 from tests.support.pretraining_runs import run, variables
+from tests.support.refusals import refuses
 from tests.support.small_classification import WORDS, flags, write_reviews
 from tools import convert_checkpoint
 from tools.build_vocabulary import BYTE_BPE, build_vocabulary
@@ -60,8 +61,7 @@ def test_a_padding_id_that_differs_from_the_model_s_is_refused(tmp_path):
     assert make_tokenizer(config, settings, None).vocab["<pad>"] == config.pad_token_id == 1
     config.pad_token_id = 0
     message = "^--vocab_file=.*: <pad> has the id 1, but pad_token_id of --bert_config_file is 0,"
-    with pytest.raises(UserError, match=message):
-        make_tokenizer(config, settings, None)
+    refuses(message, make_tokenizer, config, settings, None)
 
 
 def test_features_are_refused_without_room_for_a_pair_or_over_the_merges(tmp_path):
@@ -83,8 +83,7 @@ def test_features_are_refused_without_room_for_a_pair_or_over_the_merges(tmp_pat
         extract_features(read_config(config_file), strategy, settings)
     settings = dataclasses.replace(settings, max_seq_length=3)
     rule = "^--max_seq_length must be at least 4, for the special tokens of a pair; received 3$"
-    with pytest.raises(UserError, match=rule):
-        extract_features(read_config(config_file), strategy, settings)
+    refuses(rule, extract_features, read_config(config_file), strategy, settings)
 
 
 @pytest.mark.slow

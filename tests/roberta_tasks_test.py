@@ -15,6 +15,7 @@ from bert_tf.tasks.squad.words import FinalText
 from bert_tf.tasks.tagging.data import Sentence, TaggingEncoder
 from bert_tf.text.tokenizers import load_tokenizer
 from tests.support.byte_pair_files import word_merges, write_vocabulary
+from tests.support.refusals import refuses
 from tests.support.squad_files import settings_of_lengths
 
 WORDS = "the film was fine smith born (1895-1943)".split()
@@ -106,8 +107,7 @@ def test_the_words_of_a_sentence_have_their_spaces(tokenizer):
 def test_lengths_without_room_are_refused(tokenizer):
     with pytest.raises(UserError, match="--max_seq_length must be at least 5, .*; received 4"):
         ClassificationEncoder(tokenizer, 4, ["a"])
-    with pytest.raises(UserError, match="--max_seq_length must be at least 6, .*; received 5"):
-        QuestionEncoder(tokenizer, 5, 4)
+    refuses("--max_seq_length must be at least 6, .*; received 5", QuestionEncoder, tokenizer, 5, 4)
 
 
 def test_a_text_is_cut_to_the_length(tokenizer):

@@ -22,6 +22,7 @@ from bert_tf.tasks.tagging.model import TaggingModel
 from tests.support import numpy_bert
 from tests.support.golden import needs_golden
 from tests.support.objectives import compute, set_random_weights
+from tests.support.refusals import refuses
 from tests.support.small_pretraining import difference
 
 SIZES = {
@@ -98,8 +99,7 @@ def test_the_longest_sequence(model):
     config = RobertaConfig(**SIZES)
     assert config.longest_sequence == 10
     config.check_seq_length(10)
-    with pytest.raises(UserError, match=r"length 11 .* most max_position_embeddings - 3 \(10\)"):
-        config.check_seq_length(11)
+    refuses(r"length 11 .* most max_position_embeddings - 3 \(10\)", config.check_seq_length, 11)
     with pytest.raises(UserError, match=r"length \(11\) must be at most .* - 3 \(10\)"):
         model[0].bert(np.zeros([1, 11], np.int32))
 
@@ -138,8 +138,7 @@ def test_the_configuration_is_read_and_written():
     ],
 )
 def test_values_out_of_range(values, message):
-    with pytest.raises(UserError, match=message):
-        RobertaConfig(**{**SIZES, **values})
+    refuses(message, RobertaConfig, **{**SIZES, **values})
 
 
 def test_a_saved_model_is_a_roberta_again(model):
@@ -152,8 +151,7 @@ def test_keras_trains_it_without_pairs(model):
     config = model[0].bert.config
     check_objective(config, "mlm")
     rule = "^--objective=mlm_sop needs a model with a head for pairs of .* Set --objective=mlm$"
-    with pytest.raises(UserError, match=rule):
-        check_objective(config, "mlm_sop")
+    refuses(rule, check_objective, config, "mlm_sop")
     features = {
         "input_ids": tf.constant(batch()[0]),
         "masked_lm_positions": tf.constant([[1, 2]] * 4),

@@ -29,7 +29,7 @@ from tests.support.pretraining_runs import (
     write_config,
     write_records,
 )
-from tests.support.refusals import refusal
+from tests.support.refusals import refusal, refuses
 
 pytestmark = pytest.mark.usefixtures("uncompiled")
 
@@ -261,8 +261,7 @@ def test_wrong_input(inputs, tmp_path, changes, message):
     if "teacher" in changes:
         teacher = write_teacher(tmp_path / "teacher", **changes.pop("teacher"))
         changes["teacher_checkpoint"] = teacher
-    with pytest.raises(UserError, match=re.escape(message)):
-        distil(inputs, tmp_path / "out", **changes)
+    refuses(re.escape(message), distil, inputs, tmp_path / "out", **changes)
     assert not tf.io.gfile.glob(f"{tmp_path}/out/model.ckpt*")
 
 
@@ -333,8 +332,7 @@ def test_another_vocabulary_than_the_teachers(inputs, tmp_path):
     words = [*WORDS[:9], "other", *WORDS[10:]]
     (tmp_path / "vocab.txt").write_text("\n".join(words) + "\n")
     message = "every token in the same line as the vocabulary of --teacher_checkpoint: 'w4'"
-    with pytest.raises(UserError, match=message):
-        distil(inputs, tmp_path / "out", vocab_file=f"{tmp_path}/vocab.txt")
+    refuses(message, distil, inputs, tmp_path / "out", vocab_file=f"{tmp_path}/vocab.txt")
 
 
 @pytest.mark.parametrize("flag", ["output_dir", "init_checkpoint"])
@@ -352,8 +350,7 @@ def test_another_vocabulary_than_the_student_s(inputs, tmp_path, flag):
     if flag == "init_checkpoint":
         given[flag] = str(student)
     message = f"every token in the same line as the vocabulary of --{flag}: 'other' is in line 10"
-    with pytest.raises(UserError, match=message):
-        distil(inputs, student if flag == "output_dir" else tmp_path / "out", **given)
+    refuses(message, distil, inputs, student if flag == "output_dir" else tmp_path / "out", **given)
 
 
 @pytest.mark.slow

@@ -28,6 +28,7 @@ from tests.support.pretraining_runs import (
     write_config,
     write_records,
 )
+from tests.support.refusals import refuses
 
 pytestmark = pytest.mark.usefixtures("uncompiled")
 
@@ -338,8 +339,7 @@ def test_wrong_input_is_refused_before_the_first_step(inputs, tmp_path, name):
         flag: value.format(inputs=inputs) if isinstance(value, str) else value
         for flag, value in changes.items()
     }
-    with pytest.raises(UserError, match=re.escape(message)):
-        pretrain(inputs, tmp_path / "out", **{**TRAIN, **changes})
+    refuses(re.escape(message), pretrain, inputs, tmp_path / "out", **{**TRAIN, **changes})
     assert not glob.glob(f"{tmp_path}/out/*ckpt*")
 
 
@@ -378,8 +378,7 @@ def test_a_configuration_that_does_not_fit_the_checkpoint(trained, inputs, tmp_p
 def test_ids_beyond_the_vocabulary(inputs, tmp_path):
     path = write_records(tmp_path / "big.tfrecord", 64, 12, 2, seed=3, vocab_size=99)
     rule = r"must be from 0 to 36 \(vocab_size of --bert_config_file is 37\)"
-    with pytest.raises(UserError, match=f"{path}.*{rule}"):
-        pretrain(inputs, tmp_path / "out", **TRAIN, input_file=path)
+    refuses(f"{path}.*{rule}", pretrain, inputs, tmp_path / "out", **TRAIN, input_file=path)
 
 
 @pytest.mark.slow

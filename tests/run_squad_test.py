@@ -8,11 +8,11 @@ import shutil
 import numpy as np
 import pytest
 
-from bert_tf.errors import UserError
 from bert_tf.runs.folder.reporting import read_results
 from bert_tf.runs.results import tables
 from tests.support.golden import needs_golden
 from tests.support.pretraining_runs import run, variables, write_config
+from tests.support.refusals import refuses
 from tests.support.registered_tasks import run_in
 from tests.support.squad_files import (
     GOLDEN,
@@ -262,5 +262,4 @@ def test_what_is_refused(folder, tmp_path, monkeypatch, case):
     empty = (" ", [question("q", "who", [], is_impossible=True)])
     write_squad(tmp_path / "empty.json", empty)
     flags = {**flags_for(folder), "output_dir": "out", "train_file": f"{folder}/train.json"}
-    with pytest.raises(UserError, match=message):
-        run_in_process(folder, **flags | changes)
+    refuses(message, run_in_process, folder, **flags | changes)

@@ -5,8 +5,7 @@ import math
 import pytest
 
 from bert_tf.datasets import tables
-from bert_tf.errors import UserError
-from tests.support.refusals import refusal
+from tests.support.refusals import refusal, refuses
 
 COLUMNS = {"text_a_column": "text", "label_column": "label"}
 
@@ -30,8 +29,7 @@ def read(folder, text, name="train.csv", delimiter=None, has_header=True):
     ],
 )
 def test_a_table_that_does_not_fit_is_refused(tmp_path, text, options, message):
-    with pytest.raises(UserError, match=message):
-        read(tmp_path, text, **options)
+    refuses(message, read, tmp_path, text, **options)
 
 
 def test_where_the_tables_should_be(tmp_path):
@@ -58,8 +56,7 @@ def test_the_case_of_an_ending_does_not_matter(tmp_path, name):
     assert tables.table_path("train", str(tmp_path)) == str(path)
     assert tables.read_table(str(path), None, True)[1] == (1, ["1", "2"])
     (tmp_path / "train.csv").touch()
-    with pytest.raises(UserError, match="but only one of them can be read"):
-        tables.find_table("train", str(tmp_path))
+    refuses("but only one of them can be read", tables.find_table, "train", str(tmp_path))
 
 
 @pytest.mark.parametrize(

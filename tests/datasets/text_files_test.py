@@ -12,7 +12,7 @@ from pyarrow import parquet
 
 from bert_tf.datasets import text_files
 from bert_tf.errors import UserError
-from tests.support.refusals import refusal
+from tests.support.refusals import refusal, refuses
 
 TEXT = "the moon\n\nécru\nbread \n"
 
@@ -51,8 +51,7 @@ def test_a_byte_order_mark_is_no_text(tmp_path):
 def test_line_number_of_bad_utf8_does_not_depend_on_batches(tmp_path):
     path = tmp_path / "text"
     path.write_bytes("é\r\nü\n\n".encode() * 3 + b"ok \xe2\x82\nend\n")
-    with pytest.raises(UserError, match=f"{path}, line 10, is not UTF-8"):
-        lines_of(path)
+    refuses(f"{path}, line 10, is not UTF-8", lines_of, path)
 
 
 def compressed(kind: str, text: str) -> bytes:
@@ -107,8 +106,7 @@ def test_files_of_other_formats_are_refused_by_their_names(tmp_path, name):
     path = tmp_path / name
     path.write_text("text,label\none,1\n")
     message = f"^--input_file: {path} must be text, JSON lines .* line is a text, rename it to .txt"
-    with pytest.raises(UserError, match=message):
-        lines_of(path)
+    refuses(message, lines_of, path)
 
 
 @pytest.mark.parametrize("kind", ["", ".gz", ".zst"])
@@ -149,11 +147,9 @@ def test_each_row_of_parquet_is_a_document(tmp_path, monkeypatch, warnings):
     assert warnings == ["2 of 4 documents have no sentence and are left out"]
     for field in ("text", "id"):
         rule = f"have one column '{field}' of text, which --text_field names; .*ts columns are 'i"
-        with pytest.raises(UserError, match=rule):
-            lines_of(path, text_field=field)
+        refuses(rule, lines_of, path, text_field=field)
     path.write_bytes(path.read_bytes()[:-9])
-    with pytest.raises(UserError, match=f"{path} is damaged or not a Parquet file: "):
-        lines_of(path, text_field="body")
+    refuses(f"{path} is damaged or not a Parquet file: ", lines_of, path, text_field="body")
 
 
 @pytest.mark.parametrize("kind", ["category", pyarrow.large_string(), pyarrow.string_view()])
@@ -181,8 +177,7 @@ def test_parquet_text_must_be_utf_8(tmp_path, monkeypatch):
     message = (
         f"^--input_file: {path} is not UTF-8 in row 4 of column 'body', or .*; write the file aga"
     )
-    with pytest.raises(UserError, match=message):
-        lines_of(path, text_field="body")
+    refuses(message, lines_of, path, text_field="body")
 
 
 @pytest.mark.parametrize("names", [["body", "body"], ["x", "body", "body", "y"]])
@@ -207,5 +202,4 @@ def test_names_of_parquet_columns_must_be_utf_8(tmp_path, name):
 def test_a_missing_package_is_named(tmp_path, monkeypatch, name, package):
     (tmp_path / name).write_bytes(b"x")
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(UserError, match=f"needs {package}; run `pip install {package}`, or instal"):
-        lines_of(tmp_path / name)
+    refuses(f"needs {package}; run `pip install {package}`, or instal", lines_of, tmp_path / name)

@@ -8,6 +8,7 @@ import pytest
 from bert_tf.datasets import tfds
 from bert_tf.errors import UserError
 from tests.support.pretraining_runs import run
+from tests.support.refusals import refuses
 from tests.support.small_datasets import build
 
 TEXTS = {
@@ -84,9 +85,7 @@ def test_what_is_refused(data_dir, specification, feature, message):
 
 def test_without_tensorflow_datasets(monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
-    message = "--tfds needs TensorFlow Datasets; run .pip install tensorflow-d"
-    with pytest.raises(UserError, match=message):
-        _read("tiny", None)
+    refuses("--tfds needs TensorFlow Datasets; run .pip install tensorflow-d", _read, "tiny", None)
 
 
 @pytest.mark.slow

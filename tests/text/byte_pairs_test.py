@@ -19,6 +19,7 @@ from bert_tf.text.tokenizers import (
 from tests.support.byte_pair_files import write_vocabulary
 from tests.support.encoded import ids_of_each, placed_pieces, tokens_of_each
 from tests.support.golden import needs_golden
+from tests.support.refusals import refuses
 
 JOINED = ["Ġ t", "h e", "Ġt he", "c a", "Ġ ca", "Ġca t", "1 2"]
 
@@ -174,17 +175,14 @@ def test_bad_files(tmp_path, vocab, merges, message):
         Path(path).write_bytes(vocab if isinstance(vocab, bytes) else vocab.encode())
     if merges is not None:
         (tmp_path / "merges.txt").write_text(merges, encoding="utf-8")
-    with pytest.raises(UserError, match=message):
-        load_tokenizer(path, do_lower_case=False, needs_mask=True)
+    refuses(message, load_tokenizer, path, do_lower_case=False, needs_mask=True)
 
 
 def test_other_wrong_use(tmp_path, vocab_file, tokenizer):
-    with pytest.raises(UserError, match="absent.json cannot be read"):
-        BytePairTokenizer(str(tmp_path / "absent.json"))
+    refuses("absent.json cannot be read", BytePairTokenizer, str(tmp_path / "absent.json"))
     with pytest.raises(UserError, match="text as it is written; set --do_lower_case=False"):
         load_tokenizer(vocab_file, do_lower_case=True)
-    with pytest.raises(TypeError, match="not one string"):
-        tokenizer.encode("cats")
+    refuses("not one string", tokenizer.encode, "cats", kind=TypeError)
 
 
 @pytest.fixture(scope="module")

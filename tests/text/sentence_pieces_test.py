@@ -15,7 +15,7 @@ from bert_tf.text.sentence_pieces import SentencePieceTokenizer, preprocess_text
 from bert_tf.text.tokenizers import load_tokenizer, read_vocabulary
 from tests.support.encoded import ids_of_each, placed_pieces, tokens_of_each
 from tests.support.golden import needs_golden
-from tests.support.refusals import refusal
+from tests.support.refusals import refusal, refuses
 from tests.support.sentence_piece_model import write_model
 
 PIECES = ["[CLS]", "[SEP]", "[MASK]", "▁", "▁the", "▁cat", "s", "1", "2", "12", "▁12,", "2,", ","]
@@ -265,10 +265,8 @@ def test_what_is_no_model_is_refused(tmp_path, model_file):
         (model_file, ("[CLS]", "[X]"), r"lacks \[X\]; .* --control_symbols=\[CLS\],\[X\]"),
         (other, ("[CLS]", "[SEP]"), "other.model: the model lacks <unk>; .* default --unk_pi"),
     ):
-        with pytest.raises(UserError, match=message):
-            SentencePieceTokenizer(str(path), True, required)
-    with pytest.raises(TypeError, match="not one string"):
-        SentencePieceTokenizer(model_file).encode("cats")
+        refuses(message, SentencePieceTokenizer, str(path), True, required)
+    refuses("not one string", SentencePieceTokenizer(model_file).encode, "cats", kind=TypeError)
 
 
 @needs_golden

@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from bert_tf.errors import UserError
 from bert_tf.text import sequences
 from bert_tf.text.sequences import Layout, Span, make_spans, max_context, split_pair
+from tests.support.refusals import refuses
 
 
 @pytest.mark.parametrize(
@@ -146,8 +146,7 @@ def test_a_pair_whose_shorter_text_fills_the_window_is_refused(a, b, length, lay
         f" for {room} beside the special tokens. Shorten the text, raise max_seq_length to"
         f" {length + 1} or more, or set long_text to cut"
     )
-    with pytest.raises(UserError, match=f"^{re.escape(message)}$"):
-        split_pair(a, b, length, 2, layout, "Example 'x'")
+    refuses(f"^{re.escape(message)}$", split_pair, a, b, length, 2, layout, "Example 'x'")
     assert len(split_pair(a, b, length + 1, 2, layout, "Example 'x'")) == 9  # of one piece each
 
 

@@ -8,12 +8,11 @@ import pytest
 import tensorflow as tf
 import tokenizers
 
-from bert_tf.errors import UserError
 from bert_tf.export.text_to_ids import TextToIds
 from bert_tf.text.fast_tokenization import FastTokenizer
 from bert_tf.text.tokenizer_settings import AddedToken, TokenizerSettings
 from bert_tf.text.tokenizers import load_tokenizer, read_vocabulary
-from tests.support.refusals import refusal
+from tests.support.refusals import refusal, refuses
 from tests.support.tokenizer_json import word_piece_json
 
 LETTERS = "abcdeimnorstuvxyABCDEIMNORSTUVXY0129äöéü中国οδσςΟΔΣ\U0002b820"
@@ -125,8 +124,7 @@ def test_the_graph_gives_the_same_ids(tmp_path, lower, switches, added):
 def test_a_token_that_no_graph_finds(tmp_path, flag):
     tokens = {str(len(VOCAB)): {"content": "[E1]", flag: True}}
     tokenizer = load_tokenizer(vocabulary(tmp_path, added_tokens_decoder=tokens), True)
-    with pytest.raises(UserError, match=r"added token '\[E1\]' cannot .* --input_kind=ids"):
-        TextToIds(tokenizer)
+    refuses(r"added token '\[E1\]' cannot .* --input_kind=ids", TextToIds, tokenizer)
 
 
 # File -> content, and the ids of "[E1] the Café" that the files ask for.
@@ -199,8 +197,7 @@ WRONG = [
 @pytest.mark.parametrize(("config", "message"), WRONG, ids=[next(iter(x)) for x, _ in WRONG])
 def test_what_is_refused(tmp_path, config, message):
     path = write(tmp_path, {"tokenizer_config.json": config})
-    with pytest.raises(UserError, match=message):
-        load_tokenizer(path, True)
+    refuses(message, load_tokenizer, path, True)
 
 
 @pytest.mark.parametrize(

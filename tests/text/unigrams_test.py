@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_tf.errors import UserError
 from bert_tf.start.local_files import only_local_files
 from bert_tf.text.sentence_piece_model import (
     CONTROL,
@@ -20,6 +19,7 @@ from bert_tf.text.sentence_piece_model import (
 )
 from bert_tf.text.sentence_pieces import SentencePieceTokenizer
 from tests.support.golden import needs_golden
+from tests.support.refusals import refuses
 
 HUB = Path(__file__).resolve().parents[1] / "hugging_face/hub"
 LETTERS = [chr(x) for x in range(32, 127)] + [" "] * 30
@@ -97,6 +97,5 @@ def test_the_model_of_the_original():
     ],
 )
 def test_other_kinds_of_models_need_tensorflow(settings, message):
-    with pytest.raises(UserError, match=message):
-        parsed_unigram(content_of(**settings), "spm.model")
+    refuses(message, parsed_unigram, content_of(**settings), "spm.model")
     assert parsed_unigram(content_of(model_type=1), "spm.model").pieces

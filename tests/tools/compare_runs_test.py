@@ -13,6 +13,7 @@ from bert_tf.runs.results.tables import KeptRows
 from bert_tf.tasks.tagging.data import Sentence
 from bert_tf.tasks.tagging.files import write_tables
 from tests.support.pretraining_runs import run
+from tests.support.refusals import refuses
 from tools import compare_runs
 
 LABELS = ["no", "yes"]
@@ -180,8 +181,7 @@ def test_what_is_refused(tmp_path, runs):
     _, one, two = runs
 
     def refused(message, a=one, b=two, file=None):
-        with pytest.raises(UserError, match=message):
-            compared(a, b, file=file)
+        refuses(message, compared, a, b, file=file)
 
     (tmp_path / "empty").mkdir()
     missing = "empty must be the --output_dir of a run that has evaluated, but it has no"
@@ -208,8 +208,7 @@ def test_what_is_refused(tmp_path, runs):
 
 @pytest.mark.parametrize("folder", ["s3://bucket/run", "hdfs://host/run"])
 def test_folders_of_unknown_file_systems(folder):
-    with pytest.raises(UserError, match=f"^{folder}: this TensorFlow does not support "):
-        compared(folder, f"{folder}2")
+    refuses(f"^{folder}: this TensorFlow does not support ", compared, folder, f"{folder}2")
 
 
 def test_the_number_of_folders():

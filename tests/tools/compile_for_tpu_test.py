@@ -23,7 +23,7 @@ from bert_tf.optimization import AdamOptions
 from bert_tf.tasks.matrix_products import training_flops
 from bert_tf.tasks.pretraining.training.settings import RecordBatches
 from tests.support.pretraining_runs import run
-from tests.support.refusals import refusal
+from tests.support.refusals import refusal, refuses
 from tests.tools.tpu.cycles_test import cycles_in, in_loop
 from tools import compile_for_tpu
 from tools.tpu import compiler, cycles, lowering, report, stablehlo
@@ -236,8 +236,7 @@ def test_without_the_compiler_the_message_says_what_to_install(monkeypatch):
 def test_shapes_that_no_slice_has(name, monkeypatch):
     monkeypatch.setattr(compiler.importlib, "import_module", lambda name: None)
     monkeypatch.setattr(compiler, "describe_no_tpu", lambda: None)
-    with pytest.raises(UserError, match=f"^--topology must be GENER.*; received '{name}' "):
-        compiler.open_topology(name)
+    refuses(f"^--topology must be GENER.*; received '{name}' ", compiler.open_topology, name)
 
 
 # The tests below use the TPU compiler.

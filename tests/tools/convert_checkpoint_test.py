@@ -31,7 +31,7 @@ from tests.support.hugging_face_folders import (
 )
 from tests.support.numpy_bert import NumpyBert, gelu, layer_norm, log_softmax
 from tests.support.pretraining_runs import run, variables
-from tests.support.refusals import refusal
+from tests.support.refusals import refusal, refuses
 from tools import convert_checkpoint
 
 HEAD_NAMES = {
@@ -288,8 +288,7 @@ def test_what_is_no_such_model_is_refused(tmp_path, change, config, message):
 )
 def test_weights_that_are_no_numbers_are_refused(tmp_path, value, message):
     tensors = make_tensors(ENCODER) | {"encoder.layer.1.output.dense.bias": value}
-    with pytest.raises(UserError, match=message):
-        converted(tmp_path, tensors)
+    refuses(message, converted, tmp_path, tensors)
     assert not (tmp_path / "tf").exists()
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from bert_tf.errors import UserError
+from tests.support.refusals import refuses
 from tools.copy_flags import copy_flags
 
 FLAGS = Path(__file__).resolve().parents[2] / "flags"
@@ -26,8 +27,7 @@ def test_the_copy_is_complete(tmp_path):
 
 def test_a_folder_that_exists_or_cannot_be_made_is_refused(tmp_path):
     (tmp_path / "flags").mkdir()
-    with pytest.raises(UserError, match="--output_dir=.*/flags must not exist"):
-        copy_flags(str(tmp_path / "flags"))
+    refuses("--output_dir=.*/flags must not exist", copy_flags, str(tmp_path / "flags"))
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="--output_dir=.*/file/flags cannot be created"):
         copy_flags(str(tmp_path / "file" / "flags"))

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from bert_tf.errors import UserError
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.family import read_config
 from bert_tf.modeling import AlbertConfig
@@ -17,6 +16,7 @@ from bert_tf.tasks.matrix_products import training_flops
 from bert_tf.tasks.pretraining.training.electra_settings import MODEL_ARGUMENTS, ElectraSettings
 from bert_tf.tasks.pretraining.training.settings import RecordBatches, parse_phases
 from tests.support.pretraining_runs import run
+from tests.support.refusals import refuses
 from tools import estimate_cost
 from tools.tpu import memory, step_flags
 from tools.tpu.step_time import StepTime
@@ -240,14 +240,12 @@ def test_only_training_is_estimated():
 def test_runs_that_would_be_refused(name, phase, parts, message):
     of_slice = estimate_cost.read_accelerator(name).replicas, f"--accelerator={name}"
     step_flags.check_phase(BASE, *parse_phases("512:9:48:77"), *of_slice, 2)
-    with pytest.raises(UserError, match=message):
-        step_flags.check_phase(BASE, *parse_phases(phase), *of_slice, parts)
+    refuses(message, step_flags.check_phase, BASE, *parse_phases(phase), *of_slice, parts)
 
 
 def test_an_accelerator_that_is_not_in_the_table():
     message = "must be one of v2-8, v3-8, v4-8, v4-16, .*v6e-64 .*; received v5e-9"
-    with pytest.raises(UserError, match=message):
-        estimate_cost.read_accelerator("v5e-9")
+    refuses(message, estimate_cost.read_accelerator, "v5e-9")
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ from tests.support.hugging_face_folders import assert_same_bits
 from tests.support.model_folders import CONFIG, VOCAB, random_weights, write_model
 from tests.support.pretraining_runs import ROOT, run, variables
 from tests.support.record_files import read_records
-from tests.support.refusals import refusal
+from tests.support.refusals import refusal, refuses
 from tests.support.text_in_shards import contents
 from tools import convert_checkpoint
 from tools.build_vocabulary import learn_vocabulary
@@ -325,8 +325,7 @@ def test_what_stops_the_writing_leaves_the_old_folder(model, tmp_path, monkeypat
         raise OSError("No space left on device")
 
     monkeypatch.setattr("bert_tf.model_folder.writer.write_casing", full)
-    with pytest.raises(OSError, match="No space"):
-        extend(model, tmp_path / "new")
+    refuses("No space", extend, model, tmp_path / "new", kind=OSError)
     assert contents(tmp_path / "new") == before and os.listdir(tmp_path) == ["new"]
 
 

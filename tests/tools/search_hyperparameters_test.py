@@ -18,6 +18,7 @@ from bert_tf.errors import UserError
 from bert_tf.runs.flags import command_flags
 from tests.support import small_classification
 from tests.support.pretraining_runs import ROOT
+from tests.support.refusals import refuses
 from tools import search_hyperparameters as tool
 from tools.search_hyperparameters import folder_name, read_trials
 
@@ -119,8 +120,7 @@ def test_the_grid_of_the_paper():
     ],
 )
 def test_a_grid_that_is_none(vary, message):
-    with pytest.raises(UserError, match=re.escape(message)):
-        tool.parse_grid(vary)
+    refuses(re.escape(message), tool.parse_grid, vary)
 
 
 def test_the_best_of_a_grid_and_its_restarts(stand_in, capsys):
@@ -210,13 +210,11 @@ def test_two_trials_of_one_folder_are_refused(stand_in):
         f"--{rate} --init_checkpoint=models/x and --{rate} --init_checkpoint=models_x would write"
         f" to the same folder, {stand_in.folder}/learning_rate-0.02_init_checkpoint-models_x. "
     )
-    with pytest.raises(UserError, match=re.escape(message)):
-        stand_in.search([rate, "init_checkpoint=models/x,models_x"])
+    refuses(re.escape(message), stand_in.search, [rate, "init_checkpoint=models/x,models_x"])
     assert stand_in.started() == []
     # A later search must not confuse them either.
     stand_in.search([rate, "init_checkpoint=models/x"])
-    with pytest.raises(UserError, match=re.escape(message)):
-        stand_in.search([rate, "init_checkpoint=models_x"])
+    refuses(re.escape(message), stand_in.search, [rate, "init_checkpoint=models_x"])
     assert len(stand_in.started()) == 1
 
 
@@ -275,8 +273,7 @@ def test_wrong_flags_end_the_search_at_once(tmp_path, stand_in):
         stand_in.search(vary, "--behaviour=1@0.02")
     assert len(stand_in.started()) == 1
     message = "--metric=eval_f1 must be one of .* 'eval_accuracy', 'eval_"
-    with pytest.raises(UserError, match=message):
-        stand_in.search(vary, metric="eval_f1")
+    refuses(message, stand_in.search, vary, metric="eval_f1")
     stand_in.search(vary)
     assert stand_in.started() == of_rates("0.02", "0.02", "0.05")
     # Other failures do not end it.
@@ -304,8 +301,7 @@ def test_a_trial_that_was_interrupted_by_itself_ends_the_search_with_its_status(
     ],
 )
 def test_commands_that_cannot_be(command, message):
-    with pytest.raises(UserError, match=message):
-        tool.find_program(command)
+    refuses(message, tool.find_program, command)
 
 
 def test_a_program_on_path_is_found(monkeypatch, tmp_path):

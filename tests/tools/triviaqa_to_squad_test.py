@@ -10,6 +10,7 @@ from bert_tf.tasks.example_records import write_records
 from bert_tf.tasks.squad.examples import read_squad_examples
 from bert_tf.tasks.squad.features import SquadEncoder
 from tests.support.pretraining_runs import run
+from tests.support.refusals import refuses
 from tests.support.squad_files import make_tokenizer, settings_of_lengths
 from tools import triviaqa_to_squad
 from tools.triviaqa_to_squad import find_answer, first_tokens
@@ -174,8 +175,7 @@ def test_links_within_the_folder_are_followed(source):
 
 
 def test_output_that_cannot_be_written(source):
-    with pytest.raises(UserError, match="--output_file=.*/gone/x.json cannot be written"):
-        convert(source, "gone/x.json")
+    refuses("--output_file=.*/gone/x.json cannot be written", convert, source, "gone/x.json")
 
 
 def test_a_document_that_cannot_be_read_is_not_left_out(source):
@@ -190,6 +190,5 @@ def test_a_document_that_cannot_be_read_is_not_left_out(source):
 def test_a_document_is_not_written_over(source):
     document = source / "evidence" / "wikipedia" / "River.txt"
     (source / "out.json").symlink_to(document)
-    with pytest.raises(UserError, match="must not be a file of --evidence_dir, which it would rep"):
-        convert(source)
+    refuses("must not be a file of --evidence_dir, which it would rep", convert, source)
     assert document.read_text() == DOCUMENTS["wikipedia/River.txt"]

@@ -14,6 +14,7 @@ import pytest
 import bert_tf
 from bert_tf.errors import UserError
 from bert_tf.tasks.extraction.lines import write_npz
+from tests.support.refusals import refuses
 from tools import load_input, search, show_vectors
 from tools.search import read_lines, read_vectors, to_unit_length
 
@@ -52,16 +53,12 @@ def test_archives_that_do_not_fit(archive, tmp_path):
     def refused(message, **arrays):
         if arrays:
             np.savez(path, **arrays)
-        with pytest.raises(UserError, match=message):
-            read_vectors(path)
+        refuses(message, read_vectors, path)
 
-    with pytest.raises(UserError, match=r"--layer must be one of .*: -2, -1; received None"):
-        read_vectors(archive)
+    refuses(r"--layer must be one of .*: -2, -1; received None", read_vectors, archive)
     message = r"--layer=-2 needs an array of layers, .*: pooled_vector is \[5, 7\]. Remove --lay"
-    with pytest.raises(UserError, match=message):
-        read_vectors(archive, "pooled_vector", -2)
-    with pytest.raises(UserError, match=r"--array must be an array of .*; received 'vectors'"):
-        read_vectors(archive, "vectors")
+    refuses(message, read_vectors, archive, "pooled_vector", -2)
+    refuses(r"--array must be an array of .*; received 'vectors'", read_vectors, archive, "vectors")
     refused(r"--vectors=.*bad.npz must be a NumPy archive.*reading it failed")
     refused("must have the array mean_vector or .*it has 'a', 'b'", a=POOLED, b=POOLED)
     refused(r"mean_vector must be float vectors .*it is int64 \[3\]", mean_vector=np.arange(3))
@@ -140,8 +137,7 @@ def test_a_header_that_is_damaged_is_found(tmp_path, shape, compression):
     data = path.read_bytes()
     right = zlib.crc32(whole.replace(b"(5, 7)", shape.encode())).to_bytes(4, "little")
     path.write_bytes(data.replace(right, wrong))
-    with pytest.raises(UserError, match="Bad CRC-32"):
-        read_vectors(str(path))
+    refuses("Bad CRC-32", read_vectors, str(path))
 
 
 @pytest.mark.parametrize(
@@ -166,8 +162,7 @@ def test_damaged_and_encrypted_members(tmp_path, compression, offset, change, me
     if offset in (6, 8):  # the directory's copy
         data[directory + offset + 2] = change[0]
     path.write_bytes(data)
-    with pytest.raises(UserError, match=message):
-        read_vectors(str(path))
+    refuses(message, read_vectors, str(path))
 
 
 def test_a_line_for_each_vector(tmp_path):
@@ -175,8 +170,7 @@ def test_a_line_for_each_vector(tmp_path):
     path.write_text(" one \n\nth\u2028ree\n", encoding="utf-8")
     assert read_lines(str(path), "texts", 3) == ["one", "", "th\u2028ree"]
     message = "--texts=.*one line for each vector.*3 lines for 5 vectors"
-    with pytest.raises(UserError, match=message):
-        read_lines(str(path), "texts", 5)
+    refuses(message, read_lines, str(path), "texts", 5)
 
 
 def test_the_nearest_are_those_of_a_full_sort():
@@ -222,8 +216,7 @@ def test_new_texts_need_the_model_of_the_archive(monkeypatch):
 @pytest.mark.parametrize("folder", ["no such", "model/none.ckpt", __file__])
 def test_an_input_that_is_no_model_names_the_flag(folder):
     """Of tools.show_attention, too."""
-    with pytest.raises(UserError, match=f"^--input: {folder}"):
-        load_input(folder)
+    refuses(f"^--input: {folder}", load_input, folder)
 
 
 @pytest.mark.slow
@@ -257,8 +250,7 @@ POINTS = to_unit_length(CENTERS[GROUPS] + _RANDOM.normal(0, 0.2, (27, 6)).astype
 def test_queries_that_cannot_be_answered(monkeypatch, given, texts, message):
     flags = {"lines": [], "query": [], "input": None, **given}
     monkeypatch.setattr(search, "FLAGS", SimpleNamespace(**flags))
-    with pytest.raises(UserError, match=message):
-        list(search._queries(np.eye(3), texts))
+    refuses(message, list, search._queries(np.eye(3), texts))
 
 
 def test_pictures_need_three_vectors_and_few_classes(tmp_path, monkeypatch):
@@ -274,8 +266,7 @@ def test_pictures_need_three_vectors_and_few_classes(tmp_path, monkeypatch):
         ("many", f"{tmp_path}/labels", "must have at most .* classes, .*; it has 200"),
     ):
         values.vectors, values.labels = f"{tmp_path}/{name}.npz", labels
-        with pytest.raises(UserError, match=message):
-            show_vectors.main()
+        refuses(message, show_vectors.main)
 
 
 @pytest.mark.parametrize("method", show_vectors.METHODS)

@@ -16,6 +16,7 @@ import pytest
 from bert_tf.errors import UserError
 from bert_tf.pretrained.results import TextAttention
 from tests.support.numpy_bert import log_softmax
+from tests.support.refusals import refuses
 from tools import show_attention
 from tools.draw import pictures
 from tools.draw.attention import COLORS, attention_page, draw_head, draw_heads
@@ -339,8 +340,7 @@ def test_a_character_without_a_font_is_told(tmp_path, caplog):
 def test_matplotlib_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     message = "A picture needs matplotlib; run `pip install matplotlib`, or"
-    with pytest.raises(UserError, match=message):
-        show_attention.check_output("a.png", "png")
+    refuses(message, show_attention.check_output, "a.png", "png")
     show_attention.check_output("a.html", "html")
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.refusals import refuses
 from tools.tpu import cycles
 
 TEXT = (Path(__file__).parent / "compiled_step.txt").read_text()
@@ -64,8 +65,7 @@ def test_what_is_in_a_fusion_is_not_counted_again():
     ],
 )
 def test_a_text_of_another_form_is_refused(change, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
-        cycles.read_instructions(TEXT.replace(*change))
+    refuses(re.escape(message), cycles.read_instructions, TEXT.replace(*change), kind=ValueError)
 
 
 LAYER = "bert_1/encoder_1/layer_11_1"
