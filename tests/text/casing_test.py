@@ -76,22 +76,19 @@ def test_other_keys_stay(tmp_path):
     assert path.read_text() == content
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
+def test_a_damaged_record_is_refused(tmp_path):
+    for content, message in (
         ("{", " is not JSON .*; correct or delete it"),
         ("[1]", r" must hold a dictionary; received a list"),
         ('{"do_lower_case": "no"}', ": do_lower_case must be true or false; received 'no'. Corr"),
         ("[" * 100_000, " is not JSON .maximum recursion depth exceeded"),
         (json.dumps(["x" * 10_000] * 3), " must hold a dictionary"),
         ('{"do_lower_case": 1}', ": do_lower_case must be true or false; received 1. Correct or"),
-    ],
-)
-def test_a_damaged_record_is_refused(tmp_path, content, message):
-    path = write_record(tmp_path, content)
-    refused = refusal(read_casing, str(tmp_path))
-    assert re.match(f"{path}{message}", refused) and len(refused) < 500
-    assert refusal(write_casing, str(tmp_path), True) == refused
+    ):
+        path = write_record(tmp_path, content)
+        refused = refusal(read_casing, str(tmp_path))
+        assert re.match(f"{path}{message}", refused) and len(refused) < 500
+        assert refusal(write_casing, str(tmp_path), True) == refused
 
 
 # --- the vocabulary -------------------------------------------------------------------------------
@@ -111,23 +108,21 @@ def test_which_vocabularies_are_cased():
     assert not is_cased([*"abcde", "I", "EU", "Bonn"])
 
 
-@pytest.mark.parametrize(
-    "name,beside_model,beside_vocabulary,expected",
-    [
+def test_the_casing_is_found(tmp_path):
+    (tmp_path / "words").mkdir()
+    for name, beside_model, beside_vocabulary, expected in (
         ("model", None, None, None),
         ("model", True, False, True),
         ("model", None, False, False),
         ("uncased_L-12_H-768_A-12", None, None, True),
         ("cased_L-12_H-768_A-12", None, None, False),
         ("uncased_L-12_H-768_A-12", None, False, False),
-    ],
-)
-def test_the_casing_is_found(tmp_path, name, beside_model, beside_vocabulary, expected):
-    for folder, recorded in ((name, beside_model), ("words", beside_vocabulary)):
-        (tmp_path / folder).mkdir()
-        write_casing(str(tmp_path / folder), recorded)
-    found = find_casing(str(tmp_path / name), f"{tmp_path}/words/vocab.txt", ["a", "b"])
-    assert found is expected
+    ):
+        (tmp_path / name).mkdir(exist_ok=True)
+        write_casing(str(tmp_path / name), beside_model)
+        write_casing(str(tmp_path / "words"), beside_vocabulary)
+        found = find_casing(str(tmp_path / name), f"{tmp_path}/words/vocab.txt", ["a", "b"])
+        assert found is expected
 
 
 def test_a_cased_vocabulary_with_default_flags_is_refused(tmp_path):

@@ -88,14 +88,11 @@ def test_the_model_of_the_original():
     check(f"{os.environ['BERT_TF_GOLDEN']}/albert/text/albert_layout.model")
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
+def test_other_kinds_of_models_need_tensorflow():
+    for settings, message in (
         ({"model_type": 2}, "must have the model_type 1; it is 2"),
         ({"byte_fallback": True}, "must have the byte_fallback False; it is True"),
         ({"add_dummy_prefix": False}, "must have the add_dummy_prefix True; it is False"),
-    ],
-)
-def test_other_kinds_of_models_need_tensorflow(settings, message):
-    refuses(message, parsed_unigram, content_of(**settings), "spm.model")
-    assert parsed_unigram(content_of(model_type=1), "spm.model").pieces
+    ):
+        refuses(message, parsed_unigram, content_of(**settings), "spm.model")
+        assert parsed_unigram(content_of(model_type=1), "spm.model").pieces
