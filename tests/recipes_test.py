@@ -32,15 +32,8 @@ RELEASED = [
     *(f"{text}_L-24_H-1024_A-16" for text in ("cased", "uncased", "wwm_cased", "wwm_uncased")),
     *(f"{text}_L-12_H-768_A-12" for text in ("cased", "chinese", "multi_cased", "multilingual")),
 ]
-VOCAB_SIZES = {
-    "cased": 28996,
-    "chinese": 21128,
-    "multi_cased": 119547,
-    "multilingual": 105879,
-    "uncased": 30522,
-    "wwm_cased": 28996,
-    "wwm_uncased": 30522,
-}
+VOCAB_SIZES = {"cased": 28996, "chinese": 21128, "multi_cased": 119547, "multilingual": 105879}
+VOCAB_SIZES |= {"uncased": 30522, "wwm_cased": 28996, "wwm_uncased": 30522}
 
 
 def parameters(vocab_size, layers, hidden):
@@ -115,15 +108,13 @@ def test_parameters_of_the_family(name):
     assert all(f" {number:,} " in row for number in (FAMILY_PARAMETERS[name][0], *sizes))
 
 
-@pytest.mark.parametrize(
-    "size, sizes", [("base", (768, 12, 12, 3072)), ("large", (1024, 24, 16, 4096))]
-)
-def test_roberta_configuration(size, sizes):
+def test_roberta_configuration():
     """The sizes are BERT's, all else is roberta-base's."""
-    content = json.loads(other_file("roberta", size).read_text())
-    assert content == RobertaConfig(50265, *sizes).to_dict()
-    config = config_from_dict(content)
-    assert isinstance(config, RobertaConfig) and config.to_dict() == content
+    for size, sizes in (("base", (768, 12, 12, 3072)), ("large", (1024, 24, 16, 4096))):
+        content = json.loads(other_file("roberta", size).read_text())
+        assert content == RobertaConfig(50265, *sizes).to_dict()
+        config = config_from_dict(content)
+        assert isinstance(config, RobertaConfig) and config.to_dict() == content
 
 
 @pytest.mark.parametrize("size", ALBERT_SIZES)
@@ -147,19 +138,11 @@ def sizes_in(name):
 def test_configuration(name):
     path = MODELS / name / "bert_config.json"
     vocab_size, layers, hidden, heads = sizes_in(name)
-    assert json.loads(path.read_text(encoding="utf-8")) == {
-        "attention_probs_dropout_prob": 0.1,
-        "hidden_act": "gelu",
-        "hidden_dropout_prob": 0.1,
-        "hidden_size": hidden,
-        "initializer_range": 0.02,
-        "intermediate_size": 4 * hidden,
-        "max_position_embeddings": 512,
-        "num_attention_heads": heads,
-        "num_hidden_layers": layers,
-        "type_vocab_size": 2,
-        "vocab_size": vocab_size,
-    }
+    expected = {"hidden_size": hidden, "num_attention_heads": heads, "num_hidden_layers": layers}
+    expected |= {"intermediate_size": 4 * hidden, "vocab_size": vocab_size, "hidden_act": "gelu"}
+    expected |= dict.fromkeys(("attention_probs_dropout_prob", "hidden_dropout_prob"), 0.1)
+    expected |= {"initializer_range": 0.02, "max_position_embeddings": 512, "type_vocab_size": 2}
+    assert json.loads(path.read_text(encoding="utf-8")) == expected
     assert modeling.BertConfig.from_json_file(str(path)).num_hidden_layers == layers
     page = (ROOT / "docs" / "checkpoints.md").read_text(encoding="utf-8")
     row = next(line for line in page.splitlines() if f"/{name}.zip" in line)
