@@ -208,7 +208,7 @@ def classify(reviews, tmp_path, **changes):
 @pytest.mark.usefixtures("uncompiled")
 def test_fine_tuning_records_the_casing_and_predicting_asks_for_it(tmp_path):
     reviews, export = write_reviews(tmp_path), str(tmp_path / "export")
-    saved = {"export_dir": export, "evaluate_every_steps": 3, "keep_best": True}
+    saved = {"export_dir": export, "evaluate_every_steps": 1, "keep_best": True}
     classify(reviews, tmp_path, do_train=True, do_lower_case=False, **saved)
     best = str(tmp_path / "out" / "best")
     for folder in (tmp_path / "out", best, export):
