@@ -62,6 +62,8 @@ def test_text_of_all_kinds(tmp_path, path, do_lower_case):
     texts += ["\u4e00\u03a3\u03a3\uf900", "\uac00", "\ud800a", "a\u200bb"]
     texts += ["a.b " * 5_000, "a" * 20_000, "\u00e9.a " * 5_000]
     check(write_vocab(tmp_path / "vocab.txt", vocab), texts, do_lower_case)
+    # Without a token of ASCII.
+    check(write_vocab(tmp_path / "vocab.txt", ["[UNK]", "\u00e9"]), texts[:22], do_lower_case)
 
 
 @pytest.mark.slow
