@@ -18,8 +18,10 @@ from bert_tf.tasks.pretraining.training.electra import ElectraPretrainingModel
 from bert_tf.tasks.pretraining.training.electra_settings import number_of_predictions
 from tests.support.golden import needs_golden
 from tests.support.golden_training import compiled_step
+from tests.support.shapes import variables_without_values
 from tests.support.small_pretraining import difference, weights_of
 
+SLOW = pytest.mark.slow
 CASES = ("small", "base", "tied", "uniform", "mlm")
 SETTINGS = (
     "electra_objective generator_hidden_size generator_layers untied_generator"
@@ -71,25 +73,18 @@ def check(found, expected, bound=1e-5):
 
 @needs_golden
 @pytest.mark.parametrize(
-    "size",
-    [
-        "small",
-        "small_released",
-        *(pytest.param(x, marks=pytest.mark.slow) for x in ("base", "large")),
-    ],
+    "size", ["small", "small_released", *(pytest.param(x, marks=SLOW) for x in ("base", "large"))]
 )
 def test_the_variables_are_the_originals(size):
     expected = json.loads(golden("variables.json").read_text())[size]
     config = config_from_dict({"model_size": "small", **expected["hparams"]})
-    sizes = expected["discriminator_config"]
-    from_sizes = config_from_dict(
-        {"model_type": "electra", "embedding_size": expected["embedding_size"], **sizes}
-    )
+    sizes = {"model_type": "electra", "embedding_size": expected["embedding_size"]}
+    from_sizes = config_from_dict({**sizes, **expected["discriminator_config"]})
     known = config.to_dict()
     assert known == {**from_sizes.to_dict(), "embedding_size": known["embedding_size"]}
     assert config.embedding_width == from_sizes.embedding_width
     share = expected["hparams"].get("generator_hidden_size", 0.25)
-    with tf.Graph().as_default():  # no memory is taken
+    with variables_without_values():
         model = ElectraPretrainingModel(config, generator_hidden_size=share)
         found = {variable.path: list(variable.shape) for variable in model.variables}
     assert found == expected["variables"]
@@ -98,16 +93,16 @@ def test_the_variables_are_the_originals(size):
     assert number_of_predictions(share, length) == expected["max_predictions_per_seq"]
 
 
-@pytest.mark.parametrize(
-    ("size", "hidden_size", "expected"),
-    [("small", 512, (8, 2048, 128)), ("base", 384, (6, 1536, 384)), ("large", 40, (1, 160, 40))],
-)
-def test_other_sizes_of_a_model_follow_from_its_hidden_size(size, hidden_size, expected):
-    config = config_from_dict(
-        {"model_size": size, "model_hparam_overrides": {"hidden_size": hidden_size}}
-    )
-    found = config.num_attention_heads, config.intermediate_size, config.embedding_width
-    assert found == expected
+def test_other_sizes_of_a_model_follow_from_its_hidden_size():
+    for size, hidden_size, expected in (
+        ("small", 512, (8, 2048, 128)),
+        ("base", 384, (6, 1536, 384)),
+        ("large", 40, (1, 160, 40)),
+    ):
+        overrides = {"model_hparam_overrides": {"hidden_size": hidden_size}}
+        config = config_from_dict({"model_size": size, **overrides})
+        found = config.num_attention_heads, config.intermediate_size, config.embedding_width
+        assert found == expected
 
 
 def test_hyperparameters_of_training_are_not_read(caplog):
@@ -115,10 +110,8 @@ def test_hyperparameters_of_training_are_not_read(caplog):
     config = config_from_dict({**hparams, "vocab_size": 99})
     expected = config_from_dict({"model_size": "small", "vocab_size": 99})
     assert config.to_dict() == expected.to_dict()
-    assert (
-        "only the sizes are read, not 'electric_objective', 'mask_prob'; run_pretraining.py"
-        in caplog.text
-    )
+    told = "only the sizes are read, not 'electric_objective', 'mask_prob'; run_pretraining.py"
+    assert told in caplog.text
 
 
 @needs_golden
@@ -204,13 +197,12 @@ def test_training_is_the_originals(name, run, strategy=None):
             assert difference(variable.numpy(), reader.get_tensor(key)) < bound, key
 
 
-@pytest.mark.parametrize("warmup", [0.3, 4, 12.5, 0])
-def test_a_warmup_that_multiplies_the_decay(warmup):
-    schedule = optimization.PolynomialSchedule(0.01, 12, warmup, scales_decay=True)
+def test_a_warmup_that_multiplies_the_decay():
     at = range(15)
-    expected = [
-        0.01 * max(0, 1 - step / 12) * (min(1, step / warmup) if warmup else 1) for step in at
-    ]
-    for made in (schedule, type(schedule).from_config(schedule.get_config())):
-        rates = [float(made(tf.constant(step, tf.int64))) for step in at]
-        np.testing.assert_allclose(rates, expected, rtol=1e-6, atol=1e-10)
+    for warmup in (0.3, 4, 12.5, 0):
+        schedule = optimization.PolynomialSchedule(0.01, 12, warmup, scales_decay=True)
+        shares = [min(1, step / warmup) if warmup else 1 for step in at]
+        expected = [0.01 * max(0, 1 - x / 12) * share for x, share in zip(at, shares, strict=True)]
+        for made in (schedule, type(schedule).from_config(schedule.get_config())):
+            rates = [float(made(tf.constant(step, tf.int64))) for step in at]
+            np.testing.assert_allclose(rates, expected, rtol=1e-6, atol=1e-10)

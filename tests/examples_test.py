@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.model_folders import random_weights, write_model
+from tests.support.exported_heads import write_head
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -23,7 +23,7 @@ def test_an_example_learns(path, tmp_path, monkeypatch, capsys):
         rows = (ROOT / folder / name).read_text().splitlines(keepends=True)
         (tmp_path / folder / name).write_text("".join(rows[:count]))
     monkeypatch.chdir(tmp_path)
-    main(write_model(tmp_path / "model", random_weights()), str(output))
+    main(write_head(tmp_path / "model", "masked_lm", num_layers=1), str(output))
     losses = [float(x) for x in re.findall(r" - loss: ([\d.e-]+)", capsys.readouterr().out)]
     assert len(losses) == 2 and losses[1] < losses[0]
     assert output.exists()

@@ -1,7 +1,9 @@
 """Tests of extract_features.py and bert_tf.tasks.extraction, with NumPy and golden files."""
 
+import functools
 import json
 import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -22,19 +24,12 @@ from tests.support.golden import golden_cases
 from tests.support.numpy_bert import NumpyBert, random_weights
 from tests.support.original_features import original_features
 from tests.support.pretraining_runs import run as run_program
-from tests.support.refusals import refusal
+from tests.support.refusals import refusal, refuses
 
 WORDS = "[PAD] [UNK] [CLS] [SEP] a b c d ##e ##f ! naive long".split()
-CONFIG = {
-    "vocab_size": len(WORDS),
-    "hidden_size": 6,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 10,
-    "max_position_embeddings": 40,
-    "type_vocab_size": 2,
-    "hidden_act": "gelu",
-}
+CONFIG = {"vocab_size": len(WORDS), "hidden_size": 6, "num_hidden_layers": 2}
+CONFIG |= {"num_attention_heads": 2, "intermediate_size": 10, "max_position_embeddings": 40}
+CONFIG |= {"type_vocab_size": 2, "hidden_act": "gelu"}
 TEXT = (
     "a be ||| cef d!\n"
     "\n"
@@ -71,15 +66,12 @@ def files(tmp_path_factory):
 
 def extract(files, output_file, max_bytes=1 << 20, **settings):
     """Returns the path of the output, written in this process."""
+    names = {"input_file": "input.txt", "init_checkpoint": "bert_model.ckpt"}
+    names |= {"vocab_file": "vocab.txt"}
     settings = {
-        "input_file": str(files / "input.txt"),
-        "output_file": str(output_file),
-        "init_checkpoint": str(files / "bert_model.ckpt"),
-        "vocab_file": str(files / "vocab.txt"),
-        "layers": ",".join(map(str, LAYERS)),
-        "max_seq_length": MAX_SEQ_LENGTH,
-        "length_buckets": "none",
-        "batch_size": 2,
+        **{flag: str(files / name) for flag, name in names.items()},
+        **{"output_file": str(output_file), "layers": ",".join(map(str, LAYERS))},
+        **{"max_seq_length": MAX_SEQ_LENGTH, "length_buckets": "none", "batch_size": 2},
         **settings,
     }
     strategy = distribution.get_strategy("one_device", 1)
@@ -129,15 +121,9 @@ def test_lines_become_examples(files, max_seq_length):
     reference = tokenization.FullTokenizer(vocab_file)
     tokenizer = FastTokenizer(vocab_file)
     examples = list(lines.read_examples(str(files / "input.txt"), tokenizer, max_seq_length))
-    texts = [
-        ("a be", "cef d!"),
-        ("", ""),
-        ("na\u00efve d \u65e5", ""),
-        (" ".join(["long"] * 30), "be c"),
-        ("a ||| b", "c"),
-        ("c d a b", "\u200b"),
-        ("a!", ""),
-    ]
+    texts = [("a be", "cef d!"), ("", ""), ("na\u00efve d \u65e5", "")]
+    texts += [(" ".join(["long"] * 30), "be c"), ("a ||| b", "c"), ("c d a b", "\u200b")]
+    texts.append(("a!", ""))
     assert [example.linex_index for example in examples] == list(range(len(texts)))
     for example, (text_a, text_b) in zip(examples, texts, strict=True):
         expected = original_features(reference, text_a, text_b, max_seq_length)
@@ -149,14 +135,11 @@ def test_lines_become_examples(files, max_seq_length):
 def test_unusable_text(tmp_path):
     path = tmp_path / "text.txt"
     path.write_bytes(b"good\nbad \xff\n")
-    with pytest.raises(UserError, match="text.txt, line 2, is not UTF-8 .*decompress the file"):
-        lines.count_lines(str(path))
+    refuses("text.txt, line 2, is not UTF-8 .*decompress the file", lines.count_lines, str(path))
     for folder in (tmp_path, "/"):
-        with pytest.raises(UserError, match=f"file={folder} must be a file, not a folder; "):
-            lines.count_lines(str(folder))
+        refuses(f"file={folder} must be a file, not a folder; ", lines.count_lines, str(folder))
     path.write_bytes(b"")
-    with pytest.raises(UserError, match="the file is empty; it must have a text, or two texts"):
-        lines.count_lines(str(path))
+    refuses("the file is empty; it must have a text, or two texts", lines.count_lines, str(path))
     with pytest.raises(UserError, match="--input_file=.*absent.txt cannot be read"):
         lines.count_lines(str(tmp_path / "absent.txt"))
     path.write_text("\n", encoding="utf-8-sig")  # a byte-order mark does not count as text
@@ -238,46 +221,34 @@ def check_file(path, output_format, oracle):
             assert_close(outputs[name], value, decimals=6 if output_format == "json" else None)
 
 
-@pytest.mark.parametrize("output_format", READERS)
-@pytest.mark.parametrize("length_buckets", ["none", "5,16"])
+@pytest.mark.parametrize(
+    "output_format, length_buckets", [("json", "5,16"), ("npz", "none"), ("tfrecord", "5,16")]
+)
 def test_the_file_has_what_numpy_computes(files, tmp_path, oracle, output_format, length_buckets):
-    path = extract(
-        files,
-        tmp_path / "out",
-        outputs=",".join(OUTPUTS),
-        output_format=output_format,
-        length_buckets=length_buckets,
-        max_bytes=4000,  # several chunks
-    )
+    flags = {"output_format": output_format, "length_buckets": length_buckets}
+    several = 4000  # bytes of a chunk
+    path = extract(files, tmp_path / "out", several, outputs=",".join(OUTPUTS), **flags)
     check_file(path, output_format, oracle)
     assert os.listdir(tmp_path) == ["out"]
 
 
-@pytest.mark.parametrize(
-    "output, lengths, batch_size, expected",
-    [
+def test_chunks_are_whole_batches_that_fit_into_memory():
+    for output, lengths, batch_size, expected in (
         ("token_vectors", (16,), 1, 8),  # 16 x 2 layers x 8 x 4 bytes = 1 KiB for each line
         ("token_vectors", (4, 16), 1, 32),  # its 3 tokens are padded to 4
         ("token_vectors", (16,), 5, 10),  # whole batches: 8 KiB are reached within the second
         ("mean_vector", (16,), 1, 100),  # 64 bytes, and never more than 100 batches
         ("attention_probs", (16,), 1, 2),  # 16 x 16 x 2 layers x 2 heads x 4 bytes, and the mean
-    ],
-)
-def test_chunks_are_whole_batches_that_fit_into_memory(output, lengths, batch_size, expected):
-    config = BertConfig(9, hidden_size=8, num_attention_heads=2)
-    examples = (lines.Example(i, ["[CLS]", "a", "[SEP]"], {}) for i in range(253))
-    arguments = config, [0, 1], [output], batch_size, lengths, 8 << 10
-    chunks = list(run.make_chunks(examples, *arguments))
-    assert {len(chunk) for chunk in chunks[:-1]} == {expected}
-    assert [example.linex_index for chunk in chunks for example in chunk] == list(range(253))
+    ):
+        config = BertConfig(9, hidden_size=8, num_attention_heads=2)
+        examples = (lines.Example(i, ["[CLS]", "a", "[SEP]"], {}) for i in range(253))
+        arguments = config, [0, 1], [output], batch_size, lengths, 8 << 10
+        chunks = list(run.make_chunks(examples, *arguments))
+        assert {len(chunk) for chunk in chunks[:-1]} == {expected}
+        assert [example.linex_index for chunk in chunks for example in chunk] == list(range(253))
 
 
 def test_only_what_is_asked_for(files, tmp_path, oracle):
-    path = extract(files, tmp_path / "out.npz", outputs="mean_vector", output_format="npz")
-    with np.load(path) as archive:
-        assert set(archive) == {"layers", "tokens", "token_splits", "mean_vector"}
-        means = archive["mean_vector"]
-    assert_close(means, np.stack([line["mean_vector"] for line in oracle]))
     path = extract(files, tmp_path / "out.jsonl", outputs="pooled_vector")
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert [list(line) for line in lines] == [["linex_index", "features", "pooled_vector"]] * 7
@@ -293,6 +264,7 @@ def test_the_vectors_of_a_long_line_are_those_of_its_windows_joined(files, tmp_p
         with np.load(extract(files, tmp_path / "out.npz", **more)) as archive:
             found.append({key: archive[key] for key in archive})
     joined, parts = found
+    assert joined.keys() == {"layers", "tokens", "token_splits", "mean_vector", "pooled_vector"}
     assert joined["token_splits"].tolist() == parts["token_splits"][[0, 1, 4]].tolist()
     for name in ("mean_vector", "pooled_vector"):
         expected = [parts[name][0], parts[name][1:].max(axis=0)]
@@ -302,12 +274,9 @@ def test_the_vectors_of_a_long_line_are_those_of_its_windows_joined(files, tmp_p
 @pytest.mark.slow
 def test_the_program_on_several_replicas(files, tmp_path, oracle):
     run_program(
-        f"--input_file={files}/input.txt",
-        f"--output_file={tmp_path}/out.jsonl",
-        f"--vocab_file={files}/vocab.txt",
-        f"--bert_config_file={files}/bert_config.json",
-        f"--init_checkpoint={files}/bert_model.ckpt",
-        f"--outputs={','.join(OUTPUTS)}",
+        *(f"--input_file={files}/input.txt", f"--output_file={tmp_path}/out.jsonl"),
+        *(f"--vocab_file={files}/vocab.txt", f"--bert_config_file={files}/bert_config.json"),
+        *(f"--init_checkpoint={files}/bert_model.ckpt", f"--outputs={','.join(OUTPUTS)}"),
         *("--layers=-1,0,-1,1", f"--max_seq_length={MAX_SEQ_LENGTH}", "--batch_size=4"),
         *("--distribution_strategy=mirrored", "--num_cpu_devices=2"),
         program="extract_features.py",
@@ -347,13 +316,9 @@ def test_golden(tmp_path, case, length_buckets):
 
 def test_numbers_are_rounded_as_python_rounds(tmp_path):
     rng = np.random.default_rng(2)
-    values = np.concatenate(
-        [
-            rng.normal(size=5000) * 10.0 ** rng.integers(-8, 5, 5000),
-            np.arange(-500, 500) / 128,  # halves of the sixth decimal among them
-            [0.0, -0.0, -1e-9, 1e30],
-        ]
-    ).astype(np.float32)
+    drawn = rng.normal(size=5000) * 10.0 ** rng.integers(-8, 5, 5000)
+    halves = np.arange(-500, 500) / 128  # of the sixth decimal, too
+    values = np.float32([*drawn, *halves, 0.0, -0.0, -1e-9, 1e30])
     expected = [round(float(x), 6) for x in values]
     path = tmp_path / "out.jsonl"
     with lines.write_json(str(path), [-1]) as write:
@@ -362,39 +327,35 @@ def test_numbers_are_rounded_as_python_rounds(tmp_path):
     assert path.read_text() == json.dumps(line) + "\n"
 
 
-@pytest.mark.parametrize(
-    "open_writer",
-    [
+def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path):
+    for open_writer in (
         lambda path: lines.write_json(path, [-1]),
         lambda path: lines.write_tfrecord(path, [-1]),
         lambda path: lines.write_npz(path, [-1], ["pooled_vector"], 5),
-    ],
-)
-def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path, open_writer):
-    path = tmp_path / "out"
-    path.write_text("old")
-    with pytest.raises(KeyboardInterrupt), open_writer(str(path)) as write:
-        write(0, ["[CLS]"], {"pooled_vector": np.zeros(3, np.float32)})
-        raise KeyboardInterrupt
-    assert os.listdir(tmp_path) == ["out"] and path.read_text() == "old"
-    # An error of the computation is not one of the file.
-    with pytest.raises(tf.errors.ResourceExhaustedError), open_writer(str(path)):
-        raise tf.errors.ResourceExhaustedError(None, None, "no memory")
-    is_directory = "must name a?\\s?files?, but .* is a directory"
-    for wrong, message in ((tmp_path, is_directory), (path / "below", "--output_file")):
-        with pytest.raises(UserError, match=message), open_writer(str(wrong)):
-            pass
-    with open_writer(str(path)) as write:
-        write(0, ["[CLS]"], {"pooled_vector": np.zeros(3, np.float32)})
-    assert os.listdir(tmp_path) == ["out"] and path.read_bytes() != b"old"
+    ):
+        path = tmp_path / "out"
+        path.write_text("old")
+        with pytest.raises(KeyboardInterrupt), open_writer(str(path)) as write:
+            write(0, ["[CLS]"], {"pooled_vector": np.zeros(3, np.float32)})
+            raise KeyboardInterrupt
+        assert os.listdir(tmp_path) == ["out"] and path.read_text() == "old"
+        # An error of the computation is not one of the file.
+        with pytest.raises(tf.errors.ResourceExhaustedError), open_writer(str(path)):
+            raise tf.errors.ResourceExhaustedError(None, None, "no memory")
+        is_directory = "must name a?\\s?files?, but .* is a directory"
+        for wrong, message in ((tmp_path, is_directory), (path / "below", "--output_file")):
+            with pytest.raises(UserError, match=message), open_writer(str(wrong)):
+                pass
+        with open_writer(str(path)) as write:
+            write(0, ["[CLS]"], {"pooled_vector": np.zeros(3, np.float32)})
+        assert os.listdir(tmp_path) == ["out"] and path.read_bytes() != b"old"
 
 
 # --- what is refused ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
+def test_flags_that_do_not_fit(files, tmp_path):
+    for settings, message in (
         (
             {"layers": "-1,3,-4"},
             "--layers=-1,3,-4: numbers must be from -2 to 1, because the model has 2 layers (0 is"
@@ -410,40 +371,32 @@ def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path, open_writer):
         ),
         ({"long_text": "mean"}, "--long_text=mean makes one vector of the windows of a line, so"),
         ({"long_text": "max", "outputs": "mean_vector,attention_probs"}, "received 'mean_vector,"),
-    ],
-)
-def test_flags_that_do_not_fit(files, tmp_path, settings, message):
-    assert message in refusal(extract, files, **{"output_file": tmp_path / "out", **settings})
-    assert os.listdir(tmp_path) == []
+    ):
+        assert message in refusal(extract, files, **{"output_file": tmp_path / "out", **settings})
+        assert os.listdir(tmp_path) == []
 
 
-def test_a_vocabulary_that_does_not_fit(files, tmp_path):
+def test_files_that_do_not_fit(files, tmp_path):
+    refused = functools.partial(refusal, extract, files, tmp_path / "out")
     vocab_file = tmp_path / "vocab.txt"
-    vocab_file.write_text("".join(f"{word}\n" for word in [*WORDS, "more"]))
-    with pytest.raises(UserError, match="has 14 tokens, and vocab_size of --bert_config_file is"):
-        extract(files, tmp_path / "out", vocab_file=str(vocab_file))
-    vocab_file.write_text("".join(f"{word}\n" for word in WORDS[:-1]))
-    with pytest.raises(UserError, match="token in the same line as the vocabulary of --init_che"):
-        extract(files, tmp_path / "out", vocab_file=str(vocab_file))
-
-
-def test_means_of_a_model_whose_vectors_are_no_means_are_refused(files, tmp_path):
+    for words, message in (
+        ([*WORDS, "more"], "has 14 tokens, and vocab_size of --bert_config_file is"),
+        (WORDS[:-1], "token in the same line as the vocabulary of --init_che"),
+    ):
+        vocab_file.write_text("".join(f"{word}\n" for word in words))
+        assert message in refused(vocab_file=str(vocab_file))
     write_vector_settings(str(tmp_path), VectorSettings(prompt="a "), 6)
-    checkpoint = str(tmp_path / "a.ckpt")
-    with pytest.raises(UserError, match="modules.json .* prompt='a '; this program makes the mean"):
-        extract(files, tmp_path / "out", init_checkpoint=checkpoint, outputs="mean_vector")
+    told = refused(init_checkpoint=str(tmp_path / "a.ckpt"), outputs="mean_vector")
+    assert re.search("modules.json .* prompt='a '; this program makes the mean", told)
 
-
-def test_a_checkpoint_that_lacks_weights(files, tmp_path):
     reader = tf.train.load_checkpoint(str(files / "bert_model.ckpt"))
     weights = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
-    poolerless = {name: w for name, w in weights.items() if "pooler" not in name}
-    checkpoint = str(tmp_path / "poolerless.ckpt")
-    checkpoints.write(checkpoint, poolerless)
-    extract(files, tmp_path / "out", init_checkpoint=checkpoint)  # nothing needs it
-    with pytest.raises(UserError, match="lacks 'bert/pooler/dense/kernel', 'bert/pooler/dense/b"):
-        extract(files, tmp_path / "out", init_checkpoint=checkpoint, outputs="pooled_vector")
-    checkpoint = str(tmp_path / "shallow.ckpt")
-    checkpoints.write(checkpoint, {n: w for n, w in weights.items() if "layer_1" not in n})
-    with pytest.raises(UserError, match="it lacks 'bert/encoder/layer_1/attention/self/q"):
-        extract(files, tmp_path / "out", init_checkpoint=checkpoint)
+    checkpoint = str(tmp_path / "model" / "x.ckpt")
+    for missing, outputs, message in (
+        ("pooler", "pooled_vector", "lacks 'bert/pooler/dense/kernel', 'bert/pooler/dense/b"),
+        ("layer_1", "token_vectors", "it lacks 'bert/encoder/layer_1/attention/self/q"),
+    ):
+        checkpoints.write(checkpoint, {n: w for n, w in weights.items() if missing not in n})
+        assert message in refused(init_checkpoint=checkpoint, outputs=outputs)
+        if missing == "pooler":  # nothing else needs it
+            extract(files, tmp_path / "out", init_checkpoint=checkpoint)

@@ -5,6 +5,7 @@ tree, so that the checker can be tested on bad trees.
 """
 
 import ast
+import functools
 import graphlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -67,11 +68,15 @@ def ancestors(module: str) -> list[str]:
     return [".".join(parts[:i]) for i in range(1, len(parts))]
 
 
+@functools.cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def imported_names(module: str, path: Path) -> Iterator[tuple[str, str | None]]:
     """Yields (module, name) of each import statement at any depth; name None for `import x`."""
     package = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    for node in tree.body if module == SURFACE else ast.walk(tree):
+    for node in parsed(path).body if module == SURFACE else ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             yield from ((alias.name, None) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -197,7 +202,7 @@ def task_name_violations(modules: dict[str, Path]) -> list[str]:
         f"{module} line {node.lineno}: names the task {node.value!r}"
         for module, path in sorted(modules.items())
         if floor_of(module) in FLOORS[: FLOORS.index("tasks")]
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in ast.walk(parsed(path))
         if isinstance(node, ast.Constant) and node.value in tasks
     ]
 
@@ -207,7 +212,7 @@ def name_violations(modules: dict[str, Path]) -> list[str]:
     homes: dict[str, list[str]] = {}
     for module, path in sorted(modules.items()):
         if floor_of(module):
-            for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            for node in parsed(path).body:
                 if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                     homes.setdefault(node.name, []).append(module)
     return [

@@ -29,19 +29,17 @@ def variables_of(values):
     return [keras.Variable(value.astype(np.float32), name=name) for name, value in values.items()]
 
 
-@pytest.mark.parametrize("corrects", [False, True])
-@pytest.mark.parametrize("decay, betas", [(0.01, (0.9, 0.999)), (0.0, (0.66, 0.0))])
+@pytest.mark.parametrize(
+    "corrects, decay, betas", [(False, 0.01, (0.9, 0.999)), (True, 0.0, (0.66, 0.0))]
+)
 def test_the_step_optimizer_against_numpy(corrects, decay, betas):
     """Zero gradients of a variable of zeros, too: nothing is divided by its norm."""
     rng = np.random.default_rng(3)
     values = {**arrays_of(rng, **SHAPES), "zeros": np.zeros((2, 2))}
     variables = variables_of(values)
     schedule = optimization.PolynomialSchedule(0.1, 9, 3, 0.5, -1)
-    optimizer = optimization.create_optimizer(
-        variables,
-        schedule,
-        optimization.AdamOptions("lamb", decay, *betas, lamb_bias_correction=corrects),
-    )
+    adam = optimization.AdamOptions("lamb", decay, *betas, lamb_bias_correction=corrects)
+    optimizer = optimization.create_optimizer(variables, schedule, adam)
 
     @tf.function(jit_compile=True, autograph=False)
     def update(gradients):
@@ -60,9 +58,8 @@ def test_the_step_optimizer_against_numpy(corrects, decay, betas):
                 *(decay * scaled, scaled, step + 1 if corrects else None, betas),
             )
     slots = optimizer.checkpoint_variables()
-    assert set(slots) == {"global_step"} | {
-        f"{n}/{s}" for n in values for s in ("adam_m", "adam_v")
-    }
+    of_slots = {f"{n}/{s}" for n in values for s in ("adam_m", "adam_v")}
+    assert set(slots) == {"global_step"} | of_slots
     for variable in variables:
         param, m, v = state[variable.name]
         assert difference(variable.numpy(), param) < 1e-6, variable.name
@@ -72,14 +69,10 @@ def test_the_step_optimizer_against_numpy(corrects, decay, betas):
 
 def test_the_bias_correction_counts_updates_of_the_checkpoint():
     """A resumed run's 1000th update has next to none; a first one with the same moments has."""
-    moved = []
+    moved, adam = [], optimization.AdamOptions("lamb", 0.0, lamb_bias_correction=True)
     for global_step in (0, 999):
         (variable,) = variables_of({"bias": np.ones(2)})
-        optimizer = optimization.create_optimizer(
-            [variable],
-            lambda step: 1.0,
-            optimization.AdamOptions("lamb", 0.0, lamb_bias_correction=True),
-        )
+        optimizer = optimization.create_optimizer([variable], lambda step: 1.0, adam)
         optimizer.global_step.assign(global_step)
         optimizer.apply_gradients([(tf.ones(2), variable)])
         moved.append(1 - variable.numpy()[0])
@@ -118,16 +111,16 @@ def test_training_is_that_of_alberts_original(case, strategy=None):
     check_training(model, folder / "model.ckpt-0", folder / case, 12, strategy)
 
 
-@pytest.mark.parametrize(
-    "kind", [optimization.AdamWeightDecayOptimizer, optimization.LAMBOptimizer]
-)
-def test_keras_s_way_to_exclude_variables_from_the_decay(kind):
-    optimizer = kind(1.0, weight_decay_rate=0.25)
-    variables = variables_of(dict.fromkeys(["ab", "cde", "fe", "bias"], np.float64(2.0)))
-    optimizer.exclude_from_weight_decay(var_list=[variables[2]], var_names=["^cd"])
-    optimizer.build(variables)
-    optimizer.apply_gradients([(tf.zeros([]), v) for v in variables])
-    decayed = 1.5 if kind is optimization.AdamWeightDecayOptimizer else 0.0  # a step of the norm
-    assert [float(v.numpy()) for v in variables] == [decayed, 2.0, 2.0, 2.0]
-    again = kind.from_config(optimizer.get_config())
-    assert again.adam.exclude_from_weight_decay[-2:] == ("^cd", "^fe$")
+def test_keras_s_way_to_exclude_variables_from_the_decay():
+    for kind, decayed in (
+        (optimization.AdamWeightDecayOptimizer, 1.5),
+        (optimization.LAMBOptimizer, 0.0),  # a step of the norm
+    ):
+        optimizer = kind(1.0, weight_decay_rate=0.25)
+        variables = variables_of(dict.fromkeys(["ab", "cde", "fe", "bias"], np.float64(2.0)))
+        optimizer.exclude_from_weight_decay(var_list=[variables[2]], var_names=["^cd"])
+        optimizer.build(variables)
+        optimizer.apply_gradients([(tf.zeros([]), v) for v in variables])
+        assert [float(v.numpy()) for v in variables] == [decayed, 2.0, 2.0, 2.0]
+        again = kind.from_config(optimizer.get_config())
+        assert again.adam.exclude_from_weight_decay[-2:] == ("^cd", "^fe$")

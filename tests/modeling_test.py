@@ -14,7 +14,7 @@ from bert_tf.seeds import fold_in
 from tests.support import numpy_bert
 from tests.support.numpy_bert import assert_near
 from tests.support.objectives import set_random_weights
-from tests.support.refusals import refusal
+from tests.support.refusals import refusal, refuses
 from tests.support.small_pretraining import SMALL
 
 B, S, H, N, V, T = 2, 7, 24, 3, 53, 4
@@ -24,11 +24,15 @@ def _config(**changes):
     return modeling.BertConfig.from_dict({**SMALL, **changes})
 
 
-def _model(seed=0, arguments=None, **changes):
-    """Returns a model and the numpy model of the same random weights."""
-    model = modeling.BertModel(_config(**changes), **(arguments or {}))
-    weights = set_random_weights(model, seed)
-    return model, numpy_bert.NumpyBert({**SMALL, **changes}, weights)
+def _model(arguments=None, **changes):
+    """Returns a model and the numpy model of the same random weights; tests share them."""
+    return _made(tuple((arguments or {}).items()), tuple(changes.items()))
+
+
+@functools.cache
+def _made(arguments, changes):
+    model = modeling.BertModel(_config(**dict(changes)), **dict(arguments))
+    return model, numpy_bert.NumpyBert({**SMALL, **dict(changes)}, set_random_weights(model))
 
 
 def _inputs(seed=0, batch_size=B, seq_length=S):
@@ -48,7 +52,7 @@ def _inputs(seed=0, batch_size=B, seq_length=S):
 
 @pytest.mark.parametrize("act", ["gelu", "gelu_erf", "relu", "tanh"])
 def test_every_output_against_numpy(act):
-    model, reference = _model(1, hidden_act=act)
+    model, reference = _model(hidden_act=act)
     output = model(*_inputs(1))
     expected = reference.forward(*_inputs(1))
     assert len(output.all_encoder_layers) == len(output.attention_probs) == 2
@@ -59,17 +63,18 @@ def test_every_output_against_numpy(act):
 def test_a_hidden_act_may_be_a_function_or_linear():
     def outputs(act):
         model = modeling.BertModel(_config(hidden_act=act))
-        set_random_weights(model, 2)
+        set_random_weights(model)
         return model(*_inputs(2)).sequence_output
 
-    np.testing.assert_array_equal(outputs(tf.nn.relu), outputs("ReLU"))
-    np.testing.assert_array_equal(outputs(tf.identity), outputs("linear"))
-    np.testing.assert_array_equal(outputs(None), outputs("linear"))
-    assert np.abs(outputs("linear") - outputs("relu")).max() > 0.1
+    relu, linear = outputs("ReLU"), outputs("linear")
+    np.testing.assert_array_equal(outputs(tf.nn.relu), relu)
+    np.testing.assert_array_equal(outputs(tf.identity), linear)
+    np.testing.assert_array_equal(outputs(None), linear)
+    assert np.abs(linear - relu).max() > 0.1
 
 
 def test_padding_changes_nothing_for_tokens():
-    model, _ = _model(7)
+    model, _ = _model()
     ids, input_mask, segment_ids = _inputs(7)
     other_ids = np.where(input_mask == 1, ids, (ids + 9) % V)
     assert (other_ids != ids).any()
@@ -84,17 +89,14 @@ def test_padding_changes_nothing_for_tokens():
 
 
 def test_mask_and_segment_ids_are_optional():
-    model, _ = _model(8)
+    model, _ = _model()
     ids, _, _ = _inputs(8)
     expected = model(ids, np.ones((B, S), np.int32), np.zeros((B, S), np.int32))
     np.testing.assert_array_equal(model(ids).sequence_output, expected.sequence_output)
     by_name = model(input_ids=ids, token_type_ids=np.zeros((B, S), np.int32))
     np.testing.assert_array_equal(by_name.pooled_output, expected.pooled_output)
-
-
-def test_outputs_have_names_and_the_originals_getters():
-    model, _ = _model(9)
-    output = model(*_inputs(9))
+    # Outputs have the original's getters.
+    output = model(*_inputs(8))
     assert output.get_embedding_output() is output.embedding_output
     assert output.get_all_encoder_layers() is output.all_encoder_layers
     assert output.get_sequence_output() is output.sequence_output is output.all_encoder_layers[-1]
@@ -115,7 +117,7 @@ def test_one_hot_embeddings_equal_gathered_ones():
     ids[0, :3] = 5  # a row of the table that is used more than once
     results = []
     for one_hot in (False, True):
-        model, _ = _model(10, {"use_one_hot_embeddings": one_hot})
+        model, _ = _model({"use_one_hot_embeddings": one_hot})
         variables = [v.value for v in model.trainable_variables]
         with tf.GradientTape() as tape:
             output = model(ids, input_mask, segment_ids)
@@ -132,13 +134,9 @@ def test_one_hot_embeddings_equal_gathered_ones():
 def test_recomputing_activations_changes_nothing(training):
     """Neither outputs nor gradients; with dropout, both passes must draw the same masks."""
     results = []
+    rates = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.2}
     for recompute in (False, True):
-        model, _ = _model(
-            11,
-            {"recompute_activations": recompute},
-            hidden_dropout_prob=0.2,
-            attention_probs_dropout_prob=0.2,
-        )
+        model, _ = _model({"recompute_activations": recompute}, **rates)
         variables = [v.value for v in model.trainable_variables]
         with tf.GradientTape() as tape:
             output = model(*_inputs(11), training=training, dropout_seed=tf.constant([1, 2]))
@@ -158,7 +156,7 @@ def test_later_changes_of_the_callers_config_have_no_effect():
 
 
 def test_batch_and_length_may_be_dynamic():
-    model, reference = _model(12)
+    model, reference = _model()
     compute = tf.function(
         lambda *x: model(*x).sequence_output,
         input_signature=[tf.TensorSpec([None, None], "int32")] * 3,
@@ -166,14 +164,11 @@ def test_batch_and_length_may_be_dynamic():
     for batch_size, seq_length in ((B, S), (5, 9), (1, 4)):
         inputs = _inputs(12, batch_size, seq_length)
         assert_near(compute(*inputs), reference.forward(*inputs)["sequence_output"], 1e-5)
-    with pytest.raises(
-        tf.errors.InvalidArgumentError,
-        match=r"sequence length must be at most max_position_embeddings \(11\)",
-    ):
-        compute(*_inputs(12, B, 13))
+    message = r"sequence length must be at most max_position_embeddings \(11\)"
+    refuses(message, compute, *_inputs(12, B, 13), kind=tf.errors.InvalidArgumentError)
 
 
-def test_too_long_a_sequence_is_refused():
+def test_too_long_a_sequence_or_a_wrong_rank_is_refused():
     model, _ = _model()
     model(_inputs(0, B, 11)[0])
     told = refusal(model, _inputs(0, B, 12)[0])
@@ -181,19 +176,15 @@ def test_too_long_a_sequence_is_refused():
         "The sequence length (12) must be at most max_position_embeddings (11) of the"
         " configuration; lower --max_seq_length or change --bert_config_file."
     ) in told
-
-
-def test_ids_of_a_wrong_rank_are_refused():
-    model, _ = _model()
-    with pytest.raises(ValueError, match=r"input_ids must have rank 2, not 1 \(shape \(7,\)\)"):
-        model(np.zeros(S, np.int32))
+    message = r"input_ids must have rank 2, not 1 \(shape \(7,\)\)"
+    refuses(message, model, np.zeros(S, np.int32), kind=ValueError)
 
 
 # --- bfloat16 -------------------------------------------------------------------------------------
 
 
 def test_bfloat16_is_near_float32():
-    model, reference = _model(13, {"dtype": "bfloat16"})
+    model, reference = _model({"dtype": "bfloat16"})
     assert {v.dtype for v in model.variables} == {"float32"}
     output = model(*_inputs(13))
     expected = reference.forward(*_inputs(13))
@@ -207,7 +198,7 @@ def test_bfloat16_is_near_float32():
 
 
 def test_layer_norm_has_float32_statistics_of_bfloat16_inputs():
-    model, _ = _model(20, {"dtype": "bfloat16"})
+    model, _ = _model({"dtype": "bfloat16"})
     norm = model.encoder.encoder_layers[1].residual_output.layer_norm
     rng = np.random.default_rng(20)
     x = tf.cast(rng.normal(3.0, 0.2, size=(B * S, H)), tf.bfloat16)
@@ -240,7 +231,7 @@ def _record_masks(monkeypatch):
 def test_every_site_of_dropout_has_its_rate_and_its_own_numbers_folded_into_the_seed(monkeypatch):
     """As in the table of bert_tf/model/layers.py. Others would change every run's figures."""
     calls = _record_masks(monkeypatch)
-    model, _ = _model(14, hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.2)
+    model, _ = _model(hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.2)
     model(*_inputs(14), training=False)
     assert not calls
     seed = tf.constant([1, 2])
@@ -257,7 +248,7 @@ def test_every_site_of_dropout_has_its_rate_and_its_own_numbers_folded_into_the_
 
 def test_the_models_dropout_follows_from_its_seed_under_xla_too():
     rates = {"hidden_dropout_prob": 0.3, "attention_probs_dropout_prob": 0.2}
-    model, _ = _model(15, num_hidden_layers=1, **rates)
+    model, _ = _model(num_hidden_layers=1, **rates)
     inputs = _inputs(15)
 
     def run(seed):

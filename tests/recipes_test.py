@@ -1,5 +1,6 @@
 """The recipes in flags/: the released models' configurations, the flagfiles, the quickstart."""
 
+import functools
 import json
 import os
 import re
@@ -31,15 +32,8 @@ RELEASED = [
     *(f"{text}_L-24_H-1024_A-16" for text in ("cased", "uncased", "wwm_cased", "wwm_uncased")),
     *(f"{text}_L-12_H-768_A-12" for text in ("cased", "chinese", "multi_cased", "multilingual")),
 ]
-VOCAB_SIZES = {
-    "cased": 28996,
-    "chinese": 21128,
-    "multi_cased": 119547,
-    "multilingual": 105879,
-    "uncased": 30522,
-    "wwm_cased": 28996,
-    "wwm_uncased": 30522,
-}
+VOCAB_SIZES = {"cased": 28996, "chinese": 21128, "multi_cased": 119547, "multilingual": 105879}
+VOCAB_SIZES |= {"uncased": 30522, "wwm_cased": 28996, "wwm_uncased": 30522}
 
 
 def parameters(vocab_size, layers, hidden):
@@ -50,6 +44,22 @@ def parameters(vocab_size, layers, hidden):
     embeddings = (vocab_size + 512 + 2 + 2) * hidden
     layer = 12 * hidden**2 + 13 * hidden
     return embeddings + layers * layer + hidden**2 + hidden
+
+
+def counts(build, config):
+    """Returns the parameters of a model's BERT and of all of it; every layer has the same number.
+
+    build: makes a model of a configuration.
+    """
+    found = []
+    for num_layers in (1, 2):
+        sizes = {**config.to_dict(), "num_hidden_layers": num_layers}
+        with variables_without_values():
+            model = build(type(config).from_dict(sizes))
+            bert = getattr(model, "bert", model)
+            found.append((bert.count_params(), model.count_params()))
+    layers = config.num_hidden_layers - 1
+    return tuple(one + layers * (two - one) for one, two in zip(*found, strict=True))
 
 
 # The same of the family's models, and with the heads of pre-training.
@@ -67,56 +77,44 @@ FAMILY_PARAMETERS = {
 ALBERT_SIZES = ("base", "large", "xlarge", "xxlarge")
 
 
-def albert_file(size, version):
+def albert_file(size, version=2):
     return MODELS / f"albert_{size}_v{version}" / "albert_config.json"
 
 
-def roberta_file(size):
-    return MODELS / f"roberta_{size}" / "bert_config.json"
-
-
-def electra_file(size):
-    return MODELS / f"electra_{size}" / "bert_config.json"
+def other_file(family, size):
+    return MODELS / f"{family}_{size}" / "bert_config.json"
 
 
 def test_every_released_model_has_a_configuration():
     bert = {MODELS / name / "bert_config.json" for name in RELEASED}
     albert = {albert_file(size, version) for size in ALBERT_SIZES for version in (1, 2)}
-    roberta = {roberta_file(size) for size in ("base", "large")}
-    electra = {electra_file(size) for size in ("small", "base", "large")}
-    assert set(MODELS.glob("*/*")) == bert | albert | roberta | electra
+    others = {("roberta", "base"), ("roberta", "large"), ("electra", "small")}
+    others |= {("electra", "base"), ("electra", "large")}
+    assert set(MODELS.glob("*/*")) == bert | albert | {other_file(*names) for names in others}
 
 
 @pytest.mark.parametrize("name", FAMILY_PARAMETERS)
 def test_parameters_of_the_family(name):
     family, size = name.split("_")
-    path = MODELS / (
-        f"{name}_v2/albert_config.json" if family == "albert" else f"{name}/bert_config.json"
-    )
-    config = read_config(str(path))
-    share = 1 / 3 if name == "electra_base" else 0.25
-    with variables_without_values():
-        if family == "electra":
-            model = ElectraPretrainingModel(config, generator_hidden_size=share)
-        else:
-            model = PretrainingModel(config)
-        counts = model.bert.count_params(), model.count_params()
-    assert counts == FAMILY_PARAMETERS[name]
+    path = albert_file(size) if family == "albert" else other_file(family, size)
+    config, build = read_config(str(path)), PretrainingModel
+    if family == "electra":
+        share = 1 / 3 if size == "base" else 0.25
+        build = functools.partial(ElectraPretrainingModel, generator_hidden_size=share)
+    assert counts(build, config) == FAMILY_PARAMETERS[name]
     page = (ROOT / "docs" / f"{family}.md").read_text(encoding="utf-8")
     row = next(line for line in page.splitlines() if line.startswith(f"| {size} "))
     sizes = config.hidden_size, config.num_hidden_layers, config.num_attention_heads
-    assert all(f" {number:,} " in row for number in (counts[0], *sizes))
+    assert all(f" {number:,} " in row for number in (FAMILY_PARAMETERS[name][0], *sizes))
 
 
-@pytest.mark.parametrize(
-    "size, sizes", [("base", (768, 12, 12, 3072)), ("large", (1024, 24, 16, 4096))]
-)
-def test_roberta_configuration(size, sizes):
+def test_roberta_configuration():
     """The sizes are BERT's, all else is roberta-base's."""
-    content = json.loads(roberta_file(size).read_text())
-    assert content == RobertaConfig(50265, *sizes).to_dict()
-    config = config_from_dict(content)
-    assert isinstance(config, RobertaConfig) and config.to_dict() == content
+    for size, sizes in (("base", (768, 12, 12, 3072)), ("large", (1024, 24, 16, 4096))):
+        content = json.loads(other_file("roberta", size).read_text())
+        assert content == RobertaConfig(50265, *sizes).to_dict()
+        config = config_from_dict(content)
+        assert isinstance(config, RobertaConfig) and config.to_dict() == content
 
 
 @pytest.mark.parametrize("size", ALBERT_SIZES)
@@ -130,31 +128,32 @@ def test_albert_configuration(size):
     assert v1["intermediate_size"] == 4 * v1["hidden_size"]
 
 
+def sizes_in(name):
+    """Returns the size of the vocabulary, the layers, the hidden size and the heads of a model."""
+    text, *sizes = re.fullmatch(r"(\w+)_L-(\d+)_H-(\d+)_A-(\d+)", name).groups()
+    return VOCAB_SIZES[text], *map(int, sizes)
+
+
 @pytest.mark.parametrize("name", RELEASED)
 def test_configuration(name):
     path = MODELS / name / "bert_config.json"
-    text, *sizes = re.fullmatch(r"(\w+)_L-(\d+)_H-(\d+)_A-(\d+)", name).groups()
-    layers, hidden, heads = map(int, sizes)
-    assert json.loads(path.read_text(encoding="utf-8")) == {
-        "attention_probs_dropout_prob": 0.1,
-        "hidden_act": "gelu",
-        "hidden_dropout_prob": 0.1,
-        "hidden_size": hidden,
-        "initializer_range": 0.02,
-        "intermediate_size": 4 * hidden,
-        "max_position_embeddings": 512,
-        "num_attention_heads": heads,
-        "num_hidden_layers": layers,
-        "type_vocab_size": 2,
-        "vocab_size": VOCAB_SIZES[text],
-    }
-    with variables_without_values():
-        model = modeling.BertModel(modeling.BertConfig.from_json_file(str(path)))
-    count = parameters(VOCAB_SIZES[text], layers, hidden)
-    assert model.count_params() == count
+    vocab_size, layers, hidden, heads = sizes_in(name)
+    expected = {"hidden_size": hidden, "num_attention_heads": heads, "num_hidden_layers": layers}
+    expected |= {"intermediate_size": 4 * hidden, "vocab_size": vocab_size, "hidden_act": "gelu"}
+    expected |= dict.fromkeys(("attention_probs_dropout_prob", "hidden_dropout_prob"), 0.1)
+    expected |= {"initializer_range": 0.02, "max_position_embeddings": 512, "type_vocab_size": 2}
+    assert json.loads(path.read_text(encoding="utf-8")) == expected
+    assert modeling.BertConfig.from_json_file(str(path)).num_hidden_layers == layers
     page = (ROOT / "docs" / "checkpoints.md").read_text(encoding="utf-8")
     row = next(line for line in page.splitlines() if f"/{name}.zip" in line)
-    assert f"{count:,}" in row, f"docs/checkpoints.md gives another parameter count for {name}"
+    count = f"{parameters(vocab_size, layers, hidden):,}"
+    assert count in row, f"docs/checkpoints.md gives another parameter count for {name}"
+
+
+@pytest.mark.parametrize("name", [RELEASED[0], RELEASED[7], "chinese_L-12_H-768_A-12"])
+def test_the_parameters_are_the_model_s(name):
+    config = modeling.BertConfig.from_json_file(str(MODELS / name / "bert_config.json"))
+    assert counts(modeling.BertModel, config)[0] == parameters(*sizes_in(name)[:3])
 
 
 @needs_golden

@@ -26,6 +26,7 @@ from bert_tf.tasks.tagging.data import read_sentences
 from tests.albert_test import classify_as_the_program, write_text
 from tests.support.byte_pair_files import word_merges, write_vocabulary
 from tests.support.pretraining_runs import run, variables
+from tests.support.refusals import refuses
 from tests.support.small_classification import WORDS, flags, write_reviews
 from tools import convert_checkpoint
 from tools.build_vocabulary import BYTE_BPE, build_vocabulary
@@ -60,8 +61,7 @@ def test_a_padding_id_that_differs_from_the_model_s_is_refused(tmp_path):
     assert make_tokenizer(config, settings, None).vocab["<pad>"] == config.pad_token_id == 1
     config.pad_token_id = 0
     message = "^--vocab_file=.*: <pad> has the id 1, but pad_token_id of --bert_config_file is 0,"
-    with pytest.raises(UserError, match=message):
-        make_tokenizer(config, settings, None)
+    refuses(message, make_tokenizer, config, settings, None)
 
 
 def test_features_are_refused_without_room_for_a_pair_or_over_the_merges(tmp_path):
@@ -69,22 +69,18 @@ def test_features_are_refused_without_room_for_a_pair_or_over_the_merges(tmp_pat
     (tmp_path / "text.txt").write_text("film ||| was fine\n")
     for ending in ("index", "data-00000-of-00001"):
         (tmp_path / f"model.ckpt-7.{ending}").touch()
+    files = {"input_file": "text.txt", "output_file": "merges.txt"}
+    files |= {"init_checkpoint": "model.ckpt-7"}
+    files = {flag: f"{tmp_path}/{name}" for flag, name in files.items()} | {"layers": "-1"}
     settings = ExtractionSettings(
-        input_file=f"{tmp_path}/text.txt",
-        output_file=f"{tmp_path}/merges.txt",
-        init_checkpoint=f"{tmp_path}/model.ckpt-7",
-        vocab_file=vocab_file,
-        do_lower_case=False,
-        layers="-1",
-        max_seq_length=4,
+        **files, vocab_file=vocab_file, do_lower_case=False, max_seq_length=4
     )
-    strategy = distribution.get_strategy("one_device", 1)
-    with pytest.raises(UserError, match="merges.txt must not be a file of --vocab_file, which it"):
-        extract_features(read_config(config_file), strategy, settings)
+    given = read_config(config_file), distribution.get_strategy("one_device", 1)
+    message = "merges.txt must not be a file of --vocab_file, which it"
+    refuses(message, extract_features, *given, settings)
     settings = dataclasses.replace(settings, max_seq_length=3)
     rule = "^--max_seq_length must be at least 4, for the special tokens of a pair; received 3$"
-    with pytest.raises(UserError, match=rule):
-        extract_features(read_config(config_file), strategy, settings)
+    refuses(rule, extract_features, *given, settings)
 
 
 @pytest.mark.slow

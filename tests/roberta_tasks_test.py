@@ -1,11 +1,8 @@
 """RoBERTa's vocabulary in the tasks: spaces belong to words, pairs have four special tokens."""
 
-import itertools
-
 import numpy as np
 import pytest
 
-from bert_tf.errors import UserError
 from bert_tf.pretrained.text_input import encode, encode_masks
 from bert_tf.tasks.classification.features import ClassificationEncoder
 from bert_tf.tasks.multiple_choice.data import QuestionEncoder
@@ -15,6 +12,8 @@ from bert_tf.tasks.squad.words import FinalText
 from bert_tf.tasks.tagging.data import Sentence, TaggingEncoder
 from bert_tf.text.tokenizers import load_tokenizer
 from tests.support.byte_pair_files import word_merges, write_vocabulary
+from tests.support.encoded import ids_of_each, tokens_of_each
+from tests.support.refusals import refuses
 from tests.support.squad_files import settings_of_lengths
 
 WORDS = "the film was fine smith born (1895-1943)".split()
@@ -29,12 +28,6 @@ def tokenizer(tmp_path_factory):
 
 def tokens(tokenizer, ids):
     return [tokenizer.inv_vocab[int(i)] for i in ids]
-
-
-def ids_of(tokenizer, texts):
-    """Returns the ids of each text."""
-    ids, splits = tokenizer.encode(texts)
-    return [ids[i:j].tolist() for i, j in itertools.pairwise(splits)]
 
 
 def test_a_context_is_tokenized_like_its_text(tokenizer):
@@ -62,17 +55,23 @@ def test_an_answer_is_found_within_a_word_and_mapped_back(tokenizer):
         assert found == TEXT[start:end] == expected
 
 
+def encoded(tokenizer, context, answer, words, start=None):
+    """Returns the record of a question on a context, and its encoder."""
+    more = () if start is None else (start,)
+    example = SquadExample("q", "the film", 0, (answer,), *words, *more)
+    settings = settings_of_lengths(max_seq_length=60, doc_stride=16, max_query_length=9)
+    encoder = features.SquadEncoder(SquadData([context], [example]), tokenizer, settings, True)
+    (record,) = encoder.records(example, ids_of_each(tokenizer, encoder.texts(example)))
+    return record, encoder
+
+
 @pytest.mark.parametrize(
     ("answer", "expected"), [("1895", list("1895")), ("born", ["Ġborn"]), ("fine", ["Ġfine"])]
 )
 def test_the_positions_of_answers(tokenizer, answer, expected):
     """With the space before an answer, if it begins a word; without, if it does not."""
     word = next(i for i, word in enumerate(TEXT.split()) if answer in word)
-    example = SquadExample("q", "the film", 0, (answer,), word, word)
-    settings = settings_of_lengths(max_seq_length=40, doc_stride=16, max_query_length=9)
-    data = SquadData([TEXT], [example])
-    encoder = features.SquadEncoder(data, tokenizer, settings, is_training=True)
-    (record,) = encoder.records(example, ids_of(tokenizer, encoder.texts(example)))
+    record, encoder = encoded(tokenizer, TEXT, answer, (word, word))
     (window,), (context,) = encoder.windows, encoder.contexts
     (start,), (end,) = record["start_positions"], record["end_positions"]
     ids = record["input_ids"]
@@ -85,10 +84,7 @@ def test_the_positions_of_answers(tokenizer, answer, expected):
 
 def test_an_answer_in_text_without_spaces_is_where_it_starts(tokenizer):
     context, answer, start = "film \u732b\u3001\u732b\u3001film\u732b\u3002", "\u732b", 7
-    example = SquadExample("q", "the film", 0, (answer,), 1, 1, start)
-    settings = settings_of_lengths(max_seq_length=60, doc_stride=16, max_query_length=9)
-    encoder = features.SquadEncoder(SquadData([context], [example]), tokenizer, settings, True)
-    (record,) = encoder.records(example, ids_of(tokenizer, encoder.texts(example)))
+    record, encoder = encoded(tokenizer, context, answer, (1, 1), start)
     (window,), (pieces,) = encoder.windows, encoder.contexts
     first, last = (record[f"{side}_positions"][0] - window.offset for side in ("start", "end"))
     assert tokenizer.text_of(pieces.ids[first : last + 1].tolist()) == answer
@@ -99,15 +95,14 @@ def test_an_answer_in_text_without_spaces_is_where_it_starts(tokenizer):
 def test_the_words_of_a_sentence_have_their_spaces(tokenizer):
     encoder = TaggingEncoder(tokenizer, 20, ["O"], False)
     texts = encoder.texts([Sentence(["the", "film"], None, 0), Sentence(["was"], None, 0)])
-    found = [tokens(tokenizer, ids) for ids in ids_of(tokenizer, texts)]
-    assert found == [[*"the"], ["Ġfilm"], [*"was"]]
+    assert tokens_of_each(tokenizer, *texts) == [[*"the"], ["Ġfilm"], [*"was"]]
 
 
 def test_lengths_without_room_are_refused(tokenizer):
-    with pytest.raises(UserError, match="--max_seq_length must be at least 5, .*; received 4"):
-        ClassificationEncoder(tokenizer, 4, ["a"])
-    with pytest.raises(UserError, match="--max_seq_length must be at least 6, .*; received 5"):
-        QuestionEncoder(tokenizer, 5, 4)
+    message = "--max_seq_length must be at least 5, .*; received 4"
+    refuses(message, ClassificationEncoder, tokenizer, 4, ["a"])
+    message = "--max_seq_length must be at least 6, .*; received 5"
+    refuses(message, QuestionEncoder, tokenizer, 5, 4)
 
 
 def test_a_text_is_cut_to_the_length(tokenizer):

@@ -38,11 +38,8 @@ def trained(reviews, tmp_path_factory):
     environment = {k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"}
     log = run(
         *flags(reviews, output_dir, "--do_train", "--do_eval", "--do_predict"),
-        "--num_train_epochs=8",
-        "--length_buckets=16,28",
-        "--evaluate_every_steps=15",
-        "--keep_best",
-        f"--export_dir={output_dir}/export",
+        *("--num_train_epochs=8", "--length_buckets=16,28", "--evaluate_every_steps=15"),
+        *("--keep_best", f"--export_dir={output_dir}/export"),
         program=PROGRAM,
         env=environment,
     )
@@ -58,33 +55,28 @@ def test_it_learns(trained):
     assert "Num examples = 90" in log and "Num steps = 90" in log
     assert log.count("***** Eval results *****") == 7  # steps 15 to 90, and the end
     assert log.count("  Num examples = 41") == 7 and log.count("  Num examples = 7\n") == 1
-
-
-def test_the_log_has_the_program_s_own_lines_only(trained):
-    """Nothing of TensorFlow's start, and no example of the records."""
-    _, log = trained
+    # Nothing of TensorFlow's start is in the log, and no example of the records.
     lines, own = log.splitlines(), re.compile(r"[IW]\d{4} [\d:.]+ \d+ \w+\.py:\d+\] ")
     assert [line for line in lines if not own.match(line)] == []
     assert "*** Example ***" not in log and 20 < len(lines) < 150
+    # The best checkpoint is what is evaluated.
+    best = reporting.read_results(f"{output_dir}/best/eval_results.txt")
+    assert results == best and best["global_step"] % 15 == 0
+    (index,) = Path(output_dir, "best").glob("*.index")
+    assert index.name == f"model.ckpt-{int(best['global_step'])}.index"
 
 
-def test_predictions_are_in_the_order_of_the_test_file(trained, reviews):
+def test_predictions_and_errors_are_in_the_order_of_the_file_beside_their_texts(trained, reviews):
     output_dir, _ = trained
     rows = np.loadtxt(output_dir / "test_results.tsv", delimiter="\t")
     np.testing.assert_allclose(rows.sum(axis=1), 1.0, rtol=1e-5)
     with open(reviews / "test.csv", newline="") as lines:
-        wanted = [row["stars"] for row in csv.DictReader(lines)]
-    assert [("bad", "good")[i] for i in rows.argmax(axis=1)] == wanted
-
-
-def test_predictions_and_errors_are_shown_beside_their_texts(trained, reviews):
-    output_dir, _ = trained
-    with open(reviews / "test.csv", newline="") as lines:
         wanted = list(csv.DictReader(lines))
+    stars = [row["stars"] for row in wanted]
+    assert [("bad", "good")[i] for i in rows.argmax(axis=1)] == stars
     found = tables.read_table(f"{output_dir}/predictions.tsv")
     assert found["text_a"] == [row["review"] for row in wanted]
-    assert found["label"] == found["prediction"] == [row["stars"] for row in wanted]
-    rows = np.loadtxt(output_dir / "test_results.tsv", delimiter="\t")
+    assert found["label"] == found["prediction"] == stars
     assert [float(x) for x in found["probability"]] == rows.max(axis=1).tolist()
     accuracy = reporting.read_results(f"{output_dir}/eval_results.txt")["eval_accuracy"]
     report = json.loads((output_dir / "eval_report.json").read_text())
@@ -94,15 +86,6 @@ def test_predictions_and_errors_are_shown_beside_their_texts(trained, reviews):
     )
     assert len(every["id"]) == 41 and len(errors["id"]) == round(41 * (1 - accuracy))
     assert errors["probability"] == sorted(errors["probability"], key=float, reverse=True)
-
-
-def test_the_best_checkpoint_is_what_is_evaluated(trained):
-    output_dir, _ = trained
-    best = reporting.read_results(f"{output_dir}/best/eval_results.txt")
-    final = reporting.read_results(f"{output_dir}/eval_results.txt")
-    assert final == best and best["global_step"] % 15 == 0
-    (index,) = Path(output_dir, "best").glob("*.index")
-    assert index.name == f"model.ckpt-{int(best['global_step'])}.index"
 
 
 def test_the_export_is_a_folder_like_a_released_model_s(trained, reviews):
@@ -128,10 +111,8 @@ def test_an_export_gives_the_same_results_without_the_training_file(trained, rev
     out = tmp_path / "out"
     log = run(
         *flags(reviews, out, "--do_eval", "--do_predict", "--length_buckets=none"),
-        f"--data_dir={data}",
-        f"--init_checkpoint={export}",
-        f"--bert_config_file={export}/bert_config.json",
-        f"--vocab_file={export}/vocab.txt",
+        *(f"--data_dir={data}", f"--init_checkpoint={export}"),
+        *(f"--bert_config_file={export}/bert_config.json", f"--vocab_file={export}/vocab.txt"),
         program=PROGRAM,
     )
     results = reporting.read_results(f"{out}/eval_results.txt")
@@ -148,11 +129,8 @@ def test_new_weights_are_listed_and_frozen_ones_stay(trained, reviews, tmp_path)
     checkpoints.write(f"{tmp_path}/headless", before)
     log = run(
         *flags(reviews, tmp_path / "out", "--do_train", "--num_train_epochs=1"),
-        f"--init_checkpoint={tmp_path}/headless",
-        "--freeze_layers=embeddings,0",
-        "--early_stopping_patience=1",
-        "--evaluate_every_steps=2",
-        "--learning_rate=0",
+        *(f"--init_checkpoint={tmp_path}/headless", "--freeze_layers=embeddings,0"),
+        *("--early_stopping_patience=1", "--evaluate_every_steps=2", "--learning_rate=0"),
         program=PROGRAM,
     )
     left = f"Not in --init_checkpoint={tmp_path}/headless, so left at their initial values: "
@@ -218,11 +196,9 @@ def test_the_original_s_files_and_figures(tmp_path, case):
     run(
         *("--do_train", "--do_eval", "--do_predict"),
         *(f"--{name}={value}" for name, value in case["flags"].items()),
-        f"--data_dir={folder}/MRPC",
-        f"--vocab_file={golden}/../released/vocab_uncased.txt",
+        *(f"--data_dir={folder}/MRPC", f"--vocab_file={golden}/../released/vocab_uncased.txt"),
         f"--bert_config_file={folder}/bert_config.json",
-        f"--init_checkpoint={folder}/bert_model.ckpt",
-        f"--output_dir={tmp_path}",
+        *(f"--init_checkpoint={folder}/bert_model.ckpt", f"--output_dir={tmp_path}"),
         program=PROGRAM,
     )
     files = [str(tmp_path / name) for name in case["digest"]]

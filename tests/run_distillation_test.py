@@ -1,7 +1,6 @@
 """Tests of run_distillation: a student from its teacher to a checkpoint, and wrong input."""
 
 import os
-import re
 import shutil
 
 import numpy as np
@@ -9,7 +8,6 @@ import pytest
 import tensorflow as tf
 
 import bert_tf
-from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.family import config_from_dict
@@ -29,7 +27,7 @@ from tests.support.pretraining_runs import (
     write_config,
     write_records,
 )
-from tests.support.refusals import refusal
+from tests.support.refusals import refusal, refuses
 
 pytestmark = pytest.mark.usefixtures("uncompiled")
 
@@ -64,15 +62,9 @@ def distil(inputs, output_dir, student=None, **changes):
     flags = {
         "input_file": f"{inputs}/train.tfrecord",
         "teacher_checkpoint": f"{inputs}/teacher/bert_model.ckpt",
-        "output_dir": str(output_dir),
-        "do_train": True,
-        "learning_rate": 1e-2,
-        "num_warmup_steps": 2,
-        "max_seq_length": 12,
-        "max_predictions_per_seq": 2,
-        "num_train_steps": 6,
-        "train_batch_size": 8,
-        **changes,
+        **{"output_dir": str(output_dir), "do_train": True, "learning_rate": 1e-2},
+        **{"num_warmup_steps": 2, "num_train_steps": 6, "train_batch_size": 8},
+        **{"max_seq_length": 12, "max_predictions_per_seq": 2, **changes},
     }
     settings = settings_of_flags(DistillationSettings, **flags)
     config = config_from_dict({**CONFIG, "num_hidden_layers": 2, **(student or {})})
@@ -83,16 +75,8 @@ def distil(inputs, output_dir, student=None, **changes):
 def trained(inputs, tmp_path_factory):
     """The output directory of a run that trains and evaluates."""
     output_dir = tmp_path_factory.mktemp("trained")
-    distil(
-        inputs,
-        output_dir,
-        do_eval=True,
-        eval_input_file=f"{inputs}/dev.tfrecord",
-        eval_batch_size=5,
-        max_eval_steps=0,
-        save_checkpoints_steps=3,
-        alpha_mse=0.001,
-    )
+    flags = {"do_eval": True, "eval_input_file": f"{inputs}/dev.tfrecord", "eval_batch_size": 5}
+    distil(inputs, output_dir, **flags, max_eval_steps=0, save_checkpoints_steps=3, alpha_mse=0.001)
     return output_dir
 
 
@@ -197,6 +181,8 @@ def test_masks_drawn_while_training_with_the_teachers_vocabulary(inputs, tmp_pat
 
 
 # Flags, and changes of the configurations of `student` and `teacher`; and part of the message.
+OTHER_WORDS = [*WORDS[:9], "other", *WORDS[10:]]
+# Flags, and changes of the configurations of `student` and `teacher`; and part of the message.
 WRONG = [
     (
         {"student": {"vocab_size": 39}},
@@ -252,28 +238,30 @@ WRONG = [
         "At least one of --alpha_ce, --alpha_mlm, --alpha_cos and --alpha_mse must be above 0",
     ),
     ({"temperature": 0.0}, "--temperature=0.0 must be a finite number above 0"),
+    (
+        {"vocab_file": "other.txt"},
+        "every token in the same line as the vocabulary of --teacher_checkpoint: 'w4'",
+    ),
 ]
 
 
 @pytest.mark.parametrize("changes,message", WRONG, ids=range(len(WRONG)))
-def test_wrong_input(inputs, tmp_path, changes, message):
+def test_wrong_input(inputs, tmp_path, monkeypatch, changes, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "other.txt").write_text("\n".join(OTHER_WORDS) + "\n")
     changes = dict(changes)
     if "teacher" in changes:
         teacher = write_teacher(tmp_path / "teacher", **changes.pop("teacher"))
         changes["teacher_checkpoint"] = teacher
-    with pytest.raises(UserError, match=re.escape(message)):
-        distil(inputs, tmp_path / "out", **changes)
+    assert message in refusal(distil, inputs, tmp_path / "out", **changes)
     assert not tf.io.gfile.glob(f"{tmp_path}/out/model.ckpt*")
 
 
 def program_flags(inputs, folder):
     """Returns the program's flags, without the teacher's."""
     return [
-        f"--input_file={inputs}/train.tfrecord",
-        f"--bert_config_file={inputs}/bert_config.json",
-        f"--output_dir={folder}/out",
-        "--do_train",
-        "--max_seq_length=12",
+        *(f"--input_file={inputs}/train.tfrecord", f"--bert_config_file={inputs}/bert_config.json"),
+        *(f"--output_dir={folder}/out", "--do_train", "--max_seq_length=12"),
         "--max_predictions_per_seq=2",
     ]
 
@@ -282,11 +270,8 @@ def program_flags(inputs, folder):
 def test_two_replicas_begin_with_the_same_weights_and_end_with_finite_ones(inputs, tmp_path):
     log = run(
         *program_flags(inputs, tmp_path),
-        f"--teacher_checkpoint={inputs}/teacher/bert_model.ckpt",
-        "--num_train_steps=5",
-        "--train_batch_size=8",
-        "--student_layers=2,1",
-        "--distribution_strategy=mirrored",
+        *(f"--teacher_checkpoint={inputs}/teacher/bert_model.ckpt", "--num_train_steps=5"),
+        *("--train_batch_size=8", "--student_layers=2,1", "--distribution_strategy=mirrored"),
         "--num_cpu_devices=2",
         program="run_distillation.py",
     )
@@ -299,14 +284,18 @@ def test_two_replicas_begin_with_the_same_weights_and_end_with_finite_ones(input
     assert variables(tmp_path / "out" / "model.ckpt-5")["global_step"] == 5
 
 
-def test_a_teacher_without_configuration_or_without_a_head(inputs, tmp_path):
+def test_a_teacher_without_a_head_a_vocabulary_or_a_configuration(inputs, tmp_path):
     path = write_teacher(tmp_path / "teacher", without=["cls/predictions/"])
+    given = {"teacher_checkpoint": path}
     assert (
         f"--teacher_checkpoint={path} must have every weight that the outputs of this model depend"
         " on; it lacks 'cls/predictions/output_bias', 'cls/predictions/transform/"
-    ) in refusal(distil, inputs, tmp_path / "out", teacher_checkpoint=path)
+    ) in refusal(distil, inputs, tmp_path / "out", **given)
+    os.remove(tmp_path / "teacher" / "vocab.txt")
+    message = "--dynamic_masking needs --vocab_file, since there is no"
+    refuses(message, distil, inputs, tmp_path / "out", dynamic_masking=True, **given)
     os.remove(tmp_path / "teacher" / "bert_config.json")
-    told = refusal(distil, inputs, tmp_path / "out", teacher_checkpoint=path)
+    told = refusal(distil, inputs, tmp_path / "out", **given)
     assert (
         f"--teacher_checkpoint={path} must have bert_config.json or albert_config.json, which the"
         f" model was trained with; {tmp_path}/teacher has none. Copy the file there, or give"
@@ -322,21 +311,6 @@ def test_a_teacher_without_a_head_teaches_by_its_vectors(inputs, tmp_path):
     assert np.abs(student["cls/predictions/transform/dense/kernel"]).max() <= 0.04  # random
 
 
-def test_masks_drawn_while_training_without_a_vocabulary(inputs, tmp_path):
-    path = write_teacher(tmp_path / "teacher")
-    os.remove(tmp_path / "teacher" / "vocab.txt")
-    with pytest.raises(UserError, match="--dynamic_masking needs --vocab_file, since there is no"):
-        distil(inputs, tmp_path / "out", dynamic_masking=True, teacher_checkpoint=path)
-
-
-def test_another_vocabulary_than_the_teachers(inputs, tmp_path):
-    words = [*WORDS[:9], "other", *WORDS[10:]]
-    (tmp_path / "vocab.txt").write_text("\n".join(words) + "\n")
-    message = "every token in the same line as the vocabulary of --teacher_checkpoint: 'w4'"
-    with pytest.raises(UserError, match=message):
-        distil(inputs, tmp_path / "out", vocab_file=f"{tmp_path}/vocab.txt")
-
-
 @pytest.mark.parametrize("flag", ["output_dir", "init_checkpoint"])
 def test_another_vocabulary_than_the_student_s(inputs, tmp_path, flag):
     path = write_teacher(tmp_path / "teacher", num_hidden_layers=1)
@@ -345,15 +319,15 @@ def test_another_vocabulary_than_the_student_s(inputs, tmp_path, flag):
     student.mkdir()
     checkpoints.write(f"{student}/model.ckpt-2", {"x": np.zeros(1, np.float32)})
     (student / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-2"\n')
-    (student / "vocab.txt").write_text("\n".join([*WORDS[:9], "other", *WORDS[10:]]) + "\n")
+    (student / "vocab.txt").write_text("\n".join(OTHER_WORDS) + "\n")
     (tmp_path / "vocab.txt").write_text("\n".join(WORDS) + "\n")
-    given = {"teacher_checkpoint": path, "vocab_file": f"{tmp_path}/vocab.txt"}
-    given |= {"alpha_cos": 0.0, "student_layers": None if flag == "init_checkpoint" else "none"}
+    given = {"teacher_checkpoint": path, "vocab_file": f"{tmp_path}/vocab.txt", "alpha_cos": 0.0}
     if flag == "init_checkpoint":
-        given[flag] = str(student)
+        given |= {flag: str(student), "student_layers": None}
+    else:
+        given |= {"student_layers": "none"}
     message = f"every token in the same line as the vocabulary of --{flag}: 'other' is in line 10"
-    with pytest.raises(UserError, match=message):
-        distil(inputs, student if flag == "output_dir" else tmp_path / "out", **given)
+    refuses(message, distil, inputs, student if flag == "output_dir" else tmp_path / "out", **given)
 
 
 @pytest.mark.slow

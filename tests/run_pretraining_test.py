@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.errors import UserError
 from bert_tf.files import records
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.folder import reporting
@@ -28,6 +27,7 @@ from tests.support.pretraining_runs import (
     write_config,
     write_records,
 )
+from tests.support.refusals import refusal, refuses
 
 pytestmark = pytest.mark.usefixtures("uncompiled")
 
@@ -54,10 +54,8 @@ def flags(inputs, output_dir, *more):
     """Returns flags for the program."""
     return [
         f"--input_file={inputs}/train_{{max_seq_length}}_*.tfrecord",
-        f"--bert_config_file={inputs}/bert_config.json",
-        f"--output_dir={output_dir}",
-        "--learning_rate=1e-2",
-        "--num_warmup_steps=4",
+        *(f"--bert_config_file={inputs}/bert_config.json", f"--output_dir={output_dir}"),
+        *("--learning_rate=1e-2", "--num_warmup_steps=4"),
         *more,
     ]
 
@@ -117,11 +115,8 @@ def trained(inputs, tmp_path_factory):
     output_dir = tmp_path_factory.mktemp("trained")
     log = run(
         *flags(inputs, output_dir, "--do_train", "--do_eval", f"--phases={PHASES}"),
-        f"--eval_input_file={inputs}/dev_{{max_seq_length}}.tfrecord",
-        "--eval_batch_size=5",
-        "--max_eval_steps=0",
-        "--save_checkpoints_steps=3",
-        "--evaluate_every_steps=10",
+        *(f"--eval_input_file={inputs}/dev_{{max_seq_length}}.tfrecord", "--eval_batch_size=5"),
+        *("--max_eval_steps=0", "--save_checkpoints_steps=3", "--evaluate_every_steps=10"),
     )
     return output_dir, log
 
@@ -141,39 +136,21 @@ def test_eval_results_are_those_of_numpy_in_the_original_s_form(trained, inputs)
     output_dir, log = trained
     lines = (output_dir / "eval_results.txt").read_text().splitlines()
     results = dict(line.split(" = ") for line in lines)
-    assert list(results) == [
-        "global_step",
-        "loss",
-        "masked_lm_accuracy",
-        "masked_lm_loss",
-        "next_sentence_accuracy",
-        "next_sentence_loss",
-    ]
+    names = [f"{x}_{y}" for x in ("masked_lm", "next_sentence") for y in ("accuracy", "loss")]
+    assert list(results) == ["global_step", "loss", *names]
     assert results.pop("global_step") == "20"
     checkpoint = output_dir / "model.ckpt-20"
     expected = evaluate_in_numpy(checkpoint, inputs / "dev_20.tfrecord", 20, 3, 5)
     assert {name: float(x) for name, x in results.items()} == pytest.approx(expected, rel=1e-5)
     assert log.count("Evaluating on 27 examples, batches of 5") == 2  # steps 10 and 20, the end
-
-
-def test_curves_for_tensorboard(trained):
-    output_dir, _ = trained
+    # Curves for TensorBoard.
     tags = set()
     for path in glob.glob(f"{output_dir}/events.*"):
         for record in tf.data.TFRecordDataset(path).as_numpy_iterator():
             tags |= {v.tag for v in tf.compat.v1.Event.FromString(record).summary.value}
-    assert {tag for tag in tags if not tag.startswith("goodput")} == {
-        "loss",
-        "masked_lm_loss",
-        "masked_lm_accuracy",
-        "next_sentence_loss",
-        "next_sentence_accuracy",
-        "learning_rate",
-        "gradient_norm",
-        "examples_per_second",
-        "seconds_per_step",
-        "tokens_per_second",
-    }
+    shown = "loss learning_rate gradient_norm examples_per_second seconds_per_step"
+    shown = {*names, *shown.split(), "tokens_per_second"}
+    assert {tag for tag in tags if not tag.startswith("goodput")} == shown
     assert glob.glob(f"{output_dir}/eval/events.*")
 
 
@@ -252,17 +229,14 @@ def test_evaluation_on_the_records_of_an_earlier_phase(trained, inputs, tmp_path
     assert results == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.parametrize("name, told", [("train_20_*", True), ("dev_20", False)])
-def test_a_later_evaluation_knows_what_the_model_was_trained_on(
-    trained, inputs, tmp_path, caplog, name, told
-):
+def test_a_later_evaluation_knows_what_the_model_was_trained_on(trained, inputs, tmp_path, caplog):
     shutil.copytree(trained[0], tmp_path / "out")
-    changes = {"input_file": f"{inputs}/{name}.tfrecord", "max_eval_steps": 1}
+    changes = {"input_file": f"{inputs}/train_20_*.tfrecord", "max_eval_steps": 1}
     changes |= {"do_eval": True, "phases": PHASES, "eval_batch_size": 2}
     pretrain(inputs, tmp_path / "out", **changes)
     message = f"evaluated on records that it is trained on ({inputs}/train_20_0.tfrecord, ...)"
-    assert (message in caplog.text) == told
-    assert "evaluated on records that it is trained on" not in trained[1]
+    assert message in caplog.text
+    assert "evaluated on records that it is trained on" not in trained[1]  # on other records
 
 
 @pytest.mark.slow
@@ -338,48 +312,39 @@ def test_wrong_input_is_refused_before_the_first_step(inputs, tmp_path, name):
         flag: value.format(inputs=inputs) if isinstance(value, str) else value
         for flag, value in changes.items()
     }
-    with pytest.raises(UserError, match=re.escape(message)):
-        pretrain(inputs, tmp_path / "out", **{**TRAIN, **changes})
+    refuses(re.escape(message), pretrain, inputs, tmp_path / "out", **{**TRAIN, **changes})
     assert not glob.glob(f"{tmp_path}/out/*ckpt*")
 
 
-@pytest.mark.parametrize(
-    "more, message",
-    [
+def test_the_program_reports_wrong_flags_in_one_line(inputs, tmp_path):
+    for more, message in (
         (["--phases=12:6:8:2", "--num_train_steps=7"], "must equal the sum of the steps"),
         (["--phases=12:6:8:2", "--tpu=local"], "--tpu=local: no TPU can be reached"),
         (["False"], "received the stray words 'False'"),
-    ],
-)
-def test_the_program_reports_wrong_flags_in_one_line(inputs, tmp_path, more, message):
-    log = run(*flags(inputs, tmp_path / "out", "--do_train", *more), status=1)
-    (line,) = [line for line in log.splitlines() if message in line]
-    assert line.startswith("run_pretraining.py: ")
-    assert "Traceback" not in log
-    assert not glob.glob(f"{tmp_path}/out/*ckpt*")
+    ):
+        log = run(*flags(inputs, tmp_path / "out", "--do_train", *more), status=1)
+        (line,) = [line for line in log.splitlines() if message in line]
+        assert line.startswith("run_pretraining.py: ")
+        assert "Traceback" not in log
+        assert not glob.glob(f"{tmp_path}/out/*ckpt*")
 
 
 def test_a_configuration_that_does_not_fit_the_checkpoint(trained, inputs, tmp_path):
     output_dir, _ = trained
-    config = write_config(tmp_path / "other.json", vocab_size=41)
-    more = {**TRAIN, "bert_config_file": config}
-    with pytest.raises(UserError, match="does not fit the configuration") as error:
-        pretrain(inputs, tmp_path / "out", **more, init_checkpoint=str(output_dir))
-    assert (
-        "bert/embeddings/word_embeddings: float32 [37, 8] in the checkpoint, float32 [41, 8] in the"
-        " model" in str(error.value)
-    )
-    message = "in --output_dir does not fit the configuration"
-    with pytest.raises(UserError, match=message) as error:
-        pretrain(inputs, output_dir, **more)
-    assert "cls/predictions/output_bias/adam_v" in str(error.value)
+    more = {**TRAIN, "bert_config_file": write_config(tmp_path / "other.json", vocab_size=41)}
+    told = refusal(pretrain, inputs, tmp_path / "out", **more, init_checkpoint=str(output_dir))
+    assert "does not fit the configuration" in told
+    name = "bert/embeddings/word_embeddings"
+    assert f"{name}: float32 [37, 8] in the checkpoint, float32 [41, 8] in the model" in told
+    told = refusal(pretrain, inputs, output_dir, **more)
+    assert "in --output_dir does not fit the configuration" in told
+    assert "cls/predictions/output_bias/adam_v" in told
 
 
 def test_ids_beyond_the_vocabulary(inputs, tmp_path):
     path = write_records(tmp_path / "big.tfrecord", 64, 12, 2, seed=3, vocab_size=99)
     rule = r"must be from 0 to 36 \(vocab_size of --bert_config_file is 37\)"
-    with pytest.raises(UserError, match=f"{path}.*{rule}"):
-        pretrain(inputs, tmp_path / "out", **TRAIN, input_file=path)
+    refuses(f"{path}.*{rule}", pretrain, inputs, tmp_path / "out", **TRAIN, input_file=path)
 
 
 @pytest.mark.slow

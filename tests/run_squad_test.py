@@ -8,11 +8,11 @@ import shutil
 import numpy as np
 import pytest
 
-from bert_tf.errors import UserError
 from bert_tf.runs.folder.reporting import read_results
 from bert_tf.runs.results import tables
 from tests.support.golden import needs_golden
 from tests.support.pretraining_runs import run, variables, write_config
+from tests.support.refusals import refuses
 from tests.support.registered_tasks import run_in
 from tests.support.squad_files import (
     GOLDEN,
@@ -148,17 +148,11 @@ def folder(tmp_path_factory):
 
 
 def flags_for(folder) -> dict:
-    return {
-        "vocab_file": f"{folder}/vocab.txt",
-        "output_dir": f"{folder}/out",
-        "do_predict": True,
-        "predict_file": f"{folder}/dev.json",
-        "version_2_with_negative": True,
-        "max_seq_length": 16,
-        "max_query_length": 6,
-        "doc_stride": 4,
-        "keep_best": True,
-    }
+    lengths = {"max_seq_length": 16, "max_query_length": 6, "doc_stride": 4}
+    files = {"vocab_file": "vocab.txt", "output_dir": "out", "predict_file": "dev.json"}
+    files = {flag: f"{folder}/{name}" for flag, name in files.items()}
+    on = dict.fromkeys(("do_predict", "version_2_with_negative", "keep_best"), True)
+    return files | lengths | on
 
 
 @pytest.fixture(scope="module")
@@ -166,12 +160,8 @@ def trained(folder):
     """The log of a run of the program that trains, evaluates and predicts."""
     return run_program(
         *(f"--{name}={value}" for name, value in flags_for(folder).items()),
-        f"--bert_config_file={folder}/bert_config.json",
-        f"--train_file={folder}/train.json",
-        "--do_train",
-        "--train_batch_size=8",
-        "--num_train_epochs=20",
-        "--learning_rate=0.02",
+        *(f"--bert_config_file={folder}/bert_config.json", f"--train_file={folder}/train.json"),
+        *("--do_train", "--train_batch_size=8", "--num_train_epochs=20", "--learning_rate=0.02"),
         "--evaluate_every_steps=60",
     )
 
@@ -186,17 +176,12 @@ def test_training_finds_the_answers(folder, trained):
     assert "cls/squad/output_weights" in variables(output)
     records = {path.name for path in output.glob("*.tf_record")}
     assert records == {"train.tf_record", "eval.tf_record"}
-
-
-def test_the_report_has_the_scores(folder, trained):
-    output = folder / "out"
-    results = results_of(output)
-    report = json.loads((output / "eval_report.json").read_text())
-    scores = report["all"]["all questions"]
+    # The report has the scores.
+    scores = read(output, "eval_report")["all"]["all questions"]
     assert scores["f1"] == pytest.approx(results["f1"])
     found = tables.read_table(f"{output}/predictions.tsv")
-    answers = json.loads((output / "predictions.json").read_text())
-    assert dict(zip(found["id"], found["answer"], strict=True)) == answers
+    answers = dict(zip(found["id"], found["answer"], strict=True))
+    assert answers == read(output, "predictions")
 
 
 def test_the_threshold_found_gives_the_f1_found(folder, trained, tmp_path):
@@ -224,11 +209,8 @@ def test_questions_without_answers_are_answered(folder, tmp_path):
     assert run_in_process(folder, **flags) is None
     assert list(read(tmp_path / "out", "predictions")) == ["q"]
     names = {path.name for path in (tmp_path / "out").iterdir()}
-    assert names == {
-        "eval.tf_record",
-        "predictions.tsv",
-        *(f"{x}predictions.json" for x in ("", "nbest_")),
-    }
+    tables = {"predictions.tsv", "predictions.json", "nbest_predictions.json"}
+    assert names == {"eval.tf_record", *tables}
 
 
 REFUSED = {
@@ -262,5 +244,4 @@ def test_what_is_refused(folder, tmp_path, monkeypatch, case):
     empty = (" ", [question("q", "who", [], is_impossible=True)])
     write_squad(tmp_path / "empty.json", empty)
     flags = {**flags_for(folder), "output_dir": "out", "train_file": f"{folder}/train.json"}
-    with pytest.raises(UserError, match=message):
-        run_in_process(folder, **flags | changes)
+    refuses(message, run_in_process, folder, **flags | changes)

@@ -13,7 +13,7 @@ from bert_tf.text.fast_tokenization import FastTokenizer
 from bert_tf.text.tokenizer_settings import TokenizerSettings
 from tests.support.encoded import ids_of_each
 from tests.support.golden import needs_golden
-from tests.support.refusals import refusal
+from tests.support.refusals import refusal, refuses
 
 PIECES = ["[UNK]", "[CLS]", "[SEP]", "want", "##want", "##ed", "wa", "un", "runn", "##ing", ","]
 
@@ -36,9 +36,8 @@ def test_full_tokenizer(tmp_path):
     assert cased.tokenize("unwanted Unwanted") == ["un", "##want", "##ed", "[UNK]"]
 
 
-@pytest.mark.parametrize(
-    ("text", "lowered", "cased"),
-    [
+def test_basic_tokenizer():
+    for text, lowered, cased in (
         (" \tHeLLo!how  \n Are yoU?  ", "hello ! how are you ?", "HeLLo ! how Are yoU ?"),
         ("H\u00e9llo", "hello", "H\u00e9llo"),
         ("e\u0301 \u0301", "e", "e\u0301 \u0301"),
@@ -61,12 +60,10 @@ def test_full_tokenizer(tmp_path):
         ("a\ue000\u0378\u02c6b", "a\ue000\u0378\u02c6b", None),
         ("\u037e\u1fef", "; `", "\u037e \u1fef"),
         ("", "", ""),
-    ],
-)
-def test_basic_tokenizer(text, lowered, cased):
-    assert tokenization.BasicTokenizer().tokenize(text) == lowered.split()
-    if cased is not None:
-        assert tokenization.BasicTokenizer(do_lower_case=False).tokenize(text) == cased.split()
+    ):
+        assert tokenization.BasicTokenizer().tokenize(text) == lowered.split()
+        if cased is not None:
+            assert tokenization.BasicTokenizer(do_lower_case=False).tokenize(text) == cased.split()
 
 
 def test_blocks_of_ideographs():
@@ -99,19 +96,16 @@ def test_longest_word_is_counted_in_characters():
     assert short.tokenize("aaa aaaa") == ["a", "##a", "##a", "?"]
 
 
-def test_convert_to_unicode():
+def test_convert_to_unicode_and_unknown_items():
     for convert in (tokenization.convert_to_unicode, tokenization.printable_text):
         assert convert("\u00e9") == convert(b"\xc3\xa9") == convert(b"\xc3\xa9\xff") == "\u00e9"
         with pytest.raises(ValueError, match="Text must be str or bytes, not int: 3") as error:
             convert(3)
         assert error.type is ValueError  # a defect of the caller, not of the user
-
-
-def test_unknown_items_are_named():
-    with pytest.raises(KeyError, match="Token 'x' is not in the vocabulary of 1 entries; .*--voc"):
-        tokenization.convert_tokens_to_ids({"a": 0}, ["a", "x"])
-    with pytest.raises(KeyError, match="Id 7 is not in the vocabulary"):
-        tokenization.convert_ids_to_tokens({0: "a"}, iter([0, 7]))
+    message = "Token 'x' is not in the vocabulary of 1 entries; .*--voc"
+    refuses(message, tokenization.convert_tokens_to_ids, {"a": 0}, ["a", "x"], kind=KeyError)
+    message = "Id 7 is not in the vocabulary"
+    refuses(message, tokenization.convert_ids_to_tokens, {0: "a"}, iter([0, 7]), kind=KeyError)
 
 
 def test_vocabulary_lines(tmp_path, warnings):
@@ -136,11 +130,9 @@ def test_vocabulary_lines(tmp_path, warnings):
     )
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
+def test_unusable_vocabulary(tmp_path):
+    for content, message in (
         (None, "cannot be read"),
-        ("a folder", "cannot be read"),
         (b"", "the file is empty; it needs one token a line"),
         (b"[UNK]\na\n\xffb\n", "line 3, is not UTF-8 (invalid start byte)"),
         (
@@ -148,34 +140,33 @@ def test_vocabulary_lines(tmp_path, warnings):
             "lacks [UNK], [MASK]; it must have each of [UNK], [CLS], [MASK] on a line of its own."
             " It has 2 tokens, the first is '[CLS]'",
         ),
-    ],
-)
-def test_unusable_vocabulary(tmp_path, content, message):
-    path = tmp_path / "vocab.txt"
-    if content == "a folder":
-        path.mkdir()
-    elif content is not None:
-        path.write_bytes(content)
-    told = refusal(tokenization.FullTokenizer, str(path), required_tokens=("[CLS]", "[MASK]"))
-    assert f"--vocab_file={path}" in told and message in told
+        ("a folder", "cannot be read"),
+    ):
+        path = tmp_path / "vocab.txt"
+        if content == "a folder":
+            path.unlink()
+            path.mkdir()
+        elif content is not None:
+            path.write_bytes(content)
+        told = refusal(tokenization.FullTokenizer, str(path), required_tokens=("[CLS]", "[MASK]"))
+        assert f"--vocab_file={path}" in told and message in told
 
 
-@pytest.mark.parametrize(
-    ("do_lower_case", "checkpoint", "kind"),
-    [
+def test_casing_must_match_released_checkpoint():
+    check = tokenization.validate_case_matches_checkpoint
+    for do_lower_case, checkpoint, kind in (
         (False, "gs://x/uncased_L-12_H-768_A-12/bert_model.ckpt", "lowercased"),
         (False, "chinese_L-12_H-768_A-12/bert_model.ckpt", "lowercased"),
         (True, "/a/cased_L-24_H-1024_A-16/bert_model.ckpt", "cased"),
         (True, "/a/multi_cased_L-12_H-768_A-12/bert_model.ckpt", "cased"),
-    ],
-)
-def test_casing_must_match_released_checkpoint(do_lower_case, checkpoint, kind):
-    assert f"was trained on {kind} text, but --do_lower_case={do_lower_case}" in refusal(
-        tokenization.validate_case_matches_checkpoint, do_lower_case, checkpoint
-    )
-    tokenization.validate_case_matches_checkpoint(not do_lower_case, checkpoint)
-    for other in (None, "", "bert_model.ckpt", "/mine/bert_model.ckpt", "/cased_L-1/model.ckpt-7"):
-        tokenization.validate_case_matches_checkpoint(do_lower_case, other)
+    ):
+        told = refusal(check, do_lower_case, checkpoint)
+        assert f"was trained on {kind} text, but --do_lower_case={do_lower_case}" in told
+        check(not do_lower_case, checkpoint)
+    others = (None, "", "bert_model.ckpt", "/mine/bert_model.ckpt", "/cased_L-1/model.ckpt-7")
+    for other in others:
+        for do_lower_case in (True, False):
+            check(do_lower_case, other)
 
 
 @needs_golden
@@ -209,16 +200,13 @@ def test_ids_are_electras(lower, strip):
         assert found == reference.convert_tokens_to_ids(reference.tokenize(line)), ascii(line)
 
 
-@pytest.mark.parametrize(
-    "function, those, others",
-    [
+def test_kinds_of_characters():
+    for function, those, others in (
         (tokenization._is_control, "\x07\x1b\u200d", "b \n\t\r\U0001f4a9"),
         (tokenization._is_whitespace, " \t\r\n\u2003", "b_\u200b"),
         (tokenization._is_punctuation, "!~^$\u00bf", "b \u20ac"),
-    ],
-)
-def test_kinds_of_characters(function, those, others):
-    assert all(map(function, those)) and not any(map(function, others))
+    ):
+        assert all(map(function, those)) and not any(map(function, others))
 
 
 def test_category_c_is_dropped_whole():

@@ -11,15 +11,15 @@ from bert_tf.tasks.pretraining.records.shuffling import shuffle
 from tests.support.memory import peak_memory
 
 
-@pytest.mark.parametrize("count", [*range(20), 63, 64, 65, 127, 128, 129, 1000])
-def test_shuffle_is_that_of_random(count):
-    rng, same_rng = random.Random(count), random.Random(count)
-    values, same_values = list(range(count)), list(range(count))
-    for _ in range(3):
-        shuffle(values, rng)
-        same_rng.shuffle(same_values)
-    assert values == same_values
-    assert rng.getstate() == same_rng.getstate()
+def test_shuffle_is_that_of_random():
+    for count in (*range(20), 63, 64, 65, 127, 128, 129, 1000):
+        rng, same_rng = random.Random(count), random.Random(count)
+        values, same_values = list(range(count)), list(range(count))
+        for _ in range(3):
+            shuffle(values, rng)
+            same_rng.shuffle(same_values)
+        assert values == same_values
+        assert rng.getstate() == same_rng.getstate()
 
 
 def _fake_encode(texts):
@@ -36,22 +36,19 @@ def _as_lists(read):
     ]
 
 
-@pytest.mark.parametrize("vocab_size", [30, 65536, 65537, 1 << 20])
-def test_documents_hold_ids_of_any_vocabulary(vocab_size):
-    last = vocab_size - 1
-    batches = [["", f"1 {last} 2"], ["3"], ["", "", f"{last}"], ["4 5", "", "6"]]
-    read = documents.read_documents(batches, _fake_encode, vocab_size)
-    assert _as_lists(read) == [[[1, last, 2], [3]], [[last], [4, 5]], [[6]]]
-    assert read.num_tokens == 8
-
-
-@pytest.mark.parametrize("vocab_size", [30, 1 << 20])
-def test_a_token_is_counted(vocab_size, monkeypatch):
+def test_documents_hold_ids_of_any_vocabulary(monkeypatch):
+    for vocab_size in (30, 65536, 65537, 1 << 20):
+        last = vocab_size - 1
+        batches = [["", f"1 {last} 2"], ["3"], ["", "", f"{last}"], ["4 5", "", "6"]]
+        read = documents.read_documents(batches, _fake_encode, vocab_size)
+        assert _as_lists(read) == [[[1, last, 2], [3]], [[last], [4, 5]], [[6]]]
+        assert read.num_tokens == 8
     monkeypatch.setattr(documents, "_BYTES_TO_COUNT", 3)
-    ids = [vocab_size - 1, 1, vocab_size - 2, 1, vocab_size - 1, 3, vocab_size - 1]
-    lines = [[" ".join(map(str, ids[:4])), "", " ".join(map(str, ids[4:]))]]
-    read = documents.read_documents(lines, _fake_encode, vocab_size)
-    assert [read.count(token) for token in (vocab_size - 1, 1, 3, 2)] == [3, 2, 1, 0]
+    for vocab_size in (30, 1 << 20):
+        ids = [vocab_size - 1, 1, vocab_size - 2, 1, vocab_size - 1, 3, vocab_size - 1]
+        lines = [[" ".join(map(str, ids[:4])), "", " ".join(map(str, ids[4:]))]]
+        read = documents.read_documents(lines, _fake_encode, vocab_size)
+        assert [read.count(token) for token in (vocab_size - 1, 1, 3, 2)] == [3, 2, 1, 0]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -96,9 +93,8 @@ def test_shuffled_documents_are_in_the_order_of_a_shuffled_list():
     assert _as_lists(read) == expected
 
 
-@pytest.mark.parametrize(
-    "sentences",
-    [
+def test_split_sentences():
+    for sentences in (
         "no end",
         "One.| Two!| Three?| Four…| Five",
         'Wait...| What?!| (Yes.)| "No."| So',
@@ -109,11 +105,9 @@ def test_shuffled_documents_are_in_the_order_of_a_shuffled_list():
         "今日は。|元気？|「はい！」|x",
         " \n \n",
         "",
-    ],
-)
-def test_split_sentences(sentences):
-    expected = [sentence.strip() for sentence in sentences.split("|") if sentence.strip()]
-    assert documents.split_sentences(sentences.replace("|", "")) == expected
+    ):
+        expected = [sentence.strip() for sentence in sentences.split("|") if sentence.strip()]
+        assert documents.split_sentences(sentences.replace("|", "")) == expected
 
 
 @pytest.mark.slow

@@ -5,8 +5,7 @@ import math
 import pytest
 
 from bert_tf.datasets import tables
-from bert_tf.errors import UserError
-from tests.support.refusals import refusal
+from tests.support.refusals import refusal, refuses
 
 COLUMNS = {"text_a_column": "text", "label_column": "label"}
 
@@ -18,20 +17,16 @@ def read(folder, text, name="train.csv", delimiter=None, has_header=True):
     return tables.column_numbers(rows, path, has_header, COLUMNS, "Training")
 
 
-@pytest.mark.parametrize(
-    ("text", "options", "message"),
-    [
+def test_a_table_that_does_not_fit_is_refused(tmp_path):
+    for text, options, message in (
         ("text,label;\na,b,1\n", {}, "line 2: the line has 3 columns"),
         ('text,"a;b",c\n"a,1,2\n', {}, "line 2: unexpected end of data"),
         ("a;b,1\nc\n", {"has_header": False}, "line 2: the line has 1 columns, but line 1 has 2"),
         ("text;label\na;1;2\n", {"delimiter": ";"}, "line 2: the line has 3 columns"),
         ("text;x\na;1\n", {"delimiter": ";"}, "--label_column=label: .* has no such column"),
         ("text;label\na;1\n", {}, "=text: .*--delimiter what .* columns named 'text;label'"),
-    ],
-)
-def test_a_table_that_does_not_fit_is_refused(tmp_path, text, options, message):
-    with pytest.raises(UserError, match=message):
-        read(tmp_path, text, **options)
+    ):
+        refuses(message, read, tmp_path, text, **options)
 
 
 def test_where_the_tables_should_be(tmp_path):
@@ -58,18 +53,11 @@ def test_the_case_of_an_ending_does_not_matter(tmp_path, name):
     assert tables.table_path("train", str(tmp_path)) == str(path)
     assert tables.read_table(str(path), None, True)[1] == (1, ["1", "2"])
     (tmp_path / "train.csv").touch()
-    with pytest.raises(UserError, match="but only one of them can be read"):
-        tables.find_table("train", str(tmp_path))
+    refuses("but only one of them can be read", tables.find_table, "train", str(tmp_path))
 
 
-@pytest.mark.parametrize(
-    "cell, number",
-    [("4.5", 4.5), (" -1e2\t", -100), ("3\u00a0", 3), ("\u30003.5", 3.5), ("+.5", 0.5)],
-)
-def test_a_cell_has_a_number(cell, number):
-    assert tables.number_in(cell) == number
-
-
-@pytest.mark.parametrize("cell", ["", " ", "1_000", "٣", "３.5", "4,5", "0x10", "3\u00a05", "nan"])
-def test_a_cell_has_no_number(cell):
-    assert math.isnan(tables.number_in(cell))
+def test_the_number_of_a_cell():
+    cells = {"4.5": 4.5, " -1e2\t": -100, "3\u00a0": 3, "\u30003.5": 3.5, "+.5": 0.5}
+    assert {cell: tables.number_in(cell) for cell in cells} == cells
+    for cell in ("", " ", "1_000", "٣", "３.5", "4,5", "0x10", "3\u00a05", "nan"):
+        assert math.isnan(tables.number_in(cell))

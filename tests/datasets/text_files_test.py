@@ -11,8 +11,7 @@ import zstandard
 from pyarrow import parquet
 
 from bert_tf.datasets import text_files
-from bert_tf.errors import UserError
-from tests.support.refusals import refusal
+from tests.support.refusals import refusal, refuses
 
 TEXT = "the moon\n\nécru\nbread \n"
 
@@ -41,18 +40,13 @@ def test_text_is_read_as_gfile_readline_reads_it(tmp_path):
     assert expected[:2] == ["one", "two"] and expected[-3:] == ["", "next", ""]
 
 
-def test_a_byte_order_mark_is_no_text(tmp_path):
-    """A byte-level BPE would have pieces for it."""
+def test_byte_order_marks_and_bad_utf8(tmp_path):
+    """A byte-level BPE would have pieces for the former; batches change no line's number."""
     path = tmp_path / "text"
     path.write_text("écru\n\ufeffbread\n", encoding="utf-8-sig")
     assert lines_of(path, path) == 2 * ["écru", "\ufeffbread"]
-
-
-def test_line_number_of_bad_utf8_does_not_depend_on_batches(tmp_path):
-    path = tmp_path / "text"
     path.write_bytes("é\r\nü\n\n".encode() * 3 + b"ok \xe2\x82\nend\n")
-    with pytest.raises(UserError, match=f"{path}, line 10, is not UTF-8"):
-        lines_of(path)
+    refuses(f"{path}, line 10, is not UTF-8", lines_of, path)
 
 
 def compressed(kind: str, text: str) -> bytes:
@@ -90,25 +84,23 @@ def test_the_case_of_an_ending_does_not_matter(tmp_path, name):
     assert not text_files.is_plain_text("A.PARQUET")
 
 
-@pytest.mark.parametrize("text", [b"one\rtwo", b"one\r\rtwo\r", b"\xef\xbb\xbfone\rtwo\r"])
-def test_line_ends_of_old_macs_are_named(tmp_path, text):
+def test_line_ends_of_old_macs_are_named(tmp_path):
     path = tmp_path / "a.txt"
-    path.write_bytes(text)
-    message = refusal(lines_of, path)
-    begin = f"--input_file: {path} has lines that end in a carriage return only, "
-    assert message.startswith(begin)
+    for text in (b"one\rtwo", b"one\r\rtwo\r", b"\xef\xbb\xbfone\rtwo\r"):
+        path.write_bytes(text)
+        begin = f"--input_file: {path} has lines that end in a carriage return only, "
+        assert refusal(lines_of, path).startswith(begin)
     for whole, expected in ((b"one\r", "one"), (b"o\rne\n", "one"), (b"\ro\rne\r\n", "one")):
         path.write_bytes(whole)
         assert lines_of(path) == [expected]
 
 
-@pytest.mark.parametrize("name", ["a.csv", "a.TSV.gz", "a.html", "a.xml.bz2", "a.txt.xz", "a.pdf"])
-def test_files_of_other_formats_are_refused_by_their_names(tmp_path, name):
-    path = tmp_path / name
-    path.write_text("text,label\none,1\n")
-    message = f"^--input_file: {path} must be text, JSON lines .* line is a text, rename it to .txt"
-    with pytest.raises(UserError, match=message):
-        lines_of(path)
+def test_files_of_other_formats_are_refused_by_their_names(tmp_path):
+    for name in ("a.csv", "a.TSV.gz", "a.html", "a.xml.bz2", "a.txt.xz", "a.pdf"):
+        path = tmp_path / name
+        path.write_text("text,label\none,1\n")
+        message = f"^--input_file: {path} must be text, JSON lines .* line is a text, rename it to"
+        refuses(message + " .txt", lines_of, path)
 
 
 @pytest.mark.parametrize("kind", ["", ".gz", ".zst"])
@@ -121,23 +113,20 @@ def test_each_json_line_is_a_document(tmp_path, warnings, kind):
     assert warnings == ["1 of 3 documents have no sentence and are left out"]
 
 
-@pytest.mark.parametrize(
-    "line, message",
-    [
+def test_a_line_that_is_no_such_json_is_named(tmp_path):
+    for line, message in (
         ("{", "line 3, is not JSON (Expecting property name"),
         ("[" * 100_000, "line 3, is not JSON ("),
         ("[1]", "line 3, must be an object in which 'body' (--text_field) is a string; it is "),
         ('{"text": "a"}', "is a string; it is {'text': 'a'}"),
         ('{"body": 7}', "line 3, must be an object in which 'body'"),
         ('{"body": "a"} x', "line 3, is not JSON (Extra data"),
-    ],
-)
-def test_a_line_that_is_no_such_json_is_named(tmp_path, line, message):
-    path = tmp_path / "a.jsonl"
-    path.write_text(f'{{"body": "a"}}\n\n{line}\n{{"body": "b"}}\n')
-    refused = refusal(lines_of, path, text_field="body")
-    assert refused.startswith(f"--input_file: {path}, ") and message in refused
-    assert len(refused) < 500 and "\n" not in refused
+    ):
+        path = tmp_path / "a.jsonl"
+        path.write_text(f'{{"body": "a"}}\n\n{line}\n{{"body": "b"}}\n')
+        refused = refusal(lines_of, path, text_field="body")
+        assert refused.startswith(f"--input_file: {path}, ") and message in refused
+        assert len(refused) < 500 and "\n" not in refused
 
 
 def test_each_row_of_parquet_is_a_document(tmp_path, monkeypatch, warnings):
@@ -149,28 +138,24 @@ def test_each_row_of_parquet_is_a_document(tmp_path, monkeypatch, warnings):
     assert warnings == ["2 of 4 documents have no sentence and are left out"]
     for field in ("text", "id"):
         rule = f"have one column '{field}' of text, which --text_field names; .*ts columns are 'i"
-        with pytest.raises(UserError, match=rule):
-            lines_of(path, text_field=field)
+        refuses(rule, lines_of, path, text_field=field)
     path.write_bytes(path.read_bytes()[:-9])
-    with pytest.raises(UserError, match=f"{path} is damaged or not a Parquet file: "):
-        lines_of(path, text_field="body")
+    refuses(f"{path} is damaged or not a Parquet file: ", lines_of, path, text_field="body")
 
 
-@pytest.mark.parametrize("kind", ["category", pyarrow.large_string(), pyarrow.string_view()])
-def test_text_of_parquet_has_several_types(tmp_path, kind):
+def test_text_of_parquet_has_several_types(tmp_path):
+    path = tmp_path / "a.parquet"
     texts = pyarrow.array(["One.", "Two.", None])
-    texts = texts.dictionary_encode() if kind == "category" else texts.cast(kind)
-    parquet.write_table(pyarrow.table({"text": texts}), tmp_path / "a.parquet")
-    assert lines_of(tmp_path / "a.parquet") == ["One.", "", "Two.", "", ""]
-
-
-@pytest.mark.parametrize("values", [[["One."]], [b"One."], [1.5]])
-def test_the_type_of_another_column_of_parquet_is_named(tmp_path, values):
-    texts = pyarrow.array(values)
-    parquet.write_table(pyarrow.table({"text": texts}), tmp_path / "a.parquet")
-    message = refusal(lines_of, tmp_path / "a.parquet")
-    kind = str(texts.type).replace("item:", "element:")
-    assert f"--text_field names; this one is '{kind}'. Its columns are 'text'" in message
+    types = [texts.cast(kind) for kind in (pyarrow.large_string(), pyarrow.string_view())]
+    for column in (texts.dictionary_encode(), *types):
+        parquet.write_table(pyarrow.table({"text": column}), path)
+        assert lines_of(path) == ["One.", "", "Two.", "", ""]
+    for values in ([["One."]], [b"One."], [1.5]):
+        texts = pyarrow.array(values)
+        parquet.write_table(pyarrow.table({"text": texts}), path)
+        kind = str(texts.type).replace("item:", "element:")
+        told = f"--text_field names; this one is '{kind}'. Its columns are 'text'"
+        assert told in refusal(lines_of, path)
 
 
 def test_parquet_text_must_be_utf_8(tmp_path, monkeypatch):
@@ -181,31 +166,27 @@ def test_parquet_text_must_be_utf_8(tmp_path, monkeypatch):
     message = (
         f"^--input_file: {path} is not UTF-8 in row 4 of column 'body', or .*; write the file aga"
     )
-    with pytest.raises(UserError, match=message):
-        lines_of(path, text_field="body")
+    refuses(message, lines_of, path, text_field="body")
 
 
-@pytest.mark.parametrize("names", [["body", "body"], ["x", "body", "body", "y"]])
-def test_a_parquet_column_must_be_the_only_one_of_its_name(tmp_path, names):
+def test_names_of_parquet_columns(tmp_path):
+    """The column must be the only one of its name, and names must be UTF-8."""
     path = tmp_path / "a.parquet"
     columns = [pyarrow.array(["One."]), pyarrow.array([[1]]), *[pyarrow.array(["x"])] * 2]
-    parquet.write_table(pyarrow.Table.from_arrays(columns[: len(names)], names), path)
-    with pytest.raises(UserError, match=f"{path} must have one column 'body' of text, .* 'body', "):
-        lines_of(path, text_field="body")
+    for names in (["body", "body"], ["x", "body", "body", "y"]):
+        parquet.write_table(pyarrow.Table.from_arrays(columns[: len(names)], names), path)
+        message = f"{path} must have one column 'body' of text, .* 'body', "
+        refuses(message, lines_of, path, text_field="body")
+    for name in (b"bo\xffy", b"\x80\x81\x82\x83"):
+        parquet.write_table(pyarrow.table({"body": ["One."]}), path, store_schema=False)
+        path.write_bytes(path.read_bytes().replace(b"body", name))
+        message = f"{path} is not UTF-8 in row 0 .*, or in the names of col"
+        refuses(message, lines_of, path, text_field="body")
 
 
-@pytest.mark.parametrize("name", [b"bo\xffy", b"\x80\x81\x82\x83"])
-def test_names_of_parquet_columns_must_be_utf_8(tmp_path, name):
-    path = tmp_path / "a.parquet"
-    parquet.write_table(pyarrow.table({"body": ["One."]}), path, store_schema=False)
-    path.write_bytes(path.read_bytes().replace(b"body", name))
-    with pytest.raises(UserError, match=f"{path} is not UTF-8 in row 0 .*, or in the names of col"):
-        lines_of(path, text_field="body")
-
-
-@pytest.mark.parametrize("name, package", [("a.parquet", "pyarrow"), ("a.txt.zst", "zstandard")])
-def test_a_missing_package_is_named(tmp_path, monkeypatch, name, package):
-    (tmp_path / name).write_bytes(b"x")
-    monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(UserError, match=f"needs {package}; run `pip install {package}`, or instal"):
-        lines_of(tmp_path / name)
+def test_a_missing_package_is_named(tmp_path, monkeypatch):
+    for name, package in (("a.parquet", "pyarrow"), ("a.txt.zst", "zstandard")):
+        (tmp_path / name).write_bytes(b"x")
+        monkeypatch.setitem(sys.modules, package, None)
+        message = f"needs {package}; run `pip install {package}`, or instal"
+        refuses(message, lines_of, tmp_path / name)

@@ -8,6 +8,7 @@ import pytest
 from bert_tf.datasets import tfds
 from bert_tf.errors import UserError
 from tests.support.pretraining_runs import run
+from tests.support.refusals import refuses
 from tests.support.small_datasets import build
 
 TEXTS = {
@@ -34,15 +35,12 @@ TRAIN = ["One river.", "Two rivers!", "A walk", "", "", "The moon?", "The bread.
 TEST = ["Nothing but stones.", "3.5 of them.", ""]
 
 
-@pytest.mark.parametrize(
-    ("specification", "lines"),
-    [
+def test_documents_of_a_split(data_dir):
+    for specification, lines in (
         *(("tiny", TRAIN), ("tiny:1.2.0", TRAIN), ("tiny:test", TEST)),
         *(("tiny:1.2.0:train[:1]", TRAIN[:4]), ("tiny:train+test", TRAIN + TEST)),
-    ],
-)
-def test_documents_of_a_split(data_dir, specification, lines):
-    assert _read(specification, data_dir) == lines
+    ):
+        assert _read(specification, data_dir) == lines
 
 
 def test_ids_are_the_same_in_every_part_of_a_split(data_dir, warnings):
@@ -63,9 +61,8 @@ def test_ids_are_the_same_in_every_part_of_a_split(data_dir, warnings):
     assert documents("tiny:train[1:]") == train[1:]
 
 
-@pytest.mark.parametrize(
-    "specification, feature, message",
-    [
+def test_what_is_refused(data_dir):
+    for specification, feature, message in (
         (":train", "text", r"--tfds must be NAME\[:SPLIT\]; got ':train'"),
         ("nosuch", "text", "--tfds=nosuch: TensorFlow Datasets cannot load nosuch .--tfds_data"),
         ("tiny:dev", "text", "=tiny:dev: cannot read split 'dev'; tiny has 'test', 'train': .Unk"),
@@ -74,19 +71,15 @@ def test_ids_are_the_same_in_every_part_of_a_split(data_dir, warnings):
         ("tiny_bytes", "text", r"--tfds=tiny_bytes: 'text' of example 1 .* is not UTF-8"),
         # tensorflow_datasets has code for it, but nobody has prepared it in this folder.
         ("lm1b", "text", "--tfds=lm1b: lm1b is not prepared in .*`tfds build lm1b`"),
-    ],
-)
-def test_what_is_refused(data_dir, specification, feature, message):
-    with pytest.raises(UserError, match=message) as error:
-        _read(specification, data_dir, feature)
-    assert len(str(error.value)) < 500 and "\n" not in str(error.value)
+    ):
+        with pytest.raises(UserError, match=message) as error:
+            _read(specification, data_dir, feature)
+        assert len(str(error.value)) < 500 and "\n" not in str(error.value)
 
 
 def test_without_tensorflow_datasets(monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
-    message = "--tfds needs TensorFlow Datasets; run .pip install tensorflow-d"
-    with pytest.raises(UserError, match=message):
-        _read("tiny", None)
+    refuses("--tfds needs TensorFlow Datasets; run .pip install tensorflow-d", _read, "tiny", None)
 
 
 @pytest.mark.slow

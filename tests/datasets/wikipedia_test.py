@@ -62,9 +62,8 @@ def test_the_passages_of_an_article():
     ]
 
 
-@pytest.mark.parametrize(
-    "markup, sentences",
-    [
+def test_passages():
+    for markup, sentences in (
         ("", []),
         ("{| class=x\n| Only a table.\n|}", []),
         ("* One.\n* Two.\n== Three ==\n{{four|Five.}}", []),
@@ -81,15 +80,12 @@ def test_the_passages_of_an_article():
         ("<blockquote>Said.</blockquote>He did <Ref>x</Ref>it.", ["Said.", "He did it."]),
         ("... {{x}} !? (—)", []),
         ("a\u2028b\x85c\x1cd\n\n\u3000e", ["a b c d", "e"]),
-    ],
-)
-def test_passages(markup, sentences):
-    assert passage_sentences(markup) == sentences
+    ):
+        assert passage_sentences(markup) == sentences
 
 
-@pytest.mark.parametrize(
-    "markup, shown",
-    [
+def test_inline_templates():
+    for markup, shown in (
         ("{{convert|2,092|km|mi|0|abbr=on}}", "2,092 km"),
         ("{{Convert|346|km}}", "346 km"),
         ("{{convert|10|to|20|km|mi}}", "10 to 20 km"),
@@ -113,17 +109,16 @@ def test_passages(markup, sentences):
         ("b{{nbsp}}c{{snd}}d{{'s}}", "b c – d's"),
         ("{{abbr|WHO|World Health Organization}}", "WHO"),
         ("b{{citation needed|date=May}}{{sfn|A|p=1}} {{IPAc-en|a}}", "b"),
-    ],
-)
-def test_inline_templates(markup, shown):
-    assert passage_sentences(f"It is {markup} here") == [f"It is {shown} here"]
-    assert wikipedia.parse([wikipedia.Article("x", f"It {markup}", frozenset())])[1] == {}
+    ):
+        assert passage_sentences(f"It is {markup} here") == [f"It is {shown} here"]
+        assert wikipedia.parse([wikipedia.Article("x", f"It {markup}", frozenset())])[1] == {}
 
 
-@pytest.mark.parametrize("markup", ["convert", "convert|", "convert|x|km", "convert|5", "lang|"])
-@pytest.mark.parametrize("more", ["", "|", "|||", "|1/0|km", "|9e9|m|m|99", "|1|m|m|-99", "|a=|=b"])
-def test_malformed_templates_do_no_harm(markup, more):
-    assert passage_sentences(f"It is {{{{{markup}{more}}}}} here")[0].startswith("It is")
+def test_malformed_templates_do_no_harm():
+    for markup in ("convert", "convert|", "convert|x|km", "convert|5", "lang|"):
+        for more in ("", "|", "|||", "|1/0|km", "|9e9|m|m|99", "|1|m|m|-99", "|a=|=b"):
+            shown = passage_sentences(f"It is {{{{{markup}{more}}}}} here")[0]
+            assert shown.startswith("It is"), (markup, more)
 
 
 def test_templates_that_are_left_out_are_counted():
@@ -197,20 +192,17 @@ def test_articles_before_a_cut_are_used(tmp_path, warnings, ending):
     assert warning.endswith("). The 77 articles before it are used; the last is 'Page 76'")
 
 
-@pytest.mark.parametrize(
-    "name, data, message",
-    [
+def test_a_file_that_is_not_a_dump_is_refused(tmp_path):
+    for name, data, message in (
         ("a.xml", "Not XML.", "syntax error"),
         ("a.xml.bz2", dump(PAGES[0]), "Invalid data stream"),
         ("a.xml", dump(PAGES[0])[:900], "unclosed token"),
         ("a.xml", '<?xml version="1.0" encoding="nonsense"?>' + dump(PAGES[0]), "nonsense"),
-    ],
-)
-def test_a_file_that_is_not_a_dump_is_refused(tmp_path, name, data, message):
-    (tmp_path / name).write_text(data)
-    refused = refusal(read, tmp_path / name)
-    assert refused.startswith(f"--input_file: {tmp_path / name} must be a dump of MediaWiki")
-    assert "or is cut off before the end of the first article" in refused and message in refused
+    ):
+        (tmp_path / name).write_text(data)
+        refused = refusal(read, tmp_path / name)
+        assert refused.startswith(f"--input_file: {tmp_path / name} must be a dump of MediaWiki")
+        assert "or is cut off before the end of the first article" in refused and message in refused
 
 
 def test_markup_that_the_parser_fails_on_is_told(monkeypatch):

@@ -4,9 +4,11 @@ import importlib
 import pkgutil
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+from absl import logging
 
 from bert_tf.errors import UserError
 from tests import fuzz
@@ -39,15 +41,19 @@ def run_cases(
     AssertionError if a case fails; the message says how to run it again.
     """
     ends = time.monotonic() + seconds
+    verbosity = logging.get_verbosity()
     case = first_case
     while (num_cases is None or case < first_case + num_cases) and time.monotonic() < ends:
         case_folder = folder / f"{name}-{case}"
         case_folder.mkdir()
+        logging.set_verbosity(logging.ERROR)  # some inputs are warned of
         try:
             fuzzer(random.Random(f"{name} {case}"), case_folder)
         except BaseException as error:
             again = f"python -m tests.fuzz --only={name} --first_case={case} --num_cases=1"
             raise AssertionError(f"{again}: {type(error).__name__}: {error}") from error
+        finally:
+            logging.set_verbosity(verbosity)
         for path in sorted(case_folder.rglob("*"), reverse=True):
             path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
         case_folder.rmdir()
@@ -88,3 +94,12 @@ def damage(random: random.Random, data: bytes) -> bytes:
             return data[:at] + data[at + length :]
         case _:
             return data[:at] + data[max(0, at - length) :]
+
+
+def places(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Yields (container, key) of every value in nested lists and objects."""
+    items = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, inner in list(items):
+        yield value, key
+        if isinstance(inner, dict | list):
+            yield from places(inner)

@@ -4,13 +4,12 @@ import copy
 import json
 import random
 from pathlib import Path
-from typing import Any
 
 from bert_tf.tasks.squad.examples import SquadData, read_squad_examples
 from bert_tf.tasks.squad.scoring import evaluate, evaluate_with_negative
 from bert_tf.tasks.squad.words import FinalText, is_unspaced, split_words
 from bert_tf.tokenization import BasicTokenizer
-from tests.fuzz.cases import attempt, damage
+from tests.fuzz.cases import attempt, damage, places
 
 _WORDS = (
     "The the river Thames (1895-1943). Café cafe\u0301 a\u00a0b 鶴の 👩\u200d👧 İstanbul \u0301"
@@ -43,18 +42,8 @@ def _paragraph(random: random.Random) -> dict:
     return {"context": context, "qas": qas}
 
 
-def _places(node: Any) -> list[tuple[Any, Any]]:
-    """Returns (container, key) of every value in nested lists and objects."""
-    keys = list(node) if isinstance(node, dict) else range(len(node))
-    found = [(node, key) for key in keys]
-    for key in keys:
-        if isinstance(node[key], dict | list):
-            found += _places(node[key])
-    return found
-
-
 def _mutate(random: random.Random, content: dict) -> None:
-    container, key = random.choice(_places(content))
+    container, key = random.choice([*places(content)])
     if random.random() < 0.3:
         del container[key]
     else:

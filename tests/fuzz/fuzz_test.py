@@ -12,7 +12,7 @@ FUZZERS = fuzzers()
 
 @pytest.mark.parametrize("name", FUZZERS)
 def test_a_few_cases(name, tmp_path):
-    assert run_cases(name, FUZZERS[name], tmp_path, num_cases=200, seconds=1.0)
+    assert run_cases(name, FUZZERS[name], tmp_path, num_cases=200, seconds=0.4)
 
 
 @pytest.mark.slow

@@ -9,7 +9,6 @@ from typing import Any
 
 import pyarrow
 import zstandard
-from absl import logging
 from pyarrow import parquet
 
 from bert_tf.datasets.documents import split_sentences
@@ -152,14 +151,9 @@ def fuzz_wikipedia_dumps(random: random.Random, folder: Path) -> None:
     damaged = random.random() < 0.4
     data = bz2.compress(data) if path.suffix == ".bz2" else data
     path.write_bytes(damage(random, data) if damaged else data)
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity(logging.ERROR)
-    try:
-        message, articles = attempt(
-            lambda: list(read_articles(str(path), "input")), naming=f"--input: {path}"
-        )
-    finally:
-        logging.set_verbosity(verbosity)
+    message, articles = attempt(
+        lambda: list(read_articles(str(path), "input")), naming=f"--input: {path}"
+    )
     if message is None:
         found, left_out = parse(articles)
         assert len(found) == len(articles) and all(left_out.values())

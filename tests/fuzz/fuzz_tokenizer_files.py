@@ -4,14 +4,10 @@ import base64
 import copy
 import json
 import random
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-
-from absl import logging
 
 from bert_tf.text.tokenizers import load_tokenizer, read_vocabulary
-from tests.fuzz.cases import attempt, damage
+from tests.fuzz.cases import attempt, damage, places
 
 _HUB = Path(__file__).parents[1] / "hugging_face/hub"
 # Folders with word pieces and byte-level BPEs.
@@ -62,21 +58,12 @@ def _files(random: random.Random) -> dict[str, bytes]:
     return {name: path.read_bytes() for name, path in files.items()}
 
 
-def _places(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Yields every (container, key) in a JSON value."""
-    items = value.items() if isinstance(value, dict) else enumerate(value)
-    for key, inner in list(items):
-        yield value, key
-        if isinstance(inner, dict | list):
-            yield from _places(inner)
-
-
 def _changed(random: random.Random, data: bytes) -> bytes:
     """Returns the JSON with another value, without a key, or with one more."""
     content = json.loads(data)
-    places = list(_places(content))
-    large = [p for p in places if len(p[0]) > 40]  # vocabularies, which would get every change
-    container, key = random.choice([p for p in places if p not in large] or places)
+    every = list(places(content))
+    large = [p for p in every if len(p[0]) > 40]  # vocabularies, which would get every change
+    container, key = random.choice([p for p in every if p not in large] or every)
     if large and random.random() < 0.3:
         container, key = random.choice(large)
     match random.choice(["value", "value", "remove", "key", "copy"]):
@@ -116,28 +103,23 @@ def fuzz_tokenizer_files(random: random.Random, folder: Path) -> None:
         and random.random() < 0.5
         and b'"BPE"' not in files.get("tokenizer.json", b"")
     )
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity(logging.ERROR)
-    try:
-        message, found = attempt(
-            lambda: (
-                load_tokenizer(str(path), lower, hugging_face=hugging_face),
-                read_vocabulary(str(path), hugging_face),
-            ),
-            naming=str(folder),
-        )
-        if message is not None:
-            return
-        tokenizer, contents = found
-        ids, row_splits = tokenizer.encode(_TEXTS)
-        assert row_splits[-1] == len(ids) and set(ids.tolist()) <= set(tokenizer.inv_vocab)
-        # What is kept of the files gives the same ids.
-        again = folder / "again"
-        again.mkdir()
-        for name, content in contents.items():
-            (again / name).write_bytes(content)
-        name = next(name for name in contents if name.startswith(("vocab.", "spm.")))
-        other = load_tokenizer(str(again / name), lower)
-        assert other.encode(_TEXTS)[0].tolist() == ids.tolist()
-    finally:
-        logging.set_verbosity(verbosity)
+    message, found = attempt(
+        lambda: (
+            load_tokenizer(str(path), lower, hugging_face=hugging_face),
+            read_vocabulary(str(path), hugging_face),
+        ),
+        naming=str(folder),
+    )
+    if message is not None:
+        return
+    tokenizer, contents = found
+    ids, row_splits = tokenizer.encode(_TEXTS)
+    assert row_splits[-1] == len(ids) and set(ids.tolist()) <= set(tokenizer.inv_vocab)
+    # What is kept of the files gives the same ids.
+    again = folder / "again"
+    again.mkdir()
+    for name, content in contents.items():
+        (again / name).write_bytes(content)
+    name = next(name for name in contents if name.startswith(("vocab.", "spm.")))
+    other = load_tokenizer(str(again / name), lower)
+    assert other.encode(_TEXTS)[0].tolist() == ids.tolist()

@@ -6,9 +6,10 @@ import numpy as np
 
 
 def ids_of_each(tokenizer, texts) -> list[list[int]]:
-    """Returns the ids of each text, after a look at the types of `encode`'s arrays."""
+    """Returns the ids of each text, after a look at `encode`'s arrays."""
     ids, row_splits = tokenizer.encode(texts)
     assert (ids.dtype, row_splits.dtype) == (np.int32, np.int64)
+    assert row_splits[0] == 0 and row_splits[-1] == len(ids)
     return [ids[start:end].tolist() for start, end in itertools.pairwise(row_splits)]
 
 

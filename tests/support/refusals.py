@@ -10,3 +10,9 @@ def refusal(action, *arguments, kind=UserError, **options) -> str:
     with pytest.raises(kind) as info:
         action(*arguments, **options)
     return str(info.value)
+
+
+def refuses(pattern, action, /, *arguments, kind=UserError, **options) -> None:
+    """Checks that a call raises an error whose message has the pattern."""
+    with pytest.raises(kind, match=pattern):
+        action(*arguments, **options)

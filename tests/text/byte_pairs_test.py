@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from bert_tf.errors import UserError
 from bert_tf.text import sequences
 from bert_tf.text.byte_pairs import BytePairTokenizer
 from bert_tf.text.tokenizers import (
@@ -19,6 +18,7 @@ from bert_tf.text.tokenizers import (
 from tests.support.byte_pair_files import write_vocabulary
 from tests.support.encoded import ids_of_each, placed_pieces, tokens_of_each
 from tests.support.golden import needs_golden
+from tests.support.refusals import refuses
 
 JOINED = ["Ġ t", "h e", "Ġt he", "c a", "Ġ ca", "Ġca t", "1 2"]
 
@@ -42,12 +42,7 @@ def test_bytes_are_joined_and_spaces_belong_to_the_word_after_them(tokenizer):
     assert tokenizer.text_of(ids) == " the ?cat"
 
 
-_SETTINGS = [
-    ({}, "t he <mask> Ġcat [ E 1 ]"),
-    ({"add_prefix_space": True}, "Ġthe <mask> Ġcat [ E 1 ]"),
-    ({"mask_token": {"content": "<mask>"}}, "t he Ġ <mask> Ġcat [ E 1 ]"),
-    ({"additional_special_tokens": ["[E1]", {"content": "cat", "lstrip": True}]}, None),
-]
+LSTRIP = {"content": "<mask>", "lstrip": True}
 
 
 @pytest.mark.parametrize(
@@ -55,12 +50,8 @@ _SETTINGS = [
     [
         (None, {}, True),
         ("tokenizer_config.json", {"mask_token": "<mask>"}, False),
-        ("special_tokens_map.json", {"mask_token": {"content": "<mask>", "lstrip": True}}, True),
-        (
-            "tokenizer_config.json",
-            {"added_tokens_decoder": {"4": {"content": "<mask>", "lstrip": True}}},
-            True,
-        ),
+        ("special_tokens_map.json", {"mask_token": LSTRIP}, True),
+        ("tokenizer_config.json", {"added_tokens_decoder": {"4": LSTRIP}}, True),
     ],
     ids=["nothing", "name", "map", "decoder"],
 )
@@ -80,25 +71,27 @@ def test_the_space_before_a_mask(tmp_path, file, content, takes_space):
             (copy / name).write_bytes(text)
         again = load_tokenizer(str(copy / "vocab.json"), False, hugging_face=hugging_face)
         assert tokens_of_each(again, "the <mask> cat") == [found]
+    if not file:  # nor does one that is read without Hugging Face's rules
+        for name, text in read_vocabulary(path).items():
+            (tmp_path / name).write_bytes(text)
+        for hugging_face in (False, True):
+            tokenizer = load_tokenizer(path, False, hugging_face=hugging_face)
+            assert tokens_of_each(tokenizer, "a <mask>") == [["a", "<mask>"]]
 
 
-def test_a_mask_without_hugging_face_keeps_its_space_in_their_format(tmp_path):
-    path = write_vocabulary(tmp_path, JOINED)
-    for name, text in read_vocabulary(path).items():
-        (tmp_path / name).write_bytes(text)
-    for hugging_face in (False, True):
-        tokenizer = load_tokenizer(path, False, hugging_face=hugging_face)
-        assert tokens_of_each(tokenizer, "a <mask>") == [["a", "<mask>"]]
-
-
-@pytest.mark.parametrize(("config", "tokens"), _SETTINGS, ids=["plain", "prefix", "mask", "added"])
-def test_settings_of_the_folder(tmp_path, config, tokens):
-    path = write_vocabulary(tmp_path, JOINED)
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
-    tokenizer = load_tokenizer(path, do_lower_case=False)
-    (found,) = tokens_of_each(tokenizer, "the <mask> cat[E1]")
-    assert " ".join(found) == (tokens or "t he <mask> cat [E1]")
-    assert tokenizer.vocab.get("[E1]") == (None if tokens else len(tokenizer.vocab) - 2)
+def test_settings_of_the_folder(tmp_path):
+    for config, tokens in (
+        ({}, "t he <mask> Ġcat [ E 1 ]"),
+        ({"add_prefix_space": True}, "Ġthe <mask> Ġcat [ E 1 ]"),
+        ({"mask_token": {"content": "<mask>"}}, "t he Ġ <mask> Ġcat [ E 1 ]"),
+        ({"additional_special_tokens": ["[E1]", {"content": "cat", "lstrip": True}]}, None),
+    ):
+        path = write_vocabulary(tmp_path, JOINED)
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+        tokenizer = load_tokenizer(path, do_lower_case=False)
+        (found,) = tokens_of_each(tokenizer, "the <mask> cat[E1]")
+        assert " ".join(found) == (tokens or "t he <mask> cat [E1]")
+        assert tokenizer.vocab.get("[E1]") == (None if tokens else len(tokenizer.vocab) - 2)
 
 
 def test_the_layout_is_robertas(tokenizer):
@@ -108,19 +101,15 @@ def test_the_layout_is_robertas(tokenizer):
     assert row["segment_ids"] == [0] * 9
 
 
-def test_places(tokenizer):
-    assert placed_pieces(tokenizer, "the  cat é12.") == [
-        ("t", "t", True),
-        ("he", "he", False),
-        ("Ġ", "", True),
-        ("Ġcat", "cat", True),
-        ("Ġ", "", True),
-        ("Ã", "é", False),
-        ("©", "é", False),
-        ("12", "12", True),
-        (".", ".", True),
-    ]
+def test_places_and_words(tokenizer):
+    the, cat = [("t", "t", True), ("he", "he", False)], [("Ġ", "", True), ("Ġcat", "cat", True)]
+    accent = [("Ġ", "", True), ("Ã", "é", False), ("©", "é", False)]
+    number = [("12", "12", True), (".", ".", True)]
+    assert placed_pieces(tokenizer, "the  cat é12.") == [*the, *cat, *accent, *number]
     assert tokenizer.pieces("") == []
+    (ids,) = ids_of_each(tokenizer, [" the12.cat"])
+    assert tokenizer.words_of(ids) == "the12 . cat"
+    assert tokenizer.words_of(ids[2:]) == ". cat"
 
 
 def test_words_for_whole_word_masking(tokenizer):
@@ -136,12 +125,6 @@ def test_words_for_whole_word_masking(tokenizer):
     assert tokenizer.continuations.isdisjoint(range(5))  # the special tokens
 
 
-def test_the_words_of_pieces(tokenizer):
-    (ids,) = ids_of_each(tokenizer, [" the12.cat"])
-    assert tokenizer.words_of(ids) == "the12 . cat"
-    assert tokenizer.words_of(ids[2:]) == ". cat"
-
-
 def test_the_ending_tells_the_kind(vocab_file):
     assert vocabulary_name(vocab_file) == vocabulary_name("A.JSON") == "vocab.json"
     assert vocabulary_name("S.MODEL") == vocabulary_name("s.model") != "vocab.txt"
@@ -149,42 +132,36 @@ def test_the_ending_tells_the_kind(vocab_file):
     assert vocabulary_files(vocab_file) == {"vocab.json": vocab_file, "merges.txt": merges_file}
 
 
-@pytest.mark.parametrize(
-    ("vocab", "merges", "message"),
-    [
+def test_bad_files(tmp_path):
+    for vocab, merges, message in (
         (None, None, r"needs the file merges.txt in the same folder, .* no .*merges\.txt"),
         ("[1, 2]", "", r"must map tokens to ids, .*; received \[1, 2\]"),
         ('{"a": 0, "b": 2}', "", r"the numbers from 0 on, each once; received {'a': 0, 'b': 2}"),
         ('{"a": "0"}', "", "each once; received {'a': '0'}"),
         ("[PAD]\n[UNK]", "", "must map tokens to ids, .*; it is not JSON"),
-        (b"\xff", "", "vocab.json, line 1, is not UTF-8"),
+        ("\udcff", "", "vocab.json, line 1, is not UTF-8"),
         ('{"<s>": 0, "<mask>": 1}', "", "lacks <unk>, </s>; RoBERTa's has <s>, <pad>, </s>"),
         (
             None,
             "#version: 0.2\nĠ zz\n",
-            "merges.txt: each line must have two tokens .* `zz` out of voca",
+            "s.txt: each line must have two tokens .* `zz` out of voca",
         ),
         (None, "Ġ\n", "merges.txt: each line must have two tokens of "),
-    ],
-)
-def test_bad_files(tmp_path, vocab, merges, message):
-    path = write_vocabulary(tmp_path, JOINED)
-    os.remove(tmp_path / "merges.txt")
-    if vocab is not None:
-        Path(path).write_bytes(vocab if isinstance(vocab, bytes) else vocab.encode())
-    if merges is not None:
-        (tmp_path / "merges.txt").write_text(merges, encoding="utf-8")
-    with pytest.raises(UserError, match=message):
-        load_tokenizer(path, do_lower_case=False, needs_mask=True)
+    ):
+        path = write_vocabulary(tmp_path, JOINED)
+        os.remove(tmp_path / "merges.txt")
+        if vocab is not None:
+            Path(path).write_bytes(vocab.encode(errors="surrogateescape"))
+        if merges is not None:
+            (tmp_path / "merges.txt").write_text(merges, encoding="utf-8")
+        refuses(message, load_tokenizer, path, do_lower_case=False, needs_mask=True)
 
 
 def test_other_wrong_use(tmp_path, vocab_file, tokenizer):
-    with pytest.raises(UserError, match="absent.json cannot be read"):
-        BytePairTokenizer(str(tmp_path / "absent.json"))
-    with pytest.raises(UserError, match="text as it is written; set --do_lower_case=False"):
-        load_tokenizer(vocab_file, do_lower_case=True)
-    with pytest.raises(TypeError, match="not one string"):
-        tokenizer.encode("cats")
+    refuses("absent.json cannot be read", BytePairTokenizer, str(tmp_path / "absent.json"))
+    message = "text as it is written; set --do_lower_case=False"
+    refuses(message, load_tokenizer, vocab_file, do_lower_case=True)
+    refuses("not one string", tokenizer.encode, "cats", kind=TypeError)
 
 
 @pytest.fixture(scope="module")

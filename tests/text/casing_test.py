@@ -1,6 +1,7 @@
 """Tests of bert_tf.text.casing, and of the programs' calls that read and write it."""
 
 import dataclasses
+import functools
 import json
 import os
 import re
@@ -22,7 +23,7 @@ from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSetti
 from bert_tf.text.casing import check_casing, find_casing, is_cased, read_casing, write_casing
 from tests.support.numpy_bert import random_weights
 from tests.support.pretraining_runs import write_config
-from tests.support.refusals import refusal
+from tests.support.refusals import refusal, refuses
 from tests.support.registered_tasks import REVIEWS, run_in
 from tests.support.small_classification import SIZES, VOCAB, write_reviews
 
@@ -48,18 +49,18 @@ def record(folder):
 # --- the record -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("do_lower_case", [True, False])
-def test_what_is_written_is_read(tmp_path, do_lower_case):
+def test_what_is_written_is_read(tmp_path):
     folder = str(tmp_path)
-    assert read_casing(folder) is None
-    write_casing(folder, do_lower_case)
-    assert read_casing(folder) is do_lower_case
-    assert record(tmp_path) == {"do_lower_case": do_lower_case}
-    write_casing(folder, not do_lower_case)
-    assert read_casing(folder) is not do_lower_case
-    write_casing(folder, None)
-    assert os.listdir(folder) == []
-    write_casing(folder, None)
+    for do_lower_case in (True, False):
+        assert read_casing(folder) is None
+        write_casing(folder, do_lower_case)
+        assert read_casing(folder) is do_lower_case
+        assert record(tmp_path) == {"do_lower_case": do_lower_case}
+        write_casing(folder, not do_lower_case)
+        assert read_casing(folder) is not do_lower_case
+        for _ in range(2):
+            write_casing(folder, None)
+            assert os.listdir(folder) == []
 
 
 def test_other_keys_stay(tmp_path):
@@ -75,22 +76,19 @@ def test_other_keys_stay(tmp_path):
     assert path.read_text() == content
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
+def test_a_damaged_record_is_refused(tmp_path):
+    for content, message in (
         ("{", " is not JSON .*; correct or delete it"),
         ("[1]", r" must hold a dictionary; received a list"),
         ('{"do_lower_case": "no"}', ": do_lower_case must be true or false; received 'no'. Corr"),
         ("[" * 100_000, " is not JSON .maximum recursion depth exceeded"),
         (json.dumps(["x" * 10_000] * 3), " must hold a dictionary"),
         ('{"do_lower_case": 1}', ": do_lower_case must be true or false; received 1. Correct or"),
-    ],
-)
-def test_a_damaged_record_is_refused(tmp_path, content, message):
-    path = write_record(tmp_path, content)
-    refused = refusal(read_casing, str(tmp_path))
-    assert re.match(f"{path}{message}", refused) and len(refused) < 500
-    assert refusal(write_casing, str(tmp_path), True) == refused
+    ):
+        path = write_record(tmp_path, content)
+        refused = refusal(read_casing, str(tmp_path))
+        assert re.match(f"{path}{message}", refused) and len(refused) < 500
+        assert refusal(write_casing, str(tmp_path), True) == refused
 
 
 # --- the vocabulary -------------------------------------------------------------------------------
@@ -110,23 +108,21 @@ def test_which_vocabularies_are_cased():
     assert not is_cased([*"abcde", "I", "EU", "Bonn"])
 
 
-@pytest.mark.parametrize(
-    "name,beside_model,beside_vocabulary,expected",
-    [
+def test_the_casing_is_found(tmp_path):
+    (tmp_path / "words").mkdir()
+    for name, beside_model, beside_vocabulary, expected in (
         ("model", None, None, None),
         ("model", True, False, True),
         ("model", None, False, False),
         ("uncased_L-12_H-768_A-12", None, None, True),
         ("cased_L-12_H-768_A-12", None, None, False),
         ("uncased_L-12_H-768_A-12", None, False, False),
-    ],
-)
-def test_the_casing_is_found(tmp_path, name, beside_model, beside_vocabulary, expected):
-    for folder, recorded in ((name, beside_model), ("words", beside_vocabulary)):
-        (tmp_path / folder).mkdir()
-        write_casing(str(tmp_path / folder), recorded)
-    found = find_casing(str(tmp_path / name), f"{tmp_path}/words/vocab.txt", ["a", "b"])
-    assert found is expected
+    ):
+        (tmp_path / name).mkdir(exist_ok=True)
+        write_casing(str(tmp_path / name), beside_model)
+        write_casing(str(tmp_path / "words"), beside_vocabulary)
+        found = find_casing(str(tmp_path / name), f"{tmp_path}/words/vocab.txt", ["a", "b"])
+        assert found is expected
 
 
 def test_a_cased_vocabulary_with_default_flags_is_refused(tmp_path):
@@ -141,27 +137,22 @@ def test_a_cased_vocabulary_with_default_flags_is_refused(tmp_path):
     check_casing(False, CASED, vocab_file)
 
 
-def test_an_uncased_vocabulary_with_cased_text_gets_a_warning(tmp_path, warnings):
-    check_casing(False, UNCASED, f"{tmp_path}/vocab.txt")
-    assert len(warnings) == 1
-    assert "has no entry with an upper-case letter, so with --do_lower_case=False" in warnings[0]
+def test_a_vocabulary_that_does_not_fit_a_record_or_the_flag_gets_a_warning(tmp_path, warnings):
+    vocab_file = f"{tmp_path}/vocab.txt"
+    for vocab in (CHINESE, NO_CASE):  # languages without case
+        for do_lower_case in (True, False):
+            check_casing(do_lower_case, vocab, "vocab.txt")
+    assert not warnings
+    check_casing(False, UNCASED, vocab_file)
+    (text,) = warnings
+    assert "has no entry with an upper-case letter, so with --do_lower_case=False" in text
     write_casing(str(tmp_path), False)
-    check_casing(False, UNCASED, f"{tmp_path}/vocab.txt")
+    check_casing(False, UNCASED, vocab_file)
     check_casing(True, UNCASED, "vocab.txt")
     assert len(warnings) == 1
-
-
-@pytest.mark.parametrize("vocab", [CHINESE, NO_CASE])
-@pytest.mark.parametrize("do_lower_case", [True, False])
-def test_languages_without_case_pass_either_way(vocab, do_lower_case, warnings):
-    check_casing(do_lower_case, vocab, "vocab.txt")
-    assert not warnings
-
-
-def test_a_record_outweighs_the_vocabulary(tmp_path, warnings):
     write_casing(str(tmp_path), True)
-    check_casing(True, CASED, f"{tmp_path}/vocab.txt")
-    assert len(warnings) == 1 and "is a cased vocabulary: 53 of" in warnings[0]
+    check_casing(True, CASED, vocab_file)
+    assert len(warnings) == 2 and "is a cased vocabulary: 53 of" in warnings[1]
 
 
 # --- folders and names ----------------------------------------------------------------------------
@@ -203,8 +194,7 @@ def test_the_output_directory_is_asked_if_it_has_a_checkpoint(tmp_path):
 def test_other_sources_that_contradict(tmp_path, vocab_file, init_checkpoint, message):
     write_record(tmp_path, {"do_lower_case": False})
     vocab_file, message = (text.replace("WORDS", str(tmp_path)) for text in (vocab_file, message))
-    with pytest.raises(UserError, match=message):
-        check_casing(True, UNCASED, vocab_file, init_checkpoint)
+    refuses(message, check_casing, True, UNCASED, vocab_file, init_checkpoint)
 
 
 # --- the programs ---------------------------------------------------------------------------------
@@ -215,6 +205,7 @@ def classify(reviews, tmp_path, **changes):
     run_in(reviews, "classification", **{**REVIEWS, **flags, **changes})
 
 
+@pytest.mark.usefixtures("uncompiled")
 def test_fine_tuning_records_the_casing_and_predicting_asks_for_it(tmp_path):
     reviews, export = write_reviews(tmp_path), str(tmp_path / "export")
     saved = {"export_dir": export, "evaluate_every_steps": 1, "keep_best": True}
@@ -223,15 +214,14 @@ def test_fine_tuning_records_the_casing_and_predicting_asks_for_it(tmp_path):
     for folder in (tmp_path / "out", best, export):
         assert record(folder) == {"do_lower_case": False}
     other = {"output_dir": str(tmp_path / "other")}
+    message = "tokenizer_config.json says that the model was trained"
     for changes in (
         {},
         {**other, "init_checkpoint": best},
         {**other, "init_checkpoint": f"{export}/bert_model.ckpt"},
         {**other, "vocab_file": f"{export}/vocab.txt"},
     ):
-        message = "tokenizer_config.json says that the model was trained"
-        with pytest.raises(UserError, match=message):
-            classify(reviews, tmp_path, do_eval=True, **changes)
+        refuses(message, classify, reviews, tmp_path, do_eval=True, **changes)
     assert not (tmp_path / "other").exists()
     classify(reviews, tmp_path, do_eval=True, do_lower_case=False, init_checkpoint=export, **other)
 
@@ -250,27 +240,20 @@ def write_cased_model(folder) -> dict[str, str]:
     return {flag: str(folder / name) for flag, name in names.items()}
 
 
-@pytest.mark.parametrize("evidence", ["vocabulary", "record"])
-def test_extract_features_asks_for_the_casing(tmp_path, evidence):
+def test_programs_ask_for_the_casing(tmp_path):
     paths = write_cased_model(tmp_path)
-    message = "vocab.txt is a cased vocabulary"
-    if evidence == "record":
-        write_casing(str(tmp_path), False)
-        message = "tokenizer_config.json says that the model was trained on cased text"
-    paths["init_checkpoint"] = str(tmp_path / "bert_model.ckpt")
-    settings = ExtractionSettings(layers="-1", max_seq_length=16, **paths)
-    config = BertConfig.from_json_file(f"{tmp_path}/bert_config.json")
-    with pytest.raises(UserError, match=message):
-        extract_features(config, tf.distribute.get_strategy(), settings)
-    assert not (tmp_path / "out").exists()
-    settings = dataclasses.replace(settings, do_lower_case=False)
-    assert extract_features(config, tf.distribute.get_strategy(), settings) == 5
-
-
-def test_create_pretraining_data_asks_for_the_casing(tmp_path):
     sizes = {"max_seq_length": 16, "max_predictions_per_seq": 2}
-    settings = PretrainingDataSettings(**sizes, **write_cased_model(tmp_path))
-    with pytest.raises(UserError, match="vocab.txt is a cased vocabulary"):
-        create_pretraining_data(settings)
+    records = PretrainingDataSettings(**sizes, **paths)
+    paths["init_checkpoint"] = str(tmp_path / "bert_model.ckpt")
+    features = ExtractionSettings(layers="-1", max_seq_length=16, **paths)
+    config = BertConfig.from_json_file(f"{tmp_path}/bert_config.json")
+    extract = functools.partial(extract_features, config, tf.distribute.get_strategy())
+    message = "vocab.txt is a cased vocabulary"
+    refuses(message, create_pretraining_data, records)
+    refuses(message, extract, features)
+    write_casing(str(tmp_path), False)
+    message = "tokenizer_config.json says that the model was trained on cased text"
+    refuses(message, extract, features)
     assert not (tmp_path / "out").exists()
-    assert create_pretraining_data(dataclasses.replace(settings, do_lower_case=False)) > 0
+    assert extract(dataclasses.replace(features, do_lower_case=False)) == 5
+    assert create_pretraining_data(dataclasses.replace(records, do_lower_case=False)) > 0

@@ -14,6 +14,7 @@ from bert_tf.text import fast_tokenization
 from tests.support.encoded import ids_of_each
 from tests.support.golden import needs_golden
 from tests.support.pretraining_runs import run_code
+from tests.support.refusals import refuses
 
 # Where the rules of Unicode, of Python and of tensorflow-text part ways.
 ODD_CHARS = (
@@ -42,8 +43,6 @@ def check(vocab_file, texts: list[str], do_lower_case: bool) -> None:
     for _ in range(2):  # the second time from the cache
         for text, found, wanted in zip(texts, ids_of_each(fast, texts), expected, strict=True):
             assert found == wanted, ascii(text)
-        ids, row_splits = fast.encode(texts)
-        assert row_splits[0] == 0 and row_splits[-1] == len(ids)
 
 
 def write_vocab(path: Path, tokens: list[str]) -> Path:
@@ -58,11 +57,13 @@ def test_text_of_all_kinds(tmp_path, path, do_lower_case):
     vocab = ["x", "[UNK]", *pieces, *("##" + piece for piece in pieces), "##"]
     texts = ["", " ", "\t", "\n", "a", "a\tb", "a\nb", "a\x0bb", "\0", "A.b,,c", "abcde", "abcx x"]
     texts += ["[UNK]", "a [UNK] b", "##a", "# #a", "a##b", "##", "a" * 200, "a" * 201]
-    texts += ["A" * 200 + ".b", *("\u00e9" * length for length in (101, 200, 201, 100_000))]
+    texts += ["A" * 200 + ".b", *("\u00e9" * length for length in (101, 200, 201, 20_000))]
     texts += ["\u00c9\u00e9 e\u0301", "a\u00e9\u4e00b c", "\u03a3\u03a3 \u03a3.\u03a3"]
     texts += ["\u4e00\u03a3\u03a3\uf900", "\uac00", "\ud800a", "a\u200bb"]
-    texts += ["a.b " * 25_000, "a" * 100_000, "\u00e9.a " * 25_000]
+    texts += ["a.b " * 5_000, "a" * 20_000, "\u00e9.a " * 5_000]
     check(write_vocab(tmp_path / "vocab.txt", vocab), texts, do_lower_case)
+    # Without a token of ASCII.
+    check(write_vocab(tmp_path / "vocab.txt", ["[UNK]", "\u00e9"]), texts[:22], do_lower_case)
 
 
 @pytest.mark.slow
@@ -120,7 +121,7 @@ def random_tokens(rng: random.Random, alphabet: list[str]) -> list[str]:
     return [token.encode("utf-8", "ignore").decode().replace("\n", "") for token in tokens]
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(8))
 def test_random_texts_and_vocabularies(tmp_path, path, seed):
     rng = random.Random(seed)
     alphabets = [list("ab"), list("abAB"), list("a\u03a3\u03c3\u03c2"), list("abcdefghij0123XYZ")]
@@ -136,8 +137,7 @@ def test_no_texts_one_text_and_a_missing_token(tmp_path):
     fast = fast_tokenization.FastTokenizer(vocab)
     ids, row_splits = fast.encode([])
     assert (ids.tolist(), row_splits.tolist()) == ([], [0])
-    with pytest.raises(TypeError, match="a sequence of strings, not one string: 'a b'"):
-        fast.encode("a b")
+    refuses("a sequence of strings, not one string: 'a b'", fast.encode, "a b", kind=TypeError)
     write_vocab(tmp_path / "vocab.txt", ["a"])
     with pytest.raises(UserError, match=r"lacks \[UNK\], \[SEP\]"):
         fast_tokenization.FastTokenizer(vocab, required_tokens=["[SEP]"])
@@ -158,17 +158,17 @@ def test_full_cache_starts_afresh(tmp_path, monkeypatch):
 def test_without_tensorflow_text(tmp_path):
     """The same ids, and one warning however many tokenizers are made."""
     vocab = write_vocab(tmp_path / "vocab.txt", ["[UNK]", "a", "##b", "b"])
-    program = (
-        "import sys; sys.modules['tensorflow_text'] = None; sys.stderr = sys.stdout\n"
-        "import tensorflow\n"
-        "from bert_tf.text import fast_tokenization\n"
-        "fast_tokenization._LOAD_AFTER = 0\n"
-        "for _ in range(3):\n"
-        "    fast = fast_tokenization.FastTokenizer(sys.argv[1])\n"
-        "    ids, row_splits = fast.encode(['Ab b', '', 'x'] * 300)\n"
-        "assert row_splits[-1] == len(ids) == 3 * 300 + 300\n"
-        "print(ids[:4].tolist(), row_splits[:4].tolist())\n"
-    )
+    program = """
+import sys; sys.modules["tensorflow_text"] = None; sys.stderr = sys.stdout
+import tensorflow
+from bert_tf.text import fast_tokenization
+fast_tokenization._LOAD_AFTER = 0
+for _ in range(3):
+    fast = fast_tokenization.FastTokenizer(sys.argv[1])
+    ids, row_splits = fast.encode(["Ab b", "", "x"] * 300)
+assert row_splits[-1] == len(ids) == 3 * 300 + 300
+print(ids[:4].tolist(), row_splits[:4].tolist())
+"""
     output = run_code(program, vocab)
     assert output.endswith("[1, 2, 3, 0] [0, 3, 3, 4]\n")
     assert output.count("Tokenizing without tensorflow-text") == 1
@@ -180,22 +180,22 @@ def test_tensorflow_text_is_imported_only_for_much_text(tmp_path):
     """The ids of each batch are the same before and after."""
     pytest.importorskip("tensorflow_text")
     vocab = write_vocab(tmp_path / "vocab.txt", ["[UNK]", "a", "##b", "b"])
-    program = (
-        "import sys\n"
-        "from bert_tf.text import fast_tokenization\n"
-        "fast = fast_tokenization.FastTokenizer(sys.argv[1])\n"
-        "fast.encode(['Ab b ' * 1000] * 1000)\n"
-        "assert 'tensorflow' not in sys.modules\n"
-        "import tensorflow\n"
-        "fast = fast_tokenization.FastTokenizer(sys.argv[1])\n"
-        "batch = ['Ab b ' * 1000] * 1000\n"  # five million characters
-        "first = fast.encode(batch)\n"
-        "assert 'tensorflow_text' not in sys.modules\n"
-        "second = fast.encode(batch)\n"
-        "assert 'tensorflow_text' in sys.modules\n"
-        "assert all((a == b).all() for a, b in zip(first, second, strict=True))\n"
-        "assert first[0][:4].tolist() == [1, 2, 3, 1]\n"
-    )
+    program = """
+import sys
+from bert_tf.text import fast_tokenization
+fast = fast_tokenization.FastTokenizer(sys.argv[1])
+fast.encode(["Ab b " * 1000] * 1000)
+assert "tensorflow" not in sys.modules
+import tensorflow
+fast = fast_tokenization.FastTokenizer(sys.argv[1])
+batch = ["Ab b " * 1000] * 1000  # five million characters
+first = fast.encode(batch)
+assert "tensorflow_text" not in sys.modules
+second = fast.encode(batch)
+assert "tensorflow_text" in sys.modules
+assert all((a == b).all() for a, b in zip(first, second, strict=True))
+assert first[0][:4].tolist() == [1, 2, 3, 1]
+"""
     run_code(program, vocab)
 
 

@@ -88,6 +88,10 @@ def write_settings(folder, **config):
     return str(folder / "vocab.txt")
 
 
+def with_token(**flags):
+    return {"added_tokens_decoder": {FIRST_ID: {"content": "[E1]", **flags}}}
+
+
 @pytest.mark.parametrize(
     ("ours", "theirs", "name", "values"),
     [
@@ -96,18 +100,8 @@ def write_settings(folder, **config):
         ({"tokenizer_class": "BertTokenizer"}, {}, "tokenizer_class", 'null.*"BertTokenizer"'),
         ({"do_lower_case": True}, {"do_lower_case": False}, "do_lower_case", "false.*true"),
         ({"max_input_chars_per_word": 9}, {}, "max_input_chars_per_word", "200.*9"),
-        (
-            {"added_tokens_decoder": {FIRST_ID: {"content": "[E1]", "lstrip": True}}},
-            {"added_tokens_decoder": {FIRST_ID: {"content": "[E1]"}}},
-            "added_tokens",
-            "false.*true",
-        ),
-        (
-            {"added_tokens_decoder": {FIRST_ID: {"content": "[E1]"}}},
-            {},
-            "added_tokens",
-            r"\[\].*E1",
-        ),
+        (with_token(lstrip=True), with_token(), "added_tokens", "false.*true"),
+        (with_token(), {}, "added_tokens", r"\[\].*E1"),
     ],
     ids=["accents", "ideographs", "class", "casing", "long", "flag", "added"],
 )
@@ -129,27 +123,22 @@ def test_tokenizers_with_other_settings_are_refused(tmp_path, ours, theirs, name
         check_model_vocabulary(VocabularySource(mine).vocab, mine, checkpoint, flag)
 
 
-@pytest.mark.parametrize("recorded", [{"do_lower_case": True}, {"do_lower_case": False}])
-def test_a_model_s_record_of_its_casing_does_not_contradict_a_vocabulary_without_one(
-    tmp_path, recorded
-):
-    # Every run writes its record to --output_dir; a released vocabulary has none.
-    for ours, theirs in (({}, recorded), (recorded, {})):
-        mine = write_settings(tmp_path / "mine", **ours)
-        write_settings(tmp_path / "model", **theirs)
-        check_model_vocabulary(
-            VocabularySource(mine).vocab, mine, f"{tmp_path}/model/a.ckpt", "output_dir"
-        )
-
-
 def test_an_added_token_that_is_missing(tmp_path):
     mine = write_settings(tmp_path / "mine")
-    write_settings(tmp_path / "model", added_tokens_decoder={FIRST_ID: {"content": "[E1]"}})
-    told = refusal(
-        check_model_vocabulary, VocabularySource(mine).vocab, mine, f"{tmp_path}/model/a.ckpt"
-    )
-    assert "'[E1]' is in line 7 of" in told
-    assert "but missing in --vocab_file" in told
+    write_settings(tmp_path / "model", **with_token())
+    checkpoint = f"{tmp_path}/model/a.ckpt"
+    told = refusal(check_model_vocabulary, VocabularySource(mine).vocab, mine, checkpoint)
+    assert "'[E1]' is in line 7 of" in told and "but missing in --vocab_file" in told
+
+
+def test_a_model_s_record_of_its_casing_does_not_contradict_a_vocabulary_without_one(tmp_path):
+    # Every run writes its record to --output_dir; a released vocabulary has none.
+    for recorded in ({"do_lower_case": True}, {"do_lower_case": False}):
+        for ours, theirs in (({}, recorded), (recorded, {})):
+            mine = write_settings(tmp_path / "mine", **ours)
+            checkpoint = write_settings(tmp_path / "model", **theirs).replace("vocab.txt", "a.ckpt")
+            vocab = VocabularySource(mine).vocab
+            check_model_vocabulary(vocab, mine, checkpoint, "output_dir")
 
 
 def test_a_copy_has_the_same_settings(tmp_path):
@@ -179,40 +168,25 @@ def test_a_tokenizer_json_as_vocabulary(tmp_path):
     assert "must have the tokenizer of --init_checkpoint: tokenizer_class is null beside" in told
 
 
-@pytest.mark.parametrize(
-    "vocab",
-    [
-        {"a": 0, "b": 1, "c": 2},
-        {"a": 0, "b": 1, "d": 2},
-        {"b": 0, "a": 1, "c": 2},
-        {"a": 0, "b": 1, "c": 3},
-        {"a": 0, "b, c": 1},
-        {"a": 0, 'b", "c': 1},
-        {},
-    ],
-    ids=str,
-)
-def test_a_digest_depends_on_the_ids_alone(vocab):
-    of_others = {"a": 0, "c": 1, "b": 2}
-    backwards = dict(reversed(vocab.items()))
-    assert vocabulary_digest(vocab) == vocabulary_digest(backwards)
-    assert vocabulary_digest(vocab) != vocabulary_digest(of_others)
-    assert (vocabulary_digest(vocab) == vocabulary_digest({"b": 1, "c": 2, "a": 0})) == (
-        vocab == {"a": 0, "b": 1, "c": 2}
-    )
+def test_a_digest_depends_on_the_ids_alone():
+    same = {"a": 0, "b": 1, "c": 2}
+    others = [{"a": 0, "b": 1, "d": 2}, {"b": 0, "a": 1, "c": 2}, {"a": 0, "b": 1, "c": 3}]
+    others += [{"a": 0, "b, c": 1}, {"a": 0, 'b", "c': 1}, {}, {"a": 0, "c": 1, "b": 2}]
+    for vocab in (same, *others):
+        backwards = dict(reversed(vocab.items()))
+        assert vocabulary_digest(vocab) == vocabulary_digest(backwards)
+    assert vocabulary_digest(same) == vocabulary_digest({"b": 1, "c": 2, "a": 0})
+    assert len({*map(vocabulary_digest, (same, *others))}) == 8
 
 
-@pytest.mark.parametrize(
-    ("vocab", "digest"),
-    [
+def test_a_digest_never_changes():
+    """Manifests hold it: with another formula their records would be refused."""
+    for vocab, digest in (
         ({}, "4f53cda18c2baa0c0354bb5f9a3ecbe5ed12ab4d8e11ba873c2f11161202b945"),
         ({"b": 0, "a": 1}, "1afcd7d9710382fc6aded76948aaaa4b8652073bea34d26d01eafa333e6f7803"),
         (
             {"[PAD]": 0, "über": 1, 'a"b': 7},
             "83dbeaa90dd4c53e3ae79b913171a56274ffbd8727461da3a77bc25eba3b7374",
         ),
-    ],
-)
-def test_a_digest_never_changes(vocab, digest):
-    """Manifests hold it: with another formula their records would be refused."""
-    assert vocabulary_digest(vocab) == f"sha256 {digest}"
+    ):
+        assert vocabulary_digest(vocab) == f"sha256 {digest}"

@@ -115,7 +115,7 @@ def test_the_order_of_the_words_does_not_matter():
         assert [*chosen] == ["ab", "ba", "cd"]
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(5))
 def test_savings_come_close_to_those_of_trying_everything(seed):
     words, vocab = random_text(seed)
     candidates = {

@@ -15,7 +15,7 @@ from bert_tf.text.sentence_pieces import SentencePieceTokenizer, preprocess_text
 from bert_tf.text.tokenizers import load_tokenizer, read_vocabulary
 from tests.support.encoded import ids_of_each, placed_pieces, tokens_of_each
 from tests.support.golden import needs_golden
-from tests.support.refusals import refusal
+from tests.support.refusals import refusal, refuses
 from tests.support.sentence_piece_model import write_model
 
 PIECES = ["[CLS]", "[SEP]", "[MASK]", "▁", "▁the", "▁cat", "s", "1", "2", "12", "▁12,", "2,", ","]
@@ -106,26 +106,20 @@ def test_quotes_have_the_places_of_both_characters(tmp_path):
     assert [text[i:j] for i, j in places] == ["``", "e", "''", "", "a"]
 
 
-@pytest.mark.parametrize(
-    ("files", "tokens"),
-    [
-        ({}, ["[x", "▁", "a"]),
-        ({"tokenizer_config.json": {"extra_special_tokens": ["[E1]"]}}, ["▁", "[x", "a"]),
-        ({"special_tokens_map.json": {"additional_special_tokens": ["[E1]"]}}, None),
-    ],
-    ids=["none", "list", "map"],
-)
-def test_symbols_of_the_model_and_of_the_files(tmp_path, files, tokens):
+def test_symbols_of_the_model_and_of_the_files(tmp_path):
     # The tokens are those of transformers 5.24: a list in the files replaces the model's.
     path = write_model(tmp_path / "spiece.model", [*MORE, "[x"], first=["<pad>"])
-    for name, text in files.items():
-        (tmp_path / name).write_text(json.dumps(text))
-    if tokens is None:
-        told = refusal(load_tokenizer, path, True, hugging_face=True)
-        assert "so it ignores '[E1]'. Delete the token, or move it to extra_special_tokens" in told
-    else:
-        tokenizer = load_tokenizer(path, True, hugging_face=True)
-        assert tokens_of_each(tokenizer, "[xa") == [tokens]
+    tokenizer = load_tokenizer(path, True, hugging_face=True)
+    assert tokens_of_each(tokenizer, "[xa") == [["[x", "▁", "a"]]
+    file, content = tmp_path / "tokenizer_config.json", {"extra_special_tokens": ["[E1]"]}
+    file.write_text(json.dumps(content))
+    tokenizer = load_tokenizer(path, True, hugging_face=True)
+    assert tokens_of_each(tokenizer, "[xa") == [["▁", "[x", "a"]]
+    file.unlink()
+    content = {"additional_special_tokens": ["[E1]"]}
+    (tmp_path / "special_tokens_map.json").write_text(json.dumps(content))
+    told = refusal(load_tokenizer, path, True, hugging_face=True)
+    assert "so it ignores '[E1]'. Delete the token, or move it to extra_special_tokens" in told
 
 
 def unigram_json(**changes):
@@ -133,24 +127,16 @@ def unigram_json(**changes):
     quotes = [{"type": "Replace", "pattern": {"String": x}, "content": '"'} for x in ("``", "''")]
     steps = [*quotes, *({"type": x} for x in ("NFKD", "StripAccents", "Lowercase"))]
     metaspace = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
-    pieces = ["<pad>", "<unk>", *MORE]
+    splitters = [{"type": "WhitespaceSplit"}, metaspace]
+    pieces = [[piece, -1.0] for piece in ("<pad>", "<unk>", *MORE)]
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized", "special"), False)
-    mask = {"id": 4, "content": "[MASK]", **flags}
     return {
         **dict.fromkeys(("truncation", "padding", "post_processor", "decoder")),
         "version": "1.0",
-        "added_tokens": [mask],
+        "added_tokens": [{"id": 4, "content": "[MASK]", **flags}],
         "normalizer": {"type": "Sequence", "normalizers": steps},
-        "pre_tokenizer": {
-            "type": "Sequence",
-            "pretokenizers": [{"type": "WhitespaceSplit"}, metaspace],
-        },
-        "model": {
-            "type": "Unigram",
-            "unk_id": 1,
-            "vocab": [[piece, -1.0] for piece in pieces],
-            "byte_fallback": False,
-        },
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": splitters},
+        "model": {"type": "Unigram", "unk_id": 1, "vocab": pieces, "byte_fallback": False},
     } | changes
 
 
@@ -175,9 +161,8 @@ def unigrams(**changes):
     return {"type": "Unigram", "unk_id": 1, "vocab": pieces, "byte_fallback": False} | changes
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
+def test_a_tokenizer_json_that_is_not_albert_s(tmp_path):
+    for changes, message in (
         ({"normalizer": {"type": "NFKC"}}, "the normalizer must be ALBERT's; received ['NFKC']"),
         ({"pre_tokenizer": {"type": "WhitespaceSplit"}}, 'its pre_tokenizer must be {"type": "Seq'),
         (
@@ -190,13 +175,10 @@ def unigrams(**changes):
             {"model": unigrams(unk_id=0, vocab=[["<unk>", 0.0], ["[CLS]", 0.0]])},
             "must have the id 1, not 0: transformers takes that id, whatever the model says",
         ),
-    ],
-    ids=["normalizer", "splitter", "bytes", "vocab", "charsmap", "unknown"],
-)
-def test_a_tokenizer_json_that_is_not_albert_s(tmp_path, changes, message):
-    content = unigram_json(**changes)
-    (tmp_path / "tokenizer.json").write_text(json.dumps(content), encoding="utf-8")
-    assert message in refusal(load_tokenizer, str(tmp_path / "tokenizer.json"), True)
+    ):
+        content = unigram_json(**changes)
+        (tmp_path / "tokenizer.json").write_text(json.dumps(content), encoding="utf-8")
+        assert message in refusal(load_tokenizer, str(tmp_path / "tokenizer.json"), True)
 
 
 HUB = Path(__file__).parents[1] / "hugging_face/hub"
@@ -231,6 +213,8 @@ def test_pieces_and_numbers(model_file):
     assert found[3:5] == [["▁cat", "▁", "2", ","], ["▁", "<unk>"]]
     assert found[5][-1] == "▁cat"
     assert tokens_of_each(tokenizer) == []
+    cased = SentencePieceTokenizer(model_file, do_lower_case=False)
+    assert tokens_of_each(cased, "The cats") == [["▁", "<unk>", "▁cat", "s"]]
 
 
 def test_the_places_of_pieces(model_file):
@@ -250,11 +234,6 @@ def test_the_places_of_pieces(model_file):
     assert tokenizer.pieces("") == []
 
 
-def test_case_stays_if_it_should(model_file):
-    tokenizer = SentencePieceTokenizer(model_file, do_lower_case=False)
-    assert tokens_of_each(tokenizer, "The cats") == [["▁", "<unk>", "▁cat", "s"]]
-
-
 def test_what_is_no_model_is_refused(tmp_path, model_file):
     text = tmp_path / "vocab.model"
     text.write_text("[PAD]\n[UNK]\n")
@@ -265,10 +244,8 @@ def test_what_is_no_model_is_refused(tmp_path, model_file):
         (model_file, ("[CLS]", "[X]"), r"lacks \[X\]; .* --control_symbols=\[CLS\],\[X\]"),
         (other, ("[CLS]", "[SEP]"), "other.model: the model lacks <unk>; .* default --unk_pi"),
     ):
-        with pytest.raises(UserError, match=message):
-            SentencePieceTokenizer(str(path), True, required)
-    with pytest.raises(TypeError, match="not one string"):
-        SentencePieceTokenizer(model_file).encode("cats")
+        refuses(message, SentencePieceTokenizer, str(path), True, required)
+    refuses("not one string", SentencePieceTokenizer(model_file).encode, "cats", kind=TypeError)
 
 
 @needs_golden
@@ -297,13 +274,8 @@ def piece(text, score=-1.0):
     return bytes([1 << 3 | 2, len(content)]) + content
 
 
-def test_a_sound_model_has_no_problem():
-    assert problem_of(MODEL) is None
-
-
-@pytest.mark.parametrize(
-    ("model", "problem"),
-    [
+def test_a_damaged_model_is_refused(tmp_path):
+    for model, problem in (
         (b"", "it has no pieces"),
         (b"[PAD]\n[UNK]\n", "it is not such a file, or it is damaged"),
         (MODEL[:-200], "it is not such a file, or it is damaged"),
@@ -314,19 +286,17 @@ def test_a_sound_model_has_no_problem():
         (MODEL + piece(b"x" * 50 + b"\xff"), "is b'x{50}', which is not text"),
         (MODEL + piece(b"twice") * 2, r"piece \d+, b'twice', is there twice"),
         (MODEL + piece(b"new", float("nan")), r"the score of piece \d+ is nan"),
-    ],
-)
-def test_a_damaged_model_is_refused(tmp_path, model, problem):
-    path = tmp_path / "spm.model"
-    path.write_bytes(model)
-    with pytest.raises(UserError, match=problem) as error:
-        SentencePieceTokenizer(str(path))
-    assert str(error.value).startswith(f"--vocab_file={path}: the file must be a SentencePiece")
+    ):
+        path = tmp_path / "spm.model"
+        path.write_bytes(model)
+        with pytest.raises(UserError, match=problem) as error:
+            SentencePieceTokenizer(str(path))
+        assert str(error.value).startswith(f"--vocab_file={path}: the file must be a SentencePiece")
 
 
-@pytest.mark.parametrize(
-    ("place", "damage"),
-    [
+def test_a_damaged_map_of_characters_is_refused():
+    assert problem_of(MODEL) is None
+    for place, damage in (
         (0, struct.pack("<I", 2**31)),  # the trie is larger than the file
         (0, struct.pack("<I", TRIE_SIZE - 1)),
         (0, struct.pack("<I", 0)),
@@ -334,11 +304,8 @@ def test_a_damaged_model_is_refused(tmp_path, model, problem):
         (4 + 4 * 97, b"\0\xfc\xff\x7f"),  # those of another unit
         (4, b"\0\0\0\x80"),  # the root is the place of a text
         (-1, b"x"),  # the last text does not end
-    ],
-)
-def test_a_damaged_map_of_characters_is_refused(place, damage):
-    at = MODEL.index(CHARSMAP) + place % len(CHARSMAP)
-    model = MODEL[:at] + damage + MODEL[at + len(damage) :]
-    assert problem_of(model) == (
-        "it is damaged: its map of characters (precompiled_charsmap) is broken"
-    )
+    ):
+        at = MODEL.index(CHARSMAP) + place % len(CHARSMAP)
+        model = MODEL[:at] + damage + MODEL[at + len(damage) :]
+        told = "it is damaged: its map of characters (precompiled_charsmap) is broken"
+        assert problem_of(model) == told

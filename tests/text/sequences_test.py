@@ -6,24 +6,20 @@ import re
 
 import pytest
 
-from bert_tf.errors import UserError
 from bert_tf.text import sequences
 from bert_tf.text.sequences import Layout, Span, make_spans, max_context, split_pair
+from tests.support.refusals import refuses
 
 
-@pytest.mark.parametrize(
-    ("ids_a", "ids_b", "input_ids", "input_mask", "segment_ids"),
-    [
+def test_pack_pair():
+    for ids_a, ids_b, input_ids, input_mask, segment_ids in (
         ([7, 8], [9], [2, 7, 8, 3, 9, 3, 0], [1, 1, 1, 1, 1, 1, 0], [0, 0, 0, 0, 1, 1, 0]),
         ([7], [8, 9], [2, 7, 3, 8, 9, 3], [1] * 6, [0, 0, 0, 1, 1, 1]),
         ([7, 8], [], [2, 7, 8, 3, 0, 0], [1, 1, 1, 1, 0, 0], [0] * 6),
-    ],
-    ids=["a pair", "no padding", "one text"],
-)
-def test_pack_pair(ids_a, ids_b, input_ids, input_mask, segment_ids):
-    packed = sequences.pack_pair(ids_a, ids_b, len(input_ids), sequences.Layout(2, 3))
-    expected = {"input_ids": input_ids, "input_mask": input_mask, "segment_ids": segment_ids}
-    assert packed == expected
+    ):
+        packed = sequences.pack_pair(ids_a, ids_b, len(input_ids), sequences.Layout(2, 3))
+        expected = {"input_ids": input_ids, "input_mask": input_mask, "segment_ids": segment_ids}
+        assert packed == expected
 
 
 def _drop_tokens(a, b, limit, rng):
@@ -32,26 +28,25 @@ def _drop_tokens(a, b, limit, rng):
         loser.pop(0 if rng.random() < 0.5 else -1)
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_truncate_pair_drops_the_same_tokens_one_by_one(seed):
-    choose = random.Random(seed)
-    a = list(range(choose.randint(1, 90)))
-    b = list(range(1000, 1000 + choose.randint(1, 90)))
-    limit = choose.randint(2, 120)
-    rng, same_rng = random.Random(seed), random.Random(seed)
-    start_a, end_a, start_b, end_b = sequences.truncate_pair(len(a), len(b), limit, rng)
-    kept_a, kept_b = a[start_a:end_a], b[start_b:end_b]
-    _drop_tokens(a, b, limit, same_rng)
-    assert (kept_a, kept_b) == (a, b)
-    assert rng.getstate() == same_rng.getstate()
-    # A pair that fits takes no random number.
-    assert sequences.truncate_pair(4, 5, 9, rng) == (0, 4, 0, 5)
-    assert rng.getstate() == same_rng.getstate()
+def test_truncate_pair_drops_the_same_tokens_one_by_one():
+    for seed in range(20):
+        choose = random.Random(seed)
+        a = list(range(choose.randint(1, 90)))
+        b = list(range(1000, 1000 + choose.randint(1, 90)))
+        limit = choose.randint(2, 120)
+        rng, same_rng = random.Random(seed), random.Random(seed)
+        start_a, end_a, start_b, end_b = sequences.truncate_pair(len(a), len(b), limit, rng)
+        kept_a, kept_b = a[start_a:end_a], b[start_b:end_b]
+        _drop_tokens(a, b, limit, same_rng)
+        assert (kept_a, kept_b) == (a, b)
+        assert rng.getstate() == same_rng.getstate()
+        # A pair that fits takes no random number.
+        assert sequences.truncate_pair(4, 5, 9, rng) == (0, 4, 0, 5)
+        assert rng.getstate() == same_rng.getstate()
 
 
-@pytest.mark.parametrize(
-    "lengths, limit, kept",
-    [
+def test_truncate_longer():
+    for lengths, limit, kept in (
         ((3, 2), 5, (3, 2)),
         ((3, 2), 4, (2, 2)),  # the longer one
         ((2, 3), 4, (2, 2)),
@@ -59,10 +54,8 @@ def test_truncate_pair_drops_the_same_tokens_one_by_one(seed):
         ((9, 1), 4, (3, 1)),
         ((7, 9), 1, (1, 0)),
         ((0, 5), 2, (0, 2)),
-    ],
-)
-def test_truncate_longer(lengths, limit, kept):
-    assert sequences.truncate_longer(*lengths, limit) == kept
+    ):
+        assert sequences.truncate_longer(*lengths, limit) == kept
 
 
 def test_a_layout_with_two_separators():
@@ -88,6 +81,7 @@ def test_unpadded_tokens():
 
 LAYOUT = Layout(2, 3)  # of BERT: three special tokens in a pair
 WIDE = Layout(2, 3, separators=2, second_segment=0)  # of RoBERTa: four
+LONGER = ("a" * 9, "b" * 6)
 
 
 def test_spans():
@@ -114,9 +108,8 @@ def test_most_context(tokens, length, stride):
             assert found[i][position - spans[i].start] == (i == best)
 
 
-@pytest.mark.parametrize(
-    ("a", "b", "length", "stride", "layout", "windows"),
-    [
+def test_windows_of_texts_and_pairs():
+    for a, b, length, stride, layout, windows in (
         # What fits stays whole, up to the last token.
         ("abc", "", 5, 1, LAYOUT, [("abc", "")]),
         ("abc", "xy", 8, 1, LAYOUT, [("abc", "xy")]),
@@ -129,26 +122,20 @@ def test_most_context(tokens, length, stride):
         ("abc", "xyz", 8, 1, LAYOUT, [("abc", "xy"), ("abc", "yz")]),
         ("", "xyz", 5, 1, LAYOUT, [("", "xy"), ("", "yz")]),
         ("abc", "xyz", 9, 9, WIDE, [("abc", "xy"), ("abc", "z")]),
-    ],
-)
-def test_windows_of_texts_and_pairs(a, b, length, stride, layout, windows):
-    assert split_pair(a, b, length, stride, layout, "texts[0]") == windows
+    ):
+        assert split_pair(a, b, length, stride, layout, "texts[0]") == windows
 
 
-@pytest.mark.parametrize(
-    ("a", "b", "length", "layout", "pieces", "room"),
-    [("a" * 5, "b" * 9, 8, LAYOUT, 5, 5), ("a" * 9, "b" * 6, 10, WIDE, 6, 6)],
-)
-def test_a_pair_whose_shorter_text_fills_the_window_is_refused(a, b, length, layout, pieces, room):
-    message = (
-        "Example 'x': the shorter text of a pair is whole in every window, so it must leave room"
-        f" for the longer one; it has {pieces} word pieces, and max_seq_length ({length}) has room"
-        f" for {room} beside the special tokens. Shorten the text, raise max_seq_length to"
-        f" {length + 1} or more, or set long_text to cut"
-    )
-    with pytest.raises(UserError, match=f"^{re.escape(message)}$"):
-        split_pair(a, b, length, 2, layout, "Example 'x'")
-    assert len(split_pair(a, b, length + 1, 2, layout, "Example 'x'")) == 9  # of one piece each
+def test_a_pair_whose_shorter_text_fills_the_window_is_refused():
+    for a, b, length, layout, pieces in (("a" * 5, "b" * 9, 8, LAYOUT, 5), (*LONGER, 10, WIDE, 6)):
+        message = (
+            "Example 'x': the shorter text of a pair is whole in every window, so it must leave"
+            f" room for the longer one; it has {pieces} word pieces, and max_seq_length ({length})"
+            f" has room for {pieces} beside the special tokens. Shorten the text, raise"
+            f" max_seq_length to {length + 1} or more, or set long_text to cut"
+        )
+        refuses(f"^{re.escape(message)}$", split_pair, a, b, length, 2, layout, "Example 'x'")
+        assert len(split_pair(a, b, length + 1, 2, layout, "Example 'x'")) == 9  # of one piece each
 
 
 @pytest.mark.parametrize("layout", [LAYOUT, WIDE])

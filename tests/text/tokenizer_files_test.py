@@ -8,12 +8,11 @@ import pytest
 import tensorflow as tf
 import tokenizers
 
-from bert_tf.errors import UserError
 from bert_tf.export.text_to_ids import TextToIds
 from bert_tf.text.fast_tokenization import FastTokenizer
 from bert_tf.text.tokenizer_settings import AddedToken, TokenizerSettings
 from bert_tf.text.tokenizers import load_tokenizer, read_vocabulary
-from tests.support.refusals import refusal
+from tests.support.refusals import refusal, refuses
 from tests.support.tokenizer_json import word_piece_json
 
 LETTERS = "abcdeimnorstuvxyABCDEIMNORSTUVXY0129äöéü中国οδσςΟΔΣ\U0002b820"
@@ -23,6 +22,7 @@ SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 TOKENS = [*SPECIAL, *WORDS, *LETTERS, *(f"##{letter}" for letter in LETTERS), *MARKS]
 VOCAB = {token: i for i, token in enumerate(dict.fromkeys(TOKENS))}
 ADDED = ["[E1]", "[SPK]", "_E2_", "<x>", "covid19x", "möchte schön", "[e1]x", "中国"]
+NEXT, THE_CAFE, BEGIN = len(VOCAB), [VOCAB["the"], VOCAB["cafe"]], {"begin": "[E1]"}
 TEXTS = [
     "the cat sat.",
     "The MAX möchte schön café, e\u0301a\u0308!",
@@ -33,10 +33,8 @@ TEXTS = [
     "[SEP] the [MASK] cat [PAD] [unk]",
     "",
     # What the original does otherwise: a final sigma, private use, an ideograph.
-    "ΟΔΟΣ σοςΣ Σ ΣΟ-ΔΟΣ. οδος",
-    "ca\ue000t \uf0b7 news\U000f0001 the\U0010fffd",
-    "the\U0002b820cat \U0002b820",
-    "a\x1cb\x1f c\x0bd\x85e\u2028x",
+    *("ΟΔΟΣ σοςΣ Σ ΣΟ-ΔΟΣ. οδος", "ca\ue000t \uf0b7 news\U000f0001 the\U0010fffd"),
+    *("the\U0002b820cat \U0002b820", "a\x1cb\x1f c\x0bd\x85e\u2028x"),
 ]
 
 
@@ -49,13 +47,20 @@ def write(folder, files):
     return str(folder / "vocab.txt")
 
 
+CONFIG, MAP, ADDED_FILE = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
+
+
 def vocabulary(folder, **config):
     """Writes a vocab.txt and a tokenizer_config.json; returns the path of the former."""
-    return write(folder, {"tokenizer_config.json": config})
+    return write(folder, {CONFIG: config})
 
 
-def draw(rng: random.Random):
-    """Returns a tokenizer of the package, with switches and added tokens at random."""
+def draw(seed, path):
+    """Returns a tokenizer of the package, with switches and added tokens at random.
+
+    It is saved to a path; also returns whether it lower-cases texts.
+    """
+    rng = random.Random(seed)
     longest = rng.choice([100, 200, 30])
     model = tokenizers.models.WordPiece(VOCAB, unk_token="[UNK]", max_input_chars_per_word=longest)
     made = tokenizers.Tokenizer(model)
@@ -71,46 +76,48 @@ def draw(rng: random.Random):
         flags = {flag: rng.random() < 0.3 for flag in ("lstrip", "rstrip", "single_word")}
         normalized = rng.random() < 0.5
         made.add_tokens([tokenizers.AddedToken(content, normalized=normalized, **flags)])
-    return made
+    made.save(path)
+    with open(path, encoding="utf-8") as reader:
+        return made, json.load(reader)["normalizer"]["lowercase"]
 
 
 @pytest.mark.parametrize("seed", range(60))
 def test_a_tokenizer_json_drawn_at_random(tmp_path, seed):
-    expected = draw(random.Random(seed))
-    expected.save(str(tmp_path / "tokenizer.json"))
-    content = json.loads((tmp_path / "tokenizer.json").read_text(encoding="utf-8"))
-    lower = content["normalizer"]["lowercase"]
-    tokenizer = load_tokenizer(str(tmp_path / "tokenizer.json"), lower)
+    path = str(tmp_path / "tokenizer.json")
+    expected, lower = draw(seed, path)
+    tokenizer = load_tokenizer(path, lower)
     # What is written of a folder is read as the same tokenizer.
     again = tmp_path / "again"
     again.mkdir()
-    for name, written in read_vocabulary(str(tmp_path / "tokenizer.json")).items():
+    for name, written in read_vocabulary(path).items():
         (again / name).write_bytes(written)
     copy = load_tokenizer(str(again / "vocab.txt"), lower)
+    every = []
     for text in TEXTS:
         ids = expected.encode(text, add_special_tokens=False).ids
         assert tokenizer.encode([text])[0].tolist() == ids, text
         assert copy.encode([text])[0].tolist() == ids, text
         assert [piece.token_id for piece in tokenizer.pieces(text)] == ids, text
-    everything = tokenizer.encode(TEXTS)[0].tolist()
-    assert everything == sum((tokenizer.encode([x])[0].tolist() for x in TEXTS), [])
+        every += ids
+    assert tokenizer.encode(TEXTS)[0].tolist() == every
+
+
+CLASS = {"tokenizer_class": "BertTokenizer"}
 
 
 @pytest.mark.parametrize(
     ("lower", "switches", "added"),
     [
-        (True, {"strip_accents": False}, {}),
+        (True, {"strip_accents": False, "tokenize_chinese_chars": False}, {}),
         (
-            False,
-            {"strip_accents": True, "clean_text": False},
-            {"[E1]": {}, "<x>": {"lstrip": True}},
+            *(False, {"strip_accents": True, "clean_text": False}),
+            {"[E1]": {}, "<x>": {"lstrip": True}, "_E2_": {"rstrip": True, "lstrip": True}},
         ),
         pytest.param(True, {"drop_category_c": True}, {"[E1]": {}}, marks=pytest.mark.slow),
-        (True, {"tokenize_chinese_chars": False}, {"_E2_": {"rstrip": True, "lstrip": True}}),
-        (True, {"tokenizer_class": "BertTokenizer"}, {}),
+        (True, CLASS, {}),
         (False, {"tokenizer_class": "BertTokenizerFast", "strip_accents": True}, {"[E1]": {}}),
     ],
-    ids=["accents", "cased", "electra", "ideographs", "hugging_face", "hugging_face_cased"],
+    ids=["accents", "cased", "electra", "hugging_face", "hugging_face_cased"],
 )
 def test_the_graph_gives_the_same_ids(tmp_path, lower, switches, added):
     tokens = {str(len(VOCAB) + i): {"content": x} | y for i, (x, y) in enumerate(added.items())}
@@ -121,48 +128,38 @@ def test_the_graph_gives_the_same_ids(tmp_path, lower, switches, added):
     assert found == [tokenizer.encode([text])[0].tolist() for text in texts]
 
 
-@pytest.mark.parametrize("flag", ["normalized", "single_word"])
-def test_a_token_that_no_graph_finds(tmp_path, flag):
-    tokens = {str(len(VOCAB)): {"content": "[E1]", flag: True}}
-    tokenizer = load_tokenizer(vocabulary(tmp_path, added_tokens_decoder=tokens), True)
-    with pytest.raises(UserError, match=r"added token '\[E1\]' cannot .* --input_kind=ids"):
-        TextToIds(tokenizer)
+def test_a_token_that_no_graph_finds(tmp_path):
+    for flag in ("normalized", "single_word"):
+        tokens = {str(len(VOCAB)): {"content": "[E1]", flag: True}}
+        tokenizer = load_tokenizer(vocabulary(tmp_path, added_tokens_decoder=tokens), True)
+        refuses(r"added token '\[E1\]' cannot .* --input_kind=ids", TextToIds, tokenizer)
 
 
 # File -> content, and the ids of "[E1] the Café" that the files ask for.
-FILES = [
-    ({}, [VOCAB["the"], VOCAB["cafe"]]),
-    ({"tokenizer_config.json": {"strip_accents": False}}, [VOCAB["the"], VOCAB["café"]]),
-    ({"added_tokens.json": {"[E1]": len(VOCAB)}}, [len(VOCAB), VOCAB["the"], VOCAB["cafe"]]),
-    (
-        {"special_tokens_map.json": {"additional_special_tokens": ["[SPK]", "[E1]"]}},
-        [len(VOCAB) + 1, VOCAB["the"], VOCAB["cafe"]],
-    ),
-    (
-        {
-            "tokenizer_config.json": {
-                "additional_special_tokens": ["[SPK]"],
-                "extra_special_tokens": {"begin": "[E1]"},
-            }
-        },
-        [len(VOCAB), VOCAB["the"], VOCAB["cafe"]],
-    ),
-    (
-        {"tokenizer_config.json": {"extra_special_tokens": {"begin": "[E1] the"}}},
-        [len(VOCAB), VOCAB["cafe"]],
-    ),
-    (
-        {
-            "tokenizer_config.json": {"additional_special_tokens": ["[E1]"]},
-            "added_tokens.json": {"[E2]": len(VOCAB), "[E1]": len(VOCAB) + 1},
-        },
-        [len(VOCAB) + 1, VOCAB["the"], VOCAB["cafe"]],
-    ),
-]
-
-
-@pytest.mark.parametrize(("files", "ids"), FILES, ids=range(len(FILES)))
+@pytest.mark.parametrize(
+    ("files", "ids"),
+    [
+        ({}, THE_CAFE),
+        ({CONFIG: {"strip_accents": False}}, [VOCAB["the"], VOCAB["café"]]),
+        ({ADDED_FILE: {"[E1]": NEXT}}, [NEXT, *THE_CAFE]),
+        ({MAP: {"additional_special_tokens": ["[SPK]", "[E1]"]}}, [NEXT + 1, *THE_CAFE]),
+        (
+            {CONFIG: {"additional_special_tokens": ["[SPK]"], "extra_special_tokens": BEGIN}},
+            [NEXT, *THE_CAFE],
+        ),
+        ({CONFIG: {"extra_special_tokens": {"begin": "[E1] the"}}}, [NEXT, VOCAB["cafe"]]),
+        (
+            {
+                CONFIG: {"additional_special_tokens": ["[E1]"]},
+                ADDED_FILE: {"[E2]": NEXT, "[E1]": NEXT + 1},
+            },
+            [NEXT + 1, *THE_CAFE],
+        ),
+    ],
+    ids=range(7),
+)
 def test_files_beside_a_vocabulary(tmp_path, files, ids):
+    """The ids of "[E1] the Café" that the files ask for."""
     path = write(tmp_path, files)
     found = load_tokenizer(path, True).encode(["[E1] the Café"])[0].tolist()
     assert found[-len(ids) :] == ids
@@ -199,22 +196,17 @@ WRONG = [
 @pytest.mark.parametrize(("config", "message"), WRONG, ids=[next(iter(x)) for x, _ in WRONG])
 def test_what_is_refused(tmp_path, config, message):
     path = write(tmp_path, {"tokenizer_config.json": config})
-    with pytest.raises(UserError, match=message):
-        load_tokenizer(path, True)
+    refuses(message, load_tokenizer, path, True)
 
 
-@pytest.mark.parametrize(
-    ("config", "vocab", "message"),
-    [
+def test_files_that_contradict_each_other(tmp_path):
+    for config, vocab, message in (
         ({"strip_accents": False}, VOCAB, "strip_accents is true in the former and false in the"),
         ({"do_lower_case": False}, VOCAB, "do_lower_case is true in the former and false in the"),
         ({}, {**VOCAB, "the": VOCAB["cat"], "cat": VOCAB["the"]}, "the same vocabulary; token"),
-    ],
-    ids=["accents", "casing", "vocabulary"],
-)
-def test_files_that_contradict_each_other(tmp_path, config, vocab, message):
-    files = {"tokenizer.json": word_piece_json(vocab), "tokenizer_config.json": config}
-    assert message in refusal(load_tokenizer, write(tmp_path, files), True)
+    ):
+        files = {"tokenizer.json": word_piece_json(vocab), "tokenizer_config.json": config}
+        assert message in refusal(load_tokenizer, write(tmp_path, files), True)
 
 
 def test_a_byte_order_mark_is_no_part_of_the_first_token(tmp_path):
@@ -264,47 +256,43 @@ def test_where_the_original_and_the_package_differ(tmp_path, text, original, hug
         assert (b'"tokenizer_class": "BertTokenizer"' in written) == (path == paths[1])
 
 
-@pytest.mark.parametrize(
-    ("config", "normalizer", "message"),
-    [
+def test_a_class_that_ignores_tokenizer_json(tmp_path):
+    for config, normalizer, message in (
         ({}, {"lowercase": False}, "the class of its tokenizer must say the same; do_lower_"),
         (
-            {"do_lower_case": None},
-            {"lowercase": False},
+            *({"do_lower_case": None}, {"lowercase": False}),
             "do_lower_case is false in the former and true in the",
         ),
         (
-            {"strip_accents": None},
-            {"strip_accents": False},
+            *({"strip_accents": None}, {"strip_accents": False}),
             "strip_accents is false in the former and true",
         ),
         ({}, {"handle_chinese_chars": False}, "tokenize_chinese_chars is false in the former"),
         ({}, {"clean_text": False}, "clean_text is false in the former and true in"),
-    ],
-)
-def test_a_class_that_ignores_tokenizer_json(tmp_path, config, normalizer, message):
-    path = vocabulary(tmp_path, tokenizer_class="BertTokenizerFast", **config)
-    processor = {"type": "BertProcessing", "cls": ["[CLS]", 2], "sep": ["[SEP]", 3]}
-    content = word_piece_json(VOCAB, post_processor=processor)
-    content["normalizer"] |= normalizer
-    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
-    told = refusal(load_tokenizer, path, True)
-    assert message in told
-    assert 'write "tokenizer_class": "PreTrainedTokenizerFast" to tokenizer_config.json' in told
-    vocabulary(tmp_path, tokenizer_class="PreTrainedTokenizerFast", **config)
-    load_tokenizer(path, True)
+    ):
+        path = vocabulary(tmp_path, tokenizer_class="BertTokenizerFast", **config)
+        processor = {"type": "BertProcessing", "cls": ["[CLS]", 2], "sep": ["[SEP]", 3]}
+        content = word_piece_json(VOCAB, post_processor=processor)
+        content["normalizer"] |= normalizer
+        (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+        told = refusal(load_tokenizer, path, True)
+        assert message in told
+        assert 'write "tokenizer_class": "PreTrainedTokenizerFast" to tokenizer_config.json' in told
+        vocabulary(tmp_path, tokenizer_class="PreTrainedTokenizerFast", **config)
+        load_tokenizer(path, True)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("clean_text", False), ("max_input_chars_per_word", 9), ("drop_category_c", True)],
-)
-def test_a_switch_that_the_class_ignores(tmp_path, name, value):
-    path = vocabulary(tmp_path, **{name: value})
-    load_tokenizer(path, True)  # this library's folder
-    told = refusal(load_tokenizer, path, True, hugging_face=True)
-    assert f"tokenizer_config.json: {name} must be " in told
-    assert f"not {json.dumps(value)}, which transformers ignores. Delete the key" in told
+def test_a_switch_that_the_class_ignores(tmp_path):
+    for name, value in (
+        ("clean_text", False),
+        ("max_input_chars_per_word", 9),
+        ("drop_category_c", True),
+    ):
+        path = vocabulary(tmp_path, **{name: value})
+        load_tokenizer(path, True)  # this library's folder
+        told = refusal(load_tokenizer, path, True, hugging_face=True)
+        assert f"tokenizer_config.json: {name} must be " in told
+        assert f"not {json.dumps(value)}, which transformers ignores. Delete the key" in told
 
 
 def test_tokenizer_json_is_parsed_once(tmp_path, monkeypatch):
@@ -323,78 +311,65 @@ def test_tokenizer_json_is_parsed_once(tmp_path, monkeypatch):
 @pytest.mark.parametrize("seed", range(12))
 def test_lower_casing_before_the_tokenizer(tmp_path, seed):
     # As sentence-transformers 6 does it for do_lower_case of its sentence_bert_config.json.
-    expected = draw(random.Random(1000 + seed))
-    expected.save(str(tmp_path / "tokenizer.json"))
-    content = json.loads((tmp_path / "tokenizer.json").read_text(encoding="utf-8"))
-    tokenizer = load_tokenizer(
-        str(tmp_path / "tokenizer.json"), content["normalizer"]["lowercase"]
-    ).after_lowering()
-    lowercase = tokenizers.normalizers.Lowercase()
-    steps = [lowercase, expected.normalizer]
+    path = str(tmp_path / "tokenizer.json")
+    expected, lower = draw(1000 + seed, path)
+    tokenizer = load_tokenizer(path, lower).after_lowering()
+    steps = [tokenizers.normalizers.Lowercase(), expected.normalizer]
     expected.normalizer = tokenizers.normalizers.Sequence(steps)
     for text in TEXTS:
         ids = expected.encode(text, add_special_tokens=False).ids
         assert tokenizer.encode([text])[0].tolist() == ids, text
 
 
-E1 = {"added_tokens.json": {"[E1]": len(VOCAB)}}
+E1 = {ADDED_FILE: {"[E1]": NEXT}}
 
 
 @pytest.mark.parametrize(
     ("files", "found"),
     [
         (E1, True),
-        ({**E1, "special_tokens_map.json": {"additional_special_tokens": ["[E1]"]}}, True),
-        ({**E1, "tokenizer_config.json": {"additional_special_tokens": ["[E1]"]}}, False),
-        ({**E1, "special_tokens_map.json": {"extra_special_tokens": ["[E1]"]}}, False),
+        ({**E1, MAP: {"additional_special_tokens": ["[E1]"]}}, True),
+        ({**E1, CONFIG: {"additional_special_tokens": ["[E1]"]}}, False),
+        ({**E1, MAP: {"extra_special_tokens": ["[E1]"]}}, False),
     ],
     ids=["alone", "map", "config", "extra"],
 )
 def test_whether_an_added_token_is_found_in_other_case(tmp_path, files, found):
     # The values are those of transformers 5.24 for such folders.
-    path = write(tmp_path, files)
-    tokenizer = load_tokenizer(path, True)
-    assert (len(VOCAB) in tokenizer.encode(["the [e1] cat"])[0]) == found
-    assert len(VOCAB) in tokenizer.encode(["the [E1] cat"])[0]
+    tokenizer = load_tokenizer(write(tmp_path, files), True)
+    assert (NEXT in tokenizer.encode(["the [e1] cat"])[0]) == found
+    assert NEXT in tokenizer.encode(["the [E1] cat"])[0]
+
+
+EXTRA_E2, MORE_E1 = {"extra_special_tokens": ["[E2]"]}, {"additional_special_tokens": ["[E1]"]}
+MORE_E2 = {"additional_special_tokens": ["[E2]"]}
 
 
 @pytest.mark.parametrize(
     ("files", "message"),
     [
         (
-            {
-                "tokenizer_config.json": {"extra_special_tokens": ["[E2]"]},
-                "special_tokens_map.json": {"additional_special_tokens": ["[E1]"]},
-            },
+            {CONFIG: EXTRA_E2, MAP: MORE_E1},
             "so it ignores '[E1]'. Delete the token, or move it to extra_special_tokens in tok",
         ),
         (
-            {
-                "tokenizer_config.json": {
-                    "extra_special_tokens": ["[E2]"],
-                    "additional_special_tokens": ["[E2]", "[SPK]"],
-                }
-            },
+            {CONFIG: EXTRA_E2 | {"additional_special_tokens": ["[E2]", "[SPK]"]}},
             "transformers ignores additional_special_tokens beside extra_special_tokens, and in",
         ),
         (
-            {
-                "tokenizer_config.json": {"additional_special_tokens": ["[E2]"]},
-                "special_tokens_map.json": {"additional_special_tokens": ["[E2]", "[E1]"]},
-            },
+            {CONFIG: MORE_E2, MAP: {"additional_special_tokens": ["[E2]", "[E1]"]}},
             "so it ignores '[E1]'. Delete the token",
         ),
         (
-            {"added_tokens.json": {"[E1]": len(VOCAB) + 1}},
-            f"the ids of added tokens must be the numbers from {len(VOCAB)} on",
+            {ADDED_FILE: {"[E1]": NEXT + 1}},
+            f"the ids of added tokens must be the numbers from {NEXT} on",
         ),
         (
-            {"added_tokens.json": {"[E1]": len(VOCAB), "[E2]": len(VOCAB) + 5}},
-            f"they are '{len(VOCAB)}', '{len(VOCAB) + 5}'. Add tokens for the missing ids",
+            {ADDED_FILE: {"[E1]": NEXT, "[E2]": NEXT + 5}},
+            f"they are '{NEXT}', '{NEXT + 5}'. Add tokens for the missing ids",
         ),
     ],
     ids=["map", "config", "both", "hole", "late"],
 )
 def test_added_tokens_that_transformers_has_otherwise(tmp_path, files, message):
-    path = write(tmp_path, files)
-    assert message in refusal(load_tokenizer, path, True)
+    assert message in refusal(load_tokenizer, write(tmp_path, files), True)

@@ -43,7 +43,7 @@ def test_made_up_words(seed, monkeypatch):
     rng = random.Random(seed)
     letters = "#\u00e9\u4e2dabcd"[rng.randrange(4) :]
     word_counts = collections.Counter()
-    for size in rng.choices([1, 2, 3, 4, 5, 7, 9, LONGEST, LONGEST + 1], [9] * 7 + [1, 1], k=70):
+    for size in rng.choices([1, 2, 3, 4, 5, 7, 9, LONGEST, LONGEST + 1], [9] * 7 + [1, 1], k=50):
         word = "".join(rng.choices(letters, k=size)).replace("##", "a")
         word_counts[word] += rng.randrange(1, 40)
     for most in (1_000_000, 30):
@@ -60,5 +60,5 @@ def test_of_equally_frequent_characters_the_first_are_kept():
 @pytest.mark.parametrize("do_lower_case", [True, False])
 def test_real_words(do_lower_case):
     lines = Path(ROOT, "flags/quickstart/corpus.txt").read_text().split("\n")
-    for threshold in (1, 3, 20, 100):
+    for threshold in (1, 20):
         check(count_words([lines], do_lower_case), threshold, 1000, 1_000_000)

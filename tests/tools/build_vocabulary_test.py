@@ -12,7 +12,7 @@ from bert_tf.errors import UserError
 from bert_tf.text import fast_tokenization
 from bert_tf.text.byte_pairs import BytePairTokenizer
 from tests.support.pretraining_runs import run
-from tests.support.refusals import refusal
+from tests.support.refusals import refusal, refuses
 from tests.support.text_in_shards import contents
 from tools import build_vocabulary
 from tools.build_vocabulary import BYTE_BPE
@@ -87,36 +87,31 @@ def test_size_is_kept_exactly_where_the_text_suffices(tmp_path):
     assert known == sorted(known) and known[0] < known[2]
 
 
-def test_pieces_that_cannot_occur_take_no_room(tmp_path):
+def test_what_is_left_out(tmp_path, warnings):
+    """Pieces that cannot occur, and, with a warning, rare characters."""
     tokens = build(tmp_path, TEXT)
     assert {",", "\u4e2d", "\u2026", "##w"} <= set(tokens)
     assert not {"##,", "##\u4e2d", "##\u2026"}.intersection(tokens)
-
-
-def test_rare_characters_are_left_out_with_a_warning(tmp_path, warnings):
+    assert not warnings
     tokens = build(tmp_path, "aa ab ba bb aac\n" * 9 + "qa\n", max_unique_chars=3)
     assert set("abc") <= set(tokens) and "q" not in tokens
     [warning] = warnings
     assert warning.startswith("1 words (2.17%) have characters that are not in the vocabulary")
 
 
-@pytest.mark.parametrize(
-    ("input_file", "output_file", "message"),
-    [
-        ("*.txt", "link", "must not be a file of --input_file"),
-        ("*.txt", "", "empty name"),
-        ("text.txt", "text.txt/vocab.txt", "--output_file=.*/text.txt/vocab.txt cannot be written"),
-        ("text.txt", "folder", "--output_file=.*/folder must name a file"),
-        ("no/such*.txt", "v", r"no/such\*\.txt matches no file"),
-    ],
-)
-def test_files_that_cannot_be(tmp_path, input_file, output_file, message):
+def test_files_that_cannot_be(tmp_path):
     (tmp_path / "text.txt").write_text(TEXT, encoding="utf-8")
     (tmp_path / "link").symlink_to("text.txt")
     (tmp_path / "folder").mkdir()
-    output_file = output_file and f"{tmp_path}/{output_file}"
-    with pytest.raises(UserError, match=message):
-        build_vocabulary.build_vocabulary(f"{tmp_path}/{input_file}", output_file, 99)
+    make = build_vocabulary.build_vocabulary
+    for source, output, message in (
+        ("*.txt", "link", "must not be a file of --input_file"),
+        ("*.txt", "", "empty name"),
+        ("text.txt", "text.txt/v.txt", "--output_file=.*/text.txt/v.txt cannot be written"),
+        ("text.txt", "folder", "--output_file=.*/folder must name a file"),
+        ("no/such*.txt", "v", r"no/such\*\.txt matches no file"),
+    ):
+        refuses(message, make, f"{tmp_path}/{source}", output and f"{tmp_path}/{output}", 99)
     assert (tmp_path / "text.txt").read_text(encoding="utf-8") == TEXT
     assert sorted(os.listdir(tmp_path)) == ["folder", "link", "text.txt"]
 

@@ -13,6 +13,7 @@ from bert_tf.runs.results.tables import KeptRows
 from bert_tf.tasks.tagging.data import Sentence
 from bert_tf.tasks.tagging.files import write_tables
 from tests.support.pretraining_runs import run
+from tests.support.refusals import refuses
 from tools import compare_runs
 
 LABELS = ["no", "yes"]
@@ -51,15 +52,15 @@ def runs(tmp_path):
 
 def test_classes(runs):
     labels, one, two = runs
-    found = compared(one, two)
+    found, back = compared(one, two), compared(two, one)
     assert found.right == {(True, True): 41, (True, False): 3, (False, True): 12, (False, False): 4}
     assert found.p_value == pytest.approx(2 * stats.binom.cdf(3, 15, 0.5))  # exact, two-sided
     names = [metric.name for metric in found.metrics]
     assert names == ["accuracy", "macro F1", "F1 of no", "F1 of yes"]
     accuracy, macro, _, f1 = found.metrics
     assert (accuracy.a, accuracy.b) == pytest.approx((44 / 60, 53 / 60))
-    found = tables.read_table(f"{one}/eval_predictions.tsv")["prediction"]
-    predicted = [LABELS.index(x) for x in found]
+    table = tables.read_table(f"{one}/eval_predictions.tsv")["prediction"]
+    predicted = [LABELS.index(x) for x in table]
     assert macro.a == pytest.approx(metrics.f1_score(labels, predicted, average="macro"))
     assert f1.a == pytest.approx(metrics.f1_score(labels, predicted))
     assert accuracy.low < accuracy.difference < accuracy.high
@@ -67,13 +68,9 @@ def test_classes(runs):
     error = np.sqrt(15 / 60 - (9 / 60) ** 2) / np.sqrt(60)
     assert accuracy.low == pytest.approx(0.15 - 1.96 * error, abs=0.03)
     assert accuracy.high == pytest.approx(0.15 + 1.96 * error, abs=0.03)
-
-
-def test_the_order_of_the_runs_only_changes_signs(runs):
-    _, one, two = runs
-    forward, back = compared(one, two), compared(two, one)
-    assert forward.p_value == back.p_value
-    for there, here in zip(forward.metrics, back.metrics, strict=True):
+    # The order of the runs only changes signs.
+    assert found.p_value == back.p_value
+    for there, here in zip(found.metrics, back.metrics, strict=True):
         assert (there.low, there.high) == pytest.approx((-here.high, -here.low), abs=1e-9)
 
 
@@ -87,23 +84,19 @@ def test_the_program_says_it_in_sentences(runs):
     assert re.search(line, printed)
 
 
-def test_equal_runs_differ_in_nothing(tmp_path):
-    folders = [write_classes(tmp_path / name, [0, 1, 1], [0, 1, 0]) for name in "ab"]
-    found = compared(*folders)
+def test_small_runs(tmp_path):
+    def pair(name, labels, a, b):
+        folders = ((f"{name}_a", a), (f"{name}_b", b))
+        return compared(*(write_classes(tmp_path / x, labels, y) for x, y in folders))
+
+    found = pair("equal", [0, 1, 1], [0, 1, 0], [0, 1, 0])
     assert found.p_value == 1.0
     text = compare_runs.sentences(found)
     assert "B is right on 0 examples where A is wrong" in text and "would often" in text
     assert text.count("do not show which is better") == 4
-
-
-def test_one_example(tmp_path):
-    found = compared(*(write_classes(tmp_path / f"{x}", [1], [x]) for x in (0, 1)))
+    found = pair("one", [1], [0], [1])
     assert "B is right on 1 example where A is wrong" in compare_runs.sentences(found)
-
-
-def test_a_class_that_no_example_has(tmp_path):
-    folders = [write_classes(tmp_path / name, [0, 0], [x, 0]) for name, x in (("a", 0), ("b", 1))]
-    accuracy, macro = compared(*folders).metrics
+    accuracy, macro = pair("missing class", [0, 0], [0, 0], [1, 0]).metrics
     assert (accuracy.b, macro.b) == (0.5, pytest.approx(2 / 3))
 
 
@@ -180,8 +173,7 @@ def test_what_is_refused(tmp_path, runs):
     _, one, two = runs
 
     def refused(message, a=one, b=two, file=None):
-        with pytest.raises(UserError, match=message):
-            compared(a, b, file=file)
+        refuses(message, compared, a, b, file=file)
 
     (tmp_path / "empty").mkdir()
     missing = "empty must be the --output_dir of a run that has evaluated, but it has no"
@@ -206,10 +198,10 @@ def test_what_is_refused(tmp_path, runs):
     refused("must be of the same task: .* has the columns 'id', 'text_a', 'label'", b=other)
 
 
-@pytest.mark.parametrize("folder", ["s3://bucket/run", "hdfs://host/run"])
-def test_folders_of_unknown_file_systems(folder):
-    with pytest.raises(UserError, match=f"^{folder}: this TensorFlow does not support "):
-        compared(folder, f"{folder}2")
+def test_folders_of_unknown_file_systems():
+    for folder in ("s3://bucket/run", "hdfs://host/run"):
+        message = f"^{folder}: this TensorFlow does not support "
+        refuses(message, compared, folder, f"{folder}2")
 
 
 def test_the_number_of_folders():

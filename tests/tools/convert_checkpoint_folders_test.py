@@ -102,10 +102,11 @@ def test_a_checkpoint_in_the_current_folder(tmp_path, monkeypatch):
     )
 
 
+@pytest.mark.usefixtures("uncompiled")
 def test_what_a_fine_tuning_run_wrote_is_converted(tmp_path):
     """Its --export_dir, and its --output_dir with the configuration and the vocabulary."""
     out, export = str(tmp_path / "out"), str(tmp_path / "export")
-    options = {"max_seq_length": 24, "num_train_epochs": 1.0, "do_train": True}
+    options = {"max_seq_length": 24, "num_train_epochs": 0.5, "do_train": True}
     run_in(write_reviews(tmp_path), "classification", **REVIEWS, **options, export_dir=export)
     from_export, from_run, copy = (str(tmp_path / name) for name in ("hf1", "hf2", "copy"))
     convert_checkpoint.convert(export, from_export, "safetensors")

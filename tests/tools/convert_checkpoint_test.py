@@ -10,7 +10,6 @@ import safetensors.numpy
 import tensorflow as tf
 
 from bert_tf import tokenization
-from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
 from bert_tf.files.checkpoint_directory import CheckpointDirectory
 from bert_tf.model_folder.hugging_face import bert as bert_weights
@@ -31,7 +30,7 @@ from tests.support.hugging_face_folders import (
 )
 from tests.support.numpy_bert import NumpyBert, gelu, layer_norm, log_softmax
 from tests.support.pretraining_runs import run, variables
-from tests.support.refusals import refusal
+from tests.support.refusals import refusal, refuses
 from tools import convert_checkpoint
 
 HEAD_NAMES = {
@@ -106,11 +105,8 @@ def test_the_converted_model_has_its_names_and_computes_the_same(tmp_path):
     tensors = make_tensors(ENCODER | POOLER)
     found = converted(tmp_path, tensors)
     assert sorted(os.listdir(tmp_path / "tf")) == [
-        "bert_config.json",
-        "bert_model.ckpt.data-00000-of-00001",
-        "bert_model.ckpt.index",
-        "tokenizer_config.json",
-        "vocab.txt",
+        *("bert_config.json", "bert_model.ckpt.data-00000-of-00001", "bert_model.ckpt.index"),
+        *("tokenizer_config.json", "vocab.txt"),
     ]
     config = json.loads((tmp_path / "tf" / "bert_config.json").read_text())
     assert config == {**SIZES, "hidden_act": "gelu"}
@@ -288,8 +284,7 @@ def test_what_is_no_such_model_is_refused(tmp_path, change, config, message):
 )
 def test_weights_that_are_no_numbers_are_refused(tmp_path, value, message):
     tensors = make_tensors(ENCODER) | {"encoder.layer.1.output.dense.bias": value}
-    with pytest.raises(UserError, match=message):
-        converted(tmp_path, tensors)
+    refuses(message, converted, tmp_path, tensors)
     assert not (tmp_path / "tf").exists()
 
 
@@ -329,21 +324,26 @@ def test_missing_and_damaged_files(tmp_path):
     assert not os.path.exists(output_dir)
 
 
-def test_a_checkpoint_of_another_model_is_not_written_as_bert(tmp_path):
-    checkpoints.write(str(tmp_path / "x.ckpt"), {"lstm/kernel": np.ones(3, np.float32)})
-    (tmp_path / "bert_config.json").write_text(json.dumps(SIZES))
-    with pytest.raises(UserError, match="lstm/kernel"):
-        convert_checkpoint.convert(str(tmp_path / "x.ckpt"), str(tmp_path / "hf"), "safetensors")
-
-
-@pytest.mark.parametrize("kind, scope", [("electra", "bert"), ("bert", "electra")])
-def test_a_checkpoint_of_another_kind_is_refused(tmp_path, kind, scope):
-    weights = {f"{scope}/embeddings/word_embeddings": np.ones((3, 2), np.float32)}
-    checkpoints.write(str(tmp_path / "x.ckpt"), weights)
+@pytest.mark.parametrize(
+    "kind, name, target, message",
+    [
+        ("bert", "lstm/kernel", "safetensors", "lstm/kernel"),
+        (
+            "electra",
+            "bert/embeddings/word_embeddings",
+            "checkpoint",
+            "must be the ELECTRA that its",
+        ),
+        ("bert", "electra/embeddings/word_embeddings", "checkpoint", "must be the BERT that its"),
+    ],
+)
+def test_a_checkpoint_of_another_kind_is_refused(tmp_path, kind, name, target, message):
+    checkpoints.write(str(tmp_path / "x.ckpt"), {name: np.ones((3, 2), np.float32)})
     (tmp_path / "bert_config.json").write_text(json.dumps({**SIZES, "model_type": kind}))
-    message = f"must be the {kind.upper()} that its .* has {scope}/embeddings/word_embeddings. Che"
-    with pytest.raises(UserError, match=message):
-        convert_checkpoint.convert(str(tmp_path / "x.ckpt"), str(tmp_path / "new"), "checkpoint")
+    if target == "checkpoint":
+        message = f"{message} .* has {name}. Che"
+    arguments = str(tmp_path / "x.ckpt"), str(tmp_path / "new"), target
+    refuses(message, convert_checkpoint.convert, *arguments)
 
 
 def test_a_classifier_without_its_bias_is_not_multiple_choice(tmp_path):
@@ -351,18 +351,19 @@ def test_a_classifier_without_its_bias_is_not_multiple_choice(tmp_path):
     found = conversion.ConvertedModel(source)
     weights, config = found.weights, found.config
     del weights["output_bias"]
-    with pytest.raises(UserError, match="Missing: 'output_bias'; unexpected: none"):
-        conversion.to_safetensors(weights, config, "x.ckpt")
+    message = "Missing: 'output_bias'; unexpected: none"
+    refuses(message, conversion.to_safetensors, weights, config, "x.ckpt")
 
 
 def test_without_safetensors(tmp_path, monkeypatch):
-    source = write_folder(tmp_path / "hf", make_tensors(ENCODER))
-    convert_checkpoint.convert(source, str(tmp_path / "tf"), "checkpoint")
+    source, checkpoint = write_folder(tmp_path / "hf", make_tensors(ENCODER)), str(tmp_path / "tf")
+    convert = convert_checkpoint.convert
+    convert(source, checkpoint, "checkpoint")
     monkeypatch.setitem(sys.modules, "safetensors", None)
-    for path, output_format in ((source, "checkpoint"), (str(tmp_path / "tf"), "safetensors")):
-        with pytest.raises(UserError, match="needs safetensors; run `pip install safetensors`"):
-            convert_checkpoint.convert(path, str(tmp_path / "out"), output_format)
-    convert_checkpoint.convert(str(tmp_path / "tf"), str(tmp_path / "copy"), "checkpoint")
+    message = "needs safetensors; run `pip install safetensors`"
+    refuses(message, convert, source, str(tmp_path / "out"), "checkpoint")
+    refuses(message, convert, checkpoint, str(tmp_path / "out"), "safetensors")
+    convert(checkpoint, str(tmp_path / "copy"), "checkpoint")
 
 
 @pytest.mark.parametrize(

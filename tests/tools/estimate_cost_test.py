@@ -9,7 +9,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from bert_tf.errors import UserError
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.family import read_config
 from bert_tf.modeling import AlbertConfig
@@ -17,6 +16,7 @@ from bert_tf.tasks.matrix_products import training_flops
 from bert_tf.tasks.pretraining.training.electra_settings import MODEL_ARGUMENTS, ElectraSettings
 from bert_tf.tasks.pretraining.training.settings import RecordBatches, parse_phases
 from tests.support.pretraining_runs import run
+from tests.support.refusals import refuses
 from tools import estimate_cost
 from tools.tpu import memory, step_flags
 from tools.tpu.step_time import StepTime
@@ -87,32 +87,24 @@ STEP = StepTime(
 )
 
 
-@pytest.mark.parametrize(
-    "changes, expected",
-    [
+def test_what_bounds_a_step():
+    for changes, expected in (
         ({}, "9 ms, most of it matrix products: 8 to compute (by the compiler's cycles; its"),
         ({"computing": 12e-3}, "13 ms, most of it memory: 12 to compute (by the compiler's"),
         ({"compiled": False}, "8 to compute (estimated, not compiled; its products take 5 at the"),
         ({"reducing": 6e-3}, "14 ms, most of it all-reduces: 8 to compute (by the compiler's cyc"),
         ({}, "at the peak), 1 for all-reduces of 1,000 MB"),
-    ],
-)
-def test_what_bounds_a_step(changes, expected):
-    step = dataclasses.replace(STEP, **changes)
-    described = estimate_cost._describe(RecordBatches(128, 1, 256, 20), step, 1)[0]
-    assert described.startswith("  step   of length 128: ") and expected in described
+    ):
+        step = dataclasses.replace(STEP, **changes)
+        described = estimate_cost._describe(RecordBatches(128, 1, 256, 20), step, 1)[0]
+        assert described.startswith("  step   of length 128: ") and expected in described
+    # Products at a low share of the peak lengthen the step.
+    seconds = [STEP.seconds(), STEP.seconds(0.5), STEP.seconds(0.9)]
+    assert seconds == pytest.approx([9e-3, 11e-3, 9e-3])
 
 
-def test_products_at_a_low_share_of_the_peak_lengthen_the_step():
-    assert STEP.seconds() == pytest.approx(9e-3)
-    assert STEP.seconds(0.5) == pytest.approx(11e-3)
-    assert STEP.seconds(0.9) == pytest.approx(9e-3)
-
-
-@pytest.mark.parametrize(
-    "reducing, parts, expected",
-    [
-        (1.9e-3, 1, None),  # 4.9 ms that stay, 5 of the sequences
+def test_a_batch_too_small_for_the_slice():
+    for reducing, parts, expected in (
         (2.5e-3, 1, "52% of a step (weights, optimizer, all-reduces) stays as long with a larger"),
         (2.5e-3, 1, "batch; it is less than half from 512 sequences on. Such batches need another"),
         (8e-3, 4, "few for this slice: 69% of a step"),
@@ -121,17 +113,14 @@ def test_products_at_a_low_share_of_the_peak_lengthen_the_step():
             4,
             "; fewer --gradient_accumulation_steps shorten it; it is less than half from 768",
         ),
-    ],
-)
-def test_a_batch_too_small_for_the_slice(reducing, parts, expected):
-    step = dataclasses.replace(STEP, reducing=reducing)
-    lines = estimate_cost._describe(RecordBatches(128, 1, 256, 20), step, parts)[1:]
-    if expected is None:
-        assert not lines
-    else:
-        (line,) = lines
-        assert line.startswith("  batch  of length 128: 256 sequences are few for this slice: ")
-        assert expected in line and "flags/pretraining/lamb_large.flags" in line
+        (1.9e-3, 1, None),  # 4.9 ms that stay, 5 of the sequences
+    ):
+        step = dataclasses.replace(STEP, reducing=reducing)
+        lines = estimate_cost._describe(RecordBatches(128, 1, 256, 20), step, parts)[1:]
+        assert len(lines) == (expected is not None)
+        for line in lines:
+            assert line.startswith("  batch  of length 128: 256 sequences are few for this slice: ")
+            assert expected in line and "flags/pretraining/lamb_large.flags" in line
 
 
 def test_cycles_above_a_fifth_of_the_peak_say_at_least():
@@ -221,38 +210,29 @@ def test_program_with_a_time():
     printed = estimated("--max_hours=24", *one)
     assert "  time   24 hours (--max_hours) over all starts" in printed
     assert "  cost   47.04 US dollars at 0.245 a chip and hour, spot" in printed
-
-
-def test_only_training_is_estimated():
     printed = estimated("--nodo_train", "--do_eval", status=1)
     assert "add --do_train: only training is estimated, and --do_train is false" in printed
 
 
-@pytest.mark.parametrize(
-    "name, phase, parts, message",
-    [
+def test_an_accelerator_that_is_not_in_the_table():
+    message = "must be one of v2-8, v3-8, v4-8, v4-16, .*v6e-64 .*; received v5e-9"
+    refuses(message, estimate_cost.read_accelerator, "v5e-9")
+
+
+def test_runs_that_would_be_refused():
+    for name, phase, parts, message in (
         ("v5e-8", "1024:9:64:20", 1, "length 1024 of --max_seq_length or --phases must be at most"),
         ("v5e-8", "128:9:12:20", 1, r"\(12\) must be a multiple of 8: the replicas of --accelera"),
         ("v5p-8", "512:9:12:77", 2, r"\(12\) must be a multiple of 8: .*=v5p-8 times --gradient_a"),
         ("v3-8", "512:9:40:77", 2, r"\(40\) must be a multiple of 16: .*=v3-8 times --gradient_ac"),
-    ],
-)
-def test_runs_that_would_be_refused(name, phase, parts, message):
-    of_slice = estimate_cost.read_accelerator(name).replicas, f"--accelerator={name}"
-    step_flags.check_phase(BASE, *parse_phases("512:9:48:77"), *of_slice, 2)
-    with pytest.raises(UserError, match=message):
-        step_flags.check_phase(BASE, *parse_phases(phase), *of_slice, parts)
+    ):
+        of_slice = estimate_cost.read_accelerator(name).replicas, f"--accelerator={name}"
+        step_flags.check_phase(BASE, *parse_phases("512:9:48:77"), *of_slice, 2)
+        refuses(message, step_flags.check_phase, BASE, *parse_phases(phase), *of_slice, parts)
 
 
-def test_an_accelerator_that_is_not_in_the_table():
-    message = "must be one of v2-8, v3-8, v4-8, v4-16, .*v6e-64 .*; received v5e-9"
-    with pytest.raises(UserError, match=message):
-        estimate_cost.read_accelerator("v5e-9")
-
-
-@pytest.mark.parametrize(
-    ("accelerator", "config", "phase", "parts", "expected"),
-    [
+def test_memory():
+    for accelerator, config, phase, parts, expected in (
         # This step's own row; a step with fewer examples and predictions.
         ("v5e-8", LARGE, (512, 1, 256, 77), 4, "fits: 14.21 of 15.75 GiB a replica with 8 exam"),
         ("v5e-8", LARGE, (512, 1, 64, 20), 2, "at once, and this run has 4"),
@@ -269,16 +249,13 @@ def test_an_accelerator_that_is_not_in_the_table():
         ("v3-8", with_vocabulary(BASE, 50265), (128, 1, 256, 20), 1, "not known"),
         ("v3-8", with_vocabulary(BASE, 28996), (128, 1, 256, 20), 1, "fits: 2.64"),
         ("v3-8", ALBERT, (128, 1, 256, 20), 1, "not known"),
-    ],
-)
-def test_memory(accelerator, config, phase, parts, expected):
-    plans = memory.read_plans(accelerator)
-    assert expected in memory.look_up(plans, config, RecordBatches(*phase), parts)[0]
+    ):
+        plans = memory.read_plans(accelerator)
+        assert expected in memory.look_up(plans, config, RecordBatches(*phase), parts)[0]
 
 
-@pytest.mark.parametrize(
-    ("accelerator", "size", "generator", "phase", "expected"),
-    [
+def test_memory_of_electra():
+    for accelerator, size, generator, phase, expected in (
         ("v6e-8", "base", 0.33333, (512, 1, 256, 79), "fits: 16.73 of 31.24 GiB a replica"),
         ("v6e-8", "base", 0.25, (512, 1, 200, 79), "with 32 examples at once, and this run has 25"),
         ("v5e-16", "small", 0.25, (128, 1, 256, 19), "fits: 1.53 of 15.75"),
@@ -286,29 +263,34 @@ def test_memory(accelerator, config, phase, parts, expected):
         ("v5e-8", "small", 0.25, (128, 1, 128, 20), "not known"),
         ("v5e-8", "large", 0.25, (512, 1, 256, 130), "not known"),
         ("v6e-8", "large", 0.25, (512, 1, 64, 130), "fits: 12.83 of 31.24 GiB a replica with 8 ex"),
-    ],
-)
-def test_memory_of_electra(accelerator, size, generator, phase, expected):
-    config = read_config(str(MODELS / f"electra_{size}" / "bert_config.json"))
-    plans = memory.read_plans(accelerator)
-    assert expected in memory.look_up(plans, config, RecordBatches(*phase), 1, generator)[0]
-    config.embedding_size = 64
-    assert "not known" in memory.look_up(plans, config, RecordBatches(*phase), 1, generator)[0]
+    ):
+        config = read_config(str(MODELS / f"electra_{size}" / "bert_config.json"))
+        plans = memory.read_plans(accelerator)
+        assert expected in memory.look_up(plans, config, RecordBatches(*phase), 1, generator)[0]
+        config.embedding_size = 64
+        assert "not known" in memory.look_up(plans, config, RecordBatches(*phase), 1, generator)[0]
 
 
-@pytest.mark.parametrize("name", ["generator_layers", "untied_generator_embeddings"])
-def test_plans_say_nothing_of_another_generator(name):
-    settings = SimpleNamespace(**{x: getattr(ElectraSettings, x) for x in MODEL_ARGUMENTS})
-    settings.optimizer = "adamw"
+def test_plans_say_nothing_of_another_step():
+    """Of another generator, optimizer or type of numbers."""
     options = {"use_one_hot_embeddings": True, "dtype": "bfloat16", "recompute_activations": False}
-    assert memory.are_as_compiled(settings, options)
-    setattr(settings, name, 2)
-    assert not memory.are_as_compiled(settings, options)
+    settings = {x: getattr(ElectraSettings, x) for x in MODEL_ARGUMENTS} | {"optimizer": "adamw"}
 
+    def known(**changes):
+        of_options = {name: changes.get(name, value) for name, value in options.items()}
+        of_settings = {name: changes.get(name, value) for name, value in settings.items()}
+        return memory.are_as_compiled(SimpleNamespace(**of_settings), of_options)
 
-@pytest.mark.parametrize("flag", ["--optimizer=lamb", "--dtype=float32", "--recompute_activations"])
-def test_plans_say_nothing_of_other_options(flag):
-    printed = estimated("--accelerator=v3-8", flag)
+    assert known()
+    for changes in (
+        {"generator_layers": 2},
+        {"untied_generator_embeddings": 2},
+        {"optimizer": "lamb"},
+        {"dtype": "float32"},
+        {"recompute_activations": True},
+    ):
+        assert not known(**changes)
+    printed = estimated("--accelerator=v3-8", "--recompute_activations")
     assert printed.count(": not known; python -m tools.compile_for_tpu finds out") == 2
 
 

@@ -31,7 +31,7 @@ from tests.support.hugging_face_folders import assert_same_bits
 from tests.support.model_folders import CONFIG, VOCAB, random_weights, write_model
 from tests.support.pretraining_runs import ROOT, run, variables
 from tests.support.record_files import read_records
-from tests.support.refusals import refusal
+from tests.support.refusals import refusal, refuses
 from tests.support.text_in_shards import contents
 from tools import convert_checkpoint
 from tools.build_vocabulary import learn_vocabulary
@@ -104,11 +104,13 @@ def test_what_is_written(extended):
     assert lines == [*VOCAB, "unaffable", "cats", "dogs", ""]
     assert read_casing(extended) is True
     assert Path(extended, "new_words.tsv").read_text().splitlines() == [
-        "entry\tid\tcount\tpieces",
-        "unaffable\t27\t3\tun ##aff ##able",
-        "cats\t28\t2\tcat ##s",
+        *("entry\tid\tcount\tpieces", "unaffable\t27\t3\tun ##aff ##able", "cats\t28\t2\tcat ##s"),
         "dogs\t29\t2\tdog ##s",
     ]
+    tokenizer = FullTokenizer(f"{extended}/vocab.txt")
+    assert tokenizer.tokenize("Unaffable dogs, unaff") == ["unaffable", "dogs", ",", "un", "##aff"]
+    filled = bert_tf.load(extended).fill_mask("the [MASK] sat", top_k=len(VOCAB) + 3)
+    assert {"unaffable", "cats", "dogs"} <= {found.token for found in filled[0]}
 
 
 def test_new_rows_are_means_and_all_else_stays(model, extended):
@@ -139,14 +141,7 @@ def test_texts_whose_tokens_are_old_ones_get_the_same_bits(model, extended):
     np.testing.assert_array_equal(new_next, old_next)
 
 
-def test_new_words_are_one_token(extended):
-    tokenizer = FullTokenizer(f"{extended}/vocab.txt")
-    assert tokenizer.tokenize("Unaffable dogs, unaff") == ["unaffable", "dogs", ",", "un", "##aff"]
-    filled = bert_tf.load(extended).fill_mask("the [MASK] sat", top_k=len(VOCAB) + 3)
-    assert {"unaffable", "cats", "dogs"} <= {found.token for found in filled[0]}
-
-
-def test_the_report_is_measured(model, tmp_path, capsys):
+def test_the_report_is_measured(model, tmp_path, capsys, warnings):
     extend(model, tmp_path / "new")
     lines = [line.split("  ") for line in capsys.readouterr().out.splitlines()]
     shown = [[part.strip() for part in line if part.strip()] for line in lines]
@@ -162,9 +157,7 @@ def test_the_report_is_measured(model, tmp_path, capsys):
         ["2", "cats", "cat ##s"],
         ["2", "dogs", "dog ##s"],
     ]
-
-
-def test_fewer_candidates_than_asked_for_are_all_taken(model, tmp_path, warnings):
+    # Fewer candidates than asked for are all taken.
     extend(model, tmp_path / "new", num_words=1000)
     message = "Only 4 words and pieces save tokens, fewer than --num_words=1000: adding all of them"
     assert message in warnings
@@ -268,33 +261,38 @@ def test_wrong_input_leaves_nothing_behind(model, tmp_path, text, changes, messa
     assert os.listdir(tmp_path) == before
 
 
-def test_vocabulary_and_checkpoint_of_different_sizes(model, tmp_path):
+def test_files_of_another_model(model, tmp_path):
     short = tmp_path / "vocab.txt"
     short.write_text("\n".join(VOCAB[:-1]) + "\n")
     (tmp_path / "other").mkdir()
     prefix = str(tmp_path / "other" / "x.ckpt")
     checkpoints.write(prefix, variables(model / "bert_model.ckpt"))
-    message = error_of(model, tmp_path / "new", vocab_file=str(short), init_checkpoint=prefix)
+    given = {"vocab_file": str(short), "init_checkpoint": prefix}
+    message = error_of(model, tmp_path / "new", **given)
     assert f"there are 26 tokens of --vocab_file={short}, 27 vocab_size of" in message
     assert f"27 {EMBEDDINGS} of --init_checkpoint, 27 {BIAS} of" in message
     assert "add lines such as [unused1]" in message
     short.write_text("\n".join([*VOCAB[:-1], "[unused1]"]) + "\n")
-    extend(model, tmp_path / "new", vocab_file=str(short), init_checkpoint=prefix)
+    extend(model, tmp_path / "new", **given)
 
     config = tmp_path / "bert_config.json"
     config.write_text(json.dumps({**CONFIG, "vocab_size": 28}))
-    message = error_of(model, tmp_path / "other_new", bert_config_file=str(config))
-    assert "27 tokens of --vocab_file" in message and "28 vocab_size of" in message
-
-
-def test_files_of_another_model(model, tmp_path):
-    other = tmp_path / "other.txt"
-    other.write_text("\n".join([*VOCAB[:5], *VOCAB[6:], VOCAB[5]]) + "\n")
-    message = error_of(model, tmp_path / "new", vocab_file=str(other))
-    assert "every token in the same line as the vocabulary of --init_checkpoint" in message
-    checkpoints.write(str(tmp_path / "x.ckpt"), {"lstm/kernel": np.ones(3, np.float32)})
-    message = error_of(model, tmp_path / "new", init_checkpoint=str(tmp_path / "x.ckpt"))
-    assert f"x.ckpt must have {EMBEDDINGS}; it has 'lstm/kernel'" in message
+    short.write_text("\n".join([*VOCAB[:5], *VOCAB[6:], VOCAB[5]]) + "\n")
+    checkpoints.write(str(tmp_path / "lstm" / "x.ckpt"), {"lstm/kernel": np.ones(3, np.float32)})
+    for changes, parts in (
+        ({"bert_config_file": config}, ("27 tokens of --vocab_file", "28 vocab_size of")),
+        (
+            {"vocab_file": short},
+            ("every token in the same line as the vocabulary of --init_checkpoint",),
+        ),
+        (
+            {"init_checkpoint": tmp_path / "lstm" / "x.ckpt"},
+            (f"x.ckpt must have {EMBEDDINGS}; it has 'lstm/kernel'",),
+        ),
+    ):
+        changes = {name: str(path) for name, path in changes.items()}
+        message = error_of(model, tmp_path / "other_new", **changes)
+        assert all(part in message for part in parts)
 
 
 def test_only_its_own_folder_is_replaced(model, extended, tmp_path):
@@ -325,8 +323,7 @@ def test_what_stops_the_writing_leaves_the_old_folder(model, tmp_path, monkeypat
         raise OSError("No space left on device")
 
     monkeypatch.setattr("bert_tf.model_folder.writer.write_casing", full)
-    with pytest.raises(OSError, match="No space"):
-        extend(model, tmp_path / "new")
+    refuses("No space", extend, model, tmp_path / "new", kind=OSError)
     assert contents(tmp_path / "new") == before and os.listdir(tmp_path) == ["new"]
 
 

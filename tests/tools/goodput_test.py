@@ -5,10 +5,9 @@ import re
 
 import pytest
 
-from bert_tf.errors import UserError
 from bert_tf.runs.folder.goodput import PARTS, Clock, Goodput
 from tests.support.pretraining_runs import run
-from tests.support.refusals import refusal
+from tests.support.refusals import refusal, refuses
 from tools import goodput
 
 
@@ -80,8 +79,7 @@ def test_directories_without_an_account(tmp_path):
         f"{tmp_path} must be the --output_dir of a run that has trained, but it has no goodput.json"
     )
     (tmp_path / "goodput.json").write_text("{")
-    with pytest.raises(UserError, match="goodput.json is not JSON"):
-        goodput.read_run(str(tmp_path))
+    refuses("goodput.json is not JSON", goodput.read_run, str(tmp_path))
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from bert_tf.errors import UserError
+from tests.support.refusals import refuses
 from tools import quickstart
 from tools.quickstart import Stage, run_stages
 
@@ -102,7 +102,4 @@ def test_a_terminal_shows_how_far_a_training_run_is(tmp_path, monkeypatch, capfd
 def test_a_folder_that_cannot_be_written_names_the_flag(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setattr(quickstart.flags, "FLAGS", SimpleNamespace(output_dir=f"{tmp_path}/file/x"))
-    with pytest.raises(
-        UserError, match=r"--output_dir=.*/file/x must be a folder .*Not a directory"
-    ):
-        quickstart.main()
+    refuses(r"--output_dir=.*/file/x must be a folder .*Not a directory", quickstart.main)

@@ -10,6 +10,7 @@ from bert_tf.tasks.example_records import write_records
 from bert_tf.tasks.squad.examples import read_squad_examples
 from bert_tf.tasks.squad.features import SquadEncoder
 from tests.support.pretraining_runs import run
+from tests.support.refusals import refuses
 from tests.support.squad_files import make_tokenizer, settings_of_lengths
 from tools import triviaqa_to_squad
 from tools.triviaqa_to_squad import find_answer, first_tokens
@@ -66,18 +67,14 @@ def convert(source, output_file="out.json", **settings) -> dict[str, tuple[str, 
     return written
 
 
-def test_first_tokens():
+def test_first_tokens_and_find_answer():
     text = "One, two\n(three) four\u2026 "
-    assert first_tokens(text, 3) == "One, two"
-    assert first_tokens(text, 6) == "One, two\n(three)"
-    assert first_tokens(text, 8) == "One, two\n(three) four\u2026"
-    assert first_tokens(text, 400) == text.rstrip()
+    for most, found in ((3, "One, two"), (6, "One, two\n(three)"), (400, text.rstrip())):
+        assert first_tokens(text, most) == found
+    assert first_tokens(text, 8) == text.rstrip()
     assert first_tokens("", 3) == first_tokens(" \n", 3) == ""
-
-
-@pytest.mark.parametrize(
-    "answers, text",
-    [
+    context = "The Thames, that is the River\n Thames, has A+B (c)."
+    for answers, expected in (
         (["thames"], "Thames"),
         (["River Thames"], "River\n Thames"),
         (["Thames", "the thames"], "The Thames"),  # the longer of two at one place
@@ -85,14 +82,10 @@ def test_first_tokens():
         (["a+b (c)"], "A+B (c)"),
         (["", " "], None),
         (["nowhere", "river thames", "a+b (c)"], "River\n Thames"),
-    ],
-)
-def test_find_answer(answers, text):
-    context = "The Thames, that is the River\n Thames, has A+B (c)."
-    found = find_answer(context, answers)
-    assert (found and found["text"]) == text
-    if found:
-        assert context[found["answer_start"] :].startswith(text)
+    ):
+        found = find_answer(context, answers)
+        assert (found and found["text"]) == expected
+        assert not found or context[found["answer_start"] :].startswith(expected)
 
 
 def test_program_and_its_output_in_training(source):
@@ -173,23 +166,15 @@ def test_links_within_the_folder_are_followed(source):
     assert convert(source).keys() == {"q7--wikipedia/link.txt"}
 
 
-def test_output_that_cannot_be_written(source):
-    with pytest.raises(UserError, match="--output_file=.*/gone/x.json cannot be written"):
-        convert(source, "gone/x.json")
-
-
-def test_a_document_that_cannot_be_read_is_not_left_out(source):
-    document = source / "evidence" / "wikipedia" / "River.txt"
-    document.unlink()
-    document.mkdir()
-    with pytest.raises(OSError, match=f"--evidence_dir=.*: .*{document.name}' cannot be read: "):
-        convert(source)
-    assert not list(source.glob("out.json*"))
-
-
-def test_a_document_is_not_written_over(source):
+def test_files_that_cannot_be_read_or_written(source):
+    refuses("--output_file=.*/gone/x.json cannot be written", convert, source, "gone/x.json")
     document = source / "evidence" / "wikipedia" / "River.txt"
     (source / "out.json").symlink_to(document)
-    with pytest.raises(UserError, match="must not be a file of --evidence_dir, which it would rep"):
-        convert(source)
+    refuses("must not be a file of --evidence_dir, which it would rep", convert, source)
     assert document.read_text() == DOCUMENTS["wikipedia/River.txt"]
+    (source / "out.json").unlink()
+    document.unlink()
+    document.mkdir()
+    message = f"--evidence_dir=.*: .*{document.name}' cannot be read: "
+    refuses(message, convert, source, kind=OSError)
+    assert not list(source.glob("out.json*"))

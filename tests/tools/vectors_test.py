@@ -14,6 +14,7 @@ import pytest
 import bert_tf
 from bert_tf.errors import UserError
 from bert_tf.tasks.extraction.lines import write_npz
+from tests.support.refusals import refuses
 from tools import load_input, search, show_vectors
 from tools.search import read_lines, read_vectors, to_unit_length
 
@@ -44,6 +45,11 @@ def test_the_vectors_of_an_archive(archive, tmp_path):
     np.testing.assert_array_equal(found, POOLED)
     np.savez(other, mean_vector=VECTORS[:, :1], layers=[-1])
     np.testing.assert_array_equal(read_vectors(other), VECTORS[:, 0])
+    # Other members are no hindrance.
+    np.savez_compressed(other, vectors=POOLED, texts=np.array(["a"] * 5))
+    with zipfile.ZipFile(other, "a") as archive:
+        archive.writestr("readme.txt", "made by hand")
+    np.testing.assert_array_equal(read_vectors(other), POOLED)
 
 
 def test_archives_that_do_not_fit(archive, tmp_path):
@@ -52,16 +58,12 @@ def test_archives_that_do_not_fit(archive, tmp_path):
     def refused(message, **arrays):
         if arrays:
             np.savez(path, **arrays)
-        with pytest.raises(UserError, match=message):
-            read_vectors(path)
+        refuses(message, read_vectors, path)
 
-    with pytest.raises(UserError, match=r"--layer must be one of .*: -2, -1; received None"):
-        read_vectors(archive)
+    refuses(r"--layer must be one of .*: -2, -1; received None", read_vectors, archive)
     message = r"--layer=-2 needs an array of layers, .*: pooled_vector is \[5, 7\]. Remove --lay"
-    with pytest.raises(UserError, match=message):
-        read_vectors(archive, "pooled_vector", -2)
-    with pytest.raises(UserError, match=r"--array must be an array of .*; received 'vectors'"):
-        read_vectors(archive, "vectors")
+    refuses(message, read_vectors, archive, "pooled_vector", -2)
+    refuses(r"--array must be an array of .*; received 'vectors'", read_vectors, archive, "vectors")
     refused(r"--vectors=.*bad.npz must be a NumPy archive.*reading it failed")
     refused("must have the array mean_vector or .*it has 'a', 'b'", a=POOLED, b=POOLED)
     refused(r"mean_vector must be float vectors .*it is int64 \[3\]", mean_vector=np.arange(3))
@@ -91,9 +93,8 @@ def _npy(array: np.ndarray, header: str | None = None) -> bytes:
 _F4 = "{'descr': '<f4', 'fortran_order': False, 'shape': %s}"
 
 
-@pytest.mark.parametrize(
-    ("members", "message"),
-    [
+def test_members_that_are_no_arrays(tmp_path):
+    for members, message in (
         ({"mean_vector.npy": b"no array"}, "the magic string is not correct"),
         ({"mean_vector.npy": _npy(POOLED)[:-4]}, "expected 140 bytes got 136"),
         ({"mean_vector.npy": _npy(POOLED, _F4 % "(99999999999, 7)")}, "Unable to allocate"),
@@ -108,24 +109,14 @@ _F4 = "{'descr': '<f4', 'fortran_order': False, 'shape': %s}"
             {"mean_vector.npy": _npy(VECTORS), "layers.npy": _npy(np.arange(9))},
             "number the 2 layers",
         ),
-    ],
-)
-def test_members_that_are_no_arrays(tmp_path, members, message):
-    path = tmp_path / "odd.npz"
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, content in members.items():
-            archive.writestr(name, content)
-    with pytest.raises(UserError, match=re.escape(message)) as error:
-        read_vectors(str(path), layer=8 if "layers.npy" in members else None)
-    assert str(error.value).startswith(f"--vectors={path}")
-
-
-def test_other_members_are_no_hindrance(tmp_path):
-    path = str(tmp_path / "other.npz")
-    np.savez_compressed(path, vectors=POOLED, texts=np.array(["a"] * 5))
-    with zipfile.ZipFile(path, "a") as archive:
-        archive.writestr("readme.txt", "made by hand")
-    np.testing.assert_array_equal(read_vectors(path), POOLED)
+    ):
+        path = tmp_path / "odd.npz"
+        with zipfile.ZipFile(path, "w") as archive:
+            for name, content in members.items():
+                archive.writestr(name, content)
+        with pytest.raises(UserError, match=re.escape(message)) as error:
+            read_vectors(str(path), layer=8 if "layers.npy" in members else None)
+        assert str(error.value).startswith(f"--vectors={path}")
 
 
 @pytest.mark.parametrize("shape", ["(4, 7)", "(2, 7)"])
@@ -140,43 +131,40 @@ def test_a_header_that_is_damaged_is_found(tmp_path, shape, compression):
     data = path.read_bytes()
     right = zlib.crc32(whole.replace(b"(5, 7)", shape.encode())).to_bytes(4, "little")
     path.write_bytes(data.replace(right, wrong))
-    with pytest.raises(UserError, match="Bad CRC-32"):
-        read_vectors(str(path))
+    refuses("Bad CRC-32", read_vectors, str(path))
 
 
-@pytest.mark.parametrize(
-    ("compression", "offset", "change", "message"),
-    [
+def test_damaged_and_encrypted_members(tmp_path):
+    for compression, offset, change, message in (
         (zipfile.ZIP_DEFLATED, 6, b"\x01", "encrypted"),
         (zipfile.ZIP_DEFLATED, 8, b"\x5f", "compression"),  # a method that Python doesn't have
         (zipfile.ZIP_STORED, -40, b"\x7f", "Bad CRC-32"),  # answered before with a wrong number
         (zipfile.ZIP_DEFLATED, 60, b"\xff" * 20, "reading it failed"),
         (zipfile.ZIP_BZIP2, 60, b"\xff" * 20, "reading it failed"),
         (zipfile.ZIP_LZMA, 60, b"\xff" * 20, "reading it failed"),
-    ],
-)
-def test_damaged_and_encrypted_members(tmp_path, compression, offset, change, message):
-    path = tmp_path / "odd.npz"
-    with zipfile.ZipFile(path, "w", compression) as archive:
-        archive.writestr("mean_vector.npy", _npy(POOLED))
-    data = bytearray(path.read_bytes())
-    directory = data.index(b"PK\x01\x02")
-    at = offset if offset >= 0 else directory + offset
-    data[at : at + len(change)] = change
-    if offset in (6, 8):  # the directory's copy
-        data[directory + offset + 2] = change[0]
-    path.write_bytes(data)
-    with pytest.raises(UserError, match=message):
-        read_vectors(str(path))
+    ):
+        path = tmp_path / "odd.npz"
+        with zipfile.ZipFile(path, "w", compression) as archive:
+            archive.writestr("mean_vector.npy", _npy(POOLED))
+        data = bytearray(path.read_bytes())
+        directory = data.index(b"PK\x01\x02")
+        at = offset if offset >= 0 else directory + offset
+        data[at : at + len(change)] = change
+        if offset in (6, 8):  # the directory's copy
+            data[directory + offset + 2] = change[0]
+        path.write_bytes(data)
+        refuses(message, read_vectors, str(path))
 
 
-def test_a_line_for_each_vector(tmp_path):
+def test_lines_and_vectors_of_unit_length(tmp_path):
     path = tmp_path / "texts.txt"
     path.write_text(" one \n\nth\u2028ree\n", encoding="utf-8")
     assert read_lines(str(path), "texts", 3) == ["one", "", "th\u2028ree"]
     message = "--texts=.*one line for each vector.*3 lines for 5 vectors"
-    with pytest.raises(UserError, match=message):
-        read_lines(str(path), "texts", 5)
+    refuses(message, read_lines, str(path), "texts", 5)
+    vectors = to_unit_length(np.array([[3, 4], [0, 0]], np.float32))
+    np.testing.assert_allclose(vectors, [[0.6, 0.8], [0, 0]], rtol=1e-6)
+    assert vectors.dtype == np.float32
 
 
 def test_the_nearest_are_those_of_a_full_sort():
@@ -188,12 +176,6 @@ def test_the_nearest_are_those_of_a_full_sort():
         expected = np.argsort(-cosines, kind="stable")[:top_k]
         assert [row for row, _ in found] == expected.tolist()
         assert [cosine for _, cosine in found] == cosines[expected].tolist()
-
-
-def test_vectors_of_unit_length():
-    vectors = to_unit_length(np.array([[3, 4], [0, 0]], np.float32))
-    np.testing.assert_allclose(vectors, [[0.6, 0.8], [0, 0]], rtol=1e-6)
-    assert vectors.dtype == np.float32
 
 
 @dataclasses.dataclass
@@ -219,11 +201,10 @@ def test_new_texts_need_the_model_of_the_archive(monkeypatch):
         search._TextQueries("3", vectors, "four words are here")
 
 
-@pytest.mark.parametrize("folder", ["no such", "model/none.ckpt", __file__])
-def test_an_input_that_is_no_model_names_the_flag(folder):
+def test_an_input_that_is_no_model_names_the_flag():
     """Of tools.show_attention, too."""
-    with pytest.raises(UserError, match=f"^--input: {folder}"):
-        load_input(folder)
+    for folder in ("no such", "model/none.ckpt", __file__):
+        refuses(f"^--input: {folder}", load_input, folder)
 
 
 @pytest.mark.slow
@@ -243,22 +224,18 @@ GROUPS = np.repeat(np.arange(3), 9)
 POINTS = to_unit_length(CENTERS[GROUPS] + _RANDOM.normal(0, 0.2, (27, 6)).astype(np.float32))
 
 
-@pytest.mark.parametrize(
-    ("given", "texts", "message"),
-    [
+def test_queries_that_cannot_be_answered(monkeypatch):
+    for given, texts, message in (
         ({"lines": ["2", "4"]}, [], "--lines must be line numbers from 1 to 3; received 4"),
         ({"lines": ["two"]}, [], "--lines must be line numbers from 1 to 3; received two"),
         ({"lines": ["2"], "query": ["a b"]}, [], "^--lines searches for texts of the archive, and"),
         ({"lines": ["2"], "input": "m"}, [], "new ones: leave out --lines, or the other two$"),
         ({"input": "model"}, [], "to search for new texts, give --input, .* and --texts;"),
         ({}, ["a", "b", "c"], "to search for new texts, give --input, .* and --texts;"),
-    ],
-)
-def test_queries_that_cannot_be_answered(monkeypatch, given, texts, message):
-    flags = {"lines": [], "query": [], "input": None, **given}
-    monkeypatch.setattr(search, "FLAGS", SimpleNamespace(**flags))
-    with pytest.raises(UserError, match=message):
-        list(search._queries(np.eye(3), texts))
+    ):
+        flags = {"lines": [], "query": [], "input": None, **given}
+        monkeypatch.setattr(search, "FLAGS", SimpleNamespace(**flags))
+        refuses(message, list, search._queries(np.eye(3), texts))
 
 
 def test_pictures_need_three_vectors_and_few_classes(tmp_path, monkeypatch):
@@ -274,8 +251,7 @@ def test_pictures_need_three_vectors_and_few_classes(tmp_path, monkeypatch):
         ("many", f"{tmp_path}/labels", "must have at most .* classes, .*; it has 200"),
     ):
         values.vectors, values.labels = f"{tmp_path}/{name}.npz", labels
-        with pytest.raises(UserError, match=message):
-            show_vectors.main()
+        refuses(message, show_vectors.main)
 
 
 @pytest.mark.parametrize("method", show_vectors.METHODS)
@@ -317,20 +293,20 @@ def test_the_projector_reads_the_files(tmp_path):
     from google.protobuf import text_format
     from tensorboard.plugins.projector import ProjectorConfig
 
+    def written(*arguments):
+        show_vectors.write_projector_files(str(tmp_path), *arguments)
+        config = (tmp_path / "projector_config.pbtxt").read_text()
+        (embedding,) = text_format.Parse(config, ProjectorConfig()).embeddings
+        return embedding, (tmp_path / embedding.metadata_path).read_text().splitlines()
+
     texts = ["a\ttab", 'say "so"', "Ünï  code", "", "x"]
-    show_vectors.write_projector_files(str(tmp_path), POOLED, texts, ["p", "q", "p", "q", "r s"])
-    config = (tmp_path / "projector_config.pbtxt").read_text()
-    (embedding,) = text_format.Parse(config, ProjectorConfig()).embeddings
+    embedding, metadata = written(POOLED, texts, ["p", "q", "p", "q", "r s"])
     assert embedding.tensor_name == "vectors"
     np.testing.assert_allclose(np.loadtxt(tmp_path / embedding.tensor_path), POOLED, rtol=1e-6)
-    metadata = (tmp_path / embedding.metadata_path).read_text().splitlines()
     assert metadata == ["text\tclass", "a tab\tp", 'say "so"\tq', "Ünï code\tp", "\tq", "x\tr s"]
-
-
-def test_one_column_has_no_header(tmp_path):
-    show_vectors.write_projector_files(str(tmp_path), POOLED[:2], ["one", "two"], [])
-    assert (tmp_path / "metadata.tsv").read_text() == "one\ntwo\n"
-    assert "metadata_path" in (tmp_path / "projector_config.pbtxt").read_text()
+    # One column has no header.
+    embedding, metadata = written(POOLED[:2], ["one", "two"], [])
+    assert metadata == ["one", "two"] and embedding.metadata_path == "metadata.tsv"
 
 
 def test_a_sample_of_many_points():

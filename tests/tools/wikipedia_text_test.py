@@ -7,9 +7,9 @@ import sys
 import pytest
 
 from bert_tf.datasets import text_files
-from bert_tf.errors import UserError
 from tests.support.dumps import dump, page
 from tests.support.pretraining_runs import run
+from tests.support.refusals import refuses
 from tools import wikipedia_text as tool
 
 TABLE = page("Tabelle", "{|\n| Nothing. Else.\n|}")
@@ -68,24 +68,22 @@ def test_articles_that_cannot_be_parsed_are_counted(tmp_path, monkeypatch, warni
     ]
 
 
-def test_nothing_is_written_without_text(tmp_path):
+def test_nothing_is_written_without_text(tmp_path, monkeypatch):
     (tmp_path / "out").write_text("before")
     (tmp_path / "a.xml").write_text(dump(TABLE, page("T", "No.", ns=1)))
-    with pytest.raises(UserError, match="must have an article with a sentence; its 1 articles"):
-        tool.wikipedia_text(f"{tmp_path}/a.xml", f"{tmp_path}/out")
-    with pytest.raises(UserError, match="--output_file=.* must not be a file of --input_file"):
-        tool.wikipedia_text(f"{tmp_path}/a.xml", f"{tmp_path}/a.xml")
     (tmp_path / "bad.xml").write_text("<page>")
-    with pytest.raises(UserError, match="bad.xml must be a dump of MediaWiki"):
-        tool.wikipedia_text(f"{tmp_path}/a.xml,{tmp_path}/bad.xml", f"{tmp_path}/out")
+    dumped, out = f"{tmp_path}/a.xml", f"{tmp_path}/out"
+    for source, output, message in (
+        (dumped, out, "must have an article with a sentence; its 1 articles"),
+        (dumped, dumped, "--output_file=.* must not be a file of --input_file"),
+        (f"{dumped},{tmp_path}/bad.xml", out, "bad.xml must be a dump of MediaWiki"),
+    ):
+        refuses(message, tool.wikipedia_text, source, output)
+    monkeypatch.setitem(sys.modules, "mwparserfromhell", None)
+    message = "; run `pip install mwparserfromhell`, or install the ext"
+    refuses(message, tool.wikipedia_text, dumped, out)
     assert (tmp_path / "out").read_text() == "before"
     assert len(list(tmp_path.iterdir())) == 3
-
-
-def test_a_missing_package_is_named(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "mwparserfromhell", None)
-    with pytest.raises(UserError, match="; run `pip install mwparserfromhell`, or install the ext"):
-        tool.wikipedia_text(f"{tmp_path}/a.xml", f"{tmp_path}/out")
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -13,9 +13,9 @@ import sys
 import numpy as np
 import pytest
 
-from bert_tf.errors import UserError
 from bert_tf.pretrained.results import TextAttention
 from tests.support.numpy_bert import log_softmax
+from tests.support.refusals import refuses
 from tools import show_attention
 from tools.draw import pictures
 from tools.draw.attention import COLORS, attention_page, draw_head, draw_heads
@@ -313,49 +313,36 @@ def test_the_lines_of_one_head():
     assert texts == [(token, row) for row, token in enumerate(ATTENTION.tokens)] * 2
 
 
-def test_what_looks_like_a_formula_is_written_as_it_is(tmp_path, caplog):
+def test_pictures_are_written(tmp_path, caplog):
+    """What looks like a formula as it is; a character without a font is told."""
     path = tmp_path / "one.png"
     with caplog.at_level(logging.WARNING):
         pictures.write_png(draw_head(ATTENTION, 0, 0), str(path))
-    assert path.read_bytes().startswith(b"\x89PNG")
-    assert not caplog.records
-
-
-@pytest.mark.parametrize("name", ["gone/one.png", "file/one.png", ""])
-def test_a_picture_that_cannot_be_written_names_its_flag(tmp_path, name):
-    (tmp_path / "file").write_text("")
-    path = f"{tmp_path}/{name}"
-    with pytest.raises(UserError, match=f"^--output={path} (cannot be written: |must name a file)"):
-        pictures.write_png(draw_head(ATTENTION, 0, 0), path, flag="output")
-
-
-def test_a_character_without_a_font_is_told(tmp_path, caplog):
-    odd = TextAttention(["\U0001fae8"], np.zeros(1, np.int32), np.ones((1, 1, 1, 1), np.float32))
-    with caplog.at_level(logging.WARNING):
-        pictures.write_png(draw_head(odd, 0, 0), str(tmp_path / "odd.png"))
+        assert path.read_bytes().startswith(b"\x89PNG") and not caplog.records
+        tokens, probabilities = ["\U0001fae8"], np.ones((1, 1, 1, 1), np.float32)
+        odd = TextAttention(tokens, np.zeros(1, np.int32), probabilities)
+        pictures.write_png(draw_head(odd, 0, 0), str(path))
     assert "characters that no installed font has are drawn as boxes" in caplog.text
+    for name in ("gone/one.png", "one.png/one.png", ""):
+        wrong = f"{tmp_path}/{name}"
+        message = f"^--output={wrong} (cannot be written: |must name a file)"
+        figure = draw_head(ATTENTION, 0, 0)
+        refuses(message, pictures.write_png, figure, wrong, flag="output")
 
 
-def test_matplotlib_is_missing(monkeypatch):
+def test_flags_that_do_not_fit(monkeypatch):
+    for name, kind in (("a.png", "html"), ("a", "html"), ("a.html", "png")):
+        message = rf"--output must end in .{kind} with --format={kind}; rec"
+        refuses(message, show_attention.check_output, name, kind)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     message = "A picture needs matplotlib; run `pip install matplotlib`, or"
-    with pytest.raises(UserError, match=message):
-        show_attention.check_output("a.png", "png")
+    refuses(message, show_attention.check_output, "a.png", "png")
     show_attention.check_output("a.html", "html")
-
-
-@pytest.mark.parametrize(("name", "kind"), [("a.png", "html"), ("a", "html"), ("a.html", "png")])
-def test_the_name_says_what_is_in_the_file(name, kind):
-    with pytest.raises(UserError, match=rf"--output must end in .{kind} with --format={kind}; rec"):
-        show_attention.check_output(name, kind)
-
-
-def test_the_head_must_be_there():
     show_attention.check_head(ATTENTION, None, None)
     show_attention.check_head(ATTENTION, 1, 2)
-    with pytest.raises(UserError, match="give both --layer and --head, or neither"):
-        show_attention.check_head(ATTENTION, 1, None)
-    with pytest.raises(UserError, match="--layer must be from 0 to 1 for this model; received 2"):
-        show_attention.check_head(ATTENTION, 2, 2)
-    with pytest.raises(UserError, match="--head must be from 0 to 2 for this model; received -1"):
-        show_attention.check_head(ATTENTION, 0, -1)
+    for layer, head, message in (
+        (1, None, "give both --layer and --head, or neither"),
+        (2, 2, "--layer must be from 0 to 1 for this model; received 2"),
+        (0, -1, "--head must be from 0 to 2 for this model; received -1"),
+    ):
+        refuses(message, show_attention.check_head, ATTENTION, layer, head)

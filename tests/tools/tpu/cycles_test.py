@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.refusals import refuses
 from tools.tpu import cycles
 
 TEXT = (Path(__file__).parent / "compiled_step.txt").read_text()
@@ -64,16 +65,14 @@ def test_what_is_in_a_fusion_is_not_counted_again():
     ],
 )
 def test_a_text_of_another_form_is_refused(change, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
-        cycles.read_instructions(TEXT.replace(*change))
+    refuses(re.escape(message), cycles.read_instructions, TEXT.replace(*change), kind=ValueError)
 
 
 LAYER = "bert_1/encoder_1/layer_11_1"
 
 
-@pytest.mark.parametrize(
-    "opcode, op_name, product, kind, name",
-    [
+def test_kinds_and_names():
+    for opcode, op_name, product, kind, name in (
         (
             *("fusion", f"jit(step)/shard_map/tensorflow/{LAYER}/output_1/dense_1/MatMul", True),
             *("matrix products", "bert/encoder/layer_*/output/dense/MatMul"),
@@ -107,8 +106,6 @@ LAYER = "bert_1/encoder_1/layer_11_1"
         ("fusion", "LogSoftmax_1", False, "softmax and LayerNorm", "LogSoftmax"),
         ("fusion", "self_1/transpose_2", False, "copies and transposes", "self/transpose"),
         ("fusion", "", False, "the rest", "unnamed"),
-    ],
-)
-def test_kinds_and_names(opcode, op_name, product, kind, name):
-    assert cycles.readable(op_name) == name
-    assert cycles.kind_of(opcode, name, product) == kind
+    ):
+        assert cycles.readable(op_name) == name
+        assert cycles.kind_of(opcode, name, product) == kind
