@@ -49,14 +49,7 @@ def read_instructions(text: str) -> list[Instruction]:
     Instructions in a loop's body count once for each round. Instructions inside a fusion do not
     count: the fusion has their cycles.
     """
-    computations: dict[str, list[str]] = {}
-    entry, lines = "", []
-    for line in text.splitlines():
-        if found := _COMPUTATION.match(line):
-            lines = computations[found[2]] = []
-            entry = found[2] if found[1] else entry
-        elif line.startswith("  "):
-            lines.append(line)
+    computations, entry = _computations(text)
     if not _CYCLES.search(text) or not entry:
         raise ValueError("the compiled program's text has no estimated_cycles")
 
@@ -84,6 +77,22 @@ def read_instructions(text: str) -> list[Instruction]:
         if any(map(_CYCLES.search, computations[name])):
             raise ValueError(f"{name} has cycles, but is neither a loop's body nor a fusion")
     return instructions
+
+
+def _computations(text: str) -> tuple[dict[str, list[str]], str]:
+    """Returns the lines of each computation on the TensorCore, and the name of the main one."""
+    computations: dict[str, list[str]] = {}
+    entry, name, lines = "", "", []
+    for line in text.splitlines():
+        if found := _COMPUTATION.match(line):
+            name = found[2]
+            lines = computations[name] = []
+            entry = name if found[1] else entry
+        elif line.startswith("  "):
+            lines.append(line)
+        elif line.startswith("}, execution_thread="):  # SparseCore's, such as TPU7x's all-reduces
+            del computations[name]
+    return computations, entry
 
 
 def _rounds(name: str, condition: list[str]) -> int:

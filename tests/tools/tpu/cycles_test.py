@@ -55,6 +55,15 @@ def test_what_is_in_a_fusion_is_not_counted_again():
     assert cycles.read_instructions(inner) == cycles.read_instructions(TEXT)
 
 
+def test_the_sparse_core_s_cycles_are_left_out():
+    """As on TPU7x, whose SparseCores compute all-reduces."""
+    body = '  ROOT %sum = f32[] add(%a, %b), backend_config={"estimated_cycles":"1485"}'
+    text = f"""%region.84 (a: f32[], b: f32[]) -> f32[] {{\n{body}\n}}"""
+    refuses("region.84 has cycles", cycles.read_instructions, f"{TEXT}\n{text}", kind=ValueError)
+    found = cycles.read_instructions(f'{TEXT}\n{text}, execution_thread="sparsecore"\n')
+    assert found == cycles.read_instructions(TEXT)
+
+
 @pytest.mark.parametrize(
     "change, message",
     [
