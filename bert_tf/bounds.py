@@ -1,6 +1,6 @@
 """Bounds of numbers: in settings, in a model's configuration, and among a model's inputs.
 
-Also what a step says to the models that it traces: `inputs_were_checked`, `limited_fusion`.
+Also what a step says to the models that it traces: `inputs_were_checked`, `stored_scores`.
 """
 
 import contextlib
@@ -103,7 +103,7 @@ class Bounds:
 
 
 _inputs_are_checked = contextvars.ContextVar("inputs_are_checked", default=False)
-_fusion_is_limited = contextvars.ContextVar("fusion_is_limited", default=False)
+_scores_are_stored = contextvars.ContextVar("scores_are_stored", default=False)
 
 
 @contextlib.contextmanager
@@ -130,15 +130,15 @@ def inputs_are_checked() -> bool:
 
 
 @contextlib.contextmanager
-def limited_fusion() -> Iterator[None]:
-    """Models called in this context store attention's scores, so XLA fuses fewer products.
+def stored_scores() -> Iterator[None]:
+    """Models called in this context write attention's scores to memory before the softmax.
 
-    The TPU's compiler, libtpu 0.0.42.1, nests fused products three deep in layers that are computed
-    again on v6e, and in every layer on TPU7x. That overflows its own stack, and it crashes.
+    On TPU7x the compiler, libtpu 0.0.42.1, otherwise nests the products around the softmax three
+    deep, which overflows its own stack: it crashes.
     """
-    with _set(_fusion_is_limited):
+    with _set(_scores_are_stored):
         yield
 
 
-def fusion_is_limited() -> bool:
-    return _fusion_is_limited.get()
+def scores_are_stored() -> bool:
+    return _scores_are_stored.get()

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.bounds import inputs_were_checked, limited_fusion
+from bert_tf.bounds import inputs_were_checked, stored_scores
 from bert_tf.engine import distribution, interrupts
 from bert_tf.engine.length_buckets import Buckets
 from bert_tf.engine.peaks import device_kind
@@ -35,7 +35,7 @@ class _Loop:
         # XLA drops assertions, and TensorFlow makes constants of what they read.
         traced = inputs_were_checked()(function)
         if device_kind(strategy) == "TPU7x":
-            traced = limited_fusion()(traced)
+            traced = stored_scores()(traced)
         self._function = tf.function(traced, jit_compile=True, autograph=False)
         self._steps: dict[Any, Step] = {}
 

@@ -3,13 +3,14 @@
 Dimension letters and dtypes: see `bert_tf/modeling.py`.
 """
 
+import contextvars
 import math
 
 import keras
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
-from bert_tf.bounds import fusion_is_limited
+from bert_tf.bounds import scores_are_stored
 from bert_tf.model.layers import dropout
 
 
@@ -30,10 +31,14 @@ def attention_probs(query: tf.Tensor, key: tf.Tensor, mask_adder: tf.Tensor) -> 
     added to the scores; the result has its dtype.
     """
     scores = tf.matmul(query, key, transpose_b=True)
-    if fusion_is_limited():
+    if scores_are_stored():
         scores = _stored(scores)
     scores = tf.cast(scores, mask_adder.dtype)
     return tf.nn.softmax(scores * (1.0 / math.sqrt(query.shape[-1])) + mask_adder)
+
+
+# Whether the layer that is traced is computed again for its gradient.
+is_recomputed = contextvars.ContextVar("is_recomputed", default=False)
 
 
 def attend(
@@ -58,6 +63,10 @@ def attend(
         seed: int32 [2], of the dropout's mask.
     """
     kept = tf.cast(probs, value.dtype)  # [B, N, S, S]
+    if is_recomputed.get():
+        # Otherwise the TPU's compiler fuses three products for v6e, and libtpu 0.0.42.1 crashes.
+        # Without recomputation the probabilities are in memory for the gradient anyway.
+        kept = _stored(tf.stop_gradient(kept))  # `gradient` goes back from the scores
 
     @tf.custom_gradient
     def attended(query: tf.Tensor, key: tf.Tensor, value: tf.Tensor):
@@ -82,7 +91,7 @@ def attend(
 
 @tf.custom_gradient
 def _stored(x: tf.Tensor):
-    """Returns `x`, which XLA writes to memory first instead of fusing it with what reads it."""
+    """Returns `x`, which XLA writes to memory instead of fusing it with what reads it."""
     return _barrier(x), lambda by_x: by_x
 
 

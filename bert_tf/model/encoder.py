@@ -12,13 +12,13 @@ dtypes see `bert_tf/modeling.py`:
     seed        int32 [2] dropout seed, or None for no dropout
 """
 
+import contextvars
 import functools
 
 import keras
 import tensorflow as tf
 
-from bert_tf.bounds import limited_fusion
-from bert_tf.model.attention import attend, attention_probs, project
+from bert_tf.model.attention import attend, attention_probs, is_recomputed, project
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.layers import (
     Composite,
@@ -164,8 +164,9 @@ def recomputed(layer):
     """
 
     def run(hidden, input_mask):
-        with limited_fusion():
-            hidden, probs = layer(hidden, input_mask)
+        context = contextvars.copy_context()
+        context.run(is_recomputed.set, True)
+        hidden, probs = context.run(layer, hidden, input_mask)
         return hidden, tf.nest.map_structure(tf.stop_gradient, probs)
 
     return tf.recompute_grad(run)

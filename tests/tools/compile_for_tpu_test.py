@@ -340,7 +340,9 @@ def test_recomputing_activations_takes_less_memory():
 
 
 @pytest.mark.tpu_compiler
-@pytest.mark.parametrize(("name", "recompute"), [("v6e:1x1", True), ("tpu7x:2x2x1", False)])
+@pytest.mark.parametrize(
+    ("name", "recompute"), [("v6e:1x1", True), ("tpu7x:2x2x1", False), ("tpu7x:2x2x1", True)]
+)
 def test_attention_compiles(name, recompute):
     """If it may fuse attention's products, libtpu 0.0.42.1 overflows its stack and crashes."""
     topology = compiler.open_topology(name)
