@@ -161,6 +161,31 @@ def test_program():
     assert printed[printed.index("An est") : printed.index("Prices are")] in shown
 
 
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        "uncased_base",
+        *(
+            pytest.param(f"{kind}_{size}", marks=pytest.mark.slow)
+            for kind, size in [("cased", "base"), ("roberta", "base"), ("roberta", "large")]
+            + [("uncased", "large"), ("cased", "large")]
+        ),
+    ],
+)
+def test_recipes_expect_the_estimated_hours(recipe):
+    path = f"flags/pretraining/{recipe}.flags"
+    expected = re.search(
+        r"Expected: (\S+) to (\S+) hours on a v5e-8 and (\S+) to (\S+) on a v3-8,",
+        (ROOT / path).read_text(),
+    ).groups()
+    hours = []
+    for accelerator in ("v5e-8", "v3-8"):
+        flags = (f"--flagfile={path}", f"--accelerator={accelerator}", "--vocab_file=x")
+        time = re.search(r"time   (\S+) to (\S+) hours", estimated(*flags))
+        hours += [f"{float(number):,.0f}" for number in time.groups()]
+    assert hours == [*expected]
+
+
 @pytest.mark.slow
 def test_electra_s_generator_counts():
     recipe = "--flagfile=flags/pretraining/electra_small.flags"
@@ -234,15 +259,15 @@ def test_runs_that_would_be_refused():
 def test_memory():
     for accelerator, config, phase, parts, expected in (
         # This step's own row; a step with fewer examples and predictions.
-        ("v5e-8", LARGE, (512, 1, 256, 77), 4, "fits: 14.21 of 15.75 GiB a replica with 8 exam"),
+        ("v5e-8", LARGE, (512, 1, 256, 77), 4, "fits: 11.58 of 15.75 GiB a replica with 8 exam"),
         ("v5e-8", LARGE, (512, 1, 64, 20), 2, "at once, and this run has 4"),
         ("v5e-8", LARGE, (512, 1, 512, 77), 1, "does not fit: 30.53 of 15.75"),
         ("v2-8", LARGE, (512, 1, 256, 77), 16, "does not fit: 8.32 of 7.48"),
         # A larger slice of the generation, with as many examples a replica; with more.
-        ("v5e-32", LARGE, (512, 1, 1024, 77), 4, "fits: 14.21 of 15.75 GiB a replica with 8 exam"),
+        ("v5e-32", LARGE, (512, 1, 1024, 77), 4, "fits: 11.58 of 15.75 GiB a replica with 8 exam"),
         ("v5e-16", LARGE, (512, 1, 1024, 77), 1, "and this run has 64"),
         # Between rows that fit and rows that do not; another length, slice, vocabulary.
-        ("v5e-8", LARGE, (512, 1, 256, 77), 2, "of length 512: not known; python -m tools.compile"),
+        ("v5e-8", LARGE, (512, 1, 192, 77), 1, "of length 512: not known; python -m tools.compile"),
         ("v5e-8", LARGE, (512, 1, 256, 80), 4, "not known"),
         ("v5e-8", BASE, (256, 1, 256, 20), 1, "of length 256: not known"),
         ("v5p-8", BASE, (128, 1, 256, 20), 1, "not known"),
