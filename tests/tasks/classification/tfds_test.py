@@ -64,6 +64,9 @@ def data_dir(tmp_path_factory):
     build(folder, "tiny_equal", {**pair, "label": ["different", "equal"]}, tests)
     lines = {"train": [("a", 0), ("b", 1)]}
     build(folder, "tiny_lines", {"text": str, "label": ["no", "y\u2028es"]}, lines)
+    kinds = tfds.features.Sequence(tfds.features.ClassLabel(names=["joy", "fear", "anger"]))
+    several = {"train": [("x", [2, 0]), ("y", []), ("z", [1])], "test": [("q", [0])]}
+    build(folder, "tiny_emotions", {"text": str, "label": kinds}, several)
     return folder
 
 
@@ -277,6 +280,18 @@ def test_a_dataset_and_a_folder_are_refused(data_dir):
     source = TfdsSource(tfds="tiny_mrpc", tfds_data_dir=data_dir)
     with pytest.raises(UserError, match="--data_dir=mrpc and --tfds=tiny_mrpc exclude each other"):
         processors.get_processor("MRPC", "mrpc", source=source)
+
+
+def test_several_classes_for_each_example(data_dir):
+    several = TableColumns(multi_label=True)
+    found = processor("table", "tiny_emotions", data_dir, several)
+    assert found.get_labels() == ["joy", "fear", "anger"]
+    labels = [example.label for example in found.get_train_examples("")]
+    assert labels == [("anger", "joy"), (), ("fear",)]
+    assert [example.label for example in found.get_test_examples("")] == [()]
+    found = processor("table", "tiny_emotions", data_dir, TableColumns())
+    with pytest.raises(UserError, match="'label' has several values for each example. Set --multi"):
+        found.get_train_examples("")
 
 
 def test_groups_of_a_dataset(data_dir):

@@ -185,8 +185,6 @@ def test_the_distribution_is_that_of_the_static_program(whole_words):
     assert np.abs(dynamic[1] - expected).max() < 5.0 * np.sqrt(total * 0.8 * 0.2)
 
 
-# --- packed rows ----------------------------------------------------------------------------------
-
 PLACES, ROW_LENGTH = 5, 3 * LENGTH
 ROW_NUMBER = 28  # 0.22 of a row's length
 ROWS = ([0, 1], [2, 3, 4, 5, 6], [7])
