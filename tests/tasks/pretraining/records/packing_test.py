@@ -230,8 +230,7 @@ def test_shards_are_packed_one_by_one(text, tmp_path):
 
 WRONG = [
     (
-        "packed",
-        {},
+        *("packed", {}),
         "--input_file: the records of packed are packed already, with --max_sequences_per_pack=5;"
         " name the unpacked records that they were made from",
     ),
@@ -239,8 +238,7 @@ WRONG = [
     ("other", {}, "with input_ids and masked_lm_positions or word_ids; it has x"),
     ("plain", {"output_file": "plain"}, "--output_file=plain"),
     (
-        "plain,holes",
-        {},
+        *("plain,holes", {}),
         "--input_file: record 10 of plain, holes (counted from 0): input_mask must be 1 for all"
         " tokens and then 0 for padding",
     ),
