@@ -96,6 +96,7 @@ def test_padding_of_weight_0_changes_neither_loss_nor_metrics(name):
     loss, sums = compute(model, weighted)
     found = steps.evaluation_step(model, weighted)
     total, count = found.pop("loss")
+    assert count == 4
     assert sums.keys() == found.keys() == expected_sums.keys()
     np.testing.assert_allclose([loss, total / count], [expected] * 2, rtol=1e-5)
     for each in (sums, found):
