@@ -59,17 +59,16 @@ def num_lost(records):
     return NUM_WORDS - len({number for number in ids if number >= len(SPECIAL)})
 
 
-@pytest.mark.parametrize("shards", [None, 3])
 @pytest.mark.parametrize(
-    "shape, more",
+    "shards, shape, more",
     [
-        ((6, 1, 10), {}),
-        ((6, 1, 10), {"objective": "mlm_sop", "dupe_factor": 1}),
-        ((50, 1, 3), {}),  # lines of a paragraph
-        ((100, 1, 1), {"dupe_factor": 5}),  # documents of a line
-        ((100, 1, 1), {"pack": True, "objective": "mlm"}),
-        ((100, 1, 1), {"objective": "mlm", "across_documents": False}),
-        ((3, 1, 4), {"pack": True, "short_seq_prob": 0.9}),
+        (3, (6, 1, 10), {}),
+        (None, (6, 1, 10), {"objective": "mlm_sop", "dupe_factor": 1}),
+        (None, (50, 1, 3), {}),  # lines of a paragraph
+        (3, (100, 1, 1), {"dupe_factor": 5}),  # documents of a line
+        (3, (100, 1, 1), {"pack": True, "objective": "mlm"}),
+        (None, (100, 1, 1), {"objective": "mlm", "across_documents": False}),
+        (None, (3, 1, 4), {"pack": True, "short_seq_prob": 0.9}),
     ],
 )
 def test_the_share_of_lost_tokens_is_told(tmp_path, logged, shards, shape, more):
@@ -148,8 +147,7 @@ def test_documents_without_a_token_are_counted(tmp_path, logged, shards):
     assert line.startswith("3 documents have no token, only characters that are dropped")
 
 
-@pytest.mark.parametrize("shards", [None, 2])
-@pytest.mark.parametrize("shape", [(5, 7, 1), (9, 4, 3), (4, 30, 2)])
+@pytest.mark.parametrize("shape, shards", [((5, 7, 1), 2), ((9, 4, 3), None), ((4, 30, 2), 2)])
 def test_split_sentences_gives_the_records_of_split_text(tmp_path, shape, shards):
     write_text(tmp_path, *shape)
     records = make(tmp_path, shards, split_sentences=True)

@@ -246,22 +246,29 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize("input_file, changes, message", WRONG)
-def test_wrong_input(tmp_path, monkeypatch, input_file, changes, message):
-    monkeypatch.chdir(tmp_path)
-    pack(write_plain("plain", many(9)), "packed", places=5)
-    write_plain("longer", many(9), length=31)
+@pytest.fixture(scope="module")
+def wrong(tmp_path_factory):
+    """A folder of records: packed, plain, of other lengths, with a hole in a mask, of no BERT."""
+    folder = tmp_path_factory.mktemp("wrong")
+    pack(write_plain(folder / "plain", many(9)), folder / "packed", places=5)
+    write_plain(folder / "longer", many(9), length=31)
     holes = plain_record(FIRST)
     holes["input_mask"][2] = 0
     schema = pretraining_schema(ROW_LENGTH, PREDICTIONS)
-    with records.write_files(["holes"], "output_file") as write:
+    with records.write_files([f"{folder}/holes"], "output_file") as write:
         write(records.serialize(plain_record(SECOND), schema))
         write(records.serialize(holes, schema))
-    with records.write_files(["other"], "output_file") as write:
+    with records.write_files([f"{folder}/other"], "output_file") as write:
         write(records.serialize({"x": [1]}, {"x": records.int64_feature([1])}))
+    return folder
+
+
+@pytest.mark.parametrize("input_file, changes, message", WRONG)
+def test_wrong_input(wrong, monkeypatch, input_file, changes, message):
+    monkeypatch.chdir(wrong)
     with pytest.raises(UserError, match=re.escape(message)):
         pack(input_file, **{"output_file": "new", **changes})
-    assert not (tmp_path / "new").exists()
+    assert not (wrong / "new").exists()
 
 
 def test_the_mean_is_that_of_many_rows(tmp_path):
