@@ -66,15 +66,8 @@ def test_labels_of_a_test_file_are_known_but_not_read(tmp_path, test, known):
     assert [example.label for example in found] == ["a", "a"]
 
 
-def test_labels_of_a_test_file_without_header(tmp_path):
-    write(tmp_path, {"train.tsv": "a\tx\nb\ty\n", "test.tsv": "b\tz\n"})
-    columns = TableColumns(text_a_column="1", label_column="0", has_header=False, labels=["a", "b"])
-    (example,) = processor(tmp_path, columns).read("test", str(tmp_path))
-    assert (example.text_a, example.label, example.known_label) == ("z", "a", "b")
-
-
 def test_a_table_without_header_by_number(tmp_path):
-    write(tmp_path, {"train.tsv": 'b|x"y\na|z\nc|z\n'.replace("|", "\t")})
+    write(tmp_path, {"train.tsv": 'b|x"y\na|z\nc|z\n'.replace("|", "\t"), "test.tsv": "b\tz\n"})
     columns = TableColumns(text_a_column="1", label_column="0", has_header=False)
     assert read("train", tmp_path, columns) == [
         ("train-0", 'x"y', None, "b"),
@@ -83,17 +76,16 @@ def test_a_table_without_header_by_number(tmp_path):
     ]
     task = processor(tmp_path, columns)
     assert task.get_labels() == ["a", "b", "c"] and task.metrics == ("accuracy",)
+    (example,) = task.read("test", str(tmp_path))
+    assert (example.text_a, example.label, example.known_label) == ("z", "a", "b")
 
 
-def test_a_table_with_a_delimiter_and_labels(tmp_path):
+def test_a_table_with_a_delimiter_and_labels_and_one_of_numbers(tmp_path):
     write(tmp_path, {"dev.csv": 'text;y\n"a;b";no\n'})
     columns = TableColumns("text", label_column="y", delimiter=";", labels=["yes", "no"])
     # Without a training file, since the classes are given.
     assert read("dev", tmp_path, columns) == [("dev-1", "a;b", None, "no")]
     assert processor(tmp_path, columns).get_labels() == ["yes", "no"]
-
-
-def test_a_table_of_numbers(tmp_path):
     write(tmp_path, {"train.csv": "text,y\na,-1.5\nb,1e3\n"})
     columns = TableColumns("text", label_column="y", regression=True)
     assert [row[3] for row in read("train", tmp_path, columns)] == [-1.5, 1000.0]
@@ -243,13 +235,14 @@ def test_an_empty_line_before_the_end_of_a_test_file(tmp_path):
     tsv_columns = TableColumns("text", labels=["a", "b"])
     tsv = "\ntext\none\n\ntwo\n\n"
     write(tmp_path, {"test.csv": CSV, "train.csv": CSV})
-    with pytest.raises(UserError, match="test.csv, line 4: the line is empty, but examples foll"):
-        read("test", tmp_path, csv_columns)
     assert len(read("train", tmp_path, csv_columns)) == 2
-    (tmp_path / "test.csv").unlink()
-    write(tmp_path, {"test.tsv": tsv})
-    with pytest.raises(UserError, match="test.tsv, line 4: the line is empty, but examples foll"):
-        read("test", tmp_path, tsv_columns)
+    for name, columns in (("test.csv", csv_columns), ("test.tsv", tsv_columns)):
+        with pytest.raises(
+            UserError, match=f"{name}, line 4: the line is empty, but examples foll"
+        ):
+            read("test", tmp_path, columns)
+        (tmp_path / name).unlink()
+        write(tmp_path, {"test.tsv": tsv})
     write(tmp_path, {"test.tsv": tsv.replace("one\n\n", "one\n")})
     found = [row[:2] for row in read("test", tmp_path, tsv_columns)]
     assert found == [("test-2", "one"), ("test-3", "two")]
@@ -288,18 +281,18 @@ def test_a_column_of_weights(tmp_path):
     train = "text,trust,label\na,0.5,x\nb,0,y\nc,3e2,x\n"
     write(tmp_path, {"train.csv": train, "dev.csv": "text,label\na,x\n"})
     write(tmp_path, {"test.csv": "text,trust\na,?\n"})
-    found = {
-        split: [e.weight for e in processor(tmp_path, WEIGHTED).read(split, str(tmp_path))]
-        for split in ("train", "dev", "test")
-    }
-    assert found == {"train": [0.5, 0.0, 300.0], "dev": [None], "test": [None]}
+
+    def weights(split, columns=WEIGHTED):
+        return [e.weight for e in processor(tmp_path, columns).read(split, str(tmp_path))]
+
+    assert weights("train") == [0.5, 0.0, 300.0]
+    assert weights("dev") == weights("test") == [None]
     write(tmp_path, {"dev.csv": "trust,label,text\n2,x,a\n"})
-    assert [e.weight for e in processor(tmp_path, WEIGHTED).read("dev", str(tmp_path))] == [2.0]
+    assert weights("dev") == [2.0]
     by_number = dict(text_a_column="0", label_column="2", weight_column="1", has_header=False)
     write(tmp_path, {"train.csv": "a,0.5,x\nb,4,y\nc,1,x\n", "dev.csv": "a,2.5,x\n"})
-    for split, weights in (("train", [0.5, 4.0, 1.0]), ("dev", [2.5])):
-        found = processor(tmp_path, TableColumns(**by_number)).read(split, str(tmp_path))
-        assert [e.weight for e in found] == weights
+    assert weights("train", TableColumns(**by_number)) == [0.5, 4.0, 1.0]
+    assert weights("dev", TableColumns(**by_number)) == [2.5]
 
 
 @pytest.mark.parametrize("weight", ["-1", "nan", "", "much", "inf", "1e-60", "1_0", "٣"])
@@ -321,21 +314,12 @@ def test_columns_that_are_missing_or_for_tables_only(tmp_path):
             processors.get_processor("MRPC", str(tmp_path), columns=TableColumns(**flag))
 
 
-@pytest.mark.parametrize(
-    "columns",
-    [
-        {"text_a_column": "stars"},
-        {"text_a_column": "title", "text_b_column": "stars"},
-        {"text_a_column": "title", "weight_column": "stars"},
-        {"text_a_column": "title", "group_column": "stars"},
-        {"text_a_column": "title", "fold_group_column": "stars"},
-    ],
-)
-def test_the_labels_are_read_as_nothing_else(columns):
-    name = list(columns)[-1]
-    message = f"^--{name}=stars is the column of the labels, which a model must find without"
-    with pytest.raises(UserError, match=message):
-        TableColumns(label_column="stars", **columns)
-    if name != "group_column":  # which has no meaning with several labels
-        with pytest.raises(UserError, match=message):
-            TableColumns(multi_label=True, label_columns=["bad", "stars"], **columns)
+def test_the_labels_are_read_as_nothing_else():
+    for name in ("text_a", "text_b", "weight", "group", "fold_group"):
+        columns = {"text_a_column": "title", f"{name}_column": "stars"}
+        message = f"^--{name}_column=stars is the column of the labels, which a model must find"
+        with pytest.raises(UserError, match=f"{message} without"):
+            TableColumns(label_column="stars", **columns)
+        if name != "group":  # which has no meaning with several labels
+            with pytest.raises(UserError, match=f"{message} without"):
+                TableColumns(multi_label=True, label_columns=["bad", "stars"], **columns)

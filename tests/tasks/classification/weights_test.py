@@ -63,9 +63,9 @@ BAD_WEIGHTS = {
 }
 
 
-@pytest.mark.parametrize("text", BAD_WEIGHTS)
-def test_class_weights_that_cannot_be(text):
-    with pytest.raises(UserError, match=re.escape(BAD_WEIGHTS[text])):
+@pytest.mark.parametrize("text, message", BAD_WEIGHTS.items())
+def test_class_weights_that_cannot_be(text, message):
+    with pytest.raises(UserError, match=re.escape(message)):
         check_class_settings(text.split(","), 0.0, ["bad", "good"])
 
 
