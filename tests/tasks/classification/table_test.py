@@ -237,9 +237,8 @@ def test_an_empty_line_before_the_end_of_a_test_file(tmp_path):
     write(tmp_path, {"test.csv": CSV, "train.csv": CSV})
     assert len(read("train", tmp_path, csv_columns)) == 2
     for name, columns in (("test.csv", csv_columns), ("test.tsv", tsv_columns)):
-        with pytest.raises(
-            UserError, match=f"{name}, line 4: the line is empty, but examples foll"
-        ):
+        message = f"{name}, line 4: the line is empty, but examples follow"
+        with pytest.raises(UserError, match=message):
             read("test", tmp_path, columns)
         (tmp_path / name).unlink()
         write(tmp_path, {"test.tsv": tsv})
