@@ -16,7 +16,7 @@ from bert_tf.model_folder.hugging_face.vector_settings import VectorSettings, wr
 from bert_tf.runs.results.tables import KeptRows, read_table
 from bert_tf.tasks.sentences.files import write_review
 from tests.support.golden import needs_golden
-from tests.support.registered_tasks import run_in
+from tests.support.registered_tasks import run_in, task_with
 from tests.support.small_sentences import write_sentences
 
 pytestmark = pytest.mark.usefixtures("uncompiled")
@@ -127,6 +127,23 @@ def test_what_is_refused(tables, tmp_path, options, message):
         compare(tables, tmp_path / "out", **options)
     assert len(str(error.value)) < 500
     assert not (tmp_path / "out").exists()
+
+
+def test_positive_pairs_are_chosen_by_their_score(tables, caplog):
+    caplog.set_level("INFO", "absl")
+    flags = {"data_dir": str(tables), "output_dir": "x", "vocab_file": "x", **COLUMNS, **IN_BATCH}
+    task = task_with("sentences", {**flags, "min_positive_score": 1.0})
+    sets = {"train": task.read_sets("train")}
+    assert len(sets["train"][0].examples) == 60
+    assert f"{tables}/train.tsv: 60 of 120 pairs are positive" in caplog.messages
+    caplog.clear()
+    task.prepare(sets, None)
+    texts = [text for x in sets["train"][0].examples for text in {*x.texts}]
+    several = sum(texts.count(text) > 1 for text in {*texts})
+    assert caplog.messages == [
+        f"{several} of {len({*texts})} texts are in several pairs; a text's partners are not its"
+        " negatives"
+    ]
 
 
 def copied(tables, folder, lines):
