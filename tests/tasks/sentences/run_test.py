@@ -134,7 +134,7 @@ def test_positive_pairs_are_chosen_by_their_score(tables, caplog):
     flags = {"data_dir": str(tables), "output_dir": "x", "vocab_file": "x", **COLUMNS, **IN_BATCH}
     task = task_with("sentences", {**flags, "min_positive_score": 1.0})
     sets = {"train": task.read_sets("train")}
-    assert len(sets["train"][0].examples) == 60
+    assert [x.score for x in sets["train"][0].examples] == [4.0] * 60
     assert f"{tables}/train.tsv: 60 of 120 pairs are positive" in caplog.messages
     caplog.clear()
     task.prepare(sets, None)
