@@ -45,9 +45,8 @@ def tagger(length, *documents):
 
 
 def squad(length, *questions):
-    settings = SquadSettings(
-        output_dir="x", vocab_file="x", max_query_length=length, max_seq_length=length + 5
-    )
+    lengths = {"max_query_length": length, "max_seq_length": length + 5}
+    settings = SquadSettings(output_dir="x", vocab_file="x", **lengths)
     examples = [SquadExample(str(i), text, 0, None) for i, text in enumerate(questions)]
     return SquadEncoder(SquadData(["a b c " * 50], examples), TOKENIZER, settings, False), examples
 
@@ -104,14 +103,12 @@ def test_a_classifier_says_how_much_text_is_lost_and_how_to_keep_it(
     assert len(warnings) == 1  # nothing is lost
 
 
-@pytest.mark.parametrize("name", ["eval", "predict_mismatched"])
-def test_the_warning_has_the_name_that_the_file_gets_at_the_end(tmp_path, warnings, name):
-    encoder, examples = classifier(6, ("a b c a b c", None))
-    ExampleSet(name, examples, encoder=encoder).write_records(str(tmp_path / "1234.working"))
-    assert warnings[0].startswith(f"{name}.tf_record: 1 of 1 examples")
-
-
-def test_a_small_share_is_not_rounded_to_nothing(tmp_path, warnings):
+def test_the_name_and_the_share_in_the_warning(tmp_path, warnings):
+    """The name that the file gets at the end; a small share is not rounded to nothing."""
+    for name in ("eval", "predict_mismatched"):
+        encoder, examples = classifier(6, ("a b c a b c", None))
+        ExampleSet(name, examples, encoder=encoder).write_records(str(tmp_path / "1234.working"))
+        assert warnings.pop().startswith(f"{name}.tf_record: 1 of 1 examples")
     encoder, examples = classifier(6, *[("a", None)] * 2999, ("a b c a b c", None))
     write_records(str(tmp_path / "train.tf_record"), examples, encoder)
     assert "train.tf_record: 1 of 3000 examples (0.033%) are cut" in warnings[0]
@@ -124,8 +121,7 @@ def test_a_small_share_is_not_rounded_to_nothing(tmp_path, warnings):
         (["a b c a b", "a"], 6, "1 of 2 lines (50%) are cut to fit --max_seq_length=6"),
         (["a b ||| c a", "a b c a a", ""], 7, None),
         (
-            ["a b ||| c a", "a b c a b", ""],
-            6,
+            *(["a b ||| c a", "a b c a b", ""], 6),
             "2 of 3 lines (67%) are cut to fit --max_seq_length=6",
         ),
     ],
@@ -153,14 +149,10 @@ def test_each_window_of_a_line_is_an_example(tmp_path, warnings):
         (2, "[CLS] a [SEP] c [SEP]"),
         (2, "[CLS] a [SEP] d [SEP]"),
     ]
-    assert windows(tmp_path, "a b c d\nb\n", 6, 1) == [
-        (0, "[CLS] a b c d [SEP]"),
-        (1, "[CLS] b [SEP]"),
-    ]
+    found = windows(tmp_path, "a b c d\nb\n", 6, 1)
+    assert found == [(0, "[CLS] a b c d [SEP]"), (1, "[CLS] b [SEP]")]
     assert warnings == []
-
-
-def test_a_pair_without_room_is_refused_by_its_line(tmp_path):
+    # A pair without room is refused by its line.
     message = f"--input_file={tmp_path}/lines, line 2: the shorter text of a pair is whole in every"
     with pytest.raises(UserError, match=re.escape(message)):
         windows(tmp_path, "a\na b c ||| d c b a\n", 6, 2)

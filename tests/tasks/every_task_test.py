@@ -79,17 +79,28 @@ def make_features(name, batch_size):
     return features
 
 
+@functools.cache
+def computed(name):
+    """Returns a batch of three, its loss and its metrics."""
+    features = make_features(name, 3)
+    return features, *compute(make(name), features)
+
+
 @every_task
 def test_padding_of_weight_0_changes_neither_loss_nor_metrics(name):
     model = make(name)
     padded = make_features(name, 6)
     real = {feature: x[:4] for feature, x in padded.items()}
     expected, expected_sums = compute(model, real)
-    weights = tf.constant([1.0, 1.0, 1.0, 1.0, 0.0, 0.0])
-    loss, sums = compute(model, {**padded, "example_weight": weights})
-    np.testing.assert_allclose(loss, expected, rtol=1e-5)
-    assert sums.keys() == expected_sums.keys()
-    np.testing.assert_allclose(list(sums.values()), list(expected_sums.values()), rtol=1e-5)
+    weighted = {**padded, "example_weight": tf.constant([1.0, 1.0, 1.0, 1.0, 0.0, 0.0])}
+    loss, sums = compute(model, weighted)
+    found = steps.evaluation_step(model, weighted)
+    total, count = found.pop("loss")
+    assert count == 4
+    assert sums.keys() == found.keys() == expected_sums.keys()
+    np.testing.assert_allclose([loss, total / count], [expected] * 2, rtol=1e-5)
+    for each in (sums, found):
+        np.testing.assert_allclose(list(each.values()), list(expected_sums.values()), rtol=1e-5)
     # Without the feature every example has weight 1, the last two too.
     unweighted, unweighted_sums = compute(model, padded)
     loss, sums = compute(model, {**padded, "example_weight": tf.ones([6])})
@@ -97,35 +108,18 @@ def test_padding_of_weight_0_changes_neither_loss_nor_metrics(name):
     np.testing.assert_array_equal(list(sums.values()), list(unweighted_sums.values()))
     assert abs(loss - expected) > 1e-3 * expected
     assert all(pair[1] > expected_sums[metric][1] for metric, pair in sums.items())
-
-
-@every_task
-def test_an_evaluation_step_counts_no_padding(name):
-    model = make(name)
-    padded = make_features(name, 3)
-    real = {feature: x[:2] for feature, x in padded.items()}
-    expected = steps.evaluation_step(model, {**real, "example_weight": tf.ones([2])})
-    weights = tf.constant([1.0, 1.0, 0.0])
-    found = steps.evaluation_step(model, {**padded, "example_weight": weights})
-    assert found.keys() == expected.keys()
-    np.testing.assert_allclose(list(found.values()), list(expected.values()), rtol=1e-5)
-
-
-@every_task
-def test_a_batch_of_nothing_but_padding_has_loss_and_metrics_0(name):
-    model = make(name)
-    features = {**make_features(name, 2), "example_weight": tf.zeros([2])}
-    loss, sums = compute(model, features)
+    # A batch of nothing but padding has loss and metrics 0.
+    loss, sums = compute(model, {**real, "example_weight": tf.zeros([4])})
     assert [loss.numpy(), *np.ravel(list(sums.values()))] == [0.0] * (1 + 2 * len(sums))
 
 
 @every_task_but("sentences_in_batch_negatives")  # a part has fewer negatives
 def test_losses_of_parts_add_up(name):
-    model, features = make(name), make_features(name, 3)
+    model, (features, loss, _) = make(name), computed(name)
     normalizers = model.normalizers(features)
     rows = [{feature: x[i : i + 1] for feature, x in features.items()} for i in range(3)]
     parts = [model.loss_and_metrics(model(row), row, normalizers)[0] for row in rows]
-    np.testing.assert_allclose(sum(parts), compute(model, features)[0], rtol=1e-5)
+    np.testing.assert_allclose(sum(parts), loss, rtol=1e-5)
 
 
 @every_task_but("squad")  # the positions of padding compete, too, as in the original
@@ -143,38 +137,12 @@ def test_the_padding_of_a_row_changes_nothing(name):
 
 
 @every_task
-def test_training_without_a_dropout_seed_draws_other_masks_at_each_call(name):
-    model = make(name)
-    features = make_features(name, 3)
-    losses = {float(compute(model, features, training=True)[0]) for _ in range(3)}
-    assert len(losses) == 3
-
-
-@every_task
-def test_a_given_dropout_seed_repeats_its_masks(name):
-    model = make(name)
-    features = make_features(name, 3)
-    once, again, other = (
-        float(compute(model, features, True, tf.constant([1, seed]))[0]) for seed in (3, 3, 4)
-    )
-    assert once == again != other
-    without = [float(compute(model, features, dropout_seed=tf.constant([1, i]))[0]) for i in (3, 4)]
-    assert without[0] == without[1] != once  # dropout is on in training only
-
-
-@every_task
-def test_a_bfloat16_model_has_float32_variables_logits_and_losses(name):
-    model = make(name, dtype="bfloat16")
-    features = make_features(name, 3)
-    assert {v.dtype for v in model.variables} == {"float32"}
-    arguments = ["input_ids", "input_mask", "segment_ids"]
-    arguments += ["masked_lm_positions"] * (name == "pretraining")
-    output = model(*(features[argument] for argument in arguments))
-    assert {x.dtype for x in tf.nest.flatten(output)} == {tf.float32}
-    loss, sums = compute(model, features)
-    assert {x.dtype for x in tf.nest.flatten([loss, sums])} == {tf.float32}
-    exact, _ = compute(make(name), features)
-    assert 0 < abs(loss - exact) < 0.1 * exact
+def test_a_dropout_seed_repeats_its_masks_in_training_only(name):
+    model, (features, without, _) = make(name), computed(name)
+    seeds = [tf.constant([1, seed]) for seed in (3, 3, 4)]
+    losses = [float(compute(model, features, True, seed)[0]) for seed in (*seeds, None, None)]
+    assert losses[0] == losses[1] and len({float(without), *losses}) == 5
+    assert compute(model, features, dropout_seed=seeds[0])[0] == without
 
 
 HEADS = {
@@ -212,13 +180,23 @@ def test_gradients_reach_every_weight_that_is_trained(name):
 
 
 @pytest.mark.parametrize("name", [*TASKS, "extraction"])
-def test_options_reach_bert(name):
+def test_options_reach_bert_and_what_is_float32_in_bfloat16(name):
     model = make(name, use_one_hot_embeddings=True, recompute_activations=True, dtype="bfloat16")
     bert = model.bert
     assert bert.embeddings.use_one_hot_embeddings and bert.encoder.recompute_activations
     assert bert.compute_dtype == "bfloat16"
+    assert {v.dtype for v in model.variables} == {"float32"}
     with pytest.raises(TypeError, match="use_one_hot"):
         make(name, use_one_hot=True)
+    if name == "extraction":
+        return
+    features, exact, _ = computed(name)
+    arguments = ["input_ids", "input_mask", "segment_ids"]
+    arguments += ["masked_lm_positions"] * (name == "pretraining")
+    output = model(*(features[argument] for argument in arguments))
+    loss, sums = compute(model, features)
+    assert {x.dtype for x in tf.nest.flatten([output, loss, sums])} == {tf.float32}
+    assert 0 < abs(loss - exact) < 0.1 * exact
 
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -226,6 +204,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.mark.parametrize("name", registry.TASKS)
 def test_what_belongs_to_a_task(name):
+    message = "^At least one of --do_train(, --do_eval)? and --do_predict must be given.$"
+    with pytest.raises(UserError, match=message):
+        run_fine_tuning(make_task(name), BertConfig(99), tf.distribute.get_strategy())
     task = registry.TASKS[name]
     program = (ROOT / f"{task.program}.py").read_text()
     assert f'\nmain = program.main_of("{name}")\n' in program
@@ -233,19 +214,10 @@ def test_what_belongs_to_a_task(name):
     assert list((ROOT / "flags" / task.recipes).glob("*.flags"))
     for value in map(str, task.example.values()):
         assert not value.startswith("flags/") or (ROOT / value).exists(), value
-    row = (
-        rf"^\| \[.*\]\({task.page}\.md\) \| `{task.program}\.py` \| .* \| `flags/quickstart/.*` \|$"
-    )
+    row = rf"^\| \[.*\]\({task.page}\.md\) \| `{task.program}\.py` \| .* \| `flags/quickstart/.*` "
     assert re.search(row, (ROOT / "docs/own-data.md").read_text(), re.MULTILINE), (
         f"the table of docs/own-data.md needs a row of {task.page}.md and {task.program}.py"
     )
-
-
-@pytest.mark.parametrize("name", registry.TASKS)
-def test_a_run_must_have_a_purpose(name):
-    message = "^At least one of --do_train(, --do_eval)? and --do_predict must be given.$"
-    with pytest.raises(UserError, match=message):
-        run_fine_tuning(make_task(name), BertConfig(99), tf.distribute.get_strategy())
 
 
 def test_every_program_of_fine_tuning_is_registered():

@@ -106,9 +106,8 @@ def test_every_fold_has_its_share_of_each_of_several_labels(count, folds, seed):
 
     assert spread(counts, rarest) <= 1
     spreads = [(spread(counts, x), spread(plain, x)) for x in totals]
-    assert all(
-        ours <= max(5, 0.1 * totals[x]) for x, (ours, _) in zip(totals, spreads, strict=True)
-    )
+    bounds = [max(5, 0.1 * total) for total in totals.values()]
+    assert all(ours <= bound for bound, (ours, _) in zip(bounds, spreads, strict=True))
     assert sum(ours for ours, _ in spreads) < 0.75 * sum(theirs for _, theirs in spreads)
     shuffled = random.Random(1).sample(keys, count)
     texts = [{keys[i].text for i in held} for held in found]
@@ -138,65 +137,58 @@ def test_groups_with_several_labels():
     assert spread(found) < 0.75 * spread(plain)
 
 
-BAD = {
-    "rarest": (
+BAD = [
+    (
         keys_of({"good": 9, "so so": 2, "bad": 3}),
         "--folds=3 must be at most 2, the number of examples of the rarest class, 'so so': every"
         " fold needs one to evaluate. Give fewer folds, or more examples",
     ),
-    "numbers": (keys_of({None: 2}), "--folds=3 must be at most 2, the number of examples: every"),
-    "groups": (
+    (keys_of({None: 2}), "--folds=3 must be at most 2, the number of examples: every"),
+    (
         keys_of({"a": 9, "b": 9}, lambda i: f"g{i % 2}"),
         "--folds=3 must be at most 2, the number of groups: examples of one are never in two",
     ),
-    "texts": (
+    (
         [FoldKey(of("ab"[i % 2]), "same" if i else "other") for i in range(8)],
         "--folds=3 must be at most 2, the number of different texts",
     ),
-    "a class in one group": (
+    (
         keys_of({"a": 9, "b": 4}, lambda i: f"g{i % 4}" if i < 9 else "g7"),
         "--folds=3 must leave examples of every class to train on; all 4 examples of 'b' are in one"
         " group. Add others of it",
     ),
-    "the rarest of several labels": (
+    (
         [FoldKey(("a", "b") if i < 2 else ("b",), f"{i}") for i in range(9)],
         "--folds=3 must be at most 2, the number of examples of the rarest class, 'a'",
     ),
-    "texts without any label": (
+    (
         [FoldKey((), f"{i}") for i in range(2)],
         "--folds=3 must be at most 2, the number of examples: ",
     ),
-    "a class of one text": (
+    (
         [*keys_of({"a": 9}), *[FoldKey(("b",), "b")] * 4],
         "all 4 examples of 'b' have the same text. Add others of it",
     ),
-}
+]
 
 
-@pytest.mark.parametrize("case", BAD)
-def test_folds_that_cannot_be(case):
-    keys, message = BAD[case]
+@pytest.mark.parametrize("keys, message", BAD)
+def test_folds_that_cannot_be(keys, message):
     with pytest.raises(UserError, match=re.escape(message)):
         divide(keys, 3)
 
 
-@pytest.mark.parametrize(
-    "changes, message",
-    [
+def test_settings_that_do_not_fit_folds():
+    values = {"output_dir": "unused", "vocab_file": "unused", "folds": 3}
+    values |= {"do_train": True, "do_eval": True}
+    for changes, message in (
         ({"folds": 1}, "--folds=1 must be at least 2: a model is evaluated on one fold and"),
         ({"folds": -3}, "--folds=-3 must be at least 0"),
         ({"do_eval": False}, "--folds=3 needs --do_eval, since every fold trains a model"),
         ({"temperature_scaling": True}, "--folds=3 excludes --temperature_scaling"),
-    ],
-)
-def test_settings_that_do_not_fit_folds(changes, message):
-    values = {"output_dir": "unused", "vocab_file": "unused", "folds": 3}
-    values |= {"do_train": True, "do_eval": True}
-    with pytest.raises(UserError, match=re.escape(message)):
-        ClassifierSettings(**{**values, **changes})
-
-
-def test_groups_of_folds_need_folds():
+    ):
+        with pytest.raises(UserError, match=re.escape(message)):
+            ClassifierSettings(**{**values, **changes})
     flags = {**REVIEWS, "data_dir": "x", "output_dir": "x", "vocab_file": "x", "labels": ["a", "b"]}
     with pytest.raises(UserError, match="--fold_group_column=author needs --folds: it says which"):
         task_with("classification", {**flags, "fold_group_column": "author"})
@@ -212,6 +204,9 @@ def test_a_column_of_groups(tmp_path):
     (tmp_path / "train.csv").write_text("text,author,label\na,1,x\nb,,y\n")
     with pytest.raises(UserError, match="line 3: the line has no group; fill it in"):
         task_with("classification", flags).read_sets("train")
+
+
+FLAGS = {**REVIEWS, "do_train": True, "do_eval": True}
 
 
 class FakeRuns(list):
@@ -243,9 +238,6 @@ def fake_runs(monkeypatch):
     return runs
 
 
-FLAGS = {**REVIEWS, "do_train": True, "do_eval": True}
-
-
 def test_results_of_folds_and_what_a_second_run_repeats(tmp_path, fake_runs):
     reviews, out = write_reviews(tmp_path), tmp_path / "out"
     fake_runs.stopped_fold = 4
@@ -255,15 +247,12 @@ def test_results_of_folds_and_what_a_second_run_repeats(tmp_path, fake_runs):
     fake_runs.stopped_fold = None
     fake_runs.pop()
     results = run_in(reviews, "classification", folds=5, **FLAGS)
-    expected = {
-        "eval_accuracy": statistics.fmean(fake_runs.accuracies),
-        "eval_accuracy_std": np.std(fake_runs.accuracies, ddof=1),
-    }
+    mean, spread = statistics.fmean(FakeRuns.accuracies), np.std(FakeRuns.accuracies, ddof=1)
+    expected = {"eval_accuracy": mean, "eval_accuracy_std": spread}
     assert results == pytest.approx(expected)
     assert reporting.read_results(f"{out}/eval_results.txt") == pytest.approx(expected)
-    assert [settings.output_dir for settings, _, _ in fake_runs] == [
-        f"{out}/fold-{number}" for number in (1, 2, 3, 4, 5)
-    ]
+    folders = [settings.output_dir for settings, _, _ in fake_runs]
+    assert folders == [f"{out}/fold-{number}" for number in (1, 2, 3, 4, 5)]
     for settings, train, held in fake_runs:
         assert settings.folds == 0 and len(train) == 72 and len(held) == 18
         assert not {example.guid for example in train} & {example.guid for example in held}
@@ -278,41 +267,15 @@ def test_results_of_folds_and_what_a_second_run_repeats(tmp_path, fake_runs):
     assert json.loads((out / "eval_report.json").read_text())["examples"] == 90
 
 
+CHANGES = {"labels": ["good", "bad"], "keep_best": True, "early_stopping_patience": 2}
+CHANGES |= {"dtype": "bfloat16", "evaluate_every_steps": 3, "gradient_accumulation_steps": 2}
+CHANGES |= {"recompute_activations": True, "eval_batch_size": 4, "weight_column": "trust"}
+CHANGES |= {"long_text": "max", "label_smoothing": 0.1, "text_b_column": "author", "folds": 3}
+CHANGES |= {"learning_rate": 1e-3}
+
+
 def test_folds_of_other_runs_are_not_mixed(tmp_path, fake_runs):
-    reviews = write_reviews(tmp_path)
-    run_in(reviews, "classification", folds=2, **FLAGS)
-    assert len(fake_runs) == 2
-    message = "has folds of a run that differs in --learning_rate; their results must not be mixed."
-    with pytest.raises(UserError, match=message):
-        run_in(reviews, "classification", folds=2, **FLAGS, learning_rate=1e-3)
-    with pytest.raises(UserError, match="differs in --folds; "):
-        run_in(reviews, "classification", folds=3, **FLAGS)
-    lines = (reviews / "train.csv").read_text().splitlines()
-    (reviews / "train.csv").write_text("\n".join(lines[:-1]) + "\n")
-    with pytest.raises(UserError, match="differs in the training examples; "):
-        run_in(reviews, "classification", folds=2, **FLAGS)
-    (reviews / "train.csv").write_text("\n".join(lines) + "\n")
-    assert len(fake_runs) == 2
-
-
-CHANGES = {
-    "labels": ["good", "bad"],
-    "keep_best": True,
-    "early_stopping_patience": 2,
-    "dtype": "bfloat16",
-    "evaluate_every_steps": 3,
-    "gradient_accumulation_steps": 2,
-    "recompute_activations": True,
-    "eval_batch_size": 4,
-    "weight_column": "trust",
-    "long_text": "max",
-    "label_smoothing": 0.1,
-    "text_b_column": "author",
-}
-
-
-def test_settings_that_differ_are_named(tmp_path, fake_runs):
-    """No list names them: all settings count but a few."""
+    """No list names the settings: all count but a few."""
     reviews = write_reviews(tmp_path)
     header, *lines = (reviews / "train.csv").read_text().splitlines()
     lines = [f"{header},trust,author", *(f"{line},1,Ann" for line in lines)]
@@ -320,8 +283,12 @@ def test_settings_that_differ_are_named(tmp_path, fake_runs):
     flags = {**FLAGS, "folds": 2, "evaluate_every_steps": 2}
     run_in(reviews, "classification", **flags)
     for name, value in CHANGES.items():
-        with pytest.raises(UserError, match=f"has folds of a run that differs in .*--{name}\\b"):
+        message = f"has folds of a run that differs in .*--{name}\\b.*; their results must not be m"
+        with pytest.raises(UserError, match=message):
             run_in(reviews, "classification", **flags | {name: value})
+    (reviews / "train.csv").write_text("\n".join(lines[:-1]) + "\n")
+    with pytest.raises(UserError, match="differs in the training examples; "):
+        run_in(reviews, "classification", **flags)
     assert len(fake_runs) == 2
 
 
@@ -366,9 +333,8 @@ def test_weights_and_groups_of_finished_folds(tmp_path, fake_runs):
     flags = {**FLAGS, "group_column": "query", "fold_group_column": "author", "weight_column": "w"}
 
     def run(weight, query):
-        lines = [
-            f"{line},a{i // 10},{query if i == 2 else i // 9},1" for i, line in enumerate(table)
-        ]
+        queries = [query if i == 2 else i // 9 for i in range(len(table))]
+        lines = [f"{line},a{i // 10},{queries[i]},1" for i, line in enumerate(table)]
         lines = [f"{table[0]},author,query,w", *lines[1:-1], f"{lines[-1][:-1]}{weight}"]
         (reviews / "train.csv").write_text("\n".join(lines) + "\n")
         run_in(reviews, "classification", folds=2, **flags)
@@ -387,19 +353,17 @@ def test_all_folds_are_checked_before_the_first(tmp_path, fake_runs):
     last = divide(keys, 5)[-1]
     rows = [f"{line},{int(i not in last)}" for i, line in enumerate(lines)]
     (reviews / "train.csv").write_text("\n".join([f"{header},w", *rows]) + "\n")
-    with pytest.raises(UserError) as error:
+    message = "^Fold 5 of --folds=5: The weights of the examples to eval must have a sum above 0;"
+    with pytest.raises(UserError, match=message):
         run_in(reviews, "classification", folds=5, weight_column="w", **FLAGS)
-    message = "Fold 5 of --folds=5: The weights of the examples to eval must have a sum above 0;"
-    assert str(error.value).startswith(message)
     rows = [f"{line.split(',')[0]},{int(i < 10)},{i // 10}" for i, line in enumerate(lines)]
     (reviews / "train.csv").write_text("\n".join(["review,stars,query", *rows]) + "\n")
     with pytest.raises(UserError, match=r"Fold \d of --folds=4: With --group_column a group of"):
         run_in(reviews, "classification", folds=4, group_column="query", regression=True, **FLAGS)
     (reviews / "train.csv").write_text("\n".join([header, *lines]) + "\n")
     with pytest.raises(UserError, match="Fold 1 of --folds=4: Training must have at least one st"):
-        run_in(
-            reviews, "classification", folds=4, train_batch_size=99, num_train_epochs=1.0, **FLAGS
-        )
+        few = {"train_batch_size": 99, "num_train_epochs": 1.0}
+        run_in(reviews, "classification", folds=4, **few, **FLAGS)
     assert not fake_runs and not (reviews / "out").exists()
 
 
@@ -428,9 +392,7 @@ def test_a_fold_is_a_run_on_the_rest(tmp_path):
 
 
 def test_means_of_measures_and_the_number_of_all_groups():
-    folds = [
-        {"eval_map": 0.5, "eval_groups": 7, "global_step": 9},
-        {"eval_map": 1.0, "eval_groups": 4, "global_step": 9},
-    ]
+    folds = [{"eval_map": value, "eval_groups": n} for value, n in ((0.5, 7), (1.0, 4))]
+    folds = [{**fold, "global_step": 9} for fold in folds]
     expected = {"eval_map": 0.75, "eval_map_std": 0.5 / 2**0.5, "eval_groups": 11}
     assert cross_validation._mean_and_spread(folds) == pytest.approx(expected)

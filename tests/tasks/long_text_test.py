@@ -72,22 +72,21 @@ def test_columns_of_texts():
     assert found["outputs"].tolist() == [3.0]
 
 
+TOO_LONG = (
+    "--window_stride={} must be at most {}, the word pieces of a window (--max_seq_length={}"
+    " without two special tokens), or pieces of the text would be in no window"
+)
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [
         ({"long_text": "mean", "window_stride": 0}, "--window_stride=0 must be at least 1"),
         ({"long_text": "max", "window_stride": -8}, "--window_stride=-8 must be at least 1"),
-        (
-            {"long_text": "mean", "window_stride": 127},
-            "--window_stride=127 must be at most 126, the word pieces of a window"
-            " (--max_seq_length=128 without two special tokens), or pieces of the text would be in"
-            " no window",
-        ),
+        ({"long_text": "mean", "window_stride": 127}, TOO_LONG.format(127, 126, 128)),
         (
             {"long_text": "max", "window_stride": 31, "max_seq_length": 32},
-            "--window_stride=31 must be at most 30, the word pieces of a window"
-            " (--max_seq_length=32 without two special tokens), or pieces of the text would be in"
-            " no window",
+            TOO_LONG.format(31, 30, 32),
         ),
         ({"long_text": "median"}, "--long_text=median must be one of cut, mean, max"),
         ({"long_text": "Mean"}, "--long_text=Mean must be one of cut, mean, max"),
@@ -107,25 +106,19 @@ def test_settings_that_are_refused(values, message):
             TaggingSettings(output_dir="x", vocab_file="x", **values)
 
 
-def test_the_stride_of_settings():
+def test_strides_what_a_folder_keeps_and_the_size_of_an_epoch():
     assert settings().stride is None
     assert settings(long_text="mean").stride == 0  # half of the room
     assert settings(long_text="max", window_stride=126).stride == 126
     assert settings(long_text="mean", max_seq_length=4, window_stride=1).stride == 1
-
-
-@pytest.mark.parametrize(
-    ("values", "kept"),
-    [
+    for values, kept in (
         ({}, (None, None)),
         ({"long_text": "max"}, ("max", None)),
         ({"long_text": "mean", "window_stride": 9}, ("mean", 9)),
-    ],
-)
-def test_what_a_model_s_folder_keeps_and_the_size_of_an_epoch(values, kept):
-    task = ClassificationTask(settings(**values), DataProcessor())
-    assert windows(task.settings) == kept
-    assert task.epoch_size(num_examples=90, num_records=130) == 130  # every window once
+    ):
+        task = ClassificationTask(settings(**values), DataProcessor())
+        assert windows(task.settings) == kept
+        assert task.epoch_size(num_examples=90, num_records=130) == 130  # every window once
 
 
 VOCAB = "[PAD] [UNK] [CLS] [SEP] a b c d e".split()
@@ -156,17 +149,13 @@ def test_records_of_windows_have_the_label_and_share_the_weight(tmp_path):
     assert [record["label_ids"] for record in found] == [[1], [1], [0], [1], [1], [1]]
     weights = [record["example_weight"][0] for record in found]
     np.testing.assert_allclose(weights, [1 / 2, 1 / 2, 1, *[1 / 3] * 3])
-
-
-@pytest.mark.parametrize(
-    ("text_a", "text_b", "pieces"), [("a b c d e", "a b c d e a", 5), ("a " * 9, "b " * 7, 7)]
-)
-def test_a_pair_without_room_is_refused_by_its_name(tmp_path, text_a, text_b, pieces):
+    # A pair without room is refused by its name.
     encoder = ClassificationEncoder(TOKENIZER, 8, None, stride=2)
-    examples = [InputExample("dev-7", text_a, text_b, 1.0)]
-    message = f"Example 'dev-7': the shorter text of a pair .* it has {pieces} word pieces, and"
-    with pytest.raises(UserError, match=message):
-        write_records(str(tmp_path / "eval.tf_record"), examples, encoder)
+    for text_a, text_b, pieces in (("a b c d e", "a b c d e a", 5), ("a " * 9, "b " * 7, 7)):
+        examples = [InputExample("dev-7", text_a, text_b, 1.0)]
+        message = f"Example 'dev-7': the shorter text of a pair .* it has {pieces} word pieces, and"
+        with pytest.raises(UserError, match=message):
+            write_records(path, examples, encoder)
 
 
 @pytest.fixture

@@ -48,23 +48,6 @@ def numpy_logits(weights, reference, features):
     return pooled @ weights["output_weights"].T + weights["output_bias"]
 
 
-@pytest.mark.parametrize("num_labels", [2, 3])
-def test_classes(num_labels):
-    model, weights, reference = make(num_labels)
-    features = make_features(num_labels)
-    logits = numpy_logits(weights, reference, features)
-    probabilities = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
-    losses = -np.log(probabilities[np.arange(B), features["label_ids"]])
-    rows = predict(model, features)
-    assert difference(rows["outputs"], probabilities) < 1e-5
-    assert difference(rows["per_example_loss"], losses) < 1e-5
-    np.testing.assert_array_equal(rows["label_ids"], features["label_ids"])
-    loss, sums = compute(model, features)
-    assert difference(loss, losses.mean()) < 1e-5
-    right, count = sums["accuracy"]
-    assert right == np.sum(np.argmax(logits, -1) == features["label_ids"]) and count == B
-
-
 def test_regression():
     model, weights, reference = make(1)
     features = make_features(None)
@@ -87,29 +70,32 @@ def numpy_loss(logits, label_ids, weights, smoothing):
 
 
 @pytest.mark.parametrize("num_labels, smoothing", [(2, 0.0), (3, 0.25), (7, 0.9)])
-def test_weights_and_smoothed_targets(num_labels, smoothing):
+def test_classes_weights_and_smoothed_targets(num_labels, smoothing):
     """The loss is divided by the sum of the weights; predictions know neither of them."""
     model, weights, reference = make(num_labels)
     model.label_smoothing = smoothing
     importance = np.array([0.5, 3.0, 0.0, 1.25, 7.0], np.float32)
-    features = {**make_features(num_labels), "example_weight": importance}
-    logits = numpy_logits(weights, reference, features)
-    loss, sums = compute(model, features)
-    expected = numpy_loss(logits, features["label_ids"], importance, smoothing)
-    assert difference(loss, expected) < 1e-5
-    right = np.argmax(logits, -1) == features["label_ids"]
-    assert difference(sums["accuracy"], [(importance * right).sum(), importance.sum()]) < 1e-5
+    plain = make_features(num_labels)
+    logits, labels = numpy_logits(weights, reference, plain), plain["label_ids"]
+    right = np.argmax(logits, -1) == labels
+    for features in (plain, {**plain, "example_weight": importance}):
+        weight = features.get("example_weight", np.ones(B))
+        loss, sums = compute(model, features)
+        assert difference(loss, numpy_loss(logits, labels, weight, smoothing)) < 1e-5
+        assert difference(sums["accuracy"], [(weight * right).sum(), weight.sum()]) < 1e-5
     rows = predict(model, features)
     probabilities = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
-    losses = -np.log(probabilities[np.arange(B), features["label_ids"]])
+    losses = -np.log(probabilities[np.arange(B), labels])
+    assert difference(rows["outputs"], probabilities) < 1e-5
     assert difference(rows["per_example_loss"], losses) < 1e-5
+    np.testing.assert_array_equal(rows["label_ids"], labels)
     np.testing.assert_array_equal(rows["example_weight"], importance)
 
 
-@pytest.mark.parametrize("smoothing", [-0.1, 1.0, float("nan")])
-def test_a_share_of_smoothing_that_cannot_be(smoothing):
-    with pytest.raises(UserError, match="label_smoothing must be at least 0 and below 1; received"):
-        ClassificationModel(BertConfig.from_dict(SMALL), 2, label_smoothing=smoothing)
+def test_a_share_of_smoothing_that_cannot_be():
+    for share in (-0.1, 1.0, float("nan")):
+        with pytest.raises(UserError, match="label_smoothing must be at least 0 and below 1; rec"):
+            ClassificationModel(BertConfig.from_dict(SMALL), 2, label_smoothing=share)
 
 
 def check_replicas():

@@ -11,7 +11,6 @@ import pytest
 from bert_tf.datasets.tables import read_rows
 from bert_tf.errors import UserError
 from bert_tf.tasks.classification import processors
-from bert_tf.tasks.classification.examples import InputExample
 from bert_tf.tasks.classification.processors import XNLI_LANGUAGES
 from tests.support.golden import needs_golden
 
@@ -35,11 +34,6 @@ def read(task, which, folder, **arguments):
 
 
 MNLI_HEADER = "index|p|pair|genre|b1|b2|p1|p2|sentence1|sentence2|label1|gold_label"
-
-
-# --- the tasks of the original --------------------------------------------------------------------
-
-
 NLI_LABELS = ["contradiction", "entailment", "neutral"]
 MNLI_LINE = "{}|1|2|fiction|b1|b2|p1|p2|{}|{}|neutral|{}"
 FOUR = "neutral|" * 4  # the labels of five annotators come before the gold label
@@ -49,6 +43,17 @@ MNLI = {
     "dev_mismatched.tsv": rows(MNLI_HEADER, MNLI_LINE.format(6, "e", "f", "contradiction")),
     "test_matched.tsv": rows("index|p|pair|g|b|b|p|p|s|s", "9|1|2|g|b|b|p|p|g|h"),
     "test_mismatched.tsv": rows("index|p|pair|g|b|b|p|p|s|s", "8|1|2|g|b|b|p|p|i|j"),
+}
+XNLI_HEADER = "language|gold_label|s1b|s2b|s1p|s2p|sentence1|sentence2|promptID"
+ZH, DE = (f"multinli/multinli.train.{language}.tsv" for language in ("zh", "de"))
+XNLI = {
+    ZH: rows("premise|hypo|label", "甲|乙|neutral", "丙|丁|contradictory"),
+    DE: rows("premise|hypo|label", "das|dies|entailment"),
+    "xnli.dev.tsv": rows(
+        *(XNLI_HEADER, "de|neutral|||||ja|nein|1", "zh|contradiction|||||是|不|1"),
+        "de|entailment|||||nun|gut|2",
+    ),
+    "xnli.test.tsv": rows(XNLI_HEADER, "zh|entailment|||||好|吗|1"),
 }
 # Task -> its files, the examples of each set, the labels.
 FILES = {
@@ -70,14 +75,14 @@ FILES = {
     ),
     "CoLA": (
         {
-            "train.tsv": "\ufeff" + rows("gj04|1||Our friends.", "gj04|0|*|They made him to."),
+            "train.tsv": "\ufeff" + rows("gj04|1||Our friends.", "gj04|0|*|They go to."),
             "dev.tsv": rows("gj04|1||x"),
             "test.tsv": rows("index|sentence", "0|Bill whistled."),
         },
         {
             "train": [
                 ("train-0", "Our friends.", None, "1"),
-                ("train-1", "They made him to.", None, "0"),
+                ("train-1", "They go to.", None, "0"),
             ],
             "dev": [("dev-0", "x", None, "1")],
             "test": [("test-1", "Bill whistled.", None, "0")],
@@ -107,36 +112,16 @@ FILES = {
         {"test": [("test-1", "The cat", "A cat", "contradiction")]},
         NLI_LABELS,
     ),
-}
-
-
-XNLI = {
-    "multinli/multinli.train.zh.tsv": rows(
-        "premise|hypo|label", "甲|乙|neutral", "丙|丁|contradictory"
-    ),
-    "multinli/multinli.train.de.tsv": rows("premise|hypo|label", "das|dies|entailment"),
-    "xnli.dev.tsv": rows(
-        "language|gold_label|s1b|s2b|s1p|s2p|sentence1|sentence2|promptID",
-        "de|neutral|||||ja|nein|1",
-        "zh|contradiction|||||是|不|1",
-        "de|entailment|||||nun|gut|2",
-    ),
-    "xnli.test.tsv": rows(
-        "language|gold_label|s1b|s2b|s1p|s2p|sentence1|sentence2|promptID",
-        "zh|entailment|||||好|吗|1",
+    "XNLI": (
+        XNLI,
+        {
+            "train": [("train-1", "甲", "乙", "neutral"), ("train-2", "丙", "丁", "contradiction")],
+            "dev": [("dev-2", "是", "不", "contradiction")],
+            "test": [("test-1", "好", "吗", "entailment")],
+        },
+        NLI_LABELS,
     ),
 }
-
-
-FILES["XNLI"] = (
-    XNLI,
-    {
-        "train": [("train-1", "甲", "乙", "neutral"), ("train-2", "丙", "丁", "contradiction")],
-        "dev": [("dev-2", "是", "不", "contradiction")],
-        "test": [("test-1", "好", "吗", "entailment")],
-    },
-    NLI_LABELS,
-)
 
 
 @pytest.mark.parametrize("task", FILES)
@@ -165,23 +150,17 @@ def test_xnli_in_another_language(tmp_path):
         ("dev-1", "ja", "nein", "neutral"),
         ("dev-3", "nun", "gut", "entailment"),
     ]
-    with pytest.raises(
-        UserError, match=r"xnli.test.tsv has no line that begins with de; .* --xnli_language$"
-    ):
+    message = r"xnli.test.tsv has no line that begins with de; .* --xnli_language$"
+    with pytest.raises(UserError, match=message):
         read("xnli", "test", tmp_path, **german)
     assert len(XNLI_LANGUAGES) == 15
     for name, options in (("mnli", {}), ("Table", {"data_dir": str(tmp_path)})):
-        with pytest.raises(
-            UserError, match=f"--xnli_language=de is for --task_name=XNLI; .*{name}"
-        ):
+        message = f"--xnli_language=de is for --task_name=XNLI; .*{name}"
+        with pytest.raises(UserError, match=message):
             processors.get_processor(name, **options, **german)
 
 
-# --- the rest of GLUE -----------------------------------------------------------------------------
-
 STSB = "index|genre|filename|year|old_index|source1|source2|sentence1|sentence2"
-
-
 PAIR = "index|sentence1|sentence2"
 SENTENCES = ("sentence1", "sentence2")
 QUESTIONS = ("question1", "question2")
@@ -211,11 +190,6 @@ def test_glue(tmp_path, task):
         assert read(task, which, tmp_path) == [(f"{which}-1", *texts, expected)]
 
 
-def test_the_diagnostic_set_is_only_for_prediction(tmp_path):
-    with pytest.raises(UserError, match="no train set, only test; leave out --do_train$"):
-        read("AX", "train", tmp_path)
-
-
 def test_short_rows_of_qqp_are_skipped(tmp_path, warnings):
     write(tmp_path, {"train.tsv": rows(QQP, "1|1|2|Why?|How?|1", "2|1|2|Wh", "3|1|2|a|b|0")})
     assert [row[0] for row in read("QQP", "train", tmp_path)] == ["train-1", "train-3"]
@@ -224,9 +198,8 @@ def test_short_rows_of_qqp_are_skipped(tmp_path, warnings):
     ]
     # In the test file they are refused: GLUE takes predictions by the numbers of its lines.
     write(tmp_path, {"test.tsv": rows("id|question1|question2", "0|Why?", "1|How?|Who?")})
-    with pytest.raises(
-        UserError, match="test.tsv, line 2: the line must have at least 3 columns; it has 2"
-    ):
+    message = "test.tsv, line 2: the line must have at least 3 columns; it has 2"
+    with pytest.raises(UserError, match=message):
         read("QQP", "test", tmp_path)
 
 
@@ -242,19 +215,15 @@ def test_real_files(task, counts):
         assert all(text_a and text_b for _, text_a, text_b, _ in found)
 
 
-# --- the format of the files ----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_rows_equal_the_csv_module_s(tmp_path, seed):
-    rng = random.Random(seed)
-    alphabet = "ab\t\"' \n,\u2028\u00e9\x0b\x1c"
-    text = "x" + "".join(rng.choice(alphabet) for _ in range(200))
-    write(tmp_path, {"f.tsv": text})
-    # Lines as a file object gives them, not as str.splitlines does.
-    lines = re.findall(r"[^\n]*\n|[^\n]+", text)
-    expected = list(csv.reader(lines, delimiter="\t", quotechar=None))
-    assert list(read_rows(str(tmp_path / "f.tsv"))) == expected
+def test_rows_equal_the_csv_module_s(tmp_path):
+    rng = random.Random(0)
+    for _ in range(20):
+        text = "x" + "".join(rng.choices("ab\t\"' \n,\u2028\u00e9\x0b\x1c", k=200))
+        write(tmp_path, {"f.tsv": text})
+        # Lines as a file object gives them, not as str.splitlines does.
+        lines = re.findall(r"[^\n]*\n|[^\n]+", text)
+        expected = list(csv.reader(lines, delimiter="\t", quotechar=None))
+        assert list(read_rows(str(tmp_path / "f.tsv"))) == expected
 
 
 @pytest.mark.parametrize(
@@ -306,10 +275,6 @@ GOOD = rows("Quality|i|j|a|b", "1|0|0|x|y", "0|0|0|x|y")
             r" '1\\t0\\t0\\tx'; correct or delete it",
         ),
         (
-            *("mnli train", rows(MNLI_HEADER, "0|1|2|3|4|5|6|7|a|neutral")),
-            "line 2: the line must have at least 11 columns; it has 10",
-        ),
-        (
             *("mrpc dev", GOOD + rows("2|0|0|x|y")),
             "/dev.tsv, line 4: label '2' must be one of '0', '1'; correct or delete the line$",
         ),
@@ -341,6 +306,7 @@ GOOD = rows("Quality|i|j|a|b", "1|0|0|x|y", "0|0|0|x|y")
             r"/train.tsv, line 4, is not UTF-8 \(invalid continuation byte\); .*convert",
         ),
         ("rte nowhere", "", "train.tsv does not exist: there is no folder .*nowhere"),
+        ("ax train", "", "no train set, only test; leave out --do_train$"),
     ],
 )
 def test_bad_files(tmp_path, where, text, message):
@@ -350,9 +316,6 @@ def test_bad_files(tmp_path, where, text, message):
     folder = tmp_path / "nowhere" if name == "nowhere" else tmp_path
     with pytest.raises(UserError, match=message):
         read(task, name if name in ("dev", "test") else "train", folder)
-
-
-# --- names ----------------------------------------------------------------------------------------
 
 
 def test_names():
@@ -376,21 +339,10 @@ def test_metrics_are_glue_s():
         assert metrics[name] == ("accuracy",)
 
 
-# --- IMDB -----------------------------------------------------------------------------------------
-
-
 def test_imdb(tmp_path):
-    write(
-        tmp_path,
-        {
-            "train/pos/1_9.txt": "Fine.<br />Truly",
-            "train/pos/0_10.txt": "Good",
-            "train/neg/3_1.txt": "Dull",
-            "train/unsup/4_0.txt": "?",
-            "test/neg/0_2.txt": "No",
-            "test/pos/0_7.txt": "Yes",
-        },
-    )
+    files = {"train/pos/1_9.txt": "Fine.<br />Truly", "train/pos/0_10.txt": "Good"}
+    files |= {"train/neg/3_1.txt": "Dull", "train/unsup/4_0.txt": "?"}
+    write(tmp_path, {**files, "test/neg/0_2.txt": "No", "test/pos/0_7.txt": "Yes"})
     assert read("imdb", "train", tmp_path) == [
         ("train-neg-3_1", "Dull", None, "neg"),
         ("train-pos-0_10", "Good", None, "pos"),
@@ -402,12 +354,5 @@ def test_imdb(tmp_path):
     found = processors.get_processor("imdb", str(tmp_path)).get_test_examples(str(tmp_path))
     assert [example.known_label for example in found] == ["neg", "pos"]
     (tmp_path / "train/neg/3_1.txt").unlink()
-    with pytest.raises(
-        UserError, match="There are no reviews in .*train/neg: .* holds 'test', 'tr"
-    ):
+    with pytest.raises(UserError, match="no reviews in .*train/neg: .* holds 'test', 'tr"):
         read("imdb", "train", tmp_path)
-
-
-def test_an_example_has_what_the_original_has():
-    example = InputExample(guid="g", text_a="a")
-    assert (example.text_b, example.label) == (None, None)

@@ -1,5 +1,6 @@
 """Tests of --group_column: MRR@10, nDCG@10 and MAP over groups against their definitions."""
 
+import dataclasses
 import re
 
 import numpy as np
@@ -83,29 +84,28 @@ def test_the_dev_fraction_divides_no_group(tmp_path):
     [
         (HEADER + "a,x,no\n ,y,yes\n", {}, "dev.csv, line 3: the line has no group; fill it in"),
         (
-            HEADER + "a,x,no\nb,y,no\n",
-            {},
+            *(HEADER + "a,x,no\nb,y,no\n", {}),
             "a group of the eval set must have a relevant text, with a label 'yes';"
             " there is none in 2 examples",
         ),
         (
-            HEADER + "a,x,0\nb,y,-1.5\n",
-            {"labels": None, "regression": True},
+            *(HEADER + "a,x,0\nb,y,-1.5\n", {"labels": None, "regression": True}),
             "labels are grades of relevance, 0 for an irrelevant text and more for relevant ones;"
             " the eval set has -1.5",
         ),
         (HEADER + "a,x,0\n", {"labels": None, "regression": True}, "with a label above 0; th"),
-        (GOOD, {"labels": ["a", "b", "c"]}, "needs two classes, of which the second means relevant,"
-                                            " or --regression with grades of relevance; the classes"
-                                            " are 'a', 'b', 'c'"),  # fmt: skip
+        (
+            *(GOOD, {"labels": ["a", "b", "c"]}),
+            "needs two classes, of which the second means relevant, or --regression with grades of"
+            " relevance; the classes are 'a', 'b', 'c'",
+        ),
         (GOOD, {"group_column": "query"}, "--group_column=query: "),
     ],
-)  # fmt: skip
+)
 def test_what_is_refused(tmp_path, text, columns, message):
     (tmp_path / "dev.csv").write_text(text)
-    values = {field: getattr(COLUMNS, field) for field in COLUMNS.__dataclass_fields__}
     with pytest.raises(UserError, match=re.escape(message)):
-        task(tmp_path, TableColumns(**{**values, **columns})).read_sets("eval")
+        task(tmp_path, dataclasses.replace(COLUMNS, **columns)).read_sets("eval")
 
 
 def test_a_task_with_fixed_columns_has_no_groups():

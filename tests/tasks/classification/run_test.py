@@ -13,12 +13,8 @@ from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.folder import reporting
 from bert_tf.runs.results import tables
 from bert_tf.runs.results.tables import KeptRows
-from bert_tf.tasks.classification.examples import (
-    DataProcessor,
-    InputExample,
-    in_both_orders,
-    scaled,
-)
+from bert_tf.tasks.classification import examples as of_examples
+from bert_tf.tasks.classification.examples import DataProcessor, InputExample, in_both_orders
 from bert_tf.tasks.classification.files import ClassificationFiles, run_classifier
 from bert_tf.tasks.classification.processors import StsbProcessor
 from bert_tf.tasks.classification.settings import ClassifierSettings
@@ -107,26 +103,11 @@ def test_second_sets_are_evaluated_and_predicted_if_they_exist(reviews, monkeypa
     assert results["eval_accuracy_mismatched"] == np.mean(right) != results["eval_accuracy"]
     losses = -np.log(outputs[np.arange(8), mismatched])
     np.testing.assert_allclose(results["eval_loss_mismatched"], np.mean(losses), rtol=1e-5)
-    assert {path.name for path in out.iterdir()} == {
-        "eval",
-        "eval.tf_record",
-        "eval_mismatched.tf_record",
-        "eval_results.txt",
-        "predict.tf_record",
-        "predictions.tsv",
-        "test_results.tsv",
-        "MNLI-m.tsv",
-        *(
-            f"{name.replace('.', f'{suffix}.')}"
-            for name in (
-                "errors.tsv",
-                "eval_predictions.tsv",
-                "eval_report.json",
-                "eval_report.txt",
-            )
-            for suffix in ("", "_mismatched")
-        ),
-    }
+    names = {"eval", "eval.tf_record", "eval_mismatched.tf_record", "eval_results.txt"}
+    names |= {"predict.tf_record", "predictions.tsv", "test_results.tsv", "MNLI-m.tsv"}
+    for name in ("errors.tsv", "eval_predictions.tsv", "eval_report.json", "eval_report.txt"):
+        names |= {name, name.replace(".", "_mismatched.")}
+    assert {path.name for path in out.iterdir()} == names
     found = tables.read_table(f"{out}/eval_predictions_mismatched.tsv")
     classes = "contradiction entailment neutral".split()
     assert found["label"] == [classes[i] for i in mismatched]
@@ -187,60 +168,42 @@ def settings(**given):
     return ClassifierSettings(vocab_file="", data_dir="d", **given)
 
 
-def pairs():
-    return [
+def test_both_orders_of_training_examples():
+    pairs = [
         InputExample("train-1", "a b", "c", label="1", weight=0.5),
         InputExample("train-2", "d", "e f", label="0"),
     ]
-
-
-def test_both_orders_come_one_after_the_other():
-    found = [(x.guid, x.text_a, x.text_b, x.label, x.weight) for x in in_both_orders(pairs())]
+    found = [(x.guid, x.text_a, x.text_b, x.label, x.weight) for x in in_both_orders(pairs)]
     assert found == [
         ("train-1", "a b", "c", "1", 0.5),
         ("train-2", "d", "e f", "0", None),
         ("train-1-swapped", "c", "a b", "1", 0.5),
         ("train-2-swapped", "e f", "d", "0", None),
     ]
-
-
-def test_only_training_examples_are_doubled():
     task = ClassificationFiles(settings(double_unordered=True), StsbProcessor())
-    sets = {name: [ExampleSet(name, pairs()[1:])] for name in ("train", "eval")}
+    sets = {name: [ExampleSet(name, pairs[1:])] for name in ("train", "eval")}
     task.prepare(sets, [])
     assert {name: len(x.examples) for name, (x,) in sets.items()} == {"train": 2, "eval": 1}
+    for text in (None, ""):
+        examples = [*pairs, InputExample("train-3", "g", text, label="1")]
+        with pytest.raises(UserError, match="--double_unordered needs pairs .*'train-3' has one"):
+            in_both_orders(examples)
 
 
-@pytest.mark.parametrize("text", [None, ""])
-def test_one_text_has_no_order(text):
-    examples = [*pairs(), InputExample("train-3", "g", text, label="1")]
-    with pytest.raises(UserError, match="--double_unordered needs pairs .*'train-3' has one"):
-        in_both_orders(examples)
-
-
-@pytest.mark.parametrize("scale", [5.0, 0.5])
-def test_labels_are_divided(scale):
-    examples = [
-        InputExample("1", "a", label=2.5),
-        InputExample("2", "b", label="4.0"),
-        InputExample("3", "c", label=0.0, known_label=3.0),
-    ]
-    found = scaled(examples, scale)
-    assert [(x.label, x.known_label) for x in found] == [
-        (2.5 / scale, None),
-        (4.0 / scale, None),
-        (0.0, 3.0 / scale),
-    ]
+def test_labels_are_divided():
+    """Also those of examples of the original's processors, which are not of this class."""
+    examples = [InputExample("1", "a", label=2.5), InputExample("2", "b", label="4.0")]
+    examples.append(InputExample("3", "c", label=0.0, known_label=3.0))
+    for scale in (5.0, 0.5):
+        found = [(x.label, x.known_label) for x in of_examples.scaled(examples, scale)]
+        assert found == [(2.5 / scale, None), (4.0 / scale, None), (0.0, 3.0 / scale)]
     assert examples[0].label == 2.5
-
-
-@pytest.mark.parametrize("label, divided", [("2.5", 0.5), ("?", "?")])
-def test_examples_of_the_original_s_processors_are_changed_too(label, divided):
-    example = types.SimpleNamespace(guid="1", text_a="a", text_b="b", label=label)
-    (found,) = scaled([example], 5.0)
-    assert vars(found) == {**vars(example), "label": divided}
-    _, swapped = in_both_orders([example])
-    assert (swapped.text_a, swapped.text_b, swapped.guid) == ("b", "a", "1-swapped")
+    for label, divided in (("2.5", 0.5), ("?", "?")):
+        example = types.SimpleNamespace(guid="1", text_a="a", text_b="b", label=label)
+        (one,) = of_examples.scaled([example], 5.0)
+        assert vars(one) == {**vars(example), "label": divided}
+        _, swapped = in_both_orders([example])
+        assert (swapped.text_a, swapped.text_b, swapped.guid) == ("b", "a", "1-swapped")
 
 
 def test_the_submission_has_the_labels_of_the_task(tmp_path):
@@ -253,12 +216,13 @@ def test_the_submission_has_the_labels_of_the_task(tmp_path):
     assert [row.split("\t")[1] for row in rows[1:]] == ["1.550", "5.000", "0.000"]
 
 
-@pytest.mark.parametrize("given", [{"label_scale": 5.0}, {"label_scale": 0.25}])
-def test_classes_have_no_scale(given):
+def test_classes_have_no_scale():
     class Processor(StsbProcessor):
         labels = ("no", "yes")
 
-    task = ClassificationFiles(settings(**given), Processor())
-    scale = given["label_scale"]
-    with pytest.raises(UserError, match=f"--label_scale={scale} is for numbers; .* 'no', 'yes'"):
-        task.check(None, None)
+    for scale in (5.0, 0.25):
+        task = ClassificationFiles(settings(label_scale=scale), Processor())
+        with pytest.raises(
+            UserError, match=f"--label_scale={scale} is for numbers; .* 'no', 'yes'"
+        ):
+            task.check(None, None)

@@ -14,20 +14,16 @@ PREDICTIONS = np.array([1, 0, 0, 1, 1, 0, 1, 0])
 LOGITS = np.where(np.arange(2) == PREDICTIONS[:, None], 0.3, -7.0).astype(np.float32)
 
 
-def test_accuracy_f1_of_class_1_and_their_mean():
-    # 3 true positives, 1 false positive, 1 false negative.
+def test_metrics_of_two_classes():
+    # 3 true positives, 3 true negatives, 1 false positive, 1 false negative.
     assert scores.evaluate(("accuracy", "f1"), LABELS, LOGITS) == pytest.approx(
         {"eval_accuracy": 6 / 8, "eval_f1": 6 / 8, "eval_accuracy_and_f1": 0.75}
     )
     flipped = scores.evaluate(("accuracy", "f1"), 1 - LABELS, LOGITS)
     assert flipped["eval_f1"] == pytest.approx(2 * 1 / (2 * 1 + 3 + 3))
     assert flipped["eval_accuracy_and_f1"] == pytest.approx((2 / 8 + 2 / 8) / 2)
-
-
-def test_matthews_correlation():
-    # 3 true positives, 1 false positive, 3 true negatives, 1 false negative.
-    expected = (3 * 3 - 1 * 1) / math.sqrt((3 + 1) * (3 + 1) * (3 + 1) * (3 + 1))
     found = scores.evaluate(("matthews_correlation",), LABELS, LOGITS)
+    expected = (3 * 3 - 1 * 1) / math.sqrt((3 + 1) * (3 + 1) * (3 + 1) * (3 + 1))
     assert found == pytest.approx({"eval_matthews_correlation": expected})
 
 
@@ -39,19 +35,11 @@ def test_correlations():
     pearson = np.corrcoef(labels, predictions)[0, 1]
     ranks = [np.argsort(np.argsort(values)) for values in (labels, predictions)]
     spearman = np.corrcoef(*ranks)[0, 1]
-    assert found == pytest.approx(
-        {
-            "eval_pearson": pearson,
-            "eval_spearman": spearman,
-            "eval_pearson_and_spearman": (pearson + spearman) / 2,
-        }
-    )
-    assert abs(pearson - spearman) > 0.01
-
-
-def test_equal_ranks_share_their_mean():
-    labels = np.array([1.0, 2.0, 2.0, 3.0])
-    predictions = np.array([1.0, 1.0, 4.0, 5.0])
+    expected = {"eval_pearson": pearson, "eval_spearman": spearman}
+    expected["eval_pearson_and_spearman"] = (pearson + spearman) / 2
+    assert found == pytest.approx(expected) and abs(pearson - spearman) > 0.01
+    # Equal ranks share their mean.
+    labels, predictions = np.array([1.0, 2.0, 2.0, 3.0]), np.array([1.0, 1.0, 4.0, 5.0])
     expected = np.corrcoef([0, 1.5, 1.5, 3], [0.5, 0.5, 2, 3])[0, 1]
     assert scores.spearman(labels, predictions) == pytest.approx(expected)
 
@@ -94,23 +82,14 @@ def test_every_task_has_its_metrics_and_its_best_one():
 
 
 # The files that https://gluebenchmark.com asks for, and their classes.
-FILES = {
-    "AX": ("AX.tsv", "contradiction entailment neutral"),
-    "CoLA": ("CoLA.tsv", "0 1"),
-    "MNLI": ("MNLI-m.tsv", "contradiction entailment neutral"),
-    "MNLI-mm": ("MNLI-mm.tsv", "contradiction entailment neutral"),
-    "MRPC": ("MRPC.tsv", "0 1"),
-    "QNLI": ("QNLI.tsv", "entailment not_entailment"),
-    "QQP": ("QQP.tsv", "0 1"),
-    "RTE": ("RTE.tsv", "entailment not_entailment"),
-    "SST-2": ("SST-2.tsv", "0 1"),
-    "WNLI": ("WNLI.tsv", "0 1"),
-}
+NLI, PAIR = "contradiction entailment neutral", "entailment not_entailment"
+FILES = {"AX": NLI, "CoLA": "0 1", "MNLI": NLI, "MNLI-mm": NLI, "MRPC": "0 1", "QNLI": PAIR}
+FILES |= {"QQP": "0 1", "RTE": PAIR, "SST-2": "0 1", "WNLI": "0 1"}
 
 
 @pytest.mark.parametrize("task", FILES)
 def test_classes_by_name(tmp_path, task):
-    name, labels = FILES[task][0], FILES[task][1].split()
+    name, labels = "MNLI-m.tsv" if task == "MNLI" else f"{task}.tsv", FILES[task].split()
     classes = [0, len(labels) - 1, 1]
     outputs = np.eye(len(labels), dtype=np.float32)[classes]
     processor = processors.get_processor(task)

@@ -19,13 +19,13 @@ from bert_tf.tasks.classification import processors, scores
 from bert_tf.tasks.classification.examples import InputExample
 from bert_tf.tasks.classification.features import ClassificationEncoder, classification_schema
 from bert_tf.tasks.classification.model import ClassificationModel
-from bert_tf.tasks.classification.settings import ClassifierSettings, TableColumns, TfdsSource
+from bert_tf.tasks.classification.settings import ClassifierSettings, TableColumns
 from bert_tf.tasks.task import ExampleSet
 from bert_tf.text.tokenizers import load_tokenizer
 from tests.support.objectives import compute, predict, set_random_weights
+from tests.support.refusals import refusal
 from tests.support.registered_tasks import REVIEWS, run_in
 from tests.support.small_classification import WORDS, write_reviews
-from tests.support.small_datasets import build
 from tests.support.small_pretraining import SMALL
 
 pytestmark = pytest.mark.usefixtures("uncompiled")
@@ -40,9 +40,6 @@ def read(folder, split="train", **columns):
     table = TableColumns(**{**COLUMNS, **columns})
     task = processors.get_processor("table", str(folder), columns=table)
     return task, [example.label for example in task.read(split, str(folder))]
-
-
-# --- tables ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -69,11 +66,7 @@ def test_labels_in_a_cell(tmp_path, name, text, columns):
     [
         ("a||b", {}, "train.csv, line 2: 'a||b' has an empty label; --label_separator=| must st"),
         ("a|b|", {"labels": ["a", "b"]}, "line 2: 'a|b|' has an empty label"),
-        (
-            "b|a|b",
-            {},
-            "train.csv, line 2: 'b|a|b' has the label 'b' twice. Correct or delete the l",
-        ),
+        ("b|a|b", {}, "train.csv, line 2: 'b|a|b' has the label 'b' twice. Correct or delete the"),
         ("a|d", {"labels": ["a", "b"]}, "line 2: label 'd' must be one of 'a', 'b', with --label"),
         ("a;b", {"labels": ["a", "b"]}, "with --label_separator=| between several; correct or del"),
         ("a,b", {"label_separator": ","}, "has 3 columns, but the header names 2. Put quotes arou"),
@@ -81,9 +74,7 @@ def test_labels_in_a_cell(tmp_path, name, text, columns):
 )
 def test_wrong_cells_are_told_with_their_place(tmp_path, cell, columns, message):
     (tmp_path / "train.csv").write_text(f"text,labels\nx,{cell}\ny,a\nz,b\n")
-    with pytest.raises(UserError) as error:
-        read(tmp_path, **columns)
-    assert message in str(error.value)
+    assert message in refusal(read, tmp_path, **columns)
 
 
 @pytest.mark.parametrize(
@@ -100,26 +91,18 @@ def test_wrong_cells_are_told_with_their_place(tmp_path, cell, columns, message)
     ],
 )
 def test_columns_that_contradict_each_other(columns, message):
-    with pytest.raises(UserError) as error:
-        TableColumns(**{**COLUMNS, **columns})
-    assert message in str(error.value)
+    assert message in refusal(TableColumns, **{**COLUMNS, **columns})
 
 
-def test_other_tasks_have_one_label():
+def test_settings_that_do_not_fit():
     with pytest.raises(UserError, match="--multi_label is for --task_name=table"):
         processors.get_processor("cola", "unused", columns=TableColumns(multi_label=True))
-
-
-@pytest.mark.parametrize("threshold", [0.0, 1.0, -0.5, float("nan")])
-def test_a_threshold_is_a_probability(threshold):
-    with pytest.raises(UserError, match="--threshold=.* must be .*above 0.* below 1"):
-        ClassifierSettings(output_dir="x", vocab_file="x", threshold=threshold)
-
-
-def test_a_found_threshold_excludes_a_given_one():
-    files = {"output_dir": "x", "vocab_file": "x", "find_threshold": True}
+    files = {"output_dir": "x", "vocab_file": "x"}
+    for threshold in (0.0, 1.0, -0.5, float("nan")):
+        with pytest.raises(UserError, match="--threshold=.* must be .*above 0.* below 1"):
+            ClassifierSettings(**files, threshold=threshold)
     with pytest.raises(UserError, match="--find_threshold excludes --threshold=0.3"):
-        ClassifierSettings(**files, do_eval=True, threshold=0.3)
+        ClassifierSettings(**files, find_threshold=True, do_eval=True, threshold=0.3)
 
 
 def test_a_column_for_each_label(tmp_path):
@@ -139,19 +122,11 @@ def test_a_column_for_each_label(tmp_path):
 @pytest.mark.parametrize(
     ("cell", "columns", "message"),
     [
-        (
-            "2",
-            {},
-            "train.csv, line 2: the column 'a' of --label_columns must have 1 for a text with",
-        ),
+        ("2", {}, "train.csv, line 2: the column 'a' of --label_columns must have 1 for a text w"),
         ("", {}, "else 0; it has ''. Correct or delete the line"),
         ("1", {"label_columns": ["a", "c"]}, "--label_columns=c: "),
         ("1", {"label_columns": ["a"]}, "--label_columns must list at least two classes"),
-        (
-            "1",
-            {"label_columns": ["a", "a|b"]},
-            "--label_columns: the label 'a|b' must not have --la",
-        ),
+        ("1", {"label_columns": ["a", "a|b"]}, "--label_columns: the label 'a|b' must not have"),
         ("1", {"label_column": "a"}, "excludes --label_column=a, since the names of the columns"),
         ("1", {"has_header": False}, "needs --has_header, since the names of the columns are the"),
         ("1", {"multi_label": False}, "--label_columns=a,b needs --multi_label"),
@@ -159,28 +134,8 @@ def test_a_column_for_each_label(tmp_path):
 )
 def test_wrong_columns_of_labels(tmp_path, cell, columns, message):
     (tmp_path / "train.csv").write_text(f"text,a,b\nx,{cell},0\ny,0,1\n")
-    with pytest.raises(UserError) as error:
-        read(tmp_path, **{"label_column": None, "label_columns": ["a", "b"], **columns})
-    assert message in str(error.value)
-
-
-def test_a_dataset_with_several_classes_for_each_example(tmp_path):
-    tfds = pytest.importorskip("tensorflow_datasets")
-    kinds = tfds.features.Sequence(tfds.features.ClassLabel(names=["joy", "fear", "anger"]))
-    texts = {"train": [("x", [2, 0]), ("y", []), ("z", [1])], "test": [("q", [0])]}
-    build(str(tmp_path), "tiny_emotions", {"text": str, "label": kinds}, texts)
-    source = TfdsSource(tfds="tiny_emotions", tfds_data_dir=str(tmp_path))
-    task = processors.get_processor("table", columns=TableColumns(multi_label=True), source=source)
-    assert task.get_labels() == ["joy", "fear", "anger"]
-    found = [example.label for example in task.get_train_examples("")]
-    assert found == [("anger", "joy"), (), ("fear",)]
-    assert [example.label for example in task.get_test_examples("")] == [()]
-    task = processors.get_processor("table", columns=TableColumns(), source=source)
-    with pytest.raises(UserError, match="'label' has several values for each example. Set --multi"):
-        task.get_train_examples("")
-
-
-# --- records --------------------------------------------------------------------------------------
+    columns = {"label_column": None, "label_columns": ["a", "b"], **columns}
+    assert message in refusal(read, tmp_path, **columns)
 
 
 @pytest.mark.parametrize(
@@ -198,9 +153,6 @@ def test_a_record_has_a_number_for_each_label(tmp_path, label, ids):
     assert f"({ids})" in list(encoder.describe(example, record))[-1]
     with pytest.raises(UserError, match="Example 'x': label 'd' must be one of 'a', 'b', 'c'"):
         encoder.records(InputExample("x", "film", label=("a", "d")), [[6], []])
-
-
-# --- the model ------------------------------------------------------------------------------------
 
 
 def small_model(num_labels, **changes):
@@ -233,15 +185,9 @@ def test_the_loss_is_the_mean_of_binary_cross_entropies(num_labels, threshold):
     np.testing.assert_allclose(loss, np.average(losses, weights=weights), rtol=1e-4)
     right = ((probabilities >= threshold) == labels).all(axis=1)
     np.testing.assert_allclose(sums["accuracy"], [(right * weights).sum(), weights.sum()])
-
-
-def test_smoothed_targets_are_keras_s():
-    model, features = small_model(3), small_features(3)
-    logits = np.asarray(model(features["input_ids"]))
-    smoothed = tf.keras.losses.BinaryCrossentropy(from_logits=True, label_smoothing=0.2)
     model.label_smoothing = 0.2
-    loss, _ = compute(model, features)
-    np.testing.assert_allclose(loss, smoothed(features["label_ids"], logits), rtol=1e-4)
+    smoothed = tf.keras.losses.BinaryCrossentropy(from_logits=True, label_smoothing=0.2)
+    np.testing.assert_allclose(compute(model, features)[0], smoothed(labels, logits), rtol=1e-4)
 
 
 def test_weights_of_examples_with_several_labels():
@@ -252,14 +198,11 @@ def test_weights_of_examples_with_several_labels():
     assert [example.weight for example in sets["train"][0].examples] == [0.0, 1.0, 2.0]
 
 
-# --- metrics --------------------------------------------------------------------------------------
-
-
 def test_metrics_are_scikit_learn_s():
     rng = np.random.default_rng(5)
     labels, probabilities = rng.integers(0, 2, (40, 3)), rng.uniform(size=(40, 3))
-    found = scores.evaluate_labels(labels, probabilities, 0.6)
     predicted = probabilities >= 0.6
+    found = scores.evaluate_labels(labels, probabilities, 0.6)
     assert found == {
         "eval_micro_f1": metrics.f1_score(labels, predicted, average="micro"),
         "eval_macro_f1": metrics.f1_score(labels, predicted, average="macro"),
@@ -291,16 +234,13 @@ def test_the_threshold_with_the_best_micro_f1(seed):
     assert 0 < threshold < 1 and micro_f1(threshold) >= max(tried)
 
 
-def test_a_threshold_without_labels_or_at_the_ends(caplog):
+def test_a_threshold_without_labels_or_at_the_ends():
     one = np.ones((2, 2), int)
     assert scores.best_threshold(one * 0, one * 0.3) == 0.5
     assert 0 < scores.best_threshold(one, one * 0.0) < 1
     assert scores.best_threshold(np.array([[1, 0]]), np.array([[1.0, 0.0]])) == 0.5
     nearly = np.array([[0.4, 0.4 + 1e-9], [0.4 - 1e-9, 0.4]])  # one number, but for rounding
     assert scores.best_threshold(np.array([[1, 0], [0, 1]]), nearly) == 0.2
-
-
-# --- whole runs -----------------------------------------------------------------------------------
 
 
 def write_tables(folder):
@@ -371,28 +311,39 @@ def test_the_model_s_folder_decides_how_it_is_evaluated(trained, tmp_path):
     assert found["eval_micro_f1"] == expected["eval_micro_f1"]
     flags = {**start, "multi_label": False, "do_predict": True, "threshold": 0.01}
     run_in(trained, "classification", output_dir=tmp_path / "b", **flags)
-    ours, theirs = (
-        x.read_text() for x in (tmp_path / "b/test_results.tsv", trained / "out/test_results.tsv")
-    )
-    assert ours == theirs
+    results = "test_results.tsv"
+    assert (tmp_path / "b" / results).read_text() == (trained / "out" / results).read_text()
     assert all(read_table(f"{tmp_path}/b/predictions.tsv")["prediction"])
-    with pytest.raises(UserError, match="but the examples have one each. Set --multi_label"):
-        one = {**start, "multi_label": False}
-        run_in(trained, "classification", output_dir=tmp_path / "c", **one, do_eval=True)
-    with pytest.raises(UserError, match="trained with several labels for each text; to go on, set"):
-        run_in(trained, "classification", output_dir=trained / "out", **REVIEWS, do_train=True)
-    for name, value in (("class_weights", ["balanced"]), ("temperature_scaling", True)):
-        one = {**FLAGS, name: value, "do_train": True, "do_eval": True}
-        with pytest.raises(UserError, match=f"--{name} is for examples with one label; "):
-            run_in(trained, "classification", output_dir=tmp_path / "d", **one)
-    with pytest.raises(
-        UserError, match="--find_threshold needs examples to evaluate on: add --do_"
+    training = {"do_train": True, "do_eval": True}
+    for flags, message in (
+        (
+            {**start, "multi_label": False, "do_eval": True},
+            "but the examples have one each. Set --multi_label",
+        ),
+        (
+            {**REVIEWS, "do_train": True, "output_dir": trained / "out"},
+            "trained with several labels for each text; to go on, set",
+        ),
+        (
+            {**FLAGS, **training, "class_weights": ["balanced"]},
+            "--class_weights is for examples with one label; ",
+        ),
+        (
+            {**FLAGS, **training, "temperature_scaling": True},
+            "--temperature_scaling is for examples with one label; ",
+        ),
+        (
+            {**FLAGS, "find_threshold": True, "do_train": True},
+            "--find_threshold needs examples to evaluate on: add --do_",
+        ),
+        (
+            {**REVIEWS, "labels": ["a", "b"], "threshold": 0.3, "do_train": True},
+            "--threshold is for texts with several labels",
+        ),
     ):
-        one = {**FLAGS, "find_threshold": True, "do_train": True}
-        run_in(trained, "classification", output_dir=tmp_path / "d", **one)
-    with pytest.raises(UserError, match="--threshold is for texts with several labels"):
-        one = {**REVIEWS, "labels": ["a", "b"], "threshold": 0.3}
-        run_in(trained, "classification", output_dir=tmp_path / "d", **one, do_train=True)
+        assert message in refusal(
+            run_in, trained, "classification", **{"output_dir": tmp_path / "c", **flags}
+        )
 
 
 @pytest.mark.slow

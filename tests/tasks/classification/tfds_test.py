@@ -64,6 +64,9 @@ def data_dir(tmp_path_factory):
     build(folder, "tiny_equal", {**pair, "label": ["different", "equal"]}, tests)
     lines = {"train": [("a", 0), ("b", 1)]}
     build(folder, "tiny_lines", {"text": str, "label": ["no", "y\u2028es"]}, lines)
+    kinds = tfds.features.Sequence(tfds.features.ClassLabel(names=["joy", "fear", "anger"]))
+    several = {"train": [("x", [2, 0]), ("y", []), ("z", [1])], "test": [("q", [0])]}
+    build(folder, "tiny_emotions", {"text": str, "label": kinds}, several)
     return folder
 
 
@@ -165,9 +168,7 @@ def test_a_user_s_processor_gives_the_labels(data_dir, monkeypatch):
     monkeypatch.setitem(processors.processors, "own", Own)
     found = [row[1:] for row in read("own", "train", "tiny_cola", data_dir)]
     assert found[:2] == [("s0", None, "no"), ("s1", None, "yes")]
-
-
-def test_numbers(data_dir):
+    # Numbers are labels of STS-B.
     assert read("STS-B", "train", "tiny_stsb", data_dir) == [("train-0", "a", "b", 3.5)]
 
 
@@ -185,61 +186,52 @@ def test_features_by_name_and_splits(data_dir):
 @pytest.mark.parametrize(
     "what, message",
     [
+        ("MRPC dev reviews", "no split validation; it has 'test', 'train'. .* --tfds_dev_split"),
+        ("MRPC train news", "tiny_news has no text .*, only 'description', .* --text_a_column"),
         (
-            "MRPC dev tiny_reviews",
-            "no split validation; it has 'test', 'train'. .* --tfds_dev_split",
-        ),
-        (
-            "MRPC train tiny_news",
-            "tiny_news has no text .*, only 'description', .* --text_a_column",
-        ),
-        (
-            "table train tiny_news text_a=body label=topic",
+            "table train news text_a=body label=topic",
             "--text_a_column=body: tiny_news has no such feature; it has 'description', 'number",
         ),
         (
-            "table train tiny_news text_b=description label=topic",
+            "table train news text_b=description label=topic",
             "--text_b_column=description needs --text_a_column; the features of tiny_news are",
         ),
         (
-            "MRPC train tiny_news text_a=title",
+            "MRPC train news text_a=title",
             "--tfds=tiny_news has no feature 'label'; choose the labels with --label_column from",
         ),
         (
-            "table train tiny_news text_a=number label=topic",
+            "table train news text_a=number label=topic",
             "--tfds=tiny_news: the feature 'number' must be a string, .* with --text_a_column and",
         ),
         (
-            "table train tiny_news text_a=title label=number",
+            "table train news text_a=title label=number",
             "--tfds=tiny_news: the feature 'number' is missing or does not name its classes; list",
         ),
         (
-            "table train tiny_news text_a=title label=number labels=7,9",
+            "table train news text_a=title label=number labels=7,9",
             "train, example 1 .counted from 0.: label '8' must be one of '7', '9'; change "
             "--label_column, --tfds_train_split or --labels",
         ),
         (
-            "table train tiny_news text_a=description label=topic",
+            "table train news text_a=description label=topic",
             "--tfds=tiny_news, split train, example 2 .counted from 0.: a text is not UTF-8",
         ),
         (
-            "MNLI train tiny_mrpc",
+            "MNLI train mrpc",
             "has the classes 'not_equivalent', 'equivalent', but the task has 'contradict.* "
             "choose another --task_name, such as table",
         ),
-        ("table train tiny_lines", r"feature 'label': the class 'y\\u2028es' must be text on one"),
-        ("MRPC train nosuch", "--tfds=nosuch: TensorFlow Datasets cannot load nosuch"),
+        ("table train lines", r"feature 'label': the class 'y\\u2028es' must be text on one"),
+        ("MRPC train no", "--tfds=tiny_no: TensorFlow Datasets cannot load tiny_no"),
         (
-            "STS-B dev tiny_stsb",
+            "STS-B dev stsb",
             "--tfds=tiny_stsb, split validation, example 0 .counted from 0.: label '5.25' must be a"
             " number from 0 to 5; change --label_column, --tfds_dev_split or --task_name",
         ),
-        ("MRPC dev tiny_mrpc[test]", "0 .counted from 0.: the example has no label; .*_dev_split"),
-        ("MRPC dev tiny_mrpc[tset]", "cannot read split 'tset'; tiny_mrpc has 'test', 'train'"),
-        (
-            "XNLI dev tiny_xnli",
-            "'premise' must be a string, .* language, de included; .* --xnli_la",
-        ),
+        ("MRPC dev mrpc[test]", "0 .counted from 0.: the example has no label; .*_dev_split"),
+        ("MRPC dev mrpc[tset]", "cannot read split 'tset'; tiny_mrpc has 'test', 'train'"),
+        ("XNLI dev xnli", "'premise' must be a string, .* language, de included; .* --xnli_la"),
     ],
 )
 def test_what_is_refused(data_dir, what, message):
@@ -251,32 +243,37 @@ def test_what_is_refused(data_dir, what, message):
         columns["labels"] = columns.pop("labels_column").split(",")
     with pytest.raises(UserError, match=message):
         found = processor(
-            *(task, dataset, data_dir, TableColumns(**columns), "de"), tfds_dev_split=split or None
+            *(task, f"tiny_{dataset}", data_dir, TableColumns(**columns), "de"),
+            tfds_dev_split=split or None,
         )
         found.read(which, "")
 
 
-@pytest.mark.parametrize(
-    "columns, message",
-    [
+def test_flags_that_do_not_apply(data_dir):
+    fixed = "--regression is for .* the files and labels of --task_name=MRPC are fixed"
+    for columns, message in (
         ({"has_header": False}, "--has_header is for files; leave it out with"),
         ({"delimiter": ";"}, "--delimiter is for files"),
         ({"labels": ["a", "b"]}, "--labels is for --task_name=table; leave it out"),
-        (
-            {"regression": True},
-            "--regression is for .* the files and labels of --task_name=MRPC are fixed",
-        ),
-    ],
-)
-def test_flags_that_do_not_apply(data_dir, columns, message):
-    with pytest.raises(UserError, match=message):
-        processor("MRPC", "tiny_mrpc", data_dir, TableColumns(**columns))
-
-
-def test_a_dataset_and_a_folder_are_refused(data_dir):
+        ({"regression": True}, fixed),
+    ):
+        with pytest.raises(UserError, match=message):
+            processor("MRPC", "tiny_mrpc", data_dir, TableColumns(**columns))
     source = TfdsSource(tfds="tiny_mrpc", tfds_data_dir=data_dir)
     with pytest.raises(UserError, match="--data_dir=mrpc and --tfds=tiny_mrpc exclude each other"):
         processors.get_processor("MRPC", "mrpc", source=source)
+
+
+def test_several_classes_for_each_example(data_dir):
+    several = TableColumns(multi_label=True)
+    found = processor("table", "tiny_emotions", data_dir, several)
+    assert found.get_labels() == ["joy", "fear", "anger"]
+    labels = [example.label for example in found.get_train_examples("")]
+    assert labels == [("anger", "joy"), (), ("fear",)]
+    assert [example.label for example in found.get_test_examples("")] == [()]
+    found = processor("table", "tiny_emotions", data_dir, TableColumns())
+    with pytest.raises(UserError, match="'label' has several values for each example. Set --multi"):
+        found.get_train_examples("")
 
 
 def test_groups_of_a_dataset(data_dir):

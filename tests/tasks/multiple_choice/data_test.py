@@ -33,18 +33,10 @@ def make_csv(*rows, columns=COLUMNS):
     return stream.getvalue()
 
 
-ROW = {
-    "sent1": "Someone sits.",
-    "sent2": "She",
-    "ending0": "eats, fast.",
-    "ending1": 'a "run".',
-    "ending2": "sleeps\nfast.",
-    "ending3": "runs.",
-    "label": "2",
-}
-QUESTION = Question(
-    "Someone sits.", "She", ["eats, fast.", 'a "run".', "sleeps\nfast.", "runs."], 2
-)
+ENDINGS = ["eats, fast.", 'a "run".', "sleeps\nfast.", "runs."]
+QUESTION = Question("Someone sits.", "She", ENDINGS, 2)
+ROW = {"sent1": "Someone sits.", "sent2": "She", "label": "2"}
+ROW |= {f"ending{i}": ending for i, ending in enumerate(ENDINGS)}
 
 
 @pytest.fixture
@@ -61,9 +53,7 @@ def test_columns_are_found_by_name(write):
     assert read_questions(write(make_csv(ROW)), labelled=True) == [QUESTION]
     shuffled = ",".join(sorted(COLUMNS.split(",")))
     assert read_questions(write("\ufeff" + make_csv(ROW, columns=shuffled)), True) == [QUESTION]
-
-
-def test_a_test_file_has_no_labels(write):
+    # A test file has no labels.
     row = {name: text for name, text in ROW.items() if name != "label"}
     path = write(make_csv(row, row, columns=COLUMNS.removesuffix(",label")))
     questions = read_questions(path, labelled=False)
@@ -103,13 +93,10 @@ def test_a_sentence_may_be_a_whole_book(write):
     assert question.context == text
 
 
-def test_a_missing_file_is_named(tmp_path):
+def test_files_that_cannot_be_read(write, tmp_path):
     message = "train.csv does not exist: .*--data_dir must be the folder with the task's files"
     with pytest.raises(UserError, match=message):
         read_questions(str(tmp_path / "train.csv"), labelled=True)
-
-
-def test_a_line_that_is_not_utf8_is_named(write):
     with pytest.raises(UserError, match="line 2, is not UTF-8"):
         read_questions(write(make_csv({**ROW, "sent1": "caf\u00e9"}), "latin-1"), True)
 
@@ -148,9 +135,6 @@ def test_the_longer_text_is_cut(tmp_path):
     ((choices, _),) = written(tmp_path, [question], 8)
     assert choices[0][0] == "[CLS] someone sits . [SEP] she runs [SEP]"
     assert choices[1][0] == "[CLS] someone sits . [SEP] she eats [SEP]"
-
-
-def test_too_short_a_sequence_is_refused(tmp_path):
     with pytest.raises(UserError, match="--max_seq_length must be at least 5, .*; received 4"):
         written(tmp_path, [QUESTION], 4)
 

@@ -51,9 +51,7 @@ def test_a_third_text_is_read_from_its_column(tmp_path):
         (TABLE, {**SCORED, "label_column": None}, {}, "^Training needs --label_column; the colu"),
         (TABLE + "3\t1\tx\n", SCORED, {}, "line 5: the line has 3 columns, but the header names 4"),
         (
-            TABLE,
-            PAIR,
-            {"unread_scores": "score", "loss": "in_batch_negatives"},
+            *(TABLE, PAIR, {"unread_scores": "score", "loss": "in_batch_negatives"}),
             "^--loss=in_batch_negatives reads no scores and trains every pair .* the score -1; the",
         ),
         (
@@ -64,16 +62,12 @@ def test_a_third_text_is_read_from_its_column(tmp_path):
         ),
         (TABLE, SCORED, {"refuse_empty": True}, "line 3: the line is empty, but examples fol"),
         (
-            TABLE,
-            SCORED,
-            {"score_scale": 4.0},
+            *(TABLE, SCORED, {"score_scale": 4.0}),
             r"line 2: score '4.5' must be a number from -4 to 4 \(--score_scale\); correct or"
             " delete the line, or change --label_column or --score_scale$",
         ),
         (
-            TABLE.replace("4.5", "high"),
-            SCORED,
-            {},
+            *(TABLE.replace("4.5", "high"), SCORED, {}),
             "line 2: score 'high' must be a number; correct .*, or change --label_column$",
         ),
         (TABLE.replace("4.5", "4_5"), SCORED, {}, "score '4_5' must be a number;"),
@@ -98,9 +92,7 @@ def test_a_third_text_is_read_from_its_column(tmp_path):
             )
         ),
         (
-            TRIPLETS.replace("z", "x"),
-            TRIPLET,
-            {},
+            *(TRIPLETS.replace("z", "x"), TRIPLET, {}),
             "line 2: the text of --negative_column must differ from the other two; it is 'x'",
         ),
         (TRIPLETS.replace("w", "v"), TRIPLET, {}, "line 3: .* differ from the other two; it is"),

@@ -6,14 +6,9 @@ import tensorflow as tf
 
 from bert_tf.errors import UserError
 from bert_tf.model.configuration import BertConfig
+from bert_tf.tasks.sentences import model as sentence_model
 from bert_tf.tasks.sentences import task
-from bert_tf.tasks.sentences.model import (
-    SentenceModel,
-    in_batch_negatives,
-    related_texts,
-    triplet_losses,
-    truncated,
-)
+from bert_tf.tasks.sentences.model import SentenceModel, in_batch_negatives
 from bert_tf.tasks.sentences.schema import IN_BATCH_NEGATIVES, TRIPLET
 from bert_tf.tasks.sentences.task import TaughtVectors
 from tests.support import numpy_bert
@@ -42,11 +37,6 @@ def make_model(**options):
     return model, set_random_weights(model)
 
 
-@pytest.fixture(scope="module")
-def made():
-    return make_model(score_scale=4.0)
-
-
 def expected_vectors(weights, features):
     """Returns float64 [B, T, H]: the mean of each text without its padding, of length 1."""
     bert = numpy_bert.NumpyBert(SMALL, weights)
@@ -62,15 +52,11 @@ def expected_vectors(weights, features):
     return vectors
 
 
-def expected_cosines(vectors):
-    return np.array([first @ second for first, second in vectors])
-
-
-def test_vectors_cosines_and_their_loss_are_numpys(made):
-    model, weights = made
+def test_vectors_cosines_and_their_loss_are_numpys():
+    model, weights = make_model(score_scale=4.0)
     features = make_features()
     vectors = expected_vectors(weights, features)
-    cosines = expected_cosines(vectors)
+    cosines = np.array([first @ second for first, second in vectors])
     losses = (cosines - features["label_ids"] / 4.0) ** 2
     batch = tensors(features)
     found = predict(model, batch)
@@ -81,11 +67,7 @@ def test_vectors_cosines_and_their_loss_are_numpys(made):
     np.testing.assert_array_equal(found["label_ids"], features["label_ids"])
     loss, sums = compute(model, batch)
     assert difference(loss, losses.mean()) < 2e-6 and sums == {}
-
-
-def test_single_texts_have_only_vectors(made):
-    model, weights = made
-    features = make_features(seed=1, num_texts=1)
+    features = make_features(seed=1, num_texts=1)  # single texts have only vectors
     found = predict(model, tensors(features))
     assert found.keys() == {"vectors"}
     assert np.abs(found["vectors"] - expected_vectors(weights, features)).max() < 1e-6
@@ -133,10 +115,8 @@ def model_of(loss, **options):
 
 
 def loss_of(model, vectors, **features):
-    num_texts = vectors.shape[1]
-    ids = tf.reshape(
-        tf.range(EXAMPLES * num_texts * 3), [EXAMPLES, num_texts, 3]
-    )  # all texts differ
+    shape = [EXAMPLES, vectors.shape[1], 3]
+    ids = tf.reshape(tf.range(int(np.prod(shape))), shape)  # all texts differ
     features = {"input_ids": ids, **features}
     return model.loss_and_metrics(vectors, features, model.normalizers(features))
 
@@ -169,7 +149,7 @@ def test_the_accuracy_counts_hard_negatives():
 
 def test_a_triplet_that_is_right_by_the_margin_has_no_loss():
     vectors = tf.constant([[[1.0, 0], [1, 0], [0, 1]], [[1, 0], [0, 1], [0, 1]]])
-    losses, right = triplet_losses(vectors, 0.75)
+    losses, right = sentence_model.triplet_losses(vectors, 0.75)
     assert losses.numpy().tolist() == [0.0, 0.75] and right.numpy().tolist() == [1.0, 0.0]
 
 
@@ -222,18 +202,18 @@ def test_equal_texts_and_their_partners_are_no_negatives(texts):
 def test_texts_are_told_apart_wherever_they_differ():
     ids = np.tile(np.arange(1, 129, dtype=np.int32), (128, 2, 1))
     ids[np.arange(128), 0, np.arange(128)] += 1 << 14  # each first text, in one place
-    related = related_texts(tf.constant(ids)).numpy()
+    related = sentence_model.related_texts(tf.constant(ids)).numpy()
     np.testing.assert_array_equal(related[0, :, 0], np.eye(128))
     assert related[0, :, 1].all() and related[1, :, 1].all()  # all second texts are equal
 
 
 def test_truncated_vectors_have_length_1():
     vectors = unit_triplets()
-    found = truncated(vectors, 3).numpy()
-    assert found.shape == (EXAMPLES, 3, 3) and truncated(vectors, None) is vectors
+    found = sentence_model.truncated(vectors, 3).numpy()
+    assert found.shape == (EXAMPLES, 3, 3) and sentence_model.truncated(vectors, None) is vectors
     np.testing.assert_allclose(np.linalg.norm(found, axis=-1), 1.0, rtol=1e-6)
-    np.testing.assert_allclose(found[..., 0] / found[..., 2], vectors[..., 0] / vectors[..., 2],
-                               rtol=1e-5)  # fmt: skip
+    ratios, expected = (x[..., 0] / x[..., 2] for x in (found, vectors))
+    np.testing.assert_allclose(ratios, expected, rtol=1e-5)
 
 
 def test_a_student_learns_the_squared_difference_of_its_vectors():
@@ -255,25 +235,15 @@ def test_a_student_learns_the_squared_difference_of_its_vectors():
     np.testing.assert_allclose(loss, np.sum(weights * each) / 4.5, rtol=1e-6)
 
 
-@pytest.mark.parametrize(
-    "loss, num_texts, message",
-    [
+def test_what_is_refused():
+    for loss, num_texts, message in (
         ("cosine", 3, r"input_ids \[B, 2, S\]: pairs; received 3 texts"),
         (TRIPLET, 2, r"input_ids \[B, 3, S\]: triplets; received 2 texts"),
-        (
-            IN_BATCH_NEGATIVES,
-            1,
-            r"\[B, 2, S\]: pairs or \[B, 3, S\]: triplets; received 1 texts",
-        ),
-    ],
-)
-def test_a_loss_needs_its_number_of_texts(loss, num_texts, message):
-    features = {"input_ids": tf.zeros([2, num_texts, 4], tf.int32), "label_ids": tf.zeros([2])}
-    with pytest.raises(UserError, match=message):
-        model_of(loss).checked_labels(features)
-
-
-def test_sizes_above_the_models_are_refused():
+        (IN_BATCH_NEGATIVES, 1, r"\[B, 2, S\]: pairs or \[B, 3, S\]: triplets; received 1 texts"),
+    ):
+        features = {"input_ids": tf.zeros([2, num_texts, 4], tf.int32), "label_ids": tf.zeros([2])}
+        with pytest.raises(UserError, match=message):
+            model_of(loss).checked_labels(features)
     with pytest.raises(UserError, match="--matryoshka_dims must be at most .* 8; got 9,4. Leave"):
         model_of("cosine", matryoshka_dims=[9, 4])
 

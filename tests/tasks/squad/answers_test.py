@@ -147,11 +147,9 @@ def slow_nbest(questions, example, n_best_size, max_answer_length, with_negative
 @pytest.mark.parametrize("with_negative", [False, True])
 @pytest.mark.parametrize("n_best_size, max_answer_length", [(20, 30), (5, 3)])
 def test_nbest(questions, seed, with_negative, n_best_size, max_answer_length):
-    predictions = questions.randomize(seed).predict(
-        n_best_size=n_best_size,
-        max_answer_length=max_answer_length,
-        version_2_with_negative=with_negative,
-    )
+    sizes = {"n_best_size": n_best_size, "max_answer_length": max_answer_length}
+    made = questions.randomize(seed)
+    predictions = made.predict(**sizes, version_2_with_negative=with_negative)
     for example, name in enumerate("ab"):
         expected = slow_nbest(questions, example, n_best_size, max_answer_length, with_negative)
         found = predictions.nbest[name]
@@ -201,9 +199,6 @@ def test_no_answer_is_possible(questions):
         ]
         assert predictions.answers[name] == "empty"
     assert not predictions.null_odds
-
-
-def test_results_out_of_order(questions):
     questions.results.reverse()
     with pytest.raises(RuntimeError, match="expected window 1000000000, received window 10000000"):
         questions.predict()
@@ -244,6 +239,9 @@ def test_an_answer_has_its_place_in_the_context():
         assert (found, text[start:end]) == (answer, place)
 
 
+ADDED = (AddedToken("[E1]", 1), AddedToken("A'b", 2))
+
+
 @pytest.mark.parametrize(
     "settings, text, expected",
     [
@@ -251,8 +249,7 @@ def test_an_answer_has_its_place_in_the_context():
         ({"strip_accents": True}, "the (\u00c9cole)", "\u00c9cole"),
         ({"clean_text": False}, "(\u00c9\u200bcole) x", "\u00c9\u200bcole"),
         (
-            {"added_tokens": (AddedToken("[E1]", 1), AddedToken("A'b", 2))},
-            "(A'b) [E1]x",
+            *({"added_tokens": (AddedToken("[E1]", 1), AddedToken("A'b", 2))}, "(A'b) [E1]x"),
             "A'b|[E1]",
         ),
     ],
@@ -287,12 +284,9 @@ def test_answers_are_the_originals(tmp_path, case):
     data = read_squad_examples(path, "predict_file", False, is_v2)
     vocab = str(root.parent / "released" / "vocab_uncased.txt")
     tokenizer = load_tokenizer(vocab, True, drop_category_c=True)
-    settings = settings_of_lengths(
-        options["max_seq_length"],
-        options["doc_stride"],
-        n_best_size=options["n_best_size"],
-        version_2_with_negative=is_v2,
-    )
+    names = ("max_seq_length", "doc_stride", "n_best_size")
+    given = {name: options[name] for name in names}
+    settings = settings_of_lengths(**given, version_2_with_negative=is_v2)
     encoder = SquadEncoder(data, tokenizer, settings, is_training=False)
     write_records(str(tmp_path / "x.tf_record"), data.examples, encoder)
     results = np.load(folder / "results.npz")

@@ -8,7 +8,6 @@ import sys
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from bert_tf.errors import UserError
 from bert_tf.runs.flags.setting_fields import flags_of, rule_of
@@ -21,6 +20,7 @@ from bert_tf.tasks.squad.words import split_words
 from bert_tf.text.fast_tokenization import FastTokenizer
 from bert_tf.tokenization import SEQUENCE_TOKENS, FullTokenizer
 from tests.support.golden import needs_golden
+from tests.support.record_files import read_records
 from tests.support.squad_files import (
     GOLDEN,
     RELEASED_VOCAB,
@@ -90,12 +90,6 @@ def slow_records(data, vocab_file, settings, is_training):
             start += min(len(part), settings.doc_stride)
 
 
-def read_records(path):
-    for serialized in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
-        found = tf.train.Example.FromString(serialized).features.feature
-        yield {name: list(feature.int64_list.value) for name, feature in found.items()}
-
-
 @pytest.mark.parametrize("is_training", [True, False])
 def test_records(tmp_path, is_training):
     answers = ["John Smith", "1895", "Japan", "electronics store", "river ."]
@@ -113,7 +107,7 @@ def test_records(tmp_path, is_training):
     output = str(tmp_path / "x.tf_record")
     assert write_records(output, data.examples, encoder) == len(encoder.windows)
     expected = list(slow_records(data, write_vocab(tmp_path), settings, is_training))
-    assert list(read_records(output)) == expected
+    assert read_records(output) == expected
     assert len(encoder.windows) == len(expected) > 2 * len(data.examples)
     lengths = collections.defaultdict(set)
     for window, record in zip(encoder.windows, expected, strict=True):
@@ -163,20 +157,14 @@ def test_records_of_the_original(tmp_path, monkeypatch, version, is_training):
     assert digest(output) == run["digest"][f"{kind}.tf_record"]
 
 
-@pytest.mark.parametrize("threshold", [math.nan, math.inf, -math.inf])
-def test_a_threshold_is_a_number(threshold):
-    with pytest.raises(UserError, match="null_score_diff_threshold=.* must be a finite number"):
-        settings_of_lengths(null_score_diff_threshold=threshold)
-
-
-def test_the_text_needs_room():
+def test_settings():
+    for threshold in (math.nan, math.inf, -math.inf):
+        with pytest.raises(UserError, match="null_score_diff_threshold=.* must be a finite number"):
+            settings_of_lengths(null_score_diff_threshold=threshold)
     data, tokenizer = SquadData([], []), FastTokenizer(str(RELEASED_VOCAB), True, SEQUENCE_TOKENS)
     with pytest.raises(UserError, match="--max_seq_length=67 must be greater than 67, which --max"):
         SquadEncoder(data, tokenizer, settings_of_lengths(67), True)
     assert SquadEncoder(data, tokenizer, settings_of_lengths(68), True)
-
-
-def test_length_buckets_are_off_by_default():
     (field,) = [field for field in flags_of(SquadSettings) if field.name == "length_buckets"]
     assert field.default == "none"
     assert "the original's loss and n-best lists count" in rule_of(field).help

@@ -96,15 +96,12 @@ def test_no_threshold_reaches_better_scores(seed):
         assert at_threshold(answers, best_answers, odds, threshold)[column] == pytest.approx(best)
 
 
-def test_the_best_threshold_may_be_above_0():
+def test_the_best_threshold_may_be_above_0_or_below_all_odds():
     answers = {"a": ("x",), "b": ("y",), "c": ()}
     odds = {"a": -1.0, "b": 2.5, "c": 3.0}
     found = scoring.best_thresholds(answers, {"a": "x", "b": "y", "c": "z"}, odds)
     assert found["best_exact"] == found["best_f1"] == 100.0
     assert found["best_exact_thresh"] == found["best_f1_thresh"] == 2.5
-
-
-def test_without_right_answers_the_best_threshold_is_below_all_odds():
     found = scoring.best_thresholds({"a": (), "b": ()}, {"a": "x", "b": "y"}, {"a": -7.0, "b": 1.0})
     assert found["best_f1"] == 100.0
     assert found["best_f1_thresh"] == math.nextafter(-7.0, -math.inf)
@@ -131,7 +128,7 @@ def write(folder, questions, with_negative):
     files.write_review(str(folder), data, Predictions(answers, nbest), with_negative)
 
 
-def test_answers_and_errors(tmp_path):
+def test_answers_errors_and_report(tmp_path):
     write(tmp_path, QUESTIONS, with_negative=True)
     found = read_table(f"{tmp_path}/predictions.tsv")
     assert found["id"] == ["a", "b", "c"] and found["answer"] == list(ANSWERS.values())
@@ -142,10 +139,7 @@ def test_answers_and_errors(tmp_path):
         assert answer in context and len(context) < 2100 and context.startswith("...")
     errors = read_table(f"{tmp_path}/errors.tsv")
     assert errors["id"] == ["c", "b"] and errors["probability"] == ["0.75", "0.25"]
-
-
-def test_the_report_by_question_word_and_answer(tmp_path):
-    write(tmp_path, QUESTIONS, with_negative=True)
+    # The report, by question word and answer.
     report = json.loads((tmp_path / "eval_report.json").read_text())
     right = {key: answers for key, (_, answers) in QUESTIONS.items()}
     scores = scoring.evaluate_with_negative(right, ANSWERS)
@@ -169,16 +163,13 @@ def test_questions_of_squad_1_and_without_answers(tmp_path):
     assert not (tmp_path / "eval_report.json").exists()
 
 
-@pytest.mark.parametrize(
-    ("question", "word"),
-    [
+def test_question_words():
+    for question, word in (
         ("What's new?", "what"),
         ("In WHOSE house?", "who"),
         ("How many?", "how"),
         ("Somewhat odd: name it", "other"),
         ("\u8c01?", "other"),
         ("", "other"),
-    ],
-)
-def test_question_words(question, word):
-    assert scoring.question_word(question) == word
+    ):
+        assert scoring.question_word(question) == word

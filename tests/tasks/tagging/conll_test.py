@@ -26,32 +26,31 @@ def test_four_columns_documents_and_line_ends(tmp_path):
     ]
 
 
-@pytest.mark.parametrize(
-    "text, documents",
-    [
-        # The words before the first line are a document; without such lines every sentence is.
+def test_documents_columns_and_marks(tmp_path):
+    # The words before the first line are a document; without such lines every sentence is.
+    for text, documents in (
         ("EU B-ORG\n\nPeter B-PER\n\n-DOCSTART- O\n\nLondon B-LOC\n", [0, 0, 1]),
         ("\n\nEU B-ORG\n\nPeter B-PER\n", [0, 1]),
-    ],
-)
-def test_documents(tmp_path, text, documents):
-    assert [s.document for s in read(tmp_path, text)] == documents
-
-
-def test_only_spaces_and_tabs_separate_columns(tmp_path):
+    ):
+        assert [s.document for s in read(tmp_path, text)] == documents
     # A no-break space, a line separator and a form feed are characters of a word.
     (sentence,) = read(tmp_path, "5\u00a0000 O\na\u2028b\x0cc O\n")
     assert sentence.words == ["5\u00a0000", "a\u2028b\x0cc"]
-
-
-def test_a_byte_order_mark_is_not_part_of_a_word(tmp_path):
+    # A byte-order mark is not part of a word.
     assert read(tmp_path, "\ufeffEU B-ORG\n\nPeter B-PER\n")[0].words == ["EU"]
     assert read(tmp_path, "\ufeff-DOCSTART- O\n\nEU O\n") == [Sentence(["EU"], ["O"], 1)]
 
 
-def test_words_only_where_tags_are_not_required(tmp_path):
+def test_all_words_have_tags_or_none(tmp_path):
     found = read(tmp_path, "-DOCSTART-\n\nEU\nrejects\n", tags_required=False)
     assert found == [Sentence(["EU", "rejects"], None, 1)]
+    message = "line 3: either all words of a file must have tags, .* 2 c"
+    for text, told in (
+        ("EU B-ORG\nrejects\n", "line 2: .*has only 'rejects'"),
+        ("EU\n\nrejects O\n", message),
+    ):
+        with pytest.raises(UserError, match=told):
+            read(tmp_path, text, tags_required=False)
 
 
 @pytest.mark.parametrize(
@@ -83,15 +82,6 @@ def test_words_only_where_tags_are_not_required(tmp_path):
 def test_what_is_refused(tmp_path, text, message):
     with pytest.raises(UserError, match=message):
         read(tmp_path, text)
-
-
-def test_all_words_have_tags_or_none(tmp_path):
-    with pytest.raises(UserError, match="line 2: .*has only 'rejects'"):
-        read(tmp_path, "EU B-ORG\nrejects\n", tags_required=False)
-    with pytest.raises(
-        UserError, match="line 3: either all words of a file must have tags, .* 2 c"
-    ):
-        read(tmp_path, "EU\n\nrejects O\n", tags_required=False)
 
 
 def test_predictions_are_what_conlleval_reads(tmp_path):

@@ -67,9 +67,7 @@ def test_context_is_of_the_document_and_whole_words(tmp_path, tokenizer):
         ("[CLS] big The un ##want ##ed big , big [SEP]", "X X X X X X O O O X"),
         ("[CLS] is [SEP]", "X O X"),
     ]
-
-
-def test_records_without_document_context(tmp_path, tokenizer):
+    # Without the context of documents.
     texts = [text for text, _ in written(tmp_path, DOCUMENTS, tokenizer, 10)]
     assert texts == [
         "[CLS] London is big [SEP]",
@@ -88,15 +86,11 @@ def test_long_sentences_are_split_and_keep_the_words_around_the_parts(tmp_path, 
         ("[CLS] is big , The big big [SEP]", "X X X O O O X X"),
         ("[CLS] is big , The big big [SEP]", "X X X X X X I-LOC X"),
     ]
-
-
-def test_a_long_word_is_cut_to_half_the_room(tmp_path, tokenizer):
+    # A long word is cut to half the room.
     sentence = Sentence(["un" + "x" * 20, "big"], ["B-LOC", "O"], 0)
     rows = written(tmp_path, [sentence], tokenizer, 8)
     assert rows == [("[CLS] un ##x ##x big [SEP]", "X B-LOC X X O X")]
-
-
-def test_words_without_tags_can_be_written(tmp_path, tokenizer):
+    # Words without tags can be written.
     rows = written(tmp_path, [Sentence(["London", "is"], None, 0)], tokenizer, 7)
     assert rows == [("[CLS] London is [SEP]", "X O O X")]
 
@@ -143,6 +137,7 @@ def test_a_part_of_a_long_sentence_is_in_the_middle_of_its_window(room, stride, 
 
 
 def test_a_smaller_stride_gives_a_word_more_context(tmp_path, tokenizer):
+    """The shortest sequence has a word and one beside it."""
     words = ["London", "is", "big", ",", "The", "big", "big"]
     sentence = Sentence(words, ["B-LOC", *"OOOOO", "I-LOC"], 0)
     assert written(tmp_path, [sentence], tokenizer, 8, stride=2) == [
@@ -151,9 +146,6 @@ def test_a_smaller_stride_gives_a_word_more_context(tmp_path, tokenizer):
         ("[CLS] is big , The big big [SEP]", "X X X X O O X X"),
         ("[CLS] is big , The big big [SEP]", "X X X X X X I-LOC X"),
     ]
-
-
-def test_the_shortest_sequence_has_a_word_and_one_beside_it(tmp_path, tokenizer):
     assert written(tmp_path, DOCUMENTS[:1], tokenizer, 4) == [
         ("[CLS] London is [SEP]", "X B-LOC X X"),
         ("[CLS] London is [SEP]", "X X O X"),

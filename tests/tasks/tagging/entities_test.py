@@ -52,20 +52,19 @@ def test_bioes(tags, expected):
 
 # Gold and predicted tags of sentences, then percentages as conlleval prints them. seqeval 1.2.2
 # gives the same.
-CASES = {
-    "right": (["B-A I-A O"], ["B-A I-A O"], {"": (100.0, 100.0, 100.0), "_A": (100.0,) * 3}),
-    "another scheme": (["B-A I-A O"], ["I-A I-A O"], {"": (100.0, 100.0, 100.0)}),
-    "too short": (["B-A I-A O"], ["B-A O O"], {"": (0.0, 0.0, 0.0), "_A": (0.0, 0.0, 0.0)}),
-    "another type": (
-        ["B-A I-A O B-B"],
-        ["B-B I-B O B-B"],
+CASES = [
+    (["B-A I-A O"], ["B-A I-A O"], {"": (100.0, 100.0, 100.0), "_A": (100.0,) * 3}),
+    (["B-A I-A O"], ["I-A I-A O"], {"": (100.0, 100.0, 100.0)}),  # another scheme
+    (["B-A I-A O"], ["B-A O O"], {"": (0.0, 0.0, 0.0), "_A": (0.0, 0.0, 0.0)}),
+    (
+        *(["B-A I-A O B-B"], ["B-B I-B O B-B"]),
         {"": (50.0, 50.0, 50.0), "_A": (0.0, 0.0, 0.0), "_B": (50.0, 100.0, 66.67)},
     ),
-    "cut in two": (["I-A I-A"], ["I-A B-A"], {"": (0.0, 0.0, 0.0)}),
-    "not across sentences": (["O B-A", "I-A O"], ["O B-A", "O O"], {"": (100.0, 50.0, 66.67)}),
-    "nothing found": (["B-A", "O"], ["O", "O"], {"": (0.0, 0.0, 0.0)}),
-    "nothing there": (["O O"], ["O O"], {"": (0.0, 0.0, 0.0)}),
-    "several": (
+    (["I-A I-A"], ["I-A B-A"], {"": (0.0, 0.0, 0.0)}),
+    (["O B-A", "I-A O"], ["O B-A", "O O"], {"": (100.0, 50.0, 66.67)}),
+    (["B-A", "O"], ["O", "O"], {"": (0.0, 0.0, 0.0)}),
+    (["O O"], ["O O"], {"": (0.0, 0.0, 0.0)}),
+    (
         ["B-PER I-PER O B-LOC", "B-ORG O B-LOC I-LOC O", "B-PER O B-MISC"],
         ["B-PER I-PER O B-ORG", "B-ORG O B-LOC I-LOC B-LOC", "B-PER I-PER O"],
         {
@@ -76,12 +75,11 @@ CASES = {
             "_PER": (50.0, 50.0, 50.0),
         },
     ),
-}
+]
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_fixed_figures(case):
-    gold, predicted, expected = CASES[case]
+@pytest.mark.parametrize("gold, predicted, expected", CASES)
+def test_fixed_figures(gold, predicted, expected):
     results = entity_metrics([s.split() for s in gold], [s.split() for s in predicted])
     for suffix, figures in expected.items():
         names = (f"{name}{suffix}" for name in ("precision", "recall", "f1"))
@@ -151,12 +149,11 @@ def test_random_tags_have_conllevals_figures():
             assert results[f"f1{suffix}"] == pytest.approx(f1)
 
 
-def test_accuracy_counts_words():
+def test_words_and_sides_that_are_empty_or_differ():
     results = entity_metrics([["B-A", "O", "O"], ["O"]], [["I-A", "O", "B-B"], ["O"]])
-    assert results["accuracy"] == 2 / 4
-
-
-def test_sides_must_be_as_long():
+    assert results["accuracy"] == 2 / 4  # counts words
+    assert entity_counts([["O"]], [["O"]]) == ({}, 1.0)
+    assert entity_metrics([["O"]], [["O"]])["f1"] == 0.0
     for predicted in ([["O", "O"]], [["O"], ["O"]]):
         with pytest.raises(ValueError, match="argument 2 is longer"):
             entity_metrics([["O"]], predicted)
@@ -199,8 +196,3 @@ def test_test_files_with_and_without_tags(tmp_path):
     write_tables(f"{tmp_path}", "predictions", untagged, PREDICTED, LOSSES)
     found = read_table(f"{tmp_path}/predictions.tsv")
     assert list(found) == ["id", "text", "prediction"] and found["prediction"][2] == "B-LOC O"
-
-
-def test_counts_of_no_entities():
-    assert entity_counts([["O"]], [["O"]]) == ({}, 1.0)
-    assert entity_metrics([["O"]], [["O"]])["f1"] == 0.0

@@ -116,20 +116,17 @@ def test_words_without_tags_get_the_labels_of_the_trained_model(trained):
 def test_a_model_of_another_scheme_tags_words_but_has_no_scores(trained):
     labels, words = trained / "out/labels.txt", trained / "words.txt"
     before = labels.read_text()
+    predicting = {"data_dir": None, "predict_file": str(words), "do_predict": True}
+    evaluating = {"data_dir": None, "eval_file": str(words), "do_eval": True}
     for last in ("L-LOC", "S-LOC", "PLACE"):  # BILOU, IOBES, types
         labels.write_text(before.replace("I-LOC", last))
-        words.write_text("Ann\n")
-        flags = {"data_dir": None, "predict_file": str(words), "do_predict": True}
-        tag(trained, **flags)
         words.write_text("Ann O\n")
-        message = (
-            f"--predict_file: .*words.txt has tags, .* include '{last}'. .* only models of IOB1"
-        )
-        with pytest.raises(UserError, match=message):
-            tag(trained, **flags)
-        flags = {"data_dir": None, "eval_file": str(words), "do_eval": True}
-        with pytest.raises(UserError, match=message.replace("predict", "eval")):
-            tag(trained, **flags)
+        for name, flags in (("predict", predicting), ("eval", evaluating)):
+            message = f"--{name}_file: .*words.txt has tags, .* include '{last}'. .* only models of"
+            with pytest.raises(UserError, match=f"{message} IOB1"):
+                tag(trained, **flags)
+    words.write_text("Ann\n")
+    tag(trained, **predicting)
     labels.write_text(before)
 
 
@@ -158,60 +155,51 @@ def test_the_feature_based_variant_does_not_change_bert(folder):
 
 
 def test_length_buckets_change_no_score(folder):
-    results = [
-        tag(folder, length_buckets=lengths, do_eval=True, eval_batch_size=2, document_context=False)
-        for lengths in ("none", "8")
-    ]
+    flags = {"do_eval": True, "eval_batch_size": 2, "document_context": False}
+    results = [tag(folder, length_buckets=lengths, **flags) for lengths in ("none", "8")]
     assert results[1] == pytest.approx(results[0], rel=1e-5)
 
 
 TRAIN_FLAGS = {"do_train": True}
-# What is wrong: the content of train.txt (None: as it is), flags, the message.
-REFUSED = {
-    "nothing to do": (None, {}, "At least one of --do_train, --do_eval and --do_predict must be"),
-    "an empty file": ("", TRAIN_FLAGS, "--data_dir: .*train.txt has no sentence"),
-    "one tag": ("Ann O\n", TRAIN_FLAGS, "words with different tags; all tags are 'O'"),
-    "tags beyond --labels": (
-        None,
-        {**TRAIN_FLAGS, "labels": ["O", "B-PER", "I-PER"]},
+# The content of train.txt (None: as it is), flags, the message.
+REFUSED = [
+    (None, {}, "At least one of --do_train, --do_eval and --do_predict must be"),
+    ("", TRAIN_FLAGS, "--data_dir: .*train.txt has no sentence"),
+    ("Ann O\n", TRAIN_FLAGS, "words with different tags; all tags are 'O'"),
+    (
+        *(None, {**TRAIN_FLAGS, "labels": ["O", "B-PER", "I-PER"]}),
         "--data_dir: .*train.txt has the tags 'B-LOC', 'I-LOC', which are not among the model's: "
         "'O' and 2 more. Correct the file, or train a new model",
     ),
-    "tags to evaluate": ("Ann B-PER\nis O\n", {"do_eval": True}, "has the tags 'B-LOC', 'I-LOC'"),
-    "tags to predict": (
-        "Ann B-PER\nis O\n",
-        {"do_predict": True, "predict_file": "valid.txt"},
+    ("Ann B-PER\nis O\n", {"do_eval": True}, "has the tags 'B-LOC', 'I-LOC'"),
+    (
+        *("Ann B-PER\nis O\n", {"do_predict": True, "predict_file": "valid.txt"}),
         "--predict_file: .*valid.txt has the tags 'B-LOC', 'I-LOC'",
     ),
-    "not a tag": (None, {**TRAIN_FLAGS, "labels": ["O", "PER"]}, "list each tag once, .*O,PER"),
-    "a label twice": (None, {**TRAIN_FLAGS, "labels": ["O", "O"]}, "list each tag once, .*O,O"),
-    "no file": (
-        None,
-        {**TRAIN_FLAGS, "data_dir": None},
+    (None, {**TRAIN_FLAGS, "labels": ["O", "PER"]}, "list each tag once, .*O,PER"),
+    (None, {**TRAIN_FLAGS, "labels": ["O", "O"]}, "list each tag once, .*O,O"),
+    (
+        *(None, {**TRAIN_FLAGS, "data_dir": None}),
         "name the file with --train_file, or a folder that has train.txt with --data_dir",
     ),
-    "unknown tags": (
-        None,
-        {"do_eval": True, "train_file": "none.txt"},
+    (
+        *(None, {"do_eval": True, "train_file": "none.txt"}),
         r"tags of the model must be known, .*labels.txt.*\(--train_file: none.txt\); neither",
     ),
-    "an uncased model": (
-        None,
-        {**TRAIN_FLAGS, "init_checkpoint": "/x/uncased_L-12_H-768_A-12/bert_model.ckpt"},
+    (
+        *(None, {**TRAIN_FLAGS, "init_checkpoint": "/x/uncased_L-12_H-768_A-12/bert_model.ckpt"}),
         "was trained on lowercased text, but --do_lower_case=False",
     ),
-    "too short": (None, {**TRAIN_FLAGS, "max_seq_length": 3}, "length=3 must be between 4"),
-    "too few layers": (
-        None,
-        {**TRAIN_FLAGS, "feature_based": True},
+    (None, {**TRAIN_FLAGS, "max_seq_length": 3}, "length=3 must be between 4"),
+    (
+        *(None, {**TRAIN_FLAGS, "feature_based": True}),
         "--feature_layers=concat_last_four needs a model with at least 4 layers",
     ),
-}
+]
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_is_refused(folder, monkeypatch, case):
-    file, flags, message = REFUSED[case]
+@pytest.mark.parametrize("file, flags, message", REFUSED)
+def test_what_is_refused(folder, monkeypatch, file, flags, message):
     monkeypatch.chdir(folder)
     if file is not None:
         (folder / "train.txt").write_text(file)

@@ -71,50 +71,38 @@ def test_electras_shards_are_those_of_the_program(text, tmp_path):
     assert make(text, tmp_path / "out", **electra) == contents(tmp_path / "expected")
 
 
-def test_heldout_documents_are_those_of_the_program(text, tmp_path, monkeypatch):
+def test_heldout_documents_are_those_of_the_program(text, tmp_path, caplog):
     (text / "d").mkdir()
     (text / "d" / "copies.txt").write_text((text / "a" / "x.txt").read_text().upper())
-    lines = []
-
-    def log(message, *values):
-        lines.append(message % values if values else message)
-
-    def options(output):
-        more = {"heldout_fraction": 0.2, "heldout_output_file": f"{output}/heldout"}
-        return {**more, "split_sentences": True}
-
-    create_shards(settings_of(text, tmp_path / "expected", **options(tmp_path / "expected")))
-    expected = contents(tmp_path / "expected")
-    monkeypatch.setattr("absl.logging.info", log)
-    found = make(text, tmp_path / "out", **options(tmp_path / "out"))
+    caplog.set_level("INFO", "absl")
+    options = {"heldout_fraction": 0.2, "split_sentences": True}
+    expected, out = tmp_path / "expected", tmp_path / "out"
+    create_shards(settings_of(text, expected, **options, heldout_output_file=f"{expected}/heldout"))
+    found = make(text, out, **options, heldout_output_file=f"{out}/heldout")
     assert {"heldout", "heldout.json"} < found.keys()
-    assert found == expected
+    assert found == contents(expected)
     # 17 copies, and of the JSON lines those that only have tokens count as documents.
-    assert any(line.startswith("17 of ") and "repeat the text" in line for line in lines)
+    told = [line for line in caplog.messages if "repeat the text" in line]
+    assert len(told) == 2 and all(line.startswith("17 of ") for line in told)
 
 
-@pytest.fixture
-def no_counters(monkeypatch):
+def no_metrics(self):
     """Lets Beam's runner have no counters, like Dask's."""
-
-    def metrics(self):
-        raise NotImplementedError
-
-    monkeypatch.setattr(RunnerResult, "metrics", metrics)
+    raise NotImplementedError
 
 
 @pytest.mark.parametrize("counters", [True, False])
-def test_few_real_pairs_are_warned_of(text, tmp_path, warnings, request, counters):
+def test_few_real_pairs_are_warned_of(text, tmp_path, warnings, monkeypatch, counters):
     if not counters:
-        request.getfixturevalue("no_counters")
+        monkeypatch.setattr(RunnerResult, "metrics", no_metrics)
     (text / "a" / "x.txt").write_text("river bread\n\n" * 21)
     make(text, tmp_path / "out", input_file=f"{text}/a/x.txt")
-    assert warnings[-1].startswith(
-        "only 0 of 42 pairs (0.0%) are real, the second text following the f"
-    )
+    message = "only 0 of 42 pairs (0.0%) are real, the second text following the f"
+    assert warnings[-1].startswith(message)
 
 
-def test_the_counts_of_shards_do_not_need_counters(text, tmp_path, caplog, warnings, no_counters):
+def test_the_counts_of_shards_do_not_need_counters(text, tmp_path, caplog, warnings, monkeypatch):
+    monkeypatch.setattr(RunnerResult, "metrics", no_metrics)
     caplog.set_level("INFO", "absl")
     made = make(text, tmp_path / "out")
     manifests = [json.loads(made[name]) for name in made if re.search(r"-\d{5}\.json$", name)]
@@ -125,10 +113,14 @@ def test_the_counts_of_shards_do_not_need_counters(text, tmp_path, caplog, warni
 
 
 def test_errors_of_workers_are_one_line(text, tmp_path):
-    with pytest.raises(
-        UserError, match=r"--num_shards=41 leaves shard \d+ without a document: .* 40 documents"
-    ):
-        make(text, tmp_path / "many", num_shards=41, input_file=f"{text}/*/*.txt")
+    many = {"num_shards": 41, "input_file": f"{text}/*/*.txt"}
+    message = r"--num_shards=41 leaves shard \d+ without a document: .* 40 documents"
+    with pytest.raises(UserError, match=message):
+        make(text, tmp_path / "many", **many)
+    with pytest.MonkeyPatch.context() as patch:  # nobody knows how many documents there are
+        patch.setattr(RunnerResult, "metrics", no_metrics)
+        with pytest.raises(UserError, match="without a document: the text has too few documents, "):
+            make(text, tmp_path / "many", **many)
     (text / "b" / "y.txt").write_bytes(b"river\n\xff\n")
     with pytest.raises(UserError) as info:
         make(text, tmp_path / "out")
@@ -137,11 +129,6 @@ def test_errors_of_workers_are_one_line(text, tmp_path):
         str(info.value),
     )
     assert [*contents(tmp_path / "out")] == ["r-shards.json"]
-
-
-def test_a_runner_without_counters_does_not_say_how_many_documents(text, tmp_path, no_counters):
-    with pytest.raises(UserError, match="without a document: the text has too few documents, wh"):
-        make(text, tmp_path / "many", num_shards=41, input_file=f"{text}/*/*.txt")
 
 
 @pytest.mark.parametrize(

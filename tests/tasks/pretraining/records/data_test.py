@@ -56,9 +56,6 @@ def _create(**settings):
     return data.create_pretraining_data(PretrainingDataSettings(**settings))
 
 
-# --- an independent statement of the algorithm, on lists of token strings -------------------------
-
-
 def _oracle_documents(files, tokenizer):
     result = [[]]
     for path in files:
@@ -145,21 +142,18 @@ def _oracle_record(a, b, is_random, tokenizer, flags, rng):
                 masked[place] = words[rng.randint(0, len(words) - 1)]
     places.sort()
 
-    def padded(values, length):
-        return list(values) + [0] * (length - len(values))
-
-    length = flags["max_seq_length"]
-    return {
-        "input_ids": padded(tokenizer.convert_tokens_to_ids(masked), length),
-        "input_mask": padded([1] * len(tokens), length),
-        "segment_ids": padded([0] * (len(a) + 2) + [1] * (len(b) + 1), length),
-        "masked_lm_positions": padded(places, most),
-        "masked_lm_ids": padded(
-            tokenizer.convert_tokens_to_ids([tokens[place] for place in places]), most
-        ),
-        "masked_lm_weights": padded([1.0] * len(places), most),
-        "next_sentence_labels": [int(is_random)],
+    record = {
+        "input_ids": tokenizer.convert_tokens_to_ids(masked),
+        "input_mask": [1] * len(tokens),
+        "segment_ids": [0] * (len(a) + 2) + [1] * (len(b) + 1),
+        "masked_lm_positions": places,
+        "masked_lm_ids": tokenizer.convert_tokens_to_ids([tokens[place] for place in places]),
+        "masked_lm_weights": [1.0] * len(places),
     }
+    for name, values in record.items():
+        length = most if name.startswith("masked_lm") else flags["max_seq_length"]
+        record[name] = values + [0] * (length - len(values))
+    return {**record, "next_sentence_labels": [int(is_random)]}
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -175,10 +169,9 @@ def test_records_equal_an_independent_statement_of_the_algorithm(tmp_path, vocab
         masked_lm_prob=rng.choice([0.0, 0.1, 0.15, 0.5, 1.0]),
         short_seq_prob=rng.choice([0.0, 0.1, 0.7, 1.0]),
     )
-    inputs = []
-    for number in range(rng.randint(1, 3)):
-        inputs.append(tmp_path / f"text{number}.txt")
-        inputs[-1].write_text(_corpus(100 * seed + number))
+    inputs = [tmp_path / f"text{number}.txt" for number in range(rng.randint(1, 3))]
+    for number, path in enumerate(inputs):
+        path.write_text(_corpus(100 * seed + number))
     outputs = [tmp_path / f"out{number}" for number in range(rng.randint(1, 3))]
     count = _create(
         input_file=",".join(map(str, inputs)),
@@ -207,9 +200,8 @@ def test_the_program_with_defaults(tmp_path, vocab_file):
     files = [f"{tmp_path}/text{number}.txt" for number in range(2)]  # sorted
     expected = _oracle(files, vocab_file, DEFAULTS)
     assert [read_records(path) for path in outputs] == [expected[0::2], expected[1::2]]
-    record_checks.check_files(
-        list(map(str, outputs)), schema.pretraining_schema(128, 20), "input_file"
-    )
+    paths = list(map(str, outputs))
+    record_checks.check_files(paths, schema.pretraining_schema(128, 20), "input_file")
     assert log.count("*** Example ***") == 20
     first = expected[0]
     tokens = [VOCAB[id] for id in first["input_ids"][: sum(first["input_mask"])]]
@@ -239,9 +231,6 @@ def test_digests_of_the_original(tmp_path, case, monkeypatch):
     assert [records_digest.digest(path) for path in outputs] == case["digest"]
 
 
-# --- errors ---------------------------------------------------------------------------------------
-
-
 WRONG = [
     ({"max_seq_length": 4}, "--max_seq_length=4 must be between 5 and 1048576"),
     ({"max_predictions_per_seq": 0}, "--max_predictions_per_seq=0 must be between 1 and 1048576"),
@@ -266,8 +255,6 @@ WRONG = [
     ({"vocab_file": "few"}, r".*few.*\[SEP\].*\[MASK\]"),
     # What is read is not written.
     ({"output_file": "new,text"}, "--output_file=text must not be a file of --input_file, which"),
-    ({"output_file": "new,./text"}, "--output_file=./text must not be a file of --input_file"),
-    ({"output_file": "new,link"}, "--output_file=link must not be a file of --input_file"),
     ({"output_file": "new,vocab.txt"}, "--output_file=vocab.txt must not be a file of --vocab_fi"),
     ({"output_file": "new,here/new"}, "--output_file=here/new must not be named twice"),
 ]
@@ -282,7 +269,6 @@ def test_wrong_settings_write_nothing(tmp_path, monkeypatch, vocab_file, changes
     (tmp_path / "blank").write_text("\n \n\x07\n")
     (tmp_path / "latin").write_bytes(b"river\n\nbread\ncaf\xe9 bread\nmoon\n")
     (tmp_path / "few").write_text("[PAD]\n[UNK]\n[CLS]\nriver\n")
-    (tmp_path / "link").symlink_to("text")
     (tmp_path / "here").symlink_to(".")
     paths = dict(input_file="other,te*", output_file="new", vocab_file="vocab.txt")
 
@@ -367,20 +353,15 @@ def test_few_real_pairs_are_warned_of(tmp_path, vocab_file, warnings, text, obje
             assert warned[0].startswith(f"only {real} of {len(found)} pairs ({share}) are real, ")
 
 
-def test_single_document_is_taken_with_a_warning(tmp_path, vocab_file):
+def test_single_document_is_taken_with_a_warning(tmp_path, vocab_file, caplog):
+    caplog.set_level("INFO", "absl")
     text = tmp_path / "text"
     text.write_text("river bread\nthe moon\nwalking\n")
-    log = run(
-        f"--input_file={text}",
-        f"--output_file={tmp_path}/out",
-        f"--vocab_file={vocab_file}",
-        "--max_seq_length=8",
-        "--do_whole_word_mask",
-        program=PROGRAM,
-    )
-    assert "all text is one document" in log
-    assert "*** Example ***" not in log  # but for --verbosity=1
     flags = {**DEFAULTS, "max_seq_length": 8, "do_whole_word_mask": True}
+    files = {"input_file": str(text), "output_file": f"{tmp_path}/out", "vocab_file": vocab_file}
+    _create(**{**flags, **files})
+    assert "all text is one document" in caplog.text
+    assert "*** Example ***" not in caplog.text  # but for --verbosity=1
     assert read_records(tmp_path / "out") == _oracle([text], vocab_file, flags)
 
 
@@ -403,9 +384,6 @@ def test_whole_words_of_one_token_are_warned_of(
     number = len(read_records(tmp_path / "out"))
     expected = f"--do_whole_word_mask changes nothing in {number} instances: each word is one token"
     assert sum(text.startswith(expected) for text in warnings) == is_warned
-
-
-# --- memory ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow

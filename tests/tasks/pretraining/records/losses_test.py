@@ -5,13 +5,13 @@ import re
 import pytest
 import tensorflow as tf
 
-from bert_tf.errors import UserError
 from bert_tf.tasks.pretraining.records import data
 from bert_tf.tasks.pretraining.records.data import create_pretraining_data
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.records.manifest import RecordCounts
 from bert_tf.tasks.pretraining.records.shards import create_shards
 from tests.support.record_files import read_records
+from tests.support.refusals import refusal
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "."]
 NUM_WORDS = 1500
@@ -30,37 +30,24 @@ def logged(monkeypatch):
     return found
 
 
-def write_text(folder, words_a_sentence, sentences_a_line, lines_a_document):
+def parts(items, count, separator):
+    return [separator.join(items[i : i + count]) for i in range(0, len(items), count)]
+
+
+def write_text(folder, words_a_sentence=6, sentences_a_line=1, lines_a_document=5):
     """Writes text in which each word occurs once, so that a record's ids tell their places."""
     words = [f"w{i}" for i in range(NUM_WORDS)]
     (folder / "vocab.txt").write_text("\n".join([*SPECIAL, *words]) + "\n")
-    sentences = [
-        " ".join(words[i : i + words_a_sentence]).capitalize()
-        for i in range(0, NUM_WORDS, words_a_sentence)
-    ]
-    lines = [
-        ". ".join(sentences[i : i + sentences_a_line])
-        for i in range(0, len(sentences), sentences_a_line)
-    ]
-    documents = [
-        "\n".join(lines[i : i + lines_a_document]) for i in range(0, len(lines), lines_a_document)
-    ]
+    sentences = [sentence.capitalize() for sentence in parts(words, words_a_sentence, " ")]
+    documents = parts(parts(sentences, sentences_a_line, ". "), lines_a_document, "\n")
     (folder / "text.txt").write_text("\n\n".join(documents) + "\n")
 
 
 def make(folder, shards=None, name="out", **more):
-    options = {
-        "input_file": f"{folder}/text.txt",
-        "max_seq_length": 32,
-        "dupe_factor": 2,
-        "mask": False,
-        "num_shards": shards,
-    }
-    settings = PretrainingDataSettings(
-        output_file=f"{folder}/{name}.tfrecord",
-        vocab_file=f"{folder}/vocab.txt",
-        **{**options, **more},
-    )
+    options = {"input_file": f"{folder}/text.txt", "vocab_file": f"{folder}/vocab.txt"}
+    options |= {"max_seq_length": 32, "dupe_factor": 2, "mask": False, "num_shards": shards}
+    options |= {"output_file": f"{folder}/{name}.tfrecord", **more}
+    settings = PretrainingDataSettings(**options)
     (create_shards if shards else create_pretraining_data)(settings)
     names = sorted(folder.glob(f"{name}-*-of-*.tfrecord")) if shards else [settings.output_file]
     return [record for each in names for record in read_records(each)]
@@ -72,17 +59,16 @@ def num_lost(records):
     return NUM_WORDS - len({number for number in ids if number >= len(SPECIAL)})
 
 
-@pytest.mark.parametrize("shards", [None, 3])
 @pytest.mark.parametrize(
-    "shape, more",
+    "shards, shape, more",
     [
-        ((6, 1, 10), {}),
-        ((6, 1, 10), {"objective": "mlm_sop", "dupe_factor": 1}),
-        ((50, 1, 3), {}),  # lines of a paragraph
-        ((100, 1, 1), {"dupe_factor": 5}),  # documents of a line
-        ((100, 1, 1), {"pack": True, "objective": "mlm"}),
-        ((100, 1, 1), {"objective": "mlm", "across_documents": False}),
-        ((3, 1, 4), {"pack": True, "short_seq_prob": 0.9}),
+        (3, (6, 1, 10), {}),
+        (None, (6, 1, 10), {"objective": "mlm_sop", "dupe_factor": 1}),
+        (None, (50, 1, 3), {}),  # lines of a paragraph
+        (3, (100, 1, 1), {"dupe_factor": 5}),  # documents of a line
+        (3, (100, 1, 1), {"pack": True, "objective": "mlm"}),
+        (None, (100, 1, 1), {"objective": "mlm", "across_documents": False}),
+        (None, (3, 1, 4), {"pack": True, "short_seq_prob": 0.9}),
     ],
 )
 def test_the_share_of_lost_tokens_is_told(tmp_path, logged, shards, shape, more):
@@ -161,8 +147,7 @@ def test_documents_without_a_token_are_counted(tmp_path, logged, shards):
     assert line.startswith("3 documents have no token, only characters that are dropped")
 
 
-@pytest.mark.parametrize("shards", [None, 2])
-@pytest.mark.parametrize("shape", [(5, 7, 1), (9, 4, 3), (4, 30, 2)])
+@pytest.mark.parametrize("shape, shards", [((5, 7, 1), 2), ((9, 4, 3), None), ((4, 30, 2), 2)])
 def test_split_sentences_gives_the_records_of_split_text(tmp_path, shape, shards):
     write_text(tmp_path, *shape)
     records = make(tmp_path, shards, split_sentences=True)
@@ -197,9 +182,6 @@ def test_documents_that_repeat_another_are_counted(tmp_path, logged, texts, expe
     assert re.fullmatch(rf"{expected} documents \(\d\d\.\d%\) repeat the text of another one", line)
 
 
-# --- held-out documents ---------------------------------------------------------------------------
-
-
 def documents_of(records):
     """Returns the numbers of the documents (of 30 words) whose words the records have."""
     ids = {number for record in records for number in record["input_ids"]}
@@ -207,13 +189,13 @@ def documents_of(records):
 
 
 def heldout(folder, shards=None, **more):
-    path = folder / "heldout"
-    records = make(folder, shards, heldout_fraction=0.2, heldout_output_file=f"{path}", **more)
+    path = f"{folder}/heldout"
+    records = make(folder, shards, heldout_fraction=0.2, heldout_output_file=path, **more)
     return documents_of(records), documents_of(read_records(path))
 
 
 def test_the_same_documents_are_held_out_in_all_ways(tmp_path):
-    write_text(tmp_path, 6, 1, 5)
+    write_text(tmp_path)
     training, held = heldout(tmp_path)
     assert training | held == set(range(50)) and not training & held
     assert 4 <= len(held) <= 16
@@ -227,31 +209,27 @@ def test_the_same_documents_are_held_out_in_all_ways(tmp_path):
     ):
         folder = tmp_path / f"{shards}"
         folder.mkdir(exist_ok=True)
-        write_text(folder, 6, 1, 5)
+        write_text(folder)
         found = heldout(folder, shards, **more)
         assert found[1] == held and not found[0] & held, (shards, more)
 
 
 def test_workers_share_out_the_heldout_documents_too(tmp_path):
-    write_text(tmp_path, 6, 1, 5)
     files = []
     for count in (1, 2, 5):
         folder = tmp_path / str(count)
         folder.mkdir()
-        (folder / "vocab.txt").write_text((tmp_path / "vocab.txt").read_text())
-        (folder / "text.txt").write_text((tmp_path / "text.txt").read_text())
+        write_text(folder)
+        more = {"heldout_fraction": 0.3, "heldout_output_file": f"{folder}/heldout"}
         for i in range(count):
-            heldout_now = i == 0 or (folder / "heldout").exists()
-            more = {"heldout_fraction": 0.3, "heldout_output_file": f"{folder}/heldout"}
             make(folder, 4, num_workers=count, worker_index=i, **more)
-            assert heldout_now or count > 1
         files.append((folder / "heldout").read_bytes())
         assert len([*folder.glob("out-*-of-*.tfrecord")]) == 4
     assert files[0] == files[1] == files[2]
 
 
 def test_copies_of_a_document_are_on_one_side(tmp_path):
-    write_text(tmp_path, 6, 1, 5)
+    write_text(tmp_path)
     path = tmp_path / "text.txt"
     path.write_text(path.read_text() + "\n" + path.read_text().upper())
     training, held = heldout(tmp_path)
@@ -259,7 +237,7 @@ def test_copies_of_a_document_are_on_one_side(tmp_path):
 
 
 def test_training_records_are_those_of_the_text_without_the_heldout_documents(tmp_path):
-    write_text(tmp_path, 6, 1, 5)
+    write_text(tmp_path)
     _, held = heldout(tmp_path, name="first")
     documents = (tmp_path / "text.txt").read_text().strip().split("\n\n")
     kept = [text for number, text in enumerate(documents) if number not in held]
@@ -268,7 +246,7 @@ def test_training_records_are_those_of_the_text_without_the_heldout_documents(tm
 
 
 def test_heldout_documents_are_read_once(tmp_path):
-    write_text(tmp_path, 6, 1, 5)
+    write_text(tmp_path)
     more = {"heldout_fraction": 0.2, "heldout_output_file": f"{tmp_path}/heldout"}
     sizes = []
     for dupe_factor in (1, 7):
@@ -278,41 +256,28 @@ def test_heldout_documents_are_read_once(tmp_path):
 
 
 @pytest.mark.parametrize("shards", [None, 1])
-@pytest.mark.parametrize(
-    "fraction, found, advice",
-    [(1e-9, "none of all 50 documents is", "Raise"), (0.4, None, None)],
-)
-def test_nothing_to_hold_out(tmp_path, shards, fraction, found, advice):
-    write_text(tmp_path, 6, 1, 5)
-    more = {"heldout_fraction": fraction, "heldout_output_file": f"{tmp_path}/heldout"}
-    if found is None:
-        make(tmp_path, shards, **more)
-        return
-    with pytest.raises(UserError) as info:
-        make(tmp_path, shards, **more)
-    assert str(info.value) == (
-        f"--heldout_fraction={fraction} must hold out some documents and leave some: {found}."
-        f" {advice} it, or give more text. If all text is one document, separate documents by empty"
-        " lines"
+def test_nothing_to_hold_out(tmp_path, shards):
+    write_text(tmp_path)
+    more = {"heldout_fraction": 1e-9, "heldout_output_file": f"{tmp_path}/heldout"}
+    assert refusal(make, tmp_path, shards, **more) == (
+        "--heldout_fraction=1e-09 must hold out some documents and leave some: none of all 50"
+        " documents is. Raise it, or give more text. If all text is one document, separate"
+        " documents by empty lines"
     )
     assert {path.name for path in tmp_path.iterdir()} == {"vocab.txt", "text.txt"}
+    make(tmp_path, shards, **{**more, "heldout_fraction": 0.4})
 
 
-@pytest.mark.parametrize(
-    "more, message",
-    [
+def test_settings_of_heldout_text(tmp_path):
+    write_text(tmp_path)
+    file, outputs = "heldout_output_file", ("out.tfrecord", "out.tfrecord.json")
+    for more, message in (
         ({"heldout_fraction": 0.1}, "--heldout_fraction=0.1 needs --heldout_output_file"),
         ({"heldout_output_file": "x"}, "--heldout_output_file=x needs --heldout_fraction"),
         ({"heldout_fraction": 0.6}, "--heldout_fraction=0.6 must be a finite number between"),
-    ],
-)
-def test_settings_of_heldout_text(tmp_path, more, message):
-    with pytest.raises(UserError, match=message):
-        make(tmp_path, **more)
-
-
-@pytest.mark.parametrize("name", ["text.txt", "out.tfrecord", "out.tfrecord.json", "vocab.txt"])
-def test_the_heldout_file_replaces_no_other(tmp_path, name):
-    write_text(tmp_path, 6, 1, 5)
-    with pytest.raises(UserError, match=f"--heldout_output_file={tmp_path}/{name} must not be a"):
-        make(tmp_path, heldout_fraction=0.2, heldout_output_file=f"{tmp_path}/{name}")
+        *(
+            ({"heldout_fraction": 0.2, file: x}, f"--{file}={x} must not be a")
+            for x in (f"{tmp_path}/{name}" for name in ("text.txt", "vocab.txt", *outputs))
+        ),
+    ):
+        assert message in refusal(make, tmp_path, **more)

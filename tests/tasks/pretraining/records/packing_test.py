@@ -17,24 +17,13 @@ from bert_tf.errors import UserError
 from bert_tf.files import record_checks, records
 from bert_tf.tasks.pretraining.records import data, packing, sharding
 from bert_tf.tasks.pretraining.records.data_settings import PackingSettings, PretrainingDataSettings
-from bert_tf.tasks.pretraining.records.packing import (
-    Pack,
-    forecast,
-    pack_histogram,
-    rows_a_step,
-    rows_of,
-)
+from bert_tf.tasks.pretraining.records.packing import Pack, forecast, pack_histogram
 from bert_tf.tasks.pretraining.records.shards import create_shards
 from bert_tf.tasks.pretraining.schema import MLM, MLM_NSP, PACKED, pretraining_schema
 from bert_tf.tasks.pretraining.training.record_files import Records
+from tests.support import packed_batches
 from tests.support.golden import needs_golden
-from tests.support.packed_batches import (
-    PLACES,
-    PREDICTIONS,
-    ROW_LENGTH,
-    make_sequences,
-    plain_record,
-)
+from tests.support.packed_batches import PLACES, PREDICTIONS, ROW_LENGTH, plain_record
 from tests.support.pretraining_runs import run, write_text
 from tests.support.record_files import read_records
 
@@ -104,18 +93,12 @@ def write_plain(path, sequences, length=ROW_LENGTH, predictions=PREDICTIONS, obj
 def many(count, seed=0, shortest=3, longest=ROW_LENGTH):
     rng = random.Random(seed)
     lengths = [(rng.randint(shortest, longest),) for _ in range(count)]
-    return [sequence for (sequence,) in make_sequences(lengths, seed=seed)]
+    return [sequence for (sequence,) in packed_batches.make_sequences(lengths, seed=seed)]
 
 
 def pack(input_file, output_file, places=PLACES, **settings):
-    packing.pack_records(
-        PackingSettings(
-            input_file=str(input_file),
-            output_file=output_file and str(output_file),
-            max_sequences_per_pack=places,
-            **settings,
-        )
-    )
+    files = {"input_file": str(input_file), "output_file": output_file and str(output_file)}
+    packing.pack_records(PackingSettings(**files, max_sequences_per_pack=places, **settings))
     return output_file and read_records(str(output_file).split(",")[0])
 
 
@@ -204,24 +187,15 @@ def test_too_few_predictions_give_a_warning(tmp_path, caplog):
     numbers = [max(row["input_mask"]) for row in rows]
     assert collections.Counter(numbers) == {5: 10, 2: 10}
     assert "10 rows were added because a row has room for only 5 predictions" in caplog.text
-    assert "of some rows: --max_predictions_per_seq=2 is too few for --max_seq_length=23" in (
-        caplog.text
-    )
-
-
-# --- create_pretraining_data.py -------------------------------------------------------------------
+    message = "of some rows: --max_predictions_per_seq=2 is too few for --max_seq_length=23"
+    assert message in caplog.text
 
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory):
     """Settings of create_pretraining_data.py for a small text with short documents."""
-    return {
-        **write_text(tmp_path_factory.mktemp("text")),
-        "max_seq_length": 40,
-        "max_predictions_per_seq": 6,
-        "dupe_factor": 3,
-        "do_lower_case": True,
-    }
+    sizes = {"max_seq_length": 40, "max_predictions_per_seq": 6, "dupe_factor": 3}
+    return {**write_text(tmp_path_factory.mktemp("text")), **sizes, "do_lower_case": True}
 
 
 @pytest.mark.parametrize("more", [{}, {"mask": False}, {"objective": MLM}])
@@ -229,13 +203,8 @@ def test_packing_while_records_are_made_gives_what_the_tool_makes_of_them(text, 
     settings = PretrainingDataSettings(**text, output_file=f"{tmp_path}/plain", **more)
     count = data.create_pretraining_data(settings)
     rows = pack(tmp_path / "plain", tmp_path / "packed", random_seed=settings.random_seed)
-    settings = PretrainingDataSettings(
-        **text,
-        output_file=f"{tmp_path}/at_once",
-        pack=True,
-        max_sequences_per_pack=PLACES,
-        **more,
-    )
+    more = {**more, "pack": True, "max_sequences_per_pack": PLACES}
+    settings = PretrainingDataSettings(**text, output_file=f"{tmp_path}/at_once", **more)
     assert data.create_pretraining_data(settings) == count
     assert (tmp_path / "at_once").read_bytes() == (tmp_path / "packed").read_bytes()
     sequences = [packing.read_sequence(x) for x in raw(tmp_path / "plain")]
@@ -250,11 +219,8 @@ def raw(path):
 def test_shards_are_packed_one_by_one(text, tmp_path):
     for name, more in (("plain", {}), ("at_once", {"pack": True})):
         (tmp_path / name).mkdir()
-        create_shards(
-            PretrainingDataSettings(
-                **text, output_file=f"{tmp_path}/{name}/a", num_shards=3, **more
-            )
-        )
+        files = {"output_file": f"{tmp_path}/{name}/a", "num_shards": 3}
+        create_shards(PretrainingDataSettings(**text, **files, **more))
     for shard in range(3):
         name = f"a-{shard:05}-of-00003"
         seed = sharding.shard_seed(shard, PretrainingDataSettings.random_seed)
@@ -262,13 +228,9 @@ def test_shards_are_packed_one_by_one(text, tmp_path):
         assert (tmp_path / "at_once" / name).read_bytes() == (tmp_path / "packed").read_bytes()
 
 
-# --- wrong input ----------------------------------------------------------------------------------
-
-
 WRONG = [
     (
-        "packed",
-        {},
+        *("packed", {}),
         "--input_file: the records of packed are packed already, with --max_sequences_per_pack=5;"
         " name the unpacked records that they were made from",
     ),
@@ -276,8 +238,7 @@ WRONG = [
     ("other", {}, "with input_ids and masked_lm_positions or word_ids; it has x"),
     ("plain", {"output_file": "plain"}, "--output_file=plain"),
     (
-        "plain,holes",
-        {},
+        *("plain,holes", {}),
         "--input_file: record 10 of plain, holes (counted from 0): input_mask must be 1 for all"
         " tokens and then 0 for padding",
     ),
@@ -285,22 +246,29 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize("input_file, changes, message", WRONG)
-def test_wrong_input(tmp_path, monkeypatch, input_file, changes, message):
-    monkeypatch.chdir(tmp_path)
-    pack(write_plain("plain", many(9)), "packed", places=5)
-    write_plain("longer", many(9), length=31)
+@pytest.fixture(scope="module")
+def wrong(tmp_path_factory):
+    """A folder of records: packed, plain, of other lengths, with a hole in a mask, of no BERT."""
+    folder = tmp_path_factory.mktemp("wrong")
+    pack(write_plain(folder / "plain", many(9)), folder / "packed", places=5)
+    write_plain(folder / "longer", many(9), length=31)
     holes = plain_record(FIRST)
     holes["input_mask"][2] = 0
     schema = pretraining_schema(ROW_LENGTH, PREDICTIONS)
-    with records.write_files(["holes"], "output_file") as write:
+    with records.write_files([f"{folder}/holes"], "output_file") as write:
         write(records.serialize(plain_record(SECOND), schema))
         write(records.serialize(holes, schema))
-    with records.write_files(["other"], "output_file") as write:
+    with records.write_files([f"{folder}/other"], "output_file") as write:
         write(records.serialize({"x": [1]}, {"x": records.int64_feature([1])}))
+    return folder
+
+
+@pytest.mark.parametrize("input_file, changes, message", WRONG)
+def test_wrong_input(wrong, monkeypatch, input_file, changes, message):
+    monkeypatch.chdir(wrong)
     with pytest.raises(UserError, match=re.escape(message)):
         pack(input_file, **{"output_file": "new", **changes})
-    assert not (tmp_path / "new").exists()
+    assert not (wrong / "new").exists()
 
 
 def test_the_mean_is_that_of_many_rows(tmp_path):
@@ -320,14 +288,6 @@ def packed(lengths, row_length, places):
     return pack_histogram(histogram(lengths, row_length), places)
 
 
-def like_wikipedia(row_length=512, number=1_000_000):
-    """Returns counts of lengths as documents have them: a quarter full, many short ones."""
-    short = np.random.RandomState(3).lognormal(math.log(150), 0.75, number * 3 // 4).astype(int)
-    counts = histogram(np.clip(short, 5, row_length), row_length)
-    counts[row_length] += number // 4
-    return counts
-
-
 def test_a_sequence_goes_into_the_row_with_the_fewest_tokens():
     # 7 opens a row, and so does 6, where 3 goes, although it fills up the row with 7. 2 goes to 7.
     assert sorted(packed([7, 6, 3, 2], 10, 4)) == [Pack((6, 3), 1), Pack((7, 2), 1)]
@@ -344,7 +304,7 @@ def test_each_sequence_is_in_one_row_that_it_fits_in(seed):
     row_length, places = rng.randint(1, 31), rng.randint(2, 7)
     lengths = [rng.randint(1, row_length) for _ in range(rng.randint(1, 300))]
     packs = packed(lengths, row_length, places)
-    rows = list(rows_of(lengths, packs, seed))
+    rows = list(packing.rows_of(lengths, packs, seed))
     assert sorted(number for row in rows for number in row) == list(range(len(lengths)))
     for row in rows:
         in_row = [lengths[number] for number in row]
@@ -358,7 +318,10 @@ def test_each_sequence_is_in_one_row_that_it_fits_in(seed):
 
 
 def test_what_packing_brings():
-    counts = like_wikipedia()
+    # Lengths as documents have them: a quarter full, many short ones.
+    short = np.random.RandomState(3).lognormal(math.log(150), 0.75, 750_000).astype(int)
+    counts = histogram(np.clip(short, 5, 512), 512)
+    counts[512] += 250_000
     began = time.monotonic()
     factors = []
     for places in (2, 3, 6, 12, 512):
@@ -369,11 +332,8 @@ def test_what_packing_brings():
     assert factors == sorted(factors)
     assert found.packed_fill > 0.995 and max(len(pack.lengths) for pack in packs) > 12
     assert str(found).endswith(f": {found.factor:.4f} sequences a row")
-
-
-def test_long_documents_do_not_pay():
+    # Long documents do not pay.
     counts = [0] * 20 + [3] + [0] * 99 + [0, 9, 88]
-    assert len(counts) == 123
     found = forecast(counts, pack_histogram(counts, 6))
     assert found.rows == 98 and str(found).endswith(
         "1.0204 sequences a row. Packing is not worthwhile below 1.1 sequences a row: train on the"
@@ -393,7 +353,7 @@ def test_wikipedia():
 
 
 def test_rows_of_a_step():
-    assert rows_a_step(32, 2.0, 1) == 16
-    assert rows_a_step(32, 1.99, 6) == 18
-    assert rows_a_step(32, 3.6, 8) == 8
-    assert rows_a_step(3, 9.5, 4) == 4
+    assert packing.rows_a_step(32, 2.0, 1) == 16
+    assert packing.rows_a_step(32, 1.99, 6) == 18
+    assert packing.rows_a_step(32, 3.6, 8) == 8
+    assert packing.rows_a_step(3, 9.5, 4) == 4

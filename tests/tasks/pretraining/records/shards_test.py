@@ -13,25 +13,17 @@ from bert_tf.tasks.pretraining.records import sharding, shards, shuffling
 from bert_tf.tasks.pretraining.records.data import create_pretraining_data
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.records.shards import create_shards
-from bert_tf.tasks.pretraining.records.shuffling import SpillFile
+from tests.support import text_in_shards
 from tests.support.byte_pair_files import word_merges, write_vocabulary
 from tests.support.pretraining_runs import command, run
 from tests.support.refusals import refusal
-from tests.support.text_in_shards import (
-    TEXTS,
-    contents,
-    corpus,
-    flags,
-    kill_at_shards,
-    settings,
-    write_text,
-)
+from tests.support.text_in_shards import TEXTS, contents, corpus, flags, settings
 
 
 @pytest.fixture
 def text(tmp_path):
     """The folder of the text."""
-    return write_text(tmp_path)
+    return text_in_shards.write_text(tmp_path)
 
 
 def number(*parts: object) -> int:
@@ -54,22 +46,18 @@ def test_each_shard_is_what_the_exact_program_makes_of_its_documents(text, tmp_p
     for shard, documents in shards.items():
         expected = tmp_path / f"text_{shard}.txt"
         expected.write_text("\n\n".join(document for _, document in sorted(documents)))
-        create_pretraining_data(
-            PretrainingDataSettings(
-                input_file=str(expected),
-                output_file=f"{tmp_path}/expected",
-                vocab_file=f"{tmp_path}/vocab.txt",
-                dupe_factor=2,
-                max_seq_length=24,
-                max_predictions_per_seq=3,
-                random_seed=number("shard", 77, shard) >> 33,
-            )
-        )
+        values = {"input_file": str(expected), "output_file": f"{tmp_path}/expected"}
+        values |= {"num_shards": None, "random_seed": number("shard", 77, shard) >> 33}
+        values = {**vars(settings(text, tmp_path / "out")), **values}
+        create_pretraining_data(PretrainingDataSettings(**values))
         assert (tmp_path / "expected").read_bytes() == found[f"r-{shard:05}-of-00005.tfrecord"]
 
 
-def test_any_number_of_workers_in_any_order_writes_the_same(text, tmp_path):
+def test_any_number_of_workers_in_any_order_writes_the_same(text, tmp_path, monkeypatch):
     create_shards(settings(text, tmp_path / "1"))
+    monkeypatch.setattr(shards, "run_workers", lambda function, each: [*map(function, each)])
+    create_shards(settings(text, tmp_path / "out", num_workers=3))  # of one machine
+    assert contents(tmp_path / "out") == contents(tmp_path / "1")
     for count in (2, 3, 7):
         for i in reversed(range(count)):
             create_shards(settings(text, tmp_path / str(count), num_workers=count, worker_index=i))
@@ -118,9 +106,7 @@ def test_settings_of_a_run_without_a_shard_are_one_file_to_delete(text, tmp_path
     with pytest.raises(UserError, match="y.txt, line 2, is not UTF-8"):
         create_shards(settings(text, output))
     (text / "b" / "y.txt").write_text(corpus(*TEXTS["b/y.txt"]))
-    with pytest.raises(UserError) as info:
-        create_shards(settings(text, output))
-    message = str(info.value)
+    message = refusal(create_shards, settings(text, output))
     assert message.startswith(f"{output}/r-shards.json: shards were begun there with --input_file=")
     assert message.endswith("or delete this file and any shards next to it")
     (output / "r-shards.json").unlink()
@@ -142,29 +128,23 @@ def test_both_files_of_a_byte_level_bpe_are_compared(text, tmp_path):
     assert contents(output) == expected
 
 
-def test_each_shard_needs_a_document(text, tmp_path):
-    with pytest.raises(
-        UserError, match=r"--num_shards=41 leaves shard \d+ without a document: .* 40 documents"
-    ):
-        create_shards(settings(text, tmp_path / "out", num_shards=41))
-    assert not contents(tmp_path / "out")  # a command with fewer shards is not refused
-
-
 @pytest.mark.parametrize(
     "more, message",
     [
         ({"num_workers": 3, "worker_index": 3}, "--worker_index=3 must be below --num_workers"),
         ({"output_file": "a,b"}, "--output_file=a,b must be one name with --num_shards"),
         ({"num_shards": 0}, "--num_shards=0 must be between 1 and 99999"),
+        (
+            {"num_shards": 41},
+            r"--num_shards=41 leaves shard \d+ without a document: .* 40 documents",
+        ),
     ],
 )
 def test_flags_that_do_not_fit(text, tmp_path, more, message):
     values = {**vars(settings(text, tmp_path / "out")), **more}
     with pytest.raises(UserError, match=message):
-        PretrainingDataSettings(**values)
-
-
-def test_shards_have_a_function_of_their_own(text, tmp_path):
+        create_shards(PretrainingDataSettings(**values))
+    assert not contents(tmp_path / "out")  # a command with fewer shards is not refused
     with pytest.raises(UserError, match="^num_shards=5 is for bert_tf.*create_shards; call that"):
         create_pretraining_data(settings(text, tmp_path / "out"))
     assert not contents(tmp_path / "out")
@@ -190,13 +170,6 @@ def test_the_end_of_a_file_ends_a_document():
 PROGRAM = "create_pretraining_data.py"
 
 
-def test_workers_of_one_machine_have_an_index_each(text, tmp_path, monkeypatch):
-    create_shards(settings(text, tmp_path / "1"))
-    monkeypatch.setattr(shards, "run_workers", lambda function, each: [*map(function, each)])
-    create_shards(settings(text, tmp_path / "out", num_workers=3))
-    assert contents(tmp_path / "out") == contents(tmp_path / "1")
-
-
 @pytest.mark.slow
 def test_processes_of_one_machine(text, tmp_path):
     create_shards(settings(text, tmp_path / "1"))
@@ -219,7 +192,7 @@ def test_processes_of_one_machine(text, tmp_path):
 def test_kills_change_nothing(text, tmp_path):
     output = tmp_path / "out"
     words = [*flags(settings(text, output, dupe_factor=500)), "--num_workers=2"]
-    kill_at_shards(command(*words, program=PROGRAM), output)
+    text_in_shards.kill_at_shards(command(*words, program=PROGRAM), output)
     run(*words, program=PROGRAM)
     create_shards(settings(text, tmp_path / "alone", dupe_factor=500))
     assert contents(output) == contents(tmp_path / "alone")
@@ -274,7 +247,7 @@ def test_records_are_read_in_the_order_of_a_shuffled_list(count, monkeypatch, tm
     """With some records at once, as many as fit or a few more or fewer."""
     monkeypatch.setattr(shuffling, "_RECORDS_AT_ONCE", 4)
     expected = [bytes([i]) * (i * 37 % 50) for i in range(count)]
-    with SpillFile(None, str(tmp_path / "out")) as spill:
+    with shuffling.SpillFile(None, str(tmp_path / "out")) as spill:
         for i, record in enumerate(expected):
             spill.add(record, i)
         assert list(spill.in_order()) == expected

@@ -60,10 +60,7 @@ def fixed_model(hidden, logits):
 def losses_and_gradients(
     student, teacher, features, alphas, temperature=2.0, restrict=False, weights=None
 ):
-    """Returns the loss, the metrics, and the gradients of the student's vectors and logits.
-
-    `student` and `teacher` are pairs of arrays, vectors and logits; `weights` is `example_weight`.
-    """
+    """Returns loss, metrics and gradients of a student's vectors and logits, pairs of arrays."""
     features = tensors(features | ({} if weights is None else {"example_weight": weights}))
     student = [tf.constant(x) for x in student]
     with tf.GradientTape() as tape:
@@ -100,14 +97,10 @@ def golden():
 @pytest.mark.parametrize(
     "name,alphas,restrict",
     [
-        ("ce", {"ce": 1.0}, False),
-        ("ce_restricted", {"ce": 1.0}, True),
-        ("mlm", {"mlm": 1.0}, False),
-        ("mlm", {"mlm": 1.0}, True),
-        ("cos", {"cos": 1.0}, False),
-        ("cos", {"cos": 1.0}, True),
-        ("mse", {"mse": 1.0}, False),
-        ("total", ALPHAS, False),
+        *(("ce", {"ce": 1.0}, False), ("ce_restricted", {"ce": 1.0}, True)),
+        *(("mlm", {"mlm": 1.0}, False), ("mlm", {"mlm": 1.0}, True)),
+        *(("cos", {"cos": 1.0}, False), ("cos", {"cos": 1.0}, True)),
+        *(("mse", {"mse": 1.0}, False), ("total", ALPHAS, False)),
     ],
 )
 def test_losses_and_gradients_are_transformers(golden, name, alphas, restrict):
@@ -241,8 +234,7 @@ def test_with_masked_lm_alone_a_step_is_that_of_pretraining():
             assert difference(gradient, other) < 1e-6, variable.path
 
 
-@pytest.mark.parametrize("parts", [1, 2])
-def test_without_a_loss_of_logits_the_head_stays_as_it_is(parts):
+def test_without_a_loss_of_logits_the_head_stays_as_it_is():
     """Gradients of zeros would let the weight decay shrink it."""
     objective = distilled({"cos": 1.0})
     student = objective.student
@@ -257,9 +249,10 @@ def test_without_a_loss_of_logits_the_head_stays_as_it_is(parts):
     assert sums["masked_lm_loss"][0] > 0 and sums["masked_lm_accuracy"][1] > 0
     before = {name: weights[name].numpy() for name in head}
     optimizer = optimization.create_optimizer(student.trainable_variables, lambda step: 1e-2)
-    steps.train_step(objective, optimizer, features, tf.constant([0, 0]), parts)
-    for name in head:
-        np.testing.assert_array_equal(weights[name], before[name], err_msg=name)
+    for parts in (1, 2):
+        steps.train_step(objective, optimizer, features, tf.constant([0, 0]), parts)
+        for name in head:
+            np.testing.assert_array_equal(weights[name], before[name], err_msg=name)
 
 
 @pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)])
@@ -273,10 +266,11 @@ def test_a_step_trains_the_student_and_leaves_the_teacher(jit_compile):
         optimizer = optimization.create_optimizer(student.trainable_variables, lambda step: 1e-2)
         before = [variable.numpy() for variable in teacher.variables]
 
-        @tf.function(jit_compile=jit_compile, autograph=False)
         def step(features, objective=objective, optimizer=optimizer, parts=parts):
             return steps.train_step(objective, optimizer, features, tf.constant([0, 0]), parts)
 
+        if jit_compile:
+            step = tf.function(step, jit_compile=True, autograph=False)
         metrics = step(features)
         for variable, value in zip(teacher.variables, before, strict=True):
             np.testing.assert_array_equal(variable.numpy(), value, err_msg=variable.path)
@@ -287,41 +281,34 @@ def test_a_step_trains_the_student_and_leaves_the_teacher(jit_compile):
     np.testing.assert_allclose(results[0], results[1], rtol=1e-5)
 
 
-@pytest.mark.parametrize("restrict", [False, True])
-def test_packed_rows_have_the_losses_of_their_sequences(restrict):
+def test_packed_rows_have_the_losses_of_their_sequences():
     # Positions up to the length of the longest row.
     teacher, _ = small_model(5, max_position_embeddings=23, type_vocab_size=2)
     student, _ = small_model(6, MLM, num_hidden_layers=1, max_position_embeddings=23)
-    alphas = dict.fromkeys(ALPHAS, 1.0)
-    objective = DistilledPretraining(student, teacher, alphas, 2.0, restrict)
-    losses = []
-    for features in both_batches(objective=MLM):
-        loss, _ = compute(objective, tensors(features))
-        losses.append(loss.numpy())
-    np.testing.assert_allclose(*losses, rtol=1e-5)
+    alphas, batches = dict.fromkeys(ALPHAS, 1.0), both_batches(objective=MLM)
+    for restrict in (False, True):
+        objective = DistilledPretraining(student, teacher, alphas, 2.0, restrict)
+        plain, packed = (compute(objective, tensors(features))[0] for features in batches)
+        np.testing.assert_allclose(packed, plain, rtol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "student,teacher,expected",
-    [(3, 6, [1, 3, 5]), (6, 12, [1, 3, 5, 7, 9, 11]), (2, 5, [2, 4]), (3, 2, [0, 1, 1])],
-)
-def test_layers_that_match(student, teacher, expected):
-    assert matching_layers(student, teacher) == expected
-
-
-@pytest.mark.parametrize(
-    "given,student,teacher,expected",
-    [
+def test_layers_match_are_spread_evenly_or_given():
+    for student, teacher, expected in (
+        (3, 6, [1, 3, 5]),
+        (6, 12, [1, 3, 5, 7, 9, 11]),
+        (2, 5, [2, 4]),
+        (3, 2, [0, 1, 1]),
+    ):
+        assert matching_layers(student, teacher) == expected
+    for given, student, teacher, expected in (
         (None, 6, 12, [0, 2, 4, 7, 9, 11]),  # DistilBERT's
         (None, 3, 6, [0, 3, 5]),
         (None, 1, 5, [0]),
         (None, 4, 4, [0, 1, 2, 3]),
         (None, 2, 7, [0, 6]),
         ("3, 0", 2, 4, [3, 0]),
-    ],
-)
-def test_layers_are_spread_evenly_or_given(given, student, teacher, expected):
-    assert choose_layers(given, student, teacher) == expected
+    ):
+        assert choose_layers(given, student, teacher) == expected
 
 
 @pytest.mark.parametrize(
@@ -352,50 +339,33 @@ def test_layers_that_do_not_fit(arguments, message):
         choose_layers(*arguments)
 
 
-def copying(student_changes, layers, teacher_lacks="nothing"):
-    """Returns the weights of a student that begins with layers of a teacher, and the teacher's."""
+def test_a_student_begins_with_weights_of_its_teacher():
     teacher, _ = small_model(5, num_hidden_layers=4)
-    config = BertConfig.from_dict({**SMALL, **student_changes})
-    variables = {
-        name: variable
-        for name, variable in weights_of(teacher).items()
-        if not name.startswith(teacher_lacks)
-    }
-    student = PretrainingModel(config)
-    copy_weights(student, variables, teacher.bert.config.layer_scopes, layers)
-    return weights_of(student), weights_of(teacher)
-
-
-def test_a_student_begins_with_layers_of_its_teacher():
-    student, teacher = copying({}, [1, 3])
-    for name, value in student.items():
+    scopes, values = teacher.bert.config.layer_scopes, weights_of(teacher)
+    student = PretrainingModel(BertConfig.from_dict(SMALL))
+    copy_weights(student, values, scopes, [1, 3])
+    for name, value in weights_of(student).items():
         source = name.replace("layer_1/", "layer_3/").replace("layer_0/", "layer_1/")
-        np.testing.assert_array_equal(value, teacher[source], err_msg=name)
-
-
-def test_a_teacher_may_lack_a_pooler():
-    student, teacher = copying({}, [1, 3], "bert/pooler/")
-    name = "bert/pooler/dense/kernel"
-    assert np.abs(student[name]).max() <= 0.04  # random
+        np.testing.assert_array_equal(value, values[source], err_msg=name)
+    # A teacher may lack a pooler.
+    lacking = {name: x for name, x in values.items() if not name.startswith("bert/pooler/")}
+    student = PretrainingModel(BertConfig.from_dict(SMALL))
+    copy_weights(student, lacking, scopes, [1, 3])
+    copied = weights_of(student)
+    assert np.abs(copied["bert/pooler/dense/kernel"]).max() <= 0.04  # random
     name = "cls/seq_relationship/output_weights"
-    np.testing.assert_array_equal(student[name], teacher[name])
-
-
-def test_a_distilbert_begins_with_its_teachers_input_of_a_first_text():
-    teacher, _ = small_model(5)
-    config = DistilBertConfig.from_dict(SMALL)
-    student = PretrainingModel(config)
-    copy_weights(student, weights_of(teacher), teacher.bert.config.layer_scopes, [0, 1])
+    np.testing.assert_array_equal(copied[name], values[name])
+    # A DistilBERT has its teacher's input of a first text.
+    student = PretrainingModel(DistilBertConfig.from_dict(SMALL))
+    copy_weights(student, values, scopes, [0, 1])
     ids, segments = make_features()["input_ids"], make_features()["segment_ids"]
     np.testing.assert_array_equal(
         student.bert(ids, None, segments).embedding_output, teacher.bert(ids).embedding_output
     )
-
-
-def test_other_sizes_than_the_teachers_cannot_be_copied():
+    student = PretrainingModel(BertConfig.from_dict({**SMALL, "intermediate_size": 21}))
     message = (
         "only where their sizes are equal: bert/encoder/layer_0/intermediate/dense/kernel is"
         " [24, 21] by --bert_config_file, and [24, 20] in the teacher"
     )
     with pytest.raises(UserError, match=re.escape(message)):
-        copying({"intermediate_size": 21}, [1, 3])
+        copy_weights(student, values, scopes, [1, 3])

@@ -25,14 +25,9 @@ TOKENIZER = FastTokenizer(VOCAB)
 
 
 def settings(mask, whole_words=False):
-    return types.SimpleNamespace(
-        mask=mask,
-        max_predictions_per_seq=NUMBER,
-        max_seq_length=LENGTH,
-        objective=MLM,
-        masked_lm_prob=PROBABILITY,
-        do_whole_word_mask=whole_words,
-    )
+    sizes = {"max_predictions_per_seq": NUMBER, "max_seq_length": LENGTH}
+    more = {"masked_lm_prob": PROBABILITY, "do_whole_word_mask": whole_words}
+    return types.SimpleNamespace(mask=mask, objective=MLM, **sizes, **more)
 
 
 def sequences(count):
@@ -101,15 +96,11 @@ def check_row(features, masked, whole_words):
 
 def test_the_features_are_those_of_masked_records(drawn):
     whole_words, features, masked = drawn
-    assert {name: x.dtype.name for name, x in masked.items()} == {
-        "input_ids": "int32",
-        "input_mask": "int32",
-        "masked_lm_positions": "int32",
-        "masked_lm_ids": "int32",
-        "masked_lm_weights": "float32",
-    }
-    for name in ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights"):
-        assert masked[name].shape == (700, NUMBER)
+    names = ["masked_lm_positions", "masked_lm_ids", "masked_lm_weights"]
+    types = dict.fromkeys(["input_ids", "input_mask", *names], "int32")
+    types["masked_lm_weights"] = "float32"
+    assert {name: x.dtype.name for name, x in masked.items()} == types
+    assert all(masked[name].shape == (700, NUMBER) for name in names)
     for row in range(700):
         check_row(row_of(features, row), row_of(masked, row), whole_words)
 
@@ -184,8 +175,6 @@ def test_the_distribution_is_that_of_the_static_program(whole_words):
     expected = np.array([0.8 + same, 0.1 + same, 0.1 - 2 * same]) * total
     assert np.abs(dynamic[1] - expected).max() < 5.0 * np.sqrt(total * 0.8 * 0.2)
 
-
-# --- packed rows ----------------------------------------------------------------------------------
 
 PLACES, ROW_LENGTH = 5, 3 * LENGTH
 ROW_NUMBER = 28  # 0.22 of a row's length

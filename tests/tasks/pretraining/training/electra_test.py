@@ -14,21 +14,16 @@ from bert_tf.tasks.pretraining.records.data import create_pretraining_data
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.training.dynamic_masking import ElectraMasking, write_at
 from bert_tf.tasks.pretraining.training.electra import ElectraPretrainingModel
-from bert_tf.tasks.pretraining.training.electra_settings import (
-    ElectraSettings,
-    number_of_predictions,
-)
+from bert_tf.tasks.pretraining.training.electra_settings import ElectraSettings
+from bert_tf.tasks.pretraining.training.electra_settings import number_of_predictions as number
 from bert_tf.tasks.pretraining.training.model import PretrainingModel
 from bert_tf.tasks.pretraining.training.run import run_pretraining
 from bert_tf.tasks.pretraining.training.settings import RecordBatches
-from tests.support.pretraining_runs import (
-    CONFIG,
-    assert_same_variables,
-    variables,
-    write_text,
-)
+from tests.support.pretraining_runs import CONFIG, assert_same_variables, variables, write_text
 
 CONFIGURATION = {**CONFIG, "embedding_size": 6, "num_hidden_layers": 2}
+QUARTER = {"generator_hidden_size": 0.25}
+OF_BERT = {**QUARTER, "vocab_file": None, "config": BertConfig.from_dict(CONFIG)}
 MASKING = ElectraMasking(4, (4, 2, 3), 19, 0.15)
 
 
@@ -41,9 +36,8 @@ def inputs(tmp_path_factory):
     for name, options in kinds.items():
         path = f"{folder}/{name}.tfrecord"
         sizes = {"max_seq_length": 16, "max_predictions_per_seq": 2, "dupe_factor": 1}
-        create_pretraining_data(
-            PretrainingDataSettings(output_file=path, **sizes, **text, **options)
-        )
+        files = {"output_file": path, **text}
+        create_pretraining_data(PretrainingDataSettings(**files, **sizes, **options))
         for manifest in folder.glob(f"{name}*.json"):  # the original writes none
             manifest.unlink()
     return folder
@@ -117,36 +111,34 @@ def test_a_generator_that_a_checkpoint_lacks_starts_anew(trained, inputs, tmp_pa
         ("electra", {"untied_generator": False}, "excludes --generator_hidden_size"),
         ("electra", {"uniform_generator": True}, "excludes --uniform_generator"),
         (
-            "electra",
-            {"gen_weight": 0.0, "disc_weight": 0.0},
+            *("electra", {"gen_weight": 0.0, "disc_weight": 0.0}),
             "--disc_weight or --gen_weight must be above 0: with 0 there is no loss to train with",
         ),
         (
-            "electra",
-            {"uniform_generator": True, "generator_hidden_size": 0.25, "disc_weight": 0.0},
+            *("electra", {"uniform_generator": True, **QUARTER, "disc_weight": 0.0}),
             "--disc_weight must be above 0",
         ),
         (
-            "electra",
-            {"electra_objective": False, "generator_hidden_size": 0.25, "gen_weight": 0.0},
+            *("electra", {"electra_objective": False, **QUARTER, "gen_weight": 0.0}),
             "--gen_weight must be above 0",
         ),
         (
-            "electra",
-            {"dynamic_masking": True, "masked_lm_prob": 0.3},
+            *("electra", {"dynamic_masking": True, "masked_lm_prob": 0.3}),
             "--masked_lm_prob=0.3 excludes --objective=electra, since .* ELECTRA's follow --mask_p",
         ),
         (
-            "electra",
-            {"dynamic_masking": True, "do_whole_word_mask": True},
+            *("electra", {"dynamic_masking": True, "do_whole_word_mask": True}),
             "--do_whole_word_mask excludes --objective=electra, since .* single word pieces",
         ),
         ("electra", {"config": BertConfig.from_dict(CONFIG)}, "of kind BERT: --objective=electra"),
         ("electra", {"config": ElectraConfig(9)}, "vocab_size"),
         ("masked", {"objective": "mlm"}, "needs --objective=electra"),
+        *(
+            ("electra", {**OF_BERT, "objective": x}, "are ELECTRA's, without masks, and")
+            for x in ("mlm", "mlm_nsp")
+        ),
         (
-            "masked",
-            {"objective": "mlm", "generator_hidden_size": 0.25, "vocab_file": None},
+            *("masked", {**OF_BERT, "objective": "mlm", "config": None}),
             "of kind ELECTRA: --objective=electra of run_pretraining",
         ),
     ],
@@ -169,7 +161,7 @@ def test_another_vocabulary_than_the_checkpoint_s_is_refused(
     (model / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-2"\n')
     changes = {"objective": objective, "dynamic_masking": True}
     if objective != "electra":
-        changes |= {"generator_hidden_size": 0.25, "config": BertConfig.from_dict(CONFIG)}
+        changes |= {**QUARTER, "config": OF_BERT["config"]}
     folders = {"init_checkpoint": (tmp_path / "new", {flag: str(model)}), "output_dir": (model, {})}
     folder, more = folders[flag]
     message = f"vocab.txt must have every token in the same line as the vocabulary of --{flag}: "
@@ -184,33 +176,13 @@ def test_a_file_system_that_nobody_knows_is_told_with_its_flag(inputs, tmp_path,
         pretrain(inputs, tmp_path, "electra", **changes)
 
 
-@pytest.mark.parametrize(
-    "flag, value",
-    [
-        *(("untied_generator", False), ("uniform_generator", True), ("electra_objective", False)),
-        *(("disc_weight", 0.0), ("gen_weight", 0.0)),
-    ],
-)
-def test_one_flag_chooses_an_ablation(flag, value):
-    batches = {"phases": [RecordBatches(16, 4, 8, 2)]}
-    batches |= {"evaluation_batches": RecordBatches(16, 2, 8, 2)}
-    files = {"input_file": "i", "output_dir": "o", "vocab_file": "v"}
-    settings = ElectraSettings(objective="electra", **batches, **files, **{flag: value})
-    assert settings.model_arguments[flag] == value
-
-
-@pytest.mark.parametrize("objective", ["mlm", "mlm_nsp"])
-def test_a_bert_is_not_trained_on_records_of_electra(inputs, tmp_path, objective):
-    changes = {"objective": objective, "generator_hidden_size": 0.25, "vocab_file": None}
-    with pytest.raises(UserError, match="are ELECTRA's, without masks, and"):
-        pretrain(inputs, tmp_path, config=BertConfig.from_dict(CONFIG), **changes)
-
-
-@pytest.mark.parametrize(
-    "share, length, count", [(0.15, 128, 19), (0.15, 512, 79), (0.25, 512, 130), (0.5, 9, 4)]
-)
-def test_the_number_of_predictions_follows_from_the_length(share, length, count):
-    assert number_of_predictions(share, length) == count
+def test_one_flag_chooses_an_ablation():
+    values = {"input_file": "i", "output_dir": "o", "vocab_file": "v", "objective": "electra"}
+    values["phases"] = [RecordBatches(16, 4, 8, 2)]
+    values["evaluation_batches"] = RecordBatches(16, 2, 8, 2)
+    ablations = {"untied_generator": False, "uniform_generator": True, "electra_objective": False}
+    for flag, value in {**ablations, "disc_weight": 0.0, "gen_weight": 0.0}.items():
+        assert ElectraSettings(**values, **{flag: value}).model_arguments[flag] == value
 
 
 def test_a_place_that_is_written_twice_gets_the_mean_and_the_first_none():
@@ -246,13 +218,13 @@ def test_masks_are_distributed_as_the_original_s():
     # 30 tokens are 4.5 predictions: a half is rounded to even.
     few = {name: value[:1, :30] for name, value in features.items()}
     assert MASKING(few, hash_numbers(tf.range(1)))["masked_lm_weights"].numpy().sum() == 4
-
-
-def test_a_row_without_a_place_to_predict_predicts_nothing():
-    features = {"input_ids": tf.constant([[2, 3, 0]]), "input_mask": tf.constant([[1, 1, 0]])}
-    found = MASKING(features, hash_numbers(tf.range(1)))
-    np.testing.assert_array_equal(found["input_ids"], features["input_ids"])
+    # Without a place to predict, nothing is predicted.
+    none = {"input_ids": tf.constant([[2, 3, 0]]), "input_mask": tf.constant([[1, 1, 0]])}
+    found = MASKING(none, hash_numbers(tf.range(1)))
+    np.testing.assert_array_equal(found["input_ids"], none["input_ids"])
     assert not found["masked_lm_weights"].numpy().any()
+    for share, length, count in ((0.15, 128, 19), (0.15, 512, 79), (0.25, 512, 130), (0.5, 9, 4)):
+        assert number(share, length) == count
 
 
 def test_samples_are_the_generator_s_probabilities_and_may_exclude_the_right_token():
@@ -274,31 +246,28 @@ def test_samples_are_the_generator_s_probabilities_and_may_exclude_the_right_tok
 
 
 @pytest.mark.parametrize(
-    "options, scopes",
+    "options, others",
     [
-        ({}, {"electra/embeddings", "electra/embeddings_project", "generator/embeddings_project"}),
+        ({}, {"generator/embeddings_project"}),
         (
             {"untied_generator_embeddings": True, "generator_hidden_size": 1.5},
-            {"electra/embeddings", "electra/embeddings_project", "generator/embeddings"},
+            {"generator/embeddings"},
         ),
-        ({"untied_generator": False}, {"electra/embeddings", "electra/embeddings_project"}),
-        ({"uniform_generator": True}, {"electra/embeddings", "electra/embeddings_project"}),
-        ({"electra_objective": False}, {"electra/embeddings", "electra/embeddings_project"}),
+        ({"untied_generator": False}, set()),
+        ({"uniform_generator": True}, set()),
+        ({"electra_objective": False}, set()),
     ],
 )
-def test_which_embeddings_there_are(options, scopes):
-    model = ElectraPretrainingModel(ElectraConfig.from_dict(CONFIGURATION), **options)
-    names = [variable.path for variable in model.variables]
+def test_which_embeddings_there_are(options, others):
+    config = ElectraConfig.from_dict({**CONFIGURATION, "num_hidden_layers": 1})
+    names = [variable.path for variable in ElectraPretrainingModel(config, **options).variables]
     assert len(names) == len(set(names))
     found = {"/".join(name.split("/")[:2]) for name in names if "/embeddings" in name}
-    assert found == scopes
+    assert found == {"electra/embeddings", "electra/embeddings_project", *others}
     assert any(x.startswith("generator_p") for x in names) == ("uniform_generator" not in options)
-
-
-@pytest.mark.parametrize("objective", [None, "mlm"])
-def test_an_electra_has_no_heads_of_bert(objective):
-    with pytest.raises(UserError, match="neither the student nor the teacher of run_distillation"):
-        PretrainingModel(ElectraConfig.from_dict(CONFIGURATION), objective)
+    for objective in (None, "mlm"):
+        with pytest.raises(UserError, match="neither the student nor the teacher of run_distilla"):
+            PretrainingModel(config, objective)
 
 
 def test_layers_without_an_initializer_in_the_original_start_from_glorot():

@@ -1,5 +1,6 @@
 """Tests of pretraining/training/model.py, against numpy and the original's golden figures."""
 
+import functools
 import os
 import pathlib
 
@@ -16,7 +17,7 @@ from bert_tf.modeling import BertConfig
 from bert_tf.tasks.pretraining.training.model import PretrainingModel
 from tests.support import numpy_bert
 from tests.support.golden import needs_golden
-from tests.support.golden_training import compiled_step
+from tests.support.golden_training import FEATURES, compiled_step
 from tests.support.objectives import compute, set_random_weights
 from tests.support.shapes import variables_without_values
 from tests.support.small_pretraining import (
@@ -32,15 +33,6 @@ from tests.support.small_pretraining import (
 
 GOLDEN = pathlib.Path(__file__).parents[3] / "golden"
 MODELS = ("model_gelu", "model_relu")
-FEATURES = (
-    "input_ids",
-    "input_mask",
-    "segment_ids",
-    "masked_lm_positions",
-    "masked_lm_ids",
-    "masked_lm_weights",
-    "next_sentence_labels",
-)
 
 
 def _golden(name, recompute_activations=False):
@@ -57,23 +49,19 @@ def _outputs(model, features):
     bert = model.bert(features["input_ids"], features["input_mask"], features["segment_ids"])
     loss, sums = compute(model, features)
     next_sentence_loss = sums["next_sentence_loss"][0] / sums["next_sentence_loss"][1]
-    masked_lm_logits, next_sentence_logits = model(
-        *(features[name] for name in FEATURES[:4]), training=False
-    )
+    inputs = (features[name] for name in FEATURES[:4])
+    masked_lm_logits, next_sentence_logits = model(*inputs, training=False)
     masked_lm_ids = tf.reshape(features["masked_lm_ids"], [-1])
-    example_loss = cross_entropy(masked_lm_logits, masked_lm_ids)
-    log_probs = tf.nn.log_softmax(masked_lm_logits)
-    next_log_probs = tf.nn.log_softmax(next_sentence_logits)
     return {
         "embedding_output": bert.get_embedding_output(),
         "sequence_output": bert.get_sequence_output(),
         "pooled_output": bert.get_pooled_output(),
         "all_encoder_layers": tf.stack(bert.get_all_encoder_layers()),
         "masked_lm_loss": loss - next_sentence_loss,
-        "masked_lm_example_loss": example_loss,
-        "masked_lm_log_probs": log_probs,
+        "masked_lm_example_loss": cross_entropy(masked_lm_logits, masked_lm_ids),
+        "masked_lm_log_probs": tf.nn.log_softmax(masked_lm_logits),
         "next_sentence_loss": next_sentence_loss,
-        "next_sentence_log_probs": next_log_probs,
+        "next_sentence_log_probs": tf.nn.log_softmax(next_sentence_logits),
         "total_loss": loss,
     }
 
@@ -89,7 +77,9 @@ def test_every_output_is_the_originals(name, jit_compile):
     folder, model = _golden(name)
     arrays = np.load(folder / "forward.npz")
     features = {key: tf.constant(arrays[key]) for key in FEATURES}
-    compute = tf.function(lambda f: _outputs(model, f), jit_compile=jit_compile, autograph=False)
+    compute = functools.partial(_outputs, model)
+    if jit_compile:
+        compute = tf.function(compute, jit_compile=True, autograph=False)
     outputs = compute(features)
     assert set(outputs) | set(FEATURES) == set(arrays)
     for key, output in outputs.items():
@@ -115,10 +105,8 @@ def test_the_numpy_model_gives_the_originals_outputs_too(name):
         *(
             pytest.param(*case, marks=pytest.mark.slow)
             for case in [
-                ("model_gelu", 1, False),
-                ("model_relu", 1, False),
-                ("model_gelu", 2, False),
-                ("model_relu", 1, True),
+                *(("model_gelu", 1, False), ("model_relu", 1, False)),
+                *(("model_gelu", 2, False), ("model_relu", 1, True)),
             ]
         ),
     ],
@@ -138,7 +126,10 @@ def test_training_is_the_originals(name, accumulation_steps, recompute_activatio
         seed = tf.constant([0, 0])
         return steps.train_step(model, optimizer, features, seed, accumulation_steps)
 
-    step = compiled_step(train, strategy)
+    if accumulation_steps == 5:  # XLA takes long for five parts
+        step = tf.function(train, autograph=False)
+    else:
+        step = compiled_step(train, strategy)
     for i in range(num_steps):
         metrics = step({key: tf.constant(arrays[key][i]) for key in FEATURES})
         np.testing.assert_allclose(metrics["loss"], arrays["losses"][i], rtol=1e-6)
@@ -183,9 +174,9 @@ def test_variables_are_those_of_the_released_checkpoints():
 
 
 def test_initial_values():
-    def values_of(seed):
+    def values_of(seed, **changes):
         keras.utils.set_random_seed(seed)
-        model = PretrainingModel(BertConfig.from_dict({**SMALL, "vocab_size": 999}))
+        model = PretrainingModel(BertConfig.from_dict({**SMALL, "vocab_size": 999, **changes}))
         return {v.path: v.numpy() for v in model.variables}
 
     values = values_of(7)
@@ -209,17 +200,14 @@ def test_initial_values():
     for name, value in values_of(7).items():
         np.testing.assert_array_equal(value, values[name])
     name = "bert/pooler/dense/kernel"
-    assert (values_of(8)[name] != values[name]).mean() > 0.99
+    others = values_of(8, initializer_range=0.5)
+    assert (others[name] != values[name]).mean() > 0.99
+    for name, value in others.items():
+        if value.ndim == 2 and value.size > 500:
+            assert 0.4 < value.std() < 0.48, name
 
 
-def test_initializer_range_comes_from_the_configuration():
-    config = BertConfig.from_dict({**SMALL, "vocab_size": 999, "initializer_range": 0.5})
-    for variable in PretrainingModel(config).variables:
-        if len(variable.shape) == 2 and np.prod(variable.shape) > 500:
-            assert 0.4 < variable.numpy().std() < 0.48, variable.path
-
-
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_outputs_against_numpy(seed):
     model, reference = small_model(seed)
     features = make_features(seed)
@@ -229,22 +217,18 @@ def test_outputs_against_numpy(seed):
         assert difference(output, expected[key]) < 2e-5, key
 
 
-@pytest.mark.parametrize("weight", [1.0, 1e-3, 1e-5, 1e-6])
-def test_masked_lm_denominator_has_its_1e_5(weight):
+def test_masked_lm_denominator_has_its_1e_5():
     model, reference = small_model(2)
     features = make_features(2)
-    features["masked_lm_weights"] = np.zeros((B, P), np.float32)
-    features["masked_lm_weights"][1, 3] = weight
-    outputs = _outputs(model, tensors(features))
     example_loss = reference.losses(features)["masked_lm_example_loss"][P + 3]
-    expected = example_loss * weight / (weight + 1e-5)
-    np.testing.assert_allclose(outputs["masked_lm_loss"], expected, rtol=1e-5)
-
-
-def test_without_any_prediction_the_masked_lm_loss_is_0():
-    model, _ = small_model(3)
-    features = make_features(3)
     features["masked_lm_weights"] = np.zeros((B, P), np.float32)
+    for weight in (1.0, 1e-3, 1e-5, 1e-6):
+        features["masked_lm_weights"][1, 3] = weight
+        loss, sums = compute(model, tensors(features))
+        found = loss - sums["next_sentence_loss"][0] / sums["next_sentence_loss"][1]
+        np.testing.assert_allclose(found, example_loss * weight / (weight + 1e-5), rtol=1e-5)
+    # Without any prediction the loss is 0.
+    features["masked_lm_weights"][1, 3] = 0.0
     features = tensors(features)
     with tf.GradientTape() as tape:
         loss, sums = compute(model, features)
@@ -294,6 +278,5 @@ def test_losses_of_a_bfloat16_model_are_float32_and_near():
     optimizer = optimization.create_optimizer(half.trainable_variables, lambda step: 0.0)
     loss = steps.train_step(half, optimizer, features, tf.constant([0, 0]))["loss"]
     assert difference(loss, expected["total_loss"]) < 0.05
-    assert {v.dtype for n, v in optimizer.checkpoint_variables().items() if n != "global_step"} == {
-        tf.float32
-    }
+    slots = {n: v.dtype for n, v in optimizer.checkpoint_variables().items() if n != "global_step"}
+    assert {*slots.values()} == {tf.float32}

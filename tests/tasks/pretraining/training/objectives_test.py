@@ -24,21 +24,12 @@ def inputs(tmp_path_factory):
     """Records of length 12: unmasked pairs, masked pairs, unmasked sequences."""
     folder = tmp_path_factory.mktemp("inputs")
     text = write_text(folder)
-    kinds = {
-        "unmasked": {"mask": False},
-        "masked": {},
-        "sequences": {"mask": False, "objective": "mlm"},
-    }
+    kinds = {"unmasked": {"mask": False}, "masked": {}}
+    kinds["sequences"] = {"mask": False, "objective": "mlm"}
     for name, options in kinds.items():
-        create_pretraining_data(
-            PretrainingDataSettings(
-                output_file=f"{folder}/{name}.tfrecord",
-                max_seq_length=12,
-                max_predictions_per_seq=2,
-                dupe_factor=1,
-                **{**text, **options},
-            )
-        )
+        sizes = {"max_seq_length": 12, "max_predictions_per_seq": 2, "dupe_factor": 1}
+        values = {"output_file": f"{folder}/{name}.tfrecord", **text, **sizes, **options}
+        create_pretraining_data(PretrainingDataSettings(**values))
     return folder
 
 
@@ -130,11 +121,7 @@ def test_adam_s_flags_reach_the_update(of_sequences):
         ("masked", {"dynamic_masking": True}, "--dynamic_masking needs unmasked records"),
         ("sequences", {}, "feature next_sentence_labels is missing"),
         ("unmasked", {"objective": "nsp"}, "--objective=nsp must be one of mlm_nsp, mlm"),
-        (
-            "unmasked",
-            {"beta_2": 1.5},
-            "--beta_2=1.5 must be a finite number of at least 0",
-        ),
+        ("unmasked", {"beta_2": 1.5}, "--beta_2=1.5 must be a finite number of at least 0"),
     ],
 )
 def test_flags_that_do_not_fit(inputs, tmp_path, records, changes, message):

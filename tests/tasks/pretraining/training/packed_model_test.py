@@ -47,15 +47,11 @@ def assert_equal_gradients(actual, expected, bound=1e-6):
             assert difference(actual[name], gradient) < bound, name
 
 
+OPTIONS = {"recompute_activations": True}, {"use_one_hot_embeddings": True}
+
+
 @pytest.mark.parametrize(
-    "objective,options",
-    [
-        (MLM_NSP, {}),
-        (MLM, {}),
-        (MLM_NSP, {"recompute_activations": True}),
-        (MLM_NSP, {"use_one_hot_embeddings": True}),
-    ],
-    ids=["mlm_nsp", "mlm", "recomputed", "one_hot"],
+    "objective,options", [(MLM_NSP, {}), (MLM, {}), *((MLM_NSP, options) for options in OPTIONS)]
 )
 def test_loss_metrics_and_gradients_are_those_of_the_sequences_unpacked(objective, options):
     plain, packed = both_batches(objective=objective)
@@ -86,9 +82,8 @@ def test_each_vector_is_that_of_the_sequence_alone():
         begin = 0
         for place, length in enumerate(lengths):
             end = begin + length
-            for ours, theirs in zip(
-                together.all_encoder_layers, alone.all_encoder_layers, strict=True
-            ):
+            layers = together.all_encoder_layers, alone.all_encoder_layers
+            for ours, theirs in zip(*layers, strict=True):
                 assert difference(ours[row, begin:end], theirs[number, :length]) < 1e-6
             assert difference(pooled[row, place], alone.pooled_output[number]) < 1e-6
             probs = together.attention_probs[0][row, :, begin:end].numpy()
@@ -116,21 +111,22 @@ def test_a_row_with_one_sequence_is_the_model_of_old():
         np.testing.assert_array_equal(getattr(packed, name), getattr(plain, name))
 
 
-@pytest.mark.parametrize("accumulation_steps", [1, 2])
-def test_a_training_step_is_that_of_the_sequences_unpacked(accumulation_steps):
+def test_a_training_step_is_that_of_the_sequences_unpacked():
     """The norm, too, by which gradients are clipped: every gradient is dense in both."""
+    plain, packed = both_batches()
     results = []
-    for features, parts in zip(both_batches(), (1, accumulation_steps), strict=True):
+    for features, parts in ((plain, 1), (packed, 1), (packed, 2)):
         model = make_model()
         optimizer = optimization.create_optimizer(model.trainable_variables, lambda step: 1e-3)
         metrics = steps.train_step(model, optimizer, tensors(features), tf.constant([3, 4]), parts)
-        results.append({name: np.array(x) for name, x in metrics.items()})
         slots = optimizer.checkpoint_variables().items()
-        results.append({name: x.numpy() for name, x in slots if name.endswith("adam_m")})
-    metrics, moments, packed_metrics, packed_moments = results
-    for name, value in metrics.items():
-        np.testing.assert_allclose(packed_metrics[name], value, rtol=2e-6, err_msg=name)
-    assert_equal_gradients(packed_moments, moments, bound=5e-6)
+        moments = {name: x.numpy() for name, x in slots if name.endswith("adam_m")}
+        results.append(({name: np.array(x) for name, x in metrics.items()}, moments))
+    (metrics, moments), *of_packed = results
+    for packed_metrics, packed_moments in of_packed:
+        for name, value in metrics.items():
+            np.testing.assert_allclose(packed_metrics[name], value, rtol=2e-6, err_msg=name)
+        assert_equal_gradients(packed_moments, moments, bound=5e-6)
 
 
 @pytest.mark.parametrize("objective", [MLM_NSP, MLM, MLM_SOP])

@@ -179,9 +179,6 @@ def test_two_replicas(inputs, trained, tmp_path):
     run_forked(REPLICAS, folder, tmp_path, counts, trained)
 
 
-# --- wrong input ----------------------------------------------------------------------------------
-
-
 def refused(inputs, tmp_path, input_file, **changes):
     with pytest.raises(UserError) as error:
         pretrain(inputs, tmp_path, input_file, do_train=True, num_train_steps=1, **changes)

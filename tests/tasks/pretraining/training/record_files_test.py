@@ -9,11 +9,7 @@ from bert_tf.errors import UserError
 from bert_tf.files import record_checks, records
 from bert_tf.tasks.pretraining.schema import pretraining_schema
 from bert_tf.tasks.pretraining.training.dynamic_masking import DynamicMasking
-from bert_tf.tasks.pretraining.training.record_files import (
-    FittingRecords,
-    Records,
-    fit,
-)
+from bert_tf.tasks.pretraining.training.record_files import FittingRecords, Records, fit
 from bert_tf.tasks.pretraining.training.settings import RecordBatches
 from tests.support.pretraining_runs import write_records
 
