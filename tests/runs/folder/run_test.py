@@ -236,6 +236,8 @@ def test_a_second_look_leaves_the_results_to_the_run_that_trains(tmp_path, caplo
             look.write_results({"accuracy": 0.25})
             assert first.owns_results and not look.owns_results  # nor writes it tables or reports
         assert path.read_text() == "accuracy = 0.75\n"
-        assert f"{path} is not written: the run that trains in --output_dir eval" in caplog.text
+        assert (
+            f"{path} is not written: the run that trains in --output_dir also eval" in caplog.text
+        )
         first.write_results({"accuracy": 1.0})
     assert path.read_text() == "accuracy = 1.0\n"
