@@ -96,8 +96,14 @@ def test_a_port_that_is_taken(tmp_path, host):
 
 @pytest.mark.slow
 def test_the_restart_of_both(tmp_path):
-    """SIGTERM to one makes both save and end; then one is killed. Nothing is lost."""
+    """SIGTERM to one makes both save and end; then one is killed. Nothing is lost.
+
+    With updates left out, a trace, checkpoints that are kept for good, and steps compiled once.
+    """
     words, logs = make_words(tmp_path), f"{tmp_path}/log"
+    words += ["--keep_checkpoint_max=2", "--keep_checkpoint_every_steps=120"]
+    words += ["--skip_steps_above_norm=3.2", "--profile_steps=223:225"]
+    words += [f"--compilation_cache_dir={tmp_path}/compiled"]
     undisturbed = f"{tmp_path}/undisturbed"
     wait_for_both(start_both([*words, f"--output_dir={undisturbed}"], logs), logs)
 
@@ -133,6 +139,11 @@ def test_the_restart_of_both(tmp_path):
     assert starts == ["0", str(stopped_at), str(resumed_at)]  # each with a port of its own
     assert "\n--train_batch_size=4\n" in (output_dir / "flags.txt").read_text()
     assert_same_variables(output_dir / "model.ckpt-240", f"{undisturbed}/model.ckpt-240")
+    assert {float(figures["skipped"]) > 0 for figures in told.values()} == {False, True}
+    kept = {path.stem for path in output_dir.glob("*.index")}
+    assert "model.ckpt-120" in kept and "model.ckpt-60" not in kept
+    assert [*output_dir.glob("plugins/profile/*/*.xplane.pb")]
+    assert [*(tmp_path / "compiled").iterdir()]
 
 
 @pytest.mark.slow
