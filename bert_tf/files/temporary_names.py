@@ -12,7 +12,7 @@ import socket
 import time
 import uuid
 
-from bert_tf.files.listing import names_in
+from bert_tf.files.paths import names_in
 from bert_tf.start import lazy_tensorflow as tf
 
 # The digest of the process's space, the process's number, and a random part.

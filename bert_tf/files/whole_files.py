@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Self
 from bert_tf import strict_json
 from bert_tf.errors import UserError, as_given, check_regular, quoted
 from bert_tf.files import storage
-from bert_tf.files.overwriting import destination
+from bert_tf.files.paths import destination
 from bert_tf.files.temporary_names import temporary_name
 from bert_tf.start import lazy_tensorflow as tf
 

@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from bert_tf.errors import UserError, listed
 from bert_tf.files import storage
-from bert_tf.files.listing import names_in
+from bert_tf.files.paths import names_in
 from bert_tf.files.temporary_names import is_temporary, temporary_name
 from bert_tf.start import lazy_tensorflow as tf
 

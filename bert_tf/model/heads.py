@@ -17,8 +17,8 @@ import tensorflow as tf
 
 from bert_tf.errors import UserError, quoted
 from bert_tf.model.configuration import OUTPUT_DROPOUT_PROB
+from bert_tf.model.inputs import get_shape_list
 from bert_tf.model.layers import dropout, dropout_seed_of_call, head_initializer
-from bert_tf.model.ranges import get_shape_list
 from bert_tf.model.saving import Savable, register
 from bert_tf.seeds import fold_in
 

@@ -28,7 +28,7 @@ import tensorflow as tf
 from bert_tf.errors import UserError, quoted
 from bert_tf.model.activations import Activation, get_activation
 from bert_tf.model.configuration import BertConfig
-from bert_tf.model.ranges import get_shape_list, in_range
+from bert_tf.model.inputs import get_shape_list, in_range
 from bert_tf.model.saving import Savable, Unquantized, register
 from bert_tf.seeds import initial_weights, initializer_seed, random_bits
 

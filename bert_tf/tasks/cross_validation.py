@@ -23,7 +23,7 @@ from absl import logging
 from bert_tf.engine import distribution
 from bert_tf.errors import UserError
 from bert_tf.files import storage
-from bert_tf.files.listing import names_in
+from bert_tf.files.paths import names_in
 from bert_tf.files.whole_files import read_bytes, read_json, write_whole
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model_folder.hugging_face.vector_settings import read_as_hugging_face

@@ -28,8 +28,7 @@ from bert_tf.model_folder.reader import ModelFiles
 from bert_tf.model_folder.writer import CONFIG_FILE, MODEL_NAMES, write_model, write_model_files
 from bert_tf.runs.flags.setting_fields import MAX_COUNT
 from bert_tf.runs.flags.settings import FineTuningOptions
-from bert_tf.runs.folder.best_checkpoint import BestCheckpoint
-from bert_tf.runs.folder.run import Run
+from bert_tf.runs.folder.run import BestCheckpoint, Run
 from bert_tf.runs.results.tables import Cell, KeptRows
 from bert_tf.runs.training.fine_tuning_checks import check_settings
 from bert_tf.runs.training.options import model_options

@@ -1,4 +1,4 @@
-"""Tests of bert_tf.model.ranges: in eager calls, in graphs, under XLA and for trusted inputs."""
+"""Tests of ranges of inputs: in eager calls, in graphs, under XLA and for trusted inputs."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from bert_tf.bounds import inputs_were_checked
 from bert_tf.errors import UserError
-from bert_tf.model.ranges import finite, get_shape_list, in_range, shaped
+from bert_tf.model.inputs import finite, get_shape_list, in_range, shaped
 from tests.support.refusals import refusal
 
 

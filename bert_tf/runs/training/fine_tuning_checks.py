@@ -7,7 +7,7 @@ from bert_tf.errors import UserError
 from bert_tf.files import storage
 from bert_tf.files.checkpoint_directory import CheckpointDirectory
 from bert_tf.files.model_notes import labels_in
-from bert_tf.files.overwriting import real_path
+from bert_tf.files.paths import real_path
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model_folder.hugging_face.vector_settings import read_as_hugging_face
 from bert_tf.model_folder.reader import ModelFiles

@@ -14,19 +14,17 @@ from bert_tf.engine import distribution
 from bert_tf.engine.evaluator import StepMetrics
 from bert_tf.engine.input_pipeline import TrainingInput
 from bert_tf.engine.length_buckets import Buckets
-from bert_tf.engine.loops import TrainingLoop
-from bert_tf.engine.replicate import update_function, xla_pays_on_cpu
+from bert_tf.engine.loops import TrainingLoop, update_function, xla_pays_on_cpu
 from bert_tf.engine.steps import Objective, train_step
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints, whole_files
 from bert_tf.model_folder.reader import ModelFiles
 from bert_tf.runs.folder.run import Run
 from bert_tf.runs.training.options import adam_options
-from bert_tf.runs.training.phase_steps import PhaseSteps
+from bert_tf.runs.training.phase_steps import PhaseSteps, traced, watched
 from bert_tf.runs.training.plan import Phase, Plan
 from bert_tf.runs.training.schedules import TimeBudget, note_schedule
 from bert_tf.runs.training.watch import Watch
-from bert_tf.runs.training.watchdog import traced, watched
 from bert_tf.seeds import reading_weights, seeded
 
 Variables = Mapping[str, tf.Variable]  # of a model, by name

@@ -17,7 +17,7 @@ from bert_tf.engine.length_buckets import Buckets, parse_lengths
 from bert_tf.engine.prediction import CHUNK_BATCHES, Columns, Predictor, check_prediction
 from bert_tf.errors import UserError, quoted
 from bert_tf.files import checkpoints, records
-from bert_tf.files.overwriting import check_overwrites
+from bert_tf.files.paths import check_overwrites
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model_folder.hugging_face.vector_settings import check_mean_vectors
 from bert_tf.model_folder.reader import ModelFiles

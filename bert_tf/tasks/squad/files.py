@@ -8,7 +8,7 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf.errors import UserError
-from bert_tf.files.overwriting import check_overwrites
+from bert_tf.files.paths import check_overwrites
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.results import review, tables
 from bert_tf.tasks.files import TaskFiles

@@ -1,11 +1,11 @@
-"""Tests of bert_tf.runs.folder.best_checkpoint."""
+"""Tests of the best checkpoint of a run."""
 
 import numpy as np
 import pytest
 
 from bert_tf.errors import UserError
 from bert_tf.runs.folder import reporting
-from bert_tf.runs.folder.best_checkpoint import BestCheckpoint
+from bert_tf.runs.folder.run import BestCheckpoint
 from tests.support.pretraining_runs import variables
 from tests.support.refusals import refusal
 

@@ -1,4 +1,4 @@
-"""Tests of bert_tf.runs.folder.flags_file."""
+"""Tests of flags.txt, which bert_tf.runs.folder.reporting writes."""
 
 import platform
 
@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import bert_tf
 from bert_tf.runs.flags.settings import TrainingSettings
-from bert_tf.runs.folder import flags_file
+from bert_tf.runs.folder import reporting
 
 VERSIONS = (
     f"# Python {platform.python_version()}, bert_tf {bert_tf.__version__},"
@@ -18,14 +18,14 @@ VERSIONS = (
 
 
 def written(folder, step, words, monkeypatch, **changes):
-    monkeypatch.setattr(flags_file, "_of_program", words)
+    monkeypatch.setattr(reporting, "_of_program", words)
     settings = TrainingSettings(output_dir="out", do_train=True, hang_minutes=2.5, **changes)
-    flags_file.write_flags(str(folder), tf.distribute.get_strategy(), settings, step)
+    reporting.write_flags(str(folder), tf.distribute.get_strategy(), settings, step)
     return (folder / "flags.txt").read_text()
 
 
 def test_each_start_with_other_flags_is_kept(tmp_path, monkeypatch):
-    monkeypatch.setattr(flags_file, "_PACKAGES", flags_file._PACKAGES[:4])
+    monkeypatch.setattr(reporting, "_PACKAGES", reporting._PACKAGES[:4])
     place = "# 1 replicas of CPU, 1 hosts"
     first = written(tmp_path, 0, ["--rate=0.1", "--do_train"], monkeypatch)
     assert first == f"# From step 0:\n{VERSIONS}\n{place}\n--rate=0.1\n--do_train\n"

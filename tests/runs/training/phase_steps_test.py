@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.engine import distribution, peaks
+from bert_tf.engine import distribution
 from bert_tf.engine.distribution import InputShard
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.training import phase_steps
@@ -44,11 +44,11 @@ def figures(phase, num_steps, seconds, lengths=None, of=None, gather=None, waits
     ],
 )
 def test_peaks(kind, replicas, peak):
-    assert peaks.peak_flops(strategy(kind, replicas)) == peak
+    assert distribution.peak_flops(strategy(kind, replicas)) == peak
 
 
 def test_tensorflow_knows_no_peak_of_a_cpu():
-    assert peaks.peak_flops(tf.distribute.get_strategy()) is None
+    assert distribution.peak_flops(tf.distribute.get_strategy()) is None
 
 
 def test_pretraining_by_hand():

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from bert_tf import optimization
 from bert_tf.engine import loops
-from bert_tf.engine.replicate import replicate
+from bert_tf.engine.loops import replicate
 from bert_tf.optimization import PolynomialSchedule, RestartingSchedule, linear_schedule
 from bert_tf.runs.flags.settings import TrainingSettings
 from bert_tf.runs.folder.run import Run

@@ -20,7 +20,7 @@ from tests.support.pretraining_runs import (
 
 CODE = """
 import time
-from bert_tf.runs.training.watchdog import watched
+from bert_tf.runs.training.phase_steps import watched
 
 def wait(heard, count, times):
     for _ in range(times):
