@@ -50,11 +50,8 @@ def get_strategy(
             tf.config.set_logical_device_configuration(cpu, logical)
             devices = [f"CPU:{i}" for i in range(num_cpu_devices)]
         strategy = tf.distribute.MirroredStrategy(devices)
-    logging.info(
-        "Running on %d replicas: %s",
-        strategy.num_replicas_in_sync,
-        ", ".join(strategy.extended.worker_devices),
-    )
+    names = ", ".join(strategy.extended.worker_devices)
+    logging.info("Running on %d replicas: %s", strategy.num_replicas_in_sync, names)
     return strategy
 
 

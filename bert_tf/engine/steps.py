@@ -29,11 +29,9 @@ ComputePart = Callable[[Mapping[str, tf.Tensor], tf.Tensor], Any]
 
 
 class Parts:
-    """A batch in equal parts. Both methods give part i the same seed, so the same dropout.
+    """A batch in `count` equal parts. Both methods give part i the same seed, so the same dropout.
 
-    Args:
-        features: tensors [batch, ...]; `count` must divide the batch.
-        seed: int32 [2], of the batch.
+    `features` are tensors [batch, ...], `seed` is int32 [2].
     """
 
     def __init__(self, features: Mapping[str, tf.Tensor], seed: tf.Tensor, count: int):

@@ -19,7 +19,7 @@ from bert_tf.engine.whole_file_input import WholeFileInput
 from bert_tf.errors import UserError
 from bert_tf.files import records, storage
 from bert_tf.files.model_notes import ModelInput, write_model_input
-from bert_tf.files.temporary_names import working_name
+from bert_tf.files.temporary_names import WORKING, temporary_name
 from bert_tf.files.whole_folders import check_folder, whole_folder
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.layer_scopes import layerwise_lr_factors, parse_frozen_layers
@@ -204,7 +204,7 @@ class FineTuner:
         if name == "train":
             return self.run.path(f"{name}.tf_record")
         if name not in self._working_files:
-            self._working_files[name] = working_name(self.run.output_dir)
+            self._working_files[name] = temporary_name(self.run.output_dir, WORKING)
         return self._working_files[name]
 
     def train(self) -> None:

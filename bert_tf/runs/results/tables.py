@@ -53,7 +53,7 @@ class KeptRows:
             self._file = tempfile.TemporaryFile(dir=folder)
             for row in rows:
                 self._starts.append(self._file.tell())
-                self._file.write(json.dumps(row, default=_number).encode() + b"\n")
+                self._file.write(json.dumps(row, default=lambda x: x.item()).encode() + b"\n")
                 columns |= dict.fromkeys(name for name, cell in row.items() if cell is not None)
             self._file.flush()
         except OSError as error:
@@ -73,10 +73,6 @@ class KeptRows:
 
     def close(self) -> None:
         self._file.close()
-
-
-def _number(value: Any) -> Any:
-    return value.item()
 
 
 def cell(value: Any) -> str:

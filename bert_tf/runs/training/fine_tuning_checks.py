@@ -92,18 +92,12 @@ def check_settings(
             "--group_by_length needs batches of several lengths; give several --length_buckets, or"
             " leave out --group_by_length"
         )
-    if settings.export_dir:
-        _check_export_dir(settings.export_dir, settings, folder)
-
-
-def _check_export_dir(export_dir: str, settings: FineTuningOptions, folder: str | None) -> None:
-    """Checks that the run does not read or write other files in the folder."""
     folders = [settings.output_dir, os.path.join(settings.output_dir, "best")]
     for path in filter(None, (settings.init_checkpoint, settings.vocab_file, folder)):
         folders += [path, os.path.dirname(path)]
-    if real_path(export_dir) in map(real_path, folders):
+    if settings.export_dir and real_path(settings.export_dir) in map(real_path, folders):
         raise UserError(
-            f"--export_dir={export_dir} must not be --output_dir or the folder of"
+            f"--export_dir={settings.export_dir} must not be --output_dir or the folder of"
             " --init_checkpoint or --vocab_file, whose files the export would overwrite"
         )
 
