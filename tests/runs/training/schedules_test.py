@@ -12,8 +12,7 @@ from bert_tf.engine.loops import replicate
 from bert_tf.optimization import PolynomialSchedule, RestartingSchedule, linear_schedule
 from bert_tf.runs.flags.settings import TrainingSettings
 from bert_tf.runs.folder.run import Run
-from bert_tf.runs.training.plan import Leg
-from bert_tf.runs.training.schedules import FILE_NAME, TimeBudget, note_schedule
+from bert_tf.runs.training.plan import SCHEDULE_FILE, Leg, TimeBudget, note_schedule
 from bert_tf.runs.training.trainer import Trainer
 from tests.support.line_task import LineModel, phases, trainer, write
 
@@ -187,10 +186,10 @@ def test_a_changed_time_budget_is_told(name, tmp_path, caplog):
 def test_a_new_run_and_other_kinds_of_schedules_are_quiet(tmp_path, caplog):
     note_schedule(str(tmp_path), OLD, 0)
     note_schedule(str(tmp_path), TWO, 0)
-    before = (tmp_path / FILE_NAME).read_text()
+    before = (tmp_path / SCHEDULE_FILE).read_text()
     note_schedule(str(tmp_path), lambda step: tf.constant(0.1), 9)
     note_schedule(str(tmp_path), RestartingSchedule([(5, lambda step: step)]), 9)
-    assert (tmp_path / FILE_NAME).read_text() == before
+    assert (tmp_path / SCHEDULE_FILE).read_text() == before
     assert caplog.text == ""
 
 
@@ -198,7 +197,7 @@ def test_a_new_run_and_other_kinds_of_schedules_are_quiet(tmp_path, caplog):
     "content", ["{", "[[1, {}]]", "[7]", '[["a", {"init_lr": 1}]]', "{}", '{"max_hours": "x"}']
 )
 def test_a_damaged_note_is_told_and_replaced(content, tmp_path, caplog):
-    path = tmp_path / FILE_NAME
+    path = tmp_path / SCHEDULE_FILE
     path.write_text(content)
     note_schedule(str(tmp_path), OLD, 30)
     assert f"Whether the learning rate changes is not known: {path}" in caplog.text
@@ -216,7 +215,7 @@ def test_a_damaged_note_is_told_and_replaced(content, tmp_path, caplog):
 def test_other_masks_than_an_earlier_version_s_are_told_once(
     content, schedule, hours, tmp_path, caplog
 ):
-    (tmp_path / FILE_NAME).write_text(content)
+    (tmp_path / SCHEDULE_FILE).write_text(content)
     for step in (30, 31):
         note_schedule(str(tmp_path), schedule, step, hours)
     assert caplog.messages == [
@@ -229,7 +228,7 @@ def test_a_resumed_run_tells_what_changes(files, tmp_path, caplog):
     """The schedule, and that --init_checkpoint is not read."""
     out = tmp_path / "out"
     trainer(out, total=20).train(phases(files, (20, 16)))
-    assert os.path.exists(out / FILE_NAME) and "schedule changes" not in caplog.text
+    assert os.path.exists(out / SCHEDULE_FILE) and "schedule changes" not in caplog.text
     caplog.set_level("INFO", "absl")
     again = trainer(out, total=40, init_checkpoint="elsewhere/bert_model.ckpt")
     again.train(phases(files, (40, 16)))
