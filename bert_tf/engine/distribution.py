@@ -26,12 +26,9 @@ def get_strategy(
 ) -> tf.distribute.Strategy:
     """Returns the strategy. Call this before TensorFlow computes anything.
 
-    Args:
-        distribution_strategy: "one_device" for one GPU, or the CPU; "mirrored" for every GPU of
-            this machine, or every logical CPU; "multi_worker_mirrored" for the devices of all
-            machines in the environment variable TF_CONFIG.
-        num_cpu_devices: number of logical devices to split the CPU into, to try several replicas
-            without GPUs.
+    `distribution_strategy` is "one_device" for one GPU, or the CPU; "mirrored" for every GPU of
+    this machine, or each of the `num_cpu_devices` logical devices that the CPU is split into;
+    "multi_worker_mirrored" for the devices of all machines in the environment variable TF_CONFIG.
     """
     if distribution_strategy != "mirrored" and num_cpu_devices > 1:
         raise UserError(

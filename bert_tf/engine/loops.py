@@ -44,10 +44,9 @@ def replicate(
 ) -> Callable[..., Any]:
     """Returns the function that `strategy.run` calls on each replica: (features, *more) -> tensors.
 
-    Args:
-        combine: called as (outputs of the replica's step, *more); it may reduce over replicas.
-        seed: folded with the replica's number into the seed of each replica.
-        compile_on_cpu: whether XLA compiles the step on a CPU; on a single GPU it always does.
+    `combine` is called as (outputs of the replica's step, *more); it may reduce over replicas.
+    `seed` is folded with the replica's number into the seed of each replica. XLA compiles the step
+    on a CPU with `compile_on_cpu` (see `xla_pays_on_cpu`), on a single GPU always.
     """
     seeds = tf.constant([seed % 2**31, 0], tf.int32)
 
@@ -288,17 +287,13 @@ class _GraphPrediction(_Graph):
 class TrainingLoop:
     """Makes training or evaluation steps on batches of one shape; traced once.
 
-    Metrics are averaged over the replicas, which does not change the quotient of a weighted sum and
-    its weight.
+    `replica_step` returns float32 scalars in any structure. They are averaged over the replicas,
+    which does not change the quotient of a weighted sum and its weight. For `seed` and
+    `compile_on_cpu` see `replicate`.
 
-    Args:
-        replica_step: the step of one replica; it returns float32 scalars in any structure.
-        seed: folded with the replica's number into the seed of each replica.
-        buckets: each batch is cut to the first length that its `longest` fits in; the step is
-            traced and compiled once for each length. None: do not cut batches.
-        compile_on_cpu: whether XLA compiles the step on a CPU; see `replicate.xla_pays_on_cpu`.
-            Ignored with `buckets`: XLA saves a tenth of the time, less than compiling many lengths
-            takes.
+    With `buckets`, each batch is cut to the first length that its `longest` fits in, and the step
+    is traced and compiled once for each length; on a CPU without XLA, which would save a tenth of
+    the time, less than compiling many lengths takes.
 
     Attributes:
         input_seconds: how long the devices waited for input in the last `run`: from a step's

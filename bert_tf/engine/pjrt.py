@@ -141,12 +141,10 @@ def _address(host: tf.Tensor) -> int:
 class Step:
     """A step that calls a function on every replica; JAX compiles it when it is first called.
 
-    Args:
-        function: a tf.function with jit_compile, called with a replica's part of the inputs, and
-            its number, int32 []; it returns tensors in any structure.
-        specs: the inputs of all replicas, tf.TensorSpec by name.
-        joins: whether to concatenate the replicas' results along the first axis. If not, they must
-            be equal on all replicas.
+    `function` is a tf.function with jit_compile. Called with a replica's part of the inputs and its
+    number, int32 [], it returns tensors in any structure. `specs` are the inputs of all replicas.
+    If `joins`, the replicas' results are concatenated along the first axis; otherwise they must be
+    equal.
     """
 
     def __init__(
@@ -290,9 +288,8 @@ _lost: list[float] = []  # seconds to wait before the exit, once a different pro
 def join(coordinator: str, number: int | None, index: int | None) -> None:
     """Connects to the other processes of the run.
 
-    Args:
-        coordinator: HOST:PORT of process 0; "auto" where JAX finds the processes by itself.
-        number, index: number of processes, and of this process from 0; None with "auto".
+    `coordinator` is the HOST:PORT of process 0, or "auto" where JAX finds the processes by itself;
+    the `number` of processes and the `index` of this one are None with "auto".
     """
     if index == 0:
         _check_port(coordinator)

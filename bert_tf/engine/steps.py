@@ -13,13 +13,13 @@ The route from the command line to the update of the weights:
 import contextlib
 import contextvars
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import keras
 import tensorflow as tf
 
-from bert_tf.bounds import inputs_were_checked
+from bert_tf.bounds import inputs_were_checked, switched
 from bert_tf.engine.distribution import GRADIENT_REDUCTIONS
 from bert_tf.optimization import CLIP_NORM, AdamWeightDecayOptimizer
 from bert_tf.seeds import fold_in
@@ -165,14 +165,9 @@ _replicas: contextvars.ContextVar[Replicas | None] = contextvars.ContextVar(
 )
 
 
-@contextlib.contextmanager
-def replicas_are(replicas: Replicas) -> Iterator[None]:
+def replicas_are(replicas: Replicas) -> contextlib.AbstractContextManager[None]:
     """Sets the default replicas of steps traced in this context."""
-    token = _replicas.set(replicas)
-    try:
-        yield
-    finally:
-        _replicas.reset(token)
+    return switched(_replicas, replicas)
 
 
 def replicas_of_strategy() -> Replicas:

@@ -34,9 +34,8 @@ class UnfinishedFile:
 
     A link is followed: its target is replaced. A pipe or a device is written in place.
 
-    Args:
-        open_writer: opens the temporary file, such as `tf.io.TFRecordWriter`; None for plain bytes.
-        needs_regular: refuse pipes and devices, for a file that is not written from start to end.
+    `open_writer` opens the temporary file, such as `tf.io.TFRecordWriter`; None for plain bytes.
+    `needs_regular` refuses pipes and devices, for a file that is not written from start to end.
     """
 
     def __init__(

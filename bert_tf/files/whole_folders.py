@@ -81,11 +81,7 @@ def _state(folder: str, marker: str) -> tuple[int, int] | None:
 
 @contextlib.contextmanager
 def _write_errors(path: str, place: str, unfinished: str = "") -> Iterator[None]:
-    """Converts errors of writing within a block to OSErrors that name the flag.
-
-    Also converts `whole_files`' errors on files in the folder `unfinished`, a name that means
-    nothing to a user.
-    """
+    """Converts errors of writing, also in `unfinished`, to OSErrors that name the flag."""
     try:
         yield
     except (tf.errors.OpError, UserError, OSError) as error:

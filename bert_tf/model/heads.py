@@ -191,11 +191,9 @@ def layers_distance(
 ) -> tf.Tensor:
     """Returns the mean of the cosine distances between layers for each position, float32 [B*S].
 
-    Args:
-        student, teacher: the outputs of their layers, float [B, S, H] each. The teacher's get no
-            gradients.
-        all_layers: whether to compare each of the student's layers with the teacher's layer at the
-            same share of the depth (`matching_layers`), instead of only the last layers.
+    Both are the outputs of layers, float [B, S, H] each; the teacher's get no gradients. Compares
+    only the last layers, or with `all_layers` each of the student's with the teacher's at the same
+    share of the depth (`matching_layers`).
     """
     if not all_layers:
         student, teacher = student[-1:], teacher[-1:]

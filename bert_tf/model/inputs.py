@@ -31,10 +31,8 @@ def in_range(
 ) -> tf.Tensor:
     """Checks that whole numbers are from 0 to `below` - 1; returns them as int32 [...].
 
-    Args:
-        numbers: integers, bool, or floats without a fraction, [...].
-        source: what sets `below`, for the message.
-        counted: bool [...], False where any number will do; None to check all.
+    `numbers` are integers, bool, or floats without a fraction, [...]; `source`, for the message, is
+    what sets `below`. `counted`, bool [...], is False where any number will do; None checks all.
     """
     dtype = tf.as_dtype(numbers.dtype)
     if not (dtype.is_bool or inputs_are_checked() or isinstance(numbers, keras.KerasTensor)):
@@ -78,9 +76,8 @@ def finite(
 def shaped(tensor: tf.Tensor, name: str, expected: Dimensions, meaning: str) -> tf.Tensor:
     """Checks a tensor's shape, and returns it without an extra last axis of size 1.
 
-    Args:
-        expected: for each axis its size: a number or a scalar tensor; None for any size.
-        meaning: the expected shape in words, for the message.
+    `expected` is the size of each axis, a number or a scalar tensor, None for any; `meaning` says
+    the same in words, for the message.
     """
     symbolic = isinstance(tensor, keras.KerasTensor)
     if not symbolic and tensor.shape.rank is None:
@@ -282,10 +279,8 @@ def checked_inputs(
 ) -> dict[str, Any]:
     """Returns the inputs of a model as int32, with shapes and ranges checked.
 
-    Args:
-        inputs: `input_ids` and further inputs by name; other arguments are returned unchanged.
-        rank: the number of axes of `input_ids`; the last is the sequence.
-        wide_mask: whether the mask may be [B, S, S].
+    `inputs` are `input_ids`, which has `rank` axes, the last the sequence, and further inputs by
+    name; other arguments are returned unchanged. With `wide_mask` the mask may be [B, S, S].
     """
     found = dict(inputs)
     names = [name for name in found if name not in _NO_TENSORS]

@@ -30,7 +30,7 @@ from bert_tf.model_folder.hugging_face.vector_settings import read_as_hugging_fa
 from bert_tf.runs.flags.setting_fields import flags_of
 from bert_tf.runs.folder import reporting
 from bert_tf.runs.results.tables import KeptRows
-from bert_tf.runs.training.options import model_options
+from bert_tf.runs.training.trainer import model_options
 from bert_tf.tasks.files import TaskFiles
 from bert_tf.tasks.fine_tuner import training_schedule
 from bert_tf.tasks.long_text import windows

@@ -31,9 +31,8 @@ from bert_tf.runs.flags.settings import FineTuningOptions
 from bert_tf.runs.folder.run import BestCheckpoint, Run
 from bert_tf.runs.results.tables import Cell, KeptRows
 from bert_tf.runs.training.fine_tuning_checks import check_settings
-from bert_tf.runs.training.options import model_options
 from bert_tf.runs.training.plan import Phase, Work
-from bert_tf.runs.training.trainer import Trainer, Variables
+from bert_tf.runs.training.trainer import Trainer, Variables, model_options
 from bert_tf.runs.training.watch import CallbackWatch
 from bert_tf.tasks.long_text import windows
 from bert_tf.tasks.matrix_products import training_flops

@@ -29,12 +29,9 @@ class BestCheckpoint:
     """The checkpoint with a run's best evaluation, in the folder `best` of its output directory.
 
     The folder holds the checkpoint, `labels.txt` if there are classes, and `eval_results.txt`,
-    which is written last. A resumed run compares its evaluations with that file.
-
-    Args:
-        metric: the result to compare; higher is better.
-        patience: end training after so many evaluations without an improvement; 0 for never.
-        every_steps: steps from one evaluation to the next.
+    which is written last. A resumed run compares its evaluations with that file: `metric`, where
+    higher is better. Training ends after `patience` evaluations, one every `every_steps`, without
+    an improvement; 0 for never.
     """
 
     def __init__(
@@ -108,10 +105,8 @@ class Run:
     Methods that write, or wait for a save, raise OSError if a file cannot be written or a different
     run has taken the directory over, and FloatingPointError if a value to save is not finite.
 
-    Args:
-        labels: classes in the order of the logits, for `labels.txt`; () for regression. None if the
-            task has no labels to keep.
-        saves: whether to write checkpoints. If not, the directory is temporary.
+    `labels` are the classes in the order of the logits, for `labels.txt`; () for regression, None
+    if the task keeps none. If not `saves`, no checkpoints are written: the directory is temporary.
     """
 
     def __init__(
@@ -260,11 +255,9 @@ class Run:
         before training continues. They synchronize by a reduction over their devices, and if two
         threads started reductions, their order could differ between machines: a deadlock.
 
-        Args:
-            values: weights, optimizer slots and `global_step` by name, on the host: tensors that
-                later steps do not change.
-            save_places: writes this process's position in the input beside the prefix that it gets.
-            waited: seconds for which training waited for these values, for the log.
+        `values` are weights, optimizer slots and `global_step` by name, on the host, which later
+        steps do not change. `save_places` writes this process's position in the input beside the
+        prefix that it gets. Training `waited` so many seconds for `values`, for the log.
         """
         self.wait_for_save()
         if step == self.saved_step or not self._saves:

@@ -206,12 +206,10 @@ def write_review(
     `eval_predictions.tsv` has all examples; `errors.tsv` the wrong ones, the most certain first, or
     for a regression the largest differences; `eval_report.txt` and `.json` the report.
 
-    Args:
-        suffix: end of the files' names.
-        label_ids: the correct classes, int `[examples]`; numbers, float `[examples]`. With a
-            `decision` 1 for each label that an example has, `[examples, labels]`; errors are then
-            sorted by the worst label.
-        calibration: if the model's logits were scaled on these examples.
+    The files' names end in `suffix`. `label_ids` are the correct classes, int `[examples]`, or
+    numbers, float `[examples]`. With a `decision` they are 1 for each label that an example has,
+    `[examples, labels]`, and errors are sorted by the worst label. `calibration` is given if the
+    model's logits were scaled on these examples.
     """
     found = predicted_columns(labels, outputs, decision)
     if labels is None:

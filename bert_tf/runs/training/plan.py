@@ -148,11 +148,9 @@ class TimeBudget:
     grows with every step by the mean time of a step so far, saves and evaluations included. So
     rates depend on the speed of the machine, and no two runs are equal to the bit.
 
-    Args:
-        schedule: learning rates of `num_steps` steps, to be stretched or compressed.
-        used: returns the seconds used, over all starts of the run, and how many of them were for
-            starting, restoring and compiling. Processes that make steps together must get the same
-            numbers.
+    `schedule`, of `num_steps` steps, is stretched or compressed. `used` returns the seconds used,
+    over all starts of the run, and how many of them were for starting, restoring and compiling;
+    processes that make steps together must get the same numbers.
     """
 
     def __init__(

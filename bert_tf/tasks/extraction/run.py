@@ -22,7 +22,7 @@ from bert_tf.model.configuration import BertConfig
 from bert_tf.model_folder.hugging_face.vector_settings import check_mean_vectors
 from bert_tf.model_folder.reader import ModelFiles
 from bert_tf.runs.training.fine_tuning_checks import make_tokenizer
-from bert_tf.runs.training.options import model_options
+from bert_tf.runs.training.trainer import model_options
 from bert_tf.seeds import reading_weights
 from bert_tf.tasks.extraction import lines
 from bert_tf.tasks.extraction.model import FeaturesModel

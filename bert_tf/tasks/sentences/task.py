@@ -23,7 +23,7 @@ from bert_tf.runs.training.fine_tuning_checks import (
     checked_teacher_files,
     load_teacher,
 )
-from bert_tf.runs.training.options import model_options
+from bert_tf.runs.training.trainer import model_options
 from bert_tf.tasks.distilled import TaughtStudent
 from bert_tf.tasks.sentences.data import SentenceEncoder, Sentences
 from bert_tf.tasks.sentences.model import SentenceModel, check_sizes

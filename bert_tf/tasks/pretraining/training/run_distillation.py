@@ -15,8 +15,7 @@ from bert_tf.runs.training.fine_tuning_checks import (
     load_teacher,
     teacher_files,
 )
-from bert_tf.runs.training.options import model_options
-from bert_tf.runs.training.trainer import Trainer
+from bert_tf.runs.training.trainer import Trainer, model_options
 from bert_tf.tasks.matrix_products import distillation_flops
 from bert_tf.tasks.pretraining.training.distillation import (
     OTHER_WEIGHTS,
