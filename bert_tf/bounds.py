@@ -116,7 +116,7 @@ def switched(variable: contextvars.ContextVar[Any], value: Any = True) -> Iterat
         variable.reset(token)
 
 
-def inputs_were_checked() -> contextlib.ContextDecorator:
+def inputs_were_checked() -> Any:  # a context, or a decorator
     """Models called in this context do not check the ranges of their inputs.
 
     The training loop checks records as it reads them, so its steps need no second check.
@@ -128,7 +128,7 @@ def inputs_are_checked() -> bool:
     return _inputs_are_checked.get()
 
 
-def stored_scores() -> contextlib.ContextDecorator:
+def stored_scores() -> Any:
     """Models called in this context write attention's scores to memory before the softmax.
 
     On TPU7x the compiler, libtpu 0.0.42.1, otherwise nests the products around the softmax three
