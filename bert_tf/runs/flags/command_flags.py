@@ -29,7 +29,7 @@ from bert_tf.runs.flags.setting_fields import (
     rule_of,
 )
 from bert_tf.runs.flags.settings import DeviceSettings
-from bert_tf.runs.folder import goodput, reporting
+from bert_tf.runs.folder import flags_file, goodput
 from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.start import quiet_start
 
@@ -245,7 +245,7 @@ def get_strategy() -> tf.distribute.Strategy:
     else:
         strategy = distribution.get_strategy(devices.distribution_strategy, devices.num_cpu_devices)
     words = {x.serialize(): x.present for x in _own_flags() if x.value is not None}
-    reporting.note_flags([word if given else f"# {word}" for word, given in sorted(words.items())])
+    flags_file.note([word if given else f"# {word}" for word, given in sorted(words.items())])
     if devices.coordinator and distribution.several_processes(strategy):
         strategy.check_same(_common_flags())
     # TensorFlow's cluster service replaces the handler, and the TPU's driver may do so.

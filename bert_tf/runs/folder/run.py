@@ -20,6 +20,7 @@ from bert_tf.files.checkpoint_directory import CheckpointDirectory
 from bert_tf.files.checkpoints import BEST_FOLDER
 from bert_tf.runs.flags.settings import TrainingSettings
 from bert_tf.runs.folder import reporting
+from bert_tf.runs.folder.flags_file import write_flags
 from bert_tf.runs.folder.goodput import Goodput, Record
 from bert_tf.runs.folder.heartbeat import FILE_NAME, Heartbeat, InUseError
 from bert_tf.text.casing import read_casing, write_casing
@@ -216,7 +217,7 @@ class Run:
         self.saved_step = step if prefix else None
         if self._heartbeat:
             self._metrics.open(step if prefix else -1)
-            reporting.write_flags(self.output_dir, self.strategy, self.settings, step)
+            write_flags(self.output_dir, self.strategy, self.settings, step)
         steps = self.gather(step)
         if len(set(steps)) > 1:
             raise UserError(

@@ -1,4 +1,4 @@
-"""Tests of bert_tf.runs.folder.reporting, flags.txt too."""
+"""Tests of bert_tf.runs.folder.reporting and flags_file."""
 
 import json
 import platform
@@ -13,7 +13,7 @@ import tensorflow as tf
 import bert_tf
 from bert_tf.errors import UserError
 from bert_tf.runs.flags.settings import TrainingSettings
-from bert_tf.runs.folder import reporting
+from bert_tf.runs.folder import flags_file, reporting
 
 
 @pytest.mark.parametrize(
@@ -160,14 +160,14 @@ VERSIONS = (
 
 
 def written(folder, step, words, monkeypatch, **changes):
-    monkeypatch.setattr(reporting, "_of_program", words)
+    monkeypatch.setattr(flags_file, "_of_program", words)
     settings = TrainingSettings(output_dir="out", do_train=True, hang_minutes=2.5, **changes)
-    reporting.write_flags(str(folder), tf.distribute.get_strategy(), settings, step)
+    flags_file.write_flags(str(folder), tf.distribute.get_strategy(), settings, step)
     return (folder / "flags.txt").read_text()
 
 
 def test_each_start_with_other_flags_is_kept(tmp_path, monkeypatch):
-    monkeypatch.setattr(reporting, "_PACKAGES", reporting._PACKAGES[:4])
+    monkeypatch.setattr(flags_file, "_PACKAGES", flags_file._PACKAGES[:4])
     place = "# 1 replicas of CPU, 1 hosts"
     first = written(tmp_path, 0, ["--rate=0.1", "--do_train"], monkeypatch)
     assert first == f"# From step 0:\n{VERSIONS}\n{place}\n--rate=0.1\n--do_train\n"
