@@ -34,13 +34,18 @@ def check_prediction(strategy: tf.distribute.Strategy, batch_size: int, flag: st
 
 
 def join(chunks: Iterable[Columns]) -> Columns:
-    """Concatenates the columns of several chunks; {} without chunks.
-
-    NumPy raises ValueError if lengths differ: go through the examples of each chunk instead.
-    """
+    """Concatenates the columns of several chunks; {} without chunks."""
     chunks = list(chunks)
-    names = chunks[0] if chunks else ()
-    return {name: np.concatenate([chunk[name] for chunk in chunks]) for name in names}
+    joined: Columns = {}
+    for name in chunks[0] if chunks else ():
+        columns = [chunk[name] for chunk in chunks]
+        if any(isinstance(x, list) for x in columns) or len({x.shape[1:] for x in columns}) > 1:
+            raise ValueError(
+                f"the length of {name} differs between batches, so the chunks cannot be joined; go"
+                " through the examples of each chunk"
+            )
+        joined[name] = np.concatenate(columns)
+    return joined
 
 
 class Predictor:
