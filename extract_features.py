@@ -15,7 +15,7 @@ NumPy archive:
 
 from absl import flags
 
-from bert_tf.files.overwriting import check_overwrites
+from bert_tf.files.paths import check_overwrites
 from bert_tf.runs.flags import command_flags
 from bert_tf.runs.flags.settings import DeviceSettings, ModelSettings
 from bert_tf.tasks.extraction.settings import ExtractionSettings, parse_layers

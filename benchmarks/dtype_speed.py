@@ -8,8 +8,7 @@ import tensorflow as tf
 from benchmarks import data_speed
 from benchmarks.take_turns import describe, take_turns, timed
 from bert_tf import optimization
-from bert_tf.engine.loops import PredictionLoop, TrainingLoop
-from bert_tf.engine.replicate import update_function, xla_pays_on_cpu
+from bert_tf.engine.loops import PredictionLoop, TrainingLoop, update_function, xla_pays_on_cpu
 from bert_tf.engine.steps import train_step
 from bert_tf.model.configuration import BertConfig
 from bert_tf.tasks.pretraining.training.electra import pretraining_model

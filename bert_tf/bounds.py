@@ -107,37 +107,34 @@ _scores_are_stored = contextvars.ContextVar("scores_are_stored", default=False)
 
 
 @contextlib.contextmanager
-def _set(variable: contextvars.ContextVar[bool]) -> Iterator[None]:
-    token = variable.set(True)
+def switched(variable: contextvars.ContextVar[Any], value: Any = True) -> Iterator[None]:
+    """Sets a variable in a context, for the code that this thread runs there."""
+    token = variable.set(value)
     try:
         yield
     finally:
         variable.reset(token)
 
 
-@contextlib.contextmanager
-def inputs_were_checked() -> Iterator[None]:
+def inputs_were_checked() -> Any:  # a context, or a decorator
     """Models called in this context do not check the ranges of their inputs.
 
     The training loop checks records as it reads them, so its steps need no second check.
     """
-    with _set(_inputs_are_checked):
-        yield
+    return switched(_inputs_are_checked)
 
 
 def inputs_are_checked() -> bool:
     return _inputs_are_checked.get()
 
 
-@contextlib.contextmanager
-def stored_scores() -> Iterator[None]:
+def stored_scores() -> Any:
     """Models called in this context write attention's scores to memory before the softmax.
 
     On TPU7x the compiler, libtpu 0.0.42.1, otherwise nests the products around the softmax three
     deep, which overflows its own stack: it crashes.
     """
-    with _set(_scores_are_stored):
-        yield
+    return switched(_scores_are_stored)
 
 
 def scores_are_stored() -> bool:

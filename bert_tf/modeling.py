@@ -33,7 +33,7 @@ from bert_tf.model.configuration import BertConfig
 from bert_tf.model.embeddings import Embeddings
 from bert_tf.model.encoder import Encoder, attention_within_sequences
 from bert_tf.model.family import AlbertConfig, DistilBertConfig, ElectraConfig, RobertaConfig
-from bert_tf.model.inputs import checked_inputs, export_vectors, named_inputs
+from bert_tf.model.inputs import checked_inputs, export_vectors, get_shape_list, named_inputs
 from bert_tf.model.layers import (
     NamedDense,
     create_initializer,
@@ -43,7 +43,6 @@ from bert_tf.model.layers import (
     gather_indexes,
     make_dense,
 )
-from bert_tf.model.ranges import get_shape_list
 from bert_tf.model.saving import Savable, register
 from bert_tf.seeds import fold_in_range
 

@@ -4,10 +4,12 @@ import contextlib
 import contextvars
 import functools
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
+
+from bert_tf.bounds import switched
 
 # From TensorFlow's `_philox_scramble_seed`, and from its enumeration of algorithms.
 _SCRAMBLING_KEY, _PHILOX = 0x02461E293EC8F720, 1
@@ -105,18 +107,13 @@ _own_random: contextvars.ContextVar[random.Random | None] = contextvars.ContextV
 _initial_weights = contextvars.ContextVar("initial_weights", default="drawn")
 
 
-@contextlib.contextmanager
-def reading_weights(all_are_set: bool = False) -> Iterator[None]:
+def reading_weights(all_are_set: bool = False) -> contextlib.AbstractContextManager[None]:
     """Models built in this context start with zeros, because a checkpoint sets their weights next.
 
     Drawing 340 million random numbers takes seconds. If `all_are_set`, the caller sets every
     weight, and memory is not even cleared, so it takes no room before it is written.
     """
-    token = _initial_weights.set("unset" if all_are_set else "zeros")
-    try:
-        yield
-    finally:
-        _initial_weights.reset(token)
+    return switched(_initial_weights, "unset" if all_are_set else "zeros")
 
 
 def initial_weights() -> str:
@@ -124,14 +121,9 @@ def initial_weights() -> str:
     return _initial_weights.get()
 
 
-@contextlib.contextmanager
-def seeded(seed: int) -> Iterator[None]:
+def seeded(seed: int) -> contextlib.AbstractContextManager[None]:
     """Seeds the initial weights of models built in this context, independently of other threads."""
-    token = _own_random.set(random.Random(seed))
-    try:
-        yield
-    finally:
-        _own_random.reset(token)
+    return switched(_own_random, random.Random(seed))
 
 
 def initializer_seed() -> int | None:

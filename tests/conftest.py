@@ -36,11 +36,11 @@ def pytest_collection_modifyitems(config, items):
 @pytest.fixture(scope="module")
 def uncompiled(request):
     """Makes training steps without XLA if -m is "not slow": compiling is a third of a short run."""
-    from bert_tf.engine import replicate  # imports TensorFlow
+    from bert_tf.engine import loops  # imports TensorFlow
 
     with pytest.MonkeyPatch.context() as patch:
         if request.config.option.markexpr == "not slow":
-            patch.setattr(replicate, "may_compile", lambda strategy: False)
+            patch.setattr(loops, "may_compile", lambda strategy: False)
         yield
 
 

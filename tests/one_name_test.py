@@ -13,7 +13,7 @@ from bert_tf.errors import UserError
 from bert_tf.files.checkpoints import CheckpointReader
 from bert_tf.model.family import read_config
 from bert_tf.model_folder.hugging_face.vector_settings import read_as_hugging_face
-from bert_tf.runs.flags.model_flags import check_model_named, follow_model
+from bert_tf.runs.flags.command_flags import check_model_named, follow_model
 from bert_tf.runs.flags.settings import ModelSettings, TextSettings
 from bert_tf.runs.training.fine_tuning_checks import make_tokenizer
 from bert_tf.tasks.extraction.settings import ExtractionSettings

@@ -34,7 +34,7 @@ from bert_tf import tokenization
 from bert_tf.datasets.text_files import TEXT_FIELD, read_files
 from bert_tf.errors import UserError
 from bert_tf.files import storage
-from bert_tf.files.overwriting import check_overwrites
+from bert_tf.files.paths import check_overwrites
 from bert_tf.files.whole_files import UnfinishedFile, write_whole
 from bert_tf.runs.flags import command_flags
 from bert_tf.start import lazy_tensorflow as tf

@@ -25,8 +25,7 @@ from bert_tf.engine.measures import pearson, spearman
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files import storage
 from bert_tf.runs.flags import command_flags
-from bert_tf.runs.results.review import EVALUATED
-from bert_tf.runs.results.tables import read_table
+from bert_tf.runs.results.tables import EVALUATED, read_table
 from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.tasks.tagging.entities import entities
 

@@ -122,7 +122,7 @@ def search_phase(run: Run, phase: RecordBatches, topology: compiler.Topology) ->
 
 def main() -> None:
     # Here, since they import TensorFlow, and --help and wrong flags should not wait for that.
-    from bert_tf.runs.training.options import adam_options, device_options
+    from bert_tf.runs.training.trainer import adam_options, device_options
     from bert_tf.tasks.pretraining.training.model import check_objective
 
     logging.getLogger("jax").setLevel(logging.WARNING)

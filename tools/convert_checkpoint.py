@@ -74,9 +74,9 @@ import os
 from absl import flags, logging
 
 from bert_tf.errors import UserError
-from bert_tf.files import checkpoints, model_garden, storage
+from bert_tf.files import checkpoints, object_graphs, storage
 from bert_tf.files.model_notes import MODEL_INPUT_FILE, write_model_input
-from bert_tf.files.overwriting import check_overwrites, real_path
+from bert_tf.files.paths import check_overwrites, real_path
 from bert_tf.files.weight_files import SAFETENSORS
 from bert_tf.files.whole_files import write_json, write_whole
 from bert_tf.files.whole_folders import whole_folder
@@ -171,7 +171,7 @@ def _convert(files: ModelFiles, source: str, folder: str, output_format: str) ->
             )
         write = checkpoints.write
         if output_format == "model_garden":
-            write = functools.partial(model_garden.write, num_heads=config.num_attention_heads)
+            write = functools.partial(object_graphs.write, num_heads=config.num_attention_heads)
         write_model(folder, weights, config, vocabulary, do_lower_case, labels, write)
         size = sum(value.size for value in weights.values())
         logging.info("%s: %d variables, %d parameters", source, len(weights), size)

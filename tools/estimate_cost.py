@@ -189,7 +189,7 @@ def _span(values: Sequence[float], form: str) -> str:
 
 def main() -> None:
     # Here, since they import TensorFlow, and --help and wrong flags should not wait for that.
-    from bert_tf.runs.training.options import device_options
+    from bert_tf.runs.training.trainer import device_options
     from bert_tf.tasks.pretraining.training.model import check_objective
 
     accelerator = read_accelerator(FLAGS.accelerator)

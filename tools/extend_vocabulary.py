@@ -35,7 +35,7 @@ from bert_tf.datasets import text_files
 from bert_tf.errors import UserError, listed
 from bert_tf.files import storage
 from bert_tf.files.model_notes import write_model_input
-from bert_tf.files.overwriting import check_overwrites
+from bert_tf.files.paths import check_overwrites
 from bert_tf.files.whole_files import read_text, write_whole
 from bert_tf.files.whole_folders import whole_folder
 from bert_tf.model.configuration import BertConfig

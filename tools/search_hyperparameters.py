@@ -39,7 +39,7 @@ from absl import flags, logging
 from bert_tf.engine import interrupts
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files import storage
-from bert_tf.files.checkpoint_names import names_in
+from bert_tf.files.paths import names_in
 from bert_tf.files.whole_files import read_json, write_json, write_whole
 from bert_tf.runs.flags import command_flags
 from bert_tf.runs.flags.setting_fields import Group, Settings

@@ -23,7 +23,7 @@ from absl import flags, logging
 
 from bert_tf.errors import UserError, quoted
 from bert_tf.files import storage
-from bert_tf.files.overwriting import check_overwrites
+from bert_tf.files.paths import check_overwrites
 from bert_tf.files.whole_files import UnfinishedFile
 from bert_tf.progress import Progress
 from bert_tf.runs.flags import command_flags

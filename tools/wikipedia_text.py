@@ -28,7 +28,7 @@ from bert_tf.datasets import wikipedia
 from bert_tf.datasets.wikipedia import Article
 from bert_tf.errors import UserError, quoted
 from bert_tf.files import storage
-from bert_tf.files.overwriting import check_overwrites
+from bert_tf.files.paths import check_overwrites
 from bert_tf.files.whole_files import UnfinishedFile
 from bert_tf.runs.flags import command_flags
 

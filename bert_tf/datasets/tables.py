@@ -16,7 +16,7 @@ from absl import logging
 
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files import whole_files
-from bert_tf.files.listing import names_in
+from bert_tf.files.paths import names_in
 from bert_tf.files.storage import contents, ending_of, only_file
 from bert_tf.files.whole_files import drop_carriage_returns
 from bert_tf.start import lazy_tensorflow as tf

@@ -11,8 +11,7 @@ from absl import logging
 from bert_tf.engine import distribution
 from bert_tf.engine.distribution import ONE_HOST, InputShard
 from bert_tf.engine.input_pipeline import Augment, Batch, count_records, parsed, without_autotune
-from bert_tf.engine.loops import TrainingLoop
-from bert_tf.engine.replicate import xla_pays_on_cpu
+from bert_tf.engine.loops import TrainingLoop, xla_pays_on_cpu
 from bert_tf.engine.steps import Objective, evaluation_step
 from bert_tf.files import record_checks, records
 from bert_tf.progress import Progress

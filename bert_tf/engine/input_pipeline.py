@@ -39,7 +39,6 @@ _SAMPLED_FILES, _SAMPLED_RECORDS = 10, 1000
 _COUNTED_BYTES = 2**25
 _WATCHED_FILES = 128  # files to check at each save; in a bucket each costs a request
 
-
 # For functions without control flow over tensors: AutoGraph would take 0.1 s to convert each.
 plain_function = tf.autograph.experimental.do_not_convert
 
@@ -64,18 +63,13 @@ class TrainingInput:
     seed. A saved position holds the offsets in the open files and the records in the buffers, so a
     resumed run does not read earlier records again.
 
-    Args:
-        batch_size: examples in a batch over all hosts; examples left over at the end of an epoch
-            join the next epoch.
-        shard: the host that reads. Each host reads different files (different records if there are
-            fewer files than hosts) and makes its part of every batch.
-        augment: changes each batch, if given. A record's key is a hash of the seed, the epoch, the
-            file and the record's number in it.
-
-    `buckets` are the lengths to which a `TrainingLoop` cuts the batches, if any.
+    `batch_size` is over all hosts; examples left over at the end of an epoch join the next epoch.
+    Each host reads different files (different records if there are fewer files than hosts) and
+    makes its part of every batch. `augment` changes each batch; a record's key is a hash of the
+    seed, the epoch, the file and the record's number in it.
     """
 
-    buckets: Buckets | None = None
+    buckets: Buckets | None = None  # the lengths to which a `TrainingLoop` cuts the batches
 
     def __init__(
         self,
@@ -296,10 +290,7 @@ class TrainingInput:
             )
 
     def _can_go_on(self) -> bool:
-        """Returns whether a record starts at the restored position; draws batches to find out.
-
-        If a file was replaced, the place may be in the middle of a record, which looks damaged.
-        """
+        """Draws batches: if a file was replaced, the position may be in the middle of a record."""
         part = self._batch_size // self._shard.count
         try:
             with tf.device(self._shard.device):
@@ -341,8 +332,7 @@ def count_records(files: Sequence[str]) -> int:
 def estimate_records(files: Sequence[str], ends: Sequence[record_checks.Ends]) -> tuple[int, bool]:
     """Returns the number of records in TFRecord files, and whether it is exact.
 
-    Counts up to ten files of 32 MB in all. Of more, it reads 1,000 records from each of up to ten,
-    and extrapolates by size. `ends` is from `record_checks.check_ends`.
+    Counts up to ten files of 32 MB in all. Of more, reads 1,000 records from each of up to ten.
     """
     chosen = list(files[:: -(-len(files) // _SAMPLED_FILES)])
     total = sum(end.length for end in ends)

@@ -101,12 +101,8 @@ def ranked_groups(
     members: Mapping[Hashable, list[int]] = {group: [] for group in groups}
     for row, group in enumerate(groups):
         members[group].append(row)
-    return [
-        Ranking.of_gains(best_first(gains[rows], scores[rows]), gains[rows])
-        for rows in members.values()
-    ]
-
-
-def best_first(gains: np.ndarray, scores: np.ndarray) -> np.ndarray:
-    """Returns the gains in descending order of their scores; ties as in `ranked_groups`."""
-    return gains[np.lexsort((gains, -scores))]
+    rankings = []
+    for rows in members.values():
+        order = np.lexsort((gains[rows], -scores[rows]))
+        rankings.append(Ranking.of_gains(gains[rows][order], gains[rows]))
+    return rankings

@@ -16,12 +16,10 @@ import tensorflow as tf
 
 from bert_tf.bounds import inputs_were_checked, stored_scores
 from bert_tf.engine import distribution, interrupts
+from bert_tf.engine.distribution import device_kind
 from bert_tf.engine.length_buckets import Buckets
-from bert_tf.engine.peaks import device_kind
-from bert_tf.engine.pjrt import PjrtStrategy, Step
-from bert_tf.engine.pjrt_processes import together
-from bert_tf.engine.replicate import ReplicaStep
-from bert_tf.engine.steps import replicas_are
+from bert_tf.engine.pjrt import PjrtStrategy, Step, together
+from bert_tf.engine.steps import ReplicaStep, replicas_are
 from bert_tf.seeds import fold_in
 
 

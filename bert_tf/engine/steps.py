@@ -4,8 +4,8 @@ The route from the command line to the update of the weights:
     tasks/program.py `main`              makes one settings object from the flags
     tasks/fine_tuner.py                  makes records, and the run's plan; for pre-training run.py
     runs/training/trainer.py             goes through phases; loops between saves and evaluations
-    engine/loops.py                      makes the steps of a loop, no Python between them
-    engine/replicate.py                  makes the step of one replica
+    engine/loops.py                      makes the steps of a loop, no Python between them, by the
+                                         step of one replica
     engine/steps.py `train_step`         loss, gradients, reduction over replicas, clipping: here
     optimization.py `apply_reduced`      updates each variable
 """
@@ -13,21 +13,73 @@ The route from the command line to the update of the weights:
 import contextlib
 import contextvars
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import keras
 import tensorflow as tf
 
-from bert_tf.bounds import inputs_were_checked
+from bert_tf.bounds import inputs_were_checked, switched
 from bert_tf.engine.distribution import GRADIENT_REDUCTIONS
-from bert_tf.engine.parts import Parts
 from bert_tf.optimization import CLIP_NORM, AdamWeightDecayOptimizer
 from bert_tf.seeds import fold_in
+
+# (a part of the batch's tensors by name, its seed, int32 [2]) -> dense tensors in any structure.
+ComputePart = Callable[[Mapping[str, tf.Tensor], tf.Tensor], Any]
+
+
+class Parts:
+    """A batch in `count` equal parts. Both methods give part i the same seed, so the same dropout.
+
+    `features` are tensors [batch, ...], `seed` is int32 [2].
+    """
+
+    def __init__(self, features: Mapping[str, tf.Tensor], seed: tf.Tensor, count: int):
+        self._features = {
+            name: tf.reshape(x, [count, x.shape[0] // count, *x.shape[1:]])
+            for name, x in features.items()
+        }
+        self._seed = seed
+        self._count = count
+
+    def sum(self, compute: ComputePart) -> Any:
+        """Returns the sum of `compute`'s results over the parts."""
+        traced, outputs = self._traced(compute)
+
+        def body(i: tf.Tensor, total: Any) -> tuple[tf.Tensor, Any]:
+            return i + 1, tf.nest.map_structure(tf.add, total, self._compute(traced, i))
+
+        zeros = tf.nest.map_structure(lambda x: tf.zeros(x.shape, x.dtype), outputs)
+        return tf.while_loop(lambda i, total: i < self._count, body, (tf.constant(0), zeros))[1]
+
+    def map(self, compute: ComputePart) -> Any:
+        """Returns `compute`'s results for the parts, concatenated along the first axis."""
+        traced, outputs = self._traced(compute)
+        found = tf.map_fn(
+            lambda i: self._compute(traced, i),
+            tf.range(self._count),
+            fn_output_signature=tf.nest.map_structure(
+                lambda x: tf.TensorSpec(x.shape, x.dtype), outputs
+            ),
+        )
+        return tf.nest.map_structure(lambda x: tf.reshape(x, [-1, *x.shape[2:]]), found)
+
+    def _compute(self, traced: Callable[..., Any], i: tf.Tensor) -> Any:
+        part = {name: x[i] for name, x in self._features.items()}
+        return traced(part, fold_in(self._seed, i))
+
+    def _traced(self, compute: ComputePart) -> tuple[Callable[..., Any], Any]:
+        function = tf.function(compute, autograph=False)
+        specs = {name: tf.TensorSpec(x.shape[1:], x.dtype) for name, x in self._features.items()}
+        seed = tf.TensorSpec(self._seed.shape, self._seed.dtype)
+        return function, function.get_concrete_function(specs, seed).structured_outputs
+
 
 Features = Mapping[str, tf.Tensor]
 Sums = dict[str, tuple[tf.Tensor, tf.Tensor]]
 Gradients = list[tf.Tensor | tf.IndexedSlices | None]
+# The step of one replica: (its part of the batch, its seed, int32 [2]) -> tensors in any structure.
+ReplicaStep = Callable[[dict[str, tf.Tensor], tf.Tensor], Any]
 
 
 class Objective(Protocol):
@@ -113,14 +165,9 @@ _replicas: contextvars.ContextVar[Replicas | None] = contextvars.ContextVar(
 )
 
 
-@contextlib.contextmanager
-def replicas_are(replicas: Replicas) -> Iterator[None]:
+def replicas_are(replicas: Replicas) -> contextlib.AbstractContextManager[None]:
     """Sets the default replicas of steps traced in this context."""
-    token = _replicas.set(replicas)
-    try:
-        yield
-    finally:
-        _replicas.reset(token)
+    return switched(_replicas, replicas)
 
 
 def replicas_of_strategy() -> Replicas:

@@ -9,6 +9,7 @@ from absl import logging
 
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoint_names, checkpoints, storage
+from bert_tf.files.paths import names_in
 from bert_tf.files.temporary_names import is_left_behind
 from bert_tf.start import lazy_tensorflow as tf
 
@@ -140,7 +141,7 @@ class CheckpointDirectory:
 
     def remove_left_behind(self) -> None:
         """Removes what killed runs left; no other run may be training in the directory."""
-        for name in checkpoint_names.names_in(self.directory):
+        for name in names_in(self.directory):
             if is_left_behind(name) or checkpoint_names.is_part(name):
                 _remove(os.path.join(self.directory, name))
         self._delete_oldest(self._listed())

@@ -5,7 +5,8 @@ import re
 from collections.abc import Sequence
 
 from bert_tf.errors import UserError, check_regular, given, quoted
-from bert_tf.files import listing, storage, whole_files
+from bert_tf.files import storage, whole_files
+from bert_tf.files.paths import names_in
 from bert_tf.start import lazy_tensorflow as tf
 
 # A step is an int64. A name with more digits is not a checkpoint of this library.
@@ -60,14 +61,6 @@ def listed_in(directory: str) -> list[str]:
     names = map(os.path.basename, paths)
     good = [n for n in names if n not in ("", ".", "..") and not _PATTERN.search(n)]
     return [os.path.join(directory, name) for name in good]
-
-
-def names_in(directory: str) -> list[str]:
-    """Returns the names of files and folders in a directory; [] if it does not exist."""
-    try:
-        return listing.names_in(directory)
-    except tf.errors.NotFoundError:
-        return []
 
 
 def number_of(prefix: str) -> int | None:

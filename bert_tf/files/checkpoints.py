@@ -21,7 +21,8 @@ import numpy as np
 from absl import logging
 
 from bert_tf.errors import UserError, given, listed, quoted
-from bert_tf.files import checkpoint_names, listing, object_graphs, storage, weight_files
+from bert_tf.files import checkpoint_names, object_graphs, storage, weight_files
+from bert_tf.files.paths import names_in
 from bert_tf.files.whole_files import check_no_pointer
 from bert_tf.files.whole_folders import Unreplaced
 from bert_tf.start import lazy_tensorflow as tf
@@ -66,7 +67,7 @@ def find_prefix(path: str, flag: str | None = "init_checkpoint") -> str:
         kept = checkpoint_names.listed_in(best) if is_best_of_run(best) else []
         kept = kept or checkpoint_names.listed_in(path)
         if not kept:
-            found = sorted(name for name in listing.names_in(path) if name.endswith(".index"))
+            found = sorted(name for name in names_in(path) if name.endswith(".index"))
             if not found and module_of(os.path.join(path, _VARIABLES)):
                 found = [f"{_VARIABLES}.index"]
             if not found:
@@ -97,9 +98,7 @@ def _suffixes(prefix: str) -> list[str]:
     """Returns the ends of the names of a checkpoint's first files; [] if there are none."""
     directory, name = os.path.split(prefix)
     with contextlib.suppress(tf.errors.OpError):
-        ends = [
-            x.removeprefix(name) for x in checkpoint_names.names_in(directory) if x.startswith(name)
-        ]
+        ends = [x.removeprefix(name) for x in names_in(directory) if x.startswith(name)]
         return [x for x in ends if x == _INDEX or x.startswith(_DATA)]
     return []
 

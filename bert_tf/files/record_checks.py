@@ -171,11 +171,8 @@ def explain(
 ) -> Exception:
     """Returns an error that says what is wrong with the input, or `error` itself if nothing is.
 
-    Reads the files again to name the record. Raises OSError if a file cannot be read again.
-
-    Args:
-        error: one of `read_errors`, raised by TensorFlow while it read batches.
-        schema: what TensorFlow parsed; None if it did not parse the records.
+    `error` is one of `read_errors`; `schema` is what TensorFlow parsed, None if records were not
+    parsed. Reads the files again to name the record; raises OSError if one cannot be read again.
     """
     message = error.message if isinstance(error, tf.errors.OpError) else ""
     if isinstance(error, (tf.errors.DataLossError, UnicodeDecodeError)) or (

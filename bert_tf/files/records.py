@@ -170,10 +170,6 @@ def write_files(
     names are unchanged. When all records are written, `beside` is called with the size of each
     file, and returns other files to write: path -> content. They appear just before the records do.
     """
-    if not paths or not all(paths):
-        raise UserError(f"--{flag} names no file: {','.join(paths)!r}")
-    if len(set(paths)) < len(paths):
-        raise UserError(f"--{flag} names a file twice: {','.join(paths)}")
     for path in paths:
         storage.check_file_system(path, flag)
     with contextlib.ExitStack() as stack:

@@ -16,8 +16,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from bert_tf.errors import UserError, given, listed, quoted
-from bert_tf.files.listing import names_in
-from bert_tf.files.overwriting import folder_destination
+from bert_tf.files.paths import folder_destination, names_in
 from bert_tf.files.temporary_names import temporary_name
 from bert_tf.start import lazy_tensorflow as tf
 

@@ -12,29 +12,24 @@ import socket
 import time
 import uuid
 
-from bert_tf.files.listing import names_in
+from bert_tf.files.paths import names_in
 from bert_tf.start import lazy_tensorflow as tf
 
 # The digest of the process's space, the process's number, and a random part.
 _NAME = re.compile(r"([0-9a-f]{8})-(\d{1,10})-[0-9a-f]{12}\.(unfinished|working)")
-_UNFINISHED, _WORKING = "unfinished", "working"
+_UNFINISHED, WORKING = "unfinished", "working"
 
 
 def temporary_name(folder: str, ending: str = _UNFINISHED) -> str:
     """Returns a new name in a folder, for a file or folder that is renamed when it is complete.
 
-    The name identifies the process. It does not contain the final name, which may be as long as the
-    file system allows. The first call for a folder removes what killed processes of this machine
-    left there.
+    With the ending `WORKING` it is a name for a file of this process only. The name identifies the
+    process. It does not contain the final name, which may be as long as the file system allows. The
+    first call for a folder removes what killed processes of this machine left there.
     """
     _remove_left_behind(folder)
     name = f"{_space_digest()}-{os.getpid()}-{uuid.uuid4().hex[:12]}.{ending}"
     return os.path.join(folder, name)
-
-
-def working_name(folder: str) -> str:
-    """Returns a new name for a file of this process only; it is also removed after a kill."""
-    return temporary_name(folder, _WORKING)
 
 
 def is_temporary(name: str) -> bool:

@@ -4,7 +4,7 @@ import os
 
 from bert_tf.errors import UserError
 from bert_tf.files import storage
-from bert_tf.files.listing import names_in
+from bert_tf.files.paths import names_in
 from bert_tf.files.whole_files import check_no_pointer
 from bert_tf.start import lazy_tensorflow as tf
 

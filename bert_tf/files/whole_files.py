@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Self
 from bert_tf import strict_json
 from bert_tf.errors import UserError, as_given, check_regular, quoted
 from bert_tf.files import storage
-from bert_tf.files.overwriting import destination
+from bert_tf.files.paths import destination
 from bert_tf.files.temporary_names import temporary_name
 from bert_tf.start import lazy_tensorflow as tf
 
@@ -34,9 +34,8 @@ class UnfinishedFile:
 
     A link is followed: its target is replaced. A pipe or a device is written in place.
 
-    Args:
-        open_writer: opens the temporary file, such as `tf.io.TFRecordWriter`; None for plain bytes.
-        needs_regular: refuse pipes and devices, for a file that is not written from start to end.
+    `open_writer` opens the temporary file, such as `tf.io.TFRecordWriter`; None for plain bytes.
+    `needs_regular` refuses pipes and devices, for a file that is not written from start to end.
     """
 
     def __init__(

@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from bert_tf.errors import UserError, listed
 from bert_tf.files import storage
-from bert_tf.files.listing import names_in
+from bert_tf.files.paths import names_in
 from bert_tf.files.temporary_names import is_temporary, temporary_name
 from bert_tf.start import lazy_tensorflow as tf
 
@@ -81,11 +81,7 @@ def _state(folder: str, marker: str) -> tuple[int, int] | None:
 
 @contextlib.contextmanager
 def _write_errors(path: str, place: str, unfinished: str = "") -> Iterator[None]:
-    """Converts errors of writing within a block to OSErrors that name the flag.
-
-    Also converts `whole_files`' errors on files in the folder `unfinished`, a name that means
-    nothing to a user.
-    """
+    """Converts errors of writing, also in `unfinished`, to OSErrors that name the flag."""
     try:
         yield
     except (tf.errors.OpError, UserError, OSError) as error:

@@ -15,8 +15,8 @@ import tensorflow as tf
 from bert_tf.model.activations import get_activation
 from bert_tf.model.encoder import SelfAttention, recomputed
 from bert_tf.model.family import AlbertConfig
+from bert_tf.model.inputs import get_shape_list
 from bert_tf.model.layers import Composite, LayerNorm, NamedDense, dropout, make_dense
-from bert_tf.model.ranges import get_shape_list
 from bert_tf.model.saving import Savable, register
 from bert_tf.seeds import fold_in_range
 

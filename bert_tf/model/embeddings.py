@@ -8,9 +8,8 @@ import tensorflow as tf
 
 from bert_tf.errors import UserError
 from bert_tf.model.configuration import BertConfig
-from bert_tf.model.inputs import checked_inputs
+from bert_tf.model.inputs import checked_inputs, get_shape_list
 from bert_tf.model.layers import LayerNorm, create_initializer, dropout
-from bert_tf.model.ranges import get_shape_list
 from bert_tf.model.saving import Savable, register
 
 

@@ -20,6 +20,7 @@ import tensorflow as tf
 
 from bert_tf.model.attention import attend, attention_probs, is_recomputed, project
 from bert_tf.model.configuration import BertConfig
+from bert_tf.model.inputs import get_shape_list
 from bert_tf.model.layers import (
     Composite,
     LayerNorm,
@@ -28,7 +29,6 @@ from bert_tf.model.layers import (
     dropout,
     make_dense,
 )
-from bert_tf.model.ranges import get_shape_list
 from bert_tf.model.saving import Savable, register
 from bert_tf.seeds import fold_in_range
 

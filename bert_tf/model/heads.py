@@ -17,8 +17,8 @@ import tensorflow as tf
 
 from bert_tf.errors import UserError, quoted
 from bert_tf.model.configuration import OUTPUT_DROPOUT_PROB
+from bert_tf.model.inputs import get_shape_list
 from bert_tf.model.layers import dropout, dropout_seed_of_call, head_initializer
-from bert_tf.model.ranges import get_shape_list
 from bert_tf.model.saving import Savable, register
 from bert_tf.seeds import fold_in
 
@@ -191,11 +191,9 @@ def layers_distance(
 ) -> tf.Tensor:
     """Returns the mean of the cosine distances between layers for each position, float32 [B*S].
 
-    Args:
-        student, teacher: the outputs of their layers, float [B, S, H] each. The teacher's get no
-            gradients.
-        all_layers: whether to compare each of the student's layers with the teacher's layer at the
-            same share of the depth (`matching_layers`), instead of only the last layers.
+    Both are the outputs of layers, float [B, S, H] each; the teacher's get no gradients. Compares
+    only the last layers, or with `all_layers` each of the student's with the teacher's at the same
+    share of the depth (`matching_layers`).
     """
     if not all_layers:
         student, teacher = student[-1:], teacher[-1:]

@@ -19,16 +19,16 @@ import contextvars
 import functools
 import math
 import os
-from collections.abc import Iterator
 from typing import Any
 
 import keras
 import tensorflow as tf
 
+from bert_tf.bounds import switched
 from bert_tf.errors import UserError, quoted
 from bert_tf.model.activations import Activation, get_activation
 from bert_tf.model.configuration import BertConfig
-from bert_tf.model.ranges import get_shape_list, in_range
+from bert_tf.model.inputs import get_shape_list, in_range
 from bert_tf.model.saving import Savable, Unquantized, register
 from bert_tf.seeds import initial_weights, initializer_seed, random_bits
 
@@ -187,14 +187,9 @@ class NamedDense(Savable, keras.layers.Layer):
 _only_answers = contextvars.ContextVar("only_answers", default=False)
 
 
-@contextlib.contextmanager
-def only_answering() -> Iterator[None]:
+def only_answering() -> contextlib.AbstractContextManager[None]:
     """Functions traced in this context are never differentiated, and run where they are traced."""
-    token = _only_answers.set(True)
-    try:
-        yield
-    finally:
-        _only_answers.reset(token)
+    return switched(_only_answers)
 
 
 def answers_in_bfloat16(dtype: tf.DType | str) -> bool:

@@ -61,7 +61,15 @@ class Savable(Unquantized):
 
     def get_config(self) -> dict[str, Any]:
         """Returns the JSON values from which `from_config` makes an equal layer or model."""
-        _check_activations(self._arguments)
+        config = self._arguments.get("config")
+        values = [*self._arguments.values(), *(config.values() if isinstance(config, dict) else ())]
+        if functions := [value for value in values if callable(value)]:
+            raise UserError(
+                "To be saved by Keras, a model must have the name of an activation as hidden_act of"
+                f' its BertConfig, such as "gelu" or "relu", not the function'
+                f" {quoted(functions[0])}; or save only the weights:"
+                ' model.save_weights("x.weights.h5")'
+            )
         dtype = {"dtype": self.dtype_policy.name} if self._takes_dtype else {}
         frozen = [variable.path for variable in self.variables if not variable.trainable]
         return {**self._arguments, **dtype, "trainable": self.trainable, "frozen": frozen}
@@ -123,15 +131,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tuple):  # Keras would not restore a tuple
         return list(value)
     return value.name if isinstance(value, keras.DTypePolicy) else value
-
-
-def _check_activations(arguments: dict[str, Any]) -> None:
-    config = arguments.get("config")
-    values = [*arguments.values(), *(config.values() if isinstance(config, dict) else ())]
-    functions = [value for value in values if callable(value)]
-    if functions:
-        raise UserError(
-            "To be saved by Keras, a model must have the name of an activation as hidden_act of its"
-            f' BertConfig, such as "gelu" or "relu", not the function {quoted(functions[0])};'
-            ' or save only the weights: model.save_weights("x.weights.h5")'
-        )

@@ -12,8 +12,8 @@ import numpy as np
 from bert_tf.errors import UserError, given, listed, quoted
 from bert_tf.files import checkpoints, storage, weight_files
 from bert_tf.files.checkpoint_names import files_of
-from bert_tf.files.listing import names_in
 from bert_tf.files.model_notes import LABELS_FILE, ModelInput, labels_in, read_model_input
+from bert_tf.files.paths import names_in
 from bert_tf.files.weight_files import SAFETENSORS, SHARDS
 from bert_tf.files.whole_folders import Unreplaced
 from bert_tf.model.configuration import BertConfig

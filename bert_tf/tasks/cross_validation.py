@@ -23,14 +23,14 @@ from absl import logging
 from bert_tf.engine import distribution
 from bert_tf.errors import UserError
 from bert_tf.files import storage
-from bert_tf.files.listing import names_in
+from bert_tf.files.paths import names_in
 from bert_tf.files.whole_files import read_bytes, read_json, write_whole
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model_folder.hugging_face.vector_settings import read_as_hugging_face
 from bert_tf.runs.flags.setting_fields import flags_of
 from bert_tf.runs.folder import reporting
 from bert_tf.runs.results.tables import KeptRows
-from bert_tf.runs.training.options import model_options
+from bert_tf.runs.training.trainer import model_options
 from bert_tf.tasks.files import TaskFiles
 from bert_tf.tasks.fine_tuner import training_schedule
 from bert_tf.tasks.long_text import windows

@@ -19,7 +19,7 @@ from bert_tf.engine.whole_file_input import WholeFileInput
 from bert_tf.errors import UserError
 from bert_tf.files import records, storage
 from bert_tf.files.model_notes import ModelInput, write_model_input
-from bert_tf.files.temporary_names import working_name
+from bert_tf.files.temporary_names import WORKING, temporary_name
 from bert_tf.files.whole_folders import check_folder, whole_folder
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.layer_scopes import layerwise_lr_factors, parse_frozen_layers
@@ -28,13 +28,11 @@ from bert_tf.model_folder.reader import ModelFiles
 from bert_tf.model_folder.writer import CONFIG_FILE, MODEL_NAMES, write_model, write_model_files
 from bert_tf.runs.flags.setting_fields import MAX_COUNT
 from bert_tf.runs.flags.settings import FineTuningOptions
-from bert_tf.runs.folder.best_checkpoint import BestCheckpoint
-from bert_tf.runs.folder.run import Run
+from bert_tf.runs.folder.run import BestCheckpoint, Run
 from bert_tf.runs.results.tables import Cell, KeptRows
 from bert_tf.runs.training.fine_tuning_checks import check_settings
-from bert_tf.runs.training.options import model_options
 from bert_tf.runs.training.plan import Phase, Work
-from bert_tf.runs.training.trainer import Trainer, Variables
+from bert_tf.runs.training.trainer import Trainer, Variables, model_options
 from bert_tf.runs.training.watch import CallbackWatch
 from bert_tf.tasks.long_text import windows
 from bert_tf.tasks.matrix_products import training_flops
@@ -205,7 +203,7 @@ class FineTuner:
         if name == "train":
             return self.run.path(f"{name}.tf_record")
         if name not in self._working_files:
-            self._working_files[name] = working_name(self.run.output_dir)
+            self._working_files[name] = temporary_name(self.run.output_dir, WORKING)
         return self._working_files[name]
 
     def train(self) -> None:

@@ -17,8 +17,12 @@ from bert_tf.model.configuration import BertConfig
 from bert_tf.model.heads import OutputLayer, example_weights
 from bert_tf.model.inputs import (
     OPTIONAL_INPUTS,
+    WEIGHTS,
+    as_dtype,
     checked_inputs,
     features_by_name,
+    finite,
+    get_shape_list,
     input_names,
     is_numeric,
     model_signature,
@@ -26,9 +30,9 @@ from bert_tf.model.inputs import (
     numeric,
     paired,
     renamed,
+    shaped,
 )
 from bert_tf.model.layers import dtype_policy
-from bert_tf.model.ranges import WEIGHTS, as_dtype, finite, get_shape_list, shaped
 from bert_tf.model.saving import Savable
 from bert_tf.modeling import BertModel, BertOutput
 from bert_tf.runs.training.watch import set_modes
@@ -212,7 +216,7 @@ class TaskModel(Savable, keras.Model):
         raise NotImplementedError
 
     def checked_labels(self, features: Features) -> dict[str, tf.Tensor]:
-        """Returns the labels with the shapes and types of records; see `bert_tf.model.ranges`.
+        """Returns the labels with the shapes and types of records; see `bert_tf.model.inputs`.
 
         Args:
             features: checked inputs and `example_weight`, and labels as they were given.

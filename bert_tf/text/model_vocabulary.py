@@ -9,7 +9,7 @@ from typing import Any
 
 from bert_tf.errors import UserError, quoted
 from bert_tf.files import checkpoints, storage, weight_files
-from bert_tf.files.overwriting import real_path
+from bert_tf.files.paths import real_path
 from bert_tf.text.tokenizer_json import TOKENIZER_FILE
 from bert_tf.text.tokenizer_settings import DO_LOWER_CASE
 from bert_tf.text.tokenizers import VOCABULARY_FILES, WORD_PIECES, VocabularySource, vocabulary_name

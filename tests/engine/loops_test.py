@@ -11,8 +11,7 @@ from tensorflow.core.protobuf.rewriter_config_pb2 import RewriterConfig
 from tensorflow.python.eager import context
 
 from bert_tf.engine import interrupts
-from bert_tf.engine.loops import TrainingLoop
-from bert_tf.engine.replicate import update_function, xla_pays_on_cpu
+from bert_tf.engine.loops import TrainingLoop, update_function, xla_pays_on_cpu
 from bert_tf.model.configuration import BertConfig
 from bert_tf.optimization import create_optimizer
 from bert_tf.tasks.pretraining.training.model import PretrainingModel

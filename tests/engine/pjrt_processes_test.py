@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.engine import distribution, pjrt_processes, tf_in_jax
+from bert_tf.engine import distribution, pjrt, tf_in_jax
 from bert_tf.errors import UserError
 from bert_tf.runs.flags import command_flags
 from bert_tf.runs.flags.settings import DeviceSettings
@@ -30,11 +30,11 @@ class StandIn:
         )
         self.process_index = lambda: index
         self.slept = []
-        monkeypatch.setattr(pjrt_processes, "_jax", lambda: self)
-        monkeypatch.setattr(pjrt_processes, "_lost", [])
-        monkeypatch.setattr(pjrt_processes, "WAIT_SECONDS", 0.05)
-        monkeypatch.setattr(pjrt_processes.time, "sleep", self.slept.append)
-        monkeypatch.setattr(pjrt_processes.os, "_exit", self.end)
+        monkeypatch.setattr(pjrt, "_jax", lambda: self)
+        monkeypatch.setattr(pjrt, "_lost", [])
+        monkeypatch.setattr(pjrt, "WAIT_SECONDS", 0.05)
+        monkeypatch.setattr(pjrt.time, "sleep", self.slept.append)
+        monkeypatch.setattr(pjrt.os, "_exit", self.end)
         monkeypatch.setattr(distribution, "_at_failure", [])
 
     def leave(self):
@@ -63,7 +63,7 @@ def test_processes_that_do_not_come_are_told(index, missing, monkeypatch):
     jax = StandIn(monkeypatch, wait)
     message = f"^--coordinator=a:1: {missing} within 0.05 s. Start the same command on every mach"
     with pytest.raises(ConnectionError, match=message):
-        pjrt_processes.join("a:1", 4, index)
+        pjrt.join("a:1", 4, index)
     assert given == [(("a:1", 4, index), 60)]
     fail(74)
     assert jax.slept == [0.0] and not jax.left
@@ -77,7 +77,7 @@ def test_what_jax_says_of_a_cluster_is_told(monkeypatch):
     with pytest.raises(
         UserError, match=r"^--coordinator=auto: JAX cannot join the p.*\(0 places: coor"
     ):
-        pjrt_processes.join("auto", None, None)
+        pjrt.join("auto", None, None)
     fail(1)
     assert jax.left  # the others are not kept waiting
 
@@ -95,9 +95,9 @@ def test_a_process_that_has_ended_is_told(index, seconds, text, kind, monkeypatc
     """The first process leaves last, because JAX aborts the others without it."""
     errors = pytest.importorskip("jax.errors")
     jax = StandIn(monkeypatch, index=index)
-    pjrt_processes.join("a:1", 2, index)
+    pjrt.join("a:1", 2, index)
     message = "Another process of this run has ended.*last checkpoint"
-    with pytest.raises(ConnectionError, match=message), pjrt_processes.together():
+    with pytest.raises(ConnectionError, match=message), pjrt.together():
         raise getattr(errors, kind, ValueError)(text)
     fail(74)
     assert jax.slept == [seconds]
@@ -106,12 +106,12 @@ def test_a_process_that_has_ended_is_told(index, seconds, text, kind, monkeypatc
 def test_other_errors_of_jax_stay(monkeypatch):
     error = pytest.importorskip("jax.errors").JaxRuntimeError
     jax = StandIn(monkeypatch)
-    with pytest.raises(error, match="RESOURCE"), pjrt_processes.together():
+    with pytest.raises(error, match="RESOURCE"), pjrt.together():
         raise error("RESOURCE_EXHAUSTED: out of memory")
-    with pytest.raises(UserError, match="ABORTED"), pjrt_processes.together():  # a ValueError, too
+    with pytest.raises(UserError, match="ABORTED"), pjrt.together():  # a ValueError, too
         raise UserError("--output_dir=ABORTED_run must be a folder")
     jax.distributed.is_initialized = lambda: False
-    with pytest.raises(error, match="Gloo"), pjrt_processes.together():
+    with pytest.raises(error, match="Gloo"), pjrt.together():
         raise error("Gloo")
 
 
@@ -132,10 +132,10 @@ def test_processes_with_different_flags_are_told(others, difference):
 
     own = ["--a=1", "--b=x"]
     if difference is None:
-        pjrt_processes.check_same(gather, own)
+        pjrt.check_same(gather, own)
     else:
         with pytest.raises(UserError, match=f"of --coordinator have different fl.*: {difference}"):
-            pjrt_processes.check_same(gather, own)
+            pjrt.check_same(gather, own)
 
 
 def test_the_flags_that_must_be_the_same_are_the_programs_own(monkeypatch):

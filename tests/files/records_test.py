@@ -124,9 +124,6 @@ def test_write_files_leaves_what_was_there_on_an_error(tmp_path):
 
 def test_write_files_errors(tmp_path):
     for paths, message in (
-        ([""], "--output_file names no file"),
-        ([str(tmp_path / "a"), ""], "--output_file names no file"),
-        ([str(tmp_path / "a")] * 2, "--output_file names a file twice"),
         ([str(tmp_path)], f"--output_file={tmp_path} must name a file, but it is a directory"),
         ([f"{tmp_path}/no/a"], f"--output_file={tmp_path}/no/a cannot be written: .*must exist"),
     ):

@@ -56,7 +56,7 @@ def test_a_folder_that_is_not_there_is_no_error(tmp_path):
 def test_a_run_that_begins_spares_the_files_of_the_living(tmp_path):
     """An evaluation may look at the folder of a run that is just starting to train."""
     folder = str(tmp_path)
-    living = [temporary_names.temporary_name(folder), temporary_names.working_name(folder)]
+    living = [temporary_names.temporary_name(folder, x) for x in ("unfinished", "working")]
     dead = [name.replace(f"-{os.getpid()}-", f"-{2**22 + 1}-") for name in living]
     space = temporary_names._space_digest()
     elsewhere = [name.replace(space, "0" * 8) for name in living]

@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 import bert_tf
-from bert_tf.files import checkpoints, model_garden
+from bert_tf.files import checkpoints, object_graphs
 from bert_tf.files.checkpoints import CheckpointReader
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.family import AlbertConfig, ElectraConfig
@@ -333,7 +333,7 @@ def test_reading_takes_the_memory_of_the_weights(tmp_path):
     config = BertConfig(**{**SIZES, **sizes})
     shapes = {x.path: tuple(x.shape) for x in BertModel(config).variables}
     prefix = str(tmp_path / "ckpt")
-    model_garden.write(prefix, numpy_bert.random_weights(shapes, 2), 4)
+    object_graphs.write(prefix, numpy_bert.random_weights(shapes, 2), 4)
     program = """
 import sys
 from bert_tf.files.checkpoints import CheckpointReader

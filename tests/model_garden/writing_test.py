@@ -1,4 +1,4 @@
-"""Tests of bert_tf/files/model_garden.py: what Model Garden's models restore.
+"""Tests of bert_tf/files/object_graphs.py: what Model Garden's models restore.
 
 The graphs are compared with those that tf-models-official wrote (see make_fixtures.py): restoring
 walks along the attributes of its objects, and each must be in the checkpoint.

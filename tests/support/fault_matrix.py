@@ -24,7 +24,7 @@ import tensorflow as tf
 
 from bert_tf import optimization
 from bert_tf.engine import input_pipeline, interrupts, loops
-from bert_tf.engine.replicate import replicate
+from bert_tf.engine.loops import replicate
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoint_directory, checkpoint_names, checkpoints, whole_files
 from bert_tf.files.whole_folders import whole_folder

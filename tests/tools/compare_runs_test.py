@@ -8,7 +8,7 @@ from scipy import stats
 from sklearn import metrics
 
 from bert_tf.errors import UserError
-from bert_tf.runs.results import review, tables
+from bert_tf.runs.results import tables
 from bert_tf.runs.results.tables import KeptRows
 from bert_tf.tasks.tagging.data import Sentence
 from bert_tf.tasks.tagging.files import write_tables
@@ -26,7 +26,7 @@ def write_classes(folder, labels, predicted):
         {"id": f"dev-{i}", "text_a": f"text {i}", "label": LABELS[x]} for i, x in enumerate(labels)
     )
     outputs = np.eye(2)[predicted] * 0.8 + 0.1
-    review.write_review(f"{folder}", "", rows, LABELS, np.array(labels), outputs)
+    tables.write_review(f"{folder}", "", rows, LABELS, np.array(labels), outputs)
     return folder
 
 
@@ -133,7 +133,7 @@ def test_numbers(tmp_path):
         (tmp_path / name).mkdir()
         rows = KeptRows({"id": f"{i}", "text_a": "t", "label": x} for i, x in enumerate(labels))
         predicted = labels + noise * rng.normal(size=50)
-        review.write_review(f"{tmp_path}/{name}", "", rows, None, labels, predicted)
+        tables.write_review(f"{tmp_path}/{name}", "", rows, None, labels, predicted)
     found = compared(tmp_path / "a", tmp_path / "b")
     assert found.p_value is None and found.right == {}
     pearson, _, error = found.metrics

@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from bert_tf.engine.peaks import CHIP_FLOPS
+from bert_tf.engine.distribution import CHIP_FLOPS
 from bert_tf.errors import UserError, quoted
 
 
@@ -38,7 +38,7 @@ class Chip:
         return 2 * size * (1 - 1 / replicas) / self.links
 
 
-# By the compiler's name of the device. bert_tf/engine/peaks.py names the pages and the paper.
+# By the compiler's name of the device; for the pages and the paper see engine/distribution.py.
 # Links: half the "bidirectional" bandwidth on the pages of v5e, v5p, v6e and tpu7x. The page of v3
 # only has the all-reduce bandwidth of a pod, 340 TB/s for 1,024 chips. v4 has 6 links of 50 GB/s
 # (https://arxiv.org/abs/2304.01433, table 4), and v2 has 4 of 496 Gbit/s.

@@ -11,7 +11,7 @@ from bert_tf.engine import distribution
 from bert_tf.engine.loops import TrainingLoop
 from bert_tf.engine.pjrt import PjrtStrategy, Step
 from bert_tf.engine.steps import train_step
-from bert_tf.runs.training.teacher import check_hidden_sizes, check_inputs
+from bert_tf.runs.training.fine_tuning_checks import check_hidden_sizes, check_inputs
 from bert_tf.tasks.pretraining.schema import ELECTRA, MLM, pretraining_schema
 from bert_tf.tasks.pretraining.training.distillation import DistilledPretraining
 from bert_tf.tasks.pretraining.training.electra import pretraining_model

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files import storage, weight_files
-from bert_tf.files.overwriting import real_path
+from bert_tf.files.paths import real_path
 from bert_tf.files.whole_files import JsonKeys, Needed, read_checked, write_json
 from bert_tf.model_folder.hugging_face.cross_encoder import (
     MODULES_FILE,

@@ -64,7 +64,7 @@ class FieldRule(Bounds):
     needs, needs_one_of, excludes: if the field is given, all, at least one, or none of these
         conditions must hold.
     of_model: whether the folder of --init_checkpoint decides, if the flag is not given: see
-        `model_flags.follow_model`.
+        `command_flags.follow_model`.
     because: the reason for `needs` or `excludes`: the end of "--NAME needs --OTHER, since ...".
     """
 

@@ -8,8 +8,7 @@ import re
 import sys
 from collections.abc import Sequence
 
-from bert_tf.engine import distribution
-from bert_tf.engine.peaks import device_kind
+from bert_tf.engine.distribution import device_kind, input_shard
 from bert_tf.files.whole_files import read_text, write_whole
 from bert_tf.runs.flags.setting_fields import Settings, flags_of
 from bert_tf.start import lazy_tensorflow as tf
@@ -46,7 +45,7 @@ def write_flags(
     path = os.path.join(output_dir, FILE_NAME)
     found = ((name, sys.modules.get(name)) for name in _PACKAGES)
     versions = ", ".join(f"{name} {package.__version__}" for name, package in found if package)
-    shard = distribution.input_shard(strategy)
+    shard = input_shard(strategy)
     place = f"# {shard.replicas} replicas of {device_kind(strategy)}, {shard.count} hosts"
     flags = _words(output_dir, settings)
     content = "\n".join([f"# Python {platform.python_version()}, {versions}", place, *flags, ""])

@@ -60,14 +60,9 @@ class Heartbeat:
     an exception. In between a thread rewrites the file. Call `check` before writing anything that a
     different run must not overwrite, and `check_beats` now and then.
 
-    Args:
-        output_dir: an existing directory, on any file system that TensorFlow reaches.
-        doing: what is done under the heartbeat: a key of `_RULES`.
-        trains: whether the program trains, for `InUseError`.
-
-    Attributes:
-        left_at: when a killed run last renewed the file, in seconds since 1970; None if the last
-            run was not killed.
+    `doing`, a key of `_RULES`, is what is done under the heartbeat; `trains` is for `InUseError`.
+    `left_at` is when a killed run last renewed the file, in seconds since 1970; None if the last
+    run was not killed.
     """
 
     def __init__(

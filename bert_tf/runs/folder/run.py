@@ -1,8 +1,9 @@
-"""A run's output directory, and everything that the run writes there."""
+"""A run's output directory and everything that the run writes there, the best checkpoint too."""
 
 import contextlib
 import functools
 import hashlib
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,15 +14,84 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf.engine import distribution, interrupts
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, as_given, quoted
 from bert_tf.files import model_notes, storage
 from bert_tf.files.checkpoint_directory import CheckpointDirectory
+from bert_tf.files.checkpoints import BEST_FOLDER
 from bert_tf.runs.flags.settings import TrainingSettings
 from bert_tf.runs.folder import reporting
-from bert_tf.runs.folder.best_checkpoint import BestCheckpoint
 from bert_tf.runs.folder.flags_file import write_flags
 from bert_tf.runs.folder.goodput import Goodput, Record
 from bert_tf.runs.folder.heartbeat import FILE_NAME, Heartbeat, InUseError
+from bert_tf.text.casing import read_casing, write_casing
+
+
+class BestCheckpoint:
+    """The checkpoint with a run's best evaluation, in the folder `best` of its output directory.
+
+    The folder holds the checkpoint, `labels.txt` if there are classes, and `eval_results.txt`,
+    which is written last. A resumed run compares its evaluations with that file: `metric`, where
+    higher is better. Training ends after `patience` evaluations, one every `every_steps`, without
+    an improvement; 0 for never.
+    """
+
+    def __init__(
+        self,
+        output_dir: str,
+        metric: str,
+        patience: int,
+        every_steps: int,
+        labels: Sequence[str] | None = None,
+    ):
+        self.folder = os.path.join(output_dir, BEST_FOLDER)
+        self._results = os.path.join(self.folder, "eval_results.txt")
+        self._metric = metric
+        self._steps = patience * every_steps
+        self._labels = labels
+
+    def prefix(self) -> str | None:
+        return CheckpointDirectory(self.folder, 1).latest()
+
+    def check(self) -> None:
+        """Raises UserError if evaluations cannot be compared with the best so far."""
+        self._best_results()
+
+    def _best_results(self) -> dict[str, float]:
+        if not self.prefix() or not tf.io.gfile.exists(self._results):
+            return {}
+        try:
+            best = reporting.read_results(self._results)
+            found = f"it has {as_given(', '.join(best)) or 'nothing'}"
+        except UserError as error:
+            best, found = {}, quoted(str(error))
+        if self._metric in best and best.get("global_step", math.nan).is_integer():
+            return best
+        raise UserError(
+            f"{self._results}: the file must have lines `name = number`, as --keep_best writes"
+            f" them, with global_step, a whole number, and {self._metric}, which chooses the best"
+            f" checkpoint; {found}. Take another --output_dir, or delete {self.folder}"
+        )
+
+    def update(
+        self, results: Mapping[str, float | int], step: int, values: Mapping[str, tf.Tensor]
+    ) -> bool:
+        """Keeps the checkpoint if it is the best so far; returns whether to continue training."""
+        best = self._best_results()
+        score = np.float32(results[self._metric])
+        if not best or score > np.float32(best[self._metric]):
+            tf.io.gfile.makedirs(self.folder)
+            model_notes.write_labels(self.folder, self._labels)
+            write_casing(self.folder, read_casing(os.path.dirname(self.folder)))  # the run's
+            CheckpointDirectory(self.folder, 1).save(values, step)
+            reporting.write_results(self._results, {**results, "global_step": step})
+            logging.info("%s = %s is the best so far; kept in %s", self._metric, score, self.folder)
+            return True
+        since = step - int(best["global_step"])
+        if not self._steps or since < self._steps:
+            return True
+        message = "Training ends early: %s has not been better than %s for %d steps"
+        logging.info(message, self._metric, best[self._metric], since)
+        return False
 
 
 class Run:
@@ -36,10 +106,8 @@ class Run:
     Methods that write, or wait for a save, raise OSError if a file cannot be written or a different
     run has taken the directory over, and FloatingPointError if a value to save is not finite.
 
-    Args:
-        labels: classes in the order of the logits, for `labels.txt`; () for regression. None if the
-            task has no labels to keep.
-        saves: whether to write checkpoints. If not, the directory is temporary.
+    `labels` are the classes in the order of the logits, for `labels.txt`; () for regression, None
+    if the task keeps none. If not `saves`, no checkpoints are written: the directory is temporary.
     """
 
     def __init__(
@@ -188,11 +256,9 @@ class Run:
         before training continues. They synchronize by a reduction over their devices, and if two
         threads started reductions, their order could differ between machines: a deadlock.
 
-        Args:
-            values: weights, optimizer slots and `global_step` by name, on the host: tensors that
-                later steps do not change.
-            save_places: writes this process's position in the input beside the prefix that it gets.
-            waited: seconds for which training waited for these values, for the log.
+        `values` are weights, optimizer slots and `global_step` by name, on the host, which later
+        steps do not change. `save_places` writes this process's position in the input beside the
+        prefix that it gets. Training `waited` so many seconds for `values`, for the log.
         """
         self.wait_for_save()
         if step == self.saved_step or not self._saves:

@@ -92,17 +92,15 @@ class CheckpointCallback(keras.callbacks.Callback):
                 step,
             )
             return
-        self._last_step = epochs * steps
+        last = self._last_step = epochs * steps
         # Keras's BackupAndRestore does the same.
         self.model._initial_epoch = min(step // steps, epochs)
-        logging.info("Training continues from step %d of %d", step, self._last_step)
-        if step >= self._last_step:
+        logging.info("Training continues from step %d of %d", step, last)
+        if step >= last:
             logging.warning(
                 "Nothing to train: %s is at step %d of %d already. Raise epochs to continue, or"
                 " choose another output_dir to start over",
-                self._checkpoints.prefix(step),
-                step,
-                self._last_step,
+                *(self._checkpoints.prefix(step), step, last),
             )
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:

@@ -14,20 +14,51 @@ from bert_tf.engine import distribution
 from bert_tf.engine.evaluator import StepMetrics
 from bert_tf.engine.input_pipeline import TrainingInput
 from bert_tf.engine.length_buckets import Buckets
-from bert_tf.engine.loops import TrainingLoop
-from bert_tf.engine.replicate import update_function, xla_pays_on_cpu
+from bert_tf.engine.loops import TrainingLoop, update_function, xla_pays_on_cpu
 from bert_tf.engine.steps import Objective, train_step
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints, whole_files
 from bert_tf.model_folder.reader import ModelFiles
+from bert_tf.runs.flags.settings import ComputationSettings, TrainingSettings
 from bert_tf.runs.folder.run import Run
-from bert_tf.runs.training.options import adam_options
-from bert_tf.runs.training.phase_steps import PhaseSteps
-from bert_tf.runs.training.plan import Phase, Plan
-from bert_tf.runs.training.schedules import TimeBudget, note_schedule
+from bert_tf.runs.training.phase_steps import PhaseSteps, traced, watched
+from bert_tf.runs.training.plan import Phase, Plan, TimeBudget, note_schedule
 from bert_tf.runs.training.watch import Watch
-from bert_tf.runs.training.watchdog import traced, watched
 from bert_tf.seeds import reading_weights, seeded
+
+
+def adam_options(
+    settings: TrainingSettings, learning_rate_factors: Mapping[str, float] | None = None
+) -> optimization.AdamOptions:
+    """Returns the optimizer's options; see `AdamWeightDecayOptimizer`."""
+    return optimization.AdamOptions(
+        settings.optimizer,
+        settings.weight_decay_rate,
+        settings.beta_1,
+        settings.beta_2,
+        settings.epsilon,
+        lamb_bias_correction=settings.lamb_bias_correction,
+        learning_rate_factors=tuple((learning_rate_factors or {}).items()),
+    )
+
+
+def model_options(
+    settings: ComputationSettings, strategy: tf.distribute.Strategy
+) -> dict[str, bool | str]:
+    """Returns the arguments of `BertModel` for the settings and the strategy's devices."""
+    return device_options(settings, distribution.on_tpu(strategy))
+
+
+def device_options(settings: ComputationSettings, on_tpu: bool) -> dict[str, bool | str]:
+    one_hot = settings.use_one_hot_embeddings
+    options: dict[str, bool | str] = {
+        "use_one_hot_embeddings": on_tpu if one_hot is None else one_hot,
+        "dtype": settings.dtype or ("bfloat16" if on_tpu else "float32"),
+    }
+    if isinstance(settings, TrainingSettings):
+        options["recompute_activations"] = settings.recompute_activations
+    return options
+
 
 Variables = Mapping[str, tf.Variable]  # of a model, by name
 _FEW_EXAMPLES = 8  # the original's replicas had 32 of 256
@@ -123,11 +154,10 @@ class Trainer:
     ) -> None:
         """Trains from the current step to the end of the last phase.
 
-        Args:
-            phases: in order; a step belongs to the phase that its number falls into.
-            evaluate: called every --evaluate_every_steps; returns whether to continue training.
-            watch: follows the steps. A run that its callbacks ended is not continued with
-                callbacks, unless `phases` have more steps.
+        A step belongs to the phase that its number falls into. `evaluate`, called every
+        --evaluate_every_steps, returns whether to continue training. `watch` follows the steps; a
+        run that its callbacks ended is not continued with callbacks, unless `phases` have more
+        steps.
         """
         self._check_batches(phases)
         settings, watch = self._settings, watch or Watch()

@@ -101,10 +101,8 @@ class CallbackWatch(Watch):
     ) -> None:
         """Prepares the callbacks for a run of `num_steps`, of which `step` were made before.
 
-        Args:
-            optimizer: callbacks find it as `model.optimizer` until the end.
-            steps_of_epoch: number of examples / batch size.
-            evaluate: returns results to add to an epoch's logs, with `val_` before their names.
+        Callbacks find `optimizer` as `model.optimizer` until the end. An epoch's number of steps is
+        examples / batch size. What `evaluate` returns is added to its logs as `val_...`.
         """
         self.model, model.optimizer = model, optimizer
         self._evaluate = evaluate

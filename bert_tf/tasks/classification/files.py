@@ -10,7 +10,7 @@ from bert_tf.errors import UserError, listed
 from bert_tf.files.whole_files import write_whole
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.folder import reporting
-from bert_tf.runs.results import review, tables
+from bert_tf.runs.results import tables
 from bert_tf.runs.results.tables import Cell
 from bert_tf.runs.training.fine_tuning_checks import learned_labels
 from bert_tf.tasks.classification.decision import keep_threshold
@@ -123,7 +123,7 @@ class ClassificationFiles(TaskFiles, ClassificationTask):
         return {"id": example.guid, **texts, "label": label}
 
     def write_review(self, example_set: ExampleSet, evaluated: Evaluated) -> None:
-        review.write_review(
+        tables.write_review(
             self.settings.output_dir,
             example_set.suffix,
             example_set.rows,
@@ -138,7 +138,7 @@ class ClassificationFiles(TaskFiles, ClassificationTask):
         path = self.path(f"test_results{example_set.suffix}.tsv")
         reporting.write_probabilities(path, outputs)
         labels = self.processor.get_labels()
-        found = review.predicted_columns(labels, outputs, self.decision)
+        found = tables.predicted_columns(labels, outputs, self.decision)
         path = self.path(f"predictions{example_set.suffix}.tsv")
         tables.write_predictions(path, example_set.rows, found)
         processor = self.processor.also.get(example_set.suffix[1:], self.processor)

@@ -11,7 +11,7 @@ from bert_tf.engine.steps import Features, Sums
 from bert_tf.errors import UserError
 from bert_tf.model.configuration import OUTPUT_DROPOUT_PROB, BertConfig
 from bert_tf.model.heads import binary_cross_entropy, cross_entropy, example_weights, squared_errors
-from bert_tf.model.ranges import finite, get_shape_list, in_range, shaped
+from bert_tf.model.inputs import finite, get_shape_list, in_range, shaped
 from bert_tf.model.saving import register
 from bert_tf.modeling import BertOutput
 from bert_tf.tasks.task_model import TaskModel

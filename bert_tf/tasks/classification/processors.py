@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from bert_tf.datasets.tables import place_of, read_text
 from bert_tf.errors import UserError
-from bert_tf.files.listing import names_in
+from bert_tf.files.paths import names_in
 from bert_tf.files.storage import contents, ending_of
 from bert_tf.runs.flags.setting_fields import Group, Settings
 from bert_tf.start import lazy_tensorflow as tf

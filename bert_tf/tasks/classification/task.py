@@ -13,9 +13,9 @@ from bert_tf.errors import UserError, first_of, listed
 from bert_tf.files.model_notes import LABELS_FILE, PAIRS, TEXTS, check_label
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.folder import reporting
-from bert_tf.runs.results import review
+from bert_tf.runs.results import tables
 from bert_tf.runs.results.reports import Calibration, Report, calibrate
-from bert_tf.runs.results.review import Decision
+from bert_tf.runs.results.tables import Decision
 from bert_tf.runs.training.fine_tuning_checks import learned_labels
 from bert_tf.tasks import class_weights
 from bert_tf.tasks.classification import scores
@@ -216,10 +216,10 @@ class ClassificationTask(FineTuningTask):
         return Evaluated(results, columns)
 
     def report(self, example_set: ExampleSet, evaluated: Evaluated) -> Report:
-        return review.report_of(*self.reviewed(example_set, evaluated))
+        return tables.report_of(*self.reviewed(example_set, evaluated))
 
     def reviewed(self, example_set: ExampleSet, evaluated: Evaluated) -> tuple[Any, ...]:
-        """Returns the arguments of `review.report_of` for an evaluation."""
+        """Returns the arguments of `tables.report_of` for an evaluation."""
         found = evaluated.found["label_ids"], evaluated.found["outputs"]
         calibration = None if example_set.suffix else self._calibration
         return self.processor.get_labels(), *found, self.decision, calibration

@@ -20,8 +20,12 @@ from bert_tf.model.heads import (
     soft_cross_entropy,
     squared_distance,
 )
-from bert_tf.runs.training.options import model_options
-from bert_tf.runs.training.teacher import check_hidden_sizes, checked_teacher_files, load_teacher
+from bert_tf.runs.training.fine_tuning_checks import (
+    check_hidden_sizes,
+    checked_teacher_files,
+    load_teacher,
+)
+from bert_tf.runs.training.trainer import model_options
 from bert_tf.tasks.classification.model import ClassificationModel
 from bert_tf.tasks.classification.settings import ClassifierSettings
 from bert_tf.tasks.distilled import Distilled

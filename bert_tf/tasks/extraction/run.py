@@ -17,12 +17,12 @@ from bert_tf.engine.length_buckets import Buckets, parse_lengths
 from bert_tf.engine.prediction import CHUNK_BATCHES, Columns, Predictor, check_prediction
 from bert_tf.errors import UserError, quoted
 from bert_tf.files import checkpoints, records
-from bert_tf.files.overwriting import check_overwrites
+from bert_tf.files.paths import check_overwrites
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model_folder.hugging_face.vector_settings import check_mean_vectors
 from bert_tf.model_folder.reader import ModelFiles
 from bert_tf.runs.training.fine_tuning_checks import make_tokenizer
-from bert_tf.runs.training.options import model_options
+from bert_tf.runs.training.trainer import model_options
 from bert_tf.seeds import reading_weights
 from bert_tf.tasks.extraction import lines
 from bert_tf.tasks.extraction.model import FeaturesModel

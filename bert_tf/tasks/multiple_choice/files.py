@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.runs.folder import reporting
-from bert_tf.runs.results import review, tables
+from bert_tf.runs.results import tables
 from bert_tf.runs.results.tables import Cell
 from bert_tf.tasks.files import TaskFiles
 from bert_tf.tasks.multiple_choice import data
@@ -37,11 +37,11 @@ class MultipleChoiceFiles(TaskFiles, MultipleChoiceTask):
         label_ids, outputs = (evaluated.found[name] for name in ("label_ids", "outputs"))
         labels = numbers(outputs)
         rows = example_set.rows
-        review.write_review(self.settings.output_dir, "", rows, labels, label_ids, outputs)
+        tables.write_review(self.settings.output_dir, "", rows, labels, label_ids, outputs)
 
     def write_predictions(
         self, example_set: ExampleSet, outputs: np.ndarray, global_step: int
     ) -> None:
         reporting.write_probabilities(self.path("test_results.tsv"), outputs)
-        found = review.predicted_columns(numbers(outputs), outputs)
+        found = tables.predicted_columns(numbers(outputs), outputs)
         tables.write_predictions(self.path("predictions.tsv"), example_set.rows, found)

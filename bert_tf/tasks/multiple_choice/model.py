@@ -10,7 +10,7 @@ import tensorflow as tf
 from bert_tf.engine.steps import Features, Sums
 from bert_tf.model.configuration import OUTPUT_DROPOUT_PROB, BertConfig
 from bert_tf.model.heads import cross_entropy, example_weights
-from bert_tf.model.ranges import get_shape_list, in_range, shaped
+from bert_tf.model.inputs import get_shape_list, in_range, shaped
 from bert_tf.model.saving import register
 from bert_tf.modeling import BertOutput
 from bert_tf.tasks.task_model import TaskModel

@@ -9,7 +9,7 @@ from bert_tf.files.model_notes import CHOICES
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.flags.settings import EvaluationOptions
 from bert_tf.runs.folder import reporting
-from bert_tf.runs.results import review
+from bert_tf.runs.results import tables
 from bert_tf.runs.results.reports import Report
 from bert_tf.tasks.multiple_choice import data
 from bert_tf.tasks.multiple_choice.data import QuestionEncoder
@@ -55,7 +55,7 @@ class MultipleChoiceTask(FineTuningTask):
 
     def report(self, example_set: ExampleSet, evaluated: Evaluated) -> Report:
         label_ids, outputs = (evaluated.found[name] for name in ("label_ids", "outputs"))
-        return review.report_of(numbers(outputs), label_ids, outputs)
+        return tables.report_of(numbers(outputs), label_ids, outputs)
 
     def predict(self, example_set: ExampleSet, predictions: PredictionColumns) -> np.ndarray:
         return joined(predictions, "outputs")["outputs"]

@@ -17,7 +17,7 @@ from bert_tf.files.whole_files import UnfinishedFile
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model_folder.hugging_face.vector_settings import check_mean_vectors
 from bert_tf.runs.folder import reporting
-from bert_tf.runs.results import review, tables
+from bert_tf.runs.results import tables
 from bert_tf.runs.results.tables import Cell, KeptRows
 from bert_tf.tasks.files import TaskFiles
 from bert_tf.tasks.sentences.data import Sentences, read_sentences
@@ -154,6 +154,6 @@ def write_review(output_dir: str, rows: KeptRows, scores: np.ndarray, cosines: n
     """
     differences = ((ranks(cosines) - ranks(scores)) / len(scores)).astype(np.float32)
     found = {"prediction": list(cosines), "rank_difference": list(differences)}
-    order = review.surest_first(differences != 0, np.abs(differences))
-    for name, numbers in ((review.EVALUATED, None), ("errors", order)):
+    order = tables.surest_first(differences != 0, np.abs(differences))
+    for name, numbers in ((tables.EVALUATED, None), ("errors", order)):
         tables.write_predictions(os.path.join(output_dir, f"{name}.tsv"), rows, found, numbers)

@@ -17,8 +17,8 @@ from bert_tf.engine.steps import Features, Sums
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.heads import cross_entropy, example_weights, squared_errors
+from bert_tf.model.inputs import finite, get_shape_list, shaped
 from bert_tf.model.layers import weighted_sum
-from bert_tf.model.ranges import finite, get_shape_list, shaped
 from bert_tf.model.saving import register
 from bert_tf.modeling import BertOutput
 from bert_tf.tasks.sentences.schema import COSINE, IN_BATCH_NEGATIVES, LOSSES, TRIPLET

@@ -18,8 +18,12 @@ from bert_tf.model.configuration import BertConfig
 from bert_tf.model.heads import example_weights
 from bert_tf.model_folder.hugging_face.vector_settings import VectorSettings, check_mean_vectors
 from bert_tf.runs.folder import reporting
-from bert_tf.runs.training.options import model_options
-from bert_tf.runs.training.teacher import check_hidden_sizes, checked_teacher_files, load_teacher
+from bert_tf.runs.training.fine_tuning_checks import (
+    check_hidden_sizes,
+    checked_teacher_files,
+    load_teacher,
+)
+from bert_tf.runs.training.trainer import model_options
 from bert_tf.tasks.distilled import TaughtStudent
 from bert_tf.tasks.sentences.data import SentenceEncoder, Sentences
 from bert_tf.tasks.sentences.model import SentenceModel, check_sizes

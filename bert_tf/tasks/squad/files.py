@@ -8,9 +8,9 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf.errors import UserError
-from bert_tf.files.overwriting import check_overwrites
+from bert_tf.files.paths import check_overwrites
 from bert_tf.model.configuration import BertConfig
-from bert_tf.runs.results import review, tables
+from bert_tf.runs.results import tables
 from bert_tf.tasks.files import TaskFiles
 from bert_tf.tasks.squad import answers, scoring
 from bert_tf.tasks.squad.examples import SquadData, read_squad_examples
@@ -99,9 +99,9 @@ def write_review(
     tables.write_table(os.path.join(output_dir, _REVIEW[0]), columns, rows)
     if right is not None:
         exact, certainty = (np.array([row[i] for row in rows]) for i in (-2, 4))
-        order = review.surest_first(exact == 0.0, certainty)
+        order = tables.surest_first(exact == 0.0, certainty)
         tables.write_table(os.path.join(output_dir, _REVIEW[1]), columns, (rows[i] for i in order))
-        review.write_report(output_dir, "", scoring.answer_report(data, scores, with_negative))
+        tables.write_report(output_dir, "", scoring.answer_report(data, scores, with_negative))
 
 
 def _around(answer: str, context: str) -> str:

@@ -15,8 +15,8 @@ from bert_tf.engine.steps import Features, Sums
 from bert_tf.model.activations import gelu_erf
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.heads import cross_entropy, example_weights, linear
+from bert_tf.model.inputs import get_shape_list, in_range, shaped
 from bert_tf.model.layers import Composite, glorot_initializer, head_initializer
-from bert_tf.model.ranges import get_shape_list, in_range, shaped
 from bert_tf.model.saving import Savable, register
 from bert_tf.modeling import BertOutput
 from bert_tf.tasks.task_model import TaskModel

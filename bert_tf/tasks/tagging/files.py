@@ -12,7 +12,7 @@ from absl import logging
 from bert_tf.errors import UserError, first_of, listed, quoted
 from bert_tf.files.model_notes import LABELS_FILE
 from bert_tf.runs.folder import reporting
-from bert_tf.runs.results import review, tables
+from bert_tf.runs.results import tables
 from bert_tf.tasks.files import TaskFiles
 from bert_tf.tasks.tagging import data
 from bert_tf.tasks.tagging.data import Sentence
@@ -94,7 +94,7 @@ class TaggingFiles(TaskFiles, TaggingTask):
 
     def write_review(self, example_set: SentenceSet, evaluated: Evaluated) -> None:
         sentences = example_set.sentences
-        write_tables(self.settings.output_dir, review.EVALUATED, sentences, *evaluated.found)
+        write_tables(self.settings.output_dir, tables.EVALUATED, sentences, *evaluated.found)
 
     def write_predictions(self, example_set: SentenceSet, outputs: Any, global_step: int) -> None:
         tags, losses, loss = outputs
@@ -169,11 +169,11 @@ def write_tables(
     if not known:
         return
     errors, report = ("errors", "eval_report")
-    if name != review.EVALUATED:
+    if name != tables.EVALUATED:
         errors, report = ("test_errors", "test_report")
     wrong = sorted((row for row in rows if row[-2]), key=lambda row: -row[-1])
     tables.write_table(os.path.join(output_dir, f"{errors}.tsv"), columns, wrong)
-    review.write_report(output_dir, "", report_of(sentences, predicted), report)
+    tables.write_report(output_dir, "", report_of(sentences, predicted), report)
 
 
 def _wrong(sentence: Sentence, tags: Sequence[str]) -> str:

@@ -14,8 +14,8 @@ from bert_tf.engine.steps import Features, Sums
 from bert_tf.errors import UserError
 from bert_tf.model.configuration import OUTPUT_DROPOUT_PROB, BertConfig
 from bert_tf.model.heads import cross_entropy, example_weights
+from bert_tf.model.inputs import WEIGHTS, finite, get_shape_list, in_range, shaped
 from bert_tf.model.layers import Composite, glorot_initializer
-from bert_tf.model.ranges import WEIGHTS, finite, get_shape_list, in_range, shaped
 from bert_tf.model.saving import Savable, register
 from bert_tf.seeds import initializer_seed
 from bert_tf.tasks.tagging.schema import FEATURE_LAYERS

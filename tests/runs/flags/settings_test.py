@@ -10,7 +10,7 @@ import tensorflow as tf
 from bert_tf.errors import UserError
 from bert_tf.runs.flags.setting_fields import REQUIRED, Group, Settings, inherit, rule_of
 from bert_tf.runs.flags.settings import ComputationSettings, FineTuningOptions, TrainingSettings
-from bert_tf.runs.training.options import model_options
+from bert_tf.runs.training.trainer import model_options
 from bert_tf.tasks.pretraining.training.settings import PretrainingSettings, ScheduleSettings
 from bert_tf.tasks.squad.settings import SquadSettings
 from bert_tf.tasks.tagging.settings import TaggingSettings

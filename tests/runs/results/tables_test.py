@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bert_tf.errors import UserError
-from bert_tf.runs.results import review, tables
+from bert_tf.runs.results import tables
 from bert_tf.runs.results.tables import KeptRows
 
 TEXTS = [
@@ -140,7 +140,7 @@ def test_errors_begin_with_the_most_certain_one(tmp_path):
     probabilities = np.array([[0.9, 0.1], [0.4, 0.6], [0.2, 0.8], [0.3, 0.7]], np.float32)
     rows = kept(["no", "no", "no", "yes"])
     right = np.array([0, 0, 0, 1])
-    review.write_review(f"{tmp_path}", "_x", rows, ["no", "yes"], right, probabilities)
+    tables.write_review(f"{tmp_path}", "_x", rows, ["no", "yes"], right, probabilities)
     found = tables.read_table(f"{tmp_path}/errors_x.tsv")
     assert found == {
         "id": ["d-2", "d-1"],
@@ -157,7 +157,7 @@ def test_errors_begin_with_the_most_certain_one(tmp_path):
 
 def test_errors_of_a_regression_begin_with_the_largest_difference(tmp_path):
     y_true, predicted = np.array([1, 2, 3, 4], np.float32), np.array([1, 2.5, 0, 4.25], np.float32)
-    review.write_review(f"{tmp_path}", "", kept(y_true.tolist()), None, y_true, predicted)
+    tables.write_review(f"{tmp_path}", "", kept(y_true.tolist()), None, y_true, predicted)
     found = tables.read_table(f"{tmp_path}/errors.tsv")
     assert found["id"] == ["d-2", "d-1", "d-3"] and found["difference"] == ["-3.0", "0.5", "0.25"]
     assert found["label"] == ["3.0", "2.0", "4.0"] and "probability" not in found
@@ -166,7 +166,7 @@ def test_errors_of_a_regression_begin_with_the_largest_difference(tmp_path):
 
 def test_no_errors_are_an_empty_table(tmp_path):
     y_true = np.array([0, 1])
-    review.write_review(f"{tmp_path}", "", kept(["a", "b"]), ["a", "b"], y_true, np.eye(2))
+    tables.write_review(f"{tmp_path}", "", kept(["a", "b"]), ["a", "b"], y_true, np.eye(2))
     assert tables.read_table(f"{tmp_path}/errors.tsv")["id"] == []
 
 

@@ -21,7 +21,7 @@ from absl import logging
 from bert_tf import tokenization
 from bert_tf.errors import UserError, quoted
 from bert_tf.files import storage
-from bert_tf.files.overwriting import check_overwrites, real_path
+from bert_tf.files.paths import check_overwrites, real_path
 from bert_tf.files.whole_files import read_json
 from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings

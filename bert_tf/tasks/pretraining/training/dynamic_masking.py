@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.engine.input_pipeline import Batch
-from bert_tf.model.ranges import get_shape_list
+from bert_tf.model.inputs import get_shape_list
 from bert_tf.seeds import below, hash_numbers, uniform
 from bert_tf.tasks.pretraining.records.masking import MASKED, UNCHANGED
 from bert_tf.tasks.pretraining.schema import predictions_per_row

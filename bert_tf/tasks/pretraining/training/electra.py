@@ -20,8 +20,8 @@ from bert_tf.model.activations import get_activation
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.family import ElectraConfig
 from bert_tf.model.heads import example_weights, token_weights
+from bert_tf.model.inputs import get_shape_list
 from bert_tf.model.layers import dropout_seed_of_call, make_dense
-from bert_tf.model.ranges import get_shape_list
 from bert_tf.model.saving import Savable, register
 from bert_tf.modeling import BertModel
 from bert_tf.seeds import fold_in, hash_numbers, random_bits, uniform

@@ -12,7 +12,7 @@ from bert_tf.errors import UserError, listed, quoted
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.family import ElectraConfig
 from bert_tf.model.heads import cross_entropy, example_weights
-from bert_tf.model.ranges import WEIGHTS, finite, get_shape_list, in_range, shaped
+from bert_tf.model.inputs import WEIGHTS, finite, get_shape_list, in_range, shaped
 from bert_tf.model.saving import register
 from bert_tf.tasks.pretraining.schema import ELECTRA, MLM, MLM_NSP, MLM_SOP
 from bert_tf.tasks.pretraining.training.heads import PretrainingHeads

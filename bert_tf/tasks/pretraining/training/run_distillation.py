@@ -8,15 +8,14 @@ from bert_tf.model.configuration import BertConfig
 from bert_tf.model.family import AlbertConfig, DistilBertConfig
 from bert_tf.model.heads import matching_layers
 from bert_tf.runs.folder.run import Run
-from bert_tf.runs.training.fine_tuning_checks import check_vocabulary
-from bert_tf.runs.training.options import model_options
-from bert_tf.runs.training.teacher import (
+from bert_tf.runs.training.fine_tuning_checks import (
     check_hidden_sizes,
     check_inputs,
+    check_vocabulary,
     load_teacher,
     teacher_files,
 )
-from bert_tf.runs.training.trainer import Trainer
+from bert_tf.runs.training.trainer import Trainer, model_options
 from bert_tf.tasks.matrix_products import distillation_flops
 from bert_tf.tasks.pretraining.training.distillation import (
     OTHER_WEIGHTS,

@@ -1,8 +1,9 @@
-"""Where a file or folder is written, and checks that a program does not overwrite its input.
+"""Paths: the names in a folder, where a file or folder is written, and what must not be replaced.
 
 Links are followed; devices and pipes are written in place.
 """
 
+import contextlib
 import errno
 import os
 import stat
@@ -10,6 +11,24 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from bert_tf.errors import UserError
+from bert_tf.start import lazy_tensorflow as tf
+
+
+def names_in(folder: str | os.PathLike) -> list[str]:
+    """Returns the names of the files and folders in a folder, in any order; [] if there is none.
+
+    Names may be any bytes, of which TensorFlow lists only UTF-8. Other bytes become surrogates;
+    `os.fsencode` makes a path that TensorFlow takes. Raises TensorFlow's other errors.
+    """
+    folder = os.fspath(folder)
+    local = folder.removeprefix("file://") or "."
+    if "://" not in local:
+        with contextlib.suppress(OSError, ValueError):
+            return os.listdir(local)
+    try:
+        return [name.rstrip("/") for name in tf.io.gfile.listdir(folder or ".")]
+    except tf.errors.NotFoundError:
+        return []
 
 
 def check_overwrites(

@@ -1,4 +1,4 @@
-"""Tests of bert_tf.files.overwriting."""
+"""Tests of bert_tf.files.paths."""
 
 import os
 import re
@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from bert_tf.errors import UserError
 from bert_tf.files import storage
-from bert_tf.files.overwriting import check_overwrites
+from bert_tf.files.paths import check_overwrites
 from bert_tf.files.records import write_files
 from bert_tf.files.whole_files import UnfinishedFile, write_whole
 from bert_tf.files.whole_folders import whole_folder
