@@ -22,7 +22,8 @@ from bert_tf.model_folder.reader import ModelFiles
 from bert_tf.runs.flags.settings import ComputationSettings, TrainingSettings
 from bert_tf.runs.folder.run import Run
 from bert_tf.runs.training.phase_steps import PhaseSteps, traced, watched
-from bert_tf.runs.training.plan import Phase, Plan, TimeBudget, note_schedule
+from bert_tf.runs.training.plan import Phase, Plan
+from bert_tf.runs.training.schedules import TimeBudget, note_schedule
 from bert_tf.runs.training.watch import Watch
 from bert_tf.seeds import reading_weights, seeded
 

@@ -19,7 +19,7 @@ from bert_tf.model_folder.writer import write_config, write_vocabulary
 from bert_tf.runs.flags.setting_fields import MAX_COUNT
 from bert_tf.runs.folder.run import Run
 from bert_tf.runs.training.fine_tuning_checks import check_vocabulary
-from bert_tf.runs.training.plan import TimeBudget
+from bert_tf.runs.training.schedules import TimeBudget
 from bert_tf.runs.training.trainer import Trainer, model_options
 from bert_tf.tasks.matrix_products import training_flops
 from bert_tf.tasks.pretraining.records.manifest import MadeFor
