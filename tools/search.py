@@ -45,12 +45,9 @@ _TOLERANCE = 0.999  # cosine at least, between the archive's first vector and th
 def read_vectors(path: str, array: str | None = None, layer: int | None = None) -> np.ndarray:
     """Returns the vectors of an archive of extract_features.py, float32 [n, H].
 
-    Args:
-        path: the archive, the value of --vectors.
-        array: the array's name; the array is float [n, H] or [n, L, H]. None for `mean_vector`,
-            else `pooled_vector`, else the only float matrix.
-        layer: which layer, by its number in the array `layers`; None if there is only one, or the
-            array is [n, H].
+    `array` is the name of a float array [n, H] or [n, L, H]; None for `mean_vector`, else
+    `pooled_vector`, else the only float matrix. `layer` is a number in the array `layers`; None if
+    there is only one, or the array is [n, H].
     """
     check_regular(path, f"--vectors={path}")
     with _reading(path), tf.io.gfile.GFile(path, "rb") as file, np.load(file) as archive:

@@ -136,10 +136,7 @@ def draw_points(
 def write_projector_files(
     output_dir: str, vectors: np.ndarray, texts: Sequence[str], labels: Sequence[str]
 ) -> None:
-    """Writes the files that TensorBoard's projector reads from its --logdir.
-
-    `texts` and `labels` have an item for each vector, float32 [n, H], or are empty.
-    """
+    """Writes what TensorBoard's projector reads; texts and labels as in `draw_points`."""
     with UnfinishedFile(os.path.join(output_dir, "vectors.tsv")) as file:
         for vector in vectors:
             file.write(("\t".join(f"{x:.7g}" for x in vector) + "\n").encode())

@@ -52,9 +52,9 @@ _PACKAGES = (
 
 
 def stages(folder: str, words: list[str]) -> list[Stage]:
-    """Returns the stages: a vocabulary, records of length 128, and training.
+    """Returns the stages: a vocabulary, records of length 128, and training, all in `folder`.
 
-    `folder` gets their files. `words` are flags of run_pretraining.py, which take precedence.
+    `words` are flags of run_pretraining.py, which take precedence.
     """
     vocabulary, records, *_ = make_stages(folder)
     file, lengths = f"{folder}/records", ["--max_seq_length=128", "--max_predictions_per_seq=20"]

@@ -84,10 +84,7 @@ def build_model(
 def initialize(
     folder: ModelFolder, read: Callable[[str], np.ndarray], variables: Mapping[str, tf.Variable]
 ) -> None:
-    """Sets the variables that a folder has weights for; a head's only if the folder has a head.
-
-    `read` returns the weight of a name.
-    """
+    """Sets the variables that a folder has weights for; a head's only if the folder has a head."""
     missing = []
     for name, variable in variables.items():
         of_bert = name.startswith(f"{folder.config.scope}/")
@@ -170,11 +167,6 @@ class KerasRuntime:
 
 _CPU_INFO = Path("/proc/cpuinfo")
 _DTYPES = ("float32", "bfloat16", "mixed_bfloat16", "auto")
-# Measured on an Intel Xeon (Sapphire Rapids) without AMX; see docs/devices.md.
-_SLOW = (
-    'dtype="bfloat16" is slow on this processor, which lacks fast bfloat16: on a similar one'
-    ' float32 answered 1.9 times as fast. load(..., dtype="auto") chooses float32 here'
-)
 
 
 def answering_dtype(dtype: str | None) -> keras.DTypePolicy | str | None:
@@ -193,7 +185,11 @@ def answering_dtype(dtype: str | None) -> keras.DTypePolicy | str | None:
 
 @functools.cache
 def _warn() -> None:
-    logging.warning(_SLOW)
+    # Measured on an Intel Xeon (Sapphire Rapids) without AMX; see docs/devices.md.
+    logging.warning(
+        'dtype="bfloat16" is slow on this processor, which lacks fast bfloat16: on a similar one'
+        ' float32 answered 1.9 times as fast. load(..., dtype="auto") chooses float32 here'
+    )
 
 
 def multiplies_bfloat16() -> bool:

@@ -68,10 +68,7 @@ def check_choice(name: str, value: Any, choices: Iterable[str]) -> None:
 
 
 def as_list(texts: Any, pairs: bool = False, name: str = "texts") -> tuple[list, bool]:
-    """Returns texts as a list, and whether a single text was given.
-
-    With `pairs`, a tuple of two texts is one pair; without, it is a list of texts.
-    """
+    """Returns texts as a list, and whether a single text was given; with `pairs`, (a, b) is one."""
     if isinstance(texts, str):
         return [texts], True
     single = pairs and isinstance(texts, tuple) and any(isinstance(part, str) for part in texts)

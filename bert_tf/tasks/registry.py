@@ -8,9 +8,8 @@ from bert_tf.runs.flags.setting_fields import Settings
 
 if TYPE_CHECKING:
     from bert_tf.model.configuration import BertConfig
-    from bert_tf.tasks.files import TaskFiles
     from bert_tf.tasks.rows import Rows
-    from bert_tf.tasks.task import FineTuningTask
+    from bert_tf.tasks.task import FineTuningTask, TaskFiles
 
 _EXAMPLES = "flags/quickstart"
 
@@ -103,7 +102,7 @@ TASKS = {
         "Tagging",
         {
             "tagging": Head(
-                *("tagging", "run_tagging.py", _BIAS, "rows.TaggingRows"),
+                *("tagging", "run_tagging.py", _BIAS, "data.TaggingRows"),
                 model="model.TaggingModel",
                 takes_num_labels=True,
             )
@@ -122,7 +121,7 @@ TASKS = {
                 "answers (SQuAD)",
                 "run_squad.py",
                 ("cls/squad/output_bias", "task_specific/squad/dense/bias"),
-                "rows.SquadRows",
+                "examples.SquadRows",
                 "model.SquadModel",
             )
         },
@@ -141,7 +140,7 @@ TASKS = {
         "MultipleChoice",
         {
             "multiple_choice": Head(
-                *("multiple choice", "run_multiple_choice.py", (), "rows.MultipleChoiceRows"),
+                *("multiple choice", "run_multiple_choice.py", (), "data.MultipleChoiceRows"),
                 model="model.MultipleChoiceModel",
                 needs_pooler=True,
             )

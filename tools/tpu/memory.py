@@ -120,10 +120,10 @@ def look_up(
 ) -> tuple[str, float | None]:
     """Returns a line that says whether a phase's step fits, and the compiler's cycles if known.
 
-    A step with fewer examples takes no more memory, and a step with more takes no less. The line
-    names the compiler, and the installed compiler if it differs. Cycles are of exactly this step.
-    `plans` are [] if the settings are not `are_as_compiled`. The phase's batch size is global, and
-    a replica computes its part in `accumulation_steps` parts. For `generator` see `Plan`.
+    A step with fewer examples takes no more memory, and a step with more takes no less. Cycles are
+    of exactly this step. `plans` are [] if the settings are not `are_as_compiled`. The phase's
+    batch size is global, and a replica computes its part in `accumulation_steps` parts. For
+    `generator` see `Plan`.
     """
     known, cycles = "", None
     for plan in plans:

@@ -8,7 +8,7 @@ from bert_tf.pretrained.results import Answer
 from bert_tf.tasks.arguments import WHOLE_NUMBER, check_type
 
 if TYPE_CHECKING:
-    from bert_tf.tasks.squad.rows import AnswerOptions
+    from bert_tf.tasks.squad.examples import AnswerOptions
 
 
 class AnswerQuestions(LoadedModel):

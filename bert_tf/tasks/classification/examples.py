@@ -93,10 +93,7 @@ class DataProcessor:
 def parse_label(
     text: str, processor: DataProcessor, place: str, remedy: str
 ) -> str | float | tuple[str, ...]:
-    """Parses a label: a class, a number for regression, or all labels of a text with several.
-
-    If it is not valid, the error names `place` (file and line) and `remedy` (how to correct it).
-    """
+    """Parses a label; if it is not valid, the error names `place` (file and line) and `remedy`."""
     labels = processor.get_labels()
     if labels is not None and processor.multi_label:
         separator = processor.label_separator

@@ -21,8 +21,7 @@ def classification_schema(
     have several of `num_labels` labels, unlike in the original, it is an int64 vector of that
     length, 1 for each label that the text has. `is_real_example` is 1, or 0 for padding at the end
     of files that the original wrote for TPUs. `weighted` records also have `example_weight`,
-    float32, the weight in losses and metrics. Names and types: the original's
-    `file_based_convert_examples_to_features`.
+    float32. Names and types: the original's `file_based_convert_examples_to_features`.
     """
     label_ids = records.int64_feature([], low=0)
     if regression:
@@ -41,17 +40,11 @@ def classification_schema(
 class ClassificationEncoder(ExampleEncoder):
     """Turns an example into one record, or into one for each window of a long text.
 
-    Without a stride, records and log lines match the original's
-    `file_based_convert_examples_to_features`, and long texts are truncated at their ends.
-
-    Args:
-        label_list: the classes in the order of the logits; None for regression.
-        stride: word pieces between the starts of windows, see `split_pair`. The records then have
-            the weight 1 / windows, so that every example counts once in the loss.
-        weighted: whether records have the weights of their examples, divided by the windows.
-
-    Attributes:
-        num_windows: number of records of each example so far.
+    Without a `stride`, records and log lines match the original's
+    `file_based_convert_examples_to_features`, and long texts are truncated at their ends. With
+    one, see `split_pair`, records have the weight 1 / windows, so that every example counts once.
+    `weighted` records also have the weights of their examples. `label_list` has the classes in the
+    order of the logits; None for regression. `num_windows`: number of records of each example.
     """
 
     def __init__(

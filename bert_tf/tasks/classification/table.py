@@ -94,7 +94,7 @@ class TsvProcessor(DataProcessor):
     def numbered_rows(self, split: str, path: str) -> Iterator[tuple[int, list[str]]]:
         """Yields (number of the line from 0, columns) of each line of a set except the header.
 
-        A line may have more columns than the first one, as in the original. A warning reports them.
+        Warns of lines with more columns than the first one, which are read as in the original.
         """
         columns = self._columns_of(split)
         rows = list(enumerate(tables.read_rows(path, columns.header)))
@@ -306,11 +306,8 @@ class TableProcessor(DataProcessor):
 
 
 def sort_labels(labels: Iterable[str]) -> list[str]:
-    """Sorts labels: by value if all are whole numbers, otherwise as text.
-
-    A label of 100 characters or more counts as text: Python converts at most 4300 digits.
-    """
-    labels = list(labels)
+    """Sorts labels: by value if all are whole numbers of below 100 digits, otherwise as text."""
+    labels = list(labels)  # Python converts at most 4300 digits
     whole = all(label.removeprefix("-").isdecimal() and len(label) < 100 for label in labels)
     return sorted(labels, key=int if whole else None)
 

@@ -1,6 +1,9 @@
 """Classification and regression as a task of fine-tuning."""
 
+import copy
 import dataclasses
+import json
+import os
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Self
 
@@ -8,10 +11,16 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert_tf.engine.prediction import Columns
+from bert_tf.engine.prediction import Columns, join
 from bert_tf.errors import UserError, first_of, listed
+from bert_tf.files.checkpoint_directory import CheckpointDirectory
 from bert_tf.files.model_notes import LABELS_FILE, PAIRS, TEXTS, check_label
-from bert_tf.model.configuration import BertConfig
+from bert_tf.files.storage import first_file
+from bert_tf.files.whole_files import read_text
+from bert_tf.model.configuration import MULTI_LABEL, BertConfig
+from bert_tf.model.family import CONFIG_FILES, read_config
+from bert_tf.model_folder.reader import ModelFiles
+from bert_tf.model_folder.writer import CONFIG_FILE, write_config
 from bert_tf.runs.folder import reporting
 from bert_tf.runs.results import review
 from bert_tf.runs.results.reports import Calibration, Report, calibrate
@@ -19,25 +28,121 @@ from bert_tf.runs.results.review import Decision
 from bert_tf.runs.training.fine_tuning_checks import learned_labels
 from bert_tf.tasks import class_weights
 from bert_tf.tasks.classification import scores
-from bert_tf.tasks.classification.decision import configured
 from bert_tf.tasks.classification.examples import DataProcessor, InputExample, in_both_orders
 from bert_tf.tasks.classification.features import ClassificationEncoder
 from bert_tf.tasks.classification.model import ClassificationModel
 from bert_tf.tasks.classification.rows import ClassificationRows
-from bert_tf.tasks.classification.settings import ClassifierOptions
+from bert_tf.tasks.classification.settings import ClassifierOptions, ClassifierSettings
 from bert_tf.tasks.classification.table import TableProcessor
 from bert_tf.tasks.classification.teacher import DistilledClassification, copy_head, read_teacher
 from bert_tf.tasks.long_text import text_columns
 from bert_tf.tasks.task import (
+    Chunks,
     Evaluated,
     ExampleSet,
     FineTuningTask,
-    PredictionColumns,
+    Start,
     check_differ,
-    joined,
 )
 from bert_tf.tasks.task_model import TaskModel
 from bert_tf.text.tokenizers import Tokenizer
+
+# Settings that do not work with several labels, and why.
+_ONE_LABEL = {
+    "class_weights": "an example with several has the weight of no single class",
+    "temperature_scaling": "with several each label has a sigmoid, and a --threshold of its own",
+}
+
+
+def configured(config: BertConfig, settings: ClassifierSettings, multi_label: bool) -> BertConfig:
+    """Returns the configuration of a run's model; with `multi_label` examples have several labels.
+
+    A run that does not train a new head follows the `bert_config.json` beside the checkpoint, even
+    if --bert_config_file is the pre-trained model's.
+    """
+    path = _learned_config(settings)
+    learned_several = bool(path) and _has_several_labels(path)
+    if path and settings.do_train and learned_several != multi_label:
+        has = "several labels for each text" if learned_several else "one label for each text"
+        raise UserError(
+            f"The model in --output_dir was trained with {has}; to go on,"
+            f" {'set' if learned_several else 'leave out'} --multi_label. Or choose another"
+            " --output_dir to train into"
+        )
+    several = multi_label or config.is_multi_label or learned_several
+    _check(settings, several, multi_label)
+    if not several:
+        return config
+    source = read_config(path) if path and learned_several else config
+    threshold = source.threshold if settings.threshold is None else settings.threshold
+    chosen = settings.threshold is not None or settings.find_threshold
+    if settings.do_train and learned_several and threshold != BertConfig.threshold and not chosen:
+        logging.warning(
+            "threshold is %s in %s, found or given for the weights that training goes on from. To"
+            " find it for the new weights, add --find_threshold",
+            *(threshold, path),
+        )
+    config = copy.copy(config)
+    config.problem_type, config.threshold = MULTI_LABEL, threshold
+    return config
+
+
+def _check(settings: ClassifierSettings, several: bool, multi_label: bool) -> None:
+    for name in ("threshold", "find_threshold"):
+        if getattr(settings, name) and not several:
+            raise UserError(
+                f"--{name} is for texts with several labels (--multi_label): with one label,"
+                " the most likely class is the prediction. Leave it out"
+            )
+    if several and not multi_label and (settings.do_train or settings.do_eval):
+        raise UserError(
+            f"problem_type in bert_config.json is {MULTI_LABEL}: a text can have several labels,"
+            " but the examples have one each. Set --multi_label with --task_name=table. To train a"
+            " model with one label for each text, delete problem_type"
+        )
+    for name, reason in _ONE_LABEL.items():
+        if getattr(settings, name) and several:
+            raise UserError(
+                f"--{name} is for examples with one label; {reason}. Leave out --{name} or"
+                " --multi_label"
+            )
+
+
+def _learned_config(settings: ClassifierSettings) -> str | None:
+    prefix = CheckpointDirectory(settings.output_dir).latest()
+    if prefix:
+        files = ModelFiles(prefix, only_checkpoint=True)
+    elif settings.init_checkpoint and not settings.do_train:
+        files = ModelFiles.of_flag(settings.init_checkpoint)
+    else:
+        return None
+    # Hugging Face's config.json is in the run's configuration already.
+    return None if files.is_hugging_face else first_file(files.home, CONFIG_FILES)
+
+
+def _has_several_labels(path: str) -> bool:
+    """Reads from a `bert_config.json` whether texts have several labels; False if it is damaged."""
+    try:
+        values = json.loads(read_text(path, path))
+    except (UserError, ValueError):
+        return False
+    return isinstance(values, dict) and values.get("problem_type") == MULTI_LABEL
+
+
+def keep_threshold(settings: ClassifierSettings, threshold: float) -> None:
+    """Writes a threshold that was found without training to --output_dir's `bert_config.json`."""
+    path = os.path.join(settings.output_dir, CONFIG_FILE)
+    if not CheckpointDirectory(settings.output_dir).latest() or not tf.io.gfile.exists(path):
+        logging.warning(
+            "The model is not in --output_dir, so the threshold is not kept with it; to predict,"
+            " give --threshold=%s",
+            threshold,
+        )
+        return
+    config = read_config(path)
+    config.threshold = threshold
+    write_config(settings.output_dir, config)
+    logging.info("Wrote the threshold %.4g to %s", threshold, path)
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -151,16 +256,12 @@ class ClassificationTask(FineTuningTask):
         return ClassificationModel(config, len(labels) or 1, **options)
 
     def teaching(
-        self,
-        config: BertConfig,
-        tokenizer: Tokenizer,
-        labels: Sequence[str],
-        strategy: tf.distribute.Strategy,
+        self, start: Start, labels: Sequence[str], strategy: tf.distribute.Strategy
     ) -> dict[str, Callable]:
         settings = self.settings
         if not settings.teacher_checkpoint:
             return {}
-        teacher = read_teacher(settings, config, tokenizer, labels, strategy)
+        teacher = read_teacher(settings, start, labels, strategy)
         arguments = teacher, settings.alphas, settings.temperature, settings.cos_all_layers
         found = {"objective": lambda student: DistilledClassification(student, *arguments)}
         if settings.copy_teacher_head:
@@ -173,27 +274,23 @@ class ClassificationTask(FineTuningTask):
             logging.info("  Num texts = %d, in %d windows", num_examples, num_records)
         return num_records
 
-    def _columns(
-        self, example_set: ExampleSet, predictions: PredictionColumns, *names: str
-    ) -> Columns:
+    def _columns(self, example_set: ExampleSet, predictions: Chunks, *names: str) -> Columns:
         """Returns the predictions for the texts of a set; with windows, one for each text."""
-        columns = joined(predictions, *names)
+        columns = join(predictions, *names)
         if self.settings.stride is None:
             return columns
         counts, long_text = example_set.encoder.num_windows, self.settings.long_text
         logging.info("  Num texts = %d, in %d windows", len(counts), sum(counts))
         return text_columns(columns, counts, long_text, self.decision is None)
 
-    def calibrate(
-        self, model: TaskModel, example_set: ExampleSet, predictions: PredictionColumns
-    ) -> None:
+    def calibrate(self, model: TaskModel, example_set: ExampleSet, predictions: Chunks) -> None:
         columns = self.evaluate(example_set, predictions).found
         importance = columns.get("example_weight")
         self._calibration = calibrate(columns["label_ids"], columns["outputs"], importance)
         for variable in (model.head.output_weights, model.head.output_bias):
             variable.assign(variable.numpy() / self._calibration.temperature)
 
-    def evaluate(self, example_set: ExampleSet, predictions: PredictionColumns) -> Evaluated:
+    def evaluate(self, example_set: ExampleSet, predictions: Chunks) -> Evaluated:
         """Returns the original's results, the processor's metrics, and the rankings within groups.
 
         The weights of a dev set count in all of them except the rankings.
@@ -224,7 +321,7 @@ class ClassificationTask(FineTuningTask):
         calibration = None if example_set.suffix else self._calibration
         return self.processor.get_labels(), *found, self.decision, calibration
 
-    def predict(self, example_set: ExampleSet, predictions: PredictionColumns) -> np.ndarray:
+    def predict(self, example_set: ExampleSet, predictions: Chunks) -> np.ndarray:
         return self._columns(example_set, predictions, "outputs")["outputs"]
 
     def _scores(

@@ -1,8 +1,7 @@
 """Reads lines of text, single texts or pairs, and writes the outputs for each line.
 
 Each writer is a context manager that yields a function to call for each line in order. Files are
-written atomically; memory does not grow with the number of lines. `layers` are the indices in
---layers.
+written atomically; memory does not grow with the number of lines.
 """
 
 import contextlib

@@ -19,12 +19,16 @@ from bert_tf.model_folder.hugging_face.vector_settings import check_mean_vectors
 from bert_tf.runs.folder import reporting
 from bert_tf.runs.results import review, tables
 from bert_tf.runs.results.tables import Cell, KeptRows
-from bert_tf.tasks.files import TaskFiles
 from bert_tf.tasks.sentences.data import Sentences, read_sentences
-from bert_tf.tasks.sentences.schema import COSINE, IN_BATCH_NEGATIVES, TEACHER, TRIPLET
-from bert_tf.tasks.sentences.settings import SentenceSettings
+from bert_tf.tasks.sentences.settings import (
+    COSINE,
+    IN_BATCH_NEGATIVES,
+    TEACHER,
+    TRIPLET,
+    SentenceSettings,
+)
 from bert_tf.tasks.sentences.task import Corpus, Queries, SentenceTask
-from bert_tf.tasks.task import Evaluated, ExampleSet
+from bert_tf.tasks.task import Evaluated, ExampleSet, TaskFiles
 
 # Purpose -> the name of its file, and what needs its columns.
 _FILES = {
@@ -148,9 +152,9 @@ def _write_vectors(path: str, vectors: np.ndarray) -> None:
 def write_review(output_dir: str, rows: KeptRows, scores: np.ndarray, cosines: np.ndarray) -> None:
     """Writes eval_predictions.tsv, and the same with the worst pairs first as errors.tsv.
 
-    Scores and cosines, float `[pairs]`, have different scales, so their ranks are compared, as the
-    Spearman correlation does: `rank_difference` is 0.5 if the cosine ranks a pair above half of the
-    pairs that have higher scores, and negative if it ranks the pair too low.
+    Scores and cosines, float [pairs], are compared by rank, as in the Spearman correlation:
+    `rank_difference` is 0.5 if the cosine ranks a pair above half of the pairs that have higher
+    scores, and negative if it ranks the pair too low.
     """
     differences = ((ranks(cosines) - ranks(scores)) / len(scores)).astype(np.float32)
     found = {"prediction": list(cosines), "rank_difference": list(differences)}

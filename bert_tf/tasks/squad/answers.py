@@ -109,10 +109,10 @@ class ContextText:
         self._final_text = final_text
 
     def of(self, start: int, end: int) -> tuple[str, int, int]:
-        """Returns the text of tokens `start` to `end`, both included, and its place.
+        """Returns the text of tokens `start` to `end`, both included, and its place in the context.
 
-        White space within the text becomes one space, as in the original. The place is the first
-        character in the context, and the last character + 1.
+        White space within the text becomes one space, as in the original. The place is its first
+        character, and its last character + 1.
         """
         first, last = np.searchsorted(self._context.word_starts, [start, end], side="right") - 1
         places = self._context.places

@@ -11,11 +11,10 @@ from bert_tf.errors import UserError
 from bert_tf.files.overwriting import check_overwrites
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.results import review, tables
-from bert_tf.tasks.files import TaskFiles
 from bert_tf.tasks.squad import answers, scoring
 from bert_tf.tasks.squad.examples import SquadData, read_squad_examples
 from bert_tf.tasks.squad.task import QuestionSet, SquadTask
-from bert_tf.tasks.task import ExampleSet
+from bert_tf.tasks.task import ExampleSet, TaskFiles
 
 _THRESHOLDS = "null_threshold.json"
 _REVIEW = ("predictions.tsv", "errors.tsv", "eval_report.txt", "eval_report.json")

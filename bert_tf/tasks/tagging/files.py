@@ -13,13 +13,12 @@ from bert_tf.errors import UserError, first_of, listed, quoted
 from bert_tf.files.model_notes import LABELS_FILE
 from bert_tf.runs.folder import reporting
 from bert_tf.runs.results import review, tables
-from bert_tf.tasks.files import TaskFiles
 from bert_tf.tasks.tagging import data
 from bert_tf.tasks.tagging.data import Sentence
 from bert_tf.tasks.tagging.entities import bioes_tags
 from bert_tf.tasks.tagging.settings import TaggingSettings
 from bert_tf.tasks.tagging.task import SentenceSet, TaggingTask, report_of, scores
-from bert_tf.tasks.task import Evaluated, ExampleSet
+from bert_tf.tasks.task import Evaluated, ExampleSet, TaskFiles
 
 # --tag_scheme -> the letters of tags except O.
 _LETTERS = {"iob": "BI", "bioes": "BIES"}
@@ -151,8 +150,8 @@ def write_tables(
 ) -> None:
     """Writes NAME.tsv and, if the sentences have tags, the errors and a report.
 
-    `errors.tsv` is sorted by the loss of each sentence's worst word, largest first. If
-    NAME is `predictions`, the files are `test_errors.tsv` and `test_report`.
+    `errors.tsv` has the sentences with the largest loss of a word first. If NAME is `predictions`,
+    the files are `test_errors.tsv` and `test_report`.
     """
     known = sentences[0].tags is not None
     stream = iter(losses)

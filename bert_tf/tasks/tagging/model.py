@@ -18,7 +18,7 @@ from bert_tf.model.layers import Composite, glorot_initializer
 from bert_tf.model.ranges import WEIGHTS, finite, get_shape_list, in_range, shaped
 from bert_tf.model.saving import Savable, register
 from bert_tf.seeds import initializer_seed
-from bert_tf.tasks.tagging.schema import FEATURE_LAYERS
+from bert_tf.tasks.tagging.settings import FEATURE_LAYERS
 from bert_tf.tasks.task_model import TaskModel
 
 
