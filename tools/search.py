@@ -52,11 +52,6 @@ def read_vectors(path: str, array: str | None = None, layer: int | None = None) 
     check_regular(path, f"--vectors={path}")
     with _reading(path), tf.io.gfile.GFile(path, "rb") as file, np.load(file) as archive:
         name = array or _find_array(path, archive)
-        if name not in archive.files:
-            raise UserError(
-                f"--array must be an array of --vectors={path}: {listed(archive.files)}; received"
-                f" {quoted(name)}"
-            )
         vectors = _read(archive, name)
         layers = np.ravel(_read(archive, "layers")).tolist() if "layers" in archive else []
     if vectors.ndim not in (2, 3) or vectors.dtype.kind != "f" or 0 in vectors.shape:

@@ -106,20 +106,17 @@ def head_outputs(head: str, model: keras.Model) -> Outputs:
     Any other head: `logits`.
     """
 
-    def masked_lm(features: Tensors) -> dict[str, tf.Tensor]:
-        logits = model(*(features[name] for name in (*INPUTS, POSITIONS)))[0]  # [B*P, V]
-        shape = tf.shape(features[POSITIONS])
-        return {"logits": tf.reshape(logits, [shape[0], shape[1], logits.shape[-1]])}
-
-    def squad(features: Tensors) -> dict[str, tf.Tensor]:
+    def outputs(features: Tensors) -> dict[str, tf.Tensor]:
+        if head == "masked_lm":
+            logits = model(*(features[name] for name in (*INPUTS, POSITIONS)))[0]  # [B*P, V]
+            shape = tf.shape(features[POSITIONS])
+            return {"logits": tf.reshape(logits, [shape[0], shape[1], logits.shape[-1]])}
         found = model(features)
-        if isinstance(found, dict):
-            return found
-        start_logits, end_logits = found
-        return {"start_logits": start_logits, "end_logits": end_logits}
+        if head == "squad" and not isinstance(found, dict):
+            return dict(zip(("start_logits", "end_logits"), found, strict=True))
+        return found if head == "squad" else {"logits": found}
 
-    functions: dict[str, Outputs] = {"masked_lm": masked_lm, "squad": squad}
-    return functions.get(head, lambda features: {"logits": model(features)})
+    return outputs
 
 
 def traced(outputs: Outputs, names: Sequence[str]) -> Compute:
