@@ -33,7 +33,7 @@ DATA = {"datasets", "files", "text", "tokenization"}
 # meet, the settings, and what joins the two for a program. Every other module is data code.
 TASK_MODELS = set("model heads electra distillation".split())
 TASK_NEITHER = {
-    *"__init__ schema settings task files teacher run run_distillation".split(),
+    *"__init__ schema settings decision task teacher run run_distillation".split(),
     *("dynamic_masking", "electra_settings"),  # pipeline and model mask and unmask alike
 }
 

@@ -44,7 +44,7 @@ class RegisteredTask(NamedTuple):
 
     def files_class(self) -> "type[TaskFiles]":
         """Imports and returns the task's subclass that handles files."""
-        return self._load(f"files.{self.prefix}Files")
+        return self._load(f"task.{self.prefix}Files")
 
     def rows_class(self, head: str) -> "type[Rows]":
         """Imports and returns a head's class of rows."""

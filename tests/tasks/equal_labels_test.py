@@ -6,19 +6,18 @@ import numpy as np
 import pytest
 
 from bert_tf.errors import UserError
-from bert_tf.tasks.classification.files import ClassificationFiles
 from bert_tf.tasks.classification.processors import ColaProcessor
 from bert_tf.tasks.classification.rows import RegressionRows
 from bert_tf.tasks.classification.settings import ClassifierSettings, TableColumns
 from bert_tf.tasks.classification.table import TableProcessor
+from bert_tf.tasks.classification.task import ClassificationFiles
 from bert_tf.tasks.multiple_choice.data import MultipleChoiceRows
 from bert_tf.tasks.registry import TASKS
 from bert_tf.tasks.sentences.data import SentenceRows
 from bert_tf.tasks.squad.examples import SquadRows
 from bert_tf.tasks.tagging.data import Sentence, TaggingRows
-from bert_tf.tasks.tagging.files import TaggingFiles
 from bert_tf.tasks.tagging.settings import TaggingSettings
-from bert_tf.tasks.tagging.task import SentenceSet
+from bert_tf.tasks.tagging.task import SentenceSet, TaggingFiles
 
 COLUMNS = {"text_a_column": "text", "label_column": "y"}
 FLAGS = {"vocab_file": "v", "output_dir": "o"}

@@ -11,7 +11,7 @@ from bert_tf.errors import UserError
 from bert_tf.runs.results import review, tables
 from bert_tf.runs.results.tables import KeptRows
 from bert_tf.tasks.tagging.data import Sentence
-from bert_tf.tasks.tagging.files import write_tables
+from bert_tf.tasks.tagging.task import write_tables
 from tests.support.pretraining_runs import run
 from tests.support.refusals import refuses
 from tools import compare_runs

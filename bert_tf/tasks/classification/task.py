@@ -1,8 +1,7 @@
 """Classification and regression as a task of fine-tuning."""
 
-import copy
+import contextlib
 import dataclasses
-import json
 import os
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Self
@@ -13,136 +12,51 @@ from absl import logging
 
 from bert_tf.engine.prediction import Columns, join
 from bert_tf.errors import UserError, first_of, listed
-from bert_tf.files.checkpoint_directory import CheckpointDirectory
 from bert_tf.files.model_notes import LABELS_FILE, PAIRS, TEXTS, check_label
-from bert_tf.files.storage import first_file
-from bert_tf.files.whole_files import read_text
-from bert_tf.model.configuration import MULTI_LABEL, BertConfig
-from bert_tf.model.family import CONFIG_FILES, read_config
-from bert_tf.model_folder.reader import ModelFiles
-from bert_tf.model_folder.writer import CONFIG_FILE, write_config
+from bert_tf.files.whole_files import write_whole
+from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.folder import reporting
-from bert_tf.runs.results import review
+from bert_tf.runs.results import review, tables
 from bert_tf.runs.results.reports import Calibration, Report, calibrate
 from bert_tf.runs.results.review import Decision
+from bert_tf.runs.results.tables import Cell
 from bert_tf.runs.training.fine_tuning_checks import learned_labels
 from bert_tf.tasks import class_weights
 from bert_tf.tasks.classification import scores
-from bert_tf.tasks.classification.examples import DataProcessor, InputExample, in_both_orders
-from bert_tf.tasks.classification.features import ClassificationEncoder
+from bert_tf.tasks.classification.decision import configured, keep_threshold
+from bert_tf.tasks.classification.examples import (
+    ClassificationEncoder,
+    DataProcessor,
+    InputExample,
+    as_labels,
+    in_both_orders,
+    scaled,
+)
 from bert_tf.tasks.classification.model import ClassificationModel
+from bert_tf.tasks.classification.processors import ProcessorSettings, get_processor
 from bert_tf.tasks.classification.rows import ClassificationRows
-from bert_tf.tasks.classification.settings import ClassifierOptions, ClassifierSettings
+from bert_tf.tasks.classification.settings import (
+    ClassifierOptions,
+    ClassifierSettings,
+    TableColumns,
+    TfdsSource,
+)
 from bert_tf.tasks.classification.table import TableProcessor
 from bert_tf.tasks.classification.teacher import DistilledClassification, copy_head, read_teacher
+from bert_tf.tasks.fine_tuning import run_fine_tuning
 from bert_tf.tasks.long_text import text_columns
 from bert_tf.tasks.task import (
     Chunks,
     Evaluated,
     ExampleSet,
     FineTuningTask,
+    FoldKey,
     Start,
+    TaskFiles,
     check_differ,
 )
 from bert_tf.tasks.task_model import TaskModel
 from bert_tf.text.tokenizers import Tokenizer
-
-# Settings that do not work with several labels, and why.
-_ONE_LABEL = {
-    "class_weights": "an example with several has the weight of no single class",
-    "temperature_scaling": "with several each label has a sigmoid, and a --threshold of its own",
-}
-
-
-def configured(config: BertConfig, settings: ClassifierSettings, multi_label: bool) -> BertConfig:
-    """Returns the configuration of a run's model; with `multi_label` examples have several labels.
-
-    A run that does not train a new head follows the `bert_config.json` beside the checkpoint, even
-    if --bert_config_file is the pre-trained model's.
-    """
-    path = _learned_config(settings)
-    learned_several = bool(path) and _has_several_labels(path)
-    if path and settings.do_train and learned_several != multi_label:
-        has = "several labels for each text" if learned_several else "one label for each text"
-        raise UserError(
-            f"The model in --output_dir was trained with {has}; to go on,"
-            f" {'set' if learned_several else 'leave out'} --multi_label. Or choose another"
-            " --output_dir to train into"
-        )
-    several = multi_label or config.is_multi_label or learned_several
-    _check(settings, several, multi_label)
-    if not several:
-        return config
-    source = read_config(path) if path and learned_several else config
-    threshold = source.threshold if settings.threshold is None else settings.threshold
-    chosen = settings.threshold is not None or settings.find_threshold
-    if settings.do_train and learned_several and threshold != BertConfig.threshold and not chosen:
-        logging.warning(
-            "threshold is %s in %s, found or given for the weights that training goes on from. To"
-            " find it for the new weights, add --find_threshold",
-            *(threshold, path),
-        )
-    config = copy.copy(config)
-    config.problem_type, config.threshold = MULTI_LABEL, threshold
-    return config
-
-
-def _check(settings: ClassifierSettings, several: bool, multi_label: bool) -> None:
-    for name in ("threshold", "find_threshold"):
-        if getattr(settings, name) and not several:
-            raise UserError(
-                f"--{name} is for texts with several labels (--multi_label): with one label,"
-                " the most likely class is the prediction. Leave it out"
-            )
-    if several and not multi_label and (settings.do_train or settings.do_eval):
-        raise UserError(
-            f"problem_type in bert_config.json is {MULTI_LABEL}: a text can have several labels,"
-            " but the examples have one each. Set --multi_label with --task_name=table. To train a"
-            " model with one label for each text, delete problem_type"
-        )
-    for name, reason in _ONE_LABEL.items():
-        if getattr(settings, name) and several:
-            raise UserError(
-                f"--{name} is for examples with one label; {reason}. Leave out --{name} or"
-                " --multi_label"
-            )
-
-
-def _learned_config(settings: ClassifierSettings) -> str | None:
-    prefix = CheckpointDirectory(settings.output_dir).latest()
-    if prefix:
-        files = ModelFiles(prefix, only_checkpoint=True)
-    elif settings.init_checkpoint and not settings.do_train:
-        files = ModelFiles.of_flag(settings.init_checkpoint)
-    else:
-        return None
-    # Hugging Face's config.json is in the run's configuration already.
-    return None if files.is_hugging_face else first_file(files.home, CONFIG_FILES)
-
-
-def _has_several_labels(path: str) -> bool:
-    """Reads from a `bert_config.json` whether texts have several labels; False if it is damaged."""
-    try:
-        values = json.loads(read_text(path, path))
-    except (UserError, ValueError):
-        return False
-    return isinstance(values, dict) and values.get("problem_type") == MULTI_LABEL
-
-
-def keep_threshold(settings: ClassifierSettings, threshold: float) -> None:
-    """Writes a threshold that was found without training to --output_dir's `bert_config.json`."""
-    path = os.path.join(settings.output_dir, CONFIG_FILE)
-    if not CheckpointDirectory(settings.output_dir).latest() or not tf.io.gfile.exists(path):
-        logging.warning(
-            "The model is not in --output_dir, so the threshold is not kept with it; to predict,"
-            " give --threshold=%s",
-            threshold,
-        )
-        return
-    config = read_config(path)
-    config.threshold = threshold
-    write_config(settings.output_dir, config)
-    logging.info("Wrote the threshold %.4g to %s", threshold, path)
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -336,3 +250,151 @@ class ClassificationTask(FineTuningTask):
             self._config.threshold = found["eval_threshold"] = threshold
         threshold = self._config.threshold
         return {**found, **scores.evaluate_labels(labels, outputs, threshold, importance)}
+
+
+# Purpose -> what processors call the set.
+_SPLITS = {"train": "train", "eval": "dev", "predict": "test"}
+
+
+def run_classifier(
+    config: BertConfig,
+    processor: DataProcessor,
+    strategy: tf.distribute.Strategy,
+    settings: ClassifierSettings,
+) -> dict[str, float | int] | None:
+    """Fine-tunes, evaluates and predicts with a `DataProcessor`: see `run_fine_tuning`."""
+    return run_fine_tuning(ClassificationFiles(settings, processor), config, strategy)
+
+
+class ClassificationFiles(TaskFiles, ClassificationTask):
+    """Reads a processor's files; writes test_results.tsv, predictions.tsv and GLUE's submission.
+
+    Files of a second dev or test set (`DataProcessor.also`) have its suffix.
+    """
+
+    @classmethod
+    def from_settings(
+        cls,
+        settings: ClassifierSettings,
+        named: ProcessorSettings,
+        columns: TableColumns,
+        source: TfdsSource,
+    ) -> "ClassificationFiles":
+        if not settings.data_dir and not source.tfds:
+            raise UserError("--data_dir or --tfds must be given, to say where the examples are")
+        if columns.fold_group_column is not None and not settings.folds:
+            raise UserError(
+                f"--fold_group_column={columns.fold_group_column} needs --folds: it says which"
+                " examples are never in two folds"
+            )
+        processor = get_processor(
+            named.task_name,
+            settings.data_dir or "",
+            named.xnli_language,
+            columns,
+            source,
+            learned_labels(settings),
+        )
+        task = cls(settings, processor)
+        task.other_settings = (named, columns, source)
+        return task
+
+    def check(self, config: BertConfig, strategy: tf.distribute.Strategy) -> None:
+        super().check(config, strategy)
+        scale, labels = self.settings.label_scale, self.processor.get_labels()
+        if scale != 1.0 and labels is not None:
+            raise UserError(
+                f"--label_scale={scale} is for numbers; this task has the classes"
+                f" {listed(labels)}. Leave it out"
+            )
+
+    def read_sets(self, purpose: str) -> list[ExampleSet]:
+        sets = [self.example_set(purpose, self._read(purpose, self.processor))]
+        if purpose != "train":
+            for key, processor in self.processor.also.items():
+                if processor.has(_SPLITS[purpose], self.settings.data_dir):
+                    examples = self._read(purpose, processor)
+                    sets.append(ExampleSet(f"{purpose}_{key}", examples, suffix=f"_{key}"))
+        return sets
+
+    def _read(self, purpose: str, processor: DataProcessor) -> list[InputExample]:
+        split, data_dir = _SPLITS[purpose], self.settings.data_dir
+        examples = getattr(processor, f"get_{split}_examples")(data_dir)
+        if not examples:
+            raise UserError(
+                f"The {split} set must have at least one example; get_{split}_examples of"
+                f" {type(processor).__name__} returned none for --data_dir={data_dir or ''}"
+            )
+        return scaled(examples, self.settings.label_scale)
+
+    def dev_set(self) -> str | None:
+        with contextlib.suppress(NotImplementedError):  # a processor written for the original
+            if self.processor.has("dev", self.settings.data_dir):
+                return f"one in {self.settings.data_dir or '--tfds'}"
+        return None
+
+    def fold_key(self, example: InputExample) -> FoldKey:
+        labels: tuple[str, ...] | None = None
+        if self.processor.get_labels() is not None:
+            labels = tuple(sorted(set(as_labels(example.label))))
+        group = getattr(example, "fold_group", None) or getattr(example, "group", None)
+        return FoldKey(labels, f"{example.text_a}\n{example.text_b or ''}", group)
+
+    def row(self, example: InputExample, purpose: str, number: int) -> dict[str, Cell]:
+        # Examples of a processor that was written for the original have no `known_label`.
+        known = getattr(example, "known_label", None)
+        label = known if purpose == "predict" else example.label
+        if isinstance(label, list | tuple):
+            label = self.processor.label_separator.join(label)
+        texts = {"text_a": example.text_a, "text_b": example.text_b or None}
+        return {"id": example.guid, **texts, "label": label}
+
+    def write_review(self, example_set: ExampleSet, evaluated: Evaluated) -> None:
+        review.write_review(
+            self.settings.output_dir,
+            example_set.suffix,
+            example_set.rows,
+            *self.reviewed(example_set, evaluated),
+        )
+        if self._config and self.settings.find_threshold and not self.settings.do_train:
+            keep_threshold(self.settings, self._config.threshold)
+
+    def write_predictions(
+        self, example_set: ExampleSet, outputs: np.ndarray, global_step: int
+    ) -> None:
+        path = self.path(f"test_results{example_set.suffix}.tsv")
+        reporting.write_probabilities(path, outputs)
+        labels = self.processor.get_labels()
+        found = review.predicted_columns(labels, outputs, self.decision)
+        path = self.path(f"predictions{example_set.suffix}.tsv")
+        tables.write_predictions(path, example_set.rows, found)
+        processor = self.processor.also.get(example_set.suffix[1:], self.processor)
+        outputs = outputs * self.settings.label_scale
+        write_submission(self.settings.output_dir, processor, outputs)
+
+
+def write_submission(output_dir: str, processor: DataProcessor, outputs: np.ndarray) -> str | None:
+    """Writes the submission file of a task; returns its path, or None if the task has none.
+
+    Each line has the index of an example, from 0, and its predicted class or number. The indices
+    are GLUE's own if the whole test set was predicted in order. For `outputs` see `predicted`.
+    """
+    if processor.submission_file is None:
+        return None
+    path = os.path.join(output_dir, processor.submission_file)
+    lines = [f"{i}\t{text}\n" for i, text in enumerate(predicted(processor, outputs))]
+    write_whole(path, "".join(["index\tprediction\n", *lines]))
+    return path
+
+
+def predicted(processor: DataProcessor, outputs: np.ndarray) -> list[str]:
+    """Returns each prediction as text, from outputs [examples, classes], or [examples] if numbers.
+
+    Numbers are clipped to the task's range.
+    """
+    labels = processor.get_labels()
+    if labels is not None:
+        return [labels[i] for i in np.argmax(outputs, axis=-1)]
+    if processor.label_range:
+        outputs = np.clip(outputs, *processor.label_range)
+    return [f"{value:.3f}" for value in outputs]

@@ -9,8 +9,8 @@ import pytest
 from bert_tf.errors import UserError
 from bert_tf.tasks import splits
 from bert_tf.tasks.classification import processors, scores
-from bert_tf.tasks.classification.files import ClassificationFiles
 from bert_tf.tasks.classification.settings import ClassifierSettings, TableColumns
+from bert_tf.tasks.classification.task import ClassificationFiles
 
 COLUMNS = TableColumns(
     text_a_column="q", text_b_column="p", label_column="r", group_column="q", labels=["no", "yes"]

@@ -1,4 +1,4 @@
-"""Tests of bert_tf.tasks.classification.files in this process. Whole runs: run_classifier_test."""
+"""Tests of bert_tf.tasks.classification.task in this process. Whole runs: run_classifier_test."""
 
 import re
 import types
@@ -15,9 +15,9 @@ from bert_tf.runs.results import tables
 from bert_tf.runs.results.tables import KeptRows
 from bert_tf.tasks.classification import examples as of_examples
 from bert_tf.tasks.classification.examples import DataProcessor, InputExample, in_both_orders
-from bert_tf.tasks.classification.files import ClassificationFiles, run_classifier
 from bert_tf.tasks.classification.processors import StsbProcessor
 from bert_tf.tasks.classification.settings import ClassifierSettings
+from bert_tf.tasks.classification.task import ClassificationFiles, run_classifier
 from bert_tf.tasks.fine_tuner import FineTuner
 from bert_tf.tasks.task import ExampleSet
 from tests.support.pretraining_runs import assert_same_variables

@@ -11,7 +11,7 @@ import bert_tf
 from bert_tf.errors import UserError
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model_folder.writer import write_config
-from bert_tf.tasks.classification import task as classification_task
+from bert_tf.tasks.classification import decision
 from bert_tf.tasks.classification.settings import ClassifierSettings
 from tests.support.pretraining_runs import variables
 from tests.support.registered_tasks import REVIEWS, run_in
@@ -126,10 +126,10 @@ def test_a_threshold_of_earlier_weights_is_told(
     config.threshold = 0.3
     write_config(str(tmp_path), config)
     path = str(tmp_path / "bert_config.json")
-    monkeypatch.setattr(classification_task, "_learned_config", lambda settings: path)
+    monkeypatch.setattr(decision, "_learned_config", lambda settings: path)
     given = {"threshold": None, "find_threshold": False, "do_train": True, "do_eval": True}
     settings = types.SimpleNamespace(**given | changes, class_weights=None, temperature_scaling=0)
-    found = classification_task.configured(BertConfig.from_dict(SMALL), settings, multi_label=True)
+    found = decision.configured(BertConfig.from_dict(SMALL), settings, multi_label=True)
     assert found.threshold == threshold and found.is_multi_label
     message = f"threshold is 0.3 in {path}, found or given for the weights that training goes on"
     assert (message in caplog.text) == warns

@@ -14,7 +14,7 @@ from bert_tf.engine.measures import pearson, spearman
 from bert_tf.errors import UserError
 from bert_tf.model_folder.hugging_face.vector_settings import VectorSettings, write_vector_settings
 from bert_tf.runs.results.tables import KeptRows, read_table
-from bert_tf.tasks.sentences.files import write_review
+from bert_tf.tasks.sentences.task import write_review
 from tests.support.golden import needs_golden
 from tests.support.registered_tasks import run_in, task_with
 from tests.support.small_sentences import write_sentences

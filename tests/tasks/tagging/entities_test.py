@@ -9,7 +9,7 @@ import pytest
 from bert_tf.runs.results.tables import read_table
 from bert_tf.tasks.tagging.data import Sentence
 from bert_tf.tasks.tagging.entities import bioes_tags, entities, entity_counts, entity_metrics
-from bert_tf.tasks.tagging.files import write_tables
+from bert_tf.tasks.tagging.task import write_tables
 
 
 @pytest.mark.parametrize(
