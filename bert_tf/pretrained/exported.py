@@ -208,14 +208,12 @@ def reading(folder: str) -> Iterator[tuple[Any, str]]:
 
 
 def vector_settings(values: Mapping[str, Any]) -> VectorSettings:
-    """Parses the vector settings in an export.json."""
     found = VectorSettings(**values)
     prompts = tuple(map(tuple, found.prompts))
     return found._replace(poolings=tuple(found.poolings), prompts=prompts)
 
 
 def is_exported(folder: str) -> bool:
-    """Returns whether tools.export wrote a local folder."""
     return "://" not in folder and os.path.exists(os.path.join(folder, DESCRIPTION_FILE))
 
 

@@ -62,7 +62,6 @@ def check_count(
 
 
 def check_choice(name: str, value: Any, choices: Iterable[str]) -> None:
-    """Raises UserError unless an argument is one of several strings."""
     if value not in [*choices]:
         raise UserError(f"{name} must be one of {', '.join(choices)}; {received(value)}")
 

@@ -65,23 +65,6 @@ class Start:
     folder: str | None = None  # the model's folder, if `init_checkpoint` does not name it
 
 
-def check_differ(targets: Iterable[Any], refuses: bool = False) -> None:
-    """Warns if all training examples have the same target; with `refuses` it raises UserError."""
-    counts = collections.Counter(targets)
-    if len(counts) != 1:
-        return
-    ((target, count),) = counts.items()
-    if refuses:
-        raise UserError(
-            f"The training examples must have at least two different labels; all {count} have"
-            f" {quoted(target)}, so there is nothing to learn. Check the file and --label_column"
-        )
-    logging.warning(
-        "All %d training examples have the label %s, so the model learns to give just that",
-        *(count, quoted(target)),
-    )
-
-
 class FineTuningTask:
     """Base class of all tasks for fine-tuning: a task and the settings of one run.
 
@@ -159,6 +142,24 @@ class FineTuningTask:
     def epoch_size(self, num_examples: int, num_records: int) -> int:
         """Returns the number of examples in an epoch; the number of records, unless overridden."""
         return num_records
+
+    @staticmethod
+    def check_differ(targets: Iterable[Any], refuses: bool = False) -> None:
+        """Warns if all training examples have the same target; `refuses`: raises UserError."""
+        counts = collections.Counter(targets)
+        if len(counts) != 1:
+            return
+        ((target, count),) = counts.items()
+        if refuses:
+            raise UserError(
+                f"The training examples must have at least two different labels; all {count} have"
+                f" {quoted(target)}, so there is nothing to learn. Check the file and"
+                " --label_column"
+            )
+        logging.warning(
+            "All %d training examples have the label %s, so the model learns to give just that",
+            *(count, quoted(target)),
+        )
 
     # --- with a model -----------------------------------------------------------------------------
 

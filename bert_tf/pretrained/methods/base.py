@@ -66,7 +66,6 @@ class LoadedModel:
 
     @property
     def _folder(self) -> ModelFolder:
-        """What the folder holds; every method needs it."""
         return self._own_folder
 
     def __repr__(self) -> str:

@@ -307,7 +307,6 @@ class Classify(LoadedModel):
         return [RankedPassage(i, float(scores[i]), texts[i]) for i in order[:top_k].tolist()]
 
     def _column(self, positive: Any) -> int:
-        """Returns the number of the output that is the relevance."""
         check_type("positive", positive, STRING, "for a model that gives a number")
         if positive is None and len(self.labels) < 2:
             return 0

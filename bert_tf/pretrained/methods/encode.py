@@ -132,7 +132,6 @@ class Encode(LoadedModel):
         return self.tokenizer.after_lowering() if lowers else self.tokenizer
 
     def _num_pieces(self, prompt: str) -> int:
-        """Returns the number of word pieces that a prompt puts at the beginning of a text."""
         if not prompt:
             return 0
         (row,) = text_input.encode([prompt], self._vector_tokenizer, self.max_seq_length)

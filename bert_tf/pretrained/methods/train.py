@@ -280,7 +280,6 @@ class Train(LoadedModel):
         return Start(folder.config, folder.tokenizer, files, weights, folder.path)
 
     def _shapes(self) -> dict[str, Sequence[int]]:
-        """Returns the shape of each weight by name, without an optimizer's slots."""
         shapes = self._folder.shapes
         return {name: shapes[name] for name in shapes if not SLOT_PATTERN.match(name)}
 

@@ -12,9 +12,7 @@ from bert_tf.errors import UserError, listed, percent, quoted
 from bert_tf.files import records
 from bert_tf.files.records import LARGEST_TARGET
 from bert_tf.tasks.classification.settings import TableColumns
-from bert_tf.tasks.example_records import ExampleEncoder, Record
-from bert_tf.text import sequences
-from bert_tf.text.sequences import split_pair
+from bert_tf.tasks.example_records import PairEncoder, Record
 from bert_tf.text.tokenizers import Tokenizer
 
 
@@ -87,11 +85,9 @@ class DataProcessor:
         return None if self.labels is None else list(self.labels)
 
     def has(self, split: str, data_dir: str) -> bool:
-        """Returns whether the task has a set."""
         raise NotImplementedError
 
     def read(self, split: str, data_dir: str) -> list[InputExample]:
-        """Returns the examples of a set."""
         raise NotImplementedError
 
 
@@ -228,7 +224,7 @@ def classification_schema(
     }
 
 
-class ClassificationEncoder(ExampleEncoder):
+class ClassificationEncoder(PairEncoder):
     """Turns an example into one record, or into one for each window of a long text.
 
     Without a `stride`, records and log lines match the original's
@@ -257,7 +253,7 @@ class ClassificationEncoder(ExampleEncoder):
         super().__init__(tokenizer, max_seq_length, schema)
         self._label_ids = label_list and {name: i for i, name in enumerate(label_list)}
         self._multi_label = multi_label
-        self._stride = stride
+        self.stride = stride
         self.weighted = weighted
         self.num_windows: list[int] = []
         self._num_pieces = self._num_lost = 0
@@ -265,25 +261,18 @@ class ClassificationEncoder(ExampleEncoder):
     def texts(self, example: InputExample) -> list[str]:
         return [example.text_a, *([] if example.text_b is None else [example.text_b])]
 
-    def length_needed(self, ids: list[list[int]]) -> int:
-        if self._stride is not None:
-            return 0  # nothing is left out
-        return sequences.packed_length(*sequences.as_pair(ids), self.tokenizer.layout)
-
     def records(self, example: InputExample, ids: list[list[int]]) -> list[Record]:
-        length, layout, pair = self.max_seq_length, self.tokenizer.layout, sequences.as_pair(ids)
+        inputs = self.inputs(ids, f"Example {quoted(example.guid)}")
         labels = {"label_ids": self._label_values(example), "is_real_example": [1]}
         weight = example.weight if self.weighted else 1.0
-        if self._stride is None:
-            if self.weighted:
-                labels["example_weight"] = [weight]
+        if self.stride is not None:
+            self.num_windows.append(len(inputs))
+        else:
             self._num_pieces += sum(map(len, ids))
-            self._num_lost += max(sequences.packed_length(*pair, layout) - length, 0)
-            return [{**sequences.truncate_and_pack(*pair, length, layout), **labels}]
-        windows = split_pair(*pair, length, self._stride, layout, f"Example {quoted(example.guid)}")
-        self.num_windows.append(len(windows))
-        labels["example_weight"] = [weight / len(windows)]
-        return [{**sequences.pack_pair(*window, length, layout), **labels} for window in windows]
+            self._num_lost += max(self.length_needed(ids) - self.max_seq_length, 0)
+        if self.weighted or self.stride is not None:
+            labels["example_weight"] = [weight / len(inputs)]
+        return [{**values, **labels} for values in inputs]
 
     def about_cut(self, longest: int) -> str:
         share = percent(self._num_lost, self._num_pieces)

@@ -53,7 +53,6 @@ from bert_tf.tasks.task import (
     FoldKey,
     Start,
     TaskFiles,
-    check_differ,
 )
 from bert_tf.tasks.task_model import TaskModel
 from bert_tf.text.tokenizers import Tokenizer
@@ -147,7 +146,9 @@ class ClassificationTask(FineTuningTask):
             if not self.settings.teacher_checkpoint:  # a teacher also labels unlabeled text
                 labelled = [x.label for x in training.examples]
                 refuses = bool(labels) and isinstance(self.processor, TableProcessor)
-                check_differ((tuple(x) if isinstance(x, list) else x for x in labelled), refuses)
+                self.check_differ(
+                    (tuple(x) if isinstance(x, list) else x for x in labelled), refuses
+                )
             if self.settings.double_unordered:
                 training.examples = in_both_orders(training.examples)
         class_weights.weigh(sets, self.settings.class_weights, labels)

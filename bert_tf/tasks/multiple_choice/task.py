@@ -18,14 +18,7 @@ from bert_tf.runs.results.tables import Cell
 from bert_tf.tasks.multiple_choice import data
 from bert_tf.tasks.multiple_choice.data import QuestionEncoder
 from bert_tf.tasks.multiple_choice.model import MultipleChoiceModel
-from bert_tf.tasks.task import (
-    Chunks,
-    Evaluated,
-    ExampleSet,
-    FineTuningTask,
-    TaskFiles,
-    check_differ,
-)
+from bert_tf.tasks.task import Chunks, Evaluated, ExampleSet, FineTuningTask, TaskFiles
 from bert_tf.text.tokenizers import Tokenizer
 
 
@@ -37,7 +30,7 @@ class MultipleChoiceTask(FineTuningTask):
         return example.label, "\n".join([example.context, example.beginning, *example.endings])
 
     def prepare(self, sets: Mapping[str, Sequence[ExampleSet]], labels: None) -> None:
-        check_differ(x.label for training in sets.get("train", ()) for x in training.examples)
+        self.check_differ(x.label for training in sets.get("train", ()) for x in training.examples)
 
     def reads(self, examples: Sequence[Any]) -> str:
         return CHOICES

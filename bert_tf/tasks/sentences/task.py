@@ -39,15 +39,7 @@ from bert_tf.tasks.sentences.settings import (
     SentenceOptions,
     SentenceSettings,
 )
-from bert_tf.tasks.task import (
-    Chunks,
-    Evaluated,
-    ExampleSet,
-    FineTuningTask,
-    Start,
-    TaskFiles,
-    check_differ,
-)
+from bert_tf.tasks.task import Chunks, Evaluated, ExampleSet, FineTuningTask, Start, TaskFiles
 from bert_tf.text.tokenizers import Tokenizer
 
 RECALL_AT = (1, 10, 100)
@@ -215,7 +207,7 @@ class SentenceTask(FineTuningTask):
     def prepare(self, sets: Mapping[str, Sequence[ExampleSet]], labels: None) -> None:
         examples = [x for training in sets.get("train", ()) for x in training.examples]
         if self.settings.loss == COSINE:
-            check_differ(x.score for x in examples)
+            self.check_differ(x.score for x in examples)
         if self.settings.loss == IN_BATCH_NEGATIVES:
             counts = collections.Counter(text for x in examples for text in {*x.texts[:2]})
             if several := sum(count > 1 for count in counts.values()):

@@ -157,8 +157,13 @@ def predict_answers(
         scored: list[WindowLogits] = []
         if group and group[0] == index:  # a context without tokens has no window
             for window, found in group[1]:
+                if window.unique_id != found.unique_id:
+                    raise RuntimeError(
+                        f"logits must come in the order of the windows; expected window"
+                        f" {window.unique_id}, received window {found.unique_id}"
+                    )
                 own.append(window)
-                scored.append(_scored(window, found))
+                scored.append(in_float64(found))
             group = next(groups, None)
         context = contexts[example.context_index]
         text = data.contexts[example.context_index]
@@ -183,15 +188,6 @@ def write_json(content: Mapping, path: str) -> None:
 def in_float64(logits: WindowLogits) -> WindowLogits:
     """Converts logits to float64, since the original adds them as Python floats."""
     return logits._replace(start=np.float64(logits.start), end=np.float64(logits.end))
-
-
-def _scored(window: ContextWindow, logits: WindowLogits) -> WindowLogits:
-    if window.unique_id != logits.unique_id:
-        raise RuntimeError(
-            f"logits must come in the order of the windows; expected window {window.unique_id},"
-            f" received window {logits.unique_id}"
-        )
-    return in_float64(logits)
 
 
 def _add_prediction(

@@ -22,14 +22,7 @@ from bert_tf.tasks.squad.examples import SquadData, SquadRows, read_squad_exampl
 from bert_tf.tasks.squad.features import SquadEncoder
 from bert_tf.tasks.squad.model import HEAD_OPTIONS, JointSquadModel, SquadModel, head_options
 from bert_tf.tasks.squad.settings import SquadOptions
-from bert_tf.tasks.task import (
-    Chunks,
-    Evaluated,
-    ExampleSet,
-    FineTuningTask,
-    TaskFiles,
-    check_differ,
-)
+from bert_tf.tasks.task import Chunks, Evaluated, ExampleSet, FineTuningTask, TaskFiles
 from bert_tf.text.tokenizers import Tokenizer
 
 # Seed of the order of the training examples (original: main). --random_seed does not change it.
@@ -72,7 +65,7 @@ class SquadTask(FineTuningTask):
     def prepare(self, sets: Mapping[str, Sequence[ExampleSet]], labels: None) -> None:
         examples = [x for training in sets.get("train", ()) for x in training.examples]
         if all(x.is_impossible for x in examples):
-            check_differ("no answer" for _ in examples)
+            self.check_differ("no answer" for _ in examples)
 
     def reads(self, examples: Sequence[Any]) -> str:
         return PAIRS
