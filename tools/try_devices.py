@@ -38,17 +38,7 @@ from .quickstart import Stage, make_stages, program, run_stages
 _CONFIG = "flags/models/uncased_L-12_H-768_A-12/bert_config.json"
 _NO_TPU = "TPU_LOAD_LIBRARY"
 _VARIABLES = re.compile("TPU_|XLA_|NEXT_PLUGGABLE|TF_(PLUGGABLE|XLA|GPU|NUM|ENABLE)")
-_PACKAGES = (
-    "bert",
-    "tensorflow",
-    "tf-nightly",
-    "tf_nightly",
-    "keras",
-    "numpy",
-    "jax",
-    "libtpu",
-    "nvidia",
-)
+_PACKAGES = tuple("bert tensorflow tf-nightly tf_nightly keras numpy jax libtpu nvidia".split())
 
 
 def stages(folder: str, words: list[str]) -> list[Stage]:

@@ -15,15 +15,7 @@ from bert_tf.start import lazy_tensorflow as tf
 if TYPE_CHECKING:
     from bert_tf.modeling import BertOutput
 
-POOLINGS = (
-    "mean",
-    "cls",
-    "pooled",
-    "max",
-    "mean_sqrt_len_tokens",
-    "weightedmean",
-    "lasttoken",
-)
+POOLINGS = ("mean", "cls", "pooled", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
 
 
 def text_vectors(

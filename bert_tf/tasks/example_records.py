@@ -73,11 +73,8 @@ class PairEncoder(ExampleEncoder):
 
     def inputs(self, ids: list[list[int]], place: str) -> list[dict[str, list[int]]]:
         """Returns the model's input for each sequence; `place` is the example's in messages."""
-        length, layout, windows = (
-            self.max_seq_length,
-            self.tokenizer.layout,
-            [sequences.as_pair(ids)],
-        )
+        length, layout = self.max_seq_length, self.tokenizer.layout
+        windows = [sequences.as_pair(ids)]
         if self.stride is not None:
             windows = sequences.split_pair(*windows[0], length, self.stride, layout, place)
         return [sequences.truncate_and_pack(*window, length, layout) for window in windows]

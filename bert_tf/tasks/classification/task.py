@@ -288,14 +288,8 @@ class ClassificationFiles(TaskFiles, ClassificationTask):
                 f"--fold_group_column={columns.fold_group_column} needs --folds: it says which"
                 " examples are never in two folds"
             )
-        processor = get_processor(
-            named.task_name,
-            settings.data_dir or "",
-            named.xnli_language,
-            columns,
-            source,
-            learned_labels(settings),
-        )
+        of_name = named.task_name, settings.data_dir or "", named.xnli_language
+        processor = get_processor(*of_name, columns, source, learned_labels(settings))
         task = cls(settings, processor)
         task.other_settings = (named, columns, source)
         return task
@@ -351,12 +345,8 @@ class ClassificationFiles(TaskFiles, ClassificationTask):
         return {"id": example.guid, **texts, "label": label}
 
     def write_review(self, example_set: ExampleSet, evaluated: Evaluated) -> None:
-        review.write_review(
-            self.settings.output_dir,
-            example_set.suffix,
-            example_set.rows,
-            *self.reviewed(example_set, evaluated),
-        )
+        place = self.settings.output_dir, example_set.suffix, example_set.rows
+        review.write_review(*place, *self.reviewed(example_set, evaluated))
         if self._config and self.settings.find_threshold and not self.settings.do_train:
             keep_threshold(self.settings, self._config.threshold)
 

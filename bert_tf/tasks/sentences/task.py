@@ -375,21 +375,18 @@ class SentenceFiles(TaskFiles, SentenceTask):
     def write_predictions(
         self, example_set: ExampleSet, outputs: Columns, global_step: int
     ) -> None:
-        _write_vectors(self.path("test_vectors.npz"), outputs["vectors"])
+        path, vectors = self.path("test_vectors.npz"), outputs["vectors"]
+        logging.info("Writing vectors to: %s", path)
+        with UnfinishedFile(path) as file:
+            with zipfile.ZipFile(file, "w") as archive:
+                for i, name in enumerate(("vectors", "second_vectors")[: vectors.shape[1]]):
+                    with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                        np.lib.format.write_array(entry, np.ascontiguousarray(vectors[:, i]))
+            file.finish()
         if "outputs" in outputs:
             reporting.write_probabilities(self.path("test_results.tsv"), outputs["outputs"])
             found = {"prediction": list(outputs["outputs"])}
             tables.write_predictions(self.path("predictions.tsv"), example_set.rows, found)
-
-
-def _write_vectors(path: str, vectors: np.ndarray) -> None:
-    logging.info("Writing vectors to: %s", path)
-    with UnfinishedFile(path) as file:
-        with zipfile.ZipFile(file, "w") as archive:
-            for i, name in enumerate(("vectors", "second_vectors")[: vectors.shape[1]]):
-                with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
-                    np.lib.format.write_array(entry, np.ascontiguousarray(vectors[:, i]))
-        file.finish()
 
 
 def write_review(output_dir: str, rows: KeptRows, scores: np.ndarray, cosines: np.ndarray) -> None:

@@ -189,14 +189,9 @@ class TaggingModel(TaskModel):
         training: bool = False,
         dropout_seed: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """Returns logits, float32 [B, S, num_labels].
+        """Returns logits, float32 [B, S, num_labels]; for the arguments see `TaskModel.call`.
 
-        Args:
-            input_ids: int32 [B, S].
-            input_mask: int32 [B, S], 1 for tokens and 0 for padding; None is all ones.
-            segment_ids: int32 [B, S], all 0; None is the same.
-            training: whether dropout is on. A frozen BERT never has dropout.
-            dropout_seed: int32 [2]; None draws one.
+        A frozen BERT never has dropout.
         """
         if input_mask is None:
             input_mask = tf.ones(get_shape_list(input_ids), tf.int32)
