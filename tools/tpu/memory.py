@@ -14,8 +14,7 @@ from .. import ROOT
 
 PLANS = os.path.join(ROOT, "tpu", "memory.txt")
 MODELS = os.path.join(ROOT, "flags", "models")
-# The sizes that a model's memory depends on, besides the vocabulary's: a smaller vocabulary takes
-# less.
+# The sizes that a model's memory depends on. A smaller vocabulary takes less.
 _SIZES = (
     *("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads"),
     "embedding_width",

@@ -280,8 +280,7 @@ class Classify(LoadedModel):
             window_stride: see `classify`.
 
         Raises:
-            UserError: the model is no classifier of texts, or has several classes and `positive` is
-                none of them.
+            UserError: the model is no classifier of texts, or `positive` is none of its classes.
         """
         is_number = "regression" in self._folder.heads
         kind = "regression" if is_number else "classification"

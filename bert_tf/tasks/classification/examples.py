@@ -43,19 +43,13 @@ class DataProcessor:
     `get_..._examples` of the sets in use are required. A set is "train", "dev" or "test".
     """
 
-    # Names of the classes in the order of the logits; None for regression.
-    labels: Sequence[str] | None = None
-    # Whether a text can have several labels, or none. The labels of an example are then a tuple.
-    multi_label: bool = False
+    labels: Sequence[str] | None = None  # in the order of the logits; None for regression
+    multi_label: bool = False  # whether a text can have several labels, in a tuple, or none
     label_separator: str = TableColumns.label_separator  # between the labels in a cell of a table
-    # Minimum and maximum of the labels of a regression; None for no bounds.
-    label_range: tuple[float, float] | None = None
-    # Names in `scores.METRICS`, which evaluation reports in addition to the loss.
-    metrics: tuple[str, ...] = ("accuracy",)
-    # The line of eval_results.txt that ranks checkpoints and runs; higher is better.
-    best_metric: str = "eval_accuracy"
-    # File name of the test predictions in a GLUE submission; None for tasks that are not in GLUE.
-    submission_file: str | None = None
+    label_range: tuple[float, float] | None = None  # lowest and highest label of a regression
+    metrics: tuple[str, ...] = ("accuracy",)  # names in `scores.METRICS`
+    best_metric: str = "eval_accuracy"  # ranks checkpoints and runs; higher is better
+    submission_file: str | None = None  # of the test predictions; None outside of GLUE
     # Tasks with the same labels whose dev and test sets, where they exist, are evaluated and
     # predicted as well. The names of their files and results end in `_KEY`.
     also: Mapping[str, "DataProcessor"] = {}

@@ -57,14 +57,12 @@ class ColumnNumbers:
 class TsvProcessor(DataProcessor):
     """A task whose sets are files of tab-separated columns."""
 
-    # The file of each set that the task has.
     files: Mapping[str, str] = {"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"}
     guid_names: Mapping[str, str] = {}  # the start of the guids, where it is not the set's name
     columns: ColumnNumbers
     train_columns: ColumnNumbers | None = None  # where they differ from `columns`
     test_columns: ColumnNumbers | None = None
-    # Skips rows of the training and dev files that lack a column, instead of refusing them.
-    skip_short_rows: bool = False
+    skip_short_rows: bool = False  # of the training and dev files, instead of refusing them
 
     def has(self, split: str, data_dir: str) -> bool:
         return split in self.files and tf.io.gfile.exists(os.path.join(data_dir, self.files[split]))

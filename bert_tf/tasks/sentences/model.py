@@ -160,8 +160,7 @@ class SentenceModel(TaskModel):
     def head_outputs(self, output: BertOutput, input_mask: Any, **dropout: Any) -> tf.Tensor:
         """Returns a vector of each text, float32 [B*T, H], of length 1; `call` returns [B, T, H].
 
-        The mean includes [CLS] and [SEP], but not padding. T is 1 for single texts, 2 for pairs, 3
-        for triplets.
+        The mean includes [CLS] and [SEP], but not padding. T is 1 to 3: texts, pairs or triplets.
         """
         hidden = tf.cast(output.sequence_output, tf.float32)  # [B*T, S, H]
         mask = tf.ones_like(hidden[..., 0]) if input_mask is None else input_mask

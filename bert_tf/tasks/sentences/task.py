@@ -54,8 +54,7 @@ def retrieval_scores(
 ) -> dict[str, float]:
     """Returns `eval_NAME` for recall, MRR@10 and nDCG@10 by the cosines of queries and texts.
 
-    Also of vectors truncated to these `sizes`, as `eval_NAME_SIZE`. Only each query's nearest texts
-    are kept in memory.
+    Also of vectors truncated to `sizes`, as `eval_NAME_SIZE`. Only the nearest texts are kept.
 
     Args:
         queries: float32 [queries, H], vectors of length 1.

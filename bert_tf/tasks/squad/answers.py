@@ -233,8 +233,7 @@ def find_answers(
     """Returns the most likely answers with different texts, and the score of "no answer".
 
     `logits` are float64. For SQuAD 2.0 the answers include "no answer", with the text "", unless a
-    classifier scores it. If nothing is found, the only answer has the text "empty", as in the
-    original.
+    classifier scores it. If nothing is found, the only answer is "empty", as in the original.
     """
     null, null_score = Candidate("", 0.0, 0.0), NO_OTHER_ANSWER
     for window in logits:

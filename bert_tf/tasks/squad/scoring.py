@@ -71,8 +71,7 @@ def evaluate_with_negative(
     """Returns SQuAD 2.0's scores: `exact` and `f1` in percent, `total` for the number of questions.
 
     Scores that begin with `HasAns_` are for the questions with an answer, `NoAns_` for the others.
-    `answers` are empty, and predictions "", for no answer. Questions without a prediction do not
-    count.
+    `answers` are empty, and predictions "", for no answer. Unpredicted questions do not count.
     """
     scores = scores_with_negative(answers, predictions)
     results = _means(scores, "")
@@ -98,8 +97,7 @@ def best_thresholds(
     odds = np.array([null_odds[qas_id] for qas_id in ids])
     # "" is also right if all answers consist of articles and punctuation.
     without = scores_with_negative(answers, dict.fromkeys(ids, ""))
-    # With the threshold odds[i], questions 0 to i keep their answers, and so do all with equal
-    # odds.
+    # With the threshold odds[i], questions 0 to i keep their answers, and all with equal odds.
     possible = np.append(odds[:-1] != odds[1:], True)
     below_all = float(np.nextafter(odds[0], -np.inf))
     results = {}

@@ -184,8 +184,7 @@ class SquadFiles(TaskFiles, SquadTask):
             return None
         scores = self.score(example_set.data, outputs)
         if with_negative:
-            # With all digits, since a threshold equals the odds of a question; eval_results.txt
-            # rounds.
+            # With all digits, since a threshold is the odds of a question; eval_results.txt rounds.
             best = {name: value for name, value in scores.items() if name.startswith("best_")}
             answers.write_json(best, self.path(_THRESHOLDS))
         return scores

@@ -18,8 +18,7 @@ from bert_tf import tokenization
 from bert_tf.text.base_tokenizer import Piece
 from bert_tf.text.tokenizers import Tokenizer
 
-# Words are separated by the characters of the original's is_whitespace. str.split also splits at
-# others.
+# Words are separated by the original's is_whitespace; str.split also splits at others.
 _WORD = re.compile("[^ \t\r\n\u202f]+")
 # Scripts without spaces between words, beside the ideographs.
 _SCRIPTS = (

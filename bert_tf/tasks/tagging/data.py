@@ -242,8 +242,7 @@ class TaggingEncoder(ExampleEncoder):
     def records(self, example: Sequence[Sentence], ids: list[list[int]]) -> Iterator[Record]:
         length, layout = self.max_seq_length, self.tokenizer.layout
         room = length - 2
-        # A word without pieces, such as a control character, becomes [UNK]: its label needs a
-        # position.
+        # A word without pieces, such as a control character, becomes [UNK], to have a label.
         pieces = [word[: room // 2] or [self.tokenizer.unknown_id] for word in ids]
         tags = [tag for s in example for tag in s.tags or [self.labels[0]] * len(s.words)]
         labels = [self._label_ids[tag] for tag in tags]
