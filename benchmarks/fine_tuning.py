@@ -38,7 +38,7 @@ def main() -> None:
     from bert_tf.engine.steps import train_step
     from bert_tf.engine.whole_file_input import WholeFileInput
     from bert_tf.model.family import read_config
-    from bert_tf.tasks.classification.features import ClassificationEncoder, classification_schema
+    from bert_tf.tasks.classification.examples import ClassificationEncoder, classification_schema
     from bert_tf.tasks.classification.model import ClassificationModel
     from bert_tf.tasks.classification.processors import get_processor
     from bert_tf.tasks.example_records import write_records

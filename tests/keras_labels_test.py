@@ -16,13 +16,12 @@ from bert_tf.runs.training.watch import set_modes
 from bert_tf.seeds import fold_in
 from bert_tf.tasks.classification.model import ClassificationModel
 from bert_tf.tasks.extraction.model import FeaturesModel
-from bert_tf.tasks.fit_arguments import array_arguments
 from bert_tf.tasks.multiple_choice.model import MultipleChoiceModel
 from bert_tf.tasks.pretraining.training.model import PretrainingModel
 from bert_tf.tasks.sentences.model import SentenceModel
 from bert_tf.tasks.squad.model import SquadModel
 from bert_tf.tasks.tagging.model import TaggingModel
-from bert_tf.tasks.task_model import TaskModel
+from bert_tf.tasks.task_model import TaskModel, array_arguments
 from tests.keras_test import eager, results, small_config
 from tests.support.refusals import refusal, refuses
 from tests.tasks.every_task_test import make, make_features, new_model

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bert_tf.pretrained.text_input import encode, encode_masks
-from bert_tf.tasks.classification.features import ClassificationEncoder
+from bert_tf.tasks.classification.examples import ClassificationEncoder
 from bert_tf.tasks.multiple_choice.data import QuestionEncoder
 from bert_tf.tasks.squad import answers, features
 from bert_tf.tasks.squad.examples import SquadData, SquadExample

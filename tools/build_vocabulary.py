@@ -157,10 +157,7 @@ def build_vocabulary(
     text_field: str = TEXT_FIELD,
     kind: str = WORD_PIECE,
 ) -> None:
-    """Learns a vocabulary from text files and writes it; the arguments are the flags.
-
-    If the run fails, it leaves no file behind.
-    """
+    """Learns a vocabulary from text files and writes it; the arguments are the flags."""
     files = storage.expand_files(input_file, "input_file")
     written = [output_file]
     if kind == BYTE_BPE:

@@ -135,7 +135,6 @@ def _check_same(paths: Sequence[str], tables: Sequence[Table]) -> None:
 
 
 def compare(a: Table, b: Table, num_resamples: int, seed: int) -> Comparison:
-    """Returns the comparison of two tables of the same examples, by a bootstrap."""
     from scipy import stats  # here, because the import takes a second
 
     (unit, right_a, scores_a), (_, right_b, scores_b) = _scores(a), _scores(b)
@@ -281,7 +280,6 @@ def _tag_scores(table: Table) -> Scores:
 
 
 def sentences(found: Comparison) -> str:
-    """Describes a comparison in plain sentences."""
     lines = [f"Both have the same {found.num_examples:,} {found.unit}."]
     if found.p_value is not None:
         right, unit = found.right, found.unit

@@ -49,8 +49,7 @@ from bert_tf.tasks.pretraining.training.electra_settings import ElectraSettings
 from bert_tf.tasks.pretraining.training.settings import RecordBatches
 
 from .tpu import compiler, step_flags
-from .tpu.report import Run, report
-from .tpu.stablehlo import read_program
+from .tpu.report import Run, read_program, report
 
 FLAGS = flags.FLAGS
 

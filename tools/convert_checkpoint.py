@@ -26,43 +26,17 @@ r"""Converts models of BERT's family between Hugging Face's format and google-re
 --output_dir appears when all its files are written. It must be new or empty, or a folder that an
 earlier conversion to the same format wrote, which is then replaced as a whole.
 
-The tool converts BERT, ALBERT, RoBERTa, XLM-RoBERTa, CamemBERT, DistilBERT and ELECTRA. It
-recognizes the model by `model_type` in config.json or bert_config.json, or by the keys of
-bert_config.json. Instead of vocab.txt, ALBERT has spm.model (spiece.model in Hugging Face's
-format), XLM-RoBERTa and CamemBERT have sentencepiece.bpe.model, and RoBERTa has vocab.json and
-merges.txt. Any model may have just Hugging Face's tokenizer.json.
-
-DistilBERT has no token types. A checkpoint of it gets zeros for them. In the other direction, the
-type of a first text is added to the position embeddings, and a second text is read like a first.
-DistilBERT has no pooler either. Its classifier starts with a dense layer with ReLU, which becomes
-the pooler of a checkpoint whose bert_config.json says "model_type": "distilbert". BERT's pooler has
-tanh, so a BERT classifier cannot be written as a DistilBERT. Masked LM, tagging and SQuAD models
-can; they lose the pooler and the next-sentence head.
-
-Every weight keeps its bits; only its name changes, and kernels are transposed. The bias of the
-multiple-choice head exists only in Hugging Face's format. It is added to the score of every choice
-and changes no probability, so a checkpoint omits it, and model.safetensors has zero.
-
+The tool converts BERT, ALBERT, RoBERTa, XLM-RoBERTa, CamemBERT, DistilBERT and ELECTRA, with their
+tokenizer's files. Every weight keeps its bits; only its name changes, and kernels are transposed.
 From a checkpoint to a checkpoint, the tool drops the optimizer's slots and the step, two thirds of
 a fine-tuned checkpoint. The other variables may have any names.
 
-The configuration and the vocabulary are read from the folder of --input, or from --bert_config_file
-and --vocab_file: the --output_dir of a run has neither. The same folder gives
+The configuration, the vocabulary and the names of the classes are read from the folder of --input,
+and so are its casing and sentence-transformers' settings for vectors. --bert_config_file and
+--vocab_file override the first two: the --output_dir of a run has neither.
 
-*   the names of the classes: labels.txt of run_classifier and run_tagging, `id2label` of
-    config.json. They also distinguish a tagger from a classifier, whose variables have the same
-    names: a tagger has the class O, and its other classes begin with B- or I-. A Hugging Face
-    tagger with other classes, such as NOUN and VERB, is converted without its pooler, since no tag
-    depends on it; a checkpoint that has a classifier but no pooler is a tagger.
-*   the settings for vectors, if sentence-transformers wrote the folder: modules.json and the files
-    that it names are written again, and `bert_tf.load` reads them.
-*   the casing: `do_lower_case` in tokenizer_config.json. If it is missing, the casing follows from
-    the name of a released model, or from a cased vocabulary.
-
-`gelu` is the tanh form in google-research/bert and the exact form in Hugging Face's models. So the
-name changes: their `gelu` is `gelu_erf` in bert_config.json, and our `gelu` is `gelu_new` in
-config.json. bert_config.json has `layer_norm_eps` if it is not 1e-12 (RoBERTa's always has it), and
-`problem_type` if a text can have several of the classifier's classes (multi_label_classification).
+docs/checkpoints.md says what is different in Hugging Face's folders: names of activations and of
+classes, taggers, biases; docs/distillation.md says it for DistilBERT, without types and pooler.
 """
 
 if __name__ == "__main__" and not __package__:

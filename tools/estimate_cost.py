@@ -94,13 +94,10 @@ def estimate(
 ) -> str:
     """Returns the estimate as text to print.
 
-    Args:
-        phases: have global batch sizes.
-        spot: use the price of a spot machine.
-        products: returns the matrix products of a step, given the model and a phase.
-        memory, cycles: the results of `memory.look_up` for each phase.
-        max_hours: how long training runs, whatever the number of steps; for a single phase.
-        parts: number of parts in which a replica computes its batch.
+    Phases have global batch sizes. `products` returns the matrix products of a step, given the
+    model and a phase. `memory` and `cycles` are the results of `memory.look_up` for each phase.
+    `max_hours` is how long training runs, whatever the number of steps, for a single phase. A
+    replica computes its batch in `parts` parts.
     """
     peak, counts = accelerator.chips * accelerator.tflops * 1e12, cycles or [None] * len(phases)
     of_slice = accelerator.device, accelerator.replicas, parts

@@ -102,10 +102,7 @@ class ExtensionSettings(ModelSettings, TextSettings):
 
 
 def extend_vocabulary(settings: ExtensionSettings) -> None:
-    """Writes a model with new entries in its vocabulary, and prints what they save.
-
-    After an error, nothing is written.
-    """
+    """Writes a model with new entries in its vocabulary, and prints what they save."""
     files = storage.expand_files(settings.input_file, "input_file")
     vocab = tokenization.load_vocab(settings.vocab_file, [tokenization.UNKNOWN_TOKEN])
     folder = os.path.dirname(settings.vocab_file)

@@ -76,7 +76,6 @@ def _time(seconds: float) -> str:
 
 
 def draw(record: Record, title: str) -> "Figure":
-    """Returns the picture: a bar for each part, in hours, with its share."""
     matplotlib = import_matplotlib()
     figure = matplotlib.figure.Figure((7.5, 3.8), layout="constrained")
     axes = figure.subplots()

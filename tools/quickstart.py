@@ -91,10 +91,10 @@ def program(name: str) -> list[str]:
 
 
 def run_stages(stages: Sequence[Stage], log: TextIO) -> None:
-    """Runs the stages with this Python and prints a line for each.
+    """Runs the stages with this Python and prints a line for each; `log` gets commands and output.
 
-    On a terminal the line also shows the progress of training. `log` gets each command and its
-    output. Ctrl-C and SIGTERM are passed on to the command, which saves its work before it ends.
+    On a terminal the line also shows the progress of training. Ctrl-C and SIGTERM are passed on to
+    the command, which saves its work before it ends.
     """
     for number, (title, command) in enumerate(stages, 1):
         line = f"{number} of {len(stages)}: {title} ..."

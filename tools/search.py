@@ -45,21 +45,13 @@ _TOLERANCE = 0.999  # cosine at least, between the archive's first vector and th
 def read_vectors(path: str, array: str | None = None, layer: int | None = None) -> np.ndarray:
     """Returns the vectors of an archive of extract_features.py, float32 [n, H].
 
-    Args:
-        path: the archive, the value of --vectors.
-        array: the array's name; the array is float [n, H] or [n, L, H]. None for `mean_vector`,
-            else `pooled_vector`, else the only float matrix.
-        layer: which layer, by its number in the array `layers`; None if there is only one, or the
-            array is [n, H].
+    `array` is the name of a float array [n, H] or [n, L, H]; None for `mean_vector`, else
+    `pooled_vector`, else the only float matrix. `layer` is a number in the array `layers`; None if
+    there is only one, or the array is [n, H].
     """
     check_regular(path, f"--vectors={path}")
     with _reading(path), tf.io.gfile.GFile(path, "rb") as file, np.load(file) as archive:
         name = array or _find_array(path, archive)
-        if name not in archive.files:
-            raise UserError(
-                f"--array must be an array of --vectors={path}: {listed(archive.files)}; received"
-                f" {quoted(name)}"
-            )
         vectors = _read(archive, name)
         layers = np.ravel(_read(archive, "layers")).tolist() if "layers" in archive else []
     if vectors.ndim not in (2, 3) or vectors.dtype.kind != "f" or 0 in vectors.shape:
@@ -158,8 +150,7 @@ def to_unit_length(vectors: np.ndarray) -> np.ndarray:
 def nearest(vectors: np.ndarray, query: np.ndarray, top_k: int) -> list[tuple[int, float]]:
     """Returns at most `top_k` rows of the nearest vectors and their cosines, the nearest first.
 
-    The vectors, float32 [n, H], and the query, float32 [H], have unit length. Ties go to the first
-    rows.
+    The vectors, float32 [n, H], and the query, float32 [H], have unit length; ties: first rows.
     """
     cosines = vectors @ query
     top_k = min(top_k, len(cosines))

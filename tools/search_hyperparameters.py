@@ -167,7 +167,6 @@ class Search:
                 )
 
     def folder(self, point: Mapping[str, str]) -> str:
-        """Returns the --output_dir of the trial with these flags."""
         return os.path.join(self._settings.output_dir, folder_name(point))
 
     def run(self, points: Sequence[dict[str, str]]) -> None:
@@ -306,7 +305,6 @@ def _checkpoints(folder: str) -> list[str]:
 def search(
     settings: SearchSettings, command: Sequence[str], vary: Sequence[str] = PAPER_GRID
 ) -> Trial:
-    """Runs all trials and returns the best one."""
     points = parse_grid(vary)
     seeds = [{"random_seed": str(seed)} for seed in range(1, settings.num_restarts + 1)]
     storage.make_output_dir(settings.output_dir)

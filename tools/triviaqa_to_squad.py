@@ -173,10 +173,7 @@ def triviaqa_to_squad(
     folders: Sequence[str] = ("wikipedia",),
     max_tokens: int = 400,
 ) -> int:
-    """Converts TriviaQA to SQuAD's format and returns the number of questions written.
-
-    The arguments are the flags. An error leaves no output file behind.
-    """
+    """Converts TriviaQA to SQuAD's format and returns the number of questions written."""
     check_overwrites([output_file], "output_file", {"triviaqa_file": triviaqa_file})
     documents = read_triviaqa(triviaqa_file, folders)
     evidence = [

@@ -38,23 +38,13 @@ from .quickstart import Stage, make_stages, program, run_stages
 _CONFIG = "flags/models/uncased_L-12_H-768_A-12/bert_config.json"
 _NO_TPU = "TPU_LOAD_LIBRARY"
 _VARIABLES = re.compile("TPU_|XLA_|NEXT_PLUGGABLE|TF_(PLUGGABLE|XLA|GPU|NUM|ENABLE)")
-_PACKAGES = (
-    "bert",
-    "tensorflow",
-    "tf-nightly",
-    "tf_nightly",
-    "keras",
-    "numpy",
-    "jax",
-    "libtpu",
-    "nvidia",
-)
+_PACKAGES = tuple("bert tensorflow tf-nightly tf_nightly keras numpy jax libtpu nvidia".split())
 
 
 def stages(folder: str, words: list[str]) -> list[Stage]:
-    """Returns the stages: a vocabulary, records of length 128, and training.
+    """Returns the stages: a vocabulary, records of length 128, and training, all in `folder`.
 
-    `folder` gets their files. `words` are flags of run_pretraining.py, which take precedence.
+    `words` are flags of run_pretraining.py, which take precedence.
     """
     vocabulary, records, *_ = make_stages(folder)
     file, lengths = f"{folder}/records", ["--max_seq_length=128", "--max_predictions_per_seq=20"]

@@ -40,10 +40,7 @@ _COMMONEST = 10  # number of templates in the log
 
 
 def wikipedia_text(input_file: str, output_file: str, num_workers: int = 1) -> int:
-    """Writes the text of dumps and returns the number of articles in it.
-
-    The arguments are the flags. An error leaves no output file behind.
-    """
+    """Writes the text of dumps and returns the number of articles in it."""
     wikipedia.check_parser()
     files = storage.expand_files(input_file, "input_file")
     check_overwrites([output_file], "output_file", {"input_file": files})

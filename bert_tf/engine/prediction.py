@@ -33,9 +33,10 @@ def check_prediction(strategy: tf.distribute.Strategy, batch_size: int, flag: st
     distribution.replica_batch_size(strategy, batch_size, flag)
 
 
-def join(chunks: Iterable[Columns]) -> Columns:
-    """Concatenates the columns of several chunks; {} without chunks."""
-    chunks = list(chunks)
+def join(chunks: Iterable[Columns], *names: str) -> Columns:
+    """Concatenates these columns of several chunks, or all; {} without chunks."""
+    # The other columns take no memory.
+    chunks = [{name: chunk[name] for name in names or chunk} for chunk in chunks]
     joined: Columns = {}
     for name in chunks[0] if chunks else ():
         columns = [chunk[name] for chunk in chunks]

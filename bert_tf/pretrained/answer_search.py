@@ -190,7 +190,6 @@ def make_searches(
     question: str | Sequence[str],
     context: str | Sequence[str],
     tokenizer: Tokenizer,
-    *,
     top_k: int | None,
     null_score_diff_threshold: float | None,
     max_seq_length: int,

@@ -84,10 +84,7 @@ def build_model(
 def initialize(
     folder: ModelFolder, read: Callable[[str], np.ndarray], variables: Mapping[str, tf.Variable]
 ) -> None:
-    """Sets the variables that a folder has weights for; a head's only if the folder has a head.
-
-    `read` returns the weight of a name.
-    """
+    """Sets the variables that a folder has weights for; a head's only if the folder has a head."""
     missing = []
     for name, variable in variables.items():
         of_bert = name.startswith(f"{folder.config.scope}/")
@@ -109,20 +106,17 @@ def head_outputs(head: str, model: keras.Model) -> Outputs:
     Any other head: `logits`.
     """
 
-    def masked_lm(features: Tensors) -> dict[str, tf.Tensor]:
-        logits = model(*(features[name] for name in (*INPUTS, POSITIONS)))[0]  # [B*P, V]
-        shape = tf.shape(features[POSITIONS])
-        return {"logits": tf.reshape(logits, [shape[0], shape[1], logits.shape[-1]])}
-
-    def squad(features: Tensors) -> dict[str, tf.Tensor]:
+    def outputs(features: Tensors) -> dict[str, tf.Tensor]:
+        if head == "masked_lm":
+            logits = model(*(features[name] for name in (*INPUTS, POSITIONS)))[0]  # [B*P, V]
+            shape = tf.shape(features[POSITIONS])
+            return {"logits": tf.reshape(logits, [shape[0], shape[1], logits.shape[-1]])}
         found = model(features)
-        if isinstance(found, dict):
-            return found
-        start_logits, end_logits = found
-        return {"start_logits": start_logits, "end_logits": end_logits}
+        if head == "squad" and not isinstance(found, dict):
+            return dict(zip(("start_logits", "end_logits"), found, strict=True))
+        return found if head == "squad" else {"logits": found}
 
-    functions: dict[str, Outputs] = {"masked_lm": masked_lm, "squad": squad}
-    return functions.get(head, lambda features: {"logits": model(features)})
+    return outputs
 
 
 def traced(outputs: Outputs, names: Sequence[str]) -> Compute:
@@ -170,11 +164,6 @@ class KerasRuntime:
 
 _CPU_INFO = Path("/proc/cpuinfo")
 _DTYPES = ("float32", "bfloat16", "mixed_bfloat16", "auto")
-# Measured on an Intel Xeon (Sapphire Rapids) without AMX; see docs/devices.md.
-_SLOW = (
-    'dtype="bfloat16" is slow on this processor, which lacks fast bfloat16: on a similar one'
-    ' float32 answered 1.9 times as fast. load(..., dtype="auto") chooses float32 here'
-)
 
 
 def answering_dtype(dtype: str | None) -> keras.DTypePolicy | str | None:
@@ -193,7 +182,11 @@ def answering_dtype(dtype: str | None) -> keras.DTypePolicy | str | None:
 
 @functools.cache
 def _warn() -> None:
-    logging.warning(_SLOW)
+    # Measured on an Intel Xeon (Sapphire Rapids) without AMX; see docs/devices.md.
+    logging.warning(
+        'dtype="bfloat16" is slow on this processor, which lacks fast bfloat16: on a similar one'
+        ' float32 answered 1.9 times as fast. load(..., dtype="auto") chooses float32 here'
+    )
 
 
 def multiplies_bfloat16() -> bool:

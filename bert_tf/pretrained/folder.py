@@ -17,15 +17,7 @@ from bert_tf.model_folder.hugging_face.cross_encoder import SIGMOID
 from bert_tf.model_folder.hugging_face.vector_settings import VectorSettings
 from bert_tf.model_folder.reader import ModelFiles
 from bert_tf.pretrained.pooling import POOLINGS
-from bert_tf.tasks.arguments import (
-    PATH,
-    STRING,
-    SWITCH,
-    WHOLE_NUMBER,
-    check_choice,
-    check_count,
-    check_type,
-)
+from bert_tf.tasks import arguments
 from bert_tf.tasks.registry import HEADS
 from bert_tf.text.base_tokenizer import Tokenizer
 from bert_tf.text.model_vocabulary import check_padding
@@ -85,10 +77,10 @@ class ModelFolder:
 
     def poolings(self, pooling: str | None) -> Sequence[str]:
         """Returns the poolings for a call, by default the folder's; see `Pretrained.encode`."""
-        check_type("pooling", pooling, STRING, "for the folder's setting")
+        arguments.check_type("pooling", pooling, arguments.STRING, "for the folder's setting")
         poolings = self.vectors.poolings if pooling is None else (pooling,)
         for name in poolings:
-            check_choice("pooling", name, POOLINGS)
+            arguments.check_choice("pooling", name, POOLINGS)
         if "pooled" in poolings and "bert/pooler/dense/kernel" not in self.shapes:
             raise UserError(
                 f"{self.path} has no pooler, so pooling must be mean or cls, not pooled"
@@ -137,11 +129,13 @@ def read_folder(
     flag: str | None = None,
 ) -> ModelFolder:
     """Reads a model's folder, named by `flag`; for the other arguments see `bert_tf.load`."""
-    check_type("folder", path, PATH)
-    check_type("bert_config_file", bert_config_file, PATH, "for the folder's")
-    check_type("vocab_file", vocab_file, PATH, "for the folder's")
-    check_type("do_lower_case", do_lower_case, SWITCH, "which detects it")
-    check_type("max_seq_length", max_seq_length, WHOLE_NUMBER, "for the model's limit")
+    arguments.check_type("folder", path, arguments.PATH)
+    arguments.check_type("bert_config_file", bert_config_file, arguments.PATH, "for the folder's")
+    arguments.check_type("vocab_file", vocab_file, arguments.PATH, "for the folder's")
+    arguments.check_type("do_lower_case", do_lower_case, arguments.SWITCH, "which detects it")
+    arguments.check_type(
+        "max_seq_length", max_seq_length, arguments.WHOLE_NUMBER, "for the model's limit"
+    )
     path = os.fspath(path)
     bert_config_file = bert_config_file and os.fspath(bert_config_file)
     vocab_file = vocab_file and os.fspath(vocab_file)
@@ -175,7 +169,7 @@ def read_folder(
                     *(path, MODEL_INPUT_FILE, longest, "--" if flag else ""),
                 )
         what = f"{config.length_rule} of {files.config_file}"
-        check_count("max_seq_length", max_seq_length, 4, longest, what)
+        arguments.check_count("max_seq_length", max_seq_length, 4, longest, what)
         return ModelFolder(
             path=path,
             config=config,

@@ -24,8 +24,7 @@ _BATCHES_WAITING = 2 * _BATCHES_AT_ONCE  # of one call; few, so that other threa
 _SHOW_PROGRESS = 8 * BATCH_SIZE  # inputs; fewer need no progress bar
 
 Row = Mapping[str, Sequence[int]]
-# Computes a batch: from int32 [B, S] by name, padded with 0, to arrays with the examples on the
-# first axis.
+# Computes a batch: int32 [B, S] by name, padded with 0 -> arrays with a row for each example.
 Compute = Callable[[dict[str, NDArray[np.int32]]], dict[str, NDArray[Any]]]
 
 

@@ -87,15 +87,6 @@ def _check_for_keras(path: str, num_threads: Any) -> None:
             " for the whole process: tf.config.threading.set_intra_op_parallelism_threads;"
             f" {received(num_threads)}"
         )
-    names = [x for x in os.listdir(path or ".") if x != "checkpoint"] if os.path.isdir(path) else []
-    if exported.ONNX_FILE in names and not any(
-        x.endswith((".index", "safetensors")) for x in names
-    ):
-        raise UserError(
-            f"{path} has {exported.ONNX_FILE} without {exported.DESCRIPTION_FILE}: load only takes"
-            " an ONNX file that tools.export wrote, with the files beside it. Export the model with"
-            " --format=onnx"
-        )
     if importlib.util.find_spec("tensorflow") is not None:
         return
     if "://" in path:

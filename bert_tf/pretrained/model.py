@@ -19,8 +19,6 @@ from bert_tf.pretrained.methods.answer import AnswerQuestions
 from bert_tf.pretrained.methods.base import is_forked
 from bert_tf.pretrained.methods.classify import Classify
 from bert_tf.pretrained.methods.encode import Encode
-from bert_tf.pretrained.methods.fill_mask import FillMask
-from bert_tf.pretrained.methods.rank import Rank
 from bert_tf.pretrained.methods.tag import Tag
 from bert_tf.pretrained.methods.train import Train
 from bert_tf.tasks.rows import Rows
@@ -53,7 +51,7 @@ def _load_again(
     return model
 
 
-class Pretrained(FillMask, Classify, Rank, AnswerQuestions, Tag, Encode, Train):
+class Pretrained(Classify, AnswerQuestions, Tag, Encode, Train):
     """A trained model: text in, answers out. `print` describes it.
 
     A pickle or a copy has only the path of the folder, and loads the model again. A pickle or a

@@ -15,15 +15,7 @@ from bert_tf.start import lazy_tensorflow as tf
 if TYPE_CHECKING:
     from bert_tf.modeling import BertOutput
 
-POOLINGS = (
-    "mean",
-    "cls",
-    "pooled",
-    "max",
-    "mean_sqrt_len_tokens",
-    "weightedmean",
-    "lasttoken",
-)
+POOLINGS = ("mean", "cls", "pooled", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
 
 
 def text_vectors(
@@ -31,15 +23,13 @@ def text_vectors(
 ) -> tf.Tensor:
     """Returns a vector of each text, float32 [B, P*H]: the results of all poolings, joined.
 
-    Args:
-        output: BERT's outputs.
-        input_mask: int32 [B, S], 1 for tokens and 0 for padding, which is at the end.
-        poolings: "mean" of the last layer over all tokens, [CLS] and [SEP] included;
-            "mean_sqrt_len_tokens", their sum divided by the square root of their number;
-            "weightedmean", weighted by position, from 1; "max" over the tokens; "cls" or
-            "lasttoken", the last layer at the first or the last token; "pooled", the pooler's
-            output.
-        num_skipped: number of first tokens to leave out, except for "pooled".
+    `input_mask` is int32 [B, S], 1 for tokens and 0 for padding, which is at the end. The first
+    `num_skipped` tokens are left out, except for "pooled".
+
+    Poolings: "mean" of the last layer over all tokens, [CLS] and [SEP] included;
+    "mean_sqrt_len_tokens", their sum divided by the square root of their number; "weightedmean",
+    weighted by position, from 1; "max" over the tokens; "cls" or "lasttoken", the last layer at the
+    first or the last token; "pooled", the pooler's output.
     """
     from bert_tf.model.layers import weighted_sum  # imports TensorFlow
 

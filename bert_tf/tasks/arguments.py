@@ -62,16 +62,12 @@ def check_count(
 
 
 def check_choice(name: str, value: Any, choices: Iterable[str]) -> None:
-    """Raises UserError unless an argument is one of several strings."""
     if value not in [*choices]:
         raise UserError(f"{name} must be one of {', '.join(choices)}; {received(value)}")
 
 
 def as_list(texts: Any, pairs: bool = False, name: str = "texts") -> tuple[list, bool]:
-    """Returns texts as a list, and whether a single text was given.
-
-    With `pairs`, a tuple of two texts is one pair; without, it is a list of texts.
-    """
+    """Returns texts as a list, and whether a single text was given; with `pairs`, (a, b) is one."""
     if isinstance(texts, str):
         return [texts], True
     single = pairs and isinstance(texts, tuple) and any(isinstance(part, str) for part in texts)

@@ -63,11 +63,6 @@ def parse_class_weights(given: Sequence[Entry], labels: Sequence[str]) -> dict[s
     for label, number in pairs:
         subject = f"--class_weights: the weight of {quoted(label)}"
         weights[str(label)] = parse_weight(number, subject, "1 leaves the class as it is")
-    if not any(weights.values()):
-        raise UserError(
-            f"--class_weights must have a number above 0; got {quoted(shown)}, with which nothing"
-            " counts"
-        )
     return weights
 
 

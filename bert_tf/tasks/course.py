@@ -22,11 +22,11 @@ from bert_tf.runs.flags.settings import FineTuningOptions
 from bert_tf.runs.results.reports import Evaluation
 from bert_tf.runs.training.watch import CallbackWatch, plain_names
 from bert_tf.tasks.arguments import option_value
-from bert_tf.tasks.fine_tuner import FineTuner, Start, check_purposes
+from bert_tf.tasks.fine_tuner import FineTuner, check_purposes
 from bert_tf.tasks.registry import TASKS
 from bert_tf.tasks.rows import Rows
 from bert_tf.tasks.splits import read_sets
-from bert_tf.tasks.task import FineTuningTask
+from bert_tf.tasks.task import FineTuningTask, Start
 
 # Keras's names for settings. `_given` adds batch_size, which depends on the purpose.
 _ALIASES = {"epochs": "num_train_epochs", "seed": "random_seed", "validation_split": "dev_fraction"}

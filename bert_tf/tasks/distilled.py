@@ -1,7 +1,6 @@
 """Distillation: the objective of a student that learns from a teacher.
 
-Dimension letters and dtypes: see `bert_tf/modeling.py`; R is any number of rows: positions or
-examples.
+Dimension letters and dtypes: see `bert_tf/modeling.py`; R counts rows: positions or examples.
 """
 
 from collections.abc import Mapping

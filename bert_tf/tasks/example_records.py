@@ -57,6 +57,29 @@ class ExampleEncoder:
             yield f"tokens: {' '.join(tokens)}"
 
 
+class PairEncoder(ExampleEncoder):
+    """Base class of the encoders of a text or a pair of texts.
+
+    Without a stride, an example is one sequence, truncated at its end. With a stride, each window
+    of a long text becomes a sequence; see `split_pair`.
+    """
+
+    stride: int | None = None
+
+    def length_needed(self, ids: list[list[int]]) -> int:
+        if self.stride is not None:
+            return 0  # nothing is left out
+        return sequences.packed_length(*sequences.as_pair(ids), self.tokenizer.layout)
+
+    def inputs(self, ids: list[list[int]], place: str) -> list[dict[str, list[int]]]:
+        """Returns the model's input for each sequence; `place` is the example's in messages."""
+        length, layout = self.max_seq_length, self.tokenizer.layout
+        windows = [sequences.as_pair(ids)]
+        if self.stride is not None:
+            windows = sequences.split_pair(*windows[0], length, self.stride, layout, place)
+        return [sequences.truncate_and_pack(*window, length, layout) for window in windows]
+
+
 def write_records(
     path: str, examples: Sequence[Any], encoder: ExampleEncoder, name: str | None = None
 ) -> int:

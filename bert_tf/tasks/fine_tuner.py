@@ -1,7 +1,6 @@
 """Fine-tunes a model, evaluates it and predicts, for the programs and for loaded models."""
 
 import contextlib
-import dataclasses
 import functools
 import itertools
 import math
@@ -32,14 +31,13 @@ from bert_tf.runs.folder.run import BestCheckpoint, Run
 from bert_tf.runs.results.tables import Cell, KeptRows
 from bert_tf.runs.training.fine_tuning_checks import check_settings
 from bert_tf.runs.training.plan import Phase, Work
-from bert_tf.runs.training.trainer import Trainer, Variables, model_options
+from bert_tf.runs.training.trainer import Trainer, model_options
 from bert_tf.runs.training.watch import CallbackWatch
 from bert_tf.tasks.long_text import windows
 from bert_tf.tasks.matrix_products import training_flops
 from bert_tf.tasks.pretraining.schema import MLM
 from bert_tf.tasks.pretraining.training.settings import RecordBatches
-from bert_tf.tasks.task import Evaluated, ExampleSet, FineTuningTask
-from bert_tf.text.tokenizers import Tokenizer
+from bert_tf.tasks.task import Evaluated, ExampleSet, FineTuningTask, Start
 
 # Arguments of `whole_folder` for --export_dir.
 _EXPORTED = (
@@ -48,18 +46,6 @@ _EXPORTED = (
     (*MODEL_NAMES, *VECTOR_FILES),
     "one that an earlier export wrote",
 )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Start:
-    """The model that fine-tuning starts from."""
-
-    config: BertConfig
-    tokenizer: Tokenizer
-    vocabulary: Mapping[str, str | bytes]  # file name -> content; see `write_model_files`
-    # assigns the weights; None to read `init_checkpoint`
-    initialize: Callable[[Variables], None] | None = None
-    folder: str | None = None  # the model's folder, if `init_checkpoint` does not name it
 
 
 class FineTuner:
@@ -91,7 +77,7 @@ class FineTuner:
         self._build = functools.partial(task.build, config, labels, **options)
         self._teaching = {}
         if settings.do_train:
-            self._teaching = task.teaching(config, tokenizer, labels, strategy)
+            self._teaching = task.teaching(start, labels, strategy)
         self._sets = sets
         task.prepare(sets, labels)
         self.model_input = ModelInput()

@@ -2,8 +2,7 @@
 
 The product of [m, k] and [k, n] takes 2mkn floating point operations. The backward pass has two
 products of the same size, one for the gradient of each operand. As in model FLOPs utilization
-(appendix B of https://arxiv.org/abs/2204.02311), embedding lookups do not count, even by one-hot
-products, nor do recomputed activations.
+(https://arxiv.org/abs/2204.02311, B), embedding lookups and recomputed activations do not count.
 """
 
 import dataclasses
@@ -46,7 +45,7 @@ def forward_products(
 ) -> list[Product]:
     """Returns the matrix products in the forward pass of one training step.
 
-    `electra` has arguments of `ElectraPretrainingModel`. With the objective `mlm`, an ELECTRA is
+    `electra` has arguments of `ElectraPretrainingModel`; with the objective `mlm`, an ELECTRA is
     counted as a masked LM.
     """
     if isinstance(config, ElectraConfig) and objective != MLM:

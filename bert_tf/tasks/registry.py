@@ -8,9 +8,8 @@ from bert_tf.runs.flags.setting_fields import Settings
 
 if TYPE_CHECKING:
     from bert_tf.model.configuration import BertConfig
-    from bert_tf.tasks.files import TaskFiles
     from bert_tf.tasks.rows import Rows
-    from bert_tf.tasks.task import FineTuningTask
+    from bert_tf.tasks.task import FineTuningTask, TaskFiles
 
 _EXAMPLES = "flags/quickstart"
 
@@ -44,11 +43,9 @@ class RegisteredTask(NamedTuple):
         return self._load(f"task.{self.prefix}Task")
 
     def files_class(self) -> "type[TaskFiles]":
-        """Imports and returns the task's subclass that handles files."""
         return self._load(f"files.{self.prefix}Files")
 
     def rows_class(self, head: str) -> "type[Rows]":
-        """Imports and returns a head's class of rows."""
         return self._load(self.heads[head].rows)
 
     def make_model(self, head: str, config: "BertConfig", num_labels: int, dtype: Any) -> Any:
@@ -56,7 +53,6 @@ class RegisteredTask(NamedTuple):
         return self._load(self.heads[head].model)(config, *sizes, dtype=dtype)
 
     def settings_classes(self) -> list[type[Settings]]:
-        """Imports and returns the classes of `settings`."""
         return [self._load(path) for path in self.settings]
 
     def _load(self, path: str) -> type:
@@ -72,8 +68,7 @@ _CLASSIFIER: dict[str, Any] = {
 }
 TASKS = {
     "classification": RegisteredTask(
-        "classification",
-        "Classification",
+        *("classification", "Classification"),
         {
             "classification": Head(
                 *("classification", "run_classifier.py", _BIAS, "rows.ClassificationRows"),
@@ -88,9 +83,7 @@ TASKS = {
             *("settings.ClassifierSettings", "processors.ProcessorSettings"),
             *("settings.TableColumns", "settings.TfdsSource"),
         ),
-        "run_classifier",
-        "classification",
-        "glue",
+        *("run_classifier", "classification", "glue"),
         {
             "data_dir": f"{_EXAMPLES}/numbers",
             "task_name": "table",
@@ -99,37 +92,31 @@ TASKS = {
         },
     ),
     "tagging": RegisteredTask(
-        "tagging",
-        "Tagging",
+        *("tagging", "Tagging"),
         {
             "tagging": Head(
-                *("tagging", "run_tagging.py", _BIAS, "rows.TaggingRows"),
+                *("tagging", "run_tagging.py", _BIAS, "data.TaggingRows"),
                 model="model.TaggingModel",
                 takes_num_labels=True,
             )
         },
         ("settings.TaggingSettings",),
-        "run_tagging",
-        "tagging",
-        "tagging",
+        *("run_tagging", "tagging", "tagging"),
         {"data_dir": f"{_EXAMPLES}/entities"},
     ),
     "squad": RegisteredTask(
-        "squad",
-        "Squad",
+        *("squad", "Squad"),
         {
             "squad": Head(
                 "answers (SQuAD)",
                 "run_squad.py",
                 ("cls/squad/output_bias", "task_specific/squad/dense/bias"),
-                "rows.SquadRows",
+                "examples.SquadRows",
                 "model.SquadModel",
             )
         },
         ("settings.SquadSettings",),
-        "run_squad",
-        "question-answering",
-        "squad",
+        *("run_squad", "question-answering", "squad"),
         {
             "train_file": f"{_EXAMPLES}/squad.json",
             "predict_file": f"{_EXAMPLES}/squad.json",
@@ -137,29 +124,23 @@ TASKS = {
         },
     ),
     "multiple_choice": RegisteredTask(
-        "multiple_choice",
-        "MultipleChoice",
+        *("multiple_choice", "MultipleChoice"),
         {
             "multiple_choice": Head(
-                *("multiple choice", "run_multiple_choice.py", (), "rows.MultipleChoiceRows"),
+                *("multiple choice", "run_multiple_choice.py", (), "data.MultipleChoiceRows"),
                 model="model.MultipleChoiceModel",
                 needs_pooler=True,
             )
         },
         ("settings.MultipleChoiceSettings",),
-        "run_multiple_choice",
-        "multiple-choice",
-        "multiple_choice",
+        *("run_multiple_choice", "multiple-choice", "multiple_choice"),
         {"data_dir": f"{_EXAMPLES}/endings"},
     ),
     "sentences": RegisteredTask(
-        "sentences",
-        "Sentence",
+        *("sentences", "Sentence"),
         {},
         ("settings.SentenceSettings",),
-        "run_sentence_similarity",
-        "sentences",
-        "sentences",
+        *("run_sentence_similarity", "sentences", "sentences"),
         {
             "data_dir": f"{_EXAMPLES}/sentences",
             "text_a_column": "sentence1",

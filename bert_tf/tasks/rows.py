@@ -104,15 +104,12 @@ def read_rows(
         )
     check_order(x, inputs, _COLUMN, TABLE)
     x = whole(x, inputs)
-    y = (
-        [None] * len(x)
-        if y is None
-        else [plain(v, ranks[1]) for v in whole(_column(y, labels, _CLASSES), labels)]
-    )
+    if y is None:
+        y = [None] * len(x)
+    else:
+        y = [plain(value, ranks[1]) for value in _column(y, labels, _CLASSES)]
     if weights is not None:
-        weights = [
-            plain(weight) for weight in whole(_column(weights, "sample_weight"), "sample_weight")
-        ]
+        weights = [plain(weight) for weight in _column(weights, "sample_weight")]
     for name, values in ((labels, y), ("sample_weight", weights)):
         if values is not None and len(x) != len(values):
             raise UserError(
@@ -138,12 +135,12 @@ def _of_rows(rows: list[Any], inputs: str) -> tuple[list[Any], list[Any], list[A
     return x, y, weights[0] if weights else None
 
 
-def _column(values: Any, name: str, hint: str = "") -> Iterable[Any]:
+def _column(values: Any, name: str, hint: str = "") -> list[Any]:
     """Returns the values of an argument, without a second axis of size 1."""
     shape = getattr(values, "shape", ())
     values = np.asarray(values)[:, 0] if len(shape) == 2 and shape[1] == 1 else values
     check_order(values, name, _COLUMN, hint)
-    return values
+    return whole(values, name)
 
 
 def of_dataset(dataset: tf.data.Dataset, name: str, rank: int) -> Iterable[Any]:

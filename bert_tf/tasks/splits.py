@@ -4,21 +4,13 @@ import collections
 import hashlib
 import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from absl import logging
 
 from bert_tf.errors import UserError, quoted
-from bert_tf.tasks.task import ExampleSet, FineTuningTask
-
-
-class FoldKey(NamedTuple):
-    """What decides the fold of an example."""
-
-    labels: tuple[str, ...] | None  # the class, or all labels, sorted; None in a regression
-    text: str  # copies of a text are in one fold
-    group: str | None = None  # examples of a group are in one fold; None without groups
+from bert_tf.tasks.task import ExampleSet, FineTuningTask, FoldKey
 
 
 def divide(keys: Sequence[FoldKey], folds: int) -> list[list[int]]:

@@ -2,20 +2,22 @@
 
 import collections
 import dataclasses
+import os
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Self
 
 import tensorflow as tf
 from absl import logging
 
-from bert_tf.engine.prediction import Columns, join
+from bert_tf.engine.prediction import Columns
 from bert_tf.errors import UserError, quoted
 from bert_tf.files.model_notes import TEXTS
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model_folder.hugging_face.vector_settings import VectorSettings
+from bert_tf.runs.flags.setting_fields import Settings
 from bert_tf.runs.flags.settings import FineTuningOptions
 from bert_tf.runs.results.reports import Report
-from bert_tf.runs.results.tables import KeptRows
+from bert_tf.runs.results.tables import Cell, KeptRows
 from bert_tf.tasks.example_records import ExampleEncoder, write_records
 from bert_tf.tasks.rows import Rows
 from bert_tf.tasks.task_model import TaskModel
@@ -48,29 +50,19 @@ class ExampleSet:
         self.examples = ()  # frees their memory
 
 
-PredictionColumns = Iterable[Columns]  # a model's predictions, in chunks of a set's records
+Chunks = Iterable[Columns]  # a model's predictions, in chunks of a set's records
 
 
-def joined(predictions: PredictionColumns, *names: str) -> Columns:
-    """Returns the named columns of all chunks; the other columns take no memory."""
-    return join({name: chunk[name] for name in names} for chunk in predictions)
+@dataclasses.dataclass(frozen=True)
+class Start:
+    """The model that fine-tuning starts from."""
 
-
-def check_differ(targets: Iterable[Any], refuses: bool = False) -> None:
-    """Warns if all training examples have the same target; with `refuses` it raises UserError."""
-    counts = collections.Counter(targets)
-    if len(counts) != 1:
-        return
-    ((target, count),) = counts.items()
-    if refuses:
-        raise UserError(
-            f"The training examples must have at least two different labels; all {count} have"
-            f" {quoted(target)}, so there is nothing to learn. Check the file and --label_column"
-        )
-    logging.warning(
-        "All %d training examples have the label %s, so the model learns to give just that",
-        *(count, quoted(target)),
-    )
+    config: BertConfig
+    tokenizer: Tokenizer
+    vocabulary: Mapping[str, str | bytes]  # file name -> content; see `write_model_files`
+    # assigns the weights; None to read `init_checkpoint`
+    initialize: Callable[[Mapping[str, tf.Variable]], None] | None = None
+    folder: str | None = None  # the model's folder, if `init_checkpoint` does not name it
 
 
 class FineTuningTask:
@@ -142,11 +134,7 @@ class FineTuningTask:
         raise NotImplementedError
 
     def teaching(
-        self,
-        config: BertConfig,
-        tokenizer: Tokenizer,
-        labels: Sequence[str] | None,
-        strategy: tf.distribute.Strategy,
+        self, start: Start, labels: Sequence[str] | None, strategy: tf.distribute.Strategy
     ) -> dict[str, Callable]:
         """Returns `Trainer`'s `objective` and `initialize` if the run has a teacher, else {}."""
         return {}
@@ -155,21 +143,88 @@ class FineTuningTask:
         """Returns the number of examples in an epoch; the number of records, unless overridden."""
         return num_records
 
+    @staticmethod
+    def check_differ(targets: Iterable[Any], refuses: bool = False) -> None:
+        """Warns if all training examples have the same target; `refuses`: raises UserError."""
+        counts = collections.Counter(targets)
+        if len(counts) != 1:
+            return
+        ((target, count),) = counts.items()
+        if refuses:
+            raise UserError(
+                f"The training examples must have at least two different labels; all {count} have"
+                f" {quoted(target)}, so there is nothing to learn. Check the file and"
+                " --label_column"
+            )
+        logging.warning(
+            "All %d training examples have the label %s, so the model learns to give just that",
+            *(count, quoted(target)),
+        )
+
     # --- with a model -----------------------------------------------------------------------------
 
-    def evaluate(self, example_set: ExampleSet, predictions: PredictionColumns) -> Evaluated:
+    def evaluate(self, example_set: ExampleSet, predictions: Chunks) -> Evaluated:
         raise NotImplementedError
 
     def report(self, example_set: ExampleSet, evaluated: Evaluated) -> Report | None:
         """Returns the report of an evaluation; None if the task has none."""
         return None
 
-    def predict(self, example_set: ExampleSet, predictions: PredictionColumns) -> Any:
+    def predict(self, example_set: ExampleSet, predictions: Chunks) -> Any:
         """Returns the outputs for a set, in the task's own form."""
         raise NotImplementedError
 
-    def calibrate(
-        self, model: TaskModel, example_set: ExampleSet, predictions: PredictionColumns
-    ) -> None:
+    def calibrate(self, model: TaskModel, example_set: ExampleSet, predictions: Chunks) -> None:
         """Scales a trained model's logits on the dev set, for --temperature_scaling."""
         raise NotImplementedError
+
+
+class FoldKey(NamedTuple):
+    """What decides the fold of an example."""
+
+    labels: tuple[str, ...] | None  # the class, or all labels, sorted; None in a regression
+    text: str  # copies of a text are in one fold
+    group: str | None = None  # examples of a group are in one fold; None without groups
+
+
+class TaskFiles(FineTuningTask):
+    """A task with the files of its program: a base class beside the program's task."""
+
+    other_settings: Sequence[Settings] = ()  # of the program; they describe the examples
+
+    @classmethod
+    def from_settings(cls, *settings: Settings) -> "TaskFiles":
+        """Returns the task of a run from an instance of each class of settings in the registry."""
+        return cls(*settings)
+
+    def read(self, purpose: str) -> Sequence[Any]:
+        """Returns the examples for a purpose."""
+        raise NotImplementedError
+
+    def read_sets(self, purpose: str) -> list[ExampleSet]:
+        """Returns the sets of examples for a purpose; two purposes may share a set."""
+        return [self.example_set(purpose, self.read(purpose))]
+
+    def dev_set(self) -> str | None:
+        """Returns the path or name of the examples to evaluate on; None if there are none."""
+        raise NotImplementedError
+
+    def fold_key(self, example: Any) -> FoldKey:
+        """Returns what decides the fold of an example, for --folds in tasks with that setting."""
+        raise NotImplementedError
+
+    def row(self, example: Any, purpose: str, number: int) -> Mapping[str, Cell] | None:
+        """Returns an example's row in tables: `id`, texts and `label`; None without tables."""
+        return None
+
+    def write_review(self, example_set: ExampleSet, evaluated: Evaluated) -> None:
+        """Writes tables and a report of the evaluated examples."""
+
+    def write_predictions(
+        self, example_set: ExampleSet, outputs: Any, global_step: int
+    ) -> dict[str, float] | None:
+        """Writes the outputs of `predict`; returns scores for eval_results.txt, or None."""
+        raise NotImplementedError
+
+    def path(self, name: str) -> str:
+        return os.path.join(self.settings.output_dir, name)

@@ -9,7 +9,7 @@ from bert_tf.engine import steps
 from bert_tf.model.configuration import BertConfig
 from bert_tf.seeds import fold_in
 from bert_tf.tasks.sentences.model import SentenceModel
-from bert_tf.tasks.sentences.schema import IN_BATCH_NEGATIVES
+from bert_tf.tasks.sentences.settings import IN_BATCH_NEGATIVES
 from tests.support.objectives import set_random_weights
 from tests.support.pretraining_runs import run_forked
 from tests.support.small_pretraining import SMALL

@@ -13,10 +13,10 @@ from absl import logging
 from bert_tf.tasks import arguments
 from bert_tf.tasks.arguments import as_list, check_type
 from bert_tf.tasks.classification.rows import ClassificationRows, MultiLabelRows
-from bert_tf.tasks.multiple_choice.rows import MultipleChoiceRows
+from bert_tf.tasks.multiple_choice.data import MultipleChoiceRows
 from bert_tf.tasks.rows import read_rows
-from bert_tf.tasks.squad.rows import SquadRows
-from bert_tf.tasks.tagging.rows import TaggingRows
+from bert_tf.tasks.squad.examples import SquadRows
+from bert_tf.tasks.tagging.data import TaggingRows
 from tests.support.refusals import refusal
 
 ENDLESS = tf.data.Dataset.from_generator(

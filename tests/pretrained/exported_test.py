@@ -338,7 +338,7 @@ REFUSED = [
     (damage, {}, "it is damaged, or from a different export. Export the model again"),
     (lambda f: (f / "model.onnx").write_bytes(b"theirs"), {}, "is not the file that tools.export"),
     (remove("model.onnx"), {}, "must have model.onnx, which tools.export wrote"),
-    (remove("export.json"), {}, "has model.onnx without export.json: load only takes an ONNX"),
+    (remove("export.json"), {}, "must have a model: a checkpoint (PREFIX.index, PREFIX.data-0"),
     (remove("vocab.txt"), {}, "must have the vocabulary that tools.export wrote"),
     (add_word, {}, f"it has {V + 1} tokens, but vocab_size of "),
     (remove("bert_config.json"), {}, "must have the model's configuration"),

@@ -17,9 +17,9 @@ from bert_tf.tasks.classification.rows import ClassificationRows, MultiLabelRows
 from bert_tf.tasks.classification.settings import ClassifierOptions
 from bert_tf.tasks.classification.task import ClassificationTask
 from bert_tf.tasks.course import as_arguments
-from bert_tf.tasks.multiple_choice.rows import MultipleChoiceRows
-from bert_tf.tasks.squad.rows import SquadRows
-from bert_tf.tasks.tagging.rows import TaggingRows
+from bert_tf.tasks.multiple_choice.data import MultipleChoiceRows
+from bert_tf.tasks.squad.examples import SquadRows
+from bert_tf.tasks.tagging.data import TaggingRows
 from tests.pretrained.fit_tasks_test import ANSWERS, CHOICES, QUESTIONS, SENTENCES, TAGS
 from tests.support.refusals import refusal
 

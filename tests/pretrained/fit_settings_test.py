@@ -24,7 +24,7 @@ from bert_tf.tasks.arguments import option_value
 from bert_tf.tasks.class_weights import entries_of
 from bert_tf.tasks.classification.rows import ClassificationRows
 from bert_tf.tasks.course import as_arguments, make_task
-from bert_tf.tasks.sentences.rows import SentenceRows
+from bert_tf.tasks.sentences.data import SentenceRows
 from tests.support import model_folders
 from tests.support.exported_heads import write_head
 from tests.support.refusals import refusal

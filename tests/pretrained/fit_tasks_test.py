@@ -14,10 +14,10 @@ from bert_tf.files.model_notes import ModelInput
 from bert_tf.tasks.classification import scores
 from bert_tf.tasks.classification.rows import ClassificationRows
 from bert_tf.tasks.fine_tuning import run_fine_tuning
-from bert_tf.tasks.multiple_choice.rows import MultipleChoiceRows
-from bert_tf.tasks.sentences.rows import SentenceRows
-from bert_tf.tasks.squad.rows import SquadRows
-from bert_tf.tasks.tagging.rows import TaggingRows
+from bert_tf.tasks.multiple_choice.data import MultipleChoiceRows
+from bert_tf.tasks.sentences.data import SentenceRows
+from bert_tf.tasks.squad.examples import SquadRows
+from bert_tf.tasks.tagging.data import TaggingRows
 from tests.support.exported_heads import write_head
 from tests.support.model_folders import random_weights, write_model
 from tests.support.refusals import refusal

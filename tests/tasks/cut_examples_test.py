@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from bert_tf.errors import UserError
-from bert_tf.tasks.classification.examples import InputExample
-from bert_tf.tasks.classification.features import ClassificationEncoder
+from bert_tf.tasks.classification.examples import ClassificationEncoder, InputExample
 from bert_tf.tasks.example_records import write_records
 from bert_tf.tasks.extraction.lines import read_examples
 from bert_tf.tasks.extraction.run import join_lines

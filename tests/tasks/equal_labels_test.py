@@ -11,13 +11,12 @@ from bert_tf.tasks.classification.processors import ColaProcessor
 from bert_tf.tasks.classification.rows import RegressionRows
 from bert_tf.tasks.classification.settings import ClassifierSettings, TableColumns
 from bert_tf.tasks.classification.table import TableProcessor
-from bert_tf.tasks.multiple_choice.rows import MultipleChoiceRows
+from bert_tf.tasks.multiple_choice.data import MultipleChoiceRows
 from bert_tf.tasks.registry import TASKS
-from bert_tf.tasks.sentences.rows import SentenceRows
-from bert_tf.tasks.squad.rows import SquadRows
-from bert_tf.tasks.tagging.data import Sentence
+from bert_tf.tasks.sentences.data import SentenceRows
+from bert_tf.tasks.squad.examples import SquadRows
+from bert_tf.tasks.tagging.data import Sentence, TaggingRows
 from bert_tf.tasks.tagging.files import TaggingFiles
-from bert_tf.tasks.tagging.rows import TaggingRows
 from bert_tf.tasks.tagging.settings import TaggingSettings
 from bert_tf.tasks.tagging.task import SentenceSet
 

@@ -1,4 +1,4 @@
-"""Tests of cross-validation: bert_tf.tasks.splits and bert_tf.tasks.cross_validation."""
+"""Tests of cross-validation: bert_tf.tasks.splits and bert_tf.tasks.fine_tuning."""
 
 import collections
 import gc
@@ -15,10 +15,10 @@ import pytest
 from bert_tf.errors import UserError
 from bert_tf.runs.folder import reporting
 from bert_tf.runs.results.tables import read_table
-from bert_tf.tasks import cross_validation, fine_tuning
+from bert_tf.tasks import fine_tuning
 from bert_tf.tasks.classification.settings import ClassifierSettings
-from bert_tf.tasks.splits import FoldKey, divide
-from bert_tf.tasks.task import Evaluated
+from bert_tf.tasks.splits import divide
+from bert_tf.tasks.task import Evaluated, FoldKey
 from tests.support.registered_tasks import REVIEWS, run_in, task_with
 from tests.support.small_classification import write_reviews
 
@@ -396,4 +396,4 @@ def test_means_of_measures_and_the_number_of_all_groups():
     folds = [{"eval_map": value, "eval_groups": n} for value, n in ((0.5, 7), (1.0, 4))]
     folds = [{**fold, "global_step": 9} for fold in folds]
     expected = {"eval_map": 0.75, "eval_map_std": 0.5 / 2**0.5, "eval_groups": 11}
-    assert cross_validation._mean_and_spread(folds) == pytest.approx(expected)
+    assert fine_tuning._mean_and_spread(folds) == pytest.approx(expected)

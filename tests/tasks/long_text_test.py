@@ -9,8 +9,7 @@ from absl import logging
 import bert_tf
 from bert_tf.errors import UserError
 from bert_tf.files.model_notes import ModelInput, read_model_input
-from bert_tf.tasks.classification.examples import DataProcessor, InputExample
-from bert_tf.tasks.classification.features import ClassificationEncoder
+from bert_tf.tasks.classification.examples import ClassificationEncoder, DataProcessor, InputExample
 from bert_tf.tasks.classification.settings import ClassifierSettings
 from bert_tf.tasks.classification.task import ClassificationTask
 from bert_tf.tasks.example_records import write_records

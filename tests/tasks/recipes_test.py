@@ -15,8 +15,7 @@ from bert_tf.tasks.sentences.data import read_sentences as read_pairs
 from bert_tf.tasks.sentences.settings import SentenceSettings
 from bert_tf.tasks.squad.settings import SquadSettings
 from bert_tf.tasks.tagging.data import read_sentences
-from bert_tf.tasks.tagging.schema import FEATURE_LAYERS
-from bert_tf.tasks.tagging.settings import TaggingSettings
+from bert_tf.tasks.tagging.settings import FEATURE_LAYERS, TaggingSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 FLAGS = ROOT / "flags"

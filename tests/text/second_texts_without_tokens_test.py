@@ -9,8 +9,7 @@ from tokenizers import models, normalizers, pre_tokenizers, processors
 
 import bert_tf
 from bert_tf.pretrained import text_input
-from bert_tf.tasks.classification.examples import InputExample
-from bert_tf.tasks.classification.features import ClassificationEncoder
+from bert_tf.tasks.classification.examples import ClassificationEncoder, InputExample
 from bert_tf.text.tokenizers import load_tokenizer
 from tests.support.byte_pair_files import write_vocabulary
 from tests.support.model_folders import VOCAB

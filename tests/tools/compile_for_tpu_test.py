@@ -27,7 +27,7 @@ from tests.support.pretraining_runs import run
 from tests.support.refusals import refusal, refuses
 from tests.tools.tpu.cycles_test import cycles_in, in_loop
 from tools import compile_for_tpu
-from tools.tpu import compiler, cycles, lowering, report, stablehlo
+from tools.tpu import compiler, cycles, lowering, report
 
 ROOT = Path(__file__).parents[2]
 
@@ -61,7 +61,7 @@ def products_of(run):
     if jax.config.jax_num_cpu_devices != 1:  # as other tests of this process set it
         jax.config.update("jax_num_cpu_devices", 1)
     step = lowering.lower(run, PHASE, jax.devices("cpu")[:1] * run.replicas)
-    return stablehlo.read_program(step.program.module).products
+    return report.read_program(step.program.module).products
 
 
 @functools.cache
@@ -239,7 +239,7 @@ def compiled(name="v5e:2x2", replicas=4, **options):
     """
     devices = compiler.open_topology(name).devices[:replicas]
     step = lowering.lower(make_run(replicas, **options), PHASE, devices)
-    return stablehlo.read_program(step.program.module), compiler.compile_step(step.lower())
+    return report.read_program(step.program.module), compiler.compile_step(step.lower())
 
 
 @pytest.mark.tpu_compiler

@@ -63,7 +63,7 @@ def test_archives_that_do_not_fit(archive, tmp_path):
     refuses(r"--layer must be one of .*: -2, -1; received None", read_vectors, archive)
     message = r"--layer=-2 needs an array of layers, .*: pooled_vector is \[5, 7\]. Remove --lay"
     refuses(message, read_vectors, archive, "pooled_vector", -2)
-    refuses(r"--array must be an array of .*; received 'vectors'", read_vectors, archive, "vectors")
+    refuses(r"no item named .*vectors.npy.* in the archive", read_vectors, archive, "vectors")
     refused(r"--vectors=.*bad.npz must be a NumPy archive.*reading it failed")
     refused("must have the array mean_vector or .*it has 'a', 'b'", a=POOLED, b=POOLED)
     refused(r"mean_vector must be float vectors .*it is int64 \[3\]", mean_vector=np.arange(3))

@@ -27,7 +27,6 @@ class Chip:
     clock: float  # cycles per second of a TensorCore
 
     def divided(self, devices: int) -> "Chip":
-        """Returns the peaks of one of a chip's devices."""
         # They share the links: the sum of one device goes to other chips once.
         shares = self.flops / devices, self.bandwidth / devices, self.links, self.memory / devices
         return Chip(*shares, self.clock)

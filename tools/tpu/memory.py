@@ -14,8 +14,7 @@ from .. import ROOT
 
 PLANS = os.path.join(ROOT, "tpu", "memory.txt")
 MODELS = os.path.join(ROOT, "flags", "models")
-# The sizes that a model's memory depends on, besides the vocabulary's: a smaller vocabulary takes
-# less.
+# The sizes that a model's memory depends on. A smaller vocabulary takes less.
 _SIZES = (
     *("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads"),
     "embedding_width",
@@ -120,10 +119,10 @@ def look_up(
 ) -> tuple[str, float | None]:
     """Returns a line that says whether a phase's step fits, and the compiler's cycles if known.
 
-    A step with fewer examples takes no more memory, and a step with more takes no less. The line
-    names the compiler, and the installed compiler if it differs. Cycles are of exactly this step.
-    `plans` are [] if the settings are not `are_as_compiled`. The phase's batch size is global, and
-    a replica computes its part in `accumulation_steps` parts. For `generator` see `Plan`.
+    A step with fewer examples takes no more memory, and a step with more takes no less. Cycles are
+    of exactly this step. `plans` are [] if the settings are not `are_as_compiled`. The phase's
+    batch size is global, and a replica computes its part in `accumulation_steps` parts. For
+    `generator` see `Plan`.
     """
     known, cycles = "", None
     for plan in plans:

@@ -8,7 +8,7 @@ from bert_tf.pretrained.results import Answer
 from bert_tf.tasks.arguments import WHOLE_NUMBER, check_type
 
 if TYPE_CHECKING:
-    from bert_tf.tasks.squad.rows import AnswerOptions
+    from bert_tf.tasks.squad.examples import AnswerOptions
 
 
 class AnswerQuestions(LoadedModel):
@@ -78,17 +78,9 @@ class AnswerQuestions(LoadedModel):
 
         self._folder.check_head("squad", "answer")
         check_type("max_seq_length", max_seq_length, WHOLE_NUMBER)
-        searches, single = answer_search.make_searches(
-            question,
-            context,
-            self.tokenizer,
-            top_k=top_k,
-            null_score_diff_threshold=null_score_diff_threshold,
-            max_seq_length=min(max_seq_length, self.max_seq_length),
-            doc_stride=doc_stride,
-            max_answer_length=max_answer_length,
-            method=method,
-        )
+        length = min(max_seq_length, self.max_seq_length)
+        options = top_k, null_score_diff_threshold, length, doc_stride, max_answer_length, method
+        searches, single = answer_search.make_searches(question, context, self.tokenizer, *options)
         rows = [row for search in searches for row in search.rows]
         found = answer_search.find_all(searches, self._run("squad", rows), self.tokenizer)
         if top_k:

@@ -66,7 +66,6 @@ class LoadedModel:
 
     @property
     def _folder(self) -> ModelFolder:
-        """What the folder holds; every method needs it."""
         return self._own_folder
 
     def __repr__(self) -> str:
@@ -83,10 +82,7 @@ class LoadedModel:
     def _run(
         self, name: str, rows: Sequence[Row], make: Callable[[], Compute] | None = None
     ) -> list[dict[str, NDArray[Any]]]:
-        """Returns the outputs of each row, computed by the head `name`, or by what `make` makes.
-
-        It is made at its first use, and found by `name` afterwards.
-        """
+        """Returns the outputs of each row, computed by the head `name`, or by what `make` makes."""
         if not rows:
             return []
         segment = max(max(row["segment_ids"]) for row in rows)

@@ -1,4 +1,4 @@
-"""`classify`: the class of a text, of the model's classes or of any."""
+"""`classify`, the class of a text, of the model's classes or of any; and `rank`."""
 
 from collections.abc import Sequence
 from typing import Any, overload
@@ -10,9 +10,9 @@ from bert_tf.errors import UserError, listed, quoted
 from bert_tf.pretrained.folder import ModelFolder
 from bert_tf.pretrained.forward import sigmoid, softmax
 from bert_tf.pretrained.methods.base import LoadedModel, Text
-from bert_tf.pretrained.results import Classification
+from bert_tf.pretrained.results import Classification, RankedPassage
 from bert_tf.pretrained.text_input import tokenize, warn_once
-from bert_tf.tasks.arguments import STRING, SWITCH, as_list, check_type, received
+from bert_tf.tasks.arguments import STRING, SWITCH, as_list, check_count, check_type, received
 from bert_tf.text import sequences
 
 TEMPLATE = "This example is {}."  # of transformers' zero-shot-classification pipeline
@@ -49,13 +49,9 @@ def check_arguments(labels: Any, hypothesis_template: Any, multi_label: Any) -> 
 
 
 class Judge:
-    """Asks a model whether texts entail hypotheses.
+    """Asks a model whether texts entail the hypotheses of labels; see `Pretrained.classify`.
 
-    Args:
-        folder: the model's.
-        labels: what a text is asked to be.
-        hypothesis_template: makes the hypothesis of a label in place of `{}`.
-        multi_label: whether a text can have several labels. With a single label it always can.
+    With a single label a text can always have several labels, or none.
     """
 
     def __init__(
@@ -144,7 +140,7 @@ def _contradiction(folder: ModelFolder, entailment: int) -> int:
 
 
 class Classify(LoadedModel):
-    """Methods of classifiers and regressions."""
+    """Methods of classifiers and regressions, and of cross-encoders, which read pairs of texts."""
 
     @overload
     def classify(
@@ -254,6 +250,77 @@ class Classify(LoadedModel):
         found_classes = judge.probabilities(logits)
         classes = [_classification(row, labels, threshold) for row in found_classes]
         return classes[0] if single else classes
+
+    def rank(
+        self,
+        query: str,
+        passages: Sequence[str],
+        top_k: int | None = None,
+        positive: str | None = None,
+        long_text: str | None = None,
+        window_stride: int | None = None,
+    ) -> list[RankedPassage]:
+        """Returns the passages, the most relevant one first; equal ones keep their order.
+
+        The model reads pairs `(query, passage)`: a regression, whose number is the relevance, or a
+        classifier, with the probability of `positive`. In a folder of Hugging Face the score of a
+        regression is what the class CrossEncoder of sentence-transformers makes of the number: its
+        sigmoid, or the number itself if the folder says so.
+
+        Args:
+            query: the text to find passages for.
+            passages: a list of texts, such as what a search has found.
+            top_k: number of passages to return. None for all.
+            positive: the class of relevant passages; not for a regression.
+            long_text: what becomes of a passage that is too long beside the query. "cut" leaves its
+                end out. "mean" and "max" split it into overlapping windows, see `classify`; its
+                score comes from the mean or the maximum of the windows' numbers, or log odds of
+                `positive`. With "max" the best window decides. None for what the model was trained
+                with, or else "cut".
+            window_stride: see `classify`.
+
+        Raises:
+            UserError: the model is no classifier of texts, or `positive` is none of its classes.
+        """
+        is_number = "regression" in self._folder.heads
+        kind = "regression" if is_number else "classification"
+        self._folder.check_head(kind, "rank")
+        column = self._column(positive)
+        check_type("query", query, STRING)
+        check_count("top_k", top_k, 1, default="for all passages")
+        texts, single = as_list(passages, name="passages")
+        if single:
+            raise UserError("passages must be a list of texts; received a single text")
+        pairs = [(query, text) for text in texts]
+        self._folder.warn_of_other_input(pairs)
+        windows = self._windows(pairs, long_text, window_stride)
+        found = [row["logits"] for row in self._run(kind, windows.rows)]
+        logits = np.array(found, np.float64).reshape([len(found), max(1, len(self.labels))])
+        value = logits[:, column]  # orders better than its sigmoid, which rounds to 1
+        if not (is_number or self.config.is_multi_label):  # log odds: the sigmoid is the softmax
+            others = np.delete(logits, column, axis=1)
+            value = value - np.logaddexp.reduce(others, axis=1)
+        value = windows.join(value)
+        scores = value if is_number and not self._folder.has_sigmoid else sigmoid(value)
+        order = np.argsort(-value, kind="stable")
+        return [RankedPassage(i, float(scores[i]), texts[i]) for i in order[:top_k].tolist()]
+
+    def _column(self, positive: Any) -> int:
+        check_type("positive", positive, STRING, "for a model that gives a number")
+        if positive is None and len(self.labels) < 2:
+            return 0
+        if not self.labels:
+            raise UserError(
+                f"{self._folder.path} gives a number, not classes, so positive must be left out;"
+                f" received {quoted(positive)}"
+            )
+        if positive not in self.labels:
+            raise UserError(
+                "positive must be the class of relevant passages, one of"
+                f" {listed(self.labels)}: rank(query, passages, positive={self.labels[-1]!r});"
+                f" received {positive if positive is None else quoted(positive)}"
+            )
+        return self.labels.index(positive)
 
 
 def _classification(

@@ -1,4 +1,4 @@
-"""`encode`, `similarity` and `attention`: what any encoder can do."""
+"""`fill_mask`, `encode`, `similarity` and `attention`: what a pre-trained model can do."""
 
 import functools
 from collections.abc import Sequence
@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.model_folder.hugging_face.vector_settings import VectorSettings
 from bert_tf.pretrained import text_input
+from bert_tf.pretrained.forward import softmax
 from bert_tf.pretrained.methods.base import LoadedModel, Text
 from bert_tf.pretrained.pooling import similarities
-from bert_tf.pretrained.results import TextAttention
+from bert_tf.pretrained.results import Filling, TextAttention
 from bert_tf.pretrained.text_input import TextRows
 from bert_tf.tasks.arguments import STRING, SWITCH, as_list, check_count, check_type
 from bert_tf.tasks.long_text import CUT
@@ -21,7 +22,45 @@ from bert_tf.text.base_tokenizer import Tokenizer
 
 
 class Encode(LoadedModel):
-    """Methods of the encoder, which every model has."""
+    """Methods of the encoder, which every model has, and of the masked language model."""
+
+    @overload
+    def fill_mask(self, texts: str, top_k: int = 5) -> list[list[Filling]]: ...
+    @overload
+    def fill_mask(self, texts: Sequence[str], top_k: int = 5) -> list[list[list[Filling]]]: ...
+    def fill_mask(
+        self, texts: str | Sequence[str], top_k: int = 5
+    ) -> list[list[Filling]] | list[list[list[Filling]]]:
+        """Returns the most likely tokens for each [MASK] of each text: lists, the best first.
+
+        Args:
+            texts: each with at least one [MASK]. A [MASK] stands for one word piece.
+            top_k: number of tokens for each mask.
+
+        Raises:
+            UserError: the model has no masked-LM head, or a text has no [MASK].
+        """
+        self._folder.check_head("masked_lm", "fill_mask")
+        check_count("top_k", top_k, 1, self.config.vocab_size, "the size of the vocabulary")
+        texts, single = as_list(texts)
+        rows = text_input.encode_masks(texts, self.tokenizer, self.max_seq_length)
+        results = [
+            [
+                self._fillings(logits, top_k)
+                for logits in found["logits"][: len(row["masked_lm_positions"])]
+            ]
+            for row, found in zip(rows, self._run("masked_lm", rows), strict=True)
+        ]
+        return results[0] if single else results
+
+    def _fillings(self, logits: np.ndarray, top_k: int) -> list[Filling]:
+        probabilities = softmax(logits)
+        best = np.argsort(-logits, kind="stable")[:top_k]
+        known, text_of = self.tokenizer.inv_vocab, self.tokenizer.text_of
+        return [
+            Filling(text_of([i]) if i in known else f"[{i}]", i, float(probabilities[i]))
+            for i in best.tolist()
+        ]
 
     def encode(
         self,
@@ -93,7 +132,6 @@ class Encode(LoadedModel):
         return self.tokenizer.after_lowering() if lowers else self.tokenizer
 
     def _num_pieces(self, prompt: str) -> int:
-        """Returns the number of word pieces that a prompt puts at the beginning of a text."""
         if not prompt:
             return 0
         (row,) = text_input.encode([prompt], self._vector_tokenizer, self.max_seq_length)

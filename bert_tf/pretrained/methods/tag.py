@@ -75,14 +75,9 @@ STRATEGIES = ("word", "first", "average", "max", "simple", "none")  # see `Pretr
 
 
 class TaggedText:
-    """A text cut into windows for a tagger, as run_tagging cuts a sentence.
+    """A text cut into windows for a tagger, as run_tagging cuts a sentence; see `make_windows`.
 
-    Args:
-        max_seq_length: longest window in word pieces, [CLS] and [SEP] included.
-        stride: see `make_windows`.
-
-    Attributes:
-        rows: the model's input for each window.
+    `rows` are the model's input for each window, of at most `max_seq_length` word pieces.
     """
 
     def __init__(
@@ -107,10 +102,7 @@ class TaggedText:
             self.rows.append(sequences.pack_pair(ids, None, 0, tokenizer.layout))
 
     def _edges(self, strategy: str) -> list[int]:
-        """Returns the indices of the pieces that begin a unit with its own tag, then the end.
-
-        The first unit may consist of white space.
-        """
+        """Returns the pieces that begin a unit with a tag (the first may be space), and the end."""
         pieces = self._pieces
         starts = [0] if pieces else []
         if strategy == "word":
@@ -139,16 +131,7 @@ class TaggedText:
     def join(
         self, logits: Sequence[np.ndarray], labels: Sequence[str], strategy: str
     ) -> list[Entity]:
-        """Returns the entities of the text, in order.
-
-        Neighbours of one type form one entity, see `scheme_tags`. No entity is only white space or
-        has white space at its ends.
-
-        Args:
-            logits: float [S, labels] of each window.
-            labels: the classes, such as `B-PER`.
-            strategy: see `STRATEGIES`.
-        """
+        """Returns the text's entities, in order, from float logits [S, labels] of each window."""
         probabilities = np.zeros([len(self._pieces), len(labels)])
         for window, values in zip(self._windows, logits, strict=True):
             first = 1 + window.first - window.begin  # after [CLS]

@@ -16,22 +16,13 @@ from bert_tf.files.checkpoints import SLOT_PATTERN
 from bert_tf.files.model_notes import write_model_input
 from bert_tf.files.whole_folders import whole_folder
 from bert_tf.model.configuration import BertConfig
-from bert_tf.model_folder.hugging_face.cross_encoder import (
-    MODULES_FILE,
-    SIGMOID,
-    write_score_function,
-)
-from bert_tf.model_folder.hugging_face.vector_settings import (
-    VECTOR_FILES,
-    VectorSettings,
-    check_are_means,
-    write_vector_settings,
-)
+from bert_tf.model.layers import dtype_name
+from bert_tf.model_folder.hugging_face import cross_encoder, vector_settings
 from bert_tf.model_folder.writer import CONFIG_FILE, MODEL_NAMES, write_model
-from bert_tf.pretrained.build import initialize
+from bert_tf.pretrained.build import KerasRuntime, answering_dtype, initialize
 from bert_tf.pretrained.folder import ModelFolder, heads_of
 from bert_tf.pretrained.forward import batches_of
-from bert_tf.pretrained.methods.in_keras import KerasModel
+from bert_tf.pretrained.methods.base import LoadedModel, check_process, mark_loaded
 from bert_tf.pretrained.text_input import of_folder
 from bert_tf.runs.flags.settings import FineTuningOptions
 from bert_tf.runs.results.reports import Evaluation
@@ -40,20 +31,35 @@ from bert_tf.tasks import course
 from bert_tf.tasks.arguments import PATH, WHOLE_NUMBER, check_type, received, whole
 from bert_tf.tasks.class_weights import entries_of
 from bert_tf.tasks.classification.rows import ClassificationRows, MultiLabelRows, RegressionRows
-from bert_tf.tasks.fine_tuner import Start
-from bert_tf.tasks.multiple_choice.rows import MultipleChoiceRows
+from bert_tf.tasks.multiple_choice.data import MultipleChoiceRows
 from bert_tf.tasks.registry import HEADS, TASKS
 from bert_tf.tasks.rows import Rows, of_dataset
-from bert_tf.tasks.sentences.rows import SentenceRows
-from bert_tf.tasks.squad.rows import SquadRows
-from bert_tf.tasks.tagging.rows import TaggingRows
-from bert_tf.tasks.task import FineTuningTask
+from bert_tf.tasks.sentences.data import SentenceRows
+from bert_tf.tasks.squad.examples import SquadRows
+from bert_tf.tasks.tagging.data import TaggingRows
+from bert_tf.tasks.task import FineTuningTask, Start
 
 
-class Train(KerasModel):
-    """Methods that choose a task, train for it, evaluate and save."""
+class Train(LoadedModel):
+    """A model in Keras, and the methods that train it, evaluate and save; see `Pretrained`."""
 
+    model: keras.Model
     _chosen: Rows | None = None
+
+    def __init__(self, folder: ModelFolder, dtype: Any = None):
+        mark_loaded()
+        self._dtype = dtype_name(dtype)
+        self._set_folder(folder)
+
+    def _set_folder(self, folder: ModelFolder) -> None:
+        runtime = KerasRuntime(folder, answering_dtype(self._dtype))
+        self.model = runtime.main
+        self._hold(folder, runtime)
+
+    @property
+    def _folder(self) -> ModelFolder:
+        check_process()
+        return self._own_folder
 
     def for_classification(
         self, labels: Sequence[str] | None = None, multi_label: bool = False
@@ -109,15 +115,15 @@ class Train(KerasModel):
         mean the same, or triplets `(a, b, negative)`, without scores; with `loss="teacher"` also
         single texts. See run_sentence_similarity.
         """
-        path = os.path.join(self._folder.path, MODULES_FILE)
-        check_are_means(self._folder.vectors, path)
+        path = os.path.join(self._folder.path, cross_encoder.MODULES_FILE)
+        vector_settings.check_are_means(self._folder.vectors, path)
         return self._for(SentenceRows())
 
     def _for(self, rows: Rows) -> Self:
         """Returns a model with this one's weights, and its head if that is for the same task."""
         folder = self._folder
         is_same = rows.head in folder.heads and rows.multi_label == folder.config.is_multi_label
-        if not is_same or not _has_classes(folder, rows):
+        if not is_same or rows.labels not in (None, folder.labels):
             folder = self._without_head()
         model = type(self)(dataclasses.replace(folder, read=self._read), self._dtype)
         model._chosen = rows
@@ -221,8 +227,8 @@ class Train(KerasModel):
         with progress_of(verbose), course.as_arguments():
             examples = {"train": rows.examples("train", x, y, sample_weight)}
             if validation_data is not None:
-                parts = validation_data
-                parts = parts if isinstance(parts, tuple) else (parts,)
+                is_tuple = isinstance(validation_data, tuple)
+                parts = validation_data if is_tuple else (validation_data,)
                 if not 1 <= len(parts) <= 3:
                     raise UserError(
                         "validation_data must be (x, y), (x, y, sample_weight) or a dataset;"
@@ -260,24 +266,20 @@ class Train(KerasModel):
             trained_on=trained.model_input,
             has_sigmoid=False,
             _warned=[],
-            vectors=task.vector_settings or VectorSettings(),
+            vectors=task.vector_settings or vector_settings.VectorSettings(),
         )
         self._set_folder(folder)
         self._chosen = rows
 
     def _start(self, rows: Rows) -> Start:
         """Returns what a run starts from: with the head only if its classes are the task's."""
-        folder = self._folder if _has_classes(self._folder, rows) else self._without_head()
-        return Start(
-            config=folder.config,
-            tokenizer=folder.tokenizer,
-            vocabulary=folder.tokenizer.files,
-            initialize=functools.partial(initialize, folder, self._read),
-            folder=folder.path,
-        )
+        is_same = rows.labels in (None, self._folder.labels)
+        folder = self._folder if is_same else self._without_head()
+        weights = functools.partial(initialize, folder, self._read)
+        files = folder.tokenizer.files
+        return Start(folder.config, folder.tokenizer, files, weights, folder.path)
 
     def _shapes(self) -> dict[str, Sequence[int]]:
-        """Returns the shape of each weight by name, without an optimizer's slots."""
         shapes = self._folder.shapes
         return {name: shapes[name] for name in shapes if not SLOT_PATTERN.match(name)}
 
@@ -412,14 +414,14 @@ class Train(KerasModel):
         labels = held.labels if has_labels else None
         weights = {name: self._read(name) for name in self._shapes()}
         held.forget()
-        names, rule = (*MODEL_NAMES, *VECTOR_FILES), "one that save wrote"
+        names, rule = (*MODEL_NAMES, *vector_settings.VECTOR_FILES), "one that save wrote"
         with course.as_arguments(), whole_folder(path, "folder", CONFIG_FILE, names, rule) as place:
             files, casing = held.tokenizer.files, held.tokenizer.do_lower_case
             write_model(place, weights, held.config, files, casing, labels)
             write_model_input(place, held.trained_on)
-            write_vector_settings(place, held.vectors, held.config.hidden_size)
+            vector_settings.write_vector_settings(place, held.vectors, held.config.hidden_size)
             if "regression" in held.heads and held.has_sigmoid:
-                write_score_function(place, SIGMOID)
+                cross_encoder.write_score_function(place, cross_encoder.SIGMOID)
 
 
 def held_folder(model: Train) -> ModelFolder:
@@ -435,11 +437,6 @@ def _check_options(known: Collection[str], options: Mapping[str, Any], strategy:
     for name in options:
         if name not in known:
             raise UserError(f"{name} must be an option of predict: one of {listed(sorted(known))}")
-
-
-def _has_classes(folder: ModelFolder, rows: Rows) -> bool:
-    """Returns whether a model has the task's classes, or the task does not know them yet."""
-    return rows.labels in (None, folder.labels)
 
 
 def _strategy(strategy: Any) -> Any:

@@ -94,10 +94,7 @@ def _learned_config(settings: ClassifierSettings) -> str | None:
 
 
 def _has_several_labels(path: str) -> bool:
-    """Reads from a `bert_config.json` whether texts have several labels; False if it is damaged.
-
-    `read_config` would warn of unknown keys, as it does for --bert_config_file.
-    """
+    """Reads from a `bert_config.json` whether texts have several labels; False if it is damaged."""
     try:
         values = json.loads(read_text(path, path))
     except (UserError, ValueError):
@@ -106,7 +103,7 @@ def _has_several_labels(path: str) -> bool:
 
 
 def keep_threshold(settings: ClassifierSettings, threshold: float) -> None:
-    """Writes a threshold that was found without training into --output_dir's `bert_config.json`."""
+    """Writes a threshold that was found without training to --output_dir's `bert_config.json`."""
     path = os.path.join(settings.output_dir, CONFIG_FILE)
     if not CheckpointDirectory(settings.output_dir).latest() or not tf.io.gfile.exists(path):
         logging.warning(

@@ -4,13 +4,16 @@ import contextlib
 import copy
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from bert_tf.datasets.tables import check_filled, number_in
-from bert_tf.errors import UserError, listed, quoted
+from bert_tf.errors import UserError, listed, percent, quoted
+from bert_tf.files import records
 from bert_tf.files.records import LARGEST_TARGET
 from bert_tf.tasks.classification.settings import TableColumns
+from bert_tf.tasks.example_records import PairEncoder, Record
+from bert_tf.text.tokenizers import Tokenizer
 
 
 @dataclasses.dataclass(slots=True)
@@ -40,19 +43,13 @@ class DataProcessor:
     `get_..._examples` of the sets in use are required. A set is "train", "dev" or "test".
     """
 
-    # Names of the classes in the order of the logits; None for regression.
-    labels: Sequence[str] | None = None
-    # Whether a text can have several labels, or none. The labels of an example are then a tuple.
-    multi_label: bool = False
+    labels: Sequence[str] | None = None  # in the order of the logits; None for regression
+    multi_label: bool = False  # whether a text can have several labels, in a tuple, or none
     label_separator: str = TableColumns.label_separator  # between the labels in a cell of a table
-    # Minimum and maximum of the labels of a regression; None for no bounds.
-    label_range: tuple[float, float] | None = None
-    # Names in `scores.METRICS`, which evaluation reports in addition to the loss.
-    metrics: tuple[str, ...] = ("accuracy",)
-    # The line of eval_results.txt that ranks checkpoints and runs; higher is better.
-    best_metric: str = "eval_accuracy"
-    # File name of the test predictions in a GLUE submission; None for tasks that are not in GLUE.
-    submission_file: str | None = None
+    label_range: tuple[float, float] | None = None  # lowest and highest label of a regression
+    metrics: tuple[str, ...] = ("accuracy",)  # names in `scores.METRICS`
+    best_metric: str = "eval_accuracy"  # ranks checkpoints and runs; higher is better
+    submission_file: str | None = None  # of the test predictions; None outside of GLUE
     # Tasks with the same labels whose dev and test sets, where they exist, are evaluated and
     # predicted as well. The names of their files and results end in `_KEY`.
     also: Mapping[str, "DataProcessor"] = {}
@@ -82,21 +79,16 @@ class DataProcessor:
         return None if self.labels is None else list(self.labels)
 
     def has(self, split: str, data_dir: str) -> bool:
-        """Returns whether the task has a set."""
         raise NotImplementedError
 
     def read(self, split: str, data_dir: str) -> list[InputExample]:
-        """Returns the examples of a set."""
         raise NotImplementedError
 
 
 def parse_label(
     text: str, processor: DataProcessor, place: str, remedy: str
 ) -> str | float | tuple[str, ...]:
-    """Parses a label: a class, a number for regression, or all labels of a text with several.
-
-    If it is not valid, the error names `place` (file and line) and `remedy` (how to correct it).
-    """
+    """Parses a label; if it is not valid, the error names `place` (file and line) and `remedy`."""
     labels = processor.get_labels()
     if labels is not None and processor.multi_label:
         separator = processor.label_separator
@@ -199,3 +191,111 @@ def as_labels(label: str | Sequence[str] | None) -> tuple[str, ...]:
     if label is None:
         return ()
     return (label,) if isinstance(label, str) else tuple(label)
+
+
+def classification_schema(
+    max_seq_length: int, regression: bool, weighted: bool = False, num_labels: int | None = None
+) -> records.Schema:
+    """Returns the schema of classification records.
+
+    `label_ids` is the index of a class, int64, or a float32 value for regression. If a text can
+    have several of `num_labels` labels, unlike in the original, it is an int64 vector of that
+    length, 1 for each label that the text has. `is_real_example` is 1, or 0 for padding at the end
+    of files that the original wrote for TPUs. `weighted` records also have `example_weight`,
+    float32. Names and types: the original's `file_based_convert_examples_to_features`.
+    """
+    label_ids = records.int64_feature([], low=0)
+    if regression:
+        label_ids = records.target_feature()
+    elif num_labels is not None:
+        label_ids = records.int64_feature([num_labels], low=0, high=1)
+    weights = {"example_weight": records.float_feature([], low=0.0)} if weighted else {}
+    return {
+        **records.model_inputs([max_seq_length]),
+        "label_ids": label_ids,
+        "is_real_example": records.int64_feature([], low=0, high=1),
+        **weights,
+    }
+
+
+class ClassificationEncoder(PairEncoder):
+    """Turns an example into one record, or into one for each window of a long text.
+
+    Without a `stride`, records and log lines match the original's
+    `file_based_convert_examples_to_features`, and long texts are truncated at their ends. With
+    one, see `split_pair`, records have the weight 1 / windows, so that every example counts once.
+    `weighted` records also have the weights of their examples. `label_list` has the classes in the
+    order of the logits; None for regression. `num_windows`: number of records of each example.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        max_seq_length: int,
+        label_list: Sequence[str] | None,
+        stride: int | None = None,
+        weighted: bool = False,
+        multi_label: bool = False,
+    ):
+        tokenizer.layout.check_length(max_seq_length, 1)
+        schema = classification_schema(
+            max_seq_length,
+            label_list is None,
+            weighted or stride is not None,
+            num_labels=len(label_list) if label_list and multi_label else None,
+        )
+        super().__init__(tokenizer, max_seq_length, schema)
+        self._label_ids = label_list and {name: i for i, name in enumerate(label_list)}
+        self._multi_label = multi_label
+        self.stride = stride
+        self.weighted = weighted
+        self.num_windows: list[int] = []
+        self._num_pieces = self._num_lost = 0
+
+    def texts(self, example: InputExample) -> list[str]:
+        return [example.text_a, *([] if example.text_b is None else [example.text_b])]
+
+    def records(self, example: InputExample, ids: list[list[int]]) -> list[Record]:
+        inputs = self.inputs(ids, f"Example {quoted(example.guid)}")
+        labels = {"label_ids": self._label_values(example), "is_real_example": [1]}
+        weight = example.weight if self.weighted else 1.0
+        if self.stride is not None:
+            self.num_windows.append(len(inputs))
+        else:
+            self._num_pieces += sum(map(len, ids))
+            self._num_lost += max(self.length_needed(ids) - self.max_seq_length, 0)
+        if self.weighted or self.stride is not None:
+            labels["example_weight"] = [weight / len(inputs)]
+        return [{**values, **labels} for values in inputs]
+
+    def about_cut(self, longest: int) -> str:
+        share = percent(self._num_lost, self._num_pieces)
+        lost = f"{share} of all word pieces are lost; --long_text=mean reads all of them"
+        return f"{super().about_cut(longest)}. {lost}"
+
+    def _label_values(self, example: InputExample) -> list[int] | list[float]:
+        if self._label_ids is None:
+            return [float(example.label)]
+        if not self._multi_label:
+            return [self._label_id(example.label, example)]
+        ids = {self._label_id(label, example) for label in as_labels(example.label)}
+        return [int(i in ids) for i in range(len(self._label_ids))]
+
+    def _label_id(self, label: Any, example: InputExample) -> int:
+        if label not in self._label_ids:
+            raise UserError(
+                f"Example {quoted(example.guid)}: label {quoted(label)} must be one of"
+                f" {listed(self._label_ids)}; change the label, or what get_labels of the task's"
+                " processor returns"
+            )
+        return self._label_ids[label]
+
+    def describe(self, example: InputExample, record: Mapping[str, list]) -> Iterator[str]:
+        yield f"guid: {example.guid}"
+        yield from super().describe(example, record)
+        for name in ("input_ids", "input_mask", "segment_ids"):
+            yield f"{name}: {' '.join(map(str, record[name]))}"
+        if self._multi_label:
+            yield f"labels: {listed(as_labels(example.label)) or 'none'} ({record['label_ids']})"
+        else:
+            yield f"label: {example.label} (id = {record['label_ids'][0]})"

@@ -14,14 +14,26 @@ from bert_tf.runs.results import tables
 from bert_tf.runs.results.tables import Cell
 from bert_tf.runs.training.fine_tuning_checks import learned_labels
 from bert_tf.tasks.classification.decision import keep_threshold
-from bert_tf.tasks.classification.examples import DataProcessor, InputExample, as_labels, scaled
+from bert_tf.tasks.classification.examples import (
+    DataProcessor,
+    InputExample,
+    as_labels,
+    scaled,
+)
 from bert_tf.tasks.classification.processors import ProcessorSettings, get_processor
-from bert_tf.tasks.classification.settings import ClassifierSettings, TableColumns, TfdsSource
+from bert_tf.tasks.classification.settings import (
+    ClassifierSettings,
+    TableColumns,
+    TfdsSource,
+)
 from bert_tf.tasks.classification.task import ClassificationTask
-from bert_tf.tasks.files import TaskFiles
 from bert_tf.tasks.fine_tuning import run_fine_tuning
-from bert_tf.tasks.splits import FoldKey
-from bert_tf.tasks.task import Evaluated, ExampleSet
+from bert_tf.tasks.task import (
+    Evaluated,
+    ExampleSet,
+    FoldKey,
+    TaskFiles,
+)
 
 # Purpose -> what processors call the set.
 _SPLITS = {"train": "train", "eval": "dev", "predict": "test"}
@@ -40,9 +52,7 @@ def run_classifier(
 class ClassificationFiles(TaskFiles, ClassificationTask):
     """Reads a processor's files; writes test_results.tsv, predictions.tsv and GLUE's submission.
 
-    test_results.tsv has the probabilities of the classes, or the number, for each test example,
-    and predictions.tsv also the texts. Files of a second dev or test set (`DataProcessor.also`)
-    have its suffix.
+    Files of a second dev or test set (`DataProcessor.also`) have its suffix.
     """
 
     @classmethod
@@ -60,14 +70,8 @@ class ClassificationFiles(TaskFiles, ClassificationTask):
                 f"--fold_group_column={columns.fold_group_column} needs --folds: it says which"
                 " examples are never in two folds"
             )
-        processor = get_processor(
-            named.task_name,
-            settings.data_dir or "",
-            named.xnli_language,
-            columns,
-            source,
-            learned_labels(settings),
-        )
+        of_name = named.task_name, settings.data_dir or "", named.xnli_language
+        processor = get_processor(*of_name, columns, source, learned_labels(settings))
         task = cls(settings, processor)
         task.other_settings = (named, columns, source)
         return task
@@ -123,12 +127,8 @@ class ClassificationFiles(TaskFiles, ClassificationTask):
         return {"id": example.guid, **texts, "label": label}
 
     def write_review(self, example_set: ExampleSet, evaluated: Evaluated) -> None:
-        tables.write_review(
-            self.settings.output_dir,
-            example_set.suffix,
-            example_set.rows,
-            *self.reviewed(example_set, evaluated),
-        )
+        place = self.settings.output_dir, example_set.suffix, example_set.rows
+        tables.write_review(*place, *self.reviewed(example_set, evaluated))
         if self._config and self.settings.find_threshold and not self.settings.do_train:
             keep_threshold(self.settings, self._config.threshold)
 
@@ -150,8 +150,7 @@ def write_submission(output_dir: str, processor: DataProcessor, outputs: np.ndar
     """Writes the submission file of a task; returns its path, or None if the task has none.
 
     Each line has the index of an example, from 0, and its predicted class or number. The indices
-    are GLUE's own if the whole test set was predicted in order. `outputs` are float
-    `[examples, classes]`; for regression float `[examples]`, clipped to the task's range.
+    are GLUE's own if the whole test set was predicted in order. For `outputs` see `predicted`.
     """
     if processor.submission_file is None:
         return None
@@ -162,7 +161,10 @@ def write_submission(output_dir: str, processor: DataProcessor, outputs: np.ndar
 
 
 def predicted(processor: DataProcessor, outputs: np.ndarray) -> list[str]:
-    """Returns the prediction for each example as text: the name of a class, or a number."""
+    """Returns each prediction as text, from outputs [examples, classes], or [examples] if numbers.
+
+    Numbers are clipped to the task's range.
+    """
     labels = processor.get_labels()
     if labels is not None:
         return [labels[i] for i in np.argmax(outputs, axis=-1)]

@@ -138,8 +138,7 @@ XNLI_LANGUAGES = tuple("ar bg de el en es fr hi ru sw th tr ur vi zh".split())
 class ImdbProcessor(DataProcessor):
     """Sentiment of film reviews, in the folder `aclImdb`. Its test set is also the dev set.
 
-    Examples are sorted by class and file name. HTML line breaks in the texts are kept, as in the
-    original's notebook.
+    Examples are sorted by class and file name. Texts keep HTML's line breaks, as in the original.
     """
 
     labels = ("neg", "pos")

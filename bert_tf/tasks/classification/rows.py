@@ -102,7 +102,6 @@ class ClassificationRows(Rows):
         return np.array(rows, np.float64).reshape(shape)
 
     def columns(self) -> TableColumns:
-        """Returns the columns of a table with the same labels."""
         return TableColumns(labels=self.labels)
 
 
@@ -225,7 +224,6 @@ class RegressionRows(ClassificationRows):
 
 
 def class_name(value: Any, place: str) -> str:
-    """Returns the name of a class that is given by name or number."""
     check_there(value, place)
     if isinstance(value, float) and value.is_integer():
         return str(int(value))

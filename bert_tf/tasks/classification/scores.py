@@ -1,7 +1,4 @@
-"""Metrics of an evaluation: GLUE's, of several labels, and of rankings within groups.
-
-scikit-learn is imported where it is used: that takes seconds, and training does not need it.
-"""
+"""Metrics of an evaluation: GLUE's, of several labels, and of rankings within groups."""
 
 from collections.abc import Callable, Sequence
 
@@ -57,16 +54,11 @@ def evaluate(
     outputs: np.ndarray,
     weights: np.ndarray | None = None,
 ) -> dict[str, float]:
-    """Returns metrics under their names in eval_results.txt, `eval_METRIC`.
+    """Returns metrics under their names in eval_results.txt, `eval_METRIC`; see `METRICS`.
 
     `eval_METRIC_and_METRIC` is the mean of two metrics that GLUE averages. An undefined metric,
-    such as the correlation with a constant, is 0.
-
-    Args:
-        labels: int `[examples]`, or float for regression.
-        outputs: float `[examples, classes]`, logits or probabilities; the highest is the
-            prediction. For regression float `[examples]`, the predictions.
-        weights: float `[examples]`; None for 1. Whole numbers act like repeated examples.
+    such as the correlation with a constant, is 0. `outputs` are logits or probabilities, float
+    [examples, classes], or the predicted numbers, float [examples].
     """
     predictions = np.argmax(outputs, axis=-1) if outputs.ndim == 2 else outputs
     scores = {name: METRICS[name](labels, predictions, weights) for name in metrics}
@@ -81,12 +73,8 @@ def best_threshold(
 ) -> float:
     """Returns the threshold with the highest micro F1, halfway to the next lower probability.
 
-    Probabilities are rounded, so that rounding errors do not separate equal texts.
-
-    Args:
-        label_ids: int `[texts, labels]`, 1 for each label that a text has.
-        probabilities: float `[texts, labels]`.
-        weights: float `[texts]`, how much each text counts; None for 1.
+    `label_ids` are int [texts, labels], 1 for each label that a text has; `probabilities` are float
+    [texts, labels], and rounded, so that rounding errors do not separate equal texts.
     """
     from sklearn import metrics
 
@@ -168,11 +156,9 @@ def evaluate_groups(
 ) -> dict[str, float | int]:
     """Returns the means over groups of MRR@10, nDCG@10 and average precision, `eval_NAME`.
 
-    Groups without a relevant example are left out, because they have no correct order.
-
-    Args:
-        labels: int [examples], 1 if it is relevant; or float, its grade, in a regression.
-        outputs: float [examples, 2], probabilities of the classes; or float [examples], numbers.
+    Groups without a relevant example are left out, because they have no correct order. `labels` are
+    int [examples], 1 if relevant, and `outputs` float [examples, 2], probabilities of the classes;
+    or both are float [examples], grades and numbers.
     """
     scores = outputs
     if outputs.ndim == 2:  # log odds: near 1, different probabilities round to the same number

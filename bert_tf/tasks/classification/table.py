@@ -57,14 +57,12 @@ class ColumnNumbers:
 class TsvProcessor(DataProcessor):
     """A task whose sets are files of tab-separated columns."""
 
-    # The file of each set that the task has.
     files: Mapping[str, str] = {"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"}
     guid_names: Mapping[str, str] = {}  # the start of the guids, where it is not the set's name
     columns: ColumnNumbers
     train_columns: ColumnNumbers | None = None  # where they differ from `columns`
     test_columns: ColumnNumbers | None = None
-    # Skips rows of the training and dev files that lack a column, instead of refusing them.
-    skip_short_rows: bool = False
+    skip_short_rows: bool = False  # of the training and dev files, instead of refusing them
 
     def has(self, split: str, data_dir: str) -> bool:
         return split in self.files and tf.io.gfile.exists(os.path.join(data_dir, self.files[split]))
@@ -94,7 +92,7 @@ class TsvProcessor(DataProcessor):
     def numbered_rows(self, split: str, path: str) -> Iterator[tuple[int, list[str]]]:
         """Yields (number of the line from 0, columns) of each line of a set except the header.
 
-        A line may have more columns than the first one, as in the original. A warning reports them.
+        Warns of lines with more columns than the first one, which are read as in the original.
         """
         columns = self._columns_of(split)
         rows = list(enumerate(tables.read_rows(path, columns.header)))
@@ -306,11 +304,8 @@ class TableProcessor(DataProcessor):
 
 
 def sort_labels(labels: Iterable[str]) -> list[str]:
-    """Sorts labels: by value if all are whole numbers, otherwise as text.
-
-    A label of 100 characters or more counts as text: Python converts at most 4300 digits.
-    """
-    labels = list(labels)
+    """Sorts labels: by value if all are whole numbers of below 100 digits, otherwise as text."""
+    labels = list(labels)  # Python converts at most 4300 digits
     whole = all(label.removeprefix("-").isdecimal() and len(label) < 100 for label in labels)
     return sorted(labels, key=int if whole else None)
 

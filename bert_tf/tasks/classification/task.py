@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert_tf.engine.prediction import Columns
+from bert_tf.engine.prediction import Columns, join
 from bert_tf.errors import UserError, first_of, listed
 from bert_tf.files.model_notes import LABELS_FILE, PAIRS, TEXTS, check_label
 from bert_tf.model.configuration import BertConfig
@@ -20,21 +20,26 @@ from bert_tf.runs.training.fine_tuning_checks import learned_labels
 from bert_tf.tasks import class_weights
 from bert_tf.tasks.classification import scores
 from bert_tf.tasks.classification.decision import configured
-from bert_tf.tasks.classification.examples import DataProcessor, InputExample, in_both_orders
-from bert_tf.tasks.classification.features import ClassificationEncoder
+from bert_tf.tasks.classification.examples import (
+    ClassificationEncoder,
+    DataProcessor,
+    InputExample,
+    in_both_orders,
+)
 from bert_tf.tasks.classification.model import ClassificationModel
 from bert_tf.tasks.classification.rows import ClassificationRows
-from bert_tf.tasks.classification.settings import ClassifierOptions
+from bert_tf.tasks.classification.settings import (
+    ClassifierOptions,
+)
 from bert_tf.tasks.classification.table import TableProcessor
 from bert_tf.tasks.classification.teacher import DistilledClassification, copy_head, read_teacher
 from bert_tf.tasks.long_text import text_columns
 from bert_tf.tasks.task import (
+    Chunks,
     Evaluated,
     ExampleSet,
     FineTuningTask,
-    PredictionColumns,
-    check_differ,
-    joined,
+    Start,
 )
 from bert_tf.tasks.task_model import TaskModel
 from bert_tf.text.tokenizers import Tokenizer
@@ -128,7 +133,9 @@ class ClassificationTask(FineTuningTask):
             if not self.settings.teacher_checkpoint:  # a teacher also labels unlabeled text
                 labelled = [x.label for x in training.examples]
                 refuses = bool(labels) and isinstance(self.processor, TableProcessor)
-                check_differ((tuple(x) if isinstance(x, list) else x for x in labelled), refuses)
+                self.check_differ(
+                    (tuple(x) if isinstance(x, list) else x for x in labelled), refuses
+                )
             if self.settings.double_unordered:
                 training.examples = in_both_orders(training.examples)
         class_weights.weigh(sets, self.settings.class_weights, labels)
@@ -151,16 +158,12 @@ class ClassificationTask(FineTuningTask):
         return ClassificationModel(config, len(labels) or 1, **options)
 
     def teaching(
-        self,
-        config: BertConfig,
-        tokenizer: Tokenizer,
-        labels: Sequence[str],
-        strategy: tf.distribute.Strategy,
+        self, start: Start, labels: Sequence[str], strategy: tf.distribute.Strategy
     ) -> dict[str, Callable]:
         settings = self.settings
         if not settings.teacher_checkpoint:
             return {}
-        teacher = read_teacher(settings, config, tokenizer, labels, strategy)
+        teacher = read_teacher(settings, start, labels, strategy)
         arguments = teacher, settings.alphas, settings.temperature, settings.cos_all_layers
         found = {"objective": lambda student: DistilledClassification(student, *arguments)}
         if settings.copy_teacher_head:
@@ -173,27 +176,23 @@ class ClassificationTask(FineTuningTask):
             logging.info("  Num texts = %d, in %d windows", num_examples, num_records)
         return num_records
 
-    def _columns(
-        self, example_set: ExampleSet, predictions: PredictionColumns, *names: str
-    ) -> Columns:
+    def _columns(self, example_set: ExampleSet, predictions: Chunks, *names: str) -> Columns:
         """Returns the predictions for the texts of a set; with windows, one for each text."""
-        columns = joined(predictions, *names)
+        columns = join(predictions, *names)
         if self.settings.stride is None:
             return columns
         counts, long_text = example_set.encoder.num_windows, self.settings.long_text
         logging.info("  Num texts = %d, in %d windows", len(counts), sum(counts))
         return text_columns(columns, counts, long_text, self.decision is None)
 
-    def calibrate(
-        self, model: TaskModel, example_set: ExampleSet, predictions: PredictionColumns
-    ) -> None:
+    def calibrate(self, model: TaskModel, example_set: ExampleSet, predictions: Chunks) -> None:
         columns = self.evaluate(example_set, predictions).found
         importance = columns.get("example_weight")
         self._calibration = calibrate(columns["label_ids"], columns["outputs"], importance)
         for variable in (model.head.output_weights, model.head.output_bias):
             variable.assign(variable.numpy() / self._calibration.temperature)
 
-    def evaluate(self, example_set: ExampleSet, predictions: PredictionColumns) -> Evaluated:
+    def evaluate(self, example_set: ExampleSet, predictions: Chunks) -> Evaluated:
         """Returns the original's results, the processor's metrics, and the rankings within groups.
 
         The weights of a dev set count in all of them except the rankings.
@@ -224,7 +223,7 @@ class ClassificationTask(FineTuningTask):
         calibration = None if example_set.suffix else self._calibration
         return self.processor.get_labels(), *found, self.decision, calibration
 
-    def predict(self, example_set: ExampleSet, predictions: PredictionColumns) -> np.ndarray:
+    def predict(self, example_set: ExampleSet, predictions: Chunks) -> np.ndarray:
         return self._columns(example_set, predictions, "outputs")["outputs"]
 
     def _scores(

@@ -1,8 +1,7 @@
 """Distillation: a student learns the answers and vectors of a model fine-tuned for the same task.
 
 Sources: https://arxiv.org/abs/1503.02531, section 2, for the probabilities; DistilBERT
-(https://arxiv.org/abs/1910.01108), section 3, for the vectors. Dimension letters and dtypes: see
-`bert_tf/modeling.py`.
+(https://arxiv.org/abs/1910.01108), section 3, for the vectors. Dimensions: `bert_tf/modeling.py`.
 """
 
 import functools
@@ -13,7 +12,6 @@ from absl import logging
 
 from bert_tf.errors import UserError, first_of, listed, quoted
 from bert_tf.files.model_notes import LABELS_FILE
-from bert_tf.model.configuration import BertConfig
 from bert_tf.model.heads import (
     example_weights,
     soft_binary_cross_entropy,
@@ -29,18 +27,17 @@ from bert_tf.runs.training.trainer import model_options
 from bert_tf.tasks.classification.model import ClassificationModel
 from bert_tf.tasks.classification.settings import ClassifierSettings
 from bert_tf.tasks.distilled import Distilled
-from bert_tf.text.tokenizers import Tokenizer
+from bert_tf.tasks.task import Start
 
 
 def read_teacher(
     settings: ClassifierSettings,
-    student: BertConfig,
-    tokenizer: Tokenizer,
+    start: Start,
     labels: Sequence[str],
     strategy: tf.distribute.Strategy,
 ) -> ClassificationModel:
-    files = checked_teacher_files(settings, student, tokenizer)
-    config = files.config
+    files = checked_teacher_files(settings, start.config, start.tokenizer)
+    student, config = start.config, files.config
     if config.is_multi_label != student.is_multi_label:
         kinds = "several classes for each text", "one class for each text"
         its, ours = kinds if config.is_multi_label else kinds[::-1]
@@ -78,10 +75,9 @@ _HEAD = ("bert/pooler/", "output_")
 class DistilledClassification(Distilled):
     """A student that learns classification or regression from a teacher; see `Distilled`.
 
-    `alphas` are the weights of the losses: `ce`, the cross entropy with the teacher's probabilities
+    The losses, by the names of `alphas`: `ce`, the cross entropy with the teacher's probabilities
     (the mean over the classes, if a text can have several), or in a regression the squared
-    difference from its output, without temperature; `labels`, the loss of the examples' own labels;
-    and `cos`.
+    difference from its output, without temperature; `labels`, for the examples' own labels; `cos`.
     """
 
     def outputs_of(self, model: ClassificationModel, features, training: bool, dropout_seed):

@@ -1,8 +1,7 @@
 """Reads lines of text, single texts or pairs, and writes the outputs for each line.
 
 Each writer is a context manager that yields a function to call for each line in order. Files are
-written atomically; memory does not grow with the number of lines. `layers` are the indices in
---layers.
+written atomically; memory does not grow with the number of lines.
 """
 
 import contextlib
@@ -17,14 +16,8 @@ from bert_tf.errors import UserError, check_regular
 from bert_tf.files import records, storage
 from bert_tf.files.whole_files import UnfinishedFile, decode_utf8
 from bert_tf.start import lazy_tensorflow as tf
-from bert_tf.tasks.example_records import ExampleEncoder, Record, encode
-from bert_tf.text.sequences import (
-    as_pair,
-    packed_length,
-    split_pair,
-    truncate_and_pack,
-    unpadded_tokens,
-)
+from bert_tf.tasks.example_records import PairEncoder, Record, encode
+from bert_tf.text.sequences import unpadded_tokens
 from bert_tf.text.tokenizers import Tokenizer
 
 
@@ -70,35 +63,22 @@ def split_line(line: str) -> tuple[str, str]:
     return (first, second) if separator else (line, "")
 
 
-class LineEncoder(ExampleEncoder):
-    """Turns a line, (its number from 0, text), into one record or, with a stride, several.
-
-    Without a stride, a line that is too long is truncated; of a pair, the longer text, one token
-    at a time. With a stride, each window of the line becomes a record; see `split_pair`.
-    """
+class LineEncoder(PairEncoder):
+    """Turns a line, (its number from 0, text), into one record or, with a stride, several."""
 
     unit = "lines"
 
     def __init__(self, tokenizer: Tokenizer, max_seq_length: int, stride: int | None, place: str):
         super().__init__(tokenizer, max_seq_length, records.model_inputs([max_seq_length]))
-        self._stride = stride
+        self.stride = stride
         self._place = place
 
     def texts(self, example: tuple[int, str]) -> list[str]:
         first, second = split_line(example[1])
         return [first, second] if second else [first]
 
-    def length_needed(self, ids: list[list[int]]) -> int:
-        return (
-            0 if self._stride is not None else packed_length(*as_pair(ids), self.tokenizer.layout)
-        )
-
-    def records(self, example: tuple[int, str], ids: list[list[int]]) -> Iterator[Record]:
-        length, layout, windows = self.max_seq_length, self.tokenizer.layout, [as_pair(ids)]
-        if self._stride is not None:
-            place = f"{self._place}, line {example[0] + 1}"
-            windows = split_pair(*as_pair(ids), length, self._stride, layout, place)
-        return (truncate_and_pack(*window, length, layout) for window in windows)
+    def records(self, example: tuple[int, str], ids: list[list[int]]) -> list[Record]:
+        return self.inputs(ids, f"{self._place}, line {example[0] + 1}")
 
     def about_cut(self, longest: int) -> str:
         return "; --long_text=mean makes mean_vector and pooled_vector of all of a line"

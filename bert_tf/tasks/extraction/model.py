@@ -46,13 +46,9 @@ class FeaturesModel(TaskModel):
         segment_ids: tf.Tensor | None = None,
         training: bool = False,
     ) -> BertOutput:
-        """Returns every output of BERT, always without dropout.
+        """Returns every output of BERT, always without dropout; `training` is ignored.
 
-        Args:
-            input_ids: int32 [B, S].
-            input_mask: int32 [B, S], 1 for tokens and 0 for padding; None is all ones.
-            segment_ids: int32 [B, S], 1 for the second text; None is all zeros.
-            training: ignored; Keras passes it to nested models.
+        For the other arguments see `TaskModel.call`.
         """
         return self.bert(input_ids, input_mask, segment_ids, training=False)
 

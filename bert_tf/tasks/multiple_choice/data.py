@@ -2,11 +2,17 @@
 
 import dataclasses
 from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from bert_tf.datasets import tables
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files import records
+from bert_tf.tasks.arguments import is_list, received
 from bert_tf.tasks.example_records import ExampleEncoder, Record
+from bert_tf.tasks.rows import Rows, check_there, decimals, read_rows
 from bert_tf.text import sequences
 from bert_tf.text.tokenizers import Tokenizer
 
@@ -99,3 +105,45 @@ class QuestionEncoder(ExampleEncoder):
     def describe(self, example: Question, record: Mapping[str, list]) -> Iterator[str]:
         yield from super().describe(example, record)
         yield f"label: {record['label_ids'][0]}"
+
+
+class MultipleChoiceRows(Rows):
+    """Rows of x: (text, choices), or (text, the beginning of all choices, choices)."""
+
+    task = "multiple_choice"
+    head = "multiple_choice"
+    inputs, targets = "questions", "labels"
+
+    def examples(self, purpose: str, x: Any, y: Any, weights: Any = None) -> list[Question]:
+        inputs, targets = self.names(purpose)
+        rows, labels, weights = read_rows(x, y, weights, inputs, targets, purpose != "predict")
+        self.no_weights(weights)
+        questions: list[Question] = []
+        for i, (row, label) in enumerate(zip(rows, labels, strict=True)):
+            is_row = isinstance(row, tuple | list) and len(row) in (2, 3)
+            text, *beginning, choices = row if is_row else ("", ())
+            choices = [*choices] if is_list(choices) else []
+            texts = [text, *beginning, *choices]
+            if len(choices) < 2 or not all(isinstance(x, str) for x in texts):
+                raise UserError(
+                    f"{inputs}[{i}] must be (text, [two choices or more]), or (text, beginning of"
+                    f" the choices, [two choices or more]); {received(row)}"
+                )
+            if questions and len(choices) != len(questions[0].endings):
+                raise UserError(
+                    f"{inputs} must all have the same number of choices; {inputs}[0] has"
+                    f" {len(questions[0].endings)}, and {inputs}[{i}] has {len(choices)}"
+                )
+            if purpose != "predict":
+                check_there(label, f"{targets}[{i}]")
+                if label not in range(len(choices)):
+                    raise UserError(
+                        f"{targets}[{i}] must be the number of the right choice, from 0 to"
+                        f" {len(choices) - 1}; {received(label)}"
+                    )
+                label = int(label)
+            questions.append(Question(text, "".join(beginning), choices, label))
+        return questions
+
+    def answers(self, outputs: NDArray[Any]) -> NDArray[np.float64]:
+        return decimals(outputs)

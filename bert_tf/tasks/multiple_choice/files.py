@@ -8,10 +8,9 @@ import tensorflow as tf
 from bert_tf.runs.folder import reporting
 from bert_tf.runs.results import tables
 from bert_tf.runs.results.tables import Cell
-from bert_tf.tasks.files import TaskFiles
 from bert_tf.tasks.multiple_choice import data
 from bert_tf.tasks.multiple_choice.task import MultipleChoiceTask, numbers
-from bert_tf.tasks.task import Evaluated, ExampleSet
+from bert_tf.tasks.task import Evaluated, ExampleSet, TaskFiles
 
 _FILES = {"train": "train.csv", "eval": "val.csv", "predict": "test.csv"}  # SWAG's names
 

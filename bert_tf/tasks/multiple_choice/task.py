@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from bert_tf.engine.prediction import join
 from bert_tf.files.model_notes import CHOICES
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.flags.settings import EvaluationOptions
@@ -14,14 +15,7 @@ from bert_tf.runs.results.reports import Report
 from bert_tf.tasks.multiple_choice import data
 from bert_tf.tasks.multiple_choice.data import QuestionEncoder
 from bert_tf.tasks.multiple_choice.model import MultipleChoiceModel
-from bert_tf.tasks.task import (
-    Evaluated,
-    ExampleSet,
-    FineTuningTask,
-    PredictionColumns,
-    check_differ,
-    joined,
-)
+from bert_tf.tasks.task import Chunks, Evaluated, ExampleSet, FineTuningTask
 from bert_tf.text.tokenizers import Tokenizer
 
 
@@ -33,7 +27,7 @@ class MultipleChoiceTask(FineTuningTask):
         return example.label, "\n".join([example.context, example.beginning, *example.endings])
 
     def prepare(self, sets: Mapping[str, Sequence[ExampleSet]], labels: None) -> None:
-        check_differ(x.label for training in sets.get("train", ()) for x in training.examples)
+        self.check_differ(x.label for training in sets.get("train", ()) for x in training.examples)
 
     def reads(self, examples: Sequence[Any]) -> str:
         return CHOICES
@@ -47,8 +41,8 @@ class MultipleChoiceTask(FineTuningTask):
     def build(self, config: BertConfig, labels: None, **options) -> MultipleChoiceModel:
         return MultipleChoiceModel(config, **options)
 
-    def evaluate(self, example_set: ExampleSet, predictions: PredictionColumns) -> Evaluated:
-        columns = joined(predictions, "outputs", "label_ids", "per_example_loss")
+    def evaluate(self, example_set: ExampleSet, predictions: Chunks) -> Evaluated:
+        columns = join(predictions, "outputs", "label_ids", "per_example_loss")
         correct = np.argmax(columns["outputs"], axis=1) == columns["label_ids"]
         losses = reporting.mean_losses(columns["per_example_loss"], self.settings.eval_batch_size)
         return Evaluated({"eval_accuracy": float(np.mean(correct)), **losses}, columns)
@@ -57,8 +51,8 @@ class MultipleChoiceTask(FineTuningTask):
         label_ids, outputs = (evaluated.found[name] for name in ("label_ids", "outputs"))
         return tables.report_of(numbers(outputs), label_ids, outputs)
 
-    def predict(self, example_set: ExampleSet, predictions: PredictionColumns) -> np.ndarray:
-        return joined(predictions, "outputs")["outputs"]
+    def predict(self, example_set: ExampleSet, predictions: Chunks) -> np.ndarray:
+        return join(predictions, "outputs")["outputs"]
 
 
 def numbers(outputs: np.ndarray) -> list[str]:

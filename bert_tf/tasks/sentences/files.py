@@ -19,12 +19,16 @@ from bert_tf.model_folder.hugging_face.vector_settings import check_mean_vectors
 from bert_tf.runs.folder import reporting
 from bert_tf.runs.results import tables
 from bert_tf.runs.results.tables import Cell, KeptRows
-from bert_tf.tasks.files import TaskFiles
 from bert_tf.tasks.sentences.data import Sentences, read_sentences
-from bert_tf.tasks.sentences.schema import COSINE, IN_BATCH_NEGATIVES, TEACHER, TRIPLET
-from bert_tf.tasks.sentences.settings import SentenceSettings
+from bert_tf.tasks.sentences.settings import (
+    COSINE,
+    IN_BATCH_NEGATIVES,
+    TEACHER,
+    TRIPLET,
+    SentenceSettings,
+)
 from bert_tf.tasks.sentences.task import Corpus, Queries, SentenceTask
-from bert_tf.tasks.task import Evaluated, ExampleSet
+from bert_tf.tasks.task import Evaluated, ExampleSet, TaskFiles
 
 # Purpose -> the name of its file, and what needs its columns.
 _FILES = {
@@ -128,29 +132,26 @@ class SentenceFiles(TaskFiles, SentenceTask):
     def write_predictions(
         self, example_set: ExampleSet, outputs: Columns, global_step: int
     ) -> None:
-        _write_vectors(self.path("test_vectors.npz"), outputs["vectors"])
+        path, vectors = self.path("test_vectors.npz"), outputs["vectors"]
+        logging.info("Writing vectors to: %s", path)
+        with UnfinishedFile(path) as file:
+            with zipfile.ZipFile(file, "w") as archive:
+                for i, name in enumerate(("vectors", "second_vectors")[: vectors.shape[1]]):
+                    with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                        np.lib.format.write_array(entry, np.ascontiguousarray(vectors[:, i]))
+            file.finish()
         if "outputs" in outputs:
             reporting.write_probabilities(self.path("test_results.tsv"), outputs["outputs"])
             found = {"prediction": list(outputs["outputs"])}
             tables.write_predictions(self.path("predictions.tsv"), example_set.rows, found)
 
 
-def _write_vectors(path: str, vectors: np.ndarray) -> None:
-    logging.info("Writing vectors to: %s", path)
-    with UnfinishedFile(path) as file:
-        with zipfile.ZipFile(file, "w") as archive:
-            for i, name in enumerate(("vectors", "second_vectors")[: vectors.shape[1]]):
-                with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
-                    np.lib.format.write_array(entry, np.ascontiguousarray(vectors[:, i]))
-        file.finish()
-
-
 def write_review(output_dir: str, rows: KeptRows, scores: np.ndarray, cosines: np.ndarray) -> None:
     """Writes eval_predictions.tsv, and the same with the worst pairs first as errors.tsv.
 
-    Scores and cosines, float `[pairs]`, have different scales, so their ranks are compared, as the
-    Spearman correlation does: `rank_difference` is 0.5 if the cosine ranks a pair above half of the
-    pairs that have higher scores, and negative if it ranks the pair too low.
+    Scores and cosines, float [pairs], are compared by rank, as in the Spearman correlation:
+    `rank_difference` is 0.5 if the cosine ranks a pair above half of the pairs that have higher
+    scores, and negative if it ranks the pair too low.
     """
     differences = ((ranks(cosines) - ranks(scores)) / len(scores)).astype(np.float32)
     found = {"prediction": list(cosines), "rank_difference": list(differences)}

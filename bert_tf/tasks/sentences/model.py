@@ -21,7 +21,7 @@ from bert_tf.model.inputs import finite, get_shape_list, shaped
 from bert_tf.model.layers import weighted_sum
 from bert_tf.model.saving import register
 from bert_tf.modeling import BertOutput
-from bert_tf.tasks.sentences.schema import COSINE, IN_BATCH_NEGATIVES, LOSSES, TRIPLET
+from bert_tf.tasks.sentences.settings import COSINE, IN_BATCH_NEGATIVES, LOSSES, TRIPLET
 from bert_tf.tasks.task_model import TaskModel
 
 _MASKED = -1e9  # added to a logit to exclude it from a softmax
@@ -75,10 +75,8 @@ def related_texts(input_ids: tf.Tensor) -> tf.Tensor:
     """Returns which texts are equal or partners of each other, bool [T, B, T, B].
 
     Two texts are partners if they, or texts equal to them, are the first and the second text of an
-    example. Texts are compared by two 32-bit hashes, polynomials of their ids.
-
-    Args:
-        input_ids: int32 [B, T, S]; T is 2 or 3.
+    example. `input_ids` are int32 [B, T, S], with 2 or 3 texts; they are compared by two 32-bit
+    hashes, polynomials of their ids.
     """
     batch, num_texts, length = get_shape_list(input_ids)
     ids = tf.reshape(tf.transpose(input_ids, [1, 0, 2]), [-1, length])  # [T*B, S]
@@ -97,11 +95,7 @@ def triplet_losses(vectors: tf.Tensor, margin: float) -> tuple[tf.Tensor, tf.Ten
     """Returns each triplet's loss, and 1 where the second text is nearer than the third, else 0.
 
     The cosine of the first two texts should exceed the cosine of the first and the third by
-    `margin`. The loss is the shortfall.
-
-    Args:
-        vectors: float32 [B, 3, H], each of length 1.
-        margin: up to 2.
+    `margin`. The loss is the shortfall. `vectors` are float32 [B, 3, H], each of length 1.
     """
     gain = cosines(vectors[:, :2]) - cosines(vectors[:, ::2])
     return tf.maximum(margin - gain, 0.0), tf.cast(gain > 0.0, tf.float32)
@@ -166,8 +160,7 @@ class SentenceModel(TaskModel):
     def head_outputs(self, output: BertOutput, input_mask: Any, **dropout: Any) -> tf.Tensor:
         """Returns a vector of each text, float32 [B*T, H], of length 1; `call` returns [B, T, H].
 
-        The mean includes [CLS] and [SEP], but not padding. T is 1 for single texts, 2 for pairs, 3
-        for triplets.
+        The mean includes [CLS] and [SEP], but not padding. T is 1 to 3: texts, pairs or triplets.
         """
         hidden = tf.cast(output.sequence_output, tf.float32)  # [B*T, S, H]
         mask = tf.ones_like(hidden[..., 0]) if input_mask is None else input_mask

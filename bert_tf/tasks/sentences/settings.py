@@ -7,7 +7,9 @@ from bert_tf.datasets.tables import check_delimiter
 from bert_tf.errors import UserError, quoted
 from bert_tf.runs.flags.setting_fields import Group, inherit
 from bert_tf.runs.flags.settings import EvaluationOptions, FineTuningFiles, TeacherCheckpoint
-from bert_tf.tasks.sentences.schema import COSINE, IN_BATCH_NEGATIVES, LOSSES, TEACHER, TRIPLET
+
+COSINE, IN_BATCH_NEGATIVES, TRIPLET = LOSSES = ("cosine", "in_batch_negatives", "triplet")
+TEACHER = "teacher"  # the loss of a student, which needs a teacher
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf.engine.measures import Ranking, mean_measures, pearson, spearman
-from bert_tf.engine.prediction import Columns
+from bert_tf.engine.prediction import Columns, join
 from bert_tf.engine.steps import Features, Sums
 from bert_tf.errors import UserError
 from bert_tf.model.configuration import BertConfig
@@ -27,16 +27,14 @@ from bert_tf.runs.training.trainer import model_options
 from bert_tf.tasks.distilled import TaughtStudent
 from bert_tf.tasks.sentences.data import SentenceEncoder, Sentences
 from bert_tf.tasks.sentences.model import SentenceModel, check_sizes
-from bert_tf.tasks.sentences.schema import COSINE, IN_BATCH_NEGATIVES, TEACHER
-from bert_tf.tasks.sentences.settings import SentenceOptions, SentenceSettings
-from bert_tf.tasks.task import (
-    Evaluated,
-    ExampleSet,
-    FineTuningTask,
-    PredictionColumns,
-    check_differ,
-    joined,
+from bert_tf.tasks.sentences.settings import (
+    COSINE,
+    IN_BATCH_NEGATIVES,
+    TEACHER,
+    SentenceOptions,
+    SentenceSettings,
 )
+from bert_tf.tasks.task import Chunks, Evaluated, ExampleSet, FineTuningTask, Start
 from bert_tf.text.tokenizers import Tokenizer
 
 RECALL_AT = (1, 10, 100)
@@ -51,14 +49,12 @@ def retrieval_scores(
 ) -> dict[str, float]:
     """Returns `eval_NAME` for recall, MRR@10 and nDCG@10 by the cosines of queries and texts.
 
+    Also of vectors truncated to `sizes`, as `eval_NAME_SIZE`. Only the nearest texts are kept.
+
     Args:
         queries: float32 [queries, H], vectors of length 1.
-        texts: float32 [..., H], the vectors in chunks. Only each query's nearest texts are kept in
-            memory.
-        relevant: for each query, text number -> relevance.
-        sizes: also scores vectors truncated to these sizes, as `eval_NAME_SIZE`.
-        itself: for each query, the number of the text that equals the query, which never counts as
-            found, as in BEIR; -1 for none.
+        texts: float32 [..., H], the vectors in chunks.
+        relevant, itself: see `Corpus`; a query's own text never counts as found, as in BEIR.
     """
     nearest = {size: _Nearest(len(relevant)) for size in (None, *sizes)}
     done = 0
@@ -150,17 +146,13 @@ class TaughtVectors(TaughtStudent):
 
 
 def read_teacher(
-    settings: SentenceSettings,
-    student: BertConfig,
-    tokenizer: Tokenizer,
-    strategy: tf.distribute.Strategy,
+    settings: SentenceSettings, start: Start, strategy: tf.distribute.Strategy
 ) -> SentenceModel:
-    files = checked_teacher_files(settings, student, tokenizer)
-    config = files.config
+    files = checked_teacher_files(settings, start.config, start.tokenizer)
     check_mean_vectors(files.home)
-    check_hidden_sizes(student, config, "Choose another teacher")
+    check_hidden_sizes(start.config, files.config, "Choose another teacher")
     options = model_options(settings, strategy) | {"recompute_activations": False}
-    build = functools.partial(SentenceModel, config, **options)
+    build = functools.partial(SentenceModel, files.config, **options)
     return load_teacher(build, files, strategy, unneeded=["bert/pooler/"])[0]
 
 
@@ -209,7 +201,7 @@ class SentenceTask(FineTuningTask):
     def prepare(self, sets: Mapping[str, Sequence[ExampleSet]], labels: None) -> None:
         examples = [x for training in sets.get("train", ()) for x in training.examples]
         if self.settings.loss == COSINE:
-            check_differ(x.score for x in examples)
+            self.check_differ(x.score for x in examples)
         if self.settings.loss == IN_BATCH_NEGATIVES:
             counts = collections.Counter(text for x in examples for text in {*x.texts[:2]})
             if several := sum(count > 1 for count in counts.values()):
@@ -238,20 +230,16 @@ class SentenceTask(FineTuningTask):
         )
 
     def teaching(
-        self,
-        config: BertConfig,
-        tokenizer: Tokenizer,
-        labels: None,
-        strategy: tf.distribute.Strategy,
+        self, start: Start, labels: None, strategy: tf.distribute.Strategy
     ) -> dict[str, Callable]:
         if self.settings.loss != TEACHER:
             return {}
-        teacher = read_teacher(self.settings, config, tokenizer, strategy)
+        teacher = read_teacher(self.settings, start, strategy)
         return {"objective": lambda student: TaughtVectors(student, teacher)}
 
-    def evaluate(self, example_set: ExampleSet, predictions: PredictionColumns) -> Evaluated:
+    def evaluate(self, example_set: ExampleSet, predictions: Chunks) -> Evaluated:
         if isinstance(example_set, Queries):
-            example_set.vectors = joined(predictions, "vectors")["vectors"][:, 0]
+            example_set.vectors = join(predictions, "vectors")["vectors"][:, 0]
             return Evaluated({})
         if isinstance(example_set, Corpus):
             vectors = (chunk["vectors"][:, 0] for chunk in predictions)
@@ -263,7 +251,7 @@ class SentenceTask(FineTuningTask):
         sizes = [f"_{size}" for size in self.settings.sizes]
         outputs = [f"outputs{size}" for size in sizes]
         # Without the large vectors.
-        columns = joined(predictions, "outputs", "label_ids", *outputs, *losses)
+        columns = join(predictions, "outputs", "label_ids", *outputs, *losses)
         results = {}
         for size in ("", *sizes):
             found = columns["label_ids"], columns[f"outputs{size}"]
@@ -273,7 +261,7 @@ class SentenceTask(FineTuningTask):
             results |= reporting.mean_losses(columns[name], self.settings.eval_batch_size)
         return Evaluated(results, columns)
 
-    def predict(self, example_set: ExampleSet, predictions: PredictionColumns) -> Columns:
+    def predict(self, example_set: ExampleSet, predictions: Chunks) -> Columns:
         """Returns the `vectors` of the texts and, for pairs, the cosines as `outputs`."""
         is_pair = example_set.encoder.num_texts == 2
-        return joined(predictions, "vectors", *(["outputs"] if is_pair else []))
+        return join(predictions, "vectors", *(["outputs"] if is_pair else []))

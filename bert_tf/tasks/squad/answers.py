@@ -109,10 +109,10 @@ class ContextText:
         self._final_text = final_text
 
     def of(self, start: int, end: int) -> tuple[str, int, int]:
-        """Returns the text of tokens `start` to `end`, both included, and its place.
+        """Returns the text of tokens `start` to `end`, both included, and its place in the context.
 
-        White space within the text becomes one space, as in the original. The place is the first
-        character in the context, and the last character + 1.
+        White space within the text becomes one space, as in the original. The place is its first
+        character, and its last character + 1.
         """
         first, last = np.searchsorted(self._context.word_starts, [start, end], side="right") - 1
         places = self._context.places
@@ -157,8 +157,13 @@ def predict_answers(
         scored: list[WindowLogits] = []
         if group and group[0] == index:  # a context without tokens has no window
             for window, found in group[1]:
+                if window.unique_id != found.unique_id:
+                    raise RuntimeError(
+                        f"logits must come in the order of the windows; expected window"
+                        f" {window.unique_id}, received window {found.unique_id}"
+                    )
                 own.append(window)
-                scored.append(_scored(window, found))
+                scored.append(in_float64(found))
             group = next(groups, None)
         context = contexts[example.context_index]
         text = data.contexts[example.context_index]
@@ -183,15 +188,6 @@ def write_json(content: Mapping, path: str) -> None:
 def in_float64(logits: WindowLogits) -> WindowLogits:
     """Converts logits to float64, since the original adds them as Python floats."""
     return logits._replace(start=np.float64(logits.start), end=np.float64(logits.end))
-
-
-def _scored(window: ContextWindow, logits: WindowLogits) -> WindowLogits:
-    if window.unique_id != logits.unique_id:
-        raise RuntimeError(
-            f"logits must come in the order of the windows; expected window {window.unique_id},"
-            f" received window {logits.unique_id}"
-        )
-    return in_float64(logits)
 
 
 def _add_prediction(
@@ -237,8 +233,7 @@ def find_answers(
     """Returns the most likely answers with different texts, and the score of "no answer".
 
     `logits` are float64. For SQuAD 2.0 the answers include "no answer", with the text "", unless a
-    classifier scores it. If nothing is found, the only answer has the text "empty", as in the
-    original.
+    classifier scores it. If nothing is found, the only answer is "empty", as in the original.
     """
     null, null_score = Candidate("", 0.0, 0.0), NO_OTHER_ANSWER
     for window in logits:

@@ -1,7 +1,4 @@
-"""Converts questions and contexts to records: windows of `max_seq_length` tokens.
-
-A context that is too long for one sequence is split into overlapping windows.
-"""
+"""Converts questions and contexts to records: overlapping windows of `max_seq_length` tokens."""
 
 import dataclasses
 import functools
@@ -25,15 +22,11 @@ from bert_tf.text.tokenizers import Tokenizer
 def squad_schema(max_seq_length: int, is_training: bool) -> records.Schema:
     """Returns the schema of SQuAD records: one window of a text with its question.
 
-    `unique_ids` identify the windows of a file. Names and types: `FeatureWriter` of the original.
-
-    Args:
-        max_seq_length: length of `input_ids`, `input_mask` (1 = token, 0 = padding) and
-            `segment_ids` (1 = text, 0 = question and padding).
-        is_training: whether to add the labels: `start_positions` and `end_positions`, indices of
-            the answer's first and last token in the sequence (0, the index of [CLS], if the window
-            has no answer), and `is_impossible` (1 = the question has no answer). Labels that a
-            record lacks are read as 0.
+    `unique_ids` identify the windows of a file. In `segment_ids` 1 is the text, 0 the question and
+    padding. Training adds the labels: `start_positions` and `end_positions`, indices of the
+    answer's first and last token in the sequence (0, the index of [CLS], if the window has no
+    answer), and `is_impossible` (1 = the question has no answer). Labels that a record lacks are
+    read as 0. Names and types: `FeatureWriter` of the original.
     """
     schema = {"unique_ids": records.int64_feature([]), **records.model_inputs([max_seq_length])}
     if is_training:
@@ -126,8 +119,7 @@ class SquadEncoder(ExampleEncoder):
     """Turns a question into records, one for each window of its context.
 
     Records, ids and order match the original's (convert_examples_to_features, FeatureWriter). Each
-    question of `data` must be encoded once, in order. `windows` has the window of each record so
-    far.
+    question of `data` must be encoded once, in order; `windows` has the window of each record.
     """
 
     unit = "questions"

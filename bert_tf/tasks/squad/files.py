@@ -11,11 +11,10 @@ from bert_tf.errors import UserError
 from bert_tf.files.paths import check_overwrites
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.results import tables
-from bert_tf.tasks.files import TaskFiles
 from bert_tf.tasks.squad import answers, scoring
 from bert_tf.tasks.squad.examples import SquadData, read_squad_examples
 from bert_tf.tasks.squad.task import QuestionSet, SquadTask
-from bert_tf.tasks.task import ExampleSet
+from bert_tf.tasks.task import ExampleSet, TaskFiles
 
 _THRESHOLDS = "null_threshold.json"
 _REVIEW = ("predictions.tsv", "errors.tsv", "eval_report.txt", "eval_report.json")
@@ -69,8 +68,7 @@ class SquadFiles(TaskFiles, SquadTask):
             return None
         scores = self.score(example_set.data, outputs)
         if with_negative:
-            # With all digits, since a threshold equals the odds of a question; eval_results.txt
-            # rounds.
+            # With all digits, since a threshold is the odds of a question; eval_results.txt rounds.
             best = {name: value for name, value in scores.items() if name.startswith("best_")}
             answers.write_json(best, self.path(_THRESHOLDS))
         return scores

@@ -71,8 +71,7 @@ class SquadHeads(Savable, Composite):
 class SquadModel(TaskModel):
     """BERT with the span head; has the variables of the original's run_squad.
 
-    Args:
-        **options: see `BertModel`.
+    For the **options see `BertModel`.
     """
 
     label_names: tuple[str, ...] = ("start_positions", "end_positions")

@@ -71,8 +71,7 @@ def evaluate_with_negative(
     """Returns SQuAD 2.0's scores: `exact` and `f1` in percent, `total` for the number of questions.
 
     Scores that begin with `HasAns_` are for the questions with an answer, `NoAns_` for the others.
-    Arguments are by question id; `answers` are empty, and predictions "", for no answer. The best
-    of the correct answers counts. Questions without a prediction do not count.
+    `answers` are empty, and predictions "", for no answer. Unpredicted questions do not count.
     """
     scores = scores_with_negative(answers, predictions)
     results = _means(scores, "")
@@ -88,19 +87,17 @@ def best_thresholds(
 ) -> dict[str, float]:
     """Returns the best scores that any --null_score_diff_threshold reaches, with the thresholds.
 
-    `best_exact` and `best_f1` are the scores. `best_exact_thresh` and `best_f1_thresh` are the
-    lowest thresholds that reach them: a question whose odds exceed the threshold gets no answer
-    (the paper, 4.3). The official script searches predictions to which a threshold was already
-    applied, so it never finds a higher one, and it counts "" as wrong for every question that has
-    an answer.
+    `best_exact_thresh` and `best_f1_thresh` are the lowest that reach `best_exact` and `best_f1`: a
+    question whose odds exceed the threshold gets no answer (the paper, 4.3). The official script
+    searches predictions to which a threshold was already applied, so it never finds a higher one,
+    and it counts "" as wrong for every question that has an answer.
     """
     scores = scores_with_negative(answers, best_answers)
     ids = sorted(scores, key=null_odds.__getitem__)
     odds = np.array([null_odds[qas_id] for qas_id in ids])
     # "" is also right if all answers consist of articles and punctuation.
     without = scores_with_negative(answers, dict.fromkeys(ids, ""))
-    # With the threshold odds[i], questions 0 to i keep their answers, and so do all with equal
-    # odds.
+    # With the threshold odds[i], questions 0 to i keep their answers, and all with equal odds.
     possible = np.append(odds[:-1] != odds[1:], True)
     below_all = float(np.nextafter(odds[0], -np.inf))
     results = {}

@@ -13,18 +13,11 @@ from bert_tf.files.model_notes import PAIRS
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.results.reports import Report
 from bert_tf.tasks.squad import answers, scoring
-from bert_tf.tasks.squad.examples import SquadData
+from bert_tf.tasks.squad.examples import SquadData, SquadRows
 from bert_tf.tasks.squad.features import SquadEncoder
 from bert_tf.tasks.squad.model import HEAD_OPTIONS, JointSquadModel, SquadModel, head_options
-from bert_tf.tasks.squad.rows import SquadRows
 from bert_tf.tasks.squad.settings import SquadOptions
-from bert_tf.tasks.task import (
-    Evaluated,
-    ExampleSet,
-    FineTuningTask,
-    PredictionColumns,
-    check_differ,
-)
+from bert_tf.tasks.task import Chunks, Evaluated, ExampleSet, FineTuningTask
 from bert_tf.text.tokenizers import Tokenizer
 
 # Seed of the order of the training examples (original: main). --random_seed does not change it.
@@ -67,7 +60,7 @@ class SquadTask(FineTuningTask):
     def prepare(self, sets: Mapping[str, Sequence[ExampleSet]], labels: None) -> None:
         examples = [x for training in sets.get("train", ()) for x in training.examples]
         if all(x.is_impossible for x in examples):
-            check_differ("no answer" for _ in examples)
+            self.check_differ("no answer" for _ in examples)
 
     def reads(self, examples: Sequence[Any]) -> str:
         return PAIRS
@@ -91,7 +84,7 @@ class SquadTask(FineTuningTask):
             raise UserError("--train_file must have a context with text; all contexts are empty")
         return num_examples
 
-    def evaluate(self, example_set: QuestionSet, predictions: PredictionColumns) -> Evaluated:
+    def evaluate(self, example_set: QuestionSet, predictions: Chunks) -> Evaluated:
         found = self._answer(example_set, predictions)
         return Evaluated(self.score(example_set.data, found), found)
 
@@ -100,16 +93,12 @@ class SquadTask(FineTuningTask):
         scores = scoring.found_scores(example_set.data, evaluated.found, with_negative)
         return scoring.answer_report(example_set.data, scores, with_negative)
 
-    def predict(
-        self, example_set: QuestionSet, predictions: PredictionColumns
-    ) -> answers.Predictions:
+    def predict(self, example_set: QuestionSet, predictions: Chunks) -> answers.Predictions:
         logging.info("  Num orig examples = %d", len(example_set.data.examples))
         logging.info("  Num split examples = %d", example_set.num_records)
         return self._answer(example_set, predictions)
 
-    def _answer(
-        self, example_set: QuestionSet, predictions: PredictionColumns
-    ) -> answers.Predictions:
+    def _answer(self, example_set: QuestionSet, predictions: Chunks) -> answers.Predictions:
         encoder = example_set.encoder
         return answers.predict_answers(
             example_set.data,
@@ -131,7 +120,7 @@ class SquadTask(FineTuningTask):
         }
 
 
-def _logits(predictions: PredictionColumns) -> Iterator[answers.WindowLogits]:
+def _logits(predictions: Chunks) -> Iterator[answers.WindowLogits]:
     for columns in predictions:
         for row in zip(*columns.values(), strict=True):
             outputs = dict(zip(columns, row, strict=True))

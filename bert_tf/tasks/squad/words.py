@@ -18,8 +18,7 @@ from bert_tf import tokenization
 from bert_tf.text.base_tokenizer import Piece
 from bert_tf.text.tokenizers import Tokenizer
 
-# Words are separated by the characters of the original's is_whitespace. str.split also splits at
-# others.
+# Words are separated by the original's is_whitespace; str.split also splits at others.
 _WORD = re.compile("[^ \t\r\n\u202f]+")
 # Scripts without spaces between words, beside the ideographs.
 _SCRIPTS = (
@@ -142,11 +141,10 @@ _CACHED_WORDS = 1 << 16
 class FinalText:
     """Finds a predicted text, which the tokenizer has normalised, in the original words.
 
-    Example: the prediction "steve smith" in the words "Steve Smith's" gives "Steve Smith". The
-    words are tokenized for that. If words and tokens have the same number of characters, not
-    counting spaces, character i of the words matches character i of the tokens. If the numbers
-    differ, as with decomposed accents, the answer is all of the words. (Original: get_final_text,
-    which makes a tokenizer with the same casing.)
+    Example: the prediction "steve smith" in the words "Steve Smith's" gives "Steve Smith". If words
+    and tokens have the same number of characters, not counting spaces, character i of the words
+    matches character i of the tokens. If the numbers differ, as with decomposed accents, the answer
+    is all of the words. (Original: get_final_text, which makes a tokenizer with the same casing.)
     """
 
     def __init__(self, split_words: Callable[[str], list[str]], verbose_logging: bool = False):

@@ -11,13 +11,15 @@ import dataclasses
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
-from bert_tf.errors import UserError, quoted
+from bert_tf.errors import UserError, listed, quoted
+from bert_tf.files import records
 from bert_tf.files.model_notes import check_label, is_tag
 from bert_tf.files.whole_files import check_line_ends, read_text, write_whole
+from bert_tf.tasks.arguments import as_names, is_list, plain, received
 from bert_tf.tasks.example_records import ExampleEncoder, Record
-from bert_tf.tasks.tagging.schema import tagging_schema
+from bert_tf.tasks.rows import Rows, check_there, read_rows
 from bert_tf.text import sequences
 from bert_tf.text.tokenizers import Tokenizer
 
@@ -115,6 +117,24 @@ def write_predictions(
     write_whole(path, "".join(parts))
 
 
+def tagging_schema(max_seq_length: int, weighted: bool = False) -> records.Schema:
+    """Returns the schema of tagging records.
+
+    `label_ids` are indices in the list of labels. `label_mask` is 1 for the first piece of a word
+    to tag; 0 for any other piece, a word of the context, [CLS], [SEP] or padding. `weighted`
+    records also have `label_weights`, float32, the weight of each label in the loss; it counts
+    where `label_mask` is 1.
+    """
+    inputs = records.model_inputs([max_seq_length])
+    weights = records.float_feature([max_seq_length], "max_seq_length", low=0.0)
+    return {
+        **inputs,
+        "label_ids": inputs["input_ids"],
+        "label_mask": inputs["input_mask"],
+        **({"label_weights": weights} if weighted else {}),
+    }
+
+
 class TaggedWindow(NamedTuple):
     """Indices of words in the document: a record has [begin, end), and tags [first, last)."""
 
@@ -131,18 +151,17 @@ def make_windows(
     document_context: bool,
     stride: int | None = None,
 ) -> Iterator[TaggedWindow]:
-    """Yields the windows of a document. Each word is tagged in exactly one window.
+    """Yields the windows of a document, each word of which is tagged in exactly one window.
 
-    Each sentence has a window, filled up on both sides with whole words from the document. A
-    sentence that is too long is split into parts of at most `stride` word pieces. Each part is in
-    the middle of a window, so that its words have context on both sides.
+    Each sentence has a window, filled up on both sides with whole words from the sentence or, with
+    `document_context`, the document. A sentence that is too long is split into parts of at most
+    `stride` word pieces (None for half a window), but at least one word. Each part is in the middle
+    of a window, so that its words have context on both sides.
 
     Args:
         lengths: number of word pieces of each word of the document.
         sentence_ends: for each sentence, number of words of the document up to its end.
         room: number of word pieces in a window; a word has at most half as many.
-        document_context: whether to also fill up with words from other sentences of the document.
-        stride: most word pieces of a part, but at least one word. None for half a window.
     """
     starts = [0, *sentence_ends[:-1]]
     for start, stop in zip(starts, sentence_ends, strict=True):
@@ -223,8 +242,7 @@ class TaggingEncoder(ExampleEncoder):
     def records(self, example: Sequence[Sentence], ids: list[list[int]]) -> Iterator[Record]:
         length, layout = self.max_seq_length, self.tokenizer.layout
         room = length - 2
-        # A word without pieces, such as a control character, becomes [UNK]: its label needs a
-        # position.
+        # A word without pieces, such as a control character, becomes [UNK], to have a label.
         pieces = [word[: room // 2] or [self.tokenizer.unknown_id] for word in ids]
         tags = [tag for s in example for tag in s.tags or [self.labels[0]] * len(s.words)]
         labels = [self._label_ids[tag] for tag in tags]
@@ -250,3 +268,78 @@ class TaggingEncoder(ExampleEncoder):
         pairs = zip(record["label_ids"], record["label_mask"], strict=True)
         shown = [self.labels[label_id] if mask else "X" for label_id, mask in pairs]
         yield f"labels: {' '.join(shown[: sum(record['input_mask'])])}"
+
+
+class TaggingRows(Rows):
+    """Rows of words and tags; `labels` of None stand for the tags of the training data."""
+
+    task = "tagging"
+    head = "tagging"
+    inputs, targets = "sentences", "tags"
+    ranks = (1, 1)
+    left_out = {"feature_based": "a model in memory has no BiLSTM. Train one with run_tagging.py"}
+
+    def __init__(self, labels: Sequence[str] | None = None):
+        self.labels = None if labels is None else as_names(labels, "the tags")
+
+    @classmethod
+    def of_labels(cls, labels: Sequence[str]) -> Self:
+        return cls(labels)
+
+    def examples(self, purpose: str, x: Any, y: Any, weights: Any = None) -> list[Sentence]:
+        inputs, targets = self.names(purpose)
+        needs_tags = purpose != "predict"
+        sentences, tags, weights = read_rows(x, y, weights, inputs, targets, needs_tags, self.ranks)
+        found = [
+            Sentence(*self._sentence(words, own, f"{inputs}[{i}]", f"{targets}[{i}]"), i)
+            for i, (words, own) in enumerate(zip(sentences, tags, strict=True))
+        ]
+        if weights is not None:
+            weighed = zip(found, weights, strict=True)
+            found = [dataclasses.replace(sentence, weight=weight) for sentence, weight in weighed]
+        if purpose == "train":
+            there = sorted({tag for sentence in found for tag in sentence.tags or ()})
+            if len(there) < 2:
+                raise UserError(f"{targets} must have at least two tags; all are {listed(there)}")
+            self.labels = self.labels or tuple(there)
+        return found
+
+    def _sentence(
+        self, words: Any, tags: Any, place: str, tags_place: str
+    ) -> tuple[list[str], list[str] | None]:
+        if not is_list(words) or not len(words):
+            raise UserError(
+                f"{place} must be a list of words, such as text.split(); {received(words)}"
+            )
+        words = [plain(word) for word in words]
+        for i, word in enumerate(words):
+            if not isinstance(word, str) or word.split() != [word]:
+                raise UserError(
+                    f"{place}[{i}] must be a word, without white space; {received(word)}"
+                )
+        if tags is None:
+            return words, None
+        if not is_list(tags) or len(tags) != len(words):
+            raise UserError(
+                f"{tags_place} must be a list of {len(words)} tags, one for each word;"
+                f" {received(tags)}"
+            )
+        return words, [self._tag(plain(tag), f"{tags_place}[{i}]") for i, tag in enumerate(tags)]
+
+    def _tag(self, tag: Any, place: str) -> str:
+        check_there(tag, place)
+        if isinstance(tag, int) and self.labels and 0 <= tag < len(self.labels):
+            return self.labels[tag]
+        if isinstance(tag, str) and (tag in self.labels if self.labels else is_tag(tag)):
+            return tag
+        if self.labels:
+            rule, hint = f"one of {listed(self.labels)}", "If it is right, name all: for_tagging"
+            hint += "(labels=[...])"
+        elif isinstance(tag, int):
+            rule, hint = "O, B-TYPE or I-TYPE", "For tags as numbers, name them: labels=[...]"
+        else:
+            rule, hint = "O, B-TYPE or I-TYPE", "For classes of words, such as NOUN, write B-NOUN"
+        raise UserError(f"{place} must be {rule}; {received(tag)}. {hint}")
+
+    def answers(self, outputs: tuple[list[list[str]], list[float], float]) -> list[list[str]]:
+        return outputs[0]

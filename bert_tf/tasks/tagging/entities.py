@@ -84,9 +84,9 @@ def entity_counts(
     predicted: Iterable[Sequence[str]],
     weights: Iterable[float] | None = None,
 ) -> tuple[dict[str, tuple[float, float, float]], float]:
-    """Returns counts of entities by type, sorted, and the share of words with the correct tag.
+    """Returns counts of entities by type, sorted: correctly predicted, predicted and true.
 
-    The counts of a type: correctly predicted, predicted and true. See `entity_metrics`.
+    Also the share of words with the correct tag. For the `weights` see `entity_metrics`.
     """
     right, in_gold, in_predicted = Counter(), Counter(), Counter()
     words = right_words = 0

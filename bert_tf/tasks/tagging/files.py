@@ -13,13 +13,12 @@ from bert_tf.errors import UserError, first_of, listed, quoted
 from bert_tf.files.model_notes import LABELS_FILE
 from bert_tf.runs.folder import reporting
 from bert_tf.runs.results import tables
-from bert_tf.tasks.files import TaskFiles
 from bert_tf.tasks.tagging import data
 from bert_tf.tasks.tagging.data import Sentence
 from bert_tf.tasks.tagging.entities import bioes_tags
 from bert_tf.tasks.tagging.settings import TaggingSettings
 from bert_tf.tasks.tagging.task import SentenceSet, TaggingTask, report_of, scores
-from bert_tf.tasks.task import Evaluated, ExampleSet
+from bert_tf.tasks.task import Evaluated, ExampleSet, TaskFiles
 
 # --tag_scheme -> the letters of tags except O.
 _LETTERS = {"iob": "BI", "bioes": "BIES"}
@@ -39,14 +38,14 @@ class TaggingFiles(TaskFiles, TaggingTask):
         self.letters = _LETTERS[settings.tag_scheme]
 
     def read_sets(self, purpose: str) -> list[ExampleSet]:
-        path, flag = _file(self.settings, purpose)
-        sentences = _sentences(self.settings, path, flag, tags_required=purpose != "predict")
+        path, flag = self._file(purpose)
+        sentences = self._sentences(path, flag, tags_required=purpose != "predict")
         return [self.example_set(purpose, sentences)]
 
     def dev_set(self) -> str | None:
         if not self.settings.eval_file and not self.settings.data_dir:
             return None
-        path, _ = _file(self.settings, "eval")
+        path, _ = self._file("eval")
         return path if self.settings.eval_file or tf.io.gfile.exists(path) else None
 
     def labels(self, sets: Mapping[str, Sequence[SentenceSet]]) -> list[str]:
@@ -56,7 +55,7 @@ class TaggingFiles(TaskFiles, TaggingTask):
             if purpose == "eval" and self.settings.dev_fraction:
                 purpose = "train"  # the training file has the examples
             unknown = sorted(_tags(found.sentences) - set(labels))
-            path, flag = _file(self.settings, purpose)
+            path, flag = self._file(purpose)
             letters = self.letters
             others = [label for label in labels if not data.is_tag(label, letters)]
             if others and found.sentences[0].tags is not None:
@@ -74,13 +73,13 @@ class TaggingFiles(TaskFiles, TaggingTask):
                     " model with all tags in --labels, in another --output_dir"
                 )
         if training:
-            _different(sorted(_tags(training)), *_file(self.settings, "train"))
+            _different(sorted(_tags(training)), *self._file("train"))
         return labels
 
     def _choose_labels(self, known: list[str], training: list[Sentence] | None) -> list[str]:
         if known:
             return known
-        path, flag = _file(self.settings, "train")
+        path, flag = self._file("train")
         if training is None:
             if not tf.io.gfile.exists(path):
                 file = os.path.join(self.settings.output_dir, LABELS_FILE)
@@ -89,8 +88,26 @@ class TaggingFiles(TaskFiles, TaggingTask):
                     f" --do_train writes ({file}) or from the training file (--{flag}: {path});"
                     " neither file exists. Give --labels"
                 )
-            training = _sentences(self.settings, path, flag)
+            training = self._sentences(path, flag)
         return _different(sorted(_tags(training)), path, flag)
+
+    def _sentences(self, path: str, flag: str, tags_required: bool = True) -> list[Sentence]:
+        sentences = data.read_sentences(path, flag, tags_required)
+        if self.settings.tag_scheme == "iob":
+            return sentences
+        return [dataclasses.replace(s, tags=s.tags and bioes_tags(s.tags)) for s in sentences]
+
+    def _file(self, purpose: str) -> tuple[str, str]:
+        settings, flag = self.settings, f"{purpose}_file"
+        path = getattr(settings, flag)
+        if path:
+            return path, flag
+        if not settings.data_dir:
+            raise UserError(
+                f"A CoNLL file is needed: name the file with --{flag}, or a folder that has"
+                f" {_FILES[flag]} with --data_dir"
+            )
+        return os.path.join(settings.data_dir, _FILES[flag]), "data_dir"
 
     def write_review(self, example_set: SentenceSet, evaluated: Evaluated) -> None:
         sentences = example_set.sentences
@@ -106,28 +123,6 @@ class TaggingFiles(TaskFiles, TaggingTask):
         if sentences[0].tags is not None:
             results = {**scores(sentences, tags, loss), "global_step": global_step}
             reporting.write_results(self.path("test_results.txt"), results)
-
-
-def _sentences(
-    settings: TaggingSettings, path: str, flag: str, tags_required: bool = True
-) -> list[Sentence]:
-    sentences = data.read_sentences(path, flag, tags_required)
-    if settings.tag_scheme == "iob":
-        return sentences
-    return [dataclasses.replace(s, tags=s.tags and bioes_tags(s.tags)) for s in sentences]
-
-
-def _file(settings: TaggingSettings, purpose: str) -> tuple[str, str]:
-    flag = f"{purpose}_file"
-    path = getattr(settings, flag)
-    if path:
-        return path, flag
-    if not settings.data_dir:
-        raise UserError(
-            f"A CoNLL file is needed: name the file with --{flag}, or a folder that has"
-            f" {_FILES[flag]} with --data_dir"
-        )
-    return os.path.join(settings.data_dir, _FILES[flag]), "data_dir"
 
 
 def _different(tags: list[str], path: str, flag: str) -> list[str]:
@@ -151,8 +146,8 @@ def write_tables(
 ) -> None:
     """Writes NAME.tsv and, if the sentences have tags, the errors and a report.
 
-    `errors.tsv` is sorted by the loss of each sentence's worst word, largest first. If
-    NAME is `predictions`, the files are `test_errors.tsv` and `test_report`.
+    `errors.tsv` has the sentences with the largest loss of a word first. If NAME is `predictions`,
+    the files are `test_errors.tsv` and `test_report`.
     """
     known = sentences[0].tags is not None
     stream = iter(losses)

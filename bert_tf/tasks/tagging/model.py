@@ -18,7 +18,7 @@ from bert_tf.model.inputs import WEIGHTS, finite, get_shape_list, in_range, shap
 from bert_tf.model.layers import Composite, glorot_initializer
 from bert_tf.model.saving import Savable, register
 from bert_tf.seeds import initializer_seed
-from bert_tf.tasks.tagging.schema import FEATURE_LAYERS
+from bert_tf.tasks.tagging.settings import FEATURE_LAYERS
 from bert_tf.tasks.task_model import TaskModel
 
 
@@ -189,14 +189,9 @@ class TaggingModel(TaskModel):
         training: bool = False,
         dropout_seed: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """Returns logits, float32 [B, S, num_labels].
+        """Returns logits, float32 [B, S, num_labels]; for the arguments see `TaskModel.call`.
 
-        Args:
-            input_ids: int32 [B, S].
-            input_mask: int32 [B, S], 1 for tokens and 0 for padding; None is all ones.
-            segment_ids: int32 [B, S], all 0; None is the same.
-            training: whether dropout is on. A frozen BERT never has dropout.
-            dropout_seed: int32 [2]; None draws one.
+        A frozen BERT never has dropout.
         """
         if input_mask is None:
             input_mask = tf.ones(get_shape_list(input_ids), tf.int32)

@@ -1,13 +1,36 @@
 """Settings of run_tagging. Each field is the flag of that name."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from bert_tf.runs.flags.setting_fields import Group, inherit
 from bert_tf.runs.flags.settings import EvaluationOptions, FineTuningFiles
+from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.tasks.class_weights import ClassWeightSettings
 from bert_tf.tasks.long_text import check_stride
-from bert_tf.tasks.tagging.schema import FEATURE_LAYERS
+
+
+class Features(NamedTuple):
+    """How the features of a token are computed from BERT's layers."""
+
+    of: Callable[[Any], Any]  # a `BertOutput` -> float [B, S, F]
+    layers: int = 1  # minimum number of encoder layers
+    width: int = 1  # F / H
+
+
+# The rows of the paper's table 7. The paper calls the sums weighted but does not give the weights;
+# this implementation uses 1 for all.
+FEATURE_LAYERS = {
+    "embeddings": Features(lambda bert: bert.embedding_output),
+    "last": Features(lambda bert: bert.all_encoder_layers[-1]),
+    "second_to_last": Features(lambda bert: bert.all_encoder_layers[-2], layers=2),
+    "sum_last_four": Features(lambda bert: tf.add_n(bert.all_encoder_layers[-4:]), layers=4),
+    "concat_last_four": Features(
+        lambda bert: tf.concat(bert.all_encoder_layers[-4:], axis=-1), layers=4, width=4
+    ),
+    "sum_all": Features(lambda bert: tf.add_n(bert.all_encoder_layers)),
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

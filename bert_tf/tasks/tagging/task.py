@@ -15,12 +15,11 @@ from bert_tf.runs.results.reports import Report, span_report
 from bert_tf.runs.training.fine_tuning_checks import learned_labels
 from bert_tf.tasks.class_weights import choose_weights
 from bert_tf.tasks.tagging import data
-from bert_tf.tasks.tagging.data import Sentence
+from bert_tf.tasks.tagging.data import Sentence, TaggingRows
 from bert_tf.tasks.tagging.entities import entity_counts, entity_metrics
 from bert_tf.tasks.tagging.model import TaggingModel, check_feature_layers
-from bert_tf.tasks.tagging.rows import TaggingRows
 from bert_tf.tasks.tagging.settings import TaggingOptions
-from bert_tf.tasks.task import Evaluated, ExampleSet, FineTuningTask, PredictionColumns
+from bert_tf.tasks.task import Chunks, Evaluated, ExampleSet, FineTuningTask
 from bert_tf.text.tokenizers import Tokenizer
 
 
@@ -110,7 +109,7 @@ class TaggingTask(FineTuningTask):
         layers = self.settings.feature_layers if self.settings.feature_based else None
         return TaggingModel(config, len(labels), layers, self.settings.lstm_size, **options)
 
-    def evaluate(self, example_set: SentenceSet, predictions: PredictionColumns) -> Evaluated:
+    def evaluate(self, example_set: SentenceSet, predictions: Chunks) -> Evaluated:
         tags, losses, loss = self.predict(example_set, predictions)
         sentences = example_set.sentences
         weights = data.word_weights(sentences, {})
@@ -123,7 +122,7 @@ class TaggingTask(FineTuningTask):
         return Evaluated(scores(sentences, tags, loss), (tags, losses))
 
     def predict(
-        self, example_set: SentenceSet, predictions: PredictionColumns
+        self, example_set: SentenceSet, predictions: Chunks
     ) -> tuple[list[list[str]], list[float], float]:
         """Returns the predicted tags of each sentence, the loss of each word, and the mean loss."""
         labels = example_set.encoder.labels

@@ -1,4 +1,4 @@
-"""Tests of bert_tf.tasks.classification.features: records, also by the original's steps."""
+"""Tests of bert_tf.tasks.classification.examples: records, also by the original's steps."""
 
 import os
 import random
@@ -7,8 +7,7 @@ import pytest
 
 from bert_tf import tokenization
 from bert_tf.errors import UserError
-from bert_tf.tasks.classification.examples import InputExample
-from bert_tf.tasks.classification.features import ClassificationEncoder
+from bert_tf.tasks.classification.examples import ClassificationEncoder, InputExample
 from bert_tf.tasks.example_records import write_records
 from bert_tf.text import fast_tokenization
 from tests.support.original_features import original_features

@@ -1,4 +1,4 @@
-"""Tests of bert_tf.tasks.classification.files in this process. Whole runs: run_classifier_test."""
+"""Tests of bert_tf.tasks.classification.task in this process. Whole runs: run_classifier_test."""
 
 import re
 import types

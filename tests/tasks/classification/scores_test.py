@@ -6,7 +6,8 @@ import os
 import numpy as np
 import pytest
 
-from bert_tf.tasks.classification import files, processors, scores
+from bert_tf.tasks.classification import processors, scores
+from bert_tf.tasks.classification.files import predicted, write_submission
 
 LABELS = np.array([1, 1, 0, 1, 0, 0, 1, 0])
 PREDICTIONS = np.array([1, 0, 0, 1, 1, 0, 1, 0])
@@ -93,7 +94,7 @@ def test_classes_by_name(tmp_path, task):
     classes = [0, len(labels) - 1, 1]
     outputs = np.eye(len(labels), dtype=np.float32)[classes]
     processor = processors.get_processor(task)
-    assert files.write_submission(str(tmp_path), processor, outputs) == str(tmp_path / name)
+    assert write_submission(str(tmp_path), processor, outputs) == str(tmp_path / name)
     expected = [f"{i}\t{labels[label]}\n" for i, label in enumerate(classes)]
     assert (tmp_path / name).read_text() == "index\tprediction\n" + "".join(expected)
     assert os.listdir(tmp_path) == [name]
@@ -101,13 +102,13 @@ def test_classes_by_name(tmp_path, task):
 
 def test_numbers_within_the_range(tmp_path):
     outputs = np.array([2.34567, -0.2, 5.4, 5.0], np.float32)
-    files.write_submission(str(tmp_path), processors.get_processor("STS-B"), outputs)
+    write_submission(str(tmp_path), processors.get_processor("STS-B"), outputs)
     text = (tmp_path / "STS-B.tsv").read_text()
     assert text == "index\tprediction\n0\t2.346\n1\t0.000\n2\t5.000\n3\t5.000\n"
 
 
 def test_tasks_outside_glue_have_none(tmp_path):
     processor = processors.get_processor("IMDB")
-    assert files.write_submission(str(tmp_path), processor, np.eye(2)) is None
+    assert write_submission(str(tmp_path), processor, np.eye(2)) is None
     assert os.listdir(tmp_path) == []
-    assert files.predicted(processor, np.eye(2)) == ["neg", "pos"]
+    assert predicted(processor, np.eye(2)) == ["neg", "pos"]

@@ -16,8 +16,11 @@ from bert_tf.runs.folder.reporting import read_results
 from bert_tf.runs.results.tables import read_table
 from bert_tf.tasks import class_weights
 from bert_tf.tasks.classification import processors, scores
-from bert_tf.tasks.classification.examples import InputExample
-from bert_tf.tasks.classification.features import ClassificationEncoder, classification_schema
+from bert_tf.tasks.classification.examples import (
+    ClassificationEncoder,
+    InputExample,
+    classification_schema,
+)
 from bert_tf.tasks.classification.model import ClassificationModel
 from bert_tf.tasks.classification.settings import ClassifierSettings, TableColumns
 from bert_tf.tasks.task import ExampleSet

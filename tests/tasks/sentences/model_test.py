@@ -9,7 +9,7 @@ from bert_tf.model.configuration import BertConfig
 from bert_tf.tasks.sentences import model as sentence_model
 from bert_tf.tasks.sentences import task
 from bert_tf.tasks.sentences.model import SentenceModel, in_batch_negatives
-from bert_tf.tasks.sentences.schema import IN_BATCH_NEGATIVES, TRIPLET
+from bert_tf.tasks.sentences.settings import IN_BATCH_NEGATIVES, TRIPLET
 from bert_tf.tasks.sentences.task import TaughtVectors
 from tests.support import numpy_bert
 from tests.support.objectives import compute, predict, set_random_weights

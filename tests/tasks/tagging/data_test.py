@@ -9,8 +9,7 @@ import tensorflow as tf
 from bert_tf.files import records
 from bert_tf.tasks.example_records import write_records
 from bert_tf.tasks.tagging import data
-from bert_tf.tasks.tagging.data import Sentence
-from bert_tf.tasks.tagging.schema import tagging_schema
+from bert_tf.tasks.tagging.data import Sentence, tagging_schema
 from bert_tf.text.fast_tokenization import FastTokenizer
 from bert_tf.tokenization import SEQUENCE_TOKENS
 

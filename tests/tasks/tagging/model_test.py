@@ -10,7 +10,7 @@ from bert_tf.engine import steps
 from bert_tf.errors import UserError
 from bert_tf.modeling import BertConfig
 from bert_tf.tasks.tagging.model import BidirectionalLstm, TaggingModel
-from bert_tf.tasks.tagging.schema import FEATURE_LAYERS
+from bert_tf.tasks.tagging.settings import FEATURE_LAYERS
 from tests.support import numpy_bert
 from tests.support.objectives import compute, predict, set_random_weights
 from tests.support.small_pretraining import SMALL, difference, tensors, weights_of

@@ -9,13 +9,12 @@ from sklearn.utils.class_weight import compute_class_weight
 from bert_tf.engine.prediction import Columns
 from bert_tf.errors import UserError
 from bert_tf.tasks.class_weights import entries_of
-from bert_tf.tasks.multiple_choice.rows import MultipleChoiceRows
-from bert_tf.tasks.sentences.rows import SentenceRows
-from bert_tf.tasks.squad.rows import SquadRows
+from bert_tf.tasks.multiple_choice.data import MultipleChoiceRows
+from bert_tf.tasks.sentences.data import SentenceRows
+from bert_tf.tasks.squad.examples import SquadRows
 from bert_tf.tasks.tagging import data
-from bert_tf.tasks.tagging.data import Sentence
+from bert_tf.tasks.tagging.data import Sentence, TaggingRows
 from bert_tf.tasks.tagging.entities import entity_metrics
-from bert_tf.tasks.tagging.rows import TaggingRows
 from bert_tf.tasks.tagging.task import SentenceSet
 from bert_tf.text.fast_tokenization import FastTokenizer
 from bert_tf.tokenization import SEQUENCE_TOKENS

@@ -1,4 +1,4 @@
-"""Tests of tools.tpu.report on made-up figures; compile_for_tpu_test.py has real ones."""
+"""Tests of tools.tpu.report on made-up programs; compile_for_tpu_test.py has real ones."""
 
 import dataclasses
 import math
@@ -9,7 +9,7 @@ from bert_tf.model.configuration import BertConfig
 from bert_tf.optimization import AdamOptions
 from bert_tf.tasks.matrix_products import training_flops
 from bert_tf.tasks.pretraining.training.settings import RecordBatches
-from tools.tpu import compiler, report, stablehlo
+from tools.tpu import compiler, report
 
 CONFIG = BertConfig(1000, hidden_size=64, num_hidden_layers=1, num_attention_heads=2)
 PHASE = RecordBatches(32, 1, 8, 5)
@@ -28,10 +28,10 @@ EXECUTABLE = compiler.Executable(
 def test_report_and_bound():
     run = make_run(2)
     products = [
-        stablehlo.MatrixProduct("a", ("bf16", "bf16"), 10**12, in_loop=False),
-        stablehlo.MatrixProduct("b", ("bf16", "f32"), 2 * 10**12, in_loop=True),
+        report.MatrixProduct("a", ("bf16", "bf16"), 10**12, in_loop=False),
+        report.MatrixProduct("b", ("bf16", "f32"), 2 * 10**12, in_loop=True),
     ]
-    work = stablehlo.Work(products, reduced=4_800_000)
+    work = report.Work(products, reduced=4_800_000)
     device = compiler.Chip(flops=100e12, bandwidth=1e12, links=1e9, memory=8.0, clock=2e9)
     lines = report.report(run, PHASE, work, EXECUTABLE, device)
     on_paper = training_flops(CONFIG, PHASE)
@@ -67,7 +67,7 @@ def test_report_of_cycles():
         ]
     )
     executable = dataclasses.replace(EXECUTABLE, text=f"ENTRY %main () -> () {{\n{lines}}}\n")
-    work = stablehlo.Work([], reduced=4_800_000)
+    work = report.Work([], reduced=4_800_000)
     printed = report.report(make_run(), PHASE, work, executable, device)
     on_paper, seconds = training_flops(CONFIG, PHASE), 100e6 / 2e9 + 7.2e-3
     assert printed[6:] == [
@@ -89,3 +89,75 @@ def test_clocks_follow_from_the_peaks():
         arrays = chip.flops / (2 * chip.clock * 128**2)
         assert arrays == pytest.approx(2 ** round(math.log2(arrays)), rel=0.005)
     assert compiler.CHIPS.keys() == set(compiler.GENERATIONS.values())
+
+
+# A loop around a call with a product and all-reduces, and a function that nothing calls.
+STABLEHLO = """
+func.func private @forgotten(%a: tensor<9x9xf32>) -> tensor<9x9xf32> {
+  %dot = stablehlo.dot %a, %a : (tensor<9x9xf32>, tensor<9x9xf32>) -> tensor<9x9xf32>
+  return %dot : tensor<9x9xf32>
+}
+func.func private @inner(%p: tensor<2x3x5x7xbf16>) -> tensor<2x3x5x5xbf16> {
+  %dot = stablehlo.dot_general %p, %p, batching_dims = [0, 1] x [0, 1],
+    contracting_dims = [3] x [3]
+    : (tensor<2x3x5x7xbf16>, tensor<2x3x5x7xbf16>) -> tensor<2x3x5x5xbf16>
+    loc("bert/layer_0/MatMul")
+  return %dot : tensor<2x3x5x5xbf16>
+}
+func.func @main(%a: tensor<4x6xf32>, %b: tensor<6x2xf32>, %q: tensor<2x3x5x7xbf16>)
+    -> tensor<4x2xf32> {
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %loop = stablehlo.while(%i = %zero) : tensor<i32>
+  cond {
+    %less = stablehlo.compare LT, %i, %i : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %less : tensor<i1>
+  } do {
+    %s = "stablehlo.all_reduce"(%a) ({
+      ^bb0(%x: tensor<f32>, %y: tensor<f32>):
+        stablehlo.return %x : tensor<f32>
+      }) {replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>} : (tensor<4x6xf32>) -> tensor<4x6xf32>
+    %c = func.call @inner(%q) : (tensor<2x3x5x7xbf16>) -> tensor<2x3x5x5xbf16>
+    stablehlo.return %i : tensor<i32>
+  }
+  %t = "stablehlo.all_reduce"(%q) ({
+    ^bb0(%x: tensor<bf16>, %y: tensor<bf16>):
+      stablehlo.return %x : tensor<bf16>
+    }) {replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>}
+    : (tensor<2x3x5x7xbf16>) -> tensor<2x3x5x7xbf16>
+  %dot = stablehlo.dot %a, %b : (tensor<4x6xf32>, tensor<6x2xf32>) -> tensor<4x2xf32> loc("last")
+  return %dot : tensor<4x2xf32>
+}
+"""
+CONVOLUTION = """
+func.func @main(%a: tensor<1x8x8x2xf32>, %b: tensor<3x3x2x4xf32>) -> tensor<1x6x6x4xf32> {
+  %c = stablehlo.convolution(%a, %b) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f],
+    window = {} {batch_group_count = 1 : i64, feature_group_count = 1 : i64}
+    : (tensor<1x8x8x2xf32>, tensor<3x3x2x4xf32>) -> tensor<1x6x6x4xf32>
+  return %c : tensor<1x6x6x4xf32>
+}
+"""
+
+
+def test_matrix_products_have_types_operations_and_loops():
+    pytest.importorskip("jax")
+    name, flops = "bert/layer_0/MatMul", 2 * (2 * 3 * 5 * 5) * 7
+    assert report.read_program(STABLEHLO).products == [
+        report.MatrixProduct(name, ("bf16", "bf16"), flops, in_loop=True),
+        report.MatrixProduct("last", ("f32", "f32"), 2 * (4 * 2) * 6, in_loop=False),
+    ]
+    with pytest.raises(ValueError, match="only `dot` is counted as a matrix product, not %"):
+        report.read_program(CONVOLUTION)
+
+
+def test_all_reduces_have_bytes():
+    pytest.importorskip("jax")
+    work = report.read_program(STABLEHLO)
+    assert (work.reduced, work.reduced_in_loops) == (2 * 3 * 5 * 7 * 2, 4 * 6 * 4)
+    work = report.read_program(
+        CONVOLUTION.split("  %c =")[0]
+        + """
+  %c = stablehlo.constant dense<0.0> : tensor<1x6x6x4xf32>
+  return %c : tensor<1x6x6x4xf32>
+}"""
+    )
+    assert work == report.Work()

@@ -1,4 +1,4 @@
-"""Tests of tools/draw/attention.py: the file, and what a person sees and does in a browser."""
+"""Tests of tools/show_attention.py: the file, and what a person sees and does in a browser."""
 
 import base64
 import hashlib
@@ -18,7 +18,7 @@ from tests.support.numpy_bert import log_softmax
 from tests.support.refusals import refuses
 from tools import show_attention
 from tools.draw import pictures
-from tools.draw.attention import COLORS, attention_page, draw_head, draw_heads
+from tools.show_attention import COLORS, attention_page, draw_head, draw_heads
 
 LAYERS, HEADS = 3, 4
 HOSTILE = ["</script><b>x</b>", "<!--<script>", "@DATA@", "&lt;\u2028'\"", "\u202e<img src=x>", "𝛑"]
