@@ -8,7 +8,6 @@ the graph, made from the Unicode data of the Python that creates the object.
 import re
 from collections.abc import Sequence
 
-import numpy as np
 import tensorflow as tf
 
 from bert_tf import tokenization
@@ -29,14 +28,15 @@ class TextSymbols(tf.Module):
 
     def __init__(self, letters: dict[str, int], basic: tokenization.BasicTokenizer):
         super().__init__()
-        string_of, string_starts, symbols = unicode_tables.symbol_strings(letters, basic)
+        rules = unicode_tables.Rules(basic)
+        string_of, string_starts, symbols = unicode_tables.symbol_strings(tuple(letters), rules)
         self._string_of = CodePointTable(string_of)
         self._string_starts = tf.constant(string_starts, tf.int32)
-        self._symbols = tf.constant(unicode_tables.narrow(symbols))
+        self._symbols = tf.constant(symbols)
         self._basic = basic
         self._has_final_sigma = basic.do_lower_case and not basic.hugging_face
         if self._has_final_sigma:
-            self._case_of = CodePointTable(unicode_tables.case_classes(basic))
+            self._case_of = CodePointTable(unicode_tables.case_classes(rules))
 
     def __call__(self, texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the symbols, int32 [K], of texts, string [N], and row splits, int64 [N + 1].
@@ -92,13 +92,11 @@ def _with_ordered_marks(symbols: tf.Tensor, row_splits: tf.Tensor) -> tuple[tf.T
 
 
 class CodePointTable(tf.Module):
-    """A table with an int for each code point, made from `table`, int [0x110000]."""
+    """A table with an int for each code point, in the graph."""
 
-    def __init__(self, table: np.ndarray):
+    def __init__(self, table: unicode_tables.CodePoints):
         super().__init__()
-        block_starts, blocks = map(unicode_tables.narrow, unicode_tables.two_stages(table))
-        self._block_starts = tf.constant(block_starts)
-        self._blocks = tf.constant(blocks)
+        self._block_starts, self._blocks = map(tf.constant, table)
 
     def __call__(self, points: tf.Tensor) -> tf.Tensor:
         """Returns the entry of each code point, int32; `points` are int32 of any shape."""
@@ -111,7 +109,7 @@ _SPACES = r"[\s\p{Z}]*"
 
 
 class TextToIds(tf.Module):
-    """Converts texts to ids in a graph. Making the tables takes about a second."""
+    """Converts texts to ids in a graph."""
 
     def __init__(self, tokenizer: FastTokenizer):
         super().__init__()

@@ -23,8 +23,6 @@ from tests.support.model_folders import VOCAB, random_weights, write_model
 from tests.support.refusals import refusal
 from tests.support.sentence_piece_model import write_model as write_sentence_pieces
 
-pytestmark = pytest.mark.usefixtures("known_characters")
-
 NAMES = ("input_ids", "input_mask", "segment_ids")
 WORDS = "the cat dogs sat, on  a mat . UNAFFABLE (b) [SEP] <mask> \u9db4 \u00e9 cafe\u0301 \0 12"
 WORDS = WORDS.split(" ")

@@ -22,8 +22,6 @@ from tests.support.golden import needs_golden
 from tests.support.refusals import refusal
 from tests.text.fast_tokenization_test import random_text, random_tokens
 
-pytestmark = pytest.mark.usefixtures("known_characters")
-
 # One of each kind: letters, final and other sigma, marks that are kept (\u302e and \u302f of class
 # 224, \u1b44 and \u1bf2 of class 9), punctuation, ideographs, jamo, an emoji with its modifier.
 PIECES = (
@@ -206,3 +204,12 @@ def test_every_code_point(do_lower_case, step):
     expected = [basic.tokenize(text) for text in texts]
     letters = unicode_tables.letters_of(word for words in expected for word in words)
     assert words_of(TextSymbols(letters, basic), letters, texts) == expected
+
+
+def test_tables_are_made_once_for_equal_rules():
+    def table(**switches):
+        rules = unicode_tables.Rules(tokenization.BasicTokenizer(**switches))
+        return unicode_tables.symbol_strings(("a", "b"), rules)
+
+    assert table(hugging_face=True) is table(hugging_face=True)
+    assert table(hugging_face=True) is not table(hugging_face=True, drop_category_c=True)
