@@ -82,8 +82,11 @@ from bert_tf.files.whole_files import write_json, write_whole
 from bert_tf.files.whole_folders import whole_folder
 from bert_tf.model_folder.hugging_face.config import module_of
 from bert_tf.model_folder.hugging_face.conversion import to_safetensors
-from bert_tf.model_folder.hugging_face.cross_encoder import write_score_function
-from bert_tf.model_folder.hugging_face.vector_settings import VECTOR_FILES, write_vector_settings
+from bert_tf.model_folder.hugging_face.vector_settings import (
+    VECTOR_FILES,
+    write_score_function,
+    write_vector_settings,
+)
 from bert_tf.model_folder.reader import ModelFiles
 from bert_tf.model_folder.writer import (
     CONFIG_FILE,

@@ -40,10 +40,10 @@ from bert_tf.files.whole_files import read_text, write_whole
 from bert_tf.files.whole_folders import whole_folder
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.family import config_from_dict, read_config
-from bert_tf.model_folder.hugging_face.cross_encoder import write_score_function
 from bert_tf.model_folder.hugging_face.vector_settings import (
     VECTOR_FILES,
     read_as_hugging_face,
+    write_score_function,
     write_vector_settings,
 )
 from bert_tf.model_folder.reader import ModelFiles

@@ -16,7 +16,6 @@ from absl import logging
 from bert_tf.bounds import inputs_were_checked
 from bert_tf.errors import UserError, listed
 from bert_tf.export import running
-from bert_tf.export.comparison import log_measures, read_examples
 from bert_tf.export.onnx_graph import OnnxGraph
 from bert_tf.export.onnx_int8 import Int8Graph, calibrated_ranges
 from bert_tf.export.onnx_model import OnnxModel, checked
@@ -100,7 +99,7 @@ def export(settings: ExportSettings, folder: ModelFolder | None = None) -> None:
         if head != ENCODER:
             folder.check_head(head, f"--head={head}")
         check_length(settings, folder)
-        examples = read_examples(settings, head, folder) if settings.data_dir else []
+        examples = running.read_examples(settings, head, folder) if settings.data_dir else []
         if head == "squad" and head_options(folder.shapes):
             raise UserError(
                 f"{folder.path} has ELECTRA's heads for questions, which cannot be exported: their"
@@ -169,7 +168,7 @@ def export(settings: ExportSettings, folder: ModelFolder | None = None) -> None:
         _check(place, settings, sample, original)
         _write_companions(place, description, folder)
         if examples:
-            log_measures(examples, head, Pretrained(folder, FLOAT32), load_exported(place))
+            running.log_measures(examples, head, Pretrained(folder, FLOAT32), load_exported(place))
         size = _size(place)
     message = "Wrote %s, %.3g MB; its README.md says how to call the model"
     logging.info(message, settings.output, size / 1e6)

@@ -23,9 +23,8 @@ from bert_tf.files.whole_files import read_bytes
 from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.start import local_files
 from bert_tf.text.base_tokenizer import Encoded, Piece, Tokenizer
-from bert_tf.text.sentence_piece_model import parsed_unigram, problem_of
+from bert_tf.text.sentence_piece_model import UnigramSplitter, parsed_unigram, problem_of
 from bert_tf.text.tokenizer_settings import DEFAULTS, TokenizerSettings
-from bert_tf.text.unigrams import UnigramSplitter
 
 MODEL = "spm.model"
 WORD_START = "▁"  # the space before a word

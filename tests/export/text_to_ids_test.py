@@ -14,7 +14,7 @@ import tensorflow as tf
 from bert_tf import tokenization
 from bert_tf.export import unicode_tables
 from bert_tf.export.piece_trie import PieceTrie
-from bert_tf.export.text_to_ids import TextSymbols, TextToIds
+from bert_tf.export.text_inputs import TextSymbols, TextToIds
 from bert_tf.export.unicode_tables import SPACE
 from bert_tf.text.fast_tokenization import FastTokenizer
 from tests.fuzz import fuzz_tokenizers

@@ -10,7 +10,7 @@ from bert_tf.files.whole_files import JsonKeys, Needed, read_json
 from bert_tf.model.configuration import MULTI_LABEL, BertConfig
 from bert_tf.model.family import CamembertConfig, XlmRobertaConfig
 from bert_tf.model_folder.hugging_face import albert, bert, distilbert, electra, roberta
-from bert_tf.model_folder.hugging_face.cross_encoder import FUNCTION
+from bert_tf.model_folder.hugging_face.vector_settings import FUNCTION
 
 # model_type -> module.
 FAMILY: dict[str, Any] = {

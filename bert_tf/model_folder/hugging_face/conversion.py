@@ -21,7 +21,7 @@ from bert_tf.model.configuration import BertConfig
 from bert_tf.model.family import ElectraConfig, RobertaConfig
 from bert_tf.model_folder.hugging_face import config as hugging_face_config
 from bert_tf.model_folder.hugging_face import distilbert, electra, roberta
-from bert_tf.model_folder.hugging_face.weights import Weight, present_parts
+from bert_tf.model_folder.hugging_face.bert import Weight, present_parts
 from bert_tf.start import lazy_tensorflow as tf
 
 _WRONG_HEADER = (AttributeError, LookupError, TypeError, ValueError)

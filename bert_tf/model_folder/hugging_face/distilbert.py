@@ -16,7 +16,6 @@ from bert_tf.files.whole_files import Needed
 from bert_tf.model.configuration import OUTPUT_DROPOUT_PROB, BertConfig
 from bert_tf.model.family import DistilBertConfig
 from bert_tf.model_folder.hugging_face import bert
-from bert_tf.model_folder.hugging_face.weights import Weight, dense, masked_lm
 
 CONFIG = DistilBertConfig
 CLASS_NAME = "DistilBert"
@@ -97,14 +96,14 @@ def with_their_keys(message: str) -> str:
     return re.sub(r"\w+", lambda word: _KEYS.get(word[0], word)[0], message)
 
 
-def parts(config: DistilBertConfig, task: str) -> dict[str, list[Weight]]:
+def parts(config: DistilBertConfig, task: str) -> dict[str, list[bert.Weight]]:
     encoder = [weight for weight in bert.embeddings(config) if weight.name != _TYPES]
     encoder += bert.layers(config, "transformer", _OTHER_LAYER)
     hidden = config.hidden_size
     return {
         "encoder": encoder,
-        "pre-classifier": dense("bert/pooler/dense", "pre_classifier", hidden, hidden),
-        "masked-LM head": masked_lm(
+        "pre-classifier": bert.dense("bert/pooler/dense", "pre_classifier", hidden, hidden),
+        "masked-LM head": bert.masked_lm(
             config, "vocab_transform", "vocab_layer_norm", "vocab_projector.bias"
         ),
         **bert.fine_tuning_heads(hidden, task),

@@ -14,7 +14,6 @@ from bert_tf.errors import UserError, quoted
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.family import ElectraConfig
 from bert_tf.model_folder.hugging_face import bert
-from bert_tf.model_folder.hugging_face.weights import Weight, dense, layer_norm
 
 CONFIG = ElectraConfig
 CLASS_NAME = "Electra"
@@ -73,23 +72,23 @@ def to_theirs(config: Mapping[str, Any]) -> dict[str, Any]:
     return _write(config) | {"embedding_size": width}
 
 
-def parts(config: ElectraConfig, task: str) -> dict[str, list[Weight]]:
+def parts(config: ElectraConfig, task: str) -> dict[str, list[bert.Weight]]:
     hidden, width = config.hidden_size, config.embedding_width
     encoder = bert.embeddings(config)
     if width != hidden:
-        encoder += dense("electra/embeddings_project", "embeddings_project", width, hidden)
+        encoder += bert.dense("electra/embeddings_project", "embeddings_project", width, hidden)
     encoder += bert.layers(config)
     found, name = DISCRIMINATOR.rstrip("/"), _PREDICTIONS.rstrip("/")
     return {
         "encoder": encoder,
         "discriminator's head": [
-            *dense(f"{found}/dense", f"{found}.dense", hidden, hidden),
-            *dense(f"{found}/dense_1", f"{found}.dense_prediction", hidden, 1),
+            *bert.dense(f"{found}/dense", f"{found}.dense", hidden, hidden),
+            *bert.dense(f"{found}/dense_1", f"{found}.dense_prediction", hidden, 1),
         ],
         "masked-LM head": [
-            *dense(f"{name}/dense", f"{name}.dense", hidden, width),
-            *layer_norm(f"{name}/LayerNorm", f"{name}.LayerNorm", width),
-            Weight(f"{name}/output_bias", (config.vocab_size,), "generator_lm_head.bias"),
+            *bert.dense(f"{name}/dense", f"{name}.dense", hidden, width),
+            *bert.layer_norm(f"{name}/LayerNorm", f"{name}.LayerNorm", width),
+            bert.Weight(f"{name}/output_bias", (config.vocab_size,), "generator_lm_head.bias"),
         ],
         **bert.fine_tuning_heads(hidden, task),
     }

@@ -16,15 +16,13 @@ from bert_tf.files.checkpoints import SLOT_PATTERN
 from bert_tf.files.model_notes import write_model_input
 from bert_tf.files.whole_folders import whole_folder
 from bert_tf.model.configuration import BertConfig
-from bert_tf.model_folder.hugging_face.cross_encoder import (
+from bert_tf.model_folder.hugging_face.vector_settings import (
     MODULES_FILE,
     SIGMOID,
-    write_score_function,
-)
-from bert_tf.model_folder.hugging_face.vector_settings import (
     VECTOR_FILES,
     VectorSettings,
     check_are_means,
+    write_score_function,
     write_vector_settings,
 )
 from bert_tf.model_folder.writer import CONFIG_FILE, MODEL_NAMES, write_model
