@@ -80,7 +80,6 @@ from bert_tf.files.overwriting import check_overwrites, real_path
 from bert_tf.files.weight_files import SAFETENSORS
 from bert_tf.files.whole_files import write_json, write_whole
 from bert_tf.files.whole_folders import whole_folder
-from bert_tf.model_folder.hugging_face.config import module_of
 from bert_tf.model_folder.hugging_face.conversion import to_safetensors
 from bert_tf.model_folder.hugging_face.vector_settings import (
     VECTOR_FILES,
@@ -155,7 +154,7 @@ def _convert(files: ModelFiles, source: str, folder: str, output_format: str) ->
     gives_number = has_one_output and not (config.is_multi_label or files.is_tagger)
     if SENTENCE_PIECES in vocabulary and not as_checkpoint:
         make_model(read_unigrams(files.vocab_file), files.vocab_file)  # refuses some models
-        vocabulary[module_of(config).VOCABULARY] = vocabulary.pop(SENTENCE_PIECES)
+        vocabulary["spiece.model"] = vocabulary.pop(SENTENCE_PIECES)
     if not vocabulary:
         logging.warning(
             "No vocabulary is written: there is none (%s) beside --input, and no --vocab_file",

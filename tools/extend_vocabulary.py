@@ -55,7 +55,8 @@ from bert_tf.text.casing import check_casing
 from bert_tf.text.model_vocabulary import UNUSED_TOKEN, check_model_vocabulary
 from bert_tf.text.new_words import TokenCounts, choose_entries, count_tokens, count_words
 from bert_tf.text.tokenizer_files import read_settings
-from bert_tf.text.tokenizer_json import WORD_PIECES, read_tokenizer_json
+from bert_tf.text.tokenizer_json import read_tokenizer_json
+from bert_tf.text.tokenizer_settings import WORD_PIECES
 
 NEW_WORDS_FILE = "new_words.tsv"
 # The files that --output_dir may contain.

@@ -18,11 +18,10 @@ import tokenizers
 from bert_tf.errors import UserError, quoted
 from bert_tf.files.storage import is_unicode
 from bert_tf.files.whole_files import read_text
-from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.text.base_tokenizer import Piece, Tokenizer, without_space
-from bert_tf.text.tokenizer_settings import DEFAULTS, AddedToken, TokenizerSettings
+from bert_tf.text.tokenizer_settings import BYTE_PAIRS, DEFAULTS, AddedToken, TokenizerSettings
 
-VOCABULARY, MERGES = "vocab.json", "merges.txt"
+MERGES = "merges.txt"
 SPACE = "Ġ"  # the byte of a space in a piece
 SPECIAL_TOKENS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")  # in the order of RoBERTa's ids
 MASK = AddedToken("<mask>", lstrip=True)  # as in fairseq's models; a model's files may differ
@@ -55,10 +54,8 @@ class BytePairTokenizer(Tokenizer):
         """Reads the vocabulary, a `vocab.json`, and the `merges.txt` beside it.
 
         Args:
-            vocab_file: path of the `vocab.json`.
             do_lower_case: must be False.
             required_tokens: tokens that the vocabulary must have in addition to <unk>.
-            settings: the tokenizer's settings, such as added tokens.
             files: the content of both files by name, instead of reading them.
 
         Raises:
@@ -94,7 +91,7 @@ class BytePairTokenizer(Tokenizer):
         self._tokenizer.add_special_tokens(tokens)
 
     def _own_vocabulary(self, files: Mapping[str, Any], place: str) -> dict[str, int]:
-        return parse_vocabulary(files[VOCABULARY], place)
+        return parse_vocabulary(files[BYTE_PAIRS], place)
 
     def _make_tokenizer(self, files: Mapping[str, Any], place: str) -> Any:
         lines = [x for x in files[MERGES].split("\n") if x and not x.startswith("#version")]
@@ -179,14 +176,12 @@ class BytePairTokenizer(Tokenizer):
 
 def read_files(vocab_file: str, place: str) -> dict[str, str]:
     """Reads a `vocab.json`, called `place` in messages, and its `merges.txt`; name -> content."""
-    vocabulary = read_text(vocab_file, place)
     merges_file = os.path.join(os.path.dirname(vocab_file), MERGES)
-    if not tf.io.gfile.exists(merges_file):
-        raise UserError(
-            f"{place} needs the file {MERGES} in the same folder, which says how bytes are merged;"
-            f" there is no {merges_file}"
-        )
-    return {VOCABULARY: vocabulary, MERGES: read_text(merges_file, merges_file)}
+    rule = f"it says how the bytes of {place} are merged"
+    return {
+        BYTE_PAIRS: read_text(vocab_file, place),
+        MERGES: read_text(merges_file, merges_file, rule),
+    }
 
 
 def parse_vocabulary(content: str, place: str) -> dict[str, int]:

@@ -12,9 +12,8 @@ import tokenizers
 from bert_tf.errors import UserError, quoted
 from bert_tf.text import sentence_piece_model as spm
 from bert_tf.text.byte_pairs import BytePairTokenizer
-from bert_tf.text.tokenizer_settings import TokenizerSettings
+from bert_tf.text.tokenizer_settings import FAIRSEQ_PIECES, TokenizerSettings
 
-MODEL = "sentencepiece.bpe.model"
 XLM_ROBERTA, CAMEMBERT = "XLMRobertaTokenizer", "CamembertTokenizer"
 # Class of the tokenizer -> the tokens, with scores, that replace the model's first pieces, and the
 # number of these pieces.
@@ -62,9 +61,9 @@ class FairseqTokenizer(BytePairTokenizer):
     _kind, _space = "SentencePiece model of fairseq", "▁"
 
     def _own_vocabulary(self, files: Mapping[str, Any], place: str) -> dict[str, int]:
-        if problem := spm.problem_of(files[MODEL]):
+        if problem := spm.problem_of(files[FAIRSEQ_PIECES]):
             raise UserError(f"{place}: the file must be a SentencePiece model; {problem}")
-        self._unigrams = in_order_of_ids(spm.parse(files[MODEL]), self.settings)
+        self._unigrams = in_order_of_ids(spm.parse(files[FAIRSEQ_PIECES]), self.settings)
         return {piece: i for i, (piece, _) in enumerate(self._unigrams.pieces)}
 
     def _make_tokenizer(self, files: Mapping[str, Any], place: str) -> Any:

@@ -24,9 +24,8 @@ from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.start import local_files
 from bert_tf.text.base_tokenizer import Encoded, Piece, Tokenizer
 from bert_tf.text.sentence_piece_model import UnigramSplitter, parsed_unigram, problem_of
-from bert_tf.text.tokenizer_settings import DEFAULTS, TokenizerSettings
+from bert_tf.text.tokenizer_settings import DEFAULTS, SENTENCE_PIECES, TokenizerSettings
 
-MODEL = "spm.model"
 WORD_START = "▁"  # the space before a word
 UNKNOWN_PIECE = "<unk>"
 _RULE = "the file must be a SentencePiece model, such as ALBERT's 30k-clean.model"
@@ -97,10 +96,7 @@ class SentencePieceTokenizer(Tokenizer):
         """Reads the model.
 
         Args:
-            model_file: path of the model.
-            do_lower_case: whether to lower-case text.
             required_tokens: pieces that the model must have in addition to <unk>.
-            settings: the tokenizer's settings, such as added tokens.
             content: the model, instead of reading `model_file`.
 
         Raises:
@@ -127,7 +123,7 @@ class SentencePieceTokenizer(Tokenizer):
                 f" --control_symbols={','.join(required_tokens)} and the default --unk_piece"
             )
         self.do_lower_case = do_lower_case
-        self.files = {MODEL: model, **self.settings.files()}
+        self.files = {SENTENCE_PIECES: model, **self.settings.files()}
         self.unknown_id: int = self.vocab[UNKNOWN_PIECE]
         self._continued_unknown_id = max(self.inv_vocab) + 1
         self.aliases = {self._continued_unknown_id: self.unknown_id}
@@ -168,9 +164,7 @@ class SentencePieceTokenizer(Tokenizer):
     def _find_spaces(self) -> None:
         """Finds white space that the model's rules keep, to be replaced by spaces, or drop."""
         pieces, row_splits = self._split([f"a{char}a".encode() for char in _SPACES])
-        found = [
-            "".join(x.decode() for x in pieces[i:j]) for i, j in itertools.pairwise(row_splits)
-        ]
+        found = [b"".join(pieces[i:j]).decode() for i, j in itertools.pairwise(row_splits)]
         both = [*zip(_SPACES, found, strict=True)]
         self._spaces = {ord(char): " " for char, text in both if char in text[1:]}
         dropped = "".join(char for char, text in both if text == f"{WORD_START}aa")

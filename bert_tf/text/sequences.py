@@ -94,7 +94,7 @@ def as_pair(ids: Sequence[list[int]]) -> tuple[list[int], list[int] | None]:
 
 
 def packed_length(ids_a: Sequence[int], ids_b: Sequence[int] | None, layout: Layout) -> int:
-    """Returns the length of [CLS] a [SEP] b [SEP] without padding, see `pack_pair`."""
+    """Returns the length of what `pack_pair` makes, without padding."""
     return len(ids_a) + len(ids_b or ()) + layout.num_special(layout.is_pair(ids_b))
 
 

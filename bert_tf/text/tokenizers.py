@@ -16,14 +16,14 @@ from bert_tf.text.fairseq_pieces import FairseqTokenizer, in_order_of_ids, model
 from bert_tf.text.fast_tokenization import FastTokenizer
 from bert_tf.text.sentence_piece_model import make_model, read_unigrams
 from bert_tf.text.sentence_pieces import SentencePieceTokenizer
-from bert_tf.text.tokenizer_files import SPECIAL_TOKENS, read_settings
-from bert_tf.text.tokenizer_json import (
+from bert_tf.text.tokenizer_files import read_settings
+from bert_tf.text.tokenizer_json import TOKENIZER_FILE, read_tokenizer_json
+from bert_tf.text.tokenizer_settings import (
     BYTE_PAIRS,
     FAIRSEQ_PIECES,
     SENTENCE_PIECES,
-    TOKENIZER_FILE,
+    SPECIAL_TOKENS,
     WORD_PIECES,
-    read_tokenizer_json,
 )
 
 # Names of a model's vocabulary in its folder. The last two are used by ALBERT's released models and
@@ -175,7 +175,7 @@ def load_tokenizer(
             the settings say otherwise.
         needs_mask: whether the vocabulary must have the mask token.
         hugging_face: whether the vocabulary's folder is in Hugging Face's format.
-        drop_category_c: whether the model is an ELECTRA, see `tokenization.BasicTokenizer`.
+        drop_category_c: whether the model is an ELECTRA.
 
     Raises:
         UserError: the file cannot be read, is not a vocabulary, or lacks a special token; the

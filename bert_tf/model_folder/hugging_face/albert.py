@@ -8,7 +8,6 @@ from bert_tf.model_folder.hugging_face import bert
 
 CONFIG = AlbertConfig
 CLASS_NAME = "Albert"
-VOCABULARY = "spiece.model"
 TOKENIZERS = ("Albert",)
 # Settings of the original's code that affect neither weights nor outputs.
 HARMLESS_KEYS = {

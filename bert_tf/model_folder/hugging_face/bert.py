@@ -81,7 +81,6 @@ def output(name: str, other_name: str, outputs: int, inputs: int) -> list[Weight
 
 CONFIG = BertConfig
 CLASS_NAME = "Bert"  # BertForMaskedLM
-VOCABULARY = "vocab.txt"
 TOKENIZERS = ("Bert", "DistilBert", "Electra", "XLMRoberta")  # classes, without "Tokenizer(Fast)"
 HARMLESS_KEYS = {
     # Settings of a pooler that none of the supported models has.

@@ -19,7 +19,6 @@ from bert_tf.model_folder.hugging_face import bert
 
 CONFIG = DistilBertConfig
 CLASS_NAME = "DistilBert"
-VOCABULARY = "vocab.txt"
 PREFIX = "distilbert."
 _OTHER_LAYER = """attention.q_lin attention.k_lin attention.v_lin attention.out_lin sa_layer_norm
     ffn.lin1 ffn.lin2 output_layer_norm"""

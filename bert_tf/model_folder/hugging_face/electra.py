@@ -17,7 +17,6 @@ from bert_tf.model_folder.hugging_face import bert
 
 CONFIG = ElectraConfig
 CLASS_NAME = "Electra"
-VOCABULARY = "vocab.txt"
 TOKENIZERS = bert.TOKENIZERS
 # Settings of a head for multiple choice, which is not converted.
 HARMLESS_KEYS = {f"summary_{x}" for x in ("activation", "last_dropout", "type", "use_proj")}

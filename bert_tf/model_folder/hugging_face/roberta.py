@@ -10,7 +10,6 @@ from bert_tf.model_folder.hugging_face import bert
 
 CONFIG = RobertaConfig
 CLASS_NAME = "Roberta"
-VOCABULARY = "vocab.json"
 TOKENIZERS = ("Roberta", "XLMRoberta", "Camembert")
 HARMLESS_KEYS: set[str] = set()
 PREFIX = "roberta."
