@@ -85,9 +85,8 @@ def read_table(
 ) -> list[NumberedRow]:
     """Returns the rows of a .tsv or .csv file, header included, without empty rows at the start.
 
-    `delimiter` is None for a tab in .tsv, a comma in .csv. Columns may be quoted, except between
-    tabs, where quotes are ordinary characters. `advice` ends the message about a row with too many
-    or too few columns.
+    `delimiter` is None for a tab in .tsv, a comma in .csv. Between tabs quotes are ordinary
+    characters. `advice` ends the message about a row with too many or too few columns.
     """
     delimiter = delimiter or _DELIMITERS[ending_of(path)]
     is_csv = delimiter != "\t"
@@ -143,8 +142,8 @@ def column_numbers(
 ) -> dict[str, int]:
     """Returns flag -> number of the column that it names, from 0.
 
-    `columns` maps a flag (no dashes) to its value, the name of a column, or a number if the file
-    has no header. `needed_by` says in messages what needs these flags.
+    `columns` maps a flag (no dashes) to the name of a column, or a number if the file has no
+    header. `needed_by` says in messages what needs these flags.
     """
     names = column_names(rows, has_header)
     for flag, name in columns.items():
@@ -201,10 +200,10 @@ def examples(
     refuse_empty: bool = False,
     skip_short: bool = False,
 ) -> Iterator[tuple[int, str, Sequence[str]]]:
-    """Yields each example: its row number, its place for messages, its columns.
+    """Yields each example of `path`: its row number, its place for messages, its columns.
 
     Args:
-        rows: the rows of the file `path`, without the header. Empty rows are skipped.
+        rows: the rows of the file without the header. Empty rows are skipped.
         needed: the smallest number of columns that a row may have.
         refuse_empty: whether to raise at an empty row that is followed by an example.
         skip_short: whether to skip rows with too few columns, with a warning, instead of raising.

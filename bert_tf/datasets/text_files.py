@@ -1,8 +1,7 @@
 """Reads text for pre-training from files: plain text, JSON lines, Parquet; compressed or not.
 
-The name gives the format: NAME.jsonl, NAME.ndjson and NAME.json are JSON lines, NAME.parquet is
-Parquet. Names of other formats, such as NAME.csv, are refused; any other name is text. Text and
-JSON lines may be compressed: NAME.gz, NAME.zst.
+The name gives the format: .jsonl, .ndjson and .json are JSON lines, .parquet is Parquet; text and
+JSON lines may be compressed: .gz, .zst. Other formats, such as .csv, are refused; all else is text.
 """
 
 import functools
@@ -51,14 +50,11 @@ def read_files(
 ) -> Iterator[tuple[str, list[str]]]:
     """Yields pairs of a file's name and a batch of its stripped lines.
 
-    Text has a sentence on each line and an empty line between documents. The end of a file does not
-    end a document: the next file continues it, as in the original. In JSON lines and Parquet each
-    object or row is a document, with its text in `text_field`, which is split into sentences.
-    Byte-order marks are dropped.
-
-    Args:
-        report_empty: called at the end; counts JSON lines and Parquet documents only.
-        split_lines: whether each line of text is split into sentences.
+    Text has a sentence on each line, or with `split_lines` several, and an empty line between
+    documents. The end of a file does not end a document: the next file continues it, as in the
+    original. In JSON lines and Parquet each object or row is a document, with its text in
+    `text_field`, which is split into sentences; `report_empty` is called at the end with their
+    counts.
     """
     total = sum(tf.io.gfile.stat(path).length for path in files)
     num_empty = num_documents = 0

@@ -1,10 +1,8 @@
 """Reads splits and documents of prepared datasets of TensorFlow Datasets (TFDS).
 
-Nothing is downloaded. tensorflow_datasets is imported only when it is used: the import takes
-seconds, and most runs read files.
-
-The functions take `specification`, the value of --tfds, NAME[/CONFIG][:VERSION][:SPLIT], and
-`data_dir`, --tfds_data_dir, the folder of prepared datasets; None for the package's default.
+Nothing is downloaded, and the package is imported on first use. `specification` is the value of
+--tfds, NAME[/CONFIG][:VERSION][:SPLIT], and `data_dir` --tfds_data_dir, the folder of prepared
+datasets; None for the package's default.
 """
 
 from __future__ import annotations
@@ -82,8 +80,8 @@ def read_tfds_documents(
 ) -> Iterator[list[tuple[str, list[str]]]]:
     """Yields batches of a dataset's documents: the example's TFDS id, and the sentences.
 
-    An id has the example's file and its index there; it is the same for any slice of a split.
-    The split is "train" by default. `report_empty` is called at the end.
+    An id has the example's file and its index there, whatever the slice of the split, which is
+    "train" by default. `report_empty` is called at the end.
     """
     dataset, total = _read_texts(specification, data_dir, text_feature)
     number = num_empty = 0

@@ -76,8 +76,8 @@ def read_articles(path: str, flag: str) -> Iterator[Article]:
     """Yields the articles of a dump: pages of namespace 0 with wikitext, except redirects.
 
     The dump is XML as in MediaWiki's dumps and Special:Export; compressed if the name ends in .bz2.
-    If a page has several revisions, the last one counts. If the dump is truncated or damaged, the
-    articles before the damage are yielded, and a warning says so.
+    Of several revisions the last one counts. If the dump is truncated or damaged, the articles
+    before the damage are yielded, and a warning says so.
     """
     place = f"--{flag}: {path}"
     check_regular(path, place)
@@ -149,8 +149,7 @@ def parse(articles: Sequence[Article]) -> tuple[list[list[str] | None], collecti
 def sentences_of(articles: Sequence[Article]) -> list[list[str] | None]:
     """Returns the sentences of each article's passages.
 
-    None for an article on which the parser fails, or with so many open brackets that parsing would
-    take hours.
+    None for an article on which the parser fails, or whose open brackets would take it hours.
     """
     from mwparserfromhell.parser import ParserError
 
@@ -304,8 +303,7 @@ def template_name(name: str) -> str:
 def template_text(name: str, params: Sequence[Any], show: Callable[[Any], str]) -> str | None:
     """Returns what a template shows; "" for notes and pronunciations, None if it is not known.
 
-    `name` is from `template_name`; `params` are mwparserfromhell's; `show` returns the text of a
-    parameter's value.
+    `params` are mwparserfromhell's; `show` returns the text of a parameter's value.
     """
     if name in _CHARACTERS:
         return _CHARACTERS[name]

@@ -101,8 +101,7 @@ class Tokenizer(abc.ABC):
 
         Returns:
             ids: int32 `[number of ids]`.
-            row_splits: int64 `[len(texts) + 1]`; the ids of texts[i] are ids[row_splits[i] :
-                row_splits[i + 1]].
+            row_splits: int64 `[len(texts) + 1]`; text i has ids[row_splits[i] : row_splits[i + 1]].
 
         Raises:
             TypeError: `texts` is a single string.
@@ -161,9 +160,9 @@ class Tokenizer(abc.ABC):
 
     @abc.abstractmethod
     def after_lowering(self) -> "Tokenizer":
-        """Returns a tokenizer that first lower-cases each character of a text.
+        """Returns a tokenizer that first lower-cases each character, but not added tokens.
 
-        Accents are kept if they were kept before. Added tokens are found as they are written.
+        Accents are kept if they were kept before.
         """
 
     def simplified(self, text: str) -> str:

@@ -32,8 +32,8 @@ class BytePairTokenizer(Tokenizer):
     """Converts texts to the ids of a byte-level BPE, without lower-casing.
 
     Tokens in `vocab` have one character for each byte (except in `FairseqTokenizer`). A special
-    token written in a text, such as <mask>, becomes that token, as in Hugging Face's tokenizer. The
-    space before a <mask> belongs to the <mask>, unless `settings.added_tokens` says otherwise.
+    token written in a text becomes that token, as in Hugging Face's tokenizer. The space before a
+    <mask> belongs to the <mask>, unless `settings.added_tokens` says otherwise.
     """
 
     sequence_tokens = ("<s>", "</s>")
@@ -51,7 +51,7 @@ class BytePairTokenizer(Tokenizer):
         settings: TokenizerSettings = DEFAULTS,
         files: Mapping[str, Any] | None = None,
     ):
-        """Reads the vocabulary, a `vocab.json`, and the `merges.txt` beside it.
+        """Reads a `vocab.json`, and the `merges.txt` beside it.
 
         Args:
             do_lower_case: must be False.
@@ -59,8 +59,7 @@ class BytePairTokenizer(Tokenizer):
             files: the content of both files by name, instead of reading them.
 
         Raises:
-            UserError: a file cannot be read or is damaged, tokens are missing, or `do_lower_case`
-                is True.
+            UserError: a file is missing or damaged, tokens are missing, or `do_lower_case` is True.
         """
         place = f"--vocab_file={vocab_file}"
         if do_lower_case:

@@ -88,8 +88,7 @@ class _IdsOfToken(dict[str, Sequence[int]]):
 class FastTokenizer(Tokenizer):
     """Converts texts to exactly the ids of `FullTokenizer`, and finds added tokens.
 
-    Attributes, in addition to every `Tokenizer`'s:
-        reference: the `FullTokenizer` with the same ids for texts without added tokens.
+    `reference` is the `FullTokenizer` with the same ids for texts without added tokens.
     """
 
     def __init__(

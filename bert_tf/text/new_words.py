@@ -99,8 +99,8 @@ def choose_entries(
     """Returns up to `num_entries` new entries, and the pieces of `vocab` that each entry replaces.
 
     A candidate joins two or more neighbouring pieces of a word: "##card" and "##io" give
-    "##cardio", and all pieces of a word give the word. The word must occur at least `min_count`
-    times. With `whole_words` only whole words are candidates.
+    "##cardio", and all pieces of a word give the word, the only candidate with `whole_words`. The
+    word must occur at least `min_count` times.
 
     The choice is greedy: each step adds the candidate that saves the most tokens with the
     vocabulary so far; ties go to the first by code points. Candidates that save nothing, or turn a

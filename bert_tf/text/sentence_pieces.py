@@ -43,10 +43,7 @@ def preprocess_text(
 ) -> str:
     """Returns the text with single spaces and without combining marks (original: the same name).
 
-    Args:
-        lower: whether to lower-case the text.
-        keep_accents: whether to keep combining marks, and with them all characters as they are.
-        remove_space: whether to make each run of white space one space.
+    Without `remove_space` white space stays as it is, with `keep_accents` all characters.
     """
     if remove_space:
         text = " ".join(text.split())
@@ -100,8 +97,8 @@ class SentencePieceTokenizer(Tokenizer):
             content: the model, instead of reading `model_file`.
 
         Raises:
-            UserError: the file cannot be read, is not a SentencePiece model, or lacks required
-                pieces; or tensorflow-text is missing.
+            UserError: the file cannot be read, is no SentencePiece model, or lacks required pieces;
+                or tensorflow-text is missing.
         """
         tensorflow_text = None if local_files.is_used.get() else _tensorflow_text(model_file)
         model = content or read_bytes(model_file, f"--vocab_file={model_file}")

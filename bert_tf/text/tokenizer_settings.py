@@ -129,9 +129,9 @@ MAX_INPUT_CHARS = 100
 class TokenizerSettings:
     """The switches of a tokenizer by their names in `tokenizer_config.json`.
 
-    The defaults are google-research's. `do_lower_case` is not among them, because it is a flag of
-    the programs. The first four are arguments of `tokenization.BasicTokenizer`, and `keep_accents`
-    and `remove_space` of `sentence_pieces.preprocess_text`.
+    The defaults are google-research's. `do_lower_case` is a flag of the programs. The first four
+    are arguments of `tokenization.BasicTokenizer`, and `keep_accents` and `remove_space` of
+    `sentence_pieces.preprocess_text`.
     """
 
     strip_accents: bool | None = None
@@ -152,8 +152,8 @@ class TokenizerSettings:
     def with_ids(self, vocab: Mapping[str, int], place: str) -> "TokenizerSettings":
         """Returns the settings with an id for every added token.
 
-        A token without an id has its id in the vocabulary or, if it is not there, the next free id.
-        Special tokens that the vocabulary lacks are dropped. Messages call the vocabulary `place`.
+        A token without an id has its id in the vocabulary, which messages call `place`, or, if it
+        is not there, the next free id. Special tokens that the vocabulary lacks are dropped.
         """
         if not self.added_tokens:
             return self

@@ -145,10 +145,9 @@ class VocabularySource:
 
 
 def vocabulary_in(folder: str) -> str | None:
-    """Returns the path of the vocabulary in a model's folder, or None.
+    """Returns the path of the vocabulary in a model's folder, or None; UserError if there are more.
 
     A `vocab.json` without `merges.txt` is skipped if there is a `tokenizer.json`, which has both.
-    Raises UserError if there are several vocabularies.
     """
     remedy = "Name the model's with --vocab_file (load: vocab_file=), or move the others away"
     path = storage.only_file(folder, VOCABULARY_FILES, remedy)
