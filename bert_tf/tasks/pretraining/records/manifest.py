@@ -31,19 +31,9 @@ from bert_tf.text.model_vocabulary import first_difference, vocabulary_digest
 from bert_tf.text.tokenizers import VOCABULARY_FILES, VocabularySource
 
 _SETTINGS = (
-    "do_lower_case",
-    "objective",
-    "max_seq_length",
-    "max_predictions_per_seq",
-    "mask",
-    "masked_lm_prob",
-    "do_whole_word_mask",
-    "short_seq_prob",
-    "pack",
-    "dupe_factor",
-    "random_seed",
-    "split_sentences",
-    "heldout_fraction",
+    *("do_lower_case", "objective", "max_seq_length", "max_predictions_per_seq", "mask"),
+    *("masked_lm_prob", "do_whole_word_mask", "short_seq_prob", "pack", "dupe_factor"),
+    *("random_seed", "split_sentences", "heldout_fraction"),
 )
 _NEEDED = {"vocab_file", "vocabulary", "do_lower_case", "objective"}
 _SHARD = re.compile(r"-(\d{5})-of-(\d{5})(\.[^./]*)?$")  # the end of a shard's name
@@ -60,13 +50,6 @@ class RecordCounts:
     instances: int = 0  # records before packing
     real_pairs: int = 0  # instances whose second text follows the first; 0 with --objective=mlm
 
-    def __add__(self, other: "RecordCounts") -> "RecordCounts":
-        mine, others = dataclasses.astuple(self), dataclasses.astuple(other)
-        return RecordCounts(*map(sum, zip(mine, others, strict=True)))
-
-
-_COUNTS = tuple(field.name for field in dataclasses.fields(RecordCounts))
-
 
 def manifest_file(path: str) -> str:
     """Returns the path of a manifest: a.tfrecord.json, or for a shard a-shards-00003.json.
@@ -79,10 +62,9 @@ def manifest_file(path: str) -> str:
 
 def manifest_of(settings: PretrainingDataSettings, vocab: Mapping[str, int]) -> dict[str, Any]:
     """Returns the manifest of records made with these settings, without their counts."""
-    digest = vocabulary_digest(vocab)
     return {
         "vocab_file": real_path(settings.vocab_file),
-        "vocabulary": digest,
+        "vocabulary": vocabulary_digest(vocab),
         **{name: getattr(settings, name) for name in _SETTINGS},
     }
 
@@ -171,11 +153,10 @@ def read_manifests(files: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 def counts_of(files: Sequence[str]) -> RecordCounts:
     """Returns the sum of the counts in the manifests of the files that have one."""
-    counts = RecordCounts()
+    names = [field.name for field in dataclasses.fields(RecordCounts)]
     with ThreadPoolExecutor(16) as pool:
-        for manifest in filter(None, pool.map(_read, files)):
-            counts += RecordCounts(*(manifest.get(name, 0) for name in _COUNTS))
-    return counts
+        found = [x for x in pool.map(_read, files) if x]
+    return RecordCounts(*(sum(manifest.get(name, 0) for manifest in found) for name in names))
 
 
 def _read(file: str) -> dict[str, Any] | None:

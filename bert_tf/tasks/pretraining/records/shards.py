@@ -30,16 +30,7 @@ from bert_tf.engine import interrupts
 from bert_tf.errors import UserError, quoted
 from bert_tf.files.whole_files import read_bytes, read_json, write_whole
 from bert_tf.start import lazy_tensorflow as tf
-from bert_tf.tasks.pretraining.records import sharding
-from bert_tf.tasks.pretraining.records.data import (
-    no_heldout,
-    prepare,
-    record_writer,
-    report,
-    report_repeated,
-    tokenized,
-    write_heldout,
-)
+from bert_tf.tasks.pretraining.records import data, sharding
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.records.manifest import RecordCounts, counts_of
 from bert_tf.tasks.pretraining.records.shuffling import SpillFile
@@ -77,7 +68,7 @@ def create_shards(settings: PretrainingDataSettings) -> None:
             dataclasses.replace(settings, worker_index=i) for i in range(settings.num_workers)
         ]
         run_workers(create_shards, workers)
-        report(counts_of(training_files(settings)), settings)
+        data.report(counts_of(training_files(settings)), settings)
         return
     worker = settings.worker_index or 0
     tokenizer, names, files = begin_shards(settings)
@@ -108,10 +99,10 @@ def create_shards(settings: PretrainingDataSettings) -> None:
             logging.info("Shard %d: %s (%d more)", shard, names[shard], len(missing) - number - 1)
             write_shard(spill, shard, tokenizer, settings)
     if not worker:
-        report_repeated(count_repeated(np.array(digests)), sum(counts))
+        data.report_repeated(count_repeated(np.array(digests)), sum(counts))
     of_training = set(training_files(settings))
     mine = [names[shard] for shard in own if names[shard] in of_training]
-    report(counts_of(mine), settings)
+    data.report(counts_of(mine), settings)
 
 
 def begin_shards(settings: PretrainingDataSettings) -> tuple[Tokenizer, list[str], dict[str, str]]:
@@ -121,7 +112,7 @@ def begin_shards(settings: PretrainingDataSettings) -> tuple[Tokenizer, list[str
     text file ({} with --tfds).
     """
     names = training_files(settings)
-    tokenizer, files = prepare(settings, names)
+    tokenizer, files = data.prepare(settings, names)
     if settings.heldout_fraction:
         names.append(settings.heldout_output_file)
     keys = sharding.file_keys(files)
@@ -169,12 +160,12 @@ def read_documents(
 def write_shard(
     spill: "DocumentSpill", shard: int, tokenizer: Tokenizer, settings: PretrainingDataSettings
 ) -> RecordCounts:
-    documents = tokenized(spill.lines(shard), tokenizer, settings)
+    documents = data.tokenized(spill.lines(shard), tokenizer, settings)
     if shard == settings.num_shards:
-        return write_heldout(documents, tokenizer, settings)
+        return data.write_heldout(documents, tokenizer, settings)
     name = sharding.shard_file(settings.output_file, shard, settings.num_shards)
     seed = sharding.shard_seed(shard, settings.random_seed)
-    with record_writer(settings, tokenizer, [name], seed) as write:
+    with data.record_writer(settings, tokenizer, [name], seed) as write:
         return write(documents)
 
 
@@ -183,7 +174,7 @@ def no_document(
 ) -> UserError:
     """Returns the error for a shard without documents; `num_documents` may be unknown."""
     if shard == settings.num_shards:
-        return no_heldout(settings, num_documents, 0)
+        return data.no_heldout(settings, num_documents, 0)
     number = "too few" if num_documents is None else num_documents
     separators = "empty lines separate" if settings.blanks_separate_docs else "are its files"
     return UserError(
@@ -244,8 +235,8 @@ class DocumentSpill(SpillFile):
     def lines(self, shard: int) -> Lines:
         """Yields batches of lines of a shard's documents, with an empty line after each."""
         lines: list[str] = []
-        for data in self.read(number for _, _, number in sorted(self._documents[shard])):
-            lines += data.decode().split("\n")
+        for text in self.read(number for _, _, number in sorted(self._documents[shard])):
+            lines += text.decode().split("\n")
             lines.append("")
             if len(lines) >= _LINES_PER_BATCH:
                 yield lines
