@@ -42,9 +42,8 @@ def table_path(name: str, data_dir: str) -> str:
     if path := find_table(name, data_dir):
         return path
     names = names_in(data_dir) if tf.io.gfile.isdir(data_dir) else []
-    remedy = ""
-    if any(ending_of(x) in _SPREADSHEETS for x in names):
-        remedy = '. Save a spreadsheet as "CSV UTF-8"'
+    has_sheets = any(ending_of(x) in _SPREADSHEETS for x in names)
+    remedy = '. Save a spreadsheet as "CSV UTF-8"' if has_sheets else ""
     raise UserError(f"--data_dir must hold {name}.tsv or {name}.csv; {contents(data_dir)}{remedy}")
 
 
@@ -90,19 +89,11 @@ def read_table(
     """
     delimiter = delimiter or _DELIMITERS[ending_of(path)]
     is_csv = delimiter != "\t"
-    text = read_text(path, has_header)
-    rows = _parse_csv(text, path, delimiter) if is_csv else list(enumerate(_split_tabs(text)))
+    if is_csv:
+        rows = _parse_csv(read_text(path, has_header), path, delimiter)
+    else:
+        rows = list(enumerate(read_rows(path, has_header)))
     rows = list(itertools.dropwhile(lambda numbered: not numbered[1], rows))
-    _check_widths(rows, path, delimiter, has_header, advice)
-    if not is_csv:
-        _warn_of_quotes(rows, path)
-    return rows
-
-
-def _check_widths(
-    rows: Sequence[NumberedRow], path: str, delimiter: str, has_header: bool, advice: str
-) -> None:
-    is_csv = delimiter != "\t"
     for i, row in rows:
         count, expected = len(row), len(rows[0][1])
         if count not in (0, expected):
@@ -114,17 +105,15 @@ def _check_widths(
                 f"{place_of(path, i)}: the line has {count} columns, but {first} {expected}."
                 f" {remedy}.{advice}"
             )
-
-
-def _warn_of_quotes(rows: Iterable[NumberedRow], path: str) -> None:
     lines = [i + 1 for i, row in rows if any(len(x) > 1 and x[0] == x[-1] == '"' for x in row)]
-    if lines:
+    if lines and not is_csv:
         logging.warning(
             "%s: lines with a column in quotes: %d; the first is line %d. Between tabs quotes are"
             " ordinary characters and become part of the text. If they only enclose it, save the"
             " table without them, or as .csv",
             *(path, len(lines), lines[0]),
         )
+    return rows
 
 
 def column_names(rows: Sequence[NumberedRow], has_header: bool) -> list[str]:
@@ -183,11 +172,7 @@ def read_text(path: str, header: bool = False) -> str:
 
 def read_rows(path: str, header: bool = False) -> Iterator[list[str]]:
     """Yields the columns of each line, between tabs; quotes are ordinary, as in the original."""
-    yield from _split_tabs(read_text(path, header))
-
-
-def _split_tabs(text: str) -> Iterator[list[str]]:
-    for line in text.removesuffix("\n").split("\n"):
+    for line in read_text(path, header).removesuffix("\n").split("\n"):
         yield line.split("\t") if line else []
 
 

@@ -29,16 +29,13 @@ TEXT_FIELD = "text"
 
 def is_plain_text(path: str) -> bool:
     """Returns whether a file's name means plain text, not JSON lines or Parquet."""
-    return ending_of(path) != ".parquet" and not _is_json_lines(path)
+    return ending_of(path) != ".parquet" and _inner_ending(path) not in _JSON_ENDINGS
 
 
-def _is_json_lines(path: str) -> bool:
-    return ending_of(_uncompressed(path)) in _JSON_ENDINGS
-
-
-def _uncompressed(path: str) -> str:
+def _inner_ending(path: str) -> str:
+    """Returns the ending of the name of a file once it is decompressed."""
     ending = ending_of(path)
-    return path[: -len(ending)] if ending in (".gz", ".zst") else path
+    return ending_of(path[: -len(ending)]) if ending in (".gz", ".zst") else ending
 
 
 def read_files(
@@ -60,7 +57,7 @@ def read_files(
     num_empty = num_documents = 0
     with progress.Progress("reading text", "bytes", total) as work:
         for path in files:
-            if ending_of(_uncompressed(path)) in _OTHER_ENDINGS:
+            if _inner_ending(path) in _OTHER_ENDINGS:
                 raise UserError(
                     f"--{flag}: {path} must be text, JSON lines (.jsonl) or Parquet (.parquet), by"
                     " its name; text and JSON lines may be compressed (.gz, .zst). Convert it or,"
@@ -75,7 +72,8 @@ def read_files(
                         else:
                             yield path, [line.strip() for line in lines]
                     continue
-                read_texts = _read_json_lines if _is_json_lines(path) else _read_parquet
+                is_parquet = ending_of(path) == ".parquet"
+                read_texts = _read_parquet if is_parquet else _read_json_lines
                 for texts in read_texts(path, work, flag, text_field):
                     documents = [split_sentences(text) for text in texts]
                     num_documents += len(documents)

@@ -107,10 +107,8 @@ class TextFeatures:
             return self._padded(text_input.encode_masks(found, self.tokenizer, self.max_seq_length))
         if self.head == "squad":
             return self._padded([self._question(text) for text in found])
-        return self._padded(self._rows([self._vectors.prepared(text) for text in found]))
-
-    def _rows(self, texts: Sequence[str | tuple[str, str]]) -> list[dict[str, list[int]]]:
-        return text_input.encode(texts, self.tokenizer, self.max_seq_length)
+        prepared = [self._vectors.prepared(text) for text in found]
+        return self._padded(text_input.encode(prepared, self.tokenizer, self.max_seq_length))
 
     def _question(self, pair: str | tuple[str, str]) -> dict[str, list[int]]:
         """Returns the row of a question and its context, which is truncated."""
@@ -134,7 +132,8 @@ class TextFeatures:
             )
         (count,) = counts
         pairs = [(context, choice) for context, choices in rows for choice in choices]
-        found = self._padded(self._rows(as_list(pairs, pairs=True)[0]))
+        checked, _ = as_list(pairs, pairs=True)
+        found = self._padded(text_input.encode(checked, self.tokenizer, self.max_seq_length))
         return {name: x.reshape(len(rows), count, -1) for name, x in found.items()}
 
     def _padded(self, rows: Sequence[dict[str, list[int]]]) -> dict[str, NDArray[np.int32]]:

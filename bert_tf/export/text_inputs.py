@@ -46,7 +46,7 @@ class TextInputs(tf.Module):
         """Returns the input for texts, string [N], or pairs, which `truncate_longer` truncates."""
         if second_texts is None:
             ids = self.to_ids(texts)
-            return self._pack_one(ids, tf.cast(ids.row_lengths(), tf.int32))
+            return self._pack(ids, tf.cast(ids.row_lengths(), tf.int32))
         ids, lengths, second_lengths = self._ids_of_both(texts, second_texts)
         room = self.max_seq_length - 2 - self._is_pair(second_lengths)
         more = tf.cast(lengths > second_lengths, tf.int32) if self._hugging_face else 1
@@ -81,7 +81,7 @@ class TextInputs(tf.Module):
         ids = tf.RaggedTensor.from_row_splits(
             ids.values, tf.gather(ids.row_splits, parts.row_splits)
         )
-        features = self._pack_one(ids, tf.cast(ids.row_lengths(), tf.int32) - 1)
+        features = self._pack(ids, tf.cast(ids.row_lengths(), tf.int32) - 1)
         found = tf.where(features["input_ids"] == self._mask_id)
         positions = tf.RaggedTensor.from_value_rowids(
             tf.cast(found[:, 1], tf.int32), found[:, 0], parts.nrows()
@@ -109,19 +109,17 @@ class TextInputs(tf.Module):
             return tf.ones_like(second_lengths)
         return tf.cast(second_lengths > 0, tf.int32)
 
-    def _pack_one(self, ids: tf.RaggedTensor, lengths: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Returns the input for the first `lengths`, int32 [N], of ids, int32 [N, None]."""
-        kept = tf.minimum(lengths, self.max_seq_length - 2)
-        return self._pack(ids, kept, None)
-
     def _pack(
-        self, ids: tf.RaggedTensor, kept: tf.Tensor, second_kept: tf.Tensor | None
+        self, ids: tf.RaggedTensor, kept: tf.Tensor, second_kept: tf.Tensor | None = None
     ) -> dict[str, tf.Tensor]:
         """Returns the input: [CLS] a [SEP] b [SEP], padded, like `sequences.pack_pair`."""
         # `ids`, int32 [N or 2N, None], are the ids of a, then the ids of b if there are second
         # texts. `kept` and `second_kept`, int32 [N], are the numbers of ids to keep.
-        is_pair = tf.zeros_like(kept) if second_kept is None else self._is_pair(second_kept)
-        second_kept = tf.zeros_like(kept) if second_kept is None else second_kept
+        if second_kept is None:
+            kept = tf.minimum(kept, self.max_seq_length - 2)
+            is_pair = second_kept = tf.zeros_like(kept)
+        else:
+            is_pair = self._is_pair(second_kept)
         values = tf.concat([self._special, ids.values], 0)
         # Columns [N, 1], to compare with positions [S].
         starts = tf.cast(ids.row_starts(), tf.int32)[:, tf.newaxis] + _FIRST

@@ -82,7 +82,8 @@ def problem_of(data: bytes) -> str | None:
         return "it has no pieces"
     seen: set[bytes] = set()
     for i, piece in enumerate(model.pieces):
-        if not piece.piece or b"\0" in piece.piece or not _is_utf8(piece.piece):
+        text = piece.piece.decode(errors="ignore")
+        if not text or "\0" in text or text.encode() != piece.piece:
             return f"it is damaged: piece {i} is {piece.piece[:50]!r}, which is not text"
         if not abs(piece.score) < np.inf:
             return f"it is damaged: the score of piece {i} is {piece.score}"
@@ -117,14 +118,6 @@ def parsed_unigram(data: bytes, place: str) -> Any:
                     " with TensorFlow"
                 )
     return model
-
-
-def _is_utf8(data: bytes) -> bool:
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _is_sound(charsmap: bytes) -> bool:
@@ -185,11 +178,8 @@ def make_model(unigrams: Unigrams, place: str, keep_accents: bool = True) -> byt
 
     It finds every piece by its score, even control symbols, but no piece that spans words.
     """
-    if (
-        unigrams.charsmap
-        and not keep_accents
-        and any(_HANGUL.search(x) for x, _ in unigrams.pieces)
-    ):
+    normalizes = unigrams.charsmap and not keep_accents
+    if normalizes and any(_HANGUL.search(x) for x, _ in unigrams.pieces):
         raise UserError(
             f"{place}: an ALBERT in Hugging Face's format with Korean pieces must have"
             " keep_accents: true in its tokenizer_config.json. Without it transformers splits"

@@ -132,8 +132,12 @@ def read_settings(
     _config_keys(kind).check(config, path)
     class_ = config.get("tokenizer_class")
     has_defaults = class_ not in _GENERIC_CLASSES and (class_ is not None or hugging_face)
-    if has_defaults and hugging_face:
-        _check_arguments(config, path)
+    for name in _NO_ARGUMENTS if has_defaults and hugging_face else ():
+        if config.get(name) not in (None, _CLASS_DEFAULTS[name]):
+            raise UserError(
+                f"{path}: {name} must be {json.dumps(_CLASS_DEFAULTS[name])}, not"
+                f" {_shown(config[name])}, which transformers ignores. Delete the key"
+            )
     tokens_map, ids = (read_checked(os.path.join(folder, x)) for x in (_TOKENS_MAP, _ADDED_IDS))
     hugging_face |= bool(in_json or tokens_map or ids or "tokenizer_class" in config)
     hugging_face |= kind == FAIRSEQ_PIECES  # always split by the package
@@ -206,16 +210,6 @@ def _switches(config: Mapping[str, Any], kind: str, path: str) -> dict[str, Any]
     return found
 
 
-def _check_arguments(config: Mapping[str, Any], path: str) -> None:
-    """Checks that a `tokenizer_config.json` has no switch that its class ignores."""
-    for name in _NO_ARGUMENTS:
-        if config.get(name) not in (None, _CLASS_DEFAULTS[name]):
-            raise UserError(
-                f"{path}: {name} must be {json.dumps(_CLASS_DEFAULTS[name])}, not"
-                f" {_shown(config[name])}, which transformers ignores. Delete the key"
-            )
-
-
 def _check_same(
     config: Mapping[str, Any], in_file: Mapping[str, Any], has_defaults: bool, folder: str
 ) -> None:
@@ -248,7 +242,9 @@ def _tokens(
     folder: str,
 ) -> list[AddedToken]:
     """Returns the added tokens of all files; later files here override earlier ones."""
-    found = _tokens_without_files(kind, hugging_face)
+    found = {x: AddedToken(x) for x in SPECIAL_TOKENS[kind].values()} if hugging_face else {}
+    # As in RoBERTa's released files; transformers 5 forgets it.
+    found |= {MASK.content: MASK} if kind in (BYTE_PAIRS, FAIRSEQ_PIECES) else {}
     for content, i in ids.items():
         options = {"content": content, "id": i, "normalized": True}
         found[content] = _token(options, os.path.join(folder, _ADDED_IDS))
@@ -312,14 +308,6 @@ def _check_more_tokens(
                 f" {quoted(token.content)}. Delete the token, or move it to {new} in"
                 f" {TOKENIZER_CONFIG}"
             )
-
-
-def _tokens_without_files(kind: str, hugging_face: bool) -> dict[str, AddedToken]:
-    """Returns the tokens that a tokenizer finds in every text by default."""
-    found = {x: AddedToken(x) for x in SPECIAL_TOKENS[kind].values()} if hugging_face else {}
-    if kind in (BYTE_PAIRS, FAIRSEQ_PIECES):
-        found[MASK.content] = MASK  # as in RoBERTa's released files; transformers 5 forgets it
-    return found
 
 
 def _token(value: Any, path: str) -> AddedToken:
