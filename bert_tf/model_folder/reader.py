@@ -70,7 +70,6 @@ class ModelFiles:
         only_checkpoint: whether to ignore a `model.safetensors`.
 
     Attributes:
-        is_hugging_face: whether the folder is in Hugging Face's format.
         unreplaced: a context within which the files are read as one.
     """
 

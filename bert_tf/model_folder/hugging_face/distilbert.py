@@ -119,9 +119,8 @@ def without_places(
 ) -> tuple[dict[str, np.ndarray], str]:
     """Returns the variables that a DistilBERT can have, and the task of the remaining model.
 
-    Token type 0, which single texts use, is added to every position embedding, so that the sum of
-    the embeddings stays the same. The next-sentence head is dropped, and so is the pooler if no
-    other output depends on it.
+    Token type 0, which single texts use, is added to every position embedding, so the sum stays the
+    same. The next-sentence head is dropped, and so is the pooler if no other output depends on it.
     """
     omitted = (_NEXT_SENTENCE,) if task in _WITH_PRE_CLASSIFIER else (_NEXT_SENTENCE, _POOLER)
     kept = {name: v for name, v in variables.items() if not name.startswith(omitted)}

@@ -98,8 +98,8 @@ def one_model(
 ) -> tuple[dict[str, np.ndarray], ElectraConfig]:
     """Returns one of the two models in the checkpoint at `path`, and its configuration.
 
-    A tied generator has the discriminator's layers, so the result is the whole checkpoint without
-    the discriminator's head. A checkpoint of one model is returned as it is.
+    A tied generator is the whole checkpoint without the discriminator's head. A checkpoint of one
+    model is returned as it is.
     """
     layers = f"{_GENERATOR}encoder/layer_"
     own = {name for name in variables if name.startswith(layers)}

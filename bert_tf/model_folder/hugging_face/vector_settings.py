@@ -137,10 +137,10 @@ def transformer_folder(folder: str) -> str:
 
 
 def read_as_hugging_face(vocab_file: str, model: str | None) -> bool:
-    """Returns whether a vocabulary belongs to a model in Hugging Face's format.
+    """Returns whether a vocabulary belongs to `model`, given by a flag, in Hugging Face's format.
 
-    `model` is the model that the program's flag names. Other vocabularies are read by the
-    original's rules, unless files beside them say more, see `tokenizer_files.read_settings`.
+    Other vocabularies are read by the original's rules, unless files beside them say more, see
+    `tokenizer_files.read_settings`.
     """
     folder = os.path.dirname(vocab_file)
     if not model or not weight_files.is_hugging_face(folder):
@@ -347,8 +347,8 @@ def is_cross_encoder(folder: str) -> bool:
 def read_score_function(folder: str, config: Mapping[str, Any] | None, has_classes: bool) -> str:
     """Returns the function, IDENTITY or SIGMOID, that turns a single output into a score.
 
-    The default is SIGMOID in Hugging Face's format, as in the class CrossEncoder. In a checkpoint
-    (`config` is None), which was trained to predict numbers, it is IDENTITY.
+    The default is SIGMOID in Hugging Face's format, as in the class CrossEncoder, and IDENTITY in a
+    checkpoint (`config` is None), which was trained to predict numbers.
     """
     path = os.path.join(folder, SETTINGS_FILE)
     own = read_checked(path, _CROSS_ENCODER_SETTINGS) if is_cross_encoder(folder) else {}

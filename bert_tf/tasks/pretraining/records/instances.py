@@ -1,12 +1,5 @@
 """Converts documents to pre-training instances, depending on the objective.
 
-*   `mlm_nsp`: pairs of texts; the second one follows the first or is random. BERT's paper, 3.1, A.1
-    and A.2 (original: create_pretraining_data.py, create_instances_from_document).
-*   `mlm_sop`: pairs of texts, in order or swapped. ALBERT (https://arxiv.org/abs/1909.11942),
-    section 3.1 (original: google-research/albert, the function of the same name).
-*   `mlm`: sequences of whole sentences.
-*   `electra`: one segment or two.
-
 Random numbers are drawn from `random.Random` in the order of the originals, so that the same text,
 flags and seed give the same instances.
 """
@@ -54,7 +47,12 @@ def create_instances(
 
 
 class Pairs:
-    """Makes pairs of texts: [CLS] a [SEP] b [SEP]."""
+    """Makes pairs of texts: [CLS] a [SEP] b [SEP].
+
+    With `mlm_nsp` the second text follows the first or is random: BERT's paper, 3.1, A.1 and A.2
+    (original: create_pretraining_data.py, create_instances_from_document). With `mlm_sop` the texts
+    are in order or swapped: ALBERT (https://arxiv.org/abs/1909.11942), section 3.1.
+    """
 
     def __init__(
         self,
@@ -180,7 +178,7 @@ class ElectraSegments:
     def _instance(self, document: Document, sentences: range) -> dict[str, list]:
         """Returns the instance of some sentences, cut to fit, and draws the next instance's length.
 
-        As in the original, a short sentence may go to the first segment after a longer one did not.
+        A short sentence may go to the first segment after a longer one did not, as in the original.
         """
         limit = (self._target - 3) // 2  # without [CLS] and two [SEP]
         if self._rng.random() < _SINGLE_SEGMENT_PROB:

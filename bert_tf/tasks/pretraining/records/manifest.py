@@ -1,9 +1,8 @@
 """Manifests: a small JSON file beside each record file that says what made it.
 
-Nothing in a record tells which vocabulary its ids are from, so records of a different vocabulary or
-casing train a model on nonsense without an error. Every program that makes records writes a
-manifest, and `MadeFor.check` compares it with the model. Records without one, such as the
-original's, are not compared.
+Records of a wrong vocabulary or casing train a model on nonsense without an error. So
+`MadeFor.check` compares manifests with the model. Records without one, such as the original's, are
+not compared.
 """
 
 import contextlib
@@ -89,8 +88,8 @@ def check_outputs(
 ) -> None:
     """Checks that record files and their manifests replace no other file.
 
-    `outputs` and `read` are the files to write and to read, by flag. The flags in `sharded` may
-    have thousands of files, so it is not checked what is at their paths.
+    `outputs` and `read` are files by flag. The flags in `sharded` may have thousands of files, so
+    it is not checked what is at their paths.
     """
     for flag, files in outputs.items():
         manifests = list(map(manifest_file, files))
@@ -207,13 +206,12 @@ class MadeFor:
 
     The model is in the folder of `init_checkpoint`, and in `output_dir` if that has a checkpoint.
     The records' vocabulary must have all tokens of the folder's vocabulary at the same ids. It may
-    have other tokens instead of [unusedN], and more at its end. `do_lower_case` must be equal.
-    What the folder lacks is not compared.
+    have other tokens instead of [unusedN], and more at its end. `do_lower_case` must be equal. What
+    the folder lacks is not compared.
 
     Args:
         objective: the training's; `mlm` takes records of any objective but `electra`.
         vocab_file, vocab: the vocabulary that the program was given, which must be the records'.
-        init_checkpoint: see `checkpoints.find_prefix`; None or "" if there is none.
     """
 
     objective: str

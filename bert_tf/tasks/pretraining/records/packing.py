@@ -1,8 +1,7 @@
 """Packed records: several sequences in a row, which do not attend to each other.
 
-Which sequences share a row is chosen from the histogram of their lengths, by shortest-pack-first
-histogram packing (https://arxiv.org/abs/2107.02027, section 3.1). It takes as long for a billion
-sequences as for a thousand. `schema.pretraining_schema` describes the records.
+Which sequences share a row follows from the histogram of their lengths, by shortest-pack-first
+histogram packing (https://arxiv.org/abs/2107.02027, section 3.1).
 """
 
 import random

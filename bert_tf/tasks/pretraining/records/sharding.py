@@ -1,8 +1,7 @@
 """Assigns documents to shards and orders them there: the same for any number of workers.
 
-A document's key is its file and its number in the file, or its id in TensorFlow Datasets. The hash
-of the key and the seed determines the document's shard and its place there. So a shard depends
-only on the text, the seed and the number of shards.
+A document's key is its file and its number in the file, or its id in TensorFlow Datasets. Shard and
+place there depend only on the hash of the key and the seed, and on the number of shards.
 """
 
 import hashlib
@@ -17,8 +16,8 @@ _SEED_BITS = 31  # every program accepts seeds of 31 bits
 def document_hash(key: str, seed: int) -> int:
     """Returns the hash of a document, from 0 to 2^64 - 1.
 
-    The hash modulo the number of shards is the document's shard. A shard's documents are sorted by
-    hash, then by key.
+    The hash modulo the number of shards is the document's shard, where documents are in the order
+    of hash, then key.
     """
     return _hash(f"document\t{seed}\t{key}")
 

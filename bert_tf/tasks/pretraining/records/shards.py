@@ -190,7 +190,7 @@ def _settings_file(settings: PretrainingDataSettings) -> str:
 def _check_earlier_shards(settings: PretrainingDataSettings, files: Mapping[str, str]) -> None:
     """Saves the settings next to the shards, or raises UserError if the saved ones differ.
 
-    Compares the names and sizes of the text's files, and every byte of the vocabulary.
+    The text's files are compared by names and sizes, the vocabulary by its bytes.
     """
     values = dataclasses.asdict(settings)
     for name in _OF_THE_COURSE:

@@ -68,9 +68,8 @@ class DistilledPretraining(Distilled):
     def parts(self, layers, logits, targets, features, normalizers):
         """Returns all losses except `cos`, and their metrics.
 
-        The masked-LM loss is the same as in pre-training. `ce` and `mse` are divided by the number
-        of tokens, or of masked positions. Losses of weight 0 are left out of the sum: with zero
-        gradients, weight decay would still shrink the head.
+        `ce` and `mse` are divided by the number of tokens, or of masked positions. Losses of weight
+        0 are left out of the sum: with zero gradients, weight decay would still shrink the head.
         """
         alphas = self.alphas
         masked_weights = masked_lm_weights(features, example_weights(features))
@@ -136,8 +135,7 @@ def choose_layers(given: str | None, student: int, teacher: int, unit: str = "la
     """Returns the teacher's layers, from 0, that the student's layers are initialized from.
 
     Without `given` (--student_layers) they are spread evenly and include the first and the last: 0,
-    2, 4, 7, 9, 11 for 6 of 12, as in DistilBERT. `student` and `teacher` are numbers of layers,
-    which messages call `unit`: groups in an ALBERT.
+    2, 4, 7, 9, 11 for 6 of 12, as in DistilBERT. Messages call layers `unit`: groups in an ALBERT.
     """
     if student > teacher:
         raise UserError(
