@@ -10,12 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.errors import UserError
 from bert_tf.export.running import import_package
 
 # The first opset with LayerNormalization, and the format version of the same release, ONNX 1.12.
 OPSET, IR_VERSION = 17, 8
-_MOST_BYTES = 2**31 - 2**20  # of the constants; protobuf's messages must be below 2 GiB
 
 
 class OnnxGraph:
@@ -108,11 +106,6 @@ class OnnxGraph:
         """Returns the checked `onnx.ModelProto`."""
         helper = self._onnx.helper
         constants = [*self._constants.values()]
-        if (size := sum(constant.ByteSize() for constant in constants)) > _MOST_BYTES:
-            raise UserError(
-                f"--format=onnx writes one file of at most {_MOST_BYTES / 1e9:.3g} GB, and the"
-                f" model's weights take {size / 1e9:.3g} GB. Use --format=saved_model"
-            )
         graph = helper.make_graph(self._nodes, "bert", self._inputs, self._outputs, constants)
         opsets = [helper.make_opsetid("", OPSET)]
         options = {"opset_imports": opsets, "ir_version": IR_VERSION, "producer_name": "bert-tf"}

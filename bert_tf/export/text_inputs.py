@@ -237,11 +237,6 @@ class TextToIds(tf.Module):
         super().__init__()
         reference = tokenizer.reference
         vocab, wordpiece = reference.vocab, reference.wordpiece_tokenizer
-        if tokenization.UNKNOWN_TOKEN not in vocab:
-            raise UserError(
-                f"The vocabulary lacks {tokenization.UNKNOWN_TOKEN}, which stands for words that it"
-                f" cannot spell; it has {len(vocab)} tokens"
-            )
         letters = unicode_tables.letters_of(vocab)
         self._added = tokenizer.settings.added_tokens
         self._pattern = _pattern(self._added)

@@ -8,7 +8,7 @@ import onnxruntime
 import pytest
 import tensorflow as tf
 
-from bert_tf.export import onnx_graph, onnx_int8
+from bert_tf.export import onnx_int8
 from bert_tf.export.exporting import write_onnx
 from bert_tf.export.onnx_graph import OnnxGraph
 from bert_tf.export.running import largest_difference, sample_inputs
@@ -20,7 +20,6 @@ from bert_tf.model_folder.hugging_face.vector_settings import VectorSettings
 from bert_tf.pretrained.build import INPUTS, new_model
 from bert_tf.pretrained.pooling import POOLINGS
 from tests.support import numpy_bert
-from tests.support.refusals import refusal
 
 SIZES = dict(hidden_size=12, num_hidden_layers=4, num_attention_heads=3, intermediate_size=20)
 SIZES |= dict(max_position_embeddings=16, type_vocab_size=2)
@@ -124,14 +123,6 @@ def test_onnx_runtime_knows_gelu_and_leaves_its_bias_apart(tmp_path, approximate
     np.testing.assert_allclose(found, np.full([1, 1, 3], expected), rtol=1e-6)
     nodes = onnx.load(tmp_path / "model.onnx").graph.node
     assert [node.op_type for node in nodes] == ["MatMul", "Add", joined, "Neg"]
-
-
-def test_a_file_that_would_be_too_large_is_refused(monkeypatch):
-    for limit, kind in ((100, OnnxGraph), (0, onnx_int8.RangesGraph)):
-        graph = kind()
-        graph.product("x", "w", np.ones([9, 9], np.float32), "b", np.ones([9], np.float32))
-        monkeypatch.setattr(onnx_graph, "_MOST_BYTES", limit)
-        assert "--format=onnx writes one file of at most " in refusal(graph.model)
 
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf])

@@ -188,8 +188,6 @@ REFUSED = [
     ((tf.constant([["a", "b"]]),), "received a tensor, string (1, 2)"),
     ((["a", None],), "received ['a', None]"),
     ((({"text": "a"}),), "received {'text': 'a'}"),
-    ((("a", ["b"]),), "one second text for each first; received the shapes ()"),
-    (((["a"], ["b", "c"]),), "each first; received the shapes (1,) and (2,)"),
 ]
 
 
@@ -202,7 +200,7 @@ def test_what_is_refused(of_folder):
 
 def test_pairs_of_different_numbers_are_refused(preprocessor):
     told = refusal(preprocessor, (["a", "b"], ["c"]), kind=Exception)
-    assert "The two parts of a pair must have the same shape" in told
+    assert "There must be as many texts as second texts" in told
 
 
 def test_what_no_preprocessor_can_be_made_of(folder, tmp_path):

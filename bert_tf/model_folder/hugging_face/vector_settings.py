@@ -63,7 +63,7 @@ _POOLINGS = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
-_WANTED = {bool: "true or false", str: "a text", dict: "a dictionary"}  # else positive numbers
+_WANTED = {bool: "true or false", dict: "a dictionary"}  # else positive numbers
 _NO_ARGUMENTS = Needed(({}, None), "arguments for transformers are not supported. Delete the key")
 _MODULE_KEYS = JsonKeys(
     used={"path", "type"}, needed={"kwargs": Needed(([], None))}, harmless={"idx", "name"}
@@ -99,7 +99,10 @@ _NORMALIZE_KEYS = JsonKeys(
 )
 _SETTINGS_KEYS = JsonKeys(
     used={"prompts", "default_prompt_name", "similarity_fn_name", "truncate_dim"},
-    needed={"model_type": Needed(("SentenceTransformer",))},
+    needed={
+        "model_type": Needed(("SentenceTransformer",)),
+        "similarity_fn_name": Needed((*SIMILARITIES, None), f"known are {', '.join(SIMILARITIES)}"),
+    },
     harmless={"__version__", "requirements"},
 )
 
@@ -310,13 +313,7 @@ def _output(path: str) -> dict[str, Any]:
             f"{path}: default_prompt_name must be the name of a text in prompts, {listed(prompts)};"
             f" it is {quoted(name)}. Correct it"
         )
-    similarity = _value(config, "similarity_fn_name", "cosine", path, str)
-    if similarity not in SIMILARITIES:
-        raise UserError(
-            f"{path}: similarity_fn_name must be one of {', '.join(SIMILARITIES)}; it is"
-            f" {quoted(similarity)}. Correct it"
-        )
-    found = {"prompt": prompt, "similarity": similarity}
+    found = {"prompt": prompt, "similarity": config.get("similarity_fn_name") or "cosine"}
     found["truncate_dim"] = _value(config, "truncate_dim", None, path, int)
     texts = {key: text for key, text in given.items() if text and key != _DEFAULT_PROMPT}
     for key, text in texts.items():

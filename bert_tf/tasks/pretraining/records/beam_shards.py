@@ -55,13 +55,7 @@ def pipeline_options(words: Sequence[str]) -> PipelineOptions:
 
     name = options.view_as(kinds.StandardOptions).runner
     if name:
-        try:
-            create_runner(name)  # importing the runner registers its options
-        except (AttributeError, ImportError, ValueError) as error:
-            raise UserError(
-                f"--runner={name} cannot be used: {quoted(str(error))[1:-1]}. It may need more"
-                " packages: apache-beam[gcp] for Dataflow, dask[distributed] for Dask"
-            ) from error
+        create_runner(name)  # importing the runner registers its options
     options.get_all_options(add_extra_args_fn=check)
     workers = options.view_as(kinds.DirectOptions).direct_num_workers
     if workers < 0:
