@@ -231,7 +231,16 @@ class WordPieceLearner:
                 for char in word:
                     counts[char] += count
         self.largest_count = max(counts.values())
-        words = _of_frequent_chars(counts, max_unique_chars)
+        # The words that consist of the most frequent characters, the most frequent word first;
+        # `most_common` keeps the order of words that are equally frequent.
+        char_counts: collections.Counter[str] = collections.Counter()
+        for word, count in counts.items():
+            for char in word:
+                char_counts[char] += count
+        by_count = sorted(char_counts, key=lambda char: (-char_counts[char], char))
+        kept = set(by_count[:max_unique_chars])
+        found = [x for x in counts.most_common() if kept.issuperset(x[0])]
+        words = dict(found[:_MAX_WORDS])
         # Strings have numbers: 0 is the end of a word; then come all characters, at the start of a
         # word and inside one, which are always pieces; then all words and their suffixes.
         chars = sorted(set().union(*words))
@@ -282,14 +291,3 @@ class WordPieceLearner:
             rests = following[rests]
             rests, weights = rests[rests > 0], weights[rests > 0]
         return counts
-
-
-def _of_frequent_chars(counts: collections.Counter[str], max_unique_chars: int) -> dict[str, int]:
-    """Returns the words that consist of the most frequent characters, the most frequent first."""
-    char_counts: collections.Counter[str] = collections.Counter()
-    for word, count in counts.items():
-        for char in word:
-            char_counts[char] += count
-    kept = set(sorted(char_counts, key=lambda char: (-char_counts[char], char))[:max_unique_chars])
-    # `most_common` keeps the order of words that are equally frequent.
-    return dict([x for x in counts.most_common() if kept.issuperset(x[0])][:_MAX_WORDS])

@@ -11,7 +11,6 @@ import re
 import string
 import unicodedata
 from collections.abc import Callable, Sequence
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -100,15 +99,14 @@ class SentencePieceTokenizer(Tokenizer):
             UserError: the file cannot be read, is no SentencePiece model, or lacks required pieces;
                 or tensorflow-text is missing.
         """
-        tensorflow_text = None if local_files.is_used.get() else _tensorflow_text(model_file)
         model = content or read_bytes(model_file, f"--vocab_file={model_file}")
         if problem := problem_of(model):
             raise UserError(f"--vocab_file={model_file}: {_RULE}; {problem}")
-        if tensorflow_text:
-            self._split, pieces = _by_tensorflow(tensorflow_text, model, model_file)
-        else:
+        if local_files.is_used.get():
             self._split = UnigramSplitter(parsed_unigram(model, model_file))
             pieces = self._split.pieces
+        else:
+            self._split, pieces = _by_tensorflow(model, model_file)
         self._own_vocab = {piece.decode(): i for i, piece in enumerate(pieces)}
         self.settings = settings.with_ids(self._own_vocab, f"--vocab_file={model_file}")
         self.vocab = {**self._own_vocab, **self.settings.added_vocabulary}
@@ -255,7 +253,8 @@ class SentencePieceTokenizer(Tokenizer):
 _Split = Callable[[Sequence[bytes]], tuple[list[bytes], np.ndarray]]
 
 
-def _tensorflow_text(model_file: str) -> ModuleType:
+def _by_tensorflow(model: bytes, model_file: str) -> tuple[_Split, list[bytes]]:
+    """Returns a function that splits texts by a model, and the model's pieces."""
     try:
         import tensorflow_text
     except (ImportError, tf.errors.NotFoundError) as error:
@@ -264,13 +263,6 @@ def _tensorflow_text(model_file: str) -> ModuleType:
             f"--vocab_file={model_file} is a SentencePiece model, which needs tensorflow-text"
             f' ({error}); to install it: pip install --no-deps "tensorflow-text=={version}.*"'
         ) from error
-    return tensorflow_text
-
-
-def _by_tensorflow(
-    tensorflow_text: ModuleType, model: bytes, model_file: str
-) -> tuple[_Split, list[bytes]]:
-    """Returns a function that splits texts by a model, and the model's pieces."""
     try:
         with tf.device("CPU:0"):
             tokenizer = tensorflow_text.SentencepieceTokenizer(model, out_type=tf.string)

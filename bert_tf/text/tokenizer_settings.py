@@ -26,10 +26,6 @@ class AddedToken:
     normalized: bool = False  # found in the normalized text, such as without accents and capitals
 
     @property
-    def has_flags(self) -> bool:
-        return self.single_word or self.lstrip or self.rstrip or self.normalized
-
-    @property
     def options(self) -> dict[str, Any]:
         """The content and the flags, by their names in Hugging Face's files."""
         return {name: x for name, x in vars(self).items() if name != "token_id"}
@@ -48,10 +44,6 @@ class AddedTokens:
         self._tokenizer.add_tokens([tokenizers.AddedToken(**token.options) for token in tokens])
         self._ids = {self._tokenizer.token_to_id(x.content): x.token_id for x in tokens}
         self._contents = None if is_normalized else [x.content for x in tokens]
-
-    def occur_in(self, text: str) -> bool:
-        """Returns False if a text certainly has no token; faster than `spans`."""
-        return self._contents is None or any(content in text for content in self._contents)
 
     def spans(self, text: str) -> Iterator[tuple[int, int, int | None]]:
         """Yields (start, end, token id) of the tokens of a text, and of the texts between them.
@@ -78,7 +70,8 @@ class AddedTokens:
     ) -> tuple[np.ndarray, Sequence[int] | np.ndarray]:
         """Like `encode`, which returns (ids, lengths), but also finds the tokens."""
         # Nearly all texts have none, and a single look at all texts is fastest.
-        if not self.occur_in(_BETWEEN_TEXTS.join(texts)):
+        everything = _BETWEEN_TEXTS.join(texts)
+        if self._contents is not None and not any(x in everything for x in self._contents):
             return encode(texts)
         strings: list[str] = []
         tokens: list[int] = []
@@ -228,7 +221,9 @@ class TokenizerSettings:
             placed = [x for x in self.added_tokens if x.token_id is not None]
             content[ADDED_TOKENS] = {str(x.token_id): x.options for x in placed}
             content[MORE_TOKENS] = [
-                {"__type": "AddedToken", **token.options} if token.has_flags else token.content
+                {"__type": "AddedToken", **token.options}
+                if token != AddedToken(token.content)
+                else token.content
                 for token in self.added_tokens
                 if token not in placed
             ]

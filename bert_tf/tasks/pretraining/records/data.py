@@ -221,19 +221,23 @@ def tokenized(lines: Lines, tokenizer: Tokenizer, settings: PretrainingDataSetti
     documents = read_documents(lines, encode, max(ids) + 1, tokenizer.simplified)
     logging.info("%d documents, %d tokens", len(documents), documents.num_tokens)
     if not len(documents):
-        flag, value = "input_file", settings.input_file
-        if settings.tfds:
-            flag, value = "tfds", settings.tfds
-        raise UserError(f"The text of --{flag}={value} must have tokens; there are none")
+        place = f"tfds={settings.tfds}" if settings.tfds else f"input_file={settings.input_file}"
+        raise UserError(f"The text of --{place} must have tokens; there are none")
     if documents.num_without_tokens:
         logging.warning(
             "%d documents have no token, only characters that are dropped such as control"
             " characters, and are left out",
             documents.num_without_tokens,
         )
-    if tokenizer.unknown_id is not None:
-        num_unknown = documents.count(tokenizer.unknown_id)
-        warn_of_unknown(num_unknown, documents.num_tokens, settings)
+    unknown_id, num_tokens = tokenizer.unknown_id, documents.num_tokens
+    num_unknown = documents.count(unknown_id) if unknown_id is not None else 0
+    if num_unknown > _MOST_UNKNOWN * num_tokens:  # as in a language that the vocabulary lacks
+        logging.warning(
+            "%d of %d tokens (%.1f%%) are [UNK], which stands for all words that --vocab_file=%s"
+            " does not have. Is it the vocabulary of the text's language?"
+            " tools.build_vocabulary makes one of the text",
+            *(num_unknown, num_tokens, 100 * num_unknown / num_tokens, settings.vocab_file),
+        )
     if len(documents) == 1 and settings.objective != ELECTRA:
         logging.warning(
             "all text is one document, so random next sentences come from that document, too;"
@@ -295,17 +299,6 @@ def _ways_out(counts: RecordCounts, settings: PretrainingDataSettings) -> str:
         f"{reason}{way} --max_seq_length or --dupe_factor, since each pass cuts other"
         " tokens off, or use --objective=mlm, which loses none"
     )
-
-
-def warn_of_unknown(num_unknown: int, num_tokens: int, settings: PretrainingDataSettings) -> None:
-    """Warns if many tokens are unknown, as in a language or script that the vocabulary lacks."""
-    if num_unknown > _MOST_UNKNOWN * num_tokens:
-        logging.warning(
-            "%d of %d tokens (%.1f%%) are [UNK], which stands for all words that --vocab_file=%s"
-            " does not have. Is it the vocabulary of the text's language?"
-            " tools.build_vocabulary makes one of the text",
-            *(num_unknown, num_tokens, 100 * num_unknown / num_tokens, settings.vocab_file),
-        )
 
 
 def report_repeated(num_repeated: int, num_documents: int) -> None:

@@ -305,8 +305,14 @@ class ScheduleSettings(Settings):
             phases = [RecordBatches(self.max_seq_length, *sizes)]
         else:
             phases = parse_phases(self.phases)
-            for phase in phases:
-                self._check_phase(phase)
+            for phase in phases:  # by the rules of the flags that its numbers replace
+                length, steps, batch, predictions = dataclasses.astuple(phase)
+                sizes = {"max_seq_length": length, "num_train_steps": steps}
+                sizes |= {"train_batch_size": batch, "max_predictions_per_seq": predictions}
+                try:
+                    dataclasses.replace(self, phases=None, **sizes)
+                except UserError as error:
+                    raise UserError(f"--phases={quoted(self.phases)} has {error}") from error
             total = sum(phase.num_steps for phase in phases)
             if "num_train_steps" in given and self.num_train_steps != total:
                 raise UserError(
@@ -323,17 +329,3 @@ class ScheduleSettings(Settings):
             length, self.max_eval_steps, self.eval_batch_size, predictions
         )
         return phases, evaluation_batches
-
-    def _check_phase(self, phase: RecordBatches) -> None:
-        """Checks the numbers of a phase by the rules of the flags that they replace."""
-        try:
-            dataclasses.replace(
-                self,
-                phases=None,
-                max_seq_length=phase.max_seq_length,
-                num_train_steps=phase.num_steps,
-                train_batch_size=phase.batch_size,
-                max_predictions_per_seq=phase.max_predictions_per_seq,
-            )
-        except UserError as error:
-            raise UserError(f"--phases={quoted(self.phases)} has {error}") from error
