@@ -16,9 +16,8 @@ from absl import logging
 from bert_tf.bounds import inputs_were_checked
 from bert_tf.errors import UserError, listed
 from bert_tf.export import running, signatures
-from bert_tf.export.onnx_graph import OnnxGraph
-from bert_tf.export.onnx_int8 import Int8Graph, calibrated_ranges
-from bert_tf.export.onnx_model import OnnxModel, checked
+from bert_tf.export.onnx_graph import Int8Graph, OnnxGraph
+from bert_tf.export.onnx_model import OnnxModel, calibrated_ranges, checked
 from bert_tf.export.readme import readme
 from bert_tf.export.settings import (
     BFLOAT16,

@@ -9,12 +9,14 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from bert_tf.export.onnx_graph import OnnxGraph
+from bert_tf.export.onnx_graph import OnnxGraph, Ranges, RangesGraph
+from bert_tf.export.running import onnx_runner
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.encoder import MASKED_SCORE
 from bert_tf.model.family import AlbertConfig, ElectraConfig
 from bert_tf.pretrained.build import INPUTS, POSITIONS
 from bert_tf.pretrained.folder import ModelFolder
+from bert_tf.text import sequences
 
 Tensors = dict[str, str]
 FLOAT, INT32, INT64, BOOL = 1, 6, 7, 9  # onnx.TensorProto.DataType
@@ -36,6 +38,7 @@ _ALBERT_LAYER = {
     "output": "ffn_1/intermediate/output/dense",
     "output_norm": "LayerNorm_1",
 }
+_ROWS, _LENGTH = 64, 48  # number and length of the texts for calibration
 _SHAPES = "input_mask_and_segment_ids_must_have_the_shape_of_input_ids"
 
 
@@ -307,3 +310,33 @@ class OnnxModel:
 
     def _constant(self, name: str) -> str:
         return self._graph.constant(name, self._folder.read(name))
+
+
+def calibrated_ranges(folder: ModelFolder) -> Ranges:
+    """Returns the ranges for an `Int8Graph`, from texts of random words."""
+    graph, texts = RangesGraph(), _random_texts(folder)
+    inputs = {name: graph.input(name, np.int32, ["batch", "length"]) for name in texts}
+    OnnxModel(graph, folder).encoded(inputs)
+    found: dict[str, tuple[float, float]] = {}
+    for name, value in onnx_runner(graph.model().SerializeToString())(texts).items():
+        matrix = name.partition("|")[2]
+        least, greatest = found.get(matrix, (0.0, 0.0))
+        found[matrix] = min(least, float(value)), max(greatest, float(value))
+    return found
+
+
+def _random_texts(folder: ModelFolder) -> dict[str, np.ndarray]:
+    """Returns a batch of pairs of texts of random words, without padding."""
+    tokenizer, generator = folder.tokenizer, np.random.default_rng(0)
+    words = [i for token, i in tokenizer.vocab.items() if token.isalpha()]
+    words = np.array(words or [*tokenizer.vocab.values()])
+    length = min(_LENGTH, folder.max_seq_length)
+    size = _ROWS, max(0, length - tokenizer.layout.num_special(True))
+    # By Zipf's law a word's frequency falls with its rank. BERT's vocabularies begin with single
+    # characters, so these are two thirds of the texts. Without them int8 is no more accurate on
+    # MRPC.
+    ranks = np.floor(len(words) ** generator.random(size)).astype(int) - 1
+    rows = [np.split(ids, [len(ids) // 2]) for ids in words[ranks]]
+    layout = tokenizer.layout
+    packed = [sequences.pack_pair(a.tolist(), b.tolist(), length, layout) for a, b in rows]
+    return {name: np.array([row[name] for row in packed], np.int32) for name in INPUTS}

@@ -15,8 +15,7 @@ from absl import logging
 
 from bert_tf.errors import UserError, as_given, quoted
 from bert_tf.files.whole_files import JsonKeys, Needed, read_checked
-from bert_tf.text.byte_pairs import MASK, check_text
-from bert_tf.text.fairseq_pieces import CAMEMBERT, class_of
+from bert_tf.text.byte_pairs import CAMEMBERT, MASK, check_text, class_of
 from bert_tf.text.tokenizer_json import ONLY, TOKENIZER_FILE, TokenizerJson
 from bert_tf.text.tokenizer_settings import (
     ADDED_TOKENS,

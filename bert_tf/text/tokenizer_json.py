@@ -17,8 +17,7 @@ import tokenizers
 from bert_tf.errors import UserError, as_given, as_line, quoted
 from bert_tf.files.whole_files import read_json
 from bert_tf.start import lazy_tensorflow as tf
-from bert_tf.text.byte_pairs import MERGES, in_order_of_ids
-from bert_tf.text.fairseq_pieces import UNKNOWN_ID
+from bert_tf.text.byte_pairs import MERGES, UNKNOWN_ID, in_order_of_ids
 from bert_tf.text.sentence_piece_model import Unigrams
 from bert_tf.text.tokenizer_settings import BYTE_PAIRS, FAIRSEQ_PIECES, SENTENCE_PIECES, WORD_PIECES
 

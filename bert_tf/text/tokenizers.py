@@ -10,9 +10,9 @@ from bert_tf.errors import UserError, quoted
 from bert_tf.files import storage
 from bert_tf.files.whole_files import read_bytes
 from bert_tf.start import lazy_tensorflow as tf
+from bert_tf.text import byte_pairs
 from bert_tf.text.base_tokenizer import Tokenizer
-from bert_tf.text.byte_pairs import MERGES, BytePairTokenizer, parse_vocabulary, read_files
-from bert_tf.text.fairseq_pieces import FairseqTokenizer, in_order_of_ids, model_of
+from bert_tf.text.byte_pairs import MERGES, BytePairTokenizer, FairseqTokenizer
 from bert_tf.text.fast_tokenization import FastTokenizer
 from bert_tf.text.sentence_piece_model import make_model, read_unigrams
 from bert_tf.text.sentence_pieces import SentencePieceTokenizer
@@ -72,7 +72,7 @@ def read_vocabulary(vocab_file: str, hugging_face: bool = False) -> dict[str, by
     elif source.own:
         files |= source.own.files()
     elif source.kind == BYTE_PAIRS:
-        files |= read_files(vocab_file, vocab_file)
+        files |= byte_pairs.read_files(vocab_file, vocab_file)
     else:
         files[source.kind] = read_bytes(vocab_file, vocab_file).removeprefix(codecs.BOM_UTF8)
     files |= source.settings.files()
@@ -105,7 +105,7 @@ class VocabularySource:
             in_json = self.in_json.unigrams if self.in_json else None
             unigrams = in_json if in_json and self.own else read_unigrams(vocab_file)
             if self.kind == FAIRSEQ_PIECES and not self.own:
-                unigrams = in_order_of_ids(unigrams, self.settings)
+                unigrams = byte_pairs.with_special_pieces(unigrams, self.settings)
             self._pieces = {piece: i for i, (piece, _) in enumerate(unigrams.pieces)}
             self.check_vocabulary(self._pieces)
             unigrams = in_json or unigrams  # transformers takes the scores from there
@@ -114,7 +114,7 @@ class VocabularySource:
             if not any(x.token_id is None and x.content not in known for x in added):
                 self.settings = self.settings.with_tokens(unigrams.marked)
             if self.kind == FAIRSEQ_PIECES:
-                self.model = model_of(unigrams, self.settings)
+                self.model = byte_pairs.fairseq_model(unigrams, self.settings)
             else:
                 self.model = make_model(unigrams, vocab_file, self.settings.keep_accents)
 
@@ -126,7 +126,8 @@ class VocabularySource:
         elif self.kind == WORD_PIECES:
             vocab = tokenization.load_vocab(self.path)
         elif self.kind == BYTE_PAIRS:
-            vocab = parse_vocabulary(read_files(self.path, self.path)[BYTE_PAIRS], self.path)
+            content = byte_pairs.read_files(self.path, self.path)[BYTE_PAIRS]
+            vocab = byte_pairs.parse_vocabulary(content, self.path)
         elif self.model:
             vocab = self._pieces
         else:

@@ -8,9 +8,9 @@ import onnxruntime
 import pytest
 import tensorflow as tf
 
-from bert_tf.export import onnx_int8
+from bert_tf.export import onnx_model
 from bert_tf.export.exporting import write_onnx
-from bert_tf.export.onnx_graph import OnnxGraph
+from bert_tf.export.onnx_graph import Int8Graph, OnnxGraph
 from bert_tf.export.running import largest_difference, sample_inputs
 from bert_tf.export.settings import HEADS
 from bert_tf.export.signatures import input_specs, outputs_of
@@ -78,7 +78,7 @@ def test_int8_of_each_kind_of_layer(tmp_path, monkeypatch, head, family):
     """Layers of ALBERT share matrices, and the masked language model the table of words."""
     ids = np.random.default_rng(0).integers(2, 50, [64, 12], np.int32)
     texts = {"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids)}
-    monkeypatch.setattr(onnx_int8, "_random_texts", lambda folder: texts)
+    monkeypatch.setattr(onnx_model, "_random_texts", lambda folder: texts)
     check(tmp_path / "model.onnx", head, CONFIGS[family], "int8", 0.3)
 
 
@@ -101,7 +101,7 @@ def test_questions_without_choices_and_choices_without_ids(tmp_path):
 
 
 def test_a_matrix_that_layers_share_is_quantized_once(monkeypatch):
-    graph = onnx_int8.Int8Graph({"w": (-1.0, 1.0)})
+    graph = Int8Graph({"w": (-1.0, 1.0)})
     seen, kernel, bias = [], np.eye(3, dtype=np.float32), np.zeros(3, np.float32)
     monkeypatch.setattr(np, "round", lambda x: seen.append(x) or np.rint(x))
     for layer in range(4):

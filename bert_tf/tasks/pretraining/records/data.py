@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import hashlib
 import itertools
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,7 +17,7 @@ from bert_tf.errors import UserError
 from bert_tf.files import records, storage
 from bert_tf.model_folder.hugging_face.vector_settings import read_as_hugging_face
 from bert_tf.start import lazy_tensorflow as tf
-from bert_tf.tasks.pretraining.records import manifest, sharding
+from bert_tf.tasks.pretraining.records import manifest
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.records.instances import create_instances
 from bert_tf.tasks.pretraining.records.manifest import RecordCounts, manifest_of
@@ -34,6 +35,8 @@ _LOGGED_INSTANCES = 20  # original: write_instance_to_example_files
 _LEAST_REAL_PAIRS = 0.3
 _MOST_LOST_TOKENS = 0.05
 _MOST_UNKNOWN = 0.1
+_HELDOUT = -1  # the shard of held-out documents, for its seed
+_SEED_BITS = 31  # every program accepts seeds of 31 bits
 
 
 def create_pretraining_data(settings: PretrainingDataSettings) -> int:
@@ -87,12 +90,22 @@ def no_heldout(
     )
 
 
+def shard_seed(shard: int, seed: int) -> int:
+    """Returns the seed of the random choices in a shard, from 0 to 2^31 - 1."""
+    return stable_hash(f"shard\t{seed}\t{shard}") >> (64 - _SEED_BITS)
+
+
+def stable_hash(text: str) -> int:
+    """Returns a number from 0 to 2^64 - 1, the same in every process."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+
+
 def write_heldout(
     documents: Documents, tokenizer: Tokenizer, settings: PretrainingDataSettings
 ) -> RecordCounts:
     """Writes the records of the held-out documents, in one pass over them."""
     settings = dataclasses.replace(settings, dupe_factor=1)
-    seed = sharding.shard_seed(sharding.HELDOUT, settings.random_seed)
+    seed = shard_seed(_HELDOUT, settings.random_seed)
     logging.info("Held-out documents: --heldout_output_file=%s", settings.heldout_output_file)
     with record_writer(settings, tokenizer, [settings.heldout_output_file], seed) as write:
         return write(documents)
