@@ -141,25 +141,21 @@ def check_parser() -> None:
 
 
 def parse(articles: Sequence[Article]) -> tuple[list[list[str] | None], collections.Counter[str]]:
-    """Returns `sentences_of` the articles, and how often each template in a line was left out."""
-    _left_out.clear()
-    return sentences_of(articles), collections.Counter(_left_out)
+    """Returns the sentences of each article's passages, and how often each template was left out.
 
-
-def sentences_of(articles: Sequence[Article]) -> list[list[str] | None]:
-    """Returns the sentences of each article's passages.
-
-    None for an article on which the parser fails, or whose open brackets would take it hours.
+    None for an article on which the parser fails, or whose open brackets would take it hours. A
+    template is counted if it is within a line.
     """
     from mwparserfromhell.parser import ParserError
 
+    _left_out.clear()
     found: list[list[str] | None] = []
     for article in articles:
         found.append(None)
         if all(_most_open(article.markup, pattern) <= _MOST_OPEN for pattern in _NESTING):
             with contextlib.suppress(ParserError, RecursionError):
                 found[-1] = passage_sentences(article.markup, article.media)
-    return found
+    return found, collections.Counter(_left_out)
 
 
 def _most_open(markup: str, pattern: re.Pattern) -> int:

@@ -244,13 +244,8 @@ class FullSentences:
 
     def _take(self) -> dict[str, list]:
         """Returns the instance made of the sentences so far, and starts a new one."""
-        ids = [self._masks.layout.cls_id, *self._tokens, self._masks.layout.sep_id]
-        padding = [0] * (self._max_seq_length - len(ids))
-        instance = {
-            "input_ids": ids + padding,
-            "input_mask": [1] * len(ids) + padding,
-            "segment_ids": [0] * self._max_seq_length,
-        }
+        layout = self._masks.layout
+        instance = sequences.pack_pair(self._tokens, None, self._max_seq_length, layout)
         self._masks.mask(instance, self._positions)
         self._tokens, self._positions, self._is_between = [], [], False
         return instance
