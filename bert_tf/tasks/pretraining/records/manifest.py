@@ -11,7 +11,7 @@ import functools
 import json
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -101,8 +101,10 @@ def check_outputs(
             storage.check_file_system(path, flag)
             if not tf.io.gfile.exists(file):
                 continue
-            rule = f"it is in the place of the manifest of --{flag}={path}: move it away, or"
-            rule += " choose another name for the records"
+            rule = (
+                f"it is in the place of the manifest of --{flag}={path}: move it away, or choose"
+                " another name for the records"
+            )
             present = read_json(file, file, rule)
             if not isinstance(present, dict) or "vocabulary" not in present:
                 raise UserError(f"{file} is not a manifest of records, but {rule}")
@@ -120,17 +122,15 @@ def record_files(patterns: str, flag: str) -> list[str]:
 
 def _check_whole(files: Sequence[str], flag: str) -> None:
     """Checks that all shards exist, also those that the patterns leave out."""
-    others: dict[str, None] = {}
+    shards: dict[str, None] = {}
     for path in files:
         if match := _SHARD.search(path):
-            shards = range(int(match[2]))
-            names = (f"-{i:05}-of-{match[2]}{match[3] or ''}" for i in shards)
-            others |= dict.fromkeys(f"{path[: match.start()]}{name}" for name in names)
-    for path in files:
-        others.pop(path, None)
-    with ThreadPoolExecutor(16) as pool:
-        exist = zip(others, pool.map(tf.io.gfile.exists, others), strict=True)
-        missing = [path for path, exists in exist if not exists]
+            ends = (f"-{i:05}-of-{match[2]}{match[3] or ''}" for i in range(int(match[2])))
+            shards |= dict.fromkeys(path[: match.start()] + end for end in ends)
+    known = set(files)
+    others = [path for path in shards if path not in known]
+    exist = zip(others, _at_once(tf.io.gfile.exists, others), strict=True)
+    missing = [path for path, exists in exist if not exists]
     if missing:
         raise UserError(
             f"--{flag}: {len(missing)} shards of these records are missing, so training would leave"
@@ -145,17 +145,21 @@ def read_manifests(files: Sequence[str]) -> dict[str, dict[str, Any]]:
     A run makes all shards with the same settings (see `shards`), so only one manifest is read.
     """
     shards = {_SHARD.sub("", path): path for path in files}
-    with ThreadPoolExecutor(16) as pool:  # in a bucket each file takes some requests
-        found = zip(shards.values(), pool.map(_read, shards.values()), strict=True)
-        return {path: manifest for path, manifest in found if manifest is not None}
+    found = zip(shards.values(), _at_once(_read, shards.values()), strict=True)
+    return {path: manifest for path, manifest in found if manifest is not None}
 
 
 def counts_of(files: Sequence[str]) -> RecordCounts:
     """Returns the sum of the counts in the manifests of the files that have one."""
     names = [field.name for field in dataclasses.fields(RecordCounts)]
-    with ThreadPoolExecutor(16) as pool:
-        found = [x for x in pool.map(_read, files) if x]
+    found = [manifest for manifest in _at_once(_read, files) if manifest]
     return RecordCounts(*(sum(manifest.get(name, 0) for manifest in found) for name in names))
+
+
+def _at_once(function: Callable[[str], Any], paths: Iterable[str]) -> list[Any]:
+    """Maps a function over paths: in a bucket each takes some requests."""
+    with ThreadPoolExecutor(16) as pool:
+        return list(pool.map(function, paths))
 
 
 def _read(file: str) -> dict[str, Any] | None:
@@ -186,13 +190,12 @@ def common_manifest(manifests: Mapping[str, dict[str, Any]], flag: str) -> dict[
     if first is None:
         return None
     for path, manifest in manifests.items():
-        for name, what in (
-            ("vocabulary", f"vocabularies, {quoted(manifests[first]['vocab_file'])} and"
-             f" {quoted(manifest['vocab_file'])}"),
-            ("do_lower_case", "--do_lower_case"),
-            ("objective", "--objective"),
-        ):  # fmt: skip
+        for name in ("vocabulary", "do_lower_case", "objective"):
             if manifest[name] != manifests[first][name]:
+                what = f"--{name}"
+                if name == "vocabulary":
+                    both = (quoted(x["vocab_file"]) for x in (manifests[first], manifest))
+                    what = f"vocabularies, {' and '.join(both)}"
                 raise UserError(
                     f"--{flag}: {first} and {path} were made with different {what}; name files that"
                     " were made alike"

@@ -3,7 +3,7 @@
 import dataclasses
 import re
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from bert_tf.errors import UserError, as_given, quoted
 from bert_tf.runs.flags.setting_fields import REQUIRED, Group, Settings, flags_of, inherit, rule_of
@@ -15,9 +15,6 @@ from bert_tf.runs.flags.settings import (
 )
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.schema import MLM, MLM_NSP, MLM_SOP
-
-if TYPE_CHECKING:
-    from bert_tf.optimization import PolynomialSchedule
 
 # A flag with a value for each phase -> the flag with one for all.
 _OF_ALL = {"phase_learning_rates": "learning_rate", "phase_warmup_steps": "num_warmup_steps"}
@@ -167,8 +164,8 @@ class PretrainingSettings(TrainingSettings):
     ) -> tuple[list[RecordBatches], RecordBatches]:
         return ScheduleSettings.from_flags(values, given).make_phases(given)
 
-    def schedules(self) -> "list[tuple[int, PolynomialSchedule]]":
-        """Returns (steps, schedule) for all phases together (the paper, A.2), or for each phase."""
+    def schedules(self) -> list[tuple[int, Any]]:
+        """Returns (steps, `PolynomialSchedule`) for all phases (the paper, A.2), or for each."""
         from bert_tf.optimization import PolynomialSchedule  # imports TensorFlow
 
         more = self.decay_power, self.start_warmup_step
