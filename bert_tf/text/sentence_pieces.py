@@ -103,8 +103,9 @@ class SentencePieceTokenizer(Tokenizer):
         if problem := problem_of(model):
             raise UserError(f"--vocab_file={model_file}: {_RULE}; {problem}")
         if local_files.is_used.get():
-            self._split = UnigramSplitter(parsed_unigram(model, model_file))
-            pieces = self._split.pieces
+            splitter = UnigramSplitter(parsed_unigram(model, model_file))
+            self._split: _Split = splitter
+            pieces = splitter.pieces
         else:
             self._split, pieces = _by_tensorflow(model, model_file)
         self._own_vocab = {piece.decode(): i for i, piece in enumerate(pieces)}

@@ -4,6 +4,7 @@ import codecs
 import functools
 import os
 from collections.abc import Mapping
+from typing import Any
 
 from bert_tf import tokenization
 from bert_tf.errors import UserError, quoted
@@ -66,16 +67,7 @@ def read_vocabulary(vocab_file: str, hugging_face: bool = False) -> dict[str, by
     `merges.txt`. The settings of the vocabulary's folder become a `tokenizer_config.json`.
     """
     source = VocabularySource(vocab_file, hugging_face)
-    files: dict[str, str | bytes] = {}
-    if source.model:
-        files[source.kind] = source.model
-    elif source.own:
-        files |= source.own.files()
-    elif source.kind == BYTE_PAIRS:
-        files |= byte_pairs.read_files(vocab_file, vocab_file)
-    else:
-        files[source.kind] = read_bytes(vocab_file, vocab_file).removeprefix(codecs.BOM_UTF8)
-    files |= source.settings.files()
+    files = {**source.content, **source.settings.files()}
     return {name: x if isinstance(x, bytes) else x.encode() for name, x in files.items()}
 
 
@@ -119,6 +111,17 @@ class VocabularySource:
                 self.model = make_model(unigrams, vocab_file, self.settings.keep_accents)
 
     @functools.cached_property
+    def content(self) -> Mapping[str, Any]:
+        """The vocabulary's files by their names in a model's folder."""
+        if self.model:
+            return {self.kind: self.model}
+        if self.own:
+            return self.own.files()
+        if self.kind == BYTE_PAIRS:
+            return byte_pairs.read_files(self.path, f"--vocab_file={self.path}")
+        return {self.kind: read_bytes(self.path, self.path).removeprefix(codecs.BOM_UTF8)}
+
+    @functools.cached_property
     def vocab(self) -> dict[str, int]:
         """Token -> id, with the added tokens."""
         if self.own:
@@ -126,8 +129,7 @@ class VocabularySource:
         elif self.kind == WORD_PIECES:
             vocab = tokenization.load_vocab(self.path)
         elif self.kind == BYTE_PAIRS:
-            content = byte_pairs.read_files(self.path, self.path)[BYTE_PAIRS]
-            vocab = byte_pairs.parse_vocabulary(content, self.path)
+            vocab = byte_pairs.parse_vocabulary(self.content[BYTE_PAIRS], self.path)
         elif self.model:
             vocab = self._pieces
         else:
@@ -188,15 +190,15 @@ def load_tokenizer(
     if source.kind == WORD_PIECES:
         source.settings = source.settings.of_model(drop_category_c)
     arguments = do_lower_case, required, source.settings
-    if source.kind == FAIRSEQ_PIECES:
-        return FairseqTokenizer(vocab_file, *arguments, {FAIRSEQ_PIECES: source.model})
-    if source.model:
-        return SentencePieceTokenizer(vocab_file, *arguments, source.model)
-    if source.own and source.kind == BYTE_PAIRS:
-        return BytePairTokenizer(vocab_file, *arguments, source.own.files())
-    if source.own:
+    tokenizer: Tokenizer
+    if source.kind == SENTENCE_PIECES:
+        tokenizer = SentencePieceTokenizer(vocab_file, *arguments, source.model)
+    elif issubclass(kind, BytePairTokenizer):
+        tokenizer = kind(vocab_file, *arguments, source.content)
+    elif source.own:
         settings = source.settings.with_ids(source.own.vocab, vocab_file)  # names the file
         return FastTokenizer(source.own.vocab, do_lower_case, required, settings)
-    tokenizer = kind(vocab_file, *arguments)
+    else:
+        tokenizer = FastTokenizer(vocab_file, *arguments)
     source.check_vocabulary(tokenizer.vocab)
     return tokenizer
