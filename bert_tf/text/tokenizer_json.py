@@ -129,9 +129,8 @@ def _word_pieces(parts: dict[str, Any], added: list[Any], path: str) -> Tokenize
             f"{path}: the vocabulary's ids must be the numbers from 0 to"
             f" {len(model['vocab']) - 1}, each once, and it must have {', '.join(_SPECIAL)}"
         )
-    if any(char in token for token in vocab for char in "\r\n") or len(
-        {token.strip() for token in vocab}
-    ) < len(vocab):
+    lines = {token.strip() for token in vocab if "\n" not in token and "\r" not in token}
+    if len(lines) < len(vocab):
         raise UserError(
             f"{path}: tokens must be different lines of a {WORD_PIECES}, which has no white space"
             " at the ends of a line; choose a different model"
