@@ -171,7 +171,7 @@ def passage_sentences(markup: str, media: frozenset[str] = frozenset(_MEDIA_NAME
     """Returns the sentences of the passages in a text with markup; see `Article` for `media`.
 
     Lists, tables, headers, references, formulas, comments and files are left out, as are templates
-    other than those of `wikipedia_templates`.
+    that `template_text` does not know.
     """
     import mwparserfromhell
 

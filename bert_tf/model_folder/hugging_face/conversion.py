@@ -250,17 +250,15 @@ def to_safetensors(
             " format only has BERT's. Fine-tune without --joint_prediction and"
             " --answerable_classifier"
         )
-    shapes = {name: value.shape for name, value in variables.items()}
-    task = hugging_face_config.task_to_write(shapes, labels)
+    task = hugging_face_config.task_to_write({k: v.shape for k, v in variables.items()}, labels)
     if as_distilbert:
         bert_config = distilbert.config_of_bert(bert_config, task, path)
     module = hugging_face_config.module_of(bert_config)
     if module is distilbert:
         variables, task = distilbert.without_places(variables, task, path)
-        shapes = {name: value.shape for name, value in variables.items()}
     if task == "ForMultipleChoice":
         variables = {**variables, "output_bias": np.zeros(1, np.float32)}
-        shapes["output_bias"] = (1,)
+    shapes = {name: value.shape for name, value in variables.items()}
     present = _present_parts(bert_config, task, shapes, "name", path)
     # Hugging Face's names of encoder and pooler begin with the prefix if the model has a head.
     prefix = module.PREFIX if set(present) - {"encoder", "pooler"} else ""
