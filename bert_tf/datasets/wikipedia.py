@@ -299,7 +299,8 @@ def template_name(name: str) -> str:
 def template_text(name: str, params: Sequence[Any], show: Callable[[Any], str]) -> str | None:
     """Returns what a template shows; "" for notes and pronunciations, None if it is not known.
 
-    `params` are mwparserfromhell's; `show` returns the text of a parameter's value.
+    Known are the commonest templates within lines, which hold numbers, names and signs. `params`
+    are mwparserfromhell's; `show` returns the text of a parameter's value.
     """
     if name in _CHARACTERS:
         return _CHARACTERS[name]

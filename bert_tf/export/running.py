@@ -138,6 +138,7 @@ def read_examples(settings: ExportSettings, head: str, folder: ModelFolder) -> l
 def log_measures(
     examples: list[InputExample], head: str, before: Pretrained, after: ExportedModel
 ) -> None:
+    """Measures a model on a table of texts and labels, before and after its export."""
     was, now = (_measures(examples, head, model) for model in (before, after))
     for name, value in was.items():
         logging.info(

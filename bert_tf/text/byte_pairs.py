@@ -231,11 +231,8 @@ _FIRST = {
     CAMEMBERT: (dict.fromkeys(["<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>"], 0.0), 1),
 }
 _FIRST[CAMEMBERT][0]["<unk>NOTUSED"] = -100.0
-_REPLACED = {
-    "<unk>": spm.UNKNOWN,
-    "<s>": spm.CONTROL,
-    "</s>": spm.CONTROL,
-}  # the first pieces
+# The model's first pieces, and their types.
+_REPLACED = {"<unk>": spm.UNKNOWN, "<s>": spm.CONTROL, "</s>": spm.CONTROL}
 UNKNOWN_ID = 3
 
 

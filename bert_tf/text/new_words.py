@@ -217,7 +217,14 @@ _MAX_WORDS = 1_000_000
 
 
 class WordPieceLearner:
-    """Finds the pieces that occur often enough, for any threshold up to `largest_count`.
+    """Learns word pieces from counted words: the algorithm of TensorFlow Text, with NumPy.
+
+    It finds the pieces that occur often enough, for any threshold up to `largest_count`. All words
+    are split four times: first before each character, then as WordPiece does with the pieces kept
+    so far. At the start of each piece, the rest of the word is counted, and kept as a piece if it
+    occurs often enough. (TensorFlow Text counts all strings that begin there. Then, from the
+    longest to the shortest, it subtracts each count from the counts of the string's prefixes, which
+    has the same result.)
 
     No word contains "##". The characters of a long word are counted as words instead. Words with
     other characters than the most frequent `max_unique_chars` are ignored.

@@ -210,7 +210,11 @@ def _length(first: int) -> int:
 
 
 class UnigramSplitter:
-    """Splits texts by a model, a message of `sentence_piece_model.model_class`."""
+    """Splits texts by a model, a message of `model_class`, into the same pieces as tensorflow-text.
+
+    For exported models, which need no TensorFlow. Sources: `Normalizer::Normalize` and
+    `unigram::Model::EncodeOptimized` of https://github.com/google/sentencepiece.
+    """
 
     def __init__(self, model: Any):
         self.pieces = [piece.piece for piece in model.pieces]

@@ -133,7 +133,7 @@ class PretrainingHeads(Savable, keras.layers.Layer):
         """Returns logits of masked LM, float32 [B*P, V], and next sentence, float32 [B, 2] or None.
 
         `pooled_output` is float [B, H]; for packed rows [B*K, H], with logits [B*K, 2]. For the
-        rest see `MaskedLanguageModel`.
+        rest see `MaskedLanguageModel`; Keras casts `embedding_table` to the compute dtype.
         """
         masked_lm_logits = self.predictions(sequence_output, positions, embedding_table)
         if self.seq_relationship is None:
