@@ -24,6 +24,7 @@ from bert_tf.model_folder.hugging_face import distilbert, electra, roberta
 from bert_tf.model_folder.hugging_face.bert import Weight, present_parts
 from bert_tf.start import lazy_tensorflow as tf
 
+_WRONG_HEADER = (AttributeError, LookupError, TypeError, ValueError)
 _SIZE, _MOST = 8, 100_000_000  # bytes of the header's size; of a header
 _DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 # Hugging Face's tensors that are not weights but constants.
@@ -166,13 +167,18 @@ def _read_files(
 
 
 def _read_header(path: str) -> dict[str, dict[str, Any]]:
+    safetensors = _import_safetensors()
     check_no_pointer(path, path)
     try:
+        if "://" not in path:
+            with safetensors.safe_open(path, "np") as file:
+                names = file.keys()
+                return {name: {"shape": file.get_slice(name).get_shape()} for name in names}
         size = int.from_bytes(read_bytes(path, path, size=_SIZE), "little")
         header = json.loads(read_bytes(path, path, size=_SIZE + min(size, _MOST))[_SIZE:])
         header.pop("__metadata__", None)
-        return {name: {"shape": [int(n) for n in x["shape"]]} for name, x in header.items()}
-    except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        return {name: {"shape": x["shape"]} for name, x in header.items()}
+    except (safetensors.SafetensorError, *_WRONG_HEADER) as error:
         raise _damaged(path, error) from error
 
 
