@@ -47,7 +47,7 @@ def encode_all(encode: Callable, all_batches: Sequence) -> None:
 def main(arguments: argparse.Namespace) -> None:
     import tensorflow as tf
 
-    from bert_tf.export.text_to_ids import TextToIds
+    from bert_tf.export.text_inputs import TextToIds
 
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: arguments.cores])
     tf.config.threading.set_inter_op_parallelism_threads(arguments.cores)

@@ -54,31 +54,6 @@ def eager():
     tf.config.run_functions_eagerly(False)
 
 
-@pytest.fixture(scope="module")
-def known_characters():
-    """Makes tables of what becomes of all characters once: with the graph they take a second."""
-    from bert_tf.export import unicode_tables  # imports TensorFlow
-
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("symbol_strings", "case_classes"):
-            patch.setattr(unicode_tables, name, _once(getattr(unicode_tables, name)))
-        yield
-
-
-_TABLES = {}
-
-
-def _once(make):
-    def table(*arguments):
-        *letters, basic = arguments
-        key = make.__name__, repr(letters), repr({**vars(basic), "dropped": sorted(basic.dropped)})
-        if key not in _TABLES:
-            _TABLES[key] = make(*arguments)
-        return _TABLES[key]
-
-    return table
-
-
 @pytest.fixture
 def warnings(monkeypatch):
     """A list that gets the text of each absl warning, as of a model that gave none yet."""

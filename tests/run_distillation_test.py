@@ -199,7 +199,10 @@ WRONG = [
         "The teacher must know the segments of the student's records: type_vocab_size of"
         " --bert_config_file is 2, and of the teacher (",
     ),
-    ({"student_layers": "0,3"}, "the teacher's layers are 0 to 2; there is no '3'"),
+    (
+        {"student_layers": "0,3"},
+        "must be none, or as many of the teacher's layers, from 0 to 2",
+    ),
     (
         {"student": {"hidden_size": 6}},
         "The loss compares vectors, which must have one size: hidden_size of --bert_config_file is"
@@ -335,4 +338,4 @@ def test_the_program(inputs, tmp_path):
     flags = [f"--teacher_checkpoint={inputs}/teacher", "--student_layers=1,9"]
     flags += program_flags(inputs, tmp_path)
     log = run(*flags, program="run_distillation.py", status=1)
-    assert "run_distillation.py: --student_layers=1,9: the teacher's layers are 0 to 2" in log
+    assert "run_distillation.py: --student_layers=1,9 must be none, or as many of the" in log

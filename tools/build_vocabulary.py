@@ -40,8 +40,7 @@ from bert_tf.runs.flags import command_flags
 from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.text.byte_pairs import MERGES
 from bert_tf.text.byte_pairs import SPECIAL_TOKENS as BYTE_PAIR_TOKENS
-from bert_tf.text.new_words import count_words
-from bert_tf.text.word_piece_learner import WordPieceLearner
+from bert_tf.text.new_words import WordPieceLearner, count_words
 
 from . import with_flags
 

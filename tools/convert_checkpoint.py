@@ -54,10 +54,12 @@ from bert_tf.files.paths import check_overwrites, real_path
 from bert_tf.files.weight_files import SAFETENSORS
 from bert_tf.files.whole_files import write_json, write_whole
 from bert_tf.files.whole_folders import whole_folder
-from bert_tf.model_folder.hugging_face.config import module_of
 from bert_tf.model_folder.hugging_face.conversion import to_safetensors
-from bert_tf.model_folder.hugging_face.cross_encoder import write_score_function
-from bert_tf.model_folder.hugging_face.vector_settings import VECTOR_FILES, write_vector_settings
+from bert_tf.model_folder.hugging_face.vector_settings import (
+    VECTOR_FILES,
+    write_score_function,
+    write_vector_settings,
+)
 from bert_tf.model_folder.reader import ModelFiles
 from bert_tf.model_folder.writer import (
     CONFIG_FILE,
@@ -126,7 +128,7 @@ def _convert(files: ModelFiles, source: str, folder: str, output_format: str) ->
     gives_number = has_one_output and not (config.is_multi_label or files.is_tagger)
     if SENTENCE_PIECES in vocabulary and not as_checkpoint:
         make_model(read_unigrams(files.vocab_file), files.vocab_file)  # refuses some models
-        vocabulary[module_of(config).VOCABULARY] = vocabulary.pop(SENTENCE_PIECES)
+        vocabulary["spiece.model"] = vocabulary.pop(SENTENCE_PIECES)
     if not vocabulary:
         logging.warning(
             "No vocabulary is written: there is none (%s) beside --input, and no --vocab_file",

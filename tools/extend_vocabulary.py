@@ -40,10 +40,10 @@ from bert_tf.files.whole_files import read_text, write_whole
 from bert_tf.files.whole_folders import whole_folder
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.family import config_from_dict, read_config
-from bert_tf.model_folder.hugging_face.cross_encoder import write_score_function
 from bert_tf.model_folder.hugging_face.vector_settings import (
     VECTOR_FILES,
     read_as_hugging_face,
+    write_score_function,
     write_vector_settings,
 )
 from bert_tf.model_folder.reader import ModelFiles
@@ -55,7 +55,8 @@ from bert_tf.text.casing import check_casing
 from bert_tf.text.model_vocabulary import UNUSED_TOKEN, check_model_vocabulary
 from bert_tf.text.new_words import TokenCounts, choose_entries, count_tokens, count_words
 from bert_tf.text.tokenizer_files import read_settings
-from bert_tf.text.tokenizer_json import WORD_PIECES, read_tokenizer_json
+from bert_tf.text.tokenizer_json import read_tokenizer_json
+from bert_tf.text.tokenizer_settings import WORD_PIECES
 
 NEW_WORDS_FILE = "new_words.tsv"
 # The files that --output_dir may contain.

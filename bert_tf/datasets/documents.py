@@ -68,9 +68,8 @@ class Documents:
     """All documents of a corpus, in flat arrays.
 
     A token takes 2 bytes (3 if the vocabulary has more than 65,536 entries) and a bit, a sentence
-    4, a document 32. An `array` grows in place, by a sixteenth at a time; anything else would need
-    a second copy. `num_without_tokens` documents are left out because their lines do not have
-    tokens.
+    4, a document 32. An `array` grows in place; anything else would need a second copy.
+    `num_without_tokens` documents are left out because their lines do not have tokens.
     """
 
     def __init__(self, vocab_size: int):
@@ -264,15 +263,12 @@ def warn_of_empty_documents(num_empty: int, num_documents: int) -> None:
 def split_sentences(text: str) -> list[str]:
     """Returns the sentences of `text`, stripped, without empty sentences.
 
-    A sentence ends
-
-    *   at the end of a line;
-    *   at . ! ? or an ellipsis, with closing quotes and brackets, if white space follows, but no
-        lower-case letter, and a full stop is not after an initial or one of a few English titles;
-    *   at an ideographic full stop, question mark or exclamation mark.
+    A sentence ends at the end of a line; at . ! ? or an ellipsis, with closing quotes and brackets,
+    if white space follows, but no lower-case letter, and a full stop is not after an initial or one
+    of a few English titles; at an ideographic full stop, question mark or exclamation mark.
 
     tensorflow_text's StateBasedSentenceBreaker splits "3.5" and "Mr. Smith", and TPU machines lack
-    tensorflow_text.
+    it.
     """
     sentences = []
     for line in text.splitlines():

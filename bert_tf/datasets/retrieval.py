@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from bert_tf import strict_json
 from bert_tf.datasets.tables import number_in
 from bert_tf.errors import UserError, listed, quoted
-from bert_tf.files import storage, whole_files
+from bert_tf.files import whole_files
 from bert_tf.files.whole_files import drop_carriage_returns
 from bert_tf.start import lazy_tensorflow as tf
 
@@ -75,11 +75,8 @@ def read_retrieval_set(folder: str, flag: str) -> RetrievalSet:
 
 def _lines(place: str, folder: str, name: str) -> Iterator[tuple[str, str]]:
     """Yields each non-empty line of a file, after the line's place for messages."""
-    path = os.path.join(folder, name)
     rule = "the folder must hold queries.jsonl, corpus.jsonl and qrels.tsv or qrels/test.tsv"
-    if not tf.io.gfile.exists(path):
-        raise UserError(f"{place}/{name} does not exist: {storage.contents(folder)}; {rule}")
-    text = whole_files.read_text(path, f"{place}/{name}", rule)
+    text = whole_files.read_text(os.path.join(folder, name), f"{place}/{name}", rule)
     text = drop_carriage_returns(text, f"{place}/{name}")
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
@@ -106,8 +103,6 @@ def _read_texts(place: str, folder: str, name: str) -> dict[str, str]:
         texts[key] = f"{title} {text}".strip()
         if not texts[key]:
             raise UserError(f"{where}: {quoted(key)} must have a text; fill it in or delete it")
-    if not texts:
-        raise UserError(f"{place}/{name} is empty; it must have a text on each line")
     return texts
 
 

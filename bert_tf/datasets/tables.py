@@ -42,9 +42,8 @@ def table_path(name: str, data_dir: str) -> str:
     if path := find_table(name, data_dir):
         return path
     names = names_in(data_dir) if tf.io.gfile.isdir(data_dir) else []
-    remedy = ""
-    if any(ending_of(x) in _SPREADSHEETS for x in names):
-        remedy = '. Save a spreadsheet as "CSV UTF-8"'
+    has_sheets = any(ending_of(x) in _SPREADSHEETS for x in names)
+    remedy = '. Save a spreadsheet as "CSV UTF-8"' if has_sheets else ""
     raise UserError(f"--data_dir must hold {name}.tsv or {name}.csv; {contents(data_dir)}{remedy}")
 
 
@@ -85,25 +84,16 @@ def read_table(
 ) -> list[NumberedRow]:
     """Returns the rows of a .tsv or .csv file, header included, without empty rows at the start.
 
-    `delimiter` is None for a tab in .tsv, a comma in .csv. Columns may be quoted, except between
-    tabs, where quotes are ordinary characters. `advice` ends the message about a row with too many
-    or too few columns.
+    `delimiter` is None for a tab in .tsv, a comma in .csv. Between tabs quotes are ordinary
+    characters. `advice` ends the message about a row with too many or too few columns.
     """
     delimiter = delimiter or _DELIMITERS[ending_of(path)]
     is_csv = delimiter != "\t"
-    text = read_text(path, has_header)
-    rows = _parse_csv(text, path, delimiter) if is_csv else list(enumerate(_split_tabs(text)))
+    if is_csv:
+        rows = _parse_csv(read_text(path, has_header), path, delimiter)
+    else:
+        rows = list(enumerate(read_rows(path, has_header)))
     rows = list(itertools.dropwhile(lambda numbered: not numbered[1], rows))
-    _check_widths(rows, path, delimiter, has_header, advice)
-    if not is_csv:
-        _warn_of_quotes(rows, path)
-    return rows
-
-
-def _check_widths(
-    rows: Sequence[NumberedRow], path: str, delimiter: str, has_header: bool, advice: str
-) -> None:
-    is_csv = delimiter != "\t"
     for i, row in rows:
         count, expected = len(row), len(rows[0][1])
         if count not in (0, expected):
@@ -115,17 +105,15 @@ def _check_widths(
                 f"{place_of(path, i)}: the line has {count} columns, but {first} {expected}."
                 f" {remedy}.{advice}"
             )
-
-
-def _warn_of_quotes(rows: Iterable[NumberedRow], path: str) -> None:
     lines = [i + 1 for i, row in rows if any(len(x) > 1 and x[0] == x[-1] == '"' for x in row)]
-    if lines:
+    if lines and not is_csv:
         logging.warning(
             "%s: lines with a column in quotes: %d; the first is line %d. Between tabs quotes are"
             " ordinary characters and become part of the text. If they only enclose it, save the"
             " table without them, or as .csv",
             *(path, len(lines), lines[0]),
         )
+    return rows
 
 
 def column_names(rows: Sequence[NumberedRow], has_header: bool) -> list[str]:
@@ -143,8 +131,8 @@ def column_numbers(
 ) -> dict[str, int]:
     """Returns flag -> number of the column that it names, from 0.
 
-    `columns` maps a flag (no dashes) to its value, the name of a column, or a number if the file
-    has no header. `needed_by` says in messages what needs these flags.
+    `columns` maps a flag (no dashes) to the name of a column, or a number if the file has no
+    header. `needed_by` says in messages what needs these flags.
     """
     names = column_names(rows, has_header)
     for flag, name in columns.items():
@@ -184,11 +172,7 @@ def read_text(path: str, header: bool = False) -> str:
 
 def read_rows(path: str, header: bool = False) -> Iterator[list[str]]:
     """Yields the columns of each line, between tabs; quotes are ordinary, as in the original."""
-    yield from _split_tabs(read_text(path, header))
-
-
-def _split_tabs(text: str) -> Iterator[list[str]]:
-    for line in text.removesuffix("\n").split("\n"):
+    for line in read_text(path, header).removesuffix("\n").split("\n"):
         yield line.split("\t") if line else []
 
 
@@ -201,10 +185,10 @@ def examples(
     refuse_empty: bool = False,
     skip_short: bool = False,
 ) -> Iterator[tuple[int, str, Sequence[str]]]:
-    """Yields each example: its row number, its place for messages, its columns.
+    """Yields each example of `path`: its row number, its place for messages, its columns.
 
     Args:
-        rows: the rows of the file `path`, without the header. Empty rows are skipped.
+        rows: the rows of the file without the header. Empty rows are skipped.
         needed: the smallest number of columns that a row may have.
         refuse_empty: whether to raise at an empty row that is followed by an example.
         skip_short: whether to skip rows with too few columns, with a warning, instead of raising.

@@ -1,8 +1,7 @@
 """Reads text for pre-training from files: plain text, JSON lines, Parquet; compressed or not.
 
-The name gives the format: NAME.jsonl, NAME.ndjson and NAME.json are JSON lines, NAME.parquet is
-Parquet. Names of other formats, such as NAME.csv, are refused; any other name is text. Text and
-JSON lines may be compressed: NAME.gz, NAME.zst.
+The name gives the format: .jsonl, .ndjson and .json are JSON lines, .parquet is Parquet; text and
+JSON lines may be compressed: .gz, .zst. Other formats, such as .csv, are refused; all else is text.
 """
 
 import functools
@@ -30,16 +29,13 @@ TEXT_FIELD = "text"
 
 def is_plain_text(path: str) -> bool:
     """Returns whether a file's name means plain text, not JSON lines or Parquet."""
-    return ending_of(path) != ".parquet" and not _is_json_lines(path)
+    return ending_of(path) != ".parquet" and _inner_ending(path) not in _JSON_ENDINGS
 
 
-def _is_json_lines(path: str) -> bool:
-    return ending_of(_uncompressed(path)) in _JSON_ENDINGS
-
-
-def _uncompressed(path: str) -> str:
+def _inner_ending(path: str) -> str:
+    """Returns the ending of the name of a file once it is decompressed."""
     ending = ending_of(path)
-    return path[: -len(ending)] if ending in (".gz", ".zst") else path
+    return ending_of(path[: -len(ending)]) if ending in (".gz", ".zst") else ending
 
 
 def read_files(
@@ -51,20 +47,17 @@ def read_files(
 ) -> Iterator[tuple[str, list[str]]]:
     """Yields pairs of a file's name and a batch of its stripped lines.
 
-    Text has a sentence on each line and an empty line between documents. The end of a file does not
-    end a document: the next file continues it, as in the original. In JSON lines and Parquet each
-    object or row is a document, with its text in `text_field`, which is split into sentences.
-    Byte-order marks are dropped.
-
-    Args:
-        report_empty: called at the end; counts JSON lines and Parquet documents only.
-        split_lines: whether each line of text is split into sentences.
+    Text has a sentence on each line, or with `split_lines` several, and an empty line between
+    documents. The end of a file does not end a document: the next file continues it, as in the
+    original. In JSON lines and Parquet each object or row is a document, with its text in
+    `text_field`, which is split into sentences; `report_empty` is called at the end with their
+    counts.
     """
     total = sum(tf.io.gfile.stat(path).length for path in files)
     num_empty = num_documents = 0
     with progress.Progress("reading text", "bytes", total) as work:
         for path in files:
-            if ending_of(_uncompressed(path)) in _OTHER_ENDINGS:
+            if _inner_ending(path) in _OTHER_ENDINGS:
                 raise UserError(
                     f"--{flag}: {path} must be text, JSON lines (.jsonl) or Parquet (.parquet), by"
                     " its name; text and JSON lines may be compressed (.gz, .zst). Convert it or,"
@@ -79,7 +72,8 @@ def read_files(
                         else:
                             yield path, [line.strip() for line in lines]
                     continue
-                read_texts = _read_json_lines if _is_json_lines(path) else _read_parquet
+                is_parquet = ending_of(path) == ".parquet"
+                read_texts = _read_parquet if is_parquet else _read_json_lines
                 for texts in read_texts(path, work, flag, text_field):
                     documents = [split_sentences(text) for text in texts]
                     num_documents += len(documents)

@@ -1,10 +1,8 @@
 """Reads splits and documents of prepared datasets of TensorFlow Datasets (TFDS).
 
-Nothing is downloaded. tensorflow_datasets is imported only when it is used: the import takes
-seconds, and most runs read files.
-
-The functions take `specification`, the value of --tfds, NAME[/CONFIG][:VERSION][:SPLIT], and
-`data_dir`, --tfds_data_dir, the folder of prepared datasets; None for the package's default.
+Nothing is downloaded, and the package is imported on first use. `specification` is the value of
+--tfds, NAME[/CONFIG][:VERSION][:SPLIT], and `data_dir` --tfds_data_dir, the folder of prepared
+datasets; None for the package's default.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ _SPECIFICATION = re.compile(r"(?P<name>[^:\[\]]+(:\d[\d.*]*)?)(:(?P<split>[^:\d]
 
 
 def find(name: str, data_dir: str | None, specification: str) -> Any:
-    """Returns the builder of a dataset; UserError if it is not prepared or TFDS is missing."""
+    """Returns the builder of a dataset; UserError if it is not known or TFDS is missing."""
     try:
         import tensorflow_datasets
     except ImportError as error:
@@ -34,18 +32,12 @@ def find(name: str, data_dir: str | None, specification: str) -> Any:
             f"--tfds needs TensorFlow Datasets; run `pip install tensorflow-datasets` ({error})"
         ) from error
     try:
-        builder = tensorflow_datasets.builder(name, data_dir=data_dir)
+        return tensorflow_datasets.builder(name, data_dir=data_dir)
     except Exception as error:  # many kinds: not found, bad name, code that cannot be imported
         raise UserError(
             f"--tfds={specification}: TensorFlow Datasets cannot load {name} "
             f"(--tfds_data_dir={data_dir or ''}): {quoted(str(error))}"
         ) from error
-    if not builder.info.splits:
-        raise UserError(
-            f"--tfds={specification}: {name} is not prepared in {builder.data_dir}; "
-            f"run `tfds build {name}` first, or correct --tfds_data_dir"
-        )
-    return builder
 
 
 def read_split(
@@ -82,8 +74,8 @@ def read_tfds_documents(
 ) -> Iterator[list[tuple[str, list[str]]]]:
     """Yields batches of a dataset's documents: the example's TFDS id, and the sentences.
 
-    An id has the example's file and its index there; it is the same for any slice of a split.
-    The split is "train" by default. `report_empty` is called at the end.
+    An id has the example's file and its index there, whatever the slice of the split, which is
+    "train" by default. `report_empty` is called at the end.
     """
     dataset, total = _read_texts(specification, data_dir, text_feature)
     number = num_empty = 0
@@ -117,14 +109,11 @@ def _read_texts(
     builder = find(name, data_dir, specification)
     dataset, total = read_split(builder, split, specification, add_ids=True)
     spec = dataset.element_spec
-    if not isinstance(spec, dict) or text_feature not in spec:
-        names = listed(sorted({*spec} - {_ID}) if isinstance(spec, dict) else [])
+    kinds = spec if isinstance(spec, dict) else {}
+    texts = [x for x, kind in kinds.items() if kind == tf.TensorSpec([], tf.string) and x != _ID]
+    if text_feature not in texts:
         raise UserError(
-            f"--tfds_text_feature={text_feature}: {name} has no such feature; it has {names}"
-        )
-    if spec[text_feature] != tf.TensorSpec([], tf.string):
-        raise UserError(
-            f"--tfds_text_feature={text_feature} must be a string feature; in {name} it is "
-            f"{quoted(spec[text_feature])}"
+            f"--tfds_text_feature={text_feature} must name a string feature of {name}, one of "
+            f"{listed(sorted(texts))}"
         )
     return dataset.map(lambda example: (example[_ID], example[text_feature])), total

@@ -15,11 +15,9 @@ from absl import logging
 
 from bert_tf.bounds import inputs_were_checked
 from bert_tf.errors import UserError, listed
-from bert_tf.export import running
-from bert_tf.export.comparison import log_measures, read_examples
-from bert_tf.export.onnx_graph import OnnxGraph
-from bert_tf.export.onnx_int8 import Int8Graph, calibrated_ranges
-from bert_tf.export.onnx_model import OnnxModel, checked
+from bert_tf.export import running, signatures
+from bert_tf.export.onnx_graph import Int8Graph, OnnxGraph
+from bert_tf.export.onnx_model import OnnxModel, calibrated_ranges, checked
 from bert_tf.export.readme import readme
 from bert_tf.export.settings import (
     BFLOAT16,
@@ -35,15 +33,7 @@ from bert_tf.export.settings import (
     TRAINED_LAST,
     ExportSettings,
 )
-from bert_tf.export.signatures import (
-    DEFAULT_SIGNATURE,
-    ENCODED,
-    asserted,
-    input_specs,
-    looked_up,
-    outputs_of,
-    text_signatures,
-)
+from bert_tf.export.signatures import DEFAULT_SIGNATURE, ENCODED
 from bert_tf.export.text_inputs import TextInputs
 from bert_tf.files.checkpoint_names import check_path
 from bert_tf.files.model_notes import write_labels
@@ -100,7 +90,7 @@ def export(settings: ExportSettings, folder: ModelFolder | None = None) -> None:
         if head != ENCODER:
             folder.check_head(head, f"--head={head}")
         check_length(settings, folder)
-        examples = read_examples(settings, head, folder) if settings.data_dir else []
+        examples = running.read_examples(settings, head, folder) if settings.data_dir else []
         if head == "squad" and head_options(folder.shapes):
             raise UserError(
                 f"{folder.path} has ELECTRA's heads for questions, which cannot be exported: their"
@@ -119,23 +109,22 @@ def export(settings: ExportSettings, folder: ModelFolder | None = None) -> None:
         def outputs_in(dtype: keras.DTypePolicy | str | None) -> tuple[keras.Model, Outputs]:
             model = build_model("" if head == ENCODER else head, folder, dtype)
             is_onnx = settings.format == ONNX  # `encode` of a loaded export needs these
-            outputs = outputs_of(head, model, folder, with_encoded=is_onnx)
+            outputs = signatures.outputs_of(head, model, folder, with_encoded=is_onnx)
             return model, inputs_were_checked()(outputs)
 
         model, outputs = outputs_in(ROUNDED if settings.dtype == BFLOAT16 else FLOAT32)
-        specs = input_specs(head, settings.batch_size, settings.seq_length)
-        check = looked_up if settings.format == LITERT else asserted
+        specs = signatures.input_specs(head, settings.batch_size, settings.seq_length)
+        check = signatures.looked_up if settings.format == LITERT else signatures.asserted
         checked = lambda inputs: outputs(check(inputs, specs, folder.config))  # noqa: E731
         function = tf.function(lambda **inputs: checked(inputs), autograph=False)
         of_ids = function.get_concrete_function(**specs)
-        signatures = {DEFAULT_SIGNATURE: of_ids}
+        functions = {DEFAULT_SIGNATURE: of_ids}
         module = tf.Module()
         module.weights = [variable.value for variable in model.variables]
         if settings.takes_text and isinstance(tokenizer, FastTokenizer):
             module.text_inputs = TextInputs(tokenizer, longest)
-            reads = folder.trained_on.reads
-            of_texts = text_signatures(head, outputs, module.text_inputs, tokenizer.tokens(), reads)
-            signatures = {**of_texts, IDS: of_ids}
+            inputs = module.text_inputs, tokenizer.tokens(), folder.trained_on.reads
+            functions = signatures.text_signatures(head, outputs, *inputs) | {IDS: of_ids}
         with contextlib.ExitStack() as stack:
             # Silences the converters' progress messages and warnings.
             stack.callback(python_logging.disable, python_logging.root.manager.disable)
@@ -145,9 +134,9 @@ def export(settings: ExportSettings, folder: ModelFolder | None = None) -> None:
                 results = of_ids.structured_outputs
                 write_onnx(path, head, folder, specs, results, settings.quantize)
             elif settings.format == LITERT:
-                write_litert(path, module, signatures, settings.quantize)
+                write_litert(path, module, functions, settings.quantize)
             else:
-                tf.saved_model.save(module, place, signatures=signatures)
+                tf.saved_model.save(module, place, signatures=functions)
         description = {
             "format": settings.format,
             "head": head,
@@ -158,7 +147,7 @@ def export(settings: ExportSettings, folder: ModelFolder | None = None) -> None:
             "max_seq_length": settings.seq_length or longest,
             "trained_max_seq_length": folder.trained_on.max_seq_length,
             "reads": folder.trained_on.reads if head in TRAINED_LAST else None,
-            "signatures": {name: _described(signatures[name]) for name in signatures},
+            "signatures": {name: _described(function) for name, function in functions.items()},
             **described(folder, head, read_bytes(path, path) if settings.format == ONNX else None),
         }
         sizes = folder.config.vocab_size, longest, folder.config.type_vocab_size
@@ -167,19 +156,16 @@ def export(settings: ExportSettings, folder: ModelFolder | None = None) -> None:
         if settings.dtype != FLOAT32:
             original = lambda **inputs: outputs_in(FLOAT32)[1](inputs)  # noqa: E731
         _check(place, settings, sample, original)
-        _write_companions(place, description, folder)
+        write_model_files(place, folder.config, tokenizer.files, tokenizer.do_lower_case)
+        write_labels(place, description["labels"] or None)
+        write_whole(os.path.join(place, "README.md"), readme(description, folder))
+        write_json(os.path.join(place, DESCRIPTION_FILE), description)
         if examples:
-            log_measures(examples, head, Pretrained(folder, FLOAT32), load_exported(place))
-        size = _size(place)
+            running.log_measures(examples, head, Pretrained(folder, FLOAT32), load_exported(place))
+        files = (os.path.join(x, name) for x, _, names in tf.io.gfile.walk(place) for name in names)
+        size = sum(tf.io.gfile.stat(file).length for file in files)
     message = "Wrote %s, %.3g MB; its README.md says how to call the model"
     logging.info(message, settings.output, size / 1e6)
-
-
-def _size(folder: str) -> int:
-    files = [
-        os.path.join(path, name) for path, _, names in tf.io.gfile.walk(folder) for name in names
-    ]
-    return sum(tf.io.gfile.stat(path).length for path in files)
 
 
 def export_model(model: Pretrained, output: str | os.PathLike[str], **options: Any) -> None:
@@ -248,15 +234,6 @@ def _described(function: tf.types.experimental.ConcreteFunction) -> dict[str, An
     }
 
 
-def _write_companions(place: str, description: Mapping[str, Any], folder: ModelFolder) -> None:
-    tokenizer = folder.tokenizer
-    text = readme(description, folder)
-    write_model_files(place, folder.config, tokenizer.files, tokenizer.do_lower_case)
-    write_labels(place, description["labels"] or None)
-    write_whole(os.path.join(place, "README.md"), text)
-    write_json(os.path.join(place, DESCRIPTION_FILE), description)
-
-
 def _check(
     place: str,
     settings: ExportSettings,
@@ -284,17 +261,11 @@ def _check(
         )
 
 
-Signatures = Mapping[str, tf.types.experimental.ConcreteFunction]
-_AXES = {"multiple_choice": ("batch", "choices", "length")}
+_Specs = Mapping[str, tf.TensorSpec]
 
 
 def write_onnx(
-    path: str,
-    head: str,
-    folder: ModelFolder,
-    inputs: Mapping[str, tf.TensorSpec],
-    outputs: Mapping[str, tf.TensorSpec],
-    quantize: str | None,
+    path: str, head: str, folder: ModelFolder, inputs: _Specs, outputs: _Specs, quantize: str | None
 ) -> None:
     graph = Int8Graph(calibrated_ranges(folder)) if quantize == INT8 else OnnxGraph()
     tensors = {name: graph.input(name, *_named_axes(name, x, head)) for name, x in inputs.items()}
@@ -306,21 +277,21 @@ def write_onnx(
 
 def _named_axes(name: str, x: tf.TensorSpec, head: str) -> tuple[Any, list[int | str]]:
     """Returns the dtype and the shape of an input or output, with names for axes of any size."""
-    axes = _AXES.get(head, ("batch", "length"))
-    if head == "multiple_choice" and name in ENCODED:
-        axes = ("rows", "length")
+    axes = ["batch", "length"]
+    if head == "multiple_choice":
+        axes = ["rows", "length"] if name in ENCODED else ["batch", "choices", "length"]
     if head == "masked_lm" and name not in INPUTS:
-        axes = ("batch", "length" if name in ENCODED else "masks")
+        axes = ["batch", "length" if name in ENCODED else "masks"]
     names = [*axes, *[""] * len(x.shape)]
     shape = [names[i] if size is None else size for i, size in enumerate(x.shape)]
     return x.dtype.as_numpy_dtype, shape
 
 
 def write_litert(
-    path: str, module: tf.Module, signatures: Signatures, quantize: str | None
+    path: str, module: tf.Module, functions: Mapping[str, Any], quantize: str | None
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        tf.saved_model.save(module, folder, signatures=dict(signatures))
+        tf.saved_model.save(module, folder, signatures=dict(functions))
         names = [DEFAULT_SIGNATURE]
         converter = tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=names)
         if quantize == INT8:

@@ -2,20 +2,22 @@
 
 All operations are standard, so every runtime has them. They form the patterns that ONNX Runtime
 fuses; it recognizes these patterns only up to opset 18.
+
+In an `Int8Graph` matrices are 8-bit integers with a scale for each column. The inputs of a product
+have one scale, fixed by calibration, so an answer does not depend on the texts beside it. The nodes
+are QuantizeLinear and DequantizeLinear; runtimes fuse them with the products.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from bert_tf.errors import UserError
 from bert_tf.export.running import import_package
 
 # The first opset with LayerNormalization, and the format version of the same release, ONNX 1.12.
 OPSET, IR_VERSION = 17, 8
-_MOST_BYTES = 2**31 - 2**20  # of the constants; protobuf's messages must be below 2 GiB
 
 
 class OnnxGraph:
@@ -108,14 +110,82 @@ class OnnxGraph:
         """Returns the checked `onnx.ModelProto`."""
         helper = self._onnx.helper
         constants = [*self._constants.values()]
-        if (size := sum(constant.ByteSize() for constant in constants)) > _MOST_BYTES:
-            raise UserError(
-                f"--format=onnx writes one file of at most {_MOST_BYTES / 1e9:.3g} GB, and the"
-                f" model's weights take {size / 1e9:.3g} GB. Use --format=saved_model"
-            )
         graph = helper.make_graph(self._nodes, "bert", self._inputs, self._outputs, constants)
         opsets = [helper.make_opsetid("", OPSET)]
         options = {"opset_imports": opsets, "ir_version": IR_VERSION, "producer_name": "bert-tf"}
         model = helper.make_model(graph, **options)
         self._onnx.checker.check_model(model, full_check=True)
         return model
+
+
+Ranges = Mapping[str, tuple[float, float]]
+_ENCODER = "/encoder/"  # other products are too small to matter
+_LEAST_SCALE = 1e-12
+_GREATEST = 127  # the largest int8 number of a table
+# The largest int8 number of a product's matrix. Processors without VNNI add two products in 16
+# bits, which hold 2 * 255 * 64:
+# https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html
+_SAFE = 64
+
+
+class RangesGraph(OnnxGraph):
+    """Has outputs for the least and the greatest number in the input of each product."""
+
+    def product(
+        self, x: str, name: str, kernel: np.ndarray, bias_name: str, bias: np.ndarray | None
+    ) -> str:
+        if _ENCODER in name:
+            for operation in ("ReduceMin", "ReduceMax"):
+                # Layers of ALBERT share a name.
+                output = f"{len(self._outputs)}|{name}"
+                self.output(output, self(operation, x, keepdims=0), np.float32, [])
+        return super().product(x, name, kernel, bias_name, bias)
+
+
+class Int8Graph(OnnxGraph):
+    """Stores matrices as 8-bit integers."""
+
+    def __init__(self, ranges: Ranges) -> None:
+        super().__init__()
+        self._ranges = ranges
+        self._quantized: dict[str, str] = {}
+
+    def product(
+        self, x: str, name: str, kernel: np.ndarray, bias_name: str, bias: np.ndarray | None
+    ) -> str:
+        if name in self._ranges:
+            least, greatest = self._ranges[name]
+            scale = np.float32(max((greatest - least) / 255, _LEAST_SCALE))
+            zero = np.uint8(round(-least / scale))
+            # The query, the key and the value share an input.
+            if x not in self._quantized:
+                self._quantized[x] = self("QuantizeLinear", x, scale, zero)
+            x = self("DequantizeLinear", self._quantized[x], scale, zero)
+        return super().product(x, name, kernel, bias_name, bias)
+
+    def matrix(self, name: str, kernel: np.ndarray) -> str:
+        if name not in self._ranges:
+            return super().matrix(name, kernel)
+        return self._dequantized(name, kernel, 1, _SAFE)
+
+    def rows(self, name: str, table: np.ndarray, ids: str) -> str:
+        integers, scales = self._integers(name, table, 0, _GREATEST)
+        found = self("Cast", self("Gather", integers, ids), to=1)
+        return self("Mul", found, self("Unsqueeze", self("Gather", scales, ids), np.array([-1])))
+
+    def table(self, name: str, table: np.ndarray) -> str:
+        return self._dequantized(name, table, 0, _GREATEST)
+
+    def _dequantized(self, name: str, matrix: np.ndarray, axis: int, greatest: int) -> str:
+        integers, scales = self._integers(name, matrix, axis, greatest)
+        zeros = self.constant(f"{name}:zeros", np.zeros(matrix.shape[axis], np.int8))
+        return self("DequantizeLinear", integers, scales, zeros, axis=axis)
+
+    def _integers(self, name: str, matrix: np.ndarray, axis: int, greatest: int) -> tuple[str, str]:
+        """Returns int8 integers and their scales along an axis, once for layers that share it."""
+        if name in self._constants:
+            return name, f"{name}:scales"
+        largest = np.abs(matrix).max(axis=1 - axis, keepdims=True)
+        scales = np.maximum(largest / greatest, _LEAST_SCALE).astype(np.float32)
+        integers = self.constant(name, np.round(matrix / scales).astype(np.int8))
+        return integers, self.constant(f"{name}:scales", scales.reshape(-1))

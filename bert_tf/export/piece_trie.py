@@ -1,9 +1,8 @@
 """`PieceTrie`: splits all words into word pieces at once, in TensorFlow operations.
 
-The vocabulary is a trie. Each word is read once, from left to right. If a node has no edge for the
-next character, the trie says which pieces end there and at which node to continue (Song et al.,
-"Fast WordPiece Tokenization", section 3.1). So a word of n characters takes at most 2n + 1 steps,
-and all words take each step together.
+Each word is read once, from left to right, in a trie of the vocabulary. If a node has no edge for
+the next character, the trie says which pieces end there and at which node to continue (Song et al.,
+"Fast WordPiece Tokenization", section 3.1). All words take each of at most 2n + 1 steps together.
 """
 
 import itertools
@@ -160,10 +159,8 @@ def _failures(
 ) -> tuple[list[int], list[tuple[tuple[int, int], ...]]]:
     """Returns, for each node, what to do if it has no edge for the next character.
 
-    Returns:
-        failures: the node to continue from; NOWHERE if no pieces can spell the word.
-        pieces: (id, offset from the node's first character) of each piece that ends before the node
-            to continue from.
+    That is the node to continue from, NOWHERE if no pieces can spell the word; and (id, offset from
+    the node's first character) of each piece that ends before the node to continue from.
     """
     failures = [NOWHERE, NOWHERE]
     pieces: list[tuple[tuple[int, int], ...]] = [(), ()]

@@ -111,12 +111,6 @@ class Preprocessor(keras.layers.Layer):
                 " dataset.map(lambda a, b: preprocessor((a, b))). Labels must be numbers"
             )
         parts = [_strings(part) for part in self._parts(texts)]
-        if not parts[0].shape.is_compatible_with(parts[-1].shape):
-            raise UserError(
-                "The two parts of a pair must have the same shape, one second text for each first;"
-                " received the shapes"
-                f" {' and '.join(str(part.shape) for part in parts)}"
-            )
         is_single = parts[0].shape.rank == 0
         features = self._features([tf.reshape(part, [-1]) for part in parts])
         if is_single:

@@ -7,11 +7,19 @@ from types import ModuleType
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
-from bert_tf.errors import needs_package
-from bert_tf.export.settings import FILES, LITERT, ONNX
+from bert_tf.engine.measures import pearson, spearman
+from bert_tf.errors import UserError, needs_package
+from bert_tf.export.settings import ENCODER, FILES, LITERT, ONNX, ExportSettings
 from bert_tf.files.whole_files import read_bytes
 from bert_tf.pretrained.build import POSITIONS
+from bert_tf.pretrained.exported import ExportedModel
+from bert_tf.pretrained.folder import ModelFolder
+from bert_tf.pretrained.model import Pretrained
+from bert_tf.tasks.classification.examples import InputExample, as_labels
+from bert_tf.tasks.classification.settings import TableColumns
+from bert_tf.tasks.classification.table import TableProcessor
 
 
 def import_package(name: str, package: str, needed_by: str, extra: str = "export") -> ModuleType:
@@ -102,3 +110,53 @@ def largest_difference(expected: Arrays, found: Arrays) -> float:
         for name, value in expected.items()
     ]
     return float(np.max(differences))
+
+
+def read_examples(settings: ExportSettings, head: str, folder: ModelFolder) -> list[InputExample]:
+    """Reads the examples of --data_dir; raises UserError if the head has no such labels."""
+    columns = TableColumns(
+        text_a_column=settings.text_a_column,
+        text_b_column=settings.text_b_column,
+        label_column=settings.label_column,
+        labels=folder.labels if head == "classification" else None,
+        regression=head != "classification",
+        multi_label=head == "classification" and folder.config.is_multi_label,
+    )
+    if head not in ("classification", "regression", ENCODER):
+        raise UserError(
+            f"--data_dir is for classes, numbers and sentence vectors, not for --head={head}:"
+            " compare the answers of both folders yourself, with bert_tf.load"
+        )
+    if head == ENCODER and not settings.text_b_column:
+        raise UserError(
+            "--data_dir needs --text_b_column for sentence vectors: their cosine is compared with"
+            " the label"
+        )
+    return TableProcessor(columns, settings.data_dir).read("dev", settings.data_dir)
+
+
+def log_measures(
+    examples: list[InputExample], head: str, before: Pretrained, after: ExportedModel
+) -> None:
+    """Measures a model on a table of texts and labels, before and after its export."""
+    was, now = (_measures(examples, head, model) for model in (before, after))
+    for name, value in was.items():
+        logging.info(
+            "%s of %d examples: %.4f before the export, %.4f after it",
+            *(name, len(examples), value, now[name]),
+        )
+
+
+def _measures(
+    examples: list[InputExample], head: str, model: Pretrained | ExportedModel
+) -> Mapping[str, float]:
+    first, second = [x.text_a for x in examples], [x.text_b for x in examples]
+    labels = [x.label for x in examples]
+    texts = first if second[0] is None else [*zip(first, second, strict=True)]
+    if head == "classification":
+        found = model.classify(texts)
+        right = [as_labels(y) == x.labels for x, y in zip(found, labels, strict=True)]
+        return {"Accuracy": sum(right) / len(right)}
+    numbers = model.similarity(first, second) if head == ENCODER else model.classify(texts)
+    pair = np.array(labels), np.array(numbers)
+    return {"Pearson correlation": pearson(*pair), "Spearman correlation": spearman(*pair)}

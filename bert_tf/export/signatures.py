@@ -3,9 +3,9 @@
 Dimension letters and dtypes: see `bert_tf/modeling.py`. C is the number of classes or choices, P
 the number of masks in a text, and K the number of tokens for each mask.
 
-The graph checks inputs for different shapes and for numbers out of range. Without checks the
-runtimes would answer: they repeat a mask of size 1, count negative ids from the end of a table, and
-give an unknown segment an embedding of zeros.
+Without the graph's checks of inputs the runtimes would answer wrong ones: they repeat a mask of
+size 1, count negative ids from the end of a table, and give an unknown segment an embedding of
+zeros.
 """
 
 import functools

@@ -64,20 +64,18 @@ class TextFeatures:
             found = read_folder(folder, max_seq_length=max_seq_length)
             self.head = next(head for head in HEADS if head in (*found.heads, ENCODER))
             self.max_seq_length = found.max_seq_length
-            self._prepare(found.tokenizer, found.vectors)
-            return
-        with reading(folder) as (described, vocab_file):
-            longest, self.head = described["max_seq_length"], described["head"]
-            do_lower_case, signatures = described["do_lower_case"], described["signatures"]
-            inputs = signatures.get("ids", signatures[DEFAULT_SIGNATURE])["inputs"]
-            self._length = inputs["input_ids"]["shape"][-1]
-            vectors = vector_settings(described.get("vectors", {}))
-        what = f"the max_seq_length of {path}"
-        check_count("max_seq_length", max_seq_length, 4, longest, what, "for that of the folder")
-        self.max_seq_length = max_seq_length or longest
-        self._prepare(load_tokenizer(vocab_file, do_lower_case), vectors)
-
-    def _prepare(self, tokenizer: Tokenizer, vectors: VectorSettings) -> None:
+            tokenizer, vectors = found.tokenizer, found.vectors
+        else:
+            with reading(folder) as (described, vocab_file):
+                longest, self.head = described["max_seq_length"], described["head"]
+                do_lower_case, signatures = described["do_lower_case"], described["signatures"]
+                inputs = signatures.get("ids", signatures[DEFAULT_SIGNATURE])["inputs"]
+                self._length = inputs["input_ids"]["shape"][-1]
+                vectors = vector_settings(described.get("vectors", {}))
+            what, none = f"the max_seq_length of {path}", "for that of the folder"
+            check_count("max_seq_length", max_seq_length, 4, longest, what, none)
+            self.max_seq_length = max_seq_length or longest
+            tokenizer = load_tokenizer(vocab_file, do_lower_case)
         self._vectors = vectors if self.head == ENCODER else VectorSettings()
         self.tokenizer = tokenizer.after_lowering() if self._vectors.do_lower_case else tokenizer
 
@@ -107,10 +105,8 @@ class TextFeatures:
             return self._padded(text_input.encode_masks(found, self.tokenizer, self.max_seq_length))
         if self.head == "squad":
             return self._padded([self._question(text) for text in found])
-        return self._padded(self._rows([self._vectors.prepared(text) for text in found]))
-
-    def _rows(self, texts: Sequence[str | tuple[str, str]]) -> list[dict[str, list[int]]]:
-        return text_input.encode(texts, self.tokenizer, self.max_seq_length)
+        prepared = [self._vectors.prepared(text) for text in found]
+        return self._padded(text_input.encode(prepared, self.tokenizer, self.max_seq_length))
 
     def _question(self, pair: str | tuple[str, str]) -> dict[str, list[int]]:
         """Returns the row of a question and its context, which is truncated."""
@@ -134,7 +130,8 @@ class TextFeatures:
             )
         (count,) = counts
         pairs = [(context, choice) for context, choices in rows for choice in choices]
-        found = self._padded(self._rows(as_list(pairs, pairs=True)[0]))
+        checked, _ = as_list(pairs, pairs=True)
+        found = self._padded(text_input.encode(checked, self.tokenizer, self.max_seq_length))
         return {name: x.reshape(len(rows), count, -1) for name, x in found.items()}
 
     def _padded(self, rows: Sequence[dict[str, list[int]]]) -> dict[str, NDArray[np.int32]]:

@@ -2,18 +2,22 @@
 
 A character becomes a string of symbols. A symbol is an int: `SPACE`, `UNKNOWN` for a character that
 occurs in no token, and from `FIRST_LETTER` on the characters of the vocabulary. Two more kinds only
-occur in lower-cased text, where `text_to_ids` puts marks in order:
+occur in lower-cased text, where `text_inputs` puts marks in order:
 
 *   `DROPPED`, a nonspacing mark of combining class 0. It separates runs of marks before it is
     removed.
 *   -(symbol * CLASSES + class), a character of the vocabulary whose combining class is not 0 and
     that is not a nonspacing mark.
+
+Making a table takes half a second, so the tables of the last vocabularies are kept.
 """
 
+import dataclasses
 import functools
 import itertools
 import unicodedata
 from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,15 +26,36 @@ from bert_tf import tokenization
 SPACE, UNKNOWN, FIRST_LETTER = range(3)
 DROPPED = -1
 CLASSES = 256
-
 # Classes of characters for str.lower's rule of the final sigma.
 UNCASED, CASED, IGNORED = range(3)
-
 CAPITAL_SIGMA, FINAL_SIGMA = 0x3A3, 0x3C2
 
 _CODE_POINTS = 0x110000
 BLOCK = 64
 _UNASSIGNED = frozenset(("Cn", "Co", "Cs"))
+_KEPT = 8
+
+
+class CodePoints(NamedTuple):
+    """A table with an int for each code point, as blocks; equal blocks are stored once.
+
+    The entry of code point p is blocks[block_starts[p // BLOCK] + p % BLOCK].
+    """
+
+    block_starts: np.ndarray
+    blocks: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class Rules:
+    """A tokenizer, equal to another one if their switches are."""
+
+    basic: tokenization.BasicTokenizer = dataclasses.field(compare=False)
+    switches: tuple[Any, ...] = ()
+
+    def __post_init__(self) -> None:
+        switches = vars(self.basic) | {"dropped": frozenset(self.basic.dropped)}
+        object.__setattr__(self, "switches", tuple(switches.items()))
 
 
 def letters_of(tokens: Iterable[str]) -> dict[str, int]:
@@ -38,19 +63,21 @@ def letters_of(tokens: Iterable[str]) -> dict[str, int]:
     return {char: i for i, char in enumerate(sorted(set("".join(tokens))), FIRST_LETTER)}
 
 
+@functools.lru_cache(_KEPT)
 def symbol_strings(
-    letters: dict[str, int], basic: tokenization.BasicTokenizer
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns the string of symbols that each character becomes by the rules of `basic`.
+    characters: tuple[str, ...], rules: Rules
+) -> tuple[CodePoints, np.ndarray, np.ndarray]:
+    """Returns the string of symbols that each character becomes, for the keys of `letters_of`.
 
     Punctuation and ideographs get a space on either side, control characters become "".
 
     Returns:
-        string_of: int [0x110000], the number of the string of each code point.
+        string_of: the number of the string of each code point.
         string_starts: int [strings + 1]; the symbols of string i are symbols[string_starts[i] :
             string_starts[i + 1]].
         symbols: int [all symbols].
     """
+    basic, letters = rules.basic, letters_of(characters)
     numbers = {(UNKNOWN,): 0}  # string -> its number
     string_of = np.zeros(_CODE_POINTS, np.int64)
     for point in _points_with_rules(basic, letters):
@@ -63,7 +90,7 @@ def symbol_strings(
             string = tuple(_spell(char, letters, basic))
         string_of[point] = numbers.setdefault(string, len(numbers))
     string_starts = np.cumsum([0, *map(len, numbers)])
-    return string_of, string_starts, np.array([*itertools.chain(*numbers)])
+    return _two_stages(string_of), string_starts, narrow(np.array([*itertools.chain(*numbers)]))
 
 
 def _points_with_rules(
@@ -104,36 +131,34 @@ def _spell(char: str, letters: dict[str, int], basic: tokenization.BasicTokenize
             yield symbol
 
 
-def case_classes(basic: tokenization.BasicTokenizer) -> np.ndarray:
-    """Returns UNCASED, CASED or IGNORED for each code point, int [0x110000].
+@functools.lru_cache(_KEPT)
+def case_classes(rules: Rules) -> CodePoints:
+    """Returns UNCASED, CASED or IGNORED for each code point.
 
     str.lower turns a capital sigma into a final sigma if the nearest character before it that is
     not IGNORED is CASED and the nearest one after it is not. Python does not expose these classes,
     so they are derived from the results of str.lower. Characters that cleaning removes are IGNORED.
     """
-    classes = np.full(_CODE_POINTS, UNCASED)
+    basic, classes = rules.basic, np.full(_CODE_POINTS, UNCASED)
     for point in _points_with_rules(basic):
         char = chr(point)
         if _ends_word(char):
             classes[point] = CASED
         elif _ends_word("a" + char) or not (_is_plain(char) or basic.clean(char)):
             classes[point] = IGNORED
-    return classes
+    return _two_stages(classes)
 
 
 def _ends_word(start: str) -> bool:
     return f"{start}{chr(CAPITAL_SIGMA)}".lower().endswith(chr(FINAL_SIGMA))
 
 
-def two_stages(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns a table of all code points as blocks; equal blocks are stored once.
-
-    The entry of code point p is blocks[block_starts[p // BLOCK] + p % BLOCK].
-    """
+def _two_stages(table: np.ndarray) -> CodePoints:
     starts: dict[bytes, int] = {}  # block -> where it starts
     blocks = table.reshape(-1, BLOCK)
     block_starts = [starts.setdefault(row.tobytes(), len(starts) * BLOCK) for row in blocks]
-    return np.array(block_starts), np.frombuffer(b"".join(starts), table.dtype)
+    found = np.frombuffer(b"".join(starts), table.dtype)
+    return CodePoints(narrow(np.array(block_starts)), narrow(found))
 
 
 def narrow(array: np.ndarray) -> np.ndarray:

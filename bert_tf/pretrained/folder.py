@@ -13,8 +13,7 @@ from bert_tf.errors import UserError, first_of, listed
 from bert_tf.files.model_notes import MODEL_INPUT_FILE, PAIRS, TEXTS, ModelInput
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model_folder.hugging_face.config import default_names
-from bert_tf.model_folder.hugging_face.cross_encoder import SIGMOID
-from bert_tf.model_folder.hugging_face.vector_settings import VectorSettings
+from bert_tf.model_folder.hugging_face.vector_settings import SIGMOID, VectorSettings
 from bert_tf.model_folder.reader import ModelFiles
 from bert_tf.pretrained.pooling import POOLINGS
 from bert_tf.tasks import arguments

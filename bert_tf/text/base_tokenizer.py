@@ -10,13 +10,7 @@ import numpy as np
 from bert_tf import tokenization
 from bert_tf.errors import quoted
 from bert_tf.text.sequences import Layout
-from bert_tf.text.tokenizer_settings import (
-    DEFAULTS,
-    AddedToken,
-    AddedTokens,
-    TokenizerSettings,
-    encode_with_added,
-)
+from bert_tf.text.tokenizer_settings import DEFAULTS, AddedToken, AddedTokens, TokenizerSettings
 
 
 class Piece(NamedTuple):
@@ -38,7 +32,8 @@ def without_space(text: str, start: int, end: int) -> tuple[int, int]:
 def pieces_with_offsets(text: str, tokenizer: tokenization.FullTokenizer) -> list[Piece]:
     """Returns the word pieces of `tokenizer.tokenize`, with their offsets in the text."""
     basic = tokenizer.basic_tokenizer
-    sources = _sources(text, basic)
+    # The index in the text of each character of its words, joined without spaces.
+    sources = [index for index, char in enumerate(text) for _ in range(_num_kept(char, basic))]
     pieces: list[Piece] = []
     position = 0  # in all words, joined without spaces
     for word in basic.tokenize(text):
@@ -56,11 +51,6 @@ def pieces_with_offsets(text: str, tokenizer: tokenization.FullTokenizer) -> lis
             pieces.append(Piece(tokenizer.vocab[piece], min(own), max(own) + 1, start == 0))
             start = end
     return pieces
-
-
-def _sources(text: str, basic: tokenization.BasicTokenizer) -> list[int]:
-    """Returns the index in `text` of each character of its words, joined without spaces."""
-    return [index for index, char in enumerate(text) for _ in range(_num_kept(char, basic))]
 
 
 @functools.lru_cache(1 << 16)
@@ -111,23 +101,22 @@ class Tokenizer(abc.ABC):
 
         Returns:
             ids: int32 `[number of ids]`.
-            row_splits: int64 `[len(texts) + 1]`; the ids of texts[i] are ids[row_splits[i] :
-                row_splits[i + 1]].
+            row_splits: int64 `[len(texts) + 1]`; text i has ids[row_splits[i] : row_splits[i + 1]].
 
         Raises:
             TypeError: `texts` is a single string.
         """
         if isinstance(texts, str):
             raise TypeError(f"texts must be a sequence of strings, not one string: {quoted(texts)}")
-        return self._encode_with(self.added, self._encode, texts)
+        return _with_row_splits(self.added, self._encode, texts)
 
     def encode_for_masking(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Like `encode`, but with ids of `aliases`, which tell whether a token continues a word."""
-        return self._encode_with(self.added, self._encode_for_masking, texts)
+        return _with_row_splits(self.added, self._encode_for_masking, texts)
 
     def encode_masks(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Like `encode`, but finds `mask_token` written in a text."""
-        return self._encode_with(self._added_and_mask, self._encode, texts)
+        return _with_row_splits(self._added_and_mask, self._encode, texts)
 
     @functools.cached_property
     def _added_and_mask(self) -> AddedTokens:
@@ -142,18 +131,6 @@ class Tokenizer(abc.ABC):
         """Finds added tokens in texts; None if there are none or `_encode` finds them."""
         tokens = self.settings.added_tokens
         return AddedTokens(tokens, self._normalizer) if tokens else None
-
-    @staticmethod
-    def _encode_with(
-        added: AddedTokens | None, encode: Callable[[Sequence[str]], Encoded], texts: Sequence[str]
-    ) -> tuple[np.ndarray, np.ndarray]:
-        if added:
-            ids, lengths = encode_with_added(encode, texts, added)
-        else:
-            ids, lengths = encode(texts)
-        row_splits = np.zeros(len(texts) + 1, np.int64)
-        np.cumsum(lengths, out=row_splits[1:])
-        return ids, row_splits
 
     @abc.abstractmethod
     def _encode(self, texts: Sequence[str]) -> Encoded:
@@ -183,9 +160,9 @@ class Tokenizer(abc.ABC):
 
     @abc.abstractmethod
     def after_lowering(self) -> "Tokenizer":
-        """Returns a tokenizer that first lower-cases each character of a text.
+        """Returns a tokenizer that first lower-cases each character, but not added tokens.
 
-        Accents are kept if they were kept before. Added tokens are found as they are written.
+        Accents are kept if they were kept before.
         """
 
     def simplified(self, text: str) -> str:
@@ -229,6 +206,15 @@ class Tokenizer(abc.ABC):
     @functools.cached_property
     def _basic(self) -> tokenization.BasicTokenizer:
         return tokenization.BasicTokenizer(self.do_lower_case)
+
+
+def _with_row_splits(
+    added: AddedTokens | None, encode: Callable[[Sequence[str]], Encoded], texts: Sequence[str]
+) -> tuple[np.ndarray, np.ndarray]:
+    ids, lengths = added.encode(encode, texts) if added else encode(texts)
+    row_splits = np.zeros(len(texts) + 1, np.int64)
+    np.cumsum(lengths, out=row_splits[1:])
+    return ids, row_splits
 
 
 def tokens_by_id(inv_vocab: Mapping[int, str]) -> list[str]:

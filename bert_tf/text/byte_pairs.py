@@ -1,7 +1,8 @@
-"""`BytePairTokenizer`: text to the ids of a byte-level BPE, as in RoBERTa and GPT-2.
+"""Text to ids by the package `tokenizers`: byte-level BPE, and SentencePiece models of fairseq.
 
-The bytes of a text are merged into pieces, so every text can be encoded unchanged. A space belongs
-to the word after it. The package `tokenizers` splits the text.
+In a BPE, as in RoBERTa and GPT-2, the bytes of a text are merged into pieces, so every text can be
+encoded unchanged. A space belongs to the word after it. fairseq puts its special tokens around the
+pieces of a SentencePiece model, as in XLM-RoBERTa and CamemBERT.
 """
 
 import copy
@@ -18,11 +19,17 @@ import tokenizers
 from bert_tf.errors import UserError, quoted
 from bert_tf.files.storage import is_unicode
 from bert_tf.files.whole_files import read_text
-from bert_tf.start import lazy_tensorflow as tf
+from bert_tf.text import sentence_piece_model as spm
 from bert_tf.text.base_tokenizer import Piece, Tokenizer, without_space
-from bert_tf.text.tokenizer_settings import DEFAULTS, AddedToken, TokenizerSettings
+from bert_tf.text.tokenizer_settings import (
+    BYTE_PAIRS,
+    DEFAULTS,
+    FAIRSEQ_PIECES,
+    AddedToken,
+    TokenizerSettings,
+)
 
-VOCABULARY, MERGES = "vocab.json", "merges.txt"
+MERGES = "merges.txt"
 SPACE = "Ġ"  # the byte of a space in a piece
 SPECIAL_TOKENS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")  # in the order of RoBERTa's ids
 MASK = AddedToken("<mask>", lstrip=True)  # as in fairseq's models; a model's files may differ
@@ -33,8 +40,8 @@ class BytePairTokenizer(Tokenizer):
     """Converts texts to the ids of a byte-level BPE, without lower-casing.
 
     Tokens in `vocab` have one character for each byte (except in `FairseqTokenizer`). A special
-    token written in a text, such as <mask>, becomes that token, as in Hugging Face's tokenizer. The
-    space before a <mask> belongs to the <mask>, unless `settings.added_tokens` says otherwise.
+    token written in a text becomes that token, as in Hugging Face's tokenizer. The space before a
+    <mask> belongs to the <mask>, unless `settings.added_tokens` says otherwise.
     """
 
     sequence_tokens = ("<s>", "</s>")
@@ -52,18 +59,15 @@ class BytePairTokenizer(Tokenizer):
         settings: TokenizerSettings = DEFAULTS,
         files: Mapping[str, Any] | None = None,
     ):
-        """Reads the vocabulary, a `vocab.json`, and the `merges.txt` beside it.
+        """Reads a `vocab.json`, and the `merges.txt` beside it.
 
         Args:
-            vocab_file: path of the `vocab.json`.
             do_lower_case: must be False.
             required_tokens: tokens that the vocabulary must have in addition to <unk>.
-            settings: the tokenizer's settings, such as added tokens.
             files: the content of both files by name, instead of reading them.
 
         Raises:
-            UserError: a file cannot be read or is damaged, tokens are missing, or `do_lower_case`
-                is True.
+            UserError: a file is missing or damaged, tokens are missing, or `do_lower_case` is True.
         """
         place = f"--vocab_file={vocab_file}"
         if do_lower_case:
@@ -94,7 +98,7 @@ class BytePairTokenizer(Tokenizer):
         self._tokenizer.add_special_tokens(tokens)
 
     def _own_vocabulary(self, files: Mapping[str, Any], place: str) -> dict[str, int]:
-        return parse_vocabulary(files[VOCABULARY], place)
+        return parse_vocabulary(files[BYTE_PAIRS], place)
 
     def _make_tokenizer(self, files: Mapping[str, Any], place: str) -> Any:
         lines = [x for x in files[MERGES].split("\n") if x and not x.startswith("#version")]
@@ -179,14 +183,12 @@ class BytePairTokenizer(Tokenizer):
 
 def read_files(vocab_file: str, place: str) -> dict[str, str]:
     """Reads a `vocab.json`, called `place` in messages, and its `merges.txt`; name -> content."""
-    vocabulary = read_text(vocab_file, place)
     merges_file = os.path.join(os.path.dirname(vocab_file), MERGES)
-    if not tf.io.gfile.exists(merges_file):
-        raise UserError(
-            f"{place} needs the file {MERGES} in the same folder, which says how bytes are merged;"
-            f" there is no {merges_file}"
-        )
-    return {VOCABULARY: vocabulary, MERGES: read_text(merges_file, merges_file)}
+    rule = f"it says how the bytes of {place} are merged"
+    return {
+        BYTE_PAIRS: read_text(vocab_file, place),
+        MERGES: read_text(merges_file, merges_file, rule),
+    }
 
 
 def parse_vocabulary(content: str, place: str) -> dict[str, int]:
@@ -219,3 +221,66 @@ def in_order_of_ids(vocab: Mapping[str, Any]) -> dict[str, int]:
     if any(type(i) is not int for i in ids) or sorted(ids) != list(range(len(ids))):
         return {}
     return dict(sorted(vocab.items(), key=lambda item: item[1]))
+
+
+XLM_ROBERTA, CAMEMBERT = "XLMRobertaTokenizer", "CamembertTokenizer"
+# Class of the tokenizer -> the tokens, with scores, that replace the model's first pieces, and the
+# number of these pieces.
+_FIRST = {
+    XLM_ROBERTA: (dict.fromkeys(["<s>", "<pad>", "</s>", "<unk>"], 0.0), 3),
+    CAMEMBERT: (dict.fromkeys(["<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>"], 0.0), 1),
+}
+_FIRST[CAMEMBERT][0]["<unk>NOTUSED"] = -100.0
+# The model's first pieces, and their types.
+_REPLACED = {"<unk>": spm.UNKNOWN, "<s>": spm.CONTROL, "</s>": spm.CONTROL}
+UNKNOWN_ID = 3
+
+
+def class_of(pieces: list[str], place: str) -> str:
+    """Returns the class of a tokenizer by its pieces in the order of ids, from the file `place`."""
+    for class_, (first, _) in _FIRST.items():
+        if [*pieces[: len(first)], *pieces[-1:]] == [*first, MASK.content]:
+            return class_
+    raise UserError(
+        f"{place}: the vocabulary must begin and end like XLM-RoBERTa's or CamemBERT's; it begins"
+        f" with {quoted(pieces[:4])} and ends with {quoted(pieces[-1:])}. Choose a different model"
+    )
+
+
+def with_special_pieces(unigrams: spm.Unigrams, settings: TokenizerSettings) -> spm.Unigrams:
+    """Adds fairseq's tokens to a model's pieces, which keep their order."""
+    first, replaced = _FIRST[settings.tokenizer_class or XLM_ROBERTA]
+    pieces = [*first.items(), *unigrams.pieces[replaced:], (MASK.content, 0.0)]
+    return unigrams._replace(pieces=pieces, unknown_id=UNKNOWN_ID)
+
+
+def fairseq_model(unigrams: spm.Unigrams, settings: TokenizerSettings) -> bytes:
+    """Makes the model's file from the pieces with fairseq's tokens; see `with_special_pieces`."""
+    first, replaced = _FIRST[settings.tokenizer_class or XLM_ROBERTA]
+    model = spm.model_class()()
+    head = [(piece, 0.0) for piece in _REPLACED][:replaced]
+    for text, score in [*head, *unigrams.pieces[len(first) : -1]]:
+        model.pieces.add(piece=text.encode(), score=score, type=_REPLACED.get(text, spm.NORMAL))
+    model.normalizer_spec.precompiled_charsmap = unigrams.charsmap
+    return model.SerializeToString()
+
+
+class FairseqTokenizer(BytePairTokenizer):
+    """Converts texts to the ids of a SentencePiece model with fairseq's tokens; no lower-casing."""
+
+    _kind, _space = "SentencePiece model of fairseq", "▁"
+
+    def _own_vocabulary(self, files: Mapping[str, Any], place: str) -> dict[str, int]:
+        if problem := spm.problem_of(files[FAIRSEQ_PIECES]):
+            raise UserError(f"{place}: the file must be a SentencePiece model; {problem}")
+        self._unigrams = with_special_pieces(spm.parse(files[FAIRSEQ_PIECES]), self.settings)
+        return {piece: i for i, (piece, _) in enumerate(self._unigrams.pieces)}
+
+    def _make_tokenizer(self, files: Mapping[str, Any], place: str) -> Any:
+        model = tokenizers.models.Unigram([*self._unigrams.pieces], UNKNOWN_ID)
+        tokenizer, steps = tokenizers.Tokenizer(model), tokenizers.pre_tokenizers
+        if self._unigrams.charsmap:
+            tokenizer.normalizer = tokenizers.normalizers.Precompiled(self._unigrams.charsmap)
+        tokenizer.pre_tokenizer = steps.Sequence([steps.WhitespaceSplit(), steps.Metaspace()])
+        tokenizer.decoder = tokenizers.decoders.Metaspace()
+        return tokenizer

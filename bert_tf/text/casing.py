@@ -1,8 +1,7 @@
 """Casing: whether a model was trained on lower-cased text, recorded in folders and checked.
 
 A wrong `do_lower_case` does not fail: words become [UNK], and results are poor. So each saved model
-records it as Hugging Face's `do_lower_case` in `tokenizer_config.json`, and `check_casing` compares
-the flag with everything that is known.
+records it as Hugging Face's `do_lower_case` in `tokenizer_config.json`.
 """
 
 import json
@@ -80,8 +79,8 @@ def find_casing(
 ) -> bool | None:
     """Returns a model's `do_lower_case`, found without the flag; None if it is unknown.
 
-    The first known of: the record in the model's folder, the record in the vocabulary's folder, the
-    name of a released model, a cased vocabulary.
+    The first known of: the records in the model's folder and in the vocabulary's, the name of a
+    released model, a cased vocabulary.
     """
     beside = os.path.dirname(vocab_file) if vocab_file else folder
     casing = read_casing(folder) if beside.rstrip("/") != folder.rstrip("/") else None
@@ -111,12 +110,11 @@ def check_casing(
 ) -> None:
     """Checks that `do_lower_case` agrees with the vocabulary, the folders and the checkpoint.
 
-    The error names the first source that contradicts, in this order:
-    1.  the name of a released checkpoint (`tokenization.validate_case_matches_checkpoint`);
-    2.  the records (`read_casing`) in `output_dir`, if it has a checkpoint, and in the folders of
-        `init_checkpoint` and `vocab_file`;
-    3.  the vocabulary. It only causes a warning if a record agrees with `do_lower_case`, or if it
-        has no upper-case letter at all, since it may be of a language without case.
+    The error names the first source that contradicts: the name of a released checkpoint; the
+    records (`read_casing`) in `output_dir`, if it has a checkpoint, and in the folders of
+    `init_checkpoint` and `vocab_file`; the vocabulary. The last only causes a warning if a record
+    agrees with the flag, or if it has no upper-case letter at all, since it may be of a language
+    without case.
     """
     tokenization.validate_case_matches_checkpoint(do_lower_case, init_checkpoint)
     is_recorded = _check_records(do_lower_case, vocab_file, init_checkpoint, output_dir)
@@ -147,8 +145,7 @@ def check_casing(
 def model_folders(init_checkpoint: str | None, output_dir: str | None) -> list[str]:
     """Returns the folders of the models that a run starts from: `output_dir`, `init_checkpoint`'s.
 
-    `output_dir` is left out if the run stopped before its first checkpoint. Raises OSError if a
-    file system does not respond.
+    `output_dir` is left out if the run stopped before its first checkpoint.
     """
     folders = [output_dir] if output_dir and CheckpointDirectory(output_dir).latest() else []
     if init_checkpoint:

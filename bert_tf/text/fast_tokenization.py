@@ -1,13 +1,8 @@
 """`FastTokenizer`: the same ids as `tokenization.FullTokenizer`, many times faster.
 
-Two ways give the same ids:
-
-*   The cache: the text is cleaned and split at white space, and the ids of each part are cached.
-    New parts are split by the reference's rules, with one table lookup per character.
-*   tensorflow-text, in batches, only for printable ASCII, because its Unicode tables (ICU) differ
-    from Python's. It is up to twice as fast, but takes most of a second to import and build, so it
-    is loaded only after several megabytes of text, in a process that uses TensorFlow. Not every
-    TensorFlow build has it.
+The text is cleaned and split at white space, and the ids of each part are cached. Long printable
+ASCII, where the Unicode tables of tensorflow-text (ICU) do not differ from Python's, goes to
+tensorflow-text: up to twice as fast, but most of a second to import and build.
 """
 
 import dataclasses
@@ -26,9 +21,8 @@ from absl import logging
 from bert_tf import tokenization
 from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.text.base_tokenizer import Encoded, Piece, Tokenizer, pieces_with_offsets, tokens_by_id
-from bert_tf.text.tokenizer_settings import DEFAULTS, TokenizerSettings
+from bert_tf.text.tokenizer_settings import DEFAULTS, WORD_PIECES, TokenizerSettings
 
-VOCABULARY = "vocab.txt"
 # A call of tensorflow-text with fewer texts takes longer than the cache.
 _MIN_BATCH = 100
 # Characters of text after which tensorflow-text is loaded. Measured on English text: loading takes
@@ -47,7 +41,6 @@ _FROM_FIRST_IDEOGRAPH = re.compile(f"[^\0-{chr(min(tokenization.CJK_RANGES)[0] -
 # tensorflow-text gets only these tokens, so it need not support the rest of the vocabulary.
 _ASCII_TOKEN = re.compile(r"(##)?[0-9A-Za-z]+|[!-~]")
 
-# Texts -> (int32 ids of all texts, int64 number of ids of each text).
 _Encoder = Callable[[Sequence[str]], Encoded]
 
 
@@ -95,8 +88,7 @@ class _IdsOfToken(dict[str, Sequence[int]]):
 class FastTokenizer(Tokenizer):
     """Converts texts to exactly the ids of `FullTokenizer`, and finds added tokens.
 
-    Attributes, in addition to every `Tokenizer`'s:
-        reference: the `FullTokenizer` with the same ids for texts without added tokens.
+    `reference` is the `FullTokenizer` with the same ids for texts without added tokens.
     """
 
     def __init__(
@@ -154,7 +146,7 @@ class FastTokenizer(Tokenizer):
     def files(self) -> dict[str, str]:
         """The `vocab.txt` with a line for each id, and the settings."""
         tokens = tokens_by_id(self.reference.inv_vocab)
-        return {VOCABULARY: "".join(f"{token}\n" for token in tokens), **self.settings.files()}
+        return {WORD_PIECES: "".join(f"{token}\n" for token in tokens), **self.settings.files()}
 
     @functools.cached_property
     def continuations(self) -> frozenset[int]:
@@ -183,10 +175,7 @@ class FastTokenizer(Tokenizer):
         return " ".join(self.inv_vocab[i] for i in token_ids)
 
     def words_of(self, token_ids: Sequence[int]) -> str:
-        """Converts token ids to words and punctuation marks, separated by single spaces.
-
-        Pieces are joined as in the original's run_squad.py, where a piece may be just "##".
-        """
+        """Joins pieces as in the original's run_squad.py, where a piece may be just "##"."""
         text = self.text_of(token_ids).replace(" ##", "").replace("##", "")
         return " ".join(text.split())
 

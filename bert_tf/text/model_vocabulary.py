@@ -27,9 +27,8 @@ def check_model_vocabulary(
 ) -> None:
     """Checks that tokens have the ids that they had when the checkpoint was trained.
 
-    The vocabulary is compared with the one in the checkpoint's folder, if there is one. Word pieces
-    may replace [unusedN] and may be longer. A SentencePiece model or a byte-level BPE must have all
-    pieces. A different kind of vocabulary is refused. The tokenizer's settings must also be equal.
+    The vocabulary in the checkpoint's folder, if there is one, must be of the same kind and have
+    the same tokens and settings. Word pieces may replace [unusedN] and may be longer.
     """
     source, folder = VocabularySource(vocab_file, hugging_face), checkpoints.folder_of(checkpoint)
     name = source.kind

@@ -1,8 +1,9 @@
-"""Counts words, and chooses new vocabulary entries so that a text takes the fewest tokens.
+"""New vocabulary entries from the counted words of a text: added to a vocabulary, or learned anew.
 
-WordPiece takes the longest piece that fits, so a new entry may also change the split of other
-words, to fewer tokens or to more. So savings are measured by splitting the words again. A word's
-split changes only if the new split contains a new entry, or if the word becomes [UNK].
+`choose_entries` adds those with which a text takes the fewest tokens. WordPiece takes the longest
+piece that fits, so a new entry may also change the split of other words, to fewer tokens or to
+more. So savings are measured by splitting the words again. A word's split changes only if the new
+split contains a new entry, or if the word becomes [UNK]. `WordPieceLearner` makes a new vocabulary.
 """
 
 import bisect
@@ -12,6 +13,8 @@ import heapq
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
 
 from bert_tf import tokenization
 from bert_tf.progress import Progress
@@ -96,8 +99,8 @@ def choose_entries(
     """Returns up to `num_entries` new entries, and the pieces of `vocab` that each entry replaces.
 
     A candidate joins two or more neighbouring pieces of a word: "##card" and "##io" give
-    "##cardio", and all pieces of a word give the word. The word must occur at least `min_count`
-    times. With `whole_words` only whole words are candidates.
+    "##cardio", and all pieces of a word give the word, the only candidate with `whole_words`. The
+    word must occur at least `min_count` times.
 
     The choice is greedy: each step adds the candidate that saves the most tokens with the
     vocabulary so far; ties go to the first by code points. Candidates that save nothing, or turn a
@@ -205,3 +208,93 @@ class _SplitText:
         self.vocab[entry] = -1
         for number, length in lengths.items():
             self._lengths[number] = length
+
+
+_LATER_ROUNDS = 3
+_MAX_LENGTH = 50  # longer "words" are almost never words
+# Limits memory: a million words take 1.1 GB. Rarer words hardly change the result.
+_MAX_WORDS = 1_000_000
+
+
+class WordPieceLearner:
+    """Learns word pieces from counted words: the algorithm of TensorFlow Text, with NumPy.
+
+    It finds the pieces that occur often enough, for any threshold up to `largest_count`. All words
+    are split four times: first before each character, then as WordPiece does with the pieces kept
+    so far. At the start of each piece, the rest of the word is counted, and kept as a piece if it
+    occurs often enough. (TensorFlow Text counts all strings that begin there. Then, from the
+    longest to the shortest, it subtracts each count from the counts of the string's prefixes, which
+    has the same result.)
+
+    No word contains "##". The characters of a long word are counted as words instead. Words with
+    other characters than the most frequent `max_unique_chars` are ignored.
+    """
+
+    def __init__(self, word_counts: Mapping[str, int], max_unique_chars: int):
+        counts = collections.Counter(word_counts)
+        for word, count in word_counts.items():
+            if len(word) > _MAX_LENGTH:
+                del counts[word]
+                for char in word:
+                    counts[char] += count
+        self.largest_count = max(counts.values())
+        # The words that consist of the most frequent characters, the most frequent word first;
+        # `most_common` keeps the order of words that are equally frequent.
+        char_counts: collections.Counter[str] = collections.Counter()
+        for word, count in counts.items():
+            for char in word:
+                char_counts[char] += count
+        by_count = sorted(char_counts, key=lambda char: (-char_counts[char], char))
+        kept = set(by_count[:max_unique_chars])
+        found = [x for x in counts.most_common() if kept.issuperset(x[0])]
+        words = dict(found[:_MAX_WORDS])
+        # Strings have numbers: 0 is the end of a word; then come all characters, at the start of a
+        # word and inside one, which are always pieces; then all words and their suffixes.
+        chars = sorted(set().union(*words))
+        self._fixed = [*chars, *(f"##{char}" for char in chars)]
+        numbers = {string: number for number, string in enumerate(["", *self._fixed])}
+        rests = [0]  # the rest of the word at each character, and 0 after the last one
+        for word in words:
+            strings = (f"##{word[start:]}" if start else word for start in range(len(word)))
+            rests += [numbers.setdefault(string, len(numbers)) for string in strings]
+            rests.append(0)
+        parents = [*range(1 + len(self._fixed))]  # the longest proper prefix of each string
+        for string in [*numbers][len(parents) :]:
+            end = len(string) - 1
+            while string[:end] not in numbers:
+                end -= 1
+            parents.append(numbers[string[:end]])
+        self._strings = [*numbers]
+        self._parents = np.array(parents, np.int32)
+        self._sizes = np.array([len(string.removeprefix("##")) for string in numbers], np.int32)
+        self._rests = np.array(rests, np.int32)
+        self._places = np.zeros(len(numbers), np.int32)  # an index in `_rests` of each string
+        self._places[self._rests] = np.arange(len(rests), dtype=np.int32)
+        self._words = np.array([numbers[word] for word in words], np.int32)
+        self._word_counts = np.array([*words.values()], np.float64)
+        self._first_counts = self._count(np.minimum(self._sizes, 1))
+
+    def pieces(self, threshold: int) -> dict[str, int]:
+        """Returns the counts of frequent pieces, and of all characters, at least 1."""
+        counts = self._first_counts
+        for _ in range(_LATER_ROUNDS):
+            kept = np.flatnonzero(counts >= threshold)
+            longest = self._parents.copy()
+            longest[kept] = kept
+            while np.any(longest != (further := longest[longest])):
+                longest = further
+            counts = self._count(self._sizes[longest])
+        kept = np.flatnonzero(counts >= threshold)
+        found = {self._strings[number]: int(counts[number]) for number in kept}
+        return {**dict.fromkeys(self._fixed, 1), **found}
+
+    def _count(self, sizes: np.ndarray) -> np.ndarray:
+        """Returns the count of each string, given the size of each string's first piece."""
+        following = self._rests[self._places + sizes]
+        counts = np.zeros(len(self._strings))
+        rests, weights = self._words, self._word_counts
+        while len(rests):
+            counts += np.bincount(rests, weights, len(counts))
+            rests = following[rests]
+            rests, weights = rests[rests > 0], weights[rests > 0]
+        return counts

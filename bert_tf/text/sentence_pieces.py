@@ -11,7 +11,6 @@ import re
 import string
 import unicodedata
 from collections.abc import Callable, Sequence
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -23,11 +22,9 @@ from bert_tf.files.whole_files import read_bytes
 from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.start import local_files
 from bert_tf.text.base_tokenizer import Encoded, Piece, Tokenizer
-from bert_tf.text.sentence_piece_model import parsed_unigram, problem_of
-from bert_tf.text.tokenizer_settings import DEFAULTS, TokenizerSettings
-from bert_tf.text.unigrams import UnigramSplitter
+from bert_tf.text.sentence_piece_model import UnigramSplitter, parsed_unigram, problem_of
+from bert_tf.text.tokenizer_settings import DEFAULTS, SENTENCE_PIECES, TokenizerSettings
 
-MODEL = "spm.model"
 WORD_START = "▁"  # the space before a word
 UNKNOWN_PIECE = "<unk>"
 _RULE = "the file must be a SentencePiece model, such as ALBERT's 30k-clean.model"
@@ -45,10 +42,7 @@ def preprocess_text(
 ) -> str:
     """Returns the text with single spaces and without combining marks (original: the same name).
 
-    Args:
-        lower: whether to lower-case the text.
-        keep_accents: whether to keep combining marks, and with them all characters as they are.
-        remove_space: whether to make each run of white space one space.
+    Without `remove_space` white space stays as it is, with `keep_accents` all characters.
     """
     if remove_space:
         text = " ".join(text.split())
@@ -98,25 +92,22 @@ class SentencePieceTokenizer(Tokenizer):
         """Reads the model.
 
         Args:
-            model_file: path of the model.
-            do_lower_case: whether to lower-case text.
             required_tokens: pieces that the model must have in addition to <unk>.
-            settings: the tokenizer's settings, such as added tokens.
             content: the model, instead of reading `model_file`.
 
         Raises:
-            UserError: the file cannot be read, is not a SentencePiece model, or lacks required
-                pieces; or tensorflow-text is missing.
+            UserError: the file cannot be read, is no SentencePiece model, or lacks required pieces;
+                or tensorflow-text is missing.
         """
-        tensorflow_text = None if local_files.is_used.get() else _tensorflow_text(model_file)
         model = content or read_bytes(model_file, f"--vocab_file={model_file}")
         if problem := problem_of(model):
             raise UserError(f"--vocab_file={model_file}: {_RULE}; {problem}")
-        if tensorflow_text:
-            self._split, pieces = _by_tensorflow(tensorflow_text, model, model_file)
+        if local_files.is_used.get():
+            splitter = UnigramSplitter(parsed_unigram(model, model_file))
+            self._split: _Split = splitter
+            pieces = splitter.pieces
         else:
-            self._split = UnigramSplitter(parsed_unigram(model, model_file))
-            pieces = self._split.pieces
+            self._split, pieces = _by_tensorflow(model, model_file)
         self._own_vocab = {piece.decode(): i for i, piece in enumerate(pieces)}
         self.settings = settings.with_ids(self._own_vocab, f"--vocab_file={model_file}")
         self.vocab = {**self._own_vocab, **self.settings.added_vocabulary}
@@ -128,7 +119,7 @@ class SentencePieceTokenizer(Tokenizer):
                 f" --control_symbols={','.join(required_tokens)} and the default --unk_piece"
             )
         self.do_lower_case = do_lower_case
-        self.files = {MODEL: model, **self.settings.files()}
+        self.files = {SENTENCE_PIECES: model, **self.settings.files()}
         self.unknown_id: int = self.vocab[UNKNOWN_PIECE]
         self._continued_unknown_id = max(self.inv_vocab) + 1
         self.aliases = {self._continued_unknown_id: self.unknown_id}
@@ -169,9 +160,7 @@ class SentencePieceTokenizer(Tokenizer):
     def _find_spaces(self) -> None:
         """Finds white space that the model's rules keep, to be replaced by spaces, or drop."""
         pieces, row_splits = self._split([f"a{char}a".encode() for char in _SPACES])
-        found = [
-            "".join(x.decode() for x in pieces[i:j]) for i, j in itertools.pairwise(row_splits)
-        ]
+        found = [b"".join(pieces[i:j]).decode() for i, j in itertools.pairwise(row_splits)]
         both = [*zip(_SPACES, found, strict=True)]
         self._spaces = {ord(char): " " for char, text in both if char in text[1:]}
         dropped = "".join(char for char, text in both if text == f"{WORD_START}aa")
@@ -265,7 +254,8 @@ class SentencePieceTokenizer(Tokenizer):
 _Split = Callable[[Sequence[bytes]], tuple[list[bytes], np.ndarray]]
 
 
-def _tensorflow_text(model_file: str) -> ModuleType:
+def _by_tensorflow(model: bytes, model_file: str) -> tuple[_Split, list[bytes]]:
+    """Returns a function that splits texts by a model, and the model's pieces."""
     try:
         import tensorflow_text
     except (ImportError, tf.errors.NotFoundError) as error:
@@ -274,13 +264,6 @@ def _tensorflow_text(model_file: str) -> ModuleType:
             f"--vocab_file={model_file} is a SentencePiece model, which needs tensorflow-text"
             f' ({error}); to install it: pip install --no-deps "tensorflow-text=={version}.*"'
         ) from error
-    return tensorflow_text
-
-
-def _by_tensorflow(
-    tensorflow_text: ModuleType, model: bytes, model_file: str
-) -> tuple[_Split, list[bytes]]:
-    """Returns a function that splits texts by a model, and the model's pieces."""
     try:
         with tf.device("CPU:0"):
             tokenizer = tensorflow_text.SentencepieceTokenizer(model, out_type=tf.string)

@@ -52,9 +52,9 @@ def truncate_pair(
 ) -> tuple[int, int, int, int]:
     """Truncates two sequences at random ends; returns (start_a, end_a, start_b, end_b) to keep.
 
-    Drops one token at a time from the longer sequence (from b if both are equally long), at its
-    front or its back with equal probability. Each takes one random number (original:
-    `truncate_seq_pair` in create_pretraining_data.py).
+    Drops one token at a time from the longer sequence (b if equal), at its front or its back with
+    equal probability, for one random number each (original: `truncate_seq_pair` in
+    create_pretraining_data.py).
     """
     start_a, end_a, start_b, end_b = 0, length_a, 0, length_b
     for _ in range(length_a + length_b - max_num_tokens):
@@ -76,10 +76,10 @@ def truncate_longer(
 ) -> tuple[int, int]:
     """Truncates two sequences at their ends; returns the two lengths to keep.
 
-    Drops one token at a time from the end of the longer sequence (of b if both are equally long)
-    until both together have at most `max_num_tokens` (`_truncate_seq_pair` in the original). If
-    both are cut and `max_num_tokens` is odd, a keeps one more. In the package `tokenizers`
-    (`hugging_face`) the longer sequence keeps one more, or b if both are equally long.
+    Drops one token at a time from the longer sequence (b if equal) until both together have at most
+    `max_num_tokens` (`_truncate_seq_pair` in the original). If both are cut and `max_num_tokens` is
+    odd, a keeps one more. In the package `tokenizers` (`hugging_face`) the longer sequence keeps
+    one more, or b if both are equally long.
     """
     more_a = int(length_a > length_b or not hugging_face)
     return (
@@ -94,7 +94,7 @@ def as_pair(ids: Sequence[list[int]]) -> tuple[list[int], list[int] | None]:
 
 
 def packed_length(ids_a: Sequence[int], ids_b: Sequence[int] | None, layout: Layout) -> int:
-    """Returns the length of [CLS] a [SEP] b [SEP] without padding, see `pack_pair`."""
+    """Returns the length of what `pack_pair` makes, without padding."""
     return len(ids_a) + len(ids_b or ()) + layout.num_special(layout.is_pair(ids_b))
 
 
@@ -103,10 +103,9 @@ def pack_pair(
 ) -> dict[str, list[int]]:
     """Returns `input_ids`, `input_mask` and `segment_ids` of [CLS] a [SEP] b [SEP].
 
-    Each is a list of `max_seq_length` ints; 0 for no padding. `input_mask` is 1 for a token and 0
-    for padding. `segment_ids` is 0 up to the second text, and `second_segment` in the second text
-    and the [SEP] after it. Padding is 0 in all three. The second [SEP] is left out without b and,
-    unless `layout.hugging_face`, if b has no tokens.
+    Each is a list of `max_seq_length` ints; 0 for no padding. `input_mask` is 1 for a token, and
+    `segment_ids` is `second_segment` in the second text and the [SEP] after it; all else is 0. The
+    second [SEP] is left out without b and, unless `layout.hugging_face`, if b has no tokens.
     """
     part_a, part_b = [layout.cls_id, *ids_a, layout.sep_id], []
     if layout.is_pair(ids_b):

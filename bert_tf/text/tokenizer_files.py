@@ -15,26 +15,19 @@ from absl import logging
 
 from bert_tf.errors import UserError, as_given, quoted
 from bert_tf.files.whole_files import JsonKeys, Needed, read_checked
-from bert_tf.text.byte_pairs import MASK, check_text
-from bert_tf.text.fairseq_pieces import CAMEMBERT, class_of
-from bert_tf.text.tokenizer_json import (
-    BYTE_PAIRS,
-    FAIRSEQ_PIECES,
-    ONLY,
-    SENTENCE_PIECES,
-    TOKENIZER_FILE,
-    WORD_PIECES,
-    TokenizerJson,
-)
+from bert_tf.text.byte_pairs import CAMEMBERT, MASK, check_text, class_of
+from bert_tf.text.tokenizer_json import ONLY, TOKENIZER_FILE, TokenizerJson
 from bert_tf.text.tokenizer_settings import (
     ADDED_TOKENS,
-    BYTE_PAIR_TOKENS,
+    BYTE_PAIRS,
     DO_LOWER_CASE,
+    FAIRSEQ_PIECES,
     MAX_INPUT_CHARS,
     MORE_TOKENS,
-    SENTENCE_PIECE_TOKENS,
+    SENTENCE_PIECES,
+    SPECIAL_TOKENS,
     TOKENIZER_CONFIG,
-    WORD_PIECE_TOKENS,
+    WORD_PIECES,
     AddedToken,
     TokenizerSettings,
 )
@@ -43,30 +36,24 @@ _TOKENS_MAP, _ADDED_IDS = "special_tokens_map.json", "added_tokens.json"
 
 # --- the keys of each file ------------------------------------------------------------------------
 
-SPECIAL_TOKENS = {
-    WORD_PIECES: WORD_PIECE_TOKENS,
-    SENTENCE_PIECES: SENTENCE_PIECE_TOKENS,
-    BYTE_PAIRS: BYTE_PAIR_TOKENS,
-    FAIRSEQ_PIECES: BYTE_PAIR_TOKENS,
-}
 _MORE_TOKENS = (MORE_TOKENS, "extra_special_tokens")
+_NUMBER = "max_input_chars_per_word"  # the others are true or false
 _SWITCHES = {
-    WORD_PIECES: {
-        **{"strip_accents": bool, "tokenize_chinese_chars": bool, "clean_text": bool},
-        **{"drop_category_c": bool, "max_input_chars_per_word": int},
-    },
-    SENTENCE_PIECES: {"keep_accents": bool, "remove_space": bool},
-    BYTE_PAIRS: {"add_prefix_space": bool},
-    FAIRSEQ_PIECES: {},
+    WORD_PIECES: (
+        *("strip_accents", "tokenize_chinese_chars", "clean_text", "drop_category_c", _NUMBER),
+    ),
+    SENTENCE_PIECES: ("keep_accents", "remove_space"),
+    BYTE_PAIRS: ("add_prefix_space",),
+    FAIRSEQ_PIECES: (),
 }
 # Defaults of the classes below for switches that tokenizer_config.json lacks, whatever
 # tokenizer.json says. The classes have no argument for the last three.
 _CLASS_DEFAULTS = {
     **{DO_LOWER_CASE: True, "strip_accents": None, "tokenize_chinese_chars": True},
     **{"keep_accents": False, "add_prefix_space": False},
-    **{"clean_text": True, "drop_category_c": False, "max_input_chars_per_word": MAX_INPUT_CHARS},
+    **{"clean_text": True, "drop_category_c": False, _NUMBER: MAX_INPUT_CHARS},
 }
-_NO_ARGUMENTS = ("clean_text", "drop_category_c", "max_input_chars_per_word")
+_NO_ARGUMENTS = ("clean_text", "drop_category_c", _NUMBER)
 # Classes that use a tokenizer.json as it is.
 _GENERIC_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
 _CLASSES = {
@@ -144,8 +131,12 @@ def read_settings(
     _config_keys(kind).check(config, path)
     class_ = config.get("tokenizer_class")
     has_defaults = class_ not in _GENERIC_CLASSES and (class_ is not None or hugging_face)
-    if has_defaults and hugging_face:
-        _check_arguments(config, path)
+    for name in _NO_ARGUMENTS if has_defaults and hugging_face else ():
+        if config.get(name) not in (None, _CLASS_DEFAULTS[name]):
+            raise UserError(
+                f"{path}: {name} must be {json.dumps(_CLASS_DEFAULTS[name])}, not"
+                f" {_shown(config[name])}, which transformers ignores. Delete the key"
+            )
     tokens_map, ids = (read_checked(os.path.join(folder, x)) for x in (_TOKENS_MAP, _ADDED_IDS))
     hugging_face |= bool(in_json or tokens_map or ids or "tokenizer_class" in config)
     hugging_face |= kind == FAIRSEQ_PIECES  # always split by the package
@@ -206,25 +197,16 @@ def _class_of(folder: str, kind: str, in_json: TokenizerJson | None, class_: Any
 def _switches(config: Mapping[str, Any], kind: str, path: str) -> dict[str, Any]:
     """Returns the switches of a `tokenizer_config.json` that are not null."""
     found = {}
-    for name, type_ in _SWITCHES[kind].items():
+    for name in _SWITCHES[kind]:
         value = config.get(name)
         if value is None:
             continue
-        if type(value) is not type_ or value is not False and value < 1:
-            rule = "true or false" if type_ is bool else "a whole number above 0"
+        is_right = type(value) is int and value > 0 if name == _NUMBER else type(value) is bool
+        if not is_right:
+            rule = "a whole number above 0" if name == _NUMBER else "true or false"
             raise UserError(f"{path}: {name} must be {rule}; received {quoted(value)}")
         found[name] = value
     return found
-
-
-def _check_arguments(config: Mapping[str, Any], path: str) -> None:
-    """Checks that a `tokenizer_config.json` has no switch that its class ignores."""
-    for name in _NO_ARGUMENTS:
-        if config.get(name) not in (None, _CLASS_DEFAULTS[name]):
-            raise UserError(
-                f"{path}: {name} must be {json.dumps(_CLASS_DEFAULTS[name])}, not"
-                f" {_shown(config[name])}, which transformers ignores. Delete the key"
-            )
 
 
 def _check_same(
@@ -259,7 +241,9 @@ def _tokens(
     folder: str,
 ) -> list[AddedToken]:
     """Returns the added tokens of all files; later files here override earlier ones."""
-    found = _tokens_without_files(kind, hugging_face)
+    found = {x: AddedToken(x) for x in SPECIAL_TOKENS[kind].values()} if hugging_face else {}
+    # As in RoBERTa's released files; transformers 5 forgets it.
+    found |= {MASK.content: MASK} if kind in (BYTE_PAIRS, FAIRSEQ_PIECES) else {}
     for content, i in ids.items():
         options = {"content": content, "id": i, "normalized": True}
         found[content] = _token(options, os.path.join(folder, _ADDED_IDS))
@@ -299,10 +283,6 @@ def _tokens(
     return list(found.values())
 
 
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
 def _check_more_tokens(
     config: Mapping[str, Any],
     tokens_map: Mapping[str, Any],
@@ -312,10 +292,13 @@ def _check_more_tokens(
 ) -> None:
     # `only_model`: the vocabulary is a SentencePiece model without a `tokenizer.json`.
     old, new = _MORE_TOKENS
-    counts = _list(config.get(new)) + _list(tokens_map.get(new))
-    ignored = _list(config.get(old)) if counts else []
-    counts += _list(config.get(old)) if not ignored else []
-    ignored += _list(tokens_map.get(old)) if counts or only_model else []
+    sources = (config, new), (tokens_map, new), (config, old), (tokens_map, old)
+    values = (source.get(key) for source, key in sources)
+    lists = [value if isinstance(value, list) else [] for value in values]
+    counts = lists[0] + lists[1]
+    ignored = lists[2] if counts else []
+    counts += lists[2] if not ignored else []
+    ignored = ignored + lists[3] if counts or only_model else ignored
     for token in tokens:
         if token.content in ignored and token.content not in counts and token.token_id is None:
             raise UserError(
@@ -324,14 +307,6 @@ def _check_more_tokens(
                 f" {quoted(token.content)}. Delete the token, or move it to {new} in"
                 f" {TOKENIZER_CONFIG}"
             )
-
-
-def _tokens_without_files(kind: str, hugging_face: bool) -> dict[str, AddedToken]:
-    """Returns the tokens that a tokenizer finds in every text by default."""
-    found = {x: AddedToken(x) for x in SPECIAL_TOKENS[kind].values()} if hugging_face else {}
-    if kind in (BYTE_PAIRS, FAIRSEQ_PIECES):
-        found[MASK.content] = MASK  # as in RoBERTa's released files; transformers 5 forgets it
-    return found
 
 
 def _token(value: Any, path: str) -> AddedToken:

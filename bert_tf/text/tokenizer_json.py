@@ -17,15 +17,11 @@ import tokenizers
 from bert_tf.errors import UserError, as_given, as_line, quoted
 from bert_tf.files.whole_files import read_json
 from bert_tf.start import lazy_tensorflow as tf
-from bert_tf.text import byte_pairs, fairseq_pieces, fast_tokenization, sentence_pieces
-from bert_tf.text.byte_pairs import MERGES, in_order_of_ids
+from bert_tf.text.byte_pairs import MERGES, UNKNOWN_ID, in_order_of_ids
 from bert_tf.text.sentence_piece_model import Unigrams
+from bert_tf.text.tokenizer_settings import BYTE_PAIRS, FAIRSEQ_PIECES, SENTENCE_PIECES, WORD_PIECES
 
 TOKENIZER_FILE = "tokenizer.json"
-# The kinds of vocabularies, by the names of their files.
-WORD_PIECES, BYTE_PAIRS = fast_tokenization.VOCABULARY, byte_pairs.VOCABULARY
-SENTENCE_PIECES, FAIRSEQ_PIECES = sentence_pieces.MODEL, fairseq_pieces.MODEL
-
 ONLY = "nothing else is supported. Choose a different model"
 _KINDS = {"WordPiece": WORD_PIECES, "BPE": BYTE_PAIRS, "Unigram": SENTENCE_PIECES}
 # Keys that are read or harmless: a byte-level BPE has a token for every byte, and offsets are
@@ -133,9 +129,8 @@ def _word_pieces(parts: dict[str, Any], added: list[Any], path: str) -> Tokenize
             f"{path}: the vocabulary's ids must be the numbers from 0 to"
             f" {len(model['vocab']) - 1}, each once, and it must have {', '.join(_SPECIAL)}"
         )
-    if any(char in token for token in vocab for char in "\r\n") or len(
-        {token.strip() for token in vocab}
-    ) < len(vocab):
+    lines = {token.strip() for token in vocab if "\n" not in token and "\r" not in token}
+    if len(lines) < len(vocab):
         raise UserError(
             f"{path}: tokens must be different lines of a {WORD_PIECES}, which has no white space"
             " at the ends of a line; choose a different model"
@@ -169,7 +164,7 @@ def _sentence_pieces(parts: dict[str, Any], added: list[Any], path: str) -> Toke
     unigrams = Unigrams(pieces, model["unk_id"], (), base64.b64decode(charsmap or ""))
     vocab = {piece: i for i, (piece, _) in enumerate(pieces)}
     if "[CLS]" not in vocab:  # fairseq's
-        of_class = (parts["pre_tokenizer"], model["unk_id"]) == (_WORDS, fairseq_pieces.UNKNOWN_ID)
+        of_class = (parts["pre_tokenizer"], model["unk_id"]) == (_WORDS, UNKNOWN_ID)
         of_class &= steps[bool(charsmap) :] in ([], [_ONE_SPACE])
         return TokenizerJson(FAIRSEQ_PIECES, vocab, "", {}, added, unigrams, is_of_class=of_class)
     switches = {"do_lower_case": "Lowercase" in kinds, "keep_accents": "StripAccents" not in kinds}

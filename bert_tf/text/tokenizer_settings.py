@@ -3,7 +3,7 @@
 import dataclasses
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tokenizers
@@ -26,21 +26,9 @@ class AddedToken:
     normalized: bool = False  # found in the normalized text, such as without accents and capitals
 
     @property
-    def has_flags(self) -> bool:
-        return self.single_word or self.lstrip or self.rstrip or self.normalized
-
-    @property
     def options(self) -> dict[str, Any]:
         """The content and the flags, by their names in Hugging Face's files."""
         return {name: x for name, x in vars(self).items() if name != "token_id"}
-
-
-class TokenSpan(NamedTuple):
-    """The characters from `start` to `end` of a text; `token_id` is None between tokens."""
-
-    start: int
-    end: int
-    token_id: int | None
 
 
 class AddedTokens:
@@ -57,17 +45,16 @@ class AddedTokens:
         self._ids = {self._tokenizer.token_to_id(x.content): x.token_id for x in tokens}
         self._contents = None if is_normalized else [x.content for x in tokens]
 
-    def occur_in(self, text: str) -> bool:
-        """Returns False if a text certainly has no token; faster than `spans`."""
-        return self._contents is None or any(content in text for content in self._contents)
+    def spans(self, text: str) -> Iterator[tuple[int, int, int | None]]:
+        """Yields (start, end, token id) of the tokens of a text, and of the texts between them.
 
-    def spans(self, text: str) -> Iterator[TokenSpan]:
-        """Yields the tokens of a text, and the texts between them, in order."""
+        The id is None for a text between tokens.
+        """
         # The package refuses half a surrogate pair.
         valid = text.encode("utf-8", "replace").decode()
         found = self._tokenizer.encode(valid, add_special_tokens=False)
         for i, (start, end) in zip(found.ids, found.offsets, strict=True):
-            yield TokenSpan(start, end, self._ids.get(i))
+            yield start, end, self._ids.get(i)
 
     def parts(self, text: str) -> list[str | int]:
         """Returns the ids of a text's tokens, and the texts between them, in order."""
@@ -76,48 +63,56 @@ class AddedTokens:
             for start, end, token_id in self.spans(text)
         ]
 
+    def encode(
+        self,
+        encode: Callable[[Sequence[str]], tuple[np.ndarray, Sequence[int] | np.ndarray]],
+        texts: Sequence[str],
+    ) -> tuple[np.ndarray, Sequence[int] | np.ndarray]:
+        """Like `encode`, which returns (ids, lengths), but also finds the tokens."""
+        # Nearly all texts have none, and a single look at all texts is fastest.
+        everything = _BETWEEN_TEXTS.join(texts)
+        if self._contents is not None and not any(x in everything for x in self._contents):
+            return encode(texts)
+        strings: list[str] = []
+        tokens: list[int] = []
+        rows: tuple[list[int], list[int]] = [], []  # the text number of each string and token
+        before: list[int] = []  # number of strings before each token
+        for row, text in enumerate(texts):
+            for part in self.parts(text):
+                if isinstance(part, str):
+                    strings.append(part)
+                    rows[0].append(row)
+                else:
+                    tokens.append(part)
+                    rows[1].append(row)
+                    before.append(len(strings))
+        ids, sizes = encode(strings)
+        ends = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+        counts = np.zeros(len(texts), np.int64)
+        np.add.at(counts, rows[0], sizes)
+        np.add.at(counts, rows[1], 1)
+        return np.insert(ids, ends[before], tokens), counts
 
-def encode_with_added(
-    encode: Callable[[Sequence[str]], tuple[np.ndarray, Sequence[int] | np.ndarray]],
-    texts: Sequence[str],
-    added: AddedTokens,
-) -> tuple[np.ndarray, Sequence[int] | np.ndarray]:
-    """Like `encode`, which returns (ids, lengths), but also finds added tokens."""
-    # Nearly all texts have none, and a single look at all texts is fastest.
-    if not added.occur_in(_BETWEEN_TEXTS.join(texts)):
-        return encode(texts)
-    strings: list[str] = []
-    tokens: list[int] = []
-    rows: tuple[list[int], list[int]] = [], []  # the text number of each string and token
-    before: list[int] = []  # number of strings before each token
-    for row, text in enumerate(texts):
-        for part in added.parts(text):
-            if isinstance(part, str):
-                strings.append(part)
-                rows[0].append(row)
-            else:
-                tokens.append(part)
-                rows[1].append(row)
-                before.append(len(strings))
-    ids, sizes = encode(strings)
-    ends = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
-    counts = np.zeros(len(texts), np.int64)
-    np.add.at(counts, rows[0], sizes)
-    np.add.at(counts, rows[1], 1)
-    return np.insert(ids, ends[before], tokens), counts
 
-
+# The kinds of vocabularies, by the names of their files in a model's folder.
+WORD_PIECES, SENTENCE_PIECES = "vocab.txt", "spm.model"
+BYTE_PAIRS, FAIRSEQ_PIECES = "vocab.json", "sentencepiece.bpe.model"
 TOKENIZER_CONFIG = "tokenizer_config.json"
 DO_LOWER_CASE = "do_lower_case"
 # Added tokens with an id and without.
 ADDED_TOKENS, MORE_TOKENS = "added_tokens_decoder", "additional_special_tokens"
-# Key of a special token in Hugging Face's files, without `_token` -> the token.
-WORD_PIECE_TOKENS = {name: f"[{name.upper()}]" for name in ("unk", "sep", "pad", "cls", "mask")}
-WORD_PIECE_TOKENS |= {"bos": "[CLS]", "eos": "[SEP]"}
-SENTENCE_PIECE_TOKENS = WORD_PIECE_TOKENS | {"unk": "<unk>", "pad": "<pad>"}
-BYTE_PAIR_TOKENS = {"unk": "<unk>", "sep": "</s>", "pad": "<pad>", "cls": "<s>", "mask": "<mask>"}
-BYTE_PAIR_TOKENS |= {"bos": "<s>", "eos": "</s>"}
-_SPECIAL_TOKENS = {*SENTENCE_PIECE_TOKENS.values(), "[UNK]", "[PAD]", *BYTE_PAIR_TOKENS.values()}
+_BERT = {name: f"[{name.upper()}]" for name in ("unk", "sep", "pad", "cls", "mask")}
+_BERT |= {"bos": "[CLS]", "eos": "[SEP]"}
+_ROBERTA = {"unk": "<unk>", "sep": "</s>", "pad": "<pad>", "cls": "<s>", "mask": "<mask>"}
+_ROBERTA |= {"bos": "<s>", "eos": "</s>"}
+# Kind -> key of a special token in Hugging Face's files, without `_token` -> the token.
+SPECIAL_TOKENS = {
+    WORD_PIECES: _BERT,
+    SENTENCE_PIECES: _BERT | {"unk": "<unk>", "pad": "<pad>"},
+    BYTE_PAIRS: _ROBERTA,
+    FAIRSEQ_PIECES: _ROBERTA,
+}
+_ALL_SPECIAL_TOKENS = {*_BERT.values(), *_ROBERTA.values()}
 
 # The package `tokenizers` makes longer words unknown; the original's limit is 200.
 MAX_INPUT_CHARS = 100
@@ -127,9 +122,9 @@ MAX_INPUT_CHARS = 100
 class TokenizerSettings:
     """The switches of a tokenizer by their names in `tokenizer_config.json`.
 
-    The defaults are google-research's. `do_lower_case` is not among them, because it is a flag of
-    the programs. The first four are arguments of `tokenization.BasicTokenizer`, and `keep_accents`
-    and `remove_space` of `sentence_pieces.preprocess_text`.
+    The defaults are google-research's. `do_lower_case` is a flag of the programs. The first four
+    are arguments of `tokenization.BasicTokenizer`, and `keep_accents` and `remove_space` of
+    `sentence_pieces.preprocess_text`.
     """
 
     strip_accents: bool | None = None
@@ -150,18 +145,16 @@ class TokenizerSettings:
     def with_ids(self, vocab: Mapping[str, int], place: str) -> "TokenizerSettings":
         """Returns the settings with an id for every added token.
 
-        A token without an id has its id in the vocabulary or, if it is not there, the next free id.
-        Special tokens that the vocabulary lacks are dropped. Messages call the vocabulary `place`.
+        A token without an id has its id in the vocabulary, which messages call `place`, or, if it
+        is not there, the next free id. Special tokens that the vocabulary lacks are dropped.
         """
         if not self.added_tokens:
             return self
         tokens: list[AddedToken] = []
-        ids = {
-            **vocab,
-            **{x.content: x.token_id for x in self.added_tokens if x.token_id is not None},
-        }
+        placed = {x.content: x.token_id for x in self.added_tokens if x.token_id is not None}
+        ids = {**vocab, **placed}
         for token in self.added_tokens:
-            if token.content in _SPECIAL_TOKENS and token.content not in ids:
+            if token.content in _ALL_SPECIAL_TOKENS and token.content not in ids:
                 continue
             token_id = ids.setdefault(token.content, max(ids.values()) + 1)
             tokens.append(dataclasses.replace(token, token_id=token_id))
@@ -228,7 +221,9 @@ class TokenizerSettings:
             placed = [x for x in self.added_tokens if x.token_id is not None]
             content[ADDED_TOKENS] = {str(x.token_id): x.options for x in placed}
             content[MORE_TOKENS] = [
-                {"__type": "AddedToken", **token.options} if token.has_flags else token.content
+                {"__type": "AddedToken", **token.options}
+                if token != AddedToken(token.content)
+                else token.content
                 for token in self.added_tokens
                 if token not in placed
             ]

@@ -4,26 +4,27 @@ import codecs
 import functools
 import os
 from collections.abc import Mapping
+from typing import Any
 
 from bert_tf import tokenization
 from bert_tf.errors import UserError, quoted
 from bert_tf.files import storage
 from bert_tf.files.whole_files import read_bytes
 from bert_tf.start import lazy_tensorflow as tf
+from bert_tf.text import byte_pairs
 from bert_tf.text.base_tokenizer import Tokenizer
-from bert_tf.text.byte_pairs import MERGES, BytePairTokenizer, parse_vocabulary, read_files
-from bert_tf.text.fairseq_pieces import FairseqTokenizer, in_order_of_ids, model_of
+from bert_tf.text.byte_pairs import MERGES, BytePairTokenizer, FairseqTokenizer
 from bert_tf.text.fast_tokenization import FastTokenizer
 from bert_tf.text.sentence_piece_model import make_model, read_unigrams
 from bert_tf.text.sentence_pieces import SentencePieceTokenizer
-from bert_tf.text.tokenizer_files import SPECIAL_TOKENS, read_settings
-from bert_tf.text.tokenizer_json import (
+from bert_tf.text.tokenizer_files import read_settings
+from bert_tf.text.tokenizer_json import TOKENIZER_FILE, read_tokenizer_json
+from bert_tf.text.tokenizer_settings import (
     BYTE_PAIRS,
     FAIRSEQ_PIECES,
     SENTENCE_PIECES,
-    TOKENIZER_FILE,
+    SPECIAL_TOKENS,
     WORD_PIECES,
-    read_tokenizer_json,
 )
 
 # Names of a model's vocabulary in its folder. The last two are used by ALBERT's released models and
@@ -66,16 +67,7 @@ def read_vocabulary(vocab_file: str, hugging_face: bool = False) -> dict[str, by
     `merges.txt`. The settings of the vocabulary's folder become a `tokenizer_config.json`.
     """
     source = VocabularySource(vocab_file, hugging_face)
-    files: dict[str, str | bytes] = {}
-    if source.model:
-        files[source.kind] = source.model
-    elif source.own:
-        files |= source.own.files()
-    elif source.kind == BYTE_PAIRS:
-        files |= read_files(vocab_file, vocab_file)
-    else:
-        files[source.kind] = read_bytes(vocab_file, vocab_file).removeprefix(codecs.BOM_UTF8)
-    files |= source.settings.files()
+    files = {**source.content, **source.settings.files()}
     return {name: x if isinstance(x, bytes) else x.encode() for name, x in files.items()}
 
 
@@ -105,7 +97,7 @@ class VocabularySource:
             in_json = self.in_json.unigrams if self.in_json else None
             unigrams = in_json if in_json and self.own else read_unigrams(vocab_file)
             if self.kind == FAIRSEQ_PIECES and not self.own:
-                unigrams = in_order_of_ids(unigrams, self.settings)
+                unigrams = byte_pairs.with_special_pieces(unigrams, self.settings)
             self._pieces = {piece: i for i, (piece, _) in enumerate(unigrams.pieces)}
             self.check_vocabulary(self._pieces)
             unigrams = in_json or unigrams  # transformers takes the scores from there
@@ -114,9 +106,20 @@ class VocabularySource:
             if not any(x.token_id is None and x.content not in known for x in added):
                 self.settings = self.settings.with_tokens(unigrams.marked)
             if self.kind == FAIRSEQ_PIECES:
-                self.model = model_of(unigrams, self.settings)
+                self.model = byte_pairs.fairseq_model(unigrams, self.settings)
             else:
                 self.model = make_model(unigrams, vocab_file, self.settings.keep_accents)
+
+    @functools.cached_property
+    def content(self) -> Mapping[str, Any]:
+        """The vocabulary's files by their names in a model's folder."""
+        if self.model:
+            return {self.kind: self.model}
+        if self.own:
+            return self.own.files()
+        if self.kind == BYTE_PAIRS:
+            return byte_pairs.read_files(self.path, f"--vocab_file={self.path}")
+        return {self.kind: read_bytes(self.path, self.path).removeprefix(codecs.BOM_UTF8)}
 
     @functools.cached_property
     def vocab(self) -> dict[str, int]:
@@ -126,7 +129,7 @@ class VocabularySource:
         elif self.kind == WORD_PIECES:
             vocab = tokenization.load_vocab(self.path)
         elif self.kind == BYTE_PAIRS:
-            vocab = parse_vocabulary(read_files(self.path, self.path)[BYTE_PAIRS], self.path)
+            vocab = byte_pairs.parse_vocabulary(self.content[BYTE_PAIRS], self.path)
         elif self.model:
             vocab = self._pieces
         else:
@@ -145,10 +148,9 @@ class VocabularySource:
 
 
 def vocabulary_in(folder: str) -> str | None:
-    """Returns the path of the vocabulary in a model's folder, or None.
+    """Returns the path of the vocabulary in a model's folder, or None; UserError if there are more.
 
     A `vocab.json` without `merges.txt` is skipped if there is a `tokenizer.json`, which has both.
-    Raises UserError if there are several vocabularies.
     """
     remedy = "Name the model's with --vocab_file (load: vocab_file=), or move the others away"
     path = storage.only_file(folder, VOCABULARY_FILES, remedy)
@@ -175,7 +177,7 @@ def load_tokenizer(
             the settings say otherwise.
         needs_mask: whether the vocabulary must have the mask token.
         hugging_face: whether the vocabulary's folder is in Hugging Face's format.
-        drop_category_c: whether the model is an ELECTRA, see `tokenization.BasicTokenizer`.
+        drop_category_c: whether the model is an ELECTRA.
 
     Raises:
         UserError: the file cannot be read, is not a vocabulary, or lacks a special token; the
@@ -188,15 +190,15 @@ def load_tokenizer(
     if source.kind == WORD_PIECES:
         source.settings = source.settings.of_model(drop_category_c)
     arguments = do_lower_case, required, source.settings
-    if source.kind == FAIRSEQ_PIECES:
-        return FairseqTokenizer(vocab_file, *arguments, {FAIRSEQ_PIECES: source.model})
-    if source.model:
-        return SentencePieceTokenizer(vocab_file, *arguments, source.model)
-    if source.own and source.kind == BYTE_PAIRS:
-        return BytePairTokenizer(vocab_file, *arguments, source.own.files())
-    if source.own:
+    tokenizer: Tokenizer
+    if source.kind == SENTENCE_PIECES:
+        tokenizer = SentencePieceTokenizer(vocab_file, *arguments, source.model)
+    elif issubclass(kind, BytePairTokenizer):
+        tokenizer = kind(vocab_file, *arguments, source.content)
+    elif source.own:
         settings = source.settings.with_ids(source.own.vocab, vocab_file)  # names the file
         return FastTokenizer(source.own.vocab, do_lower_case, required, settings)
-    tokenizer = kind(vocab_file, *arguments)
+    else:
+        tokenizer = FastTokenizer(vocab_file, *arguments)
     source.check_vocabulary(tokenizer.vocab)
     return tokenizer

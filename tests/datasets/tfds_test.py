@@ -66,11 +66,11 @@ def test_what_is_refused(data_dir):
         (":train", "text", r"--tfds must be NAME\[:SPLIT\]; got ':train'"),
         ("nosuch", "text", "--tfds=nosuch: TensorFlow Datasets cannot load nosuch .--tfds_data"),
         ("tiny:dev", "text", "=tiny:dev: cannot read split 'dev'; tiny has 'test', 'train': .Unk"),
-        ("tiny", "body", "--tfds_text_feature=body: tiny has no such feature; it has 'number', 't"),
-        ("tiny", "number", "--tfds_text_feature=number must be a string feature; in tiny it is"),
+        ("tiny", "body", "ds_text_feature=body must name a string feature of tiny, one of 'text'"),
+        ("tiny", "number", "--tfds_text_feature=number must name a string feature of tiny, one"),
         ("tiny_bytes", "text", r"--tfds=tiny_bytes: 'text' of example 1 .* is not UTF-8"),
         # tensorflow_datasets has code for it, but nobody has prepared it in this folder.
-        ("lm1b", "text", "--tfds=lm1b: lm1b is not prepared in .*`tfds build lm1b`"),
+        ("lm1b", "text", "--tfds=lm1b: cannot read split 'train'.* could not find data in"),
     ):
         with pytest.raises(UserError, match=message) as error:
             _read(specification, data_dir, feature)

@@ -139,7 +139,7 @@ CLOSED = ["''", "&", "<li>", "* ", "{{a}}", "[b]", "<b/>", "<br>", "a < b"]
 @pytest.mark.parametrize("end", ["", "}}" * 3_000])
 def test_markup_that_takes_the_parser_hours_is_left_out(part, end):
     markup = f"Text.\n\n{part * 3_000}{end}\n\nEnd."
-    (sentences,) = wikipedia.sentences_of([wikipedia.Article("x", markup, frozenset())])
+    (sentences,), _ = wikipedia.parse([wikipedia.Article("x", markup, frozenset())])
     assert (sentences is not None) == (part in CLOSED)
     if sentences:
         assert sentences[0] == "Text."
@@ -215,4 +215,4 @@ def test_markup_that_the_parser_fails_on_is_told(monkeypatch):
 
     monkeypatch.setattr(wikipedia, "passage_sentences", fail)
     articles = [wikipedia.Article("t", text, frozenset()) for text in ("good", "bad", "fine")]
-    assert wikipedia.sentences_of(articles) == [["good"], None, ["fine"]]
+    assert wikipedia.parse(articles)[0] == [["good"], None, ["fine"]]

@@ -8,9 +8,9 @@ import onnxruntime
 import pytest
 import tensorflow as tf
 
-from bert_tf.export import onnx_graph, onnx_int8
+from bert_tf.export import onnx_model
 from bert_tf.export.exporting import write_onnx
-from bert_tf.export.onnx_graph import OnnxGraph
+from bert_tf.export.onnx_graph import Int8Graph, OnnxGraph
 from bert_tf.export.running import largest_difference, sample_inputs
 from bert_tf.export.settings import HEADS
 from bert_tf.export.signatures import input_specs, outputs_of
@@ -20,7 +20,6 @@ from bert_tf.model_folder.hugging_face.vector_settings import VectorSettings
 from bert_tf.pretrained.build import INPUTS, new_model
 from bert_tf.pretrained.pooling import POOLINGS
 from tests.support import numpy_bert
-from tests.support.refusals import refusal
 
 SIZES = dict(hidden_size=12, num_hidden_layers=4, num_attention_heads=3, intermediate_size=20)
 SIZES |= dict(max_position_embeddings=16, type_vocab_size=2)
@@ -79,7 +78,7 @@ def test_int8_of_each_kind_of_layer(tmp_path, monkeypatch, head, family):
     """Layers of ALBERT share matrices, and the masked language model the table of words."""
     ids = np.random.default_rng(0).integers(2, 50, [64, 12], np.int32)
     texts = {"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids)}
-    monkeypatch.setattr(onnx_int8, "_random_texts", lambda folder: texts)
+    monkeypatch.setattr(onnx_model, "_random_texts", lambda folder: texts)
     check(tmp_path / "model.onnx", head, CONFIGS[family], "int8", 0.3)
 
 
@@ -102,7 +101,7 @@ def test_questions_without_choices_and_choices_without_ids(tmp_path):
 
 
 def test_a_matrix_that_layers_share_is_quantized_once(monkeypatch):
-    graph = onnx_int8.Int8Graph({"w": (-1.0, 1.0)})
+    graph = Int8Graph({"w": (-1.0, 1.0)})
     seen, kernel, bias = [], np.eye(3, dtype=np.float32), np.zeros(3, np.float32)
     monkeypatch.setattr(np, "round", lambda x: seen.append(x) or np.rint(x))
     for layer in range(4):
@@ -124,14 +123,6 @@ def test_onnx_runtime_knows_gelu_and_leaves_its_bias_apart(tmp_path, approximate
     np.testing.assert_allclose(found, np.full([1, 1, 3], expected), rtol=1e-6)
     nodes = onnx.load(tmp_path / "model.onnx").graph.node
     assert [node.op_type for node in nodes] == ["MatMul", "Add", joined, "Neg"]
-
-
-def test_a_file_that_would_be_too_large_is_refused(monkeypatch):
-    for limit, kind in ((100, OnnxGraph), (0, onnx_int8.RangesGraph)):
-        graph = kind()
-        graph.product("x", "w", np.ones([9, 9], np.float32), "b", np.ones([9], np.float32))
-        monkeypatch.setattr(onnx_graph, "_MOST_BYTES", limit)
-        assert "--format=onnx writes one file of at most " in refusal(graph.model)
 
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf])

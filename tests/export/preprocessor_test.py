@@ -23,8 +23,6 @@ from tests.support.model_folders import VOCAB, random_weights, write_model
 from tests.support.refusals import refusal
 from tests.support.sentence_piece_model import write_model as write_sentence_pieces
 
-pytestmark = pytest.mark.usefixtures("known_characters")
-
 NAMES = ("input_ids", "input_mask", "segment_ids")
 WORDS = "the cat dogs sat, on  a mat . UNAFFABLE (b) [SEP] <mask> \u9db4 \u00e9 cafe\u0301 \0 12"
 WORDS = WORDS.split(" ")
@@ -190,8 +188,6 @@ REFUSED = [
     ((tf.constant([["a", "b"]]),), "received a tensor, string (1, 2)"),
     ((["a", None],), "received ['a', None]"),
     ((({"text": "a"}),), "received {'text': 'a'}"),
-    ((("a", ["b"]),), "one second text for each first; received the shapes ()"),
-    (((["a"], ["b", "c"]),), "each first; received the shapes (1,) and (2,)"),
 ]
 
 
@@ -204,7 +200,7 @@ def test_what_is_refused(of_folder):
 
 def test_pairs_of_different_numbers_are_refused(preprocessor):
     told = refusal(preprocessor, (["a", "b"], ["c"]), kind=Exception)
-    assert "The two parts of a pair must have the same shape" in told
+    assert "There must be as many texts as second texts" in told
 
 
 def test_what_no_preprocessor_can_be_made_of(folder, tmp_path):

@@ -38,8 +38,6 @@ from tests.support.model_folders import VOCAB
 from tests.support.numpy_bert import assert_near
 from tests.support.refusals import refusal
 
-pytestmark = pytest.mark.usefixtures("known_characters")
-
 TEXTS = ["the cat sat on a mat .", "Paris's unaffable dogs", "", "the cat " * 40]
 PAIRS = [(TEXTS[0], TEXTS[1]), (TEXTS[3], "a dog ran"), (TEXTS[1], TEXTS[3]), ("a", "")]
 COLUMNS = {"texts": [a for a, _ in PAIRS], "second_texts": [b for _, b in PAIRS]}

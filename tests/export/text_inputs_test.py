@@ -16,7 +16,6 @@ from tests.support.refusals import refusal
 
 TOKENS = "[UNK] [CLS] [SEP] [MASK] a b c ab un able ##a ##b ##able . , \u9db4 \u03c2 ##\u03c2"
 VOCAB = {token: 11 * i + 5 for i, token in enumerate(TOKENS.split())}
-pytestmark = pytest.mark.usefixtures("known_characters")
 NAMES = ("input_ids", "input_mask", "segment_ids")
 TOKENIZER = FastTokenizer(VOCAB)
 CORE_OPS = set(

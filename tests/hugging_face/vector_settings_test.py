@@ -329,7 +329,11 @@ REFUSED = [
     (OUTPUT, {"prompts": {"q": 3}}, "prompts must be texts; 'q' is 3. Correct it"),
     (OUTPUT, {"prompts": ["x"]}, "prompts must be a dictionary; it is ['x']. Correct it"),
     (OUTPUT, {"truncate_dim": 0}, "truncate_dim must be a positive number; it is 0. Correct"),
-    (OUTPUT, {"similarity_fn_name": "maxsim"}, "euclidean, manhattan; it is 'maxsim'. Corr"),
+    (
+        OUTPUT,
+        {"similarity_fn_name": "maxsim"},
+        "not 'maxsim': known are cosine, dot, euc",
+    ),
     (OUTPUT, {"model_type": "SparseEncoder"}, 'must be "SentenceTransformer", not \'Sparse'),
     ("2_Normalize/config.json", {"module_input_name": "token_embeddings"}, "not 'token_emb"),
 ]

@@ -8,7 +8,7 @@ import pytest
 import bert_tf
 from bert_tf.model_folder.hugging_face.conversion import ConvertedModel
 from bert_tf.text import sequences
-from bert_tf.text.fairseq_pieces import CAMEMBERT
+from bert_tf.text.byte_pairs import CAMEMBERT
 from bert_tf.text.tokenizers import load_tokenizer
 from tests.hugging_face.hub_folders_test import HUB
 from tests.support.encoded import ids_of_each, placed_pieces, tokens_of_each

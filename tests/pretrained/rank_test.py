@@ -8,10 +8,12 @@ import pytest
 
 import bert_tf
 from bert_tf.export.readme import readme
-from bert_tf.model_folder.hugging_face.cross_encoder import IDENTITY, SIGMOID, write_score_function
 from bert_tf.model_folder.hugging_face.vector_settings import (
+    IDENTITY,
+    SIGMOID,
     VectorSettings,
     read_vector_settings,
+    write_score_function,
     write_vector_settings,
 )
 from bert_tf.pretrained.folder import read_folder

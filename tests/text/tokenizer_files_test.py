@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 import tokenizers
 
-from bert_tf.export.text_to_ids import TextToIds
+from bert_tf.export.text_inputs import TextToIds
 from bert_tf.text.fast_tokenization import FastTokenizer
 from bert_tf.text.tokenizer_settings import AddedToken, TokenizerSettings
 from bert_tf.text.tokenizers import load_tokenizer, read_vocabulary

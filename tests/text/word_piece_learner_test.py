@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bert_tf.text import word_piece_learner
-from bert_tf.text.new_words import count_words
-from bert_tf.text.word_piece_learner import WordPieceLearner
+from bert_tf.text import new_words
+from bert_tf.text.new_words import WordPieceLearner, count_words
 from tests.support.pretraining_runs import ROOT
 
 pytest.importorskip("tensorflow_text")
@@ -47,7 +46,7 @@ def test_made_up_words(seed, monkeypatch):
         word = "".join(rng.choices(letters, k=size)).replace("##", "a")
         word_counts[word] += rng.randrange(1, 40)
     for most in (1_000_000, 30):
-        monkeypatch.setattr(word_piece_learner, "_MAX_WORDS", most)
+        monkeypatch.setattr(new_words, "_MAX_WORDS", most)
         for threshold in (1, 2, 5, 30, 200, 10_000):
             for max_unique_chars in (1, 3, 1000):
                 check(word_counts, threshold, max_unique_chars, most)

@@ -59,7 +59,7 @@ def test_any_number_of_workers_writes_the_same(tmp_path, monkeypatch):
 def test_articles_that_cannot_be_parsed_are_counted(tmp_path, monkeypatch, warnings):
     (tmp_path / "a.xml").write_text(dump(*pages(6, 4)))
     sentences = [None, ["\ud800a"], [], ["b"]]
-    monkeypatch.setattr(tool.wikipedia, "sentences_of", lambda batch: sentences)
+    monkeypatch.setattr(tool.wikipedia, "parse", lambda batch: (sentences, {}))
     assert tool.wikipedia_text(f"{tmp_path}/a.xml", f"{tmp_path}/out") == 2
     assert (tmp_path / "out").read_text() == "a\n\nb\n"
     assert warnings == [

@@ -5,11 +5,9 @@ from bert_tf.files.object_graphs import ALBERT
 from bert_tf.model.configuration import OUTPUT_DROPOUT_PROB
 from bert_tf.model.family import AlbertConfig
 from bert_tf.model_folder.hugging_face import bert
-from bert_tf.model_folder.hugging_face.weights import Weight, dense, layer, masked_lm, output
 
 CONFIG = AlbertConfig
 CLASS_NAME = "Albert"
-VOCABULARY = "spiece.model"
 TOKENIZERS = ("Albert",)
 # Settings of the original's code that affect neither weights nor outputs.
 HARMLESS_KEYS = {
@@ -32,7 +30,7 @@ to_theirs = bert.writer_of(
 )
 
 
-def parts(config: AlbertConfig, task: str) -> dict[str, list[Weight]]:
+def parts(config: AlbertConfig, task: str) -> dict[str, list[bert.Weight]]:
     hidden, width = config.hidden_size, config.embedding_size
     if width == hidden:
         raise UserError(
@@ -54,19 +52,19 @@ def parts(config: AlbertConfig, task: str) -> dict[str, list[Weight]]:
         )
     mapping = "embedding_hidden_mapping_in"
     encoder = bert.embeddings(config)
-    encoder += dense(f"bert/encoder/{mapping}", f"encoder.{mapping}", width, hidden)
+    encoder += bert.dense(f"bert/encoder/{mapping}", f"encoder.{mapping}", width, hidden)
     for i in range(groups):
         for j in range(config.inner_group_num):
             name = f"bert/encoder/transformer/group_{i}/inner_group_{j}"
             other_name = f"encoder.albert_layer_groups.{i}.albert_layers.{j}"
-            encoder += layer(name, ALBERT.layer, other_name, _OTHER_LAYER, config)
+            encoder += bert.layer(name, ALBERT.layer, other_name, _OTHER_LAYER, config)
     return {
         "encoder": encoder,
-        "pooler": dense("bert/pooler/dense", "pooler", hidden, hidden),
-        "masked-LM head": masked_lm(
+        "pooler": bert.dense("bert/pooler/dense", "pooler", hidden, hidden),
+        "masked-LM head": bert.masked_lm(
             config, "predictions.dense", "predictions.LayerNorm", "predictions.bias"
         ),
-        "next-sentence head": output(
+        "next-sentence head": bert.output(
             "cls/seq_relationship/", "sop_classifier.classifier", 2, hidden
         ),
         **bert.fine_tuning_heads(hidden, task),

@@ -10,7 +10,7 @@ from bert_tf.files.whole_files import JsonKeys, Needed, read_json
 from bert_tf.model.configuration import MULTI_LABEL, BertConfig
 from bert_tf.model.family import CamembertConfig, XlmRobertaConfig
 from bert_tf.model_folder.hugging_face import albert, bert, distilbert, electra, roberta
-from bert_tf.model_folder.hugging_face.cross_encoder import FUNCTION
+from bert_tf.model_folder.hugging_face.vector_settings import FUNCTION
 
 # model_type -> module.
 FAMILY: dict[str, Any] = {
@@ -171,10 +171,9 @@ def task_of(config: Mapping[str, Any]) -> str:
 
 
 def class_names(config: Mapping[str, Any], count: int, path: str) -> list[str] | None:
-    """Returns the names of a classifier's classes in the order of the logits; None if unknown.
+    """Returns the names of a classifier's classes in the order of the logits; [] for a number.
 
-    They are unknown if `id2label` is missing or has Hugging Face's default names. Returns [] for a
-    single output, which is a number, unless the problem is `MULTI_LABEL`.
+    None if unknown: without `id2label`, or with Hugging Face's default names.
     """
     names = config.get("id2label")
     if names is None:
@@ -205,11 +204,10 @@ def default_names(count: int) -> list[str]:
 
 
 def is_tagger(shapes: Mapping[str, Sequence[int]], labels: Sequence[str] | None) -> bool:
-    """Returns whether the classifier of a checkpoint classifies words.
+    """Returns whether a checkpoint's classifier classifies words; for `labels` see `class_names`.
 
     A text classifier has the same names of variables but a pooler, except in ELECTRA. With a
-    pooler, or in an ELECTRA, a model is a tagger if its classes are tags. `labels` are None if
-    unknown, [] for a number.
+    pooler, or in an ELECTRA, a model is a tagger if its classes are tags.
     """
     if "output_bias" not in shapes or labels == []:
         return False

@@ -21,7 +21,7 @@ from bert_tf.model.configuration import BertConfig
 from bert_tf.model.family import ElectraConfig, RobertaConfig
 from bert_tf.model_folder.hugging_face import config as hugging_face_config
 from bert_tf.model_folder.hugging_face import distilbert, electra, roberta
-from bert_tf.model_folder.hugging_face.weights import Weight, present_parts
+from bert_tf.model_folder.hugging_face.bert import Weight, present_parts
 from bert_tf.start import lazy_tensorflow as tf
 
 _WRONG_HEADER = (AttributeError, LookupError, TypeError, ValueError)
@@ -173,15 +173,11 @@ def _read_header(path: str) -> dict[str, dict[str, Any]]:
         if "://" not in path:
             with safetensors.safe_open(path, "np") as file:
                 names = file.keys()
-                slices = {name: file.get_slice(name) for name in names}
-                return {
-                    name: {"dtype": x.get_dtype(), "shape": x.get_shape()}
-                    for name, x in slices.items()
-                }
+                return {name: {"shape": file.get_slice(name).get_shape()} for name in names}
         size = int.from_bytes(read_bytes(path, path, size=_SIZE), "little")
         header = json.loads(read_bytes(path, path, size=_SIZE + min(size, _MOST))[_SIZE:])
         header.pop("__metadata__", None)
-        return {name: {key: x[key] for key in ("dtype", "shape")} for name, x in header.items()}
+        return {name: {"shape": x["shape"]} for name, x in header.items()}
     except (safetensors.SafetensorError, *_WRONG_HEADER) as error:
         raise _damaged(path, error) from error
 
@@ -260,17 +256,15 @@ def to_safetensors(
             " format only has BERT's. Fine-tune without --joint_prediction and"
             " --answerable_classifier"
         )
-    shapes = {name: value.shape for name, value in variables.items()}
-    task = hugging_face_config.task_to_write(shapes, labels)
+    task = hugging_face_config.task_to_write({k: v.shape for k, v in variables.items()}, labels)
     if as_distilbert:
         bert_config = distilbert.config_of_bert(bert_config, task, path)
     module = hugging_face_config.module_of(bert_config)
     if module is distilbert:
         variables, task = distilbert.without_places(variables, task, path)
-        shapes = {name: value.shape for name, value in variables.items()}
     if task == "ForMultipleChoice":
         variables = {**variables, "output_bias": np.zeros(1, np.float32)}
-        shapes["output_bias"] = (1,)
+    shapes = {name: value.shape for name, value in variables.items()}
     present = _present_parts(bert_config, task, shapes, "name", path)
     # Hugging Face's names of encoder and pooler begin with the prefix if the model has a head.
     prefix = module.PREFIX if set(present) - {"encoder", "pooler"} else ""

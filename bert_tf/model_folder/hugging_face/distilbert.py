@@ -16,11 +16,9 @@ from bert_tf.files.whole_files import Needed
 from bert_tf.model.configuration import OUTPUT_DROPOUT_PROB, BertConfig
 from bert_tf.model.family import DistilBertConfig
 from bert_tf.model_folder.hugging_face import bert
-from bert_tf.model_folder.hugging_face.weights import Weight, dense, masked_lm
 
 CONFIG = DistilBertConfig
 CLASS_NAME = "DistilBert"
-VOCABULARY = "vocab.txt"
 PREFIX = "distilbert."
 _OTHER_LAYER = """attention.q_lin attention.k_lin attention.v_lin attention.out_lin sa_layer_norm
     ffn.lin1 ffn.lin2 output_layer_norm"""
@@ -97,14 +95,14 @@ def with_their_keys(message: str) -> str:
     return re.sub(r"\w+", lambda word: _KEYS.get(word[0], word)[0], message)
 
 
-def parts(config: DistilBertConfig, task: str) -> dict[str, list[Weight]]:
+def parts(config: DistilBertConfig, task: str) -> dict[str, list[bert.Weight]]:
     encoder = [weight for weight in bert.embeddings(config) if weight.name != _TYPES]
     encoder += bert.layers(config, "transformer", _OTHER_LAYER)
     hidden = config.hidden_size
     return {
         "encoder": encoder,
-        "pre-classifier": dense("bert/pooler/dense", "pre_classifier", hidden, hidden),
-        "masked-LM head": masked_lm(
+        "pre-classifier": bert.dense("bert/pooler/dense", "pre_classifier", hidden, hidden),
+        "masked-LM head": bert.masked_lm(
             config, "vocab_transform", "vocab_layer_norm", "vocab_projector.bias"
         ),
         **bert.fine_tuning_heads(hidden, task),
@@ -121,9 +119,8 @@ def without_places(
 ) -> tuple[dict[str, np.ndarray], str]:
     """Returns the variables that a DistilBERT can have, and the task of the remaining model.
 
-    Token type 0, which single texts use, is added to every position embedding, so that the sum of
-    the embeddings stays the same. The next-sentence head is dropped, and so is the pooler if no
-    other output depends on it.
+    Token type 0, which single texts use, is added to every position embedding, so the sum stays the
+    same. The next-sentence head is dropped, and so is the pooler if no other output depends on it.
     """
     omitted = (_NEXT_SENTENCE,) if task in _WITH_PRE_CLASSIFIER else (_NEXT_SENTENCE, _POOLER)
     kept = {name: v for name, v in variables.items() if not name.startswith(omitted)}

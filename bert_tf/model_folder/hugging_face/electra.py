@@ -14,11 +14,9 @@ from bert_tf.errors import UserError, quoted
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.family import ElectraConfig
 from bert_tf.model_folder.hugging_face import bert
-from bert_tf.model_folder.hugging_face.weights import Weight, dense, layer_norm
 
 CONFIG = ElectraConfig
 CLASS_NAME = "Electra"
-VOCABULARY = "vocab.txt"
 TOKENIZERS = bert.TOKENIZERS
 # Settings of a head for multiple choice, which is not converted.
 HARMLESS_KEYS = {f"summary_{x}" for x in ("activation", "last_dropout", "type", "use_proj")}
@@ -73,23 +71,23 @@ def to_theirs(config: Mapping[str, Any]) -> dict[str, Any]:
     return _write(config) | {"embedding_size": width}
 
 
-def parts(config: ElectraConfig, task: str) -> dict[str, list[Weight]]:
+def parts(config: ElectraConfig, task: str) -> dict[str, list[bert.Weight]]:
     hidden, width = config.hidden_size, config.embedding_width
     encoder = bert.embeddings(config)
     if width != hidden:
-        encoder += dense("electra/embeddings_project", "embeddings_project", width, hidden)
+        encoder += bert.dense("electra/embeddings_project", "embeddings_project", width, hidden)
     encoder += bert.layers(config)
     found, name = DISCRIMINATOR.rstrip("/"), _PREDICTIONS.rstrip("/")
     return {
         "encoder": encoder,
         "discriminator's head": [
-            *dense(f"{found}/dense", f"{found}.dense", hidden, hidden),
-            *dense(f"{found}/dense_1", f"{found}.dense_prediction", hidden, 1),
+            *bert.dense(f"{found}/dense", f"{found}.dense", hidden, hidden),
+            *bert.dense(f"{found}/dense_1", f"{found}.dense_prediction", hidden, 1),
         ],
         "masked-LM head": [
-            *dense(f"{name}/dense", f"{name}.dense", hidden, width),
-            *layer_norm(f"{name}/LayerNorm", f"{name}.LayerNorm", width),
-            Weight(f"{name}/output_bias", (config.vocab_size,), "generator_lm_head.bias"),
+            *bert.dense(f"{name}/dense", f"{name}.dense", hidden, width),
+            *bert.layer_norm(f"{name}/LayerNorm", f"{name}.LayerNorm", width),
+            bert.Weight(f"{name}/output_bias", (config.vocab_size,), "generator_lm_head.bias"),
         ],
         **bert.fine_tuning_heads(hidden, task),
     }
@@ -100,8 +98,8 @@ def one_model(
 ) -> tuple[dict[str, np.ndarray], ElectraConfig]:
     """Returns one of the two models in the checkpoint at `path`, and its configuration.
 
-    A tied generator has the discriminator's layers, so the result is the whole checkpoint without
-    the discriminator's head. A checkpoint of one model is returned as it is.
+    A tied generator is the whole checkpoint without the discriminator's head. A checkpoint of one
+    model is returned as it is.
     """
     layers = f"{_GENERATOR}encoder/layer_"
     own = {name for name in variables if name.startswith(layers)}

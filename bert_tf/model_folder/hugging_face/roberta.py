@@ -7,11 +7,9 @@ from absl import logging
 
 from bert_tf.model.family import RobertaConfig
 from bert_tf.model_folder.hugging_face import bert
-from bert_tf.model_folder.hugging_face.weights import Weight, dense, masked_lm, output
 
 CONFIG = RobertaConfig
 CLASS_NAME = "Roberta"
-VOCABULARY = "vocab.json"
 TOKENIZERS = ("Roberta", "XLMRoberta", "Camembert")
 HARMLESS_KEYS: set[str] = set()
 PREFIX = "roberta."
@@ -52,18 +50,18 @@ def drop_unused_pooler(tensors: dict[str, Any], task: str, path: str) -> str:
     return "ForSequenceClassification"
 
 
-def parts(config: RobertaConfig, task: str) -> dict[str, list[Weight]]:
+def parts(config: RobertaConfig, task: str) -> dict[str, list[bert.Weight]]:
     """Like `bert.parts`; BERT's pooler is the first layer of RoBERTa's text classifier."""
     hidden = config.hidden_size
     known = bert.parts(config, task)
     del known["next-sentence head"]
-    known["masked-LM head"] = masked_lm(
+    known["masked-LM head"] = bert.masked_lm(
         config, "lm_head.dense", "lm_head.layer_norm", "lm_head.bias"
     )
     if task == "ForSequenceClassification":
         del known["pooler"]
         known["classifier"] = [
-            *dense("bert/pooler/dense", "classifier.dense", hidden, hidden),
-            *output("", "classifier.out_proj", -1, hidden),
+            *bert.dense("bert/pooler/dense", "classifier.dense", hidden, hidden),
+            *bert.output("", "classifier.out_proj", -1, hidden),
         ]
     return known

@@ -1,24 +1,48 @@
-"""Reads and writes the settings of sentence-transformers for the vector of a text."""
+"""Settings of sentence-transformers: how a text's vector is made, and a pair's score."""
 
 import dataclasses
 import os
+from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files import storage, weight_files
 from bert_tf.files.paths import real_path
 from bert_tf.files.whole_files import JsonKeys, Needed, read_checked, write_json
-from bert_tf.model_folder.hugging_face.cross_encoder import (
-    MODULES_FILE,
-    SETTINGS_FILE,
-    TRANSFORMER_VALUES,
-    is_cross_encoder,
-)
 from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.text.tokenizer_settings import TOKENIZER_CONFIG
 
 Text = TypeVar("Text", str, tuple[str, str])
 
+MODULES_FILE = "modules.json"
+SETTINGS_FILE = "config_sentence_transformers.json"
+IDENTITY = "torch.nn.modules.linear.Identity"
+SIGMOID = "torch.nn.modules.activation.Sigmoid"
+# `activation_fn` in SETTINGS_FILE and in config.json's `sentence_transformers`; until version 3,
+# `sbert_ce_default_activation_function` in config.json.
+FUNCTION = Needed(
+    (IDENTITY, SIGMOID, None),
+    f"rank knows only this function and {SIGMOID}. Delete the key to load the model; its scores are"
+    " then sigmoids",
+)
+_KIND = "CrossEncoder"
+_NO_PROMPT = Needed((None,), "prompts of cross-encoders are not supported. Set it to null")
+_CROSS_ENCODER_SETTINGS = JsonKeys(
+    used={"activation_fn"},
+    needed={
+        "model_type": Needed((_KIND,)),
+        "activation_fn": FUNCTION,
+        "default_prompt_name": _NO_PROMPT,
+    },
+    harmless={"__version__", "prompts", "requirements"},
+)
+# Values in the file of the Transformer, such as sentence_bert_config.json.
+TRANSFORMER_VALUES = {
+    "transformer_task": Needed(("sequence-classification",)),
+    "module_output_name": Needed(("scores",)),
+    "modality_config": Needed(({"text": {"method": "forward", "method_output_name": "logits"}},)),
+    "do_lower_case": Needed((False, None)),
+}
 _TRANSFORMER_FILES = [
     f"sentence_{kind}_config.json"
     for kind in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
@@ -39,7 +63,7 @@ _POOLINGS = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
-_WANTED = {bool: "true or false", str: "a text", dict: "a dictionary"}  # else positive numbers
+_WANTED = {bool: "true or false", dict: "a dictionary"}  # else positive numbers
 _NO_ARGUMENTS = Needed(({}, None), "arguments for transformers are not supported. Delete the key")
 _MODULE_KEYS = JsonKeys(
     used={"path", "type"}, needed={"kwargs": Needed(([], None))}, harmless={"idx", "name"}
@@ -75,7 +99,10 @@ _NORMALIZE_KEYS = JsonKeys(
 )
 _SETTINGS_KEYS = JsonKeys(
     used={"prompts", "default_prompt_name", "similarity_fn_name", "truncate_dim"},
-    needed={"model_type": Needed(("SentenceTransformer",))},
+    needed={
+        "model_type": Needed(("SentenceTransformer",)),
+        "similarity_fn_name": Needed((*SIMILARITIES, None), f"known are {', '.join(SIMILARITIES)}"),
+    },
     harmless={"__version__", "requirements"},
 )
 
@@ -113,10 +140,10 @@ def transformer_folder(folder: str) -> str:
 
 
 def read_as_hugging_face(vocab_file: str, model: str | None) -> bool:
-    """Returns whether a vocabulary belongs to a model in Hugging Face's format.
+    """Returns whether a vocabulary belongs to `model`, given by a flag, in Hugging Face's format.
 
-    `model` is the model that the program's flag names. Other vocabularies are read by the
-    original's rules, unless files beside them say more, see `tokenizer_files.read_settings`.
+    Other vocabularies are read by the original's rules, unless files beside them say more, see
+    `tokenizer_files.read_settings`.
     """
     folder = os.path.dirname(vocab_file)
     if not model or not weight_files.is_hugging_face(folder):
@@ -286,13 +313,7 @@ def _output(path: str) -> dict[str, Any]:
             f"{path}: default_prompt_name must be the name of a text in prompts, {listed(prompts)};"
             f" it is {quoted(name)}. Correct it"
         )
-    similarity = _value(config, "similarity_fn_name", "cosine", path, str)
-    if similarity not in SIMILARITIES:
-        raise UserError(
-            f"{path}: similarity_fn_name must be one of {', '.join(SIMILARITIES)}; it is"
-            f" {quoted(similarity)}. Correct it"
-        )
-    found = {"prompt": prompt, "similarity": similarity}
+    found = {"prompt": prompt, "similarity": config.get("similarity_fn_name") or "cosine"}
     found["truncate_dim"] = _value(config, "truncate_dim", None, path, int)
     texts = {key: text for key, text in given.items() if text and key != _DEFAULT_PROMPT}
     for key, text in texts.items():
@@ -313,3 +334,39 @@ def _value(config: dict[str, Any], key: str, default: Any, path: str, kind: Any)
         wanted = _WANTED.get(kind, "a positive number")
         raise UserError(f"{path}: {key} must be {wanted}; it is {quoted(value)}. Correct it")
     return value
+
+
+def is_cross_encoder(folder: str) -> bool:
+    """Returns whether a folder has the settings file of a cross-encoder (version 5 and later)."""
+    return read_checked(os.path.join(folder, SETTINGS_FILE)).get("model_type") == _KIND
+
+
+def read_score_function(folder: str, config: Mapping[str, Any] | None, has_classes: bool) -> str:
+    """Returns the function, IDENTITY or SIGMOID, that turns a single output into a score.
+
+    The default is SIGMOID in Hugging Face's format, as in the class CrossEncoder, and IDENTITY in a
+    checkpoint (`config` is None), which was trained to predict numbers.
+    """
+    path = os.path.join(folder, SETTINGS_FILE)
+    own = read_checked(path, _CROSS_ENCODER_SETTINGS) if is_cross_encoder(folder) else {}
+    config = config or {}
+    named = (
+        own.get("activation_fn")
+        or (config.get("sentence_transformers") or {}).get("activation_fn")
+        or config.get("sbert_ce_default_activation_function")
+    )
+    if has_classes and named == SIGMOID:
+        place = path if own.get("activation_fn") else os.path.join(folder, "config.json")
+        raise UserError(
+            f"{place} names the function {quoted(named)} for the outputs of the model, but it has"
+            " several classes, whose probabilities are a softmax. Delete the key to load the model"
+        )
+    return named or (SIGMOID if config else IDENTITY)
+
+
+def write_score_function(folder: str, function: str) -> None:
+    """Writes the score function, except the identity, into the folder of a checkpoint."""
+    # An embedding model's settings use the same file, and take precedence.
+    if function != IDENTITY and not tf.io.gfile.exists(os.path.join(folder, MODULES_FILE)):
+        content = {"model_type": _KIND, "activation_fn": function}
+        write_json(os.path.join(folder, SETTINGS_FILE), content)

@@ -17,7 +17,7 @@ from bert_tf.files.model_notes import write_model_input
 from bert_tf.files.whole_folders import whole_folder
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.layers import dtype_name
-from bert_tf.model_folder.hugging_face import cross_encoder, vector_settings
+from bert_tf.model_folder.hugging_face import vector_settings
 from bert_tf.model_folder.writer import CONFIG_FILE, MODEL_NAMES, write_model
 from bert_tf.pretrained.build import KerasRuntime, answering_dtype, initialize
 from bert_tf.pretrained.folder import ModelFolder, heads_of
@@ -115,7 +115,7 @@ class Train(LoadedModel):
         mean the same, or triplets `(a, b, negative)`, without scores; with `loss="teacher"` also
         single texts. See run_sentence_similarity.
         """
-        path = os.path.join(self._folder.path, cross_encoder.MODULES_FILE)
+        path = os.path.join(self._folder.path, vector_settings.MODULES_FILE)
         vector_settings.check_are_means(self._folder.vectors, path)
         return self._for(SentenceRows())
 
@@ -421,7 +421,7 @@ class Train(LoadedModel):
             write_model_input(place, held.trained_on)
             vector_settings.write_vector_settings(place, held.vectors, held.config.hidden_size)
             if "regression" in held.heads and held.has_sigmoid:
-                cross_encoder.write_score_function(place, cross_encoder.SIGMOID)
+                vector_settings.write_score_function(place, vector_settings.SIGMOID)
 
 
 def held_folder(model: Train) -> ModelFolder:

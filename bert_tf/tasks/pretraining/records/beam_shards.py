@@ -15,13 +15,8 @@ from typing import NoReturn
 import apache_beam as beam
 from absl import logging
 from apache_beam.metrics import Metrics, MetricsFilter
-from apache_beam.options.pipeline_options import (
-    DebugOptions,
-    DirectOptions,
-    PipelineOptions,
-    SetupOptions,
-    StandardOptions,
-)
+from apache_beam.options import pipeline_options as kinds
+from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners import create_runner
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.runners.runner import PipelineResult
@@ -29,18 +24,10 @@ from apache_beam.runners.runner import PipelineResult
 from bert_tf.datasets.documents import warn_of_empty_documents
 from bert_tf.errors import UserError, quoted
 from bert_tf.start import lazy_tensorflow as tf
+from bert_tf.tasks.pretraining.records import shards
 from bert_tf.tasks.pretraining.records.data import report, report_repeated, tokenizer_of
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.records.manifest import counts_of
-from bert_tf.tasks.pretraining.records.shards import (
-    DocumentSpill,
-    HashedDocument,
-    begin_shards,
-    no_document,
-    read_documents,
-    training_files,
-    write_shard,
-)
 
 _NAMESPACE = "bert_tf"
 COUNTERS = ("documents", "empty_documents", "tokens", "instances")  # in the log, in this order
@@ -66,20 +53,14 @@ def pipeline_options(words: Sequence[str]) -> PipelineOptions:
                 " Apache Beam, whose options are written --name=value"
             )
 
-    name = options.view_as(StandardOptions).runner
+    name = options.view_as(kinds.StandardOptions).runner
     if name:
-        try:
-            create_runner(name)  # importing the runner registers its options
-        except (AttributeError, ImportError, ValueError) as error:
-            raise UserError(
-                f"--runner={name} cannot be used: {quoted(str(error))[1:-1]}. It may need more"
-                " packages: apache-beam[gcp] for Dataflow, dask[distributed] for Dask"
-            ) from error
+        create_runner(name)  # importing the runner registers its options
     options.get_all_options(add_extra_args_fn=check)
-    workers = options.view_as(DirectOptions).direct_num_workers
+    workers = options.view_as(kinds.DirectOptions).direct_num_workers
     if workers < 0:
         raise UserError(f"Beam's options: --direct_num_workers={workers} must be at least 0")
-    setup, debug = options.view_as(SetupOptions), options.view_as(DebugOptions)
+    setup, debug = options.view_as(kinds.SetupOptions), options.view_as(kinds.DebugOptions)
     if setup.save_main_session is None:
         setup.save_main_session = False
     if debug.number_of_worker_harness_threads is None:
@@ -94,12 +75,12 @@ def create_shards_with_beam(settings: PretrainingDataSettings, options: Pipeline
     For DirectRunner, the default, the pipeline runs in Beam's FnApiRunner: DirectRunner itself
     would first download a program to run the pipeline.
     """
-    _, names, files = begin_shards(settings)
+    _, names, files = shards.begin_shards(settings)
     missing = [shard for shard, name in enumerate(names) if not tf.io.gfile.exists(name)]
     logging.info("%d of %d shards are there already", len(names) - len(missing), len(names))
     if not missing:
         return
-    runner = options.view_as(StandardOptions).runner or "DirectRunner"
+    runner = options.view_as(kinds.StandardOptions).runner or "DirectRunner"
     is_direct = runner.lower().removesuffix("runner") == "direct"
     try:
         pipeline = beam.Pipeline(FnApiRunner() if is_direct else None, options)
@@ -142,8 +123,8 @@ def create_shards_with_beam(settings: PretrainingDataSettings, options: Pipeline
         logging.info("tokens: %s, instances: %s", f"{made.tokens:,}", f"{made.instances:,}")
     for shard in missing:
         if not tf.io.gfile.exists(names[shard]):
-            raise no_document(settings, shard, counts.get("documents"))
-    report(counts_of(training_files(settings)), settings)
+            raise shards.no_document(settings, shard, counts.get("documents"))
+    report(counts_of(shards.training_files(settings)), settings)
 
 
 def _counts(result: PipelineResult) -> collections.Counter[str]:
@@ -162,20 +143,20 @@ def _count(name: str, number: int) -> None:
 
 def _read(
     files: dict[str, str], settings: PretrainingDataSettings, kept: frozenset[int]
-) -> Iterator[tuple[int, HashedDocument]]:
+) -> Iterator[tuple[int, shards.HashedDocument]]:
     def report_empty(num_empty: int, num_documents: int) -> None:
         warn_of_empty_documents(num_empty, num_documents)
         _count("documents", num_empty)
         _count("empty_documents", num_empty)
 
-    for shard, document in read_documents(settings, files, report_empty):
+    for shard, document in shards.read_documents(settings, files, report_empty):
         _count("documents", 1)
         if shard in kept:
             yield shard, document
 
 
-def _digest(shard_and_document: tuple[int, HashedDocument]) -> bytes:
-    digest = HashedDocument(*shard_and_document[1]).digest
+def _digest(shard_and_document: tuple[int, shards.HashedDocument]) -> bytes:
+    digest = shards.HashedDocument(*shard_and_document[1]).digest
     return digest.to_bytes(8, "little")  # Beam's integers are signed
 
 
@@ -184,15 +165,16 @@ def _count_repeated(digest_and_number: tuple[bytes, int]) -> None:
 
 
 def _make(
-    shard_and_documents: tuple[int, Iterable[HashedDocument]], settings: PretrainingDataSettings
+    shard_and_documents: tuple[int, Iterable[shards.HashedDocument]],
+    settings: PretrainingDataSettings,
 ) -> None:
     """Writes a shard; its file appears when it is complete. A retry writes the same shard."""
     shard, documents = shard_and_documents
     tokenizer = tokenizer_of(settings)
-    with DocumentSpill(settings.spill_dir, settings.output_file) as spill:
+    with shards.DocumentSpill(settings.spill_dir, settings.output_file) as spill:
         for document in documents:
-            spill.add_document(shard, HashedDocument(*document))
-        counts = write_shard(spill, shard, tokenizer, settings)
+            spill.add_document(shard, shards.HashedDocument(*document))
+        counts = shards.write_shard(spill, shard, tokenizer, settings)
     _count("empty_documents", len(spill) - counts.documents)
     _count("tokens", counts.tokens)
     _count("instances", counts.instances)

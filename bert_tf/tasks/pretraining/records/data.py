@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import hashlib
 import itertools
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,7 +17,7 @@ from bert_tf.errors import UserError
 from bert_tf.files import records, storage
 from bert_tf.model_folder.hugging_face.vector_settings import read_as_hugging_face
 from bert_tf.start import lazy_tensorflow as tf
-from bert_tf.tasks.pretraining.records import manifest, sharding
+from bert_tf.tasks.pretraining.records import manifest
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.records.instances import create_instances
 from bert_tf.tasks.pretraining.records.manifest import RecordCounts, manifest_of
@@ -34,6 +35,8 @@ _LOGGED_INSTANCES = 20  # original: write_instance_to_example_files
 _LEAST_REAL_PAIRS = 0.3
 _MOST_LOST_TOKENS = 0.05
 _MOST_UNKNOWN = 0.1
+_HELDOUT = -1  # the shard of held-out documents, for its seed
+_SEED_BITS = 31  # every program accepts seeds of 31 bits
 
 
 def create_pretraining_data(settings: PretrainingDataSettings) -> int:
@@ -87,12 +90,22 @@ def no_heldout(
     )
 
 
+def shard_seed(shard: int, seed: int) -> int:
+    """Returns the seed of the random choices in a shard, from 0 to 2^31 - 1."""
+    return stable_hash(f"shard\t{seed}\t{shard}") >> (64 - _SEED_BITS)
+
+
+def stable_hash(text: str) -> int:
+    """Returns a number from 0 to 2^64 - 1, the same in every process."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+
+
 def write_heldout(
     documents: Documents, tokenizer: Tokenizer, settings: PretrainingDataSettings
 ) -> RecordCounts:
     """Writes the records of the held-out documents, in one pass over them."""
     settings = dataclasses.replace(settings, dupe_factor=1)
-    seed = sharding.shard_seed(sharding.HELDOUT, settings.random_seed)
+    seed = shard_seed(_HELDOUT, settings.random_seed)
     logging.info("Held-out documents: --heldout_output_file=%s", settings.heldout_output_file)
     with record_writer(settings, tokenizer, [settings.heldout_output_file], seed) as write:
         return write(documents)
@@ -221,19 +234,23 @@ def tokenized(lines: Lines, tokenizer: Tokenizer, settings: PretrainingDataSetti
     documents = read_documents(lines, encode, max(ids) + 1, tokenizer.simplified)
     logging.info("%d documents, %d tokens", len(documents), documents.num_tokens)
     if not len(documents):
-        flag, value = "input_file", settings.input_file
-        if settings.tfds:
-            flag, value = "tfds", settings.tfds
-        raise UserError(f"The text of --{flag}={value} must have tokens; there are none")
+        place = f"tfds={settings.tfds}" if settings.tfds else f"input_file={settings.input_file}"
+        raise UserError(f"The text of --{place} must have tokens; there are none")
     if documents.num_without_tokens:
         logging.warning(
             "%d documents have no token, only characters that are dropped such as control"
             " characters, and are left out",
             documents.num_without_tokens,
         )
-    if tokenizer.unknown_id is not None:
-        num_unknown = documents.count(tokenizer.unknown_id)
-        warn_of_unknown(num_unknown, documents.num_tokens, settings)
+    unknown_id, num_tokens = tokenizer.unknown_id, documents.num_tokens
+    num_unknown = documents.count(unknown_id) if unknown_id is not None else 0
+    if num_unknown > _MOST_UNKNOWN * num_tokens:  # as in a language that the vocabulary lacks
+        logging.warning(
+            "%d of %d tokens (%.1f%%) are [UNK], which stands for all words that --vocab_file=%s"
+            " does not have. Is it the vocabulary of the text's language?"
+            " tools.build_vocabulary makes one of the text",
+            *(num_unknown, num_tokens, 100 * num_unknown / num_tokens, settings.vocab_file),
+        )
     if len(documents) == 1 and settings.objective != ELECTRA:
         logging.warning(
             "all text is one document, so random next sentences come from that document, too;"
@@ -295,17 +312,6 @@ def _ways_out(counts: RecordCounts, settings: PretrainingDataSettings) -> str:
         f"{reason}{way} --max_seq_length or --dupe_factor, since each pass cuts other"
         " tokens off, or use --objective=mlm, which loses none"
     )
-
-
-def warn_of_unknown(num_unknown: int, num_tokens: int, settings: PretrainingDataSettings) -> None:
-    """Warns if many tokens are unknown, as in a language or script that the vocabulary lacks."""
-    if num_unknown > _MOST_UNKNOWN * num_tokens:
-        logging.warning(
-            "%d of %d tokens (%.1f%%) are [UNK], which stands for all words that --vocab_file=%s"
-            " does not have. Is it the vocabulary of the text's language?"
-            " tools.build_vocabulary makes one of the text",
-            *(num_unknown, num_tokens, 100 * num_unknown / num_tokens, settings.vocab_file),
-        )
 
 
 def report_repeated(num_repeated: int, num_documents: int) -> None:

@@ -1,9 +1,8 @@
 """Manifests: a small JSON file beside each record file that says what made it.
 
-Nothing in a record tells which vocabulary its ids are from, so records of a different vocabulary or
-casing train a model on nonsense without an error. Every program that makes records writes a
-manifest, and `MadeFor.check` compares it with the model. Records without one, such as the
-original's, are not compared.
+Records of a wrong vocabulary or casing train a model on nonsense without an error. So
+`MadeFor.check` compares manifests with the model. Records without one, such as the original's, are
+not compared.
 """
 
 import contextlib
@@ -12,7 +11,7 @@ import functools
 import json
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -31,19 +30,9 @@ from bert_tf.text.model_vocabulary import first_difference, vocabulary_digest
 from bert_tf.text.tokenizers import VOCABULARY_FILES, VocabularySource
 
 _SETTINGS = (
-    "do_lower_case",
-    "objective",
-    "max_seq_length",
-    "max_predictions_per_seq",
-    "mask",
-    "masked_lm_prob",
-    "do_whole_word_mask",
-    "short_seq_prob",
-    "pack",
-    "dupe_factor",
-    "random_seed",
-    "split_sentences",
-    "heldout_fraction",
+    *("do_lower_case", "objective", "max_seq_length", "max_predictions_per_seq", "mask"),
+    *("masked_lm_prob", "do_whole_word_mask", "short_seq_prob", "pack", "dupe_factor"),
+    *("random_seed", "split_sentences", "heldout_fraction"),
 )
 _NEEDED = {"vocab_file", "vocabulary", "do_lower_case", "objective"}
 _SHARD = re.compile(r"-(\d{5})-of-(\d{5})(\.[^./]*)?$")  # the end of a shard's name
@@ -60,13 +49,6 @@ class RecordCounts:
     instances: int = 0  # records before packing
     real_pairs: int = 0  # instances whose second text follows the first; 0 with --objective=mlm
 
-    def __add__(self, other: "RecordCounts") -> "RecordCounts":
-        mine, others = dataclasses.astuple(self), dataclasses.astuple(other)
-        return RecordCounts(*map(sum, zip(mine, others, strict=True)))
-
-
-_COUNTS = tuple(field.name for field in dataclasses.fields(RecordCounts))
-
 
 def manifest_file(path: str) -> str:
     """Returns the path of a manifest: a.tfrecord.json, or for a shard a-shards-00003.json.
@@ -79,10 +61,9 @@ def manifest_file(path: str) -> str:
 
 def manifest_of(settings: PretrainingDataSettings, vocab: Mapping[str, int]) -> dict[str, Any]:
     """Returns the manifest of records made with these settings, without their counts."""
-    digest = vocabulary_digest(vocab)
     return {
         "vocab_file": real_path(settings.vocab_file),
-        "vocabulary": digest,
+        "vocabulary": vocabulary_digest(vocab),
         **{name: getattr(settings, name) for name in _SETTINGS},
     }
 
@@ -107,8 +88,8 @@ def check_outputs(
 ) -> None:
     """Checks that record files and their manifests replace no other file.
 
-    `outputs` and `read` are the files to write and to read, by flag. The flags in `sharded` may
-    have thousands of files, so it is not checked what is at their paths.
+    `outputs` and `read` are files by flag. The flags in `sharded` may have thousands of files, so
+    it is not checked what is at their paths.
     """
     for flag, files in outputs.items():
         manifests = list(map(manifest_file, files))
@@ -120,8 +101,10 @@ def check_outputs(
             storage.check_file_system(path, flag)
             if not tf.io.gfile.exists(file):
                 continue
-            rule = f"it is in the place of the manifest of --{flag}={path}: move it away, or"
-            rule += " choose another name for the records"
+            rule = (
+                f"it is in the place of the manifest of --{flag}={path}: move it away, or choose"
+                " another name for the records"
+            )
             present = read_json(file, file, rule)
             if not isinstance(present, dict) or "vocabulary" not in present:
                 raise UserError(f"{file} is not a manifest of records, but {rule}")
@@ -139,17 +122,15 @@ def record_files(patterns: str, flag: str) -> list[str]:
 
 def _check_whole(files: Sequence[str], flag: str) -> None:
     """Checks that all shards exist, also those that the patterns leave out."""
-    others: dict[str, None] = {}
+    shards: dict[str, None] = {}
     for path in files:
         if match := _SHARD.search(path):
-            shards = range(int(match[2]))
-            names = (f"-{i:05}-of-{match[2]}{match[3] or ''}" for i in shards)
-            others |= dict.fromkeys(f"{path[: match.start()]}{name}" for name in names)
-    for path in files:
-        others.pop(path, None)
-    with ThreadPoolExecutor(16) as pool:
-        exist = zip(others, pool.map(tf.io.gfile.exists, others), strict=True)
-        missing = [path for path, exists in exist if not exists]
+            ends = (f"-{i:05}-of-{match[2]}{match[3] or ''}" for i in range(int(match[2])))
+            shards |= dict.fromkeys(path[: match.start()] + end for end in ends)
+    known = set(files)
+    others = [path for path in shards if path not in known]
+    exist = zip(others, _at_once(tf.io.gfile.exists, others), strict=True)
+    missing = [path for path, exists in exist if not exists]
     if missing:
         raise UserError(
             f"--{flag}: {len(missing)} shards of these records are missing, so training would leave"
@@ -164,18 +145,21 @@ def read_manifests(files: Sequence[str]) -> dict[str, dict[str, Any]]:
     A run makes all shards with the same settings (see `shards`), so only one manifest is read.
     """
     shards = {_SHARD.sub("", path): path for path in files}
-    with ThreadPoolExecutor(16) as pool:  # in a bucket each file takes some requests
-        found = zip(shards.values(), pool.map(_read, shards.values()), strict=True)
-        return {path: manifest for path, manifest in found if manifest is not None}
+    found = zip(shards.values(), _at_once(_read, shards.values()), strict=True)
+    return {path: manifest for path, manifest in found if manifest is not None}
 
 
 def counts_of(files: Sequence[str]) -> RecordCounts:
     """Returns the sum of the counts in the manifests of the files that have one."""
-    counts = RecordCounts()
+    names = [field.name for field in dataclasses.fields(RecordCounts)]
+    found = [manifest for manifest in _at_once(_read, files) if manifest]
+    return RecordCounts(*(sum(manifest.get(name, 0) for manifest in found) for name in names))
+
+
+def _at_once(function: Callable[[str], Any], paths: Iterable[str]) -> list[Any]:
+    """Maps a function over paths: in a bucket each takes some requests."""
     with ThreadPoolExecutor(16) as pool:
-        for manifest in filter(None, pool.map(_read, files)):
-            counts += RecordCounts(*(manifest.get(name, 0) for name in _COUNTS))
-    return counts
+        return list(pool.map(function, paths))
 
 
 def _read(file: str) -> dict[str, Any] | None:
@@ -206,13 +190,12 @@ def common_manifest(manifests: Mapping[str, dict[str, Any]], flag: str) -> dict[
     if first is None:
         return None
     for path, manifest in manifests.items():
-        for name, what in (
-            ("vocabulary", f"vocabularies, {quoted(manifests[first]['vocab_file'])} and"
-             f" {quoted(manifest['vocab_file'])}"),
-            ("do_lower_case", "--do_lower_case"),
-            ("objective", "--objective"),
-        ):  # fmt: skip
+        for name in ("vocabulary", "do_lower_case", "objective"):
             if manifest[name] != manifests[first][name]:
+                what = f"--{name}"
+                if name == "vocabulary":
+                    both = (quoted(x["vocab_file"]) for x in (manifests[first], manifest))
+                    what = f"vocabularies, {' and '.join(both)}"
                 raise UserError(
                     f"--{flag}: {first} and {path} were made with different {what}; name files that"
                     " were made alike"
@@ -226,13 +209,12 @@ class MadeFor:
 
     The model is in the folder of `init_checkpoint`, and in `output_dir` if that has a checkpoint.
     The records' vocabulary must have all tokens of the folder's vocabulary at the same ids. It may
-    have other tokens instead of [unusedN], and more at its end. `do_lower_case` must be equal.
-    What the folder lacks is not compared.
+    have other tokens instead of [unusedN], and more at its end. `do_lower_case` must be equal. What
+    the folder lacks is not compared.
 
     Args:
         objective: the training's; `mlm` takes records of any objective but `electra`.
         vocab_file, vocab: the vocabulary that the program was given, which must be the records'.
-        init_checkpoint: see `checkpoints.find_prefix`; None or "" if there is none.
     """
 
     objective: str

@@ -90,9 +90,9 @@ class Masks:
     def _words(self, input_ids: list[int], positions: list[int]) -> list[Word]:
         """Returns the positions of each word, or of each token if words are not kept whole.
 
-        As in the original, a piece whose word was cut off belongs to the previous word, even
-        across [SEP], or is its own word if no word comes before it. Also replaces the ids of
-        `Tokenizer.aliases` by the vocabulary's, in place.
+        As in the original, a piece whose word was cut off belongs to the previous word, even across
+        [SEP], or is its own word if no word comes before it. Replaces the ids of `aliases` in
+        place.
         """
         words: list[Word] = []
         if not self._whole_words:
@@ -156,7 +156,6 @@ class NgramMasks(Masks):
     https://arxiv.org/abs/1909.11942, section 4.1 (original: google-research/albert,
     create_pretraining_data.py, create_masked_lm_predictions). NumPy's generator, seeded by `seed`,
     draws the length of each n-gram, and `rng` everything else, in the original's order.
-
     --do_permutation also permutes as many tokens as are masked, and predicts their originals.
     """
 
@@ -202,9 +201,8 @@ class NgramMasks(Masks):
     ) -> list[int]:
         """Returns the positions of n-grams, at most `num_to_choose`, and adds them to `taken`.
 
-        `order` has the numbers of the words to try as first words. As in the original, a length is
-        drawn for each word tried, even if the word is already taken, and an n-gram that does not
-        fit loses words at its end.
+        `order` numbers the words to try as first words. As in the original, a length is drawn for
+        each, even if the word is taken, and an n-gram that does not fit loses words at its end.
         """
         chosen: list[int] = []
         for first in order:

@@ -1,8 +1,8 @@
 """Packed records: several sequences in a row, which do not attend to each other.
 
-Which sequences share a row is chosen from the histogram of their lengths, by shortest-pack-first
-histogram packing (https://arxiv.org/abs/2107.02027, section 3.1). It takes as long for a billion
-sequences as for a thousand. `schema.pretraining_schema` describes the records.
+Which sequences share a row follows from the histogram of their lengths, by shortest-pack-first
+histogram packing (https://arxiv.org/abs/2107.02027, section 3.1), as fast for a billion sequences
+as for a thousand.
 """
 
 import random
@@ -17,14 +17,8 @@ from bert_tf.errors import UserError
 from bert_tf.files import record_checks, records
 from bert_tf.progress import Progress
 from bert_tf.start import lazy_tensorflow as tf
+from bert_tf.tasks.pretraining.records import manifest
 from bert_tf.tasks.pretraining.records.data_settings import PackingSettings
-from bert_tf.tasks.pretraining.records.manifest import (
-    beside,
-    check_outputs,
-    common_manifest,
-    read_manifests,
-    record_files,
-)
 from bert_tf.tasks.pretraining.records.shuffling import SpillFile, shuffle
 from bert_tf.tasks.pretraining.schema import (
     MLM,
@@ -157,18 +151,18 @@ def pack_records(settings: PackingSettings) -> None:
     All records of the input are packed together. They wait in a temporary file as large as the
     input; each takes about 40 bytes of memory.
     """
-    files = record_files(settings.input_file, "input_file")
-    made_by = common_manifest(read_manifests(files), "input_file")
+    files = manifest.record_files(settings.input_file, "input_file")
+    made_by = manifest.common_manifest(manifest.read_manifests(files), "input_file")
     schema = _unpacked_schema(files)
     most = settings.max_sequences_per_pack
     if settings.output_file is None:
         _plan(np.concatenate([lengths for _, lengths in _read(files, schema)]), schema, most)
         return
     output_files = settings.output_file.split(",")
-    check_outputs({"output_file": output_files}, {"input_file": files})
+    manifest.check_outputs({"output_file": output_files}, {"input_file": files})
 
     def write_manifests(sizes: Mapping[str, int]) -> dict[str, str]:
-        return beside({**made_by, "pack": True}, sizes) if made_by else {}
+        return manifest.beside({**made_by, "pack": True}, sizes) if made_by else {}
 
     with (
         records.write_files(output_files, "output_file", write_manifests) as write,

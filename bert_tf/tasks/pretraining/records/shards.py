@@ -1,16 +1,21 @@
-"""Makes pre-training records in shards, with any number of workers (create_pretraining_data.py)."""
+"""Makes pre-training records in shards, with any number of workers (create_pretraining_data.py).
+
+A document's key is its file and its number in the file, or its id in TensorFlow Datasets. Shard and
+place there depend only on the hash of the key and the seed, and on the number of shards.
+"""
 
 import collections
 import contextlib
 import dataclasses
 import hashlib
+import itertools
 import json
 import multiprocessing
 import multiprocessing.connection
 import os
 import sys
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,16 +35,7 @@ from bert_tf.engine import interrupts
 from bert_tf.errors import UserError, quoted
 from bert_tf.files.whole_files import read_bytes, read_json, write_whole
 from bert_tf.start import lazy_tensorflow as tf
-from bert_tf.tasks.pretraining.records import sharding
-from bert_tf.tasks.pretraining.records.data import (
-    no_heldout,
-    prepare,
-    record_writer,
-    report,
-    report_repeated,
-    tokenized,
-    write_heldout,
-)
+from bert_tf.tasks.pretraining.records import data
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.records.manifest import RecordCounts, counts_of
 from bert_tf.tasks.pretraining.records.shuffling import SpillFile
@@ -57,7 +53,7 @@ _SECONDS_TO_END = 30.0
 
 
 class HashedDocument(NamedTuple):
-    """A document with the hash of its key (see `sharding`)."""
+    """A document with the hash of its key."""
 
     value: int  # the hash
     key: str
@@ -69,7 +65,7 @@ def create_shards(settings: PretrainingDataSettings) -> None:
     """Writes the missing shards, and the held-out documents as an additional shard.
 
     A shard has the records that `create_pretraining_data` makes from the shard's documents with
-    the shard's seed (see `sharding`). Each worker reads the whole text once and keeps its shards'
+    the shard's seed. Each worker reads the whole text once and keeps its shards'
     documents in a temporary file. Memory holds one shard's text at a time.
     """
     if settings.worker_index is None and settings.num_workers > 1:
@@ -77,7 +73,7 @@ def create_shards(settings: PretrainingDataSettings) -> None:
             dataclasses.replace(settings, worker_index=i) for i in range(settings.num_workers)
         ]
         run_workers(create_shards, workers)
-        report(counts_of(training_files(settings)), settings)
+        data.report(counts_of(training_files(settings)), settings)
         return
     worker = settings.worker_index or 0
     tokenizer, names, files = begin_shards(settings)
@@ -108,10 +104,10 @@ def create_shards(settings: PretrainingDataSettings) -> None:
             logging.info("Shard %d: %s (%d more)", shard, names[shard], len(missing) - number - 1)
             write_shard(spill, shard, tokenizer, settings)
     if not worker:
-        report_repeated(count_repeated(np.array(digests)), sum(counts))
+        data.report_repeated(count_repeated(np.array(digests)), sum(counts))
     of_training = set(training_files(settings))
     mine = [names[shard] for shard in own if names[shard] in of_training]
-    report(counts_of(mine), settings)
+    data.report(counts_of(mine), settings)
 
 
 def begin_shards(settings: PretrainingDataSettings) -> tuple[Tokenizer, list[str], dict[str, str]]:
@@ -121,10 +117,10 @@ def begin_shards(settings: PretrainingDataSettings) -> tuple[Tokenizer, list[str
     text file ({} with --tfds).
     """
     names = training_files(settings)
-    tokenizer, files = prepare(settings, names)
+    tokenizer, files = data.prepare(settings, names)
     if settings.heldout_fraction:
         names.append(settings.heldout_output_file)
-    keys = sharding.file_keys(files)
+    keys = file_keys(files)
     _check_earlier_shards(settings, keys)
     return tokenizer, names, keys
 
@@ -132,7 +128,7 @@ def begin_shards(settings: PretrainingDataSettings) -> tuple[Tokenizer, list[str
 def training_files(settings: PretrainingDataSettings) -> list[str]:
     """Returns the names of the shards' files, without the held-out documents' file."""
     count = settings.num_shards
-    return [sharding.shard_file(settings.output_file, i, count) for i in range(count)]
+    return [shard_file(settings.output_file, i, count) for i in range(count)]
 
 
 def read_documents(
@@ -156,25 +152,60 @@ def read_documents(
         )
         if not settings.blanks_separate_docs:
             texts = ((file, list(filter(None, lines))) for file, lines in texts)
-        found = sharding.split_documents((files[file], lines) for file, lines in texts)
+        found = split_documents((files[file], lines) for file, lines in texts)
     num_shards, fraction = settings.num_shards, settings.heldout_fraction
     for key, lines in found:
         if lines:
-            value = sharding.document_hash(key, settings.random_seed)
+            value = document_hash(key, settings.random_seed)
             digest = document_digest(lines) if with_digests or fraction else 0
             shard = num_shards if is_heldout(digest, fraction) else value % num_shards
             yield shard, HashedDocument(value, key, "\n".join(lines).encode(), digest)
 
 
+def document_hash(key: str, seed: int) -> int:
+    """Returns the hash of a document, from 0 to 2^64 - 1.
+
+    The hash modulo the number of shards is the document's shard, where documents are in the order
+    of hash, then key.
+    """
+    return data.stable_hash(f"document\t{seed}\t{key}")
+
+
+def shard_file(output_file: str, shard: int, num_shards: int) -> str:
+    """Returns the name of a shard's file: for a.tfrecord, a-00003-of-00064.tfrecord."""
+    root, ending = os.path.splitext(output_file)
+    return f"{root}-{shard:05}-of-{num_shards:05}{ending}"
+
+
+def file_keys(files: Sequence[str]) -> dict[str, str]:
+    """Returns each file's path relative to the innermost folder that contains all files.
+
+    Moving the text to a different folder changes neither keys nor records.
+    """
+    folder = os.path.dirname(files[0]) if files else ""
+    while not all(file.startswith(f"{folder}/") for file in files) and folder:
+        folder = os.path.dirname(folder) if os.path.dirname(folder) != folder else ""
+    return {file: file[len(folder) :].lstrip("/") for file in files}
+
+
+def split_documents(batches: Iterable[tuple[str, list[str]]]) -> Iterator[tuple[str, list[str]]]:
+    """Yields each document's key and lines. Empty lines and ends of files separate documents."""
+    for name, group in itertools.groupby(batches, key=lambda batch: batch[0]):
+        lines = itertools.chain.from_iterable(batch for _, batch in group)
+        documents = (list(found) for is_text, found in itertools.groupby(lines, bool) if is_text)
+        for number, document in enumerate(documents):
+            yield f"{name}\t{number}", document
+
+
 def write_shard(
     spill: "DocumentSpill", shard: int, tokenizer: Tokenizer, settings: PretrainingDataSettings
 ) -> RecordCounts:
-    documents = tokenized(spill.lines(shard), tokenizer, settings)
+    documents = data.tokenized(spill.lines(shard), tokenizer, settings)
     if shard == settings.num_shards:
-        return write_heldout(documents, tokenizer, settings)
-    name = sharding.shard_file(settings.output_file, shard, settings.num_shards)
-    seed = sharding.shard_seed(shard, settings.random_seed)
-    with record_writer(settings, tokenizer, [name], seed) as write:
+        return data.write_heldout(documents, tokenizer, settings)
+    name = shard_file(settings.output_file, shard, settings.num_shards)
+    seed = data.shard_seed(shard, settings.random_seed)
+    with data.record_writer(settings, tokenizer, [name], seed) as write:
         return write(documents)
 
 
@@ -183,7 +214,7 @@ def no_document(
 ) -> UserError:
     """Returns the error for a shard without documents; `num_documents` may be unknown."""
     if shard == settings.num_shards:
-        return no_heldout(settings, num_documents, 0)
+        return data.no_heldout(settings, num_documents, 0)
     number = "too few" if num_documents is None else num_documents
     separators = "empty lines separate" if settings.blanks_separate_docs else "are its files"
     return UserError(
@@ -199,7 +230,7 @@ def _settings_file(settings: PretrainingDataSettings) -> str:
 def _check_earlier_shards(settings: PretrainingDataSettings, files: Mapping[str, str]) -> None:
     """Saves the settings next to the shards, or raises UserError if the saved ones differ.
 
-    Compares the names and sizes of the text's files, and every byte of the vocabulary.
+    The text's files are compared by names and sizes, the vocabulary by its bytes.
     """
     values = dataclasses.asdict(settings)
     for name in _OF_THE_COURSE:
@@ -244,8 +275,8 @@ class DocumentSpill(SpillFile):
     def lines(self, shard: int) -> Lines:
         """Yields batches of lines of a shard's documents, with an empty line after each."""
         lines: list[str] = []
-        for data in self.read(number for _, _, number in sorted(self._documents[shard])):
-            lines += data.decode().split("\n")
+        for text in self.read(number for _, _, number in sorted(self._documents[shard])):
+            lines += text.decode().split("\n")
             lines.append("")
             if len(lines) >= _LINES_PER_BATCH:
                 yield lines

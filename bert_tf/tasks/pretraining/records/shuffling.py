@@ -44,11 +44,9 @@ class SpillFile:
     """Records in a temporary file, which can be shuffled; a context manager.
 
     Each record takes 8 bytes of memory. Where the system allows it, the file has no name, so
-    nothing is left of it even if the program is killed. Elsewhere it is deleted when closed.
-
-    Args:
-        directory: a local folder; None for the folder of `output_file`, the first output file, or
-            the system's temporary folder if that folder is not local.
+    nothing is left of it even if the program is killed. It is in `directory`, or in the folder of
+    `output_file`, the first output file, or the system's temporary folder if that folder is not
+    local.
     """
 
     def __init__(self, directory: str | None, output_file: str):

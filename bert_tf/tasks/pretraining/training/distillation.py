@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
-from bert_tf.errors import UserError, listed, quoted
+from bert_tf.errors import UserError, as_given
 from bert_tf.model.heads import example_weights, soft_cross_entropy, squared_distance, token_weights
 from bert_tf.model.layers import gather_indexes
 from bert_tf.tasks.distilled import Distilled
@@ -68,9 +68,8 @@ class DistilledPretraining(Distilled):
     def parts(self, layers, logits, targets, features, normalizers):
         """Returns all losses except `cos`, and their metrics.
 
-        The masked-LM loss is the same as in pre-training. `ce` and `mse` are divided by the number
-        of tokens, or of masked positions. Losses of weight 0 are left out of the sum: with zero
-        gradients, weight decay would still shrink the head.
+        `ce` and `mse` are divided by the number of tokens, or of masked positions. Losses of weight
+        0 are left out of the sum: with zero gradients, weight decay would still shrink the head.
         """
         alphas = self.alphas
         masked_weights = masked_lm_weights(features, example_weights(features))
@@ -136,8 +135,7 @@ def choose_layers(given: str | None, student: int, teacher: int, unit: str = "la
     """Returns the teacher's layers, from 0, that the student's layers are initialized from.
 
     Without `given` (--student_layers) they are spread evenly and include the first and the last: 0,
-    2, 4, 7, 9, 11 for 6 of 12, as in DistilBERT. `student` and `teacher` are numbers of layers,
-    which messages call `unit`: groups in an ALBERT.
+    2, 4, 7, 9, 11 for 6 of 12, as in DistilBERT. Messages call layers `unit`: groups in an ALBERT.
     """
     if student > teacher:
         raise UserError(
@@ -149,21 +147,11 @@ def choose_layers(given: str | None, student: int, teacher: int, unit: str = "la
         last, gaps = teacher - 1, max(1, student - 1)
         return [(2 * i * last + gaps) // (2 * gaps) for i in range(student)]
     numbers = [number.strip() for number in given.split(",")]
-    if not all(number.isdecimal() and number.isascii() for number in numbers):
+    layers = [int(x[:9]) for x in numbers if x.isdecimal() and x.isascii()]
+    if len(layers) != student or len(numbers) != student or max(layers) >= teacher:
         raise UserError(
-            f"--student_layers must be numbers of the teacher's {unit}, separated by commas, such"
-            f" as 0,2,4,7,9,11, or none; received {quoted(given)}"
-        )
-    layers = [int(number[:9]) for number in numbers]
-    wrong = [str(layer) for layer in layers if layer >= teacher]
-    if wrong:
-        raise UserError(
-            f"--student_layers={given}: the teacher's {unit} are 0 to {teacher - 1}; there is no"
-            f" {listed(wrong)}"
-        )
-    if len(layers) != student:
-        raise UserError(
-            f"--student_layers={given} must have as many of the teacher's {unit} as the student has"
-            f" (num_hidden_{unit} of --bert_config_file), {student}; it has {len(layers)}"
+            f"--student_layers={as_given(given)} must be none, or as many of the teacher's {unit},"
+            f" from 0 to {teacher - 1}, as the student has (num_hidden_{unit} of"
+            f" --bert_config_file): {student} numbers, separated by commas"
         )
     return layers

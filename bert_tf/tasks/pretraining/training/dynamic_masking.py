@@ -1,7 +1,6 @@
 """Masks drawn during training, in the input pipeline: RoBERTa's (section 4.1) and ELECTRA's.
 
-RoBERTa's rules are the same as in `masking`, but TensorFlow masks a whole batch: the same share of
-the tokens, 80% [MASK], 10% unchanged, 10% random, and whole words if asked for. In packed rows each
+RoBERTa's rules are those of `masking`, but TensorFlow masks a whole batch. In packed rows each
 sequence is masked separately.
 """
 
@@ -53,7 +52,7 @@ class DynamicMasking:
 
         Returns:
             `features` without `word_ids`, with masked `input_ids`, and with `masked_lm_positions`
-            and `masked_lm_ids`, int32 [B, P], and `masked_lm_weights`, float32 [B, P], where P is
+            and `masked_lm_ids`, int32 [B, P], and `masked_lm_weights`, float32 [B, P]; P is
             `predictions_per_row`.
         """
         features = dict(features)
@@ -99,13 +98,10 @@ class DynamicMasking:
 def _choose_tokens(
     word_ids: tf.Tensor, sequences: tf.Tensor, wanted: tf.Tensor, keys: tf.Tensor
 ) -> tf.Tensor:
-    """Returns which tokens to mask, bool [B, S].
+    """Returns which tokens to mask, bool [B, S], of `word_ids`, int32 [B, S], 0 where never.
 
-    Args:
-        word_ids: int32 [B, S], 0 for tokens that are never masked.
-        sequences: int32 [B, S], the number of each token's sequence, 1 to K; 0 for padding.
-        wanted: int32 [B, K], number of tokens to mask in each sequence.
-        keys: uint64 [B, 1].
+    `sequences`, int32 [B, S], number each token's sequence from 1 to K, 0 for padding; `wanted`,
+    int32 [B, K], says how many tokens to mask there; `keys` are uint64 [B, 1].
     """
     allowed = word_ids > 0
     order = _shuffled(keys, tf.range(word_ids.shape[1]), allowed, sequences)
@@ -118,9 +114,9 @@ def _choose_tokens(
 def _choose_words(
     word_ids: tf.Tensor, sequences: tf.Tensor, wanted: tf.Tensor, keys: tf.Tensor
 ) -> tf.Tensor:
-    """Returns which tokens to mask, like `_choose_tokens`: whole words, at most `wanted` tokens.
+    """Like `_choose_tokens`, but whole words in random order, together at most `wanted` tokens.
 
-    Takes words in random order. Skips a word that does not fit; later words may still fit.
+    A word that does not fit is skipped; later words may still fit.
     """
     length = word_ids.shape[1]
     numbers = tf.range(1, length + 1)
@@ -158,9 +154,7 @@ def _choose_words(
 def _sums(values: tf.Tensor, numbers: tf.Tensor, count: int) -> tf.Tensor:
     """Returns the sums of the values with each number from 1 to `count`, int32 [B, count].
 
-    Args:
-        values: int32 [B, N].
-        numbers: int32 [B, N], the number of each value; 0 for values that are not summed.
+    `values` and `numbers` are int32 [B, N]; values with the number 0 are not summed.
     """
     size = count + 1
     sums = tf.math.bincount(numbers, weights=values, minlength=size, maxlength=size, axis=-1)
@@ -175,15 +169,10 @@ def _of_sequence(values: tf.Tensor, sequences: tf.Tensor) -> tf.Tensor:
 def _shuffled(
     keys: tf.Tensor, numbers: tf.Tensor, allowed: tf.Tensor, sequences: tf.Tensor
 ) -> tf.Tensor:
-    """Returns indices in a random order, int32 [B, N], the allowed indices first.
+    """Returns indices in a random order, int32 [B, N], the allowed ones (bool [B, N]) first.
 
-    Allowed indices of the same sequence are next to each other.
-
-    Args:
-        keys: uint64 [B, 1].
-        numbers: int32 [N], hashed with the key to an index's random value.
-        allowed: bool [B, N].
-        sequences: int32 [B, N], the number of an index's sequence.
+    Allowed indices of the same sequence (int32 [B, N]) are next to each other. `numbers`, int32
+    [N], are hashed with the keys, uint64 [B, 1], to random values.
     """
     # Equal values, one pair in 2^24, stay in their order.
     values = tf.cast(uniform(hash_numbers(keys, numbers)), tf.float64)
@@ -194,14 +183,10 @@ def _shuffled(
 def write_at(
     ids: tf.Tensor, values: tf.Tensor, positions: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns ids with values at given positions, int32 [B, S], and which were written, bool.
+    """Returns ids, int32 [B, S], with values at positions, int32 [B, P]; and where, bool [B, S].
 
     Nothing is written at position 0. A position that is given several times gets the mean of its
     values, rounded down (original: scatter_update).
-
-    Args:
-        ids: int32 [B, S].
-        values, positions: int32 [B, P].
     """
     batch_size, length = get_shape_list(ids)
     rows = tf.broadcast_to(tf.range(batch_size)[:, tf.newaxis], tf.shape(positions))
@@ -254,16 +239,13 @@ class ElectraMasking:
         return candidates
 
     def mask(self, features: Batch, positions: tf.Tensor, noise: tf.Tensor) -> Batch:
-        """Returns the features with masked `input_ids`, and with the tokens to predict.
+        """Returns the features with masked `input_ids`, int32 [B, S], and the tokens to predict.
 
         These are `masked_lm_positions` and `masked_lm_ids`, int32 [B, P], and `masked_lm_weights`,
         float32 [B, P]. All three are 0 beyond an example's number of predictions, which is 0 if no
-        place may be predicted.
-
-        Args:
-            features: `input_ids` and `input_mask`, int32 [B, S].
-            positions: int32 [B, P], drawn from the candidates with replacement.
-            noise: float32 [B, P], from 0 to below 1; below `ELECTRA_MASKED` a place becomes [MASK].
+        place may be predicted. `positions`, int32 [B, P], are drawn from the candidates with
+        replacement; where `noise`, float32 [B, P] from 0 to below 1, is below `ELECTRA_MASKED`, a
+        place becomes [MASK].
         """
         ids, limit = features["input_ids"], self.max_predictions_per_seq
         num_tokens = tf.cast(tf.reduce_sum(features["input_mask"], axis=1), tf.float32)

@@ -299,7 +299,7 @@ def pretraining_model(
 def _rates(probs: tf.Tensor, labels: tf.Tensor, row_weights: tf.Tensor) -> Sums:
     """Returns the rates of true and false positives at each threshold.
 
-    As in the original, padding counts as true negatives: both arguments are 0 there.
+    Padding, where `probs` and `labels` are 0, counts as true negatives, as in the original.
     """
     kinds = tf.stack([labels, 1.0 - labels], axis=-1) * row_weights[:, tf.newaxis, tf.newaxis]
     kinds = tf.reshape(kinds, [-1, 2])  # [B*S, 2]

@@ -2,15 +2,12 @@
 
 import dataclasses
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bert_tf.errors import UserError
 from bert_tf.runs.flags.setting_fields import Group, inherit
 from bert_tf.tasks.pretraining.schema import ELECTRA, OBJECTIVES
 from bert_tf.tasks.pretraining.training.settings import PretrainingSettings
-
-if TYPE_CHECKING:
-    from bert_tf.optimization import PolynomialSchedule
 
 _NEEDS = ("objective", ELECTRA)
 # Settings that are arguments of `ElectraPretrainingModel`, with the same defaults.
@@ -162,7 +159,7 @@ class ElectraSettings(PretrainingSettings):
 
         return phases if values["phases"] else list(map(counted, phases)), counted(evaluation)
 
-    def schedules(self) -> "list[tuple[int, PolynomialSchedule]]":
+    def schedules(self) -> list[tuple[int, Any]]:
         """Returns the learning rate schedules; ELECTRA's warm-up multiplies the decay."""
         scales_decay = self.objective == ELECTRA
         return [

@@ -179,9 +179,8 @@ def fit(
 ) -> FittingRecords:
     """Checks that records fit the model and the flags; `Records.check_kind` has passed.
 
-    Args:
-        limits: names of features -> the model's limit of their values, and what to call it.
-        parts: number of equal parts that a batch is computed in.
+    `limits`: features -> the model's limit of their values, and what to call it. `parts`: equal
+    parts that a batch is computed in.
     """
     schema = records.schema(made_for.objective, batches)
     ends = record_checks.check_files(records.files, schema, records.flag)

@@ -126,12 +126,6 @@ class Job:
         rates = settings.masked_lm_prob, settings.do_whole_word_mask
         return DynamicMasking.of_tokenizer(tokenizer, number, *rates, records.packed_places or 1)
 
-    def write_files(self) -> None:
-        output_dir, found = self.settings.output_dir, self.vocabulary
-        write_config(output_dir, self.config)
-        if found:
-            write_vocabulary(output_dir, found.files, found.do_lower_case)
-
 
 def run_pretraining(
     config: BertConfig, strategy: tf.distribute.Strategy, settings: PretrainingSettings
@@ -189,11 +183,13 @@ def pretrain(job: Job) -> dict[str, float | int] | None:
         if settings.do_train:
             logging.info("***** Running training *****")
             run.check_same("configurations (--bert_config_file)", job.config.to_json_string())
-            if job.vocabulary:
-                files = sorted(job.vocabulary.files.items())
-                run.check_same("vocabularies (--vocab_file)", str(files))
+            found = job.vocabulary
+            if found:
+                run.check_same("vocabularies (--vocab_file)", str(sorted(found.files.items())))
             if run.chief:
-                job.write_files()
+                write_config(settings.output_dir, job.config)
+            if run.chief and found:
+                write_vocabulary(settings.output_dir, found.files, found.do_lower_case)
             trainer.train(phases, evaluate)
         if settings.do_eval:
             evaluate()

@@ -17,13 +17,7 @@ from bert_tf.runs.training.fine_tuning_checks import (
 )
 from bert_tf.runs.training.trainer import Trainer, model_options
 from bert_tf.tasks.matrix_products import distillation_flops
-from bert_tf.tasks.pretraining.training.distillation import (
-    OTHER_WEIGHTS,
-    DistilledPretraining,
-    choose_layers,
-    copy_weights,
-    unneeded,
-)
+from bert_tf.tasks.pretraining.training import distillation
 from bert_tf.tasks.pretraining.training.model import PretrainingModel
 from bert_tf.tasks.pretraining.training.run import Job, Vocabulary, pretrain
 from bert_tf.tasks.pretraining.training.settings import DistillationSettings, RecordBatches
@@ -67,20 +61,20 @@ def run_distillation(
             lambda: PretrainingModel(teacher_config, settings.objective, **teacher_options),
             files,
             strategy,
-            unneeded(settings.alphas),
+            distillation.unneeded(settings.alphas),
         )
         losses = (settings.alphas, settings.temperature, settings.restrict_ce_to_mask)
 
         def initialize(student: PretrainingModel) -> None:
             if layers is not None:
-                copy_weights(student, variables, teacher_config.layer_scopes, layers)
+                distillation.copy_weights(student, variables, teacher_config.layer_scopes, layers)
                 logging.info("The student begins with the teacher's %s %s", unit, layers)
 
         return Trainer(
             lambda: PretrainingModel(config, settings.objective, **options),
             *(run, *arguments),
             **named,
-            objective=lambda student: DistilledPretraining(
+            objective=lambda student: distillation.DistilledPretraining(
                 student, teacher, *losses, settings.cos_all_layers
             ),
             initialize=initialize,
@@ -102,17 +96,17 @@ def _copied_layers(
         raise UserError(
             "The student can begin with the teacher's weights only if both are models of one kind"
             f" (DistilBERT is BERT): --bert_config_file describes a model of {config.NAME}, and the"
-            f" teacher is one of {teacher_config.NAME}. {OTHER_WEIGHTS}"
+            f" teacher is one of {teacher_config.NAME}. {distillation.OTHER_WEIGHTS}"
         )
     heads, teacher_heads = (x.num_attention_heads for x in both)
     if heads != teacher_heads:
         raise UserError(
             "The student can begin with the teacher's weights only if both have as many heads:"
             f" num_attention_heads of --bert_config_file is {heads}, and the teacher's is"
-            f" {teacher_heads}. {OTHER_WEIGHTS}"
+            f" {teacher_heads}. {distillation.OTHER_WEIGHTS}"
         )
     counts = [len(x.layer_scopes) for x in both]
-    layers = choose_layers(settings.student_layers, *counts, unit)
+    layers = distillation.choose_layers(settings.student_layers, *counts, unit)
     if settings.cos_all_layers and settings.student_layers is None:
         return matching_layers(*counts)
     return layers

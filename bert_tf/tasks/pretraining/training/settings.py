@@ -3,7 +3,7 @@
 import dataclasses
 import re
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from bert_tf.errors import UserError, as_given, quoted
 from bert_tf.runs.flags.setting_fields import REQUIRED, Group, Settings, flags_of, inherit, rule_of
@@ -15,9 +15,6 @@ from bert_tf.runs.flags.settings import (
 )
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.schema import MLM, MLM_NSP, MLM_SOP
-
-if TYPE_CHECKING:
-    from bert_tf.optimization import PolynomialSchedule
 
 # A flag with a value for each phase -> the flag with one for all.
 _OF_ALL = {"phase_learning_rates": "learning_rate", "phase_warmup_steps": "num_warmup_steps"}
@@ -167,8 +164,8 @@ class PretrainingSettings(TrainingSettings):
     ) -> tuple[list[RecordBatches], RecordBatches]:
         return ScheduleSettings.from_flags(values, given).make_phases(given)
 
-    def schedules(self) -> "list[tuple[int, PolynomialSchedule]]":
-        """Returns (steps, schedule) for all phases together (the paper, A.2), or for each phase."""
+    def schedules(self) -> list[tuple[int, Any]]:
+        """Returns (steps, `PolynomialSchedule`) for all phases (the paper, A.2), or for each."""
         from bert_tf.optimization import PolynomialSchedule  # imports TensorFlow
 
         more = self.decay_power, self.start_warmup_step
@@ -305,8 +302,14 @@ class ScheduleSettings(Settings):
             phases = [RecordBatches(self.max_seq_length, *sizes)]
         else:
             phases = parse_phases(self.phases)
-            for phase in phases:
-                self._check_phase(phase)
+            for phase in phases:  # by the rules of the flags that its numbers replace
+                length, steps, batch, predictions = dataclasses.astuple(phase)
+                sizes = {"max_seq_length": length, "num_train_steps": steps}
+                sizes |= {"train_batch_size": batch, "max_predictions_per_seq": predictions}
+                try:
+                    dataclasses.replace(self, phases=None, **sizes)
+                except UserError as error:
+                    raise UserError(f"--phases={quoted(self.phases)} has {error}") from error
             total = sum(phase.num_steps for phase in phases)
             if "num_train_steps" in given and self.num_train_steps != total:
                 raise UserError(
@@ -323,17 +326,3 @@ class ScheduleSettings(Settings):
             length, self.max_eval_steps, self.eval_batch_size, predictions
         )
         return phases, evaluation_batches
-
-    def _check_phase(self, phase: RecordBatches) -> None:
-        """Checks the numbers of a phase by the rules of the flags that they replace."""
-        try:
-            dataclasses.replace(
-                self,
-                phases=None,
-                max_seq_length=phase.max_seq_length,
-                num_train_steps=phase.num_steps,
-                train_batch_size=phase.batch_size,
-                max_predictions_per_seq=phase.max_predictions_per_seq,
-            )
-        except UserError as error:
-            raise UserError(f"--phases={quoted(self.phases)} has {error}") from error

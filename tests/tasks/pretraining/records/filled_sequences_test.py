@@ -8,7 +8,7 @@ import pytest
 
 from bert_tf import tokenization
 from bert_tf.errors import UserError
-from bert_tf.tasks.pretraining.records import sharding
+from bert_tf.tasks.pretraining.records import data, shards
 from bert_tf.tasks.pretraining.records.data import create_pretraining_data
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.records.manifest import MadeFor
@@ -109,11 +109,11 @@ def test_a_shard_has_the_records_of_its_documents(tmp_path, blanks):
     documents = []
     for name, numbers in TEXTS.items():
         parts = corpus(*numbers).split("\n\n \n") if blanks else [corpus(*numbers)]
-        documents += [(sharding.document_hash(f"{name}\t{i}", 1), x) for i, x in enumerate(parts)]
+        documents += [(shards.document_hash(f"{name}\t{i}", 1), x) for i, x in enumerate(parts)]
     for shard in range(2):
         mine = [x for value, x in sorted(documents) if value % 2 == shard]
         found = read_records(f"{tmp_path}/out/r-{shard:05}-of-00002.tfrecord")
-        assert found == oracle(mine, tmp_path, 24, sharding.shard_seed(shard, 1))
+        assert found == oracle(mine, tmp_path, 24, data.shard_seed(shard, 1))
 
 
 @pytest.mark.parametrize(

@@ -326,7 +326,10 @@ def test_what_gets_no_manifest(make, tmp_path):
     assert not (tmp_path / "a.tfrecord.json").exists()
 
 
-def test_counts_add_up():
-    one = manifest.RecordCounts(1, 2, 3, 4, 5, 6)
-    assert one + one == manifest.RecordCounts(2, 4, 6, 8, 10, 12)
-    assert dataclasses.asdict(one)["lost_tokens"] == 4
+def test_counts_add_up(make, tmp_path):
+    make("a.tfrecord")
+    make("b.tfrecord")
+    paths = [str(tmp_path / name) for name in ("a.tfrecord", "b.tfrecord", "none.tfrecord")]
+    one, both = (manifest.counts_of(x) for x in (paths[:1], paths))
+    assert one.tokens > one.sentences > 0
+    assert dataclasses.astuple(both) == tuple(2 * x for x in dataclasses.astuple(one))

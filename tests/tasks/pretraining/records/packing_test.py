@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from bert_tf.errors import UserError
 from bert_tf.files import record_checks, records
-from bert_tf.tasks.pretraining.records import data, packing, sharding
+from bert_tf.tasks.pretraining.records import data, packing
 from bert_tf.tasks.pretraining.records.data_settings import PackingSettings, PretrainingDataSettings
 from bert_tf.tasks.pretraining.records.packing import Pack, forecast, pack_histogram
 from bert_tf.tasks.pretraining.records.shards import create_shards
@@ -223,7 +223,7 @@ def test_shards_are_packed_one_by_one(text, tmp_path):
         create_shards(PretrainingDataSettings(**text, **files, **more))
     for shard in range(3):
         name = f"a-{shard:05}-of-00003"
-        seed = sharding.shard_seed(shard, PretrainingDataSettings.random_seed)
+        seed = data.shard_seed(shard, PretrainingDataSettings.random_seed)
         pack(tmp_path / "plain" / name, tmp_path / "packed", 12, random_seed=seed)
         assert (tmp_path / "at_once" / name).read_bytes() == (tmp_path / "packed").read_bytes()
 

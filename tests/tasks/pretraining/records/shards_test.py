@@ -9,7 +9,7 @@ import pytest
 
 from bert_tf.engine import interrupts
 from bert_tf.errors import UserError
-from bert_tf.tasks.pretraining.records import sharding, shards, shuffling
+from bert_tf.tasks.pretraining.records import shards, shuffling
 from bert_tf.tasks.pretraining.records.data import create_pretraining_data
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.records.shards import create_shards
@@ -152,15 +152,15 @@ def test_flags_that_do_not_fit(text, tmp_path, more, message):
 
 def test_keys_are_the_same_in_another_folder():
     names = ["/data/text/en/x.txt", "/data/text/enough.txt"]
-    assert [*sharding.file_keys(names).values()] == ["en/x.txt", "enough.txt"]
-    assert sharding.file_keys(["x.txt"]) == {"x.txt": "x.txt"}
-    assert sharding.file_keys(["gs://b/t/x"]) == {"gs://b/t/x": "x"}
-    assert sharding.file_keys(["/x", "/y/z"]) == {"/x": "x", "/y/z": "y/z"}
+    assert [*shards.file_keys(names).values()] == ["en/x.txt", "enough.txt"]
+    assert shards.file_keys(["x.txt"]) == {"x.txt": "x.txt"}
+    assert shards.file_keys(["gs://b/t/x"]) == {"gs://b/t/x": "x"}
+    assert shards.file_keys(["/x", "/y/z"]) == {"/x": "x", "/y/z": "y/z"}
 
 
 def test_the_end_of_a_file_ends_a_document():
     batches = [("x", ["a", "b"]), ("x", ["c", "", ""]), ("x", ["d"]), ("y", ["", "e"])]
-    assert [*sharding.split_documents(batches)] == [
+    assert [*shards.split_documents(batches)] == [
         ("x\t0", ["a", "b", "c"]),
         ("x\t1", ["d"]),
         ("y\t0", ["e"]),

@@ -324,14 +324,15 @@ def test_layers_match_are_spread_evenly_or_given():
             "The student must have at most as many groups as the teacher to begin with its weights;"
             " num_hidden_groups of --bert_config_file is 2, and the teacher's is 1. Change",
         ),
-        (("0,4", 2, 4), "--student_layers=0,4: the teacher's layers are 0 to 3; there is no '4'"),
         (
-            ("0,1,3", 2, 4),
-            "--student_layers=0,1,3 must have as many of the teacher's layers as the student has"
-            " (num_hidden_layers of --bert_config_file), 2; it has 3",
+            ("0,4", 2, 4),
+            "--student_layers=0,4 must be none, or as many of the teacher's layers, from 0 to 3, as"
+            " the student has (num_hidden_layers of --bert_config_file): 2 numbers, separated by",
         ),
-        (("0,-1", 2, 4), "--student_layers must be numbers of the teacher's layers, separated by"),
-        (("", 2, 4), "such as 0,2,4,7,9,11, or none; received ''"),
+        (("0,1,3", 2, 4), "--student_layers=0,1,3 must be none, or as many of the teacher's"),
+        (("0,-1", 2, 4), "--student_layers=0,-1 must be none, or as many"),
+        (("0,x", 2, 4), "--student_layers=0,x must be none, or as many"),
+        (("", 2, 4), "--student_layers= must be none, or as many"),
     ],
 )
 def test_layers_that_do_not_fit(arguments, message):
