@@ -20,7 +20,7 @@ METHODS |= {"model_from_json", "model_from_config", "deserialize_keras_object", 
 ALLOWED = {
     # They import modules whose names are written in the code.
     "tools/tpu/compiler.py: import_module",
-    "tools/tpu/stablehlo.py: import_module",
+    "tools/tpu/report.py: import_module",
     "bert_tf/export/running.py: import_module",
     "bert_tf/__init__.py: import_module",
     "bert_tf/__main__.py: runpy",

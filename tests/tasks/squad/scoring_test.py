@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bert_tf.runs.results.tables import read_table
-from bert_tf.tasks.squad import scoring, task
+from bert_tf.tasks.squad import files, scoring
 from bert_tf.tasks.squad.answers import Predictions
 from bert_tf.tasks.squad.examples import SquadData, SquadExample
 
@@ -125,7 +125,7 @@ def write(folder, questions, with_negative):
         for key, text in answers.items()
     }
     data = SquadData([CONTEXT], examples)
-    task.write_review(str(folder), data, Predictions(answers, nbest), with_negative)
+    files.write_review(str(folder), data, Predictions(answers, nbest), with_negative)
 
 
 def test_answers_errors_and_report(tmp_path):
