@@ -3,9 +3,8 @@
 Dimension letters and dtypes: see `bert_tf/modeling.py`. C is the number of classes or choices, P
 the number of masks in a text, and K the number of tokens for each mask.
 
-Without the graph's checks of inputs the runtimes would answer wrong ones: they repeat a mask of
-size 1, count negative ids from the end of a table, and give an unknown segment an embedding of
-zeros.
+Without checks in the graph, runtimes would accept wrong inputs: they repeat a mask of size 1, count
+negative ids from the end of a table, and give an unknown segment an embedding of zeros.
 """
 
 import functools
@@ -54,9 +53,9 @@ def outputs_of(
 ) -> Outputs:
     """Returns the function that computes a head's outputs by name, each float32.
 
-    encoder: `sequence_output` [B, S, H], the last layer; `vectors` [B, H], pooled, normalised and
-        truncated as by the folder's `encode`, unless that leaves out the tokens of a prompt;
-        `pooled_output` [B, H], if the model has a pooler.
+    encoder: `sequence_output` [B, S, H], the last layer; `vectors` [B, H], the same as by the
+        folder's `encode`, unless `encode` leaves out the tokens of a prompt; `pooled_output`
+        [B, H], if the model has a pooler.
     masked_lm: `logits` [B, P, V].
     classification, multiple_choice: `logits` and `probabilities` [B, C].
     regression: `values` [B].
@@ -184,7 +183,7 @@ def text_signatures(
     pairs: takes `texts` and `second_texts`, both [N]; for encoder, and for classification and
         regression unless `reads` (see `ModelInput`) is "texts". If it is "pairs", serving_default
         is the same.
-    tokenize, tokenize_pairs: take the same; return `input_ids`, `input_mask`, `segment_ids`.
+    tokenize, tokenize_pairs: take the same texts; return `input_ids`, `input_mask`, `segment_ids`.
     """
     tokens_of = tf.constant(list(vocab))
 
@@ -220,7 +219,7 @@ def text_signatures(
     def traced(
         outputs_of: Callable, features_of: Callable, names: Sequence[str]
     ) -> tf.types.experimental.ConcreteFunction:
-        """Traces `outputs_of` of the features that `features_of` makes from texts by name."""
+        """Traces a function of texts by name that calls `features_of`, then `outputs_of`."""
         specs = {name: tf.TensorSpec([None], tf.string, name) for name in names}
         if "choices" in specs:
             specs["choices"] = tf.TensorSpec([None, None], tf.string, "choices")

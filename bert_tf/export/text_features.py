@@ -1,4 +1,4 @@
-"""`TextFeatures`: makes the inputs of a model that takes ids, such as one in ONNX, from texts."""
+"""`TextFeatures`: makes inputs from texts for models that take ids, such as ONNX models."""
 
 import os
 from collections.abc import Sequence
@@ -82,7 +82,7 @@ class TextFeatures:
     def __call__(self, texts: Any) -> dict[str, NDArray[np.int32]]:
         """Returns `input_ids`, `input_mask` and `segment_ids`, int32 [texts, S], padded with 0.
 
-        S is the length of the longest row, or the exported model's fixed length. A model with masks
+        S is the length of the longest row, or the exported model's fixed length. A masked LM
         also gets `masked_lm_positions`, [texts, masks]. For multiple choice the shape is [texts,
         choices, S].
 

@@ -1,8 +1,8 @@
 """A model's input from raw text, in core TensorFlow operations.
 
 The ids equal `tokenization.FullTokenizer`'s exactly. Only TensorFlow itself is needed, so a
-SavedModel with it loads in TensorFlow Serving and through the C API. The tables are constants of
-the graph, made from the Unicode data of the Python that creates the object.
+SavedModel that takes text loads in TensorFlow Serving and through the C API. The tables are
+constants of the graph, made from the Unicode data of the Python that creates the object.
 """
 
 import re
@@ -43,7 +43,7 @@ class TextInputs(tf.Module):
     def __call__(
         self, texts: tf.Tensor, second_texts: tf.Tensor | None = None
     ) -> dict[str, tf.Tensor]:
-        """Returns the input for texts, string [N], or pairs, which `truncate_longer` truncates."""
+        """Returns the input for texts, string [N], or pairs, truncated like `truncate_longer`."""
         if second_texts is None:
             ids = self.to_ids(texts)
             return self._pack(ids, tf.cast(ids.row_lengths(), tf.int32))

@@ -48,7 +48,7 @@ class CodePoints(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Rules:
-    """A tokenizer, equal to another one if their switches are."""
+    """A tokenizer; tokenizers with the same switches are equal."""
 
     basic: tokenization.BasicTokenizer = dataclasses.field(compare=False)
     switches: tuple[Any, ...] = ()
@@ -102,7 +102,7 @@ def _points_with_rules(
 
 @functools.lru_cache(1)
 def _points_without(categories: frozenset[str]) -> frozenset[int]:
-    """Returns the code points of ideographs, and of all categories but these."""
+    """Returns the code points of ideographs, and of all categories except these."""
     found = {x for x in range(_CODE_POINTS) if unicodedata.category(chr(x)) not in categories}
     return frozenset(found.union(*(range(a, b + 1) for a, b in tokenization.CJK_RANGES)))
 

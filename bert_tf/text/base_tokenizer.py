@@ -55,8 +55,8 @@ def pieces_with_offsets(text: str, tokenizer: tokenization.FullTokenizer) -> lis
 
 @functools.lru_cache(1 << 16)
 def _num_kept(char: str, basic: tokenization.BasicTokenizer) -> int:
-    # Tokenized one by one, characters give as many as in whole words, though not always the same
-    # ones: the sigma at a word's end, and the order of combining marks.
+    # A character gives as many characters by itself as in its word, though not always the same
+    # ones: the sigma at a word's end and the order of combining marks depend on the neighbours.
     return len("".join(basic.tokenize(char)))
 
 

@@ -28,7 +28,7 @@ def check_model_vocabulary(
     """Checks that tokens have the ids that they had when the checkpoint was trained.
 
     The vocabulary in the checkpoint's folder, if there is one, must be of the same kind and have
-    the same tokens and settings. Word pieces may replace [unusedN] and may be longer.
+    the same tokens and settings. A `vocab.txt` may replace [unusedN] lines and add lines.
     """
     source, folder = VocabularySource(vocab_file, hugging_face), checkpoints.folder_of(checkpoint)
     name = source.kind

@@ -24,8 +24,8 @@ from bert_tf.text.tokenizer_settings import BYTE_PAIRS, FAIRSEQ_PIECES, SENTENCE
 TOKENIZER_FILE = "tokenizer.json"
 ONLY = "nothing else is supported. Choose a different model"
 _KINDS = {"WordPiece": WORD_PIECES, "BPE": BYTE_PAIRS, "Unigram": SENTENCE_PIECES}
-# Keys that are read or harmless: a byte-level BPE has a token for every byte, and offsets are
-# computed here.
+# Keys that are read or harmless: to a byte-level BPE no byte is unknown, and bert_tf computes
+# offsets itself.
 _FREE = {
     WORD_PIECES: {
         *("clean_text", "handle_chinese_chars", "strip_accents", "lowercase"),
@@ -40,7 +40,7 @@ _FREE = {
 }
 _METASPACE = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
 _WORDS = {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, _METASPACE]}
-# The required values of all other keys, apart from null, false and the like.
+# The required values of all other keys. Values such as null and false are ignored.
 _PARTS: dict[str, dict[str, dict[str, Any]]] = {
     WORD_PIECES: {
         "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##"},

@@ -77,7 +77,7 @@ class VocabularySource:
     Attributes:
         own: the `tokenizer.json`, if that is the vocabulary.
         in_json: the folder's `tokenizer.json`.
-        model: the SentencePiece model by the rules of the package `tokenizers`, if it is one.
+        model: a SentencePiece model in Hugging Face's format, made to split like `tokenizers`.
     """
 
     model: bytes | None = None
@@ -137,7 +137,7 @@ class VocabularySource:
         return {**vocab, **self.settings.with_ids(vocab, self.path).added_vocabulary}
 
     def check_vocabulary(self, vocab: Mapping[str, int]) -> None:
-        """Raises UserError if the `tokenizer.json` beside a vocabulary, token -> id, differs."""
+        """Raises UserError if `vocab` differs from the `tokenizer.json` beside its file."""
         beside = self.in_json.vocab if self.in_json else {}
         if wrong := next((x for x, i in beside.items() if vocab.get(x) != i), None):
             raise UserError(
@@ -148,7 +148,7 @@ class VocabularySource:
 
 
 def vocabulary_in(folder: str) -> str | None:
-    """Returns the path of the vocabulary in a model's folder, or None; UserError if there are more.
+    """Returns the path of the vocabulary in a model's folder, or None; UserError if it has several.
 
     A `vocab.json` without `merges.txt` is skipped if there is a `tokenizer.json`, which has both.
     """

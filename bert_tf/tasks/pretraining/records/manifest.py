@@ -71,8 +71,8 @@ def manifest_of(settings: PretrainingDataSettings, vocab: Mapping[str, int]) -> 
 def beside(manifest: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, str]:
     """Returns the manifests to write beside record files: path -> content.
 
-    A manifest has the size of its record file, so that one left beside other records is recognized.
-    A device or a pipe gets none.
+    A manifest has the size of its record file, so that a stale manifest is recognized. Devices and
+    pipes get none.
     """
     return {
         manifest_file(path): json.dumps({**manifest, "bytes": size}, indent=2) + "\n"
@@ -88,8 +88,8 @@ def check_outputs(
 ) -> None:
     """Checks that record files and their manifests replace no other file.
 
-    `outputs` and `read` are files by flag. The flags in `sharded` may have thousands of files, so
-    it is not checked what is at their paths.
+    `outputs` and `read` are files by flag. Flags in `sharded` may have thousands of files, so
+    manifests that exist are not read for them.
     """
     for flag, files in outputs.items():
         manifests = list(map(manifest_file, files))
@@ -121,7 +121,7 @@ def record_files(patterns: str, flag: str) -> list[str]:
 
 
 def _check_whole(files: Sequence[str], flag: str) -> None:
-    """Checks that all shards exist, also those that the patterns leave out."""
+    """Checks that all shards exist, including shards that the patterns leave out."""
     shards: dict[str, None] = {}
     for path in files:
         if match := _SHARD.search(path):
@@ -157,7 +157,7 @@ def counts_of(files: Sequence[str]) -> RecordCounts:
 
 
 def _at_once(function: Callable[[str], Any], paths: Iterable[str]) -> list[Any]:
-    """Maps a function over paths: in a bucket each takes some requests."""
+    """Maps a function over paths in threads, since each path in a bucket takes some requests."""
     with ThreadPoolExecutor(16) as pool:
         return list(pool.map(function, paths))
 
@@ -213,7 +213,7 @@ class MadeFor:
     the folder lacks is not compared.
 
     Args:
-        objective: the training's; `mlm` takes records of any objective but `electra`.
+        objective: what to train; `mlm` takes records of any objective except `electra`.
         vocab_file, vocab: the vocabulary that the program was given, which must be the records'.
     """
 

@@ -1,8 +1,8 @@
 """Packed records: several sequences in a row, which do not attend to each other.
 
-Which sequences share a row follows from the histogram of their lengths, by shortest-pack-first
-histogram packing (https://arxiv.org/abs/2107.02027, section 3.1), as fast for a billion sequences
-as for a thousand.
+Shortest-pack-first histogram packing (https://arxiv.org/abs/2107.02027, section 3.1) decides which
+sequences share a row. It only uses the histogram of their lengths, so it is as fast for a billion
+sequences as for a thousand.
 """
 
 import random
@@ -149,7 +149,7 @@ def pack_records(settings: PackingSettings) -> None:
     """Packs records, and logs what packing saves; without an `output_file` only logs it.
 
     All records of the input are packed together. They wait in a temporary file as large as the
-    input; each takes about 40 bytes of memory.
+    input; each record takes about 40 bytes of memory.
     """
     files = manifest.record_files(settings.input_file, "input_file")
     made_by = manifest.common_manifest(manifest.read_manifests(files), "input_file")

@@ -1,7 +1,7 @@
 """Makes pre-training records in shards, with any number of workers (create_pretraining_data.py).
 
-A document's key is its file and its number in the file, or its id in TensorFlow Datasets. Shard and
-place there depend only on the hash of the key and the seed, and on the number of shards.
+A document's key is its file and its number in the file, or its id in TensorFlow Datasets. The
+document's shard and place there depend only on the key, the seed and the number of shards.
 """
 
 import collections
@@ -65,8 +65,8 @@ def create_shards(settings: PretrainingDataSettings) -> None:
     """Writes the missing shards, and the held-out documents as an additional shard.
 
     A shard has the records that `create_pretraining_data` makes from the shard's documents with
-    the shard's seed. Each worker reads the whole text once and keeps its shards'
-    documents in a temporary file. Memory holds one shard's text at a time.
+    the shard's seed. Each worker reads the whole text once and keeps its shards' documents in a
+    temporary file. Memory holds one shard's text at a time.
     """
     if settings.worker_index is None and settings.num_workers > 1:
         workers = [
