@@ -37,7 +37,7 @@ EmptyReport = Callable[[int, int], None]
 
 
 class Document:
-    """A document: sentence i has its tokens from edge(i) up to, not including, edge(i + 1)."""
+    """A document: sentence i has the tokens from edge(i) to before edge(i + 1)."""
 
     __slots__ = ("_documents", "_first_edge", "_first_token", "_taken", "num_sentences")
 
@@ -68,7 +68,7 @@ class Documents:
     """All documents of a corpus, in flat arrays.
 
     A token takes 2 bytes (3 if the vocabulary has more than 65,536 entries) and a bit, a sentence
-    4, a document 32. An `array` grows in place; a NumPy array would need a second copy.
+    4 bytes, a document 32. An `array` grows in place; a NumPy array would need a second copy.
     `num_without_tokens` documents, whose lines have no tokens, are left out.
     """
 
@@ -159,7 +159,7 @@ class Documents:
         return heldout
 
     def add_lines(self, lines: Sequence[str], encode: Encode, clean: Clean = str) -> None:
-        """Appends sentences, stripped; an empty line ends the open document, if any.
+        """Appends stripped sentences; an empty line ends the open document, if any.
 
         A line of, say, control characters, which is not empty but gives no tokens, is skipped
         (`create_training_instances` in the original).
@@ -216,7 +216,7 @@ class Documents:
 
 
 def document_digest(lines: Sequence[str]) -> int:
-    """Returns a number of 64 bits that depends on a document's text, except case and white space.
+    """Returns a 64-bit number that depends on a document's text, except case and white space.
 
     Among 100 million different texts, two have the same number with a probability of 0.0003.
     """
@@ -224,7 +224,7 @@ def document_digest(lines: Sequence[str]) -> int:
 
 
 def is_heldout(digest: int, fraction: float) -> bool:
-    """Returns whether a document is held out: always the same ones, about `fraction` of all."""
+    """Returns whether to hold a document out: about `fraction` of all, always the same ones."""
     return digest < fraction * 2**64
 
 

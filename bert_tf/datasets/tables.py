@@ -48,7 +48,7 @@ def table_path(name: str, data_dir: str) -> str:
 
 
 def place_of(path: str, row: int | None = None) -> str:
-    """Returns what messages call a file in --data_dir, or its row number `row`, from 0."""
+    """Returns the name of a file in --data_dir, or of its row `row`, from 0, for messages."""
     return f"--data_dir: {path}" + ("" if row is None else f", line {row + 1}")
 
 
@@ -63,7 +63,7 @@ def number_in(cell: str) -> float:
 
     "1_000" and the digits of other scripts, which Python parses, are not numbers here.
     """
-    text = cell.strip()  # white space of any kind, as Python does
+    text = cell.strip()  # white space of any kind, as in Python
     try:
         return float(text) if text.isascii() and "_" not in text else math.nan
     except ValueError:

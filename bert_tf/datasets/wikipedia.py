@@ -297,9 +297,9 @@ def template_name(name: str) -> str:
 
 
 def template_text(name: str, params: Sequence[Any], show: Callable[[Any], str]) -> str | None:
-    """Returns what a template shows; "" for notes and pronunciations, None if it is not known.
+    """Returns what a template shows; "" for notes and pronunciations, None if it is unknown.
 
-    The commonest templates within lines are known, which hold numbers, names and signs. `params`
+    It knows the commonest templates within lines, which hold numbers, names and signs. `params`
     are mwparserfromhell's; `show` returns the text of a parameter's value.
     """
     if name in _CHARACTERS:

@@ -108,7 +108,7 @@ def export(settings: ExportSettings, folder: ModelFolder | None = None) -> None:
 
         def outputs_in(dtype: keras.DTypePolicy | str | None) -> tuple[keras.Model, Outputs]:
             model = build_model("" if head == ENCODER else head, folder, dtype)
-            is_onnx = settings.format == ONNX  # `encode` of a loaded export needs these
+            is_onnx = settings.format == ONNX  # a loaded export's `encode` needs these outputs
             outputs = signatures.outputs_of(head, model, folder, with_encoded=is_onnx)
             return model, inputs_were_checked()(outputs)
 

@@ -1,8 +1,8 @@
 """`PieceTrie`: splits all words into word pieces at once, in TensorFlow operations.
 
-Each word is read once, from left to right, in a trie of the vocabulary. If a node has no edge for
-the next character, the trie says which pieces end there and at which node to continue (Song et al.,
-"Fast WordPiece Tokenization", section 3.1). Words of n characters take 2n + 1 steps, all together.
+Each word is read from left to right in a trie of the vocabulary. If a node has no edge for the next
+character, the trie says which pieces end there and at which node to continue (Song et al., "Fast
+WordPiece Tokenization", section 3.1). n characters take at most 2n + 1 steps, for all words at once.
 """
 
 import itertools
@@ -160,7 +160,7 @@ def _failures(
     """Returns, for each node, what to do if it has no edge for the next character.
 
     The first list has the nodes to continue from; NOWHERE if no pieces can spell the word. The
-    second has (id, offset from the node's first character) of the pieces that end before that.
+    second has (id, offset from the node's first character) of the pieces that end before it.
     """
     failures = [NOWHERE, NOWHERE]
     pieces: list[tuple[tuple[int, int], ...]] = [(), ()]

@@ -93,8 +93,8 @@ class Preprocessor(keras.layers.Layer):
     def call(self, texts: Any, y: Any = None, sample_weight: Any = None) -> Any:
         """Returns `input_ids`, `input_mask` and `segment_ids` by name, int32 [B, S] each.
 
-        With `y` it returns (features, y), and with both (features, y, sample_weight), as Keras's
-        `fit` takes them.
+        With `y` it returns (features, y); with `y` and `sample_weight`, (features, y,
+        sample_weight), as Keras's `fit` takes them.
 
         Args:
             texts: string [B], or a tuple of two such tensors, the first and the second texts of

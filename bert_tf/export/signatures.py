@@ -111,7 +111,7 @@ _OF_IDS = "the shape of input_ids"
 def asserted(
     features: Tensors, specs: Mapping[str, tf.TensorSpec], config: BertConfig
 ) -> dict[str, tf.Tensor]:
-    """Checks the inputs of a head, with messages. For a SavedModel."""
+    """Checks the inputs of a head in a SavedModel, with messages."""
     # A signature does not check ranks.
     features = {name: tf.ensure_shape(x, specs[name].shape) for name, x in features.items()}
     shape, checks = tf.shape(features["input_ids"]), []
@@ -136,7 +136,7 @@ def asserted(
 def looked_up(
     features: Tensors, specs: Mapping[str, tf.TensorSpec], config: BertConfig
 ) -> dict[str, tf.Tensor]:
-    """Checks the inputs of a head. For LiteRT, which cannot assert."""
+    """Checks the inputs of a head in LiteRT, which cannot assert."""
     # The inputs are stacked and sliced, which fails if their shapes or ranks differ. Each number is
     # looked up in a list of the valid numbers.
     found = dict(features)
@@ -181,8 +181,8 @@ def text_signatures(
         returns `tokens`, string [N, P, K], and `probabilities`, float32 [N, P, K], best first,
         padded with "" and 0.
     pairs: takes `texts` and `second_texts`, both [N]; for encoder, and for classification and
-        regression unless `reads` (see `ModelInput`) is "texts". If it is "pairs", serving_default
-        is the same.
+        regression unless `reads` (see `ModelInput`) is "texts". If `reads` is "pairs",
+        serving_default is the same.
     tokenize, tokenize_pairs: take the same texts; return `input_ids`, `input_mask`, `segment_ids`.
     """
     tokens_of = tf.constant(list(vocab))

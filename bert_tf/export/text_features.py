@@ -59,7 +59,7 @@ class TextFeatures:
 
     def _read(self, folder: str, max_seq_length: int | None) -> None:
         path = os.path.join(folder, DESCRIPTION_FILE)
-        self._length: int | None = None  # of every row; None for the length of the longest
+        self._length: int | None = None  # of every row; None for the longest row's
         if not tf.io.gfile.exists(path):
             found = read_folder(folder, max_seq_length=max_seq_length)
             self.head = next(head for head in HEADS if head in (*found.heads, ENCODER))

@@ -1,4 +1,4 @@
-"""Tables of what tokenization turns each character into, from Python's own Unicode data.
+"""Tables of the symbols that tokenization makes of each character, from Python's Unicode data.
 
 A character becomes a string of symbols. A symbol is an int: `SPACE`, `UNKNOWN` for a character that
 occurs in no token, and from `FIRST_LETTER` on the characters of the vocabulary. Two more kinds only
@@ -96,7 +96,7 @@ def symbol_strings(
 def _points_with_rules(
     basic: tokenization.BasicTokenizer, letters: Iterable[str] = ()
 ) -> list[int]:
-    """Returns the code points that may become anything but (UNKNOWN,)."""
+    """Returns the code points that may become anything except (UNKNOWN,)."""
     return sorted(_points_without(_UNASSIGNED - basic.dropped).union(map(ord, letters)))
 
 

@@ -70,7 +70,7 @@ class ModelFiles:
         only_checkpoint: whether to ignore a `model.safetensors`.
 
     Attributes:
-        unreplaced: a context within which the files are read as one.
+        unreplaced: a context that raises an error if the files changed before its end.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class ModelFiles:
 
     @functools.cached_property
     def config_file(self) -> str:
-        """The file with the configuration; a checkpoint's prefix if its weights must tell."""
+        """The file with the configuration, or a checkpoint's prefix if there is no such file."""
         if not self.is_hugging_face:
             remedy = f"Name the model's with {self._config_flag}, or move the other one away"
             path = self._config_file or storage.only_file(self.home, CONFIG_FILES, remedy)
@@ -220,7 +220,7 @@ class ModelFiles:
 
     @functools.cached_property
     def config(self) -> BertConfig:
-        path = self.config_file  # which must not be given for Hugging Face's format
+        path = self.config_file  # raises if one was given for Hugging Face's format
         if self.is_hugging_face:
             return self._converted.config
         if self._config_file or os.path.basename(path) in CONFIG_FILES:
@@ -229,7 +229,7 @@ class ModelFiles:
 
     @functools.cached_property
     def shapes(self) -> Mapping[str, Sequence[int]]:
-        """Name in a checkpoint -> shape, of every weight and of an optimizer's slots."""
+        """Name in a checkpoint -> shape, for every weight and every slot of an optimizer."""
         if self.is_hugging_face:
             return self._converted.shapes
         shapes = self.checkpoint.shapes

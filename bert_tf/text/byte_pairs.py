@@ -125,7 +125,7 @@ class BytePairTokenizer(Tokenizer):
         other._tokenizer.normalizer = tokenizers.normalizers.Sequence([x for x in steps if x])
         return other
 
-    added = None  # the package `tokenizers` finds them
+    added = None  # the package `tokenizers` finds added tokens
 
     @functools.cached_property
     def continuations(self) -> frozenset[int]:

@@ -79,8 +79,8 @@ def find_casing(
 ) -> bool | None:
     """Returns a model's `do_lower_case`, found without the flag; None if it is unknown.
 
-    The first known of: the records in the model's folder and in the vocabulary's, the name of a
-    released model, a cased vocabulary.
+    The sources, in this order: the records in the model's folder and in the vocabulary's, the name
+    of a released model, a cased vocabulary.
     """
     beside = os.path.dirname(vocab_file) if vocab_file else folder
     casing = read_casing(folder) if beside.rstrip("/") != folder.rstrip("/") else None

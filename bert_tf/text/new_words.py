@@ -1,4 +1,4 @@
-"""New vocabulary entries from the counted words of a text: added to a vocabulary, or learned anew.
+"""Chooses new vocabulary entries by the counted words of a text, or learns a new vocabulary.
 
 `choose_entries` adds the entries that save a text the most tokens. WordPiece takes the longest
 piece that fits, so a new entry may also change the split of other words, to fewer tokens or to
@@ -36,7 +36,7 @@ def count_words(
 
     def tokenize_chunks() -> None:
         for chunk, count in chunks.items():
-            if chunk.isascii():  # a tenth of the tokenizer's time
+            if chunk.isascii():  # takes a tenth of the tokenizer's time
                 split = _ASCII_WORD.findall(chunk.lower() if do_lower_case else chunk)
             else:
                 split = tokenizer.tokenize(chunk)

@@ -121,7 +121,7 @@ def parsed_unigram(data: bytes, place: str) -> Any:
 
 
 def _is_sound(charsmap: bytes) -> bool:
-    # The map is the size of a trie, the trie, and texts that end in NUL. The trie is a double array
+    # The map has a trie's size, the trie, and texts that end in NUL. The trie is a double array
     # (https://github.com/s-yata/darts-clone): the children of a unit are at its base, combined by
     # exclusive or with the child's byte. A unit with a leaf has the place of its text at its base.
     if not charsmap:

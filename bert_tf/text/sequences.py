@@ -185,7 +185,7 @@ def split_pair(
     """Splits a pair that is too long for one sequence; returns the two texts of each window.
 
     The longer text (b if both are equally long) is split by `make_spans`; every window has the
-    whole of the shorter one. A `stride` of 0 means half a window's room for the longer text.
+    whole shorter text. A `stride` of 0 means half a window's room for the longer text.
     """
     if packed_length(ids_a, ids_b, layout) <= max_seq_length:
         return [(ids_a, ids_b)]

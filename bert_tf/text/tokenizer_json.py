@@ -24,8 +24,8 @@ from bert_tf.text.tokenizer_settings import BYTE_PAIRS, FAIRSEQ_PIECES, SENTENCE
 TOKENIZER_FILE = "tokenizer.json"
 ONLY = "nothing else is supported. Choose a different model"
 _KINDS = {"WordPiece": WORD_PIECES, "BPE": BYTE_PAIRS, "Unigram": SENTENCE_PIECES}
-# Keys that are read or harmless: to a byte-level BPE no byte is unknown, and bert_tf computes
-# offsets itself.
+# Keys that are read or harmless: a byte-level BPE knows every byte, and bert_tf computes offsets
+# itself.
 _FREE = {
     WORD_PIECES: {
         *("clean_text", "handle_chinese_chars", "strip_accents", "lowercase"),
@@ -66,11 +66,11 @@ class TokenizerJson:
     """The content of a `tokenizer.json`."""
 
     kind: str  # WORD_PIECES, BYTE_PAIRS, SENTENCE_PIECES or FAIRSEQ_PIECES
-    vocab: dict[str, int]  # in the order of ids; for a BPE with the added tokens
+    vocab: dict[str, int]  # in the order of ids; for a BPE, including the added tokens
     merges: str  # a BPE's `merges.txt`
     switches: dict[str, Any]  # by their names in `tokenizer_config.json`
     added_tokens: list[dict[str, Any]]  # with their options, as in the file
-    unigrams: Unigrams | None = None  # of SENTENCE_PIECES or FAIRSEQ_PIECES
+    unigrams: Unigrams | None = None  # for SENTENCE_PIECES or FAIRSEQ_PIECES
     has_layout: bool = False  # whether the file says which special tokens a sequence gets
     is_of_class: bool = True  # whether the class of the tokenizer splits text as the file says
 

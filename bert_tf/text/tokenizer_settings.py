@@ -23,7 +23,7 @@ class AddedToken:
     single_word: bool = False  # only found if no letter, digit or underscore touches it
     lstrip: bool = False  # includes the white space before it
     rstrip: bool = False  # includes the white space after it
-    normalized: bool = False  # found in the normalized text, such as without accents and capitals
+    normalized: bool = False  # found in normalized text, which may lack accents and capitals
 
     @property
     def options(self) -> dict[str, Any]:

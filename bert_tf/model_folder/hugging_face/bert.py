@@ -86,7 +86,7 @@ HARMLESS_KEYS = {
     # Settings of a pooler that none of the supported models has.
     *("pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers"),
     *("pooler_size_per_head", "pooler_type"),
-    # Of other models and programs. BERT's embeddings are as wide as its layers.
+    # Settings of other models and programs. BERT's embeddings are as wide as its layers.
     *("embedding_size", "emb_size", "vocab_type"),
 }
 PREFIX = "bert."  # prefix of encoder and pooler if the model has a head

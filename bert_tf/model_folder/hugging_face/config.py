@@ -152,7 +152,7 @@ def problem_type(config: Mapping[str, Any], num_outputs: int, path: str) -> str 
 
 
 def threshold(config: Mapping[str, Any], path: str) -> float:
-    """Returns the lowest probability of a class that a text has; the key is this library's own."""
+    """Returns the probability from which a text has a class; only this library has the key."""
     value = config.get("threshold", BertConfig.threshold)
     if not isinstance(value, int | float) or not 0 < value < 1:  # True is 1
         raise UserError(

@@ -142,8 +142,8 @@ def transformer_folder(folder: str) -> str:
 def read_as_hugging_face(vocab_file: str, model: str | None) -> bool:
     """Returns whether a vocabulary belongs to `model`, given by a flag, in Hugging Face's format.
 
-    Other vocabularies are read by the original's rules, unless files beside them say more, see
-    `tokenizer_files.read_settings`.
+    Other vocabularies are read by the original's rules, unless files beside them say otherwise;
+    see `tokenizer_files.read_settings`.
     """
     folder = os.path.dirname(vocab_file)
     if not model or not weight_files.is_hugging_face(folder):

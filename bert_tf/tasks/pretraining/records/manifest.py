@@ -1,8 +1,8 @@
 """Manifests: a small JSON file beside each record file that says what made it.
 
 Records of a wrong vocabulary or casing train a model on nonsense without an error. So
-`MadeFor.check` compares manifests with the model. Records without one, such as the original's, are
-not compared.
+`MadeFor.check` compares manifests with the model. Records without a manifest, such as the
+original's, are not compared.
 """
 
 import contextlib
@@ -157,7 +157,7 @@ def counts_of(files: Sequence[str]) -> RecordCounts:
 
 
 def _at_once(function: Callable[[str], Any], paths: Iterable[str]) -> list[Any]:
-    """Maps a function over paths in threads, since each path in a bucket takes some requests."""
+    """Maps a function over paths in threads, since each path in a bucket takes a few requests."""
     with ThreadPoolExecutor(16) as pool:
         return list(pool.map(function, paths))
 
@@ -185,7 +185,7 @@ def _read(file: str) -> dict[str, Any] | None:
 
 
 def common_manifest(manifests: Mapping[str, dict[str, Any]], flag: str) -> dict[str, Any] | None:
-    """Returns the first manifest, or None; all must have one vocabulary, casing and objective."""
+    """Returns the first manifest, or None; all must have the same vocabulary, casing, objective."""
     first = next(iter(manifests), None)
     if first is None:
         return None
@@ -209,8 +209,8 @@ class MadeFor:
 
     The model is in the folder of `init_checkpoint`, and in `output_dir` if that has a checkpoint.
     The records' vocabulary must have all tokens of the folder's vocabulary at the same ids. It may
-    have other tokens instead of [unusedN], and more at its end. `do_lower_case` must be equal. What
-    the folder lacks is not compared.
+    have other tokens instead of [unusedN], and more at its end. `do_lower_case` must be equal.
+    Files that the folder lacks are not compared.
 
     Args:
         objective: what to train; `mlm` takes records of any objective except `electra`.

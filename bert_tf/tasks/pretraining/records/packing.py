@@ -29,9 +29,9 @@ from bert_tf.tasks.pretraining.schema import (
     pretraining_schema,
 )
 
-WORTHWHILE = 1.1  # sequences per row; below, packing saves little more than it costs
+WORTHWHILE = 1.1  # sequences per row; with fewer, packing saves little more than it costs
 _READ = 1024  # records at a time
-# Features of a sequence, or of a row of several, without padding.
+# Features of a sequence without padding, or of a row.
 Features = dict[str, list]
 
 
@@ -104,7 +104,7 @@ class Forecast(NamedTuple):
 
 
 def forecast(counts: Sequence[int], packs: Sequence[Pack]) -> Forecast:
-    """Returns what packing will save, if `pack_histogram` made `packs` from `counts`, not all 0."""
+    """Returns what packing saves; `pack_histogram` made `packs` from `counts`, not all 0."""
     sequences, row_length = sum(map(int, counts)), len(counts) - 1
     rows = sum(pack.count for pack in packs)
     tokens = sum(length * int(count) for length, count in enumerate(counts))

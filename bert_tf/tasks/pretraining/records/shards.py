@@ -58,7 +58,7 @@ class HashedDocument(NamedTuple):
     value: int  # the hash
     key: str
     text: bytes  # the lines, in UTF-8
-    digest: int  # the `document_digest`, or 0 if no one asked for it
+    digest: int  # the `document_digest`, or 0 if it is not needed
 
 
 def create_shards(settings: PretrainingDataSettings) -> None:
@@ -165,8 +165,8 @@ def read_documents(
 def document_hash(key: str, seed: int) -> int:
     """Returns the hash of a document, from 0 to 2^64 - 1.
 
-    The hash modulo the number of shards is the document's shard, where documents are in the order
-    of hash, then key.
+    The hash modulo the number of shards is the document's shard, where documents are sorted by
+    hash, then key.
     """
     return data.stable_hash(f"document\t{seed}\t{key}")
 
@@ -285,7 +285,7 @@ class DocumentSpill(SpillFile):
 
 
 def run_workers(function: Callable[[Any], None], arguments: Sequence[Any]) -> None:
-    """Calls a module's function with each argument, in a process for each; waits for all.
+    """Calls a module's function with each argument in a separate process; waits for all.
 
     If a call fails or this process is interrupted, the remaining processes are terminated.
     """

@@ -58,7 +58,7 @@ class SpillFile:
         # Each record's offset in the file and, in the lower bits, its number of tokens.
         self._entries = array("Q")
         self._end = 0
-        self._longest = 0  # bytes of the longest record with its size
+        self._longest = 0  # bytes of the longest record, including its size
         try:
             self._file = tempfile.TemporaryFile(dir=directory, buffering=1 << 20)
         except OSError as error:

@@ -101,7 +101,7 @@ def _choose_tokens(
     """Returns which tokens to mask, bool [B, S]; never a token whose word id is 0.
 
     `sequences`, int32 like `word_ids`, number each token's sequence from 1 to K, 0 for padding;
-    `wanted`, int32 [B, K], says how many of its tokens to mask; `keys` are uint64 [B, 1].
+    `wanted`, int32 [B, K], says how many tokens of each sequence to mask; `keys` are uint64 [B, 1].
     """
     allowed = word_ids > 0
     order = _shuffled(keys, tf.range(word_ids.shape[1]), allowed, sequences)

@@ -38,7 +38,7 @@ from bert_tf.tasks.pretraining.training.model import (
 from bert_tf.tasks.task_model import TaskModel
 
 _EPSILON = 1e-6  # added to the sums of weights that divide the losses
-# Numbers folded into a call's seed; dropout of the discriminator has 0 and 1.
+# Numbers folded into a call's seed; the discriminator's dropout uses 0 and 1.
 _GENERATOR, _SAMPLES = 3, 4
 _DISALLOWED = 1000.0  # subtracted from the logit of the right token
 # Thresholds of tf.metrics.auc, from just below 0 to just above 1.
@@ -219,7 +219,7 @@ class ElectraPretrainingModel(TaskModel):
         return tf.argmax(tf.nn.softmax(logits + gumbel), axis=-1, output_type=tf.int32)
 
     def uniform_noise(self, shape: list[int | tf.Tensor], seed: tf.Tensor) -> tf.Tensor:
-        """Returns float32 [B, P, V] in [0, 1), by a seed, int32 [2], or row seeds, uint64 [B]."""
+        """Returns float32 [B, P, V] in [0, 1), from a seed, int32 [2], or row seeds, uint64 [B]."""
         if seed.dtype == tf.uint64:
             number = tf.reshape(tf.range(shape[1] * shape[2]), shape[1:])  # [P, V]
             return uniform(hash_numbers(seed[:, tf.newaxis, tf.newaxis], number))

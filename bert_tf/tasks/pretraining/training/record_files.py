@@ -28,8 +28,8 @@ from bert_tf.tasks.pretraining.schema import (
 from bert_tf.tasks.pretraining.training.settings import RecordBatches
 
 _SAMPLE = 1000  # records to check before a run
-# Records to estimate the mean number of sequences from. For Wikipedia, whose rows mostly have one
-# or two sequences and sometimes twelve, the error is below 1%. Takes a second.
+# Records from which the mean number of sequences is estimated, in a second. For Wikipedia, whose
+# rows mostly have one or two sequences and sometimes twelve, the error is below 1%.
 _PACKED_SAMPLE = 10_000
 
 
