@@ -2,7 +2,7 @@
 
 Each word is read from left to right in a trie of the vocabulary. If a node has no edge for the next
 character, the trie says which pieces end there and at which node to continue (Song et al., "Fast
-WordPiece Tokenization", section 3.1). n characters take at most 2n + 1 steps, for all words at once.
+WordPiece Tokenization", 3.1). All words are read at once; n characters take at most 2n + 1 steps.
 """
 
 import itertools

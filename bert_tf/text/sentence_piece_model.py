@@ -236,7 +236,7 @@ class UnigramSplitter:
         self._rule = _rules(model.normalizer_spec.precompiled_charsmap)
 
     def __call__(self, texts: Sequence[bytes]) -> tuple[list[bytes], np.ndarray]:
-        """Returns the pieces of all texts, and where each text's pieces begin and end."""
+        """Returns the UTF-8 pieces of all texts, and where each text's pieces begin and end."""
         found = [self._split(self._normalized(text)) for text in texts]
         return [*itertools.chain(*found)], np.cumsum([0, *map(len, found)])
 

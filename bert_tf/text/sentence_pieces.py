@@ -228,7 +228,7 @@ class SentencePieceTokenizer(Tokenizer):
         return "".join(self.inv_vocab[i] for i in token_ids).replace(WORD_START, " ")
 
     def split(self, texts: Sequence[str]) -> tuple[list[bytes], np.ndarray]:
-        """Returns the pieces of preprocessed texts, and where each text's pieces begin and end."""
+        """Returns preprocessed texts' UTF-8 pieces, and where each text's pieces begin and end."""
         pieces, row_splits = self._split([text.encode("utf-8", "replace") for text in texts])
         # A number with a comma after it is split again without the comma, which becomes a piece.
         # This puts a word start before the number. The word start stays, as in the original, which

@@ -240,7 +240,7 @@ def _tokens(
     hugging_face: bool,
     folder: str,
 ) -> list[AddedToken]:
-    """Returns the added tokens of all files; files that are read later override."""
+    """Returns the added tokens of all files; a later file overrides an earlier one."""
     found = {x: AddedToken(x) for x in SPECIAL_TOKENS[kind].values()} if hugging_face else {}
     # With lstrip, as in RoBERTa's released files; transformers 5 forgets this flag.
     found |= {MASK.content: MASK} if kind in (BYTE_PAIRS, FAIRSEQ_PIECES) else {}

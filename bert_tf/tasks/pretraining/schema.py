@@ -38,8 +38,8 @@ def pretraining_schema(
         max_sequences_per_pack: K of packed records; None for records of one sequence each.
 
     `next_sentence_labels` is 0 if the second text follows the first, and 1 if it is random; with
-    `mlm_sop` also 1 if the two are swapped. Names and types are from the
-    original's `write_instance_to_example_files`; `word_ids` is our own.
+    `mlm_sop` also 1 if the two are swapped. Names and types are from the original's
+    `write_instance_to_example_files`; `word_ids` is our own.
 
     A packed record has the tokens of several sequences one after another. `input_mask` is the
     number of a token's sequence, from 1, and 0 for padding; `position_ids` is its position in the

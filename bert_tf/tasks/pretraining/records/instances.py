@@ -104,7 +104,7 @@ class Pairs:
             first = sentence
 
     def _random_part(self, index: int, target_length: int) -> Part:
-        """Returns sentences of a random document except `index`, about `target_length` tokens."""
+        """Returns sentences of a random document, about `target_length` tokens; avoids `index`."""
         for _ in range(_RANDOM_DOCUMENT_TRIES):
             other_index = self._rng.randint(0, len(self._documents) - 1)
             if other_index != index:
