@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 from absl import logging
 
-# Runs of marks are only tried from their first mark: the time must not grow with their square.
+# A run of marks is only tried from its first mark, or the time would grow with its square.
 _SENTENCE_END = re.compile(
     r"""
     (?:
@@ -37,7 +37,7 @@ EmptyReport = Callable[[int, int], None]
 
 
 class Document:
-    """A document: sentence i has its tokens from edge(i) up to, not including, edge(i + 1)."""
+    """A document: sentence i has the tokens from edge(i) to before edge(i + 1)."""
 
     __slots__ = ("_documents", "_first_edge", "_first_token", "_taken", "num_sentences")
 
@@ -68,15 +68,15 @@ class Documents:
     """All documents of a corpus, in flat arrays.
 
     A token takes 2 bytes (3 if the vocabulary has more than 65,536 entries) and a bit, a sentence
-    4, a document 32. An `array` grows in place; anything else would need a second copy.
-    `num_without_tokens` documents are left out because their lines do not have tokens.
+    4 bytes, a document 32. An `array` grows in place; a NumPy array would need a second copy.
+    `num_without_tokens` documents, whose lines have no tokens, are left out.
     """
 
     def __init__(self, vocab_size: int):
         self.low = array("H")
         self.high = array("B") if vocab_size > 1 << 16 else None
         self.edges = array("I")
-        # One entry more than there are documents: where the next document starts.
+        # With one extra entry: where the next document will start.
         self.first_edges = array("Q", [0])
         self.first_tokens = array("Q", [0])
         self.taken = array("Q")
@@ -84,7 +84,7 @@ class Documents:
         self._digests = array("Q")
         self._order = array("I")
         self.num_without_tokens = 0
-        self._has_no_tokens = False  # whether lines without tokens stand before the next document
+        self._has_no_tokens = False  # whether lines without tokens precede the next document
         self._open = False
         self._digest = hashlib.sha256()  # of the open document
         self._start = 0  # the first token of the open document
@@ -124,14 +124,14 @@ class Documents:
 
     @property
     def num_repeated(self) -> int:
-        """The number of documents with the text of an earlier one; see `document_digest`."""
+        """The number of documents that duplicate an earlier one; see `document_digest`."""
         return count_repeated(self._of_each(np.array(self._digests)))
 
     def _of_each(self, values: np.ndarray) -> np.ndarray:
         return values[np.array(self._order)]
 
     def mark_used(self, least: int = 0) -> None:
-        """Marks the tokens of `taken` as used and empties it, if it has `least` numbers."""
+        """Marks the tokens of `taken` as used and empties it, once it has `least` numbers."""
         if len(self.taken) < max(least, 2):
             return
         starts, ends = np.array(self.taken).reshape(-1, 2).T.astype(np.int64)
@@ -159,7 +159,7 @@ class Documents:
         return heldout
 
     def add_lines(self, lines: Sequence[str], encode: Encode, clean: Clean = str) -> None:
-        """Appends sentences, stripped; an empty line ends the open document, if any.
+        """Appends stripped sentences; an empty line ends the open document, if any.
 
         A line of, say, control characters, which is not empty but gives no tokens, is skipped
         (`create_training_instances` in the original).
@@ -211,20 +211,20 @@ class Documents:
         self.first_tokens.append(end)
 
     def shuffle(self, rng: random.Random) -> None:
-        """Shuffles the documents into the order that `rng.shuffle` gives a list of them."""
+        """Shuffles the documents, in the same way as `rng.shuffle` shuffles a list."""
         rng.shuffle(self._order)
 
 
 def document_digest(lines: Sequence[str]) -> int:
-    """Returns a number of 64 bits that depends on a document's text, except case and white space.
+    """Returns a 64-bit number that depends on a document's text, except case and white space.
 
-    Two different texts of 100 million have the same number with a probability of 0.0003.
+    Among 100 million different texts, two have the same number with a probability of 0.0003.
     """
     return _number(hashlib.sha256(_normalized(lines)))
 
 
 def is_heldout(digest: int, fraction: float) -> bool:
-    """Returns whether a document is held out: about this fraction of them, always the same ones."""
+    """Returns whether to hold a document out: about `fraction` of all, always the same ones."""
     return digest < fraction * 2**64
 
 
@@ -263,9 +263,9 @@ def warn_of_empty_documents(num_empty: int, num_documents: int) -> None:
 def split_sentences(text: str) -> list[str]:
     """Returns the sentences of `text`, stripped, without empty sentences.
 
-    A sentence ends at the end of a line; at . ! ? or an ellipsis, with closing quotes and brackets,
-    if white space follows, but no lower-case letter, and a full stop is not after an initial or one
-    of a few English titles; at an ideographic full stop, question mark or exclamation mark.
+    A sentence ends at the end of a line; at an ideographic full stop, question mark or exclamation
+    mark; and at . ! ? or an ellipsis, with closing quotes and brackets, if white space but no
+    lower-case letter follows. A full stop after an initial or a common English title ends nothing.
 
     tensorflow_text's StateBasedSentenceBreaker splits "3.5" and "Mr. Smith", and TPU machines lack
     it.

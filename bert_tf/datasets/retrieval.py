@@ -1,7 +1,7 @@
-"""Reads retrieval sets, queries and texts to find, in the form of the BEIR benchmark.
+"""Reads retrieval sets, which are queries and texts to find, in the format of the BEIR benchmark.
 
-A folder holds queries.jsonl and corpus.jsonl, an object with `_id` and `text` on each line, in the
-corpus also `title`; and qrels.tsv, or qrels/test.tsv, with columns query-id, corpus-id and score.
+In queries.jsonl and corpus.jsonl each line is an object with `_id` and `text`, in the corpus also
+`title`. qrels.tsv, or qrels/test.tsv, has the columns query-id, corpus-id and score.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ class RetrievalSet:
     queries: the queries that have a relevant text, in the order of their file.
     texts: all texts, each after its title.
     relevant: for each query: number of a text -> its relevance, above 0.
-    itself: for each query: the number of the text with the same _id; -1 if there is none.
+    itself: for each query: the number of the text with the same _id, or -1.
     """
 
     queries: list[str]
@@ -74,7 +74,7 @@ def read_retrieval_set(folder: str, flag: str) -> RetrievalSet:
 
 
 def _lines(place: str, folder: str, name: str) -> Iterator[tuple[str, str]]:
-    """Yields each non-empty line of a file, after the line's place for messages."""
+    """Yields (place for messages, line) for each non-empty line of a file."""
     rule = "the folder must hold queries.jsonl, corpus.jsonl and qrels.tsv or qrels/test.tsv"
     text = whole_files.read_text(os.path.join(folder, name), f"{place}/{name}", rule)
     text = drop_carriage_returns(text, f"{place}/{name}")
@@ -84,7 +84,7 @@ def _lines(place: str, folder: str, name: str) -> Iterator[tuple[str, str]]:
 
 
 def _read_texts(place: str, folder: str, name: str) -> dict[str, str]:
-    """Returns _id -> text, after its title if it has one."""
+    """Returns _id -> title, if any, and text."""
     texts: dict[str, str] = {}
     for where, line in _lines(place, folder, name):
         try:
@@ -107,7 +107,7 @@ def _read_texts(place: str, folder: str, name: str) -> dict[str, str]:
 
 
 def _read_qrels(place: str, folder: str, name: str) -> Iterator[tuple[str, str, str, float]]:
-    """Yields place, query, text and score of each line but a header."""
+    """Yields (place, query, text, score) for each line, except a header."""
     for i, (where, line) in enumerate(_lines(place, folder, name)):
         parts = line.split("\t")
         score = number_in(parts[2]) if len(parts) == 3 else math.nan

@@ -1,7 +1,7 @@
 """Reads tables of examples: .tsv and .csv files whose columns are chosen by name.
 
-Users' own tables have as many columns in every row as in the first (`read_table`). GLUE's files may
-differ: the original takes the columns that it needs from each row (`read_rows`, `examples`).
+In a user's table all rows must have the same number of columns (`read_table`). In GLUE's files they
+may differ: the original takes the columns that it needs from each row (`read_rows`, `examples`).
 """
 
 import csv
@@ -30,7 +30,7 @@ NumberedRow = tuple[int, list[str]]
 
 
 def find_table(name: str, data_dir: str) -> str | None:
-    """Returns the path of NAME.tsv or NAME.csv in a folder, if any; UserError if there are both."""
+    """Returns the path of NAME.tsv or NAME.csv in a folder, if any; UserError if both exist."""
     remedy = "Delete, rename or move the one in --data_dir that is not meant"
     names = sorted(names_in(data_dir)) if tf.io.gfile.isdir(data_dir) else []
     found = [x for x in names if os.path.splitext(x)[0] == name and ending_of(x) in _DELIMITERS]
@@ -48,7 +48,7 @@ def table_path(name: str, data_dir: str) -> str:
 
 
 def place_of(path: str, row: int | None = None) -> str:
-    """Returns the name of a file in --data_dir for messages, or of its row number `row`, from 0."""
+    """Returns the name of a file in --data_dir, or of its row `row`, from 0, for messages."""
     return f"--data_dir: {path}" + ("" if row is None else f", line {row + 1}")
 
 
@@ -63,7 +63,7 @@ def number_in(cell: str) -> float:
 
     "1_000" and the digits of other scripts, which Python parses, are not numbers here.
     """
-    text = cell.strip()  # white space of any kind, as Python does
+    text = cell.strip()  # white space of any kind, as in Python
     try:
         return float(text) if text.isascii() and "_" not in text else math.nan
     except ValueError:
@@ -71,7 +71,7 @@ def number_in(cell: str) -> float:
 
 
 def check_delimiter(delimiter: str | None) -> None:
-    """Raises UserError unless --delimiter is a character, or None: the file's ending decides."""
+    """Raises UserError unless --delimiter is a character, or None for the file's ending."""
     if delimiter is not None and (len(delimiter) != 1 or delimiter in _NO_DELIMITERS):
         raise UserError(
             "--delimiter must be one character, neither a quote nor the end of a line; got"
@@ -185,7 +185,7 @@ def examples(
     refuse_empty: bool = False,
     skip_short: bool = False,
 ) -> Iterator[tuple[int, str, Sequence[str]]]:
-    """Yields each example of `path`: its row number, its place for messages, its columns.
+    """Yields (row number, place for messages, columns) for each example of `path`.
 
     Args:
         rows: the rows of the file without the header. Empty rows are skipped.

@@ -1,7 +1,7 @@
 """Reads text for pre-training from files: plain text, JSON lines, Parquet; compressed or not.
 
 The name gives the format: .jsonl, .ndjson and .json are JSON lines, .parquet is Parquet; text and
-JSON lines may be compressed: .gz, .zst. Other formats, such as .csv, are refused; all else is text.
+JSON lines may be compressed: .gz, .zst. Formats such as .csv are refused; other files are text.
 """
 
 import functools
@@ -33,7 +33,7 @@ def is_plain_text(path: str) -> bool:
 
 
 def _inner_ending(path: str) -> str:
-    """Returns the ending of the name of a file once it is decompressed."""
+    """Returns the ending of a file's name without .gz or .zst."""
     ending = ending_of(path)
     return ending_of(path[: -len(ending)]) if ending in (".gz", ".zst") else ending
 
@@ -47,11 +47,10 @@ def read_files(
 ) -> Iterator[tuple[str, list[str]]]:
     """Yields pairs of a file's name and a batch of its stripped lines.
 
-    Text has a sentence on each line, or with `split_lines` several, and an empty line between
-    documents. The end of a file does not end a document: the next file continues it, as in the
-    original. In JSON lines and Parquet each object or row is a document, with its text in
-    `text_field`, which is split into sentences; `report_empty` is called at the end with their
-    counts.
+    A text file has a sentence on each line, or with `split_lines` several, and an empty line
+    between documents. The next file continues a file's last document, as in the original. In JSON
+    lines and Parquet each object or row is a document, whose `text_field` is split into sentences;
+    `report_empty` is called at the end with the counts of these documents.
     """
     total = sum(tf.io.gfile.stat(path).length for path in files)
     num_empty = num_documents = 0

@@ -1,8 +1,8 @@
 """Reads splits and documents of prepared datasets of TensorFlow Datasets (TFDS).
 
 Nothing is downloaded, and the package is imported on first use. `specification` is the value of
---tfds, NAME[/CONFIG][:VERSION][:SPLIT], and `data_dir` --tfds_data_dir, the folder of prepared
-datasets; None for the package's default.
+--tfds, NAME[/CONFIG][:VERSION][:SPLIT]. `data_dir` is the value of --tfds_data_dir, the folder of
+prepared datasets; None for the package's default.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SPECIFICATION = re.compile(r"(?P<name>[^:\[\]]+(:\d[\d.*]*)?)(:(?P<split>[^:\d]
 
 
 def find(name: str, data_dir: str | None, specification: str) -> Any:
-    """Returns the builder of a dataset; UserError if it is not known or TFDS is missing."""
+    """Returns the builder of a dataset; UserError if it is unknown or TFDS is missing."""
     try:
         import tensorflow_datasets
     except ImportError as error:
@@ -33,7 +33,7 @@ def find(name: str, data_dir: str | None, specification: str) -> Any:
         ) from error
     try:
         return tensorflow_datasets.builder(name, data_dir=data_dir)
-    except Exception as error:  # many kinds: not found, bad name, code that cannot be imported
+    except Exception as error:  # of many types: not found, bad name, code that cannot be imported
         raise UserError(
             f"--tfds={specification}: TensorFlow Datasets cannot load {name} "
             f"(--tfds_data_dir={data_dir or ''}): {quoted(str(error))}"
@@ -72,10 +72,10 @@ def read_tfds_documents(
     text_feature: str,
     report_empty: EmptyReport = warn_of_empty_documents,
 ) -> Iterator[list[tuple[str, list[str]]]]:
-    """Yields batches of a dataset's documents: the example's TFDS id, and the sentences.
+    """Yields batches of a dataset's documents: (the example's TFDS id, its sentences).
 
-    An id has the example's file and its index there, whatever the slice of the split, which is
-    "train" by default. `report_empty` is called at the end.
+    An id consists of the example's file and its index there, so it does not depend on the slice of
+    the split. The default split is "train". `report_empty` is called at the end.
     """
     dataset, total = _read_texts(specification, data_dir, text_feature)
     number = num_empty = 0

@@ -1,4 +1,4 @@
-"""Articles of a MediaWiki dump, and the text passages in their markup.
+"""Reads the articles of a MediaWiki dump, and extracts the text passages from their markup.
 
 The paper, 3.1: "For Wikipedia we extract only the text passages and ignore lists, tables, and
 headers." mwparserfromhell parses the markup; it is imported only when it is used.
@@ -54,7 +54,7 @@ _NESTING = (
 
 # The rest of an unclosed table, template or list begins its line with one of these.
 _LEFTOVER = re.compile(r"\s*[{|}]")
-# Marks of bold and italic, switches such as __NOTOC__, and unclosed tags.
+# Marks of bold and italic text, switches such as __NOTOC__, and unclosed tags.
 _MARKS = re.compile(r"'{2,5}|__[A-Z]+__|</?[A-Za-z][^<>]*>")
 # Leftovers of templates, as in "Paris ({{IPA|...}}; the capital {{note}}) is", with single spaces.
 _EMPTY_BRACKETS = re.compile(r" ?\([,;:. ]*\)| ?\[ ?\]")
@@ -75,9 +75,9 @@ class Article(NamedTuple):
 def read_articles(path: str, flag: str) -> Iterator[Article]:
     """Yields the articles of a dump: pages of namespace 0 with wikitext, except redirects.
 
-    The dump is XML as in MediaWiki's dumps and Special:Export; compressed if the name ends in .bz2.
-    Of several revisions the last one counts. If the dump is truncated or damaged, the articles
-    before the damage are yielded, and a warning says so.
+    The dump is XML, from MediaWiki's dumps or Special:Export, and compressed if its name ends in
+    .bz2. The last revision of a page counts. If the dump is truncated or damaged, the articles
+    before the damage are yielded, with a warning.
     """
     place = f"--{flag}: {path}"
     check_regular(path, place)
@@ -86,7 +86,7 @@ def read_articles(path: str, flag: str) -> Iterator[Article]:
         total = tf.io.gfile.stat(path).length
         with tf.io.gfile.GFile(path, "rb") as file, Progress("reading", "bytes", total) as work:
             counted = CountedFile(file, work)
-            # Before damage, `read1` returns what is there; `read` would lose it.
+            # `read1` returns the data before damage; `read` would lose it.
             read = bz2.BZ2File(counted).read1 if ending_of(path) == ".bz2" else counted.read
             for article in _articles(types.SimpleNamespace(read=read), skipped):
                 yield article
@@ -121,7 +121,7 @@ def _articles(file: Any, skipped: collections.Counter[str]) -> Iterator[Article]
         if event == "end" and name == "namespace" and element.get("key") in _MEDIA_NUMBERS:
             media.add((element.text or "").lower())
         elif event == "end" and name == "page":
-            # A later revision replaces the one before.
+            # A later revision replaces an earlier one.
             fields = {part.tag.rpartition("}")[2]: part.text or "" for part in element.iter()}
             is_text = fields.get("model", "wikitext") == "wikitext"
             if not is_text or fields.get("ns", "0") != "0":
@@ -143,8 +143,8 @@ def check_parser() -> None:
 def parse(articles: Sequence[Article]) -> tuple[list[list[str] | None], collections.Counter[str]]:
     """Returns the sentences of each article's passages, and how often each template was left out.
 
-    None for an article on which the parser fails, or whose open brackets would take it hours. A
-    template is counted if it is within a line.
+    An article's sentences are None if the parser fails, or would take hours because of open
+    brackets. A template is counted if it is within a line.
     """
     from mwparserfromhell.parser import ParserError
 
@@ -286,7 +286,7 @@ _SILENT_STARTS = ("ipa", "cite", "citation", "infobox", "harv", "respell", "user
 _MONTHS = (
     "January February March April May June July August September October November December".split()
 )
-# A number and what follows it: the unit, or the word between two numbers.
+# Numbers, each with the unit or the word that follows it.
 _MEASURE = re.compile(r"(?:[-−+]?[.\d][\d.,+/ ]*\|[^|\d][^|]*(?:\||$))+")
 
 
@@ -297,9 +297,9 @@ def template_name(name: str) -> str:
 
 
 def template_text(name: str, params: Sequence[Any], show: Callable[[Any], str]) -> str | None:
-    """Returns what a template shows; "" for notes and pronunciations, None if it is not known.
+    """Returns what a template shows; "" for notes and pronunciations, None if it is unknown.
 
-    Known are the commonest templates within lines, which hold numbers, names and signs. `params`
+    It knows the commonest templates within lines, which hold numbers, names and signs. `params`
     are mwparserfromhell's; `show` returns the text of a parameter's value.
     """
     if name in _CHARACTERS:

@@ -63,7 +63,7 @@ def export(settings: ExportSettings, folder: ModelFolder | None = None) -> None:
     """Writes a trained model in the format that `settings` names.
 
     Before its folder appears, the exported model is run and compared with the original. `folder` is
-    a model in memory; settings that name its files are then ignored.
+    a model in memory; settings that name a model's files are then ignored.
     """
     running.import_runtime(settings.format)
     if settings.format == SAVED_MODEL:
@@ -108,7 +108,7 @@ def export(settings: ExportSettings, folder: ModelFolder | None = None) -> None:
 
         def outputs_in(dtype: keras.DTypePolicy | str | None) -> tuple[keras.Model, Outputs]:
             model = build_model("" if head == ENCODER else head, folder, dtype)
-            is_onnx = settings.format == ONNX  # `encode` of a loaded export needs these
+            is_onnx = settings.format == ONNX  # a loaded export's `encode` needs these outputs
             outputs = signatures.outputs_of(head, model, folder, with_encoded=is_onnx)
             return model, inputs_were_checked()(outputs)
 
@@ -180,7 +180,7 @@ def export_model(model: Pretrained, output: str | os.PathLike[str], **options: A
         output: the folder to write to. An earlier export there is replaced.
         **options: the flags of tools/export.py: `format` ("saved_model", "onnx" or "litert"),
             `input_kind`, `quantize`, `dtype`, `head`, `batch_size`, `seq_length`, and `data_dir`
-            with the names of its columns. None is the default.
+            with the names of its columns. None means the default.
 
     Raises:
         UserError: an argument is wrong or does not fit the model, a package is missing, or the

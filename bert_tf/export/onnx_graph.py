@@ -4,8 +4,8 @@ All operations are standard, so every runtime has them. They form the patterns t
 fuses; it recognizes these patterns only up to opset 18.
 
 In an `Int8Graph` matrices are 8-bit integers with a scale for each column. The inputs of a product
-have one scale, fixed by calibration, so an answer does not depend on the texts beside it. The nodes
-are QuantizeLinear and DequantizeLinear; runtimes fuse them with the products.
+have one scale, fixed by calibration, so an answer does not depend on the rest of the batch. The
+nodes are QuantizeLinear and DequantizeLinear; runtimes fuse them with the products.
 """
 
 import math
@@ -21,7 +21,7 @@ OPSET, IR_VERSION = 17, 8
 
 
 class OnnxGraph:
-    """The nodes and constants of a graph so far. A tensor is known by its name, a str.
+    """The nodes and constants of a graph so far. Tensors are referred to by name.
 
     graph = OnnxGraph()
     total = graph("Add", "x", np.float32(1))
@@ -129,7 +129,7 @@ _SAFE = 64
 
 
 class RangesGraph(OnnxGraph):
-    """Has outputs for the least and the greatest number in the input of each product."""
+    """A graph that also outputs the least and the greatest input of each product."""
 
     def product(
         self, x: str, name: str, kernel: np.ndarray, bias_name: str, bias: np.ndarray | None
@@ -182,7 +182,7 @@ class Int8Graph(OnnxGraph):
         return self("DequantizeLinear", integers, scales, zeros, axis=axis)
 
     def _integers(self, name: str, matrix: np.ndarray, axis: int, greatest: int) -> tuple[str, str]:
-        """Returns int8 integers and their scales along an axis, once for layers that share it."""
+        """Returns a matrix's int8 integers and scales along an axis, stored once for each name."""
         if name in self._constants:
             return name, f"{name}:scales"
         largest = np.abs(matrix).max(axis=1 - axis, keepdims=True)

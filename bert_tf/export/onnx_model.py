@@ -1,7 +1,7 @@
-"""A model of the family as an ONNX graph: checks of ids, embeddings, encoder, heads.
+"""Builds the ONNX graph of a model: checks of ids, embeddings, encoder, heads.
 
-Dimension letters: see `bert_tf/modeling.py`; C is the number of classes or choices. A tensor is
-known by its name, a str.
+Dimension letters: see `bert_tf/modeling.py`; C is the number of classes or choices. Tensors
+are referred to by name.
 """
 
 import itertools
@@ -28,7 +28,7 @@ _SHAPES = "input_mask_and_segment_ids_must_have_the_shape_of_input_ids"
 
 
 def checked(graph: OnnxGraph, inputs: Tensors, config: BertConfig) -> Tensors:
-    """Returns the inputs of a head; with wrong ones the graph fails, as in `looked_up`."""
+    """Checks the inputs of a head like `signatures.looked_up`; wrong inputs fail in the graph."""
     # ONNX cannot assert: the operations that fail are named after what is wrong.
     axis = np.array([0])
     stacked = [graph("Unsqueeze", inputs[name], axis) for name in INPUTS]
@@ -140,7 +140,7 @@ class OnnxModel:
         """Returns the output of an encoder layer, float32 [B, S, H]."""
         *attention, value, projection, attention_norm, intermediate, output, output_norm = scopes
         context = self._attention(hidden, mask, *attention, value)
-        # Attention weights add up to 1, so the value's bias may be added after them.
+        # Attention weights add up to 1, so the value's bias can be added afterwards.
         bias = self._folder.read(f"{value}bias") @ self._folder.read(f"{projection}kernel")
         bias += self._folder.read(f"{projection}bias")
         branch = self._product(context, projection, bias)
@@ -206,7 +206,7 @@ class OnnxModel:
         """Returns a dense layer's output, float32 [..., M], for float32 [..., K]."""
         name, bias = str(activation or "linear").lower(), self._folder.read(f"{scope}bias")
         if name.startswith("gelu"):
-            # With two axes, ONNX Runtime does not fuse bias and GELU, which would take longer.
+            # Two axes keep ONNX Runtime from fusing bias and GELU, which would take longer.
             x = self._product(x, scope, bias[np.newaxis])
             return self._graph.gelu(x, approximate=name == "gelu")
         x = self._product(x, scope, bias)
@@ -316,8 +316,8 @@ def _random_texts(folder: ModelFolder) -> dict[str, np.ndarray]:
     length = min(_LENGTH, folder.max_seq_length)
     size = _ROWS, max(0, length - tokenizer.layout.num_special(True))
     # By Zipf's law a word's frequency falls with its rank. BERT's vocabularies begin with single
-    # characters, so these are two thirds of the texts. Without them int8 is no more accurate on
-    # MRPC.
+    # characters, so two thirds of these words are characters. int8 would not be more accurate on
+    # MRPC without them.
     ranks = np.floor(len(words) ** generator.random(size)).astype(int) - 1
     rows = [np.split(ids, [len(ids) // 2]) for ids in words[ranks]]
     layout = tokenizer.layout

@@ -1,8 +1,8 @@
 """`PieceTrie`: splits all words into word pieces at once, in TensorFlow operations.
 
-Each word is read once, from left to right, in a trie of the vocabulary. If a node has no edge for
-the next character, the trie says which pieces end there and at which node to continue (Song et al.,
-"Fast WordPiece Tokenization", section 3.1). All words take each of at most 2n + 1 steps together.
+Each word is read from left to right in a trie of the vocabulary. If a node has no edge for the next
+character, the trie says which pieces end there and at which node to continue (Song et al., "Fast
+WordPiece Tokenization", 3.1). All words are read at once; n characters take at most 2n + 1 steps.
 """
 
 import itertools
@@ -91,7 +91,7 @@ class PieceTrie(tf.Module):
         )
 
     def _walk(self, symbols: tf.Tensor, starts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Reads words; returns positions in `symbols` and nodes, int32, without a further edge."""
+        """Reads words; returns int32 positions in `symbols`, and nodes, where no edge was found."""
         sorted_edges = self._edges[tf.newaxis]
 
         def step(number, position, node, positions, nodes):
@@ -159,8 +159,8 @@ def _failures(
 ) -> tuple[list[int], list[tuple[tuple[int, int], ...]]]:
     """Returns, for each node, what to do if it has no edge for the next character.
 
-    That is the node to continue from, NOWHERE if no pieces can spell the word; and (id, offset from
-    the node's first character) of each piece that ends before the node to continue from.
+    The first list has the nodes to continue from; NOWHERE if no pieces can spell the word. The
+    second has (id, offset from the node's first character) of the pieces that end before it.
     """
     failures = [NOWHERE, NOWHERE]
     pieces: list[tuple[tuple[int, int], ...]] = [(), ()]

@@ -28,15 +28,15 @@ class Preprocessor(keras.layers.Layer):
         preprocessor = bert_tf.Preprocessor("uncased_L-12_H-768_A-12", max_seq_length=128)
         dataset = dataset.batch(32).map(preprocessor, num_parallel_calls=tf.data.AUTOTUNE)
 
-    The ids are exactly the tokenizer's. Texts that are too long are truncated as the programs do.
+    The ids are exactly the tokenizer's. Long texts are truncated as in the programs.
 
     Args:
         folder: a folder that `bert_tf.load` takes, or a tokenizer from `bert_tf.load_tokenizer`.
         max_seq_length: length S of every sequence, [CLS] and [SEP] included. None for the folder's.
         in_graph: whether texts are split by core TensorFlow operations only, so that the layer also
-            works in an exported graph and in a Keras model that takes texts. If not, the graph
-            calls Python, which is several times faster, but only works in this process. None for
-            True if possible: it needs a vocabulary of word pieces, and no added token that is a
+            works in an exported graph and in a Keras model that takes texts. With False the graph
+            calls Python, which is several times faster, but only works in this process. None is
+            True if possible: for a vocabulary of word pieces without an added token that is a
             single word or normalized.
         **kwargs: arguments of a Keras layer, such as `name`.
 
@@ -93,8 +93,8 @@ class Preprocessor(keras.layers.Layer):
     def call(self, texts: Any, y: Any = None, sample_weight: Any = None) -> Any:
         """Returns `input_ids`, `input_mask` and `segment_ids` by name, int32 [B, S] each.
 
-        With `y` it returns (features, y), and with both (features, y, sample_weight), as Keras's
-        `fit` takes them.
+        With `y` it returns (features, y); with `y` and `sample_weight`, (features, y,
+        sample_weight), as Keras's `fit` takes them.
 
         Args:
             texts: string [B], or a tuple of two such tensors, the first and the second texts of

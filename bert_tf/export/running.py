@@ -113,7 +113,7 @@ def largest_difference(expected: Arrays, found: Arrays) -> float:
 
 
 def read_examples(settings: ExportSettings, head: str, folder: ModelFolder) -> list[InputExample]:
-    """Reads the examples of --data_dir; raises UserError if the head has no such labels."""
+    """Reads the examples of --data_dir; raises UserError if it does not suit the head."""
     columns = TableColumns(
         text_a_column=settings.text_a_column,
         text_b_column=settings.text_b_column,

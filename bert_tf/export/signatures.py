@@ -3,9 +3,8 @@
 Dimension letters and dtypes: see `bert_tf/modeling.py`. C is the number of classes or choices, P
 the number of masks in a text, and K the number of tokens for each mask.
 
-Without the graph's checks of inputs the runtimes would answer wrong ones: they repeat a mask of
-size 1, count negative ids from the end of a table, and give an unknown segment an embedding of
-zeros.
+Without checks in the graph, runtimes would accept wrong inputs: they repeat a mask of size 1, count
+negative ids from the end of a table, and give an unknown segment an embedding of zeros.
 """
 
 import functools
@@ -54,9 +53,9 @@ def outputs_of(
 ) -> Outputs:
     """Returns the function that computes a head's outputs by name, each float32.
 
-    encoder: `sequence_output` [B, S, H], the last layer; `vectors` [B, H], pooled, normalised and
-        truncated as by the folder's `encode`, unless that leaves out the tokens of a prompt;
-        `pooled_output` [B, H], if the model has a pooler.
+    encoder: `sequence_output` [B, S, H], the last layer; `vectors` [B, H], the same as by the
+        folder's `encode`, unless `encode` leaves out the tokens of a prompt; `pooled_output`
+        [B, H], if the model has a pooler.
     masked_lm: `logits` [B, P, V].
     classification, multiple_choice: `logits` and `probabilities` [B, C].
     regression: `values` [B].
@@ -112,7 +111,7 @@ _OF_IDS = "the shape of input_ids"
 def asserted(
     features: Tensors, specs: Mapping[str, tf.TensorSpec], config: BertConfig
 ) -> dict[str, tf.Tensor]:
-    """Checks the inputs of a head, with messages. For a SavedModel."""
+    """Checks the inputs of a head in a SavedModel, with messages."""
     # A signature does not check ranks.
     features = {name: tf.ensure_shape(x, specs[name].shape) for name, x in features.items()}
     shape, checks = tf.shape(features["input_ids"]), []
@@ -137,7 +136,7 @@ def asserted(
 def looked_up(
     features: Tensors, specs: Mapping[str, tf.TensorSpec], config: BertConfig
 ) -> dict[str, tf.Tensor]:
-    """Checks the inputs of a head. For LiteRT, which cannot assert."""
+    """Checks the inputs of a head in LiteRT, which cannot assert."""
     # The inputs are stacked and sliced, which fails if their shapes or ranks differ. Each number is
     # looked up in a list of the valid numbers.
     found = dict(features)
@@ -182,9 +181,9 @@ def text_signatures(
         returns `tokens`, string [N, P, K], and `probabilities`, float32 [N, P, K], best first,
         padded with "" and 0.
     pairs: takes `texts` and `second_texts`, both [N]; for encoder, and for classification and
-        regression unless `reads` (see `ModelInput`) is "texts". If it is "pairs", serving_default
-        is the same.
-    tokenize, tokenize_pairs: take the same; return `input_ids`, `input_mask`, `segment_ids`.
+        regression unless `reads` (see `ModelInput`) is "texts". If `reads` is "pairs",
+        serving_default is the same.
+    tokenize, tokenize_pairs: take the same texts; return `input_ids`, `input_mask`, `segment_ids`.
     """
     tokens_of = tf.constant(list(vocab))
 
@@ -220,7 +219,7 @@ def text_signatures(
     def traced(
         outputs_of: Callable, features_of: Callable, names: Sequence[str]
     ) -> tf.types.experimental.ConcreteFunction:
-        """Traces `outputs_of` of the features that `features_of` makes from texts by name."""
+        """Traces a function of texts by name that calls `features_of`, then `outputs_of`."""
         specs = {name: tf.TensorSpec([None], tf.string, name) for name in names}
         if "choices" in specs:
             specs["choices"] = tf.TensorSpec([None, None], tf.string, "choices")

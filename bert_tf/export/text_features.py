@@ -1,4 +1,4 @@
-"""`TextFeatures`: makes the inputs of a model that takes ids, such as one in ONNX, from texts."""
+"""`TextFeatures`: makes inputs from texts for models that take ids, such as ONNX models."""
 
 import os
 from collections.abc import Sequence
@@ -59,7 +59,7 @@ class TextFeatures:
 
     def _read(self, folder: str, max_seq_length: int | None) -> None:
         path = os.path.join(folder, DESCRIPTION_FILE)
-        self._length: int | None = None  # of every row; None for the length of the longest
+        self._length: int | None = None  # of every row; None for the longest row's
         if not tf.io.gfile.exists(path):
             found = read_folder(folder, max_seq_length=max_seq_length)
             self.head = next(head for head in HEADS if head in (*found.heads, ENCODER))
@@ -82,7 +82,7 @@ class TextFeatures:
     def __call__(self, texts: Any) -> dict[str, NDArray[np.int32]]:
         """Returns `input_ids`, `input_mask` and `segment_ids`, int32 [texts, S], padded with 0.
 
-        S is the length of the longest row, or the exported model's fixed length. A model with masks
+        S is the length of the longest row, or the exported model's fixed length. A masked LM
         also gets `masked_lm_positions`, [texts, masks]. For multiple choice the shape is [texts,
         choices, S].
 

@@ -1,8 +1,8 @@
 """A model's input from raw text, in core TensorFlow operations.
 
 The ids equal `tokenization.FullTokenizer`'s exactly. Only TensorFlow itself is needed, so a
-SavedModel with it loads in TensorFlow Serving and through the C API. The tables are constants of
-the graph, made from the Unicode data of the Python that creates the object.
+SavedModel that takes text loads in TensorFlow Serving and through the C API. The tables are
+constants of the graph, made from the Unicode data of the Python that creates the object.
 """
 
 import re
@@ -19,7 +19,7 @@ from bert_tf.text.fast_tokenization import FastTokenizer
 from bert_tf.text.tokenizer_settings import AddedToken
 from bert_tf.tokenization import MASK_TOKEN, SEQUENCE_TOKENS
 
-# Indices of [CLS], [SEP], padding, and of the first of all texts' ids.
+# Indices of [CLS], [SEP], padding and the first text's first id.
 _CLS, _SEP, _PAD, _FIRST = range(4)
 
 
@@ -43,7 +43,7 @@ class TextInputs(tf.Module):
     def __call__(
         self, texts: tf.Tensor, second_texts: tf.Tensor | None = None
     ) -> dict[str, tf.Tensor]:
-        """Returns the input for texts, string [N], or pairs, which `truncate_longer` truncates."""
+        """Returns the input for texts, string [N], or pairs, truncated like `truncate_longer`."""
         if second_texts is None:
             ids = self.to_ids(texts)
             return self._pack(ids, tf.cast(ids.row_lengths(), tf.int32))
@@ -64,7 +64,7 @@ class TextInputs(tf.Module):
         return self._pack(ids, kept, tf.minimum(context_lengths, self.max_seq_length - 3 - kept))
 
     def masked(self, texts: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Returns the input for texts, string [N], with masks, which are written as [MASK].
+        """Returns the input for texts, string [N], with masks written as [MASK].
 
         Also returns `masked_lm_positions`, int32 [N, P], the positions of the masks, padded with 0,
         and `masked_lm_weights`, float32 [N, P], 1 for a mask and 0 for padding. P is the largest

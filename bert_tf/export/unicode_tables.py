@@ -1,4 +1,4 @@
-"""Tables of what tokenization turns each character into, from Python's own Unicode data.
+"""Tables of the symbols that tokenization makes of each character, from Python's Unicode data.
 
 A character becomes a string of symbols. A symbol is an int: `SPACE`, `UNKNOWN` for a character that
 occurs in no token, and from `FIRST_LETTER` on the characters of the vocabulary. Two more kinds only
@@ -48,7 +48,7 @@ class CodePoints(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Rules:
-    """A tokenizer, equal to another one if their switches are."""
+    """A tokenizer; tokenizers with the same switches are equal."""
 
     basic: tokenization.BasicTokenizer = dataclasses.field(compare=False)
     switches: tuple[Any, ...] = ()
@@ -96,13 +96,13 @@ def symbol_strings(
 def _points_with_rules(
     basic: tokenization.BasicTokenizer, letters: Iterable[str] = ()
 ) -> list[int]:
-    """Returns the code points that may become anything but (UNKNOWN,)."""
+    """Returns the code points that may become anything except (UNKNOWN,)."""
     return sorted(_points_without(_UNASSIGNED - basic.dropped).union(map(ord, letters)))
 
 
 @functools.lru_cache(1)
 def _points_without(categories: frozenset[str]) -> frozenset[int]:
-    """Returns the code points of ideographs, and of all categories but these."""
+    """Returns the code points of ideographs, and of all categories except these."""
     found = {x for x in range(_CODE_POINTS) if unicodedata.category(chr(x)) not in categories}
     return frozenset(found.union(*(range(a, b + 1) for a, b in tokenization.CJK_RANGES)))
 

@@ -39,7 +39,7 @@ from bert_tf.text.tokenizers import VOCABULARY_FILES, load_tokenizer, read_vocab
 
 # If one of these files changes, the folder has a different model.
 _NAMES = (*MODEL_NAMES, "config.json", SAFETENSORS, SHARDS, TOKENIZER_FILE, "checkpoint")
-# A model's name on huggingface.co, with or without its owner's.
+# A model's name on huggingface.co, with or without the owner.
 _HUB_NAME = re.compile(r"(\w[\w.-]*/)?\w[\w.-]*")
 
 
@@ -56,11 +56,11 @@ def _how_to_download(path: str) -> str:
 class ModelFiles:
     """The files of a trained model. Each is read once, on first use.
 
-    The model is either in Hugging Face's format, a folder with `config.json` and
-    `model.safetensors`, or its shards and their index, or with a `modules.json` of
-    sentence-transformers that names such a folder; or it is a checkpoint with `bert_config.json`
-    and `labels.txt` in the same folder: a released model, an --output_dir, an --export_dir. A run's
-    OUTPUT_DIR/best lacks a configuration; missing files are read from OUTPUT_DIR.
+    A model in Hugging Face's format is a folder with `config.json` and `model.safetensors` (or its
+    shards and their index), or with a `modules.json` of sentence-transformers that names such a
+    folder. Other models are checkpoints with `bert_config.json` and `labels.txt` in the same
+    folder: a released model, an --output_dir, an --export_dir. A run's OUTPUT_DIR/best lacks a
+    configuration; missing files are read from OUTPUT_DIR.
 
     Args:
         path: the folder, or the prefix of a checkpoint.
@@ -70,7 +70,7 @@ class ModelFiles:
         only_checkpoint: whether to ignore a `model.safetensors`.
 
     Attributes:
-        unreplaced: a context within which the files are read as one.
+        unreplaced: a context that raises an error if the files changed before its end.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class ModelFiles:
     ) -> Self:
         """Returns the files of the model that a program's flag names; checks that it is there.
 
-        A checkpoint counts before a `model.safetensors` in the same folder, as in the original.
+        A checkpoint takes precedence over a `model.safetensors` beside it, as in the original.
         """
         storage.check_file_system(path, flag)
         path = weight_files.folder_named(path)
@@ -113,7 +113,7 @@ class ModelFiles:
         return files
 
     def check_model(self, allow_two: bool = False) -> None:
-        """Checks that there is one model; `allow_two` allows a checkpoint beside Hugging Face's."""
+        """Checks that there is one model; `allow_two` allows a checkpoint beside safetensors."""
         path, place = self.path, given(self.path, self._flag)
         if checkpoints.folder_of(path) != path:
             if not tf.io.gfile.exists(f"{path}.index") and not tf.io.gfile.exists(path):
@@ -159,7 +159,7 @@ class ModelFiles:
 
     @functools.cached_property
     def config_file(self) -> str:
-        """The file with the configuration; a checkpoint's prefix if only its weights tell."""
+        """The file with the configuration, or a checkpoint's prefix if there is no such file."""
         if not self.is_hugging_face:
             remedy = f"Name the model's with {self._config_flag}, or move the other one away"
             path = self._config_file or storage.only_file(self.home, CONFIG_FILES, remedy)
@@ -220,7 +220,7 @@ class ModelFiles:
 
     @functools.cached_property
     def config(self) -> BertConfig:
-        path = self.config_file  # which must not be given for Hugging Face's format
+        path = self.config_file  # raises if one was given for Hugging Face's format
         if self.is_hugging_face:
             return self._converted.config
         if self._config_file or os.path.basename(path) in CONFIG_FILES:
@@ -229,7 +229,7 @@ class ModelFiles:
 
     @functools.cached_property
     def shapes(self) -> Mapping[str, Sequence[int]]:
-        """Name in a checkpoint -> shape, of every weight and of an optimizer's slots."""
+        """Name in a checkpoint -> shape, for every weight and every slot of an optimizer."""
         if self.is_hugging_face:
             return self._converted.shapes
         shapes = self.checkpoint.shapes
@@ -289,7 +289,7 @@ class ModelFiles:
 
     @functools.cached_property
     def model_input(self) -> ModelInput:
-        """What the model was fine-tuned on; in Hugging Face's format the tokenizer has a length."""
+        """The inputs of fine-tuning; in Hugging Face's format the tokenizer may give the length."""
         found = read_model_input(self.home)
         in_settings = found.max_seq_length or self.vector_settings.max_seq_length
         if self.is_hugging_face and not in_settings:
@@ -301,8 +301,8 @@ class ModelFiles:
     def usual_length(self, default: int | None = None) -> int:
         """Returns the length of inputs that the folder asks for, in word pieces.
 
-        That is the length in the settings of vectors, or in the training; if both are unknown,
-        `default`, or else the longest. It is never more than the model's longest.
+        That is the smallest of the length in the settings of vectors, the length in training, and
+        the model's longest. If the first two are unknown, `default` replaces them.
         """
         longest = self.config.longest_sequence
         known = self.vector_settings.max_seq_length, self.model_input.max_seq_length

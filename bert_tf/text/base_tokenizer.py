@@ -24,7 +24,7 @@ class Piece(NamedTuple):
 
 
 def without_space(text: str, start: int, end: int) -> tuple[int, int]:
-    """Strips white space from a span of a text; an all-white span becomes (start, start)."""
+    """Strips white space from a span of a text; returns (start, start) if nothing remains."""
     end = start + len(text[start:end].rstrip())
     return end - len(text[start:end].lstrip()), end
 
@@ -55,8 +55,8 @@ def pieces_with_offsets(text: str, tokenizer: tokenization.FullTokenizer) -> lis
 
 @functools.lru_cache(1 << 16)
 def _num_kept(char: str, basic: tokenization.BasicTokenizer) -> int:
-    # Tokenized one by one, characters give as many as in whole words, though not always the same
-    # ones: the sigma at a word's end, and the order of combining marks.
+    # A character gives as many characters by itself as in its word, though not always the same
+    # ones: the sigma at a word's end and the order of combining marks depend on the neighbours.
     return len("".join(basic.tokenize(char)))
 
 
@@ -74,7 +74,7 @@ class Tokenizer(abc.ABC):
         unknown_id: id of the unknown token; None if the vocabulary lacks it.
         files: name of a vocabulary file in a model's folder -> its content.
         settings: the model's tokenizer settings, such as added tokens.
-        sequence_tokens, mask_token: [CLS] and [SEP], and [MASK], or the model's equivalents.
+        sequence_tokens, mask_token: ([CLS], [SEP]) and [MASK], or the model's equivalents.
         continuations: ids of tokens that continue a word.
         aliases: extra id that only `encode_for_masking` returns -> the vocabulary's id.
         never_drawn: ids that masking never draws as a random replacement.
@@ -142,7 +142,7 @@ class Tokenizer(abc.ABC):
     def _encode_for_masking(self, texts: Sequence[str]) -> Encoded:
         return self._encode(texts)
 
-    _between = 1, 1  # separators between two texts, and the second text's segment
+    _between = 1, 1  # number of separators between two texts, and the second text's segment
 
     @functools.cached_property
     def layout(self) -> Layout:
@@ -218,5 +218,5 @@ def _with_row_splits(
 
 
 def tokens_by_id(inv_vocab: Mapping[int, str]) -> list[str]:
-    """Returns the tokens in the order of ids, `[no token 7]` for an id that is not used."""
+    """Returns the tokens in the order of ids, with `[no token 7]` for an unused id."""
     return [inv_vocab.get(i, f"[no token {i}]") for i in range(max(inv_vocab) + 1)]

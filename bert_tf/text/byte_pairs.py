@@ -30,7 +30,7 @@ from bert_tf.text.tokenizer_settings import (
 )
 
 MERGES = "merges.txt"
-SPACE = "Ġ"  # the byte of a space in a piece
+SPACE = "Ġ"  # stands for a space in a piece
 SPECIAL_TOKENS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")  # in the order of RoBERTa's ids
 MASK = AddedToken("<mask>", lstrip=True)  # as in fairseq's models; a model's files may differ
 _UNKNOWN = "<unk>"
@@ -125,7 +125,7 @@ class BytePairTokenizer(Tokenizer):
         other._tokenizer.normalizer = tokenizers.normalizers.Sequence([x for x in steps if x])
         return other
 
-    added = None  # the package `tokenizers` finds them
+    added = None  # the package `tokenizers` finds added tokens
 
     @functools.cached_property
     def continuations(self) -> frozenset[int]:
@@ -206,7 +206,7 @@ def parse_vocabulary(content: str, place: str) -> dict[str, int]:
 
 
 def check_text(tokens: Iterable[str], place: str) -> None:
-    """Raises UserError, which names the file `place`, if a token is not Unicode."""
+    """Raises UserError if a token of the file `place` is not Unicode."""
     odd = next(itertools.filterfalse(is_unicode, tokens), None)
     if odd is not None:
         raise UserError(
@@ -224,8 +224,7 @@ def in_order_of_ids(vocab: Mapping[str, Any]) -> dict[str, int]:
 
 
 XLM_ROBERTA, CAMEMBERT = "XLMRobertaTokenizer", "CamembertTokenizer"
-# Class of the tokenizer -> the tokens, with scores, that replace the model's first pieces, and the
-# number of these pieces.
+# Tokenizer class -> (token -> score, number of the model's first pieces that the tokens replace).
 _FIRST = {
     XLM_ROBERTA: (dict.fromkeys(["<s>", "<pad>", "</s>", "<unk>"], 0.0), 3),
     CAMEMBERT: (dict.fromkeys(["<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>"], 0.0), 1),
@@ -237,7 +236,7 @@ UNKNOWN_ID = 3
 
 
 def class_of(pieces: list[str], place: str) -> str:
-    """Returns the class of a tokenizer by its pieces in the order of ids, from the file `place`."""
+    """Returns the tokenizer class of the file `place` by its pieces, which are ordered by id."""
     for class_, (first, _) in _FIRST.items():
         if [*pieces[: len(first)], *pieces[-1:]] == [*first, MASK.content]:
             return class_
@@ -255,7 +254,7 @@ def with_special_pieces(unigrams: spm.Unigrams, settings: TokenizerSettings) -> 
 
 
 def fairseq_model(unigrams: spm.Unigrams, settings: TokenizerSettings) -> bytes:
-    """Makes the model's file from the pieces with fairseq's tokens; see `with_special_pieces`."""
+    """Makes a SentencePiece model's file from the result of `with_special_pieces`."""
     first, replaced = _FIRST[settings.tokenizer_class or XLM_ROBERTA]
     model = spm.model_class()()
     head = [(piece, 0.0) for piece in _REPLACED][:replaced]

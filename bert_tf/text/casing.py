@@ -66,7 +66,7 @@ def write_casing(
 
 
 def is_cased(vocab: Collection[str]) -> bool:
-    """Returns whether many entries have upper-case letters; unknown in a language without case."""
+    """Returns whether many entries have upper-case letters; False in a language without case."""
     return len(_upper_case_entries(vocab)) > max(_MAX_ADDED_ENTRIES, _MAX_ADDED_SHARE * len(vocab))
 
 
@@ -79,8 +79,8 @@ def find_casing(
 ) -> bool | None:
     """Returns a model's `do_lower_case`, found without the flag; None if it is unknown.
 
-    The first known of: the records in the model's folder and in the vocabulary's, the name of a
-    released model, a cased vocabulary.
+    The sources, in this order: the records in the model's folder and in the vocabulary's, the name
+    of a released model, a cased vocabulary.
     """
     beside = os.path.dirname(vocab_file) if vocab_file else folder
     casing = read_casing(folder) if beside.rstrip("/") != folder.rstrip("/") else None
@@ -112,9 +112,9 @@ def check_casing(
 
     The error names the first source that contradicts: the name of a released checkpoint; the
     records (`read_casing`) in `output_dir`, if it has a checkpoint, and in the folders of
-    `init_checkpoint` and `vocab_file`; the vocabulary. The last only causes a warning if a record
-    agrees with the flag, or if it has no upper-case letter at all, since it may be of a language
-    without case.
+    `init_checkpoint` and `vocab_file`; the vocabulary. The vocabulary only causes a warning if a
+    record agrees with the flag, or if no entry has an upper-case letter, since its language may not
+    have case.
     """
     tokenization.validate_case_matches_checkpoint(do_lower_case, init_checkpoint)
     is_recorded = _check_records(do_lower_case, vocab_file, init_checkpoint, output_dir)
@@ -143,7 +143,7 @@ def check_casing(
 
 
 def model_folders(init_checkpoint: str | None, output_dir: str | None) -> list[str]:
-    """Returns the folders of the models that a run starts from: `output_dir`, `init_checkpoint`'s.
+    """Returns the models' folders that a run starts from: `output_dir` and `init_checkpoint`'s.
 
     `output_dir` is left out if the run stopped before its first checkpoint.
     """

@@ -1,8 +1,8 @@
 """`FastTokenizer`: the same ids as `tokenization.FullTokenizer`, many times faster.
 
-The text is cleaned and split at white space, and the ids of each part are cached. Long printable
-ASCII, where the Unicode tables of tensorflow-text (ICU) do not differ from Python's, goes to
-tensorflow-text: up to twice as fast, but most of a second to import and build.
+The text is cleaned and split at white space, and the ids of each part are cached. Large amounts of
+printable ASCII, where the Unicode tables of tensorflow-text (ICU) agree with Python's, go to
+tensorflow-text, which is up to twice as fast but takes most of a second to import and build.
 """
 
 import dataclasses

@@ -28,7 +28,7 @@ def check_model_vocabulary(
     """Checks that tokens have the ids that they had when the checkpoint was trained.
 
     The vocabulary in the checkpoint's folder, if there is one, must be of the same kind and have
-    the same tokens and settings. Word pieces may replace [unusedN] and may be longer.
+    the same tokens and settings. A `vocab.txt` may replace [unusedN] lines and add lines.
     """
     source, folder = VocabularySource(vocab_file, hugging_face), checkpoints.folder_of(checkpoint)
     name = source.kind
@@ -107,7 +107,7 @@ def first_difference(vocab: Mapping[str, int], expected: Mapping[str, int]) -> s
 
 def vocabulary_digest(vocab: Mapping[str, int]) -> str:
     """Returns a digest of a vocabulary's ids; it does not depend on the kind of file."""
-    text = json.dumps(sorted(vocab.items()))  # manifests of existing records have its digest
+    text = json.dumps(sorted(vocab.items()))  # existing manifests have the digest of this
     return f"sha256 {hashlib.sha256(text.encode()).hexdigest()}"
 
 

@@ -1,6 +1,6 @@
-"""New vocabulary entries from the counted words of a text: added to a vocabulary, or learned anew.
+"""Chooses new vocabulary entries by the counted words of a text, or learns a new vocabulary.
 
-`choose_entries` adds those with which a text takes the fewest tokens. WordPiece takes the longest
+`choose_entries` adds the entries that save a text the most tokens. WordPiece takes the longest
 piece that fits, so a new entry may also change the split of other words, to fewer tokens or to
 more. So savings are measured by splitting the words again. A word's split changes only if the new
 split contains a new entry, or if the word becomes [UNK]. `WordPieceLearner` makes a new vocabulary.
@@ -36,7 +36,7 @@ def count_words(
 
     def tokenize_chunks() -> None:
         for chunk, count in chunks.items():
-            if chunk.isascii():  # a tenth of the tokenizer's time
+            if chunk.isascii():  # takes a tenth of the tokenizer's time
                 split = _ASCII_WORD.findall(chunk.lower() if do_lower_case else chunk)
             else:
                 split = tokenizer.tokenize(chunk)
@@ -275,7 +275,7 @@ class WordPieceLearner:
         self._first_counts = self._count(np.minimum(self._sizes, 1))
 
     def pieces(self, threshold: int) -> dict[str, int]:
-        """Returns the counts of frequent pieces, and of all characters, at least 1."""
+        """Returns piece -> count for frequent pieces, and for every character (1 if it is rare)."""
         counts = self._first_counts
         for _ in range(_LATER_ROUNDS):
             kept = np.flatnonzero(counts >= threshold)

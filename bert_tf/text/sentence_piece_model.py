@@ -1,4 +1,4 @@
-"""The file of a SentencePiece model: reads, checks and makes it, and splits texts by it in Python.
+"""Reads, checks and makes SentencePiece models, and splits texts by a model in Python.
 
 tensorflow-text's parser trusts the file: a damaged map of characters or a piece with a NUL would
 end the process with a segmentation fault. Format:
@@ -96,7 +96,7 @@ def problem_of(data: bytes) -> str | None:
     return None
 
 
-# Values that splitting in Python needs, unless the file omits them.
+# The only values that splitting in Python supports; a file may omit them.
 _USUAL = {
     "trainer_spec": {"model_type": 1, "treat_whitespace_as_suffix": False, "byte_fallback": False},
     "normalizer_spec": dict.fromkeys(
@@ -121,7 +121,7 @@ def parsed_unigram(data: bytes, place: str) -> Any:
 
 
 def _is_sound(charsmap: bytes) -> bool:
-    # The map is the size of a trie, the trie, and texts that end in NUL. The trie is a double array
+    # The map has a trie's size, the trie, and texts that end in NUL. The trie is a double array
     # (https://github.com/s-yata/darts-clone): the children of a unit are at its base, combined by
     # exclusive or with the child's byte. A unit with a leaf has the place of its text at its base.
     if not charsmap:
@@ -174,9 +174,9 @@ def parse(data: bytes) -> Unigrams:
 
 
 def make_model(unigrams: Unigrams, place: str, keep_accents: bool = True) -> bytes:
-    """Makes the model that gives the pieces of transformers' `AlbertTokenizer`.
+    """Makes a model that splits texts like transformers' `AlbertTokenizer`.
 
-    It finds every piece by its score, even control symbols, but no piece that spans words.
+    The model finds every piece by its score, even control symbols, but no piece that spans words.
     """
     normalizes = unigrams.charsmap and not keep_accents
     if normalizes and any(_HANGUL.search(x) for x, _ in unigrams.pieces):
@@ -236,7 +236,7 @@ class UnigramSplitter:
         self._rule = _rules(model.normalizer_spec.precompiled_charsmap)
 
     def __call__(self, texts: Sequence[bytes]) -> tuple[list[bytes], np.ndarray]:
-        """Returns the pieces of texts in UTF-8, and where each text's begin and end."""
+        """Returns the UTF-8 pieces of all texts, and where each text's pieces begin and end."""
         found = [self._split(self._normalized(text)) for text in texts]
         return [*itertools.chain(*found)], np.cumsum([0, *map(len, found)])
 

@@ -42,7 +42,7 @@ def preprocess_text(
 ) -> str:
     """Returns the text with single spaces and without combining marks (original: the same name).
 
-    Without `remove_space` white space stays as it is, with `keep_accents` all characters.
+    `remove_space=False` keeps the white space, `keep_accents=True` all other characters.
     """
     if remove_space:
         text = " ".join(text.split())
@@ -96,8 +96,8 @@ class SentencePieceTokenizer(Tokenizer):
             content: the model, instead of reading `model_file`.
 
         Raises:
-            UserError: the file cannot be read, is no SentencePiece model, or lacks required pieces;
-                or tensorflow-text is missing.
+            UserError: the file cannot be read, is not a SentencePiece model or lacks required
+                pieces; or tensorflow-text is missing.
         """
         model = content or read_bytes(model_file, f"--vocab_file={model_file}")
         if problem := problem_of(model):
@@ -146,7 +146,7 @@ class SentencePieceTokenizer(Tokenizer):
         return self.with_casing(True)
 
     def simplified(self, text: str) -> str:
-        """Returns a text without combining marks and with single spaces, in its case."""
+        """Returns a text without combining marks and with single spaces; keeps upper case."""
         simple = self._preprocess(text, lower=False)
         return " ".join(simple.split()) if self.settings.remove_space else simple
 
@@ -158,7 +158,7 @@ class SentencePieceTokenizer(Tokenizer):
         return preprocess_text(text, lower, keep_accents, remove_space)
 
     def _find_spaces(self) -> None:
-        """Finds white space that the model's rules keep, to be replaced by spaces, or drop."""
+        """Finds white space that the model's rules keep (spaces will replace it) or drop."""
         pieces, row_splits = self._split([f"a{char}a".encode() for char in _SPACES])
         found = [b"".join(pieces[i:j]).decode() for i, j in itertools.pairwise(row_splits)]
         both = [*zip(_SPACES, found, strict=True)]
@@ -189,8 +189,8 @@ class SentencePieceTokenizer(Tokenizer):
 
     def _pieces(self, text: str) -> list[Piece]:
         # In each run of characters without white space, pieces are matched to the characters that
-        # `preprocess_text` returns. If the model changes their number further, each piece gets the
-        # offsets of the whole run.
+        # `preprocess_text` returns. If the model changes the number of characters, each piece gets
+        # the offsets of the whole run.
         words = list(self._word.finditer(text))
         found, row_splits = self.split([self._preprocess(word[0]) for word in words])
         placed = []
@@ -228,11 +228,11 @@ class SentencePieceTokenizer(Tokenizer):
         return "".join(self.inv_vocab[i] for i in token_ids).replace(WORD_START, " ")
 
     def split(self, texts: Sequence[str]) -> tuple[list[bytes], np.ndarray]:
-        """Returns the pieces of preprocessed texts, UTF-8, and where each text's begin and end."""
+        """Returns preprocessed texts' UTF-8 pieces, and where each text's pieces begin and end."""
         pieces, row_splits = self._split([text.encode("utf-8", "replace") for text in texts])
         # A number with a comma after it is split again without the comma, which becomes a piece.
-        # This puts a word start before the number, which stays, as in the original, which fails to
-        # remove it because it compares a string with bytes.
+        # This puts a word start before the number. The word start stays, as in the original, which
+        # fails to remove it because it compares a string with bytes.
         if self.settings.hugging_face:
             return pieces, row_splits
         numbers = [i for i, piece in enumerate(pieces) if _ends_in_digit_and_comma(piece)]

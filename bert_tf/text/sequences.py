@@ -53,7 +53,7 @@ def truncate_pair(
     """Truncates two sequences at random ends; returns (start_a, end_a, start_b, end_b) to keep.
 
     Drops one token at a time from the longer sequence (b if equal), at its front or its back with
-    equal probability, for one random number each (original: `truncate_seq_pair` in
+    equal probability; each token takes one random number (original: `truncate_seq_pair` in
     create_pretraining_data.py).
     """
     start_a, end_a, start_b, end_b = 0, length_a, 0, length_b
@@ -94,7 +94,7 @@ def as_pair(ids: Sequence[list[int]]) -> tuple[list[int], list[int] | None]:
 
 
 def packed_length(ids_a: Sequence[int], ids_b: Sequence[int] | None, layout: Layout) -> int:
-    """Returns the length of what `pack_pair` makes, without padding."""
+    """Returns the length of a sequence that `pack_pair` makes, without padding."""
     return len(ids_a) + len(ids_b or ()) + layout.num_special(layout.is_pair(ids_b))
 
 
@@ -104,7 +104,7 @@ def pack_pair(
     """Returns `input_ids`, `input_mask` and `segment_ids` of [CLS] a [SEP] b [SEP].
 
     Each is a list of `max_seq_length` ints; 0 for no padding. `input_mask` is 1 for a token, and
-    `segment_ids` is `second_segment` in the second text and the [SEP] after it; all else is 0. The
+    `segment_ids` is `second_segment` in the second text and the [SEP] after it; the rest is 0. The
     second [SEP] is left out without b and, unless `layout.hugging_face`, if b has no tokens.
     """
     part_a, part_b = [layout.cls_id, *ids_a, layout.sep_id], []
@@ -185,7 +185,7 @@ def split_pair(
     """Splits a pair that is too long for one sequence; returns the two texts of each window.
 
     The longer text (b if both are equally long) is split by `make_spans`; every window has the
-    whole of the shorter one. A `stride` of 0 is half of the longer text's room in a window.
+    whole shorter text. A `stride` of 0 means half a window's room for the longer text.
     """
     if packed_length(ids_a, ids_b, layout) <= max_seq_length:
         return [(ids_a, ids_b)]

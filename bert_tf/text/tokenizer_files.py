@@ -67,7 +67,7 @@ _HARMLESS_CONFIG = {
     *("name_or_path", "special_tokens_map_file", "tokenizer_file", "full_tokenizer_file"),
     *("vocab_file", "merges_file", "vocab_size", "backend", "is_local", "local_files_only"),
     *("processor_class", "model_type", "use_fast", "legacy", "unk_id"),
-    # Arguments of calls, and steps after a text's ids, for which bert_tf has its own code.
+    # Arguments of calls, and of the steps after tokenization, which bert_tf does in its own way.
     *("model_max_length", "max_len", "max_length", "stride", "truncation_strategy"),
     *("padding_side", "pad_to_multiple_of", "pad_token_type_id"),
     *("model_input_names", "return_tensors", "chat_template"),
@@ -240,9 +240,9 @@ def _tokens(
     hugging_face: bool,
     folder: str,
 ) -> list[AddedToken]:
-    """Returns the added tokens of all files; later files here override earlier ones."""
+    """Returns the added tokens of all files; a later file overrides an earlier one."""
     found = {x: AddedToken(x) for x in SPECIAL_TOKENS[kind].values()} if hugging_face else {}
-    # As in RoBERTa's released files; transformers 5 forgets it.
+    # With lstrip, as in RoBERTa's released files; transformers 5 forgets this flag.
     found |= {MASK.content: MASK} if kind in (BYTE_PAIRS, FAIRSEQ_PIECES) else {}
     for content, i in ids.items():
         options = {"content": content, "id": i, "normalized": True}

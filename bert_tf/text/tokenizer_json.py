@@ -24,8 +24,8 @@ from bert_tf.text.tokenizer_settings import BYTE_PAIRS, FAIRSEQ_PIECES, SENTENCE
 TOKENIZER_FILE = "tokenizer.json"
 ONLY = "nothing else is supported. Choose a different model"
 _KINDS = {"WordPiece": WORD_PIECES, "BPE": BYTE_PAIRS, "Unigram": SENTENCE_PIECES}
-# Keys that are read or harmless: a byte-level BPE has a token for every byte, and offsets are
-# computed here.
+# Keys that are read or harmless: a byte-level BPE knows every byte, and bert_tf computes offsets
+# itself.
 _FREE = {
     WORD_PIECES: {
         *("clean_text", "handle_chinese_chars", "strip_accents", "lowercase"),
@@ -40,7 +40,7 @@ _FREE = {
 }
 _METASPACE = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
 _WORDS = {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, _METASPACE]}
-# The required values of all other keys, apart from null, false and the like.
+# The required values of all other keys. Values such as null and false are ignored.
 _PARTS: dict[str, dict[str, dict[str, Any]]] = {
     WORD_PIECES: {
         "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##"},
@@ -66,11 +66,11 @@ class TokenizerJson:
     """The content of a `tokenizer.json`."""
 
     kind: str  # WORD_PIECES, BYTE_PAIRS, SENTENCE_PIECES or FAIRSEQ_PIECES
-    vocab: dict[str, int]  # in the order of ids; for a BPE with the added tokens
+    vocab: dict[str, int]  # in the order of ids; for a BPE, including the added tokens
     merges: str  # a BPE's `merges.txt`
     switches: dict[str, Any]  # by their names in `tokenizer_config.json`
     added_tokens: list[dict[str, Any]]  # with their options, as in the file
-    unigrams: Unigrams | None = None  # of SENTENCE_PIECES or FAIRSEQ_PIECES
+    unigrams: Unigrams | None = None  # for SENTENCE_PIECES or FAIRSEQ_PIECES
     has_layout: bool = False  # whether the file says which special tokens a sequence gets
     is_of_class: bool = True  # whether the class of the tokenizer splits text as the file says
 

@@ -23,7 +23,7 @@ class AddedToken:
     single_word: bool = False  # only found if no letter, digit or underscore touches it
     lstrip: bool = False  # includes the white space before it
     rstrip: bool = False  # includes the white space after it
-    normalized: bool = False  # found in the normalized text, such as without accents and capitals
+    normalized: bool = False  # found in normalized text, which may lack accents and capitals
 
     @property
     def options(self) -> dict[str, Any]:
@@ -69,7 +69,7 @@ class AddedTokens:
         texts: Sequence[str],
     ) -> tuple[np.ndarray, Sequence[int] | np.ndarray]:
         """Like `encode`, which returns (ids, lengths), but also finds the tokens."""
-        # Nearly all texts have none, and a single look at all texts is fastest.
+        # Few texts have added tokens, and a single search of all texts is fastest.
         everything = _BETWEEN_TEXTS.join(texts)
         if self._contents is not None and not any(x in everything for x in self._contents):
             return encode(texts)
@@ -99,7 +99,7 @@ WORD_PIECES, SENTENCE_PIECES = "vocab.txt", "spm.model"
 BYTE_PAIRS, FAIRSEQ_PIECES = "vocab.json", "sentencepiece.bpe.model"
 TOKENIZER_CONFIG = "tokenizer_config.json"
 DO_LOWER_CASE = "do_lower_case"
-# Added tokens with an id and without.
+# Keys of added tokens with an id, and of added tokens without one.
 ADDED_TOKENS, MORE_TOKENS = "added_tokens_decoder", "additional_special_tokens"
 _BERT = {name: f"[{name.upper()}]" for name in ("unk", "sep", "pad", "cls", "mask")}
 _BERT |= {"bos": "[CLS]", "eos": "[SEP]"}
@@ -122,9 +122,9 @@ MAX_INPUT_CHARS = 100
 class TokenizerSettings:
     """The switches of a tokenizer by their names in `tokenizer_config.json`.
 
-    The defaults are google-research's. `do_lower_case` is a flag of the programs. The first four
-    are arguments of `tokenization.BasicTokenizer`, and `keep_accents` and `remove_space` of
-    `sentence_pieces.preprocess_text`.
+    The defaults are google-research's. `do_lower_case` is missing, since it is a flag of the
+    programs. The first four are arguments of `tokenization.BasicTokenizer`; `keep_accents` and
+    `remove_space`, of `sentence_pieces.preprocess_text`.
     """
 
     strip_accents: bool | None = None
@@ -145,8 +145,8 @@ class TokenizerSettings:
     def with_ids(self, vocab: Mapping[str, int], place: str) -> "TokenizerSettings":
         """Returns the settings with an id for every added token.
 
-        A token without an id has its id in the vocabulary, which messages call `place`, or, if it
-        is not there, the next free id. Special tokens that the vocabulary lacks are dropped.
+        A token without an id gets its id in the vocabulary (`place` in messages), or else the next
+        free id. Special tokens that the vocabulary lacks are dropped.
         """
         if not self.added_tokens:
             return self
@@ -211,7 +211,7 @@ class TokenizerSettings:
         return {token.content: token.token_id for token in self.added_tokens}
 
     def files(self) -> dict[str, str]:
-        """Returns a `tokenizer_config.json` with what differs from the defaults; {} for none."""
+        """Returns a `tokenizer_config.json` with the settings that are not the default, or {}."""
         content: dict[str, Any] = {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(self)

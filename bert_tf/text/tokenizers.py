@@ -1,4 +1,4 @@
-"""The tokenizer of a vocabulary: word pieces, a SentencePiece model, or a byte-level BPE."""
+"""Loads the tokenizer of a vocabulary: word pieces, a SentencePiece model, or a byte-level BPE."""
 
 import codecs
 import functools
@@ -77,7 +77,7 @@ class VocabularySource:
     Attributes:
         own: the `tokenizer.json`, if that is the vocabulary.
         in_json: the folder's `tokenizer.json`.
-        model: the SentencePiece model by the rules of the package `tokenizers`, if it is one.
+        model: for SentencePiece in Hugging Face's format, a model that splits like `tokenizers`.
     """
 
     model: bytes | None = None
@@ -137,7 +137,7 @@ class VocabularySource:
         return {**vocab, **self.settings.with_ids(vocab, self.path).added_vocabulary}
 
     def check_vocabulary(self, vocab: Mapping[str, int]) -> None:
-        """Raises UserError if the `tokenizer.json` beside a vocabulary, token -> id, differs."""
+        """Raises UserError if `vocab` differs from the `tokenizer.json` beside its file."""
         beside = self.in_json.vocab if self.in_json else {}
         if wrong := next((x for x, i in beside.items() if vocab.get(x) != i), None):
             raise UserError(
@@ -148,7 +148,7 @@ class VocabularySource:
 
 
 def vocabulary_in(folder: str) -> str | None:
-    """Returns the path of the vocabulary in a model's folder, or None; UserError if there are more.
+    """Returns the path of the vocabulary in a model's folder, or None; UserError if it has several.
 
     A `vocab.json` without `merges.txt` is skipped if there is a `tokenizer.json`, which has both.
     """
@@ -177,7 +177,7 @@ def load_tokenizer(
             the settings say otherwise.
         needs_mask: whether the vocabulary must have the mask token.
         hugging_face: whether the vocabulary's folder is in Hugging Face's format.
-        drop_category_c: whether the model is an ELECTRA.
+        drop_category_c: whether texts lose Unicode's whole category C, as in ELECTRA.
 
     Raises:
         UserError: the file cannot be read, is not a vocabulary, or lacks a special token; the
@@ -196,7 +196,7 @@ def load_tokenizer(
     elif issubclass(kind, BytePairTokenizer):
         tokenizer = kind(vocab_file, *arguments, source.content)
     elif source.own:
-        settings = source.settings.with_ids(source.own.vocab, vocab_file)  # names the file
+        settings = source.settings.with_ids(source.own.vocab, vocab_file)  # errors name the file
         return FastTokenizer(source.own.vocab, do_lower_case, required, settings)
     else:
         tokenizer = FastTokenizer(vocab_file, *arguments)

@@ -86,7 +86,7 @@ HARMLESS_KEYS = {
     # Settings of a pooler that none of the supported models has.
     *("pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers"),
     *("pooler_size_per_head", "pooler_type"),
-    # Of other models and programs. BERT's embeddings are as wide as its layers.
+    # Settings of other models and programs. BERT's embeddings are as wide as its layers.
     *("embedding_size", "emb_size", "vocab_type"),
 }
 PREFIX = "bert."  # prefix of encoder and pooler if the model has a head
@@ -109,7 +109,7 @@ def reader_of(
 
 
 def writer_of(**values: Any) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
-    """Returns a function that makes a `config.json`; its argument has their `hidden_act`."""
+    """Returns a function that makes a `config.json` from our keys and their `hidden_act`."""
     usual = {"layer_norm_eps": 1e-12, "pad_token_id": 0}
     return lambda config: usual | config | {"position_embedding_type": "absolute"} | values
 

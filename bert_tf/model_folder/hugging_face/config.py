@@ -152,7 +152,7 @@ def problem_type(config: Mapping[str, Any], num_outputs: int, path: str) -> str 
 
 
 def threshold(config: Mapping[str, Any], path: str) -> float:
-    """Returns the lowest probability of a text's classes, from a key that only this library has."""
+    """Returns the probability from which a text has a class; only this library has the key."""
     value = config.get("threshold", BertConfig.threshold)
     if not isinstance(value, int | float) or not 0 < value < 1:  # True is 1
         raise UserError(
@@ -171,7 +171,7 @@ def task_of(config: Mapping[str, Any]) -> str:
 
 
 def class_names(config: Mapping[str, Any], count: int, path: str) -> list[str] | None:
-    """Returns the names of a classifier's classes in the order of the logits; [] for a number.
+    """Returns the names of a classifier's classes in the order of the logits; [] for a regression.
 
     None if unknown: without `id2label`, or with Hugging Face's default names.
     """
@@ -206,8 +206,8 @@ def default_names(count: int) -> list[str]:
 def is_tagger(shapes: Mapping[str, Sequence[int]], labels: Sequence[str] | None) -> bool:
     """Returns whether a checkpoint's classifier classifies words; for `labels` see `class_names`.
 
-    A text classifier has the same names of variables but a pooler, except in ELECTRA. With a
-    pooler, or in an ELECTRA, a model is a tagger if its classes are tags.
+    A text classifier has the same variables and a pooler, except in ELECTRA. With a pooler, or in
+    an ELECTRA, a model is a tagger if its classes are tags.
     """
     if "output_bias" not in shapes or labels == []:
         return False

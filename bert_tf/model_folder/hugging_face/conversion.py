@@ -25,7 +25,7 @@ from bert_tf.model_folder.hugging_face.bert import Weight, present_parts
 from bert_tf.start import lazy_tensorflow as tf
 
 _WRONG_HEADER = (AttributeError, LookupError, TypeError, ValueError)
-_SIZE, _MOST = 8, 100_000_000  # bytes of the header's size; of a header
+_SIZE, _MOST = 8, 100_000_000  # bytes: the field with the header's size; the longest header
 _DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 # Hugging Face's tensors that are not weights but constants.
 _BUFFERS = re.compile(r"embeddings\.(position_ids|token_type_ids)$")
@@ -34,9 +34,9 @@ _BUFFERS = re.compile(r"embeddings\.(position_ids|token_type_ids)$")
 class ConvertedModel:
     """A model in Hugging Face's format, with this library's names.
 
-    The weights are read on first use; before, only `config.json` and the headers of the safetensors
-    files. `labels` are from `class_names`, and `task` is from `task_of`; for the rest see
-    `checkpoints.WeightReader`.
+    The weights are read on first use; the constructor only reads `config.json` and the headers of
+    the safetensors files. `labels` are from `class_names`, and `task` is from `task_of`; for the
+    rest see `checkpoints.WeightReader`.
     """
 
     def __init__(self, folder: str):
@@ -239,7 +239,7 @@ def to_safetensors(
 ) -> tuple[bytes, dict[str, Any]]:
     """Returns a `model.safetensors` and its `config.json`, from variables without slots.
 
-    `labels` are None if unknown, [] for a number. `as_distilbert` writes a BERT model as a
+    `labels` are None if unknown, [] for a regression. `as_distilbert` writes a BERT model as a
     DistilBERT, `as_generator` the generator of an ELECTRA instead of the discriminator.
     """
     safetensors = _import_safetensors()

@@ -1,7 +1,7 @@
-"""ELECTRA in Hugging Face's format: what differs from `bert_tf/model_folder/hugging_face/bert.py`.
+"""ELECTRA in Hugging Face's format: what differs from `bert.py`.
 
-There, discriminator and generator are separate models. A generator becomes a separate checkpoint,
-of an ELECTRA that is trained as a masked LM.
+There, discriminator and generator are separate models. A generator becomes a separate checkpoint
+of an ELECTRA that was trained as a masked LM.
 """
 
 from collections.abc import Mapping

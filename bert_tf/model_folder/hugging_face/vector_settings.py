@@ -36,7 +36,7 @@ _CROSS_ENCODER_SETTINGS = JsonKeys(
     },
     harmless={"__version__", "prompts", "requirements"},
 )
-# Values in the file of the Transformer, such as sentence_bert_config.json.
+# Values of a cross-encoder in the Transformer's file, such as sentence_bert_config.json.
 TRANSFORMER_VALUES = {
     "transformer_task": Needed(("sequence-classification",)),
     "module_output_name": Needed(("scores",)),
@@ -63,7 +63,7 @@ _POOLINGS = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
-_WANTED = {bool: "true or false", dict: "a dictionary"}  # else positive numbers
+_WANTED = {bool: "true or false", dict: "a dictionary"}  # other types are positive numbers
 _NO_ARGUMENTS = Needed(({}, None), "arguments for transformers are not supported. Delete the key")
 _MODULE_KEYS = JsonKeys(
     used={"path", "type"}, needed={"kwargs": Needed(([], None))}, harmless={"idx", "name"}
@@ -142,8 +142,8 @@ def transformer_folder(folder: str) -> str:
 def read_as_hugging_face(vocab_file: str, model: str | None) -> bool:
     """Returns whether a vocabulary belongs to `model`, given by a flag, in Hugging Face's format.
 
-    Other vocabularies are read by the original's rules, unless files beside them say more, see
-    `tokenizer_files.read_settings`.
+    Other vocabularies are read by the original's rules, unless files beside them say otherwise;
+    see `tokenizer_files.read_settings`.
     """
     folder = os.path.dirname(vocab_file)
     if not model or not weight_files.is_hugging_face(folder):

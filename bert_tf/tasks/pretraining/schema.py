@@ -12,8 +12,8 @@ PACKED = "cls_positions"  # the feature that packed records have, one value for 
 def predictions_per_row(max_predictions_per_seq: int, max_sequences_per_pack: int) -> int:
     """Returns the number of masked positions of a packed row.
 
-    Its sequences predict as many tokens as one sequence that fills the row, but each rounds its
-    number up by at most half a token.
+    The row's sequences predict as many tokens as one sequence that fills it, but the number of each
+    sequence may be rounded up by half a token.
     """
     return max_predictions_per_seq + max_sequences_per_pack // 2
 
@@ -38,7 +38,7 @@ def pretraining_schema(
         max_sequences_per_pack: K of packed records; None for records of one sequence each.
 
     `next_sentence_labels` is 0 if the second text follows the first, and 1 if it is random; with
-    `mlm_sop` also 1 if the two are swapped. Names and types: the original's
+    `mlm_sop` also 1 if the two are swapped. Names and types are from the original's
     `write_instance_to_example_files`; `word_ids` is our own.
 
     A packed record has the tokens of several sequences one after another. `input_mask` is the

@@ -35,7 +35,7 @@ _LOGGED_INSTANCES = 20  # original: write_instance_to_example_files
 _LEAST_REAL_PAIRS = 0.3
 _MOST_LOST_TOKENS = 0.05
 _MOST_UNKNOWN = 0.1
-_HELDOUT = -1  # the shard of held-out documents, for its seed
+_HELDOUT = -1  # the held-out documents' number in `shard_seed`
 _SEED_BITS = 31  # every program accepts seeds of 31 bits
 
 
@@ -159,7 +159,7 @@ def record_writer(
     """
     content = manifest_of(settings, tokenizer.vocab)
     beside = functools.partial(manifest.beside, content)
-    in_order = settings.objective == ELECTRA  # as in its original
+    in_order = settings.objective == ELECTRA  # as in ELECTRA's original
     with (
         records.write_files(paths, "output_file", beside) as write,
         SpillFile(settings.spill_dir, paths[0]) as spill,

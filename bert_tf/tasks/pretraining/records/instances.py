@@ -148,9 +148,9 @@ _SHORTEST = 5
 class ElectraSegments:
     """Makes ELECTRA's instances: one or two segments, unmasked, from the documents in order.
 
-    The instances are those of `ExampleBuilder` (google-research/electra,
-    build_pretraining_dataset.py) if `random` is seeded there before the first file. The original
-    does not seed it, and shuffles the files.
+    `ExampleBuilder` (google-research/electra, build_pretraining_dataset.py) makes the same
+    instances if `random` is seeded there before the first file. The original does not seed it, and
+    shuffles the files.
     """
 
     def __init__(
@@ -178,7 +178,7 @@ class ElectraSegments:
     def _instance(self, document: Document, sentences: range) -> dict[str, list]:
         """Returns the instance of some sentences, cut to fit, and draws the next instance's length.
 
-        A short sentence may go to the first segment after a longer one did not, as in the original.
+        As in the original, a short sentence may join the first segment after a longer one did not.
         """
         limit = (self._target - 3) // 2  # without [CLS] and two [SEP]
         if self._rng.random() < _SINGLE_SEGMENT_PROB:

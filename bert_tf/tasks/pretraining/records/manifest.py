@@ -1,8 +1,8 @@
 """Manifests: a small JSON file beside each record file that says what made it.
 
 Records of a wrong vocabulary or casing train a model on nonsense without an error. So
-`MadeFor.check` compares manifests with the model. Records without one, such as the original's, are
-not compared.
+`MadeFor.check` compares manifests with the model. Records without a manifest, such as the
+original's, are not compared.
 """
 
 import contextlib
@@ -71,8 +71,8 @@ def manifest_of(settings: PretrainingDataSettings, vocab: Mapping[str, int]) -> 
 def beside(manifest: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, str]:
     """Returns the manifests to write beside record files: path -> content.
 
-    A manifest has the size of its record file, so that one left beside other records is recognized.
-    A device or a pipe gets none.
+    A manifest has the size of its record file, so that a stale manifest is recognized. Devices and
+    pipes get none.
     """
     return {
         manifest_file(path): json.dumps({**manifest, "bytes": size}, indent=2) + "\n"
@@ -88,8 +88,8 @@ def check_outputs(
 ) -> None:
     """Checks that record files and their manifests replace no other file.
 
-    `outputs` and `read` are files by flag. The flags in `sharded` may have thousands of files, so
-    it is not checked what is at their paths.
+    `outputs` and `read` are files by flag. Flags in `sharded` may have thousands of files, so
+    manifests that exist are not read for them.
     """
     for flag, files in outputs.items():
         manifests = list(map(manifest_file, files))
@@ -121,7 +121,7 @@ def record_files(patterns: str, flag: str) -> list[str]:
 
 
 def _check_whole(files: Sequence[str], flag: str) -> None:
-    """Checks that all shards exist, also those that the patterns leave out."""
+    """Checks that all shards exist, including shards that the patterns leave out."""
     shards: dict[str, None] = {}
     for path in files:
         if match := _SHARD.search(path):
@@ -157,7 +157,7 @@ def counts_of(files: Sequence[str]) -> RecordCounts:
 
 
 def _at_once(function: Callable[[str], Any], paths: Iterable[str]) -> list[Any]:
-    """Maps a function over paths: in a bucket each takes some requests."""
+    """Maps a function over paths in threads, since each path in a bucket takes a few requests."""
     with ThreadPoolExecutor(16) as pool:
         return list(pool.map(function, paths))
 
@@ -185,7 +185,7 @@ def _read(file: str) -> dict[str, Any] | None:
 
 
 def common_manifest(manifests: Mapping[str, dict[str, Any]], flag: str) -> dict[str, Any] | None:
-    """Returns the first manifest, or None; all must have one vocabulary, casing and objective."""
+    """Returns the first manifest, or None; all must have the same vocabulary, casing, objective."""
     first = next(iter(manifests), None)
     if first is None:
         return None
@@ -209,11 +209,11 @@ class MadeFor:
 
     The model is in the folder of `init_checkpoint`, and in `output_dir` if that has a checkpoint.
     The records' vocabulary must have all tokens of the folder's vocabulary at the same ids. It may
-    have other tokens instead of [unusedN], and more at its end. `do_lower_case` must be equal. What
-    the folder lacks is not compared.
+    have other tokens instead of [unusedN], and more at its end. `do_lower_case` must be equal.
+    Files that the folder lacks are not compared.
 
     Args:
-        objective: the training's; `mlm` takes records of any objective but `electra`.
+        objective: what to train; `mlm` takes records of any objective except `electra`.
         vocab_file, vocab: the vocabulary that the program was given, which must be the records'.
     """
 

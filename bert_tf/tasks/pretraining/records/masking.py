@@ -137,8 +137,8 @@ class Masks:
 def ngram_lengths(longest: int, favor_shorter_ngram: bool, seed: int) -> Iterator[int]:
     """Yields numbers of words from 1 to `longest`, n with a probability in proportion to 1 / n.
 
-    Without `favor_shorter_ngram` the probabilities are reversed. Draws what the original's calls of
-    numpy.random.choice would, but many at a time, which is faster, and seeded.
+    Without `favor_shorter_ngram` the probabilities are reversed. Draws the same numbers as the
+    original's calls of numpy.random.choice, but many at a time, which is faster, and with a seed.
     """
     probabilities = 1.0 / np.arange(1, longest + 1)
     probabilities /= probabilities.sum(keepdims=True)

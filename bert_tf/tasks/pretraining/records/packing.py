@@ -1,8 +1,8 @@
 """Packed records: several sequences in a row, which do not attend to each other.
 
-Which sequences share a row follows from the histogram of their lengths, by shortest-pack-first
-histogram packing (https://arxiv.org/abs/2107.02027, section 3.1), as fast for a billion sequences
-as for a thousand.
+Shortest-pack-first histogram packing (https://arxiv.org/abs/2107.02027, section 3.1) decides which
+sequences share a row. It only uses the histogram of their lengths, so it is as fast for a billion
+sequences as for a thousand.
 """
 
 import random
@@ -29,9 +29,9 @@ from bert_tf.tasks.pretraining.schema import (
     pretraining_schema,
 )
 
-WORTHWHILE = 1.1  # sequences per row; below, packing saves little more than it costs
+WORTHWHILE = 1.1  # sequences per row; with fewer, packing saves little more than it costs
 _READ = 1024  # records at a time
-# Features of a sequence, or of a row of several, without padding.
+# Features of a sequence without padding, or of a row.
 Features = dict[str, list]
 
 
@@ -104,7 +104,7 @@ class Forecast(NamedTuple):
 
 
 def forecast(counts: Sequence[int], packs: Sequence[Pack]) -> Forecast:
-    """Returns what packing will save, if `pack_histogram` made `packs` from `counts`, not all 0."""
+    """Returns what packing saves; `pack_histogram` made `packs` from `counts`, not all 0."""
     sequences, row_length = sum(map(int, counts)), len(counts) - 1
     rows = sum(pack.count for pack in packs)
     tokens = sum(length * int(count) for length, count in enumerate(counts))
@@ -149,7 +149,7 @@ def pack_records(settings: PackingSettings) -> None:
     """Packs records, and logs what packing saves; without an `output_file` only logs it.
 
     All records of the input are packed together. They wait in a temporary file as large as the
-    input; each takes about 40 bytes of memory.
+    input; each record takes about 40 bytes of memory.
     """
     files = manifest.record_files(settings.input_file, "input_file")
     made_by = manifest.common_manifest(manifest.read_manifests(files), "input_file")

@@ -1,7 +1,7 @@
 """Makes pre-training records in shards, with any number of workers (create_pretraining_data.py).
 
-A document's key is its file and its number in the file, or its id in TensorFlow Datasets. Shard and
-place there depend only on the hash of the key and the seed, and on the number of shards.
+A document's key is its file and its number in the file, or its id in TensorFlow Datasets. The
+document's shard and place there depend only on the key, the seed and the number of shards.
 """
 
 import collections
@@ -58,15 +58,15 @@ class HashedDocument(NamedTuple):
     value: int  # the hash
     key: str
     text: bytes  # the lines, in UTF-8
-    digest: int  # the `document_digest`, or 0 if no one asked for it
+    digest: int  # the `document_digest`, or 0 if it is not needed
 
 
 def create_shards(settings: PretrainingDataSettings) -> None:
     """Writes the missing shards, and the held-out documents as an additional shard.
 
     A shard has the records that `create_pretraining_data` makes from the shard's documents with
-    the shard's seed. Each worker reads the whole text once and keeps its shards'
-    documents in a temporary file. Memory holds one shard's text at a time.
+    the shard's seed. Each worker reads the whole text once and keeps its shards' documents in a
+    temporary file. Memory holds one shard's text at a time.
     """
     if settings.worker_index is None and settings.num_workers > 1:
         workers = [
@@ -165,8 +165,8 @@ def read_documents(
 def document_hash(key: str, seed: int) -> int:
     """Returns the hash of a document, from 0 to 2^64 - 1.
 
-    The hash modulo the number of shards is the document's shard, where documents are in the order
-    of hash, then key.
+    The hash modulo the number of shards is the document's shard, where documents are sorted by
+    hash, then key.
     """
     return data.stable_hash(f"document\t{seed}\t{key}")
 
@@ -285,7 +285,7 @@ class DocumentSpill(SpillFile):
 
 
 def run_workers(function: Callable[[Any], None], arguments: Sequence[Any]) -> None:
-    """Calls a module's function with each argument, in a process for each; waits for all.
+    """Calls a module's function with each argument in a separate process; waits for all.
 
     If a call fails or this process is interrupted, the remaining processes are terminated.
     """

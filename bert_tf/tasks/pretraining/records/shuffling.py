@@ -44,9 +44,9 @@ class SpillFile:
     """Records in a temporary file, which can be shuffled; a context manager.
 
     Each record takes 8 bytes of memory. Where the system allows it, the file has no name, so
-    nothing is left of it even if the program is killed. It is in `directory`, or in the folder of
-    `output_file`, the first output file, or the system's temporary folder if that folder is not
-    local.
+    nothing is left of it even if the program is killed. It is in `directory`; by default in the
+    folder of the first output file, `output_file`, or, if that folder is not local, in the system's
+    temporary folder.
     """
 
     def __init__(self, directory: str | None, output_file: str):
@@ -58,7 +58,7 @@ class SpillFile:
         # Each record's offset in the file and, in the lower bits, its number of tokens.
         self._entries = array("Q")
         self._end = 0
-        self._longest = 0  # bytes of the longest record with its size
+        self._longest = 0  # bytes of the longest record, including its size
         try:
             self._file = tempfile.TemporaryFile(dir=directory, buffering=1 << 20)
         except OSError as error:
@@ -86,7 +86,7 @@ class SpillFile:
             self._longest = size
 
     def shuffle(self, rng: random.Random) -> None:
-        """Shuffles the records into the order that `rng.shuffle` gives a list of them."""
+        """Shuffles the records, in the same way as `rng.shuffle` shuffles a list."""
         shuffle(self._entries, rng)
 
     def num_tokens(self) -> np.ndarray:

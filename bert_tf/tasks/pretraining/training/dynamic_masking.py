@@ -1,7 +1,7 @@
 """Masks drawn during training, in the input pipeline: RoBERTa's (section 4.1) and ELECTRA's.
 
-RoBERTa's rules are those of `masking`, but TensorFlow masks a whole batch. In packed rows each
-sequence is masked separately.
+RoBERTa's masks follow the rules of `masking`, but TensorFlow masks a whole batch. In packed rows
+each sequence is masked separately.
 """
 
 import dataclasses
@@ -98,10 +98,10 @@ class DynamicMasking:
 def _choose_tokens(
     word_ids: tf.Tensor, sequences: tf.Tensor, wanted: tf.Tensor, keys: tf.Tensor
 ) -> tf.Tensor:
-    """Returns which tokens to mask, bool [B, S], of `word_ids`, int32 [B, S], 0 where never.
+    """Returns which tokens to mask, bool [B, S]; never a token whose word id is 0.
 
-    `sequences`, int32 [B, S], number each token's sequence from 1 to K, 0 for padding; `wanted`,
-    int32 [B, K], says how many tokens to mask there; `keys` are uint64 [B, 1].
+    `sequences`, int32 like `word_ids`, number each token's sequence from 1 to K, 0 for padding;
+    `wanted`, int32 [B, K], says how many tokens of each sequence to mask; `keys` are uint64 [B, 1].
     """
     allowed = word_ids > 0
     order = _shuffled(keys, tf.range(word_ids.shape[1]), allowed, sequences)

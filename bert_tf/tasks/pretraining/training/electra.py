@@ -38,7 +38,7 @@ from bert_tf.tasks.pretraining.training.model import (
 from bert_tf.tasks.task_model import TaskModel
 
 _EPSILON = 1e-6  # added to the sums of weights that divide the losses
-# Numbers folded into a call's seed; dropout of the discriminator has 0 and 1.
+# Numbers folded into a call's seed; the discriminator's dropout uses 0 and 1.
 _GENERATOR, _SAMPLES = 3, 4
 _DISALLOWED = 1000.0  # subtracted from the logit of the right token
 # Thresholds of tf.metrics.auc, from just below 0 to just above 1.
@@ -180,8 +180,8 @@ class ElectraPretrainingModel(TaskModel):
             segment_ids: int32 [B, S], 1 for the second segment; None is all zeros.
             masked_lm_positions: int32 [B, P], the places to predict; 0 for none.
             masked_lm_ids: int32 [B, P], the original tokens there.
-            dropout_seed: int32 [2]; dropout and samples are functions of it. None draws one in
-                training; otherwise a row's samples follow from its tokens, masked and original.
+            dropout_seed: int32 [2]; dropout and samples are functions of it. With None training
+                draws one; otherwise a row's samples follow from its masked and original tokens.
         """
         seed = dropout_seed_of_call(training, dropout_seed)
         shape = *get_shape_list(masked_lm_positions), self.bert.config.vocab_size  # [B, P, V]
@@ -219,7 +219,7 @@ class ElectraPretrainingModel(TaskModel):
         return tf.argmax(tf.nn.softmax(logits + gumbel), axis=-1, output_type=tf.int32)
 
     def uniform_noise(self, shape: list[int | tf.Tensor], seed: tf.Tensor) -> tf.Tensor:
-        """Returns float32 [B, P, V] in [0, 1), by a seed, int32 [2], or row seeds, uint64 [B]."""
+        """Returns float32 [B, P, V] in [0, 1), from a seed, int32 [2], or row seeds, uint64 [B]."""
         if seed.dtype == tf.uint64:
             number = tf.reshape(tf.range(shape[1] * shape[2]), shape[1:])  # [P, V]
             return uniform(hash_numbers(seed[:, tf.newaxis, tf.newaxis], number))
@@ -274,7 +274,7 @@ class ElectraPretrainingModel(TaskModel):
         return tf.reduce_sum(losses) / (normalizers["disc"] + _EPSILON), sums
 
     def finish(self, results: dict[str, Any]) -> dict[str, float]:
-        """Replaces the rates of `_rates` by disc_auc: the area by trapezoids, as tf.metrics.auc."""
+        """Replaces the rates of `_rates` by disc_auc, by trapezoids as in tf.metrics.auc."""
         if _TRUE in results:
             results["disc_auc"] = -float(np.trapezoid(results.pop(_TRUE), results.pop(_FALSE)))
         return results

@@ -21,7 +21,7 @@ _NOT_UNIFORM = {"excludes": "uniform_generator", "because": "a uniform generator
 
 
 def number_of_predictions(mask_prob: float, max_seq_length: int) -> int:
-    """Returns ELECTRA's max_predictions_per_seq, which follows from both: 19 for 0.15 and 128."""
+    """Returns ELECTRA's max_predictions_per_seq: 19 for a mask_prob of 0.15 and length 128."""
     count = int((mask_prob + 0.005) * max_seq_length)
     if not count:
         raise UserError(

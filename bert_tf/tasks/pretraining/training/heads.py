@@ -77,7 +77,7 @@ def masked_lm_logits(
     embedding_table: tf.Tensor,
     output_bias: keras.Variable,
 ) -> tf.Tensor:
-    """Computes what `MaskedLanguageModel.call` does, with the given layer and bias."""
+    """Returns the logits of `MaskedLanguageModel.call`, with the given layer and bias."""
     if positions is None:
         hidden = tf.reshape(sequence_output, [-1, sequence_output.shape[-1]])  # [B*S, H]
     else:

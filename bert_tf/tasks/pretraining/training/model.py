@@ -43,7 +43,7 @@ class PretrainingModel(TaskModel):
 
     def __init__(self, config: BertConfig, objective: str | None = None, **options: Any):
         if isinstance(config, ElectraConfig):
-            check_objective(config, MLM)  # ELECTRA has other heads
+            check_objective(config, MLM)  # ELECTRA has different heads
         super().__init__(config, **options)
         objective = objective or (MLM_NSP if config.has_next_sentence else MLM)
         if objective not in _PAIR_OBJECTIVES:

@@ -28,8 +28,8 @@ from bert_tf.tasks.pretraining.schema import (
 from bert_tf.tasks.pretraining.training.settings import RecordBatches
 
 _SAMPLE = 1000  # records to check before a run
-# Records to estimate the mean number of sequences from. For Wikipedia, whose rows mostly have one
-# or two sequences and sometimes twelve, the error is below 1%. Takes a second.
+# Records from which the mean number of sequences is estimated, in a second. For Wikipedia, whose
+# rows mostly have one or two sequences and sometimes twelve, the error is below 1%.
 _PACKED_SAMPLE = 10_000
 
 
@@ -66,7 +66,7 @@ class Records:
         return self.lengths.get(PACKED)
 
     def check_kind(self, objective: str, dynamic_masking: bool) -> None:
-        """Checks that the records fit the objective, and are masked or not as training needs them.
+        """Checks that the records fit the objective, and are masked unless training masks them.
 
         ELECTRA's records have neither masks nor word numbers. --eval_input_file may name masked
         records even with --dynamic_masking.
@@ -152,7 +152,7 @@ class FittingRecords:
     def warn_of_training(self, training: Iterable[Self], prefix: str | None) -> None:
         """Warns if an evaluation reads files that the model is or was trained on.
 
-        Files are the same if their lengths, beginnings and ends are, whatever their names.
+        Files with equal lengths, beginnings and ends are the same, whatever their names.
         """
         seen = {end[:2] for records in training for end in records.ends}
         if prefix:
@@ -179,8 +179,8 @@ def fit(
 ) -> FittingRecords:
     """Checks that records fit the model and the flags; `Records.check_kind` has passed.
 
-    `limits`: features -> the model's limit of their values, and what to call it. `parts`: equal
-    parts that a batch is computed in.
+    `limits`: feature -> (the model's limit of its values, name of the limit). `parts`: number of
+    equal parts that a batch is computed in.
     """
     schema = records.schema(made_for.objective, batches)
     ends = record_checks.check_files(records.files, schema, records.flag)

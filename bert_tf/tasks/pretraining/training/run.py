@@ -113,7 +113,7 @@ class Job:
         return fit(records, batches, self.made_for, limits, masking, parts, batch_flag)
 
     def _masking(self, records: Records, batches: RecordBatches) -> Augment | None:
-        """Returns what draws the masks of a batch; None if the records have them."""
+        """Returns the function that masks batches; None if the records are masked."""
         settings, vocabulary = self.settings, self.vocabulary
         number = batches.max_predictions_per_seq
         if isinstance(settings, ElectraSettings) and settings.objective == ELECTRA:
@@ -166,7 +166,7 @@ def pretrain(job: Job) -> dict[str, float | int] | None:
             num_steps, hours = settings.phases[0].num_steps, settings.max_hours
             budget = TimeBudget(hours, schedule, num_steps, run.used_seconds, strategy)
             schedule = budget.schedule
-            phases = [dataclasses.replace(phases[0], num_steps=MAX_COUNT)]  # time ends it
+            phases = [dataclasses.replace(phases[0], num_steps=MAX_COUNT)]  # the budget ends it
         trainer = job.make_trainer(run, schedule, budget=budget)
         evaluator = Evaluator(trainer.objective, strategy)
         results: dict[str, float | int] = {}
