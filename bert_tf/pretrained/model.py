@@ -1,4 +1,4 @@
-"""A trained model in Keras, which `load` makes: text in, answers out.
+"""The Keras model that `load` returns: text in, answers out.
 
     model = bert_tf.load("uncased_L-12_H-768_A-12")
     model.fill_mask("Paris is the [MASK] of France.")
@@ -31,7 +31,7 @@ def _load_again(
     dtype: str | None,
     chosen: Rows | None,
 ) -> "Pretrained":
-    """Loads the model that a pickle names, or whose files it has."""
+    """Loads a pickled model, from the folder that the pickle names or from the files in it."""
     if is_forked():  # its methods will raise: an error here would hang a process pool
         return Pretrained.__new__(Pretrained)
     if source:

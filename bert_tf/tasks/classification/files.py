@@ -1,4 +1,4 @@
-"""The files of run_classifier.py: the data of its processors, and what it writes."""
+"""Reads the data of run_classifier.py's processors, and writes its results."""
 
 import contextlib
 import os
@@ -35,7 +35,7 @@ from bert_tf.tasks.task import (
     TaskFiles,
 )
 
-# Purpose -> what processors call the set.
+# Purpose -> the name of the set in processors.
 _SPLITS = {"train": "train", "eval": "dev", "predict": "test"}
 
 

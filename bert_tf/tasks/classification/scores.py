@@ -1,4 +1,4 @@
-"""Metrics of an evaluation: GLUE's, of several labels, and of rankings within groups."""
+"""Metrics of an evaluation: for GLUE, for several labels, and for rankings within groups."""
 
 from collections.abc import Callable, Sequence
 
@@ -136,7 +136,7 @@ def evaluate_labels(
 def check_relevance(
     purpose: str, examples: Sequence[InputExample], labels: Sequence[str] | None
 ) -> None:
-    """Raises UserError if none of the examples of a set is relevant, or a grade is negative."""
+    """Raises UserError if a set has no relevant example, or a negative grade."""
     gains = [x.label if labels is None else labels.index(x.label) for x in examples]
     if negative := [gain for gain in gains if gain < 0]:
         raise UserError(

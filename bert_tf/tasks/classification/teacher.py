@@ -77,7 +77,8 @@ class DistilledClassification(Distilled):
 
     The losses, by the names of `alphas`: `ce`, the cross entropy with the teacher's probabilities
     (the mean over the classes, if a text can have several), or in a regression the squared
-    difference from its output, without temperature; `labels`, for the examples' own labels; `cos`.
+    difference from the teacher's output, without temperature; `labels`, the loss on the labels;
+    `cos`.
     """
 
     def outputs_of(self, model: ClassificationModel, features, training: bool, dropout_seed):

@@ -51,7 +51,7 @@ class SentenceFiles(TaskFiles, SentenceTask):
             self.best_metric = "eval_ndcg@10"
 
     def check(self, config: BertConfig, strategy: tf.distribute.Strategy) -> None:
-        """Also checks that the model in files makes mean vectors."""
+        """Also checks that the vectors of --init_checkpoint are means over the tokens."""
         if self.settings.init_checkpoint:
             check_mean_vectors(folder_of(self.settings.init_checkpoint))
         super().check(config, strategy)
