@@ -94,7 +94,7 @@ def encode_masks(
 def of_folder(
     long_text: Any, window_stride: Any, trained_on: ModelInput, max_seq_length: int
 ) -> tuple[Any, Any]:
-    """Returns `long_text` and `window_stride`, by default the folder's; the stride is made to fit."""
+    """Returns `long_text` and `window_stride`, by default the folder's; the stride must fit."""
     if long_text is None:
         long_text = trained_on.long_text or CUT
     if window_stride is None and long_text != CUT and trained_on.window_stride:

@@ -44,11 +44,10 @@ class Tag(LoadedModel):
             texts: sentences. A long sentence is split into windows; each tags the words in its
                 middle.
             aggregation_strategy: what gets a tag. "word": each run of characters without white
-                space, as in run_tagging. The others are from transformers' pipeline. "first",
-                "average" and "max" tag each word by its first piece, its pieces' mean or its surest
-                piece; words are runs without white space or punctuation or, with RoBERTa and
-                ALBERT, without a space. "simple" and "none" tag each word piece; "none" does not
-                join neighbours.
+                space, as in run_tagging. The others are as in transformers' pipeline: "first",
+                "average" and "max" tag a word by its first piece, its pieces' mean or its surest
+                piece (a word has no white space or punctuation; with RoBERTa and ALBERT, no space).
+                "simple" and "none" tag each word piece; "none" does not join neighbours.
             window_stride: number of word pieces that each window of a long sentence tags. A smaller
                 number gives every word more context, but takes more windows. None for the stride
                 of the training, or else half a window.

@@ -1,4 +1,4 @@
-"""Tagging as a task of fine-tuning."""
+"""Tagging as a fine-tuning task."""
 
 import dataclasses
 import itertools
