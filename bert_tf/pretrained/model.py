@@ -60,8 +60,8 @@ class Pretrained(Classify, AnswerQuestions, Tag, Encode, Train):
     Attributes:
         config: the model's BertConfig.
         tokenizer: `encode` converts texts to ids; `vocab` is token -> id.
-        heads: what the model can do: `masked_lm`, `next_sentence`, `classification`, `regression`,
-            `tagging`, `multiple_choice`, `squad`; each if the checkpoint has its weights.
+        heads: the heads that the checkpoint has weights for: `masked_lm`, `next_sentence`,
+            `classification`, `regression`, `tagging`, `multiple_choice`, `squad`.
         labels: the classes in the order of the logits; () without classes.
         max_seq_length: longest input in word pieces, [CLS] and [SEP] included.
         model: the Keras model with the first of `heads`.

@@ -254,7 +254,7 @@ def _write_review(
 def _note(
     task: TaskFiles, config: BertConfig, strategy: tf.distribute.Strategy, examples: Sequence[Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns what the results of the folds depend on, and the flags' defaults, both by name."""
+    """Returns the values that the folds' results depend on, and the flags' defaults, by name."""
     settings = task.settings
     note: dict[str, Any] = {}
     defaults: dict[str, Any] = {}

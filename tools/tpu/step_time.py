@@ -60,7 +60,7 @@ def count_weights(config: BertConfig, products: Sequence[Product]) -> int:
     for product in products:
         if product.name == "vocabulary" and product.passes > 1:
             tables.add((product.k, product.n))
-        elif product.batch == 1 and product.passes > 1:  # neither of attention nor a teacher's
+        elif product.batch == 1 and product.passes > 1:  # not attention's or a teacher's
             shared = config.num_hidden_layers / len(config.layer_scopes) * product.in_encoder or 1
             weights += round(product.count / shared) * product.k * product.n
     return weights + sum(k * n for k, n in tables)

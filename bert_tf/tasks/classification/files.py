@@ -161,7 +161,7 @@ def write_submission(output_dir: str, processor: DataProcessor, outputs: np.ndar
 
 
 def predicted(processor: DataProcessor, outputs: np.ndarray) -> list[str]:
-    """Returns each prediction as text, from outputs [examples, classes], or [examples] if numbers.
+    """Returns predictions as text, from outputs [examples, classes] or, for numbers, [examples].
 
     Numbers are clipped to the task's range.
     """

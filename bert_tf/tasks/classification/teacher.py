@@ -88,7 +88,7 @@ class DistilledClassification(Distilled):
         return output.all_encoder_layers, model.head_outputs(output, inputs[1], **dropout)
 
     def loss_and_metrics(self, outputs, features, normalizers):
-        """Returns what `Distilled` returns, and the accuracy as a metric."""
+        """Returns the loss and metrics of `Distilled`, and the accuracy."""
         loss, sums = super().loss_and_metrics(outputs, features, normalizers)
         (_, logits), _ = outputs
         return loss, sums | self.student.accuracy(logits, features)

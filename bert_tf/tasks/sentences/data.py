@@ -156,7 +156,7 @@ class SentenceEncoder(ExampleEncoder):
         yield f"score: {example.score}"
 
 
-# Number of texts in a row -> what the rows are called, and the losses that learn from them.
+# Number of texts in a row -> the name of such rows, and the losses that learn from them.
 _LOSSES = {
     1: ("single texts", (TEACHER,)),
     2: ("pairs", (COSINE, IN_BATCH_NEGATIVES, TEACHER)),

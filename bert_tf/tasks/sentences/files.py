@@ -30,7 +30,7 @@ from bert_tf.tasks.sentences.settings import (
 from bert_tf.tasks.sentences.task import Corpus, Queries, SentenceTask
 from bert_tf.tasks.task import Evaluated, ExampleSet, TaskFiles
 
-# Purpose -> the name of its file, and what needs its columns.
+# Purpose -> the file's name, and who needs its columns, for messages.
 _FILES = {
     "train": ("train", "Training"),
     "eval": ("dev", "Evaluation"),

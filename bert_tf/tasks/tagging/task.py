@@ -35,7 +35,7 @@ class TaggingTask(FineTuningTask):
 
     options = TaggingOptions
     best_metric = "f1"
-    letters = "BI"  # of tags beside O
+    letters = "BI"  # that tags except O begin with
     _class_weights: Mapping[str, float] | None = None  # if the training examples have weights
 
     def __init__(self, settings: TaggingOptions, names: Sequence[str] = ()):
