@@ -12,7 +12,7 @@ results, and writes to --output_dir:
     eval_results.txt          the results of the evaluation
     quickstart.log            each command, to run by hand or with changes, and what it logged
 
-A second run makes the same records, finds the last checkpoint, trains what is left and evaluates.
+A second run makes the same records, finds the last checkpoint, finishes training and evaluates.
 """
 
 if __name__ == "__main__" and not __package__:

@@ -150,7 +150,7 @@ def to_unit_length(vectors: np.ndarray) -> np.ndarray:
 def nearest(vectors: np.ndarray, query: np.ndarray, top_k: int) -> list[tuple[int, float]]:
     """Returns at most `top_k` rows of the nearest vectors and their cosines, the nearest first.
 
-    The vectors, float32 [n, H], and query, float32 [H], have unit length; of ties, first rows win.
+    Vectors, float32 [n, H], and query, float32 [H], have unit length. In a tie the first row wins.
     """
     cosines = vectors @ query
     top_k = min(top_k, len(cosines))

@@ -115,7 +115,7 @@ class OnnxRuntime:
             given = dict(arrays)
             if self._head == "multiple_choice":  # a single choice
                 given = {name: array[:, np.newaxis] for name, array in arrays.items()}
-            for name in {*self._inputs} - given.keys():  # no positions of masks
+            for name in {*self._inputs} - given.keys():  # no masked positions
                 given[name] = np.zeros([len(arrays["input_ids"]), 0], np.int32)
             found = self._run(given, names)
             pooled, mask = found.get("pooled_output"), arrays["input_mask"]

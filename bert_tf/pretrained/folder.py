@@ -127,7 +127,7 @@ def read_folder(
     max_seq_length: int | None = None,
     flag: str | None = None,
 ) -> ModelFolder:
-    """Reads a model's folder, `flag` in messages; for the other arguments see `bert_tf.load`."""
+    """Reads a model's folder; messages name `flag`. For the other arguments see `bert_tf.load`."""
     arguments.check_type("folder", path, arguments.PATH)
     arguments.check_type("bert_config_file", bert_config_file, arguments.PATH, "for the folder's")
     arguments.check_type("vocab_file", vocab_file, arguments.PATH, "for the folder's")
@@ -237,7 +237,7 @@ def heads_of(
     shapes: Mapping[str, Sequence[int]], labels: Sequence[str], tagging: bool
 ) -> tuple[str, ...]:
     classifier = "tagging" if tagging else "classification" if labels else "regression"
-    # Of an ELECTRA with a separate generator, only the discriminator is loaded.
+    # An ELECTRA with a separate generator is loaded without its generator.
     has_generator = any(name.startswith("generator/") for name in shapes)
     found = {
         "masked_lm": not (has_generator or shapes.keys().isdisjoint(HEADS["masked_lm"].biases)),

@@ -67,7 +67,7 @@ def join_windows(
     """Returns the mean or maximum over each text's windows: float [windows, ...] -> [texts, ...].
 
     `counts` are the numbers of windows of the texts. With `add_up`, values are probabilities that
-    sum to 1 on the last axis, so maxima are divided by their sum. Single windows stay bit for bit.
+    sum to 1 on the last axis, so maxima are divided by their sum. A single window is not changed.
     """
     if not len(counts):
         return values

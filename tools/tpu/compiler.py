@@ -27,7 +27,7 @@ class Chip:
     clock: float  # cycles per second of a TensorCore
 
     def divided(self, devices: int) -> "Chip":
-        # The devices share the chip's links: they send the gradients that they sum only once.
+        # The devices share the chip's links, and send their summed gradients only once.
         shares = self.flops / devices, self.bandwidth / devices, self.links, self.memory / devices
         return Chip(*shares, self.clock)
 

@@ -192,13 +192,13 @@ class Classify(LoadedModel):
                 label goes.
             multi_label: with `labels`: whether each label is judged by itself, entailment against
                 contradiction, so that a text can have several labels or none, and `probabilities`
-                do not add up to 1. A single label is always judged so.
+                do not add up to 1. A single label is always judged this way.
             long_text: what to do with a text of more word pieces than `max_seq_length`. "cut"
                 drops its end. "mean" and "max" split it into overlapping windows and return the
                 mean or the maximum of the windows' probabilities or numbers; maxima of
                 probabilities that add up to 1 are divided by their sum. In a pair only the longer
-                text is split; every window has the whole other text. None for the --long_text of
-                the training, or else "cut". Not with `labels`.
+                text is split, and each window has the whole shorter text. None for the --long_text
+                of the training, or else "cut". Not with `labels`.
             window_stride: word pieces from the start of a window to the start of the next one.
                 None for the stride of the training, or else half a window.
 

@@ -272,7 +272,7 @@ class Train(LoadedModel):
         self._chosen = rows
 
     def _start(self, rows: Rows) -> Start:
-        """Returns the start of a run; the head is kept only if its classes are the task's."""
+        """Returns the `Start` of a run, with the head only if its classes are the task's."""
         is_same = rows.labels in (None, self._folder.labels)
         folder = self._folder if is_same else self._without_head()
         weights = functools.partial(initialize, folder, self._read)

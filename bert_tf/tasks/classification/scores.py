@@ -107,7 +107,7 @@ def evaluate_labels(
     `eval_micro_f1` counts all labels of all texts alike; `eval_macro_f1` is the mean of the labels'
     F1 scores, 0 for a label that occurs in neither labels nor predictions;
     `eval_average_precision` is the mean over the labels that some text has, and needs no threshold;
-    `eval_accuracy` is the share of texts with exactly their labels.
+    `eval_accuracy` is the share of texts with exactly the correct labels.
     """
     from sklearn import metrics
 

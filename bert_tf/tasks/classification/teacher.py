@@ -76,8 +76,8 @@ class DistilledClassification(Distilled):
     """A student that learns classification or regression from a teacher; see `Distilled`.
 
     The losses, by the names of `alphas`: `ce`, the cross entropy with the teacher's probabilities
-    (the mean over the classes, if a text can have several), or in a regression the squared error
-    from the teacher's output, without temperature; `labels`, the loss on the labels; `cos`.
+    (the mean over the classes, if a text can have several), or in a regression the squared
+    difference from the teacher's output (no temperature); `labels`, the loss on the labels; `cos`.
     """
 
     def outputs_of(self, model: ClassificationModel, features, training: bool, dropout_seed):

@@ -154,7 +154,7 @@ class SentenceModel(TaskModel):
         self.sizes: tuple[int | None, ...] = tuple(matryoshka_dims) or (None,)
         self.task_metrics: tuple[str, ...] = ()
         if loss != COSINE:
-            self.task_metrics, self.label_names = ("accuracy",), ()  # every pair is a correct one
+            self.task_metrics, self.label_names = ("accuracy",), ()  # every pair is correct
             self.compared_features = ("input_ids",) if loss == IN_BATCH_NEGATIVES else ()
 
     def head_outputs(self, output: BertOutput, input_mask: Any, **dropout: Any) -> tf.Tensor:

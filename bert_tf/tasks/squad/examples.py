@@ -196,8 +196,8 @@ def _the_answer(question: dict, where: str) -> tuple[str, int]:
 def _find_answer(
     context: str, spans: list[tuple[int, int]], text: str, start: int, where: str
 ) -> tuple[int, int] | None:
-    # Returns None, after a warning, if these words do not contain the answer. In a script without
-    # spaces, where a word can be a whole sentence, the answer must be at its `answer_start`.
+    # Returns None, after a warning, if the words at `start` do not contain the answer. In a script
+    # without spaces, where a word can be a sentence, the answer must be at its `answer_start`.
     end = start + len(text) - 1
     if start < 0 or max(start, end) >= len(context):
         raise UserError(

@@ -35,7 +35,7 @@ class TaggingTask(FineTuningTask):
 
     options = TaggingOptions
     best_metric = "f1"
-    letters = "BI"  # that tags except O begin with
+    letters = "BI"  # first letters of the tags except O
     _class_weights: Mapping[str, float] | None = None  # if the training examples have weights
 
     def __init__(self, settings: TaggingOptions, names: Sequence[str] = ()):
