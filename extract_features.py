@@ -27,14 +27,14 @@ command_flags.define_flags(*SETTINGS)
 
 def main() -> None:
     """Reads the flags and extracts the features."""
-    # Here, because they import TensorFlow, and --help and mistakes need not wait for that.
+    # Imported late: --help and errors in flags should not wait for TensorFlow.
     from bert_tf.tasks.extraction.run import extract_features
 
     config = command_flags.model_from_flags(ExtractionSettings, ModelSettings)
     settings = command_flags.settings_from_flags(ExtractionSettings)
     read = {"bert_config_file": FLAGS.bert_config_file}
     check_overwrites([settings.output_file], "output_file", read)
-    parse_layers(settings.layers, config.num_layer_outputs)  # before a TPU is waited for
+    parse_layers(settings.layers, config.num_layer_outputs)  # before waiting for a TPU
     strategy = command_flags.get_strategy()
     extract_features(config, strategy, settings)
 

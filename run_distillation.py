@@ -23,7 +23,7 @@ command_flags.define_flags(*SETTINGS)
 
 def main() -> None:
     """Reads the flags and distils the student."""
-    # Here, because they import TensorFlow, and --help and mistakes need not wait for that.
+    # Imported late: --help and errors in flags should not wait for TensorFlow.
     from bert_tf.tasks.pretraining.training.run_distillation import run_distillation
 
     config = command_flags.model_from_flags(DistillationSettings, ModelSettings)

@@ -28,7 +28,7 @@ command_flags.define_flags(*SETTINGS)
 
 def main() -> None:
     """Reads the flags and pre-trains the model."""
-    # Here, because they import TensorFlow, and --help and mistakes need not wait for that.
+    # Imported late: --help and errors in flags should not wait for TensorFlow.
     from bert_tf.tasks.pretraining.training.run import run_pretraining
 
     config = command_flags.model_from_flags(ElectraSettings, ModelSettings)

@@ -9,8 +9,8 @@ To load exported models, which answer without TensorFlow:
 
     pip install ".[onnx]"           ONNX Runtime
 
-For all else, extras that choose the TensorFlow build; name exactly one of them. The builds share
-the import package `tensorflow`, and pip lets one overwrite another, so no build is a plain
+For everything else, name exactly one of the extras that choose the TensorFlow build. The builds
+share the import package `tensorflow`, and pip lets one overwrite another, so no build is a plain
 requirement:
 
     cpu       TensorFlow for CPUs, and TensorFlow Text

@@ -1,4 +1,4 @@
-"""Programs around the main ones: `python -m tools.NAME` in the checkout.
+"""Tools beside the main programs: `python -m tools.NAME` in the checkout.
 
 Installed, they run as `python -m bert_tf.tools.NAME`, so they import each other relatively.
 """
@@ -30,18 +30,18 @@ def load_input(folder: str) -> Any:
 
 
 def with_flags(function: Callable[..., Any]) -> Callable[[], Any]:
-    """Returns a function that calls `function`, whose arguments are flags of the program."""
+    """Returns a function that calls `function` with the program's flags as arguments."""
     names = inspect.signature(function).parameters
     return lambda: function(**{name: flags.FLAGS[name].value for name in names})
 
 
 @contextlib.contextmanager
 def child(command: Sequence[str], **streams: Any) -> Iterator[subprocess.Popen]:
-    """Runs a command, which gets this process's Ctrl-C and SIGTERM; waits for its end.
+    """Runs a command, passes Ctrl-C and SIGTERM on to it, and waits until it ends.
 
-    If it does not end with a status of `interrupts`, the signal also reaches this process then.
+    If the exit status is not one of `interrupts.STATUSES`, this process then also gets the signal.
     """
-    # In a group of its own: a terminal sends Ctrl-C to this process only.
+    # In a separate process group, because a terminal then sends Ctrl-C only to this process.
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, process_group=0, **streams)
     received: list[int] = []
 

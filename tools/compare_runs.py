@@ -42,7 +42,7 @@ Scores = tuple[str, np.ndarray | None, dict[str, Score]]
 # The columns with outputs of a model; the others must be equal in both runs.
 _OUTPUTS = {"prediction", "probability", "difference", "rank_difference", "wrong", "loss"}
 _OUTPUTS |= {"answer", "exact", "f1"}  # for questions
-# A label follows in the name of a column, if an example can have several labels.
+# The start of column names that end in a label, if an example can have several labels.
 _PROBABILITY_OF = "probability "
 # Labels and predictions of questions, of sentences with tags, and of everything else.
 _NEEDED = (("exact", "f1"), ("tags", "prediction"), ("label", "prediction"))
@@ -185,8 +185,8 @@ def _scores(table: Table) -> Scores:
 
 
 def _class_scores(table: Table) -> Scores:
-    # A class without labels may be predicted. It is in no metric, so that both runs have the same
-    # metrics.
+    # A run may predict a class that no label has. The class gets no metric, so that both runs have
+    # the same metrics.
     classes, labels = np.unique(table["label"], return_inverse=True)
     numbers = {name: i for i, name in enumerate(classes)}
     predicted = np.array([numbers.get(x, len(classes)) for x in table["prediction"]])
@@ -226,7 +226,7 @@ def _label_scores(table: Table, names: Sequence[str]) -> Scores:
 def _label_matrix(cells: Sequence[str], names: Sequence[str]) -> np.ndarray:
     """Returns whether each example has each label, bool [examples, labels].
 
-    A character that is in no label separates the labels in a cell.
+    The labels in a cell are separated by a character that occurs in none of them.
     """
     longest_first = sorted(map(re.escape, names), key=len, reverse=True)
     label = re.compile(rf"\s*({'|'.join(longest_first)})\s*(?:.|$)")

@@ -1,4 +1,4 @@
-r"""Compiles pre-training steps for a TPU without having one: do they fit, how fast are they?
+r"""Compiles pre-training steps for a TPU on a machine without one: do they fit, how fast are they?
 
     python -m tools.compile_for_tpu --topology=v5e:2x4 \
         --bert_config_file=flags/models/uncased_L-12_H-768_A-12/bert_config.json \
@@ -120,7 +120,7 @@ def search_phase(run: Run, phase: RecordBatches, topology: compiler.Topology) ->
 
 
 def main() -> None:
-    # Here, since they import TensorFlow, and --help and wrong flags should not wait for that.
+    # Imported late: --help and errors in flags should not wait for TensorFlow.
     from bert_tf.runs.training.trainer import adam_options, device_options
     from bert_tf.tasks.pretraining.training.model import check_objective
 

@@ -31,12 +31,12 @@ tokenizer's files. Every weight keeps its bits; only its name changes, and kerne
 From a checkpoint to a checkpoint, the tool drops the optimizer's slots and the step, two thirds of
 a fine-tuned checkpoint. The other variables may have any names.
 
-The configuration, the vocabulary and the names of the classes are read from the folder of --input,
-and so are its casing and sentence-transformers' settings for vectors. --bert_config_file and
---vocab_file override the first two: the --output_dir of a run has neither.
+The configuration, the vocabulary with its casing, the names of the classes and
+sentence-transformers' settings for vectors are read from the folder of --input. --bert_config_file
+and --vocab_file override the configuration and the vocabulary.
 
-docs/checkpoints.md says what is different in Hugging Face's folders: names of activations and of
-classes, taggers, biases; docs/distillation.md says it for DistilBERT, without types and pooler.
+docs/checkpoints.md explains how Hugging Face's folders differ: names of activations and classes,
+taggers, biases. docs/distillation.md does so for DistilBERT, which lacks token types and a pooler.
 """
 
 if __name__ == "__main__" and not __package__:

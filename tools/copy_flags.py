@@ -35,7 +35,7 @@ def copy_flags(output_dir: str) -> None:
         os.rename(unfinished, output_dir)
     except OSError as error:
         wrong = isinstance(error, FileNotFoundError | NotADirectoryError | PermissionError)
-        # copytree goes on after an error, and lists them all.
+        # copytree goes on after an error, and lists all errors at the end.
         cause = error.args[0][0][2] if isinstance(error, shutil.Error) else error
         message = f"--output_dir={output_dir} cannot be created: {cause}"
         raise (UserError if wrong else OSError)(message) from error

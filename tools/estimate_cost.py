@@ -5,9 +5,9 @@ r"""Estimates the time and cost of a pre-training run on a Cloud TPU slice.
 
 It takes the flags of run_pretraining.py, but the only file that it reads is --bert_config_file.
 tpu/accelerators.txt lists the slices with their published peaks and prices, and tpu/memory.txt the
-memory that the TPU's compiler plans. The estimate is not a measurement. A step takes the compiler's
-cycles, from tpu/memory.txt or as tools/tpu/step_time.py estimates them, and then the all-reduces at
-the links' published speed; at worst its products reach only a fifth of the peak.
+memory that the TPU's compiler plans. The estimate is not a measurement. It adds up the compiler's
+cycles, from tpu/memory.txt or estimated by tools/tpu/step_time.py, and the all-reduces at the
+links' published speed; at worst the matrix products reach only a fifth of the peak.
 
 --teacher_config_file estimates run_distillation.py: a student of --bert_config_file and a teacher
 of this configuration. To estimate a recipe of distillation, add
@@ -179,13 +179,13 @@ def _describe(phase: RecordBatches, step: StepTime, parts: int) -> list[str]:
 
 
 def _span(values: Sequence[float], form: str) -> str:
-    """Returns one value as text, or two with " to ", or "at least" if both are the same."""
+    """Formats one value, or two as "X to Y"; two that look the same become "at least X"."""
     texts = list(dict.fromkeys(f"{value:{form}}" for value in values))
     return "at least " * (len(values) > len(texts)) + " to ".join(texts)
 
 
 def main() -> None:
-    # Here, since they import TensorFlow, and --help and wrong flags should not wait for that.
+    # Imported late: --help and errors in flags should not wait for TensorFlow.
     from bert_tf.runs.training.trainer import device_options
     from bert_tf.tasks.pretraining.training.model import check_objective
 

@@ -16,8 +16,8 @@ stay; the optimizer's slots and the step are dropped. --output_dir gets
 for run_pretraining --init_checkpoint, bert_tf.load and every other program. If the new vocabulary
 splits a text into old tokens only, its outputs stay the same, bit for bit.
 
-The tool tokenizes the text again and prints the gain: tokens a word, words that are split, words
-that are [UNK].
+The tool tokenizes the text again and prints the gain: tokens per word, split words, and words that
+are [UNK].
 """
 
 if __name__ == "__main__" and not __package__:
@@ -244,7 +244,7 @@ def _extended(vocab_file: str, ids: Mapping[str, int]) -> str:
 
 
 def report(before: TokenCounts, after: TokenCounts, chosen: Mapping[str, Sequence[str]]) -> str:
-    """Describes, in lines, what the new entries change, with the first entries."""
+    """Returns a text that compares the token counts and lists the first new entries."""
     both = (before, after)
     rows = [
         ["", "before", "after"],

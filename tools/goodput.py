@@ -3,10 +3,10 @@
     python -m tools.goodput output/base
     python -m tools.goodput output/base --output=base.png
 
-The argument is the --output_dir of a run. The table has the time of each part, over all starts
-since the first. The tool reads `goodput.json` there, which a run writes with every checkpoint and
-when it ends. The run's other processes get a line each. The picture is written to `goodput.png`
-there, or to the file --output.
+The argument is the --output_dir of a run. The tool reads `goodput.json` there, which the run writes
+with every checkpoint and when it ends. The table adds up the time of each part over all starts of
+the run. Below it is a line for each of the run's other processes. The picture is written to
+`goodput.png` in the same folder, or to the file --output.
 """
 
 if __name__ == "__main__" and not __package__:

@@ -1,4 +1,4 @@
-r"""Packs pre-training records: several sequences in a row, so that less of it is padding.
+r"""Packs pre-training records: several sequences share a row, to save padding.
 
     python -m tools.pack_records --input_file=train.tfrecord --output_file=packed.tfrecord
 

@@ -12,7 +12,7 @@ results, and writes to --output_dir:
     eval_results.txt          the results of the evaluation
     quickstart.log            each command, to run by hand or with changes, and what it logged
 
-A second run makes the same records, finds the last checkpoint, trains what is left and evaluates.
+A second run makes the same records, finds the last checkpoint, finishes training and evaluates.
 """
 
 if __name__ == "__main__" and not __package__:
@@ -37,7 +37,7 @@ from bert_tf.runs.flags import command_flags
 from . import child
 
 _RECIPE = "flags/quickstart"
-# At most this; flags/quickstart/bert_config.json has an embedding for each word piece.
+# The maximum: flags/quickstart/bert_config.json has as many embeddings.
 _VOCAB_SIZE = 1000
 # Sequence length -> masked positions, as in the phases of flags/quickstart/pretraining.flags:
 # 0.15 of the length, rounded, as in the original's README.
@@ -57,7 +57,7 @@ class Stage(NamedTuple):
 
 
 def make_stages(output_dir: str) -> list[Stage]:
-    """Returns the stages in order; UserError if the text is not here."""
+    """Returns the stages in order; raises UserError if the text is missing."""
     if not os.path.isdir(_RECIPE):
         raise UserError(
             f"{_RECIPE} has the text, but does not exist in {os.getcwd()}: run it in a"

@@ -150,7 +150,7 @@ def to_unit_length(vectors: np.ndarray) -> np.ndarray:
 def nearest(vectors: np.ndarray, query: np.ndarray, top_k: int) -> list[tuple[int, float]]:
     """Returns at most `top_k` rows of the nearest vectors and their cosines, the nearest first.
 
-    The vectors, float32 [n, H], and the query, float32 [H], have unit length; ties: first rows.
+    Vectors, float32 [n, H], and query, float32 [H], have unit length. In a tie the first row wins.
     """
     cosines = vectors @ query
     top_k = min(top_k, len(cosines))
@@ -224,7 +224,7 @@ def define_archive_flags() -> None:
 
 
 def read_archive() -> tuple[np.ndarray, list[str]]:
-    """Returns the vectors of the flags, float32 [n, H], of unit length, and their texts."""
+    """Reads the archive that the flags name: unit vectors, float32 [n, H], and their texts."""
     vectors = to_unit_length(read_vectors(FLAGS.vectors, FLAGS.array, FLAGS.layer))
     return vectors, read_lines(FLAGS.texts, "texts", len(vectors)) if FLAGS.texts else []
 

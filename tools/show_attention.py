@@ -73,7 +73,7 @@ def attention_page(attention: TextAttention, model: str, layer: int = 0, head: i
     script = re.search(r"<script>(.*?)</script>", template, re.DOTALL)[1]
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     template = template.replace("@SCRIPT_HASH@", f"sha256-{digest}")
-    # In a script element only `<` can have another meaning than in JSON: `</script>`, `<!--`.
+    # In a script element only `<` can have a different meaning than in JSON: `</script>`, `<!--`.
     return template.replace("@DATA@", json.dumps(data).replace("<", r"\u003c"))
 
 

@@ -71,7 +71,7 @@ def project(vectors: np.ndarray, method: str) -> np.ndarray:
 
 
 def text_offsets(places: np.ndarray, texts: Sequence[str]) -> list[tuple[float, float]]:
-    """Returns each text's offset from its point, in points: of its start (x > 0) or its end.
+    """Returns the offset from each point to its text's start (x > 0) or end, in 1/72 inch.
 
     A text runs towards the middle of the picture, so that it stays inside. It is above, beside or
     below its point, where it covers the least of the earlier texts.

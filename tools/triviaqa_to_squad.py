@@ -109,7 +109,7 @@ def _text(value: object) -> str:
 
 
 def document_path(evidence_dir: str, name: str, question_id: str) -> str:
-    """Returns the path of the document `name`; it must be in the folder, even if it is a link."""
+    """Returns the path of the document `name`, which must not lead or link out of the folder."""
     path = os.path.join(evidence_dir, name)
     is_plain = not _NOT_IN_NAMES.search(name) and not {"", ".", ".."}.intersection(name.split("/"))
     if is_plain and "://" not in evidence_dir:  # only local folders have links

@@ -4,13 +4,12 @@
     python -m tools.try_devices -- --num_train_steps=20 --dtype=bfloat16
 
 Nobody has run this project on a TPU yet: the report says what happened on yours. After `--` come
-flags of run_pretraining.py, which by default makes 200 steps of 8 sequences of length 128. The text
-is from flags/quickstart, the weights are random, and all files except the report are removed at the
-end.
+flags of run_pretraining.py; the default is 200 steps of 8 sequences of length 128. The text is from
+flags/quickstart, the weights are random, and all files except the report are removed at the end.
 
 The report has the versions of the packages, the processor, the time of each part of the run, and
-the run's log with the reason of a failure. Read it before you send it: it has names of folders. The
-exit status is the run's.
+the run's log with the reason for a failure. Read it before you send it: it has names of folders.
+The exit status is the run's.
 """
 
 if __name__ == "__main__" and not __package__:
@@ -98,7 +97,7 @@ def main(words: list[str]) -> None:
     with tempfile.TemporaryDirectory(prefix="try_devices") as folder:
         made = stages(folder, words)
         with open(f"{folder}/log", "w", encoding="utf-8") as log:
-            # Shows that it can be written, and remains if the machine crashes.
+            # Checks that the report can be written. This version remains if the machine crashes.
             write_whole(output_file, report(folder, "The run has not ended."), place)
             try:
                 run_stages(made, log)

@@ -1,4 +1,4 @@
-r"""Makes text to pre-train on from a dump of Wikipedia or another MediaWiki.
+r"""Makes text to pre-train on from a dump of Wikipedia or any other MediaWiki.
 
     python -m tools.wikipedia_text --input_file=enwiki-latest-pages-articles.xml.bz2 \
         --output_file=enwiki.txt --num_workers=8
@@ -57,7 +57,7 @@ def wikipedia_text(input_file: str, output_file: str, num_workers: int = 1) -> i
             for article, sentences in zip(batch, found, strict=True):
                 if sentences:
                     text = "\n".join(sentences) + "\n"
-                    # A number in the markup may name half of a character.
+                    # A character number in the markup may be half of a surrogate pair.
                     file.write(("\n" * bool(written) + text).encode(errors="ignore"))
                     written += 1
                     num_sentences += len(sentences)

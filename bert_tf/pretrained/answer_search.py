@@ -46,7 +46,7 @@ class Search(abc.ABC):
 
     @abc.abstractmethod
     def _cut(self, query: list[int], max_seq_length: int) -> None:
-        """Splits the context into windows: sets `rows`. `query` has the ids of the question."""
+        """Splits the context into windows and sets `rows`; `query` has the question's ids."""
 
     @abc.abstractmethod
     def find(self, logits: Logits) -> list[Answer]:
@@ -54,7 +54,7 @@ class Search(abc.ABC):
 
 
 class RunSquadSearch(Search):
-    """The search of run_squad. Rows are padded: padding can take places in run_squad's n best."""
+    """Searches as run_squad does, on padded rows: padding can be among run_squad's n best."""
 
     def _cut(self, query: list[int], max_seq_length: int) -> None:
         tokenizer, settings = self._tokenizer, self._settings
@@ -84,10 +84,10 @@ class RunSquadSearch(Search):
         nbest, null_score = answers.find_answers(self._windows, scored, settings, text)
         self.has_candidate = any(candidate.end for candidate in nbest)
         if not self.has_candidate and not settings.version_2_with_negative:
-            return [Answer("", 0, 0, 0.0, 0.0)]  # the files have "empty", with probability 1
+            return [Answer("", 0, 0, 0.0, 0.0)]  # run_squad writes "empty"
         probabilities = answers.softmax([candidate.score for candidate in nbest])
         found = [
-            # The files have different spaces.
+            # run_squad's files replace white space.
             Answer(
                 self._context[best.start : best.end],
                 best.start,
@@ -102,7 +102,7 @@ class RunSquadSearch(Search):
                 found.append(Answer("", 0, 0, 1 / (1 + math.exp(-null_score.value)), 0.0))
             best = next((candidate for candidate in nbest if candidate.text), None)
             odds = answers.null_odds(best, null_score)
-            # Stable: the prediction (an answer or none) goes before candidates with higher scores.
+            # The prediction (an answer or none) comes first, even if others score higher.
             has_answer = odds <= settings.null_score_diff_threshold
             found.sort(key=lambda answer: bool(answer.text) != has_answer)
         return found[: self._num_answers]
@@ -197,7 +197,7 @@ def make_searches(
     max_answer_length: int,
     method: str,
 ) -> tuple[list[Search], bool]:
-    """Returns each question's search, and whether just one was given; see `Pretrained.answer`."""
+    """Returns a search per question, and whether `question` is a str; see `Pretrained.answer`."""
     check_count("doc_stride", doc_stride, 1)
     check_count("max_answer_length", max_answer_length, 1)
     check_count("top_k", top_k, 1, default="for the best answer only")

@@ -46,7 +46,7 @@ def new_model(head: str, config: BertConfig, num_labels: int, dtype: Any = None)
 def build_model(
     head: str, folder: ModelFolder, dtype: keras.DTypePolicy | str | None = None
 ) -> keras.Model:
-    """Returns the Keras model with a head, with the weights of a folder."""
+    """Returns a Keras model with a head and the weights of a folder."""
     joint = head_options(folder.shapes)
     with reading_weights(all_are_set=True):
         if head == "squad" and joint:
@@ -84,7 +84,7 @@ def build_model(
 def initialize(
     folder: ModelFolder, read: Callable[[str], np.ndarray], variables: Mapping[str, tf.Variable]
 ) -> None:
-    """Sets the variables that a folder has weights for; a head's only if the folder has a head."""
+    """Sets variables to a folder's weights; a head's variables only if the folder has a head."""
     missing = []
     for name, variable in variables.items():
         of_bert = name.startswith(f"{folder.config.scope}/")
@@ -120,7 +120,7 @@ def head_outputs(head: str, model: keras.Model) -> Outputs:
 
 
 def traced(outputs: Outputs, names: Sequence[str]) -> Compute:
-    """Wraps a function of tensors, traced once, as a function of arrays: name -> int32 [B, S]."""
+    """Traces a function of tensors once and returns it for arrays: name -> int32 [B, S]."""
     spec = {name: tf.TensorSpec([None, None], tf.int32, name) for name in names}
     # TensorFlow counts traces by a function's source lines, over all models, and warns if there are
     # many. It counts a partial separately.
@@ -135,7 +135,7 @@ def traced(outputs: Outputs, names: Sequence[str]) -> Compute:
 
 
 class KerasRuntime:
-    """Computes batches with Keras models of a folder; `main` is the model with its first head."""
+    """Computes batches with a folder's Keras models; `main` has the folder's first head."""
 
     def __init__(self, folder: ModelFolder, dtype: keras.DTypePolicy | str | None):
         self.model = functools.cache(lambda head: build_model(head, folder, dtype))
@@ -191,7 +191,7 @@ def _warn() -> None:
 
 def multiplies_bfloat16() -> bool:
     """Returns whether the device multiplies bfloat16 faster than float32."""
-    # GPUs do from compute capability 8.0 on, and so do processors with `amx_bf16` and AMD's with
+    # Faster on GPUs from compute capability 8.0, on processors with `amx_bf16`, and on AMD's with
     # `avx512_bf16`. Intel's `avx512_bf16` without AMX is slower than float32.
     gpus = tf.config.list_physical_devices("GPU")
     if gpus:

@@ -1,4 +1,4 @@
-"""Estimators of scikit-learn that fine-tune a model on texts.
+"""scikit-learn estimators that fine-tune a model on texts.
 
 print(cross_val_score(bert_tf.BertClassifier("uncased_L-12_H-768_A-12"), texts, labels, cv=5))
 """
@@ -24,8 +24,8 @@ from bert_tf.tasks.rows import check_there, read_rows
 class TextEstimator(BaseEstimator):
     """The base class of the estimators.
 
-    X is a list, an array or a column of texts; or of pairs: a list of tuples, or two columns with
-    the same names and order as in `fit`.
+    X has texts, in a list, an array or a column; or pairs, in a list of tuples, or in two columns
+    with the same names and order as in `fit`.
 
     Args:
         folder: the model to start from; see `bert_tf.load`.
@@ -74,7 +74,7 @@ class TextEstimator(BaseEstimator):
         if rows := model._chosen:
             rows.inputs, rows.targets = "X", "y"  # their names in messages
         model.fit(_texts(X), y, **options)
-        for name in ("feature_names_in_", "n_features_in_"):  # of an earlier fit
+        for name in ("feature_names_in_", "n_features_in_"):  # left by an earlier fit
             if hasattr(self, name):
                 delattr(self, name)
         validate_data(self, X, skip_check_array=True)
@@ -106,7 +106,7 @@ class BertClassifier(ClassifierMixin, TextEstimator):
     """Classifies texts, or pairs of texts; for the arguments see `TextEstimator`."""
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Trains on texts and their classes, names or numbers."""
+        """Trains on texts and their classes, which are names or numbers."""
         _, labels, _ = read_rows(_texts(X), y, None, "X", "y")
         for i, label in enumerate(labels):
             check_there(label, f"y[{i}]")

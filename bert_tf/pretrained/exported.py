@@ -46,12 +46,12 @@ def checksum(parts: Iterable[bytes]) -> int:
 
 @functools.cache
 def _lock(process: int) -> threading.Lock:
-    """Returns the lock of a process: after a fork, the parent's may never be released."""
+    """Returns the lock of a process: after a fork, the parent's lock may never be released."""
     return threading.Lock()
 
 
 class OnnxRuntime:
-    """Runs a model's file, whose checksum is `expected`; see `forward.Runtime`.
+    """Runs an ONNX file, whose checksum must be `expected`; see `forward.Runtime`.
 
     ONNX Runtime is imported with the first batch: if it was imported before a fork, the new process
     hangs or aborts when it exits. The file is kept open, so that the session reads this file even
@@ -67,7 +67,7 @@ class OnnxRuntime:
                 raise ImportError("no module of this name")
         self._path, self._head, self._inputs = path, head, inputs
         self._num_threads = int(num_threads or 0)
-        self._file = open(path, "rb")  # noqa: SIM115 - for as long as the model
+        self._file = open(path, "rb")  # noqa: SIM115 - open as long as the model
         self._sessions: dict[int, Any] = {}  # process id -> session
         if checksum(iter(lambda: self._file.read(1 << 20), b"")) != expected:
             raise UserError(
@@ -115,7 +115,7 @@ class OnnxRuntime:
             given = dict(arrays)
             if self._head == "multiple_choice":  # a single choice
                 given = {name: array[:, np.newaxis] for name, array in arrays.items()}
-            for name in {*self._inputs} - given.keys():  # positions of masks: none
+            for name in {*self._inputs} - given.keys():  # no masked positions
                 given[name] = np.zeros([len(arrays["input_ids"]), 0], np.int32)
             found = self._run(given, names)
             pooled, mask = found.get("pooled_output"), arrays["input_mask"]
@@ -125,7 +125,7 @@ class OnnxRuntime:
         return compute
 
     def attention(self) -> Compute:
-        """Raises UserError: the file does not give the attention."""
+        """Raises UserError: an exported model does not return its attention."""
         raise UserError(
             f"attention needs the model itself; {self._path} only gives outputs. Load the folder"
             " that it was exported from, with TensorFlow"
@@ -151,7 +151,7 @@ def described(folder: ModelFolder, head: str, onnx: bytes | None) -> dict[str, A
 
 
 class ExportedModel(Classify, AnswerQuestions, Tag, Encode):
-    """An exported model: text in, answers out, as from the model that it was exported from.
+    """An exported model: text in, the original model's answers out.
 
     A pickle or a copy has only the path of the folder, and loads the model again. For the
     attributes see `Pretrained`.
@@ -193,7 +193,7 @@ def _load_again(source: dict[str, Any]) -> ExportedModel:
 
 @contextlib.contextmanager
 def reading(folder: str) -> Iterator[tuple[Any, str]]:
-    """Gives the content of export.json and the vocabulary's path; names a damaged export.json."""
+    """Yields the content of export.json and the vocabulary's path; reports a damaged file."""
     path = os.path.join(folder, DESCRIPTION_FILE)
     found = read_json(path, path, _AGAIN)
     if not (vocab_file := vocabulary_in(folder)):

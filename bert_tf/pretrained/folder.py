@@ -43,7 +43,7 @@ class ModelFolder:
     # if there are newer checkpoints.
     source: Mapping[str, Any]
     vectors: VectorSettings = VectorSettings()  # default settings of `encode`
-    trained_on: ModelInput = ModelInput()  # what it was fine-tuned on
+    trained_on: ModelInput = ModelInput()  # what the model was fine-tuned on
     has_sigmoid: bool = False  # whether the score of a pair of texts is a sigmoid
     forget: Callable[[], None] = lambda: None  # frees the weights, until `read` is called again
     _warned: list[bool] = dataclasses.field(default_factory=list, repr=False, compare=False)
@@ -127,7 +127,7 @@ def read_folder(
     max_seq_length: int | None = None,
     flag: str | None = None,
 ) -> ModelFolder:
-    """Reads a model's folder, named by `flag`; for the other arguments see `bert_tf.load`."""
+    """Reads a model's folder; messages name `flag`. For the other arguments see `bert_tf.load`."""
     arguments.check_type("folder", path, arguments.PATH)
     arguments.check_type("bert_config_file", bert_config_file, arguments.PATH, "for the folder's")
     arguments.check_type("vocab_file", vocab_file, arguments.PATH, "for the folder's")
@@ -227,8 +227,8 @@ def _labels(files: ModelFiles) -> tuple[str, ...]:
             f"{files.labels_file} must name each of the {count} classes of the model; it names"
             f" {len(labels)}: {first_of(labels)}"
         )
-    # The softmax of one output is always 1, so one output is a number, even if it has a name.
-    # Sigmoids of several labels and taggers are exceptions.
+    # A model with one output is a regression, even if the output has a name, because its softmax
+    # is always 1. Multi-label models and taggers are exceptions.
     is_number = count == 1 and not (files.is_tagger or files.config.is_multi_label)
     return () if is_number else tuple(labels)
 
@@ -237,7 +237,7 @@ def heads_of(
     shapes: Mapping[str, Sequence[int]], labels: Sequence[str], tagging: bool
 ) -> tuple[str, ...]:
     classifier = "tagging" if tagging else "classification" if labels else "regression"
-    # An ELECTRA with a separate generator keeps only the discriminator when it is loaded.
+    # An ELECTRA with a separate generator is loaded without its generator.
     has_generator = any(name.startswith("generator/") for name in shapes)
     found = {
         "masked_lm": not (has_generator or shapes.keys().isdisjoint(HEADS["masked_lm"].biases)),

@@ -59,7 +59,7 @@ def padded(rows: Sequence[Sequence[int]], length: int | None = None) -> NDArray[
 
 @contextlib.contextmanager
 def batches_of(size: int | None) -> Iterator[None]:
-    """In this context batches have this many inputs; None for the default."""
+    """Sets the number of inputs in a batch in this context; None for the default."""
     if size is not None:
         check_count("batch_size", size, 1)
     token = _batch_size.set(_batch_size.get() if size is None else int(size))
@@ -100,7 +100,7 @@ class Forward:
 def _in_pool(
     compute: Callable[[np.ndarray], dict[str, np.ndarray]], batches: Sequence[np.ndarray]
 ) -> Iterator[dict[str, np.ndarray]]:
-    """Yields the outputs of each batch, in order; no batch begins after it is closed."""
+    """Yields the outputs of each batch, in order; no batch starts once the generator is closed."""
     if len(batches) == 1 and threading.current_thread() is threading.main_thread():
         yield compute(batches[0])  # saves 0.1 to 0.3 ms
         return

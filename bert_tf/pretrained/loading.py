@@ -35,10 +35,10 @@ def load(
     and `attention` need the original.
 
     Args:
-        folder: a released model's (`bert_config.json`, `vocab.txt`, `bert_model.ckpt.*`), an
-            --output_dir or --export_dir of the programs, a Hugging Face model's (`config.json`,
-            `model.safetensors`, `vocab.txt` or `tokenizer.json`), or an exported model's. Or the
-            prefix of a checkpoint.
+        folder: the folder of a released model (`bert_config.json`, `vocab.txt`,
+            `bert_model.ckpt.*`), of a Hugging Face model (`config.json`, `model.safetensors`,
+            `vocab.txt` or `tokenizer.json`) or of an exported model; an --output_dir or
+            --export_dir of the programs; or the prefix of a checkpoint.
         bert_config_file: overrides the folder's configuration, but not with a model.safetensors or
             an exported model.
         vocab_file: overrides the folder's vocabulary, but not with an exported model.
@@ -51,9 +51,9 @@ def load(
             processors; "mixed_bfloat16", which keeps the weights in float32; or "auto": bfloat16 on
             devices where it is faster, else float32. Also a Keras policy, or a TensorFlow or NumPy
             dtype. None for Keras's global policy: float32 if it was not set. Answers are always
-            float32, and training does not depend on it. It must not be given for an exported model.
-        num_threads: threads of ONNX Runtime for one batch of an exported model; None for one for
-            each core.
+            float32, and training ignores `dtype`. Not for exported models.
+        num_threads: threads of ONNX Runtime for one batch of an exported model; None for one per
+            core.
 
     Raises:
         UserError: the folder has no model or several, or its files do not fit together.
@@ -80,7 +80,7 @@ def load(
 
 
 def _check_for_keras(path: str, num_threads: Any) -> None:
-    """Raises UserError if only an exported model would do."""
+    """Raises UserError if the arguments or the installed packages need an exported model."""
     if num_threads is not None:
         raise UserError(
             f"num_threads is for exported models; {path} is not one. TensorFlow's threads are set"

@@ -1,4 +1,4 @@
-"""A trained model in Keras, which `load` makes: text in, answers out.
+"""The Keras model that `load` returns: text in, answers out.
 
     model = bert_tf.load("uncased_L-12_H-768_A-12")
     model.fill_mask("Paris is the [MASK] of France.")
@@ -31,7 +31,7 @@ def _load_again(
     dtype: str | None,
     chosen: Rows | None,
 ) -> "Pretrained":
-    """Loads the model that a pickle names, or whose files it has."""
+    """Loads a pickled model, from the folder that the pickle names or from the files in it."""
     if is_forked():  # its methods will raise: an error here would hang a process pool
         return Pretrained.__new__(Pretrained)
     if source:
@@ -60,8 +60,8 @@ class Pretrained(Classify, AnswerQuestions, Tag, Encode, Train):
     Attributes:
         config: the model's BertConfig.
         tokenizer: `encode` converts texts to ids; `vocab` is token -> id.
-        heads: what the model can do: `masked_lm`, `next_sentence`, `classification`, `regression`,
-            `tagging`, `multiple_choice`, `squad`; each if the checkpoint has its weights.
+        heads: the heads that the checkpoint has weights for: `masked_lm`, `next_sentence`,
+            `classification`, `regression`, `tagging`, `multiple_choice`, `squad`.
         labels: the classes in the order of the logits; () without classes.
         max_seq_length: longest input in word pieces, [CLS] and [SEP] included.
         model: the Keras model with the first of `heads`.

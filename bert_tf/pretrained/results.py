@@ -75,8 +75,8 @@ class Answer:
             Compare scores only within a context.
         log_odds: the sum of its start and end logits, minus the sum for no answer, which is the
             lowest sum at [CLS] in a window, as for SQuAD 2.0; 0 for no answer. With an answerable
-            classifier, minus its logit, the same for all answers in a context. It compares answers
-            in different contexts; `null_odds.json` of run_squad has it with the opposite sign.
+            classifier, minus its logit, the same for all answers in a context. Use it to compare
+            answers in different contexts. run_squad's `null_odds.json` has it with opposite sign.
     """
 
     text: str

@@ -21,7 +21,7 @@ _warned: weakref.WeakKeyDictionary[Tokenizer, set[str]] = weakref.WeakKeyDiction
 
 
 def warn_once(tokenizer: Tokenizer, message: str, *values: object) -> None:
-    """Warns at most once for each loaded model, since a server may repeat it with each request."""
+    """Warns once for each loaded model: on a server, every request may cause the same warning."""
     warned = _warned.setdefault(tokenizer, set())
     if message not in warned:
         warned.add(message)
@@ -31,14 +31,14 @@ def warn_once(tokenizer: Tokenizer, message: str, *values: object) -> None:
 def encode(
     texts: Sequence[str | tuple[str, str]], tokenizer: Tokenizer, max_seq_length: int
 ) -> list[dict[str, list[int]]]:
-    """Returns `sequences.pack_pair` of each text or pair, truncated if too long, not padded."""
+    """Returns the `sequences.pack_pair` of each text or pair, truncated if too long, unpadded."""
     return _packed(tokenize(texts, tokenizer), tokenizer, max_seq_length)
 
 
 def tokenize(
     texts: Sequence[str | tuple[str, str]], tokenizer: Tokenizer
 ) -> Iterator[tuple[list[int], list[int] | None]]:
-    """Yields the ids of each text and of its second text, which are None for a single text."""
+    """Yields the ids of both texts of each pair; for a single text the second ids are None."""
     parts = [(text, "") if isinstance(text, str) else text for text in texts]
     ids, edges = tokenizer.encode([part for pair in parts for part in pair])
     for text, start, middle, end in zip(texts, edges[:-1:2], edges[1::2], edges[2::2], strict=True):
@@ -69,7 +69,7 @@ def _packed(
 def encode_masks(
     texts: Sequence[str], tokenizer: Tokenizer, max_seq_length: int
 ) -> list[dict[str, list[int]]]:
-    """Returns the model's input for texts with [MASK], and `masked_lm_positions` of the masks."""
+    """Returns the model's input for texts with [MASK], with the masks' `masked_lm_positions`."""
     mask, mask_id = tokenizer.mask_token, tokenizer.vocab.get(tokenizer.mask_token)
     if mask_id is None:
         raise UserError(f"The vocabulary has no {mask}, so this model cannot fill one in")
@@ -94,7 +94,7 @@ def encode_masks(
 def of_folder(
     long_text: Any, window_stride: Any, trained_on: ModelInput, max_seq_length: int
 ) -> tuple[Any, Any]:
-    """Returns `long_text` and `window_stride`, by default the folder's, with a stride that fits."""
+    """Returns `long_text` and `window_stride`, by default the folder's; the stride must fit."""
     if long_text is None:
         long_text = trained_on.long_text or CUT
     if window_stride is None and long_text != CUT and trained_on.window_stride:
@@ -112,9 +112,9 @@ def check_stride(window_stride: Any, max_seq_length: int) -> None:
 class TextRows:
     """The model's input for texts: `rows`, not padded, one for each text or window of a long text.
 
-    `long_text` is "cut" to truncate texts; or "mean" or "max", to split them into windows, see
-    `sequences.split_pair`, and to join the windows' values by that. All windows of a text begin
-    with its first `num_first` word pieces. A `window_stride` of None is half a window.
+    `long_text` is "cut" to truncate texts; or "mean" or "max" to split them into windows (see
+    `sequences.split_pair`), whose values are joined by their mean or maximum. All windows of a text
+    begin with its first `num_first` word pieces. A `window_stride` of None is half a window.
     """
 
     def __init__(

@@ -1,1 +1,1 @@
-"""One folder a task: raw text to records, and a model with its loss and metrics."""
+"""The tasks, one folder each: from raw text to records, and a model with its loss and metrics."""

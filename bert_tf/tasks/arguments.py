@@ -31,7 +31,7 @@ _NAMES = {
 _TYPES = {bool: SWITCH, int: WHOLE_NUMBER, float: NUMBER, str: STRING}
 _MISSING = "Leave missing texts out, or replace them: of pandas, column.dropna() or fillna('')"
 TABLE = "Of a table take a column, table['text'], or for pairs list(zip(table['a'], table['b']))"
-_MANY, _MOST = 10**6, 2 * 10**7  # values of an iterator: warn, refuse
+_MANY, _MOST = 10**6, 2 * 10**7  # values from an iterator at which to warn, and to refuse
 _PAIRS = "A pair of texts is a tuple, (a, b); write several texts as a list: [a, b]"
 
 
@@ -88,7 +88,7 @@ def whole(values: Iterable[Any], name: str) -> list[Any]:
     """Reads all values; warns after 1 million of an iterator, and refuses more than 20 million."""
     if _has_length(values):
         return list(values)
-    # The tensors of a tf.data.Dataset would take more memory.
+    # A tf.data.Dataset's tensors would take more memory than arrays.
     values = iter(getattr(values, "as_numpy_iterator", lambda: values)())
     found = list(itertools.islice(values, _MANY))
     if len(found) == _MANY:
@@ -181,7 +181,7 @@ def plain(value: Any, rank: int = 0) -> Any:
 
 
 def option_value(name: str, value: Any, hint: Any) -> Any:
-    """Converts an option to the Python type of its field, which `hint` gives; see `check_type`."""
+    """Converts an option to the Python type of its field, `hint`; see `check_type`."""
     value = os.fspath(value) if isinstance(value, os.PathLike) else plain(value)
     hints = get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     if isinstance(value, list | tuple) and not {bool, int, float} & {*hints}:  # such as sizes

@@ -75,7 +75,7 @@ def evaluate(
 def predict(
     task: FineTuningTask, start: Start, examples: Any, strategy: tf.distribute.Strategy
 ) -> Any:
-    """Returns the outputs of a trained model, in the task's own form."""
+    """Returns the outputs of a trained model, in the task's form."""
     with _opened(task, start, {"predict": examples}, strategy) as tuner:
         ((_, outputs),) = tuner.predict()
         return outputs
@@ -194,8 +194,8 @@ def _given(
 @contextlib.contextmanager
 def as_arguments() -> Iterator[None]:
     """Makes errors and warnings name arguments: `labels` instead of --labels."""
-    # Messages are written with dashes, since the name of a setting may be an English word. Only
-    # here is it known that the user calls Python and not a program.
+    # Messages have the dashes because the name of a setting may be an English word. Only here do
+    # we know that the user calls Python and not a program.
 
     def renamed(message: str) -> str:
         for task in TASKS.values():

@@ -43,7 +43,7 @@ class Distilled(TaughtStudent):
     Args:
         alphas: the weight of each loss. `cos` is the cosine distance between the two models' layer
             outputs, averaged over all tokens; it is skipped if its weight is 0.
-        temperature: of the softmax of both models, where they are compared.
+        temperature: divides the logits of both models where they are compared.
         cos_all_layers: whether `cos` compares all layers or only the last; see `layers_distance`.
     """
 

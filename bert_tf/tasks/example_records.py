@@ -1,4 +1,4 @@
-"""Turns a task's examples into records, by its `ExampleEncoder`, and writes them."""
+"""Turns a task's examples into records, with the task's `ExampleEncoder`, and writes them."""
 
 import itertools
 import os
@@ -45,7 +45,7 @@ class ExampleEncoder:
         raise NotImplementedError
 
     def about_cut(self, longest: int) -> str:
-        """Returns the end of the warning about cut examples; `longest` is what all would need."""
+        """Returns the end of the warning about cut examples; `longest` would fit them all."""
         return f". Uncut, the longest needs {longest}"
 
     def describe(self, example: Any, record: Mapping[str, list]) -> Iterator[str]:
@@ -72,7 +72,7 @@ class PairEncoder(ExampleEncoder):
         return sequences.packed_length(*sequences.as_pair(ids), self.tokenizer.layout)
 
     def inputs(self, ids: list[list[int]], place: str) -> list[dict[str, list[int]]]:
-        """Returns the model's input for each sequence; `place` is the example's in messages."""
+        """Returns the model's input for each sequence; messages name the example `place`."""
         length, layout = self.max_seq_length, self.tokenizer.layout
         windows = [sequences.as_pair(ids)]
         if self.stride is not None:
@@ -100,7 +100,7 @@ def write_records(
 def encode(
     examples: Iterable[Any], encoder: ExampleEncoder, place: str = ""
 ) -> Iterator[tuple[Any, Iterator[Record]]]:
-    """Yields examples with their records, to be read in turn; at the end it warns of cut texts."""
+    """Yields examples with records, to read before the next one; warns of cut texts at the end."""
     num_examples = num_cut = longest = 0
     for example, ids in _tokenized(examples, encoder):
         length = encoder.length_needed(ids)

@@ -254,7 +254,7 @@ class FineTuner:
         def flops(length: int) -> int:
             return training_flops(config, RecordBatches(length, 1, sequences, 0), objective=MLM)
 
-        # `flops` does not know frozen layers, which lack a backward pass, or teachers.
+        # `flops` ignores teachers, and that frozen layers lack a backward pass.
         known = not settings.freeze_layers and not self._teaching
         return Work(sequences, length, flops if known else None)
 
@@ -269,7 +269,7 @@ class FineTuner:
             return self.run.best.update(results, trainer.global_step, trainer.values())
 
     def _finish(self, trainer: Trainer) -> None:
-        """Restores the best weights, fits threshold and temperature to them, and exports them."""
+        """Restores the best weights, fits the threshold and temperature, and exports the model."""
         self._take_best(trainer)
         if getattr(self._settings, "find_threshold", False):
             self.evaluate()  # finds the threshold of the final weights
@@ -285,7 +285,7 @@ class FineTuner:
             logging.info("Exported the weights to %s", export_dir)
 
     def _write_use(self, folder: str) -> None:
-        """Writes what the model reads and, if the task trains vectors, how they are made."""
+        """Writes the model's input format and, if the task trains vectors, their settings."""
         write_model_input(folder, self.model_input)
         if vectors := self._task.vector_settings:
             write_vector_settings(folder, vectors, self.start.config.hidden_size)
@@ -350,7 +350,7 @@ class FineTuner:
         return self._trained().global_step
 
     def _predict(self, example_set: ExampleSet, purpose: str) -> Iterator[Columns]:
-        # If another run has taken over --output_dir, it raises OSError before anything is written.
+        # Raises OSError, before anything is written, if another run has taken over --output_dir.
         batch_size = getattr(self._settings, self._task.batch_flags[purpose])
         logging.info("  Num examples = %d", example_set.num_records)
         logging.info("  Batch size = %d", batch_size)

@@ -1,8 +1,8 @@
 """Runs a fine-tuning program: reads files, trains, evaluates, predicts, and writes the results.
 
-With --folds it trains on all folds but one and evaluates on that, for each fold. Each fold is a
-separate run in OUTPUT_DIR/fold-N. A stopped fold resumes. A finished fold is skipped: its results
-and predictions are in `fold.npz`.
+With --folds it evaluates on each fold a model trained on all other folds. Each fold is a separate
+run in OUTPUT_DIR/fold-N. A stopped fold resumes. A finished fold is skipped: its results and
+predictions are in `fold.npz`.
 """
 
 import copy
@@ -254,7 +254,7 @@ def _write_review(
 def _note(
     task: TaskFiles, config: BertConfig, strategy: tf.distribute.Strategy, examples: Sequence[Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns what the results of the folds depend on, and the flags' defaults, both by name."""
+    """Returns the values that the folds' results depend on, and the flags' defaults, by name."""
     settings = task.settings
     note: dict[str, Any] = {}
     defaults: dict[str, Any] = {}
@@ -284,7 +284,7 @@ def _digest(values: Any) -> str:
 def _check_note(
     output_dir: str, note: dict[str, Any], defaults: dict[str, Any], chief: bool
 ) -> None:
-    # Notes of earlier releases lack newer flags, which had their defaults.
+    # Notes of earlier releases lack newer flags: those runs had the flags' defaults.
     path = os.path.join(output_dir, _NOTE)
     begun = [name for name in names_in(output_dir) if re.fullmatch(r"fold-\d+", name)]
     if not any(

@@ -17,7 +17,7 @@ from bert_tf.tasks.arguments import received
 def array_arguments(
     function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], model: keras.Model
 ) -> dict[str, Any]:
-    """Returns a Keras method's arguments by name, lists as arrays, without features of texts."""
+    """Returns a Keras method's arguments by name, with lists as arrays, and drops text features."""
     given: dict[str, Any] = inspect.signature(function).bind(*args, **kwargs).arguments
     given |= given.pop("kwargs", {})  # Keras passes them from `fit` to `evaluate`
     given |= _arrays(given.get("x"), given.get("y"), model)

@@ -1,4 +1,4 @@
-"""Texts longer than a sequence: cut, or split into windows whose answers are joined."""
+"""Cuts texts longer than a sequence, or splits them into windows and joins the outputs."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ STRIDE_RULE = "or pieces of the text would be in no window"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LongTextSettings(Settings):
-    """What becomes of texts that are longer than `max_seq_length`, a field of the subclass."""
+    """What to do with texts longer than `max_seq_length`, which is a field of the subclass."""
 
     long_text: str = Group.DATA.setting(
         CUT,
@@ -67,7 +67,7 @@ def join_windows(
     """Returns the mean or maximum over each text's windows: float [windows, ...] -> [texts, ...].
 
     `counts` are the numbers of windows of the texts. With `add_up`, values are probabilities that
-    sum to 1 on the last axis, so maxima are divided by their sum. A single window keeps its bits.
+    sum to 1 on the last axis, so maxima are divided by their sum. A single window is not changed.
     """
     if not len(counts):
         return values

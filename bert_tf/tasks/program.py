@@ -1,4 +1,4 @@
-"""For the programs that fine-tune: a task's settings as flags, and `main`."""
+"""Makes a fine-tuning program: defines a task's settings as flags, and `main`."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ from bert_tf.tasks.registry import TASKS
 
 run = command_flags.run_program
 
-# --help lists the flags as the calling program's own.
+# --help lists the flags under the calling program.
 flags.disclaim_key_flags()
 
 
@@ -20,7 +20,7 @@ def main_of(name: str) -> Callable[[], None]:
     command_flags.define_flags(*settings_classes, ModelSettings, DeviceSettings)
 
     def main() -> None:
-        # Here, because it imports TensorFlow, and --help and wrong flags should not wait for that.
+        # Imported late: --help and errors in flags should not wait for TensorFlow.
         from bert_tf.tasks.fine_tuning import run_fine_tuning
 
         config = command_flags.model_from_flags(*settings_classes, ModelSettings)

@@ -84,7 +84,7 @@ def read_rows(
     """Returns the inputs, the labels and the weights as lists of the same length.
 
     Without y, x may be a `tf.data.Dataset` or an iterator of (input, label) or (input, label,
-    weight). Unless `needs_labels`, such rows are recognized by a tuple in first place: ((a, b),
+    weight). Without `needs_labels`, a row has a label only if its first item is a tuple: ((a, b),
     label). For `ranks` see `Rows`.
     """
     if isinstance(x, tf.data.Dataset) or isinstance(x, Iterator) and y is None:
@@ -167,7 +167,7 @@ def of_dataset(dataset: tf.data.Dataset, name: str, rank: int) -> Iterable[Any]:
 
 
 def decoded(value: Any, place: str) -> Any:
-    """Decodes the bytes in a value of TensorFlow, also inside tuples, dictionaries and arrays."""
+    """Decodes the bytes in a TensorFlow value, also inside tuples, dictionaries and arrays."""
     if isinstance(value, tuple):
         return tuple(decoded(part, place) for part in value)
     if isinstance(value, dict):
@@ -204,5 +204,5 @@ def number(value: Any, place: str) -> float:
 
 
 def decimals(outputs: NDArray[Any]) -> NDArray[np.float64]:
-    """Rounds float32 outputs to their shortest decimals, as test_results.tsv has them."""
+    """Rounds float32 outputs to their shortest decimals, as in test_results.tsv."""
     return outputs.astype(str).astype(np.float64)

@@ -43,9 +43,9 @@ def divide(keys: Sequence[FoldKey], folds: int) -> list[list[int]]:
 def _strata(
     labels: Sequence[tuple[str, ...] | None], counts: Mapping[str, int], folds: int
 ) -> list[int]:
-    # A stratum has the same labels. Strata with fewer examples than folds and the same rarest label
-    # are merged. Strata with the same rarest label have consecutive numbers, because the splitter
-    # balances neighbours together.
+    # Examples of a stratum have the same labels. Strata with fewer examples than folds and the same
+    # rarest label are merged. Strata with the same rarest label have consecutive numbers, because
+    # the splitter balances neighbours together.
     sizes = collections.Counter(labels)
     rarity = {label: i for i, label in enumerate(sorted(counts, key=lambda x: (counts[x], x)))}
     found = []

@@ -25,7 +25,7 @@ from bert_tf.text.tokenizers import Tokenizer
 
 
 class Evaluated(NamedTuple):
-    """The results of an evaluation by name; `found` is what its report and tables are made from."""
+    """The results of an evaluation by name; `found` has the data for its report and tables."""
 
     results: dict[str, float]
     found: Any = None
@@ -33,7 +33,7 @@ class Evaluated(NamedTuple):
 
 @dataclasses.dataclass(eq=False)
 class ExampleSet:
-    """Examples to train on, evaluate or predict, dropped once their records are written."""
+    """Examples to train on, evaluate or predict; they are freed once their records are written."""
 
     name: str  # of the record file: the purpose, and `suffix`
     examples: Sequence[Any]
@@ -118,10 +118,10 @@ class FineTuningTask:
         return None
 
     def prepare(self, sets: Mapping[str, Sequence[ExampleSet]], labels: Any) -> None:
-        """Changes the examples before they are encoded; `labels` is that method's result."""
+        """Changes the examples before they are encoded; `labels` are from the method `labels`."""
 
     def reads(self, examples: Sequence[Any]) -> str | None:
-        """Returns what the model reads; see `ModelInput`."""
+        """Returns the `reads` of the model's `ModelInput`, such as "pairs"."""
         return TEXTS
 
     def encoder(
@@ -145,7 +145,7 @@ class FineTuningTask:
 
     @staticmethod
     def check_differ(targets: Iterable[Any], refuses: bool = False) -> None:
-        """Warns if all training examples have the same target; `refuses`: raises UserError."""
+        """Warns, or with `refuses` raises UserError, if all training targets are the same."""
         counts = collections.Counter(targets)
         if len(counts) != 1:
             return
@@ -167,11 +167,11 @@ class FineTuningTask:
         raise NotImplementedError
 
     def report(self, example_set: ExampleSet, evaluated: Evaluated) -> Report | None:
-        """Returns the report of an evaluation; None if the task has none."""
+        """Returns the report of an evaluation; None if the task makes no report."""
         return None
 
     def predict(self, example_set: ExampleSet, predictions: Chunks) -> Any:
-        """Returns the outputs for a set, in the task's own form."""
+        """Returns the outputs for a set, in the task's form."""
         raise NotImplementedError
 
     def calibrate(self, model: TaskModel, example_set: ExampleSet, predictions: Chunks) -> None:
@@ -180,7 +180,7 @@ class FineTuningTask:
 
 
 class FoldKey(NamedTuple):
-    """What decides the fold of an example."""
+    """The properties of an example that decide its fold."""
 
     labels: tuple[str, ...] | None  # the class, or all labels, sorted; None in a regression
     text: str  # copies of a text are in one fold
@@ -188,7 +188,7 @@ class FoldKey(NamedTuple):
 
 
 class TaskFiles(FineTuningTask):
-    """A task with the files of its program: a base class beside the program's task."""
+    """A mixin that adds the files of a program to its task."""
 
     other_settings: Sequence[Settings] = ()  # of the program; they describe the examples
 
@@ -206,11 +206,11 @@ class TaskFiles(FineTuningTask):
         return [self.example_set(purpose, self.read(purpose))]
 
     def dev_set(self) -> str | None:
-        """Returns the path or name of the examples to evaluate on; None if there are none."""
+        """Returns the path or name of the examples to evaluate on; None without such examples."""
         raise NotImplementedError
 
     def fold_key(self, example: Any) -> FoldKey:
-        """Returns what decides the fold of an example, for --folds in tasks with that setting."""
+        """Returns the key that decides an example's fold, in tasks with the setting --folds."""
         raise NotImplementedError
 
     def row(self, example: Any, purpose: str, number: int) -> Mapping[str, Cell] | None:

@@ -229,8 +229,8 @@ class TaskModel(Savable, keras.Model):
     def fit(self, *args: Any, **kwargs: Any) -> keras.callbacks.History:
         """Trains the model; see `keras.Model.fit`.
 
-        Values in lists and labels among the features are passed on as Keras needs them, and
-        callbacks that monitor a metric of the task are told in which direction it improves.
+        Lists, and labels among the features, are converted to what Keras expects. Callbacks that
+        monitor a metric of the task learn in which direction the metric improves.
 
         Raises:
             UserError: labels are not numbers, or `class_weight` does not fit the task.
@@ -255,8 +255,8 @@ class TaskModel(Savable, keras.Model):
         Args:
             filepath: the folder to write.
             *args, **kwargs: see `keras.Model.export`.
-            input_signature: None for a dictionary of all inputs except the inputs of packed rows,
-                int32 of any size.
+            input_signature: None for a dictionary of all inputs, int32 of any size, except the
+                inputs for packed rows.
         """
         names = (*self.required_inputs, *OPTIONAL_INPUTS)
         signature = input_signature or [model_signature(names, self.input_rank)]
@@ -278,7 +278,7 @@ class TaskModel(Savable, keras.Model):
                 `keras.Model.compile`.
             jit_compile: whether XLA compiles the steps. "auto" is Keras's choice if there is a GPU
                 or TPU, else False: on a CPU, XLA takes half a minute to compile a small model's
-                step, for every shape of a batch, and the step does not get faster.
+                step for each batch shape, and the step does not get faster.
         """
         accelerated = any(tf.config.list_physical_devices(kind) for kind in ("GPU", "TPU"))
         if jit_compile == "auto" and not accelerated:

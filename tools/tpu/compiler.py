@@ -27,7 +27,7 @@ class Chip:
     clock: float  # cycles per second of a TensorCore
 
     def divided(self, devices: int) -> "Chip":
-        # They share the links: the sum of one device goes to other chips once.
+        # The devices share the chip's links, and send their summed gradients only once.
         shares = self.flops / devices, self.bandwidth / devices, self.links, self.memory / devices
         return Chip(*shares, self.clock)
 
@@ -43,11 +43,11 @@ class Chip:
 # (https://arxiv.org/abs/2304.01433, table 4), and v2 has 4 of 496 Gbit/s.
 # The memory is what libtpu 0.0.50 states. For TPU7x it is all the memory of the chip, 192 GiB.
 # Clocks: v2 and v3 from the paper, v4 from the arXiv paper's table 4, v5e from
-# https://jax-ml.github.io/scaling-book/tpus. Google publishes none for the others. They are the
-# peak divided by 2 operations of each multiplier: 8 x 128 x 128 in a chip of v5p, 4 x 256 x 256 in
-# v6e, 8 x 256 x 256 in TPU7x. So computed, the clocks of v2 to v5e are the published ones. Google's
-# pages and JAX's tpu_info.py count half as many for v6e and TPU7x, which is 262,144 operations a
-# cycle and core, but libtpu 0.0.42.1 estimates 369,231 and 422,142 for a product of 8192 x 8192.
+# https://jax-ml.github.io/scaling-book/tpus. Google publishes no other clocks. They are computed
+# as the peak divided by 2 operations of each multiplier: 8 x 128 x 128 in a chip of v5p, 4 x 256 x
+# 256 in v6e, 8 x 256 x 256 in TPU7x. For v2 to v5e this gives the published clocks. Google's pages
+# and JAX's tpu_info.py count half as many multipliers for v6e and TPU7x: 262,144 operations a cycle
+# and core. But libtpu 0.0.42.1 estimates 369,231 and 422,142 for a product of 8192 x 8192.
 CHIPS = {
     kind: Chip(CHIP_FLOPS[kind], *others)
     for kind, others in {
@@ -135,7 +135,7 @@ def open_topology(name: str) -> Topology:
         generation, _, shape = name.partition(":")
         sizes = [int(size) for size in shape.split("x")]
         chips = math.prod(sizes)
-        if min(sizes) < 1 or chips > _MOST_CHIPS:  # without chips the compiler dies
+        if min(sizes) < 1 or chips > _MOST_CHIPS:  # the compiler crashes without chips
             raise ValueError(f"each size must be at least 1, and the chips at most {_MOST_CHIPS}")
         options = _OPTIONS.get(shape, {}) | _OPTIONS.get(generation, {})
         devices = topologies.get_topology_desc(name, "tpu", **options).devices

@@ -1,7 +1,7 @@
 """Reads the compiler's estimate of cycles in the text of a compiled TPU program.
 
-The compiler estimates the cycles of each instruction that a TensorCore computes. It gives none for
-all-reduces, nor for copies that run beside other instructions (copy-start).
+The compiler estimates the cycles of each instruction that a TensorCore computes, but not of
+all-reduces, nor of copies that run beside other instructions (copy-start).
 """
 
 import collections

@@ -56,7 +56,7 @@ def lower(run: Run, phase: RecordBatches, devices: Sequence[Any]) -> Step:
 
 
 def _distilled(student: PretrainingModel, run: Run, phase: RecordBatches) -> DistilledPretraining:
-    """Returns a student's objective, with a random teacher and DistilBERT's weights of losses."""
+    """Returns a student's objective, with a random teacher and DistilBERT's loss weights."""
     check_inputs(run.config, run.teacher, "--teacher_config_file", phase.max_seq_length)
     check_hidden_sizes(run.config, run.teacher)
     options = {**run.options, "recompute_activations": False}

@@ -43,7 +43,7 @@ class Plan:
     examples: int
     gib: float
     generator: float = 0.0  # hidden size of an ELECTRA's generator, as a share of `config`'s
-    cycles: float | None = None  # of the step of a replica's whole batch
+    cycles: float | None = None  # of a step on a replica's whole batch
     parts: int = 1  # in which the batch was computed
 
     @property
@@ -53,9 +53,9 @@ class Plan:
     def compare(
         self, config: BertConfig, phase: RecordBatches, accumulation_steps: int, generator: float
     ) -> list[tuple[float, float]] | None:
-        """Returns sizes of a phase's step beside the plan's, or None for a different model.
+        """Returns pairs of sizes, the phase's and the plan's, or None for a different model.
 
-        The first is the number of examples that a replica computes at once.
+        The first pair counts the examples that a replica computes at once.
         """
         same = type(self.config) is type(config) and all(
             getattr(self.config, name) == getattr(config, name) for name in _SIZES
@@ -119,10 +119,10 @@ def look_up(
 ) -> tuple[str, float | None]:
     """Returns a line that says whether a phase's step fits, and the compiler's cycles if known.
 
-    A step with fewer examples takes no more memory, and a step with more takes no less. Cycles are
-    of exactly this step. `plans` are [] if the settings are not `are_as_compiled`. The phase's
-    batch size is global, and a replica computes its part in `accumulation_steps` parts. For
-    `generator` see `Plan`.
+    A step with fewer examples takes no more memory, and a step with more takes no less. The cycles
+    are for exactly this step. `plans` must be [] if the run's settings are not `are_as_compiled`.
+    The phase's batch size is global, and a replica computes its share in `accumulation_steps`
+    parts. For `generator` see `Plan`.
     """
     known, cycles = "", None
     for plan in plans:

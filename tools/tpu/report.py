@@ -158,7 +158,7 @@ def report(
     sizes = [f"{name} {getattr(executable, name) / GIB:.3f}" for name in names]
     names = float32_products(work.products)
     named = names[:NAMES_SHOWN] + ["..."] * (len(names) > NAMES_SHOWN)
-    # The sum can exceed the layout that the compiler made fit: near the limit it is uncertain.
+    # The compiler can make a program fit whose sum exceeds the memory, so the limit is not sharp.
     fits = "fits" if executable.hbm <= device.memory * GIB else "compiles, but may not fit"
     return [
         f"{fits}: {executable.hbm / GIB:.2f} of {device.memory:.2f} GiB a replica"

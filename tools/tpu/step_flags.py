@@ -1,4 +1,4 @@
-"""The flags of a teacher, and a check of a batch, for tools with run_pretraining.py's flags."""
+"""Defines a teacher's flags and checks batches, for tools with run_pretraining.py's flags."""
 
 from absl import flags
 

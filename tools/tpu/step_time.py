@@ -14,13 +14,13 @@ from .compiler import Chip
 
 # Bytes of traffic in a step, forward and backward:
 _NUMBER = 7.4  # for each number, most in bfloat16, that a product reads or writes
-_FAR_NUMBER = 13.7  # more, for the numbers of a tensor that do not fit on the chip beside it:
-_NEAR = 4e6  # so many of a tensor do
+_FAR_NUMBER = 13.7  # added for each number of a tensor beyond the first _NEAR
+_NEAR = 4e6  # numbers of a tensor that fit on the chip
 _LOGIT = 45.0  # for each number of the product with the vocabulary, whose softmax is in float32
-# For each weight, a word's twice, because it is looked up and predicted:
-_WEIGHT = 11.3  # in each part of a batch: used twice, and its gradient summed
-_UPDATE = 26.6  # once: cast to bfloat16, updated with its moments
-_REDUCED = 33.7  # once with several replicas: norm and clipped gradient
+# For each weight; embeddings count twice, because words are looked up and predicted:
+_WEIGHT = 11.3  # in each part of a batch: uses the weight twice, and sums its gradient
+_UPDATE = 26.6  # once: casts the weight to bfloat16, updates it and its moments
+_REDUCED = 33.7  # once with several replicas: the norm, and the clipped gradient
 _EXPOSED = 0.22  # the share of the products' time, at the peak, that no traffic hides
 _LOOKUP = 1.1  # the time of the look-ups, as products with one-hot rows at the peak
 
@@ -60,7 +60,7 @@ def count_weights(config: BertConfig, products: Sequence[Product]) -> int:
     for product in products:
         if product.name == "vocabulary" and product.passes > 1:
             tables.add((product.k, product.n))
-        elif product.batch == 1 and product.passes > 1:  # neither of attention nor a teacher's
+        elif product.batch == 1 and product.passes > 1:  # not attention's or a teacher's
             shared = config.num_hidden_layers / len(config.layer_scopes) * product.in_encoder or 1
             weights += round(product.count / shared) * product.k * product.n
     return weights + sum(k * n for k, n in tables)
@@ -89,7 +89,7 @@ def estimate_step(
             far = max(0.0, 1 - _NEAR * parts / numbers)
             each = _LOGIT if product.name == "vocabulary" else _NUMBER + _FAR_NUMBER * far
             traffic += product.passes / 3 * product.count * numbers * each
-        if product.name == "intermediate":  # each model has one, and looks up its tokens one-hot
+        if product.name == "intermediate":  # one per model, each with one-hot look-ups
             lookups += min(product.passes, 2) * product.m
     looking_up = _LOOKUP * 2 * lookups * words / replicas / chip.flops
     at_the_peak = sum(x.passes * x.flops for x in products) / replicas / chip.flops

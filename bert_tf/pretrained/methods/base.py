@@ -74,7 +74,7 @@ class LoadedModel:
     def _windows(
         self, texts: Sequence[Text], long_text: str | None, window_stride: int | None
     ) -> TextRows:
-        """Returns the rows of texts, split as the arguments or, if None, the model's folder say."""
+        """Returns the rows of texts; arguments that are None default to the folder's settings."""
         length = self.max_seq_length
         given = of_folder(long_text, window_stride, self._folder.trained_on, length)
         return TextRows(texts, self.tokenizer, length, *given)

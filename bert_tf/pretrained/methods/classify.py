@@ -1,4 +1,4 @@
-"""`classify`, the class of a text, of the model's classes or of any; and `rank`."""
+"""`classify` and `rank`: the class of a text, and the passages that best match a query."""
 
 from collections.abc import Sequence
 from typing import Any, overload
@@ -24,7 +24,7 @@ _RULE = (
 
 
 def check_arguments(labels: Any, hypothesis_template: Any, multi_label: Any) -> list[str]:
-    """Returns the labels as a list, after a check of the arguments of `Pretrained.classify`."""
+    """Checks the arguments of `Pretrained.classify`, and returns the labels as a list."""
     check_type("hypothesis_template", hypothesis_template, STRING)
     check_type("multi_label", multi_label, SWITCH)
     labels, single = as_list(labels, name="labels")
@@ -51,7 +51,7 @@ def check_arguments(labels: Any, hypothesis_template: Any, multi_label: Any) -> 
 class Judge:
     """Asks a model whether texts entail the hypotheses of labels; see `Pretrained.classify`.
 
-    With a single label a text can always have several labels, or none.
+    A single label is always judged as with `multi_label`.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Judge:
 
 
 def _entailment(folder: ModelFolder) -> int:
-    """Returns the number of the class for entailment, found as by transformers' pipeline."""
+    """Returns the number of the class for entailment, found as in transformers' pipeline."""
     if "classification" in folder.heads and len(folder.labels) > 1:
         for i, label in enumerate(folder.labels):
             if label.lower().startswith("entail"):
@@ -124,7 +124,7 @@ def _contradiction(folder: ModelFolder, entailment: int) -> int:
     """Returns the number of the class to compare entailment with.
 
     transformers' pipeline takes the first class or, if that is entailment, the last. Here the names
-    decide, which is the same for the orders of classes that are in use.
+    decide; for the orders of classes in use, the result is the same.
     """
     for i, label in enumerate(folder.labels):
         if label.lower().startswith("contradict"):
@@ -175,15 +175,15 @@ class Classify(LoadedModel):
         long_text: str | None = None,
         window_stride: int | None = None,
     ) -> Classification | float | list[Classification] | list[float]:
-        """Returns the class of each text; if the model is a regression, a float for each.
+        """Returns the class of each text or, if the model is a regression, its number as a float.
 
-        If a text can have several classes (`config.is_multi_label`), `labels` are those of at least
-        the probability `config.threshold`, maybe none; `label` is the most likely one, and
-        `probabilities` do not add up to 1.
+        If a text can have several classes (`config.is_multi_label`), `labels` are the classes with
+        a probability of at least `config.threshold`, maybe none; `label` is the most likely class,
+        and `probabilities` do not add up to 1.
 
-        With `labels` the classes are yours, and the model is one of natural language inference,
-        trained on data such as MNLI or XNLI: it judges whether a text entails "This example is
-        {label}." (zero-shot classification, as in the pipeline of transformers).
+        With `labels` you choose the classes. The model must be trained on natural language
+        inference, such as MNLI or XNLI: it judges whether a text entails "This example is {label}."
+        (zero-shot classification, as in the pipeline of transformers).
 
         Args:
             texts: a text, a pair of texts `(a, b)`, or a list of either. No pairs with `labels`.
@@ -192,15 +192,15 @@ class Classify(LoadedModel):
                 label goes.
             multi_label: with `labels`: whether each label is judged by itself, entailment against
                 contradiction, so that a text can have several labels or none, and `probabilities`
-                do not add up to 1. A single label is always judged so.
-            long_text: what becomes of a text with more word pieces than `max_seq_length`. "cut"
-                leaves its end out. "mean" and "max" split it into overlapping windows, and its
-                probabilities, or its number, are the mean or the maximum of theirs; maxima of
-                probabilities that add up to 1 are divided by their sum. Of a pair the longer text
-                is split, and the other one is whole in every window. None for what the model was
-                trained with, --long_text of run_classifier, or else "cut". Not with `labels`.
+                do not add up to 1. A single label is always judged this way.
+            long_text: what to do with a text of more word pieces than `max_seq_length`. "cut"
+                drops its end. "mean" and "max" split it into overlapping windows and return the
+                mean or the maximum of the windows' probabilities or numbers; maxima of
+                probabilities that add up to 1 are divided by their sum. In a pair only the longer
+                text is split, and each window has the whole shorter text. None for the --long_text
+                of the training, or else "cut". Not with `labels`.
             window_stride: word pieces from the start of a window to the start of the next one.
-                None for what the model was trained with, or else half a window.
+                None for the stride of the training, or else half a window.
 
         Raises:
             UserError: the model has no classifier or, with `labels`, no class for entailment; or
@@ -260,27 +260,27 @@ class Classify(LoadedModel):
         long_text: str | None = None,
         window_stride: int | None = None,
     ) -> list[RankedPassage]:
-        """Returns the passages, the most relevant one first; equal ones keep their order.
+        """Returns the passages, the most relevant one first; ties keep their order.
 
-        The model reads pairs `(query, passage)`: a regression, whose number is the relevance, or a
-        classifier, with the probability of `positive`. In a folder of Hugging Face the score of a
-        regression is what the class CrossEncoder of sentence-transformers makes of the number: its
-        sigmoid, or the number itself if the folder says so.
+        The model reads pairs `(query, passage)`. The score is the number of a regression, or a
+        classifier's probability of `positive`. For a Hugging Face regression the score is the
+        number's sigmoid or, if the folder says so, the number itself, as in the CrossEncoder of
+        sentence-transformers.
 
         Args:
             query: the text to find passages for.
-            passages: a list of texts, such as what a search has found.
+            passages: a list of texts, such as the results of a search.
             top_k: number of passages to return. None for all.
             positive: the class of relevant passages; not for a regression.
-            long_text: what becomes of a passage that is too long beside the query. "cut" leaves its
-                end out. "mean" and "max" split it into overlapping windows, see `classify`; its
+            long_text: what to do with a passage that does not fit beside the query. "cut" drops its
+                end. "mean" and "max" split it into overlapping windows, see `classify`; its
                 score comes from the mean or the maximum of the windows' numbers, or log odds of
-                `positive`. With "max" the best window decides. None for what the model was trained
-                with, or else "cut".
+                `positive`. With "max" the best window decides. None for the --long_text of the
+                training, or else "cut".
             window_stride: see `classify`.
 
         Raises:
-            UserError: the model is no classifier of texts, or `positive` is none of its classes.
+            UserError: the model cannot classify texts, or `positive` is not one of its classes.
         """
         is_number = "regression" in self._folder.heads
         kind = "regression" if is_number else "classification"
@@ -297,7 +297,7 @@ class Classify(LoadedModel):
         found = [row["logits"] for row in self._run(kind, windows.rows)]
         logits = np.array(found, np.float64).reshape([len(found), max(1, len(self.labels))])
         value = logits[:, column]  # orders better than its sigmoid, which rounds to 1
-        if not (is_number or self.config.is_multi_label):  # log odds: the sigmoid is the softmax
+        if not (is_number or self.config.is_multi_label):  # log odds, whose sigmoid is the softmax
             others = np.delete(logits, column, axis=1)
             value = value - np.logaddexp.reduce(others, axis=1)
         value = windows.join(value)

@@ -31,7 +31,7 @@ class Encode(LoadedModel):
     def fill_mask(
         self, texts: str | Sequence[str], top_k: int = 5
     ) -> list[list[Filling]] | list[list[list[Filling]]]:
-        """Returns the most likely tokens for each [MASK] of each text: lists, the best first.
+        """Returns the most likely tokens for each [MASK] of each text, in lists, the best first.
 
         Args:
             texts: each with at least one [MASK]. A [MASK] stands for one word piece.
@@ -81,7 +81,7 @@ class Encode(LoadedModel):
             texts: a text, a pair of texts `(a, b)`, or a list of either.
             pooling: "mean" of the last layer over all tokens, [CLS] and [SEP] included; "cls", the
                 last layer at [CLS]; "pooled", the pooler's output, on which classifiers are
-                trained; or another of sentence-transformers' poolings. None for the folder's
+                trained; or any other pooling of sentence-transformers. None for the folder's
                 setting, or else "mean".
             normalize: whether to divide each vector by its length. None for the folder's setting,
                 or else False.

@@ -44,17 +44,17 @@ class Tag(LoadedModel):
             texts: sentences. A long sentence is split into windows; each tags the words in its
                 middle.
             aggregation_strategy: what gets a tag. "word": each run of characters without white
-                space, as in run_tagging. As in transformers' pipeline: "first", "average" and
-                "max", each word by its first piece, its pieces' mean or its surest piece (runs
-                without white space or punctuation; with RoBERTa and ALBERT, runs without a space);
-                "simple", each word piece; "none", each word piece, and neighbours are not joined.
-            window_stride: word pieces that each window of a long sentence tags, and so between the
-                starts of windows: fewer give every word more context, in more windows. None for
-                what the model was trained with, or else half a window.
+                space, as in run_tagging. The others are as in transformers' pipeline: "first",
+                "average" and "max" tag a word by its first piece, its pieces' mean or its surest
+                piece (a word has no white space or punctuation; with RoBERTa and ALBERT, no space).
+                "simple" and "none" tag each word piece; "none" does not join neighbours.
+            window_stride: number of word pieces that each window of a long sentence tags. A smaller
+                number gives every word more context, but takes more windows. None for the stride
+                of the training, or else half a window.
 
         Raises:
-            UserError: the model is not a tagger, the strategy is unknown, or the stride is not from
-                1 to the word pieces of a window.
+            UserError: the model is not a tagger, the strategy is unknown, or the stride is not
+                between 1 and the number of word pieces in a window.
         """
         self._folder.check_head("tagging", "tag")
         check_choice("aggregation_strategy", aggregation_strategy, STRATEGIES)
@@ -102,7 +102,7 @@ class TaggedText:
             self.rows.append(sequences.pack_pair(ids, None, 0, tokenizer.layout))
 
     def _edges(self, strategy: str) -> list[int]:
-        """Returns the pieces that begin a unit with a tag (the first may be space), and the end."""
+        """Returns the first piece of each tagged unit, maybe a space, and the number of pieces."""
         pieces = self._pieces
         starts = [0] if pieces else []
         if strategy == "word":
@@ -111,7 +111,7 @@ class TaggedText:
                 if piece.start == piece.end:
                     continue
                 if any(map(str.isspace, self._text[end : piece.start])):
-                    # The space before a word may be a piece of its own.
+                    # The space before a word may be a separate piece.
                     while not pieces[i].begins_word and pieces[i - 1].start == pieces[i - 1].end:
                         i -= 1
                     starts.append(i)
@@ -122,7 +122,7 @@ class TaggedText:
         return [*dict.fromkeys([*starts, len(pieces)])]
 
     def _continues_word(self, piece: Piece) -> bool:
-        """Returns whether transformers counts a piece to the word before it."""
+        """Returns whether transformers treats a piece as part of the word before it."""
         if not self._tokenizer.carries_space:
             return not piece.begins_word
         near = self._text[max(piece.start - 1, 0) : piece.start + 1]

@@ -41,7 +41,7 @@ from bert_tf.tasks.task import FineTuningTask, Start
 
 
 class Train(LoadedModel):
-    """A model in Keras, and the methods that train it, evaluate and save; see `Pretrained`."""
+    """A Keras model with the methods that train, evaluate and save it; see `Pretrained`."""
 
     model: keras.Model
     _chosen: Rows | None = None
@@ -120,7 +120,7 @@ class Train(LoadedModel):
         return self._for(SentenceRows())
 
     def _for(self, rows: Rows) -> Self:
-        """Returns a model with this one's weights, and its head if that is for the same task."""
+        """Returns a model with the same weights; it keeps the head if the task is the same."""
         folder = self._folder
         is_same = rows.head in folder.heads and rows.multi_label == folder.config.is_multi_label
         if not is_same or rows.labels not in (None, folder.labels):
@@ -155,7 +155,7 @@ class Train(LoadedModel):
         return rows
 
     def _trained_rows(self, method: str) -> Rows:
-        """Returns the task, with the classes of the model; raises UserError if it is untrained."""
+        """Returns the task with the model's classes; raises UserError if the model is untrained."""
         rows = self._rows(method)
         if rows.head and not self._folder.heads:
             raise UserError(f"{method} needs a trained model; call fit first")
@@ -180,8 +180,8 @@ class Train(LoadedModel):
     ) -> keras.callbacks.History:
         """Trains the model as the task's program does; then it can answer.
 
-        The same settings give the same weights as the program, bit for bit. The batches of an epoch
-        go on in the next one, as in the original; for the ends of epochs see `CallbackWatch`.
+        The same settings give the same weights as the program, bit for bit. A batch may continue
+        into the next epoch, as in the original; for the ends of epochs see `CallbackWatch`.
 
         Args:
             x: the texts, or pairs of texts `(a, b)`: a list, a NumPy array or a column of a table.
@@ -190,14 +190,14 @@ class Train(LoadedModel):
                 number.
             validation_data: `(x, y)`, or a dataset or a generator, to evaluate on after each epoch.
             settings: the task's options in one object, such as a `ClassifierOptions`; or the
-                program's settings, without effect where they name the model or the examples.
+                program's settings: the model and the examples that they name are ignored.
             output_dir: folder for checkpoints and results, as in the program: called again, `fit`
                 resumes there, or loads the finished model. None for `settings.output_dir`;
                 without settings only the trained model in memory is kept.
             strategy: a `tf.distribute.Strategy`; None for the current one.
             sample_weight: how much each example counts in the loss, numbers of at least 0; only in
                 classification, regression and tagging (one for each sentence).
-            class_weight: how much the examples of a class, or the words of a tag, count, by its
+            class_weight: how much the examples of each class, or the words of each tag, count, by
                 name or number: `{"bad": 1, "good": 3}`; or "balanced", as in scikit-learn.
             callbacks: Keras's callbacks. The methods for batches are called once for each loop on
                 the device. After `model.stop_training`, `fit` continues in `output_dir` only
@@ -272,7 +272,7 @@ class Train(LoadedModel):
         self._chosen = rows
 
     def _start(self, rows: Rows) -> Start:
-        """Returns what a run starts from: with the head only if its classes are the task's."""
+        """Returns the `Start` of a run, with the head only if its classes are the task's."""
         is_same = rows.labels in (None, self._folder.labels)
         folder = self._folder if is_same else self._without_head()
         weights = functools.partial(initialize, folder, self._read)
@@ -285,9 +285,9 @@ class Train(LoadedModel):
 
     @property
     def _read(self) -> Callable[[str], Any]:
-        """Reads a weight by name, from the Keras model if possible, since it may have changed.
+        """A function that reads a weight by name, from the Keras model, where it may have changed.
 
-        A rounded weight that was not changed comes from the folder.
+        Weights that the model lacks, and unchanged rounded weights, are read from the folder.
         """
         variables = {variable.path: variable for variable in self.model.variables}
         folder = self._folder
@@ -319,8 +319,8 @@ class Train(LoadedModel):
             sample_weight: see `fit`.
             strategy: a `tf.distribute.Strategy`; None for the current one.
             verbose: 0 to show no progress.
-            **options: settings by name, and `batch_size`. `long_text` and `window_stride` are those
-                of the training unless one is given.
+            **options: settings by name, and `batch_size`. `long_text` and `window_stride` are as in
+                training unless one of them is given.
 
         Returns:
             The metrics by name, such as `accuracy` and `loss`. Printed, it also shows the report:
@@ -346,7 +346,7 @@ class Train(LoadedModel):
             given = (options.get("long_text"), options.get("window_stride"))
             found = of_folder(*given, self._folder.trained_on, length)
             options = {**options, "long_text": found[0], "window_stride": found[1]}
-        if "max_query_length" in fields:  # as `answer`
+        if "max_query_length" in fields:  # as in `answer`
             values["max_query_length"] = max(1, min(64, length // 2))
         return self._task(rows, None, {**values, **options}, purpose)
 
@@ -361,17 +361,17 @@ class Train(LoadedModel):
     ) -> Any:
         """Returns the model's outputs for each example.
 
-        For classes the probabilities in the order of `labels`, float [texts, classes], and for a
-        regression the numbers, float [texts]. For tagging the tags of each word, in lists. For
-        answers the texts, "" for none: only with `null_score_diff_threshold`, which is 0 by default
-        if this object was trained with questions without answers, and else, also after `load`,
-        None. For multiple choice the probabilities, float [questions, choices]. For sentence
-        vectors the cosine of each pair, float [pairs].
+        Classes: the probabilities in the order of `labels`, float [texts, classes]. Regression: the
+        numbers, float [texts]. Tagging: lists of the words' tags. Answers: the texts; "" for no
+        answer, which is possible only with a `null_score_diff_threshold`. The threshold is 0 by
+        default if this object was trained on questions without answers; otherwise, and after
+        `load`, it is None. Multiple choice: the probabilities, float [questions, choices]. Sentence
+        vectors: the cosine of each pair, float [pairs].
 
         Args:
             x: the inputs, see `fit`; or a `tf.data.Dataset` of them.
-            batch_size: number of texts, or windows of them, that are computed at once; None for 32,
-                or for the program's default.
+            batch_size: number of texts, or of their windows, in a batch; None for 32, or for the
+                program's default.
             strategy: see `evaluate`; not for classes, numbers and answers.
             verbose: 0 to show no progress.
             **options: for classification and regression `long_text` and `window_stride`, see
@@ -397,7 +397,7 @@ class Train(LoadedModel):
             return rows.answers(outputs)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Writes the model to a folder, which `load`, the programs and the tools take.
+        """Writes the model to a folder that `load`, the programs and the tools can read.
 
         Args:
             folder: a new folder, or one that an earlier `save` wrote, which is replaced.
@@ -425,7 +425,7 @@ class Train(LoadedModel):
 
 
 def held_folder(model: Train) -> ModelFolder:
-    """Returns a model as a folder in memory, with the weights that it has now."""
+    """Returns a model as a folder in memory, with the model's current weights."""
     if model._chosen is not None:
         model._trained_rows("export_model")
     return dataclasses.replace(model._folder, shapes=model._shapes(), read=model._read)

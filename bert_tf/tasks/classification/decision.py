@@ -1,4 +1,4 @@
-"""Whether a text can have several labels, and from which probability a label is predicted.
+"""Decides if a text can have several labels, and from which probability a label is predicted.
 
 Both are in the model's `bert_config.json`: `problem_type` and `threshold`.
 """

@@ -110,7 +110,7 @@ def parse_label(
 
 
 def default_label(processor: DataProcessor) -> str | float | tuple[str, ...]:
-    """Returns test examples' label: the first, as in the original; () if it may be several."""
+    """Returns the label of test examples: the first, as in the original; () for several labels."""
     if processor.multi_label:
         return ()
     labels = processor.get_labels()
@@ -132,7 +132,7 @@ def in_both_orders(examples: Sequence[InputExample]) -> list[InputExample]:
 
 
 def scaled(examples: Sequence[InputExample], scale: float) -> list[InputExample]:
-    """Divides labels of a regression by `scale`; the encoder reports other labels."""
+    """Divides a regression's labels by `scale`; leaves other labels for the encoder to report."""
     if scale == 1.0:
         return list(examples)
 
@@ -222,8 +222,8 @@ class ClassificationEncoder(PairEncoder):
     """Turns an example into one record, or into one for each window of a long text.
 
     Without a `stride`, records and log lines match the original's
-    `file_based_convert_examples_to_features`, and long texts are truncated at their ends. With
-    one, see `split_pair`, records have the weight 1 / windows, so that every example counts once.
+    `file_based_convert_examples_to_features`, and long texts are truncated at their ends. With a
+    stride (see `split_pair`), records have the weight 1 / windows, so that examples count the same.
     `weighted` records also have the weights of their examples. `label_list` has the classes in the
     order of the logits; None for regression. `num_windows`: number of records of each example.
     """

@@ -1,4 +1,4 @@
-"""The files of run_classifier.py: the data of its processors, and what it writes."""
+"""Reads the data of run_classifier.py's processors, and writes its results."""
 
 import contextlib
 import os
@@ -35,7 +35,7 @@ from bert_tf.tasks.task import (
     TaskFiles,
 )
 
-# Purpose -> what processors call the set.
+# Purpose -> the name of the set in processors.
 _SPLITS = {"train": "train", "eval": "dev", "predict": "test"}
 
 
@@ -161,7 +161,7 @@ def write_submission(output_dir: str, processor: DataProcessor, outputs: np.ndar
 
 
 def predicted(processor: DataProcessor, outputs: np.ndarray) -> list[str]:
-    """Returns each prediction as text, from outputs [examples, classes], or [examples] if numbers.
+    """Returns predictions as text, from outputs [examples, classes] or, for numbers, [examples].
 
     Numbers are clipped to the task's range.
     """

@@ -102,7 +102,7 @@ class MnliProcessor(MnliMismatchedProcessor):
 
 
 class AxProcessor(TsvProcessor):
-    """GLUE's diagnostic set: predictions of a model that was trained on MNLI."""
+    """GLUE's diagnostic set, for predictions of a model that was trained on MNLI."""
 
     labels = MnliProcessor.labels
     submission_file = "AX.tsv"
@@ -252,9 +252,9 @@ def get_processor(
 ) -> DataProcessor:
     """Returns the processor of a task.
 
-    Only the task `table` reads `data_dir` here, to collect its classes; `columns` are its columns,
-    or the features of the dataset `source`, which is read instead of files if it has a name.
-    `learned_labels`, the classes that the model was trained with, are the default of --labels.
+    Only the task `table` reads `data_dir` here, to collect its classes; `columns` names its
+    columns. If `source` has a name, that dataset is read instead of files, and `columns` names its
+    features. `learned_labels`, the classes of the trained model, are the default of --labels.
     """
     by_name = {key.replace("-", ""): cls for key, cls in processors.items()}
     processor_class = by_name.get(task_name.lower().replace("-", ""))

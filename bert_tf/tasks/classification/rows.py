@@ -51,7 +51,7 @@ class ClassificationRows(Rows):
         return examples
 
     def _labels(self, values: list[Any], name: str, is_training: bool) -> list[Any]:
-        """Returns the classes of the examples by name; in training also collects them."""
+        """Returns the names of the examples' classes; in training also collects the classes."""
         are_known = self.labels is not None or not is_training
         name_of = self._known if are_known else class_name
         kinds = {*map(type, values)}
@@ -81,7 +81,7 @@ class ClassificationRows(Rows):
             logging.warning("%s: no example has the class %s", name, listed(unseen))
 
     def _known(self, value: Any, place: str) -> str:
-        """Returns the class of a value, which is its name or its number from 0."""
+        """Returns the class for a value: the class's name, or its number from 0."""
         labels = self.labels or ()
         name = class_name(value, place)
         if name in labels:

@@ -1,4 +1,4 @@
-"""Metrics of an evaluation: GLUE's, of several labels, and of rankings within groups."""
+"""Metrics of an evaluation: for GLUE, for several labels, and for rankings within groups."""
 
 from collections.abc import Callable, Sequence
 
@@ -107,7 +107,7 @@ def evaluate_labels(
     `eval_micro_f1` counts all labels of all texts alike; `eval_macro_f1` is the mean of the labels'
     F1 scores, 0 for a label that occurs in neither labels nor predictions;
     `eval_average_precision` is the mean over the labels that some text has, and needs no threshold;
-    `eval_accuracy` is the share of texts with exactly their labels.
+    `eval_accuracy` is the share of texts with exactly the correct labels.
     """
     from sklearn import metrics
 
@@ -136,7 +136,7 @@ def evaluate_labels(
 def check_relevance(
     purpose: str, examples: Sequence[InputExample], labels: Sequence[str] | None
 ) -> None:
-    """Raises UserError if none of the examples of a set is relevant, or a grade is negative."""
+    """Raises UserError if a set has no relevant example, or a negative grade."""
     gains = [x.label if labels is None else labels.index(x.label) for x in examples]
     if negative := [gain for gain in gains if gain < 0]:
         raise UserError(

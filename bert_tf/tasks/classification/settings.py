@@ -249,7 +249,7 @@ class TableColumns(Settings):
 class TfdsSource(Settings):
     """A prepared dataset of TensorFlow Datasets with the examples of a task.
 
-    A split may be sliced (`train[:90%]`); None is the task's own split.
+    A split may be sliced (`train[:90%]`); None is the task's default split.
     """
 
     tfds: str | None = Group.DATA.setting(

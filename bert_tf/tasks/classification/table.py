@@ -1,4 +1,4 @@
-"""Tasks in tables: files of tab-separated columns, and .csv or .tsv files of the user's own."""
+"""Tasks in tables: files of tab-separated columns, and the user's .csv or .tsv files."""
 
 import collections
 import dataclasses
@@ -128,7 +128,7 @@ def rows_to_examples(
         text_b = None if columns.text_b is None else row[columns.text_b]
         known_label = None if known is None else row[known] or None
         if columns.label is not None and processor.multi_label:
-            known_label = label  # perhaps none of them
+            known_label = label  # perhaps (), no labels
         example = InputExample(guid, row[columns.text_a], text_b, label, known_label)
         for name in ("group", "fold_group"):
             if (number := getattr(columns, name)) is not None:

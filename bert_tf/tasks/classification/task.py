@@ -1,4 +1,4 @@
-"""Classification and regression as a task of fine-tuning."""
+"""Classification and regression as a fine-tuning task."""
 
 import dataclasses
 from collections.abc import Callable, Hashable, Mapping, Sequence

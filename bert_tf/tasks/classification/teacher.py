@@ -77,7 +77,7 @@ class DistilledClassification(Distilled):
 
     The losses, by the names of `alphas`: `ce`, the cross entropy with the teacher's probabilities
     (the mean over the classes, if a text can have several), or in a regression the squared
-    difference from its output, without temperature; `labels`, for the examples' own labels; `cos`.
+    difference from the teacher's output (no temperature); `labels`, the loss on the labels; `cos`.
     """
 
     def outputs_of(self, model: ClassificationModel, features, training: bool, dropout_seed):
@@ -88,7 +88,7 @@ class DistilledClassification(Distilled):
         return output.all_encoder_layers, model.head_outputs(output, inputs[1], **dropout)
 
     def loss_and_metrics(self, outputs, features, normalizers):
-        """Returns what `Distilled` returns, and the accuracy as a metric."""
+        """Returns the loss and metrics of `Distilled`, and the accuracy."""
         loss, sums = super().loss_and_metrics(outputs, features, normalizers)
         (_, logits), _ = outputs
         return loss, sums | self.student.accuracy(logits, features)

@@ -177,7 +177,7 @@ class TfdsProcessor(DataProcessor):
         return None
 
     def _parse_label(self, value: Any, split: str, place: str) -> str | float | tuple[str, ...]:
-        """Converts a dataset's label to the task's; `_select` has joined the numbers of several."""
+        """Converts a dataset's label to the task's; `_select` joins several labels' numbers."""
         if self.multi_label and self._classes and isinstance(value, bytes):
             numbers = map(int, value.split())
             return tuple(self._parse_label(number, split, place) for number in numbers)
@@ -240,7 +240,7 @@ def feature_names(builder: Any, columns: TableColumns) -> tuple[str, str | None,
 
 
 def class_names(source: TfdsSource, columns: TableColumns) -> list[str]:
-    """Returns the classes of a dataset in its order; raises UserError if it does not name them."""
+    """Returns the classes in the dataset's order; raises UserError if they have no names."""
     builder = tfds.find(source.tfds, source.tfds_data_dir, source.tfds)
     _, _, label = feature_names(builder, columns)
     names = _class_names(builder, label)

@@ -16,7 +16,7 @@ from bert_tf.tasks.rows import Rows, check_there, decimals, read_rows
 from bert_tf.text import sequences
 from bert_tf.text.tokenizers import Tokenizer
 
-NUM_CHOICES = 4  # of SWAG
+NUM_CHOICES = 4  # in SWAG
 _ENDINGS = [f"ending{i}" for i in range(NUM_CHOICES)]
 
 
@@ -74,7 +74,7 @@ def _label(text: str, place: str) -> int:
 
 
 class QuestionEncoder(ExampleEncoder):
-    """Turns a question with `num_choices` endings into one record (label 0 if it has none).
+    """Turns a question with `num_choices` endings into one record (label 0 if it is unknown).
 
     If a pair is too long, the longer text is truncated at its end, one token at a time.
     """

@@ -28,7 +28,7 @@ from bert_tf.text.tokenizers import Tokenizer
 
 @dataclasses.dataclass(frozen=True)
 class Sentences:
-    """One text, a pair, or three texts of which the third means something else."""
+    """One text, a pair, or a triplet, whose third text means something else."""
 
     texts: tuple[str, ...]
     score: float = 0.0  # how similar a pair is in meaning; 0 if unknown
@@ -156,7 +156,7 @@ class SentenceEncoder(ExampleEncoder):
         yield f"score: {example.score}"
 
 
-# Number of texts in a row -> what the rows are called, and the losses that learn from them.
+# Number of texts in a row -> the name of such rows, and the losses that learn from them.
 _LOSSES = {
     1: ("single texts", (TEACHER,)),
     2: ("pairs", (COSINE, IN_BATCH_NEGATIVES, TEACHER)),
@@ -177,8 +177,8 @@ class SentenceRows(Rows):
 
     def __init__(self) -> None:
         self._have_scores = True
-        self._num_texts = 2  # in a row of the training
-        self._scores: list[float] = []  # the scores of the training
+        self._num_texts = 2  # in a training row
+        self._scores: list[float] = []  # the training scores
         self._farthest = (0.0, "")  # the score farthest from 0, and its place
 
     def examples(self, purpose: str, x: Any, y: Any, weights: Any = None) -> list[Sentences]:
@@ -215,7 +215,7 @@ class SentenceRows(Rows):
         for i, example in enumerate(examples):
             if abs(example.score) > abs(self._farthest[0]):
                 self._farthest = (example.score, f"{targets}[{i}]")
-        if purpose != "validation":  # a part of the training before it
+        if purpose != "validation":  # which keeps the training's value
             self._num_texts = len(texts[0])
         return examples
 

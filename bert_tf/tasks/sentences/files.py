@@ -30,7 +30,7 @@ from bert_tf.tasks.sentences.settings import (
 from bert_tf.tasks.sentences.task import Corpus, Queries, SentenceTask
 from bert_tf.tasks.task import Evaluated, ExampleSet, TaskFiles
 
-# Purpose -> the name of its file, and what needs its columns.
+# Purpose -> the file's name, and who needs its columns, for messages.
 _FILES = {
     "train": ("train", "Training"),
     "eval": ("dev", "Evaluation"),
@@ -51,7 +51,7 @@ class SentenceFiles(TaskFiles, SentenceTask):
             self.best_metric = "eval_ndcg@10"
 
     def check(self, config: BertConfig, strategy: tf.distribute.Strategy) -> None:
-        """Also checks that the model in files makes mean vectors."""
+        """Also checks that the vectors of --init_checkpoint are means over the tokens."""
         if self.settings.init_checkpoint:
             check_mean_vectors(folder_of(self.settings.init_checkpoint))
         super().check(config, strategy)

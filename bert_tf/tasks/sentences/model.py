@@ -35,11 +35,11 @@ def in_batch_negatives(
     negatives: tf.Tensor | None = None,
     related: tf.Tensor | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns each pair's loss among the pairs of the batch, and whether it finds its partner.
+    """Returns each pair's loss in the batch, and whether the first text finds its partner.
 
     Each text must choose its partner among the other side's texts: the cross entropy of a softmax
     over the cosines times `similarity_scale`. The loss is the mean of both directions. The paper
-    has only one, from a message to its reply; the order of two paraphrases means nothing.
+    only goes from a message to its reply, but the order of two paraphrases means nothing.
 
     Args:
         first, second: float32 [B, H], the vectors of the pairs' texts, each of length 1.
@@ -58,7 +58,7 @@ def in_batch_negatives(
     from_first, from_second = logits + absent, tf.transpose(logits) + absent
     partners = tf.range(get_shape_list(logits)[0])
     if related is not None:
-        others = tf.cast(partners != partners[:, tf.newaxis], tf.float32)  # all but the own partner
+        others = tf.cast(partners != partners[:, tf.newaxis], tf.float32)  # all except the partner
         related = _MASKED * tf.cast(related, tf.float32)
         from_first += others * related[0, :, 1]
         from_second += others * related[1, :, 0]
@@ -154,7 +154,7 @@ class SentenceModel(TaskModel):
         self.sizes: tuple[int | None, ...] = tuple(matryoshka_dims) or (None,)
         self.task_metrics: tuple[str, ...] = ()
         if loss != COSINE:
-            self.task_metrics, self.label_names = ("accuracy",), ()  # every pair is a correct one
+            self.task_metrics, self.label_names = ("accuracy",), ()  # every pair is correct
             self.compared_features = ("input_ids",) if loss == IN_BATCH_NEGATIVES else ()
 
     def head_outputs(self, output: BertOutput, input_mask: Any, **dropout: Any) -> tf.Tensor:
@@ -189,9 +189,9 @@ class SentenceModel(TaskModel):
     ) -> tuple[tf.Tensor, Sums]:
         """Returns the mean loss and, except for `cosine`, the accuracy; all float32 [].
 
-        The accuracy is the number of first texts that are nearest to their partner, among all
-        second and third texts of the batch or, for `triplet`, of the triplet; and the number of
-        first texts. It is computed from vectors of the first size.
+        The accuracy is (correct, first texts). A first text is correct if its partner is the
+        nearest of all second and third texts in the batch or, for `triplet`, in the triplet. Only
+        vectors of the first size are compared.
         """
         weights = example_weights(features)
         related = related_texts(features["input_ids"]) if self.compared_features else None
@@ -209,7 +209,7 @@ class SentenceModel(TaskModel):
     def _example_losses(
         self, vectors: tf.Tensor, features: Features, related: tf.Tensor | None
     ) -> tuple[tf.Tensor, tf.Tensor | None]:
-        """Returns each example's loss and whether it is right, float32 [B]; None for `cosine`."""
+        """Returns each example's loss and correctness, float32 [B]; no correctness for `cosine`."""
         if self.loss_name == TRIPLET:
             return triplet_losses(vectors, self.triplet_margin)
         if self.loss_name == COSINE:

@@ -16,7 +16,7 @@ TEACHER = "teacher"  # the loss of a student, which needs a teacher
 class SentenceOptions(EvaluationOptions, TeacherCheckpoint):
     """How sentence vectors are trained and evaluated."""
 
-    loss_reduction: str = "mean"  # not a flag: losses that compare a batch have no sum
+    loss_reduction: str = "mean"  # not a flag: in-batch losses have only a mean
 
     dev_fraction: float = inherit(
         EvaluationOptions,
@@ -24,7 +24,7 @@ class SentenceOptions(EvaluationOptions, TeacherCheckpoint):
         needs=("loss", COSINE),
         because="an evaluation needs the scores of all pairs",
     )
-    # [CLS], a token and [SEP].
+    # The minimum is [CLS], a token and [SEP].
     max_seq_length: int = inherit(
         EvaluationOptions,
         "max_seq_length",

@@ -1,4 +1,4 @@
-"""Sentence vectors as a task of fine-tuning, with their evaluation and their teacher."""
+"""Sentence vectors as a fine-tuning task, with evaluation and a teacher."""
 
 import collections
 import dataclasses
@@ -49,7 +49,7 @@ def retrieval_scores(
 ) -> dict[str, float]:
     """Returns `eval_NAME` for recall, MRR@10 and nDCG@10 by the cosines of queries and texts.
 
-    Also of vectors truncated to `sizes`, as `eval_NAME_SIZE`. Only the nearest texts are kept.
+    Scores of vectors truncated to `sizes` are `eval_NAME_SIZE`. Only the nearest texts are kept.
 
     Args:
         queries: float32 [queries, H], vectors of length 1.
@@ -114,7 +114,7 @@ class _Nearest:
         self._cosines = np.zeros([num_queries, 0], np.float32)
 
     def add(self, gains: np.ndarray, cosines: np.ndarray) -> None:
-        """Adds texts, float32 [queries, texts] each. Ties are broken as in `ranked_groups`."""
+        """Adds more texts; both float32 [queries, texts]. Ties are broken as in `ranked_groups`."""
         gains = np.concatenate([self.gains, gains], axis=1)
         cosines = np.concatenate([self._cosines, cosines], axis=1)
         order = np.lexsort((gains, -cosines), axis=1)[:, : max(RECALL_AT)]
@@ -250,7 +250,7 @@ class SentenceTask(FineTuningTask):
         losses = ["per_example_loss"] if self.settings.loss == COSINE else []
         sizes = [f"_{size}" for size in self.settings.sizes]
         outputs = [f"outputs{size}" for size in sizes]
-        # Without the large vectors.
+        # The large vectors are not needed.
         columns = join(predictions, "outputs", "label_ids", *outputs, *losses)
         results = {}
         for size in ("", *sizes):

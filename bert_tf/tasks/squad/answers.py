@@ -111,8 +111,8 @@ class ContextText:
     def of(self, start: int, end: int) -> tuple[str, int, int]:
         """Returns the text of tokens `start` to `end`, both included, and its place in the context.
 
-        White space within the text becomes one space, as in the original. The place is its first
-        character, and its last character + 1.
+        White space within the text becomes one space, as in the original. The place is (first
+        character, last character + 1).
         """
         first, last = np.searchsorted(self._context.word_starts, [start, end], side="right") - 1
         places = self._context.places

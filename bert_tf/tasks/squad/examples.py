@@ -25,8 +25,8 @@ class SquadExample:
     qas_id: str
     question_text: str
     context_index: int  # index in `SquadData.contexts`
-    # Texts of the correct answers. For training one, or none if the context has no answer. For
-    # prediction the answers of all annotators; None if the file has no answers.
+    # Texts of the correct answers. Training has one, or none if the context has no answer.
+    # Prediction has all annotators' answers, or None if the file has no answers.
     answers: tuple[str, ...] | None
     start_position: int = -1  # index of the first word in `split_words` of the context
     end_position: int = -1  # index of the last word
@@ -53,8 +53,8 @@ def read_squad_examples(
 ) -> SquadData:
     """Reads a SQuAD JSON file, named by `flag` (original: read_squad_examples).
 
-    Only training requires an answer to every question. It skips a question, with a warning, whose
-    answer is not at its `answer_start`.
+    Only training requires an answer to every question. Training skips a question, with a warning,
+    if the answer is not at its `answer_start`.
     """
     content, source = load_json(path, flag, "SQuAD"), f"--{flag}={path}"
     questions = questions_in(content, source)
@@ -81,7 +81,7 @@ def squad_data(
         if not contexts or contexts[-1] is not context:
             contexts.append(context)
             spans = word_spans(context) if is_training else []
-        # The predictions are JSON too, whose keys are strings.
+        # Ids are the keys of the predictions' JSON files, so they must be strings.
         qas_id = str(_get(question, "id", where, str, int))
         if qas_id in ids:
             repeated.append(qas_id)
@@ -196,8 +196,8 @@ def _the_answer(question: dict, where: str) -> tuple[str, int]:
 def _find_answer(
     context: str, spans: list[tuple[int, int]], text: str, start: int, where: str
 ) -> tuple[int, int] | None:
-    # Returns None, after a warning, if these words do not contain the answer. In a script without
-    # spaces, where a word can be a whole sentence, the answer must be at its `answer_start`.
+    # Returns None, after a warning, if the words at `start` do not contain the answer. In a script
+    # without spaces, where a word can be a sentence, the answer must be at its `answer_start`.
     end = start + len(text) - 1
     if start < 0 or max(start, end) >= len(context):
         raise UserError(
@@ -246,7 +246,7 @@ class SquadRows(Rows):
         pairs, answers, weights = read_rows(x, y, weights, inputs, targets)
         self.no_weights(weights)
         questions = []
-        if purpose != "validation":  # a part of the training before it
+        if purpose != "validation":  # which keeps the training's value
             self.are_all_answered = True
         for i, (pair, answer) in enumerate(zip(pairs, answers, strict=True)):
             _check_pair(pair, f"{inputs}[{i}]")

@@ -193,15 +193,15 @@ class JointSpanHead(Savable, Composite):
     ) -> Outputs:
         """Returns `start_logits` and `end_logits`, float32 [B, S], and more outputs by name.
 
-        `answerable_logit` [B]: of a classifier; above 0 if it is likelier that there is no answer.
+        `answerable_logit` [B], with a classifier: above 0 if "no answer" is likelier.
         `start_top_index` [B, K], `end_top_index` [B, K, K] and `start_top_log_probs`,
-        `end_top_log_probs`: of a joint prediction without `training`, whose `end_logits` are all 0.
+        `end_top_log_probs`: the beam of a joint prediction, except in training; `end_logits` are 0.
 
         Args:
             hidden: float [B, S, H].
             input_mask, segment_ids: int32 [B, S]; answers lie where both are 1, or at [CLS].
-            start_positions: int32 [B], the true starts; training predicts the ends for them.
-            training: whether to predict for these instead of for the K likeliest starts.
+            start_positions: int32 [B], the true starts.
+            training: whether to predict the ends for the true starts, not for the K likeliest.
         """
         length = get_shape_list(hidden)[1]
         in_text = tf.cast(input_mask * segment_ids, tf.float32) + tf.one_hot(0, length)
@@ -263,8 +263,8 @@ class JointSquadModel(SquadModel):
 
     Args:
         joint_prediction: whether the end is predicted for each of the likeliest starts.
-        beam_size: the number of these starts, and of ends for each.
-        answerable_classifier: whether a classifier says if there is no answer.
+        beam_size: the number of likeliest starts, and of ends for each start.
+        answerable_classifier: whether a classifier predicts "no answer".
         answerable_uses_start_logits: whether the classifier reads the vectors of likely starts in
             addition to [CLS]'s.
         answerable_weight: weight of the classifier's loss.
@@ -312,7 +312,7 @@ class JointSquadModel(SquadModel):
         segment_ids = zeros if segment_ids is None else segment_ids
         inputs = input_ids, input_mask, segment_ids
         hidden = self.bert(*inputs, training=training, dropout_seed=dropout_seed).sequence_output
-        # Without the true starts, as in a call by Keras for shapes, the beam's are used.
+        # Without the true starts, as when Keras calls for shapes, the beam's starts are used.
         return self.cls.squad(hidden, input_mask, segment_ids, start_positions, training=training)
 
     def checked_labels(self, features: Features) -> Outputs:
@@ -343,9 +343,9 @@ class JointSquadModel(SquadModel):
 
 
 def head_options(names: Iterable[str]) -> Mapping[str, bool]:
-    """Returns the arguments of `JointSquadModel` by the names of a checkpoint's variables.
+    """Returns the arguments of `JointSquadModel` that fit a checkpoint's variables.
 
-    {} if the checkpoint is of a different model.
+    The result is {} for a checkpoint of a different model.
     """
     found = {name.removeprefix(_SCOPE) for name in names if name.startswith(_SCOPE)}
     if not found:

@@ -97,7 +97,7 @@ def best_thresholds(
     odds = np.array([null_odds[qas_id] for qas_id in ids])
     # "" is also right if all answers consist of articles and punctuation.
     without = scores_with_negative(answers, dict.fromkeys(ids, ""))
-    # With the threshold odds[i], questions 0 to i keep their answers, and all with equal odds.
+    # With the threshold odds[i], questions 0 to i, and all with equal odds, keep their answers.
     possible = np.append(odds[:-1] != odds[1:], True)
     below_all = float(np.nextafter(odds[0], -np.inf))
     results = {}

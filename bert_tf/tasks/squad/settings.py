@@ -65,7 +65,7 @@ class AnswerSettings(Settings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SquadOptions(AnswerSettings, FineTuningOptions):
-    """How a model for questions is trained, and how it answers."""
+    """How a question answering model is trained, and how it answers."""
 
     max_seq_length: int = inherit(FineTuningOptions, "max_seq_length", default=384)
     length_buckets: str = inherit(

@@ -1,4 +1,4 @@
-"""Question answering as a task of fine-tuning."""
+"""Question answering as a fine-tuning task."""
 
 import dataclasses
 import os
@@ -77,7 +77,7 @@ class SquadTask(FineTuningTask):
         return JointSquadModel(config, **options)
 
     def epoch_size(self, num_examples: int, num_records: int) -> int:
-        """Returns the number of questions, which the original counts epochs in, not records."""
+        """Returns the number of questions: epochs are counted in questions, as in the original."""
         path = os.path.join(self.settings.output_dir, "train.tf_record")
         logging.info("%s: %d examples, %d records", path, num_examples, num_records)
         if not num_records:

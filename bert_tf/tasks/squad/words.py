@@ -20,7 +20,7 @@ from bert_tf.text.tokenizers import Tokenizer
 
 # Words are separated by the original's is_whitespace; str.split also splits at others.
 _WORD = re.compile("[^ \t\r\n\u202f]+")
-# Scripts without spaces between words, beside the ideographs.
+# Scripts without spaces between words, in addition to tokenization.CJK_RANGES.
 _SCRIPTS = (
     (0x0E00, 0x0FFF),  # Thai, Lao, Tibetan
     (0x1000, 0x109F),  # Burmese
@@ -155,7 +155,7 @@ class FinalText:
         )
 
     def __call__(self, predicted_text: str, words: Sequence[str]) -> tuple[int, int]:
-        """Returns the text's start and end in `" ".join(words)`; if it is not found, all of it."""
+        """Returns the text's start and end in `" ".join(words)`; if not found, of all the words."""
         original = " ".join(words)
         tokenized = " ".join(filter(None, map(self._tokenize, words)))
         start = tokenized.find(predicted_text)

@@ -3,8 +3,8 @@
 Each line of a file has a word in the first column and, if the words are tagged, its tag in the
 last. Empty lines end sentences, and `-DOCSTART-` lines begin documents.
 
-A record is a window of word pieces, with the words that it tags: a sentence, or a part of a long
-one, with the words around it as context.
+A record is a window of word pieces. It tags the words of a sentence, or of a part of a long
+sentence, and has the words around them as context.
 """
 
 import dataclasses
@@ -37,11 +37,11 @@ class Sentence:
 
 
 def read_sentences(path: str, flag: str, tags_required: bool = True) -> list[Sentence]:
-    """Reads the sentences of a CoNLL file; `flag` named it.
+    """Reads the sentences of a CoNLL file, named by `flag`.
 
-    The UTF-8 file has columns separated by spaces or tabs; each word's line has as many as the
-    first word's. The first column is the word, the last the tag: `O`, `B-TYPE` or `I-TYPE`. `B-`
-    begins every entity (IOB2), or only an entity that directly follows one of the same type (IOB1).
+    The UTF-8 file has columns separated by spaces or tabs, the same number in each word's line. The
+    first column is the word, the last the tag: `O`, `B-TYPE` or `I-TYPE`. `B-` begins every entity
+    (IOB2), or only an entity that directly follows one of the same type (IOB1).
     """
     file = f"--{flag}: {path}"
     rule = "it must have a word and its tag on each line"
@@ -198,7 +198,7 @@ def documents(sentences: Iterable[Sentence]) -> list[list[Sentence]]:
 
 
 def word_weights(sentences: Iterable[Sentence], class_weights: Mapping[str, float]) -> list[float]:
-    """Returns the weight of each tagged word: its sentence's times its tag's, both 1 by default."""
+    """Returns each tagged word's weight: the sentence's times the tag's, both 1 by default."""
     return [
         (1.0 if sentence.weight is None else sentence.weight) * class_weights.get(tag, 1.0)
         for sentence in sentences
@@ -271,7 +271,7 @@ class TaggingEncoder(ExampleEncoder):
 
 
 class TaggingRows(Rows):
-    """Rows of words and tags; `labels` of None stand for the tags of the training data."""
+    """Rows of words and tags; without `labels`, the tags are collected from the training data."""
 
     task = "tagging"
     head = "tagging"

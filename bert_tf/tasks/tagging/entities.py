@@ -84,9 +84,9 @@ def entity_counts(
     predicted: Iterable[Sequence[str]],
     weights: Iterable[float] | None = None,
 ) -> tuple[dict[str, tuple[float, float, float]], float]:
-    """Returns counts of entities by type, sorted: correctly predicted, predicted and true.
+    """Returns each type's entity counts, and the share of words with the correct tag.
 
-    Also the share of words with the correct tag. For the `weights` see `entity_metrics`.
+    Types are sorted; counts are (correct, predicted, true). For `weights` see `entity_metrics`.
     """
     right, in_gold, in_predicted = Counter(), Counter(), Counter()
     words = right_words = 0

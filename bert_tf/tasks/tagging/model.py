@@ -230,8 +230,8 @@ class TaggingModel(TaskModel):
     ) -> tuple[tf.Tensor, Sums]:
         """Returns the mean cross entropy of the words to tag, float32 [], and their accuracy.
 
-        The accuracy is a pair of float32 []: the number of correct predictions and of words. With
-        `label_weights` or `example_weight` both are weighted, and so are the numbers of words.
+        The accuracy is a pair of float32 []: the number of correct predictions and of words.
+        `label_weights` and `example_weight` weight the loss and both numbers.
         """
         label_ids, weights = features["label_ids"], _word_weights(features)
         loss = tf.reduce_sum(weights * cross_entropy(outputs, label_ids))
@@ -258,7 +258,7 @@ class TaggingModel(TaskModel):
 def _word_weights(features: Features) -> tf.Tensor:
     """Returns the weight of each word to tag at its first piece, else 0: float32 [B, S].
 
-    It is the product of its `label_weights` and of its example's weight, both 1 by default.
+    The weight is the word's `label_weights` times its example's weight, both 1 by default.
     """
     weights = tf.cast(features["label_mask"], tf.float32)
     if "label_weights" in features:

@@ -37,7 +37,7 @@ FEATURE_LAYERS = {
 class TaggingOptions(ClassWeightSettings, EvaluationOptions):
     """How a tagger is trained and evaluated, and how it tags."""
 
-    # [CLS], a word, a neighbouring word and [SEP].
+    # The minimum is [CLS], a word, a neighbouring word and [SEP].
     max_seq_length: int = inherit(EvaluationOptions, "max_seq_length", at_least=4)
     document_context: bool = Group.DATA.setting(
         True,

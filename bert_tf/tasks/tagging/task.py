@@ -1,4 +1,4 @@
-"""Tagging as a task of fine-tuning."""
+"""Tagging as a fine-tuning task."""
 
 import dataclasses
 import itertools
@@ -35,7 +35,7 @@ class TaggingTask(FineTuningTask):
 
     options = TaggingOptions
     best_metric = "f1"
-    letters = "BI"  # of tags beside O
+    letters = "BI"  # first letters of the tags except O
     _class_weights: Mapping[str, float] | None = None  # if the training examples have weights
 
     def __init__(self, settings: TaggingOptions, names: Sequence[str] = ()):
