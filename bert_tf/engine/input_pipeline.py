@@ -332,8 +332,7 @@ def count_records(files: Sequence[str]) -> int:
 def estimate_records(files: Sequence[str], ends: Sequence[record_checks.Ends]) -> tuple[int, bool]:
     """Returns the number of records in TFRecord files, and whether it is exact.
 
-    Counts the records of up to ten files with at most 32 MB together. Otherwise estimates from the
-    first 1,000 records of up to ten files.
+    Counts up to ten files with 32 MB in all; otherwise reads 1,000 records from up to ten files.
     """
     chosen = list(files[:: -(-len(files) // _SAMPLED_FILES)])
     total = sum(end.length for end in ends)

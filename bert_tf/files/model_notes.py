@@ -1,6 +1,6 @@
-"""What a model was trained for, in two files beside its weights.
+"""Reads and writes two files beside a model's weights that say what it was trained for.
 
-`labels.txt` has the classes, in the order of the logits; `model_input.json` what the model reads.
+`labels.txt` lists the classes, in the order of the logits; `model_input.json` describes the input.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ def check_label(label: str, place: str, remedy: str = "rename it") -> None:
             f"{place}: the class {quoted(label)} must be text on one line, not empty and without"
             f" white space at its ends, as {LABELS_FILE} keeps it; {remedy}"
         )
-    # A terminal would obey them: names of classes reach logs and results.
+    # A terminal would obey control characters, and names of classes reach logs and results.
     if any(unicodedata.category(char) == "Cc" for char in label.replace("\t", "")):
         raise UserError(
             f"{place}: the class {quoted(label)} must not have control characters; {remedy}"

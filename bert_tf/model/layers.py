@@ -193,10 +193,10 @@ def only_answering() -> contextlib.AbstractContextManager[None]:
 
 
 def answers_in_bfloat16(dtype: tf.DType | str) -> bool:
-    """Returns whether `dtype` is bfloat16 and this call is inside `only_answering`.
+    """Returns whether LayerNorm and softmax may read and return `dtype`.
 
-    LayerNorm and softmax may then read and return bfloat16: oneDNN's kernels compute in float32
-    inside, so only the casts are left out.
+    They may if it is bfloat16, inside `only_answering` and with oneDNN: its kernels compute in
+    float32, so only the casts are left out.
     """
     return _only_answers.get() and tf.as_dtype(dtype) == tf.bfloat16 and _has_one_dnn()
 

@@ -1,4 +1,4 @@
-"""A run's output directory and everything that the run writes there, the best checkpoint too."""
+"""Manages a run's output directory, and writes everything there, also the best checkpoint."""
 
 import contextlib
 import functools
@@ -30,7 +30,7 @@ class BestCheckpoint:
     """The checkpoint with a run's best evaluation, in the folder `best` of its output directory.
 
     The folder holds the checkpoint, `labels.txt` if there are classes, and `eval_results.txt`,
-    which is written last. A resumed run compares its evaluations with that file: `metric`, where
+    which is written last. A resumed run compares its evaluations with that file, by `metric`, where
     higher is better. Training ends after `patience` evaluations, one every `every_steps`, without
     an improvement; 0 for never.
     """
@@ -107,7 +107,7 @@ class Run:
     run has taken the directory over, and FloatingPointError if a value to save is not finite.
 
     `labels` are the classes in the order of the logits, for `labels.txt`; () for regression, None
-    if the task keeps none. If not `saves`, no checkpoints are written: the directory is temporary.
+    for a task without that file. `saves` is False if the directory is temporary: no checkpoints.
     """
 
     def __init__(
@@ -272,7 +272,7 @@ class Run:
             self._saving = self._pool.submit(write)
 
     def _write(self, values, step, save_places, waited, record: Record) -> None:
-        """Saves what `save` got; `record` is the goodput at that step."""
+        """Saves the values given to `save`; `record` is the goodput at that step."""
         began = time.monotonic()
         with tf.device("CPU:0"):  # needs no compilation there
             for name, value in values.items():
@@ -327,7 +327,7 @@ class Run:
             self._metrics.write()
 
     def used_seconds(self) -> tuple[float, float]:
-        """Returns the chief's seconds over all starts, in total and to start and compile."""
+        """Returns the chief's seconds over all starts: in total, and for starting and compiling."""
         record = self.goodput.record()
         idle = sum(record.seconds[x] for x in ("start_up", "restoring", "compiling"))
         return self.gather(record.used())[0], self.gather(idle)[0]
@@ -371,7 +371,7 @@ class Run:
 
     @contextlib.contextmanager
     def training(self) -> Iterator[None]:
-        """Counts the time within as steps, and delays interrupts: they only end loops of steps.
+        """Counts the context's time as steps, and delays interrupts to the end of loops of steps.
 
         At the end it flushes TensorBoard's curves, waits for the current save, and raises
         KeyboardInterrupt if there was an interrupt.

@@ -5,7 +5,7 @@ twice, so tabs, line ends and other separators in it do not start a new cell. Nu
 
 A spreadsheet runs a text that begins with =, +, - or @ as a formula, even in quotes. Such texts get
 an apostrophe in front (https://owasp.org/www-community/attacks/CSV_Injection), also after spaces,
-tabs and line ends, and in full-width letters. A text that is a number, such as the label -1, stays.
+tabs and line ends, and in full-width letters. Texts that are numbers, such as the label -1, do not.
 """
 
 import csv
@@ -131,13 +131,13 @@ def read_table(path: str) -> dict[str, list[str]]:
     return {name: [row[i] for row in lines] for i, name in enumerate(header)}
 
 
-# What `tools.compare_runs` reads.
+# The table that `tools.compare_runs` reads.
 EVALUATED = "eval_predictions"
 
 
 @dataclasses.dataclass(frozen=True)
 class Decision:
-    """How a text gets several labels: all of at least this probability, joined in a cell."""
+    """How a text gets several labels: all labels of at least this probability, joined in a cell."""
 
     threshold: float
     separator: str
