@@ -278,7 +278,7 @@ WAIT_SECONDS = 300.0  # for the other processes at the start
 _TEXT_BYTES = 2**16  # words are compared up to this length
 _PARTING_SECONDS = 10.0  # for the other processes at the end of a failed run
 
-# In JAX's errors when a different process has ended: gRPC's names of errors, and gloo's.
+# Names of gRPC's and gloo's errors, in JAX's errors when a different process has ended.
 _LOST = re.compile(
     "Gloo|UNAVAILABLE|DEADLINE_EXCEEDED|CANCELLED|ABORTED|[Cc]onnection (reset|clos)"
 )
@@ -324,7 +324,7 @@ def join(coordinator: str, number: int | None, index: int | None) -> None:
 
 
 def _check_port(coordinator: str) -> None:
-    """Checks that this process, number 0, can open its port; JAX would crash."""
+    """Checks that this process, number 0, can open its port; otherwise JAX would crash."""
     port = int(coordinator.rpartition(":")[2])
     try:
         socket.create_server(("", port)).close()

@@ -30,7 +30,7 @@ class _Loop:
 
     def __init__(self, strategy: PjrtStrategy, function: Callable[..., Any], joins: bool):
         self._strategy, self._joins = strategy, joins  # see `Step`
-        # XLA drops assertions, and TensorFlow makes constants of what they read.
+        # XLA drops assertions, but TensorFlow would turn the tensors that they read into constants.
         traced = inputs_were_checked()(function)
         if device_kind(strategy) == "TPU7x":
             traced = stored_scores()(traced)

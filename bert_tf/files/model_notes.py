@@ -86,7 +86,7 @@ class ModelInput:
     reads: "texts", "pairs" of texts, or a text with "choices"; None also for texts and pairs.
     max_seq_length: length of the sequences in word pieces, [CLS] and [SEP] included.
     long_text: "mean" or "max" if long texts were split into windows; None if they were cut.
-    window_stride: word pieces between the starts of windows; None for half of the room.
+    window_stride: word pieces between the starts of windows; None for half of a window's room.
     """
 
     reads: str | None = None

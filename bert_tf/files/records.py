@@ -80,7 +80,7 @@ def int64_feature(
     default: int | None = None,
     length_source: str = BY_FLAGS,
 ) -> Feature:
-    """Returns an int64 feature; its values become int32, so `low` and `high` must fit that."""
+    """Returns an int64 feature; its values become int32, so `low` and `high` must fit int32."""
     return Feature(list(shape), np.int64, Range(low, high), default, length_flag, length_source)
 
 

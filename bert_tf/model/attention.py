@@ -58,7 +58,7 @@ def attend(
 
     Args:
         query, key, value: float [B, N, S, D].
-        probs: `attention_probs` of `query` and `key`; its gradient is passed on to these two.
+        probs: `attention_probs` of `query` and `key`, which get the gradient instead of `probs`.
         seed: int32 [2], for the dropout mask.
     """
     kept = tf.cast(probs, value.dtype)  # [B, N, S, S]

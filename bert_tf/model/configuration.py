@@ -22,7 +22,7 @@ _LONGEST_LIST = 300  # characters of listed problems in a message
 
 # Value of `problem_type`: Hugging Face's name for a classifier with independent classes.
 MULTI_LABEL = "multi_label_classification"
-# Of `heads.OutputLayer`. Also a constant in the original's run_classifier.py.
+# Dropout rate of `heads.OutputLayer`, also a constant in the original's run_classifier.py.
 OUTPUT_DROPOUT_PROB = 0.1
 
 
@@ -133,7 +133,7 @@ class BertConfig:
     def check_heads(self) -> None:
         """Raises UserError if the attention heads do not divide the hidden size.
 
-        The constructor allows that, as the original's does; a model and a file do not.
+        The constructor accepts such sizes, as the original's does; a model and a file do not.
         """
         if self.hidden_size % self.num_attention_heads:
             raise UserError(
@@ -311,7 +311,7 @@ def load_configuration(
     from_dict: Callable[[dict[str, Any]], BertConfig],
     flag: str = "bert_config_file",
 ) -> BertConfig:
-    """Returns the configuration that `from_dict` makes of a JSON file, which `flag` names."""
+    """Returns the configuration that `from_dict` makes of the JSON file that `flag` names."""
     check_regular(json_file, given(json_file, flag))
     try:
         with tf.io.gfile.GFile(json_file, "r") as reader:

@@ -66,8 +66,8 @@ class OutputLayer(Savable, keras.layers.Layer):
                 f" {quoted(dropout_prob)}"
             )
         self.dropout_prob = dropout_prob
-        # Created here, not in build, which would put the layer's name into their paths. Autocast
-        # would round both to the compute dtype.
+        # The variables are created here, not in build, which would put the layer's name into their
+        # paths. Autocast would round both to the compute dtype.
         make = functools.partial(keras.Variable, dtype="float32", autocast=False)
         shape = num_outputs, size
         self.output_weights = make(head_initializer(glorot), shape=shape, name="output_weights")

@@ -121,7 +121,7 @@ def _all_right(right: tf.Tensor, numbers: tf.Tensor, rule: list[Any]) -> tf.Tens
     wrong = ~right
     if tf.executing_eagerly() and not tf.reduce_any(wrong):
         return numbers
-    # A wrong number is appended, so that argmax finds one even if there is none.
+    # A wrong number is appended, so that argmax always finds one.
     index = tf.argmax(tf.concat([tf.reshape(wrong, [-1]), [True]], 0), output_type=tf.int32)
     value = tf.concat([tf.reshape(numbers, [-1]), tf.zeros([1], numbers.dtype)], 0)[index]
     position: list[tf.Tensor] = []

@@ -84,7 +84,7 @@ def make_dense(
     activation: Activation | None = None,
     glorot: bool = False,
 ) -> keras.layers.Dense:
-    """Builds a dense layer with the original's initial values, with `glorot` with ELECTRA's."""
+    """Builds a dense layer with the original's initial values, or ELECTRA's if `glorot`."""
     layer = Dense(
         units,
         activation=activation,

@@ -266,8 +266,8 @@ def _own_flags() -> list[flags.Flag]:
 def _common_flags() -> list[str]:
     """Returns the flags, as --NAME=VALUE, that must be the same in all processes.
 
-    Machines may have copies of the input and different names for the coordinator, and
-    tools.try_devices gives each its own folder.
+    Leaves out `_OF_PROCESS`: machines may have copies of the input and different names for the
+    coordinator, and tools.try_devices gives each process its own folder.
     """
     return sorted(f"--{x.name}={x.value}" for x in _own_flags() if x.name not in _OF_PROCESS)
 

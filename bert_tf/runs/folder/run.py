@@ -256,9 +256,9 @@ class Run:
         before training continues. They synchronize by a reduction over their devices, and if two
         threads started reductions, their order could differ between machines: a deadlock.
 
-        `values` are weights, optimizer slots and `global_step` by name, on the host, which later
-        steps do not change. `save_places` writes this process's position in the input beside the
-        prefix that it gets. Training `waited` so many seconds for `values`, for the log.
+        `values` are weights, optimizer slots and `global_step` by name, on the host; later steps do
+        not change them. `save_places` writes this process's position in the input beside the prefix
+        that it gets. `waited`, for the log: the seconds that training waited for `values`.
         """
         self.wait_for_save()
         if step == self.saved_step or not self._saves:
@@ -282,9 +282,9 @@ class Run:
         self.check_directory()
 
         def save_all_places(prefix: str) -> None:
-            self.gather(step)  # until the chief has removed an unfinished save of this step
+            self.gather(step)  # waits until the chief has removed an unfinished save of this step
             save_places(prefix)
-            self.gather(step)  # until all processes have written their places
+            self.gather(step)  # waits until all processes have written their places
 
         if self.chief:
             logging.info("Saving checkpoints for %d into %s.", step, self.path("model.ckpt"))

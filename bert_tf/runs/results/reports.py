@@ -34,7 +34,7 @@ class Report:
         return self.text
 
     def with_values(self, **values: float) -> "Report":
-        """Adds numbers, each in a line at the end."""
+        """Returns the report with these numbers added at the end, one a line."""
         return Report(self.values | values, f"{self.text}\n{_value_lines(values)}")
 
     def __getitem__(self, name: str) -> Any:

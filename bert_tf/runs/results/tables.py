@@ -1,7 +1,7 @@
 """Writes the review of an evaluation: tables that are safe to open in a spreadsheet, and a report.
 
 Columns are separated by tabs. A text is always in double quotes, with a double quote inside written
-twice, so tabs, line ends and other separators in it do not start a new cell. Numbers are bare.
+twice, so tabs, line ends and other separators in it do not start a new cell. Numbers are unquoted.
 
 A spreadsheet runs a text that begins with =, +, - or @ as a formula, even in quotes. Such texts get
 an apostrophe in front (https://owasp.org/www-community/attacks/CSV_Injection), also after spaces,
@@ -156,7 +156,7 @@ def predicted_columns(
     Args:
         labels: names of the classes; None for a regression.
         outputs: probabilities, float `[examples, classes]`; predicted numbers, float `[examples]`.
-        decision: if an example can have several labels; each label then also has a column.
+        decision: for examples with several labels; each label then also has a column.
     """
     if labels is None:
         return {"prediction": list(outputs)}

@@ -136,7 +136,7 @@ class PhaseSteps:
                 raise self.run.divergence(f"{name} is {value}", first + bad)
 
     def _check_weights(self, metrics: StepMetrics, stop: int) -> None:
-        """Checks that the steps so far had something to learn from, unless they were few."""
+        """Checks that no loss had weight 0 in all examples so far, unless these were few."""
         empty = {
             name
             for name, values in metrics.items()

@@ -99,7 +99,7 @@ class Plan:
 
         The first leg is empty: there a new run saves, and a resumed run evaluates, because the
         previous run may have stopped before it evaluated. In each phase the first leg with steps
-        has only one step, which is compiled.
+        has only one step, during which the step is compiled.
         """
         report = -(-self.total // LOG_LINES)
         intervals = (self.save_checkpoints_steps, self.evaluate_every_steps, report)

@@ -69,7 +69,7 @@ class Trainer:
     """A model with its optimizer, at the newest checkpoint of its run or at its initial weights.
 
     Args:
-        build: returns the model, its variables created and named as in a checkpoint.
+        build: returns the model with its variables, which are named as in a checkpoint.
         run: the run, already entered.
         schedule: learning rate of each step; None if the run does not train, so that the optimizer
             does not need slots.
@@ -156,9 +156,9 @@ class Trainer:
         """Trains from the current step to the end of the last phase.
 
         A step belongs to the phase that its number falls into. `evaluate`, called every
-        --evaluate_every_steps, returns whether to continue training. `watch` follows the steps; a
-        run that its callbacks ended is not continued with callbacks, unless `phases` have more
-        steps.
+        --evaluate_every_steps, returns whether to continue training. `watch` follows the steps. If
+        callbacks ended the run earlier, it does not continue with callbacks, unless `phases` now
+        have more steps.
         """
         self._check_batches(phases)
         settings, watch = self._settings, watch or Watch()
