@@ -83,7 +83,7 @@ _CHOICES_OF = {"reads": (TEXTS, PAIRS, CHOICES), "long_text": ("mean", "max")}
 class ModelInput:
     """What a model was fine-tuned on; a field is None if unknown.
 
-    reads: "texts", "pairs" of texts, or a text with "choices"; None also for texts and pairs.
+    reads: "texts", "pairs" of texts, or a text with "choices"; None also for a mix.
     max_seq_length: length of the sequences in word pieces, [CLS] and [SEP] included.
     long_text: "mean" or "max" if long texts were split into windows; None if they were cut.
     window_stride: word pieces between the starts of windows; None for half of a window's room.
