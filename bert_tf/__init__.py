@@ -56,8 +56,8 @@ if TYPE_CHECKING:
     from bert_tf.text.tokenizers import load_tokenizer as load_tokenizer
     from bert_tf.tokenization import FullTokenizer as FullTokenizer
 else:
-    # Lazy, because programs come here first and import TensorFlow in their own way. Type checkers
-    # do not see this, so to them an unknown name is an error.
+    # Lazy, because programs import this package before they import TensorFlow in their own way.
+    # Hidden from type checkers, so that they report unknown names.
     _NAMES = {
         "errors": "UserError",
         "export.preprocessor": "Preprocessor",
@@ -98,7 +98,7 @@ else:
         if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         if not _HOMES[name].startswith(_LIGHT):
-            quiet_start.import_tensorflow()  # before the module imports it with all its messages
+            quiet_start.import_tensorflow()  # first, or the module would import it with messages
         with quiet_start.deferred_imports():
             return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
 

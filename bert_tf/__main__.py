@@ -1,7 +1,7 @@
-"""`python -m bert_tf` lists the programs and tools; `run_squad.py`, installed, calls `run_squad`.
+"""`python -m bert_tf` lists the programs and tools; the command `run_squad.py` calls `run_squad`.
 
-pip makes such commands so that they also start in an environment with a space in its path, which a
-script's first line cannot name.
+pip makes such a command for each program. Unlike a plain script, the command also starts in an
+environment whose path has a space.
 """
 
 import ast

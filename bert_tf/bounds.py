@@ -1,6 +1,6 @@
-"""Bounds of numbers: in settings, in a model's configuration, and among a model's inputs.
+"""Bounds of numbers in settings, in a model's configuration and in a model's inputs.
 
-Also what a step says to the models that it traces: `inputs_were_checked`, `stored_scores`.
+Also two contexts in which steps trace models: `inputs_were_checked` and `stored_scores`.
 """
 
 import contextlib
@@ -14,8 +14,8 @@ from typing import Any
 
 from bert_tf.errors import UserError, quoted
 
-# The smallest and the greatest number that float32 holds together with its inverse; updates use
-# both. Devices take smaller numbers for 0.
+# The smallest and the largest number whose inverse float32 also holds; updates use both. Devices
+# treat smaller numbers as 0.
 FLOAT32_RANGE = 2.0**-126, 2.0**126
 
 
@@ -35,7 +35,7 @@ def plain_number(value: Any) -> Any:
     if shape is None or len(shape) or hasattr(value, "assign"):
         return value
     value = value.numpy() if hasattr(value, "numpy") else value
-    return value.item() if hasattr(value, "item") else value  # a tensor in a graph has neither
+    return value.item() if hasattr(value, "item") else value  # unchanged: a tensor in a graph
 
 
 def as_float(number: Any) -> float:
@@ -74,7 +74,7 @@ class Bounds:
         )
 
     def float32_note(self, value: Any) -> str:
-        """Returns an addition to the message if a number breaks only the rule about float32."""
+        """Returns a note for the error message if the number is only out of float32's range."""
         finite = isinstance(value, int | float) and -math.inf < value < math.inf
         if not finite or not self.contain(value) or self.hold(value):
             return ""
@@ -108,7 +108,7 @@ _scores_are_stored = contextvars.ContextVar("scores_are_stored", default=False)
 
 @contextlib.contextmanager
 def switched(variable: contextvars.ContextVar[Any], value: Any = True) -> Iterator[None]:
-    """Sets a variable in a context, for the code that this thread runs there."""
+    """Sets a context variable inside a `with` block, in this thread only."""
     token = variable.set(value)
     try:
         yield
@@ -131,8 +131,8 @@ def inputs_are_checked() -> bool:
 def stored_scores() -> Any:
     """Models called in this context write attention's scores to memory before the softmax.
 
-    On TPU7x the compiler, libtpu 0.0.42.1, otherwise nests the products around the softmax three
-    deep, which overflows its own stack: it crashes.
+    Otherwise TPU7x's compiler (libtpu 0.0.42.1) nests the products around the softmax three deep,
+    overflows its own stack and crashes.
     """
     return switched(_scores_are_stored)
 

@@ -59,7 +59,7 @@ def as_given(value: object) -> str:
 
 
 def first_of(values: Sequence[object]) -> str:
-    """Returns "'a' and 3 more", for lines of a file, which may be a link to a secret."""
+    """Returns "'a' and 3 more", to show little of a file, which may be a link to a secret."""
     more = f" and {len(values) - 1} more" if len(values) > 1 else ""
     return quoted(values[0]) + more if values else "none"
 
@@ -93,9 +93,9 @@ def given(path: str, flag: str | None) -> str:
 
 @contextlib.contextmanager
 def needs_package(needed_by: str, package: str, extra: str) -> Iterator[None]:
-    """Names a package and its extra in setup.py if an import in this context fails.
+    """Raises UserError with a package and its setup.py extra if an import in this context fails.
 
-    `needed_by` is the message's subject.
+    `needed_by` is the subject of the message.
     """
     try:
         yield
@@ -118,7 +118,7 @@ def check_regular(path: str, place: str) -> None:
     """
     try:
         mode = os.stat(os.fspath(path).removeprefix("file://")).st_mode
-    except (OSError, ValueError):  # opening it will tell
+    except (OSError, ValueError):  # opening the file reports the error
         return
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise UserError(

@@ -204,9 +204,8 @@ class BertModel(Savable, keras.Model):
 
         Raises:
             UserError: `input_ids` is missing, an input is unknown or has the wrong shape, or a
-                value is out of range. In a graph `tf.debugging.Assert` checks values and sizes
-                that are not static, which fails with `tf.errors.InvalidArgumentError`, and which
-                XLA leaves out.
+                value is out of range. In a graph `tf.debugging.Assert` checks values and dynamic
+                sizes, and fails with `tf.errors.InvalidArgumentError`; XLA drops this check.
         """
         inputs = named_inputs(self, args, kwargs)
         if "input_ids" not in inputs:
@@ -229,7 +228,7 @@ class BertModel(Savable, keras.Model):
         """Returns every output of the model.
 
         A row holds one sequence. With `position_ids` and `cls_positions` rows are packed: each
-        holds several sequences, and no sequence attends to another.
+        holds several sequences, which do not attend to each other.
 
         Args:
             input_ids: int32 [B, S] word-piece ids.

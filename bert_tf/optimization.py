@@ -46,7 +46,7 @@ class PolynomialSchedule(keras.optimizers.schedules.LearningRateSchedule):
         init_lr: learning rate at which the decay starts.
         num_train_steps: step at which the rate reaches 0 and stays there.
         num_warmup_steps: number of steps of the warm-up; 0 for none.
-        decay_power: exponent of the decay; 1 for a line.
+        decay_power: exponent of the decay; 1 is linear.
         start_warmup_step: step at which the warm-up starts from 0. With -n, step 0 has the rate of
             the warm-up's n-th step, and the warm-up ends n steps earlier. Before a positive
             `start_warmup_step` rates are negative, as in the original.
@@ -113,7 +113,7 @@ class RestartingSchedule:
 
 
 def schedule_parts(schedule: Schedule) -> list[tuple[int, PolynomialSchedule]] | None:
-    """Returns the parts of an equal `RestartingSchedule`, or None for other kinds of schedules."""
+    """Returns (steps, schedule) for each part of a polynomial schedule; None for other kinds."""
     if isinstance(schedule, PolynomialSchedule):
         return [(schedule.num_train_steps, schedule)]
     if not isinstance(schedule, RestartingSchedule):
@@ -306,7 +306,7 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
 
     @property
     def weight_decay(self) -> None:
-        """None: Keras would decay every variable by it a second time."""
+        """Always None: otherwise Keras would decay every variable a second time."""
 
     @weight_decay.setter
     def weight_decay(self, value: float | None) -> None:
@@ -340,15 +340,13 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
         Keras's `apply_gradients` would clip and sum the gradients again.
 
         Args:
-            gradients: one for each variable of `build`, in order; None leaves the variable as it
-                is.
-            skip: bool [], whether only to count the step; None for False.
+            gradients: one for each variable of `build`, in order; None leaves it unchanged.
+            skip: bool [], True to count the step but change no variable; None for False.
         """
         rate = self.learning_rate
         states = zip(self._trainable_variables, self._m, self._v, gradients, strict=True)
-        # One variable after another, because otherwise the new values of all would be in memory
-        # beside the old ones. The embeddings, first and largest, come last, when no other gradient
-        # is left.
+        # One variable at a time, so that memory never holds the old and new values of all. The
+        # embeddings, first and largest, come last, when no other gradient is left.
         last: list[tf.Tensor] = []
         for *state, gradient in reversed(list(states)):
             if gradient is None:

@@ -1,4 +1,4 @@
-"""The names and default numbers of the optimizers; settings read them without TensorFlow."""
+"""The optimizers' names and default hyperparameters, in a module that settings can import fast."""
 
 CLIP_NORM = 1.0  # maximum global norm of a step's gradients
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-6  # Adam's

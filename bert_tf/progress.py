@@ -17,7 +17,7 @@ _is_hidden = contextvars.ContextVar("is_hidden", default=False)
 
 @contextlib.contextmanager
 def hidden(is_hidden: bool = True) -> Iterator[None]:
-    """Work in this context shows no progress, unless `is_hidden` is false."""
+    """Hides the progress of work in this context, unless `is_hidden` is false."""
     token = _is_hidden.set(is_hidden)
     try:
         yield

@@ -20,16 +20,16 @@ _LAST_SHIFT = 31
 
 
 def random_bits(shape: Sequence[int | tf.Tensor], seed: tf.Tensor) -> tf.Tensor:
-    """Returns random integers, uint32 of `shape`, that follow from `seed`; all bits are random.
+    """Returns random integers, uint32 of `shape`, determined by `seed`; all bits are random.
 
     Each is a hash of its position in the tensor and of two key words, which Philox makes of the
-    seed. XLA fuses the hash into the operation that uses the numbers. It does not fuse Philox,
-    which makes four numbers at a time: by the estimate of the TPU's compiler, masks of dropout took
+    seed. XLA fuses the hash into the operation that uses the numbers, but cannot fuse Philox, which
+    makes four numbers at a time: by the TPU compiler's estimate, dropout masks made by Philox took
     seven times as long as the rest of a step.
 
     Args:
-        shape: a number for each axis, or int32 [] for sizes that only the graph knows. After 2**32
-            integers they repeat.
+        shape: the size of each axis, a number, or int32 [] if dynamic. The integers repeat after
+            2**32.
         seed: int32 [2].
     """
     known = tuple(None if tf.is_tensor(size) else size for size in shape)
@@ -60,7 +60,7 @@ def _compiled(known: tuple[int | None, ...]) -> Callable[[tf.Tensor, list], tf.T
 def _hash(x: tf.Tensor) -> tf.Tensor:
     """Returns `lowbias32` of uint32 integers, a bijection."""
     # Flipping a bit of `x` flips each bit of the result with a probability of almost one half.
-    # Found by Chris Wellons: https://nullprogram.com/blog/2018/07/31/.
+    # Chris Wellons found the constants: https://nullprogram.com/blog/2018/07/31/.
     x = xor_shift(x, 16) * tf.constant(0x7FEB352D, tf.uint32)
     x = xor_shift(x, 15) * tf.constant(0x846CA68B, tf.uint32)
     return xor_shift(x, 16)
@@ -117,7 +117,7 @@ def reading_weights(all_are_set: bool = False) -> contextlib.AbstractContextMana
 
 
 def initial_weights() -> str:
-    """Returns "drawn", "zeros" or "unset": what a model that is built here starts with."""
+    """Returns the initial weights of models built in this context: "drawn", "zeros" or "unset"."""
     return _initial_weights.get()
 
 
@@ -127,9 +127,9 @@ def seeded(seed: int) -> contextlib.AbstractContextManager[None]:
 
 
 def initializer_seed() -> int | None:
-    """Returns the seed of the next initializer inside `seeded`; outside None, and Keras draws it.
+    """Returns the seed of the next initializer inside `seeded`; None outside: Keras draws one.
 
-    It is what Keras would draw if Python's `random`, which all threads share, were seeded.
+    The seed is the one that Keras would draw after `random.seed`; all threads share `random`.
     """
     own = _own_random.get()
     return own and own.randint(1, 10**9)

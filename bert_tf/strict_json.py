@@ -1,4 +1,4 @@
-"""Reads strict JSON, refusing what Python also accepts: NaN, Infinity, a key twice; checksums."""
+"""Parses JSON strictly: NaN, Infinity and repeated keys are errors. Also computes checksums."""
 
 import hashlib
 import json

@@ -47,9 +47,9 @@ CJK_RANGES = (
     (0xF900, 0xFAFF),
     (0x2F800, 0x2FA1F),
 )
-# White space to str.split, but not to the package `tokenizers`. A word with one is unknown.
+# White space to str.split, but not to the package `tokenizers`: a word that has one is unknown.
 _SEPARATORS = dict.fromkeys(range(0x1C, 0x20), "\ufffd")
-_NO_IDEOGRAPHS = range(0x2B820, 0x2B920)  # to the package `tokenizers`
+_NO_IDEOGRAPHS = range(0x2B820, 0x2B920)  # the package `tokenizers` does not count these
 
 _MAX_NAMED = 10  # lines in a warning
 
@@ -201,7 +201,7 @@ def whitespace_tokenize(text: str) -> list[str]:
 
 
 class FullTokenizer:
-    """Text to word pieces and ids (`FullTokenizer` in the original).
+    """Splits text into word pieces and converts them to ids (`FullTokenizer` in the original).
 
     Attributes:
         vocab: token -> id.

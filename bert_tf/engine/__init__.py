@@ -1,1 +1,1 @@
-"""Everything from batches to updates: devices, input, steps, loops, interrupts, progress."""
+"""Training, evaluation and prediction on the devices: input, steps, loops, interrupts."""

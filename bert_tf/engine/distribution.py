@@ -1,4 +1,4 @@
-"""Devices: the `tf.distribute` strategy, the hosts that feed its replicas, batches, and peaks."""
+"""Devices: the `tf.distribute` strategy, each host's part of a batch, and the peak FLOP/s."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _multi_worker_strategy() -> tf.distribute.Strategy:
     problem: Any = "it lists no machine"
     try:
         strategy = tf.distribute.MultiWorkerMirroredStrategy()
-        if strategy.cluster_resolver.cluster_spec().jobs:  # else each machine trains by itself
+        if strategy.cluster_resolver.cluster_spec().jobs:  # or each machine would train by itself
             return strategy
     except (LookupError, TypeError, ValueError, tf.errors.OpError) as error:
         problem = error
@@ -71,8 +71,8 @@ def get_tpu_strategy(
 ) -> tf.distribute.TPUStrategy:
     """Returns the strategy for all cores of this machine's TPU; checks their number, if given.
 
-    `tpu` must be "local". The original's programs also took names and addresses of TPU nodes.
-    `flag` (no dashes) gave `tpu`, for errors.
+    `tpu`, which `flag` (no dashes) sets, must be "local". The original's programs also took names
+    and addresses of TPU nodes.
     """
     if tpu != "local":
         raise UserError(
@@ -161,19 +161,19 @@ _at_failure: list[Callable[[int], None]] = []
 
 
 def at_failure(end: Callable[[int], None]) -> None:
-    """Lets `fail` call `end` with the exit status, for runs that other processes take part in."""
+    """Makes `fail` call `end` with the exit status; for runs of several processes."""
     _at_failure[:] = [end]
 
 
 def fail(status: int) -> NoReturn:
-    """Exits after a failure, as `at_failure` says."""
+    """Exits after a failure, through the function given to `at_failure`, if any."""
     for end in _at_failure:
         end(status)
     sys.exit(status)
 
 
 def replica_batch_size(strategy: tf.distribute.Strategy, batch_size: int, flag: str) -> int:
-    """Returns the number of examples of a batch for each replica; `flag` gave the batch size."""
+    """Returns each replica's number of examples in a batch; `flag` sets the batch size."""
     replicas = strategy.num_replicas_in_sync
     if batch_size % replicas:
         raise UserError(

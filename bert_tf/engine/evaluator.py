@@ -1,4 +1,4 @@
-"""Metrics of a model over record files, computed on the devices, and their means."""
+"""Evaluates a model on record files: computes metrics on the devices, and their means."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence

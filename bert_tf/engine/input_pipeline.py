@@ -34,7 +34,7 @@ PARSERS = min(_MOST_PARSERS, _CORES)
 # How much to read to test a restored position: more than the buffers hold.
 _DRAWN_BATCHES = 2 * _MOST_PARSERS
 _DRAWN_RECORDS = 2 * _READ_AHEAD * READERS
-# To estimate the number of records; up to this many bytes in few files are counted.
+# To estimate the number of records. Few files of at most `_COUNTED_BYTES` are counted exactly.
 _SAMPLED_FILES, _SAMPLED_RECORDS = 10, 1000
 _COUNTED_BYTES = 2**25
 _WATCHED_FILES = 128  # files to check at each save; in a bucket each costs a request
@@ -44,7 +44,7 @@ plain_function = tf.autograph.experimental.do_not_convert
 
 
 def without_autotune(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Turns off autotuning: nothing to tune here, and its thread can delay the end by a minute."""
+    """Turns off autotuning: it gains nothing here, and its thread can delay the exit a minute."""
     options = tf.data.Options()
     options.autotune.enabled = False
     return dataset.with_options(options)
@@ -143,7 +143,7 @@ class TrainingInput:
 
     def _records(self, name: tf.Tensor, *numbers: tf.Tensor) -> tf.data.Dataset:
         """Returns a file's records; with `numbers`, each as (record, epoch, file, index)."""
-        # TFRecordDataset does the same, but a saved position of it contains the path.
+        # TFRecordDataset does the same, but its saved position contains the path.
         opened = plain_function(self._opened)
         found = tf.data.Dataset.from_tensor_slices([name]).flat_map(opened)
         if not numbers:
@@ -167,7 +167,7 @@ class TrainingInput:
         files = [list(file) for file in zip(self._names, lengths, strict=True)]
         saved = {"seed": self._seed, "files": files, **self._identity, "digests": list(digests)}
         saved.update(features=self._features(), replicas=self._shard.replicas)
-        # On the host that reads: tf.train.Checkpoint would do it here, and cannot fetch the state.
+        # tf.train.Checkpoint would serialize on this host, which cannot fetch the state.
         with tf.device(self._shard.device):
             state = tf.raw_ops.SerializeIterator(resource_handle=self.iterator._iterator_resource)
 
@@ -184,7 +184,7 @@ class TrainingInput:
         return write
 
     def _warn_of_changes(self) -> None:
-        """Warns, once for each file, of files that were written while the run reads them."""
+        """Warns, once for each file, if a file was changed while the run reads it."""
         ends = dict(itertools.islice(self._watched.items(), _WATCHED_FILES))
         changed = record_checks.written_since(ends)
         for path in ends:
@@ -290,7 +290,7 @@ class TrainingInput:
             )
 
     def _can_go_on(self) -> bool:
-        """Draws batches: if a file was replaced, the position may be in the middle of a record."""
+        """Tries to draw batches: in a replaced file the position may be inside a record."""
         part = self._batch_size // self._shard.count
         try:
             with tf.device(self._shard.device):
@@ -299,8 +299,8 @@ class TrainingInput:
         except tf.errors.DataLossError:
             return record_checks.find_problem(self._files, None) is not None
         except record_checks.read_errors() as error:
-            # A different number of features, in a place that an earlier version saved. Other errors
-            # are reported by the training step that reads the record.
+            # An earlier version saved the position with a different number of features. Other
+            # errors are reported by the training step that reads the record.
             if isinstance(error, tf.errors.InternalError) and "Expected " in error.message:
                 raise
         return True
@@ -332,7 +332,7 @@ def count_records(files: Sequence[str]) -> int:
 def estimate_records(files: Sequence[str], ends: Sequence[record_checks.Ends]) -> tuple[int, bool]:
     """Returns the number of records in TFRecord files, and whether it is exact.
 
-    Counts up to ten files of 32 MB in all. Of more, reads 1,000 records from each of up to ten.
+    Counts up to ten files with 32 MB in all; otherwise reads 1,000 records from up to ten files.
     """
     chosen = list(files[:: -(-len(files) // _SAMPLED_FILES)])
     total = sum(end.length for end in ends)

@@ -69,7 +69,7 @@ def raise_on_ctrl_c() -> None:
     """Makes Ctrl-C raise KeyboardInterrupt, as Python does, and records it for `raised`."""
     global _raised
     _raised = None
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else Ctrl-C is ignored
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # unless Ctrl-C is ignored
         signal.signal(signal.SIGINT, lambda *_: _raise(KeyboardInterrupt()))
 
 
@@ -89,9 +89,9 @@ _held: list[KeyboardInterrupt] | None = None
 def hold() -> Iterator[None]:
     """Delays Ctrl-C and SIGTERM to the end of this context, where the first one is raised.
 
-    Steps in a different thread, or with other processes, must finish first; `held` tells of the
-    interrupt. Ctrl-C after an earlier Ctrl-C or SIGTERM ends the program at once without saving,
-    with a line that says so and `UNSAVED_STATUS`. Inside an outer `hold`, or outside the main
+    Steps in a different thread, or with other processes, must finish first; meanwhile `held`
+    returns the interrupt. Ctrl-C after an earlier Ctrl-C or SIGTERM ends the program at once,
+    without saving, with a message and `UNSAVED_STATUS`. Inside an outer `hold`, or outside the main
     thread, this does nothing.
     """
     global _held

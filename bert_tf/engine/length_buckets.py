@@ -58,10 +58,10 @@ class Buckets:
         return cls(lengths, tuple(records.sequence_features(schema)))
 
     def frequent(self, longest: np.ndarray, least: int = 1) -> "Buckets":
-        """Returns the buckets that at least `least` batches, and one batch in sixteen, need.
+        """Returns the buckets that enough batches need: at least `least`, and one in sixteen.
 
-        Batches of the other buckets use the next longer one; the longest bucket needed always
-        stays. `longest` is the length of the longest example of each batch, int [batches].
+        Batches of dropped buckets use the next longer one; the longest bucket needed always stays.
+        `longest` is the length of the longest example of each batch, int [batches].
         """
         least = max(least, len(longest) // _LEAST_SHARE)
         counts = np.bincount(np.searchsorted(self.lengths, longest), minlength=len(self.lengths))

@@ -1,4 +1,4 @@
-"""Loops on the devices: steps one after another, without Python in between."""
+"""Runs loops of steps on the devices, without Python between the steps."""
 
 import functools
 from collections.abc import Callable, Iterator
@@ -91,7 +91,7 @@ def _set_graph_optimizers() -> None:
 
     In graphs that use much memory they replace AddN by additions to one variable, in the order in
     which the summands become ready, so the last bits differ between runs. Their second pass takes
-    0.8 s for a training step of 6 layers, and makes it no faster.
+    0.8 s for a training step of 6 layers and does not make it faster.
     """
     options = context.context().function_call_options
     config = ConfigProto.FromString(options.config_proto_serialized)
@@ -238,7 +238,7 @@ class _GraphTraining(_Graph):
 class _GraphPrediction(_Graph):
     def __init__(self, strategy: tf.distribute.Strategy, replica_step: ReplicaStep):
         super().__init__(strategy)
-        # A tf.function, so that the trace that gives the shapes is the one that the loop calls.
+        # A tf.function, so that the trace that gives the shapes also runs in the loop.
         self._replica_step = tf.function(replica_step, autograph=False)
         # No XLA on a CPU, where it makes prediction take twice as long.
         self._step = replicate(strategy, self._replica_step, self._flatten, 0, False)
@@ -292,8 +292,8 @@ class TrainingLoop:
     `compile_on_cpu` see `replicate`.
 
     With `buckets`, each batch is cut to the first length that its `longest` fits in, and the step
-    is traced and compiled once for each length; on a CPU without XLA, which would save a tenth of
-    the time, less than compiling many lengths takes.
+    is traced and compiled once for each length. On a CPU XLA is then not used: it would save a
+    tenth of the time, less than compiling many lengths takes.
 
     Attributes:
         input_seconds: how long the devices waited for input in the last `run`: from a step's

@@ -54,8 +54,8 @@ class PjrtStrategy:
 
     Variables stay TensorFlow's, on the CPU. Their values are copied to the devices before a step
     reads them, stay there, and are updated there. `fetch` brings them back. A value that TensorFlow
-    assigns meanwhile replaces the one on the devices. An assignment of the very tensor that was
-    read from the variable before is not noticed, because the memory is the same.
+    assigns meanwhile replaces the one on the devices. Assigning the very tensor that was read from
+    the variable before goes unnoticed, because its memory is the same.
 
     Args:
         devices: JAX's devices, of all processes, in the order of their replicas. Descriptions of
@@ -119,7 +119,7 @@ class PjrtStrategy:
         return held
 
     def fetch(self, variables: Iterable[tf.Variable] | None = None) -> None:
-        """Assigns the devices' values to TensorFlow's variables; None: only to small ones."""
+        """Copies the devices' values to these TensorFlow variables; None: to all small ones."""
         if variables is None:
             chosen = [x for x in [*self._held.values()] if x.array.size <= _SMALL]
         else:
@@ -185,11 +185,11 @@ class Step:
         return self._call.lower(inputs, *program.parted(variables))
 
     def hold(self) -> tuple[list[_Held], list[_Held]]:
-        """Returns, on the devices, the variables that the step only reads, and that it updates."""
+        """Puts variables on the devices; returns the ones only read, and the ones updated."""
         return self.program.parted([self._strategy.hold(x) for x in self.program.variables])
 
     def __call__(self, inputs: dict[str, Any], kept: list[_Held], updated: list[_Held]) -> Any:
-        """Starts the step on the results of `put` and `hold`; its own are computed later."""
+        """Starts the step on the results of `put` and `hold`; does not wait for its results."""
         old = [x.array for x in updated]
         results, new = self._call(inputs, [x.array for x in kept], old)
         for x, array in zip(updated, new, strict=True):
@@ -198,10 +198,10 @@ class Step:
 
 
 def _keep_memory(jax: Any) -> None:
-    """Lets steps on the CPU reuse memory: a gain for one device, no difference for several.
+    """Lets steps on the CPU reuse memory: faster on one device, no difference on several.
 
-    XLA allocates a step's intermediate results anew in each step. From the system they would come
-    page by page, which took a fifth of the time. So the C library keeps freed memory, and the
+    XLA allocates a step's intermediate results anew in each step. Getting that memory from the
+    system, page by page, took a fifth of the time. So the C library keeps freed memory, and the
     thread that starts a step also runs it, because other threads allocate large blocks from the
     system.
     """
@@ -209,7 +209,7 @@ def _keep_memory(jax: Any) -> None:
     with contextlib.suppress(AttributeError, TypeError):  # only glibc has it; Windows: TypeError
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(_M_MMAP_MAX, 0)
-        mallopt(_M_TRIM_THRESHOLD, -1)  # none
+        mallopt(_M_TRIM_THRESHOLD, -1)  # never
 
 
 def connect(
@@ -227,8 +227,8 @@ def connect(
         num_tpu_cores: number of devices that there must be; None for any.
         processes: address of process 0, HOST:PORT, or "auto" where JAX finds the processes by
             itself; number of processes; number of this one. All None for a single process.
-        cache_dir: folder for compiled steps, or gs:// folder; None for `tpu_cache_dir` on a TPU,
-            otherwise none.
+        cache_dir: local or gs:// folder for compiled steps; None for `tpu_cache_dir` on a TPU, and
+            for no cache on other devices.
     """
     jax = tf_in_jax.load_jax()
     tf.config.set_visible_devices([], "GPU")  # their memory is JAX's
@@ -278,7 +278,7 @@ WAIT_SECONDS = 300.0  # for the other processes at the start
 _TEXT_BYTES = 2**16  # words are compared up to this length
 _PARTING_SECONDS = 10.0  # for the other processes at the end of a failed run
 
-# In JAX's errors when a different process has ended: gRPC's names of errors, and gloo's.
+# Names of gRPC's and gloo's errors, in JAX's errors when a different process has ended.
 _LOST = re.compile(
     "Gloo|UNAVAILABLE|DEADLINE_EXCEEDED|CANCELLED|ABORTED|[Cc]onnection (reset|clos)"
 )
@@ -324,7 +324,7 @@ def join(coordinator: str, number: int | None, index: int | None) -> None:
 
 
 def _check_port(coordinator: str) -> None:
-    """Checks that this process, number 0, can open its port; JAX would crash."""
+    """Checks that this process, number 0, can open its port; otherwise JAX would crash."""
     port = int(coordinator.rpartition(":")[2])
     try:
         socket.create_server(("", port)).close()

@@ -1,7 +1,7 @@
 """Makes the steps of `bert_tf.engine.loops` on devices that PJRT drives.
 
-Python starts each step and does not wait for it: while one step runs, the next has its batch on the
-devices. A second thread takes the results.
+Python starts each step and does not wait for it: while one step runs, the next one's batch is
+already on the devices. A second thread fetches the results.
 """
 
 import collections
@@ -30,7 +30,7 @@ class _Loop:
 
     def __init__(self, strategy: PjrtStrategy, function: Callable[..., Any], joins: bool):
         self._strategy, self._joins = strategy, joins  # see `Step`
-        # XLA drops assertions, and TensorFlow makes constants of what they read.
+        # XLA drops assertions, but TensorFlow would turn the tensors that they read into constants.
         traced = inputs_were_checked()(function)
         if device_kind(strategy) == "TPU7x":
             traced = stored_scores()(traced)
@@ -53,7 +53,7 @@ class _Loop:
         advance: Callable[[int], None],
         may_go_on: Callable[[Any], bool] = lambda result: True,
     ) -> tuple[list[Any], float]:
-        """Returns the results of each step, on the host, and the seconds of waiting for input."""
+        """Returns each step's results, on the host, and the seconds spent waiting for input."""
         hold = functools.cache(Step.hold)  # variables are assigned between loops only
         results: list[Any] = []
         arrived: list[float] = []
@@ -76,7 +76,7 @@ class _Loop:
                 batch = next(batches)
                 arrived.append(time.monotonic())
                 if len(running) > 1:
-                    goes_on = take()  # each drawn batch is used, as the input's place is saved
+                    goes_on = take()  # the drawn batch is used: the input's position counts it
                 step = self.step_of(batch)
                 running.append(pool.submit(_fetch, step(batch, *hold(step))))
             while running:

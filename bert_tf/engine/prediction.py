@@ -34,8 +34,8 @@ def check_prediction(strategy: tf.distribute.Strategy, batch_size: int, flag: st
 
 
 def join(chunks: Iterable[Columns], *names: str) -> Columns:
-    """Concatenates these columns of several chunks, or all; {} without chunks."""
-    # The other columns take no memory.
+    """Concatenates the columns `names`, or all, of several chunks; {} if there are no chunks."""
+    # Drops the other columns at once, to save memory.
     chunks = [{name: chunk[name] for name in names or chunk} for chunk in chunks]
     joined: Columns = {}
     for name in chunks[0] if chunks else ():

@@ -2,10 +2,10 @@
 
 The route from the command line to the update of the weights:
     tasks/program.py `main`              makes one settings object from the flags
-    tasks/fine_tuner.py                  makes records, and the run's plan; for pre-training run.py
+    tasks/fine_tuner.py                  makes records, and the phases of fine-tuning
+    tasks/pretraining/training/run.py    makes the phases of pre-training
     runs/training/trainer.py             goes through phases; loops between saves and evaluations
-    engine/loops.py                      makes the steps of a loop, no Python between them, by the
-                                         step of one replica
+    engine/loops.py                      runs a loop of steps, without Python between them
     engine/steps.py `train_step`         loss, gradients, reduction over replicas, clipping: here
     optimization.py `apply_reduced`      updates each variable
 """
@@ -111,7 +111,7 @@ class Objective(Protocol):
         """
 
     def normalizers(self, features: Features) -> dict[str, tf.Tensor]:
-        """Returns the sums of weights by name, float32 [], by which a batch's loss is divided.
+        """Returns the sums of weights, float32 [] by name, that divide the loss of a batch.
 
         `example_weight`, float32 [batch], is the weight of each example; evaluation batches have
         it, with 0 for padding. Without it, as in training, every example has weight 1.
@@ -136,7 +136,7 @@ class Replicas:
     """The replicas that make a step together: the only link between a step and its devices.
 
     `sum`: each replica's dense tensors -> their sums over all `count` replicas, on each replica.
-    `number`: of this replica, from 0; only `gather` and `own` need it.
+    `number`: the index of this replica, from 0; only `gather` and `own` need it.
     """
 
     count: int

@@ -1,7 +1,7 @@
 """Turns a TensorFlow function that reads and updates variables into a JAX function.
 
-TensorFlow lowers the function to HLO, in which the variables are arguments and their new values
-results. JAX compiles this HLO as a part of its own program, for any device that it knows.
+TensorFlow lowers the function to HLO, in which the variables are arguments and their new values are
+results. JAX compiles this HLO as part of its own program, for any device that JAX knows.
 
 Only `_stablehlo` uses an interface of JAX that is not public; `load_jax` checks it first.
 """
@@ -36,7 +36,7 @@ class Program:
     results: Any
 
     def parted(self, values: Sequence[Any]) -> tuple[list, list]:
-        """Splits values, one for each variable, into those of `kept` and of `updated` variables."""
+        """Splits a list with one value per variable into lists for `kept` and for `updated`."""
         return [values[i] for i in self.kept], [values[i] for i in self.updated]
 
     def __call__(self, inputs: Any, kept: Any, old: Any) -> tuple[Any, list]:
@@ -129,8 +129,8 @@ def _stablehlo(hlo: bytes) -> tuple[bytes, int, dict[int, int]]:
 def _adapt(operation: Any, ir: Any) -> None:
     """Rewrites TensorFlow's operations in place, as JAX needs them.
 
-    StableHLO lacks mhlo.copy, which TensorFlow emits for variables. TensorFlow numbers replicas,
-    and JAX partitions, where all-reduces need a channel.
+    StableHLO lacks mhlo.copy, which TensorFlow emits for variables. TensorFlow's all-reduces are
+    over replicas; JAX's are over partitions and need a channel.
     """
     blocks = [block for region in operation.regions for block in region.blocks]
     for inner in [op.operation for block in blocks for op in block.operations]:

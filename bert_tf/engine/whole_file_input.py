@@ -22,7 +22,7 @@ class WholeFileInput(TrainingInput):
     This class holds all records in memory, and an epoch's order is a function of the seed and the
     epoch. A batch also has `longest`, int32 []: the length of its longest example over all hosts.
 
-    Args, besides the arguments of `TrainingInput`; the schema must have `input_mask`:
+    Args, in addition to the arguments of `TrainingInput`; the schema must have `input_mask`:
         num_batches: number of batches that will be read. Bucket lengths that few of them need are
             left out.
         group_by_length: make batches of examples of similar length: sort the examples of 50

@@ -24,8 +24,8 @@ class CheckpointDirectory:
 
     Args:
         keep: number of checkpoints to keep; 0 keeps all.
-        keep_every: the checkpoint of every N-th step is never deleted, only no longer listed; 0:
-            off.
+        keep_every: the checkpoint of every N-th step is never deleted, but leaves the list; 0 for
+            none.
     """
 
     def __init__(self, directory: str, keep: int = 5, keep_every: int = 0):
@@ -46,7 +46,7 @@ class CheckpointDirectory:
         return [prefix for prefix in numbered if prefix not in listed] + listed
 
     def latest(self) -> str | None:
-        """Returns the prefix of the newest checkpoint: the last one listed, or else by number."""
+        """Returns the prefix of the newest checkpoint: the last listed, else the highest number."""
         candidates = self._candidates(self._listed())
         return candidates[-1] if candidates else None
 
@@ -103,7 +103,7 @@ class CheckpointDirectory:
         """
         prefix = self.prefix(step)
         listed = self._listed()
-        # Without the file `checkpoint`, the run surely owns only what it resumed from.
+        # Without the file `checkpoint`, only the checkpoint resumed from is surely the run's own.
         known = listed or ([self._restored] if self._restored else [])
         kept = [p for p in known if p != prefix]
         try:
@@ -140,7 +140,7 @@ class CheckpointDirectory:
             logging.warning("%s; the next save tries again", error)
 
     def remove_left_behind(self) -> None:
-        """Removes what killed runs left; no other run may be training in the directory."""
+        """Removes files left by killed runs; no other run may be training in the directory."""
         for name in names_in(self.directory):
             if is_left_behind(name) or checkpoint_names.is_part(name):
                 _remove(os.path.join(self.directory, name))
@@ -148,7 +148,7 @@ class CheckpointDirectory:
 
 
 def _delete(prefix: str) -> None:
-    """Deletes a checkpoint's files, the index first: without one it never counts as complete."""
+    """Deletes a checkpoint's files, the index first, so that the rest never count as complete."""
     for path in sorted(checkpoint_names.files_of(prefix), key=lambda p: not p.endswith(".index")):
         _remove(path)
 

@@ -17,7 +17,7 @@ _PATTERN = re.compile(r"[\[*?\\]")
 
 
 def check_path(path: str, flag: str | None) -> None:
-    """Raises UserError if the path looks like a glob pattern; otherwise `check_file_system`."""
+    """Calls `check_file_system`; raises UserError if the path looks like a glob pattern."""
     storage.check_file_system(path, flag)
     if _PATTERN.search(path):
         raise UserError(
@@ -70,7 +70,7 @@ def number_of(prefix: str) -> int | None:
 
 
 def numbered_in(directory: str) -> list[str]:
-    """Returns the prefixes of all `model.ckpt-NUMBER` that have an index, by rising number."""
+    """Returns the prefixes of all `model.ckpt-NUMBER` that have an index, sorted by number."""
     found = [name.removesuffix(".index") for name in names_in(directory) if name.endswith(".index")]
     prefixes = [os.path.join(directory, name) for name in found if _NUMBERED.fullmatch(name)]
     return sorted(prefixes, key=number_of)
@@ -83,7 +83,7 @@ def files_of(prefix: str) -> list[str]:
 
 
 def is_part(name: str) -> bool:
-    """Returns whether TensorFlow uses a name like this until the file is complete."""
+    """Returns whether TensorFlow gives such a name to an incomplete file."""
     return _PART.fullmatch(name) is not None
 
 

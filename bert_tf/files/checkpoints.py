@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import keras
 
 SLOT_PATTERN = re.compile(r"(.*/adam_[mv]|global_step)$")
-BEST_FOLDER = "best"  # in --output_dir, of the best checkpoint
+BEST_FOLDER = "best"  # the best checkpoint's folder in --output_dir
 
 _INDEX, _DATA = ".index", ".data-00000-of-"  # follow the prefix in the names of files
 _ENCODER = "bert/encoder/", "electra/encoder/"  # begin the names of the layers in every model
@@ -95,7 +95,7 @@ def find_prefix(path: str, flag: str | None = "init_checkpoint") -> str:
 
 
 def _suffixes(prefix: str) -> list[str]:
-    """Returns the ends of the names of a checkpoint's first files; [] if there are none."""
+    """Returns the suffixes of a checkpoint's index and data files; [] if there are none."""
     directory, name = os.path.split(prefix)
     with contextlib.suppress(tf.errors.OpError):
         ends = [x.removeprefix(name) for x in names_in(directory) if x.startswith(name)]
@@ -104,7 +104,7 @@ def _suffixes(prefix: str) -> list[str]:
 
 
 def is_best_of_run(folder: str) -> bool:
-    """Returns whether a folder, by its name, has the best checkpoint of the run above it.
+    """Returns whether a folder's name says that it holds the best checkpoint of the run above.
 
     A folder with a configuration is a complete model instead.
     """
@@ -152,8 +152,8 @@ class CheckpointReader:
     Attributes:
         prefix: the prefix of the checkpoint's files.
         shapes, dtypes: name of a tensor -> its shape, a list, and its dtype.
-        sizes: of a checkpoint of Model Garden or a module of TF Hub: settings of the configuration
-            that its object graph tells; None for any other checkpoint.
+        sizes: for a checkpoint of Model Garden or a module of TF Hub, settings of the configuration
+            that follow from its object graph; None for any other checkpoint.
     """
 
     def __init__(self, path: str, flag: str | None = "init_checkpoint"):
@@ -178,7 +178,7 @@ class CheckpointReader:
         self.shapes = {name: shape for name, (_, shape) in self._sources.items()}
 
     def _readable(self, flag: str | None) -> str:
-        """Returns a prefix of the files that TensorFlow does not take for a pattern."""
+        """Returns a prefix of the files that TensorFlow does not read as a glob pattern."""
         if not re.search(r"[\[\\]", self.prefix):
             return self.prefix
         if "://" in self.prefix:  # where links do not exist
@@ -242,8 +242,8 @@ def load_weights(model: keras.Model, path: str) -> list[str]:
 
     Raises:
         UserError: there is no checkpoint at `path`, or it does not fit the model: a weight differs
-            in shape or type, or it has none of the model's weights, or none of its encoder's. The
-            message lists both sides.
+            in shape or type, or all weights of the model or of its encoder are missing. The message
+            lists both sides.
         DamagedCheckpointError: a file of the checkpoint is missing or damaged.
     """
     return initialize({variable.path: variable.value for variable in model.variables}, path, None)
@@ -270,7 +270,7 @@ def initialize(
             f"{place} has none of the model's variables.\n"
             f"Missing: {_lines(missing)}\nUnexpected: {_lines(unexpected)}"
         )
-    # Otherwise the embeddings and pooler of an ALBERT could surround the random layers of a BERT.
+    # Otherwise a BERT could get an ALBERT's embeddings and pooler, and keep its random layers.
     layers, other_layers, common_layers = (
         [name for name in names if name.startswith(_ENCODER)]
         for names in (missing, unexpected, common)
@@ -354,7 +354,7 @@ def _check_shapes(
 
 
 def _generator_sizes(names: Sequence[str]) -> str:
-    """Returns where the sizes of ELECTRA's generator come from, if its variables are named."""
+    """Returns a note on the sizes of ELECTRA's generator if `names` has its variables, else ""."""
     if not any(name.startswith("generator") for name in names):
         return ""
     return " The generator's sizes are --generator_hidden_size and --generator_layers."

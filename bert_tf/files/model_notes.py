@@ -1,6 +1,6 @@
-"""What a model was trained for, in two files beside its weights.
+"""Reads and writes two files beside a model's weights that say what it was trained for.
 
-`labels.txt` has the classes, in the order of the logits; `model_input.json` what the model reads.
+`labels.txt` lists the classes, in the order of the logits; `model_input.json` describes the input.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ def check_label(label: str, place: str, remedy: str = "rename it") -> None:
             f"{place}: the class {quoted(label)} must be text on one line, not empty and without"
             f" white space at its ends, as {LABELS_FILE} keeps it; {remedy}"
         )
-    # A terminal would obey them: names of classes reach logs and results.
+    # A terminal would obey control characters, and names of classes reach logs and results.
     if any(unicodedata.category(char) == "Cc" for char in label.replace("\t", "")):
         raise UserError(
             f"{place}: the class {quoted(label)} must not have control characters; {remedy}"
@@ -83,10 +83,10 @@ _CHOICES_OF = {"reads": (TEXTS, PAIRS, CHOICES), "long_text": ("mean", "max")}
 class ModelInput:
     """What a model was fine-tuned on; a field is None if unknown.
 
-    reads: "texts", "pairs" of texts, or a text with "choices"; None also for texts and pairs.
+    reads: "texts", "pairs" of texts, or a text with "choices"; None also for a mix.
     max_seq_length: length of the sequences in word pieces, [CLS] and [SEP] included.
     long_text: "mean" or "max" if long texts were split into windows; None if they were cut.
-    window_stride: word pieces between the starts of windows; None for half of the room.
+    window_stride: word pieces between the starts of windows; None for half of a window's room.
     """
 
     reads: str | None = None

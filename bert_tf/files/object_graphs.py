@@ -1,8 +1,8 @@
-"""Finds BERT's weights in a checkpoint of `tf.train.Checkpoint` or Keras 2; also writes one.
+"""Reads and writes BERT's weights in checkpoints of `tf.train.Checkpoint` and Keras 2.
 
 Such a checkpoint does not have variable names. Its object graph says which object holds which
 others, and under which attributes. The encoders and heads of TensorFlow Model Garden
-(tensorflow/models, official/nlp) are found wherever they hang, and named as in
+(tensorflow/models, official/nlp) are found anywhere in the graph, and named as in
 google-research/bert.
 """
 
@@ -31,9 +31,9 @@ _OPTIMIZER = {"iter", "_iterations", "iterations"}  # only optimizers have these
 class Names(NamedTuple):
     """Names of weights, and of layers with weights, or their paths in a graph, in a fixed order.
 
-    encoder: {} is the number after the layers', where a functional model has its pooler.
-    layers: of a layer; {} is its number.
-    layer: within a layer.
+    encoder: names outside the layers; {} is the number after the last layer's, which a functional
+        model gives to its pooler.
+    layers: name of a layer; {} is its number. layer: names within a layer.
     """
 
     generation: str
@@ -108,7 +108,7 @@ GENERATIONS = (
 
 
 def weight_paths(names: Sequence[str], paths: Sequence[str]) -> dict[str, str]:
-    """Maps the names of weights to paths; modules get two weights each, such as kernel and bias."""
+    """Maps names of weights to paths; a module has two weights, such as kernel and bias."""
     found = {}
     for name, path in zip(names, paths, strict=True):
         parts = ("/gamma", "/beta") if "LayerNorm" in name.split("/")[-1] else ("/kernel", "/bias")
@@ -183,8 +183,8 @@ def find_weights(
     """Finds the weights of a checkpoint by its tensor `GRAPH`; `place` is for messages.
 
     Returns: name of a weight -> its tensor, and the weight's shape (the tensor of output_weights is
-    the transpose); and num_attention_heads and num_hidden_layers, if known. Raises UserError if
-    there is not one BERT or ALBERT with all its variables.
+    the transpose); and num_attention_heads and num_hidden_layers, if known. Raises UserError unless
+    there is exactly one BERT or ALBERT, with all its variables.
     """
     graph = _Graph(serialized, shapes)
     encoders: dict[int, tuple[Names, list[int]]] = {}
@@ -233,7 +233,7 @@ def find_weights(
 def _add_heads(graph: _Graph, encoder: int, weights: dict[str, int]) -> None:
     """Adds the nodes of the heads' weights to `weights`, which has the encoder's.
 
-    The pooler of a head that has its own replaces the encoder's, which that head does not use.
+    If a head has its own pooler, that pooler replaces the encoder's, which the head does not use.
     """
     outside = graph.paths.keys() - graph.below(encoder)
     for node, generation in itertools.product(outside, GENERATIONS):
@@ -268,7 +268,7 @@ def _add_heads(graph: _Graph, encoder: int, weights: dict[str, int]) -> None:
 
 
 def _flat(name: str, shape: list[int]) -> list[int]:
-    """Returns the shape of a weight whose tensor has a shape, perhaps with an axis of heads."""
+    """Converts a tensor's shape, which may have an axis of heads, to the shape of the weight."""
     if name.endswith("output_weights"):
         return shape[::-1]  # [classes, H]
     if name.endswith("/bias"):
@@ -287,8 +287,7 @@ _HEADS = {
     "output_weights": "model/classifier/out_proj/kernel",
     "output_bias": "model/classifier/out_proj/bias",
 }
-# The objects: paths, and after each = a further path to the same object. A functional encoder
-# numbers its layers.
+# Paths of objects; = separates paths of the same object. A functional encoder numbers its layers.
 _LAYER = """_attention_layer/_softmax _attention_layer/_dropout_layer _attention_dropout
     _intermediate_activation_layer _inner_dropout_layer _output_dropout _attention_layer_norm/axis
     _output_layer_norm/axis _attention_layer_norm=_attention_layer_norm_kv"""
@@ -319,7 +318,7 @@ _MODELS = {
 def write(prefix: str, weights: Mapping[str, np.ndarray], num_heads: int) -> None:
     """Writes a checkpoint that models of tf-models-official, 2.4 and later, restore.
 
-    They are BERT's encoders (functional or not), classifier and pre-trainer, which also want the
+    These are BERT's encoders (functional or not), classifier and pre-trainer, which also expect
     objects without weights (`assert_existing_objects_matched()`). The names of the weights are
     google-research/bert's. Raises UserError for a weight that these models lack. The attention
     heads get their own axis.
@@ -362,7 +361,7 @@ def write(prefix: str, weights: Mapping[str, np.ndarray], num_heads: int) -> Non
 
 
 def _at(root: Any, path: str, value: Any = None) -> Any:
-    """Returns the object at a path; makes missing objects, at the end `value`."""
+    """Returns the object at a path; makes missing objects on the way, and `value` the last one."""
     name, _, rest = path.partition("/")
     if not hasattr(root, name):
         setattr(root, name, tf.Module() if rest or value is None else value)

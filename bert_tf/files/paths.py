@@ -1,4 +1,4 @@
-"""Paths: the names in a folder, where a file or folder is written, and what must not be replaced.
+"""Lists folders, finds where a path is written, and refuses to overwrite files that are read.
 
 Links are followed; devices and pipes are written in place.
 """
@@ -17,8 +17,8 @@ from bert_tf.start import lazy_tensorflow as tf
 def names_in(folder: str | os.PathLike) -> list[str]:
     """Returns the names of the files and folders in a folder, in any order; [] if there is none.
 
-    Names may be any bytes, of which TensorFlow lists only UTF-8. Other bytes become surrogates;
-    `os.fsencode` makes a path that TensorFlow takes. Raises TensorFlow's other errors.
+    Includes local names that are not UTF-8, which TensorFlow does not list: their bytes become
+    surrogates, and `os.fsencode` makes a path that TensorFlow takes. Raises TensorFlow's errors.
     """
     folder = os.fspath(folder)
     local = folder.removeprefix("file://") or "."
@@ -34,7 +34,7 @@ def names_in(folder: str | os.PathLike) -> list[str]:
 def check_overwrites(
     written: Sequence[str], flag: str, read: Mapping[str, str | Iterable[str] | None]
 ) -> None:
-    """Checks that no file to write, named by --`flag`, is also read, or is named twice.
+    """Checks that files to write, named by --`flag`, are not also read, and are not named twice.
 
     Links are followed, so two spellings of one name count as the same file. `read` maps each flag
     that names input to the files that it names.

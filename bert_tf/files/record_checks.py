@@ -25,8 +25,8 @@ FRAME_BYTES = 16  # around a record: its length, and the checksums of length and
 _SHOWN_PROBLEMS = 3
 _SHOWN_CHARACTERS = 150
 _BATCH = 1024
-# Words in messages about the content of a record. TensorFlow cuts a message, also the name of the
-# operation, at the first NUL of the record.
+# Words in messages about the content of a record. TensorFlow cuts such a message at the record's
+# first NUL, so the name of the operation may be missing.
 _OF_RECORDS = ("ParseExample", "Could not parse example", records.OUT_OF_RANGE)
 
 
@@ -112,7 +112,7 @@ def _check_end(path: str) -> Ends:
 
 
 def written_since(ends: Mapping[str, Ends]) -> list[str]:
-    """Returns the files written after `check_ends` gave their ends; missing files are left out."""
+    """Returns the files written since `check_ends` read their ends; missing files are left out."""
 
     def is_other(path: str) -> bool:
         with contextlib.suppress(tf.errors.OpError):
@@ -171,7 +171,7 @@ def explain(
 ) -> Exception:
     """Returns an error that says what is wrong with the input, or `error` itself if nothing is.
 
-    `error` is one of `read_errors`; `schema` is what TensorFlow parsed, None if records were not
+    `error` is one of `read_errors`; `schema` is the schema of parsed records, None if they were not
     parsed. Reads the files again to name the record; raises OSError if one cannot be read again.
     """
     message = error.message if isinstance(error, tf.errors.OpError) else ""
@@ -192,7 +192,7 @@ def explain(
 
 @contextlib.contextmanager
 def explained(files: Sequence[str], schema: records.Schema | None) -> Iterator[None]:
-    """Raises what `explain` returns for an error of TensorFlow's in the `with` block."""
+    """Replaces TensorFlow's errors in the `with` block by the errors that `explain` returns."""
     try:
         yield
     except read_errors() as error:
@@ -204,7 +204,7 @@ def unreadable(path: str, error: tf.errors.OpError) -> OSError:
 
 
 def find_problem(files: Sequence[str], schema: records.Schema | None) -> str | None:
-    """Returns what is wrong with the first wrong record of the files, and where; None if nothing.
+    """Describes the first bad record of the files, and where it is; None if all are good.
 
     Reads the files from the start; without a schema, it finds only damaged records. Raises OSError
     if a file cannot be read.
@@ -235,7 +235,7 @@ def _is_sound(path: str, schema: records.Schema | None) -> bool:
 
 
 def _first_problem(path: str, schema: records.Schema | None) -> str | None:
-    """Returns what is wrong with the first wrong record of a file; reads one at a time."""
+    """Describes the first bad record of a file, or returns None; reads one record at a time."""
     count = offset = 0
     try:
         for record in tf.data.TFRecordDataset(path).as_numpy_iterator():
@@ -252,7 +252,7 @@ def _first_problem(path: str, schema: records.Schema | None) -> str | None:
 
 
 def _damage(error: tf.errors.OpError, path: str) -> str:
-    """Returns how a file is damaged. Raises OSError if it cannot be read."""
+    """Describes the damage of a file. Raises OSError if it cannot be read."""
     if not isinstance(error, (tf.errors.DataLossError, tf.errors.OutOfRangeError)):
         raise unreadable(path, error) from error
     return "truncated" if "truncated" in error.message else "corrupt"

@@ -21,7 +21,7 @@ from bert_tf.files import storage
 from bert_tf.files.whole_files import UnfinishedFile, write_whole
 from bert_tf.start import lazy_tensorflow as tf
 
-# Feature of ids -> the number that its ids must be below, and what sets that number.
+# Name of a feature -> the exclusive upper limit of its ids, and what sets this limit.
 Limits = Mapping[str, tuple[int, str]]
 OUT_OF_RANGE = "values out of their range:"  # in the message of `parse`'s InvalidArgumentError
 
@@ -49,7 +49,7 @@ LARGEST_TARGET = 1e16
 
 @dataclasses.dataclass(frozen=True)
 class Feature:
-    """A feature of fixed length, as `tf.io.FixedLenFeature`, and what TensorFlow does not need.
+    """A feature of fixed length: a `tf.io.FixedLenFeature` with a range, and words for messages.
 
     dtype: np.int64 or np.float32.
     default_value: for records without the feature; None if every record must have it.
@@ -80,7 +80,7 @@ def int64_feature(
     default: int | None = None,
     length_source: str = BY_FLAGS,
 ) -> Feature:
-    """Returns an int64 feature; its values become int32, so `low` and `high` must fit that."""
+    """Returns an int64 feature; its values become int32, so `low` and `high` must fit int32."""
     return Feature(list(shape), np.int64, Range(low, high), default, length_flag, length_source)
 
 
@@ -129,7 +129,7 @@ def sequence_features(schema: Schema) -> list[str]:
 
 
 class Serializer:
-    """Serializes records of a schema, all in the same message: not for use by several threads."""
+    """Serializes records of a schema. Not thread-safe: all records reuse the same message."""
 
     def __init__(self, schema: Schema):
         self._names = schema.keys()
@@ -180,7 +180,7 @@ def write_files(
         in_turn = itertools.cycle(files)
         yield lambda record: next(in_turn).write(record)
         for file in files:
-            file.close()  # raises if data cannot be flushed, so before any file is renamed
+            file.close()  # before any file is renamed: raises if data cannot be flushed
         sizes = {
             path: tf.io.gfile.stat(file.name).length
             for path, file in zip(paths, files, strict=True)

@@ -25,12 +25,12 @@ _STORAGE_SECONDS = 15.0
 
 
 def is_unicode(text: str) -> bool:
-    """Returns whether text lacks surrogates, which come from names not in UTF-8, and from JSON."""
+    """Returns False for text with surrogates, as from names that are not UTF-8, and from JSON."""
     return not any("\ud800" <= char <= "\udfff" for char in text)
 
 
 def is_path(text: str) -> bool:
-    """Returns whether `text` can be a path: Unicode without nulls, at which TensorFlow ends it."""
+    """Returns whether `text` can be a path: Unicode without NUL, where TensorFlow would cut it."""
     return "\0" not in text and is_unicode(text)
 
 
@@ -201,7 +201,7 @@ def nearest(path: str) -> str:
 
 
 def cause(path: str, error: tf.errors.OpError) -> str:
-    """Returns why a file cannot be read, for messages: a missing folder, a folder in its place."""
+    """Returns why a file cannot be read, for messages, such as that its folder does not exist."""
     above = os.path.dirname(path.rstrip("/")) or "."
     with contextlib.suppress(tf.errors.OpError):
         if tf.io.gfile.isdir(path):

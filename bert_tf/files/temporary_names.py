@@ -23,9 +23,9 @@ _UNFINISHED, WORKING = "unfinished", "working"
 def temporary_name(folder: str, ending: str = _UNFINISHED) -> str:
     """Returns a new name in a folder, for a file or folder that is renamed when it is complete.
 
-    With the ending `WORKING` it is a name for a file of this process only. The name identifies the
-    process. It does not contain the final name, which may be as long as the file system allows. The
-    first call for a folder removes what killed processes of this machine left there.
+    The ending `WORKING` is for a file that only this process uses. The name identifies the process.
+    It does not contain the final name, which may be as long as the file system allows. The first
+    call for a folder removes the files that killed processes of this machine left there.
     """
     _remove_left_behind(folder)
     name = f"{_space_digest()}-{os.getpid()}-{uuid.uuid4().hex[:12]}.{ending}"

@@ -11,7 +11,7 @@ from bert_tf.start import lazy_tensorflow as tf
 SAFETENSORS = "model.safetensors"
 SHARDS = "model.safetensors.index.json"  # names the file of each tensor
 SAVED_MODEL = "saved_model.pb"  # a module of TF Hub has it beside the folder `variables`
-# File -> the argument with which transformers reads it. Version 5 only reads PyTorch's.
+# File -> the argument with which transformers reads it. Version 5 only reads PyTorch's files.
 _OTHERS = {
     "pytorch_model.bin": "",
     "pytorch_model.bin.index.json": "",
@@ -51,12 +51,12 @@ def has_checkpoint(folder: str) -> bool:
 
 
 def is_hugging_face(folder: str) -> bool:
-    """Returns whether a program reads a folder's safetensors file, and not a checkpoint in it."""
+    """Returns whether programs read a folder's safetensors file; they prefer a checkpoint."""
     return safetensors_in(folder) is not None and not has_checkpoint(folder)
 
 
 def check_no_other_weights(folder: str, place: str) -> None:
-    """Raises UserError, which says how to convert them, for weights that are not safetensors."""
+    """Raises UserError for weights that are not safetensors; the message says how to convert."""
     check_no_adapter(folder)
     path = storage.first_file(folder, tuple(_OTHERS))
     if path is not None:
@@ -69,7 +69,7 @@ def check_no_other_weights(folder: str, place: str) -> None:
 
 
 def check_no_adapter(folder: str) -> None:
-    """Raises UserError for an adapter, without which a folder's weights are not the model."""
+    """Raises UserError if a folder has an adapter, which changes what the weights compute."""
     path = os.path.join(folder, _ADAPTER)
     if tf.io.gfile.exists(path):
         raise UserError(
@@ -81,7 +81,7 @@ def check_no_adapter(folder: str) -> None:
 
 
 def check_not_hugging_face(path: str, place: str) -> None:
-    """Raises UserError, which names the converter, for a folder or file of Hugging Face's."""
+    """Raises UserError, naming the converter, for a folder or file in Hugging Face's format."""
     folder = path
     if os.path.basename(path) in (SAFETENSORS, SHARDS, *_OTHERS) and not tf.io.gfile.isdir(path):
         folder = os.path.dirname(path)

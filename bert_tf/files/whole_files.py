@@ -2,8 +2,8 @@
 
 Messages name a file by `place`, which includes the file's flag if it has one.
 
-If a file cannot be written, a UserError is raised if trying again does not help (no permission, no
-directory), an OSError if it may help (a full disk).
+A failed write raises UserError if a retry does not help (no permission, no directory), OSError if a
+retry may help (a full disk).
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ def drop_carriage_returns(text: str, place: str) -> str:
 
 
 def check_line_ends(text: str, place: str) -> None:
-    """Raises UserError if the lines of a file end in carriage returns only: it would be one."""
+    """Raises UserError if only carriage returns end the lines: they would be read as one line."""
     if "\n" not in text and "\r" in text.rstrip("\r"):
         raise UserError(
             f"{place} has lines that end in a carriage return only, as on old Macs; convert the"

@@ -1,10 +1,10 @@
 """Writes folders atomically: a folder appears only when its content is complete.
 
-On Linux an earlier folder is replaced in one step. `Unreplaced` tells its readers.
+On Linux an earlier folder is replaced in one step. Readers notice this by `Unreplaced`.
 
 A link is followed: the folder that it leads to is replaced. A folder that cannot be renamed, such
-as a mounted volume, is emptied and filled instead, its `marker` first and last: if the program is
-killed in between, the folder is incomplete and lacks the marker.
+as a mounted volume, is emptied and filled instead. Its `marker` is removed first and written last:
+if the program is killed in between, the incomplete folder lacks the marker.
 """
 
 from __future__ import annotations
@@ -104,8 +104,8 @@ def _is_of_computing(error: tf.errors.OpError) -> bool:
 def _replace(final: str, new: str) -> None:
     """Renames a folder to its final name; an earlier folder may get the name `new`.
 
-    After an error the earlier folder is put back; if that also fails, it keeps a name that nothing
-    removes. In a bucket files are renamed one by one, so a rename may fail midway.
+    After an error the earlier folder is put back; if that also fails, it keeps a name that is never
+    cleaned up. In a bucket files are renamed one by one, so a rename may fail midway.
     """
     if _exchange(final, new):
         return
@@ -150,7 +150,7 @@ def _cannot_be_renamed(final: str) -> bool:
 
 
 def _refill(final: str, new: str, marker: str) -> None:
-    """Replaces the content of a folder; in between it lacks the marker, unlike a whole folder."""
+    """Replaces the content of a folder, which lacks the marker until all new files are there."""
     for name in sorted(os.listdir(final), key=lambda name: name != marker):
         path = os.path.join(final, name)
         if path != new:
@@ -226,7 +226,7 @@ class Unreplaced:
 
 
 def _identity(path: str) -> tuple[int, ...] | None:
-    """Returns what differs for a different file or folder, whatever a folder holds."""
+    """Returns numbers that identify a version of a file, or a folder whatever it holds."""
     try:
         if "://" in path:
             status = tf.io.gfile.stat(path)

@@ -104,7 +104,7 @@ class LayerGroup(Savable, Composite):
         self.follow(self.inner_groups)
 
     def call(self, hidden, input_mask, seed=None):
-        """Returns lists of the outputs and probabilities of each inner group."""
+        """Returns two lists: each inner group's outputs, and its attention probabilities."""
         outputs, all_probs = [], []
         seeds = fold_in_range(seed, len(self.inner_groups))
         for inner_group, inner_seed in zip(self.inner_groups, seeds, strict=True):
@@ -128,7 +128,7 @@ class Transformer(Savable, Composite):
         self.order = [used.index(i) for i in config.layer_groups]
 
     def call(self, hidden, input_mask, seed=None):
-        """Returns lists of the outputs and probabilities of each inner group of each layer."""
+        """Returns lists of outputs and of probabilities: one for each inner group of each layer."""
         outputs, all_probs = [], []
         seeds = fold_in_range(seed, len(self.order))
         for index, layer_seed in zip(self.order, seeds, strict=True):

@@ -1,4 +1,4 @@
-"""Attention: its probabilities, and its context in a training step, with a custom gradient.
+"""Computes attention: its probabilities and, for training steps, its context with its gradient.
 
 Dimension letters and dtypes: see `bert_tf/modeling.py`.
 """
@@ -17,8 +17,8 @@ from bert_tf.model.layers import dropout
 def project(dense: keras.layers.Dense, hidden: tf.Tensor) -> tf.Tensor:
     """Applies a dense layer without activation to hidden states, float [B, S, H].
 
-    In a product of three dimensions the TPU's compiler chooses the order in memory that attention
-    reads. After a product of matrices it copies the result into that order.
+    For a product in three dimensions the TPU's compiler chooses the memory layout that attention
+    reads. After a product of matrices it copies the result into that layout.
     """
     with tf.name_scope(dense.name):
         return tf.einsum("bsh,hm->bsm", hidden, dense.kernel) + dense.bias
@@ -51,22 +51,21 @@ def attend(
 ) -> tf.Tensor:
     """Returns the context, float [B, N, S, D]: the product of dropped probabilities and values.
 
-    The gradient is TensorFlow's of the same operations, with less memory to read on a TPU: it keeps
-    the probabilities in the dtype of `value`, not in float32; it computes the gradient of the
-    scores once, for two products; and for the sum of each row that the softmax's gradient needs, it
-    multiplies the context by its gradient (FlashAttention, https://arxiv.org/abs/2205.14135,
-    appendix B.2).
+    The gradient equals TensorFlow's, but reads less memory on a TPU: it keeps the probabilities in
+    the dtype of `value`, not in float32; it computes the gradient of the scores once, for two
+    products; and it gets the row sums in the softmax's gradient from the context times the
+    context's gradient (FlashAttention, https://arxiv.org/abs/2205.14135, appendix B.2).
 
     Args:
         query, key, value: float [B, N, S, D].
-        probs: `attention_probs` of `query` and `key`, which also get its gradient.
-        seed: int32 [2], of the dropout's mask.
+        probs: `attention_probs` of `query` and `key`, which get the gradient instead of `probs`.
+        seed: int32 [2], for the dropout mask.
     """
     kept = tf.cast(probs, value.dtype)  # [B, N, S, S]
     if is_recomputed.get():
         # Otherwise the TPU's compiler fuses three products for v6e, and libtpu 0.0.42.1 crashes.
         # Without recomputation the probabilities are in memory for the gradient anyway.
-        kept = _stored(tf.stop_gradient(kept))  # `gradient` goes back from the scores
+        kept = _stored(tf.stop_gradient(kept))  # `gradient` below replaces their gradient
 
     @tf.custom_gradient
     def attended(query: tf.Tensor, key: tf.Tensor, value: tf.Tensor):
@@ -91,7 +90,7 @@ def attend(
 
 @tf.custom_gradient
 def _stored(x: tf.Tensor):
-    """Returns `x`, which XLA writes to memory instead of fusing it with what reads it."""
+    """Returns `x`, after making XLA write it to memory instead of fusing it with its readers."""
     return _barrier(x), lambda by_x: by_x
 
 
@@ -100,14 +99,14 @@ def _barrier(x: tf.Tensor) -> tf.Tensor:
     return gen_xla_ops.xla_optimization_barrier([x])[0]
 
 
-# Compiled, as one pass over the memory, where XLA does not compile the whole step.
+# Compiled to make one pass over the memory, also where XLA does not compile the whole step.
 @tf.function(jit_compile=True, autograph=False)
 def _by_scores(
     probs: tf.Tensor, by_probs: tf.Tensor, row_sums: tf.Tensor, scale: tf.Tensor
 ) -> tf.Tensor:
     """Returns the gradient of the scores before their scaling, in the dtype of `probs`.
 
-    Without the barrier the TPU's compiler computes it twice, once for each product that uses it.
+    Without the barrier the TPU's compiler computes this twice, once for each product that uses it.
     """
     by_scores = tf.cast(probs, tf.float32) * (by_probs - row_sums) * scale
     return _barrier(tf.cast(by_scores, probs.dtype))

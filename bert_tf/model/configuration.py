@@ -20,14 +20,14 @@ _HUGGING_FACE_KEYS = {"architectures", "transformers_version"}  # a `config.json
 _LONGEST_LIST = 300  # characters of listed problems in a message
 
 
-# Value of `problem_type`: Hugging Face's name of a classifier whose classes are independent.
+# Value of `problem_type`: Hugging Face's name for a classifier with independent classes.
 MULTI_LABEL = "multi_label_classification"
-# Of `heads.OutputLayer`. Also a constant in the original's run_classifier.py.
+# Dropout rate of `heads.OutputLayer`, also a constant in the original's run_classifier.py.
 OUTPUT_DROPOUT_PROB = 0.1
 
 
 def within(default: Any = dataclasses.MISSING, optional: bool = False, **bounds: float) -> Any:
-    """Returns a dataclass field with `Bounds`; a subclass that changes its default keeps them.
+    """Returns a dataclass field with `Bounds`, which stay if a subclass changes the default.
 
     An `optional` field is keyword-only, and a file has its key only if the value differs from the
     default.
@@ -41,7 +41,7 @@ class BertConfig:
     """Sizes and dropout rates of a `BertModel`: the keys of a `bert_config.json`.
 
     Original: modeling.BertConfig, with the same defaults. The upper bounds are far above the sizes
-    of released models. Ids and indices must fit into int32, with which TPUs compute.
+    of released models. Ids and indices must fit into int32, because TPUs compute with int32.
 
     Args:
         vocab_size: number of word pieces.
@@ -61,7 +61,7 @@ class BertConfig:
         problem_type: "multi_label_classification" if a text can have several of the classifier's
             classes: the probability of each class is then the sigmoid of its logit. None for any
             other model.
-        threshold: with that `problem_type`, the least probability of a class that a text has.
+        threshold: with this `problem_type`, a text has the classes of at least this probability.
 
     Raises:
         UserError: a value is out of range; the message lists all of these values.
@@ -88,8 +88,8 @@ class BertConfig:
     type_vocab_size: int = within(16, at_least=1, at_most=2**16)  # segments are looked up one-hot
     # Above 10, products overflow float32 within a few layers.
     initializer_range: float = within(0.02, above=0, at_most=10)
-    # Departures from the original, whose files lack these keys. It calls
-    # tf.contrib.layers.layer_norm, which has this epsilon, and has one class for each text.
+    # The original's files lack these keys: its tf.contrib.layers.layer_norm has this epsilon, and
+    # its classifier gives each text one class.
     layer_norm_eps: float = within(1e-12, optional=True, above=0, at_most=1)
     problem_type: str | None = dataclasses.field(
         default=None, metadata={"optional": True}, kw_only=True
@@ -133,7 +133,7 @@ class BertConfig:
     def check_heads(self) -> None:
         """Raises UserError if the attention heads do not divide the hidden size.
 
-        The constructor allows that, as the original's does; a model and a file do not.
+        The constructor accepts such sizes, as the original's does; a model and a file do not.
         """
         if self.hidden_size % self.num_attention_heads:
             raise UserError(
@@ -282,7 +282,7 @@ class BertConfig:
         `batch_size` is the number of sequences over all replicas, which `flag` (no dashes) sets.
 
         Raises:
-            UserError: they take more.
+            UserError: the vectors take more.
         """
         num_bytes = 4 * batch_size * max_seq_length * self.hidden_size
         if num_bytes > _MOST_BYTES:
@@ -311,7 +311,7 @@ def load_configuration(
     from_dict: Callable[[dict[str, Any]], BertConfig],
     flag: str = "bert_config_file",
 ) -> BertConfig:
-    """Returns the configuration that `from_dict` makes of a JSON file, which `flag` names."""
+    """Returns the configuration that `from_dict` makes of the JSON file that `flag` names."""
     check_regular(json_file, given(json_file, flag))
     try:
         with tf.io.gfile.GFile(json_file, "r") as reader:

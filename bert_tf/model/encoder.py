@@ -79,8 +79,8 @@ class SelfAttention(Savable, keras.layers.Layer):
 
         query, key, value = map(split_heads, (self.query, self.key, self.value))
         dtype = tf.bfloat16 if answers_in_bfloat16(self.compute_dtype) else tf.float32
-        # The same for every head and, unless rows are packed, for every attending position. As in
-        # the original, padding also attends.
+        # One mask for all heads and, unless rows are packed, for all attending positions. As in the
+        # original, padding also attends.
         mask_adder = (1.0 - tf.cast(input_mask, tf.float32)) * MASKED_SCORE  # [B, S] or [B, S, S]
         # Not by tf.newaxis, which LiteRT cannot convert where S is dynamic.
         while mask_adder.shape.rank < 4:
@@ -159,8 +159,8 @@ class EncoderLayer(Savable, Composite):
 def recomputed(layer):
     """Returns a function that computes a layer, and computes it again for the gradient.
 
-    The probabilities that it returns get no gradients. `tf.recompute_grad` would back-propagate
-    zeros from a result that nobody uses, which would take two more products a layer.
+    Gradients do not flow through the probabilities that it returns. `tf.recompute_grad` would
+    back-propagate zeros from an unused result, at the cost of two more products a layer.
     """
 
     def run(hidden, input_mask):

@@ -1,7 +1,7 @@
-"""The configurations of ALBERT, DistilBERT, ELECTRA and RoBERTa, and how they are read.
+"""The configurations of ALBERT, DistilBERT, ELECTRA and RoBERTa; `read_config` reads any of them.
 
-ALBERT has an `albert_config.json`, the others a `bert_config.json` with a `model_type`. ELECTRA's
-may also be google-research/electra's hyperparameters: a size, and what differs from it.
+ALBERT has an `albert_config.json`, the others a `bert_config.json` with a `model_type`. An ELECTRA
+may instead have google-research/electra's hyperparameters: a model size and changes to it.
 """
 
 import dataclasses
@@ -80,7 +80,7 @@ class DistilBertConfig(BertConfig):
 
     It does not have token types either. Checkpoints keep the table for compatibility with BERT:
     zeros in a new model, never trained. Every token uses row 0, also in a second text, so weights
-    taken from a BERT give the same outputs for single texts. In formats without token types, row 0
+    taken from a BERT give the same outputs for single texts. For formats without token types, row 0
     is added to the position embeddings.
     """
 
@@ -93,7 +93,7 @@ class DistilBertConfig(BertConfig):
 # The hyperparameters that identify a file as ELECTRA's.
 HPARAMS = {"model_size", "model_hparam_overrides"}
 # Hyperparameter `model_size` -> sizes (original: util/training_utils.py, configure_pretraining.py).
-# A layer has a head for each 64 numbers of its hidden size.
+# Each attention head is 64 wide.
 _SIZES: dict[str, dict[str, int | None]] = {
     "small": {"embedding_size": 128, "hidden_size": 256, "num_hidden_layers": 12},
     "base": {"embedding_size": None, "hidden_size": 768, "num_hidden_layers": 12},
@@ -142,7 +142,7 @@ class ElectraConfig(BertConfig):
 
     @classmethod
     def from_dict(cls, json_object: dict[str, Any]) -> "BertConfig":
-        """Returns a configuration with a dictionary's values, or of ELECTRA's hyperparameters.
+        """Returns the configuration in a dictionary, which may hold ELECTRA's hyperparameters.
 
         See `BertConfig.from_dict`.
         """
@@ -156,14 +156,14 @@ class ElectraConfig(BertConfig):
         """Returns the configuration of a generator (original: get_generator_config).
 
         Args:
-            generator_hidden_size: its hidden size as a share of this one.
-            generator_layers: its number of layers as a share of this one.
-            untied_embeddings: whether it has its own embeddings, as wide as its layers, instead of
-                this model's.
+            generator_hidden_size: the generator's hidden size, as a share of this model's.
+            generator_layers: the generator's number of layers, as a share of this model's.
+            untied_embeddings: whether the generator has its own embeddings, as wide as its layers,
+                instead of this model's.
 
         Raises:
-            UserError: it would be wider than the model whose embeddings it shares, or its sizes are
-                invalid.
+            UserError: the generator would be wider than the model whose embeddings it shares, or
+                its sizes are invalid.
         """
         hidden = round(self.hidden_size * generator_hidden_size)
         if hidden > self.hidden_size and not untied_embeddings:
@@ -191,9 +191,9 @@ class ElectraConfig(BertConfig):
 
 
 def _of_hparams(hparams: dict[str, Any]) -> dict[str, Any]:
-    """Returns the values of a `bert_config.json` that hyperparameters of ELECTRA describe.
+    """Converts ELECTRA's hyperparameters to the values of a `bert_config.json`.
 
-    The user's values win over the defaults of a size, also `"embedding_size": null`.
+    The user's values, also `"embedding_size": null`, override the defaults of a model size.
     """
     size = hparams.get("model_size", "small")
     overrides = hparams.get("model_hparam_overrides", {})
@@ -230,7 +230,7 @@ class RobertaConfig(BertConfig):
 
     Args:
         layer_norm_eps: epsilon of every LayerNorm.
-        pad_token_id: id of padding, whose tokens do not have positions.
+        pad_token_id: id of the padding token, which does not have a position.
     """
 
     NAME = "RoBERTa"

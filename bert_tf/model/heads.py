@@ -1,8 +1,8 @@
 """Heads and losses that several tasks use: hidden states -> logits -> losses.
 
 The losses of a student against its teacher are DistilBERT's (https://arxiv.org/abs/1910.01108,
-section 2), with the scales of transformers' research project `distillation`. Comparing all layers:
-TinyBERT (https://arxiv.org/abs/1909.10351, section 3.1, the uniform mapping), but by the cosine.
+section 2), with the scales of transformers' research project `distillation`. Layers are matched as
+in TinyBERT (https://arxiv.org/abs/1909.10351, 3.1, uniform mapping) but compared by the cosine.
 
 Dimension letters and dtypes: see `bert_tf/modeling.py`; R is any number of rows: positions or
 examples.
@@ -66,8 +66,8 @@ class OutputLayer(Savable, keras.layers.Layer):
                 f" {quoted(dropout_prob)}"
             )
         self.dropout_prob = dropout_prob
-        # Created here, not in build, which would put the layer's name into their paths. Autocast
-        # would round both to the compute dtype.
+        # The variables are created here, not in build, which would put the layer's name into their
+        # paths. Autocast would round both to the compute dtype.
         make = functools.partial(keras.Variable, dtype="float32", autocast=False)
         shape = num_outputs, size
         self.output_weights = make(head_initializer(glorot), shape=shape, name="output_weights")
@@ -101,7 +101,7 @@ def example_weights(features) -> tf.Tensor:
 
 
 def token_weights(features) -> tf.Tensor:
-    """Returns the weights of all positions, float32 [B*S]: the example's for a token, else 0."""
+    """Returns the weight of each position, float32 [B*S]: its example's, or 0 for padding."""
     tokens = tf.cast(features["input_mask"] > 0, tf.float32)  # packed rows number their sequences
     return tf.reshape(tokens * example_weights(features)[:, tf.newaxis], [-1])
 
@@ -117,7 +117,7 @@ def cross_entropy(logits: tf.Tensor, label_ids: tf.Tensor) -> tf.Tensor:
 def binary_cross_entropy(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     """Returns the mean binary cross entropy of each row, float32 [...].
 
-    `logits` are float32 [..., classes], and `labels`, [..., classes], 1 for each class of a row.
+    `logits` are float32 [..., classes]; `labels`, [..., classes], are 1 for each class of a row.
     """
     _check_shape(labels, logits.shape)
     labels = tf.cast(labels, tf.float32)
@@ -132,7 +132,7 @@ def squared_errors(values: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
 
 
 def _check_shape(labels: tf.Tensor, expected: tf.TensorShape) -> None:
-    """Raises UserError if labels do not have the expected shape: they would be broadcast."""
+    """Raises UserError if labels do not have the expected shape, instead of broadcasting them."""
     if not tf.TensorShape(labels.shape).is_compatible_with(expected):
         raise UserError(f"labels must have the shape {expected}; received {labels.shape}")
 
@@ -191,9 +191,9 @@ def layers_distance(
 ) -> tf.Tensor:
     """Returns the mean of the cosine distances between layers for each position, float32 [B*S].
 
-    Both are the outputs of layers, float [B, S, H] each; the teacher's get no gradients. Compares
-    only the last layers, or with `all_layers` each of the student's with the teacher's at the same
-    share of the depth (`matching_layers`).
+    `student` and `teacher` are outputs of layers, float [B, S, H] each; the teacher's get no
+    gradients. Compares only the last layers, or with `all_layers` each student layer with the
+    teacher's layer at the same share of the depth (`matching_layers`).
     """
     if not all_layers:
         student, teacher = student[-1:], teacher[-1:]
@@ -209,6 +209,6 @@ def layers_distance(
 def matching_layers(student: int, teacher: int) -> list[int]:
     """Returns, for each layer of the student, the teacher's layer at the same share of the depth.
 
-    With 3 layers and 6: 1, 3 and 5, counted from 0. The last layer matches the last.
+    For 3 and 6 layers: 1, 3 and 5, counted from 0. The last layers always match.
     """
     return [-(-(i + 1) * teacher // student) - 1 for i in range(student)]

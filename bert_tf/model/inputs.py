@@ -117,11 +117,11 @@ def _any(sizes: Any) -> str:
 
 
 def _all_right(right: tf.Tensor, numbers: tf.Tensor, rule: list[Any]) -> tf.Tensor:
-    """Returns `numbers` if all are `right`, bool [...]; the error gives the first wrong one."""
+    """Returns `numbers` if all are `right`, bool [...]; the error shows the first wrong number."""
     wrong = ~right
     if tf.executing_eagerly() and not tf.reduce_any(wrong):
         return numbers
-    # A wrong one is appended, so that argmax finds one even in an empty or a right batch.
+    # A wrong number is appended, so that argmax always finds one.
     index = tf.argmax(tf.concat([tf.reshape(wrong, [-1]), [True]], 0), output_type=tf.int32)
     value = tf.concat([tf.reshape(numbers, [-1]), tf.zeros([1], numbers.dtype)], 0)[index]
     position: list[tf.Tensor] = []
@@ -187,9 +187,9 @@ def input_names(model: keras.Model) -> list[str]:
     return [name for name in names if name not in _NO_TENSORS]
 
 
-@tf.autograph.experimental.do_not_convert  # without control flow over tensors, and slow to convert
+@tf.autograph.experimental.do_not_convert  # no control flow over tensors, and slow to convert
 def named_inputs(model: keras.Model, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Returns the arguments of a call by the names of `model.call`'s parameters, without None.
+    """Returns the arguments of a call, except None, by the names of `model.call`'s parameters.
 
     The first of `args` may be a list of inputs or a dictionary of features.
     """
@@ -279,8 +279,8 @@ def checked_inputs(
 ) -> dict[str, Any]:
     """Returns the inputs of a model as int32, with shapes and ranges checked.
 
-    `inputs` are `input_ids`, which has `rank` axes, the last the sequence, and further inputs by
-    name; other arguments are returned unchanged. With `wide_mask` the mask may be [B, S, S].
+    `inputs` are inputs by name. `input_ids` has `rank` axes; the last is the sequence. Arguments
+    that are not inputs are returned unchanged. With `wide_mask` the mask may be [B, S, S].
     """
     found = dict(inputs)
     names = [name for name in found if name not in _NO_TENSORS]
@@ -325,7 +325,7 @@ def checked_inputs(
 
 
 def numeric(value: Any, name: str) -> Any:
-    """Returns a value as a tensor of numbers, or as one of Keras's symbolic tensors."""
+    """Returns a value as a tensor of numbers; a symbolic tensor of Keras stays unchanged."""
     if not isinstance(value, keras.KerasTensor):
         try:
             value = tf.convert_to_tensor(value)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 from bert_tf.errors import UserError, quoted
 
-# The scopes of a part, BERT's and ELECTRA's. ALBERT widens embeddings in the encoder's scope.
+# Part of a model -> its scopes in BERT and ELECTRA. ALBERT widens embeddings in the encoder's.
 PARTS = {
     "all": ["bert/", "electra/"],
     "embeddings": [
@@ -50,10 +50,10 @@ def parse_frozen_layers(
 def layerwise_lr_factors(decay: float, layer_scopes: Sequence[str]) -> dict[str, float]:
     """Returns the factor by which the learning rate of each part of BERT is multiplied.
 
-    As in google-research/electra (`_get_layer_lrs` in its model/optimization.py): of L layers, the
-    last has decay ** 2, each layer below once more the decay, and the embeddings decay ** (L + 2).
-    The task's head, which is not in the result, keeps the whole rate. BERT's pooler has decay ** 1,
-    a step that ELECTRA, without a pooler, leaves empty.
+    As in google-research/electra (`_get_layer_lrs` in its model/optimization.py): the last of L
+    layers has decay ** 2, the exponent grows by one for each layer below, and the embeddings have
+    decay ** (L + 2). The task's head, which is not in the result, keeps the whole rate. BERT's
+    pooler has decay ** 1; ELECTRA, without a pooler, does not use this exponent.
 
     Args:
         decay: above 0 and at most 1; 1 gives all weights the same rate.

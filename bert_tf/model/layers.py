@@ -36,8 +36,8 @@ from bert_tf.seeds import initial_weights, initializer_seed, random_bits
 def create_initializer(initializer_range: float = 0.02) -> keras.initializers.Initializer:
     """Returns a truncated normal initializer (original: modeling.create_initializer).
 
-    Its seed is drawn, from Python's `random` or inside `seeds.seeded`, so each initializer gives
-    different values. Inside `seeds.reading_weights` nothing is drawn.
+    Each initializer draws a new seed, from Python's `random` or as `seeds.seeded` says, so its
+    values differ from other initializers'. Inside `seeds.reading_weights` nothing is drawn.
 
     Args:
         initializer_range: standard deviation before the tails beyond two deviations are cut off.
@@ -48,7 +48,7 @@ def create_initializer(initializer_range: float = 0.02) -> keras.initializers.In
 
 
 def glorot_initializer() -> keras.initializers.Initializer:
-    """Returns the default of `tf.layers.dense`, which some layers of ELECTRA keep."""
+    """Returns Glorot's uniform initializer, the default of `tf.layers.dense`, as in ELECTRA."""
     return _not_drawn() or keras.initializers.GlorotUniform(initializer_seed())
 
 
@@ -84,7 +84,7 @@ def make_dense(
     activation: Activation | None = None,
     glorot: bool = False,
 ) -> keras.layers.Dense:
-    """Builds a `keras.layers.Dense` with the original's initial values; `glorot`: ELECTRA's."""
+    """Builds a dense layer with the original's initial values, or ELECTRA's if `glorot`."""
     layer = Dense(
         units,
         activation=activation,
@@ -150,7 +150,7 @@ class Composite(keras.layers.Layer):
     def follow(self, layers: list[keras.layers.Layer]):
         """Makes a list's layers attributes: `tf.train.Checkpoint` leaves out Keras 3's lists.
 
-        Keras's own files name a layer by its first attribute in order of the alphabet: the list.
+        Keras's own files name a layer by its first attribute in alphabetical order: the list.
         """
         for layer in layers:
             setattr(self, f"tracked_{layer.name}", layer)
@@ -188,15 +188,15 @@ _only_answers = contextvars.ContextVar("only_answers", default=False)
 
 
 def only_answering() -> contextlib.AbstractContextManager[None]:
-    """Functions traced in this context are never differentiated, and run where they are traced."""
+    """Marks functions traced in this context as never differentiated, and run on this machine."""
     return switched(_only_answers)
 
 
 def answers_in_bfloat16(dtype: tf.DType | str) -> bool:
-    """Returns whether this is called inside `only_answering`, for tensors that are bfloat16.
+    """Returns whether LayerNorm and softmax may read and return `dtype`.
 
-    LayerNorm and softmax may then take and give bfloat16: oneDNN's kernels compute with float32
-    inside, so only the casts are left out.
+    They may if it is bfloat16, inside `only_answering` and with oneDNN: its kernels compute in
+    float32, so only the casts are left out.
     """
     return _only_answers.get() and tf.as_dtype(dtype) == tf.bfloat16 and _has_one_dnn()
 
@@ -255,7 +255,7 @@ def dropout(
     Args:
         input_tensor: float [...].
         dropout_prob: probability that an element is dropped. 0 or None switches dropout off.
-        seed: int32 [2]; the mask depends on nothing else. None switches dropout off.
+        seed: int32 [2], which determines the mask. None switches dropout off.
     """
     if not dropout_prob or seed is None:
         return input_tensor

@@ -94,8 +94,8 @@ class Savable(Unquantized):
     def compute_output_shape(self, *shapes, **shapes_by_name):
         """Returns the shapes of the outputs, in their structure.
 
-        `shapes` belong to the first arguments of `call`, or the first one has all of them, in a
-        list or by name; `shapes_by_name` are `NAME_shape` of further arguments.
+        `shapes` are the shapes of the first arguments of `call`, or a single list or dictionary of
+        all shapes; `shapes_by_name` are `NAME_shape` of further arguments.
         """
         names = [*inspect.signature(self.call).parameters]
         first, *others = shapes or [shapes_by_name.pop("input_shape", None)]
@@ -120,7 +120,7 @@ class Savable(Unquantized):
         return keras.tree.map_structure(lambda output: tuple(output.shape), outputs)
 
 
-# How the names of arguments that are integers end.
+# Endings of the names of integer arguments.
 _INTEGERS = ("_ids", "_mask", "positions", "_numbers")
 
 

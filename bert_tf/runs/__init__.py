@@ -1,1 +1,1 @@
-"""The course of a run: settings, flags, training, fine-tuning, checkpoints, results."""
+"""Runs of the programs: flags and settings, training, the run's folder, results."""

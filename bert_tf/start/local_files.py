@@ -16,7 +16,7 @@ is_used = contextvars.ContextVar("is_used", default=False)
 
 @contextlib.contextmanager
 def only_local_files() -> Iterator[None]:
-    """In this context modules read files by Python's functions, without importing TensorFlow."""
+    """Makes modules in this context read files with Python's functions, not with TensorFlow's."""
     token = is_used.set(True)
     try:
         yield

@@ -61,7 +61,7 @@ def import_tensorflow() -> Any:
 
             if not has_gpu and tf.test.is_built_with_cuda():
                 tf.config.list_physical_devices("GPU")  # calls cuInit, as every run does later
-            gc.freeze()  # saves 1 s: collections that follow skip what was imported
+            gc.freeze()  # saves 1 s: later collections skip the imported modules
     finally:
         if collects:
             gc.enable()
@@ -101,7 +101,7 @@ class _Deferred:
 
 @contextlib.contextmanager
 def deferred_imports() -> Iterator[None]:
-    """In this context, imports of `_DEFERRED` are executed at their first use."""
+    """Makes imports of `_DEFERRED` in this context wait until the modules are first used."""
     finder = _Deferred()
     sys.meta_path.insert(0, finder)
     try:
@@ -118,7 +118,7 @@ def _is_verbose() -> bool:
 
 @contextlib.contextmanager
 def _filtered_stderr(dropped: re.Pattern) -> Iterator[None]:
-    """Drops lines that begin with the pattern from what is written to descriptor 2.
+    """Drops lines that begin with the pattern from standard error (descriptor 2).
 
     A child process passes the other lines on at once, so that none is lost if this process aborts,
     as it does if the TPU's library is incompatible.

@@ -44,7 +44,7 @@ T = TypeVar("T", bound=Settings)
 _groups: dict[str, Group] = {}
 _settings: list[type[Settings]] = []  # given to `define_flags`
 
-# --help then lists the flags that the functions below define as the calling program's own.
+# So that --help lists the flags defined below under the calling program, not under this module.
 flags.disclaim_key_flags()
 
 if multiprocessing.current_process().name != "MainProcess":
@@ -63,13 +63,13 @@ def run_program(
     --help prints the program's docstring and flags, and exits with status 0. Other exit statuses: 1
     for an error that the user can fix, with the message on one line (with --verbosity=1 also the
     traceback); 65 if training diverged; 74 if reading or writing failed and 70 for an unexpected
-    exception, both worth a retry; 130 after Ctrl-C and 75 after SIGTERM, which a preempted machine
-    gets, once work in progress is saved or removed.
+    exception, both worth a retry; 130 after Ctrl-C and 75 after SIGTERM (preemption), both after
+    work in progress is saved or removed.
 
     Args:
         takes_words: call `main` with the list of words that are not flags, or that follow `--`. By
             default such words are an error.
-        takes_others: the same, and unknown flags are passed among the words, for a library's flags.
+        takes_others: the same, with unknown flags among the words, for a library's flags.
         check_words: raises UserError if `main` cannot use these words.
     """
     takes_words = takes_words or takes_others
@@ -94,7 +94,7 @@ def run_program(
         except KeyboardInterrupt as interrupt:
             distribution.fail(interrupts.exit_status(interrupt))
         except Exception as error:
-            if interrupt := interrupts.raised():  # it became this error on its way through C++
+            if interrupt := interrupts.raised():  # C++ turned the interrupt into this error
                 distribution.fail(interrupts.exit_status(interrupt))
             status, message = _explain(error)
             if message is None:
@@ -120,7 +120,7 @@ def _warn_of_empty_values() -> None:
 
 
 def _explain(error: Exception) -> tuple[int, str | None]:
-    """Returns the exit status, and the message; None for an unexpected exception."""
+    """Returns the exit status, and the message or, for an unexpected exception, None."""
     if isinstance(error, FloatingPointError):
         return DIVERGED_STATUS, str(error)
     if isinstance(error, UserError | OSError):
@@ -153,7 +153,7 @@ def _checked_output() -> Iterator[None]:
             if sys.stdout is not None:
                 sys.stdout.flush()
     except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python tries again
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python would try again
         _print_error(f"the standard output cannot be written: {error.strerror}")
         sys.exit(IO_ERROR_STATUS)
 
@@ -168,7 +168,7 @@ def _parse(argv: list[str], takes_words: bool = False, takes_others: bool = Fals
         sys.exit(1)
 
 
-# The type in a field's hint -> what defines its flag; the first type that fits counts.
+# Type in a field's hint -> absl's function that defines the flag; the first match counts.
 _DEFINE = {
     bool: flags.DEFINE_bool,
     int: flags.DEFINE_integer,
@@ -225,7 +225,7 @@ def settings_from_flags(settings: type[T]) -> T:
 
 
 def model_from_flags(*settings: type[Settings]) -> BertConfig | None:
-    """Returns the model's configuration; sets flags as `follow_model` says."""
+    """Returns the model's configuration; sets the flags that `follow_model` finds."""
     given = {name for name in flags.FLAGS if flags.FLAGS[name].present}
     values = flags.FLAGS.flag_values_dict()
     config, found = follow_model([*map(settings_from_flags, settings)], values, given)
@@ -248,7 +248,7 @@ def get_strategy() -> tf.distribute.Strategy:
     flags_file.note([word if given else f"# {word}" for word, given in sorted(words.items())])
     if devices.coordinator and distribution.several_processes(strategy):
         strategy.check_same(_common_flags())
-    # TensorFlow's cluster service replaces the handler, and the TPU's driver may do so.
+    # TensorFlow's cluster service replaces SIGTERM's handler, and the TPU's driver may replace it.
     interrupts.raise_on_sigterm()
     return strategy
 
@@ -266,8 +266,8 @@ def _own_flags() -> list[flags.Flag]:
 def _common_flags() -> list[str]:
     """Returns the flags, as --NAME=VALUE, that must be the same in all processes.
 
-    Machines may have copies of the input and different names for the coordinator, and
-    tools.try_devices gives each its own folder.
+    Leaves out `_OF_PROCESS`: machines may have copies of the input and different names for the
+    coordinator, and tools.try_devices gives each process its own folder.
     """
     return sorted(f"--{x.name}={x.value}" for x in _own_flags() if x.name not in _OF_PROCESS)
 
@@ -310,7 +310,7 @@ def check_model_named(settings: Collection[Settings], values: Mapping[str, Any])
 def _asked(
     settings: Collection[Settings], values: Mapping[str, Any]
 ) -> tuple[set[str], list[str], list[str]]:
-    """Returns the flags that a folder may decide, the files to look for, and those required."""
+    """Returns the flags that a folder may decide, the files to look for, and the required files."""
     follows = {x.name for one in settings for x in flags_of(type(one)) if rule_of(x).of_model}
     asked = [name for name in (CONFIG, VOCABULARY) if name in follows and not values[name]]
     if any(getattr(one, "needs_vocabulary", False) for one in settings):
@@ -332,12 +332,12 @@ def follow_model(
 ) -> tuple[BertConfig | None, dict[str, Any]]:
     """Returns a model's configuration, and the values of flags that its folder decides.
 
-    The folder is --init_checkpoint's, or without that flag --output_dir's if it has a checkpoint.
+    The folder is --init_checkpoint's or, without that flag, --output_dir if that has a checkpoint.
     It decides the flags in `OF_MODEL` that are not `given` on the command line and that the
     settings let it decide (`FieldRule.of_model`); casing and length only together with the
     vocabulary. The configuration is None if the program does not take --bert_config_file.
     """
-    # Here, because they import TensorFlow, and `check_model_named` need not wait for that.
+    # Here, because these import TensorFlow, which `check_model_named` does not need.
     from bert_tf.files.checkpoint_directory import CheckpointDirectory
     from bert_tf.model.family import read_config
     from bert_tf.model_folder.reader import ModelFiles

@@ -1,4 +1,4 @@
-"""Settings of what a training run keeps, and of its watchdog."""
+"""Settings of a training run's checkpoints, traces and watchdog."""
 
 import dataclasses
 import re

@@ -1,4 +1,4 @@
-"""Fields of settings dataclasses: the only place of a flag's default, help text and rules.
+"""Fields of settings dataclasses: the one place for a flag's default, help text and rules.
 
 `bert_tf.runs.flags.command_flags` makes the flags from these fields.
 """
@@ -30,8 +30,8 @@ class Group(enum.StrEnum):
     def setting(self, default: Any = REQUIRED, **rule: Any) -> Any:
         """Makes a field of `Settings`, required without a default; for `rule` see `FieldRule`.
 
-        A condition on a different setting is "name", or ("name", value, ...) if it must have one of
-        these values; a list gives several.
+        A condition on a different setting is "name", or ("name", value, ...) if the setting must
+        have one of these values; a list holds several conditions.
         """
         rule = _converted({**rule, "group": self})
         return dataclasses.field(default=default, metadata={_METADATA: FieldRule(**rule)})
@@ -39,7 +39,7 @@ class Group(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Other:
-    """A condition on a different setting: one of `values`; if (), not false, 0, empty or None."""
+    """A condition: a different setting has one of `values`, or is truthy if `values` is ()."""
 
     name: str
     values: tuple[Any, ...] = ()
@@ -63,7 +63,7 @@ class FieldRule(Bounds):
     group: where --help lists the flag.
     needs, needs_one_of, excludes: if the field is given, all, at least one, or none of these
         conditions must hold.
-    of_model: whether the folder of --init_checkpoint decides, if the flag is not given: see
+    of_model: whether the folder of --init_checkpoint sets the flag if it is not given; see
         `command_flags.follow_model`.
     because: the reason for `needs` or `excludes`: the end of "--NAME needs --OTHER, since ...".
     """
@@ -166,7 +166,7 @@ class Settings:
 
     @classmethod
     def from_flags(cls, values: Mapping[str, Any], given: Collection[str]) -> Self:
-        """Returns the settings from all flags' values; `given` are those on the command line."""
+        """Returns the settings from all flags' values; `given` names those on the command line."""
         return cls(**{field.name: values[field.name] for field in flags_of(cls)})
 
     def _is_given(self, name: str) -> bool:

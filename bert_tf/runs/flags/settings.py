@@ -46,7 +46,7 @@ class TextSettings(Settings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextOptions(Settings):
-    """The flags of `TextSettings`; "" for a model in memory, whose vocabulary is not in a file."""
+    """The flags of `TextSettings`; a model in memory does not need a `vocab_file`."""
 
     vocab_file: str = ""
     do_lower_case: bool = True

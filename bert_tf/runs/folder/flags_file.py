@@ -20,7 +20,7 @@ _of_program: list[str] = []  # the program's flags, as in a flagfile
 
 
 def note(words: Sequence[str]) -> None:
-    """Sets the program's flags, defaults as comments, for runs into its --output_dir."""
+    """Remembers the program's flags, defaults as comments, for the run in its --output_dir."""
     _of_program[:] = words
 
 

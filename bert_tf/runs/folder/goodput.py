@@ -49,7 +49,7 @@ def count_from_process_start() -> None:
 
 
 class Clock:
-    """Divides the time of one thread among `PARTS`; `elapsed` seconds before count as start-up."""
+    """Divides one thread's time among `PARTS`; the `elapsed` seconds before count as start-up."""
 
     def __init__(self, elapsed: float = 0.0, now: Callable[[], float] = time.monotonic):
         self._now = now

@@ -60,7 +60,7 @@ class Heartbeat:
     an exception. In between a thread rewrites the file. Call `check` before writing anything that a
     different run must not overwrite, and `check_beats` now and then.
 
-    `doing`, a key of `_RULES`, is what is done under the heartbeat; `trains` is for `InUseError`.
+    `doing`, a key of `_RULES`, says what the run does; `trains` is for `InUseError`.
     `left_at` is when a killed run last renewed the file, in seconds since 1970; None if the last
     run was not killed.
     """
@@ -108,7 +108,7 @@ class Heartbeat:
 
     def __exit__(self, *unused) -> None:
         self._ended.set()
-        self._thread.join(BEAT_SECONDS)  # no longer: it may be stuck in a write
+        self._thread.join(BEAT_SECONDS)  # a limit, because the thread may be stuck in a write
         try:
             owner = _parse(self._read())
             if owner and owner["id"] == self._owner["id"]:
@@ -154,7 +154,7 @@ class Heartbeat:
         self.check_beats()
 
     def check_beats(self) -> None:
-        """Checks the same as `check` without reading: it uses what the beats have read."""
+        """Checks the same as `check`, but uses what the last beat read instead of the file."""
         if self._taken_over_by:
             raise OSError(
                 f"--output_dir={self._output_dir} has been taken over by {self._taken_over_by}:"
@@ -173,7 +173,7 @@ class Heartbeat:
         owner = _parse(found)
         if owner and owner["pid_space"] == self._owner["pid_space"]:
             pid = owner["pid"]
-            # Its lock is free, or its process is gone.
+            # The last run's lock is free, or its process is gone.
             if self._lock is not None or pid == os.getpid() or not temporary_names.runs(pid):
                 logging.info("%s was left by %s, which has ended", self._path, _name(owner))
                 return

@@ -30,7 +30,7 @@ class Metrics:
     def __init__(self, path: str):
         self._path = path
         self._lines: dict[int, str] = {}
-        self._written = ""  # what the file has
+        self._written = ""  # the file's content
         self._lock = threading.Lock()  # of the file, which the saving thread also writes
 
     def open(self, step: int) -> None:

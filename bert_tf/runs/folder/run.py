@@ -1,4 +1,4 @@
-"""A run's output directory and everything that the run writes there, the best checkpoint too."""
+"""Manages a run's output directory, and writes everything there, also the best checkpoint."""
 
 import contextlib
 import functools
@@ -30,7 +30,7 @@ class BestCheckpoint:
     """The checkpoint with a run's best evaluation, in the folder `best` of its output directory.
 
     The folder holds the checkpoint, `labels.txt` if there are classes, and `eval_results.txt`,
-    which is written last. A resumed run compares its evaluations with that file: `metric`, where
+    which is written last. A resumed run compares its evaluations with that file, by `metric`, where
     higher is better. Training ends after `patience` evaluations, one every `every_steps`, without
     an improvement; 0 for never.
     """
@@ -107,7 +107,7 @@ class Run:
     run has taken the directory over, and FloatingPointError if a value to save is not finite.
 
     `labels` are the classes in the order of the logits, for `labels.txt`; () for regression, None
-    if the task keeps none. If not `saves`, no checkpoints are written: the directory is temporary.
+    for a task without that file. `saves` is False if the directory is temporary: no checkpoints.
     """
 
     def __init__(
@@ -256,9 +256,9 @@ class Run:
         before training continues. They synchronize by a reduction over their devices, and if two
         threads started reductions, their order could differ between machines: a deadlock.
 
-        `values` are weights, optimizer slots and `global_step` by name, on the host, which later
-        steps do not change. `save_places` writes this process's position in the input beside the
-        prefix that it gets. Training `waited` so many seconds for `values`, for the log.
+        `values` are weights, optimizer slots and `global_step` by name, on the host; later steps do
+        not change them. `save_places` writes this process's position in the input beside the prefix
+        that it gets. `waited`, for the log: the seconds that training waited for `values`.
         """
         self.wait_for_save()
         if step == self.saved_step or not self._saves:
@@ -272,7 +272,7 @@ class Run:
             self._saving = self._pool.submit(write)
 
     def _write(self, values, step, save_places, waited, record: Record) -> None:
-        """Saves what `save` got; `record` is the goodput at that step."""
+        """Saves the values given to `save`; `record` is the goodput at that step."""
         began = time.monotonic()
         with tf.device("CPU:0"):  # needs no compilation there
             for name, value in values.items():
@@ -282,9 +282,9 @@ class Run:
         self.check_directory()
 
         def save_all_places(prefix: str) -> None:
-            self.gather(step)  # until the chief has removed an unfinished save of this step
+            self.gather(step)  # waits until the chief has removed an unfinished save of this step
             save_places(prefix)
-            self.gather(step)  # until all processes have written their places
+            self.gather(step)  # waits until all processes have written their places
 
         if self.chief:
             logging.info("Saving checkpoints for %d into %s.", step, self.path("model.ckpt"))
@@ -327,7 +327,7 @@ class Run:
             self._metrics.write()
 
     def used_seconds(self) -> tuple[float, float]:
-        """Returns the chief's seconds over all starts, in total and to start and compile."""
+        """Returns the chief's seconds over all starts: in total, and for starting and compiling."""
         record = self.goodput.record()
         idle = sum(record.seconds[x] for x in ("start_up", "restoring", "compiling"))
         return self.gather(record.used())[0], self.gather(idle)[0]
@@ -371,7 +371,7 @@ class Run:
 
     @contextlib.contextmanager
     def training(self) -> Iterator[None]:
-        """Counts the time within as steps, and delays interrupts: they only end loops of steps.
+        """Counts the context's time as steps, and delays interrupts to the end of loops of steps.
 
         At the end it flushes TensorBoard's curves, waits for the current save, and raises
         KeyboardInterrupt if there was an interrupt.

@@ -1,1 +1,1 @@
-"""A second look at results: reports, tables of predictions and errors, comparisons of runs."""
+"""Results of an evaluation in detail: reports, and tables of predictions and errors."""

@@ -1,7 +1,7 @@
-"""Reports of an evaluation: scores of each class, confusion matrix, calibration; and temperatures.
+"""Reports of an evaluation: scores of each class, confusion matrix, calibration, temperature.
 
 `str(report)` is `eval_report.txt`; `report.values` is `eval_report.json`. scikit-learn is imported
-where it is used, because that takes a second, and training does not need it.
+where it is used, because the import takes a second, and training does not need it.
 """
 
 import dataclasses
@@ -34,7 +34,7 @@ class Report:
         return self.text
 
     def with_values(self, **values: float) -> "Report":
-        """Adds numbers, each in a line at the end."""
+        """Returns the report with these numbers added at the end, one a line."""
         return Report(self.values | values, f"{self.text}\n{_value_lines(values)}")
 
     def __getitem__(self, name: str) -> Any:
@@ -44,7 +44,7 @@ class Report:
 class Evaluation(dict[str, float]):
     """The metrics of an evaluation by name, such as `evaluation["accuracy"]`.
 
-    Printed, it is a line for each metric, and the report.
+    `print` shows a line for each metric, and the report.
 
     Attributes:
         report: the numbers of the report by name; for a classification `classes`, the scores of
@@ -208,7 +208,7 @@ def number_report(y_true: np.ndarray, predictions: np.ndarray) -> Report:
 
 
 def span_report(counts: Mapping[str, Sequence[int]], accuracy: float) -> Report:
-    """Returns the report of entities: by type, the numbers of correct, predicted and true ones."""
+    """Returns the report of entities; type -> numbers of correct, predicted and true entities."""
     totals = np.sum([[0, 0, 0], *counts.values()], axis=0).tolist()
     types = {name: _span_scores(*row) for name, row in counts.items()}
     micro = _span_scores(*totals)
@@ -226,7 +226,7 @@ def _span_scores(right: int, predicted: int, relevant: int) -> dict[str, float |
 
 
 def mean_report(groups: Mapping[str, Mapping[str, Sequence[Mapping[str, float]]]]) -> Report:
-    """Returns the means of scores: grouping -> group -> the scores of each of its examples."""
+    """Returns the mean scores of groups; grouping -> group -> the scores of each example."""
     values: dict[str, Any] = {}
     parts = []
     for grouping, members in groups.items():
@@ -273,7 +273,7 @@ def _cell(value: Any) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Calibration:
-    """A temperature fitted on examples, and the calibration error of these.
+    """A temperature fitted on examples, and their calibration error without and with it.
 
     temperature: above 1 if the model was too certain.
     before, after: the calibration error at temperature 1 and at `temperature`.
@@ -289,10 +289,10 @@ def calibrate(
 ) -> Calibration:
     """Returns the temperature with the least negative log-likelihood of the labels.
 
-    `label_ids` are int `[examples]`, `probabilities` float `[examples, classes]`, and `weights`
-    float `[examples]`, in the likelihood.
+    `label_ids` are int `[examples]`, `probabilities` float `[examples, classes]`; `weights`, float
+    `[examples]`, weight the examples in the likelihood.
     """
-    from scipy import optimize  # here, because that takes a second
+    from scipy import optimize  # here, because the import takes a second
 
     # Logits up to a constant for each example, which a softmax ignores.
     tiny = np.finfo(np.float32).tiny

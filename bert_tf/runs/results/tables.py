@@ -1,11 +1,11 @@
 """Writes the review of an evaluation: tables that are safe to open in a spreadsheet, and a report.
 
 Columns are separated by tabs. A text is always in double quotes, with a double quote inside written
-twice, so tabs, line ends and other separators in it do not start a new cell. Numbers are bare.
+twice, so tabs, line ends and other separators in it do not start a new cell. Numbers are unquoted.
 
 A spreadsheet runs a text that begins with =, +, - or @ as a formula, even in quotes. Such texts get
 an apostrophe in front (https://owasp.org/www-community/attacks/CSV_Injection), also after spaces,
-tabs and line ends, and in full-width letters. A text that is a number, such as the label -1, stays.
+tabs and line ends, and in full-width letters. Texts that are numbers, such as the label -1, do not.
 """
 
 import csv
@@ -131,13 +131,13 @@ def read_table(path: str) -> dict[str, list[str]]:
     return {name: [row[i] for row in lines] for i, name in enumerate(header)}
 
 
-# What `tools.compare_runs` reads.
+# The table that `tools.compare_runs` reads.
 EVALUATED = "eval_predictions"
 
 
 @dataclasses.dataclass(frozen=True)
 class Decision:
-    """How a text gets several labels: all of at least this probability, joined in a cell."""
+    """How a text gets several labels: all labels of at least this probability, joined in a cell."""
 
     threshold: float
     separator: str
@@ -156,7 +156,7 @@ def predicted_columns(
     Args:
         labels: names of the classes; None for a regression.
         outputs: probabilities, float `[examples, classes]`; predicted numbers, float `[examples]`.
-        decision: if an example can have several labels; each label then also has a column.
+        decision: for examples with several labels; each label then also has a column.
     """
     if labels is None:
         return {"prediction": list(outputs)}

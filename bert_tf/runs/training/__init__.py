@@ -1,1 +1,1 @@
-"""Training: plan, trainer, fine-tuning."""
+"""Trains models: the plan of the steps, the trainer, time budgets, Keras's callbacks."""

@@ -1,4 +1,4 @@
-"""Checks of the models that a run starts from: its own, and the teacher of a distillation."""
+"""Checks the models that a run starts from: its own, and the teacher of a distillation."""
 
 import json
 import os
@@ -79,8 +79,8 @@ def check_settings(
 ) -> None:
     """Raises UserError if a setting does not fit the model or the batches.
 
-    `one_length`: all batches are padded to --max_seq_length. `folder`: of the model that the run
-    starts from, if no setting names it.
+    `one_length`: all batches are padded to --max_seq_length. `folder`: the folder of the model that
+    the run starts from, if no setting names it.
     """
     config.check_seq_length(settings.max_seq_length)
     for name in ("train_batch_size", "eval_batch_size", "predict_batch_size"):

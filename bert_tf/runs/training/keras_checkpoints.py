@@ -23,7 +23,7 @@ class CheckpointCallback(keras.callbacks.Callback):
     If the optimizer has not made a step yet and the directory has checkpoints, `fit` resumes from
     the newest undamaged one. It starts with the epoch of that step and ends after as many steps as
     `fit` would have made in all; an interrupted epoch reads its data from the start. A model that
-    has made steps continues from where it is.
+    has already made steps continues with its current weights.
 
     Args:
         output_dir: the directory; made if it does not exist.
@@ -55,7 +55,7 @@ class CheckpointCallback(keras.callbacks.Callback):
         return int(self._variables["global_step"].numpy())
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Sets the model from the newest checkpoint, if it has made no step yet.
+        """Restores the newest checkpoint, unless the optimizer has already made steps.
 
         Raises:
             UserError: the optimizer is not an `AdamWeightDecayOptimizer`, two weights have the

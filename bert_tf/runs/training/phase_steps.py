@@ -24,16 +24,16 @@ from bert_tf.runs.folder.run import Run
 from bert_tf.runs.training.plan import Phase
 
 _MUCH_WAITING = 0.1  # share of the time of steps
-_LEAST_EXAMPLES = 8  # fewer may all have weight 0 by chance, in batches of one or two
+_LEAST_EXAMPLES = 8  # in small batches, fewer examples may all have weight 0 by chance
 Advance = Callable[[int], None]
 
 
 @contextlib.contextmanager
 def watched(advance: Advance, minutes: float, process: int) -> Iterator[Advance]:
-    """Yields `advance`; ends the program if it is not called with a step for so many minutes.
+    """Yields `advance`; ends the program if no step is reported to it for so many minutes.
 
-    Standard error then says what each thread is doing. A step hangs, for example, if a different
-    process of the run has stopped. 0 minutes: no limit.
+    What each thread is doing is then printed to standard error. A step hangs, for example, if a
+    different process of the run has stopped. 0 minutes: no limit.
     """
     last, ended = time.monotonic(), threading.Event()
 
@@ -65,7 +65,7 @@ def watched(advance: Advance, minutes: float, process: int) -> Iterator[Advance]
 
 
 def traced(strategy: tf.distribute.Strategy, folder: str) -> contextlib.AbstractContextManager:
-    """Returns a context that writes a trace of its computations, for XProf."""
+    """Returns a context that writes a trace of the computations in it, for XProf."""
     if distribution.runs_by_pjrt(strategy):
         return strategy.jax.profiler.trace(folder)
     return tf.profiler.experimental.Profile(folder)
@@ -132,11 +132,11 @@ class PhaseSteps:
             if not finite.all():
                 bad = int(np.argmin(finite))
                 value = values[0][bad] if isinstance(values, tuple) else values[bad]
-                self.run.wait_for_save()  # which may be the last checkpoint, or the first error
+                self.run.wait_for_save()  # it may write the last checkpoint, or raise an error
                 raise self.run.divergence(f"{name} is {value}", first + bad)
 
     def _check_weights(self, metrics: StepMetrics, stop: int) -> None:
-        """Checks that the steps so far had something to learn from, unless they were few."""
+        """Checks that no loss had weight 0 in all examples so far, unless these were few."""
         empty = {
             name
             for name, values in metrics.items()
@@ -154,7 +154,7 @@ class PhaseSteps:
             )
 
     def _speed(self, num_steps: int, seconds: float) -> dict[str, float]:
-        """Returns the speed of steps that took these seconds. All processes must call it."""
+        """Returns the speed of steps that took these seconds. All processes must call this."""
         examples = num_steps * self.phase.batch_size * self.phase.examples_per_record
         each = seconds / num_steps
         speed = {"examples_per_second": examples / seconds, "seconds_per_step": each}

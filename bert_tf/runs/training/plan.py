@@ -14,8 +14,8 @@ LOG_LINES = 20
 class Work:
     """What a step of a phase computes, to report its speed.
 
-    sequences: number in a step, over all replicas.
-    length: of each sequence with its padding, unless the batch is cut to a bucket's length.
+    sequences: number of sequences in a step, over all replicas.
+    length: length of the padded sequences, unless the batch is cut to a bucket's length.
     flops: length -> floating point operations of the model's matrix products in a step, if known.
     """
 
@@ -31,8 +31,8 @@ class Phase:
     batch_size: records in a step, over all replicas.
     open_input: (seed, shard) -> the batches that the shard's host reads, from the start of the
         order that the seed gives.
-    examples_per_record: the mean; more than 1 if records are packed.
-    num_examples: in the input, to tell how often each is seen; `estimated` or exact.
+    examples_per_record: mean number of examples in a record; more than 1 if records are packed.
+    num_examples: number of examples in the input, for the log; `estimated` or exact.
     """
 
     num_steps: int
@@ -44,7 +44,7 @@ class Phase:
     work: Work | None = None
 
     def describe_input(self, timed: bool) -> str | None:
-        """Tells the number of examples, and of epochs, or of steps in an epoch if `timed`."""
+        """Describes the number of examples, and of epochs or, if `timed`, of steps in an epoch."""
         if not self.num_examples:
             return None
         count = f"{self.num_examples:,.0f} example{'s' * (round(self.num_examples) != 1)}"
@@ -99,7 +99,7 @@ class Plan:
 
         The first leg is empty: there a new run saves, and a resumed run evaluates, because the
         previous run may have stopped before it evaluated. In each phase the first leg with steps
-        has only one step, which is compiled.
+        has only one step, during which the step is compiled.
         """
         report = -(-self.total // LOG_LINES)
         intervals = (self.save_checkpoints_steps, self.evaluate_every_steps, report)

@@ -1,8 +1,8 @@
 """Time budgets (--max_hours), and warnings of a changed learning rate schedule.
 
-A checkpoint has a step's number and not the schedule, so the rate would jump unnoticed. So the
-schedule is noted beside the checkpoints. The note also says how dropout's masks are made, which
-earlier versions did differently.
+A checkpoint has the number of its step but not the schedule, so a changed schedule would go
+unnoticed. `schedule.json` beside the checkpoints records the schedule, and how dropout's masks are
+made, which earlier versions did differently.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ from bert_tf.files.whole_files import read_json, write_whole
 from bert_tf.optimization import PolynomialSchedule, Schedule
 from bert_tf.runs.training.plan import Leg
 
-_LOOPS = 50  # measure the time of a step about so many times in a run
+_LOOPS = 50  # about how many times a run measures the time of a step
 FILE_NAME = "schedule.json"
 _MASKS = "hash of the position"
 
@@ -31,7 +31,7 @@ class TimeBudget:
     without the time before the first step of each start, in which nothing is learned. Between two
     loops of steps, the budget measures this share and the time of a step. Within a loop, the share
     grows with every step by the mean time of a step so far, saves and evaluations included. So
-    rates depend on the speed of the machine, and no two runs are equal to the bit.
+    rates depend on the speed of the machine, and two runs are never bit-identical.
 
     Args:
         schedule: learning rates of `num_steps` steps, to be stretched or compressed.
@@ -109,7 +109,7 @@ def note_schedule(
 ) -> None:
     """Writes the schedule, or `max_hours`, to `schedule.json`; warns if it has changed.
 
-    Other kinds of schedules are not noted. A warning also says if an earlier version began the run.
+    Only polynomial schedules are written. Also warns if an earlier version began the run.
     """
     parts = optimization.schedule_parts(schedule)
     current = parts if max_hours is None else max_hours

@@ -1,4 +1,4 @@
-"""Trains a model through phases. Knows nothing of tasks; its `Run` reads and writes files."""
+"""Trains a model through phases, whatever its task; its `Run` reads and writes files."""
 
 import contextlib
 import functools
@@ -62,18 +62,18 @@ def device_options(settings: ComputationSettings, on_tpu: bool) -> dict[str, boo
 
 
 Variables = Mapping[str, tf.Variable]  # of a model, by name
-_FEW_EXAMPLES = 8  # the original's replicas had 32 of 256
+_FEW_EXAMPLES = 8  # in a replica's batch; 32 in the original, whose whole batch was 256
 
 
 class Trainer:
     """A model with its optimizer, at the newest checkpoint of its run or at its initial weights.
 
     Args:
-        build: returns the model, its variables created and named as in a checkpoint.
+        build: returns the model with its variables, which are named as in a checkpoint.
         run: the run, already entered.
-        schedule: learning rate of each step; None if the run does not train, and the optimizer then
-            lacks slots.
-        frozen: says by name whether a variable keeps its value. Frozen variables lack slots.
+        schedule: learning rate of each step; None if the run does not train, so that the optimizer
+            does not need slots.
+        frozen: says by name whether a variable keeps its value; it then does not get slots.
         budget: stops training when the time is up; `schedule` must be `budget.schedule`.
         objective: returns the objective to train; by default the model itself.
         initialize: sets further weights of the model at the start of a run that does not resume.
@@ -156,9 +156,9 @@ class Trainer:
         """Trains from the current step to the end of the last phase.
 
         A step belongs to the phase that its number falls into. `evaluate`, called every
-        --evaluate_every_steps, returns whether to continue training. `watch` follows the steps; a
-        run that its callbacks ended is not continued with callbacks, unless `phases` have more
-        steps.
+        --evaluate_every_steps, returns whether to continue training. `watch` follows the steps. If
+        callbacks ended the run earlier, it does not continue with callbacks, unless `phases` now
+        have more steps.
         """
         self._check_batches(phases)
         settings, watch = self._settings, watch or Watch()
@@ -329,7 +329,7 @@ class Trainer:
         return TrainingLoop(self.strategy, replica_step, seed, buckets, compiles)
 
     def _save(self, mark: str = "") -> None:
-        """Copies everything a checkpoint of this step needs, unless it is already saved.
+        """Starts to save a checkpoint of this step, unless it is already saved.
 
         With `mark`, after callbacks that may have set the weights, it always saves, and writes an
         empty file whose name is the prefix and the mark.
@@ -352,7 +352,7 @@ class Trainer:
                     whole_files.write_whole(f"{prefix}{mark}", "")
 
             seconds, process = time.monotonic() - began, distribution.input_shard(self.strategy)
-            # A different process may hang while all save.
+            # A different process may hang while all processes save.
             with watched(int, self._settings.hang_minutes, process.index):
                 self.run.save(values, step, save_input, seconds)
 

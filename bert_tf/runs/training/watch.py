@@ -1,4 +1,4 @@
-"""Reports the steps of a training run: progress, and Keras's callbacks."""
+"""Reports the steps of a training run to a progress bar and to Keras's callbacks."""
 
 import contextlib
 import math
@@ -69,10 +69,10 @@ class Watch:
 class CallbackWatch(Watch):
     """Calls Keras's callbacks, as Keras does with `steps_per_execution`: once for each loop.
 
-    Epoch n, counted from 1, ends after floor(n * examples / batch size) steps, and the last one
-    with the run. The batch that holds the end of an epoch and the start of the next one counts for
-    the next one. An epoch with fewer examples than a batch, and thus without a step, is skipped. An
-    epoch's logs are means over its steps. `history` is what Keras's `fit` returns.
+    Epoch n, counted from 1, ends after floor(n * examples / batch size) steps; the last epoch ends
+    with the run. A batch that spans two epochs counts for the later one. An epoch with fewer
+    examples than a batch, and thus without a step, is skipped. An epoch's logs are means over its
+    steps. `history` is what Keras's `fit` returns.
     """
 
     def __init__(self, callbacks: Sequence[keras.callbacks.Callback] = (), verbose: Any = 0):
@@ -102,7 +102,7 @@ class CallbackWatch(Watch):
         """Prepares the callbacks for a run of `num_steps`, of which `step` were made before.
 
         Callbacks find `optimizer` as `model.optimizer` until the end. An epoch's number of steps is
-        examples / batch size. What `evaluate` returns is added to its logs as `val_...`.
+        examples / batch size. The results of `evaluate` are added to the epoch's logs as `val_...`.
         """
         self.model, model.optimizer = model, optimizer
         self._evaluate = evaluate
@@ -177,7 +177,7 @@ class CallbackWatch(Watch):
 
     def end(self) -> None:
         self._callbacks.on_train_end()
-        self.model.optimizer = None  # the history has the model, and would keep the moments
+        self.model.optimizer = None  # the history refers to the model: the moments would stay
 
 
 def plain_names(results: Mapping[str, float]) -> dict[str, float]:
