@@ -142,7 +142,7 @@ def load_vocab(vocab_file: str, required_tokens: Sequence[str] = ()) -> dict[str
     if missing:
         raise UserError(
             f"--vocab_file={vocab_file}: lacks {', '.join(missing)}; it must have each of"
-            f" {', '.join(required_tokens)} on a line of its own. It has {len(vocab)} tokens, the"
+            f" {', '.join(required_tokens)} on a separate line. It has {len(vocab)} tokens, the"
             f" first is {quoted(tokens[0])}"
         )
     _warn_of_odd_lines(vocab_file, tokens, vocab)

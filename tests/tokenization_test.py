@@ -137,7 +137,7 @@ def test_unusable_vocabulary(tmp_path):
         (b"[UNK]\na\n\xffb\n", "line 3, is not UTF-8 (invalid start byte)"),
         (
             b"[CLS]\nhello\n",
-            "lacks [UNK], [MASK]; it must have each of [UNK], [CLS], [MASK] on a line of its own."
+            "lacks [UNK], [MASK]; it must have each of [UNK], [CLS], [MASK] on a separate line."
             " It has 2 tokens, the first is '[CLS]'",
         ),
         ("a folder", "cannot be read"),

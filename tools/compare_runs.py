@@ -88,7 +88,7 @@ def read_pair(folder_a: str, folder_b: str, file: str | None = None) -> tuple[st
         storage.check_file_system(folder, None)
         if not storage.first_file(folder, names):
             raise UserError(
-                f"{folder} must be the --output_dir of a run that has evaluated, but it has no"
+                f"{folder} must be the --output_dir of a run that evaluated, but it has no"
                 f" {' or '.join(names)}; {_EVALUATE}"
             )
     for name in names:

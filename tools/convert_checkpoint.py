@@ -131,7 +131,7 @@ def _convert(files: ModelFiles, source: str, folder: str, output_format: str) ->
         vocabulary["spiece.model"] = vocabulary.pop(SENTENCE_PIECES)
     if not vocabulary:
         logging.warning(
-            "No vocabulary is written: there is none (%s) beside --input, and no --vocab_file",
+            "No vocabulary is written: there is no %s beside --input, and no --vocab_file",
             " or ".join(VOCABULARY_FILES),
         )
     tokens = vocabulary.get(WORD_PIECES, b"").decode("utf-8", "replace").split("\n")

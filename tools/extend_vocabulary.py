@@ -249,8 +249,8 @@ def report(before: TokenCounts, after: TokenCounts, chosen: Mapping[str, Sequenc
     rows = [
         ["", "before", "after"],
         ["tokens", *(f"{x.tokens:,}" for x in both)],
-        ["tokens a word", *(f"{x.tokens / x.words:.4f}" for x in both)],
-        ["words that are split", *(f"{x.split / x.words:.2%}" for x in both)],
+        ["tokens per word", *(f"{x.tokens / x.words:.4f}" for x in both)],
+        ["split words", *(f"{x.split / x.words:.2%}" for x in both)],
         ["words that are [UNK]", *(f"{x.unknown:,}" for x in both)],
     ]
     lines = [f"{name:22}{a:>14}{b:>14}" for name, a, b in rows]

@@ -36,7 +36,7 @@ def read_run(output_dir: str) -> Record:
     record = goodput.read(output_dir)
     if record is None:
         raise UserError(
-            f"{output_dir} must be the --output_dir of a run that has trained, but it has no"
+            f"{output_dir} must be the --output_dir of a run that trained, but it has no"
             f" {goodput.FILE_NAME}"
         )
     return record

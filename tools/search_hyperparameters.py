@@ -113,7 +113,7 @@ def find_program(command: Sequence[str]) -> list[str]:
         )
     wrong = [word for word in others if re.match(r"--?output_dir(=|$)", word)]
     if wrong:
-        raise UserError(f"remove {wrong[0]} after --: each trial has an --output_dir of its own")
+        raise UserError(f"remove {wrong[0]} after --: each trial has its own --output_dir")
     return [found, *others]
 
 
@@ -161,9 +161,9 @@ class Search:
                 there = listed(word for word in trial.command if word not in command)
                 here = listed(word for word in command if word not in trial.command)
                 raise UserError(
-                    f"--output_dir={settings.output_dir} has trials of another command; continue"
-                    " with that command or choose another --output_dir. Words only there:"
-                    f" {there or 'none'}; only here: {here or 'none'}"
+                    f"--output_dir={settings.output_dir} has trials of a different command;"
+                    " continue with that command or choose a different --output_dir. Words only"
+                    f" there: {there or 'none'}; only here: {here or 'none'}"
                 )
 
     def folder(self, point: Mapping[str, str]) -> str:

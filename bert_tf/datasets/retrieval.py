@@ -99,7 +99,9 @@ def _read_texts(place: str, folder: str, name: str) -> dict[str, str]:
                 f" is {quoted(line)}"
             )
         if key in texts:
-            raise UserError(f"{where}: the _id {quoted(key)} must be unique, but is there before")
+            raise UserError(
+                f"{where}: the _id {quoted(key)} must be unique; it is on an earlier line"
+            )
         texts[key] = f"{title} {text}".strip()
         if not texts[key]:
             raise UserError(f"{where}: {quoted(key)} must have a text; fill it in or delete it")

@@ -76,8 +76,8 @@ def get_tpu_strategy(
     """
     if tpu != "local":
         raise UserError(
-            f"--{flag}={as_given(tpu)} names a TPU node, a TPU of another machine; Google ended TPU"
-            " nodes in April 2025. Run on the TPU's own machine, with --tpu=pjrt or --tpu=local"
+            f"--{flag}={as_given(tpu)} names a TPU node, a TPU on a different machine. Google ended"
+            " TPU nodes in April 2025: run on the TPU's own machine, with --tpu=pjrt or --tpu=local"
         )
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=tpu)

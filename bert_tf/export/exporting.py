@@ -188,7 +188,7 @@ def export_model(model: Pretrained, output: str | os.PathLike[str], **options: A
         OSError: writing failed for a reason that may be temporary, such as a full disk.
     """
     if not isinstance(model, Pretrained):
-        raise UserError(f"model must be what bert_tf.load returns; {received(model)}")
+        raise UserError(f"model must be a model that bert_tf.load returned; {received(model)}")
     check_type("output", output, PATH)
     folder = held_folder(model)
     of_files = "input output bert_config_file vocab_file do_lower_case max_seq_length".split()
@@ -256,7 +256,7 @@ def _check(
     most = np.finfo(float).max if settings.quantize else _MOST_DIFFERENCE[settings.dtype]
     if not difference <= most:  # also refuses NaN
         raise RuntimeError(
-            f"The exported model computes something else: its outputs differ by {difference}, more"
+            f"The exported model gives wrong outputs: they differ by {difference}, more"
             " than rounding explains. The converter has a defect; do not use this model"
         )
 

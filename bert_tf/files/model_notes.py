@@ -55,7 +55,7 @@ def labels_in(folder: str) -> list[str] | None:
         check_label(label, place, "correct the line")
         if label in numbers:
             raise UserError(
-                f"{place}: the class {quoted(label)} is on line {numbers[label]}, too; correct one"
+                f"{place}: the class {quoted(label)} is also on line {numbers[label]}; correct one"
                 " of the lines"
             )
         numbers[label] = number
@@ -99,11 +99,11 @@ def read_model_input(folder: str) -> ModelInput:
     """Reads a folder's `model_input.json`; without the file, nothing is known."""
     path = os.path.join(folder, MODEL_INPUT_FILE)
     found = whole_files.read_checked(path)
-    rule = "correct it, or delete it: then nothing is known of the model's training"
+    rule = "correct it, or delete it, and the model is used without these notes"
     names = [field.name for field in dataclasses.fields(ModelInput)]
     if not found.keys() <= {*names}:
         raise UserError(
-            f"{path} must have no keys but {', '.join(names)}; it has {first_of([*found])}; {rule}"
+            f"{path} may only have the keys {', '.join(names)}; it has {first_of([*found])}; {rule}"
         )
     for name, value in found.items():
         choices = _CHOICES_OF.get(name)

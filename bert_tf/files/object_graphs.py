@@ -197,7 +197,7 @@ def find_weights(
         none = "no weights, like an optimizer's state or a preprocessing model of TF Hub"
         raise UserError(
             f"{place} was written by tf.train.Checkpoint or Keras, and must have one encoder of"
-            f" BERT or ALBERT as TensorFlow Model Garden makes it"
+            f" BERT or ALBERT in the format of TensorFlow Model Garden"
             f" ({'; '.join(x.generation for x in GENERATIONS)}); it has"
             f" {f'{len(encoders)} encoders: ' if encoders else ''}{listed(found) or none}"
         )

@@ -62,7 +62,7 @@ def check_overwrites(
             )
         if real in seen:
             raise UserError(
-                f"--{flag}={path} must not be named twice; each file needs a name of its own"
+                f"--{flag}={path} must not be named twice; give each file a different name"
             )
         seen.add(real)
 

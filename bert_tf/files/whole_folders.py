@@ -53,8 +53,8 @@ def whole_folder(
         with _write_errors(path, place):
             if _state(final, marker) != before:
                 raise UserError(
-                    f"{place} was written by another program in the meantime, whose folder stays;"
-                    " give each program a folder of its own, or run this one again"
+                    f"{place}: another program wrote this folder in the meantime, and it stays;"
+                    " give each program its own folder, or run this one again"
                 )
             if fixed:
                 _refill(final, unfinished, marker)

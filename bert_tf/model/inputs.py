@@ -231,7 +231,7 @@ def renamed(values: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
     for name, value in values.items():
         known = next((x for group in SYNONYMS if name in group for x in group if x in names), name)
         if value is not None and found.get(known) is not None:
-            raise UserError(f"{quoted(name)} is another name of {quoted(known)}: pass one of them")
+            raise UserError(f"Pass either {quoted(name)} or {quoted(known)}: both name one input")
         found[known] = value if value is not None else found.get(known)
     return found
 

@@ -63,9 +63,9 @@ class ModelFolder:
         if head not in self.heads:
             if head == "masked_lm" and any(x.startswith("generator/") for x in self.shapes):
                 raise UserError(
-                    f"{method} needs a generator as a model of its own; {self.path} has it beside"
-                    " a discriminator. Write it with tools.convert_checkpoint"
-                    " --output_format=electra_generator, and load what that writes"
+                    f"{method} needs a generator, but {self.path} has a generator and a"
+                    " discriminator. Write the generator to a folder with tools.convert_checkpoint"
+                    " --output_format=electra_generator, and load that folder"
                 )
             untrained = not self.heads and head not in ("masked_lm", "next_sentence")
             fit = ". Choose its task, as with for_classification(), and call fit first"

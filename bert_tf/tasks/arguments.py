@@ -29,8 +29,8 @@ _NAMES = {
     PATH: "a path",
 }
 _TYPES = {bool: SWITCH, int: WHOLE_NUMBER, float: NUMBER, str: STRING}
-_MISSING = "Leave missing texts out, or replace them: of pandas, column.dropna() or fillna('')"
-TABLE = "Of a table take a column, table['text'], or for pairs list(zip(table['a'], table['b']))"
+_MISSING = "Leave missing texts out, or replace them: in pandas, column.dropna() or fillna('')"
+TABLE = "Give a column of a table, table['text'], or for pairs list(zip(table['a'], table['b']))"
 _MANY, _MOST = 10**6, 2 * 10**7  # values from an iterator at which to warn, and to refuse
 _PAIRS = "A pair of texts is a tuple, (a, b); write several texts as a list: [a, b]"
 

@@ -62,7 +62,7 @@ def parse_class_weights(given: Sequence[Entry], labels: Sequence[str]) -> dict[s
     weights = dict.fromkeys(labels, 1.0)
     for label, number in pairs:
         subject = f"--class_weights: the weight of {quoted(label)}"
-        weights[str(label)] = parse_weight(number, subject, "1 leaves the class as it is")
+        weights[str(label)] = parse_weight(number, subject, "a class of weight 1 counts as usual")
     return weights
 
 
@@ -133,7 +133,7 @@ def weigh(
         for example in example_set.examples:
             own = 1.0 if weight_of(example) is None else example.weight
             subject = f"Example {quoted(example.guid)}: the weight"
-            own = parse_weight(own, subject, "1 counts an example as it is")
+            own = parse_weight(own, subject, "an example of weight 1 counts as usual")
             weighed.append(copy.copy(example))
             weighed[-1].weight = own * factors.get(example.label, 1.0) if factors else own
         if not any(example.weight for example in weighed):

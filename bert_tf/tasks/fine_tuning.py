@@ -295,10 +295,11 @@ def _check_note(
         if chief:  # replaces the note of a run that failed before its first step
             write_whole(path, json.dumps(note, indent=1) + "\n")
         return
-    noted = read_json(path, path, "it must be as a run with --folds has written it")
+    noted = read_json(path, path, "it must be a file that a run with --folds wrote")
     changed = [name for name in note if noted.get(name, defaults.get(name)) != note[name]]
     if changed:
         raise UserError(
             f"--output_dir={output_dir} has folds of a run that differs in {', '.join(changed)};"
-            " their results must not be mixed. Give what it had, or choose another --output_dir"
+            " their results must not be mixed. Give the same settings, or choose a different"
+            " --output_dir"
         )

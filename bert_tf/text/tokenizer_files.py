@@ -89,7 +89,7 @@ def _config_keys(kind: str) -> JsonKeys:
         needed={
             "tokenizer_class": Needed((*names, *_GENERIC_CLASSES, None), ONLY),
             "do_basic_tokenize": Needed((True, None), ONLY),
-            "never_split": Needed((None, []), "make them added tokens, or choose another model"),
+            "never_split": Needed((None, []), "make them added tokens, or take a different model"),
             "wordpieces_prefix": Needed(("##",), ONLY),
             "truncation_side": Needed(
                 ("right", None), "texts are cut at their end. Delete the key to cut them there"
@@ -144,7 +144,7 @@ def read_settings(
     if in_json and in_json.kind != kind:
         raise UserError(
             f"{folder} must have one vocabulary; it has a {kind}, and {TOKENIZER_FILE} has a"
-            f" {in_json.kind}. Move the one that is not the model's away"
+            f" {in_json.kind}. Move the wrong one away"
         )
     casing = config.get(DO_LOWER_CASE)
     if in_json and class_ in _GENERIC_CLASSES and not in_json.has_layout:

@@ -143,7 +143,7 @@ class VocabularySource:
             raise UserError(
                 f"{self.path} and the {TOKENIZER_FILE} beside it must have the same vocabulary;"
                 f" token {quoted(wrong)} has id {quoted(beside[wrong])} in the latter. Move the"
-                " file that is not the model's away"
+                " wrong file away"
             )
 
 

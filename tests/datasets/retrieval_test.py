@@ -75,7 +75,7 @@ def test_relevant_texts_may_be_in_beirs_folder_and_without_a_header(tmp_path):
         ("corpus.jsonl", '["a"]', "line 1, must be an object with the texts _id, text and, if"),
         ("corpus.jsonl", '{"_id": "a", "text": null}', "line 1, must be an object with the texts"),
         ("queries.jsonl", '{"_id": "a", "text": " "}', "line 1: 'a' must have a text; fill it in"),
-        ("queries.jsonl", FILES["queries.jsonl"] * 2, "line 3: the _id 'q1' must be unique, but"),
+        ("queries.jsonl", FILES["queries.jsonl"] * 2, "line 3: the _id 'q1' must be unique;"),
     ],
 )
 def test_what_is_refused(tmp_path, name, text, message):

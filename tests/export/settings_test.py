@@ -85,7 +85,7 @@ def test_only_an_export_is_replaced(folder, tmp_path, monkeypatch):
     (output / "export.json").write_text("earlier")
     with monkeypatch.context() as patch:
         patch.setattr(running, "largest_difference", lambda expected, found: float("nan"))
-        assert "computes something else" in refusal(export, settings, kind=RuntimeError)
+        assert "gives wrong outputs" in refusal(export, settings, kind=RuntimeError)
         patch.undo()
         patch.setattr(exporting, "readme", lambda *_: 1 / 0)
         refusal(export, settings, kind=ZeroDivisionError)
@@ -117,7 +117,7 @@ def test_outputs_that_are_no_numbers_are_refused(monkeypatch, tmp_path):
             check(lambda: {"y": tf.constant(1.0)})
             continue
         told = refusal(check, lambda: {"y": tf.constant(1.0)}, kind=RuntimeError)
-        assert "The exported model computes something else" in told
+        assert "The exported model gives wrong outputs" in told
         outputs = {"logits": tf.constant([1.0]), "probabilities": tf.constant([0.5, value])}
         assert refusal(check, lambda outputs=outputs: outputs) == (
             "--input=models/x must be a model that answers with finite numbers; its probabilities"
@@ -256,7 +256,7 @@ def test_wrong_options_are_refused(model, tmp_path):
         (3, "3 (int)"),
     ):
         assert refusal(bert_tf.export_model, other, tmp_path) == (
-            f"model must be what bert_tf.load returns; received {ending}"
+            f"model must be a model that bert_tf.load returned; received {ending}"
         )
         if not isinstance(other, str):
             told = refusal(bert_tf.export_model, model, other)

@@ -240,7 +240,7 @@ def test_an_object_based_checkpoint_is_refused(tmp_path):
     prefix = tf.train.Checkpoint(weight=tf.Variable(1.0)).write(str(tmp_path / "ckpt"))
     assert (
         f"{prefix} was written by tf.train.Checkpoint or Keras, and must have one encoder of BERT"
-        " or ALBERT as TensorFlow Model Garden makes it"
+        " or ALBERT in the format of TensorFlow Model Garden"
     ) in refusal(checkpoints.CheckpointReader, prefix)
 
 

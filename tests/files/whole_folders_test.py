@@ -56,7 +56,7 @@ def test_of_two_programs_that_write_a_folder_the_second_is_refused(tmp_path, the
         write(tmp_path / "out", OLD)
         os.utime(tmp_path / "out" / "config.json", (1, 1))
     with (
-        pytest.raises(UserError, match=f"^--output={path} was written by another program in the"),
+        pytest.raises(UserError, match=f"^--output={path}: another program wrote this folder"),
         whole_folder(path, "output", "config.json", {*OLD, *NEW}, "an export"),
     ):
         write(tmp_path / "out", NEW)

@@ -74,7 +74,10 @@ def test_all_ways_to_call_a_model_give_the_same(name):
 WRONG = [
     ({"attention_masks": np.ones((B, S))}, "has no input 'attention_masks'; its inputs are 'inpu"),
     ({"segments": np.ones((B, S))}, "has no input 'segments'"),
-    ({"attention_mask": np.ones((B, S)), "input_mask": np.ones((B, S))}, "is another name of"),
+    (
+        {"attention_mask": np.ones((B, S)), "input_mask": np.ones((B, S))},
+        ": both name one input",
+    ),
     ({"token_type_ids": np.full((B, S), T)}, "from 0 to 1 (type_vocab_size); received 2 at"),
     ({"segment_ids": np.full((B, S), -1)}, "received -1 at position [0, 0]"),
     (

@@ -194,9 +194,9 @@ def test_a_tf1_module_of_albert_or_electra_is_a_model(tmp_path, config, config_f
 
 
 KNOWN = (
-    "was written by tf.train.Checkpoint or Keras, and must have one encoder of BERT or ALBERT as"
-    " TensorFlow Model Garden makes it (tf-models-official 2.4 and later; official/nlp 2.2 and 2.3,"
-    " and ALBERT; official/nlp 2.1 (keras_bert); official/bert 2.0); it has "
+    "was written by tf.train.Checkpoint or Keras, and must have one encoder of BERT or ALBERT in"
+    " the format of TensorFlow Model Garden (tf-models-official 2.4 and later; official/nlp 2.2 and"
+    " 2.3, and ALBERT; official/nlp 2.1 (keras_bert); official/bert 2.0); it has "
 )
 
 

@@ -108,7 +108,7 @@ BAD = {
     "several as a table": (TEXTS, pd.DataFrame(np.eye(3)), "give for_classification multi_label"),
     "columns": ([TEXTS, TEXTS], NAMES, "there are 2 texts and 3 labels"),
     "list of rows": ([*zip(TEXTS, NAMES, strict=True)], None, "labels must be given: one for each"),
-    "table": (np.array([TEXTS, TEXTS]), NAMES, "(ndarray). Of a table take a column, table['text"),
+    "table": (np.array([TEXTS, TEXTS]), NAMES, "(ndarray). Give a column of a table, table['text"),
     "two columns": (TEXTS, pd.DataFrame({"a": NAMES, "b": NAMES}), "labels must be a list, an arr"),
     "one text": ("a text", ["good"], "texts must be a list, an array or a column; received 'a te"),
     "one label": (TEXTS, "good", "labels must be a list, an array or a column; received 'good'"),

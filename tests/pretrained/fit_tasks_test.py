@@ -187,7 +187,7 @@ def test_predict_hands_its_options_on():
     assert model.options == {"long_text": "max"}
 
 
-RIGHT = "If it is right, name all: for_tagging(labels=[...])"
+RIGHT = "If it is right, name all tags: for_tagging(labels=[...])"
 TEXT_START = "(text, start), the start in characters from 0, a"
 TWO_CHOICES = "questions[0] must be (text, [two choices or more])"
 THREE_TEXTS = "pairs[1] must have three texts, the third different"

@@ -304,7 +304,7 @@ REFUSED = [
     (("encode", None), {}, "texts must be a text or a list of texts; received None"),
     (("encode", ["a", b"x"]), {}, r"texts\[1\] must be a text or a pair .*received b'x'"),
     (("encode", [["x" * 5000]]), {}, r"texts\[0\] must be .* \[...\] x"),
-    (("encode", np.array([["a"]])), {}, "texts must be .*Of a table take a column"),
+    (("encode", np.array([["a"]])), {}, "texts must be .*Give a column of a table"),
     (("encode", "a"), {"pooling": "sum"}, "weightedmean, lasttoken; received 'sum'"),
     (("encode", "a"), {"pooling": ["cls"]}, "pooling must be a string, or None.*'cls'. .li"),
     (("encode", "a"), {"pooling": ""}, "pooling must be one of mean, .*; received ''"),

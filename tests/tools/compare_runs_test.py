@@ -176,7 +176,7 @@ def test_what_is_refused(tmp_path, runs):
         refuses(message, compared, a, b, file=file)
 
     (tmp_path / "empty").mkdir()
-    missing = "empty must be the --output_dir of a run that has evaluated, but it has no"
+    missing = "empty must be the --output_dir of a run that evaluated, but it has no"
     refused(f"{missing} eval_predictions.tsv or predictions.tsv", b=tmp_path / "empty")
     refused("it has no x.tsv; evaluate", file="x.tsv")
     shorter = write_classes(tmp_path / "shorter", [0, 1], [0, 1])

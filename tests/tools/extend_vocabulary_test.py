@@ -149,8 +149,8 @@ def test_the_report_is_measured(model, tmp_path, capsys, warnings):
     assert shown == [
         ["before", "after"],
         ["tokens", "39", "29"],
-        ["tokens a word", "1.3929", "1.0357"],
-        ["words that are split", "28.57%", "3.57%"],
+        ["tokens per word", "1.3929", "1.0357"],
+        ["split words", "28.57%", "3.57%"],
         ["words that are [UNK]", "1", "1"],
         ["3 new entries save 25.64% of the tokens. The first:"],
         ["3", "unaffable", "un ##aff ##able"],
@@ -349,8 +349,8 @@ def test_records_of_the_old_vocabulary_are_refused(model, extended, tmp_path):
         output_dir=f"{tmp_path}/out",
     )
     told = refusal(run_pretraining, config, tf.distribute.get_strategy(), settings)
-    vocabularies = f"'{model}/vocab.txt', than the model's, {extended}/vocab.txt"
-    assert f"records were made with another vocabulary, {vocabularies}: " in told
+    vocabularies = f"'{model}/vocab.txt', not with the model's, {extended}/vocab.txt"
+    assert f"records were made with the vocabulary {vocabularies}: " in told
     assert f"Make them again with --vocab_file={extended}/vocab.txt" in told
 
 

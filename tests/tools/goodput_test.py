@@ -76,7 +76,7 @@ def test_the_picture_has_a_bar_for_each_part(folder):
 
 def test_directories_without_an_account(tmp_path):
     assert refusal(goodput.read_run, str(tmp_path)) == (
-        f"{tmp_path} must be the --output_dir of a run that has trained, but it has no goodput.json"
+        f"{tmp_path} must be the --output_dir of a run that trained, but it has no goodput.json"
     )
     (tmp_path / "goodput.json").write_text("{")
     refuses("goodput.json is not JSON", goodput.read_run, str(tmp_path))

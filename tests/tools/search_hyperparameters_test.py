@@ -197,7 +197,7 @@ def test_a_failed_trial_is_recorded_and_tried_again_next_time(stand_in):
     assert stand_in.search(RATES, fails).flags == {"learning_rate": "0.05"}
     assert stand_in.started()[3:] == of_rates("0.05")
     assert [row["status"] for row in stand_in.table()] == ["0", "0", "0"]
-    with pytest.raises(UserError, match="has trials of another command; continue with that"):
+    with pytest.raises(UserError, match="has trials of a different command; continue with that"):
         stand_in.search(RATES, fails, "--more=1")
 
 

@@ -129,7 +129,7 @@ def open_topology(name: str) -> Topology:
     except ImportError as error:
         raise UserError(
             f"compiling for TPUs needs the extra `compile`: {error.name or error} is not installed."
-            ' In an environment of its own, run pip install -e ".[compile]"'
+            ' In a separate environment, run pip install -e ".[compile]"'
         ) from error
     try:
         generation, _, shape = name.partition(":")

@@ -192,7 +192,7 @@ def present_parts(
     problems = {
         "Missing": sorted(names.difference(shapes)),
         "unexpected": sorted(set(shapes).difference(names)),
-        "of another shape": [
+        "wrong shape": [
             f"{name}: {list(shapes[name])}, not {expected(weight)}"
             for weight in weights
             if (name := getattr(weight, key)) in shapes and not fits(weight)

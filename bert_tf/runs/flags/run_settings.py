@@ -55,8 +55,8 @@ class RunOptions(Settings):
             )
         if self.profile_steps is not None and not self.profiled:
             raise UserError(
-                f"--profile_steps={quoted(self.profile_steps)} must be FIRST:END, two numbers of"
-                " steps of which the first is smaller, such as 100:105"
+                f"--profile_steps={quoted(self.profile_steps)} must be FIRST:END, the number of a"
+                " step and a larger one, such as 100:105"
             )
 
     @property

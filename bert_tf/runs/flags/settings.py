@@ -372,7 +372,7 @@ class DeviceSettings(Settings):
     )
     coordinator: str | None = Group.DEVICES.setting(
         None,
-        help="With --tpu=pjrt on several machines, each of which runs this command: HOST:PORT of"
+        help="With --tpu=pjrt on several machines, which all run this command: HOST:PORT of"
         " process 0, with --num_processes and --process_index; or `auto` on Cloud TPU, where JAX"
         " finds the machines by itself.",
         needs=("tpu", PJRT),
@@ -393,7 +393,7 @@ class DeviceSettings(Settings):
         None,
         help="Folder, or gs:// folder, where --tpu=pjrt keeps compiled steps, so that a run that"
         " starts again does not compile them again. Default: compilation_cache in --output_dir on a"
-        " TPU, else none.",
+        " TPU, otherwise none.",
         needs=("tpu", PJRT),
     )
     distribution_strategy: str = Group.DEVICES.setting(

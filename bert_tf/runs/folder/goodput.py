@@ -202,13 +202,13 @@ class Goodput:
             return
         past, counted = self._past, 0.0
         if prefix is None and past.saves:
-            why = "belongs to another run: it lists checkpoints, but there is none"
+            why = "belongs to a different run: it lists checkpoints, but the folder has none"
             return self._start_over(f"{self._path} {why}")
         saves = [s for s in past.saves if s[0] <= step]
         if prefix is not None:
             # Each other process writes its own file, and may be killed before it lists the step.
             if past.starts and not self._process and (not saves or saves[-1][0] < step):
-                why = f"belongs to another run: it does not list {prefix}"
+                why = f"belongs to a different run: it does not list {prefix}"
                 return self._start_over(f"{self._path} {why}")
             counted = saves[-1][1] if saves else 0.0
             saves = [*(s for s in saves if s[0] < step), (step, counted)]

@@ -69,7 +69,7 @@ class BestCheckpoint:
         raise UserError(
             f"{self._results}: the file must have lines `name = number`, as --keep_best writes"
             f" them, with global_step, a whole number, and {self._metric}, which chooses the best"
-            f" checkpoint; {found}. Take another --output_dir, or delete {self.folder}"
+            f" checkpoint; {found}. Choose a different --output_dir, or delete {self.folder}"
         )
 
     def update(
@@ -237,8 +237,8 @@ class Run:
         digests = self.gather(float(int.from_bytes(found.digest(), "little")))
         if others := [i for i, digest in enumerate(digests) if digest != digests[0]]:
             raise UserError(
-                f"All processes of a run must have the same {what}; those of process"
-                f" {', '.join(map(str, others))} differ from those of process 0. Copy them from the"
+                f"All processes of a run must have the same {what}, but process"
+                f" {', '.join(map(str, others))} and process 0 do not. Copy the files from the"
                 " machine of process 0, or name files that all machines reach"
             )
 

@@ -148,7 +148,7 @@ class PhaseSteps:
         are_enough = self._num_steps * self.phase.batch_size >= _LEAST_EXAMPLES
         if empty and (self._compiled and are_enough or stop == self.total):
             raise UserError(
-                f"The input must have something to learn from: the weight of {min(empty)} is 0 in"
+                f"The examples must have weights above 0: the weight of {min(empty)} is 0 in"
                 f" all examples up to step {stop}. Look at the weights and masks of the records, or"
                 " make them again"
             )

@@ -22,8 +22,8 @@ from bert_tf.tasks.classification.settings import ClassifierSettings
 
 # Settings that do not work with several labels, and why.
 _ONE_LABEL = {
-    "class_weights": "an example with several has the weight of no single class",
-    "temperature_scaling": "with several each label has a sigmoid, and a --threshold of its own",
+    "class_weights": "an example with several labels has no single class's weight",
+    "temperature_scaling": "with several labels each one has its own sigmoid and --threshold",
 }
 
 

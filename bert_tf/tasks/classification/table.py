@@ -253,7 +253,7 @@ class TableProcessor(DataProcessor):
     def _check_classes(self) -> None:
         if len(self.labels) != 2:
             raise UserError(
-                "--group_column needs two classes, of which the second means relevant, or"
+                "--group_column needs two classes, the second for relevant texts, or"
                 " --regression with grades of relevance; the classes are"
                 f" {listed(self.labels)}"
             )

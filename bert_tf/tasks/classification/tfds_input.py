@@ -91,7 +91,7 @@ class TfdsProcessor(DataProcessor):
         if is_test and self.submission_file and not is_in_order:
             logging.warning(
                 "--tfds=%s is shuffled and has no feature `idx` with the numbers of its examples:"
-                " predictions are in the order of its files, which is not the order of %s",
+                " predictions are in the order of its files, but %s needs the order of the numbers",
                 *(specification, self.submission_file),
             )
         numbers, examples = [], []

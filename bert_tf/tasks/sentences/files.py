@@ -107,7 +107,7 @@ class SentenceFiles(TaskFiles, SentenceTask):
         sets.append(Queries("queries", queries))
         if own := sum(number >= 0 for number in found.itself):
             logging.info(
-                "%d of %d queries are in the corpus by their _id; none of them finds itself",
+                "%d of %d queries have the _id of a text in the corpus; no query finds itself",
                 *(own, len(queries)),
             )
         corpus = Corpus("corpus", texts, queries=sets[-1])

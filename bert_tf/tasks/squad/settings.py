@@ -43,8 +43,8 @@ class AnswerSettings(Settings):
     )
     answerable_classifier: bool = Group.MODEL.setting(
         False,
-        help="Train a classifier that says whether a question has no answer, as ELECTRA does. Its"
-        " logit alone is then the odds of no answer.",
+        help="Train a classifier that says whether a question has no answer, as ELECTRA does. Then"
+        " only its logit decides whether there is an answer.",
     )
     answerable_uses_start_logits: bool = Group.MODEL.setting(
         True,

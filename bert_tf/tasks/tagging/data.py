@@ -333,7 +333,10 @@ class TaggingRows(Rows):
         if isinstance(tag, str) and (tag in self.labels if self.labels else is_tag(tag)):
             return tag
         if self.labels:
-            rule, hint = f"one of {listed(self.labels)}", "If it is right, name all: for_tagging"
+            rule, hint = (
+                f"one of {listed(self.labels)}",
+                "If it is right, name all tags: for_tagging",
+            )
             hint += "(labels=[...])"
         elif isinstance(tag, int):
             rule, hint = "O, B-TYPE or I-TYPE", "For tags as numbers, name them: labels=[...]"

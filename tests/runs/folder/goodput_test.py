@@ -184,7 +184,7 @@ def test_a_file_of_another_run_is_set_aside(tmp_path, time, warnings, step, why)
     start = Start(tmp_path, time)
     start.goodput.restored(step, f"{tmp_path}/model.ckpt-{step}" if step else None)
     (warning,) = warnings
-    assert f"{tmp_path}/goodput.json belongs to another run: it " in warning and why in warning
+    assert f"{tmp_path}/goodput.json belongs to a different run: it " in warning and why in warning
     assert seconds(tmp_path) == {}
     start.spend("steps", 3)
     start.save(30)

@@ -89,8 +89,8 @@ def check_worker(folder):
     settings = TrainingSettings(output_dir=f"{folder}/own_{shard.index}", do_train=True)
     run = Run(strategy, settings)
     run.check_same("records (--input_file)", "ab", np.arange(5.0))
-    rule = r"^All processes of a run must have the same weights \(--init_checkpoint\); those of"
-    with pytest.raises(UserError, match=f"{rule} process 1 differ from those of process 0"):
+    rule = r"^All processes of a run must have the same weights \(--init_checkpoint\), but"
+    with pytest.raises(UserError, match=f"{rule} process 1 and process 0 do not"):
         run.check_same("weights (--init_checkpoint)", np.arange(5.0), np.array([2.0, shard.index]))
     with pytest.raises(UserError, match="reach: process 1 does not see run.heartbeat, which"), run:
         pass

@@ -96,7 +96,7 @@ def test_the_dev_fraction_divides_no_group(tmp_path):
         (HEADER + "a,x,0\n", {"labels": None, "regression": True}, "with a label above 0; th"),
         (
             *(GOOD, {"labels": ["a", "b", "c"]}),
-            "needs two classes, of which the second means relevant, or --regression with grades of"
+            "needs two classes, the second for relevant texts, or --regression with grades of"
             " relevance; the classes are 'a', 'b', 'c'",
         ),
         (GOOD, {"group_column": "query"}, "--group_column=query: "),

@@ -157,7 +157,7 @@ def test_examples_are_in_the_order_of_their_own_numbers(data_dir, warnings):
     assert sorted(row[1] for row in found) == [f"t{i}" for i in range(9)]
     (warning,) = warnings
     assert "tiny_sst is shuffled and has no feature `idx` with the numbers of its exa" in warning
-    assert warning.endswith("in the order of its files, which is not the order of SST-2.tsv")
+    assert warning.endswith("of its files, but SST-2.tsv needs the order of the numbers")
 
 
 def test_a_user_s_processor_gives_the_labels(data_dir, monkeypatch):

@@ -238,8 +238,8 @@ def tokenized(lines: Lines, tokenizer: Tokenizer, settings: PretrainingDataSetti
         raise UserError(f"The text of --{place} must have tokens; there are none")
     if documents.num_without_tokens:
         logging.warning(
-            "%d documents have no token, only characters that are dropped such as control"
-            " characters, and are left out",
+            "%d documents are left out: they have no tokens, only characters that are dropped, such"
+            " as control characters",
             documents.num_without_tokens,
         )
     unknown_id, num_tokens = tokenizer.unknown_id, documents.num_tokens
@@ -253,7 +253,7 @@ def tokenized(lines: Lines, tokenizer: Tokenizer, settings: PretrainingDataSetti
         )
     if len(documents) == 1 and settings.objective != ELECTRA:
         logging.warning(
-            "all text is one document, so random next sentences come from that document, too;"
+            "all text is one document, so random next sentences come from the same document;"
             " separate documents by empty lines. If each line is a document, `sed G` puts an empty"
             " line after each"
         )
@@ -319,5 +319,5 @@ def report_repeated(num_repeated: int, num_documents: int) -> None:
     share = num_repeated / max(num_documents, 1)
     logging.info(
         "%s",
-        f"{num_repeated} of {num_documents} documents ({share:.1%}) repeat the text of another one",
+        f"{num_repeated} of {num_documents} documents ({share:.1%}) repeat an earlier one",
     )

@@ -102,8 +102,8 @@ def check_outputs(
             if not tf.io.gfile.exists(file):
                 continue
             rule = (
-                f"it is in the place of the manifest of --{flag}={path}: move it away, or choose"
-                " another name for the records"
+                f"its name is needed for the manifest of --{flag}={path}: move it away, or"
+                " choose a different name for the records"
             )
             present = read_json(file, file, rule)
             if not isinstance(present, dict) or "vocabulary" not in present:
@@ -166,7 +166,7 @@ def _read(file: str) -> dict[str, Any] | None:
     path = manifest_file(file)
     if not tf.io.gfile.exists(path):
         return None
-    rule = "correct it, or delete it: then nothing is known of the records, and nothing is checked"
+    rule = "correct it, or delete it, and the records are used without a check"
     manifest = read_json(path, path, rule)
     if not isinstance(manifest, dict) or not manifest.keys() >= _NEEDED:
         raise UserError(
@@ -176,8 +176,8 @@ def _read(file: str) -> dict[str, Any] | None:
     size = tf.io.gfile.stat(file).length
     if manifest.get("bytes") != size:
         logging.warning(
-            "%s is ignored: it is of a file of %s bytes, but %s has %d bytes. So it is not checked"
-            " whether the records fit the model",
+            "%s is ignored: it describes a file of %s bytes, but %s has %d bytes. Whether the"
+            " records fit the model is not checked",
             *(path, quoted(manifest.get("bytes")), file, size),
         )
         return None
@@ -245,7 +245,7 @@ class MadeFor:
             return
         file, made_for = next(iter(manifests)), manifest["objective"]
         place = f"--{flag}: the records of {file}"
-        anyway = f"To use them nevertheless, delete {manifest_file(file)}, which says so"
+        anyway = f"To use them anyway, delete {manifest_file(file)}"
         is_electra = ELECTRA in (self.objective, made_for)
         if self.objective != made_for and (is_electra or self.objective != MLM):
             other = f"--objective={MLM}, which takes any records"
@@ -255,18 +255,18 @@ class MadeFor:
                 f"{place} were made with --objective={quoted(made_for)[1:-1]}, but now it"
                 f" is {self.objective}. Give the same --objective, or {other}. {anyway}"
             )
-        made_with = f"{place} were made with another vocabulary, {quoted(manifest['vocab_file'])},"
+        made_with = f"{place} were made with the vocabulary {quoted(manifest['vocab_file'])}"
         if self.vocab and vocabulary_digest(self.vocab) != manifest["vocabulary"]:
             raise UserError(
-                f"{made_with} than --vocab_file={self.vocab_file}. Give the vocabulary that made"
-                f" them, or make them again. {anyway}"
+                f"{made_with}, not with --vocab_file={self.vocab_file}. Give the vocabulary that"
+                f" made them, or make them again. {anyway}"
             )
         for folder, vocabs, casing in self._models:
             if (difference := self._difference(vocabs, manifest)) is not None:
                 model_file = next(iter(vocabs))
                 raise UserError(
-                    f"{made_with} than the model's, {model_file}{difference}. Make them again with"
-                    f" --vocab_file={model_file}. {anyway}"
+                    f"{made_with}, not with the model's, {model_file}{difference}. Make them again"
+                    f" with --vocab_file={model_file}. {anyway}"
                 )
             if casing not in (None, manifest["do_lower_case"]):
                 raise UserError(

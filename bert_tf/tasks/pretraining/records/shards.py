@@ -255,8 +255,8 @@ def _check_earlier_shards(settings: PretrainingDataSettings, files: Mapping[str,
         if values.get(name) != earlier.get(name):
             raise UserError(
                 f"{path}: shards were begun there with --{name}={quoted(earlier.get(name))}, and"
-                f" now it is {quoted(values.get(name))}. Choose another --output_file, or delete"
-                " this file and any shards next to it"
+                f" now it is {quoted(values.get(name))}. Choose a different --output_file, or"
+                " delete this file and any shards next to it"
             )
 
 

@@ -116,5 +116,5 @@ class SpillFile:
         is_permanent = error.errno == errno.EROFS or isinstance(error, permanent)
         return (UserError if is_permanent else OSError)(
             f"Cannot write a temporary file in {self._directory}: {error.strerror}. It takes"
-            " about as much space as the output. Choose another folder with --spill_dir"
+            " about as much space as the output. Choose a different folder with --spill_dir"
         )

@@ -105,7 +105,7 @@ class Records:
             made_with = found - predictions_per_row(0, places)
             if made_with != predictions:
                 raise UserError(
-                    f"--{self.flag}: {self.files[0]} was made with other settings: its packed"
+                    f"--{self.flag}: {self.files[0]} was made with different settings: its packed"
                     f" records have {found} masked positions. Give"
                     f" --max_predictions_per_seq={made_with}, which fits, instead of {predictions}"
                 )

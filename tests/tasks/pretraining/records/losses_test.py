@@ -144,7 +144,9 @@ def test_documents_without_a_token_are_counted(tmp_path, logged, shards):
     (tmp_path / "text.txt").write_text("\n\n".join(texts))
     make(tmp_path, shards)
     (line,) = [text for level, text in logged if level == "warning" and "no token" in text]
-    assert line.startswith("3 documents have no token, only characters that are dropped")
+    assert line.startswith(
+        "3 documents are left out: they have no tokens, only characters that are dropped"
+    )
 
 
 @pytest.mark.parametrize("shape, shards", [((5, 7, 1), 2), ((9, 4, 3), None), ((4, 30, 2), 2)])
@@ -179,7 +181,7 @@ def test_documents_that_repeat_another_are_counted(tmp_path, logged, texts, expe
     (tmp_path / "text.txt").write_text("".join(texts))
     make(tmp_path, shards)
     (line,) = [text for _, text in logged if "repeat the text" in text]
-    assert re.fullmatch(rf"{expected} documents \(\d\d\.\d%\) repeat the text of another one", line)
+    assert re.fullmatch(rf"{expected} documents \(\d\d\.\d%\) repeat an earlier one", line)
 
 
 def documents_of(records):

@@ -150,7 +150,7 @@ def test_objective(make, made, trained):
     assert refusal(MadeFor(trained).check, [path], "eval_input_file") == (
         f"--eval_input_file: the records of {path} were made with --objective={made}, but now it is"
         f" {trained}. Give the same --objective, or --objective=mlm, which takes any records. To"
-        f" use them nevertheless, delete {path}.json, which says so"
+        f" use them anyway, delete {path}.json"
     )
 
 
@@ -162,7 +162,7 @@ def test_a_given_vocabulary_must_be_that_of_the_records(make, tmp_path):
         if words == WORDS:
             made_for.check([path], "input_file")
             continue
-        with pytest.raises(UserError, match="were made with another vocabulary, .* than --vocab_f"):
+        with pytest.raises(UserError, match="were made with the vocabulary .*, not with --vocab_f"):
             made_for.check([path], "input_file")
     os.remove(f"{path}.json")  # records without a manifest pass
     made_for.check([path], "input_file")
@@ -191,12 +191,11 @@ def test_vocabulary_of_the_model(make, tmp_path, words, reason, as_output):
         return MadeFor("mlm_nsp", **model).check([path], "input_file")
     told = refusal(MadeFor("mlm_nsp", **model).check, [path], "input_file")
     assert told.startswith(
-        f"--input_file: the records of {path} were made with another vocabulary,"
-        f" '{tmp_path}/vocab.txt', than the model's, {model_file}{reason}"
+        f"--input_file: the records of {path} were made with the vocabulary"
+        f" '{tmp_path}/vocab.txt', not with the model's, {model_file}{reason}"
     )
     assert told.endswith(
-        f". Make them again with --vocab_file={model_file}. To use them nevertheless, delete"
-        f" {path}.json, which says so"
+        f". Make them again with --vocab_file={model_file}. To use them anyway, delete {path}.json"
     )
 
 
@@ -308,7 +307,7 @@ def test_no_other_file_is_replaced(make, tmp_path, text):
     file = tmp_path / "a.tfrecord.json"
     file.write_text(text)
     for more in ({}, {"heldout_fraction": 0.3, "heldout_output_file": f"{tmp_path}/a.tfrecord"}):
-        message = f"^{file} .*in the place of the manifest of --.*move it"
+        message = f"^{file} .*needed for the manifest of --.*move it"
         with pytest.raises(UserError, match=message):
             make("b.tfrecord" if more else "a.tfrecord", **more)
     assert file.read_text() == text

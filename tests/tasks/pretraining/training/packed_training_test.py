@@ -203,8 +203,9 @@ def test_records_with_other_places_are_refused(inputs, tmp_path):
 def test_other_predictions_are_refused(inputs, tmp_path):
     message = refused(inputs, tmp_path, "packed_20_*", max_predictions_per_seq=9)
     assert message == (
-        f"--input_file: {inputs[0]}/packed_20_a was made with other settings: its packed records"
-        " have 6 masked positions. Give --max_predictions_per_seq=5, which fits, instead of 9"
+        f"--input_file: {inputs[0]}/packed_20_a was made with different settings: its packed"
+        " records have 6 masked positions. Give --max_predictions_per_seq=5, which fits,"
+        " instead of 9"
     )
     message = refused(inputs, tmp_path, "packed_20_*", max_seq_length=22)
     assert "is 20 in the file, 22 by the flags (--max_seq_length=20 would fit)" in message
