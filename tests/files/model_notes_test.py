@@ -58,7 +58,7 @@ def test_control_characters_are_refused_and_not_shown(tmp_path, label):
     [
         ("a\n\nb\n", "labels.txt, line 2: the class '' must be text on one line"),
         ("a\nb \n", "labels.txt, line 2: the class 'b ' must be"),
-        ("a\nb\na\n", "labels.txt, line 3: the class 'a' is on line 1, too"),
+        ("a\nb\na\n", "labels.txt, line 3: the class 'a' is also on line 1; "),
     ],
 )
 def test_damaged_files_are_refused(tmp_path, content, message):

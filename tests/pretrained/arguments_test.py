@@ -117,7 +117,7 @@ OTHERS = [
     (None, "texts must be a text or a list of texts; received None. Leave missing texts out"),
     (float("nan"), "received nan (float). Leave missing texts out"),
     (Column("x", None), "texts[1] must be a text or a pair of texts, (a, b); received None. L"),
-    (Column("x", NA), "received <NA> (NAType). Leave missing texts out, or replace them: of"),
+    (Column("x", NA), "received <NA> (NAType). Leave missing texts out, or replace them: in"),
     (np.ma.array(["x"], mask=[True]), "(MaskedConstant). Leave missing texts out"),
     (3, "texts must be a text or a list of texts; received 3 (int)"),
     ([True], "received True"),

@@ -300,7 +300,7 @@ def test_a_best_one_by_another_metric(make, tmp_path):
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("f1 = 0.5\n", "and f1, which chooses the best checkpoint; it has f1. Take another"),
+        ("f1 = 0.5\n", "and f1, which chooses the best checkpoint; it has f1. Choose a different"),
         ("f1 = 0.5\nglobal_step = inf\n", "with global_step, a whole number"),
         ("f1 = 0.5\nglobal_step = nan\n", "with global_step, a whole number"),
         ("f1 = 0.5\nglobal_step = 1.5\n", "with global_step, a whole number"),
@@ -308,7 +308,7 @@ def test_a_best_one_by_another_metric(make, tmp_path):
         ("x" * 10**6, "must have lines `name = number`"),
         ("f1 = 1 = 2\nglobal_step = 3\n", "must have lines `name = number`"),
         (b"f1 = \xff\n", "must have lines `name = number`"),
-        ("", "; it has nothing. Take another"),
+        ("", "; it has nothing. Choose a different"),
         ("".join(f"m{i} = 1\n" for i in range(10**4)), "with global_step"),
     ],
 )

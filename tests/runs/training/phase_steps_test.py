@@ -225,7 +225,7 @@ def test_traces_kept_checkpoints_and_compiled_steps(tmp_path, engine):
 @pytest.mark.parametrize(
     "values, message",
     [
-        ({"profile_steps": "100"}, "--profile_steps='100' must be FIRST:END, two numbers of steps"),
+        ({"profile_steps": "100"}, "--profile_steps='100' must be FIRST:END, the number of a step"),
         ({"profile_steps": "7:7"}, "the number of a step and a larger one, such as 100:105"),
         ({"profile_steps": "9:-1"}, "--profile_steps='9:-1' must be"),
         (

@@ -82,7 +82,7 @@ def test_heldout_documents_are_those_of_the_program(text, tmp_path, caplog):
     assert {"heldout", "heldout.json"} < found.keys()
     assert found == contents(expected)
     # 17 copies, and of the JSON lines those that only have tokens count as documents.
-    told = [line for line in caplog.messages if "repeat the text" in line]
+    told = [line for line in caplog.messages if "repeat an" in line]
     assert len(told) == 2 and all(line.startswith("17 of ") for line in told)
 
 

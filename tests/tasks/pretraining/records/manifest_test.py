@@ -209,7 +209,7 @@ def test_a_manifest_whose_vocabulary_cannot_be_read(make, tmp_path, path):
     prefix = save_model(tmp_path / "model")
     model_file = write_vocab(tmp_path / "model" / "vocab.txt")
     told = refusal(check_model, records, prefix)
-    assert f", than the model's, {model_file}. Make them again with --vocab" in told
+    assert f", not with the model's, {model_file}. Make them again with --vocab" in told
 
 
 def test_words_instead_of_reserved_lines(make, tmp_path):
@@ -222,7 +222,7 @@ def test_words_instead_of_reserved_lines(make, tmp_path):
     check_model(path, prefix)
     # Without the vocabulary that made the records nothing can tell that it only adds a word.
     own.unlink()
-    with pytest.raises(UserError, match=r"than the model's, .*/model/vocab.txt\. Make them again"):
+    with pytest.raises(UserError, match=r"with the model's, .*/model/vocab.txt\. Make them again"):
         check_model(path, prefix)
     # The other way round the model knows a word that the records do not have.
     file.write_text((tmp_path / "vocab.txt").read_text().replace("[unused0]", "loaf"))
@@ -252,7 +252,7 @@ def test_a_manifest_of_earlier_records_is_ignored(make, tmp_path, caplog):
     with open(path, "ab") as file:
         file.write(b"more")
     MadeFor("mlm_sop").check([path], "input_file")
-    assert f"{path}.json is ignored: it is of a file of" in caplog.text
+    assert f"{path}.json is ignored: it describes a file of" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -266,7 +266,7 @@ def test_a_manifest_of_earlier_records_is_ignored(make, tmp_path, caplog):
 def test_damaged_manifests(make, text, message):
     path = make()
     Path(f"{path}.json").write_text(text)
-    with pytest.raises(UserError, match=f"^{path}.json .*{message}.*or delete it: then nothing is"):
+    with pytest.raises(UserError, match=f"^{path}.json .*{message}.*or delete it, and the rec"):
         MadeFor("mlm_nsp").check([path], "input_file")
 
 
