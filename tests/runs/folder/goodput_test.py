@@ -175,7 +175,7 @@ def test_a_damaged_file_is_set_aside(tmp_path, time, warnings, damage, why):
     assert goodput.read(str(tmp_path)).first_start == time.now
 
 
-@pytest.mark.parametrize(("step", "why"), [(20, "does not list"), (0, "there is none")])
+@pytest.mark.parametrize(("step", "why"), [(20, "does not list"), (0, "the folder has none")])
 def test_a_file_of_another_run_is_set_aside(tmp_path, time, warnings, step, why):
     start = Start(tmp_path, time)
     start.goodput.restored(0, None)
