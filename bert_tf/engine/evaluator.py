@@ -20,7 +20,7 @@ from bert_tf.seeds import hash_numbers
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationInput:
-    """The records that an evaluation reads; the other fields are as in `TrainingInput`.
+    """The records that an evaluation reads. For fields not listed see `TrainingInput`.
 
     batch_size: examples in a step, over all replicas.
     max_steps: number of batches, repeating the files if they have fewer; 0 reads each example once.

@@ -9,7 +9,7 @@ import numpy as np
 def pearson(
     labels: np.ndarray, predictions: np.ndarray, weights: np.ndarray | None = None
 ) -> float:
-    """Returns the Pearson correlation; all float `[examples]`. 0 if it is not defined.
+    """Returns the Pearson correlation of float `[examples]`; 0 if it is undefined.
 
     An integer weight counts as that many repetitions of the example.
     """

@@ -209,8 +209,8 @@ def train_step(
         replicas: None for `replicas_of_strategy`.
         clip_norm: the largest global norm of the gradients; 0 does not clip.
         update: updates the variables with their gradients; None for `optimizer.apply_reduced`.
-        skip_above_norm: a step whose gradient norm, averaged over the replicas, is larger changes
-            no variable and is only counted; the metric `skipped` is then 1. None: never skip.
+        skip_above_norm: if the gradient norm, averaged over the replicas, is larger, the step
+            changes no variable but is counted; the metric `skipped` is 1. None: never skip.
     """
     replicas = replicas or replicas_of_strategy()
     seed = fold_in(seed, tf.cast(optimizer.global_step, tf.int32))
@@ -314,7 +314,7 @@ def _comparison(
 
     With several parts every part is computed twice (gradient caching,
     https://arxiv.org/abs/2101.06983, section 3): first the outputs without gradients; then, from
-    the gradient of the loss by the outputs, the gradients by the variables.
+    the gradients of the outputs, the gradients of the variables.
     """
 
     @inputs_were_checked()

@@ -40,7 +40,7 @@ class PieceTrie(tf.Module):
         self._max_input_chars_per_word = max_input_chars_per_word
 
         # Nodes are in the order of the edges that lead to them: edge i leads to node i + 2. An edge
-        # is stored as (its first node) * symbols + symbol. The last edge is never found.
+        # is stored as (its first node) * symbols + symbol. The last edge is a sentinel.
         self._num_symbols = max(letters.values(), default=0) + 1
         edges = [number[name[:-1]] * self._num_symbols + letters[name[-1]] for name in names[2:]]
         edges = np.array([*edges, len(names) * self._num_symbols])
@@ -67,7 +67,7 @@ class PieceTrie(tf.Module):
         is_long = ends - starts > self._max_input_chars_per_word
         position, node = self._walk(symbols, tf.boolean_mask(starts, ~is_long))
 
-        # The first word is number 0.
+        # Positions to word numbers.
         stuck = tf.boolean_mask(position, tf.gather(self._failures, node) == NOWHERE)
         stuck = tf.searchsorted(starts, stuck, side="right") - 1
         is_unknown = tf.tensor_scatter_nd_update(
@@ -160,7 +160,7 @@ def _failures(
     """Returns, for each node, what to do if it has no edge for the next character.
 
     The first list has the nodes to continue from; NOWHERE if no pieces can spell the word. The
-    second has (id, offset from the node's first character) of the pieces that end before it.
+    second has the pieces before the new node: (id, offset from the old node's first character).
     """
     failures = [NOWHERE, NOWHERE]
     pieces: list[tuple[tuple[int, int], ...]] = [(), ()]

@@ -67,7 +67,7 @@ def letters_of(tokens: Iterable[str]) -> dict[str, int]:
 def symbol_strings(
     characters: tuple[str, ...], rules: Rules
 ) -> tuple[CodePoints, np.ndarray, np.ndarray]:
-    """Returns the string of symbols that each character becomes, for the keys of `letters_of`.
+    """Returns each code point's string of symbols; `characters` are the keys of `letters_of`.
 
     Punctuation and ideographs get a space on either side, control characters become "".
 
@@ -96,7 +96,7 @@ def symbol_strings(
 def _points_with_rules(
     basic: tokenization.BasicTokenizer, letters: Iterable[str] = ()
 ) -> list[int]:
-    """Returns the code points that may become anything except (UNKNOWN,)."""
+    """Returns the code points that do not always become (UNKNOWN,)."""
     return sorted(_points_without(_UNASSIGNED - basic.dropped).union(map(ord, letters)))
 
 

@@ -237,8 +237,8 @@ def load_weights(model: keras.Model, path: str) -> list[str]:
     Args:
         model: a model of this library; for your own model, pass the `BertModel` in it.
         path: a checkpoint in the format of google-research/bert: its prefix
-            (`MODEL/bert_model.ckpt`), or a folder, such as an --output_dir, whose newest checkpoint
-            is used.
+            (`MODEL/bert_model.ckpt`), or a folder, such as an --output_dir, whose best (or newest)
+            checkpoint is used.
 
     Raises:
         UserError: there is no checkpoint at `path`, or it does not fit the model: a weight differs

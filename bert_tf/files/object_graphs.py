@@ -29,7 +29,7 @@ _OPTIMIZER = {"iter", "_iterations", "iterations"}  # only optimizers have these
 
 
 class Names(NamedTuple):
-    """Names of weights, and of layers with weights, or their paths in a graph, in a fixed order.
+    """Names, or paths in a graph, of weights and of layers with weights, in a fixed order.
 
     encoder: names outside the layers; {} is the number after the last layer's, which a functional
         model gives to its pooler.
@@ -172,7 +172,7 @@ class _Graph:
         return numbers
 
     def others(self, used: Iterable[int]) -> list[int]:
-        """Returns the variables except `used` and single numbers, in their paths' order."""
+        """Returns the variables except scalars and `used`, sorted by path."""
         others = {x for x in self.paths if self.shapes.get(x)}.difference(used)
         return sorted(others, key=self.paths.__getitem__)
 
@@ -182,9 +182,9 @@ def find_weights(
 ) -> tuple[dict[str, tuple[str, list[int]]], dict[str, int]]:
     """Finds the weights of a checkpoint by its tensor `GRAPH`; `place` is for messages.
 
-    Returns: name of a weight -> its tensor, and the weight's shape (the tensor of output_weights is
-    the transpose); and num_attention_heads and num_hidden_layers, if known. Raises UserError unless
-    there is exactly one BERT or ALBERT, with all its variables.
+    Returns two dicts: name of a weight -> (its tensor, which is transposed for output_weights, the
+    weight's shape); and num_attention_heads and num_hidden_layers, if known. Raises UserError
+    unless there is exactly one BERT or ALBERT, with all its variables.
     """
     graph = _Graph(serialized, shapes)
     encoders: dict[int, tuple[Names, list[int]]] = {}

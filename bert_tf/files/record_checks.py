@@ -81,7 +81,7 @@ def _first_records(
 class Ends(NamedTuple):
     length: int  # of the file, in bytes
     digest: str  # of its first and last 64 KB
-    written: int  # when the file was last written; the content, `end[:2]`, does not depend on it
+    written: int  # time of the last write; comparisons of content use only `end[:2]`
 
 
 def check_ends(files: Sequence[str]) -> list[Ends]:

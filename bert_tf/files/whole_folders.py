@@ -142,7 +142,7 @@ def _exchange(one: str, other: str) -> bool:
 
 
 def _cannot_be_renamed(final: str) -> bool:
-    """Returns whether a local folder must stay: a mount, or the current folder."""
+    """Returns True for a mount, the current folder, or a folder in a read-only one."""
     if "://" in final or not os.path.isdir(final):
         return False
     used = os.path.samefile(final, os.curdir)
@@ -226,7 +226,7 @@ class Unreplaced:
 
 
 def _identity(path: str) -> tuple[int, ...] | None:
-    """Returns numbers that identify a version of a file, or a folder whatever it holds."""
+    """Returns numbers that identify a file's version, or a folder regardless of content."""
     try:
         if "://" in path:
             status = tf.io.gfile.stat(path)

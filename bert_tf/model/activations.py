@@ -31,8 +31,8 @@ def get_activation(activation_string: str | Activation | None) -> Activation | N
     """Returns the activation function of a name (original: modeling.get_activation).
 
     Args:
-        activation_string: "gelu", "gelu_erf", "relu", "tanh" or "linear" in any case, or a
-            function, which is returned unchanged. "linear", "" and None give None.
+        activation_string: "gelu", "gelu_erf", "relu", "tanh" or "linear", ignoring case, or a
+            function, returned unchanged. "linear", "" and None give None.
 
     Raises:
         UserError: the name is unknown.

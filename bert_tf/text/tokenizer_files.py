@@ -139,7 +139,7 @@ def read_settings(
             )
     tokens_map, ids = (read_checked(os.path.join(folder, x)) for x in (_TOKENS_MAP, _ADDED_IDS))
     hugging_face |= bool(in_json or tokens_map or ids or "tokenizer_class" in config)
-    hugging_face |= kind == FAIRSEQ_PIECES  # always split by the package
+    hugging_face |= kind == FAIRSEQ_PIECES  # always split by `tokenizers`
     values = _switches(config, kind, path)
     if in_json and in_json.kind != kind:
         raise UserError(
