@@ -95,8 +95,8 @@ def _read_texts(place: str, folder: str, name: str) -> dict[str, str]:
         key, text, title = (fields.get(field, "") for field in ("_id", "text", "title"))
         if not (isinstance(key, str) and key and isinstance(text, str) and isinstance(title, str)):
             raise UserError(
-                f"{where}, must be an object with the texts _id, text and, if it has one, title; it"
-                f" is {quoted(line)}"
+                f"{where}, must be an object with the strings _id, text and, optionally, title;"
+                f" it is {quoted(line)}"
             )
         if key in texts:
             raise UserError(

@@ -31,7 +31,7 @@ NumberedRow = tuple[int, list[str]]
 
 def find_table(name: str, data_dir: str) -> str | None:
     """Returns the path of NAME.tsv or NAME.csv in a folder, if any; UserError if both exist."""
-    remedy = "Delete, rename or move the one in --data_dir that is not to be read"
+    remedy = "Delete, rename or move the one in --data_dir that you do not want"
     names = sorted(names_in(data_dir)) if tf.io.gfile.isdir(data_dir) else []
     found = [x for x in names if os.path.splitext(x)[0] == name and ending_of(x) in _DELIMITERS]
     return only_file(data_dir, found, remedy)

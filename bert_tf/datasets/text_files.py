@@ -121,10 +121,10 @@ def _read_parquet(
             is_dictionary = pyarrow.types.is_dictionary
             types = [str(x.value_type if is_dictionary(x) else x) for x in kinds]
             if types not in _TEXT_TYPES:
-                found = f"this one is {quoted(str(kinds[0]))}. Its" if len(kinds) == 1 else "its"
+                found = f"that column is {quoted(str(kinds[0]))}. The" if len(kinds) == 1 else "the"
                 raise UserError(
                     f"--{flag}: {path} must have one column {quoted(text_field)} of text, which"
-                    f" --text_field names; {found} columns are"
+                    f" --text_field names; {found} file's columns are"
                     f" {listed(name for name, _ in columns) or 'none'}"
                 )
             for batch in table.iter_batches(_ROWS_PER_BATCH, columns=[text_field]):

@@ -103,7 +103,7 @@ def export(settings: ExportSettings, folder: ModelFolder | None = None) -> None:
             raise UserError(
                 f"{folder.path}: an exported model cannot put the prompt of default_prompt_name"
                 " before a text, or lower-case a text as do_lower_case of sentence_bert_config.json"
-                " asks. Delete the key, and do it before the texts are sent to the model"
+                " asks. Delete the key, and change the texts so before you send them"
             )
 
         def outputs_in(dtype: keras.DTypePolicy | str | None) -> tuple[keras.Model, Outputs]:
@@ -213,8 +213,8 @@ def check_length(settings: ExportSettings, folder: ModelFolder) -> None:
             rule = "--max_seq_length"
         elif longest == trained:
             rule = (
-                "the length that the model was trained with. To export it with another length, give"
-                f" --max_seq_length={settings.seq_length}, too"
+                "the length that the model was trained with. To export it with a different length,"
+                f" also give --max_seq_length={settings.seq_length}"
             )
         raise UserError(f"--seq_length={settings.seq_length} must be at most {longest}, {rule}")
     if trained and longest > trained:

@@ -217,13 +217,15 @@ def find_weights(
     if missing or unknown:
         raise UserError(
             f"{place}: the encoder {graph.paths[encoder] or 'at the root'} must have the variables"
-            f" of one of {generation.generation}, and it is a different model, or incomplete."
+            f" of one of {generation.generation}; it is a different model, or incomplete."
             f" Missing: {listed(missing) or 'none'}; unexpected: {listed(unknown) or 'none'}"
         )
     _add_heads(graph, encoder, weights)
     logging.info("%s has a model of %s; optimizers are left out", place, generation.generation)
     if others := [graph.paths[x] for x in graph.others({*inside, *weights.values()})]:
-        logging.warning("Of no known part of a model in %s, so not used: %s", place, listed(others))
+        logging.warning(
+            "%s: not used, since they belong to no known part: %s", place, listed(others)
+        )
     sizes = {} if is_shared else {"num_hidden_layers": len(numbers)}
     if len(graph.shapes[query]) == 3:
         sizes["num_attention_heads"] = graph.shapes[query][1]

@@ -53,7 +53,7 @@ def whole_folder(
         with _write_errors(path, place):
             if _state(final, marker) != before:
                 raise UserError(
-                    f"{place}: another program wrote this folder in the meantime, and it stays;"
+                    f"{place}: another program wrote this folder in the meantime, so it is kept;"
                     " give each program its own folder, or run this one again"
                 )
             if fixed:

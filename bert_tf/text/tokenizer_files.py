@@ -157,7 +157,7 @@ def read_settings(
         raise UserError(
             f"{folder}: {class_} takes {TOKENIZER_FILE} as it is, whose normalizer and"
             f" pre_tokenizer are not XLM-RoBERTa's. Choose a different model, or if it was trained"
-            f" with such text, write its class to {TOKENIZER_CONFIG}:"
+            f" with this file, write its class to {TOKENIZER_CONFIG}:"
             f' "tokenizer_class": "{_class_of(folder, kind, in_json, class_)}"'
         )
     if in_json:
@@ -302,10 +302,10 @@ def _check_more_tokens(
     for token in tokens:
         if token.content in ignored and token.content not in counts and token.token_id is None:
             raise UserError(
-                f"{folder}: transformers ignores {old} beside {new}, and in {_TOKENS_MAP} beside"
-                f" either in {TOKENIZER_CONFIG} and beside a SentencePiece model; so it ignores"
-                f" {quoted(token.content)}. Delete the token, or move it to {new} in"
-                f" {TOKENIZER_CONFIG}"
+                f"{folder}: transformers ignores the token {quoted(token.content)}: it does not"
+                f" read {old} beside {new}, nor {old} of {_TOKENS_MAP} beside either of them in"
+                f" {TOKENIZER_CONFIG} or beside a SentencePiece model. Delete the token, or move it"
+                f" to {new} in {TOKENIZER_CONFIG}"
             )
 
 

@@ -225,8 +225,8 @@ def _gain(encoder):
 
 
 ENCODER = (
-    ": the encoder model must have the variables of one of official/nlp 2.2 and 2.3, and ALBERT,"
-    " and it is a different model, or incomplete. "
+    ": the encoder model must have the variables of one of official/nlp 2.2 and 2.3, and ALBERT;"
+    " it is a different model, or incomplete. "
 )
 
 
@@ -272,7 +272,7 @@ def test_other_parts_are_left_out_with_a_warning(tmp_path, caplog):
     prefix = _saved(tmp_path, decoder=_dense(3), encoder=_dense(5))
     assert_same_arrays(CheckpointReader(prefix).read_weights(), _weights())
     unused = "'decoder/bias', 'decoder/kernel', 'encoder/bias', 'encoder/kernel'"
-    known = f"Of no known part of a model in --init_checkpoint={prefix}, so not used: "
+    known = f"--init_checkpoint={prefix}: not used, since they belong to no known part: "
     assert known + unused in caplog.text
 
 

@@ -350,15 +350,15 @@ MORE_E2 = {"additional_special_tokens": ["[E2]"]}
     [
         (
             {CONFIG: EXTRA_E2, MAP: MORE_E1},
-            "so it ignores '[E1]'. Delete the token, or move it to extra_special_tokens in tok",
+            "ignores the token '[E1]': it does not read additional_special_tokens beside extra_",
         ),
         (
             {CONFIG: EXTRA_E2 | {"additional_special_tokens": ["[E2]", "[SPK]"]}},
-            "transformers ignores additional_special_tokens beside extra_special_tokens, and in",
+            "transformers ignores the token '[SPK]': it does not read additional_special_tokens",
         ),
         (
             {CONFIG: MORE_E2, MAP: {"additional_special_tokens": ["[E2]", "[E1]"]}},
-            "so it ignores '[E1]'. Delete the token",
+            "ignores the token '[E1]'",
         ),
         (
             {ADDED_FILE: {"[E1]": NEXT + 1}},

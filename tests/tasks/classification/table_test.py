@@ -214,7 +214,7 @@ def test_one_table_for_a_set(tmp_path, name):
     write(tmp_path, {f"{name}.csv": "text,y\na,0\n", f"{name}.tsv": "text\ty\nb\t1\n"})
     assert refusal(read, name, tmp_path, TableColumns("text", label_column="y")) == (
         f"{tmp_path} has '{name}.csv', '{name}.tsv', but only one of them can be read. Delete,"
-        " rename or move the one in --data_dir that is not to be read"
+        " rename or move the one in --data_dir that you do not want"
     )
 
 
