@@ -119,7 +119,7 @@ def test_symbols_of_the_model_and_of_the_files(tmp_path):
     content = {"additional_special_tokens": ["[E1]"]}
     (tmp_path / "special_tokens_map.json").write_text(json.dumps(content))
     told = refusal(load_tokenizer, path, True, hugging_face=True)
-    assert "so it ignores '[E1]'. Delete the token, or move it to extra_special_tokens" in told
+    assert "ignores the token '[E1]': it does not read additional_special_tokens beside" in told
 
 
 def unigram_json(**changes):
