@@ -11,6 +11,9 @@ from tests.support.environment import compile_quickly
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 # The TPU build asks Google Cloud about its machine on import: minutes, where there is none.
 os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
+# JAX reads it when TensorFlow imports JAX. By default it keeps what took a second to compile, which
+# these steps take on some machines.
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 
 ENVIRONMENTS = {"tpu_build": "the extra `tpu`", "tpu_compiler": "the extra `compile`"}
 

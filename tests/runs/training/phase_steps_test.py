@@ -143,10 +143,10 @@ with watched(told.append, 0.02, 3) as heard:
 """
 
 
-def finish(words, log, status=0, env=None):
+def finish(words, log, status=0):
     """Runs a program; returns what it printed."""
     open(log, "w").close()
-    process = forked_programs.start(words, log, env)
+    process = forked_programs.start(words, log)
     process.join(120)
     with open(log) as file:
         text = file.read()
@@ -203,14 +203,13 @@ def test_traces_kept_checkpoints_and_compiled_steps(tmp_path, engine):
     words = command(*line.split())
     more = ["--keep_checkpoint_every_steps=4", "--profile_steps=5:9", "--hang_minutes=3"]
     more.append("--skip_steps_above_norm=1e9")
-    env = {**os.environ, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
     if engine:
         more.append(f"--compilation_cache_dir={cache}")
     finish([*words, f"--output_dir={tmp_path}/plain"], tmp_path / "log")
     cached = []
     for name in ("first", "again"):
         output = tmp_path / name
-        text = finish([*words, *more, f"--output_dir={output}"], tmp_path / "log", env=env)
+        text = finish([*words, *more, f"--output_dir={output}"], tmp_path / "log")
         assert (f"Compiled steps are kept in {cache}" in text) == bool(engine)
         cached.append({path.name for path in cache.glob("*-cache")})
         names = " ".join(os.listdir(output))

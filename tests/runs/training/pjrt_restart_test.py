@@ -95,12 +95,11 @@ def test_a_port_that_is_taken(tmp_path, host):
 
 
 @pytest.mark.slow
-def test_the_restart_of_both(tmp_path, monkeypatch):
+def test_the_restart_of_both(tmp_path):
     """SIGTERM to one makes both save and end; then one is killed. Nothing is lost.
 
     With updates left out, a trace, checkpoints that are kept for good, and steps compiled once.
     """
-    monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
     words, logs = make_words(tmp_path), f"{tmp_path}/log"
     words += ["--keep_checkpoint_max=2", "--keep_checkpoint_every_steps=120"]
     words += ["--skip_steps_above_norm=3.2", "--profile_steps=223:225"]
