@@ -150,7 +150,7 @@ class TextSymbols(tf.Module):
 
     def __init__(self, letters: dict[str, int], basic: tokenization.BasicTokenizer):
         super().__init__()
-        rules = unicode_tables.Rules(basic)
+        rules = unicode_tables.Rules.of(basic)
         string_of, string_starts, symbols = unicode_tables.symbol_strings(tuple(letters), rules)
         self._string_of = CodePointTable(string_of)
         self._string_starts = tf.constant(string_starts, tf.int32)

@@ -51,11 +51,12 @@ class Rules:
     """A tokenizer; tokenizers with the same switches are equal."""
 
     basic: tokenization.BasicTokenizer = dataclasses.field(compare=False)
-    switches: tuple[Any, ...] = ()
+    switches: tuple[Any, ...]
 
-    def __post_init__(self) -> None:
-        switches = vars(self.basic) | {"dropped": frozenset(self.basic.dropped)}
-        object.__setattr__(self, "switches", tuple(switches.items()))
+    @classmethod
+    def of(cls, basic: tokenization.BasicTokenizer) -> "Rules":
+        switches = vars(basic) | {"dropped": frozenset(basic.dropped)}
+        return cls(basic, tuple(switches.items()))
 
 
 def letters_of(tokens: Iterable[str]) -> dict[str, int]:

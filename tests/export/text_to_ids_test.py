@@ -208,7 +208,7 @@ def test_every_code_point(do_lower_case, step):
 
 def test_tables_are_made_once_for_equal_rules():
     def table(**switches):
-        rules = unicode_tables.Rules(tokenization.BasicTokenizer(**switches))
+        rules = unicode_tables.Rules.of(tokenization.BasicTokenizer(**switches))
         return unicode_tables.symbol_strings(("a", "b"), rules)
 
     assert table(hugging_face=True) is table(hugging_face=True)
