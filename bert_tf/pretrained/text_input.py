@@ -14,8 +14,8 @@ from bert_tf.files.model_notes import ModelInput
 from bert_tf.tasks.arguments import STRING, check_choice, check_count, check_type
 from bert_tf.tasks.long_text import CUT, LONG_TEXT, join_windows
 from bert_tf.text import sequences
+from bert_tf.text.base_tokenizer import Tokenizer
 from bert_tf.text.sequences import split_pair
-from bert_tf.text.tokenizers import Tokenizer
 
 _warned: weakref.WeakKeyDictionary[Tokenizer, set[str]] = weakref.WeakKeyDictionary()
 

@@ -11,7 +11,7 @@ from bert_tf.errors import percent
 from bert_tf.files import records
 from bert_tf.progress import Progress
 from bert_tf.text import sequences
-from bert_tf.text.tokenizers import Tokenizer
+from bert_tf.text.base_tokenizer import Tokenizer
 
 _EXAMPLES_PER_CALL = 2048  # examples in one call of the tokenizer
 

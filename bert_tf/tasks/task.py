@@ -21,7 +21,7 @@ from bert_tf.runs.results.tables import Cell, KeptRows
 from bert_tf.tasks.example_records import ExampleEncoder, write_records
 from bert_tf.tasks.rows import Rows
 from bert_tf.tasks.task_model import TaskModel
-from bert_tf.text.tokenizers import Tokenizer
+from bert_tf.text.base_tokenizer import Tokenizer
 
 
 class Evaluated(NamedTuple):

@@ -20,10 +20,11 @@ from bert_tf.model_folder.reader import ModelFiles
 from bert_tf.model_folder.writer import write_vocabulary
 from bert_tf.runs.flags.settings import FineTuningOptions, TeacherCheckpoint, TextSettings
 from bert_tf.seeds import reading_weights
+from bert_tf.text.base_tokenizer import Tokenizer
 from bert_tf.text.casing import check_casing, read_casing
 from bert_tf.text.model_vocabulary import check_model_vocabulary, check_padding
 from bert_tf.text.tokenizer_settings import TOKENIZER_CONFIG
-from bert_tf.text.tokenizers import Tokenizer, load_tokenizer, vocabulary_in
+from bert_tf.text.tokenizers import load_tokenizer, vocabulary_in
 
 
 def learned_labels(settings: FineTuningOptions) -> list[str] | None:

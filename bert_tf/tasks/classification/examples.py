@@ -13,7 +13,7 @@ from bert_tf.files import records
 from bert_tf.files.records import LARGEST_TARGET
 from bert_tf.tasks.classification.settings import TableColumns
 from bert_tf.tasks.example_records import PairEncoder, Record
-from bert_tf.text.tokenizers import Tokenizer
+from bert_tf.text.base_tokenizer import Tokenizer
 
 
 @dataclasses.dataclass(slots=True)

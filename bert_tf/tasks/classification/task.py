@@ -42,7 +42,7 @@ from bert_tf.tasks.task import (
     Start,
 )
 from bert_tf.tasks.task_model import TaskModel
-from bert_tf.text.tokenizers import Tokenizer
+from bert_tf.text.base_tokenizer import Tokenizer
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)

@@ -17,8 +17,8 @@ from bert_tf.files import records, storage
 from bert_tf.files.whole_files import UnfinishedFile, decode_utf8
 from bert_tf.start import lazy_tensorflow as tf
 from bert_tf.tasks.example_records import PairEncoder, Record, encode
+from bert_tf.text.base_tokenizer import Tokenizer
 from bert_tf.text.sequences import unpadded_tokens
-from bert_tf.text.tokenizers import Tokenizer
 
 
 @dataclasses.dataclass(frozen=True)

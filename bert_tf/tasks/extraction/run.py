@@ -33,7 +33,8 @@ from bert_tf.tasks.extraction.settings import (
     parse_outputs,
 )
 from bert_tf.tasks.long_text import join_windows
-from bert_tf.text.tokenizers import Tokenizer, vocabulary_files
+from bert_tf.text.base_tokenizer import Tokenizer
+from bert_tf.text.tokenizers import vocabulary_files
 
 # The number of a line, its tokens, and its outputs by name.
 Row = tuple[int, list[str], dict[str, np.ndarray]]

@@ -14,7 +14,7 @@ from bert_tf.tasks.arguments import is_list, received
 from bert_tf.tasks.example_records import ExampleEncoder, Record
 from bert_tf.tasks.rows import Rows, check_there, decimals, read_rows
 from bert_tf.text import sequences
-from bert_tf.text.tokenizers import Tokenizer
+from bert_tf.text.base_tokenizer import Tokenizer
 
 NUM_CHOICES = 4  # in SWAG
 _ENDINGS = [f"ending{i}" for i in range(NUM_CHOICES)]

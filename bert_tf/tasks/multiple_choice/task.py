@@ -16,7 +16,7 @@ from bert_tf.tasks.multiple_choice import data
 from bert_tf.tasks.multiple_choice.data import QuestionEncoder
 from bert_tf.tasks.multiple_choice.model import MultipleChoiceModel
 from bert_tf.tasks.task import Chunks, Evaluated, ExampleSet, FineTuningTask
-from bert_tf.text.tokenizers import Tokenizer
+from bert_tf.text.base_tokenizer import Tokenizer
 
 
 class MultipleChoiceTask(FineTuningTask):

@@ -23,7 +23,7 @@ from bert_tf.tasks.sentences.settings import (
     SentenceOptions,
 )
 from bert_tf.text import sequences
-from bert_tf.text.tokenizers import Tokenizer
+from bert_tf.text.base_tokenizer import Tokenizer
 
 
 @dataclasses.dataclass(frozen=True)

@@ -35,7 +35,7 @@ from bert_tf.tasks.sentences.settings import (
     SentenceSettings,
 )
 from bert_tf.tasks.task import Chunks, Evaluated, ExampleSet, FineTuningTask, Start
-from bert_tf.text.tokenizers import Tokenizer
+from bert_tf.text.base_tokenizer import Tokenizer
 
 RECALL_AT = (1, 10, 100)
 

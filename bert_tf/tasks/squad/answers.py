@@ -18,8 +18,8 @@ from bert_tf.tasks.squad.examples import SquadData
 from bert_tf.tasks.squad.features import Context, ContextWindow
 from bert_tf.tasks.squad.settings import AnswerSettings, SquadSettings
 from bert_tf.tasks.squad.words import FinalText, split_words, word_spans
+from bert_tf.text.base_tokenizer import Tokenizer
 from bert_tf.text.sequences import max_context
-from bert_tf.text.tokenizers import Tokenizer
 
 # The odds of "no answer" for a question without candidates: larger than any difference of logits.
 # The original starts its search for the lowest score of "no answer" at this value.

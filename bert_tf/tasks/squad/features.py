@@ -15,8 +15,8 @@ from bert_tf.tasks.squad.examples import SquadData, SquadExample
 from bert_tf.tasks.squad.settings import SquadSettings
 from bert_tf.tasks.squad.words import PiecePlaces, is_spaced, place_pieces, split_words
 from bert_tf.text import sequences
+from bert_tf.text.base_tokenizer import Tokenizer
 from bert_tf.text.sequences import Span, make_spans
-from bert_tf.text.tokenizers import Tokenizer
 
 
 def squad_schema(max_seq_length: int, is_training: bool) -> records.Schema:

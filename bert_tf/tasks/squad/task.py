@@ -18,7 +18,7 @@ from bert_tf.tasks.squad.features import SquadEncoder
 from bert_tf.tasks.squad.model import HEAD_OPTIONS, JointSquadModel, SquadModel, head_options
 from bert_tf.tasks.squad.settings import SquadOptions
 from bert_tf.tasks.task import Chunks, Evaluated, ExampleSet, FineTuningTask
-from bert_tf.text.tokenizers import Tokenizer
+from bert_tf.text.base_tokenizer import Tokenizer
 
 # Seed of the order of the training examples (original: main). --random_seed does not change it.
 _SHUFFLE_SEED = 12345

@@ -15,8 +15,7 @@ import numpy as np
 from absl import logging
 
 from bert_tf import tokenization
-from bert_tf.text.base_tokenizer import Piece
-from bert_tf.text.tokenizers import Tokenizer
+from bert_tf.text.base_tokenizer import Piece, Tokenizer
 
 # Words are separated by the original's is_whitespace; str.split also splits at others.
 _WORD = re.compile("[^ \t\r\n\u202f]+")

@@ -21,7 +21,7 @@ from bert_tf.tasks.arguments import as_names, is_list, plain, received
 from bert_tf.tasks.example_records import ExampleEncoder, Record
 from bert_tf.tasks.rows import Rows, check_there, read_rows
 from bert_tf.text import sequences
-from bert_tf.text.tokenizers import Tokenizer
+from bert_tf.text.base_tokenizer import Tokenizer
 
 DOCUMENT_START = "-DOCSTART-"
 

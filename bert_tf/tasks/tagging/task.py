@@ -20,7 +20,7 @@ from bert_tf.tasks.tagging.entities import entity_counts, entity_metrics
 from bert_tf.tasks.tagging.model import TaggingModel, check_feature_layers
 from bert_tf.tasks.tagging.settings import TaggingOptions
 from bert_tf.tasks.task import Chunks, Evaluated, ExampleSet, FineTuningTask
-from bert_tf.text.tokenizers import Tokenizer
+from bert_tf.text.base_tokenizer import Tokenizer
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)

@@ -25,9 +25,10 @@ from bert_tf.tasks.pretraining.records.masking import Masks, NgramMasks, check_p
 from bert_tf.tasks.pretraining.records.packing import packed_rows
 from bert_tf.tasks.pretraining.records.shuffling import SpillFile
 from bert_tf.tasks.pretraining.schema import ELECTRA, MLM, MLM_NSP, MLM_SOP
+from bert_tf.text.base_tokenizer import Tokenizer
 from bert_tf.text.casing import check_casing
 from bert_tf.text.sequences import unpadded_tokens
-from bert_tf.text.tokenizers import Tokenizer, load_tokenizer, vocabulary_files
+from bert_tf.text.tokenizers import load_tokenizer, vocabulary_files
 
 _LOGGED_INSTANCES = 20  # original: write_instance_to_example_files
 # Wikipedia's articles give 45%. Documents of two sentences give a third: if the second text is

@@ -16,7 +16,7 @@ from bert_tf.files.records import Schema, int64_feature
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.records.shuffling import shuffle
 from bert_tf.tasks.pretraining.schema import UNMASKED, pretraining_schema
-from bert_tf.text.tokenizers import Tokenizer
+from bert_tf.text.base_tokenizer import Tokenizer
 
 MASKED = 0.8  # share of the chosen tokens that become [MASK]
 Word = Sequence[int]  # the positions of its tokens

@@ -39,7 +39,8 @@ from bert_tf.tasks.pretraining.records import data
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.records.manifest import RecordCounts, counts_of
 from bert_tf.tasks.pretraining.records.shuffling import SpillFile
-from bert_tf.text.tokenizers import Tokenizer, vocabulary_files
+from bert_tf.text.base_tokenizer import Tokenizer
+from bert_tf.text.tokenizers import vocabulary_files
 
 _LINES_PER_BATCH = 10_000
 # Settings that do not affect the records.
