@@ -5,7 +5,7 @@ import dataclasses
 import logging as python_logging
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, get_type_hints
 
 import keras
@@ -79,57 +79,14 @@ def export(settings: ExportSettings, folder: ModelFolder | None = None) -> None:
             flag="input",
         )
         logging.info("%s", folder)
-        tokenizer, longest = folder.tokenizer, folder.max_seq_length
-        if settings.takes_text and not isinstance(tokenizer, FastTokenizer):
-            raise UserError(
-                f"--input_kind=text needs a vocabulary of word pieces; {folder.path} has"
-                f" {' and '.join(tokenizer.files)}. Set --input_kind=ids, and make the ids"
-                " with bert_tf.load(...).tokenizer or the package that made the vocabulary"
-            )
-        head = settings.head or next(x for x in HEADS if x in (*folder.heads, ENCODER))
-        if head != ENCODER:
-            folder.check_head(head, f"--head={head}")
+        head = head_to_export(settings, folder)
         check_length(settings, folder)
         examples = running.read_examples(settings, head, folder) if settings.data_dir else []
-        if head == "squad" and head_options(folder.shapes):
-            raise UserError(
-                f"{folder.path} has ELECTRA's heads for questions, which cannot be exported: their"
-                " answers need a beam or a classifier that programs without bert_tf do not have."
-                " Use bert_tf.load(...).answer, or fine-tune without --joint_prediction and"
-                " --answerable_classifier"
-            )
-        has_steps = folder.vectors.prompt or folder.vectors.do_lower_case
-        if head == ENCODER and has_steps and settings.format != ONNX:
-            raise UserError(
-                f"{folder.path}: an exported model cannot put the prompt of default_prompt_name"
-                " before a text, or lower-case a text as do_lower_case of sentence_bert_config.json"
-                " asks. Delete the key, and change the texts so before you send them"
-            )
-
-        def outputs_in(dtype: keras.DTypePolicy | str | None) -> tuple[keras.Model, Outputs]:
-            model = build_model("" if head == ENCODER else head, folder, dtype)
-            is_onnx = settings.format == ONNX  # a loaded export's `encode` needs these outputs
-            outputs = signatures.outputs_of(head, model, folder, with_encoded=is_onnx)
-            return model, inputs_were_checked()(outputs)
-
-        model, outputs = outputs_in(ROUNDED if settings.dtype == BFLOAT16 else FLOAT32)
         specs = signatures.input_specs(head, settings.batch_size, settings.seq_length)
-        check = signatures.looked_up if settings.format == LITERT else signatures.asserted
-        checked = lambda inputs: outputs(check(inputs, specs, folder.config))  # noqa: E731
-        function = tf.function(lambda **inputs: checked(inputs), autograph=False)
-        of_ids = function.get_concrete_function(**specs)
-        functions = {DEFAULT_SIGNATURE: of_ids}
-        module = tf.Module()
-        module.weights = [variable.value for variable in model.variables]
-        if settings.takes_text and isinstance(tokenizer, FastTokenizer):
-            module.text_inputs = TextInputs(tokenizer, longest)
-            inputs = module.text_inputs, tokenizer.tokens(), folder.trained_on.reads
-            functions = signatures.text_signatures(head, outputs, *inputs) | {IDS: of_ids}
-        with contextlib.ExitStack() as stack:
-            # Silences the converters' progress messages and warnings.
-            stack.callback(python_logging.disable, python_logging.root.manager.disable)
-            python_logging.disable(python_logging.WARNING)
-            path = os.path.join(place, FILES[settings.format])
+        module, functions = _traced(settings, head, folder, specs)
+        of_ids = functions[IDS if settings.takes_text else DEFAULT_SIGNATURE]
+        path = os.path.join(place, FILES[settings.format])
+        with _quiet_converters():
             if settings.format == ONNX:
                 results = of_ids.structured_outputs
                 write_onnx(path, head, folder, specs, results, settings.quantize)
@@ -137,29 +94,16 @@ def export(settings: ExportSettings, folder: ModelFolder | None = None) -> None:
                 write_litert(path, module, functions, settings.quantize)
             else:
                 tf.saved_model.save(module, place, signatures=functions)
-        description = {
-            "format": settings.format,
-            "head": head,
-            "dtype": settings.dtype,
-            "quantize": settings.quantize,
-            "labels": list(folder.labels if head in ("classification", "tagging") else ()),
-            "do_lower_case": tokenizer.do_lower_case,
-            "max_seq_length": settings.seq_length or longest,
-            "trained_max_seq_length": folder.trained_on.max_seq_length,
-            "reads": folder.trained_on.reads if head in TRAINED_LAST else None,
-            "signatures": {name: _described(function) for name, function in functions.items()},
-            **described(folder, head, read_bytes(path, path) if settings.format == ONNX else None),
-        }
-        sizes = folder.config.vocab_size, longest, folder.config.type_vocab_size
+        sizes = folder.config.vocab_size, folder.max_seq_length, folder.config.type_vocab_size
         sample = running.sample_inputs(specs, *sizes)
-        original = of_ids
-        if settings.dtype != FLOAT32:
-            original = lambda **inputs: outputs_in(FLOAT32)[1](inputs)  # noqa: E731
-        _check(place, settings, sample, original)
-        write_model_files(place, folder.config, tokenizer.files, tokenizer.do_lower_case)
-        write_labels(place, description["labels"] or None)
-        write_whole(os.path.join(place, "README.md"), readme(description, folder))
-        write_json(os.path.join(place, DESCRIPTION_FILE), description)
+        inputs = {name: tf.constant(value) for name, value in sample.items()}
+        if settings.dtype == FLOAT32:
+            expected = of_ids(**inputs)
+        else:
+            _, original = _computation(settings, head, folder, FLOAT32)
+            expected = original(inputs)
+        _check(place, settings, sample, expected)
+        _write_companions(place, settings, head, folder, functions)
         if examples:
             running.log_measures(examples, head, Pretrained(folder, FLOAT32), load_exported(place))
         files = (os.path.join(x, name) for x, _, names in tf.io.gfile.walk(place) for name in names)
@@ -225,6 +169,111 @@ def check_length(settings: ExportSettings, folder: ModelFolder) -> None:
         )
 
 
+def head_to_export(settings: ExportSettings, folder: ModelFolder) -> str:
+    """Returns the head to export, after checking that it can be exported as `settings` ask."""
+    tokenizer = folder.tokenizer
+    if settings.takes_text and not isinstance(tokenizer, FastTokenizer):
+        raise UserError(
+            f"--input_kind=text needs a vocabulary of word pieces; {folder.path} has"
+            f" {' and '.join(tokenizer.files)}. Set --input_kind=ids, and make the ids"
+            " with bert_tf.load(...).tokenizer or the package that made the vocabulary"
+        )
+    head = settings.head or next(x for x in HEADS if x in (*folder.heads, ENCODER))
+    if head != ENCODER:
+        folder.check_head(head, f"--head={head}")
+    if head == "squad" and head_options(folder.shapes):
+        raise UserError(
+            f"{folder.path} has ELECTRA's heads for questions, which cannot be exported: their"
+            " answers need a beam or a classifier that programs without bert_tf do not have."
+            " Use bert_tf.load(...).answer, or fine-tune without --joint_prediction and"
+            " --answerable_classifier"
+        )
+    has_steps = folder.vectors.prompt or folder.vectors.do_lower_case
+    if head == ENCODER and has_steps and settings.format != ONNX:
+        raise UserError(
+            f"{folder.path}: an exported model cannot put the prompt of default_prompt_name"
+            " before a text, or lower-case a text as do_lower_case of sentence_bert_config.json"
+            " asks. Delete the key, and change the texts so before you send them"
+        )
+    return head
+
+
+def _computation(
+    settings: ExportSettings, head: str, folder: ModelFolder, dtype: keras.DTypePolicy | str
+) -> tuple[keras.Model, Outputs]:
+    """Returns the model, and the function that computes the head's outputs."""
+    model = build_model("" if head == ENCODER else head, folder, dtype)
+    is_onnx = settings.format == ONNX  # a loaded export's `encode` needs these outputs
+    outputs = signatures.outputs_of(head, model, folder, with_encoded=is_onnx)
+    return model, inputs_were_checked()(outputs)
+
+
+_Specs = Mapping[str, tf.TensorSpec]
+_Functions = dict[str, tf.types.experimental.ConcreteFunction]
+
+
+def _traced(
+    settings: ExportSettings, head: str, folder: ModelFolder, specs: _Specs
+) -> tuple[tf.Module, _Functions]:
+    """Returns a module with the model's variables, and the functions to export by signature."""
+    dtype = ROUNDED if settings.dtype == BFLOAT16 else FLOAT32
+    model, outputs = _computation(settings, head, folder, dtype)
+    check = signatures.looked_up if settings.format == LITERT else signatures.asserted
+
+    def of_ids(**inputs: tf.Tensor) -> dict[str, tf.Tensor]:
+        return outputs(check(inputs, specs, folder.config))
+
+    functions = {
+        DEFAULT_SIGNATURE: tf.function(of_ids, autograph=False).get_concrete_function(**specs)
+    }
+    module, tokenizer = tf.Module(), folder.tokenizer
+    module.weights = [variable.value for variable in model.variables]
+    if settings.takes_text and isinstance(tokenizer, FastTokenizer):
+        module.text_inputs = TextInputs(tokenizer, folder.max_seq_length)
+        inputs = module.text_inputs, tokenizer.tokens(), folder.trained_on.reads
+        of_texts = signatures.text_signatures(head, outputs, *inputs)
+        functions = of_texts | {IDS: functions[DEFAULT_SIGNATURE]}
+    return module, functions
+
+
+@contextlib.contextmanager
+def _quiet_converters() -> Iterator[None]:
+    """Silences the converters' progress messages and warnings in this context."""
+    level = python_logging.root.manager.disable
+    python_logging.disable(python_logging.WARNING)
+    try:
+        yield
+    finally:
+        python_logging.disable(level)
+
+
+def _write_companions(
+    place: str, settings: ExportSettings, head: str, folder: ModelFolder, functions: _Functions
+) -> None:
+    """Writes the model's other files, README.md and export.json beside the exported model."""
+    path = os.path.join(place, FILES[ONNX])
+    graph = read_bytes(path, path) if settings.format == ONNX else None
+    labels = list(folder.labels if head in ("classification", "tagging") else ())
+    tokenizer = folder.tokenizer
+    description = {
+        "format": settings.format,
+        "head": head,
+        "dtype": settings.dtype,
+        "quantize": settings.quantize,
+        "labels": labels,
+        "do_lower_case": tokenizer.do_lower_case,
+        "max_seq_length": settings.seq_length or folder.max_seq_length,
+        "trained_max_seq_length": folder.trained_on.max_seq_length,
+        "reads": folder.trained_on.reads if head in TRAINED_LAST else None,
+        "signatures": {name: _described(function) for name, function in functions.items()},
+        **described(folder, head, graph),
+    }
+    write_model_files(place, folder.config, tokenizer.files, tokenizer.do_lower_case)
+    write_labels(place, labels or None)
+    write_whole(os.path.join(place, "README.md"), readme(description, folder))
+    write_json(os.path.join(place, DESCRIPTION_FILE), description)
+
+
 def _described(function: tf.types.experimental.ConcreteFunction) -> dict[str, Any]:
     """Returns a signature's inputs and outputs by name, for JSON; None stands for any size."""
     _, inputs = function.structured_input_signature
@@ -238,10 +287,9 @@ def _check(
     place: str,
     settings: ExportSettings,
     inputs: Mapping[str, np.ndarray],
-    original: Callable[..., Mapping[str, tf.Tensor]],
+    outputs: Mapping[str, tf.Tensor],
 ) -> None:
     """Runs the exported model on ids, and compares its outputs with the original model's."""
-    outputs = original(**{key: tf.constant(value) for key, value in inputs.items()})
     expected = {key: value.numpy() for key, value in outputs.items()}
     if wrong := [key for key, value in expected.items() if not np.isfinite(value).all()]:
         raise UserError(
@@ -259,9 +307,6 @@ def _check(
             f"The exported model gives wrong outputs: they differ by {difference}, more"
             " than rounding explains. The converter has a defect; do not use this model"
         )
-
-
-_Specs = Mapping[str, tf.TensorSpec]
 
 
 def write_onnx(

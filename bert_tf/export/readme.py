@@ -34,51 +34,16 @@ _PRINTED = ("probabilities", "vectors", "values")
 def readme(description: Mapping[str, Any], folder: ModelFolder) -> str:
     """Returns the content of README.md; `description` is the content of export.json."""
     config, tokenizer = folder.config, folder.tokenizer
-    is_masked_lm = description["head"] == "masked_lm"
     casing = "uncased" if tokenizer.do_lower_case else "cased"
     numbers = "8-bit integers for matrices" if description["quantize"] else description["dtype"]
     about = (
         f"{config.NAME} with the head `{description['head']}`: {config.num_hidden_layers} layers,"
         f" hidden size {config.hidden_size}, {casing}, {numbers}. Exported by bert-tf."
     )
-    template, signatures = description["format"], description["signatures"]
-    inputs, outputs = (signatures[DEFAULT_SIGNATURE][kind] for kind in ("inputs", "outputs"))
-    if "input_ids" in inputs:
-        code = _ids(inputs, folder)
-    else:
-        template = f"{SAVED_MODEL}_text"
-        texts = {**_TEXTS, "texts": f'"{EXAMPLE} [MASK]"'} if is_masked_lm else _TEXTS
-        code = "\n".join(f"    {name}=tf.constant([{texts[name]}])," for name in inputs)
-    printed = [*(["tokens"] if is_masked_lm else []), *_PRINTED, *outputs]
-    output = next(name for name in printed if name in outputs)
-    call = _fill(f"{template}.txt", signature=DEFAULT_SIGNATURE, inputs=code, output=output)
     first, *_ = tokenizer.files
     word_pieces = f"word pieces, the numbers of their lines in `{WORD_PIECES}` from 0"
     start, end = tokenizer.sequence_tokens
     between = end * tokenizer.layout.separators
-    special = f"`{start} A {end}`, and two texts as `{start} A {between} B {end}`"
-    more = ""
-    if is_masked_lm:
-        more = f"- `{POSITIONS}`: positions of `{tokenizer.mask_token}` in `input_ids`, from 0.\n"
-    if description["labels"]:
-        more += "- `labels.txt`: the classes, in the order of the outputs' last axis.\n"
-    if description["head"] == "classification" and config.is_multi_label:
-        more += (
-            "- `probabilities`: of each class on its own, since a text can have several; they do"
-            f" not add up to 1. A text has the classes of at least {config.threshold:.4g}.\n"
-        )
-    if description["head"] == "regression" and folder.has_sigmoid:
-        more += (
-            "- `values`: the outputs of a cross-encoder. Scores of `rank` are their sigmoids,"
-            " 1 / (1 + exp(-value)).\n"
-        )
-    settings = folder.vectors
-    if description["head"] == ENCODER and settings.do_lower_case:
-        more += "- A text must be lower-cased before it is split into pieces.\n"
-    if description["head"] == ENCODER and settings.prompt:
-        more += f"- A text needs the prompt before it: {settings.prompt!r}.\n"
-    if trained := description["trained_max_seq_length"]:
-        more += f"- The model was trained with at most {trained} pieces.\n"
     segments = "0."
     if tokenizer.layout.second_segment:
         segments = f"1 for the second text and its `{end}`, 0 for all else."
@@ -88,14 +53,56 @@ def readme(description: Mapping[str, Any], folder: ModelFolder) -> str:
         title=title,
         about=about,
         packages=packages,
-        call=call.removesuffix("\n"),
-        signatures="\n".join(_tables(signatures)),
+        call=_call(description, folder).removesuffix("\n"),
+        signatures="\n".join(_tables(description["signatures"])),
         pieces=word_pieces if first == WORD_PIECES else f"the pieces of `{first}`",
-        special=special,
+        special=f"`{start} A {end}`, and two texts as `{start} A {between} B {end}`",
         segments=segments,
-        more=more,
+        more="".join(f"- {note}\n" for note in _notes(description, folder)),
         files=", ".join(f"`{name}`" for name in {**tokenizer.files, TOKENIZER_CONFIG: ""}),
     )
+
+
+def _call(description: Mapping[str, Any], folder: ModelFolder) -> str:
+    """Returns the code that calls the model and prints an output."""
+    template, is_masked_lm = description["format"], description["head"] == "masked_lm"
+    interface = description["signatures"][DEFAULT_SIGNATURE]
+    inputs, outputs = interface["inputs"], interface["outputs"]
+    if "input_ids" in inputs:
+        code = _ids(inputs, folder)
+    else:
+        template = f"{SAVED_MODEL}_text"
+        texts = {**_TEXTS, "texts": f'"{EXAMPLE} [MASK]"'} if is_masked_lm else _TEXTS
+        code = "\n".join(f"    {name}=tf.constant([{texts[name]}])," for name in inputs)
+    printed = [*(["tokens"] if is_masked_lm else []), *_PRINTED, *outputs]
+    output = next(name for name in printed if name in outputs)
+    return _fill(f"{template}.txt", signature=DEFAULT_SIGNATURE, inputs=code, output=output)
+
+
+def _notes(description: Mapping[str, Any], folder: ModelFolder) -> Iterator[str]:
+    """Yields what callers must know of this model's inputs and outputs."""
+    head, config, settings = description["head"], folder.config, folder.vectors
+    if head == "masked_lm":
+        mask = folder.tokenizer.mask_token
+        yield f"`{POSITIONS}`: positions of `{mask}` in `input_ids`, from 0."
+    if description["labels"]:
+        yield "`labels.txt`: the classes, in the order of the outputs' last axis."
+    if head == "classification" and config.is_multi_label:
+        yield (
+            "`probabilities`: of each class on its own, since a text can have several; they do"
+            f" not add up to 1. A text has the classes of at least {config.threshold:.4g}."
+        )
+    if head == "regression" and folder.has_sigmoid:
+        yield (
+            "`values`: the outputs of a cross-encoder. Scores of `rank` are their sigmoids,"
+            " 1 / (1 + exp(-value))."
+        )
+    if head == ENCODER and settings.do_lower_case:
+        yield "A text must be lower-cased before it is split into pieces."
+    if head == ENCODER and settings.prompt:
+        yield f"A text needs the prompt before it: {settings.prompt!r}."
+    if trained := description["trained_max_seq_length"]:
+        yield f"The model was trained with at most {trained} pieces."
 
 
 def _fill(template: str, **values: str) -> str:

@@ -216,21 +216,6 @@ def text_signatures(
     def inputs(features: Tensors) -> dict[str, tf.Tensor]:
         return {name: features[name] for name in INPUTS}
 
-    def traced(
-        outputs_of: Callable, features_of: Callable, names: Sequence[str]
-    ) -> tf.types.experimental.ConcreteFunction:
-        """Traces a function of texts by name that calls `features_of`, then `outputs_of`."""
-        specs = {name: tf.TensorSpec([None], tf.string, name) for name in names}
-        if "choices" in specs:
-            specs["choices"] = tf.TensorSpec([None, None], tf.string, "choices")
-
-        def of_texts(**texts: tf.Tensor) -> dict[str, tf.Tensor]:
-            # A signature does not check ranks.
-            checked = {name: tf.ensure_shape(x, specs[name].shape) for name, x in texts.items()}
-            return outputs_of(features_of(**checked))
-
-        return tf.function(of_texts, autograph=False).get_concrete_function(**specs)
-
     texts = {
         "squad": (of_questions, ("questions", "contexts")),
         "multiple_choice": (of_choices, ("contexts", "choices")),
@@ -240,7 +225,23 @@ def text_signatures(
     pairs = text_inputs, ("texts", "second_texts")
     if is_classifier and reads == READS_PAIRS:
         texts = pairs
-    found = {DEFAULT_SIGNATURE: traced(answers, *texts), TOKENIZE: traced(inputs, *texts)}
+    found = {DEFAULT_SIGNATURE: _traced(answers, *texts), TOKENIZE: _traced(inputs, *texts)}
     if head == ENCODER or (is_classifier and reads != READS_TEXTS):
-        found |= {PAIRS: traced(answers, *pairs), f"{TOKENIZE}_{PAIRS}": traced(inputs, *pairs)}
+        found |= {PAIRS: _traced(answers, *pairs), f"{TOKENIZE}_{PAIRS}": _traced(inputs, *pairs)}
     return found
+
+
+def _traced(
+    outputs_of: Callable, features_of: Callable, names: Sequence[str]
+) -> tf.types.experimental.ConcreteFunction:
+    """Traces a function of texts by name that calls `features_of`, then `outputs_of`."""
+    specs = {name: tf.TensorSpec([None], tf.string, name) for name in names}
+    if "choices" in specs:
+        specs["choices"] = tf.TensorSpec([None, None], tf.string, "choices")
+
+    def of_texts(**texts: tf.Tensor) -> dict[str, tf.Tensor]:
+        # A signature does not check ranks.
+        checked = {name: tf.ensure_shape(x, specs[name].shape) for name, x in texts.items()}
+        return outputs_of(features_of(**checked))
+
+    return tf.function(of_texts, autograph=False).get_concrete_function(**specs)

@@ -143,36 +143,23 @@ def read_folder(
     files = ModelFiles(path, flag, bert_config_file, vocab_file)
     with files.unreplaced:
         files.check_model()
-        config, shapes = files.config, files.shapes
-        layers = {int(found[1]) for found in map(_LAYER.match, shapes) if found}
-        if layers and max(layers) >= config.num_hidden_layers:
-            raise UserError(
-                f"{files.config_file}: num_hidden_layers is {config.num_hidden_layers}, but {path}"
-                f" has weights of {max(layers) + 1} layers. Are the files from the same model?"
-            )
+        _check_layers(files)
         labels = _labels(files)
         tokenizer = files.tokenizer(do_lower_case)
-        check_vocabulary_size(tokenizer.vocab, config, files.vocab_file, files.config_file)
-        check_padding(tokenizer.vocab, config.pad_token_id, files.vocab_file, files.config_file)
-        longest = config.longest_sequence
-        heads = heads_of(shapes, labels, files.is_tagger)
+        named = files.vocab_file, files.config_file
+        check_vocabulary_size(tokenizer.vocab, files.config, *named)
+        check_padding(tokenizer.vocab, files.config.pad_token_id, *named)
+        heads = heads_of(files.shapes, labels, files.is_tagger)
         if max_seq_length is None:
             max_seq_length = files.usual_length()
-            known = files.vector_settings.max_seq_length or files.model_input.max_seq_length
-            was_fine_tuned = not {*heads} <= {"masked_lm", "next_sentence"}
-            if was_fine_tuned and not (known or files.is_hugging_face):
-                logging.warning(
-                    "%s does not tell the --max_seq_length that the model was fine-tuned with:"
-                    " earlier versions wrote no %s. Texts are cut at %d word pieces, the model's"
-                    " limit. If it was trained with 128, set %smax_seq_length=128",
-                    *(path, MODEL_INPUT_FILE, longest, "--" if flag else ""),
-                )
-        what = f"{config.length_rule} of {files.config_file}"
-        arguments.check_count("max_seq_length", max_seq_length, 4, longest, what)
+            _warn_of_unknown_length(files, heads, "--" if flag else "")
+        rule = f"{files.config.length_rule} of {files.config_file}"
+        longest = files.config.longest_sequence
+        arguments.check_count("max_seq_length", max_seq_length, 4, longest, rule)
         return ModelFolder(
             path=path,
-            config=config,
-            shapes=shapes,
+            config=files.config,
+            shapes=files.shapes,
             read=files.read,
             forget=files.forget,
             tokenizer=tokenizer,
@@ -188,6 +175,29 @@ def read_folder(
             vectors=files.vector_settings,
             trained_on=files.model_input,
             has_sigmoid=files.score_function == SIGMOID,
+        )
+
+
+def _check_layers(files: ModelFiles) -> None:
+    layers = [int(found[1]) for found in map(_LAYER.match, files.shapes) if found]
+    if max(layers, default=-1) >= files.config.num_hidden_layers:
+        raise UserError(
+            f"{files.config_file}: num_hidden_layers is {files.config.num_hidden_layers}, but"
+            f" {files.path} has weights of {max(layers) + 1} layers. Are the files from the same"
+            " model?"
+        )
+
+
+def _warn_of_unknown_length(files: ModelFiles, heads: tuple[str, ...], prefix: str) -> None:
+    """Warns if a fine-tuned model's folder does not say which --max_seq_length it had."""
+    known = files.vector_settings.max_seq_length or files.model_input.max_seq_length
+    was_fine_tuned = not {*heads} <= {"masked_lm", "next_sentence"}
+    if was_fine_tuned and not (known or files.is_hugging_face):
+        logging.warning(
+            "%s does not tell the --max_seq_length that the model was fine-tuned with:"
+            " earlier versions wrote no %s. Texts are cut at %d word pieces, the model's"
+            " limit. If it was trained with 128, set %smax_seq_length=128",
+            *(files.path, MODEL_INPUT_FILE, files.config.longest_sequence, prefix),
         )
 
 

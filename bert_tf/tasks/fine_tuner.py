@@ -4,7 +4,7 @@ import contextlib
 import functools
 import itertools
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -87,14 +87,8 @@ class FineTuner:
         for example_set in self._distinct_sets():
             example_set.encoder = task.encoder(example_set, tokenizer, labels)
         schema = next(iter(self._distinct_sets())).encoder.schema
-        limits = {
-            "input_ids": (config.vocab_size, "vocab_size of --bert_config_file"),
-            "segment_ids": (config.type_vocab_size, "type_vocab_size of --bert_config_file"),
-        }
-        if labels:
-            limits["label_ids"] = (len(labels), "the number of labels")
-        self._schema = records.limited(schema, limits)  # of the training set, if there is one
-        self._limits = limits
+        self._limits = _limits(config, labels)
+        self._schema = records.limited(schema, self._limits)  # of the training set, if any
         self._frozen = parse_frozen_layers(
             settings.freeze_layers, config.layer_scopes, config.has_pooler
         )
@@ -378,6 +372,17 @@ def check_purposes(
     for purpose in purposes:
         if flag := task.batch_flags.get(purpose):
             check_prediction(strategy, getattr(settings, flag), flag)
+
+
+def _limits(config: BertConfig, labels: Sequence[str] | None) -> dict[str, tuple[int, str]]:
+    """Returns what records must be below, by their keys, and what sets each limit."""
+    limits = {
+        "input_ids": (config.vocab_size, "vocab_size of --bert_config_file"),
+        "segment_ids": (config.type_vocab_size, "type_vocab_size of --bert_config_file"),
+    }
+    if labels:
+        limits["label_ids"] = (len(labels), "the number of labels")
+    return limits
 
 
 def training_schedule(

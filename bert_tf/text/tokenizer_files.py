@@ -141,26 +141,9 @@ def read_settings(
     hugging_face |= bool(in_json or tokens_map or ids or "tokenizer_class" in config)
     hugging_face |= kind == FAIRSEQ_PIECES  # always split by `tokenizers`
     values = _switches(config, kind, path)
-    if in_json and in_json.kind != kind:
-        raise UserError(
-            f"{folder} must have one vocabulary; it has a {kind}, and {TOKENIZER_FILE} has a"
-            f" {in_json.kind}. Move the wrong one away"
-        )
     casing = config.get(DO_LOWER_CASE)
-    if in_json and class_ in _GENERIC_CLASSES and not in_json.has_layout:
-        raise UserError(
-            f"{folder}: {TOKENIZER_FILE} must have a post_processor, since {class_} takes the file"
-            " as it is: without one, texts get no special tokens, such as [CLS]. Add the"
-            f" post_processor, or correct tokenizer_class in {TOKENIZER_CONFIG}"
-        )
-    if in_json and class_ in _GENERIC_CLASSES and not in_json.is_of_class:
-        raise UserError(
-            f"{folder}: {class_} takes {TOKENIZER_FILE} as it is, whose normalizer and"
-            f" pre_tokenizer are not XLM-RoBERTa's. Choose a different model, or if it was trained"
-            f" with this file, write its class to {TOKENIZER_CONFIG}:"
-            f' "tokenizer_class": "{_class_of(folder, kind, in_json, class_)}"'
-        )
     if in_json:
+        _check_json(folder, kind, in_json, class_)
         _check_same(config, in_json.switches, has_defaults, folder)
         values = {**in_json.switches, **values}
         in_file = values.pop(DO_LOWER_CASE, None)
@@ -175,6 +158,27 @@ def read_settings(
         tokenizer_class=_class_of(folder, kind, in_json, class_) if hugging_face else None,
         recorded_casing=casing,
     )
+
+
+def _check_json(folder: str, kind: str, in_json: TokenizerJson, class_: Any) -> None:
+    if in_json.kind != kind:
+        raise UserError(
+            f"{folder} must have one vocabulary; it has a {kind}, and {TOKENIZER_FILE} has a"
+            f" {in_json.kind}. Move the wrong one away"
+        )
+    if class_ in _GENERIC_CLASSES and not in_json.has_layout:
+        raise UserError(
+            f"{folder}: {TOKENIZER_FILE} must have a post_processor, since {class_} takes the file"
+            " as it is: without one, texts get no special tokens, such as [CLS]. Add the"
+            f" post_processor, or correct tokenizer_class in {TOKENIZER_CONFIG}"
+        )
+    if class_ in _GENERIC_CLASSES and not in_json.is_of_class:
+        raise UserError(
+            f"{folder}: {class_} takes {TOKENIZER_FILE} as it is, whose normalizer and"
+            f" pre_tokenizer are not XLM-RoBERTa's. Choose a different model, or if it was trained"
+            f" with this file, write its class to {TOKENIZER_CONFIG}:"
+            f' "tokenizer_class": "{_class_of(folder, kind, in_json, class_)}"'
+        )
 
 
 def _class_of(folder: str, kind: str, in_json: TokenizerJson | None, class_: Any) -> str:

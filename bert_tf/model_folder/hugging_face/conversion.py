@@ -83,17 +83,21 @@ class ConvertedModel:
             )
         is_tagger = hugging_face_config.is_tagger(shapes, self.labels)
         if self.task == "ForTokenClassification" and not is_tagger:
-            if module is electra:
-                raise UserError(
-                    f"{path} cannot be converted: it tags words with classes that are not IOB or"
-                    f" BIOES tags, {listed(self.labels or ['unnamed ones'])}, so nothing would tell"
-                    " its checkpoint from a text classifier's"
-                )
-            shapes = {k: v for k, v in shapes.items() if not k.startswith("bert/pooler/")}
-            logging.info(
-                "%s: the pooler is omitted: this tagger's outputs do not depend on it", path
-            )
+            shapes = self._without_pooler(shapes)
         self.shapes = shapes
+
+    def _without_pooler(self, shapes: Mapping[str, list[int]]) -> dict[str, list[int]]:
+        """Returns the shapes of a tagger whose classes are not tags, such as parts of speech."""
+        if self._module is electra:
+            raise UserError(
+                f"{self.prefix} cannot be converted: it tags words with classes that are not IOB or"
+                f" BIOES tags, {listed(self.labels or ['unnamed ones'])}, so nothing would tell"
+                " its checkpoint from a text classifier's"
+            )
+        logging.info(
+            "%s: the pooler is omitted: this tagger's outputs do not depend on it", self.prefix
+        )
+        return {k: v for k, v in shapes.items() if not k.startswith("bert/pooler/")}
 
     @functools.cached_property
     def weights(self) -> dict[str, np.ndarray]:

@@ -161,15 +161,8 @@ class Trainer:
         have more steps.
         """
         self._check_batches(phases)
-        settings, watch = self._settings, watch or Watch()
-        profiled = self._profiled(sum(phase.num_steps for phase in phases))
-        plan = Plan(
-            tuple(phase.num_steps for phase in phases),
-            settings.save_checkpoints_steps,
-            settings.evaluate_every_steps,
-            settings.iterations_per_loop,
-            tuple(sorted({*watch.stops(), profiled.start, profiled.stop})),
-        )
+        watch = watch or Watch()
+        plan = self._plan(phases, watch)
         # Marks the checkpoint of a run that its callbacks ended.
         mark = f".ended-of-{plan.total}" if watch.has_callbacks else ""
         if self._has_ended(plan.total, mark):
@@ -182,7 +175,7 @@ class Trainer:
         self._log_input(phases)
         if self.run.chief and self._schedule:
             hours = self._budget.hours if self._budget else None
-            note_schedule(settings.output_dir, self._schedule, self.global_step, hours)
+            note_schedule(self._settings.output_dir, self._schedule, self.global_step, hours)
         phase: int | None = None
         self._check_weights()
         with self.run.training(), contextlib.ExitStack() as trace:
@@ -211,15 +204,22 @@ class Trainer:
             watch.end()
             self._save(mark)  # unless the last leg did
 
-    def _profiled(self, total: int) -> range:
-        """Returns the steps of --profile_steps; warns if this run will not make them."""
-        profiled = self._settings.profiled
+    def _plan(self, phases: Sequence[Phase], watch: Watch) -> Plan:
+        """Returns the plan of a run; warns if it will not make the steps of --profile_steps."""
+        settings, profiled = self._settings, self._settings.profiled
+        total = sum(phase.num_steps for phase in phases)
         if profiled and not self.global_step <= profiled.start < total:
             logging.warning(
                 "--profile_steps=%s: there will be no trace: the steps to come are %d to %d",
-                *(self._settings.profile_steps, self.global_step, total - 1),
+                *(settings.profile_steps, self.global_step, total - 1),
             )
-        return profiled
+        return Plan(
+            tuple(phase.num_steps for phase in phases),
+            settings.save_checkpoints_steps,
+            settings.evaluate_every_steps,
+            settings.iterations_per_loop,
+            tuple(sorted({*watch.stops(), profiled.start, profiled.stop})),
+        )
 
     def _make(
         self,

@@ -2,7 +2,7 @@
 
 import bisect
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypedDict
 
 import numpy as np
@@ -107,13 +107,7 @@ def squad_data(
             f" none of the {len(ids)} answers is"
         )
     if repeated:
-        message = (
-            f"{source}: every question must have a unique id; {len(repeated)} repeat one of the"
-            f" {len(ids)} ids: {listed(repeated)}"
-        )
-        if not is_training:  # predictions are stored by id, so one would overwrite another
-            raise UserError(f"{message}. Rename or remove them")
-        logging.warning("%s", message)
+        _report_repeated(source, repeated, len(ids), is_training)
     if unanswered and not version_2_with_negative:
         logging.warning(
             "%s: %d questions have no answer (is_impossible), but without --version_2_with_negative"
@@ -122,6 +116,16 @@ def squad_data(
             unanswered,
         )
     return SquadData(contexts, examples)
+
+
+def _report_repeated(source: str, repeated: Sequence[str], num_ids: int, is_training: bool) -> None:
+    message = (
+        f"{source}: every question must have a unique id; {len(repeated)} repeat one of the"
+        f" {num_ids} ids: {listed(repeated)}"
+    )
+    if not is_training:  # predictions are stored by id, so one would overwrite another
+        raise UserError(f"{message}. Rename or remove them")
+    logging.warning("%s", message)
 
 
 def load_json(path: str, flag: str, dataset: str) -> object:

@@ -9,7 +9,7 @@ import collections
 import contextlib
 import logging as python_logging
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NoReturn
 
 import apache_beam as beam
@@ -87,20 +87,8 @@ def create_shards_with_beam(settings: PretrainingDataSettings, options: Pipeline
     except ValueError as error:  # the runner needs an option that is missing
         raise UserError(f"Beam's options for --runner={runner}: {error}") from error
     sources = [{}] if settings.tfds else [{file: key} for file, key in files.items()]
-    documents = (
-        pipeline
-        | "Files" >> beam.Create(sources)
-        | "Spread" >> beam.Reshuffle()
-        | "Read" >> beam.FlatMap(_read, settings, frozenset(missing))
-    )
-    documents | "Group" >> beam.GroupByKey() | "Make" >> beam.Map(_make, settings)
-    if not runner.endswith("DaskRunner"):  # Dask cannot count, and would write no shard
-        (
-            documents
-            | "Digests" >> beam.Map(_digest)
-            | "Count" >> beam.combiners.Count.PerElement()
-            | "Repeated" >> beam.Map(_count_repeated)
-        )
+    counts_repeated = not runner.endswith("DaskRunner")  # Dask cannot, and would write no shard
+    _add_steps(pipeline, sources, settings, frozenset(missing), counts_repeated)
     for name in _TELL_ERRORS_TWICE:
         python_logging.getLogger(name).setLevel(python_logging.CRITICAL)
     try:
@@ -125,6 +113,29 @@ def create_shards_with_beam(settings: PretrainingDataSettings, options: Pipeline
         if not tf.io.gfile.exists(names[shard]):
             raise shards.no_document(settings, shard, counts.get("documents"))
     report(counts_of(shards.training_files(settings)), settings)
+
+
+def _add_steps(
+    pipeline: beam.Pipeline,
+    sources: Sequence[Mapping[str, int]],
+    settings: PretrainingDataSettings,
+    missing: frozenset[int],
+    counts_repeated: bool,
+) -> None:
+    documents = (
+        pipeline
+        | "Files" >> beam.Create(sources)
+        | "Spread" >> beam.Reshuffle()
+        | "Read" >> beam.FlatMap(_read, settings, missing)
+    )
+    documents | "Group" >> beam.GroupByKey() | "Make" >> beam.Map(_make, settings)
+    if counts_repeated:
+        (
+            documents
+            | "Digests" >> beam.Map(_digest)
+            | "Count" >> beam.combiners.Count.PerElement()
+            | "Repeated" >> beam.Map(_count_repeated)
+        )
 
 
 def _counts(result: PipelineResult) -> collections.Counter[str]:

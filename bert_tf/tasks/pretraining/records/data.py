@@ -160,35 +160,13 @@ def record_writer(
     """
     content = manifest_of(settings, tokenizer.vocab)
     beside = functools.partial(manifest.beside, content)
-    in_order = settings.objective == ELECTRA  # as in ELECTRA's original
     with (
         records.write_files(paths, "output_file", beside) as write,
         SpillFile(settings.spill_dir, paths[0]) as spill,
     ):
 
         def write_records(documents: Documents) -> RecordCounts:
-            rng = random.Random(seed)
-            if settings.objective == MLM_SOP and settings.mask:
-                masks = NgramMasks(tokenizer, settings, rng, seed)
-            else:
-                masks = Masks(tokenizer, settings, rng)
-            schema = masks.schema()
-            if not in_order:
-                documents.shuffle(rng)
-            real_pairs = 0
-            serialize = records.Serializer(schema)
-            for instance in create_instances(documents, settings, masks, rng):
-                real_pairs += instance.get("next_sentence_labels") == [0]
-                num_tokens = sum(instance["input_mask"]) if settings.pack else 0
-                spill.add(serialize(instance), num_tokens)
-            if settings.do_whole_word_mask and not masks.has_longer_words:
-                logging.warning(
-                    "--do_whole_word_mask changes nothing in %d instances: each word is one token,"
-                    " as each character of Chinese text is",
-                    len(spill),
-                )
-            if not in_order:
-                spill.shuffle(rng)
+            schema, real_pairs = _spill_instances(documents, settings, tokenizer, seed, spill)
             logging.info("*** Writing to output files ***")
             for path in paths:
                 logging.info("  %s", path)
@@ -212,6 +190,43 @@ def record_writer(
             return counts
 
         yield write_records
+
+
+def _spill_instances(
+    documents: Documents,
+    settings: PretrainingDataSettings,
+    tokenizer: Tokenizer,
+    seed: int,
+    spill: SpillFile,
+) -> tuple[records.Schema, int]:
+    """Adds the instances of documents to `spill`; returns their schema, and how many are pairs.
+
+    A pair counts if its second text really follows its first.
+    """
+    rng = random.Random(seed)
+    if settings.objective == MLM_SOP and settings.mask:
+        masks = NgramMasks(tokenizer, settings, rng, seed)
+    else:
+        masks = Masks(tokenizer, settings, rng)
+    schema = masks.schema()
+    in_order = settings.objective == ELECTRA  # as in ELECTRA's original
+    if not in_order:
+        documents.shuffle(rng)
+    real_pairs = 0
+    serialize = records.Serializer(schema)
+    for instance in create_instances(documents, settings, masks, rng):
+        real_pairs += instance.get("next_sentence_labels") == [0]
+        num_tokens = sum(instance["input_mask"]) if settings.pack else 0
+        spill.add(serialize(instance), num_tokens)
+    if settings.do_whole_word_mask and not masks.has_longer_words:
+        logging.warning(
+            "--do_whole_word_mask changes nothing in %d instances: each word is one token,"
+            " as each character of Chinese text is",
+            len(spill),
+        )
+    if not in_order:
+        spill.shuffle(rng)
+    return schema, real_pairs
 
 
 def _document_lines(found: Iterable[tuple[str, list[str]]], blanks_separate_docs: bool) -> Lines:

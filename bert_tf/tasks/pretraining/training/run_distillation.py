@@ -7,6 +7,7 @@ from bert_tf.errors import UserError
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.family import AlbertConfig, DistilBertConfig
 from bert_tf.model.heads import matching_layers
+from bert_tf.model_folder.reader import ModelFiles
 from bert_tf.runs.folder.run import Run
 from bert_tf.runs.training.fine_tuning_checks import (
     check_hidden_sizes,
@@ -30,29 +31,13 @@ def run_distillation(
     """Trains a student, of configuration `config`, with a teacher; see `run_pretraining`."""
     lengths = [phase.max_seq_length for phase in (*settings.phases, settings.evaluation_batches)]
     files = teacher_files(settings)
-    teacher_config, folder = files.config, files.home
+    teacher_config = files.config
     check_inputs(config, teacher_config, files.config_file, max(lengths))
     if settings.alpha_cos:
         check_hidden_sizes(config, teacher_config)
     unit = "groups" if isinstance(config, AlbertConfig) else "layers"
     layers = _copied_layers(config, teacher_config, settings, unit)
-    path, vocabulary = settings.vocab_file or files.vocab_file, None
-    if settings.dynamic_masking and not path:
-        raise UserError(
-            "--dynamic_masking needs --vocab_file, since there is no vocabulary next to"
-            " --teacher_checkpoint. Add --vocab_file, or leave out --dynamic_masking"
-        )
-    if path:
-        teacher = settings.teacher_checkpoint
-        vocabulary = Vocabulary.open(path, config, settings.dynamic_masking, folder, teacher)
-        vocab = vocabulary.tokenizer.vocab
-        check_model_vocabulary(vocab, path, folder, "teacher_checkpoint")
-        check_vocabulary(vocab, path, settings.init_checkpoint, settings.output_dir)
-    else:
-        logging.warning(
-            "There is no --vocab_file and no vocabulary next to --teacher_checkpoint, so none is"
-            " written next to the student"
-        )
+    vocabulary = _vocabulary(config, settings, files)
 
     def make_trainer(run: Run, *arguments, **named) -> Trainer:
         options = model_options(settings, strategy)
@@ -84,6 +69,30 @@ def run_distillation(
         return distillation_flops(config, step, teacher_config, settings.restrict_ce_to_mask)
 
     return pretrain(Job(config, strategy, settings, make_trainer, vocabulary, flops))
+
+
+def _vocabulary(
+    config: BertConfig, settings: DistillationSettings, files: ModelFiles
+) -> Vocabulary | None:
+    """Returns the student's vocabulary, by default the teacher's; None if neither is known."""
+    path = settings.vocab_file or files.vocab_file
+    if not path:
+        if settings.dynamic_masking:
+            raise UserError(
+                "--dynamic_masking needs --vocab_file, since there is no vocabulary next to"
+                " --teacher_checkpoint. Add --vocab_file, or leave out --dynamic_masking"
+            )
+        logging.warning(
+            "There is no --vocab_file and no vocabulary next to --teacher_checkpoint, so none is"
+            " written next to the student"
+        )
+        return None
+    teacher = settings.teacher_checkpoint
+    vocabulary = Vocabulary.open(path, config, settings.dynamic_masking, files.home, teacher)
+    vocab = vocabulary.tokenizer.vocab
+    check_model_vocabulary(vocab, path, files.home, "teacher_checkpoint")
+    check_vocabulary(vocab, path, settings.init_checkpoint, settings.output_dir)
+    return vocabulary
 
 
 def _copied_layers(
