@@ -281,7 +281,7 @@ def test_memory():
 
 def test_memory_of_electra():
     for accelerator, size, generator, phase, expected in (
-        ("v6e-8", "base", 0.33333, (512, 1, 256, 79), "fits: 16.73 of 31.24 GiB a replica"),
+        ("v6e-8", "base", 0.33333, (512, 1, 256, 79), "fits: 7.75 of 31.24 GiB a replica"),
         ("v6e-8", "base", 0.25, (512, 1, 200, 79), "with 32 examples at once, and this run has 25"),
         ("v5e-16", "small", 0.25, (128, 1, 256, 19), "fits: 0.43 of 15.75"),
         ("v5e-8", "base", 0.5, (512, 1, 256, 79), "not known"),
