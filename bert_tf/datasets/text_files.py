@@ -48,8 +48,8 @@ def read_files(
     """Yields pairs of a file's name and a batch of its stripped lines.
 
     A text file has a sentence on each line, or with `split_lines` several, and an empty line
-    between documents. The next file continues a file's last document, as in the original. In JSON
-    lines and Parquet each object or row is a document, whose `text_field` is split into sentences;
+    between documents. The end of a file does not end a document, as in the original. In JSON lines
+    and Parquet each object or row is a document, whose `text_field` is split into sentences;
     `report_empty` is called at the end with the counts of these documents.
     """
     total = sum(tf.io.gfile.stat(path).length for path in files)
@@ -58,9 +58,9 @@ def read_files(
         for path in files:
             if _inner_ending(path) in _OTHER_ENDINGS:
                 raise UserError(
-                    f"--{flag}: {path} must be text, JSON lines (.jsonl) or Parquet (.parquet), by"
-                    " its name; text and JSON lines may be compressed (.gz, .zst). Convert it or,"
-                    " if each line is a text, rename it to .txt"
+                    f"--{flag}: {path} must be text, JSON lines (.jsonl) or Parquet (.parquet), but"
+                    " its name says otherwise; text and JSON lines may be compressed (.gz, .zst)."
+                    " Convert it or, if each line is a text, rename it to .txt"
                 )
             try:
                 if is_plain_text(path):

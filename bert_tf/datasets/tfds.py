@@ -75,7 +75,7 @@ def read_tfds_documents(
     """Yields batches of a dataset's documents: (the example's TFDS id, its sentences).
 
     An id consists of the example's file and its index there, so it does not depend on the slice of
-    the split. The default split is "train". `report_empty` is called at the end.
+    the split. The default split is "train". `report_empty` is called at the end with the counts.
     """
     dataset, total = _read_texts(specification, data_dir, text_feature)
     number = num_empty = 0

@@ -1,4 +1,4 @@
-"""Makes the steps of `bert_tf.engine.loops` on devices that PJRT drives.
+"""Runs the loops of `bert_tf.engine.loops` on devices that PJRT drives.
 
 Python starts each step and does not wait for it: while one step runs, the next one's batch is
 already on the devices. A second thread fetches the results.
@@ -90,7 +90,7 @@ def _fetch(results: Any) -> tuple[Any, float]:
 
 
 class PjrtTraining(_Loop):
-    """Training steps; for the arguments see `loops.TrainingLoop`. XLA always compiles."""
+    """Training steps; for the arguments see `loops.TrainingLoop`. XLA always compiles them."""
 
     def __init__(
         self,

@@ -4,8 +4,8 @@ The route from the command line to the update of the weights:
     tasks/program.py `main`              makes one settings object from the flags
     tasks/fine_tuner.py                  makes records, and the phases of fine-tuning
     tasks/pretraining/training/run.py    makes the phases of pre-training
-    runs/training/trainer.py             goes through phases; loops between saves and evaluations
-    engine/loops.py                      runs a loop of steps, without Python between them
+    runs/training/trainer.py             runs the phases; saves and evaluates between loops of steps
+    engine/loops.py                      runs a loop of steps on the devices
     engine/steps.py `train_step`         loss, gradients, reduction over replicas, clipping: here
     optimization.py `apply_reduced`      updates each variable
 """

@@ -54,8 +54,8 @@ from bert_tf.text.fast_tokenization import FastTokenizer
 # Names that an exported folder may contain.
 _OF_SAVED_MODEL = ("variables", "assets", "fingerprint.pb")
 _NAMES = (*FILES.values(), *_OF_SAVED_MODEL, *COMPANIONS, "README.md", DESCRIPTION_FILE)
-# Rounding errors are at most 1e-5, and about 1e-2 for bfloat16; larger ones mean a wrong
-# conversion.
+# Rounding causes differences of at most 1e-5, and about 1e-2 for bfloat16. Differences above these
+# limits mean a wrong conversion.
 _MOST_DIFFERENCE = {FLOAT32: 1e-3, BFLOAT16: 0.5}
 
 
@@ -191,9 +191,10 @@ def head_to_export(settings: ExportSettings, folder: ModelFolder) -> str:
     has_steps = folder.vectors.prompt or folder.vectors.do_lower_case
     if head == ENCODER and has_steps and settings.format != ONNX:
         raise UserError(
-            f"{folder.path}: an exported model cannot put the prompt of default_prompt_name"
-            " before a text, or lower-case a text as do_lower_case of sentence_bert_config.json"
-            " asks. Delete the key, and change the texts so before you send them"
+            f"{folder.path}: a SavedModel or LiteRT model cannot put the prompt of"
+            " default_prompt_name before a text, or lower-case it, as do_lower_case of"
+            " sentence_bert_config.json asks. Use --format=onnx and bert_tf.load, or delete the key"
+            " and change the texts yourself before you send them"
         )
     return head
 
@@ -293,14 +294,14 @@ def _check(
     expected = {key: value.numpy() for key, value in outputs.items()}
     if wrong := [key for key, value in expected.items() if not np.isfinite(value).all()]:
         raise UserError(
-            f"--input={settings.input} must be a model that answers with finite numbers; its"
-            f" {wrong[0]} for random ids are not. Weights are too large: choose a different model"
+            f"--input={settings.input} must be a model with finite outputs; for random ids"
+            f" '{wrong[0]}' is not finite. Weights are too large: choose a different model"
         )
     signature = IDS if settings.takes_text else DEFAULT_SIGNATURE
     run = running.open_exported(place, settings.format, signature)
     found = run(inputs)
     difference = running.largest_difference(expected, found)
-    logging.info("Its outputs differ from the original model's by at most %.1e", difference)
+    logging.info("The exported and the original outputs differ by at most %.1e", difference)
     most = np.finfo(float).max if settings.quantize else _MOST_DIFFERENCE[settings.dtype]
     if not difference <= most:  # also refuses NaN
         raise RuntimeError(

@@ -63,7 +63,7 @@ class OnnxGraph:
         return product if bias is None else self("Add", product, self.constant(bias_name, bias))
 
     def matrix(self, name: str, kernel: np.ndarray) -> str:
-        """Returns a kernel of `product`, float32 [K, M]."""
+        """Adds the kernel of a `product`, float32 [K, M]; returns its name."""
         return self.constant(name, kernel)
 
     def rows(self, name: str, table: np.ndarray, ids: str) -> str:
@@ -129,14 +129,14 @@ _SAFE = 64
 
 
 class RangesGraph(OnnxGraph):
-    """A graph that also outputs the least and the greatest input of each product."""
+    """A graph that also outputs the least and the greatest input of each product in the encoder."""
 
     def product(
         self, x: str, name: str, kernel: np.ndarray, bias_name: str, bias: np.ndarray | None
     ) -> str:
         if _ENCODER in name:
             for operation in ("ReduceMin", "ReduceMax"):
-                # Layers of ALBERT share a name.
+                # ALBERT's layers share a name, so a number tells their outputs apart.
                 output = f"{len(self._outputs)}|{name}"
                 self.output(output, self(operation, x, keepdims=0), np.float32, [])
         return super().product(x, name, kernel, bias_name, bias)

@@ -102,8 +102,10 @@ def sample_inputs(
 
 
 def largest_difference(expected: Arrays, found: Arrays) -> float:
-    """Returns the largest difference of any output; NaN if any number is NaN."""
-    # Relative to the largest value, if that is above 1, as logits may be.
+    """Returns the largest difference of any output; NaN if any number is NaN.
+
+    A difference is relative to the largest value of its output if that is above 1, as in logits.
+    """
     assert expected.keys() == found.keys(), f"{sorted(expected)} and {sorted(found)}"
     differences = [
         np.abs(found[name] - value).max() / max(1.0, np.abs(value).max())

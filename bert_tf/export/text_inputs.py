@@ -166,7 +166,7 @@ class TextSymbols(tf.Module):
         At least one `SPACE` separates words, and each text ends with a `SPACE`. The symbols of text
         i are symbols[row_splits[i] : row_splits[i + 1]]. Bytes that are not UTF-8 are ignored.
         """
-        # The space at the end keeps the rules from looking into the next text.
+        # The space at the end separates texts for the rules of final sigmas and of marks.
         decoded = tf.strings.unicode_decode(tf.strings.join([texts, " "]), "UTF-8", errors="ignore")
         points = decoded.values
         if self._has_final_sigma:

@@ -27,7 +27,7 @@ def check_label(label: str, place: str, remedy: str = "rename it") -> None:
     if not is_line or not is_unicode(label):
         raise UserError(
             f"{place}: the class {quoted(label)} must be text on one line, not empty and without"
-            f" white space at its ends, as {LABELS_FILE} keeps it; {remedy}"
+            f" white space at its ends, so that {LABELS_FILE} can hold it; {remedy}"
         )
     # A terminal would obey control characters, and names of classes reach logs and results.
     if any(unicodedata.category(char) == "Cc" for char in label.replace("\t", "")):

@@ -15,10 +15,11 @@ from bert_tf.start import lazy_tensorflow as tf
 
 
 def names_in(folder: str | os.PathLike) -> list[str]:
-    """Returns the names of the files and folders in a folder, in any order; [] if there is none.
+    """Returns the names of the files and folders in a folder, in any order.
 
-    Includes local names that are not UTF-8, which TensorFlow does not list: their bytes become
-    surrogates, and `os.fsencode` makes a path that TensorFlow takes. Raises TensorFlow's errors.
+    The result is [] if the folder does not exist. It includes local names that are not UTF-8, which
+    TensorFlow does not list: their bytes become surrogates, and `os.fsencode` makes a path that
+    TensorFlow takes. Raises TensorFlow's errors.
     """
     folder = os.fspath(folder)
     local = folder.removeprefix("file://") or "."

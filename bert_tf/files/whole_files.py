@@ -1,6 +1,7 @@
 """Reads whole files: bytes, UTF-8, JSON; and writes files atomically.
 
-Messages name a file by `place`, which includes the file's flag if it has one.
+Messages name a file by `place`, which includes the file's flag if it has one. Some end with `rule`,
+which says what the file must be.
 
 A failed write raises UserError if a retry does not help (no permission, no directory), OSError if a
 retry may help (a full disk).
@@ -30,7 +31,8 @@ class UnfinishedFile:
     """A file that is written under a temporary name and renamed when it is complete.
 
     A context manager: if `finish` was not called by its end, the temporary file is removed, and an
-    earlier file with the final name is unchanged. The methods also raise the errors above.
+    earlier file with the final name is unchanged. A method that fails to write raises UserError or
+    OSError, as the module's description says.
 
     A link is followed: its target is replaced. A pipe or a device is written in place.
 

@@ -72,7 +72,7 @@ class TokenizerJson:
     added_tokens: list[dict[str, Any]]  # with their options, as in the file
     unigrams: Unigrams | None = None  # for SENTENCE_PIECES or FAIRSEQ_PIECES
     has_layout: bool = False  # whether the file says which special tokens a sequence gets
-    is_of_class: bool = True  # whether the class of the tokenizer splits text as the file says
+    is_of_class: bool = True  # False if a FAIRSEQ_PIECES file's steps are not XLM-RoBERTa's
 
     def files(self) -> dict[str, str]:
         """Returns the content of the vocabulary's files by name."""
@@ -132,8 +132,8 @@ def _word_pieces(parts: dict[str, Any], added: list[Any], path: str) -> Tokenize
     lines = {token.strip() for token in vocab if "\n" not in token and "\r" not in token}
     if len(lines) < len(vocab):
         raise UserError(
-            f"{path}: tokens must be different lines of a {WORD_PIECES}, which has no white space"
-            " at the ends of a line; choose a different model"
+            f"{path}: {WORD_PIECES} cannot hold these tokens: one has a line break, or two differ"
+            " only in white space at their ends; choose a different model"
         )
     if model["max_input_chars_per_word"] < 1:
         raise UserError(f"{path}: max_input_chars_per_word must be above 0")

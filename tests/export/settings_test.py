@@ -120,8 +120,8 @@ def test_outputs_that_are_no_numbers_are_refused(monkeypatch, tmp_path):
         assert "The exported model gives wrong outputs" in told
         outputs = {"logits": tf.constant([1.0]), "probabilities": tf.constant([0.5, value])}
         assert refusal(check, outputs) == (
-            "--input=models/x must be a model that answers with finite numbers; its probabilities"
-            " for random ids are not. Weights are too large: choose a different model"
+            "--input=models/x must be a model with finite outputs; for random ids"
+            " 'probabilities' is not finite. Weights are too large: choose a different model"
         )
 
 

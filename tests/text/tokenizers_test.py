@@ -68,8 +68,8 @@ VOCABULARY = ("model", "vocab")
         ("004", "tokenizer.json", lambda x: x["model"].pop("merges"), "cannot read it"),
         ("001", "tokenizer.json", lambda x: x["added_tokens"][0].update(id=2**31), "an id"),
         ("001", "tokenizer.json", rename("the", "\ud8ff", *VOCABULARY), "cannot read it"),
-        ("001", "tokenizer.json", rename("the", "x\n", *VOCABULARY), "different l"),
-        ("001", "tokenizer.json", rename("the", "cat ", *VOCABULARY), "at the ends"),
+        ("001", "tokenizer.json", rename("the", "x\n", *VOCABULARY), "has a line b"),
+        ("001", "tokenizer.json", rename("the", "cat ", *VOCABULARY), "at their ends"),
     ],
 )
 def test_tokens_and_merges_of_other_types(tmp_path, hub, name, change, message):

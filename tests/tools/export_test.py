@@ -67,7 +67,7 @@ def test_it_exports_and_says_how_near(tmp_path):
     flags = (f"--input={source}", f"--output={output}", "--input_kind=ids")
     printed = run(*flags, program="tools.export")
     assert "tagging; classes: 'O', 'B-PER'" in printed
-    assert "Its outputs differ from the original model's by at most 0.0e+00" in printed
+    assert "The exported and the original outputs differ by at most 0.0e+00" in printed
     said = [line for line in printed.splitlines() if line.startswith("I1") or "INFO" in line]
     assert len(said) <= 4, printed  # TensorFlow does not log its steps
     assert "README.md" in os.listdir(output) and os.listdir(output.parent) == ["1"]

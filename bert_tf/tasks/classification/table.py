@@ -1,4 +1,4 @@
-"""Tasks in tables: files of tab-separated columns, and the user's .csv or .tsv files."""
+"""Tasks that read tables: the tab-separated files of GLUE and XNLI, and a user's .csv or .tsv."""
 
 import collections
 import dataclasses
@@ -159,7 +159,7 @@ def _check_header(
 
 
 class TableProcessor(DataProcessor):
-    """The task of a table: `train`, `dev` and `test` in the data folder, each .tsv or .csv.
+    """The task `table`: reads `train`, `dev` and `test` in the data folder, each .tsv or .csv.
 
     Without `columns.labels` the classes are collected from the training file, which must exist.
     """
@@ -305,7 +305,8 @@ class TableProcessor(DataProcessor):
 
 def sort_labels(labels: Iterable[str]) -> list[str]:
     """Sorts labels: by value if all are whole numbers of below 100 digits, otherwise as text."""
-    labels = list(labels)  # Python converts at most 4300 digits
+    labels = list(labels)
+    # Python's int() refuses more than 4300 digits.
     whole = all(label.removeprefix("-").isdecimal() and len(label) < 100 for label in labels)
     return sorted(labels, key=int if whole else None)
 
