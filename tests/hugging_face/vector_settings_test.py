@@ -369,4 +369,4 @@ def test_programs_that_make_means_refuse_other_vectors(tmp_path):
 @pytest.mark.parametrize("name", ["a prompt", "lower-cased"])
 def test_an_export_cannot_change_the_texts(name, write_layout, tmp_path):
     settings = ExportSettings(input=write_layout(name), output=str(tmp_path / "export"))
-    assert "an exported model cannot put the prompt" in refusal(export, settings)
+    assert "a SavedModel or LiteRT model cannot put the prompt" in refusal(export, settings)
