@@ -15,7 +15,6 @@ from bert_tf.model.saving import Savable
 from bert_tf.modeling import AlbertConfig, BertConfig
 from bert_tf.tasks.classification.model import ClassificationModel
 from bert_tf.tasks.extraction.model import FeaturesModel
-from bert_tf.tasks.squad.model import SquadModel
 from bert_tf.tasks.task_model import TaskModel
 from tests.support.objectives import compute
 from tests.support.refusals import refuses
@@ -250,27 +249,6 @@ def test_bfloat16_and_frozen_layers_are_kept(tmp_path):
     assert len(loaded.trainable_variables) == len(loaded.variables)
     model.trainable = False
     assert not reloaded(model, tmp_path / "model.keras").trainable_variables
-
-
-def test_a_functional_model_with_bert_is_saved_and_loaded(tmp_path):
-    bert = modeling.BertModel(small_config(num_hidden_layers=2), name="teacher")
-    bert.embeddings.trainable = False
-    inputs = {n: keras.Input((None,), dtype="int32", name=n) for n in INPUTS[:2]}
-    output = bert(inputs["input_ids"], inputs["input_mask"])
-    tokens = keras.layers.Dropout(0.2)(output.all_encoder_layers[0])
-    outputs = {"tags": keras.layers.Dense(4)(tokens), "class": output.get_pooled_output()}
-    model = keras.Model(inputs, outputs)
-    loaded = reloaded(model, tmp_path / "model.keras")
-    features = learnable(3)
-    expected = model(features)
-    assert expected["tags"].shape == (3, 7, 4)
-    tf.nest.map_structure(np.testing.assert_array_equal, loaded(features), expected)
-    assert paths(loaded.trainable_variables) == paths(model.trainable_variables)
-    task_model = SquadModel(small_config())
-    start, end = task_model(inputs)
-    loaded = reloaded(keras.Model(inputs, start - end), tmp_path / "squad.keras")
-    start, end = task_model(features)
-    np.testing.assert_allclose(loaded(features), start - end, rtol=1e-5, atol=1e-6)
 
 
 def savable_classes(base=Savable):

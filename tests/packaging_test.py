@@ -128,13 +128,6 @@ def test_programs_start_from_an_environment_with_spaces_in_its_path(tmp_path):
     assert done.returncode == 1 and "no_such_flag" in done.stderr, done.stderr
 
 
-@pytest.mark.slow
-def test_a_program_and_a_tool_run_in_another_folder(site, tmp_path):
-    assert "--predict_batch_size" in run(site, tmp_path, "run_classifier.py", "--help")
-    tool = [sys.executable, "-m", "bert_tf.tools.search_hyperparameters", "--help"]
-    assert "--num_restarts" in run(site, tmp_path, *tool)
-
-
 def test_recipes_and_model_configurations_are_used_in_another_folder(site, tmp_path):
     shutil.copytree(site / "bert_tf" / "flags", tmp_path / "flags")  # as tools/copy_flags.py does
     # The recipe names another recipe and a model configuration, and the tool imports a program.

@@ -1,8 +1,12 @@
-"""Tests of what `import bert_tf` gives: names, types, and no TensorFlow before it is needed."""
+"""Tests of what `import bert_tf` gives: names, types, and no TensorFlow before it is needed.
+
+Also of the programs in examples/, which use it.
+"""
 
 import ast
 import inspect
 import re
+import runpy
 import subprocess
 import sys
 import tomllib
@@ -13,6 +17,7 @@ import pytest
 
 import bert_tf
 from bert_tf.files import checkpoints
+from tests.support.exported_heads import write_head
 from tests.support.refusals import refuses
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -156,3 +161,22 @@ def test_load_weights_of_a_model(tmp_path, warnings):
         (albert, "kind of model that the model's configuration describes"),
     ):
         refuses(message, bert_tf.load_weights, bert_tf.BertModel(other), str(tmp_path))
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.stem)
+def test_an_example_learns(path, tmp_path, monkeypatch, capsys):
+    """On a small model."""
+    output = tmp_path / "model.keras"
+    main = runpy.run_path(str(path))["main"]
+    monkeypatch.setitem(main.__globals__, "EPOCHS", 2)
+    # The first rows of what the example reads.
+    folder = "flags/quickstart/numbers"
+    (tmp_path / folder).mkdir(parents=True)
+    for name, count in (("train.csv", 241), ("dev.csv", 41)):
+        rows = (ROOT / folder / name).read_text().splitlines(keepends=True)
+        (tmp_path / folder / name).write_text("".join(rows[:count]))
+    monkeypatch.chdir(tmp_path)
+    main(write_head(tmp_path / "model", "masked_lm", num_layers=1), str(output))
+    losses = [float(x) for x in re.findall(r" - loss: ([\d.e-]+)", capsys.readouterr().out)]
+    assert len(losses) == 2 and losses[1] < losses[0]
+    assert output.exists()

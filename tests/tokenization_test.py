@@ -200,15 +200,6 @@ def test_ids_are_electras(lower, strip):
         assert found == reference.convert_tokens_to_ids(reference.tokenize(line)), ascii(line)
 
 
-def test_kinds_of_characters():
-    for function, those, others in (
-        (tokenization._is_control, "\x07\x1b\u200d", "b \n\t\r\U0001f4a9"),
-        (tokenization._is_whitespace, " \t\r\n\u2003", "b_\u200b"),
-        (tokenization._is_punctuation, "!~^$\u00bf", "b \u20ac"),
-    ):
-        assert all(map(function, those)) and not any(map(function, others))
-
-
 def test_category_c_is_dropped_whole():
     unassigned, private, surrogate = "\u0378", "\uf8ff", "\udfff"
     text = f"a{unassigned}b{private}c{surrogate}d\u200be"
