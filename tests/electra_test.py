@@ -95,7 +95,7 @@ def test_the_variables_are_the_originals(size):
     assert number_of_predictions(share, length) == expected["max_predictions_per_seq"]
 
 
-def test_other_sizes_of_a_model_follow_from_its_hidden_size():
+def test_of_hyperparameters_only_sizes_are_read(caplog):
     for size, hidden_size, expected in (
         ("small", 512, (8, 2048, 128)),
         ("base", 384, (6, 1536, 384)),
@@ -105,9 +105,6 @@ def test_other_sizes_of_a_model_follow_from_its_hidden_size():
         config = config_from_dict({"model_size": size, **overrides})
         found = config.num_attention_heads, config.intermediate_size, config.embedding_width
         assert found == expected
-
-
-def test_hyperparameters_of_training_are_not_read(caplog):
     hparams = {"model_size": "small", "mask_prob": 0.2, "electric_objective": True}
     config = config_from_dict({**hparams, "vocab_size": 99})
     expected = config_from_dict({"model_size": "small", "vocab_size": 99})

@@ -60,7 +60,6 @@ def run(site: Path, folder: Path, *command: str) -> str:
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    """Returns the contents of the files in a folder, by relative name."""
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in folder.rglob("*")

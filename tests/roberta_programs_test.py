@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import bert_tf
 from bert_tf.engine import distribution
@@ -36,6 +35,7 @@ from tests.albert_test import classify_as_the_program
 from tests.support.byte_pair_files import word_merges, write_vocabulary
 from tests.support.encoded import ids_of_each, tokens_of_each
 from tests.support.pretraining_runs import run
+from tests.support.record_files import read_records
 from tests.support.refusals import refuses
 from tests.support.small_classification import WORDS, flags, write_reviews
 from tests.support.squad_files import settings_of_lengths
@@ -139,11 +139,7 @@ def create(folder, **changes):
     files = {"input_file": f"{folder}/text.txt", "output_file": f"{folder}/records"}
     options = {"do_lower_case": False, "max_predictions_per_seq": 9, "dupe_factor": 1, **changes}
     create_pretraining_data(PretrainingDataSettings(**files, vocab_file=vocab_file, **options))
-    found = []
-    for record in tf.data.TFRecordDataset(str(folder / "records")):
-        features = tf.train.Example.FromString(record.numpy()).features.feature
-        found.append({n: list((x.int64_list or x).value) for n, x in features.items()})
-    return found
+    return read_records(folder / "records")
 
 
 def test_words_begin_with_a_space_or_a_sentence(tmp_path):
@@ -295,13 +291,10 @@ def test_an_answer_in_text_without_spaces_is_where_it_starts(tokenizer):
     assert at(first, last) == (answer, start, start + 1)
 
 
-def test_the_words_of_a_sentence_have_their_spaces(tokenizer):
+def test_words_of_a_sentence_have_their_spaces_and_need_room(tokenizer):
     encoder = TaggingEncoder(tokenizer, 20, ["O"], False)
     texts = encoder.texts([Sentence(["the", "film"], None, 0), Sentence(["was"], None, 0)])
     assert tokens_of_each(tokenizer, *texts) == [[*"the"], ["Ġfilm"], [*"was"]]
-
-
-def test_lengths_without_room_are_refused(tokenizer):
     at_least = "--max_seq_length must be at least"
     refuses(f"{at_least} 5, .*; received 4", ClassificationEncoder, tokenizer, 4, ["a"])
     refuses(f"{at_least} 6, .*; received 5", QuestionEncoder, tokenizer, 5, 4)

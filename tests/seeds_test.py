@@ -114,12 +114,9 @@ def test_masks_do_not_depend_on_each_other(numbers, is_good):
     assert (max(largest_correlation(*pair) for pair in pairs) < LIMIT) == is_good
 
 
-def test_elements_of_a_mask_do_not_depend_on_each_other(is_good):
+def test_elements_of_a_mask_are_independent_and_binomial(is_good):
     kept = mask(5, 0, 1, 3, 0)
     assert (largest_correlation(kept, kept) < LIMIT) == is_good
-
-
-def test_every_row_keeps_a_binomial_number_of_elements(is_good):
     assert (abs(deviations([mask(step) for step in range(10)])) < 4) == is_good
 
 

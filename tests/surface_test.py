@@ -21,7 +21,6 @@ from tests.support.exported_heads import write_head
 from tests.support.refusals import refuses
 
 ROOT = Path(__file__).resolve().parents[1]
-SOURCE = (ROOT / "bert_tf" / "__init__.py").read_text(encoding="utf-8")
 
 # A type checker must report every line with a comment, in the comment's words, and no other line.
 PROGRAM = """
@@ -85,10 +84,11 @@ def test_a_type_checker_knows_the_surface(tmp_path):
         assert text in found[str(number)]
 
 
-def test_the_names_are_there_and_listed():
+def test_the_names_are_there_and_listed_and_no_others():
     """A type checker sees the names that exist."""
     assert dir(bert_tf) == bert_tf.__all__
-    blocks = [node for node in ast.parse(SOURCE).body if isinstance(node, ast.If)]
+    source = (ROOT / "bert_tf" / "__init__.py").read_text(encoding="utf-8")
+    blocks = [node for node in ast.parse(source).body if isinstance(node, ast.If)]
     [block] = [node for node in blocks if ast.unparse(node.test) == "TYPE_CHECKING"]
     seen = {
         (alias.asname, f"{node.module}.{alias.name}")
@@ -100,12 +100,17 @@ def test_the_names_are_there_and_listed():
     assert seen == there
     for name in bert_tf.__all__:
         assert getattr(bert_tf, name) is not None
+    message = "module 'bert_tf' has no attribute 'laod'"
+    refuses(message, getattr, bert_tf, "laod", kind=AttributeError)
 
 
-def test_the_reference_has_every_name():
+def test_the_reference_has_every_name_and_mypy_checks_its_modules():
     page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
     described = re.findall(r"^::: bert_tf\.(\w+)$", page, re.MULTILINE)
     assert sorted([*described, "__version__"]) == bert_tf.__all__
+    checked = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mypy"]["files"]
+    homes = {inspect.getsourcefile(getattr(bert_tf, name)) for name in bert_tf._HOMES}
+    assert homes <= {str(ROOT / path) for path in checked}
 
 
 def test_every_name_of_the_reference_has_an_example_that_runs():
@@ -121,17 +126,6 @@ def test_every_name_of_the_reference_has_an_example_that_runs():
     names |= {"BertOutput", "GridSearchCV", "clone", "cross_val_score", "score", "get_params"}
     unused = {"set_fit_request", "set_score_request"}
     assert [name for name in names - unused if not re.search(rf"\b{name}\b", code)] == []
-
-
-def test_mypy_checks_the_modules_of_the_reference():
-    checked = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mypy"]["files"]
-    homes = {inspect.getsourcefile(getattr(bert_tf, name)) for name in bert_tf._HOMES}
-    assert homes <= {str(ROOT / path) for path in checked}
-
-
-def test_a_name_that_is_not_there():
-    message = "module 'bert_tf' has no attribute 'laod'"
-    refuses(message, getattr, bert_tf, "laod", kind=AttributeError)
 
 
 def test_tensorflow_waits_until_it_is_needed():
