@@ -69,16 +69,13 @@ def test_a_dictionary_of_features_gives_what_its_inputs_give(name):
 IDS = np.ones((2, 5), int)
 
 
-def test_missing_and_superfluous_inputs_are_refused():
+def test_inputs_that_are_missing_superfluous_or_no_numbers():
     for name, given, message in (
         ("classification", {"input_mask": IDS}, "Model must have 'input_ids'; received 'input_m"),
         ("pretraining", {"input_ids": IDS}, "have 'masked_lm_positions'; received 'input_ids'"),
         ("pretraining", [IDS] * 7, "may hold at most 'input_ids', .*received 7"),
     ):
         refuses(message, make(name), given)
-
-
-def test_features_that_are_not_numbers_are_ignored():
     model = make("classification")
     features = make_features("classification", 2)
     data = tf.data.Dataset.from_tensors({**features, "guid": tf.constant(["a", "b"])})
@@ -130,9 +127,6 @@ def test_missing_and_superfluous_labels_are_refused():
     refuses(message, model.test_on_batch, features)
     with pytest.raises(UserError, match="may hold at most 'start_positions', 'end_positions'; rec"):
         model.test_on_batch(features, (start, start, start))
-
-
-def test_a_model_without_a_task_has_no_loss_of_its_own():
     model = eager(FeaturesModel(small_config()))
     refuses("No loss to compute", model.test_on_batch, {"input_ids": IDS}, kind=ValueError)
 
@@ -300,9 +294,6 @@ def test_every_layer_is_made_again_from_its_config():
         assert type(again) is cls
         assert again.get_config() == layer.get_config()
         assert [v.shape for v in again.variables] == [v.shape for v in layer.variables]
-
-
-def test_every_layer_of_bert_can_be_saved():
     kinds = {type(layer) for name in TASKS for layer in make(name)._flatten_layers()}
     ours = [x for x in kinds if x.__module__.startswith("bert_tf.")]
     assert all(issubclass(x, (Savable, keras.layers.Dense)) for x in ours)

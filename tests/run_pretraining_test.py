@@ -15,6 +15,7 @@ from bert_tf.model.configuration import BertConfig
 from bert_tf.tasks.pretraining.schema import pretraining_schema
 from bert_tf.tasks.pretraining.training.run import run_pretraining
 from bert_tf.tasks.pretraining.training.settings import PretrainingSettings
+from tests.support.line_task import curves, steps_of
 from tests.support.numpy_bert import NumpyBert, learning_rate
 from tests.support.pretraining_runs import (
     CONFIG,
@@ -48,7 +49,6 @@ def inputs(tmp_path_factory):
 
 
 def flags(inputs, output_dir, *more):
-    """Returns flags for the program."""
     return [
         f"--input_file={inputs}/train_{{max_seq_length}}_*.tfrecord",
         *(f"--bert_config_file={inputs}/bert_config.json", f"--output_dir={output_dir}"),
@@ -122,8 +122,7 @@ def test_the_schedule_runs_through_both_phases(trained):
     assert "Phase 1 of 2: 94 examples in the input; the 14 steps make 1.191 epochs" in log
     assert "Phase 2 of 2: 94 examples in the input; the 6 steps make 0.2553 epochs" in log
     assert variables(output_dir / "model.ckpt-20")["global_step"] == 20
-    kept = {path.split("-")[-1] for path in glob.glob(f"{output_dir}/model.ckpt-*[0-9].index")}
-    assert kept == {"9.index", "12.index", "15.index", "18.index", "20.index"}
+    assert steps_of(output_dir) == [9, 12, 15, 18, 20]
 
 
 def test_eval_results_are_those_of_numpy_in_the_original_s_form(trained, inputs):
@@ -138,13 +137,9 @@ def test_eval_results_are_those_of_numpy_in_the_original_s_form(trained, inputs)
     assert {name: float(x) for name, x in results.items()} == pytest.approx(expected, rel=1e-5)
     assert log.count("Evaluating on 27 examples, batches of 5") == 2  # steps 10 and 20, the end
     # Curves for TensorBoard.
-    tags = set()
-    for path in glob.glob(f"{output_dir}/events.*"):
-        for record in tf.data.TFRecordDataset(path).as_numpy_iterator():
-            tags |= {v.tag for v in tf.compat.v1.Event.FromString(record).summary.value}
     shown = "loss learning_rate gradient_norm examples_per_second seconds_per_step"
     shown = {*names, *shown.split(), "tokens_per_second"}
-    assert {tag for tag in tags if not tag.startswith("goodput")} == shown
+    assert {tag for tag in curves(output_dir) if not tag.startswith("goodput")} == shown
     assert glob.glob(f"{output_dir}/eval/events.*")
 
 

@@ -86,9 +86,6 @@ def test_wordpiece_tokenizer():
     assert tokenizer.tokenize("waed wawant") == ["wa", "##ed", "wa", "##want"]
     # Quirk: a bare word may begin with "##"; from BasicTokenizer none does.
     assert tokenizer.tokenize("##want") == ["##want"]
-
-
-def test_longest_word_is_counted_in_characters():
     tokenizer = tokenization.WordpieceTokenizer({"\u00e9": 0, "##\u00e9": 1})
     assert tokenizer.tokenize("\u00e9" * 200) == ["\u00e9"] + ["##\u00e9"] * 199
     assert tokenizer.tokenize("\u00e9" * 201) == ["[UNK]"]
