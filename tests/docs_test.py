@@ -61,7 +61,6 @@ def blocks(text: str, *languages: str) -> list[tuple[str, str]]:
 
 
 def prose(text: str) -> str:
-    """Returns a page without its fenced blocks."""
     return re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
 
 
@@ -151,13 +150,11 @@ def codes(notebook: Any) -> list[Any]:
 
 
 def needs_quickstart(page: str) -> bool:
-    """Returns whether a page runs the quickstart or reads its output."""
     text = "".join(content for _, content in blocks(TEXTS[page], "bash", "python"))
     return re.search(f"output/quickstart|tools.quickstart|{FROM_PYPI}", text) is not None
 
 
 def pages_with_commands() -> list:
-    """Returns the names of the pages with commands, as parameters of a test."""
     found = [page for page in TEXTS if blocks(TEXTS[page], "bash", "python")]
     slow = {page for page in found if needs_quickstart(page) or blocks(TEXTS[page], "bash")}
     return [pytest.param(page, marks=pytest.mark.slow if page in slow else []) for page in found]
@@ -166,7 +163,6 @@ def pages_with_commands() -> list:
 def run_page(
     page: str, folder: Path, python: StandInPython, finished_quickstart: Path | None
 ) -> None:
-    """Runs the blocks of a page in a checkout that is made in `folder`."""
     make_checkout(folder, python)
     if finished_quickstart:
         shutil.copytree(finished_quickstart, folder / "output" / "quickstart")
@@ -307,14 +303,14 @@ def test_every_program_and_tool_is_told_of():
             assert told, f"no page tells of {path.name}"
 
 
-def test_the_readme_is_one_page():
+def section(heading: str) -> str:
+    return TEXTS["README"].partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+
+
+def test_the_readme_is_one_page_and_lists_the_programs():
     assert len(TEXTS["README"].splitlines()) <= 250
     assert len(TEXTS["README"].split()) <= 2000
-
-
-def test_the_readme_lists_the_programs():
-    _, _, programs = TEXTS["README"].partition("\n## The programs\n")
-    names = re.findall(r"^([\w.]+)  ", programs.partition("\n## ")[0], re.MULTILINE)
+    names = re.findall(r"^([\w.]+)  ", section("The programs"), re.MULTILINE)
     assert sorted(names) == sorted({path.name for path in ROOT.glob("*.py")} - {"setup.py"})
 
 
@@ -391,8 +387,7 @@ def test_two_lists_have_every_page_in_one_order():
     pages = {f"{page}.md" for page in TEXTS} - {"README.md", "index.md"}
     assert sorted(listed) == sorted(pages | {path.name for path in NOTEBOOKS})
     link = r"\]\((?:docs/)?([\w/-]+\.(?:md|ipynb))\)"
-    _, _, readme = TEXTS["README"].partition("\n## The pages\n")
-    found = re.findall(link, readme.partition("\n## ")[0])
+    found = re.findall(link, section("The pages"))
     others = {"CONTRIBUTING.md", "CHANGELOG.md"}
     wanted = [name for name in listed if "/" not in name]
     assert [name for name in found if name not in others] == wanted

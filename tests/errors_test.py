@@ -5,18 +5,16 @@ import re
 
 import pytest
 
-from bert_tf.errors import UserError, as_line, listed, needs_package, percent, quoted
+from bert_tf.errors import UserError, as_given, as_line, listed, needs_package, percent, quoted
 
 
-def test_short_values_are_quoted_whole():
+def test_values_are_quoted_whole_or_cut_in_the_middle():
     assert quoted("it's") == '"it\'s"' and quoted([1, None]) == "[1, None]"
     assert quoted("x" * 98) == "'" + "x" * 98 + "'"
-
-
-def test_long_values_are_cut_in_the_middle():
     text = quoted("a" * 1_000_000 + "z")
     assert text == "'" + "a" * 45 + " [...] " + "a" * 44 + "z'" and len(text) == 99
     assert "\n" not in quoted("line\n" * 1000)
+    assert quoted(10**5000) == as_given(10**5000) == "<a very long int>"
 
 
 def test_lists_show_their_first_values():

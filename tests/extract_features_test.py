@@ -53,7 +53,6 @@ LAYERS = (-1, 0, -1, 1)
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """Text, vocabulary, configuration and random weights."""
     folder = tmp_path_factory.mktemp("features")
     (folder / "input.txt").write_bytes(TEXT.encode())
     (folder / "vocab.txt").write_text("".join(f"{word}\n" for word in WORDS))
@@ -65,7 +64,6 @@ def files(tmp_path_factory):
 
 
 def extract(files, output_file, max_bytes=1 << 20, **settings):
-    """Returns the path of the output, written in this process."""
     names = {"input_file": "input.txt", "init_checkpoint": "bert_model.ckpt"}
     names |= {"vocab_file": "vocab.txt"}
     settings = {
@@ -150,7 +148,6 @@ def test_unusable_text(tmp_path):
 
 
 def by_layer(layers):
-    """Returns what JSON has for each layer as one array."""
     assert [layer["index"] for layer in layers] == list(LAYERS)
     return np.array([layer["values"] for layer in layers])
 

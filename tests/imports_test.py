@@ -188,10 +188,7 @@ def flag_violations(modules: dict[str, Path]) -> list[str]:
         f"{module}: absl.flags belongs in programs, tools and {' and '.join(sorted(FLAG_MODULES))}"
         for module, path in sorted(modules.items())
         if floor_of(module) and module not in FLAG_MODULES
-        if any(
-            f"{source}.{name}".startswith("absl.flags")
-            for source, name in imported_names(module, path)
-        )
+        if any(f"{x}.{name}".startswith("absl.flags") for x, name in imported_names(module, path))
     ]
 
 

@@ -50,10 +50,6 @@ def arrays(name, size=4):
     return features
 
 
-def changed(features, name, value):
-    return {**features, name: value}
-
-
 # --- shapes and ranges of labels ------------------------------------------------------------------
 
 
@@ -62,7 +58,7 @@ def test_shapes_of_labels(name):
     """A column counts like a row; all else is refused."""
     model, features = compiled(name)
     label, found = LABELS[name], []
-    column = changed(features, label, features[label][..., np.newaxis].astype(np.float64))
+    column = {**features, label: features[label][..., np.newaxis].astype(np.float64)}
     for given in (features, column):
         model.reset_metrics()
         found.append(model.test_on_batch(given, return_dict=True))
@@ -91,18 +87,25 @@ def test_labels_out_of_range_are_refused(name):
     for wrong in (-1, -100, 99, 0.5):
         labels = features[label].astype(np.float64)
         labels[place] = wrong
-        told = refusal(model.test_on_batch, changed(features, label, labels))
+        told = refusal(model.test_on_batch, {**features, label: labels})
         message = rf"{label} must be from 0 to \d+ \(.*\); received {float(wrong)} at position"
         assert re.search(message, told) and str(list(place)) in told
 
 
-def test_a_score_beyond_the_scale_is_refused():
+def test_scores_have_a_scale_pairs_two_texts_and_in_batch_negatives_no_labels():
     model = eager(SentenceModel(small_config(), score_scale=5.0))
     for wrong in (5.5, -6.0):
         labels = np.float32([5.0, wrong, -5.0, 0.0])
         message = rf"finite, at least -5 and at most 5 \(score_scale\); received {wrong} at"
-        features = changed(arrays("sentences"), "label_ids", labels)
+        features = {**arrays("sentences"), "label_ids": labels}
         refuses(message, model.test_on_batch, features)
+    ids = np.random.default_rng(0).integers(3, 53, (4, 5, 7))
+    model = eager(SentenceModel(small_config(), "in_batch_negatives"))
+    assert results(model, {"input_ids": ids[:, :2]}).keys() == {"loss", "accuracy"}
+    message = r"pairs or \[B, 3, S\]: triplets; received 5 texts"
+    refuses(message, model.test_on_batch, {"input_ids": ids})
+    message = "loss must be one of 'cosine', .*; received 'mse'"
+    refuses(message, SentenceModel, small_config(), "mse")
 
 
 def test_labels_that_do_not_count_may_be_any():
@@ -125,16 +128,6 @@ def test_a_graph_refuses_labels_out_of_range():
     message = r"label_ids must be from 0 to\] \[\d+\] \[\(num_labels\); received\] \[9\]"
     wrong, kind = np.array([[0], [9], [1], [1]]), tf.errors.InvalidArgumentError
     refuses(message, model.test_on_batch, features, wrong, kind=kind)
-
-
-def test_pairs_need_two_texts_and_in_batch_negatives_no_labels():
-    ids = np.random.default_rng(0).integers(3, 53, (4, 5, 7))
-    model = eager(SentenceModel(small_config(), "in_batch_negatives"))
-    assert results(model, {"input_ids": ids[:, :2]}).keys() == {"loss", "accuracy"}
-    message = r"pairs or \[B, 3, S\]: triplets; received 5 texts"
-    refuses(message, model.test_on_batch, {"input_ids": ids})
-    message = "loss must be one of 'cosine', .*; received 'mse'"
-    refuses(message, SentenceModel, small_config(), "mse")
 
 
 def test_a_text_can_have_several_classes():
@@ -169,7 +162,7 @@ def test_weights_in_a_column_count_like_a_row():
     assert found["loss"] == pytest.approx(expected["loss"])
     for wrong in (np.ones((4, 2)), np.ones(3)):
         message = r"weights must have one number for each example, \[4"
-        refuses(message, model.test_on_batch, changed(features, "example_weight", wrong), labels)
+        refuses(message, model.test_on_batch, {**features, "example_weight": wrong}, labels)
 
 
 def test_class_weight_finds_the_labels():

@@ -15,7 +15,6 @@ from bert_tf.model.saving import Savable
 from bert_tf.modeling import AlbertConfig, BertConfig
 from bert_tf.tasks.classification.model import ClassificationModel
 from bert_tf.tasks.extraction.model import FeaturesModel
-from bert_tf.tasks.squad.model import SquadModel
 from bert_tf.tasks.task_model import TaskModel
 from tests.support.objectives import compute
 from tests.support.refusals import refuses
@@ -70,16 +69,13 @@ def test_a_dictionary_of_features_gives_what_its_inputs_give(name):
 IDS = np.ones((2, 5), int)
 
 
-def test_missing_and_superfluous_inputs_are_refused():
+def test_inputs_that_are_missing_superfluous_or_no_numbers():
     for name, given, message in (
         ("classification", {"input_mask": IDS}, "Model must have 'input_ids'; received 'input_m"),
         ("pretraining", {"input_ids": IDS}, "have 'masked_lm_positions'; received 'input_ids'"),
         ("pretraining", [IDS] * 7, "may hold at most 'input_ids', .*received 7"),
     ):
         refuses(message, make(name), given)
-
-
-def test_features_that_are_not_numbers_are_ignored():
     model = make("classification")
     features = make_features("classification", 2)
     data = tf.data.Dataset.from_tensors({**features, "guid": tf.constant(["a", "b"])})
@@ -131,9 +127,6 @@ def test_missing_and_superfluous_labels_are_refused():
     refuses(message, model.test_on_batch, features)
     with pytest.raises(UserError, match="may hold at most 'start_positions', 'end_positions'; rec"):
         model.test_on_batch(features, (start, start, start))
-
-
-def test_a_model_without_a_task_has_no_loss_of_its_own():
     model = eager(FeaturesModel(small_config()))
     refuses("No loss to compute", model.test_on_batch, {"input_ids": IDS}, kind=ValueError)
 
@@ -252,27 +245,6 @@ def test_bfloat16_and_frozen_layers_are_kept(tmp_path):
     assert not reloaded(model, tmp_path / "model.keras").trainable_variables
 
 
-def test_a_functional_model_with_bert_is_saved_and_loaded(tmp_path):
-    bert = modeling.BertModel(small_config(num_hidden_layers=2), name="teacher")
-    bert.embeddings.trainable = False
-    inputs = {n: keras.Input((None,), dtype="int32", name=n) for n in INPUTS[:2]}
-    output = bert(inputs["input_ids"], inputs["input_mask"])
-    tokens = keras.layers.Dropout(0.2)(output.all_encoder_layers[0])
-    outputs = {"tags": keras.layers.Dense(4)(tokens), "class": output.get_pooled_output()}
-    model = keras.Model(inputs, outputs)
-    loaded = reloaded(model, tmp_path / "model.keras")
-    features = learnable(3)
-    expected = model(features)
-    assert expected["tags"].shape == (3, 7, 4)
-    tf.nest.map_structure(np.testing.assert_array_equal, loaded(features), expected)
-    assert paths(loaded.trainable_variables) == paths(model.trainable_variables)
-    task_model = SquadModel(small_config())
-    start, end = task_model(inputs)
-    loaded = reloaded(keras.Model(inputs, start - end), tmp_path / "squad.keras")
-    start, end = task_model(features)
-    np.testing.assert_allclose(loaded(features), start - end, rtol=1e-5, atol=1e-6)
-
-
 def savable_classes(base=Savable):
     """Returns the imported classes of bert_tf that Keras can save."""
     found = {cls for sub in base.__subclasses__() for cls in {sub, *savable_classes(sub)}}
@@ -322,9 +294,6 @@ def test_every_layer_is_made_again_from_its_config():
         assert type(again) is cls
         assert again.get_config() == layer.get_config()
         assert [v.shape for v in again.variables] == [v.shape for v in layer.variables]
-
-
-def test_every_layer_of_bert_can_be_saved():
     kinds = {type(layer) for name in TASKS for layer in make(name)._flatten_layers()}
     ours = [x for x in kinds if x.__module__.startswith("bert_tf.")]
     assert all(issubclass(x, (Savable, keras.layers.Dense)) for x in ours)

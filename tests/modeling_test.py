@@ -265,58 +265,6 @@ def test_the_models_dropout_follows_from_its_seed_under_xla_too():
 # --- a Keras user ---------------------------------------------------------------------------------
 
 
-def _fit(model, inputs, labels):
-    model.compile(
-        keras.optimizers.Adam(0.01),
-        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        metrics=["accuracy"],
-    )
-    data = tf.data.Dataset.from_tensor_slices((inputs, labels)).shuffle(99, seed=0).batch(4)
-    # The thread that tunes `fit`'s own dataset can hold up the end of an epoch for half a minute.
-    options = tf.data.Options()
-    options.autotune.enabled = False
-    data = data.with_options(options)
-    losses = model.fit(data, epochs=6, shuffle=False, verbose=0).history["loss"]
-    assert losses[-1] < 0.5 * losses[0]
-
-
-@pytest.mark.slow
-def test_a_classifier_in_the_functional_style():
-    bert = modeling.BertModel(_config(hidden_dropout_prob=0.1))
-    inputs = {
-        name: keras.Input((None,), dtype="int32", name=name)
-        for name in ("input_ids", "input_mask", "token_type_ids")
-    }
-    output = bert(inputs["input_ids"], inputs["input_mask"], inputs["token_type_ids"])
-    assert output.sequence_output.shape == (None, None, H)
-    logits = keras.layers.Dense(3)(output.get_pooled_output())
-    model = keras.Model(inputs, logits)
-    before = bert.pooler.dense.kernel.numpy()
-    ids, input_mask, segment_ids = _inputs(17, 12)
-    ids[:, 0] = np.arange(12) % 3
-    x = {"input_ids": ids, "input_mask": input_mask, "token_type_ids": segment_ids}
-    _fit(model, x, ids[:, 0])
-    assert np.abs(bert.pooler.dense.kernel.numpy() - before).max() > 0
-    assert len(model.trainable_variables) == len(bert.variables) + 2
-    assert model.predict(x, verbose=0).shape == (12, 3)
-
-
-@pytest.mark.slow
-def test_a_classifier_as_a_subclass():
-    class Classifier(keras.Model):
-        def __init__(self):
-            super().__init__()
-            self.bert = modeling.BertModel(_config())
-            self.logits = keras.layers.Dense(3)
-
-        def call(self, input_ids, training=False):
-            return self.logits(self.bert(input_ids, training=training).pooled_output)
-
-    ids, _, _ = _inputs(18, 12)
-    ids[:, 0] = np.arange(12) % 3
-    _fit(Classifier(), ids, ids[:, 0])
-
-
 def test_training_switches_dropout_on_in_a_keras_model():
     bert = modeling.BertModel(_config(hidden_dropout_prob=0.5))
     input_ids = keras.Input((S,), dtype="int32")

@@ -18,8 +18,8 @@ from bert_tf.runs.flags.settings import ModelSettings, TextSettings
 from bert_tf.runs.training.fine_tuning_checks import make_tokenizer
 from bert_tf.tasks.extraction.settings import ExtractionSettings
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
-from tests.support import forked_programs
 from tests.support.hugging_face_folders import ENCODER, POOLER, make_tensors, write_folder
+from tests.support.pretraining_runs import run
 from tests.support.refusals import refuses
 from tests.support.small_classification import VOCAB
 from tests.support.tokenizer_json import word_piece_json
@@ -79,17 +79,11 @@ FORMS = {
 }
 
 
-def run(program, *flags, status=0):
-    found, printed = forked_programs.run([sys.executable, f"{program}.py", *flags])
-    assert found == status, printed
-    return printed
-
-
 def classify(folder, out, *flags):
     data = "--task_name=table", "--text_a_column=text", "--label_column=label"
     more = "--train_batch_size=4", "--num_train_epochs=1", "--learning_rate=1e-2"
     folders = f"--data_dir={folder}/data", f"--output_dir={out}"
-    return run("run_classifier", *data, *folders, *more, *flags)
+    return run(*data, *folders, *more, *flags, program="run_classifier.py")
 
 
 @pytest.fixture(scope="module")
@@ -129,8 +123,8 @@ def test_a_run_s_folder_is_a_model_with_its_length_casing_and_classes(models, tr
 def test_vectors_are_the_same(models, tmp_path):
     files = {"three": three(models), **{x: form(models) for x, form in FORMS.items()}}
     for name, flags in files.items():
-        out = f"--output_file={tmp_path}/{name}.jsonl"
-        run("extract_features", f"--input_file={models}/lines.txt", out, "--layers=-1", *flags)
+        words = f"--input_file={models}/lines.txt", f"--output_file={tmp_path}/{name}.jsonl"
+        run(*words, "--layers=-1", *flags, program="extract_features.py")
     outputs = [(tmp_path / f"{name}.jsonl").read_bytes() for name in files]
     assert len({*outputs}) == 1 and outputs[0].count(b"\n") == 2
 

@@ -39,18 +39,30 @@ DEFAULTS = {
         layers='-1,-2,-3,-4' batch_size=32""",
 }
 FINE_TUNING = [task.program for task in registry.TASKS.values()]
+OF_EVERY_TASK = "output_dir"  # --init_checkpoint names the other files, too
+REQUIRED = {
+    **dict.fromkeys(FINE_TUNING, OF_EVERY_TASK),
+    "create_pretraining_data": "output_file",
+    "run_pretraining": "input_file output_dir",
+    "run_distillation": "input_file output_dir teacher_checkpoint",
+    "run_classifier": f"{OF_EVERY_TASK} task_name",
+    "run_multiple_choice": f"{OF_EVERY_TASK} data_dir",
+    "run_sentence_similarity": f"{OF_EVERY_TASK} data_dir text_a_column",
+    "extract_features": "input_file output_file init_checkpoint",
+}
 PROGRAMS = sorted({*DEFAULTS, "run_distillation", *FINE_TUNING})
 READ_FLAGS = """
 import contextlib, importlib, io, json, sys
 from absl import flags
+from bert_tf.errors import UserError
 from bert_tf.runs.flags import command_flags
 from bert_tf.runs.flags.setting_fields import REQUIRED, flags_of, help_text
 from bert_tf.runs.flags.settings import DeviceSettings
 from bert_tf.runs.flags.settings import ModelSettings
 from bert_tf.tasks import registry
-sys.argv.append("--help")
-sys.argv.pop(0)
-sys.modules["__main__"] = program = importlib.import_module(sys.argv[0])
+_, name, *lines = sys.argv
+sys.argv = [name, "--help"]
+sys.modules["__main__"] = program = importlib.import_module(name)
 with contextlib.redirect_stdout(io.StringIO()) as page:
     try:
         command_flags.run_program(program.main)
@@ -60,6 +72,18 @@ defined = {name: flags.FLAGS[name] for name in flags.FLAGS}
 for task in registry.TASKS.values():
     if task.program == program.__name__:
         program.SETTINGS = (*task.settings_classes(), ModelSettings, DeviceSettings)
+messages = []
+for line in lines:
+    for flag in flags.FLAGS:
+        flags.FLAGS[flag].unparse()
+    message, sys.argv = "", [f"{name}.py", *line.split()]
+    try:
+        command_flags._parse(sys.argv)
+        for settings in program.SETTINGS:
+            command_flags.settings_from_flags(settings)
+    except UserError as error:
+        message = str(error)
+    messages.append(message)
 texts = [(f, help_text(settings, f)) for settings in program.SETTINGS for f in flags_of(settings)]
 print(json.dumps({
     "flags": {name: [flag.default, flag.help] for name, flag in defined.items()},
@@ -69,14 +93,16 @@ print(json.dumps({
     "docstring": program.__doc__,
     "help": page.getvalue(),
     "status": status,
+    "messages": messages,
 }))
 """
 
 
 @functools.cache
 def read(program):
-    """Returns the flags of a program and the fields of its settings, in a process of its own."""
-    status, printed = forked_programs.run([sys.executable, "-c", READ_FLAGS, program])
+    """Returns a program's flags, fields of its settings, and messages for its published lines."""
+    words = [sys.executable, "-c", READ_FLAGS, program, *published(program)]
+    status, printed = forked_programs.run(words)
     assert status == 0, printed
     return json.loads(printed.splitlines()[-1])
 
@@ -98,23 +124,6 @@ def test_flags_have_the_defaults_and_help_texts_of_the_settings(program):
     for name, (default, text) in found["fields"].items():
         flag_default, flag_text = found["flags"][name]
         assert (flag_default, flag_text.split(">: ")[-1]) == (default, text), name
-
-
-OF_EVERY_TASK = "output_dir"  # --init_checkpoint names the other files, too
-REQUIRED = {
-    **dict.fromkeys(FINE_TUNING, OF_EVERY_TASK),
-    "create_pretraining_data": "output_file",
-    "run_pretraining": "input_file output_dir",
-    "run_distillation": "input_file output_dir teacher_checkpoint",
-    "run_classifier": f"{OF_EVERY_TASK} task_name",
-    "run_multiple_choice": f"{OF_EVERY_TASK} data_dir",
-    "run_sentence_similarity": f"{OF_EVERY_TASK} data_dir text_a_column",
-    "extract_features": "input_file output_file init_checkpoint",
-}
-
-
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_required_flags(program):
     assert set(read(program)["required"]) == set(REQUIRED[program].split())
 
 
@@ -155,12 +164,7 @@ PUBLISHED = {
         --num_train_epochs=3.0 --output_dir=o""",
     "predict MRPC": f"""run_classifier {BASE} --task_name=MRPC --do_predict=true --data_dir=$G/MRPC
         --max_seq_length=128 --output_dir=o""",
-    "XNLI": f"""run_classifier {BASE} --task_name=XNLI --do_train=true --do_eval=true --data_dir=d
-        --max_seq_length=128 --train_batch_size=32 --learning_rate=5e-5 --num_train_epochs=2.0
-        --output_dir=o""",
     "SQuAD 1.1": f"run_squad {SQUAD} --output_dir=o",
-    "SQuAD 1.1 on a TPU": f"""run_squad {SQUAD} --output_dir=gs://b/o --use_tpu=True
-        --tpu_name=$TPU_NAME""",
     "SQuAD 2.0 on a TPU": f"""run_squad {SQUAD} --output_dir=gs://b/o --use_tpu=True
         --tpu_name=$TPU_NAME --version_2_with_negative=True""",
     "SQuAD 2.0 with a threshold": f"""run_squad {SQUAD} --do_train=False --output_dir=gs://b/o
@@ -178,40 +182,10 @@ PUBLISHED = {
     "defaults of SQuAD": f"""run_squad {SQUAD} --output_dir=o {NO_TPU}
         --version_2_with_negative=False --null_score_diff_threshold=0.0 --verbose_logging=False
         --warmup_proportion=0.1 --save_checkpoints_steps=1000 --iterations_per_loop=1000""",
-    "defaults of records": """create_pretraining_data --input_file=i --output_file=o --vocab_file=v
-        --do_whole_word_mask=False --short_seq_prob=0.1 --masked_lm_prob=0.15 --dupe_factor=10""",
     "defaults of pre-training": f"""run_pretraining --input_file=i --output_dir=o
         --bert_config_file=c --do_eval=False --eval_batch_size=8 --max_eval_steps=100
         --init_checkpoint= {NO_TPU}""",
 }
-MAKE_SETTINGS = """
-import importlib, json, sys
-from absl.flags import FLAGS
-from bert_tf.errors import UserError
-from bert_tf.runs.flags import command_flags
-from bert_tf.runs.flags.settings import DeviceSettings
-from bert_tf.runs.flags.settings import ModelSettings
-from bert_tf.tasks import registry
-module, *lines = sys.argv[1:]
-program = importlib.import_module(module)
-for task in registry.TASKS.values():
-    if task.program == module:
-        program.SETTINGS = (*task.settings_classes(), ModelSettings, DeviceSettings)
-messages = []
-for line in lines:
-    for flag in FLAGS:
-        FLAGS[flag].unparse()
-    message, sys.argv = "", [f"{module}.py", *line.split()]
-    try:
-        command_flags._parse(sys.argv)
-        for settings in program.SETTINGS:
-            command_flags.settings_from_flags(settings)
-    except UserError as error:
-        message = str(error)
-    messages.append(message)
-print(json.dumps(messages))
-"""
-
 
 # What the original ignores: flags beside a command line, and part of the message.
 IGNORED = {
@@ -221,13 +195,16 @@ IGNORED = {
 }
 
 
-@pytest.mark.parametrize("program", DEFAULTS)
-def test_command_lines_for_the_original_are_accepted(program):
+def published(program):
+    """Returns the command lines for a program, without its name, and what the messages have."""
     lines = {line: None for line in PUBLISHED.values()}
     lines |= {f"{PUBLISHED[name]} {more}": part for more, (name, part) in IGNORED.items()}
-    lines = {x.split(maxsplit=1)[1]: y for x, y in lines.items() if x.split()[0] == program}
-    status, printed = forked_programs.run([sys.executable, "-c", MAKE_SETTINGS, program, *lines])
-    assert status == 0, printed
-    messages = json.loads(printed.splitlines()[-1])
-    for (line, part), message in zip(lines.items(), messages, strict=True):
+    return {x.split(maxsplit=1)[1]: y for x, y in lines.items() if x.split()[0] == program}
+
+
+@pytest.mark.parametrize("program", DEFAULTS)
+def test_command_lines_for_the_original_are_accepted(program):
+    lines = published(program)
+    assert lines
+    for (line, part), message in zip(lines.items(), read(program)["messages"], strict=True):
         assert part in message if part else message == "", line

@@ -60,7 +60,6 @@ def run(site: Path, folder: Path, *command: str) -> str:
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    """Returns the contents of the files in a folder, by relative name."""
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in folder.rglob("*")
@@ -126,13 +125,6 @@ def test_programs_start_from_an_environment_with_spaces_in_its_path(tmp_path):
     words = [site / "bin" / "run_squad.py", "--no_such_flag"]
     done = subprocess.run(words, env=environment, capture_output=True, text=True)
     assert done.returncode == 1 and "no_such_flag" in done.stderr, done.stderr
-
-
-@pytest.mark.slow
-def test_a_program_and_a_tool_run_in_another_folder(site, tmp_path):
-    assert "--predict_batch_size" in run(site, tmp_path, "run_classifier.py", "--help")
-    tool = [sys.executable, "-m", "bert_tf.tools.search_hyperparameters", "--help"]
-    assert "--num_restarts" in run(site, tmp_path, *tool)
 
 
 def test_recipes_and_model_configurations_are_used_in_another_folder(site, tmp_path):

@@ -1,4 +1,7 @@
-"""The recipes in flags/: the released models' configurations, the flagfiles, the quickstart."""
+"""The recipes in flags/: the released models' configurations, the flagfiles, the quickstart.
+
+Also the settings of the papers of the family, in flags/albert, flags/roberta and flags/electra.
+"""
 
 import functools
 import json
@@ -16,8 +19,8 @@ from bert_tf.tasks.pretraining.training.electra import ElectraPretrainingModel
 from bert_tf.tasks.pretraining.training.model import PretrainingModel
 from tests.support import forked_programs
 from tests.support.golden import needs_golden
-from tests.support.pretraining_runs import run
 from tests.support.shapes import variables_without_values
+from tests.tasks.recipes_test import FLAGS, values
 
 ROOT = Path(__file__).resolve().parents[1]
 MODELS = ROOT / "flags" / "models"
@@ -91,6 +94,12 @@ def test_every_released_model_has_a_configuration():
     others = {("roberta", "base"), ("roberta", "large"), ("electra", "small")}
     others |= {("electra", "base"), ("electra", "large")}
     assert set(MODELS.glob("*/*")) == bert | albert | {other_file(*names) for names in others}
+    # The sizes are BERT's, all else is roberta-base's.
+    for size, sizes in (("base", (768, 12, 12, 3072)), ("large", (1024, 24, 16, 4096))):
+        content = json.loads(other_file("roberta", size).read_text())
+        assert content == RobertaConfig(50265, *sizes).to_dict()
+        config = config_from_dict(content)
+        assert isinstance(config, RobertaConfig) and config.to_dict() == content
 
 
 @pytest.mark.parametrize("name", FAMILY_PARAMETERS)
@@ -106,15 +115,6 @@ def test_parameters_of_the_family(name):
     row = next(line for line in page.splitlines() if line.startswith(f"| {size} "))
     sizes = config.hidden_size, config.num_hidden_layers, config.num_attention_heads
     assert all(f" {number:,} " in row for number in (FAMILY_PARAMETERS[name][0], *sizes))
-
-
-def test_roberta_configuration():
-    """The sizes are BERT's, all else is roberta-base's."""
-    for size, sizes in (("base", (768, 12, 12, 3072)), ("large", (1024, 24, 16, 4096))):
-        content = json.loads(other_file("roberta", size).read_text())
-        assert content == RobertaConfig(50265, *sizes).to_dict()
-        config = config_from_dict(content)
-        assert isinstance(config, RobertaConfig) and config.to_dict() == content
 
 
 @pytest.mark.parametrize("size", ALBERT_SIZES)
@@ -320,15 +320,12 @@ def test_pretraining_of_the_released_models(name, recipes):
     assert f"{json.loads((ROOT / config).read_text())['vocab_size']:,} word pieces" in text
 
 
-def test_albert_is_pretrained_with_dropout(recipes):
-    """Section 4.8: it is left out later only. The figures of table 2 are v1's."""
-    config = read_config(str(ROOT / recipes["albert"]["flags"]["bert_config_file"]))
-    assert config.hidden_dropout_prob == config.attention_probs_dropout_prob == 0.1
-
-
-def test_every_pretraining_recipe_is_tested():
+def test_every_pretraining_recipe_is_tested_and_albert_s_has_dropout(recipes):
     found = {path.stem for name in FOLDERS.values() for path in (ROOT / "flags" / name).iterdir()}
     assert found == {"paper", "roberta", *RECIPES}
+    # Section 4.8 leaves it out later only. The figures of table 2 are v1's.
+    config = read_config(str(ROOT / recipes["albert"]["flags"]["bert_config_file"]))
+    assert config.hidden_dropout_prob == config.attention_probs_dropout_prob == 0.1
 
 
 def test_quickstart_text():
@@ -343,8 +340,111 @@ def test_quickstart_text():
     assert not {s for d in training for s in d} & {s for d in heldout for s in d}
 
 
-def test_quickstart_refuses_stray_words(tmp_path):
-    words = [f"--output_dir={tmp_path / 'q'}", "flags/quickstart"]
-    output = run(*words, program="tools.quickstart", status=1)
-    assert "flags/quickstart" in output
-    assert not (tmp_path / "q").exists()
+# Table 14 of ALBERT's paper: steps, batch, steps of warm-up, learning rate; and the number of the
+# task's training examples.
+ALBERT = {
+    "cola": (5336, 16, 320, "1e-5", 8_551),
+    "stsb": (3598, 16, 214, "2e-5", 5_749),
+    "sst2": (20935, 32, 1256, "1e-5", 67_349),
+    "mnli": (10000, 128, 1000, "3e-5", 392_702),
+    "qnli": (33112, 32, 1986, "1e-5", 104_743),
+    "qqp": (14000, 128, 1000, "5e-5", 363_846),
+    "rte": (800, 32, 200, "3e-5", 2_490),
+    "mrpc": (800, 32, 200, "2e-5", 3_668),
+    "wnli": (2000, 16, 250, "2e-5", 635),
+    "squad_v1": (3649, 48, 365, "5e-5", 87_599),
+    "squad_v2": (8144, 48, 814, "3e-5", 130_319),
+}
+
+# RoBERTa's paper, table 10, and fairseq's examples/roberta/README.glue.md: the same.
+ROBERTA_GLUE = {
+    "cola": (5336, 16, 320, "1e-5", 8_551),
+    "mnli": (123873, 32, 7432, "1e-5", 392_702),
+    "mrpc": (2296, 16, 137, "1e-5", 3_668),
+    "qnli": (33112, 32, 1986, "1e-5", 104_743),
+    "qqp": (113272, 32, 28318, "1e-5", 363_846),
+    "rte": (2036, 16, 122, "2e-5", 2_490),
+    "sst2": (20935, 32, 1256, "1e-5", 67_349),
+    "stsb": (3598, 16, 214, "2e-5", 5_749),
+}
+STEPS = {
+    **{f"albert/{name}": row for name, row in ALBERT.items()},
+    **{f"roberta/{name}": row for name, row in ROBERTA_GLUE.items()},
+}
+
+
+def recipe(name):
+    """Returns the text of a recipe, and its flags with those of the flagfile that it includes."""
+    path = FLAGS / f"{name}.flags"
+    return path.read_text(encoding="utf-8"), values(path)
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_steps(name):
+    steps, batch, warmup, rate, examples = STEPS[name]
+    text, flags = recipe(name)
+    assert (flags["train_batch_size"], flags["learning_rate"]) == (f"{batch}", rate)
+    share, rounding = (0.003, 1) if name.startswith("albert") else (0.025, 2)
+    epochs = float(flags["num_train_epochs"])
+    assert epochs * examples / batch == pytest.approx(steps, rel=share)
+    proportion = float(flags.get("warmup_proportion", 0.1))
+    assert proportion * steps == pytest.approx(warmup, abs=rounding)
+    assert f"{steps:,} steps" in text
+    # They begin with a checkpoint of MNLI.
+    begins = name in ("albert/rte", "albert/stsb", "albert/mrpc")
+    assert ("section 4.9, footnote 4" in text) == begins
+
+
+# As in pre-training.
+ROBERTA_ADAM = {"beta_2": "0.98", "epsilon": "1e-6", "clip_norm": "0", "do_lower_case": "False"}
+
+
+@pytest.mark.parametrize("name", ROBERTA_GLUE)
+def test_roberta_glue_recipe(name):
+    _, flags = recipe(f"roberta/{name}")
+    assert flags.items() >= {**ROBERTA_ADAM, "weight_decay_rate": "0.1"}.items()
+    assert float(flags["num_train_epochs"]) == (13.08 if name == "rte" else 10)
+
+
+@pytest.mark.parametrize("name", ["squad_v1", "squad_v2"])
+def test_roberta_squad_recipe(name):
+    _, flags = recipe(f"roberta/{name}")
+    expected = {"train_batch_size": "48", "learning_rate": "1.5e-5", "num_train_epochs": "2"}
+    expected |= {**ROBERTA_ADAM, "warmup_proportion": "0.06", "weight_decay_rate": "0.01"}
+    assert flags.items() >= expected.items()
+
+
+# What configure_finetuning.py of google-research/electra sets for one task.
+LONG = {"num_train_epochs": "2", "max_seq_length": "512"}
+ELECTRA = {
+    **dict.fromkeys(("cola", "mnli", "qnli", "qqp", "sst2"), {}),
+    "mrpc": {"double_unordered": "true"},
+    "rte": {"num_train_epochs": "10"},
+    "stsb": {"num_train_epochs": "10", "double_unordered": "true", "label_scale": "5"},
+    "squad_v1": LONG,
+    "squad_v2": {**LONG, "null_score_diff_threshold": "-2.75"},
+    "chunk": {"max_seq_length": "256", "tag_scheme": "bioes"},
+}
+ELECTRA_COMMON = {
+    **{"loss_reduction": "sum", "layerwise_lr_decay": "0.8", "learning_rate": "1e-4"},
+    **{"train_batch_size": "32", "warmup_proportion": "0.1", "num_train_epochs": "3"},
+}
+
+
+@pytest.mark.parametrize("name", ELECTRA)
+def test_electra_recipe(name):
+    _, flags = recipe(f"electra/{name}")
+    assert flags.items() >= {**ELECTRA_COMMON, **ELECTRA[name]}.items()
+    assert ("joint_prediction" in flags) == name.startswith("squad")
+    assert ("answerable_classifier" in flags) == name.startswith("squad")
+
+
+def test_electra_large_and_that_every_recipe_is_tested():
+    _, flags = recipe("electra/large")
+    assert flags == {"learning_rate": "5e-5", "layerwise_lr_decay": "0.9"}
+    for family, names in (
+        ("albert", ALBERT),
+        ("roberta", {*ROBERTA_GLUE, "squad_v1", "squad_v2"}),
+        ("electra", {*ELECTRA, "large"}),
+    ):
+        assert {path.stem for path in (FLAGS / family).iterdir()} == {*names, "glue"}

@@ -120,18 +120,6 @@ def test_a_resumed_run_ends_with_the_same_bits(trained, inputs, tmp_path, caplog
 
 
 @pytest.mark.slow
-def test_a_distilbert_learns_from_a_bert(inputs, tmp_path):
-    """Token types stay the teacher's; those of a second text change nothing."""
-    distil(inputs, tmp_path / "out", {"model_type": "distilbert"})
-    student = variables(tmp_path / "out" / "model.ckpt-6")
-    teacher = variables(inputs / "teacher" / "bert_model.ckpt")
-    name = "bert/embeddings/token_type_embeddings"
-    np.testing.assert_array_equal(student[name], teacher[name])
-    assert f"{name}/adam_m" not in student
-    assert bert_tf.load(str(tmp_path / "out")).fill_mask("w3 [MASK] w7", top_k=1)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind,teacher_layers,scope",
     [
@@ -180,7 +168,6 @@ def test_masks_drawn_while_training_with_the_teachers_vocabulary(inputs, tmp_pat
     assert variables(tmp_path / "out" / "model.ckpt-6")["global_step"] == 6
 
 
-# Flags, and changes of the configurations of `student` and `teacher`; and part of the message.
 OTHER_WORDS = [*WORDS[:9], "other", *WORDS[10:]]
 # Flags, and changes of the configurations of `student` and `teacher`; and part of the message.
 WRONG = [
@@ -260,22 +247,14 @@ def test_wrong_input(inputs, tmp_path, monkeypatch, changes, message):
     assert not tf.io.gfile.glob(f"{tmp_path}/out/model.ckpt*")
 
 
-def program_flags(inputs, folder):
-    """Returns the program's flags, without the teacher's."""
-    return [
-        *(f"--input_file={inputs}/train.tfrecord", f"--bert_config_file={inputs}/bert_config.json"),
-        *(f"--output_dir={folder}/out", "--do_train", "--max_seq_length=12"),
-        "--max_predictions_per_seq=2",
-    ]
-
-
 @pytest.mark.slow
 def test_two_replicas_begin_with_the_same_weights_and_end_with_finite_ones(inputs, tmp_path):
     log = run(
-        *program_flags(inputs, tmp_path),
-        *(f"--teacher_checkpoint={inputs}/teacher/bert_model.ckpt", "--num_train_steps=5"),
+        *(f"--input_file={inputs}/train.tfrecord", f"--bert_config_file={inputs}/bert_config.json"),
+        *(f"--output_dir={tmp_path}/out", "--do_train", "--max_seq_length=12"),
+        *(f"--teacher_checkpoint={inputs}/teacher", "--num_train_steps=5"),
         *("--train_batch_size=8", "--student_layers=2,1", "--distribution_strategy=mirrored"),
-        "--num_cpu_devices=2",
+        *("--num_cpu_devices=2", "--max_predictions_per_seq=2"),
         program="run_distillation.py",
     )
     assert "The student begins with the teacher's layers [2, 1]" in log
@@ -331,11 +310,3 @@ def test_another_vocabulary_than_the_student_s(inputs, tmp_path, flag):
         given |= {"student_layers": "none"}
     message = f"every token in the same line as the vocabulary of --{flag}: 'other' is in line 10"
     refuses(message, distil, inputs, student if flag == "output_dir" else tmp_path / "out", **given)
-
-
-@pytest.mark.slow
-def test_the_program(inputs, tmp_path):
-    flags = [f"--teacher_checkpoint={inputs}/teacher", "--student_layers=1,9"]
-    flags += program_flags(inputs, tmp_path)
-    log = run(*flags, program="run_distillation.py", status=1)
-    assert "run_distillation.py: --student_layers=1,9 must be none, or as many of the" in log

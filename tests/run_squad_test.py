@@ -26,7 +26,6 @@ from tests.support.squad_files import (
 
 PROGRAMS = GOLDEN / "programs"
 
-
 run_program = functools.partial(run, program="run_squad.py")
 run_in_process = functools.partial(run_in, name="squad")
 
@@ -215,10 +214,6 @@ def test_questions_without_answers_are_answered(folder, tmp_path):
 
 REFUSED = {
     "nothing to do": ({"do_predict": False}, "At least one of --do_train and --do_predict must be"),
-    "a cased model": (
-        {"init_checkpoint": "x/cased_L-12_H-768_A-12/bert_model.ckpt"},
-        "set --do_lower_case=Fal",
-    ),
     "questions that would be overwritten": (
         {"predict_file": "out/nbest_predictions.json"},
         "must not be a file of --predict_file, which it would re",

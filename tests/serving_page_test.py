@@ -70,7 +70,6 @@ def started(
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    """Starts the service; returns its address and its model's folder."""
     root = tmp_path_factory.mktemp("service")
     folder = write_head(root / "model", "classification")
     with started(root, folder) as (address, _):

@@ -1,8 +1,12 @@
-"""Tests of what `import bert_tf` gives: names, types, and no TensorFlow before it is needed."""
+"""Tests of what `import bert_tf` gives: names, types, and no TensorFlow before it is needed.
+
+Also of the programs in examples/, which use it.
+"""
 
 import ast
 import inspect
 import re
+import runpy
 import subprocess
 import sys
 import tomllib
@@ -13,10 +17,10 @@ import pytest
 
 import bert_tf
 from bert_tf.files import checkpoints
+from tests.support.exported_heads import write_head
 from tests.support.refusals import refuses
 
 ROOT = Path(__file__).resolve().parents[1]
-SOURCE = (ROOT / "bert_tf" / "__init__.py").read_text(encoding="utf-8")
 
 # A type checker must report every line with a comment, in the comment's words, and no other line.
 PROGRAM = """
@@ -80,10 +84,11 @@ def test_a_type_checker_knows_the_surface(tmp_path):
         assert text in found[str(number)]
 
 
-def test_the_names_are_there_and_listed():
+def test_the_names_are_there_and_listed_and_no_others():
     """A type checker sees the names that exist."""
     assert dir(bert_tf) == bert_tf.__all__
-    blocks = [node for node in ast.parse(SOURCE).body if isinstance(node, ast.If)]
+    source = (ROOT / "bert_tf" / "__init__.py").read_text(encoding="utf-8")
+    blocks = [node for node in ast.parse(source).body if isinstance(node, ast.If)]
     [block] = [node for node in blocks if ast.unparse(node.test) == "TYPE_CHECKING"]
     seen = {
         (alias.asname, f"{node.module}.{alias.name}")
@@ -95,12 +100,17 @@ def test_the_names_are_there_and_listed():
     assert seen == there
     for name in bert_tf.__all__:
         assert getattr(bert_tf, name) is not None
+    message = "module 'bert_tf' has no attribute 'laod'"
+    refuses(message, getattr, bert_tf, "laod", kind=AttributeError)
 
 
-def test_the_reference_has_every_name():
+def test_the_reference_has_every_name_and_mypy_checks_its_modules():
     page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
     described = re.findall(r"^::: bert_tf\.(\w+)$", page, re.MULTILINE)
     assert sorted([*described, "__version__"]) == bert_tf.__all__
+    checked = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mypy"]["files"]
+    homes = {inspect.getsourcefile(getattr(bert_tf, name)) for name in bert_tf._HOMES}
+    assert homes <= {str(ROOT / path) for path in checked}
 
 
 def test_every_name_of_the_reference_has_an_example_that_runs():
@@ -116,17 +126,6 @@ def test_every_name_of_the_reference_has_an_example_that_runs():
     names |= {"BertOutput", "GridSearchCV", "clone", "cross_val_score", "score", "get_params"}
     unused = {"set_fit_request", "set_score_request"}
     assert [name for name in names - unused if not re.search(rf"\b{name}\b", code)] == []
-
-
-def test_mypy_checks_the_modules_of_the_reference():
-    checked = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mypy"]["files"]
-    homes = {inspect.getsourcefile(getattr(bert_tf, name)) for name in bert_tf._HOMES}
-    assert homes <= {str(ROOT / path) for path in checked}
-
-
-def test_a_name_that_is_not_there():
-    message = "module 'bert_tf' has no attribute 'laod'"
-    refuses(message, getattr, bert_tf, "laod", kind=AttributeError)
 
 
 def test_tensorflow_waits_until_it_is_needed():
@@ -156,3 +155,22 @@ def test_load_weights_of_a_model(tmp_path, warnings):
         (albert, "kind of model that the model's configuration describes"),
     ):
         refuses(message, bert_tf.load_weights, bert_tf.BertModel(other), str(tmp_path))
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.stem)
+def test_an_example_learns(path, tmp_path, monkeypatch, capsys):
+    """On a small model."""
+    output = tmp_path / "model.keras"
+    main = runpy.run_path(str(path))["main"]
+    monkeypatch.setitem(main.__globals__, "EPOCHS", 2)
+    # The first rows of what the example reads.
+    folder = "flags/quickstart/numbers"
+    (tmp_path / folder).mkdir(parents=True)
+    for name, count in (("train.csv", 241), ("dev.csv", 41)):
+        rows = (ROOT / folder / name).read_text().splitlines(keepends=True)
+        (tmp_path / folder / name).write_text("".join(rows[:count]))
+    monkeypatch.chdir(tmp_path)
+    main(write_head(tmp_path / "model", "masked_lm", num_layers=1), str(output))
+    losses = [float(x) for x in re.findall(r" - loss: ([\d.e-]+)", capsys.readouterr().out)]
+    assert len(losses) == 2 and losses[1] < losses[0]
+    assert output.exists()

@@ -169,15 +169,6 @@ def test_each_head_in_each_runtime(folders, exported, head, runtime):
 
 
 @ENCODER_FIRST
-def test_each_head_of_a_saved_model_in_openvino_with_bfloat16(folders, exported, head):
-    run = open_in_openvino(exported(head, "saved_model"), "bf16")
-    inputs = running.sample_inputs(input_specs(head), CONFIG["vocab_size"], 32)
-    expected, found = program_outputs(head, read_folder(folders[head]), inputs), run(inputs)
-    assert {value.dtype for value in found.values()} == {np.dtype("float32")}
-    assert running.largest_difference(expected, found) < 0.05
-
-
-@ENCODER_FIRST
 def test_each_head_in_bfloat16(folders, exported, head, tmp_path):
     """Matrices take half the memory; inputs and outputs are float32's, with nearly its numbers."""
     output = do_export(folders[head], tmp_path / "half", dtype="bfloat16")
@@ -197,14 +188,6 @@ def test_each_head_in_bfloat16(folders, exported, head, tmp_path):
     expected = program_outputs(head, read_folder(folders[head]), inputs)
     assert {value.dtype for value in found.values()} == {np.dtype("float32")}
     assert 1e-4 < running.largest_difference(expected, found) < 0.03
-
-
-@pytest.mark.slow
-def test_a_saved_model_needs_tensorflow_alone(exported):
-    hidden = ("bert_tf", "keras", "tensorflow_text", "onnx", "ai_edge_litert")
-    (text,) = run_readme(hidden, exported("classification", "saved_model"))
-    printed = np.array(re.findall(r"[\d.e+-]*\d", text), float)
-    assert printed.shape == (3,) and abs(printed.sum() - 1) < 1e-6
 
 
 @pytest.mark.slow
@@ -262,7 +245,6 @@ def figures_of_the_page() -> dict[str, dict[str, float]]:
 
 
 def print_table() -> None:
-    """Prints the table of docs/measurements/speed.md."""
     print("| Head | SavedModel | ONNX | LiteRT | OpenVINO |\n|---|--:|--:|--:|--:|")
     for head in HEADS:
         figures = []

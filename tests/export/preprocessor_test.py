@@ -133,7 +133,7 @@ def test_called_outside_of_a_dataset(preprocessor):
 
 
 @pytest.mark.slow
-def test_a_keras_model_takes_texts_and_is_saved(of_folder, tmp_path):
+def test_a_keras_model_and_an_exported_graph_take_texts(of_folder, tmp_path):
     first, second = keras.Input((), dtype="string"), keras.Input((), dtype="string")
     model = keras.Model([first, second], of_folder((first, second)))
     model.save(tmp_path / "model.keras")
@@ -141,15 +141,11 @@ def test_a_keras_model_takes_texts_and_is_saved(of_folder, tmp_path):
     texts = texts_of(5, 3), texts_of(6, 3)
     found = again([tf.constant(part) for part in texts])
     check(found, of_folder.tokenizer, *texts)
-
-
-@pytest.mark.slow
-def test_the_tables_are_in_an_exported_graph(of_folder, tmp_path):
     module = tf.Module()
     module.preprocessor = of_folder
     module.serve = tf.function(of_folder, input_signature=[tf.TensorSpec([None], tf.string)])
-    tf.saved_model.save(module, str(tmp_path))
-    loaded, texts = tf.saved_model.load(str(tmp_path)), texts_of(7, 5)
+    tf.saved_model.save(module, str(tmp_path / "graph"))
+    loaded, texts = tf.saved_model.load(str(tmp_path / "graph")), texts_of(7, 5)
     found = loaded.serve(tf.constant(texts))
     check(found, of_folder.tokenizer, texts)
 
@@ -177,7 +173,6 @@ def test_every_id_is_the_originals(family, tmp_path):
 
 
 PAIR = "A pair of texts is one argument, a tuple: dataset.map(lambda a, b: preprocessor((a, b)))"
-
 
 REFUSED = [
     (("a", "b"), f"y must be labels, not texts. {PAIR}"),

@@ -19,7 +19,6 @@ from bert_tf.model.configuration import BertConfig
 from bert_tf.model_folder.hugging_face import config as hugging_face_config
 from bert_tf.model_folder.reader import ModelFiles
 from bert_tf.pretrained.folder import read_folder
-from bert_tf.tasks.classification.model import ClassificationModel
 from tests.support.hugging_face_folders import (
     CONFIG,
     ENCODER,
@@ -112,7 +111,7 @@ def test_classes_without_names(tmp_path):
         assert model_notes.labels_in(output_dir) == labels
 
 
-def test_more_names_than_outputs(tmp_path):
+def test_names_are_those_of_the_classifier_s_outputs(tmp_path):
     source, checkpoint = write_classifier(tmp_path / "hf", 2), str(tmp_path / "tf")
     convert_checkpoint.convert(source, checkpoint, "checkpoint")
     model_notes.write_labels(checkpoint, ["a", "b", "c"])
@@ -120,14 +119,11 @@ def test_more_names_than_outputs(tmp_path):
     assert "of the classifier's 2 outputs; it names 3: 'a' and 2 more. Correct" in told
     arguments = BertConfig(13), "ForSequenceClassification", LONG, 2
     assert len(refusal(hugging_face_config.to_config, *arguments)) < 500
-
-
-def test_without_a_classifier_names_are_not_read(tmp_path):
     shapes = ENCODER | POOLER | {k: v for k, v in HEADS.items() if not k.startswith("classifier")}
     names = {"0": "a", "5": "a\n"}
-    source = write_folder(tmp_path / "hf", make_tensors(shapes, "bert."), id2label=names)
-    convert_checkpoint.convert(source, str(tmp_path / "tf"), "checkpoint")
-    assert not os.path.exists(tmp_path / "tf" / "labels.txt")
+    source = write_folder(tmp_path / "headless", make_tensors(shapes, "bert."), id2label=names)
+    convert_checkpoint.convert(source, str(tmp_path / "tf2"), "checkpoint")
+    assert not os.path.exists(tmp_path / "tf2" / "labels.txt")
 
 
 def test_names_that_do_not_fit_are_refused(tmp_path):
@@ -135,14 +131,12 @@ def test_names_that_do_not_fit_are_refused(tmp_path):
         {"0": "a", "1": "b"},
         {"0": "LABEL_0", "1": "LABEL_1"},
         {"0": "a", "1": "b", "2": "c", "3": "d"},
-        {"1": "a", "2": "b", "3": "c"},
         {"0": "a", "01": "b", "2": "c"},
         {"0": "a", "1": "b", "2": "c\nd"},
         {"0": "a", "1": "b", "2": "c\r"},
         {"0": "a", "1": "b", "2": ""},
         {"0": "a", "1": "b", "2": "a"},
         {"0": "a", "1": "b", "2": 3},
-        {"0": "a", "1": "b", "2": ["c"]},
         ["a", "b", "c"],
     ):
         assert refusal(hugging_face_config.class_names, {"id2label": names}, 3, "PATH") == (
@@ -163,16 +157,12 @@ def test_names_that_do_not_fit_are_refused(tmp_path):
 
 DAMAGED = [
     ("[" * 100_000, "maximum recursion depth"),
-    ('{"a":' * 100_000, "maximum recursion depth"),
     ('{"layer_norm_eps": NaN}', "NaN is not a number in JSON"),
     (LONG, "must hold a dictionary; received "),
     ({"model_type": LONG}, "model_type must be one of 'albert', 'bert', "),
     ({"is_decoder": {"a": LONG}}, "is_decoder must be false, not {'a': "),
     ({**CONFIG, "hidden_act": ["gelu"]}, "hidden_act must be a string; it is ['gelu']"),
-    ({**CONFIG, "hidden_act": {"a": LONG}}, "hidden_act must be a string; it is {"),
-    ({**CONFIG, "hidden_act": None}, "hidden_act must be a string; it is None"),
     ({**CONFIG, "vocab_size": "13"}, "vocab_size must be a whole number between"),
-    ({**CONFIG, "vocab_size": [13]}, "vocab_size must be a whole number between"),
     ({**CONFIG, "hidden_dropout_prob": "x"}, "hidden_dropout_prob must be at least"),
 ]
 
@@ -294,11 +284,6 @@ def test_exports_and_predictions_have_independent_probabilities(tmp_path):
     written = json.loads((output / "bert_config.json").read_text())
     assert written["problem_type"] == "multi_label_classification"
 
-    model = ClassificationModel(BertConfig.from_dict(written), 3)
-    logits = tf.constant([[0.0, 2.0, -3.0]])
-    outputs = model.predictions(logits, {"label_ids": tf.constant([[0, 1, 0]])})["outputs"]
-    np.testing.assert_allclose(outputs, [[0.5, 0.880797, 0.047426]], atol=1e-6)
-
 
 REFUSED = [
     ({"problem_type": "multi_class"}, "problem_type must be one of 'single_label_class"),
@@ -312,7 +297,6 @@ REFUSED = [
         "tokenizer_class must be \"BertTokenizer\", not 'BertJapaneseTokenizer': this kind of"
         " model needs one of 'BertTokenizer', 'BertTokenizerFast', 'DistilBertTokenizer'",
     ),
-    ({"tokenizer_class": "RobertaTokenizer"}, 'tokenizer_class must be "BertTokenizer"'),
     (
         {"sbert_ce_default_activation_function": "torch.nn.modules.activation.Sigmoid"},
         "names the function 'torch.nn.modules.activation.Sigmoid' for the outputs of the model,"
@@ -329,7 +313,6 @@ REFUSED = [
     ),
     ({"sentence_transformers": "5.0"}, "sentence_transformers must be a dictionary, not '5.0'"),
     ({**MULTI_LABEL, "threshold": 1}, "threshold must be above 0 and below 1; it is 1. Corr"),
-    ({**MULTI_LABEL, "threshold": "x"}, "threshold must be above 0 and below 1; it is 'x'."),
     ({"layer_norm_eps": 0}, "layer_norm_eps must be above 0 and at most 1, not 0"),
 ]
 

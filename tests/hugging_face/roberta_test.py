@@ -94,7 +94,6 @@ def test_a_tagger_whose_classes_are_no_tags(tmp_path):
 
 
 def write_folder(folder, tensors, **config):
-    """Writes a folder as Hugging Face's; returns its path."""
     config = {**SIZES, "model_type": "roberta", **config}
     return hugging_face_folders.write_folder(folder, tensors, vocab=None, **config)
 
@@ -196,7 +195,6 @@ def test_a_folder_with_a_tokenizer_json_alone(tmp_path):
 
 
 def users_of(folder, output_dir):
-    """Returns what reads the folder's vocabulary."""
     return (
         lambda: bert_tf.load(str(folder)),
         lambda: convert_checkpoint.convert(str(folder), str(output_dir), "checkpoint"),

@@ -6,6 +6,7 @@ import itertools
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 import tensorflow as tf
 from absl import logging
@@ -24,26 +25,6 @@ ENDLESS = tf.data.Dataset.from_generator(
 )
 
 
-class Column:
-    """Like a column of pandas: one axis, gives its values."""
-
-    def __init__(self, *values):
-        self._values = values
-        self.shape = (len(values),)
-
-    def __iter__(self):
-        return iter(self._values)
-
-
-class Table:
-    """Like a table of pandas or polars: two axes, gives the names of its columns."""
-
-    shape = (3, 2)
-
-    def __iter__(self):
-        return iter(("review", "stars"))
-
-
 class Loader:
     """Like a loader of PyTorch for examples without a number: `len` raises TypeError."""
 
@@ -54,8 +35,8 @@ class Loader:
         return itertools.cycle(["a", "b c"])
 
 
+column = functools.partial(pd.Series, dtype=object)
 INDEXED = collections.namedtuple("Row", "Index a")  # as of DataFrame.itertuples()
-NA = type("NAType", (), {"__repr__": lambda self: "<NA>"})()
 
 
 def test_what_gives_texts_in_an_order_is_a_list():
@@ -63,17 +44,16 @@ def test_what_gives_texts_in_an_order_is_a_list():
         ["a", "b c"],
         np.array(["a", "b c"]),
         np.array(["a", "b c"], object),
-        Column("a", "b c"),
+        column(["a", "b c"]),
         collections.deque(["a", "b c"]),
         {0: "a", 1: "b c"}.values(),
         dict.fromkeys(["a", "b c"]).keys(),
-        np.array([["a", "b c"], ["d", "e"]])[0],
     ):
         for pairs in (False, True):
             assert as_list(texts, pairs) == (["a", "b c"], False)
     assert as_list(text for text in "ab") == (["a", "b"], False)  # is read once
     assert as_list(map(str, [1, 2]), pairs=True) == (["1", "2"], False)
-    for empty in ([], (), np.array([]), Column(), iter(())):
+    for empty in ([], (), np.array([]), column([]), iter(())):
         assert as_list(empty, pairs=True) == ([], False)
 
 
@@ -94,16 +74,15 @@ OTHERS = [
     (("x", None), "texts[0] must be a text or a pair of texts, (a, b); received ('x', None)"),
     ([("x",), ("y",)], "texts[0] must be a text or a pair of texts, (a, b); received ('x',)"),
     ([INDEXED("i", "x")], "received Row(Index='i', a='x') (Row)"),
-    ([("x", 1), ("y", 0)], "texts[0] must be a text or a pair of texts, (a, b); received ('x'"),
     (type, "texts must be a text or a list of texts; received <class 'type'> (type)"),
-    (enumerate("x"), "texts[0] must be a text or a pair of texts, (a, b); received (0, 'x')"),
     ([["x", "y"]], "(list). A pair of texts is a tuple, (a, b)"),
     ([np.array(["x", "y"])], "(ndarray). A pair of texts is a tuple, (a, b)"),
-    (Table(), "(Table). Give a column of a table, table['text'], or for pairs list(zip("),
+    (
+        pd.DataFrame({"text": ["x"]}),
+        "(DataFrame). Give a column of a table, table['text'], or for pairs list(zip(",
+    ),
     (np.array([["x"], ["y"]]), "(ndarray). Give a column of a table"),
-    (tf.constant([["x", "y"]]), "(EagerTensor). Give a column of a table"),
     (np.array("x"), "texts must be a text or a list of texts; received array('x', dtype"),
-    (tf.constant("x"), "texts must be a text or a list of texts; received <tf.Tensor"),
     (tf.constant(["x", "y"]), "texts[0] must be a text or a pair of texts, (a, b); received <"),
     (tf.data.Dataset.from_tensors("x"), "texts[0] must be a text or a pair of texts, (a, b);"),
     ({"x", "y"}, "texts must be a text or a list of texts; received {"),
@@ -115,9 +94,8 @@ OTHERS = [
     (bytearray(b"x"), "(bytearray)"),
     (np.array([b"x"]), "texts[0] must be a text or a pair of texts, (a, b); received np.bytes"),
     (None, "texts must be a text or a list of texts; received None. Leave missing texts out"),
-    (float("nan"), "received nan (float). Leave missing texts out"),
-    (Column("x", None), "texts[1] must be a text or a pair of texts, (a, b); received None. L"),
-    (Column("x", NA), "received <NA> (NAType). Leave missing texts out, or replace them: in"),
+    (column(["x", None]), "texts[1] must be a text or a pair of texts, (a, b); received None. L"),
+    (column(["x", pd.NA]), "received <NA> (NAType). Leave missing texts out, or replace them: in"),
     (np.ma.array(["x"], mask=[True]), "(MaskedConstant). Leave missing texts out"),
     (3, "texts must be a text or a list of texts; received 3 (int)"),
     ([True], "received True"),
@@ -146,19 +124,15 @@ def test_values_of_the_right_type_pass_and_others_are_named_with_theirs():
         check_type("x", None, types, "for the default")
     for types, value, message in (
         (switch, "False", "x must be True or False; received 'False' (str)"),
-        (switch, 0, "x must be True or False; received 0 (int)"),
         (switch, None, "x must be True or False; received None"),
         (whole, "64", "x must be a whole number (int); received '64' (str)"),
         (whole, 64.0, "x must be a whole number (int); received 64.0 (float)"),
         (whole, True, "x must be a whole number (int); received True"),
-        (whole, np.bool_(True), "x must be a whole number (int); received"),
-        (whole, [64], "x must be a whole number (int); received [64] (list)"),
         (whole, np.array(64), "received array(64) (ndarray)"),
         (number, "0.5", "x must be a number; received '0.5' (str)"),
         (number, 1j, "x must be a number; received 1j (complex)"),
         (arguments.STRING, ["cls"], "x must be a string; received ['cls'] (list)"),
         (arguments.PATH, b"model", "x must be a path; received b'model' (bytes)"),
-        (arguments.PATH, Table(), "(Table)"),
     ):
         assert message in refusal(check_type, "x", value, types)
     told = refusal(check_type, "pooling", 1, arguments.STRING, "for the folder's setting")
@@ -191,12 +165,10 @@ def test_an_array_without_axes_is_no_list():
     [
         lambda: as_list(itertools.repeat("a"), name="texts"),
         lambda: as_list(ENDLESS, name="texts"),
-        lambda: as_list(tf.data.Dataset.range(3).repeat(), name="texts"),
         lambda: as_list(Loader(), pairs=True, name="texts"),
         lambda: read_rows(["a"], tf.data.Dataset.range(3).repeat(), None, "texts", "labels"),
         lambda: read_rows(itertools.repeat(("a", "b")), None, None, "texts", "labels"),
         lambda: read_rows(["a"], itertools.repeat(0), None, "texts", "labels"),
-        lambda: read_rows(ENDLESS, None, None, "texts", "labels", needs_labels=False),
         lambda: read_rows(["a"], [0], itertools.repeat(1.0), "texts", "labels"),
         lambda: TaggingRows(itertools.repeat("O")),
         lambda: ClassificationRows(map(str, itertools.count())),

@@ -25,7 +25,6 @@ from bert_tf.tasks.class_weights import entries_of
 from bert_tf.tasks.classification.rows import ClassificationRows
 from bert_tf.tasks.course import as_arguments, make_task
 from bert_tf.tasks.sentences.data import SentenceRows
-from tests.support import model_folders
 from tests.support.exported_heads import write_head
 from tests.support.refusals import refusal
 
@@ -34,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("uncompiled")
 PAIRS = [("a cat", "the cat"), ("a dog", "it rained")]
 
 
-def test_a_list_stands_for_values_between_commas():
+def test_a_list_stands_for_values_between_commas_and_what_is_refused():
     for value, hint, expected in (
         ([128, 32], str | None, "128,32"),
         (["16", "32"], str, "16,32"),
@@ -43,9 +42,6 @@ def test_a_list_stands_for_values_between_commas():
         (("no:1", "yes:4"), list[str], ["no:1", "yes:4"]),
     ):
         assert option_value("sizes", value, hint) == expected
-
-
-def test_other_values_are_refused():
     for value, hint, message in (
         ([None, 1], str, "sizes must be a string; received [None, '1'] (list)"),
         (8, str | None, "sizes must be a string; received 8 (int)"),
@@ -245,14 +241,6 @@ def test_callbacks_find_the_optimizer(tmp_path):
     assert len([*tmp_path.glob("board/validation/events*")]) == 1
 
 
-def test_a_metric_of_a_callback_still_needs_a_mode():
-    own = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: logs.update(own=1.0))
-    for name in ("own", "learning_rate"):
-        early = keras.callbacks.EarlyStopping(name)
-        told = refusal(train, [own, early], [1.0], "f1", kind=ValueError)
-        assert f"monitor={name}, but Keras isn't able" in told
-
-
 def test_callbacks_that_cannot_work_are_refused():
     rate = "it sets the learning rate, which follows learning_rate and warmup_"
     resumes = "it saves epochs, not steps; fit itself resumes in output_dir"
@@ -267,13 +255,9 @@ def test_callbacks_that_cannot_work_are_refused():
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
-    """A classifier and a tagger."""
-    labels = {"classifier": ["x", "y", "z"], "tagger": ["O", "B-A", "I-A", "B-B", "I-B"]}
-    root, models = tmp_path_factory.mktemp("models"), {}
-    for head, names in labels.items():
-        weights = model_folders.random_weights(head)
-        models[head] = load(model_folders.write_model(root / head, weights, names))
-    return models
+    root = tmp_path_factory.mktemp("models")
+    heads = ("classification", "tagging")
+    return {head: load(write_head(root / head, head, num_layers=1)) for head in heads}
 
 
 @pytest.mark.parametrize(("size", "verbose"), [(3, 0), (7, 1), (None, "auto")])
@@ -286,14 +270,15 @@ def test_batch_size_and_verbose_reach_the_computation(models, monkeypatch, size,
 
     monkeypatch.setattr(ClassificationRows, "predict", lambda *_: see(forward._batch_size.get()))
     of_program = {"evaluate": "eval_batch_size", "predict": "predict_batch_size"}
-    rows = {"classifier": (["the cat"], ["x"]), "tagger": ([["the", "cat"]], [["O", "B-A"]])}
-    for head, name in (("classifier", "evaluate"), ("tagger", "evaluate"), ("tagger", "predict")):
+    rows = {"classification": (["the cat"], ["no"]), "tagging": ([["a", "cat"]], [["O", "B-PER"]])}
+    calls = ("classification", "evaluate"), ("tagging", "evaluate"), ("tagging", "predict")
+    for head, name in calls:
         field = of_program[name]
         monkeypatch.setattr(course, name, lambda task, *_: see(getattr(task.settings, field)))  # noqa: B023
         x = rows[head] if name == "evaluate" else rows[head][:1]
         with pytest.raises(StopIteration):
             getattr(models[head], name)(*x, batch_size=size, verbose=verbose)
     with pytest.raises(StopIteration):
-        models["classifier"].predict(["the cat"], batch_size=size, verbose=verbose)
+        models["classification"].predict(["the cat"], batch_size=size, verbose=verbose)
     assert seen == [(size or default, verbose == 0) for default in (8, 8, 8, 32)]
     assert not progress._is_hidden.get() and forward._batch_size.get() == forward.BATCH_SIZE

@@ -237,6 +237,9 @@ def test_numbers_stand_for_named_tags():
     numbers = [[0] * 3, [1, 0, 0, 1], [0] * 3]
     found = TaggingRows(["O", "B-LOC"]).examples("train", SENTENCES, numbers)
     assert [sentence.tags for sentence in found] == TAGS
+    one_word = [["the", "cat"], ["paris"]], [np.array([0, 1]), np.array([1])]
+    found = TaggingRows(["O", "B-LOC"]).examples("train", *one_word)
+    assert [sentence.tags for sentence in found] == [["O", "B-LOC"], ["B-LOC"]]
 
 
 PAIRS_ALONE = {"loss": "in_batch_negatives", "validation_data": (PAIRS,)}

@@ -87,7 +87,6 @@ def programs_model(tmp_path_factory):
 
 
 def flags_of(program, output=""):
-    """Returns the flags of a golden run."""
     cases = json.loads((PROGRAMS / "golden.json").read_text())
     cases = [case["flags"] for case in cases if case["program"] == program]
     return next(flags for flags in cases if output in flags.get("file", ""))

@@ -20,21 +20,6 @@ TAGS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
 
 
 @pytest.fixture(scope="module")
-def weights():
-    return random_weights("squad", "classifier")
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory, weights):
-    return write_model(tmp_path_factory.mktemp("model"), weights, ["no", "maybe", "yes"])
-
-
-@pytest.fixture(scope="module")
-def model(folder):
-    return bert_tf.load(folder)
-
-
-@pytest.fixture(scope="module")
 def bert(weights):
     return NumpyBert(CONFIG, weights)
 
@@ -162,19 +147,6 @@ def test_tag(tmp_path):
     assert [(e.text, e.label, e.start, e.end) for e in none] == expected
     kept = [row.max() for row, tag in zip(probabilities, tags, strict=True) if tag != "O"]
     assert_near([entity.probability for entity in none], kept, 1e-5)
-    words = {"word": [0, 3, 6, 10, 11, 12], "first": [0, 1, 2, 3, 6, 7, 9, 10, 11, 12, 13]}
-    for strategy, starts in words.items():
-        joined = []
-        for number, (first, after) in enumerate(zip(starts, [*starts[1:], 14], strict=True)):
-            prefix, _, kind = tags[first].partition("-")
-            place = [places[first][0], places[after - 1][1]]
-            if prefix == "I" and joined and joined[-1][0] == kind and joined[-1][2] == number - 1:
-                joined[-1] = (kind, [joined[-1][1][0], place[1]], number)
-            elif prefix != "O":
-                joined.append((kind, place, number))
-        found = model.tag([text], strategy)[0]
-        assert [(e.label, [e.start, e.end]) for e in found] == [(k, p) for k, p, _ in joined]
-        assert all(text[e.start : e.end] == e.text for e in found)
     assert model.tag(["", text])[0] == []
     long = model.tag("the cat sat on a mat in paris . " * 40)
     assert long and long[-1].end > 1000
@@ -298,13 +270,8 @@ REFUSED = [
     (("fill_mask", "a " * 31 + "[MASK]"), {}, "the first 30 word pieces, .*number 32"),
     (("fill_mask", "[MASK]"), {"top_k": 0}, "top_k must be from 1 to 27, the size of"),
     (("fill_mask", "[MASK]"), {"top_k": "3"}, "top_k must be a whole numb.*'3' .str.$"),
-    (("fill_mask", "[MASK]"), {"top_k": None}, "top_k must be a whole .*received None$"),
-    (("fill_mask", ("[MASK]", "b", 3)), {}, r"\[2\] must be a text \(str\); received 3"),
     (("fill_mask", [("[MASK]", "b")]), {}, r"texts\[0\] must be a text \(str\)"),
     (("encode", None), {}, "texts must be a text or a list of texts; received None"),
-    (("encode", ["a", b"x"]), {}, r"texts\[1\] must be a text or a pair .*received b'x'"),
-    (("encode", [["x" * 5000]]), {}, r"texts\[0\] must be .* \[...\] x"),
-    (("encode", np.array([["a"]])), {}, "texts must be .*Give a column of a table"),
     (("encode", "a"), {"pooling": "sum"}, "weightedmean, lasttoken; received 'sum'"),
     (("encode", "a"), {"pooling": ["cls"]}, "pooling must be a string, or None.*'cls'. .li"),
     (("encode", "a"), {"pooling": ""}, "pooling must be one of mean, .*; received ''"),
@@ -318,20 +285,16 @@ REFUSED = [
     (("answer", "q", ("a", "b")), {}, r"received 1 questions and 2 contexts.*\[question\] \* len"),
     (("answer", "q", " \n"), {}, r"context\[0\] must have a word; received ' \\n'"),
     (("answer", "q", "a"), {"method": "x"}, "one of run_squad, transformers; received 'x'"),
-    (("answer", "q", "a"), {"method": ["x"]}, "one of run_squad, transformers; received .'x"),
     (("answer", "q", "a"), {"doc_stride": 0}, "^doc_stride must be from 1 to"),
     (("answer", "q", "a"), {"doc_stride": 2.5}, "doc_stride must be a whole num.*2.5 .float"),
     (("answer", "q", "a"), {"top_k": 0}, "^top_k must be from 1 to .* received 0"),
-    (("answer", "q", "a"), {"top_k": -1}, "^top_k must be from 1 to .* received -1"),
     (("answer", "q", "a"), {"top_k": 2.0}, "top_k must be .* or None, for the b.*2.0 .float"),
     (("answer", "the cat", "a"), {"max_seq_length": 5}, "be greater than 5, .*: 2 word piec"),
-    (("answer", "the cat", "a"), {"max_seq_length": 0}, r"greater than 4, .*: 1 word piece"),
     (("answer", "q", "a"), {"max_seq_length": "64"}, "max_seq_length must be a whole num"),
     (("answer", "a " * 20, "a"), {"method": "transformers"}, r"than doc_stride \(128\) word"),
     (("answer", "q", "a"), {"max_answer_length": True}, "max_answer_length must be a whole"),
     (("answer", "q", "a"), {"null_score_diff_threshold": "0"}, NUMBER_OR_NONE),
     (("answer", [b"q"], "a"), {}, r"question\[0\] must be a text \(str\); received b'q' .byt"),
-    (("answer", "q", {"a": 1}), {}, "context must be a text or a list of texts"),
 ]
 
 

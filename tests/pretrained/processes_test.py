@@ -22,17 +22,12 @@ from bert_tf.pretrained.build import traced
 from bert_tf.pretrained.forward import BATCH_SIZE, Forward, batches_of
 from bert_tf.pretrained.methods import base
 from tests.support.hugging_face_folders import ENCODER, make_tensors, write_folder
-from tests.support.model_folders import random_weights, write_model
+from tests.support.model_folders import write_model
 
 
 @pytest.fixture(scope="module")
-def weights():
-    return random_weights("classifier", "squad", seed=4)
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory, weights):
-    return bert_tf.load(write_model(tmp_path_factory.mktemp("model"), weights), max_seq_length=6)
+def model(folder):
+    return bert_tf.load(folder, max_seq_length=6)
 
 
 def test_a_pickle_and_a_copy_give_the_same_answers(model):

@@ -67,23 +67,10 @@ def test_slow_bfloat16_is_warned_of_once(set_cpu, caplog):
     )
 
 
-@pytest.fixture(scope="module")
-def weights():
-    return random_weights("squad", "classifier")
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory, weights):
-    return write_model(tmp_path_factory.mktemp("model"), weights, ["no", "maybe", "yes"])
-
-
-def test_another_dtype_is_refused(folder):
+def test_a_policy_or_a_dtype_stands_for_its_name_and_others_are_refused(folder):
     for dtype in ("float16", "bf16", 16):
         told = refusal(bert_tf.load, folder, dtype=dtype)
         assert "dtype must be one of float32, bfloat16, mixed_bfloat16" in told
-
-
-def test_a_policy_or_a_dtype_stands_for_its_name(folder):
     for dtype, name in (
         *((keras.DTypePolicy(x), x) for x in ("float32", "mixed_bfloat16", "bfloat16")),
         *((tf.bfloat16, "bfloat16"), (np.float32, "float32"), (np.dtype("float32"), "float32")),

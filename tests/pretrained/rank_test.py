@@ -1,7 +1,8 @@
-"""Tests of rank: passages by a number or a class, against classify, and what is refused."""
+"""Tests of rank, against classify; and of classify(labels=...), against numpy."""
 
 import dataclasses
 import json
+import re
 
 import numpy as np
 import pytest
@@ -17,9 +18,12 @@ from bert_tf.model_folder.hugging_face.vector_settings import (
     write_vector_settings,
 )
 from bert_tf.pretrained.folder import read_folder
+from bert_tf.pretrained.forward import softmax
+from bert_tf.text.fast_tokenization import FastTokenizer
 from tests.support import hugging_face_folders
-from tests.support.hugging_face_folders import CONFIG, ENCODER, POOLER, with_biases
-from tests.support.model_folders import random_weights, write_model
+from tests.support.hugging_face_folders import ENCODER, POOLER, with_biases
+from tests.support.model_folders import CONFIG, VOCAB, random_weights, write_model
+from tests.support.numpy_bert import NumpyBert, assert_near
 from tests.support.refusals import refusal
 from tools import convert_checkpoint
 
@@ -136,10 +140,15 @@ FOLDERS = {
 }
 
 
-def test_a_cross_encoder_scores_as_its_files_say(tmp_path):
+def test_a_cross_encoder_scores_and_cuts_texts_as_its_files_say(tmp_path):
     for name, (config, settings, has_sigmoid) in FOLDERS.items():
         write_cross_encoder(tmp_path / name, settings, **config)
         assert read_folder(tmp_path / name).has_sigmoid == has_sigmoid, name
+    folder = tmp_path / "hf"
+    write_cross_encoder(folder, {"activation_fn": IDENTITY})
+    assert read_folder(folder).max_seq_length == 7
+    (folder / "tokenizer_config.json").write_text('{"model_max_length": 6}')
+    assert read_folder(folder).max_seq_length == 6
 
 
 @pytest.mark.parametrize(
@@ -179,14 +188,6 @@ def test_an_export_says_what_makes_a_score(tmp_path):
     text = "- `values`: the outputs of a cross-encoder. Scores of `rank` are their sigmoids"
     assert text in readme(description, folder)
     assert text not in readme(description, dataclasses.replace(folder, has_sigmoid=False))
-
-
-def test_the_length_of_a_cross_encoder_is_its_tokenizer_s(tmp_path):
-    folder = tmp_path / "hf"
-    write_cross_encoder(folder, {"activation_fn": IDENTITY})
-    assert read_folder(folder).max_seq_length == CONFIG["max_position_embeddings"] == 7
-    (folder / "tokenizer_config.json").write_text('{"model_max_length": 6}')
-    assert read_folder(folder).max_seq_length == 6
 
 
 def test_settings_of_cross_encoders_that_are_refused(tmp_path):
@@ -239,3 +240,138 @@ def test_one_of_two_classes_must_be_named(tmp_path):
         assert refusal(model.rank, QUERY, PASSAGES, positive=positive) == message + received
     worst, best = (model.rank(QUERY, PASSAGES, positive=name) for name in ("no", "yes"))
     assert best[0].score == pytest.approx(1 - worst[-1].score, rel=1e-5)
+
+
+TEXTS = ["the cat sat on a mat", "a dog ran", "the dogs " * 20]  # the last has 60 word pieces
+LABELS = ["paris", "a cat", "(b)"]
+TEMPLATE = "is {} ."
+TOKENIZER = FastTokenizer({token: i for i, token in enumerate(VOCAB)})
+
+
+@pytest.fixture(scope="module")
+def weights():
+    return random_weights("classifier", seed=7)
+
+
+@pytest.fixture(scope="module")
+def load(tmp_path_factory, weights):
+    """Returns a function that loads the model with three given names of its classes."""
+
+    def load(*names):
+        return bert_tf.load(write_model(tmp_path_factory.mktemp("nli"), weights, names))
+
+    return load
+
+
+@pytest.fixture(scope="module")
+def model(load):
+    return load("contradiction", "neutral", "entailment")
+
+
+@pytest.fixture(scope="module")
+def logits(weights):
+    """The logits [texts, labels, 3] of "text, is LABEL ."; only the text is truncated."""
+    bert, rows = NumpyBert(CONFIG, weights), []
+    for text in TEXTS:
+        for label in LABELS:
+            a, b = (TOKENIZER.encode([x])[0].tolist() for x in (text, TEMPLATE.format(label)))
+            a = a[: 32 - 3 - len(b)]
+            ids = np.array([[2, *a, 3, *b, 3]])
+            segments = np.array([[0] * (len(a) + 2) + [1] * (len(b) + 1)])
+            pooled = bert.forward(ids, np.ones_like(ids), segments)["pooled_output"]
+            rows.append(pooled @ weights["output_weights"].T + weights["output_bias"])
+    return np.reshape(rows, [len(TEXTS), len(LABELS), 3])
+
+
+def test_one_label_of_several(model, logits, warnings):
+    found = model.classify(TEXTS, LABELS, TEMPLATE)
+    assert warnings == [
+        "1 of 3 texts have more than 24 word pieces, and are truncated so that the model also reads"
+        " a label's hypothesis. Later ones are not reported"
+    ]
+    for result, expected in zip(found, softmax(logits[..., 2]), strict=True):
+        assert list(result.probabilities) == LABELS
+        assert_near(list(result.probabilities.values()), expected, 1e-5)
+        assert result.label == LABELS[expected.argmax()]
+        assert result.probability == max(result.probabilities.values())
+    given = model.classify("a dog", LABELS, hypothesis_template="This example is {}.")
+    assert model.classify("a dog", LABELS) == given
+    assert model.classify([], LABELS) == []
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param(("contradiction", "neutral", "entailment"), marks=pytest.mark.slow),
+        pytest.param(("entailment", "neutral", "contradiction"), marks=pytest.mark.slow),
+        ("Contradictory", "Entail", "other"),
+        ("neutral", "contradiction", "entailment"),  # transformers compares with `neutral`
+    ],
+)
+def test_several_labels_and_a_single_one(load, logits, names):
+    columns = [[x.lower()[:6] for x in names].index(start) for start in ("contra", "entail")]
+    expected, model = softmax(logits[..., columns])[..., 1], load(*names)
+    found = model.classify(TEXTS, labels=LABELS, hypothesis_template=TEMPLATE, multi_label=True)
+    assert_near([list(result.probabilities.values()) for result in found], expected, 1e-5)
+    alone = model.classify(TEXTS[1], (x for x in LABELS[1:2]), TEMPLATE)
+    assert alone.label == LABELS[1]
+    assert_near(alone.probability, expected[1, 1], 1e-5)
+
+
+def test_two_classes_are_enough(tmp_path, weights, logits):
+    two = {**weights, "output_bias": weights["output_bias"][1:]}
+    two["output_weights"] = weights["output_weights"][1:]
+    model = bert_tf.load(write_model(tmp_path, two, ["not_entailment", "entailment"]))
+    (found,) = model.classify(TEXTS[:1], ["paris"], TEMPLATE)
+    assert_near(found.probability, softmax(logits[0, 0, 1:])[1], 1e-5)
+
+
+LONG = "a cat " * 14
+REFUSED_BY_LABELS = [
+    ({"labels": []}, "labels must be a list of at least one class, such as"),
+    ({"labels": "cat"}, "labels must be a list of at least one class, such as ['sports', 'po"),
+    ({"labels": ["cat", " "]}, "labels[1] is blank: a class must be named by words"),
+    ({"labels": ["cat", "dog", "cat"]}, "labels must differ from each other; given twice: 'cat'"),
+    ({"labels": ["cat", None]}, "labels[1] must be a text (str); received None"),
+    (
+        {"hypothesis_template": "It is."},
+        "hypothesis_template must have {} once, where the label goes, and no other braces, such"
+        " as 'This example is {}.'; received 'It is.'",
+    ),
+    ({"hypothesis_template": "{} {}"}, "must have {} once"),
+    ({"hypothesis_template": "It is {{}}."}, "and no other braces"),
+    ({"hypothesis_template": "{} or {name}"}, "and no other braces"),
+    ({"hypothesis_template": "It is {!r}."}, "must have {} once"),
+    ({"hypothesis_template": 5}, "hypothesis_template must be a string"),
+    ({"multi_label": 1}, "multi_label must be True or False; received 1"),
+    (
+        {"labels": [LONG]},
+        f"The hypothesis '{TEMPLATE.format(LONG)}' has 30 word pieces; it must have"
+        " fewer than 29, so that the model's longest input, 32, has room for a text. Shorten",
+    ),
+    ({"texts": ["a", ("a", "b")]}, "texts[1] must be one text, not a pair"),
+]
+
+
+def test_what_classify_with_labels_refuses(model):
+    for arguments, message in REFUSED_BY_LABELS:
+        given = {"texts": "a dog", "labels": ["cat"], "hypothesis_template": TEMPLATE, **arguments}
+        assert message in refusal(model.classify, **given)
+    for arguments in ({"multi_label": True}, {"hypothesis_template": "a {}"}):
+        told = refusal(model.classify, "a dog", **arguments)
+        assert "multi_label and hypothesis_template need labels" in told
+
+
+def test_a_model_of_other_classes_is_refused(load, tmp_path):
+    model = load("no", "maybe", "yes")
+    assert (
+        "natural language inference, trained on data such as MNLI or XNLI, with a class whose name"
+        f" begins with 'entail'; {model._folder.path} has the classes 'no', 'maybe', 'yes'. If"
+    ) in refusal(model.classify, "a dog", LABELS)
+    model = load("entailment", "so-so", "not")
+    model.classify("a dog", LABELS)
+    told = refusal(model.classify, "a dog", LABELS, multi_label=True)
+    assert re.search("begins with 'contradict'; .* 'entailment', 'so-so', 'not'", told)
+    number = bert_tf.load(write_model(tmp_path, random_weights("regressor"), []))
+    told = refusal(number.classify, "a dog", LABELS)
+    assert re.search("MNLI or XNLI; .* has .*'regression'", told)
