@@ -18,7 +18,7 @@ from bert_tf.errors import UserError
 from bert_tf.files import records, storage
 from tests.support import standin_storage
 from tests.support.pretraining_runs import run, run_code, write_config, write_records
-from tests.support.refusals import refusal
+from tests.support.refusals import refusal, refuses
 
 UNREACHED = {"https_proxy": "http://127.0.0.1:9", "NO_GCE_CHECK": "true"}
 NOWHERE = {"https_proxy": "http://127.0.0.1:9", "GOOGLE_AUTH_TOKEN_FOR_TESTING": "token"}
@@ -101,8 +101,7 @@ def test_expand_files_errors(tmp_path, pattern, message):
     (tmp_path / "empty").write_text("")
     (tmp_path / "full").write_text("x")
     pattern, message = (text.replace("FOLDER", str(tmp_path)) for text in (pattern, message))
-    with pytest.raises(UserError, match=message):
-        storage.expand_files(pattern, "input_file")
+    refuses(message, storage.expand_files, pattern, "input_file")
 
 
 def test_google_storage_that_cannot_be_reached(monkeypatch):
@@ -131,8 +130,7 @@ except OSError as error:
 def test_google_storage_without_support(monkeypatch):
     monkeypatch.setattr(tf.io.gfile, "get_registered_schemes", lambda: ["", "file", "ram"])
     message = "=gs://b/x: this TensorFlow does not support gs://.*tensorflow-io-gcs-filesystem"
-    with pytest.raises(UserError, match="--input_file" + message):
-        storage.expand_files("gs://b/x", "input_file")
+    refuses("--input_file" + message, storage.expand_files, "gs://b/x", "input_file")
     with (
         pytest.raises(UserError, match="--output_file" + message),
         records.write_files(["gs://b/x"], "output_file"),

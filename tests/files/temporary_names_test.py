@@ -2,6 +2,7 @@
 
 import os
 import sys
+from pathlib import Path
 
 from bert_tf.files import temporary_names
 from bert_tf.files.checkpoint_directory import CheckpointDirectory
@@ -9,21 +10,10 @@ from bert_tf.files.temporary_names import is_temporary, temporary_name
 from bert_tf.files.whole_files import write_whole
 from tests.support import forked_programs
 
-# Makes a temporary file and a folder of its own and is killed.
-KILLED = """
-import os, signal, sys
-from bert_tf.files.temporary_names import temporary_name
-open(temporary_name(sys.argv[1]), "w").write("half")
-folder = temporary_name(sys.argv[1])
-os.mkdir(folder)
-open(os.path.join(folder, "file"), "w").write("half")
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-
 
 def test_a_name_is_new_and_tells_what_it_is():
     names = {temporary_name("folder") for _ in range(100)}
-    assert len(names) == 100
+    assert len(names) == 100  # the folder need not exist
     assert all(is_temporary(os.path.basename(name)) for name in names)
     assert all(os.path.dirname(name) == "folder" for name in names)
     others = ["my.unfinished", "train.tfrecord", "0123abcd-1-x.unfinished"]
@@ -32,37 +22,36 @@ def test_a_name_is_new_and_tells_what_it_is():
 
 
 def test_the_next_process_removes_what_killed_ones_left(tmp_path):
-    status, _ = forked_programs.run([sys.executable, "-c", KILLED, str(tmp_path)])
-    assert status == -9
+    code = """
+import os, signal, sys
+from bert_tf.files.temporary_names import temporary_name
+open(temporary_name(sys.argv[1]), "w").write("half")
+folder = temporary_name(sys.argv[1])
+os.mkdir(folder)
+open(os.path.join(folder, "file"), "w").write("half")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    status, _ = forked_programs.run([sys.executable, "-c", code, str(tmp_path)])
+    assert status == -9 and len(os.listdir(tmp_path)) == 2
     (left,) = [path for path in tmp_path.iterdir() if path.is_file()]
-    assert len(os.listdir(tmp_path)) == 2
     mine = temporary_name(str(tmp_path / "other"))
     space, pid, unique = left.name.split("-")
-    kept = [
-        os.path.basename(mine),  # of a process that runs
-        f"00000000-{pid}-{unique}",  # of another machine
-        f"{left.name}.mine",
-    ]
+    # Of a process that runs, and of another machine.
+    kept = [os.path.basename(mine), f"00000000-{pid}-{unique}", f"{left.name}.mine"]
     for name in kept:
         (tmp_path / name).write_text("half")
     write_whole(str(tmp_path / "x.txt"), "whole")
     assert sorted(os.listdir(tmp_path)) == sorted([*kept, "x.txt"])
 
 
-def test_a_folder_that_is_not_there_is_no_error(tmp_path):
-    assert is_temporary(os.path.basename(temporary_name(str(tmp_path / "none"))))
-
-
 def test_a_run_that_begins_spares_the_files_of_the_living(tmp_path):
     """An evaluation may look at the folder of a run that is just starting to train."""
-    folder = str(tmp_path)
-    living = [temporary_names.temporary_name(folder, x) for x in ("unfinished", "working")]
+    living = [temporary_name(str(tmp_path), x) for x in ("unfinished", "working")]
     dead = [name.replace(f"-{os.getpid()}-", f"-{2**22 + 1}-") for name in living]
     space = temporary_names._space_digest()
     elsewhere = [name.replace(space, "0" * 8) for name in living]
     for path in (*living, *dead, *elsewhere):
-        with open(path, "w") as file:
-            file.write("x")
-    CheckpointDirectory(folder).remove_left_behind()
+        Path(path).write_text("x")
+    CheckpointDirectory(str(tmp_path)).remove_left_behind()
     # An evaluation on another machine may be alive; what a run of one left unfinished is not.
-    assert {os.path.join(folder, n) for n in os.listdir(folder)} == {*living, elsewhere[1]}
+    assert {str(path) for path in tmp_path.iterdir()} == {*living, elsewhere[1]}

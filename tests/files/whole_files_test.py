@@ -18,18 +18,7 @@ from bert_tf.files.whole_files import (
     write_whole,
 )
 from tests.support.pretraining_runs import run_forked
-from tests.support.refusals import refusal
-
-FULL_DISK = """
-import resource, signal, sys
-from bert_tf.files import whole_files
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
-try:
-    whole_files.write_whole(sys.argv[1], bytes(60_000))
-except OSError as error:
-    print(error)
-"""
+from tests.support.refusals import refusal, refuses
 
 
 def test_text_and_bytes(tmp_path):
@@ -44,8 +33,7 @@ def test_text_and_bytes(tmp_path):
 
 def test_a_file_that_cannot_be_written_is_named_and_leaves_nothing(tmp_path):
     message = "cannot be written: .*must exist, be writable and have free space"
-    with pytest.raises(UserError, match=message):
-        write_whole(str(tmp_path / "none" / "a"), "x")
+    refuses(message, write_whole, str(tmp_path / "none" / "a"), "x")
     (tmp_path / "folder").mkdir()
     with pytest.raises(UserError, match="--x=.*folder must name a file, but it is a directory"):
         UnfinishedFile(str(tmp_path / "folder"), f"--x={tmp_path}/folder")
@@ -64,14 +52,18 @@ def test_what_is_not_finished_is_gone(tmp_path):
 
 def test_a_full_disk_may_have_room_another_time(tmp_path):
     """In a process of its own, with a limit on the size of files."""
-    assert run_forked(FULL_DISK, tmp_path / "a").startswith(f"{tmp_path}/a cannot be written: ")
+    code = """
+import resource, signal, sys
+from bert_tf.files import whole_files
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
+try:
+    whole_files.write_whole(sys.argv[1], bytes(60_000))
+except OSError as error:
+    print(error)
+"""
+    assert run_forked(code, tmp_path / "a").startswith(f"{tmp_path}/a cannot be written: ")
     assert os.listdir(tmp_path) == []
-
-
-def test_json_is_read(tmp_path):
-    path = tmp_path / "x.json"
-    path.write_text('\ufeff{"ä": [1, 2.5, null]}', "utf-8")
-    assert read_json(str(path), "--x", "a rule") == {"ä": [1, 2.5, None]}
 
 
 @pytest.mark.parametrize(
@@ -89,8 +81,10 @@ def test_json_is_read(tmp_path):
         (b'"\xff"', "--x, line 1, is not UTF-8 (invalid start byte); decompress the"),
     ],
 )
-def test_what_is_not_json_is_refused(tmp_path, content, message):
+def test_json_is_read_and_what_is_not_json_is_refused(tmp_path, content, message):
     path = tmp_path / "x.json"
+    path.write_text('\ufeff{"ä": [1, 2.5, null]}', "utf-8")
+    assert read_json(str(path), "--x", "a rule") == {"ä": [1, 2.5, None]}
     path.write_bytes(content)
     refused = refusal(read_json, str(path), "--x", "the rule")
     assert refused.startswith(message) and len(refused) < 300 and "\n" not in refused
@@ -114,6 +108,8 @@ def test_why_a_file_cannot_be_read(tmp_path):
         f"--x={gone} cannot be read (no such file; {tmp_path} holds 'a.txt'){end}"
     )
     assert message(gone / "d") == f"--x={gone}/d cannot be read (there is no folder {gone}){end}"
+    without_rule = f"--x={gone} cannot be read: no such file; {tmp_path} holds 'a.txt'"
+    assert refusal(read_bytes, str(gone), f"--x={gone}") == without_rule
 
 
 @pytest.mark.parametrize("content", [b"", b"one\r\ntwo\x00", bytes(range(256)) * 300])
@@ -126,14 +122,6 @@ def test_a_local_file_is_read_without_tensorflow(tmp_path, monkeypatch, content)
     monkeypatch.setattr(tf.io.gfile, "GFile", None)
     assert read_bytes(str(tmp_path / "a"), "it") == content
     assert read_bytes(str(tmp_path / "a"), "it", size=7) == content[:7]
-
-
-def test_tensorflow_tells_why_a_file_cannot_be_read(tmp_path):
-    missing = tmp_path / "missing"
-    message = f"--a={missing} cannot be read: no such file; {tmp_path} holds nothing"
-    assert refusal(lambda: read_bytes(str(missing), f"--a={missing}")) == message
-    message = refusal(lambda: read_bytes(str(tmp_path), "it", "it must be a file"))
-    assert message.startswith("it cannot be read (") and message.endswith("; it must be a file")
 
 
 TEXT = "Crème brûlée – 20 €\nL’été, “Straße” und Gemüse\n" * 3
@@ -160,19 +148,15 @@ def test_other_encodings_are_refused(data, message):
     assert "iconv -f " in told
 
 
-KEYS = JsonKeys({"size"}, {"is_odd": Needed((False, None), "there is no such one.")}, {"made_by"})
-
-
-@pytest.mark.parametrize("odd", [{}, {"is_odd": False}, {"is_odd": None}])
-def test_keys_that_pass(odd):
-    KEYS.check({"size": 3, "made_by": "a tool", **odd}, "a.json")
-
-
-def test_keys_that_are_refused():
+def test_keys_that_pass_or_are_refused():
+    rule = Needed((False, None), "there is no such one.")
+    keys = JsonKeys({"size"}, {"is_odd": rule}, {"made_by"})
+    for odd in ({}, {"is_odd": False}, {"is_odd": None}):
+        keys.check({"size": 3, "made_by": "a tool", **odd}, "a.json")
     for value in (True, "no", [False], {}):
-        rule = f"a.json: is_odd must be false, not {value!r}: there is no such one."
-        assert refusal(KEYS.check, {"is_odd": value}, "a.json") == rule
-    assert refusal(KEYS.check, {"size": 3, "never heard of": [1]}, "a.json") == (
+        told = f"a.json: is_odd must be false, not {value!r}: there is no such one."
+        assert refusal(keys.check, {"is_odd": value}, "a.json") == told
+    assert refusal(keys.check, {"size": 3, "never heard of": [1]}, "a.json") == (
         "a.json: never heard of is not known, so it may change what the model answers; it is [1]."
         " Choose a different model or, if it does not matter for this one, delete the key"
     )
