@@ -29,6 +29,7 @@ from tests.support.pretraining_runs import (
     write_config,
     write_records,
 )
+from tests.support.refusals import refuses
 from tests.support.small_classification import flags, write_reviews
 from tests.support.trainers import make_trainer
 
@@ -103,8 +104,7 @@ def check_worker(folder):
         values["global_step"] = np.int64(7)
         CheckpointDirectory(output_dir).save(values, 7)
     message = f"^--output_dir={output_dir} must be one directory that all machines of the run reach"
-    with pytest.raises(UserError, match=message):
-        make_trainer(build, strategy, output_dir, None)
+    refuses(message, make_trainer, build, strategy, output_dir, None)
 
 
 @pytest.mark.slow
