@@ -14,6 +14,7 @@ from bert_tf.runs.training.trainer import model_options
 from bert_tf.tasks.pretraining.training.settings import PretrainingSettings, ScheduleSettings
 from bert_tf.tasks.squad.settings import SquadSettings
 from bert_tf.tasks.tagging.settings import TaggingSettings
+from tests.support.refusals import refuses
 
 FLOAT32 = r", also in float32: 0, or from 1.2e-38 to 8.5e\+37"
 PATHS = {"output_dir": "out", "vocab_file": "vocab.txt"}
@@ -64,10 +65,8 @@ class Changed(Kinds):
     ],
 )
 def test_what_a_field_refuses(changes, message):
-    with pytest.raises(UserError, match=f"^{message}$"):
-        Kinds(**changes)
-    with pytest.raises(UserError, match=f"^{message}$"):
-        dataclasses.replace(Kinds(), **changes)
+    refuses(f"^{message}$", Kinds, **changes)
+    refuses(f"^{message}$", dataclasses.replace, Kinds(), **changes)
 
 
 def test_bounds_themselves_are_allowed():
@@ -79,10 +78,8 @@ def test_bounds_themselves_are_allowed():
 
 def test_a_subclass_changes_what_it_names_and_keeps_the_rest():
     assert Changed(colour="red").count == 7
-    with pytest.raises(UserError, match="--count=4 must be at least 5"):
-        Changed(colour="red", count=4)
-    with pytest.raises(TypeError, match="colour"):
-        Changed()
+    refuses("--count=4 must be at least 5", Changed, colour="red", count=4)
+    refuses("colour", Changed, kind=TypeError)
     fields = {field.name: rule_of(field) for field in dataclasses.fields(Changed)}
     assert fields["count"].help == "A count." and fields["colour"].choices == ("red", "blue")
     assert Kinds().count == 3
@@ -146,7 +143,6 @@ def test_phases_and_what_the_command_line_gives():
         ("128:9:2000000:20", "train_batch_size=2000000 must be between 1 and 1048576"),
         ("128:1" + 5000 * "0" + ":9:20", "--phases must be a comma-separated list of .{100,250}$"),
     ):
-        with pytest.raises(UserError, match=message):
-            ScheduleSettings(phases=phases).make_phases(())
+        refuses(message, ScheduleSettings(phases=phases).make_phases, ())
     with pytest.raises(UserError, match="--phases=128:9:256:20 excludes --train_batch_size=8"):
         ScheduleSettings(phases="128:9:256:20", train_batch_size=8)

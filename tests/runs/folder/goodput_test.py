@@ -12,13 +12,13 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import strict_json
-from bert_tf.errors import UserError
 from bert_tf.files import temporary_names
 from bert_tf.runs.folder import goodput
 from bert_tf.runs.folder.goodput import PARTS, Clock, Goodput
 from bert_tf.runs.folder.run import Run
 from bert_tf.runs.training.phase_steps import PhaseSteps
 from tests.support.line_task import curves, phases, trainer, write
+from tests.support.refusals import refuses
 
 
 class Time:
@@ -165,8 +165,7 @@ def test_a_damaged_file_is_set_aside(tmp_path, time, warnings, damage, why):
     path = tmp_path / "goodput.json"
     damaged = damage(path.read_text())
     path.write_text(damaged)
-    with pytest.raises(UserError, match=why):
-        goodput.read(str(tmp_path))
+    refuses(why, goodput.read, str(tmp_path))
     start = Start(tmp_path, time)
     start.goodput.restored(0, None)
     assert (tmp_path / "goodput.json.old").read_text() == damaged
@@ -216,32 +215,23 @@ def test_a_run_without_the_file_starts_to_count(tmp_path, time, warnings):
     assert not warnings
 
 
-def failing(error):
+def test_a_disk_that_fails_stops_nothing(tmp_path, time, warnings, monkeypatch):
     def fail(*arguments, **options):
-        raise error
+        raise tf.errors.UnavailableError(None, None, "no response")
 
-    return fail
-
-
-def test_a_disk_that_takes_no_file_stops_nothing(tmp_path, time, warnings, monkeypatch):
-    start = Start(tmp_path, time)
-    full = tf.errors.ResourceExhaustedError(None, None, "no space left on the device")
-    monkeypatch.setattr(tf.io.gfile, "rename", failing(full))
-    start.goodput.write()
-    start.save(10)
-    assert len(warnings) == 2
-    assert f"{tmp_path}/goodput.json is not up to date: " in warnings[0]
-
-
-def test_a_disk_that_cannot_be_read_stops_nothing(tmp_path, time, warnings, monkeypatch):
-    Start(tmp_path, time).save(10)
     path = tmp_path / "goodput.json"
+    with monkeypatch.context() as change:
+        change.setattr(tf.io.gfile, "rename", fail)
+        start = Start(tmp_path, time)
+        start.save(10)
+    assert {f"{path} is not up to date: " in text for text in warnings} == {True}
+    warnings.clear()
+    start.save(10)
     text = path.read_text()
     with monkeypatch.context() as change:
-        error = tf.errors.UnavailableError(None, None, "no response")
-        change.setattr(tf.io.gfile, "exists", failing(error))
-        with pytest.raises(UserError, match="goodput.json cannot be read .no response.; only"):
-            goodput.read(str(tmp_path))
+        change.setattr(tf.io.gfile, "exists", fail)
+        message = "goodput.json cannot be read .no response.; only"
+        refuses(message, goodput.read, str(tmp_path))
         Start(tmp_path, time)
     aside = f"It is set aside as {path}.old; the time is counted from zero"
     (warning,) = warnings

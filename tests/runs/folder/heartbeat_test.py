@@ -13,11 +13,10 @@ from multiprocessing.connection import Listener
 
 import pytest
 
-from bert_tf.errors import UserError
 from bert_tf.runs.folder import heartbeat as module
 from bert_tf.runs.folder.heartbeat import Heartbeat
 from tests.support import forked_programs, standin_storage
-from tests.support.refusals import refusal
+from tests.support.refusals import refusal, refuses
 
 # Runs: each begins with a directory and seconds, answers "check", and ends at "end".
 RUN = """
@@ -191,8 +190,7 @@ def test_a_run_elsewhere_whose_file_is_removed_or_renewed(tmp_path, monkeypatch)
     path = tmp_path / "run.heartbeat"
     path.write_text(written_elsewhere())
     monkeypatch.setattr(time, "sleep", lambda seconds: path.write_text(written_elsewhere(beats=2)))
-    with pytest.raises(UserError, match="in use: process 11 on tpu-7 is training there"):
-        heartbeat(tmp_path).__enter__()
+    refuses("in use: process 11 on tpu-7 is training there", heartbeat(tmp_path).__enter__)
     monkeypatch.setattr(time, "sleep", lambda seconds: path.unlink(missing_ok=True))
     heartbeat(tmp_path)._wait_for_the_last_run()
 
@@ -204,8 +202,7 @@ def test_a_stopped_run_keeps_its_directory(tmp_path, three, times):
     stopped.begin(tmp_path)
     assert stopped.hear() == "began"
     os.kill(stopped.pid, signal.SIGSTOP)
-    with pytest.raises(UserError, match=f"in use: process {stopped.pid} on "):
-        heartbeat(tmp_path).__enter__()
+    refuses(f"in use: process {stopped.pid} on ", heartbeat(tmp_path).__enter__)
     os.kill(stopped.pid, signal.SIGCONT)
     assert stopped.ask("check") == "ours"
     assert stopped.ask("end") == "ended"
@@ -246,8 +243,7 @@ def test_without_locks_the_last_to_write_begins(tmp_path, monkeypatch):
         sleep(0)
 
     monkeypatch.setattr(time, "sleep", another_writes)
-    with pytest.raises(UserError, match="is in use: process 11 on tpu-7 is training there"):
-        heartbeat(tmp_path).__enter__()
+    refuses("is in use: process 11 on tpu-7 is training there", heartbeat(tmp_path).__enter__)
     assert path.read_text() == written_elsewhere()
 
 
@@ -257,8 +253,7 @@ def test_a_check_reads_the_file(tmp_path, times):
     with heartbeat(tmp_path) as ours:
         ours.check()
         path.write_text(written_elsewhere())
-        with pytest.raises(OSError, match="taken over by process 11 on tpu-7: this run must not"):
-            ours.check()
+        refuses("taken over by process 11 on tpu-7: this run must not", ours.check, kind=OSError)
     assert path.read_text() == written_elsewhere()
 
 

@@ -13,14 +13,8 @@ LABELS = ["bad", "fine", "good"]
 TRUE = np.array([0, 0, 0, 1, 2, 2])
 # Predicted: bad, bad, good, bad, good, good. No example is predicted fine.
 PROBABILITIES = np.array(
-    [
-        [0.7, 0.2, 0.1],
-        [0.9, 0.1, 0.0],
-        [0.2, 0.2, 0.6],
-        [0.8, 0.1, 0.1],
-        [0.0, 0.0, 1.0],
-        [0.1, 0.3, 0.6],
-    ]
+    [[0.7, 0.2, 0.1], [0.9, 0.1, 0.0], [0.2, 0.2, 0.6], [0.8, 0.1, 0.1], [0.0, 0.0, 1.0]]
+    + [[0.1, 0.3, 0.6]]
 )
 
 CLASS_TEXT = """\
@@ -198,6 +192,5 @@ def test_predictions_that_are_all_right_or_wrong_have_no_temperature(labels, bou
 
 
 def test_probabilities_of_0_and_1_are_finite():
-    probabilities = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]], np.float32)
-    found = reports.calibrate(np.array([0, 1, 1]), probabilities)
+    found = reports.calibrate(np.array([0, 1, 1]), np.eye(2, dtype=np.float32)[[0, 0, 1]])
     assert 1.0 < found.temperature < 20.5 and np.isfinite([found.before, found.after]).all()
