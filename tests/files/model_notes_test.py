@@ -46,17 +46,14 @@ def test_what_does_not_fit_on_a_line_is_refused(tmp_path):
             assert told.isprintable() and not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    "content, message",
-    [
+def test_damaged_files_are_refused(tmp_path):
+    for content, message in (
         ("a\n\nb\n", "labels.txt, line 2: the class '' must be text on one line"),
         ("a\nb \n", "labels.txt, line 2: the class 'b ' must be"),
         ("a\nb\na\n", "labels.txt, line 3: the class 'a' is also on line 1; "),
-    ],
-)
-def test_damaged_files_are_refused(tmp_path, content, message):
-    (tmp_path / "labels.txt").write_text(content)
-    refuses(message, labels_in, str(tmp_path))
+    ):
+        (tmp_path / "labels.txt").write_text(content)
+        refuses(message, labels_in, str(tmp_path))
 
 
 def test_they_are_those_of_the_model_that_the_run_begins_with(tmp_path):
@@ -88,15 +85,12 @@ def test_there_and_back(tmp_path):
     write_model_input(str(tmp_path), ModelInput())
 
 
-@pytest.mark.parametrize(
-    "content, message",
-    [
+def test_another_content_is_refused(tmp_path):
+    for content, message in (
         ("{", "is not JSON"),
         ("[]", "must hold a dictionary; received a list. Correct or delete it"),
         (json.dumps({"read": "pairs"}), "it has 'read'; correct it, or delete it"),
-    ],
-)
-def test_another_content_is_refused(tmp_path, content, message):
-    (tmp_path / "model_input.json").write_text(content)
-    told = refusal(read_model_input, str(tmp_path))
-    assert message in told and f"{tmp_path}/model_input.json" in told
+    ):
+        (tmp_path / "model_input.json").write_text(content)
+        told = refusal(read_model_input, str(tmp_path))
+        assert message in told and f"{tmp_path}/model_input.json" in told

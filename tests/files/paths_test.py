@@ -54,9 +54,8 @@ def test_a_file_that_is_read_is_not_written(folder, written):
         check_overwrites([written], "output_file", {"vocab_file": "link"})
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
+def test_names_that_are_refused(folder):
+    for name, message in (
         *((x, f"={x} must not be named twice; ") for x in ("new", "./new", "here/new", ".//new")),
         # Records in the place of the list of checkpoints would end the run.
         ("sub/checkpoint", "=sub/checkpoint must not have the name of a file in which a"),
@@ -64,13 +63,11 @@ def test_a_file_that_is_read_is_not_written(folder, written):
         ("sub/run.heartbeat", "=sub/run.heartbeat must not have the name of a file in which a"),
         ("", " must name a file; received an empty name"),
         ("gs://b/a", "=gs://b/a must not be a file of --input_file"),
-    ],
-)
-def test_names_that_are_refused(folder, name, message):
-    sources = {"input_file": ["gs://b/a"]}
-    check_overwrites(["new", "gs://b/x/../a"], "output_file", sources)
-    refused = refusal(check_overwrites, ["new", "other", name], "output_file", sources)
-    assert refused.startswith(f"--output_file{message}")
+    ):
+        sources = {"input_file": ["gs://b/a"]}
+        check_overwrites(["new", "gs://b/x/../a"], "output_file", sources)
+        refused = refusal(check_overwrites, ["new", "other", name], "output_file", sources)
+        assert refused.startswith(f"--output_file{message}")
 
 
 def test_the_target_of_a_link_is_written(tmp_path):
@@ -114,11 +111,8 @@ def test_a_device_stays_one(path):
     assert os.path.samestat(os.lstat(path), before)
 
 
-def test_a_device_without_room_is_a_full_disk():
-    assert "No space left on device" in refusal(write_whole, "/dev/full", "x", kind=OSError)
-
-
 def test_what_is_neither_is_refused(tmp_path):
+    refuses("No space left on device", write_whole, "/dev/full", "x", kind=OSError)
     server = socket.socket(socket.AF_UNIX)
     server.bind(str(tmp_path / "s"))
     assert refusal(write_whole, str(tmp_path / "s"), "x") == (

@@ -1,12 +1,17 @@
-"""Tests of bert_tf.files.whole_files."""
+"""Files are read and written as a whole; temporary ones say who writes them, and go if killed."""
 
 import gzip
 import os
+import sys
+from pathlib import Path
 
 import pytest
 import tensorflow as tf
 
 from bert_tf.errors import UserError
+from bert_tf.files import temporary_names
+from bert_tf.files.checkpoint_directory import CheckpointDirectory
+from bert_tf.files.temporary_names import is_temporary, temporary_name
 from bert_tf.files.whole_files import (
     JsonKeys,
     Needed,
@@ -17,6 +22,7 @@ from bert_tf.files.whole_files import (
     read_text,
     write_whole,
 )
+from tests.support import forked_programs
 from tests.support.pretraining_runs import run_forked
 from tests.support.refusals import refusal, refuses
 
@@ -29,6 +35,14 @@ def test_text_and_bytes(tmp_path):
     write_whole(str(path), b"\x00\xff")
     assert path.read_bytes() == b"\x00\xff"
     assert os.listdir(tmp_path) == ["a"]
+    # What is not finished is gone.
+    path = tmp_path / "a"
+    path.write_text("before")
+    with pytest.raises(tf.errors.ResourceExhaustedError), UnfinishedFile(str(path)) as file:
+        file.write(b"half")
+        # Not an error of the file, so its message stays.
+        raise tf.errors.ResourceExhaustedError(None, None, "no memory")
+    assert os.listdir(tmp_path) == ["a"] and path.read_text() == "before"
 
 
 def test_a_file_that_cannot_be_written_is_named_and_leaves_nothing(tmp_path):
@@ -38,16 +52,6 @@ def test_a_file_that_cannot_be_written_is_named_and_leaves_nothing(tmp_path):
     with pytest.raises(UserError, match="--x=.*folder must name a file, but it is a directory"):
         UnfinishedFile(str(tmp_path / "folder"), f"--x={tmp_path}/folder")
     assert os.listdir(tmp_path) == ["folder"]
-
-
-def test_what_is_not_finished_is_gone(tmp_path):
-    path = tmp_path / "a"
-    path.write_text("before")
-    with pytest.raises(tf.errors.ResourceExhaustedError), UnfinishedFile(str(path)) as file:
-        file.write(b"half")
-        # Not an error of the file, so its message stays.
-        raise tf.errors.ResourceExhaustedError(None, None, "no memory")
-    assert os.listdir(tmp_path) == ["a"] and path.read_text() == "before"
 
 
 def test_a_full_disk_may_have_room_another_time(tmp_path):
@@ -66,9 +70,8 @@ except OSError as error:
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
+def test_json_is_read_and_what_is_not_json_is_refused(tmp_path):
+    for content, message in (
         (b"{", "--x is not JSON (Expecting property name enclosed in double quotes: line 1"),
         (b"[" * 100_000, "--x is not JSON (maximum recursion depth exceeded"),
         (b'{"a": ' * 100_000, "--x is not JSON (maximum recursion depth exceeded"),
@@ -79,15 +82,13 @@ except OSError as error:
         (b'[{"c": {"d": 1, "d": 2}}]', "--x is not JSON (the key 'd' is there twice); the rule"),
         (b"9" * 5000, "--x is not JSON (Exceeds the limit"),
         (b'"\xff"', "--x, line 1, is not UTF-8 (invalid start byte); decompress the"),
-    ],
-)
-def test_json_is_read_and_what_is_not_json_is_refused(tmp_path, content, message):
-    path = tmp_path / "x.json"
-    path.write_text('\ufeff{"ä": [1, 2.5, null]}', "utf-8")
-    assert read_json(str(path), "--x", "a rule") == {"ä": [1, 2.5, None]}
-    path.write_bytes(content)
-    refused = refusal(read_json, str(path), "--x", "the rule")
-    assert refused.startswith(message) and len(refused) < 300 and "\n" not in refused
+    ):
+        path = tmp_path / "x.json"
+        path.write_text('\ufeff{"ä": [1, 2.5, null]}', "utf-8")
+        assert read_json(str(path), "--x", "a rule") == {"ä": [1, 2.5, None]}
+        path.write_bytes(content)
+        refused = refusal(read_json, str(path), "--x", "the rule")
+        assert refused.startswith(message) and len(refused) < 300 and "\n" not in refused
 
 
 def test_why_a_file_cannot_be_read(tmp_path):
@@ -133,19 +134,16 @@ def test_utf8_is_decoded_without_a_byte_order_mark_at_the_start():
     assert decode_utf8(b"", "--x") == ""
 
 
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
+def test_other_encodings_are_refused():
+    for data, message in (
         *((TEXT.encode(x), "is not ") for x in ("utf-16", "utf-32", "utf-16-le", "utf-32-be")),
         ("It was good.".encode("utf-16-be"), "is not text in UTF-8: many bytes are 0, as in UTF"),
         (f"a\n{TEXT}".encode("cp1252"), ", line 2, is not UTF-8 (invalid continuation byte); dec"),
         (gzip.compress(TEXT.encode(), mtime=0), ", line 1, is not UTF-8 (invalid start b"),
-    ],
-)
-def test_other_encodings_are_refused(data, message):
-    told = refusal(decode_utf8, data, "--data_dir: train.csv")
-    assert told.startswith("--data_dir: train.csv") and message in told
-    assert "iconv -f " in told
+    ):
+        told = refusal(decode_utf8, data, "--data_dir: train.csv")
+        assert told.startswith("--data_dir: train.csv") and message in told
+        assert "iconv -f " in told
 
 
 def test_keys_that_pass_or_are_refused():
@@ -160,3 +158,49 @@ def test_keys_that_pass_or_are_refused():
         "a.json: never heard of is not known, so it may change what the model answers; it is [1]."
         " Choose a different model or, if it does not matter for this one, delete the key"
     )
+
+
+def test_a_name_is_new_and_tells_what_it_is():
+    names = {temporary_name("folder") for _ in range(100)}
+    assert len(names) == 100  # the folder need not exist
+    assert all(is_temporary(os.path.basename(name)) for name in names)
+    assert all(os.path.dirname(name) == "folder" for name in names)
+    others = ["my.unfinished", "train.tfrecord", "0123abcd-1-x.unfinished"]
+    others.append(os.path.basename(temporary_name("")) + ".mine")
+    assert not any(map(is_temporary, others))
+
+
+def test_the_next_process_removes_what_killed_ones_left(tmp_path):
+    code = """
+import os, signal, sys
+from bert_tf.files.temporary_names import temporary_name
+open(temporary_name(sys.argv[1]), "w").write("half")
+folder = temporary_name(sys.argv[1])
+os.mkdir(folder)
+open(os.path.join(folder, "file"), "w").write("half")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    status, _ = forked_programs.run([sys.executable, "-c", code, str(tmp_path)])
+    assert status == -9 and len(os.listdir(tmp_path)) == 2
+    (left,) = [path for path in tmp_path.iterdir() if path.is_file()]
+    mine = temporary_name(str(tmp_path / "other"))
+    space, pid, unique = left.name.split("-")
+    # Of a process that runs, and of another machine.
+    kept = [os.path.basename(mine), f"00000000-{pid}-{unique}", f"{left.name}.mine"]
+    for name in kept:
+        (tmp_path / name).write_text("half")
+    write_whole(str(tmp_path / "x.txt"), "whole")
+    assert sorted(os.listdir(tmp_path)) == sorted([*kept, "x.txt"])
+
+
+def test_a_run_that_begins_spares_the_files_of_the_living(tmp_path):
+    """An evaluation may look at the folder of a run that is just starting to train."""
+    living = [temporary_name(str(tmp_path), x) for x in ("unfinished", "working")]
+    dead = [name.replace(f"-{os.getpid()}-", f"-{2**22 + 1}-") for name in living]
+    space = temporary_names._space_digest()
+    elsewhere = [name.replace(space, "0" * 8) for name in living]
+    for path in (*living, *dead, *elsewhere):
+        Path(path).write_text("x")
+    CheckpointDirectory(str(tmp_path)).remove_left_behind()
+    # An evaluation on another machine may be alive; what a run of one left unfinished is not.
+    assert {str(path) for path in tmp_path.iterdir()} == {*living, elsewhere[1]}
