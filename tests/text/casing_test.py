@@ -41,10 +41,7 @@ def record(folder):
     return json.loads(Path(folder, "tokenizer_config.json").read_text())
 
 
-# --- the record -----------------------------------------------------------------------------------
-
-
-def test_what_is_written_is_read(tmp_path):
+def test_what_is_written_is_read_and_other_keys_stay(tmp_path):
     folder = str(tmp_path)
     for do_lower_case in (True, False):
         assert read_casing(folder) is None
@@ -56,9 +53,6 @@ def test_what_is_written_is_read(tmp_path):
         for _ in range(2):
             write_casing(folder, None)
             assert os.listdir(folder) == []
-
-
-def test_other_keys_stay(tmp_path):
     others = {"tokenizer_class": "BertTokenizer", "model_max_length": 64, "name": "ä\ud800"}
     path = write_record(tmp_path, others)
     assert read_casing(str(tmp_path)) is None
@@ -84,9 +78,6 @@ def test_a_damaged_record_is_refused(tmp_path):
         refused = refusal(read_casing, str(tmp_path))
         assert re.match(f"{path}{message}", refused) and len(refused) < 500
         assert refusal(write_casing, str(tmp_path), True) == refused
-
-
-# --- the vocabulary -------------------------------------------------------------------------------
 
 
 def test_which_vocabularies_are_cased():
@@ -149,9 +140,6 @@ def test_a_vocabulary_that_does_not_fit_a_record_or_the_flag_gets_a_warning(tmp_
     assert len(warnings) == 2 and "is a cased vocabulary: 53 of" in warnings[1]
 
 
-# --- folders and names ----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("recorded", [True, False])
 @pytest.mark.parametrize("path", ["bert_model.ckpt", ""], ids=["prefix", "folder"])
 def test_the_folder_of_the_checkpoint_is_asked(tmp_path, recorded, path):
@@ -175,22 +163,15 @@ def test_the_output_directory_is_asked_if_it_has_a_checkpoint(tmp_path):
     refuses(f"^{written} says .*; set --do_lower_case=False", check)
 
 
-@pytest.mark.parametrize(
-    ("vocab_file", "init_checkpoint", "message"),
-    [
-        ("WORDS/vocab.txt", "x/bert_model.ckpt", "^WORDS/.* says .*; set --do_lower_case=False"),
+def test_other_sources_that_contradict(tmp_path):
+    write_record(tmp_path, {"do_lower_case": False})
+    words = f"{tmp_path}/vocab.txt"
+    for vocab_file, checkpoint, message in (
+        (words, "x/bert_model.ckpt", f"^{tmp_path}/.* says .*; set --do_lower_case=False"),
         ("vocab.txt", "cased_L-12_H-768_A-12/bert_model.ckpt", "was trained on cased text, but"),
         ("vocab.txt", "nosuch://x", "--init_checkpoint=nosuch://x: .* not support nosuch"),
-    ],
-    ids=["the vocabulary's folder", "the name of a released model", "an unknown file system"],
-)
-def test_other_sources_that_contradict(tmp_path, vocab_file, init_checkpoint, message):
-    write_record(tmp_path, {"do_lower_case": False})
-    vocab_file, message = (text.replace("WORDS", str(tmp_path)) for text in (vocab_file, message))
-    refuses(message, check_casing, True, UNCASED, vocab_file, init_checkpoint)
-
-
-# --- the programs ---------------------------------------------------------------------------------
+    ):
+        refuses(message, check_casing, True, UNCASED, vocab_file, checkpoint)
 
 
 def classify(reviews, tmp_path, **changes):

@@ -169,7 +169,7 @@ def test_a_tokenizer_json_as_vocabulary(tmp_path):
     assert "must have the tokenizer of --init_checkpoint: tokenizer_class is null beside" in told
 
 
-def test_a_digest_depends_on_the_ids_alone():
+def test_a_digest_depends_on_the_ids_alone_and_never_changes():
     same = {"a": 0, "b": 1, "c": 2}
     others = [{"a": 0, "b": 1, "d": 2}, {"b": 0, "a": 1, "c": 2}, {"a": 0, "b": 1, "c": 3}]
     others += [{"a": 0, "b, c": 1}, {"a": 0, 'b", "c': 1}, {}, {"a": 0, "c": 1, "b": 2}]
@@ -178,10 +178,7 @@ def test_a_digest_depends_on_the_ids_alone():
         assert vocabulary_digest(vocab) == vocabulary_digest(backwards)
     assert vocabulary_digest(same) == vocabulary_digest({"b": 1, "c": 2, "a": 0})
     assert len({*map(vocabulary_digest, (same, *others))}) == 8
-
-
-def test_a_digest_never_changes():
-    """Manifests hold it: with another formula their records would be refused."""
+    # Manifests hold it: with another formula their records would be refused.
     for vocab, digest in (
         ({}, "4f53cda18c2baa0c0354bb5f9a3ecbe5ed12ab4d8e11ba873c2f11161202b945"),
         ({"b": 0, "a": 1}, "1afcd7d9710382fc6aded76948aaaa4b8652073bea34d26d01eafa333e6f7803"),

@@ -76,7 +76,7 @@ def test_words_and_pieces_are_chosen_by_the_tokens_that_they_save():
     }
 
 
-def test_an_entry_that_longer_ones_replace_is_left_out():
+def test_entries_that_are_not_chosen():
     vocab = make_vocab("card", "##io")
     words = {"cardioa": 4, "cardiob": 4, "cardioc": 4, "xy": 1}
     # "cardio" saves 12 tokens, and then each of the words 4 more.
@@ -84,9 +84,6 @@ def test_an_entry_that_longer_ones_replace_is_left_out():
     chosen = choose_entries(words, vocab, 4, min_count=1)
     assert [*chosen] == ["cardioa", "cardiob", "cardioc", "xy"]
     assert chosen["cardioa"] == ("card", "##io", "##a")
-
-
-def test_an_entry_that_makes_other_words_longer_is_not_chosen():
     vocab = make_vocab("cardi", "##ology")
     # "cardio" would make "cardiology" cardio ##l ##o ##g ##y: three tokens more.
     words = {"cardio": 10, "cardiology": 3}
@@ -94,9 +91,7 @@ def test_an_entry_that_makes_other_words_longer_is_not_chosen():
     words["cardiology"] = 4
     assert choose_entries(words, vocab, 1, min_count=5) == {}  # 10 - 4 * 3
     assert [*choose_entries(words, vocab, 9, min_count=4)][0] == "cardiology"
-
-
-def test_no_word_becomes_unknown():
+    # No word becomes unknown.
     vocab = make_vocab("cardi", "##ology")
     words = {"cardio": 10, "cardiology": 1}
     del vocab["##y"]
@@ -233,12 +228,10 @@ def test_made_up_words(seed, monkeypatch):
                 check_learner(word_counts, threshold, max_unique_chars, most)
 
 
-def test_of_equally_frequent_characters_the_first_are_kept():
-    check_learner({"c": 4, "b": 4, "a": 4}, 1, 2, 1_000_000)
-
-
 @pytest.mark.parametrize("do_lower_case", [True, False])
 def test_real_words(do_lower_case):
     lines = Path(ROOT, "flags/quickstart/corpus.txt").read_text().split("\n")
     for threshold in (1, 20):
         check_learner(count_words([lines], do_lower_case), threshold, 1000, 1_000_000)
+    # Of equally frequent characters the first are kept.
+    check_learner({"c": 4, "b": 4, "a": 4}, 1, 2, 1_000_000)

@@ -131,24 +131,21 @@ def test_a_pair_whose_shorter_text_fills_the_window_is_refused():
 
 
 @pytest.mark.parametrize("layout", [LAYOUT, WIDE])
-@pytest.mark.parametrize(
-    ("lengths", "max_seq_length", "stride"),
-    [
+def test_half_of_the_room_is_the_usual_stride(layout):
+    """Of the split text: successive windows overlap, however long the other text is."""
+    for lengths, max_seq_length, stride in (
         ((700, 0), 128, 63),
         ((0, 600), 512, 254),
         ((200, 700), 512, 154),
         ((90, 60), 128, 32),  # the other text takes half of the sequence
         ((700, 110), 128, 7),
         ((9, 3), 8, 1),
-    ],
-)
-def test_half_of_the_room_is_the_usual_stride(layout, lengths, max_seq_length, stride):
-    """Of the split text: successive windows overlap, however long the other text is."""
-    texts = [list(range(length)) for length in lengths]
-    windows = split_pair(*texts, max_seq_length, 0, layout, "texts[0]")
-    split = 0 if lengths[0] > lengths[1] else 1
-    starts = [window[split][0] for window in windows]
-    assert starts[1] in (stride, max(stride - 1, 1))  # RoBERTa has a token more between texts
-    if max_seq_length > 8:
-        assert all(b[split][0] <= a[split][-1] for a, b in itertools.pairwise(windows))
-    assert windows[-1][split][-1] == lengths[split] - 1
+    ):
+        texts = [list(range(length)) for length in lengths]
+        windows = split_pair(*texts, max_seq_length, 0, layout, "texts[0]")
+        split = 0 if lengths[0] > lengths[1] else 1
+        starts = [window[split][0] for window in windows]
+        assert starts[1] in (stride, max(stride - 1, 1))  # RoBERTa has a token more between texts
+        if max_seq_length > 8:
+            assert all(b[split][0] <= a[split][-1] for a, b in itertools.pairwise(windows))
+        assert windows[-1][split][-1] == lengths[split] - 1
