@@ -1,10 +1,9 @@
-"""Checkpoints are written while training continues, the best one too: bits, order, faults."""
+"""Checkpoints are written while training continues, the best one too: bits, order, errors."""
 
 import glob
 import os
 import threading
 import time
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,9 +15,8 @@ from bert_tf.runs.folder import heartbeat, reporting
 from bert_tf.runs.folder.heartbeat import InUseError
 from bert_tf.runs.folder.run import BestCheckpoint, Run
 from tests.runs.folder.heartbeat_test import wait_until, written_elsewhere
-from tests.support import fault_matrix
 from tests.support.line_task import phases, rate_before, steps_of, trainer
-from tests.support.pretraining_runs import ROOT, assert_same_variables, variables
+from tests.support.pretraining_runs import assert_same_variables, variables
 from tests.support.refusals import refusal, refuses
 
 pytestmark = pytest.mark.usefixtures("uncompiled")
@@ -308,11 +306,3 @@ def test_damaged_results_are_refused(make, tmp_path, text, message):
         told = refusal(action)
         assert told.startswith(f"{path}: ") and message in told
         assert len(told) <= 500 and "\n" not in told
-
-
-@pytest.mark.slow
-def test_every_instant_with_every_fault(tmp_path):
-    """The matrix of faults is what docs/reliability.md says."""
-    found = fault_matrix.table(tmp_path)
-    assert found.count(" same bits ") + found.count(" refused ") >= 60
-    assert found in Path(ROOT, "docs/reliability.md").read_text(encoding="utf-8")
