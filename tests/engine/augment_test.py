@@ -40,16 +40,6 @@ def test_a_key_is_of_the_seed_the_epoch_and_the_record(files):
     assert [number for number, _ in drawn[:100]] != sorted(number for number, _ in drawn[:100])
 
 
-def test_keys_go_on_after_a_restart(files, tmp_path):
-    source = keyed_input(files)
-    draw_keys(source.iterator, 60)
-    source.capture()(str(tmp_path / "ckpt"))
-    expected = draw_keys(source.iterator, 60)
-    resumed = keyed_input(files, seed=99)
-    assert resumed.restore(str(tmp_path / "ckpt"))
-    assert draw_keys(resumed.iterator, 60) == expected
-
-
 @pytest.mark.parametrize(("before", "after"), [(1, 7), (2, 1), (7, 1), (8, 2)])
 def test_a_restart_on_a_host_with_other_cores_changes_nothing(
     files, tmp_path, monkeypatch, before, after

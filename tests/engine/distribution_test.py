@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -10,10 +11,10 @@ from types import SimpleNamespace
 import pytest
 
 from bert_tf.engine import distribution
-from bert_tf.errors import UserError
 from bert_tf.runs.flags import command_flags
 from bert_tf.runs.flags.settings import DeviceSettings
 from tests.support.pretraining_runs import command, run, write_config, write_records
+from tests.support.refusals import refusal, refuses
 
 
 @pytest.fixture(scope="module")
@@ -33,45 +34,30 @@ def words(tmp_path_factory):
     ]
 
 
-@pytest.mark.parametrize(
-    "more, message",
-    [
+def test_flags_that_do_not_go_together(words, tmp_path, monkeypatch):
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    for more, message in (
+        ("--tpu=local", "is for runs without a TPU; leave out --distribution_strategy or --tpu"),
         (
-            ["--tpu=local", "--distribution_strategy=mirrored"],
-            "is for runs without a TPU; leave out --distribution_strategy or --tpu",
-        ),
-        (
-            ["--distribution_strategy=mirrored", "--num_cpu_devices=4"],
+            "--num_cpu_devices=4",
             "--train_batch_size (6) must be a multiple of the number of replicas (4)",
         ),
-    ],
-)
-def test_flags_that_do_not_go_together(words, tmp_path, more, message, monkeypatch):
-    monkeypatch.delenv("TF_CONFIG", raising=False)
-    log = run(*words, f"--output_dir={tmp_path}/out", *more, status=1)
-    assert message in log
-    assert "Traceback" not in log
-    assert not os.path.exists(tmp_path / "out/model.ckpt-0.index")
+    ):
+        flags = (f"--output_dir={tmp_path}/out", "--distribution_strategy=mirrored", more)
+        log = run(*words, *flags, status=1)
+        assert message in log and "Traceback" not in log
+        assert not os.path.exists(tmp_path / "out/model.ckpt-0.index")
 
 
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        (
-            {"num_cpu_devices": 3},
-            "--num_cpu_devices=3 needs --distribution_strategy=mirrored; it is one_device$",
-        ),
-        (
-            {"distribution_strategy": "multi_worker_mirrored"},
-            "--distribution_strategy=multi_worker_mirrored needs the environment variable"
-            " TF_CONFIG, on each machine with its own index, like",
-        ),
-    ],
-)
-def test_arguments_that_do_not_go_together(arguments, message, monkeypatch):
+def test_arguments_that_do_not_go_together(monkeypatch):
     monkeypatch.delenv("TF_CONFIG", raising=False)
-    with pytest.raises(UserError, match=f"^{message}"):
-        distribution.get_strategy(**arguments)
+    message = "^--num_cpu_devices=3 needs --distribution_strategy=mirrored; it is one_device$"
+    refuses(message, distribution.get_strategy, num_cpu_devices=3)
+    message = (
+        "^--distribution_strategy=multi_worker_mirrored needs the environment variable TF_CONFIG,"
+        " on each machine with its own index, like"
+    )
+    refuses(message, distribution.get_strategy, "multi_worker_mirrored")
 
 
 @pytest.mark.parametrize("flag", ["tpu", "tpu_name", "master"])
@@ -81,17 +67,12 @@ def test_tpu_nodes_have_ended(monkeypatch, tpu, flag):
     names = ("distribution_strategy", "num_cpu_devices")
     fake = SimpleNamespace(FLAGS=dict.fromkeys(names, absent))
     monkeypatch.setattr(command_flags, "flags", fake)
-    devices = DeviceSettings(use_tpu=flag != "tpu", **{flag: tpu})
-    with pytest.raises(
-        UserError, match="names a TPU node, .* ended TPU nodes in April 2025"
-    ) as info:
-        command_flags._tpu_strategy(devices)
-    assert (
-        str(info.value).startswith(f"--{flag}=")
-        and tpu[:20] in str(info.value)
-        and len(str(info.value)) <= 500
+    told = refusal(
+        command_flags._tpu_strategy, DeviceSettings(use_tpu=flag != "tpu", **{flag: tpu})
     )
-    assert str(info.value).endswith("own machine, with --tpu=pjrt or --tpu=local")
+    assert re.search("names a TPU node, .* ended TPU nodes in April 2025", told)
+    assert told.startswith(f"--{flag}=") and tpu[:20] in told and len(told) <= 500
+    assert told.endswith("own machine, with --tpu=pjrt or --tpu=local")
 
 
 WORKERS = {"worker": ["a:1", "b:2"]}
@@ -109,10 +90,9 @@ WORKERS = {"worker": ["a:1", "b:2"]}
 )
 def test_a_malformed_tf_config_is_refused(content, message, monkeypatch):
     monkeypatch.setenv("TF_CONFIG", content)
-    with pytest.raises(UserError) as info:
-        distribution.get_strategy("multi_worker_mirrored")
-    assert "=multi_worker_mirrored needs the environment variable TF_CONFIG" in str(info.value)
-    assert message in str(info.value) and len(str(info.value)) <= 500
+    told = refusal(distribution.get_strategy, "multi_worker_mirrored")
+    assert "=multi_worker_mirrored needs the environment variable TF_CONFIG" in told
+    assert message in told and len(told) <= 500
 
 
 @pytest.mark.parametrize(
@@ -127,34 +107,22 @@ def test_a_tpu_that_is_not_found_is_told_with_the_cause(error, message, monkeypa
         raise error
 
     monkeypatch.setattr(distribution.tf.distribute.cluster_resolver, "TPUClusterResolver", fail)
-    with pytest.raises(UserError) as info:
-        distribution.get_tpu_strategy("local")
-    assert str(info.value).startswith("--tpu=local: no TPU can be reached (")
-    assert message in str(info.value) and "give --tpu=pjrt. Else" in str(info.value)
-    assert len(str(info.value)) <= 500 and "\n" not in str(info.value)
-
-
-def start(words, output_dir):
-    """Returns the process once its loop of steps is running, and its log."""
-    log = output_dir.with_suffix(".log")
-    with open(log, "w") as writer:
-        process = subprocess.Popen(
-            command(*words, f"--output_dir={output_dir}"),
-            stdout=writer,
-            stderr=subprocess.STDOUT,
-            # Tests that run in the background have it ignored, and what they start inherits that.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-        )
-    while "step 1:" not in log.read_text():
-        assert process.poll() is None, log.read_text()
-        time.sleep(0.05)
-    return process, log
+    told = refusal(distribution.get_tpu_strategy, "local")
+    assert told.startswith("--tpu=local: no TPU can be reached (")
+    assert message in told and "give --tpu=pjrt. Else" in told
+    assert len(told) <= 500 and "\n" not in told
 
 
 @pytest.mark.slow
 def test_sigterm_ends_the_loop_after_the_step_in_hand(words, tmp_path):
     """One loop would last for hours. And meanwhile another run notices this one."""
-    process, log = start(words, tmp_path / "out")
+    log = tmp_path / "log"
+    with open(log, "w") as writer:
+        streams = {"stdout": writer, "stderr": subprocess.STDOUT}
+        process = subprocess.Popen(command(*words, f"--output_dir={tmp_path}/out"), **streams)
+    while "step 1:" not in log.read_text():
+        assert process.poll() is None, log.read_text()
+        time.sleep(0.05)
     other = run(*words, f"--output_dir={tmp_path}/out", status=1)
     message = f"--output_dir={tmp_path}/out is in use: process {process.pid} on "
     assert message in other
@@ -170,11 +138,3 @@ def test_sigterm_ends_the_loop_after_the_step_in_hand(words, tmp_path):
     log = run(*words, f"--output_dir={tmp_path}/out", f"--num_train_steps={step + 3}")
     assert f"model.ckpt-{step}" in log and f"Saved step {step + 3}" in log
     assert "starts over" not in log
-
-
-@pytest.mark.slow
-def test_ctrl_c_has_a_different_status(words, tmp_path):
-    process, log = start(words, tmp_path / "out")
-    process.send_signal(signal.SIGINT)
-    assert process.wait(30) == 130
-    assert "Interrupted at step" in log.read_text()

@@ -1,4 +1,4 @@
-"""Order, place and checks of the input."""
+"""Order, place and checks of the input; a place is one in the content, whatever the names."""
 
 import json
 import os
@@ -13,6 +13,7 @@ from bert_tf.engine.distribution import InputShard
 from bert_tf.errors import UserError
 from bert_tf.files import record_checks, records
 from tests.engine.conftest import LIMITS, SCHEMA, training_input, write
+from tests.support.refusals import refusal, refuses
 
 READS = (
     training_input,
@@ -47,16 +48,16 @@ def test_batches_have_static_shapes_and_tpu_types(files):
 
 
 def test_the_order_follows_the_seed_and_every_record_comes_up(files):
+    def order(count, seed=5):
+        return sum(draw(training_input(files, 1, seed).iterator, count), [])
+
     total = 603
-    first = sum(draw(training_input(files, 1).iterator, total), [])
-    again = sum(draw(training_input(files, 1).iterator, total), [])
-    other = sum(draw(training_input(files, 1, seed=6).iterator, total), [])
-    assert first == again != other
+    first = order(total)
+    assert first == order(total) != order(total, seed=6)
     # Readers of the next epoch's files begin while the last of this one's are still read.
     assert len(set(first)) > 0.7 * total
     assert first != sorted(first)
-    two_epochs = sum(draw(training_input(files, 1).iterator, 4 * total), [])
-    assert set(two_epochs) == set(range(total))
+    assert set(order(4 * total)) == set(range(total))
 
 
 @pytest.mark.parametrize("steps", [1, 45, 46, 47, 130])
@@ -72,16 +73,15 @@ def test_a_restored_input_goes_on_where_it_was(files, tmp_path, steps):
 def test_resuming_reads_nothing_before_its_place(tmp_path):
     path = write(tmp_path / "one.tfrecord", range(900))
     source = training_input([path])
-    consumed = draw(source.iterator, 40)
-    source.capture()(str(tmp_path / "ckpt"))
+    consumed = sum(draw(source.iterator, 40), [])
+    prefix = save_place(source, tmp_path)
     expected = draw(source.iterator, 5)
     # What was drawn or waits in a buffer is wiped from the file; reading it would raise.
-    record_size = os.path.getsize(path) // 900
     with open(path, "r+b") as writer:
-        writer.write(b"\xff" * (record_size * len(sum(consumed, []))))
-    change_place(tmp_path / "ckpt", digests=None, checksum=None)  # as earlier versions saved it
+        writer.write(b"\xff" * (os.path.getsize(path) // 900 * len(consumed)))
+    change_place(prefix, digests=None, checksum=None)  # as earlier versions saved it
     resumed = training_input([path])
-    assert resumed.restore(str(tmp_path / "ckpt"))
+    assert resumed.restore(prefix)
     assert draw(resumed.iterator, 5) == expected
 
 
@@ -125,26 +125,17 @@ def test_a_place_in_a_file_that_is_damaged_is_restored_and_the_step_says_so(tmp_
     assert f"{path} is corrupt at record" in str(resumed.explain(error.value))
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        *("{}", "[]", "7", "", '{"seed": 5}', '{"a":' * 9000, "\xff", '{"seed": NaN}'),
-        *({"seed": x} for x in ("x", None, 1e30, -3, 2**63, 5.0, True, 6)),
-        *({"batch_size": None}, {"files": 3}, {"files": [[]]}, {"digests": 4}, {"checksum": 4}),
-        "a folder",
-    ],
-    ids=str,
-)
+ODD_VALUES = [{"seed": -3}, {"batch_size": None}, {"files": 3}, {"files": [[]]}, {"checksum": 4}]
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", "{", '{"seed": NaN}', *ODD_VALUES], ids=str)
 def test_a_place_of_other_content_starts_over(tmp_path, caplog, content):
     files = [write(tmp_path / "a", range(40))]
     prefix = save_place(training_input(files), tmp_path)
     if isinstance(content, dict):
         change_place(prefix, **content)
-    elif content == "a folder":
-        (tmp_path / "ckpt.input.json").unlink()
-        (tmp_path / "ckpt.input.json").mkdir()
     else:
-        (tmp_path / "ckpt.input.json").write_text(content, "latin-1")
+        (tmp_path / "ckpt.input.json").write_text(content)
     assert not training_input(files).restore(prefix)
     assert f"The position in the input saved with {prefix} " in caplog.text
 
@@ -191,30 +182,12 @@ def test_a_place_in_other_files_is_not_restored(files, tmp_path, caplog):
 @pytest.mark.parametrize("before, now", [(1, 2), (8, 4), (4, 4), (None, 2)])
 def test_a_place_of_another_number_of_replicas_is_told(before, now, files, tmp_path, caplog):
     """Each batch is the same, and divided anew."""
-    source = training_input(files, shard=InputShard(replicas=before or 1))
-    prefix = save_place(source, tmp_path)
-    if before is None:  # an earlier version's
-        place = tmp_path / "ckpt.input.json"
-        saved = {**json.loads(place.read_text())}
-        del saved["replicas"], saved["checksum"]
-        place.write_text(json.dumps(saved))
-    resumed = training_input(files, shard=InputShard(replicas=now))
-    assert resumed.restore(prefix)
+    prefix = save_place(training_input(files, shard=InputShard(replicas=before or 1)), tmp_path)
+    if before is None:
+        change_place(prefix, replicas=None, checksum=None)  # as an earlier version saved it
+    assert training_input(files, shard=InputShard(replicas=now)).restore(prefix)
     told = f"ckpt was saved by a run on {before} replicas; this run divides its batches among {now}"
     assert (told in caplog.text) == (before not in (None, now))
-
-
-@pytest.mark.parametrize("damage", ["remove", "truncate"])
-def test_a_damaged_place_starts_over(files, tmp_path, caplog, damage):
-    prefix = save_place(training_input(files), tmp_path, 7)
-    if damage == "remove":
-        os.remove(tmp_path / "ckpt.input.index")
-    else:
-        os.truncate(tmp_path / "ckpt.input.data-00000-of-00001", 50)
-    resumed = training_input(files, seed=8)
-    assert not resumed.restore(prefix)
-    assert "ckpt cannot be read" in caplog.text
-    assert draw(resumed.iterator, 5) == draw(training_input(files, seed=8).iterator, 5)
 
 
 def hosts_of(count, files, seed):
@@ -261,15 +234,10 @@ def example(**values):
     return records.serialize(values, {name: kinds[name]([len(x)]) for name, x in values.items()})
 
 
+IDS = "ids must be from 0 to 999 (vocab_size is 1000); received"
 WRONG_RECORDS = {
-    "high id": (
-        {"ids": [1, 1000, 3]},
-        "ids must be from 0 to 999 (vocab_size is 1000); received 1000",
-    ),
-    "negative id": (
-        {"ids": [1, -3, 1]},
-        "ids must be from 0 to 999 (vocab_size is 1000); received -3",
-    ),
+    "high id": ({"ids": [1, 1000, 3]}, f"{IDS} 1000"),
+    "negative id": ({"ids": [1, -3, 1]}, f"{IDS} -3"),
     "negative weight": ({"w": [-1.0]}, "w must be from 0.0 to 1.0; received -1.0"),
     "high weight": ({"w": [1e30]}, "w must be from 0.0 to 1.0; received 1e+30"),
     "no number": ({"w": [np.nan]}, "w must be from 0.0 to 1.0; received nan"),
@@ -303,21 +271,10 @@ def test_ids_that_int32_cannot_hold_do_not_wrap(tmp_path, value):
     schema = {"ids": records.int64_feature([3]), "w": records.float_feature([1])}
     ids = lambda number: [number, 0, value if number == 33 else 7]  # noqa: E731
     path = write(tmp_path / "a.tfrecord", range(50), schema, ids)
-    with pytest.raises(UserError) as error:
-        list(input_pipeline.record_chunks([path], schema, 20))
-    assert str(error.value) == (
+    assert refusal(list, input_pipeline.record_chunks([path], schema, 20)) == (
         f"The input is wrong: {path}, record 33 (counted from 0): ids must be from -2147483648 to"
         f" 2147483647; received {value}"
     )
-
-
-def test_damage_in_the_middle_is_located(files):
-    size = os.path.getsize(files[1])
-    with open(files[1], "r+b") as writer:
-        writer.seek(size // 2)
-        writer.write(b"\x00\xff\x00\xff" * 9)
-    message = draw_with_error(files, batch_size=40)
-    assert f"{files[1]} is corrupt at record" in message and "byte" in message
 
 
 @pytest.mark.parametrize("cut", [5, 36])
@@ -325,8 +282,7 @@ def test_truncation_is_located_before_anything_is_drawn(files, cut):
     os.truncate(files[3], os.path.getsize(files[3]) - cut)
     message = f"{files[3]} is truncated at record 60"
     for read in READS:
-        with pytest.raises(UserError, match=message):
-            read(files)
+        refuses(message, read, files)
 
 
 def test_a_file_that_disappears_is_a_failure_of_storage(files):
@@ -338,8 +294,7 @@ def test_a_file_that_disappears_is_a_failure_of_storage(files):
     assert isinstance(problem, OSError) and not isinstance(problem, UserError)
     assert str(problem).startswith(f"{files[2]} cannot be read: ") and "\n" not in str(problem)
     for read in (*READS, lambda files: record_checks.check_files(files, SCHEMA, "input_file")):
-        with pytest.raises(OSError, match=f"{files[2]} cannot be read: "):
-            read(files)
+        refuses(f"{files[2]} cannot be read: ", read, files, kind=OSError)
 
 
 def test_what_was_wrong_only_while_it_was_read_may_be_tried_again(files):
@@ -347,9 +302,6 @@ def test_what_was_wrong_only_while_it_was_read_may_be_tried_again(files):
     problem = record_checks.explain(error, files, SCHEMA)
     assert isinstance(problem, OSError)
     assert "record at 5), but when read again, all 5 record files are sound" in str(problem)
-
-
-def test_other_errors_pass_through():
     error = tf.errors.ResourceExhaustedError(None, None, "no memory")
     assert record_checks.explain(error, ["/a"], SCHEMA) is error
 
@@ -416,3 +368,52 @@ def test_a_damaged_note_of_files_is_told(content, tmp_path, caplog):
     (tmp_path / "ckpt.input.json").write_text(content)
     assert input_pipeline.trained_on(str(tmp_path / "ckpt")) == set()
     assert "ckpt.input.json is damaged; what the model was trained on is not known" in caplog.text
+
+
+def moved(files, folder, names):
+    """Moves files to a folder, under these names; returns their paths sorted, as a glob does."""
+    folder.mkdir()
+    for path, name in zip(files, names, strict=True):
+        os.rename(path, folder / name)
+    return sorted(str(folder / name) for name in names)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [["0", "1", "2", "3", "4"], ["e", "a", "d", "b", "c"], ["0 ä", "1,", "2*", "3[0]", "4\n"]],
+    ids=str,
+)
+@pytest.mark.parametrize("augment", [None, lambda features, key: features | {"key": key}])
+def test_a_place_is_one_in_the_content_whatever_the_files_are_called(
+    files, tmp_path, names, augment
+):
+    """Twice moved, and saved again in between: as drawn by the run that stayed."""
+    source = training_input(files, 67, augment=augment)
+    prefix = save_place(source, tmp_path, 4)
+    expected = [next(source.iterator) for _ in range(30)]  # over three epochs
+    found = []
+    for i in range(2):
+        files = moved(files, tmp_path / f"moved{i}", names)
+        resumed = training_input(files, 67, seed=9, augment=augment)
+        assert resumed.restore(prefix)
+        found += [next(resumed.iterator) for _ in range(15)]
+        prefix = save_place(resumed, tmp_path)
+    for one, other in zip(expected, found, strict=True):
+        assert one.keys() == other.keys()
+        for name, value in one.items():
+            np.testing.assert_array_equal(value, other[name])
+
+
+def test_other_content_under_the_moved_names_starts_over_with_the_names_that_are_there(
+    files, tmp_path, caplog
+):
+    prefix = save_place(training_input(files), tmp_path, 20)
+    files = moved(files, tmp_path / "moved", "43210")
+    expected = draw(training_input(files, seed=8).iterator, 20)
+    os.remove(tmp_path / "ckpt.input.index")
+    resumed = training_input(files, seed=8)
+    assert not resumed.restore(prefix) and "ckpt cannot be read" in caplog.text
+    assert draw(resumed.iterator, 20) == expected
+    write(files[2], range(10, 123))  # as many records, but shorter ones
+    assert not training_input(files).restore(prefix)
+    assert "ckpt belongs to other files" in caplog.text

@@ -75,9 +75,7 @@ def test_a_hold_within_another_leaves_the_end_to_it():
         assert interrupts.held()
         done = True
     assert done
-
-
-def test_a_thread_that_hears_no_signals_holds_nothing():
+    # A thread that hears no signals holds nothing.
     with ThreadPoolExecutor(1) as pool:
         pool.submit(interrupts.hold().__enter__).result()
     assert interrupts.held() is None

@@ -14,6 +14,7 @@ from bert_tf.engine import distribution, pjrt, tf_in_jax
 from bert_tf.errors import UserError
 from bert_tf.runs.flags import command_flags
 from bert_tf.runs.flags.settings import DeviceSettings
+from tests.support.refusals import refuses
 
 
 class Ended(Exception):
@@ -45,8 +46,7 @@ class StandIn:
 
 
 def fail(status):
-    with pytest.raises(Ended, match=f"^{status}$"):
-        distribution.fail(status)
+    refuses(f"^{status}$", distribution.fail, status, kind=Ended)
 
 
 @pytest.mark.parametrize(
@@ -62,8 +62,7 @@ def test_processes_that_do_not_come_are_told(index, missing, monkeypatch):
 
     jax = StandIn(monkeypatch, wait)
     message = f"^--coordinator=a:1: {missing} within 0.05 s. Start the same command on every mach"
-    with pytest.raises(ConnectionError, match=message):
-        pjrt.join("a:1", 4, index)
+    refuses(message, pjrt.join, "a:1", 4, index, kind=ConnectionError)
     assert given == [(("a:1", 4, index), 60)]
     fail(74)
     assert jax.slept == [0.0] and not jax.left
@@ -74,10 +73,8 @@ def test_what_jax_says_of_a_cluster_is_told(monkeypatch):
         raise ValueError(f"{len(places)} places: coordinator_address should be defined.")
 
     jax = StandIn(monkeypatch, refuse)
-    with pytest.raises(
-        UserError, match=r"^--coordinator=auto: JAX cannot join the p.*\(0 places: coor"
-    ):
-        pjrt.join("auto", None, None)
+    message = r"^--coordinator=auto: JAX cannot join the p.*\(0 places: coor"
+    refuses(message, pjrt.join, "auto", None, None)
     fail(1)
     assert jax.left  # the others are not kept waiting
 
@@ -134,19 +131,13 @@ def test_processes_with_different_flags_are_told(others, difference):
     if difference is None:
         pjrt.check_same(gather, own)
     else:
-        with pytest.raises(UserError, match=f"of --coordinator have different fl.*: {difference}"):
-            pjrt.check_same(gather, own)
+        refuses(f"of --coordinator have different fl.*: {difference}", pjrt.check_same, gather, own)
 
 
 def test_the_flags_that_must_be_the_same_are_the_programs_own(monkeypatch):
     values = absl.flags.FlagValues()
-    for name, given in (
-        ("tpu", "pjrt"),
-        ("phases", "1:2,3:4"),
-        ("process_index", "3"),
-        ("coordinator", "localhost:1"),
-        ("output_dir", "o"),
-    ):
+    own = {"tpu": "pjrt", "phases": "1:2,3:4", "process_index": "3", "coordinator": "localhost:1"}
+    for name, given in {**own, "output_dir": "o"}.items():
         absl.flags.DEFINE_string(name, given, "", flag_values=values)
     absl.flags.DEFINE_string("verbosity", "1", "", flag_values=values, module_name="absl.logging")
     monkeypatch.setattr(command_flags.flags, "FLAGS", values)
@@ -155,65 +146,51 @@ def test_the_flags_that_must_be_the_same_are_the_programs_own(monkeypatch):
 
 def test_an_installation_that_does_not_fit_is_told(monkeypatch):
     monkeypatch.setitem(sys.modules, "jax", None)
-    with pytest.raises(UserError, match=r"^--tpu=pjrt needs JAX: jax is not inst.*\[pjrt\]\"$"):
-        tf_in_jax.load_jax()
+    refuses(r"^--tpu=pjrt needs JAX: jax is not inst.*\[pjrt\]\"$", tf_in_jax.load_jax)
     for version in ("2.20.0", "2.22.0-rc1"):
         monkeypatch.setattr(tf, "__version__", version)
-        with pytest.raises(
-            UserError, match=rf"needs TensorFlow 2.21; this is {version}. In an env"
-        ):
-            tf_in_jax.load_jax()
+        refuses(rf"needs TensorFlow 2.21; this is {version}. In an env", tf_in_jax.load_jax)
 
 
-def test_a_cpu_must_be_asked_for(monkeypatch):
-    jax = pytest.importorskip("jax")
-    from bert_tf.engine.pjrt import connect
-
-    cpu = types.SimpleNamespace(platform="cpu", device_kind="cpu")
-    monkeypatch.setattr(jax, "devices", lambda: [cpu] * 4)
-    with pytest.raises(
-        UserError, match="finds no TPU and no GPU here. To run on the CPU, give --n"
-    ):
-        connect(None)
-    tpu = types.SimpleNamespace(platform="tpu", device_kind="TPU v5 lite")
-    monkeypatch.setattr(jax, "devices", lambda: [tpu] * 4)
-    with pytest.raises(UserError, match=r"=8, but JAX finds 4 devices \(TPU v5 lite\)"):
-        connect(None, 8)
+CPU = types.SimpleNamespace(platform="cpu", device_kind="cpu")
+V5E = types.SimpleNamespace(platform="tpu", device_kind="TPU v5 lite")
 
 
-@pytest.mark.parametrize("error", [RuntimeError("The TPU is already in use"), ValueError("x" * 9)])
-def test_no_devices_are_told(error, monkeypatch):
-    jax = pytest.importorskip("jax")
-    from bert_tf.engine.pjrt import connect
+def of_processes(*indices):
+    tpu = {"platform": "tpu", "device_kind": "TPU v4"}
+    return [types.SimpleNamespace(**tpu, process_index=index) for index in indices]
 
+
+@pytest.mark.parametrize(
+    "found, num_devices, message",
+    [
+        ([CPU] * 4, None, "finds no TPU and no GPU here. To run on the CPU, give --n"),
+        ([V5E] * 4, 8, r"=8, but JAX finds 4 devices \(TPU v5 lite\)"),
+        # The parts of a batch have one size.
+        (of_processes(0, 0, 1), None, "in the order of --process_index they have 2, 1. Us"),
+        (of_processes(1, 0, 2, 1), None, "in the order of --process_index they have 1, 2, 1. Us"),
+        *(
+            (
+                error,
+                None,
+                rf"^--tpu=pjrt: JAX finds no devices \({error}\). End .*, run pip install",
+            )
+            for error in (RuntimeError("The TPU is already in use"), ValueError("x" * 9))
+        ),
+    ],
+)
+def test_devices_that_a_run_cannot_use(found, num_devices, message, monkeypatch):
     def devices():
-        raise error
+        if isinstance(found, Exception):
+            raise found
+        return found
 
-    monkeypatch.setattr(jax, "devices", devices)
-    message = rf"^--tpu=pjrt: JAX finds no devices \({error}\). End other .*, run pip install"
-    with pytest.raises(UserError, match=message):
-        connect(None)
-
-
-@pytest.mark.parametrize("indices, counts", [([0, 0, 1], "2, 1"), ([1, 0, 2, 1], "1, 2, 1")])
-def test_processes_with_different_numbers_of_devices_are_refused(indices, counts, monkeypatch):
-    """The parts of a batch have one size."""
-    jax = pytest.importorskip("jax")
-    from bert_tf.engine.pjrt import connect
-
-    devices = [
-        types.SimpleNamespace(platform="tpu", device_kind="TPU v4", process_index=index)
-        for index in indices
-    ]
-    monkeypatch.setattr(jax, "devices", lambda: devices)
-    with pytest.raises(UserError, match=f"in the order of --process_index they have {counts}. Us"):
-        connect(None)
+    monkeypatch.setattr(pytest.importorskip("jax"), "devices", devices)
+    refuses(message, pjrt.connect, None, num_devices)
 
 
 @pytest.mark.parametrize("given", [{"tpu": "pjrt"}, {"use_tpu": True, "tpu_name": "pjrt"}])
 def test_both_flags_for_a_tpu_take_pjrt(given, monkeypatch):
-    from bert_tf.engine import pjrt
-
     absent = collections.defaultdict(lambda: types.SimpleNamespace(present=0))
     monkeypatch.setattr(command_flags.flags, "FLAGS", absent)
     monkeypatch.setattr(pjrt, "connect", lambda *arguments: arguments)
@@ -227,7 +204,6 @@ def test_both_flags_for_a_tpu_take_pjrt(given, monkeypatch):
 )
 def test_where_compiled_steps_are_kept(output_dir, expected, monkeypatch):
     """A folder that is named, or on a TPU one in --output_dir."""
-    from bert_tf.engine import pjrt
 
     class Flags(dict):
         output_dir = None

@@ -14,21 +14,18 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import optimization
-from bert_tf.engine import distribution, interrupts, steps
+from bert_tf.engine import distribution, interrupts, pjrt, tf_in_jax
 from bert_tf.engine.length_buckets import Buckets
 from bert_tf.engine.loops import PredictionLoop, TrainingLoop
-from bert_tf.model.configuration import BertConfig
-from bert_tf.optimization import create_optimizer
 from bert_tf.runs.flags import command_flags
 from bert_tf.runs.training.watch import Watch
 from bert_tf.seeds import random_bits
-from bert_tf.tasks.pretraining.schema import pretraining_schema
-from bert_tf.tasks.pretraining.training.model import PretrainingModel
 from tests import electra_test, lamb_test
 from tests.engine import replicas_test
 from tests.support import line_task
 from tests.support.golden import needs_golden
-from tests.support.pretraining_runs import CONFIG, run_forked, variables
+from tests.support.pretraining_runs import run_forked, variables
+from tests.support.refusals import refuses
 from tests.support.trainers import make_trainer
 from tests.tasks.pretraining.training import model_test
 
@@ -37,9 +34,7 @@ pytest.importorskip("jax")
 
 @pytest.fixture(scope="module")
 def strategy():
-    from bert_tf.engine.pjrt import connect
-
-    return connect(1)
+    return pjrt.connect(1)
 
 
 def counting(variable):
@@ -93,10 +88,8 @@ def test_a_loop_tells_the_lengths_that_it_cut_batches_to(strategy, engine):
 
 
 def test_small_variables_are_fetched_after_each_loop(strategy):
-    total = tf.Variable(0.0)
-    loop = TrainingLoop(strategy, counting(total))
-    told = []
-    rows = loop.run(numbers(), 5, told.append)
+    total, told = tf.Variable(0.0), []
+    rows = TrainingLoop(strategy, counting(total)).run(numbers(), 5, told.append)
     np.testing.assert_array_equal(rows["total"], np.cumsum(range(1, 6)))
     assert total.numpy() == 15.0 and sum(told) == 5
 
@@ -189,8 +182,6 @@ def test_an_input_that_tensorflow_makes_a_constant_of_is_an_error(strategy):
 
 @pytest.mark.parametrize("error", [AttributeError("mallopt"), TypeError("bad argument type")])
 def test_a_system_without_glibc_keeps_its_way_with_memory(error, monkeypatch):
-    from bert_tf.engine import pjrt
-
     def load(name):
         raise error
 
@@ -215,20 +206,15 @@ def test_constants_that_a_step_captures_are_read(value, strategy):
 
 @pytest.mark.parametrize("aliases", [{0: 1}, {2: 1}])
 def test_results_in_another_order_are_an_error(aliases, strategy, monkeypatch):
-    from bert_tf.engine import tf_in_jax
-
     of_function = tf_in_jax._stablehlo
     monkeypatch.setattr(tf_in_jax, "_stablehlo", lambda hlo: (*of_function(hlo)[:2], aliases))
     loop = TrainingLoop(strategy, counting(tf.Variable(0.0)))
     message = rf"of 1 results to a program whose results \[{[*aliases][0]}\] are new values of var"
-    with pytest.raises(RuntimeError, match=message):
-        loop.run(numbers(), 1, lambda _: None)
+    refuses(message, loop.run, numbers(), 1, lambda _: None, kind=RuntimeError)
 
 
 @pytest.mark.parametrize("set_to", [None, 5.0])
 def test_callbacks_see_and_set_what_the_devices_hold(set_to, strategy, tmp_path, monkeypatch):
-    from bert_tf.engine import pjrt
-
     monkeypatch.setattr(pjrt, "_SMALL", 1)  # else it is fetched after each loop anyway
     line_task.write(tmp_path / "x.tfrecord", 40, 1)
     schedule = optimization.linear_schedule(0.1, 6, 0)
@@ -283,33 +269,6 @@ def test_too_little_memory_is_told_in_a_line(strategy, elements):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_steps_with_dropout_are_those_of_tensorflow(strategy, dtype):
-    """The same seeds, so the same masks."""
-    rows, states = [], []
-    for of in (strategy, tf.distribute.get_strategy()):
-        model = PretrainingModel(BertConfig.from_dict(CONFIG), dtype=dtype)
-        replicas_test.assign(model, replicas_test.random_weights(model, 3))
-        optimizer = create_optimizer(model.trainable_variables, lambda step: tf.constant(1e-3))
-
-        def step(features, seed, model=model, optimizer=optimizer):
-            return steps.train_step(model, optimizer, features, seed, 2)
-
-        loop = TrainingLoop(of, step, 7, compile_on_cpu=dtype == "float32")
-        rows.append(loop.run(iter(batches()), 3, lambda _: None))
-        if of is strategy:
-            strategy.fetch(v.value for v in model.variables)
-        states.append({v.path: v.value.numpy() for v in model.variables})
-    rtol = 1e-5 if dtype == "float32" else 2e-2
-    np.testing.assert_allclose(rows[0]["loss"], rows[1]["loss"], rtol=rtol)
-    np.testing.assert_allclose(rows[0]["gradient_norm"], rows[1]["gradient_norm"], rtol=3 * rtol)
-    if dtype == "float32":
-        for name, value in states[1].items():
-            if "key/bias" not in name:  # its gradient is 0 but for rounding
-                np.testing.assert_allclose(states[0][name], value, atol=2e-5, err_msg=name)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("parts", [1, 2])
 def test_training_is_the_originals(strategy, parts):
     model_test.test_training_is_the_originals("model_gelu", parts, False, strategy)
@@ -322,23 +281,8 @@ def test_training_is_that_of_golden_figures(strategy):
     electra_test.test_training_is_the_originals("small", "rtd", strategy)
 
 
-def batches(count=3, size=4):
-    rng = np.random.default_rng(1)
-    features = {}
-    for name, feature in pretraining_schema(12, 3).items():
-        high = 2 if name in ("segment_ids", "next_sentence_labels") else 12
-        values = rng.integers(0, high, (count, size, *feature.shape))
-        if "mask" in name and "lm" not in name or "weights" in name:
-            values[:] = 1
-        kind = np.int32 if feature.dtype is np.int64 else np.float32
-        features[name] = values.astype(kind)
-    return tf.data.Dataset.from_tensor_slices(features)
-
-
 def main(replicas, folder):
-    from bert_tf.engine.pjrt import connect
-
-    strategy = connect(replicas)
+    strategy = pjrt.connect(replicas)
     assert strategy.num_replicas_in_sync == replicas
     files = replicas_test.make_files(folder, (40, 53, 32))
     for gradient_reduction in distribution.GRADIENT_REDUCTIONS:
@@ -364,9 +308,5 @@ def test_a_version_of_jax_that_lacks_something_is_told(monkeypatch):
     import jax
     from jax._src import lib
 
-    from bert_tf.engine import tf_in_jax
-    from bert_tf.errors import UserError
-
     monkeypatch.delattr(lib._jax.mlir, "hlo_to_stablehlo")
-    with pytest.raises(UserError, match=f"does not work with jax {jax.__version__}.*0.10.2"):
-        tf_in_jax.load_jax()
+    refuses(f"does not work with jax {jax.__version__}.*0.10.2", tf_in_jax.load_jax)

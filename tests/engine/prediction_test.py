@@ -96,6 +96,8 @@ def test_a_second_call_traces_nothing(predictor):
     traces = Echo.traces
     second = list(predictor.predict(make_windows((60, 30)), 4, BUCKETS))
     assert Echo.traces == traces and len(first) == len(second)
+    assert list(predictor.predict([], 4, BUCKETS)) == []
+    assert list(predictor.predict(make_windows((0,)), 4, BUCKETS)) == []  # nor in an empty one
 
 
 def test_a_length_that_few_need_is_not_compiled(predictor):
@@ -110,11 +112,6 @@ def test_a_length_that_few_need_is_not_compiled(predictor):
     (columns,) = predictor.predict([joined], 4, BUCKETS)
     padded = columns["padded_to"]
     assert set(padded[:12]) == {S} and set(padded[12:]) == {6}
-
-
-def test_nothing_in_a_window_of_nothing(predictor):
-    assert list(predictor.predict([], 4, BUCKETS)) == []
-    assert list(predictor.predict(make_windows((0,)), 4, BUCKETS)) == []  # nor in an empty one
 
 
 def test_columns_of_one_shape_are_joined(predictor):

@@ -22,6 +22,16 @@ def test_figures_worked_out_by_hand():
     assert found.ndcg(10) == pytest.approx((1 / math.log2(3) + 2 / math.log2(5)) / ideal)
     assert found.ndcg(2) == pytest.approx((1 / math.log2(3)) / (2 + 1 / math.log2(3)))
     assert ranking(3, 2, 1, 0, -1).ndcg(10) == 1  # a gain below 0 is as good as 0
+    # Without a query all measures are 0.
+    assert mean_measures([ranking(0)], recall_at=[3]) == {
+        "mrr@10": 0.0, "ndcg@10": 0.0, "map": 0.0, "recall@3": 0.0
+    }  # fmt: skip
+    # Rows of a group need not stand together.
+    groups = ["b", "a", "b", "a", "b"]
+    gains, scores = np.array([0.0, 1, 1, 0, 2]), np.array([0.9, 0.1, 0.5, 0.7, 0.4])
+    b, a = ranked_groups(groups, gains, scores)
+    assert b.gains.tolist() == [0, 1, 2] and a.gains.tolist() == [0, 1]
+    assert (b.num_relevant, a.num_relevant) == (2, 1)
 
 
 def loops(gains, every, k):
@@ -50,20 +60,6 @@ def test_means_over_queries_are_those_of_plain_loops(seed):
     found = mean_measures(rankings, recall_at=[10])
     assert list(found) == ["mrr@10", "ndcg@10", "map", "recall@10"]
     np.testing.assert_allclose(list(found.values()), np.mean(expected, axis=0), rtol=1e-12)
-
-
-def test_without_a_query_all_measures_are_0():
-    assert mean_measures([ranking(0)], recall_at=[3]) == {
-        "mrr@10": 0.0, "ndcg@10": 0.0, "map": 0.0, "recall@3": 0.0
-    }  # fmt: skip
-
-
-def test_rows_of_a_group_need_not_stand_together():
-    groups = ["b", "a", "b", "a", "b"]
-    gains, scores = np.array([0.0, 1, 1, 0, 2]), np.array([0.9, 0.1, 0.5, 0.7, 0.4])
-    b, a = ranked_groups(groups, gains, scores)
-    assert b.gains.tolist() == [0, 1, 2] and a.gains.tolist() == [0, 1]
-    assert (b.num_relevant, a.num_relevant) == (2, 1)
 
 
 @pytest.mark.parametrize("order", [[0, 1, 2], [2, 1, 0], [1, 2, 0]])

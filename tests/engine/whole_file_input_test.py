@@ -1,4 +1,4 @@
-"""Tests of bert_tf.engine.whole_file_input."""
+"""Tests of bert_tf.engine.whole_file_input and of the lengths that its batches are cut to."""
 
 import collections
 import os
@@ -8,10 +8,11 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.engine.distribution import ONE_HOST, InputShard
-from bert_tf.engine.length_buckets import Buckets
+from bert_tf.engine.length_buckets import Buckets, example_lengths, parse_lengths
 from bert_tf.engine.whole_file_input import GROUP_BATCHES, WholeFileInput
 from bert_tf.errors import UserError
 from bert_tf.files import records
+from tests.support.refusals import refuses
 
 S = 40
 SCHEMA = {
@@ -44,6 +45,13 @@ def draw(source, count):
     return [next(source.iterator) for _ in range(count)]
 
 
+def saved(source, folder):
+    """Saves the place after 11 batches; returns its prefix, and the numbers of 20 more."""
+    draw(source, 11)
+    source.capture()(str(folder / "place"))
+    return str(folder / "place"), numbers(draw(source, 20))
+
+
 def numbers(batches):
     return np.concatenate([batch["number"] for batch in batches])
 
@@ -60,10 +68,7 @@ def test_every_epoch_has_every_record_once_in_an_order_of_its_own(tmp_path, grou
     assert np.abs(np.argsort(epochs[0]) - np.arange(143)).max() > 100
     np.testing.assert_array_equal(seen, numbers(draw(read(files, 11, group=group), 39)))
     assert not (seen == numbers(draw(read(files, 11, seed=6, group=group), 39))).all()
-
-
-@pytest.mark.parametrize("group", [False, True])
-def test_what_is_left_of_an_epoch_joins_the_next(tmp_path, group):
+    # What is left of an epoch joins the next.
     files = write(tmp_path / "a", 23)
     counts = collections.Counter(numbers(draw(read(files, 5, group=group), 23)).tolist())
     assert set(counts.values()) == {5}
@@ -114,28 +119,22 @@ def test_hosts_share_a_batch_and_agree_on_its_length(tmp_path, group):
 @pytest.mark.parametrize("group", [False, True])
 def test_a_saved_place_goes_on(tmp_path, group):
     files = write(tmp_path / "a", 31)
-    source = read(files, 4, group=group)
-    draw(source, 11)
-    source.capture()(str(tmp_path / "place"))
-    expected = numbers(draw(source, 20))
+    place, expected = saved(read(files, 4, group=group), tmp_path)
     # The place is two numbers, not the records.
-    assert os.path.getsize(tmp_path / "place.input.data-00000-of-00001") < 20_000
+    assert os.path.getsize(f"{place}.input.data-00000-of-00001") < 20_000
     resumed = read(files, 4, seed=99, group=group)
-    assert resumed.restore(str(tmp_path / "place"))
+    assert resumed.restore(place)
     np.testing.assert_array_equal(numbers(draw(resumed, 20)), expected)
 
 
 @pytest.mark.parametrize("names", ["xy", "yx"])
 def test_a_place_does_not_depend_on_the_names_of_files(tmp_path, names):
     files = [*write(tmp_path / "a", 31), *write(tmp_path / "b", 17)]
-    source = read(files, 4)
-    draw(source, 11)
-    source.capture()(str(tmp_path / "place"))
-    expected = numbers(draw(source, 20))
+    place, expected = saved(read(files, 4), tmp_path)
     for path, name in zip(files, names, strict=True):
         os.rename(path, tmp_path / name)
     resumed = read([str(tmp_path / "x"), str(tmp_path / "y")], 4, seed=99)
-    assert resumed.restore(str(tmp_path / "place"))
+    assert resumed.restore(place)
     np.testing.assert_array_equal(numbers(draw(resumed, 20)), expected)
 
 
@@ -143,12 +142,10 @@ def test_a_place_does_not_depend_on_the_buckets_it_was_saved_with(tmp_path):
     """The batches that were drawn ahead are in it, and no token of theirs is to be cut off."""
     files = write(tmp_path / "a", 90)
     source = read(files, 2, buckets=Buckets.of_schema((15, S), SCHEMA))
-    draw(source, 11)
-    source.capture()(str(tmp_path / "place"))
-    expected = numbers(draw(source, 8))
+    place, expected = saved(source, tmp_path)
     resumed = read(files, 2)
-    assert resumed.restore(str(tmp_path / "place")) and resumed.buckets == BUCKETS
-    batches = draw(resumed, 8)
+    assert resumed.restore(place) and resumed.buckets == BUCKETS
+    batches = draw(resumed, 20)
     np.testing.assert_array_equal(numbers(batches), expected)
     for batch in batches:
         cut = BUCKETS.trim(batch, int(BUCKETS.index(batch["longest"])))
@@ -160,11 +157,9 @@ def test_a_place_does_not_depend_on_the_buckets_it_was_saved_with(tmp_path):
 def test_wrong_records_are_named(tmp_path):
     (path,) = files = write(tmp_path / "a", 30)
     os.truncate(path, os.path.getsize(path) - 3)
-    with pytest.raises(UserError, match=f"{path} is truncated at record 29"):
-        read(files, 4)
+    refuses(f"{path} is truncated at record 29", read, files, 4)
     os.remove(path)
-    with pytest.raises(OSError, match=f"{path} cannot be read: "):
-        read(files, 4)
+    refuses(f"{path} cannot be read: ", read, files, 4, kind=OSError)
     with tf.io.TFRecordWriter(path) as writer:
         for mask in ([1] * S, [1, 7] * (S // 2)):
             values = {"input_ids": [1] * S, "input_mask": mask, "number": [0]}
@@ -173,3 +168,59 @@ def test_wrong_records_are_named(tmp_path):
         read(files, 1)
     problem = "input_mask must be from 0 to 1; received 7"
     assert str(error.value).endswith(f"{path}, record 1 (counted from 0): {problem}")
+
+
+def test_lengths():
+    for text, max_seq_length, lengths in (
+        ("auto", 128, (16, 32, 48, 64, 80, 96, 112, 128)),
+        ("auto", 384, (48, 96, 144, 192, 240, 288, 336, 384)),
+        ("auto", 50, (16, 32, 48, 50)),
+        ("auto", 9, (9,)),
+        ("none", 77, (77,)),
+        ("40,20", 70, (20, 40, 70)),
+        ("70", 70, (70,)),
+    ):
+        assert parse_lengths(text, max_seq_length) == lengths
+
+
+def test_other_words_and_a_length_beyond_the_records_are_refused():
+    for text in ("", "12,", "0,5", "long", "-8", "8 16", "9" * 5000):
+        refuses("must be auto, none, or lengths such as 32,64,128; not", parse_lengths, text, 128)
+    message = "--length_buckets='64,130': no length may be above --max_seq_length=128"
+    refuses(message, parse_lengths, "64,130", 128)
+
+
+def test_batches_are_cut_along_the_sequence_alone():
+    schema = {
+        "input_ids": records.int64_feature([3, 7], "max_seq_length"),
+        "other": records.int64_feature([7]),
+    }
+    buckets = Buckets.of_schema((4, 7), schema)
+    batch = {"input_ids": tf.ones([2, 3, 7]), "other": tf.ones([2, 7]), "bucket": tf.constant(0)}
+    cut = buckets.trim(batch, 0)
+    assert cut["input_ids"].shape == [2, 3, 4]
+    assert cut["other"].shape == [2, 7] and cut["bucket"].shape == []
+    assert buckets.trim(batch, 1)["input_ids"].shape == [2, 3, 7]
+
+
+@pytest.mark.parametrize(
+    "longest, least, kept",
+    [
+        ([3, 4, 5, 5, 9], 1, (4, 6, 9)),
+        ([3, 5, 5, 9, 9], 2, (6, 9)),  # the one batch of 4 goes to 6
+        ([3, 5, 9], 3, (9,)),
+        ([3, 3, 3, 5], 3, (4, 6)),  # the longest that is needed stays, and 9 is not needed
+        ([2], 9, (4,)),
+    ],
+)
+def test_rare_lengths_are_left_out(longest, least, kept):
+    assert Buckets((4, 6, 9), ("a",)).frequent(np.array(longest), least) == Buckets(kept, ("a",))
+
+
+def test_example_lengths_and_the_shortest_that_fits():
+    mask = tf.constant([[1, 1, 0, 0], [1, 1, 1, 1], [0, 0, 0, 0]])
+    np.testing.assert_array_equal(example_lengths(mask), [2, 4, 0])
+    choices = tf.stack([mask, mask[::-1]], axis=1)  # [3, 2, 4]
+    np.testing.assert_array_equal(example_lengths(choices), [2, 4, 2])
+    buckets = Buckets((4, 6, 9), ())
+    assert [int(buckets.index(tf.constant(n))) for n in (1, 4, 5, 6, 7, 9)] == [0, 0, 1, 1, 2, 2]

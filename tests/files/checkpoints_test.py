@@ -6,14 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf import optimization
-from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
 from bert_tf.files.checkpoint_directory import CheckpointDirectory
-from bert_tf.modeling import BertConfig
-from bert_tf.tasks.pretraining.training.model import PretrainingModel
 from tests.support.arrays import assert_same_arrays
-from tests.support.refusals import refusal
+from tests.support.refusals import refusal, refuses
 
 
 def _variables(start=0.0):
@@ -45,41 +41,6 @@ def _values(variables):
 def _write(path, variables=None):
     checkpoints.write(str(path), variables or _variables())
     return str(path)
-
-
-# --- the files ------------------------------------------------------------------------------------
-
-
-def test_what_is_written_is_read_by_name(tmp_path):
-    prefix = _write(tmp_path / "model.ckpt-12")
-    files = ["model.ckpt-12.data-00000-of-00001", "model.ckpt-12.index"]
-    assert sorted(os.listdir(tmp_path)) == files
-    reader = tf.train.load_checkpoint(prefix)
-    variables = _variables()
-    shapes, dtypes = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
-    assert shapes == {name: v.shape.as_list() for name, v in variables.items()}
-    assert dtypes == {name: v.dtype for name, v in variables.items()}
-    assert dtypes["global_step"] == tf.int64
-    assert_same_arrays({name: reader.get_tensor(name) for name in shapes}, variables)
-
-
-def test_a_whole_model_and_its_optimizer_go_there_and_back(tmp_path):
-    config = BertConfig(53, hidden_size=24, num_hidden_layers=1, num_attention_heads=3)
-
-    def build():
-        model = PretrainingModel(config)
-        optimizer = optimization.create_optimizer(model.trainable_variables, lambda step: 0.1)
-        return {**{v.path: v.value for v in model.variables}, **optimizer.checkpoint_variables()}
-
-    first = build()
-    rng = np.random.default_rng(0)
-    for variable in first.values():
-        value = rng.normal(size=variable.shape) if variable.shape.rank else 77
-        variable.assign(tf.cast(value, variable.dtype))
-    prefix = _write(tmp_path / "model.ckpt-77", first)
-    second = build()
-    checkpoints.restore(second, prefix)
-    assert_same_arrays(second, first)
 
 
 def test_a_tf1_program_loads_it(tmp_path):
@@ -126,9 +87,6 @@ def test_the_checkpoint_of_a_tf1_program_is_read(tmp_path, partitions, sharded):
         assert_same_arrays(variables, _variables())
 
 
-# --- naming a checkpoint --------------------------------------------------------------------------
-
-
 def test_every_way_to_name_a_checkpoint(tmp_path):
     directory = CheckpointDirectory(str(tmp_path))
     directory.save(_variables(), 5)
@@ -171,18 +129,14 @@ def test_a_checkpoint_that_is_not_there(tmp_path):
     (tmp_path / "minilm").mkdir()
     near = f" Near it: '{tmp_path}/minilm'. Name a prefix such as MODEL/bert_model.ckpt"
     assert near in refusal(checkpoints.find_prefix, str(tmp_path / "minlm" / "bert_model.ckpt"))
-    with pytest.raises(UserError, match=f"^--checkpoint={path}: a checkpoint is named by"):
-        checkpoints.CheckpointReader(path, "checkpoint")
-    with pytest.raises(UserError, match="--init_checkpoint=nosuch://x: .* not support nosuch"):
-        checkpoints.find_prefix("nosuch://x")
-
-
-@pytest.mark.parametrize("suffix", [".index", ".data-00000-of-00001"])
-def test_a_checkpoint_with_a_file_missing(tmp_path, suffix):
-    prefix = _write(tmp_path / "bert_model.ckpt")
-    os.remove(prefix + suffix)
-    missing = f"not found: {prefix}{suffix.replace('00001', '*')}. Name a prefix such as"
-    assert missing in refusal(checkpoints.initialize, _weights(_variables()), prefix)
+    message = f"^--checkpoint={path}: a checkpoint is named by"
+    refuses(message, checkpoints.CheckpointReader, path, "checkpoint")
+    message = "--init_checkpoint=nosuch://x: .* not support nosuch"
+    refuses(message, checkpoints.find_prefix, "nosuch://x")
+    for suffix in (".index", ".data-00000-of-00001"):
+        os.remove(_write(tmp_path / "half.ckpt") + suffix)
+        missing = f"not found: {tmp_path}/half.ckpt{suffix.replace('00001', '*')}. Name a prefix"
+        assert missing in refusal(checkpoints.initialize, {}, f"{tmp_path}/half.ckpt")
 
 
 def test_a_directory_without_the_file_checkpoint(tmp_path):
@@ -192,8 +146,8 @@ def test_a_directory_without_the_file_checkpoint(tmp_path):
     )
     name_one = "name a prefix such as MODEL/bert_model.ckpt, or the directory of a run"
     assert refusal(checkpoints.find_prefix, str(tmp_path)) == message + name_one
-    _write(tmp_path / "bert_model.ckpt")
-    assert checkpoints.find_prefix(str(tmp_path)) == f"{tmp_path}/bert_model.ckpt"
+    prefix = _write(tmp_path / "bert_model.ckpt")
+    assert checkpoints.find_prefix(str(tmp_path)) == prefix
     _write(tmp_path / "other.ckpt")
     expected = message + "choose one of bert_model.ckpt, other.ckpt"
     assert refusal(checkpoints.find_prefix, str(tmp_path)) == expected
@@ -220,70 +174,35 @@ def test_damaged_files_are_refused(tmp_path):
     prefix = _write(tmp_path / "bert_model.ckpt", {"a": np.arange(3000.0)})
     data = tmp_path / "bert_model.ckpt.data-00000-of-00001"
     content = data.read_bytes()
+    message = f"--init_checkpoint={prefix} is damaged, .*: "
     for damaged in (content[:1000], content[:1000] + b"x" + content[1001:]):
         data.write_bytes(damaged)
         variables = {"a": tf.Variable(np.zeros(3000))}
-        message = f"--init_checkpoint={prefix} is damaged, .*: a cannot be read [(]"
-        with pytest.raises(UserError, match=message):
-            checkpoints.initialize(variables, prefix)
-        with pytest.raises(UserError, match=f"--output_dir={prefix} is damaged"):
-            checkpoints.restore(variables, prefix)
+        refuses(f"{message}a cannot be read [(]", checkpoints.initialize, variables, prefix)
+        refuses(f"--output_dir={prefix} is damaged", checkpoints.restore, variables, prefix)
         assert not variables["a"].numpy().any()
     for suffix in (".index", ".data-00000-of-00001"):
         (tmp_path / f"bert_model.ckpt{suffix}").write_bytes(b"garbage" * 99)
-    message = f"--init_checkpoint={prefix} is damaged, .*: cannot be read "
-    with pytest.raises(UserError, match=message):
-        checkpoints.CheckpointReader(prefix)
+    refuses(f"{message}cannot be read ", checkpoints.CheckpointReader, prefix)
 
 
-def test_an_object_based_checkpoint_is_refused(tmp_path):
-    prefix = tf.train.Checkpoint(weight=tf.Variable(1.0)).write(str(tmp_path / "ckpt"))
-    assert (
-        f"{prefix} was written by tf.train.Checkpoint or Keras, and must have one encoder of BERT"
-        " or ALBERT in the format of TensorFlow Model Garden"
-    ) in refusal(checkpoints.CheckpointReader, prefix)
-
-
-# --- initialize and restore -----------------------------------------------------------------------
-
-
-def test_initialize_takes_weights_only(tmp_path, warnings):
-    prefix = _write(tmp_path / "bert_model.ckpt")
-    variables = _variables(100.0)
-    before = _values(variables)
-    names = checkpoints.initialize(_weights(variables), prefix)
-    assert names == ["bert/embeddings/word_embeddings", "output_bias"]
-    assert_same_arrays(variables, {**before, **{name: _variables()[name] for name in names}})
-    assert not warnings  # slots and the step are not "unexpected"
-
-
-def test_initialize_lists_what_differs(tmp_path, warnings):
-    saved = _variables()
-    saved["cls/squad/output_weights"] = tf.Variable([1.0])
+def test_initialize_takes_weights_and_lists_what_differs(tmp_path, warnings):
+    saved = {**_variables(), "cls/squad/output_weights": tf.Variable([1.0])}
     prefix = _write(tmp_path / "bert_model.ckpt", saved)
     variables = _weights(_variables(100.0))
-    variables["output_weights"] = tf.Variable([3.0])
-    variables["classifier/bias"] = tf.Variable([4.0])
-    checkpoints.initialize(variables, prefix)
-    assert warnings == [
+    variables |= {"output_weights": tf.Variable([3.0]), "classifier/bias": tf.Variable([4.0])}
+    before = _values(variables)
+    names = checkpoints.initialize(variables, prefix)
+    assert names == ["bert/embeddings/word_embeddings", "output_bias"]
+    assert_same_arrays(variables, {**before, **{name: saved[name] for name in names}})
+    assert warnings == [  # slots and the step are not "unexpected"
         f"Not in --init_checkpoint={prefix}, so left at their initial values:"
         " \n  output_weights\n  classifier/bias",
         f"Only in --init_checkpoint={prefix}, so not used: \n  cls/squad/output_weights",
     ]
-    assert variables["output_weights"].numpy() == [3.0]
-    np.testing.assert_array_equal(variables["output_bias"], saved["output_bias"])
 
 
-def test_initialize_refuses_a_checkpoint_with_nothing_in_common(tmp_path):
-    prefix = _write(tmp_path / "x", {"a": np.float32([1]), "b/adam_m": np.float32([2])})
-    variables = {"c": tf.Variable([0.0]), "d": tf.Variable([0.0])}
-    assert refusal(checkpoints.initialize, variables, prefix) == (
-        f"--init_checkpoint={prefix} has none of the model's variables.\n"
-        "Missing: \n  c\n  d\nUnexpected: \n  a"
-    )
-
-
-def test_initialize_refuses_the_encoder_of_another_model(tmp_path):
+def test_initialize_refuses_another_model(tmp_path):
     names = ["bert/pooler/dense/bias", "bert/encoder/transformer/a", "bert/encoder/transformer/b"]
     prefix = _write(tmp_path / "x", {name: np.float32([1]) for name in names})
     variables = {name: tf.Variable([7.0]) for name in (names[0], "bert/encoder/layer_0/c")}
@@ -296,6 +215,12 @@ def test_initialize_refuses_the_encoder_of_another_model(tmp_path):
     # A checkpoint without an encoder, such as a head's, is taken.
     prefix = _write(tmp_path / "y", {names[0]: np.float32([1])})
     assert checkpoints.initialize(variables, prefix) == names[:1]
+    prefix = _write(tmp_path / "x", {"a": np.float32([1]), "b/adam_m": np.float32([2])})
+    variables = {"c": tf.Variable([0.0]), "d": tf.Variable([0.0])}
+    assert refusal(checkpoints.initialize, variables, prefix) == (
+        f"--init_checkpoint={prefix} has none of the model's variables.\n"
+        "Missing: \n  c\n  d\nUnexpected: \n  a"
+    )
 
 
 DIFFERENT = (
@@ -307,29 +232,25 @@ DIFFERENT = (
 )
 
 
-@pytest.mark.parametrize(
-    ("action", "checkpoint"),
-    [
+def test_other_shapes_and_types_are_refused(tmp_path):
+    for action, checkpoint in (
         (checkpoints.initialize, "--init_checkpoint={}"),
         (checkpoints.restore, "The checkpoint {} in --output_dir"),
-    ],
-)
-def test_other_shapes_and_types_are_refused(tmp_path, action, checkpoint):
-    prefix = _write(tmp_path / "model.ckpt-12")
-    variables = _variables(100.0)
-    variables["bert/embeddings/word_embeddings"] = tf.Variable(np.zeros((3, 5), np.float32))
-    variables["output_bias"] = tf.Variable(np.zeros(2, np.float64))
-    before = _values(variables)
-    assert refusal(action, variables, prefix) == checkpoint.format(prefix) + DIFFERENT
-    assert_same_arrays(variables, before)
+    ):
+        prefix = _write(tmp_path / "model.ckpt-12")
+        variables = _variables(100.0)
+        variables["bert/embeddings/word_embeddings"] = tf.Variable(np.zeros((3, 5), np.float32))
+        variables["output_bias"] = tf.Variable(np.zeros(2, np.float64))
+        before = _values(variables)
+        assert refusal(action, variables, prefix) == checkpoint.format(prefix) + DIFFERENT
+        assert_same_arrays(variables, before)
 
 
 def test_a_copy_without_the_head_initialises_a_model_of_other_classes(tmp_path):
     # As docs/albert.md tells, to begin with a checkpoint of MNLI.
     path = _write(tmp_path / "tuned.ckpt")
     variables = {**_weights(_variables(100.0)), "output_bias": tf.Variable(np.zeros(3, "f"))}
-    with pytest.raises(UserError, match="number of classes"):
-        checkpoints.initialize(variables, path)
+    refuses("number of classes", checkpoints.initialize, variables, path)
     weights = checkpoints.CheckpointReader(path).read_weights()
     del weights["output_bias"]
     copy = _write(tmp_path / "copy.ckpt", weights)
@@ -337,7 +258,7 @@ def test_a_copy_without_the_head_initialises_a_model_of_other_classes(tmp_path):
     np.testing.assert_array_equal(variables["output_bias"], [0, 0, 0])
 
 
-def test_restore_needs_every_variable(tmp_path):
+def test_restore_needs_every_variable_and_names_what_it_leaves_aside(tmp_path, warnings):
     saved = _variables()
     del saved["output_bias/adam_m"], saved["global_step"]
     saved["extra"] = tf.Variable([1.0])
@@ -350,6 +271,11 @@ def test_restore_needs_every_variable(tmp_path):
         "Unexpected: \n  extra\n"
     )
     assert_same_arrays(variables, before)
+    prefix = _write(tmp_path / "model.ckpt-12", {**_variables(), "extra": np.float32([1])})
+    variables = _variables(100.0)
+    checkpoints.restore(variables, prefix)
+    assert_same_arrays(variables, _variables())
+    assert warnings == [f"Only in {prefix}, so not used: \n  extra"]
 
 
 @pytest.mark.parametrize("name", ["generator/encoder/layer_0/x", "generator_predictions/bias"])
@@ -360,17 +286,6 @@ def test_restore_tells_where_a_generator_s_sizes_come_from(tmp_path, name):
         "which resumes from it. The generator's sizes are --generator_hidden_size and"
         f" --generator_layers.\nMissing: \n  {name}\n"
     ) in refusal(checkpoints.restore, variables, prefix)
-
-
-def test_restore_names_what_it_leaves_aside(tmp_path, warnings):
-    prefix = _write(tmp_path / "model.ckpt-12", {**_variables(), "extra": np.float32([1])})
-    variables = _variables(100.0)
-    checkpoints.restore(variables, prefix)
-    assert_same_arrays(variables, _variables())
-    assert warnings == [f"Only in {prefix}, so not used: \n  extra"]
-
-
-# --- values that no run writes --------------------------------------------------------------------
 
 
 def test_weights_that_are_not_finite_are_refused_by_name(tmp_path):
@@ -395,38 +310,3 @@ def test_a_step_that_cannot_be_is_refused(tmp_path, name, step, rule):
     message = f"global_step must be {rule}, and is {step}; these may be the files of"
     with pytest.raises(checkpoints.DamagedCheckpointError, match=message):
         checkpoints.restore({"global_step": tf.Variable(np.int64(0))}, prefix)
-
-
-def test_the_index_of_one_step_with_the_data_of_another_is_refused(tmp_path):
-    for step in (10, 20):
-        values = {"a": np.float32([step, 1]), "global_step": np.int64(step)}
-        _write(tmp_path / f"model.ckpt-{step}", values)
-    for suffix, other in ((".index", ".data-00000-of-00001"), (".data-00000-of-00001", ".index")):
-        for path, step in ((suffix, 10), (other, 20)):
-            (tmp_path / f"mixed.ckpt{path}").write_bytes(
-                (tmp_path / f"model.ckpt-{step}{path}").read_bytes()
-            )
-        with pytest.raises(checkpoints.DamagedCheckpointError, match="a cannot be read"):
-            checkpoints.initialize({"a": tf.Variable([0.0, 0.0])}, str(tmp_path / "mixed.ckpt"))
-
-
-def test_every_flipped_bit_of_an_index_is_harmless_or_found(tmp_path):
-    """Found: TensorFlow's error is an IndexError for some, or the checkpoint is refused."""
-    values = {"a/kernel": np.float32([[1, 2, 3], [4, 5, 6]]), "global_step": np.int64(7)}
-    prefix = _write(tmp_path / "model.ckpt-7", values)
-    index = tmp_path / "model.ckpt-7.index"
-    whole = index.read_bytes()
-    found = 0
-    for bit in range(0, 8 * len(whole), 5):
-        damaged = bytearray(whole)
-        damaged[bit // 8] ^= 1 << bit % 8
-        index.write_bytes(damaged)
-        try:
-            reader = checkpoints.CheckpointReader(prefix)
-            read = {name: reader.read(name) for name in reader.shapes}
-        except checkpoints.DamagedCheckpointError as error:
-            assert len(str(error)) < 500 + 2 * len(prefix)
-            found += 1
-            continue
-        assert_same_arrays(read, values)
-    assert found > len(whole) / 2

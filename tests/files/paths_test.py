@@ -1,4 +1,4 @@
-"""Tests of bert_tf.files.paths."""
+"""Which paths are written and read: of a pipe or a device reading might not end."""
 
 import os
 import re
@@ -8,14 +8,23 @@ import threading
 import pytest
 import tensorflow as tf
 
+from bert_tf.datasets.wikipedia import read_articles
 from bert_tf.errors import UserError
 from bert_tf.files import storage
+from bert_tf.files.checkpoint_names import listed_in
+from bert_tf.files.model_notes import labels_in
 from bert_tf.files.paths import check_overwrites
 from bert_tf.files.records import write_files
 from bert_tf.files.whole_files import UnfinishedFile, write_whole
 from bert_tf.files.whole_folders import whole_folder
-from bert_tf.tasks.extraction.lines import write_npz
-from tests.support.refusals import refusal
+from bert_tf.model.family import read_config
+from bert_tf.tasks.extraction.lines import count_lines, write_npz
+from bert_tf.tasks.pretraining.records.manifest import manifest_file, read_manifests
+from bert_tf.tasks.squad.examples import read_squad_examples
+from bert_tf.tasks.tagging.data import read_sentences
+from bert_tf.text.tokenizers import load_tokenizer
+from tests.support.refusals import refusal, refuses
+from tools.search import read_vectors
 
 
 @pytest.fixture
@@ -39,16 +48,14 @@ def test_a_file_that_is_read_is_not_written(folder, written):
         files = storage.expand_files(read, "input_file")
         message = rf"^--output_file={re.escape(written)} must not be a file of --input_file, which"
         sources = {"vocab_file": "b.txt", "input_file": files}
-        with pytest.raises(UserError, match=message):
-            check_overwrites(["new", written], "output_file", sources)
+        refuses(message, check_overwrites, ["new", written], "output_file", sources)
     check_overwrites([written], "output_file", {"vocab_file": "b.txt", "input_file": None})
     with pytest.raises(UserError, match="must not be a file of --vocab_file"):
         check_overwrites([written], "output_file", {"vocab_file": "link"})
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
+def test_names_that_are_refused(folder):
+    for name, message in (
         *((x, f"={x} must not be named twice; ") for x in ("new", "./new", "here/new", ".//new")),
         # Records in the place of the list of checkpoints would end the run.
         ("sub/checkpoint", "=sub/checkpoint must not have the name of a file in which a"),
@@ -56,13 +63,11 @@ def test_a_file_that_is_read_is_not_written(folder, written):
         ("sub/run.heartbeat", "=sub/run.heartbeat must not have the name of a file in which a"),
         ("", " must name a file; received an empty name"),
         ("gs://b/a", "=gs://b/a must not be a file of --input_file"),
-    ],
-)
-def test_names_that_are_refused(folder, name, message):
-    sources = {"input_file": ["gs://b/a"]}
-    check_overwrites(["new", "gs://b/x/../a"], "output_file", sources)
-    refused = refusal(check_overwrites, ["new", "other", name], "output_file", sources)
-    assert refused.startswith(f"--output_file{message}")
+    ):
+        sources = {"input_file": ["gs://b/a"]}
+        check_overwrites(["new", "gs://b/x/../a"], "output_file", sources)
+        refused = refusal(check_overwrites, ["new", "other", name], "output_file", sources)
+        assert refused.startswith(f"--output_file{message}")
 
 
 def test_the_target_of_a_link_is_written(tmp_path):
@@ -106,11 +111,8 @@ def test_a_device_stays_one(path):
     assert os.path.samestat(os.lstat(path), before)
 
 
-def test_a_device_without_room_is_a_full_disk():
-    assert "No space left on device" in refusal(write_whole, "/dev/full", "x", kind=OSError)
-
-
 def test_what_is_neither_is_refused(tmp_path):
+    refuses("No space left on device", write_whole, "/dev/full", "x", kind=OSError)
     server = socket.socket(socket.AF_UNIX)
     server.bind(str(tmp_path / "s"))
     assert refusal(write_whole, str(tmp_path / "s"), "x") == (
@@ -161,3 +163,38 @@ def test_a_name_that_is_too_long_is_refused_before_the_work(tmp_path, name):
     folder = whole_folder(path, "output", "m", {"m"}, "an export")
     assert refusal(folder.__enter__) == f"--output={path}{end}"
     assert os.listdir(tmp_path) == []
+
+
+READERS = {
+    "squad": lambda path: read_squad_examples(path, "train_file", True, True),
+    "conll": lambda path: list(read_sentences(path, "train_file", True)),
+    "vocabulary": lambda path: load_tokenizer(path, True),
+    "lines": count_lines,
+    "wikipedia": lambda path: list(read_articles(path, "input")),
+    "vectors": read_vectors,
+    "configuration": read_config,
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_reading_ends(name, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("/dev/full")
+    for path in (str(tmp_path / "pipe"), str(tmp_path / "link"), "/dev/zero"):
+        message = refusal(READERS[name], path)
+        assert f"{path} must be a regular file, but it is a pipe or a device" in message
+        assert message.startswith("--")
+
+
+@pytest.mark.parametrize("kind", ["pipe", "/dev/zero"])
+def test_files_that_are_found_in_a_folder(kind, tmp_path):
+    """They are refused as well, also where they are optional."""
+    records = str(tmp_path / "a.tfrecord")
+    reads = {
+        manifest_file(records): lambda: read_manifests([records]),
+        str(tmp_path / "labels.txt"): lambda: labels_in(str(tmp_path)),
+        str(tmp_path / "checkpoint"): lambda: listed_in(str(tmp_path)),
+    }
+    for path, read in reads.items():
+        os.mkfifo(path) if kind == "pipe" else os.symlink(kind, path)
+        refuses(f"^{path} must be a regular file", read)

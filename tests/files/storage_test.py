@@ -9,7 +9,6 @@ import importlib.util
 import os
 import re
 import time
-from pathlib import Path
 
 import pytest
 import tensorflow as tf
@@ -18,7 +17,7 @@ from bert_tf.errors import UserError
 from bert_tf.files import records, storage
 from tests.support import standin_storage
 from tests.support.pretraining_runs import run, run_code, write_config, write_records
-from tests.support.refusals import refusal
+from tests.support.refusals import refusal, refuses
 
 UNREACHED = {"https_proxy": "http://127.0.0.1:9", "NO_GCE_CHECK": "true"}
 NOWHERE = {"https_proxy": "http://127.0.0.1:9", "GOOGLE_AUTH_TOKEN_FOR_TESTING": "token"}
@@ -71,23 +70,25 @@ def flags(inputs, **changes: str) -> list[str]:
 
 
 def test_expand_files_order_duplicates_and_odd_names(tmp_path):
-    names = ["b1", "b2", "a", "part[1].txt", "c,d.txt"]
-    b1, b2, a, brackets, comma = (str(tmp_path / name) for name in names)
-    for path in (b1, b2, a, brackets, comma):
-        Path(path).write_text("x")
-    b = str(tmp_path / "b*")
-    for patterns in (f"{b},{a},{a}", [b, a, a]):
-        assert storage.expand_files(patterns, "input_file") == [b1, b2, a, a]
-    assert storage.expand_files(brackets, "input_file") == [brackets]
+    for name in ("b1", "b2", "a", "part[1].txt", "c,d.txt"):
+        (tmp_path / name).write_text("x")
+
+    def expanded(*patterns):
+        paths = [f"{tmp_path}/{pattern}" for pattern in patterns]
+        found = storage.expand_files(paths, "input_file")
+        assert storage.expand_files(",".join(paths), "input_file") == found
+        return [os.path.basename(path) for path in found]
+
+    assert expanded("b*", "a", "a") == ["b1", "b2", "a", "a"]
+    assert expanded("part[1].txt") == ["part[1].txt"]
     for name in ("e[1].txt", "e1.txt"):  # the pattern matches the other file
         (tmp_path / name).write_text("x")
-    assert storage.expand_files(f"{tmp_path}/e[1].txt", "input_file") == [f"{tmp_path}/e[1].txt"]
-    assert storage.expand_files(f"{tmp_path}/c?d.txt", "input_file") == [comma]
+    assert expanded("e[1].txt") == ["e[1].txt"]
+    assert expanded("c?d.txt") == ["c,d.txt"]
 
 
-@pytest.mark.parametrize(
-    ("pattern", "message"),
-    [
+def test_expand_files_errors(tmp_path):
+    for pattern, message in (
         ("", "--input_file names no file"),
         ("FOLDER/*.txt", r"--input_file: FOLDER/\*.txt matches no file$"),
         ("FOLDER/no", "--input_file: FOLDER/no does not exist$"),
@@ -95,14 +96,11 @@ def test_expand_files_order_duplicates_and_odd_names(tmp_path):
         ("FOLDER/*", "--input_file: FOLDER/empty is empty"),
         ("FOLDER", "--input_file: FOLDER is a directory"),
         ("nosuch://bucket/x", "--input_file=nosuch://bucket/x: .* not support nosuch://"),
-    ],
-)
-def test_expand_files_errors(tmp_path, pattern, message):
-    (tmp_path / "empty").write_text("")
-    (tmp_path / "full").write_text("x")
-    pattern, message = (text.replace("FOLDER", str(tmp_path)) for text in (pattern, message))
-    with pytest.raises(UserError, match=message):
-        storage.expand_files(pattern, "input_file")
+    ):
+        (tmp_path / "empty").write_text("")
+        (tmp_path / "full").write_text("x")
+        pattern, message = (text.replace("FOLDER", str(tmp_path)) for text in (pattern, message))
+        refuses(message, storage.expand_files, pattern, "input_file")
 
 
 def test_google_storage_that_cannot_be_reached(monkeypatch):
@@ -131,8 +129,7 @@ except OSError as error:
 def test_google_storage_without_support(monkeypatch):
     monkeypatch.setattr(tf.io.gfile, "get_registered_schemes", lambda: ["", "file", "ram"])
     message = "=gs://b/x: this TensorFlow does not support gs://.*tensorflow-io-gcs-filesystem"
-    with pytest.raises(UserError, match="--input_file" + message):
-        storage.expand_files("gs://b/x", "input_file")
+    refuses("--input_file" + message, storage.expand_files, "gs://b/x", "input_file")
     with (
         pytest.raises(UserError, match="--output_file" + message),
         records.write_files(["gs://b/x"], "output_file"),
@@ -204,35 +201,26 @@ def test_storage_that_cannot_be_reached_is_refused_within_seconds(inputs):
     assert time.monotonic() - began < 60
 
 
-def test_an_output_folder_has_a_name():
-    with pytest.raises(UserError, match="^--export_dir= must not be empty; name a folder$"):
-        storage.make_output_dir("", "export_dir")
+def test_a_text_that_cannot_be_a_path():
+    for path, flag, place in (("/b\udce9rt", None, "a path"), ("b\0", "output", "--output")):
+        rule = f"{place} must be UTF-8 text without null characters; it is {path!r}"
+        assert refusal(storage.check_file_system, path, flag) == rule
+    message = "^--export_dir= must not be empty; name a folder$"
+    refuses(message, storage.make_output_dir, "", "export_dir")
 
 
-@pytest.mark.parametrize(
-    ("path", "flag", "place"),
-    [("/b\udce9rt", None, "a path"), ("b\0", "output_file", "--output_file")],
-)
-def test_a_text_that_cannot_be_a_path(path, flag, place):
-    rule = f"{place} must be UTF-8 text without null characters; it is {path!r}"
-    assert refusal(storage.check_file_system, path, flag) == rule
-
-
-@pytest.mark.parametrize(
-    ("path", "message"),
-    [
-        ("outptu/mrpc", " in {here}. Near it: 'output'"),
-        ("output/mprc", " in {here}. Near it: 'output/mrpc'"),
-        ("output/none", " in {here}"),
-        ("{here}/OUTPUT", ". Near it: '{here}/output'"),
-        ("{here}/output/none", ""),
-        ("gs://output/mprc", ""),
-    ],
-)
-def test_what_is_near_a_path_that_does_not_exist(tmp_path, monkeypatch, path, message):
+def test_what_is_near_a_path_that_does_not_exist(tmp_path, monkeypatch):
     (tmp_path / "output" / "mrpc").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
-    assert storage.nearest(path.format(here=tmp_path)) == message.format(here=tmp_path)
+    for path, message in (
+        ("outptu/mrpc", f" in {tmp_path}. Near it: 'output'"),
+        ("output/mprc", f" in {tmp_path}. Near it: 'output/mrpc'"),
+        ("output/none", f" in {tmp_path}"),
+        (f"{tmp_path}/OUTPUT", f". Near it: '{tmp_path}/output'"),
+        (f"{tmp_path}/output/none", ""),
+        ("gs://output/mprc", ""),
+    ):
+        assert storage.nearest(path) == message
 
 
 @pytest.mark.parametrize("name", [b"\xe9.txt", b"a \xff.txt"])

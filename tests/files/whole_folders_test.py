@@ -1,8 +1,9 @@
-"""Tests of bert_tf.files.whole_folders."""
+"""Folders are replaced as a whole, and a replacement is noticed."""
 
 import contextlib
 import os
 import re
+import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,8 +13,8 @@ import tensorflow as tf
 
 from bert_tf.errors import UserError
 from bert_tf.files import whole_folders
-from bert_tf.files.whole_folders import whole_folder
-from tests.support.refusals import refusal
+from bert_tf.files.whole_folders import ReplacedError, Unreplaced, whole_folder
+from tests.support.refusals import refusal, refuses
 
 OLD = {"a": "old", "config.json": "{}", "only_old": "x"}
 NEW = {"a": "new", "b": "newer", "config.json": "{1}"}
@@ -40,13 +41,6 @@ def copy_some(source: str, target: str, count: int) -> None:
         os.replace(os.path.join(source, name), os.path.join(target, name))
     if not os.listdir(source):
         os.rmdir(source)
-
-
-def test_a_folder_of_the_same_kind_is_replaced(tmp_path):
-    for files in (OLD, NEW):
-        write(tmp_path / "out", files)
-        assert content(tmp_path / "out") == files
-    assert os.listdir(tmp_path) == ["out"]
 
 
 @pytest.mark.parametrize("there", [True, False])
@@ -76,8 +70,7 @@ def test_a_disk_that_fails_is_not_taken_for_another_program(tmp_path, monkeypatc
         return stat(path)
 
     monkeypatch.setattr(tf.io.gfile, "stat", fail)
-    with pytest.raises(OSError, match=f"^--output={tmp_path}/out .*no answer"):
-        write(tmp_path / "out", NEW)
+    refuses(f"^--output={tmp_path}/out .*no answer", write, tmp_path / "out", NEW, kind=OSError)
     assert content(tmp_path / "out") == OLD
     assert os.listdir(tmp_path) == ["out"]
 
@@ -185,16 +178,6 @@ def test_what_cannot_be_put_back_is_kept_and_named(tmp_path, monkeypatch):
     assert content(kept) == OLD and content(tmp_path / "out") == NEW
 
 
-def test_an_error_of_computing_is_none_of_writing(tmp_path):
-    for error in (
-        tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor"),
-        tf.errors.InvalidArgumentError(None, None, "Incompatible shapes: [2,3] vs. [5,7]"),
-    ):
-        with pytest.raises(type(error)) as raised:
-            write(tmp_path / "out", NEW, error)
-        assert raised.value is error and not os.listdir(tmp_path)
-
-
 @pytest.mark.parametrize(
     ("kind", "reason"),
     [
@@ -205,7 +188,14 @@ def test_an_error_of_computing_is_none_of_writing(tmp_path):
         (tf.errors.UnknownError, "Input/output error"),  # in SaveV2
     ],
 )
-def test_an_error_of_writing_names_the_flag(tmp_path, kind, reason):
+def test_an_error_of_writing_names_the_flag_and_one_of_computing_stays(tmp_path, kind, reason):
+    for error in (
+        tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor"),
+        tf.errors.InvalidArgumentError(None, None, "Incompatible shapes: [2,3] vs. [5,7]"),
+    ):
+        with pytest.raises(type(error)) as raised:
+            write(tmp_path / "out", NEW, error)
+        assert raised.value is error and not os.listdir(tmp_path)
     node = "{{function_node __wrapped__SaveV2_device_/job:localhost/device:CPU:0}} "
     error = kind(None, None, f"{node}{reason} [Op:SaveV2] name: ")
     expected = (
@@ -255,5 +245,78 @@ def test_a_folder_that_cannot_be_renamed_is_refilled(tmp_path, monkeypatch, why)
         rename(source, target, overwrite)
 
     monkeypatch.setattr(tf.io.gfile, "rename", fail_at_the_marker)
-    assert "No space left on device" in refusal(write, out, OLD, kind=OSError)
+    refuses("No space left on device", write, out, OLD, kind=OSError)
     assert "config.json" not in content(out)  # so nothing takes it for a whole folder
+
+
+NAMES = ("config.json", "vocab.txt", "labels.txt")
+
+
+def write_names(folder, text):
+    os.makedirs(folder)
+    for name in NAMES[:2]:
+        with open(f"{folder}/{name}", "w") as file:
+            file.write(text)
+    return str(folder)
+
+
+def exchange(path, new):
+    os.rename(path, f"{path}.old")
+    os.rename(new, path)
+
+
+def retarget(path, new):
+    os.symlink(new, f"{path}.link")
+    os.rename(f"{path}.link", path)
+
+
+def touch(path, new):
+    os.utime(f"{path}/vocab.txt", (5, 5))
+
+
+WAYS = {
+    "exchange": exchange,
+    "link": retarget,
+    "file by file": lambda path, new: shutil.copytree(new, path, dirs_exist_ok=True),
+    "another file": lambda path, new: shutil.copy(f"{new}/vocab.txt", f"{path}/labels.txt"),
+    "rewritten": touch,
+    "removed": lambda path, new: shutil.rmtree(os.path.realpath(path)),
+}
+
+
+@pytest.mark.parametrize("error", [None, UserError("is damaged"), OSError("no such file")])
+@pytest.mark.parametrize("way", WAYS)
+def test_a_replacement_is_told_instead_of_what_it_causes(tmp_path, way, error):
+    path, new = write_names(tmp_path / "1", "old"), write_names(tmp_path / "2", "new one")
+    if way == "link":
+        os.symlink("1", tmp_path / "current")
+        path = str(tmp_path / "current")
+    with (
+        pytest.raises(ReplacedError, match=f"^--input={path} was replaced or changed while it was"),
+        Unreplaced(path, NAMES, f"--input={path}"),
+    ):
+        WAYS[way](path, new)
+        if error:
+            raise error
+
+
+def test_what_is_not_read_may_change(tmp_path):
+    path = write_names(tmp_path / "a", "old")
+    for error in (None, UserError("is damaged")):
+        with pytest.raises(UserError, match="^is damaged$"), Unreplaced(path, NAMES, path):
+            (tmp_path / "a" / f"run.heartbeat{error}").write_text("x")
+            raise UserError("is damaged")
+    with Unreplaced(path, NAMES, path):
+        (tmp_path / "a" / "events").write_text("x")
+    with pytest.raises(KeyboardInterrupt), Unreplaced(path, NAMES, path):
+        touch(path, None)
+        raise KeyboardInterrupt
+    folder = "ram://replaced"
+    for text in ("old", "newer"):
+        with tf.io.gfile.GFile(f"{folder}/config.json", "w") as file:
+            file.write(text)
+        if text == "old":
+            unreplaced = Unreplaced(folder, NAMES, folder)
+            unreplaced.check()
+    with pytest.raises(ReplacedError):
+        unreplaced.check()

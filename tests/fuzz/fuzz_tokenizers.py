@@ -32,7 +32,7 @@ def _tokenizers(
         return fast.reference, fast
 
 
-def _text(random: random.Random) -> str:
+def random_text(random: random.Random) -> str:
     parts = []
     for _ in range(random.randrange(12)):
         kind = random.randrange(5)
@@ -52,7 +52,7 @@ def _text(random: random.Random) -> str:
 
 def fuzz_both_tokenizers(random: random.Random, folder: Path) -> None:
     reference, fast = _tokenizers(random.random() < 0.5)
-    texts = [_text(random) for _ in range(random.choice([1, 20]))]
+    texts = [random_text(random) for _ in range(random.choice([1, 20]))]
     ids, row_splits = fast.encode(texts)
     for text, start, end in zip(texts, row_splits[:-1], row_splits[1:], strict=True):
         tokens = reference.tokenize(text)

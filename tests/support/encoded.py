@@ -1,8 +1,11 @@
 """What a tokenizer makes of texts, text by text."""
 
 import itertools
+from pathlib import Path
 
 import numpy as np
+
+from bert_tf.text.tokenizers import read_vocabulary
 
 
 def ids_of_each(tokenizer, texts) -> list[list[int]]:
@@ -24,3 +27,10 @@ def placed_pieces(tokenizer, text) -> list[tuple[str, str, bool]]:
         (tokenizer.inv_vocab[piece.token_id], text[piece.start : piece.end], piece.begins_word)
         for piece in tokenizer.pieces(text)
     ]
+
+
+def copy_tokenizer(path: str, folder: Path, hugging_face: bool = False) -> None:
+    """Writes the tokenizer of a vocabulary to a folder, as a saved model has it."""
+    folder.mkdir(exist_ok=True)
+    for name, content in read_vocabulary(path, hugging_face=hugging_face).items():
+        (folder / name).write_bytes(content)

@@ -11,12 +11,11 @@ from bert_tf.text import sequences
 from bert_tf.text.byte_pairs import BytePairTokenizer
 from bert_tf.text.tokenizers import (
     load_tokenizer,
-    read_vocabulary,
     vocabulary_files,
     vocabulary_name,
 )
 from tests.support.byte_pair_files import write_vocabulary
-from tests.support.encoded import ids_of_each, placed_pieces, tokens_of_each
+from tests.support.encoded import copy_tokenizer, ids_of_each, placed_pieces, tokens_of_each
 from tests.support.golden import needs_golden
 from tests.support.refusals import refuses
 
@@ -64,16 +63,12 @@ def test_the_space_before_a_mask(tmp_path, file, content, takes_space):
     (found,) = tokens_of_each(tokenizer, "the <mask> cat")
     assert found == ["t", "he", *([] if takes_space else ["Ġ"]), "<mask>", "Ġcat"]
     # A copy, in either format, keeps it.
+    copy_tokenizer(path, tmp_path / "copy", hugging_face=True)
     for hugging_face in (False, True):
-        copy = tmp_path / str(hugging_face)
-        copy.mkdir()
-        for name, text in read_vocabulary(path, hugging_face=True).items():
-            (copy / name).write_bytes(text)
-        again = load_tokenizer(str(copy / "vocab.json"), False, hugging_face=hugging_face)
+        again = load_tokenizer(f"{tmp_path}/copy/vocab.json", False, hugging_face=hugging_face)
         assert tokens_of_each(again, "the <mask> cat") == [found]
     if not file:  # nor does one that is read without Hugging Face's rules
-        for name, text in read_vocabulary(path).items():
-            (tmp_path / name).write_bytes(text)
+        copy_tokenizer(path, tmp_path)
         for hugging_face in (False, True):
             tokenizer = load_tokenizer(path, False, hugging_face=hugging_face)
             assert tokens_of_each(tokenizer, "a <mask>") == [["a", "<mask>"]]
@@ -92,13 +87,6 @@ def test_settings_of_the_folder(tmp_path):
         (found,) = tokens_of_each(tokenizer, "the <mask> cat[E1]")
         assert " ".join(found) == (tokens or "t he <mask> cat [E1]")
         assert tokenizer.vocab.get("[E1]") == (None if tokens else len(tokenizer.vocab) - 2)
-
-
-def test_the_layout_is_robertas(tokenizer):
-    assert tokenizer.layout == sequences.Layout(0, 2, separators=2, second_segment=0)
-    row = sequences.truncate_and_pack([9] * 5, [8, 8], 9, tokenizer.layout)
-    assert row["input_ids"] == [0, 9, 9, 9, 2, 2, 8, 8, 2]
-    assert row["segment_ids"] == [0] * 9
 
 
 def test_places_and_words(tokenizer):
@@ -125,27 +113,30 @@ def test_words_for_whole_word_masking(tokenizer):
     assert tokenizer.continuations.isdisjoint(range(5))  # the special tokens
 
 
-def test_the_ending_tells_the_kind(vocab_file):
+def test_the_ending_tells_the_kind_and_the_layout_is_robertas(vocab_file, tokenizer):
     assert vocabulary_name(vocab_file) == vocabulary_name("A.JSON") == "vocab.json"
     assert vocabulary_name("S.MODEL") == vocabulary_name("s.model") != "vocab.txt"
     merges_file = vocab_file.replace("vocab.json", "merges.txt")
     assert vocabulary_files(vocab_file) == {"vocab.json": vocab_file, "merges.txt": merges_file}
+    assert tokenizer.layout == sequences.Layout(0, 2, separators=2, second_segment=0)
 
 
-def test_bad_files(tmp_path):
+def test_bad_files_and_other_wrong_use(tmp_path, tokenizer, vocab_file):
+    refuses("absent.json cannot be read", BytePairTokenizer, str(tmp_path / "absent.json"))
+    message = "text as it is written; set --do_lower_case=False"
+    refuses(message, load_tokenizer, vocab_file, do_lower_case=True)
+    refuses("not one string", tokenizer.encode, "cats", kind=TypeError)
     for vocab, merges, message in (
         (None, None, r"merges\.txt cannot be read \(.*\); it says how the bytes of .* are merged"),
         ("[1, 2]", "", r"must map tokens to ids, .*; received \[1, 2\]"),
         ('{"a": 0, "b": 2}', "", r"the numbers from 0 on, each once; received {'a': 0, 'b': 2}"),
         ('{"a": "0"}', "", "each once; received {'a': '0'}"),
+        ('{"a": [2]}', "", "must map tokens to ids"),
+        ('{"\\udc00": 0}', "", r"'\\udc00' has half a surrogate pair"),
         ("[PAD]\n[UNK]", "", "must map tokens to ids, .*; it is not JSON"),
         ("\udcff", "", "vocab.json, line 1, is not UTF-8"),
         ('{"<s>": 0, "<mask>": 1}', "", "lacks <unk>, </s>; RoBERTa's has <s>, <pad>, </s>"),
-        (
-            None,
-            "#version: 0.2\nĠ zz\n",
-            "s.txt: each line must have two tokens .* `zz` out of voca",
-        ),
+        (None, "#version: 0.2\nĠ zz\n", "s.txt: each line must have two .* `zz` out of voca"),
         (None, "Ġ\n", "merges.txt: each line must have two tokens of "),
     ):
         path = write_vocabulary(tmp_path, JOINED)
@@ -155,13 +146,6 @@ def test_bad_files(tmp_path):
         if merges is not None:
             (tmp_path / "merges.txt").write_text(merges, encoding="utf-8")
         refuses(message, load_tokenizer, path, do_lower_case=False, needs_mask=True)
-
-
-def test_other_wrong_use(tmp_path, vocab_file, tokenizer):
-    refuses("absent.json cannot be read", BytePairTokenizer, str(tmp_path / "absent.json"))
-    message = "text as it is written; set --do_lower_case=False"
-    refuses(message, load_tokenizer, vocab_file, do_lower_case=True)
-    refuses("not one string", tokenizer.encode, "cats", kind=TypeError)
 
 
 @pytest.fixture(scope="module")

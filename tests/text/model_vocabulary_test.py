@@ -1,14 +1,16 @@
 """A vocabulary is held against the one beside the checkpoint."""
 
 import json
+import os
 import re
 
 import pytest
 
 from bert_tf.text.model_vocabulary import check_model_vocabulary, vocabulary_digest
-from bert_tf.text.tokenizers import VocabularySource, read_vocabulary
+from bert_tf.text.tokenizers import VocabularySource
 from bert_tf.tokenization import load_vocab
 from tests.support.byte_pair_files import write_vocabulary
+from tests.support.encoded import copy_tokenizer
 from tests.support.refusals import refusal
 from tests.support.tokenizer_json import word_piece_json
 
@@ -81,6 +83,11 @@ def test_a_vocabulary_of_another_kind_is_refused(tmp_path):
 FIRST_ID = str(len(MODEL))
 
 
+def check_files(mine, model, flag="init_checkpoint"):
+    checkpoint = os.path.join(os.path.dirname(model), "bert_model.ckpt")
+    check_model_vocabulary(VocabularySource(mine).vocab, mine, checkpoint, flag)
+
+
 def write_settings(folder, **config):
     folder.mkdir(exist_ok=True)
     (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in MODEL))
@@ -109,8 +116,7 @@ def with_token(**flags):
 def test_tokenizers_with_other_settings_are_refused(tmp_path, ours, theirs, name, values, flag):
     mine = write_settings(tmp_path / "mine", **ours)
     model = write_settings(tmp_path / "model", **theirs)
-    checkpoint = f"{tmp_path}/model/bert_model.ckpt"
-    told = refusal(check_model_vocabulary, VocabularySource(mine).vocab, mine, checkpoint, flag)
+    told = refusal(check_files, mine, model, flag)
     assert told.startswith(f"--vocab_file={mine} must have the tokenizer of --{flag}: {name} is ")
     assert re.search(values, told)
     assert told.endswith(
@@ -118,27 +124,29 @@ def test_tokenizers_with_other_settings_are_refused(tmp_path, ours, theirs, name
         " wrong"
     )
     for same in (ours, theirs):
-        write_settings(tmp_path / "mine", **same)
-        write_settings(tmp_path / "model", **same)
-        check_model_vocabulary(VocabularySource(mine).vocab, mine, checkpoint, flag)
+        for folder in ("mine", "model"):
+            write_settings(tmp_path / folder, **same)
+        check_files(mine, model, flag)
 
 
 def test_an_added_token_that_is_missing(tmp_path):
-    mine = write_settings(tmp_path / "mine")
-    write_settings(tmp_path / "model", **with_token())
-    checkpoint = f"{tmp_path}/model/a.ckpt"
-    told = refusal(check_model_vocabulary, VocabularySource(mine).vocab, mine, checkpoint)
+    mine, model = (
+        write_settings(tmp_path / "mine"),
+        write_settings(tmp_path / "model", **with_token()),
+    )
+    told = refusal(check_files, mine, model)
     assert "'[E1]' is in line 7 of" in told and "but missing in --vocab_file" in told
 
 
-def test_a_model_s_record_of_its_casing_does_not_contradict_a_vocabulary_without_one(tmp_path):
+@pytest.mark.parametrize("recorded", [True, False])
+def test_a_model_s_record_of_its_casing_does_not_contradict_a_vocabulary_without_one(
+    tmp_path, recorded
+):
     # Every run writes its record to --output_dir; a released vocabulary has none.
-    for recorded in ({"do_lower_case": True}, {"do_lower_case": False}):
-        for ours, theirs in (({}, recorded), (recorded, {})):
-            mine = write_settings(tmp_path / "mine", **ours)
-            checkpoint = write_settings(tmp_path / "model", **theirs).replace("vocab.txt", "a.ckpt")
-            vocab = VocabularySource(mine).vocab
-            check_model_vocabulary(vocab, mine, checkpoint, "output_dir")
+    mine = write_settings(tmp_path / "mine")
+    model = write_settings(tmp_path / "model", do_lower_case=recorded)
+    check_files(mine, model, "output_dir")
+    check_files(model, mine, "output_dir")
 
 
 def test_a_copy_has_the_same_settings(tmp_path):
@@ -149,26 +157,19 @@ def test_a_copy_has_the_same_settings(tmp_path):
         "added_tokens_decoder": {FIRST_ID: {"content": "[E3]", "normalized": True}},
     }
     mine = write_settings(tmp_path / "mine", **settings)
-    (tmp_path / "model").mkdir()
-    for name, content in read_vocabulary(mine).items():
-        (tmp_path / "model" / name).write_bytes(content)
-    for ours, theirs in (("mine", "model"), ("model", "mine")):
-        path = f"{tmp_path}/{ours}/vocab.txt"
-        check_model_vocabulary(VocabularySource(path).vocab, path, f"{tmp_path}/{theirs}/a.ckpt")
+    copy_tokenizer(mine, tmp_path / "model")
+    check_files(mine, f"{tmp_path}/model/vocab.txt")
+    check_files(f"{tmp_path}/model/vocab.txt", mine)
 
 
 def test_a_tokenizer_json_as_vocabulary(tmp_path):
-    write_settings(tmp_path / "model")
-    content = word_piece_json({x: i for i, x in enumerate([*MODEL, *MORE])})
-    path = tmp_path / "tokenizer.json"
-    path.write_text(json.dumps(content))
-    told = refusal(
-        check_model_vocabulary, VocabularySource(str(path)).vocab, str(path), f"{tmp_path}/model/a"
-    )
+    model, path = write_settings(tmp_path / "model"), tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(word_piece_json({x: i for i, x in enumerate([*MODEL, *MORE])})))
+    told = refusal(check_files, str(path), model)
     assert "must have the tokenizer of --init_checkpoint: tokenizer_class is null beside" in told
 
 
-def test_a_digest_depends_on_the_ids_alone():
+def test_a_digest_depends_on_the_ids_alone_and_never_changes():
     same = {"a": 0, "b": 1, "c": 2}
     others = [{"a": 0, "b": 1, "d": 2}, {"b": 0, "a": 1, "c": 2}, {"a": 0, "b": 1, "c": 3}]
     others += [{"a": 0, "b, c": 1}, {"a": 0, 'b", "c': 1}, {}, {"a": 0, "c": 1, "b": 2}]
@@ -177,10 +178,7 @@ def test_a_digest_depends_on_the_ids_alone():
         assert vocabulary_digest(vocab) == vocabulary_digest(backwards)
     assert vocabulary_digest(same) == vocabulary_digest({"b": 1, "c": 2, "a": 0})
     assert len({*map(vocabulary_digest, (same, *others))}) == 8
-
-
-def test_a_digest_never_changes():
-    """Manifests hold it: with another formula their records would be refused."""
+    # Manifests hold it: with another formula their records would be refused.
     for vocab, digest in (
         ({}, "4f53cda18c2baa0c0354bb5f9a3ecbe5ed12ab4d8e11ba873c2f11161202b945"),
         ({"b": 0, "a": 1}, "1afcd7d9710382fc6aded76948aaaa4b8652073bea34d26d01eafa333e6f7803"),

@@ -1,15 +1,23 @@
-"""Tests of choosing new entries for a vocabulary, against a search that tries everything."""
+"""Choosing new entries for a vocabulary, against trying everything; and learning a vocabulary."""
 
 import collections
 import random
 import string
+from pathlib import Path
 
 import pytest
 
 from bert_tf import tokenization
 from bert_tf.text import new_words
-from bert_tf.text.new_words import TokenCounts, choose_entries, count_tokens
+from bert_tf.text.new_words import (
+    TokenCounts,
+    WordPieceLearner,
+    choose_entries,
+    count_tokens,
+    count_words,
+)
 from bert_tf.tokenization import WordpieceTokenizer
+from tests.support.pretraining_runs import ROOT
 
 CHARACTERS = ["[UNK]", *string.ascii_lowercase, *(f"##{char}" for char in string.ascii_lowercase)]
 
@@ -68,7 +76,7 @@ def test_words_and_pieces_are_chosen_by_the_tokens_that_they_save():
     }
 
 
-def test_an_entry_that_longer_ones_replace_is_left_out():
+def test_entries_that_are_not_chosen():
     vocab = make_vocab("card", "##io")
     words = {"cardioa": 4, "cardiob": 4, "cardioc": 4, "xy": 1}
     # "cardio" saves 12 tokens, and then each of the words 4 more.
@@ -76,9 +84,6 @@ def test_an_entry_that_longer_ones_replace_is_left_out():
     chosen = choose_entries(words, vocab, 4, min_count=1)
     assert [*chosen] == ["cardioa", "cardiob", "cardioc", "xy"]
     assert chosen["cardioa"] == ("card", "##io", "##a")
-
-
-def test_an_entry_that_makes_other_words_longer_is_not_chosen():
     vocab = make_vocab("cardi", "##ology")
     # "cardio" would make "cardiology" cardio ##l ##o ##g ##y: three tokens more.
     words = {"cardio": 10, "cardiology": 3}
@@ -86,9 +91,7 @@ def test_an_entry_that_makes_other_words_longer_is_not_chosen():
     words["cardiology"] = 4
     assert choose_entries(words, vocab, 1, min_count=5) == {}  # 10 - 4 * 3
     assert [*choose_entries(words, vocab, 9, min_count=4)][0] == "cardiology"
-
-
-def test_no_word_becomes_unknown():
+    # No word becomes unknown.
     vocab = make_vocab("cardi", "##ology")
     words = {"cardio": 10, "cardiology": 1}
     del vocab["##y"]
@@ -105,13 +108,8 @@ def test_rare_words_propose_nothing_but_count():
     # "cardio" is proposed by the frequent word, and saves tokens of both; "ab" is saved first.
     words = {"ab": 8, "cardio": 5, "cardios": 4}
     assert [*choose_entries(words, vocab, 5, min_count=5)] == ["cardio", "ab"]
-
-
-def test_the_order_of_the_words_does_not_matter():
-    words = {word: 5 for word in ("ab", "ba", "cd", "dc", "xy")}
-    for seed in range(3):
-        order = random.Random(seed).sample(sorted(words), len(words))
-        chosen = choose_entries({word: 5 for word in order}, make_vocab(), 3, min_count=1)
+    for order in ("ab ba cd dc xy", "dc xy ab cd ba", "xy dc cd ba ab"):  # it does not matter
+        chosen = choose_entries(dict.fromkeys(order.split(), 5), make_vocab(), 3, min_count=1)
         assert [*chosen] == ["ab", "ba", "cd"]
 
 
@@ -169,23 +167,71 @@ def test_a_split_changes_only_where_the_new_one_has_a_new_entry():
     assert changes > 50
 
 
-TEXT = (
-    "The lowering of the lower and the lowest; the newer, the newest, the widest.\n"
-    "\n"
-    "D\u00e9j\u00e0 vu -- na\u00efve widening\tof the new \u4e2d\u6587 words\u2026 "
-    "\u03a3\u03bf\u03c6\u03cc\u03c2 #1!\u200b\n"
-) * 3
-
-
 def test_words_are_counted_as_the_tokenizer_splits_them(monkeypatch):
     monkeypatch.setattr(new_words, "_MAX_CHUNKS", 4)
     odd = "A\u200bB\tc\x0bd e\u2028f \ufffdg\ufffd h\u4e2d\u03a3\u03a3. i\u3000\u0130 \0 \x1c"
     ascii_marks = "".join(map(chr, range(33, 127)))
-    batches = [TEXT.split("\n"), [odd, "", "one\u00a0two", ascii_marks], odd.split(" ")]
+    batches = [
+        ["The na\u00efve words\u2026 #1!\u200b", "the words"],
+        [odd, "", "one\u00a0two", ascii_marks],
+        odd.split(" "),
+    ]
     for do_lower_case in (True, False):
         basic = tokenization.BasicTokenizer(do_lower_case)
         expected = collections.Counter(
             word for batch in batches for line in batch for word in basic.tokenize(line)
         )
-        counts = new_words.count_words(batches, do_lower_case)
+        counts = count_words(batches, do_lower_case)
         assert counts == expected and list(counts) == sorted(counts)
+
+
+LONGEST = 50
+
+
+def check_learner(
+    word_counts: dict[str, int], threshold: int, max_unique_chars: int, most: int
+) -> None:
+    """Compares pieces, and their order by count, with those of TensorFlow Text's learner."""
+    pytest.importorskip("tensorflow_text")
+    from tensorflow_text.tools.wordpiece_vocab import wordpiece_tokenizer_learner_lib
+
+    learner = WordPieceLearner(word_counts, max_unique_chars)
+    threshold = min(threshold, learner.largest_count)
+    pieces = learner.pieces(threshold)
+    chars = sorted(piece for piece in pieces if len(piece) == 1)
+    others = sorted(pieces.keys() - chars, key=lambda piece: (-pieces[piece], piece))
+
+    # Before it learns, the tool has always added the characters of words that the learner drops.
+    counts = collections.Counter(word_counts)
+    for word, count in word_counts.items():
+        for char in word if len(word) > LONGEST else "":
+            counts[char] += count
+    limits = {"max_token_length": LONGEST, "max_unique_chars": max_unique_chars}
+    expected = wordpiece_tokenizer_learner_lib.learn(
+        counts, 0, [], threshold, threshold, max_input_tokens=most, **limits
+    )
+    assert [*chars, *others] == expected
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_made_up_words(seed, monkeypatch):
+    rng = random.Random(seed)
+    letters = "#\u00e9\u4e2dabcd"[rng.randrange(4) :]
+    word_counts = collections.Counter()
+    for size in rng.choices([1, 2, 3, 4, 5, 7, 9, LONGEST, LONGEST + 1], [9] * 7 + [1, 1], k=50):
+        word = "".join(rng.choices(letters, k=size)).replace("##", "a")
+        word_counts[word] += rng.randrange(1, 40)
+    for most in (1_000_000, 30):
+        monkeypatch.setattr(new_words, "_MAX_WORDS", most)
+        for threshold in (1, 2, 5, 30, 200, 10_000):
+            for max_unique_chars in (1, 3, 1000):
+                check_learner(word_counts, threshold, max_unique_chars, most)
+
+
+@pytest.mark.parametrize("do_lower_case", [True, False])
+def test_real_words(do_lower_case):
+    lines = Path(ROOT, "flags/quickstart/corpus.txt").read_text().split("\n")
+    for threshold in (1, 20):
+        check_learner(count_words([lines], do_lower_case), threshold, 1000, 1_000_000)
+    # Of equally frequent characters the first are kept.
+    check_learner({"c": 4, "b": 4, "a": 4}, 1, 2, 1_000_000)

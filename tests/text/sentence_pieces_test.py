@@ -4,20 +4,26 @@ import base64
 import itertools
 import json
 import os
+import random
 import struct
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from bert_tf.errors import UserError
-from bert_tf.text.sentence_piece_model import model_class, problem_of, read_unigrams
+from bert_tf.start.local_files import only_local_files
+from bert_tf.text import sentence_piece_model as spm
 from bert_tf.text.sentence_pieces import SentencePieceTokenizer, preprocess_text
-from bert_tf.text.tokenizers import load_tokenizer, read_vocabulary
-from tests.support.encoded import ids_of_each, placed_pieces, tokens_of_each
+from bert_tf.text.tokenizers import load_tokenizer
+from tests.support.encoded import copy_tokenizer, ids_of_each, placed_pieces, tokens_of_each
 from tests.support.golden import needs_golden
 from tests.support.refusals import refusal, refuses
 from tests.support.sentence_piece_model import write_model
 
+HUB = Path(__file__).parents[1] / "hugging_face/hub"
+MODEL = (HUB / "005/spiece.model").read_bytes()
+CHARSMAP = spm.model_class().FromString(MODEL).normalizer_spec.precompiled_charsmap
+TRIE_SIZE = int.from_bytes(CHARSMAP[:4], "little")
 PIECES = ["[CLS]", "[SEP]", "[MASK]", "▁", "▁the", "▁cat", "s", "1", "2", "12", "▁12,", "2,", ","]
 
 
@@ -51,15 +57,14 @@ def test_settings_of_the_folder(tmp_path, config, tokens):
     (found,) = tokens_of_each(tokenizer, "The Café[MASK]")
     assert found[: len(tokens)] == tokens
     assert ("[MASK]" in found) == ("tokenizer_class" in config)
-    contents = read_vocabulary(path)
-    for name, content in contents.items():
-        (tmp_path / name).write_bytes(content)
+    copy_tokenizer(path, tmp_path)
     assert tokens_of_each(load_tokenizer(path, do_lower_case=True), "The Café[MASK]") == [found]
 
 
 MORE = [*PIECES, *"\"'", '▁"', "▁ο", *"δοσςΣกัéeAa"]
 
 
+# The tokens are those of transformers 5.24 for this model.
 # The tokens are those of transformers 5.24 for this model.
 @pytest.mark.parametrize(
     ("config", "tokens"),
@@ -82,28 +87,15 @@ def test_a_folder_of_hugging_face(tmp_path, config, tokens):
     } | tokens
     path = write_model(tmp_path / "spiece.model", MORE, first=["<pad>"])
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
-    copy = tmp_path / "copy"
-    copy.mkdir()
-    for name, content in read_vocabulary(path, hugging_face=True).items():
-        (copy / name).write_bytes(content)
+    copy_tokenizer(path, tmp_path / "copy", hugging_face=True)
     lower = config.get("do_lower_case", True)
-    for tokenizer in (
-        load_tokenizer(path, lower, hugging_face=True),
-        load_tokenizer(str(copy / "spm.model"), lower),
-    ):
+    theirs = load_tokenizer(path, lower, hugging_face=True)
+    for tokenizer in (theirs, load_tokenizer(f"{tmp_path}/copy/spm.model", lower)):
         for text, expected in tokens.items():
             assert tokens_of_each(tokenizer, text) == [expected.split()], text
-            assert [tokenizer.inv_vocab[x.token_id] for x in tokenizer.pieces(text)] == (
-                expected.split()
-            )
-
-
-def test_quotes_have_the_places_of_both_characters(tmp_path):
-    path = write_model(tmp_path / "spiece.model", MORE, first=["<pad>"])
-    tokenizer = load_tokenizer(path, True, hugging_face=True)
-    text = "``e'' a"
-    places = [(piece.start, piece.end) for piece in tokenizer.pieces(text)]
-    assert [text[i:j] for i, j in places] == ["``", "e", "''", "", "a"]
+            assert [token for token, *_ in placed_pieces(tokenizer, text)] == expected.split()
+    # Quotes have the places of both characters.
+    assert [text for _, text, _ in placed_pieces(theirs, "``e'' a")][:3] == ["``", "e", "''"]
 
 
 def test_symbols_of_the_model_and_of_the_files(tmp_path):
@@ -156,23 +148,16 @@ def test_a_tokenizer_json_of_albert(tmp_path, beside):
         assert "must have the same vocabulary; token '[CLS]' has id 2 in the latter" in told
 
 
-def unigrams(**changes):
-    pieces = [["<pad>", 0.0], ["<unk>", 0.0]]
-    return {"type": "Unigram", "unk_id": 1, "vocab": pieces, "byte_fallback": False} | changes
-
-
 def test_a_tokenizer_json_that_is_not_albert_s(tmp_path):
+    model = unigram_json()["model"]
     for changes, message in (
         ({"normalizer": {"type": "NFKC"}}, "the normalizer must be ALBERT's; received ['NFKC']"),
         ({"pre_tokenizer": {"type": "WhitespaceSplit"}}, 'its pre_tokenizer must be {"type": "Seq'),
-        (
-            {"model": unigrams(byte_fallback=True)},
-            'its model must be {"type": "Unigram"}; received',
-        ),
-        ({"model": unigrams(vocab=[["<unk>"]])}, "the package tokenizers"),
+        ({"model": model | {"byte_fallback": True}}, 'its model must be {"type": "Unigram"}; rec'),
+        ({"model": model | {"vocab": [["<unk>"]]}}, "the package tokenizers"),
         ({"normalizer": {"type": "Precompiled", "precompiled_charsmap": "AAAA"}}, "cannot read it"),
         (
-            {"model": unigrams(unk_id=0, vocab=[["<unk>", 0.0], ["[CLS]", 0.0]])},
+            {"model": model | {"unk_id": 0, "vocab": [["<unk>", 0.0], ["[CLS]", 0.0]]}},
             "must have the id 1, not 0: transformers takes that id, whatever the model says",
         ),
     ):
@@ -181,26 +166,21 @@ def test_a_tokenizer_json_that_is_not_albert_s(tmp_path):
         assert message in refusal(load_tokenizer, str(tmp_path / "tokenizer.json"), True)
 
 
-HUB = Path(__file__).parents[1] / "hugging_face/hub"
-
-
 def test_korean_pieces_and_a_damaged_model_of_hugging_face(tmp_path):
-    charsmap = base64.b64encode(read_unigrams(HUB / "005/spiece.model").charsmap).decode()
-    rules = {"type": "Precompiled", "precompiled_charsmap": charsmap}
-    content = unigram_json()
-    content["normalizer"]["normalizers"].append(rules)
+    content, file = unigram_json(), tmp_path / "tokenizer.json"
+    rules = {"precompiled_charsmap": base64.b64encode(CHARSMAP).decode()}
+    content["normalizer"]["normalizers"].append({"type": "Precompiled", **rules})
     content["model"]["vocab"].append(["▁한국", -1.0])
-    (tmp_path / "tokenizer.json").write_text(json.dumps(content), encoding="utf-8")
-    told = refusal(load_tokenizer, str(tmp_path / "tokenizer.json"), True)
+    file.write_text(json.dumps(content), encoding="utf-8")
+    told = refusal(load_tokenizer, str(file), True)
     assert "with Korean pieces must have keep_accents: true in its tokenizer_config.json" in told
-    (tmp_path / "tokenizer.json").unlink()
+    file.unlink()
     path = write_model(tmp_path / "spiece.model", MORE, first=["<pad>"])
+    whole = Path(path).read_bytes()
     for cut in (1, 5, 9):
-        content = (tmp_path / "spiece.model").read_bytes()
-        (tmp_path / "spiece.model").write_bytes(content[:-cut])
+        Path(path).write_bytes(whole[:-cut])
         told = refusal(load_tokenizer, path, True, hugging_face=True)
         assert "the file must be a SentencePiece model; it is damaged: a " in told
-        (tmp_path / "spiece.model").write_bytes(content)
 
 
 def test_pieces_and_numbers(model_file):
@@ -264,11 +244,6 @@ def test_every_id_is_the_originals(model, kind):
     assert [ids[a:b] for a, b in itertools.pairwise(row_splits)] == expected
 
 
-MODEL = (Path(__file__).parents[1] / "hugging_face/hub/005/spiece.model").read_bytes()
-CHARSMAP = model_class().FromString(MODEL).normalizer_spec.precompiled_charsmap
-TRIE_SIZE = int.from_bytes(CHARSMAP[:4], "little")
-
-
 def piece(text, score=-1.0):
     content = bytes([1 << 3 | 2, len(text)]) + text + b"\x15" + struct.pack("<f", score)
     return bytes([1 << 3 | 2, len(content)]) + content
@@ -289,13 +264,12 @@ def test_a_damaged_model_is_refused(tmp_path):
     ):
         path = tmp_path / "spm.model"
         path.write_bytes(model)
-        with pytest.raises(UserError, match=problem) as error:
-            SentencePieceTokenizer(str(path))
-        assert str(error.value).startswith(f"--vocab_file={path}: the file must be a SentencePiece")
+        message = f"^--vocab_file={path}: the file must be a SentencePiece.*{problem}"
+        refuses(message, SentencePieceTokenizer, str(path))
 
 
 def test_a_damaged_map_of_characters_is_refused():
-    assert problem_of(MODEL) is None
+    assert spm.problem_of(MODEL) is None
     for place, damage in (
         (0, struct.pack("<I", 2**31)),  # the trie is larger than the file
         (0, struct.pack("<I", TRIE_SIZE - 1)),
@@ -308,4 +282,89 @@ def test_a_damaged_map_of_characters_is_refused():
         at = MODEL.index(CHARSMAP) + place % len(CHARSMAP)
         model = MODEL[:at] + damage + MODEL[at + len(damage) :]
         told = "it is damaged: its map of characters (precompiled_charsmap) is broken"
-        assert problem_of(model) == told
+        assert spm.problem_of(model) == told
+
+
+LETTERS = [chr(x) for x in range(32, 127)] + [" "] * 30
+CHARACTERS = LETTERS + [
+    chr(x)
+    for first, last in [(1, 592), (768, 880), (4352, 4480), (8192, 8304), (44032, 44096)]
+    for x in range(first, last)
+]
+CHARACTERS += [*"ﬁＡ①½ǆ한각が゙あ\ufeff\u200d😀\U0010ffff"]
+
+
+def random_texts(count=400, seed=0):
+    draw = random.Random(seed)
+    found = ["", " ", "  a  ", "the cat sat, 12,345 (maybe)", "▁▁a▁"]
+    while len(found) < count:
+        found.append("".join(draw.choices(draw.choice([LETTERS, CHARACTERS]), k=len(found) % 40)))
+    return found
+
+
+def content_of(charsmap=b"", **settings):
+    """Returns a model with each kind of piece, and scores that all differ."""
+    pieces = {
+        "<pad>": spm.CONTROL,
+        "<unk>": spm.UNKNOWN,
+        "[CLS]": spm.CONTROL,
+        "(": spm.USER_DEFINED,
+    }
+    pieces |= {"xy z": spm.USER_DEFINED, "the": spm.UNUSED, "q": spm.UNUSED}
+    pieces |= dict.fromkeys(["▁", "▁the", "▁t", "he", "ca", "cat", "at", "s", "é", "ﬁ"], spm.NORMAL)
+    pieces |= dict.fromkeys([*"abcdehtx12,zy"], spm.NORMAL)
+    model, draw = spm.model_class()(), random.Random(1)
+    for piece, kind in pieces.items():
+        score = -draw.uniform(1, 9) if kind == spm.NORMAL else 0.0
+        model.pieces.add(piece=piece.encode(), score=score, type=kind)
+    model.normalizer_spec.precompiled_charsmap = charsmap
+    for name, value in settings.items():
+        part = model.trainer_spec if name in ("model_type", "byte_fallback") else None
+        setattr(part or model.normalizer_spec, name, value)
+    return model.SerializeToString()
+
+
+def check_unigrams(path):
+    """Python splits texts into the pieces of tensorflow-text."""
+    ours_and_theirs = []
+    for lower in (True, False):
+        theirs = SentencePieceTokenizer(path, lower)
+        with only_local_files():
+            ours = SentencePieceTokenizer(path, lower)
+        ours_and_theirs += [(ours, theirs)]
+    for ours, theirs in ours_and_theirs:
+        assert ours.vocab == theirs.vocab
+        for made in ("encode", "encode_for_masking"):
+            found, expected = (
+                getattr(ours, made)(random_texts()),
+                getattr(theirs, made)(random_texts()),
+            )
+            for x, y in zip(found, expected, strict=True):
+                np.testing.assert_array_equal(x, y)
+    for text in random_texts()[:40]:
+        assert ours.pieces(text) == theirs.pieces(text)
+
+
+def test_each_kind_of_piece(tmp_path):
+    (tmp_path / "spm.model").write_bytes(content_of())
+    check_unigrams(str(tmp_path / "spm.model"))
+
+
+@pytest.mark.parametrize("number", ["005", "011", "017"])
+def test_models_with_a_map_of_characters(number):
+    check_unigrams(str(HUB / number / "spiece.model"))
+
+
+@needs_golden
+def test_the_model_of_the_original():
+    check_unigrams(f"{os.environ['BERT_TF_GOLDEN']}/albert/text/albert_layout.model")
+
+
+def test_other_kinds_of_models_need_tensorflow():
+    for settings, message in (
+        ({"model_type": 2}, "must have the model_type 1; it is 2"),
+        ({"byte_fallback": True}, "must have the byte_fallback False; it is True"),
+        ({"add_dummy_prefix": False}, "must have the add_dummy_prefix True; it is False"),
+    ):
+        refuses(message, spm.parsed_unigram, content_of(**settings), "spm.model")
+        assert spm.parsed_unigram(content_of(model_type=1), "spm.model").pieces

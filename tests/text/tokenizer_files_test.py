@@ -12,6 +12,7 @@ from bert_tf.export.text_inputs import TextToIds
 from bert_tf.text.fast_tokenization import FastTokenizer
 from bert_tf.text.tokenizer_settings import AddedToken, TokenizerSettings
 from bert_tf.text.tokenizers import load_tokenizer, read_vocabulary
+from tests.support.encoded import copy_tokenizer
 from tests.support.refusals import refusal, refuses
 from tests.support.tokenizer_json import word_piece_json
 
@@ -87,11 +88,8 @@ def test_a_tokenizer_json_drawn_at_random(tmp_path, seed):
     expected, lower = draw(seed, path)
     tokenizer = load_tokenizer(path, lower)
     # What is written of a folder is read as the same tokenizer.
-    again = tmp_path / "again"
-    again.mkdir()
-    for name, written in read_vocabulary(path).items():
-        (again / name).write_bytes(written)
-    copy = load_tokenizer(str(again / "vocab.txt"), lower)
+    copy_tokenizer(path, tmp_path / "again")
+    copy = load_tokenizer(f"{tmp_path}/again/vocab.txt", lower)
     every = []
     for text in TEXTS:
         ids = expected.encode(text, add_special_tokens=False).ids
@@ -135,37 +133,30 @@ def test_a_token_that_no_graph_finds(tmp_path):
         refuses(r"added token '\[E1\]' cannot .* --input_kind=ids", TextToIds, tokenizer)
 
 
-# File -> content, and the ids of "[E1] the Café" that the files ask for.
-@pytest.mark.parametrize(
-    ("files", "ids"),
-    [
-        ({}, THE_CAFE),
-        ({CONFIG: {"strip_accents": False}}, [VOCAB["the"], VOCAB["café"]]),
-        ({ADDED_FILE: {"[E1]": NEXT}}, [NEXT, *THE_CAFE]),
-        ({MAP: {"additional_special_tokens": ["[SPK]", "[E1]"]}}, [NEXT + 1, *THE_CAFE]),
-        (
-            {CONFIG: {"additional_special_tokens": ["[SPK]"], "extra_special_tokens": BEGIN}},
-            [NEXT, *THE_CAFE],
-        ),
-        ({CONFIG: {"extra_special_tokens": {"begin": "[E1] the"}}}, [NEXT, VOCAB["cafe"]]),
-        (
-            {
-                CONFIG: {"additional_special_tokens": ["[E1]"]},
-                ADDED_FILE: {"[E2]": NEXT, "[E1]": NEXT + 1},
-            },
-            [NEXT + 1, *THE_CAFE],
-        ),
-    ],
-    ids=range(7),
-)
-def test_files_beside_a_vocabulary(tmp_path, files, ids):
+def test_files_beside_a_vocabulary(tmp_path):
     """The ids of "[E1] the Café" that the files ask for."""
-    path = write(tmp_path, files)
-    found = load_tokenizer(path, True).encode(["[E1] the Café"])[0].tolist()
-    assert found[-len(ids) :] == ids
-    assert (len(found) == len(ids)) == ("[E1]" in json.dumps(files))
+    more = "additional_special_tokens"
+    for number, (files, ids) in enumerate(
+        (
+            ({}, THE_CAFE),
+            ({CONFIG: {"strip_accents": False}}, [VOCAB["the"], VOCAB["café"]]),
+            ({ADDED_FILE: {"[E1]": NEXT}}, [NEXT, *THE_CAFE]),
+            ({MAP: {more: ["[SPK]", "[E1]"]}}, [NEXT + 1, *THE_CAFE]),
+            ({CONFIG: {more: ["[SPK]"], "extra_special_tokens": BEGIN}}, [NEXT, *THE_CAFE]),
+            ({CONFIG: {"extra_special_tokens": {"begin": "[E1] the"}}}, [NEXT, VOCAB["cafe"]]),
+            (
+                {CONFIG: {more: ["[E1]"]}, ADDED_FILE: {"[E2]": NEXT, "[E1]": NEXT + 1}},
+                [NEXT + 1, *THE_CAFE],
+            ),
+        )
+    ):
+        path = write(tmp_path / str(number), files)
+        found = load_tokenizer(path, True).encode(["[E1] the Café"])[0].tolist()
+        assert found[-len(ids) :] == ids
+        assert (len(found) == len(ids)) == ("[E1]" in json.dumps(files))
 
 
+NO_CONTENT = "an added token must have a content, .*; received 7"
 WRONG = [
     ({"tokenizer_class": "BertJapaneseTokenizer"}, 'tokenizer_class must be "BertTokenizer", not'),
     ({"tokenizer_class": "RobertaTokenizerFast"}, 'tokenizer_class must be "BertTokenizer", not'),
@@ -176,20 +167,17 @@ WRONG = [
     ({"strip_accents": "no"}, "strip_accents must be true or false; received 'no'"),
     ({"max_input_chars_per_word": 0}, "max_input_chars_per_word must be a whole number above 0"),
     ({"mask_token": "<mask>"}, r"mask_token must be \[MASK\]; received '<mask>'"),
+    ({"eos_token": "</s>"}, r"eos_token must be \[SEP\]; received '</s>'"),
     ({"added_tokens_decoder": {"7": {"content": "[E1]"}}}, r"'\[E1\]' has id 7. Are the files fr"),
     ({"added_tokens_decoder": {"x": {"content": "[E1]"}}}, "an added token must have a content"),
+    ({"added_tokens_decoder": {"7": {"content": "[E1]", "normalised": False}}}, "and nothing else"),
+    ({"added_tokens_decoder": ["[E1]"]}, "an added token must have a content"),
     (
         {"additional_special_tokens": [{"content": "[E1]", "lstripp": True}]},
-        "and nothing else; received",
+        "and nothing else; rec",
     ),
-    (
-        {"added_tokens_decoder": {"7": {"content": "[E1]", "normalised": False}}},
-        "and nothing else; received",
-    ),
-    ({"additional_special_tokens": [7]}, "an added token must have a content, .*; received 7"),
-    ({"extra_special_tokens": 7}, "an added token must have a content, .*; received 7"),
-    ({"added_tokens_decoder": ["[E1]"]}, "an added token must have a content"),
-    ({"eos_token": "</s>"}, r"eos_token must be \[SEP\]; received '</s>'"),
+    ({"extra_special_tokens": 7}, NO_CONTENT),
+    ({"additional_special_tokens": [7]}, NO_CONTENT),
 ]
 
 
@@ -234,19 +222,15 @@ def test_texts_with_and_without_added_tokens_in_one_call(normalized):
 @pytest.mark.parametrize(
     ("text", "original", "hugging_face"),
     [
-        ("ΔΟΣ", ["δ", "##ο", "##ς"], ["δ", "##ο", "##σ"]),
-        (
-            "Σ ΣΟΣ-ΟΣ",
-            [*"σσ", "##ο", "##ς", "-", "ο", "##ς"],
-            [*"σσ", "##ο", "##σ", "-", "ο", "##σ"],
-        ),
-        ("ca\ue000t the\uf8ff", ["[UNK]", "[UNK]"], ["cat", "the"]),
-        ("a\U0002b820b", [*"a\U0002b820b"], ["a", "##\U0002b820", "##b"]),
+        ("ΔΟΣ", "δ ##ο ##ς", "δ ##ο ##σ"),
+        ("Σ ΣΟΣ-ΟΣ", "σ σ ##ο ##ς - ο ##ς", "σ σ ##ο ##σ - ο ##σ"),
+        ("ca\ue000t the\uf8ff", "[UNK] [UNK]", "cat the"),
+        ("a\U0002b820b", "a \U0002b820 b", "a ##\U0002b820 ##b"),
     ],
 )
 def test_where_the_original_and_the_package_differ(tmp_path, text, original, hugging_face):
     paths = vocabulary(tmp_path / "a"), vocabulary(tmp_path / "b", tokenizer_class="BertTokenizer")
-    for path, tokens in zip(paths, (original, hugging_face), strict=True):
+    for path, tokens in zip(paths, (original.split(), hugging_face.split()), strict=True):
         tokenizer = load_tokenizer(path, True)
         ids = [VOCAB[token] for token in tokens]
         assert tokenizer.encode([text])[0].tolist() == ids
@@ -257,18 +241,14 @@ def test_where_the_original_and_the_package_differ(tmp_path, text, original, hug
 
 
 def test_a_class_that_ignores_tokenizer_json(tmp_path):
+    same = "the class of its tokenizer must say the same; do_lower_"
+    differ = "is false in the former and true"
     for config, normalizer, message in (
-        ({}, {"lowercase": False}, "the class of its tokenizer must say the same; do_lower_"),
-        (
-            *({"do_lower_case": None}, {"lowercase": False}),
-            "do_lower_case is false in the former and true in the",
-        ),
-        (
-            *({"strip_accents": None}, {"strip_accents": False}),
-            "strip_accents is false in the former and true",
-        ),
+        ({}, {"lowercase": False}, same),
+        ({"do_lower_case": None}, {"lowercase": False}, f"do_lower_case {differ} in the"),
+        ({"strip_accents": None}, {"strip_accents": False}, f"strip_accents {differ}"),
         ({}, {"handle_chinese_chars": False}, "tokenize_chinese_chars is false in the former"),
-        ({}, {"clean_text": False}, "clean_text is false in the former and true in"),
+        ({}, {"clean_text": False}, f"clean_text {differ} in"),
     ):
         path = vocabulary(tmp_path, tokenizer_class="BertTokenizerFast", **config)
         processor = {"type": "BertProcessing", "cls": ["[CLS]", 2], "sep": ["[SEP]", 3]}
@@ -283,11 +263,8 @@ def test_a_class_that_ignores_tokenizer_json(tmp_path):
 
 
 def test_a_switch_that_the_class_ignores(tmp_path):
-    for name, value in (
-        ("clean_text", False),
-        ("max_input_chars_per_word", 9),
-        ("drop_category_c", True),
-    ):
+    switches = {"clean_text": False, "max_input_chars_per_word": 9, "drop_category_c": True}
+    for name, value in switches.items():
         path = vocabulary(tmp_path, **{name: value})
         load_tokenizer(path, True)  # this library's folder
         told = refusal(load_tokenizer, path, True, hugging_face=True)
@@ -321,24 +298,16 @@ def test_lower_casing_before_the_tokenizer(tmp_path, seed):
         assert tokenizer.encode([text])[0].tolist() == ids, text
 
 
-E1 = {ADDED_FILE: {"[E1]": NEXT}}
-
-
-@pytest.mark.parametrize(
-    ("files", "found"),
-    [
-        (E1, True),
-        ({**E1, MAP: {"additional_special_tokens": ["[E1]"]}}, True),
-        ({**E1, CONFIG: {"additional_special_tokens": ["[E1]"]}}, False),
-        ({**E1, MAP: {"extra_special_tokens": ["[E1]"]}}, False),
-    ],
-    ids=["alone", "map", "config", "extra"],
-)
-def test_whether_an_added_token_is_found_in_other_case(tmp_path, files, found):
+def test_whether_an_added_token_is_found_in_other_case(tmp_path):
     # The values are those of transformers 5.24 for such folders.
-    tokenizer = load_tokenizer(write(tmp_path, files), True)
-    assert (NEXT in tokenizer.encode(["the [e1] cat"])[0]) == found
-    assert NEXT in tokenizer.encode(["the [E1] cat"])[0]
+    more, extra = {"additional_special_tokens": ["[E1]"]}, {"extra_special_tokens": ["[E1]"]}
+    for number, (files, found) in enumerate(
+        (({}, True), ({MAP: more}, True), ({CONFIG: more}, False), ({MAP: extra}, False))
+    ):
+        files = {ADDED_FILE: {"[E1]": NEXT}, **files}
+        tokenizer = load_tokenizer(write(tmp_path / str(number), files), True)
+        assert (NEXT in tokenizer.encode(["the [e1] cat"])[0]) == found
+        assert NEXT in tokenizer.encode(["the [E1] cat"])[0]
 
 
 EXTRA_E2, MORE_E1 = {"extra_special_tokens": ["[E2]"]}, {"additional_special_tokens": ["[E1]"]}
@@ -362,7 +331,7 @@ MORE_E2 = {"additional_special_tokens": ["[E2]"]}
         ),
         (
             {ADDED_FILE: {"[E1]": NEXT + 1}},
-            f"the ids of added tokens must be the numbers from {NEXT} on",
+            f"ids of added tokens must be the numbers from {NEXT} on",
         ),
         (
             {ADDED_FILE: {"[E1]": NEXT, "[E2]": NEXT + 5}},

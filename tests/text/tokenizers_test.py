@@ -13,17 +13,17 @@ from tests.support.tokenizer_json import word_piece_json
 
 
 @pytest.mark.parametrize(
-    ("files", "remedy"),
+    ("names", "remedy"),
     [
-        (["vocab.txt"], "give --vocab_file={}/vocab.txt"),
-        (["spiece.model", "config.json"], "give --vocab_file={}/spiece.model"),
-        (["tokenizer.json"], "give --vocab_file={}/tokenizer.json"),
-        (["words.txt"], "{} holds 'words.txt'"),
-        ([], "{} holds nothing"),
+        ("vocab.txt", "give --vocab_file={}/vocab.txt"),
+        ("spiece.model config.json", "give --vocab_file={}/spiece.model"),
+        ("tokenizer.json", "give --vocab_file={}/tokenizer.json"),
+        ("words.txt", "{} holds 'words.txt'"),
+        ("", "{} holds nothing"),
     ],
 )
-def test_a_folder_is_no_vocabulary(tmp_path, files, remedy):
-    for name in files:
+def test_a_folder_is_no_vocabulary(tmp_path, names, remedy):
+    for name in names.split():
         (tmp_path / name).touch()
     told = f"--vocab_file={tmp_path} must be a file, not a folder; {remedy.format(tmp_path)}"
     assert refusal(read_vocabulary, str(tmp_path)) == told
@@ -163,6 +163,7 @@ def test_special_tokens_as_in_the_family(tmp_path):
 
 
 MODEL = word_piece_json(VOCAB)["model"]
+FLAGS = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized", "special"), False)
 ABSENT = {"type": "TemplateProcessing", "single": [{"Sequence": {"id": "A"}}]}
 
 
@@ -176,9 +177,15 @@ def test_what_is_refused(tmp_path):
         ({"version": "2.0"}, "cannot read it (Unknown tokenizer version '2.0'"),
         ({"post_processor": ABSENT}, "cannot read it (data did not match any v"),
         ({"a\nb": 1}, "cannot read it ("),
+        ({"model": {**MODEL, "vocab": {**VOCAB, "\ud8ff": 8}}}, "cannot read it"),
+        ({"model": {**MODEL, "vocab": {**VOCAB, "x\n": 8}}}, "different l"),
+        ({"model": {**MODEL, "vocab": {**VOCAB, "a ": 8}}}, "at the ends"),
+        ({"model": {"type": "BPE", "vocab": VOCAB, "merges": [[1, 2]]}}, "cannot read it"),
+        ({"model": {"type": "BPE", "vocab": VOCAB}}, "cannot read it"),
+        ({"added_tokens": [{"id": 2**31, "content": "[UNK]", **FLAGS}]}, "an id"),
     ):
         path = write(tmp_path, **parts)
-        told = refusal(VocabularySource, path)
+        told = refusal(load_tokenizer, path, True)
         assert told.startswith(f"{path}: ") and message in told
 
 

@@ -1,5 +1,6 @@
 """tools/build_vocabulary.py as a user runs it, and the vocabulary that it makes."""
 
+import functools
 import os
 import random
 from pathlib import Path
@@ -8,11 +9,10 @@ import numpy as np
 import pytest
 
 from bert_tf import tokenization
-from bert_tf.errors import UserError
 from bert_tf.text import fast_tokenization
 from bert_tf.text.byte_pairs import BytePairTokenizer
 from tests.support.pretraining_runs import run
-from tests.support.refusals import refusal, refuses
+from tests.support.refusals import refuses
 from tests.support.text_in_shards import contents
 from tools import build_vocabulary
 from tools.build_vocabulary import BYTE_BPE
@@ -116,21 +116,18 @@ def test_files_that_cannot_be(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["folder", "link", "text.txt"]
 
 
-@pytest.mark.parametrize(
-    ("text", "size", "message"),
-    [
-        (b"\n \n\x00\n", 9, "--input_file: the text has no words"),
-        (b"good\nbad \xff\n", 99, "text.txt, line 2, is not UTF-8"),
-        (b"a b c d!\n", 13, "--vocab_size=13 must be at least 14, the number of special"),
-    ],
-)
-def test_unusable_text_leaves_nothing_behind(tmp_path, text, size, message):
+def test_unusable_text_leaves_nothing_behind(tmp_path):
     output_file = tmp_path / "made" / "vocab.txt"
     output_file.parent.mkdir()
     output_file.write_text("as it was")
-    assert message in refusal(build, tmp_path, text, size)
-    assert os.listdir(output_file.parent) == ["vocab.txt"]
-    assert output_file.read_text() == "as it was"
+    for text, size, message in (
+        (b"\n \n\x00\n", 9, "--input_file: the text has no words"),
+        (b"good\nbad \xff\n", 99, "text.txt, line 2, is not UTF-8"),
+        (b"a b c d!\n", 13, "--vocab_size=13 must be at least 14, the number of special"),
+    ):
+        refuses(message, build, tmp_path, text, size)
+        assert os.listdir(output_file.parent) == ["vocab.txt"]
+        assert output_file.read_text() == "as it was"
 
 
 def test_a_byte_level_bpe(tmp_path):
@@ -160,10 +157,8 @@ def test_what_no_byte_level_bpe_can_be_made_of(tmp_path):
         ("vocab.json", 260, "--vocab_size=260 must be at least 261"),
         ("vocab.json", 300, "no pair of bytes occurs twice"),
     ):
-        with pytest.raises(UserError, match=message):
-            build_vocabulary.build_vocabulary(
-                f"{source}", f"{tmp_path}/{name}", size, kind=BYTE_BPE
-            )
+        make = functools.partial(build_vocabulary.build_vocabulary, kind=BYTE_BPE)
+        refuses(message, make, str(source), f"{tmp_path}/{name}", size)
     assert os.listdir(tmp_path) == ["text.txt"]
     flags = ("--output_file=v.json", "--kind=byte_bpe", "--do_lower_case")
     printed = run(*flags, f"--input_file={source}", **PROGRAM, status=1)

@@ -7,7 +7,6 @@ import pytest
 from scipy import stats
 from sklearn import metrics
 
-from bert_tf.errors import UserError
 from bert_tf.runs.results import tables
 from bert_tf.runs.results.tables import KeptRows
 from bert_tf.tasks.tagging.data import Sentence
@@ -38,16 +37,13 @@ def compared(one, two, num_resamples=300, file=None):
 @pytest.fixture
 def runs(tmp_path):
     """B is right on 12 examples where A is wrong, A on 3 where B is; 60 examples."""
-    rng = np.random.default_rng(5)
-    labels = rng.integers(0, 2, 60)
+    labels = np.random.default_rng(5).integers(0, 2, 60)
     a, b = labels.copy(), labels.copy()
     a[:16], b[12:19] = 1 - a[:16], 1 - b[12:19]  # both are wrong on 12 to 15
-    labels, a, b = (x.tolist() for x in (labels, a, b))
-    return (
-        labels,
-        write_classes(tmp_path / "a", labels, a),
-        write_classes(tmp_path / "b", labels, b),
+    folders = (
+        write_classes(tmp_path / name, labels.tolist(), x) for name, x in (("a", a), ("b", b))
     )
+    return labels.tolist(), *folders
 
 
 def test_classes(runs):
@@ -114,16 +110,14 @@ def test_several_labels(tmp_path):
         tables.write_table(f"{tmp_path}/{folder}/eval_predictions.tsv", columns, rows)
     found = compared(tmp_path / "a", tmp_path / "b")
     assert found.right == {(True, True): 0, (True, False): 1, (False, True): 3, (False, False): 0}
-    sets = (
-        [[1, 0, 1], [0, 0, 0], [0, 1, 0], [0, 0, 1]],
-        [[1, 0, 0], [0, 0, 1], [0, 1, 1], [0, 0, 1]],
-    )
     right, micro, macro = found.metrics
     assert (right.a, right.b) == (0.25, 0.75)
-    assert micro.a == pytest.approx(metrics.f1_score(*map(np.array, sets), average="micro"))
-    assert macro.a == pytest.approx(metrics.f1_score(*map(np.array, sets), average="macro"))
-    with pytest.raises(UserError, match=r"Example 1 .* has unknown labels: 'newark'"):
-        compare_runs.compare({**dict.fromkeys(columns, ["new", "newark"])}, {}, 1, 1)
+    sets = np.array([[1, 0, 1], [0, 0, 0], [0, 1, 0], [0, 0, 1]])
+    of_a = np.array([[1, 0, 0], [0, 0, 1], [0, 1, 1], [0, 0, 1]])
+    for metric, average in ((micro, "micro"), (macro, "macro")):
+        assert metric.a == pytest.approx(metrics.f1_score(sets, of_a, average=average))
+    unknown = dict.fromkeys(columns, ["new", "newark"])
+    refuses(r"Example 1 .* has unknown labels: 'newark'", compare_runs.compare, unknown, {}, 1, 1)
 
 
 def test_numbers(tmp_path):
@@ -175,6 +169,9 @@ def test_what_is_refused(tmp_path, runs):
     def refused(message, a=one, b=two, file=None):
         refuses(message, compared, a, b, file=file)
 
+    for folder in ("s3://bucket/run", "hdfs://host/run"):
+        refused(f"^{folder}: this TensorFlow does not support ", a=folder, b=f"{folder}2")
+
     (tmp_path / "empty").mkdir()
     missing = "empty must be the --output_dir of a run that evaluated, but it has no"
     refused(f"{missing} eval_predictions.tsv or predictions.tsv", b=tmp_path / "empty")
@@ -196,14 +193,3 @@ def test_what_is_refused(tmp_path, runs):
     refused("must have label and prediction of every example", a=tmp_path / "test", b=other)
     tables.write_table(f"{other}/eval_predictions.tsv", columns, [])
     refused("must be of the same task: .* has the columns 'id', 'text_a', 'label'", b=other)
-
-
-def test_folders_of_unknown_file_systems():
-    for folder in ("s3://bucket/run", "hdfs://host/run"):
-        message = f"^{folder}: this TensorFlow does not support "
-        refuses(message, compared, folder, f"{folder}2")
-
-
-def test_the_number_of_folders():
-    printed = run("only_one", program="tools.compare_runs", status=1)
-    assert "tools.compare_runs A B; got 1" in printed

@@ -141,13 +141,7 @@ def test_a_teacher_adds_its_forward_pass(restrict):
 
 def test_a_teacher_that_does_not_fit():
     for sizes, message in (
-        (
-            {"vocab_size": 999},
-            "vocab_size of --bert_config_file is 1000, and of the teacher (--teacher_config_file)"
-            " 999. Choose another teacher",
-        ),
-        ({"type_vocab_size": 2}, "The teacher must know the segments of the student's records"),
-        ({"max_position_embeddings": 31}, "Sequences must not be longer than the teacher can read"),
+        ({"vocab_size": 999}, "is 1000, and of the teacher (--teacher_config_file) 999. Choose an"),
         ({"hidden_size": 32}, "The loss compares vectors, which must have one size"),
     ):
         teacher = config_from_dict({**ONE_LAYER, **sizes})
@@ -192,7 +186,7 @@ def test_bfloat16_leaves_no_float32_product_and_float32_leaves_nothing_else():
     assert any("layer_0" in name and "query" in name for name in names)
 
 
-def test_largest_batch():
+def test_largest_batch_counts_replicas_and_parts(monkeypatch, capsys):
     for limit, start in itertools.product([0, 7, 8, 100, 101, 640, 5000], [1, 64, 100]):
         asked = []
 
@@ -204,9 +198,6 @@ def test_largest_batch():
         assert limit - max(8, limit / 16) < largest <= limit
         assert largest == max([size for size in asked if size <= limit], default=0)
         assert len(set(asked)) == len(asked) < 16 and all(size and size % 8 == 0 for size in asked)
-
-
-def test_the_search_counts_replicas_and_parts(monkeypatch, capsys):
     monkeypatch.setattr(compile_for_tpu, "try_phase", lambda run, phase, _: phase.batch_size <= 100)
     assert compile_for_tpu.search_phase(make_run(4, 2), PHASE, None)
     assert capsys.readouterr().out == "largest batch of length 32: 384, 96 a replica\n\n"
@@ -301,7 +292,7 @@ def test_a_large_product_takes_a_little_longer_than_at_the_peak(name):
 
 
 @pytest.mark.tpu_compiler
-def test_accumulation_reduces_after_its_loop():
+def test_how_gradients_are_reduced():
     work, executable = compiled(accumulation_steps=4)
     assert any(product.in_loop for product in work.products)
     assert work.reduced > 4 * 118_000 and work.reduced_in_loops == 0
@@ -309,17 +300,11 @@ def test_accumulation_reduces_after_its_loop():
     found = sum(x.cycles for x in cycles.read_instructions(executable.text))
     assert found == cycles_in(executable.text) + 3 * in_loop(executable.text)
     assert in_loop(executable.text) > cycles_in(executable.text) / 3
-
-
-@pytest.mark.tpu_compiler
-def test_the_other_reduction_of_gradients():
+    # The other reduction of gradients.
     local, mean = compiled(), compiled(reduction="global_mean_clip")
     assert local[0].reduced > 4 * 118_000 and mean[0].reduced > 4 * 118_000
     assert local[1].code != mean[1].code
-
-
-@pytest.mark.tpu_compiler
-def test_lamb_takes_no_more_memory_and_no_more_reductions():
+    # LAMB takes no more memory and no more reductions.
     (adamw_work, adamw), (lamb_work, lamb) = compiled(), compiled(optimizer="lamb")
     assert lamb.arguments == adamw.arguments and lamb.aliased == adamw.aliased
     assert lamb_work.reduced == adamw_work.reduced

@@ -191,6 +191,11 @@ def test_heads_keep_their_values_under_the_original_names(tmp_path):
     kernel = tensors["cls.predictions.transform.dense.weight"].T
     np.testing.assert_array_equal(found["cls/predictions/transform/dense/kernel"], kernel)
     assert len(found) == len(ENCODER | POOLER | HEADS)
+    # A classifier without its bias is not multiple choice.
+    model = conversion.ConvertedModel(str(tmp_path / "hf"))
+    weights = {name: value for name, value in model.weights.items() if name != "output_bias"}
+    message = "Missing: 'output_bias'; unexpected: none"
+    refuses(message, conversion.to_safetensors, weights, model.config, "x.ckpt")
 
 
 def test_older_names_and_narrow_types(tmp_path, warnings):
@@ -217,25 +222,20 @@ def test_older_names_and_narrow_types(tmp_path, warnings):
 
 def test_slots_are_left_out(tmp_path):
     rng = np.random.default_rng(4)
-    weights = {
-        "bert/pooler/dense/bias": rng.normal(size=5).astype(np.float32),
-        "crf/transitions": rng.normal(size=(2, 3)).astype(np.float32),
-    }
+    shapes = {"bert/pooler/dense/bias": 5, "crf/transitions": (2, 3)}
+    weights = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
     slots = {f"{name}/adam_{k}": value + 1 for name, value in weights.items() for k in "mv"}
-    folder = tmp_path / "tuned"
-    folder.mkdir()
     values = {**weights, **slots, "global_step": np.int64(7)}
-    saved = {name: tf.Variable(value) for name, value in values.items()}
-    CheckpointDirectory(str(folder)).save(saved, 7)
-    config = tmp_path / "elsewhere.json"
-    config.write_text(json.dumps(SIZES))
-    vocab = tmp_path / "words.txt"
-    vocab.write_text("[PAD]\nb\n")
-    output_dir = tmp_path / "published"
-    convert_checkpoint.convert(str(folder), str(output_dir), "checkpoint", str(config), str(vocab))
-    assert_same_bits(variables(output_dir / "bert_model.ckpt"), weights)
-    assert json.loads((output_dir / "bert_config.json").read_text()).items() >= SIZES.items()
-    assert (output_dir / "vocab.txt").read_text() == "[PAD]\nb\n"
+    CheckpointDirectory(str(tmp_path / "tuned")).save(values, 7)
+    (tmp_path / "elsewhere.json").write_text(json.dumps(SIZES))
+    (tmp_path / "words.txt").write_text("[PAD]\nb\n")
+    names = ("tuned", "published", "elsewhere.json", "words.txt")
+    source, target, config, vocab = (str(tmp_path / name) for name in names)
+    convert_checkpoint.convert(source, target, "checkpoint", config, vocab)
+    assert_same_bits(variables(f"{target}/bert_model.ckpt"), weights)
+    with open(f"{target}/bert_config.json") as reader:
+        assert json.load(reader).items() >= SIZES.items()
+    assert (tmp_path / "published" / "vocab.txt").read_text() == "[PAD]\nb\n"
 
 
 @pytest.mark.parametrize(
@@ -259,9 +259,6 @@ def test_slots_are_left_out(tmp_path):
         ),
         ({}, {"model_type": "gpt2"}, "'electra', 'roberta', 'xlm-roberta'; received 'gpt2'"),
         ({}, {"position_embedding_type": "x"}, "_type must be \"absolute\", not 'x'"),
-        ({}, {"is_decoder": True}, "is_decoder must be false, not True: "),
-        ({}, {"hidden_act": "silu"}, "hidden_act: Unsupported activation 'silu'"),
-        ({}, {"vocab_size": None}, "config.json: A BERT configuration is a dictionary that has at"),
         ({}, {"num_hidden_layers": 10**9}, "must be a whole number between 1 and 1000, not 1000"),
         (
             {},
@@ -279,14 +276,11 @@ def test_what_is_no_such_model_is_refused(tmp_path, change, config, message):
     assert not (tmp_path / "tf").exists()
 
 
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [
-        (np.float32([1, 2, np.nan, -np.inf, 5, 6]), "dense/bias has 2 of 6 that are not"),
-        (np.zeros(6, np.int32), "weights must be of type .*F32.*; found 'I32'. Convert them to"),
-    ],
-)
-def test_weights_that_are_no_numbers_are_refused(tmp_path, value, message):
+@pytest.mark.parametrize("value", [np.float32([1, 2, np.nan, -np.inf, 5, 6]), np.zeros(6, "i4")])
+def test_weights_that_are_no_numbers_are_refused(tmp_path, value):
+    message = "weights must be of type .*F32.*; found 'I32'. Convert them to"
+    if value.dtype == np.float32:
+        message = "dense/bias has 2 of 6 that are not"
     tensors = make_tensors(ENCODER) | {"encoder.layer.1.output.dense.bias": value}
     refuses(message, converted, tmp_path, tensors)
     assert not (tmp_path / "tf").exists()
@@ -328,35 +322,16 @@ def test_missing_and_damaged_files(tmp_path):
     assert not os.path.exists(output_dir)
 
 
-@pytest.mark.parametrize(
-    "kind, name, target, message",
-    [
+def test_a_checkpoint_of_another_kind_is_refused(tmp_path):
+    path, table = str(tmp_path / "x.ckpt"), "embeddings/word_embeddings"
+    for kind, name, target, message in (
         ("bert", "lstm/kernel", "safetensors", "lstm/kernel"),
-        (
-            "electra",
-            "bert/embeddings/word_embeddings",
-            "checkpoint",
-            "must be the ELECTRA that its",
-        ),
-        ("bert", "electra/embeddings/word_embeddings", "checkpoint", "must be the BERT that its"),
-    ],
-)
-def test_a_checkpoint_of_another_kind_is_refused(tmp_path, kind, name, target, message):
-    checkpoints.write(str(tmp_path / "x.ckpt"), {name: np.ones((3, 2), np.float32)})
-    (tmp_path / "bert_config.json").write_text(json.dumps({**SIZES, "model_type": kind}))
-    if target == "checkpoint":
-        message = f"{message} .* has {name}. Che"
-    arguments = str(tmp_path / "x.ckpt"), str(tmp_path / "new"), target
-    refuses(message, convert_checkpoint.convert, *arguments)
-
-
-def test_a_classifier_without_its_bias_is_not_multiple_choice(tmp_path):
-    source = write_folder(tmp_path / "hf", make_tensors(ENCODER | POOLER | HEADS))
-    found = conversion.ConvertedModel(source)
-    weights, config = found.weights, found.config
-    del weights["output_bias"]
-    message = "Missing: 'output_bias'; unexpected: none"
-    refuses(message, conversion.to_safetensors, weights, config, "x.ckpt")
+        ("electra", f"bert/{table}", "checkpoint", "must be the ELECTRA that its .* has bert/emb"),
+        ("bert", f"electra/{table}", "checkpoint", "must be the BERT that its .* has electra/emb"),
+    ):
+        checkpoints.write(path, {name: np.ones((3, 2), np.float32)})
+        (tmp_path / "bert_config.json").write_text(json.dumps({**SIZES, "model_type": kind}))
+        refuses(message, convert_checkpoint.convert, path, str(tmp_path / "new"), target)
 
 
 def test_without_safetensors(tmp_path, monkeypatch):
@@ -370,42 +345,33 @@ def test_without_safetensors(tmp_path, monkeypatch):
     convert(checkpoint, str(tmp_path / "copy"), "checkpoint")
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
+@pytest.mark.parametrize("output_format", ["safetensors", "distilbert"])
+def test_a_tokenizer_that_the_other_format_cannot_express(output_format, tmp_path):
+    """What is written loads again; the same files without the setting are converted."""
+    vocab = "[PAD] [UNK] [CLS] [SEP] [MASK] a b c d e f g h".replace(" ", "\n")
+    path = write_folder(tmp_path / "hf", make_tensors(ENCODER | POOLER), vocab)
+    convert_checkpoint.convert(path, str(tmp_path / "tf"), "checkpoint")
+    config, target = tmp_path / "tf" / "tokenizer_config.json", tmp_path / "back"
+    kept = json.loads(config.read_text())
+    arguments = str(tmp_path / "tf"), str(target), output_format
+    gap = {"added_tokens_decoder": {"15": {"content": "[E1]"}}}
+    for settings, message in (
         ({"clean_text": False}, "clean_text must be true, not false, which transformers ignores"),
         (
             {"max_input_chars_per_word": 200, "strip_accents": True},
             "max_input_chars_per_word must be 100, not 200, which transformers ignores",
         ),
-        (
-            {"added_tokens_decoder": {"15": {"content": "[E1]"}}},
-            "the ids of added tokens must be the numbers from 13 on",
-        ),
-    ],
-    ids=["cleaning", "long words", "a gap in the ids"],
-)
-@pytest.mark.parametrize("output_format", ["safetensors", "distilbert"])
-def test_a_tokenizer_that_the_other_format_cannot_express(
-    settings, message, output_format, tmp_path
-):
-    """What is written loads again; the same files without the setting are converted."""
-    vocab = "[PAD] [UNK] [CLS] [SEP] [MASK] a b c d e f g h".replace(" ", "\n")
-    path = write_folder(tmp_path / "hf", make_tensors(ENCODER | POOLER), vocab)
-    convert_checkpoint.convert(path, str(tmp_path / "tf"), "checkpoint")
-    config = tmp_path / "tf" / "tokenizer_config.json"
-    kept = json.loads(config.read_text())
-    config.write_text(json.dumps(kept | settings))
-    target = tmp_path / "back"
-    arguments = str(tmp_path / "tf"), str(target), output_format
-    told = refusal(convert_checkpoint.convert, *arguments)
-    assert told.startswith(
-        f"--output_format={output_format} cannot express the tokenizer of --input, so the folder"
-        " would be refused: "
-    )
-    assert message in told and str(tmp_path) not in told
-    assert told.endswith("or use --output_format=checkpoint, which keeps all settings")
-    assert not target.exists()
+        (gap, "the ids of added tokens must be the numbers from 13 on"),
+    ):
+        config.write_text(json.dumps(kept | settings))
+        told = refusal(convert_checkpoint.convert, *arguments)
+        assert told.startswith(
+            f"--output_format={output_format} cannot express the tokenizer of --input, so the"
+            " folder would be refused: "
+        )
+        assert message in told and str(tmp_path) not in told
+        assert told.endswith("or use --output_format=checkpoint, which keeps all settings")
+        assert not target.exists()
     config.write_text(json.dumps(kept))
     convert_checkpoint.convert(*arguments)
     assert load_tokenizer(str(target / "vocab.txt"), True, hugging_face=True).vocab["h"] == 12

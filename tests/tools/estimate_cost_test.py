@@ -69,6 +69,15 @@ def test_estimate():
     assert (f"\n  step   of length 128: {(COMPUTING + REDUCING) * 1e3:.3g} ms, most of it") in text
     spot = estimate_cost.estimate(*args, spot=True, cycles=[45e6] * 1000)
     assert f"{least * 4 * 0.5:,.2f} to" in spot and "spot in zone-a" in spot
+    # With cycles above a fifth of the peak.
+    phase = RecordBatches(128, 10**6, 256, 20)
+    text = estimate_cost.estimate(BASE, [phase], SLICE, spot=True, cycles=[1.5e9])
+    assert f"  time   at least {1e6 * (1 + REDUCING) / 3600:.1f} hours: by these steps" in text
+    assert f"  cost   at least {1e6 * (1 + REDUCING) / 3600 * 4 * 0.5:,.2f} US dollars" in text
+    found = estimate_cost.read_accelerator("v6e-64")
+    assert (found.hosts, found.chips) == (16, 64)
+    text = estimate_cost.estimate(BASE, [phase], found, spot=True)
+    assert "  slice  v6e-64: 64 chips of 918 TFLOP/s at most, on 16 hosts\n" in text
 
 
 def test_max_hours_is_the_time():
@@ -101,9 +110,7 @@ def test_what_bounds_a_step():
     # Products at a low share of the peak lengthen the step.
     seconds = [STEP.seconds(), STEP.seconds(0.5), STEP.seconds(0.9)]
     assert seconds == pytest.approx([9e-3, 11e-3, 9e-3])
-
-
-def test_a_batch_too_small_for_the_slice():
+    # A batch too small for the slice.
     for reducing, parts, expected in (
         (2.5e-3, 1, "52% of a step (weights, optimizer, all-reduces) stays as long with a larger"),
         (2.5e-3, 1, "batch; it is less than half from 512 sequences on. Such batches need another"),
@@ -121,13 +128,6 @@ def test_a_batch_too_small_for_the_slice():
         for line in lines:
             assert line.startswith("  batch  of length 128: 256 sequences are few for this slice: ")
             assert expected in line and "flags/pretraining/lamb_large.flags" in line
-
-
-def test_cycles_above_a_fifth_of_the_peak_say_at_least():
-    phase = RecordBatches(128, 10**6, 256, 20)
-    text = estimate_cost.estimate(BASE, [phase], SLICE, spot=True, cycles=[1.5e9])
-    assert f"  time   at least {1e6 * (1 + REDUCING) / 3600:.1f} hours: by these steps" in text
-    assert f"  cost   at least {1e6 * (1 + REDUCING) / 3600 * 4 * 0.5:,.2f} US dollars" in text
 
 
 def test_cycles_are_of_the_very_same_step(tmp_path):
@@ -159,76 +159,6 @@ def test_program():
     # What docs/measuring.md shows.
     shown = (ROOT / "docs" / "measuring.md").read_text()
     assert printed[printed.index("An est") : printed.index("Prices are")] in shown
-
-
-@pytest.mark.parametrize(
-    "recipe",
-    [
-        "uncased_base",
-        *(
-            pytest.param(f"{kind}_{size}", marks=pytest.mark.slow)
-            for kind, size in [("cased", "base"), ("roberta", "base"), ("roberta", "large")]
-            + [("uncased", "large"), ("cased", "large")]
-        ),
-    ],
-)
-def test_recipes_expect_the_estimated_hours(recipe):
-    path = f"flags/pretraining/{recipe}.flags"
-    expected = re.search(
-        r"Expected: (\S+) to (\S+) hours on a v5e-8 and (\S+) to (\S+) on a v3-8,",
-        (ROOT / path).read_text(),
-    ).groups()
-    hours = []
-    for accelerator in ("v5e-8", "v3-8"):
-        flags = (f"--flagfile={path}", f"--accelerator={accelerator}", "--vocab_file=x")
-        time = re.search(r"time   (\S+) to (\S+) hours", estimated(*flags))
-        hours += [f"{float(number):,.0f}" for number in time.groups()]
-    assert hours == [*expected]
-
-
-@pytest.mark.slow
-def test_electra_s_generator_counts():
-    recipe = "--flagfile=flags/pretraining/electra_small.flags"
-    flags = ["--accelerator=v5e-8", recipe, "--input_file=x", "--output_dir=y", "--vocab_file=z"]
-    small, large = (
-        float(re.search("work   (.*) floating", printed)[1])
-        for share in (0.25, 1.0)
-        for printed in [
-            run(*flags, f"--generator_hidden_size={share}", program="tools.estimate_cost")
-        ]
-    )
-    assert 1.5 < large / small < 2.5
-
-
-def test_a_slice_of_several_hosts():
-    phase = RecordBatches(128, 10, 256, 20)
-    found = estimate_cost.read_accelerator("v6e-64")
-    assert (found.hosts, found.chips) == (16, 64)
-    text = estimate_cost.estimate(BASE, [phase], found, spot=True)
-    assert "  slice  v6e-64: 64 chips of 918 TFLOP/s at most, on 16 hosts\n" in text
-
-
-@pytest.mark.slow
-def test_distillation():
-    recipe = "--flagfile=flags/distillation/distilbert.flags"
-    teacher = f"--teacher_config_file={MODELS}/uncased_L-12_H-768_A-12/bert_config.json"
-    undefined = "--undefok=alpha_ce,alpha_mlm,alpha_cos,student_layers"
-    flags = ["--accelerator=v5e-32", recipe, "--input_file=x", "--output_dir=y", "--vocab_file=z"]
-    work = [
-        float(re.search("work   (.*) floating", printed)[1])
-        for more in ([], ["--restrict_ce_to_mask"])
-        for printed in [
-            run(*flags, teacher, undefined, "--temperature=1", *more, program="tools.estimate_cost")
-        ]
-    ]
-    # The teacher's layers are computed once, the student's half as many three times.
-    student = BertConfig.from_json_file(str(MODELS / "uncased_L-6_H-768_A-12" / "bert_config.json"))
-    phase = RecordBatches(512, 6500, 4096, 77)
-    alone = phase.num_steps * training_flops(student, phase, objective="mlm")
-    assert work[0] > work[1] and 1.5 < work[1] / alone < 1.8
-
-
-def test_program_with_a_time():
     printed = estimated("--max_hours=24", status=1)
     assert "--max_hours stretches one phase over the time; --phases has 2" in printed
     one = ("--phases=128:100000:256:20", "--num_warmup_steps=6000")
@@ -239,12 +169,61 @@ def test_program_with_a_time():
     assert "add --do_train: only training is estimated, and --do_train is false" in printed
 
 
-def test_an_accelerator_that_is_not_in_the_table():
-    message = "must be one of v2-8, v3-8, v4-8, v4-16, .*v6e-64 .*; received v5e-9"
-    refuses(message, estimate_cost.read_accelerator, "v5e-9")
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        "uncased_base",
+        *(
+            pytest.param(f"{x}_large", marks=pytest.mark.slow)
+            for x in ("roberta", "uncased", "cased")
+        ),
+        *(pytest.param(f"{x}_base", marks=pytest.mark.slow) for x in ("cased", "roberta")),
+    ],
+)
+def test_recipes_expect_the_estimated_hours(recipe):
+    path = f"flags/pretraining/{recipe}.flags"
+    text = (ROOT / path).read_text()
+    pattern = r"Expected: (\S+) to (\S+) hours on a v5e-8 and (\S+) to (\S+) on a v3-8,"
+    hours = []
+    for accelerator in ("v5e-8", "v3-8"):
+        flags = (f"--flagfile={path}", f"--accelerator={accelerator}", "--vocab_file=x")
+        time = re.search(r"time   (\S+) to (\S+) hours", estimated(*flags))
+        hours += [f"{float(number):,.0f}" for number in time.groups()]
+    assert hours == [*re.search(pattern, text).groups()]
+
+
+def work_of(recipe, accelerator, *more):
+    flags = [f"--accelerator={accelerator}", f"--flagfile=flags/{recipe}.flags"]
+    flags += ["--input_file=x", "--output_dir=y", "--vocab_file=z"]
+    printed = run(*flags, *more, program="tools.estimate_cost")
+    return float(re.search("work   (.*) floating", printed)[1])
+
+
+@pytest.mark.slow
+def test_electra_s_generator_counts():
+    small, large = (
+        work_of("pretraining/electra_small", "v5e-8", f"--generator_hidden_size={share}")
+        for share in (0.25, 1.0)
+    )
+    assert 1.5 < large / small < 2.5
+
+
+@pytest.mark.slow
+def test_distillation():
+    teacher = f"--teacher_config_file={MODELS}/uncased_L-12_H-768_A-12/bert_config.json"
+    undefined = "--undefok=alpha_ce,alpha_mlm,alpha_cos,student_layers"
+    flags = ("distillation/distilbert", "v5e-32", teacher, undefined, "--temperature=1")
+    work = [work_of(*flags), work_of(*flags, "--restrict_ce_to_mask")]
+    # The teacher's layers are computed once, the student's half as many three times.
+    student = BertConfig.from_json_file(str(MODELS / "uncased_L-6_H-768_A-12" / "bert_config.json"))
+    phase = RecordBatches(512, 6500, 4096, 77)
+    alone = phase.num_steps * training_flops(student, phase, objective="mlm")
+    assert work[0] > work[1] and 1.5 < work[1] / alone < 1.8
 
 
 def test_runs_that_would_be_refused():
+    message = "must be one of v2-8, v3-8, v4-8, v4-16, .*v6e-64 .*; received v5e-9"
+    refuses(message, estimate_cost.read_accelerator, "v5e-9")
     for name, phase, parts, message in (
         ("v5e-8", "1024:9:64:20", 1, "length 1024 of --max_seq_length or --phases must be at most"),
         ("v5e-8", "128:9:12:20", 1, r"\(12\) must be a multiple of 8: the replicas of --accelera"),
@@ -277,9 +256,7 @@ def test_memory():
     ):
         plans = memory.read_plans(accelerator)
         assert expected in memory.look_up(plans, config, RecordBatches(*phase), parts)[0]
-
-
-def test_memory_of_electra():
+    # Of ELECTRA, by the size of its generator.
     for accelerator, size, generator, phase, expected in (
         ("v6e-8", "base", 0.33333, (512, 1, 256, 79), "fits: 7.75 of 31.24 GiB a replica"),
         ("v6e-8", "base", 0.25, (512, 1, 200, 79), "with 32 examples at once, and this run has 25"),
@@ -336,9 +313,6 @@ def test_the_table_names_the_compiler_of_each_line(monkeypatch, tmp_path):
     )
     found.clear()
     assert described(128).endswith("; compiled for v5e-8 by libtpu 0.0.50, older")
-
-
-def test_every_line_of_the_table_names_its_compiler():
     for name in ("v2-8", "v3-8", "v5e-8", "v6e-8"):
         found = estimate_cost.read_accelerator(name)
         assert found.tflops * 1e12 == found.device.flops * found.replicas / found.chips

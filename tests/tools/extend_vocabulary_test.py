@@ -12,7 +12,6 @@ import tensorflow as tf
 import bert_tf
 from bert_tf.files import checkpoints
 from bert_tf.files.model_notes import ModelInput, read_model_input, write_model_input
-from bert_tf.model.configuration import BertConfig
 from bert_tf.model_folder.hugging_face.vector_settings import (
     VectorSettings,
     read_vector_settings,
@@ -22,8 +21,6 @@ from bert_tf.pretrained.build import build_model
 from bert_tf.pretrained.folder import read_folder
 from bert_tf.tasks.pretraining.records.data import create_pretraining_data
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
-from bert_tf.tasks.pretraining.training.run import run_pretraining
-from bert_tf.tasks.pretraining.training.settings import PretrainingSettings, RecordBatches
 from bert_tf.text.casing import read_casing
 from bert_tf.text.new_words import choose_entries, count_tokens, count_words
 from bert_tf.tokenization import FullTokenizer, load_vocab
@@ -78,12 +75,6 @@ def extend(model: Path, output_dir: Path, **changes) -> str:
 @pytest.fixture(scope="module")
 def extended(model, tmp_path_factory) -> str:
     return extend(model, tmp_path_factory.mktemp("extended") / "new")
-
-
-def error_of(*arguments, **changes) -> str:
-    told = refusal(extend, *arguments, **changes)
-    assert "\n" not in told
-    return told
 
 
 def logits(folder: str, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -198,10 +189,10 @@ def test_into_unused_lines(spare, tmp_path):
 
 
 def test_too_few_unused_lines(model, spare, tmp_path):
-    message = error_of(spare, tmp_path / "new", num_words=4, use_unused=True)
-    assert "--num_words=4 must be at most 3 with --use_unused, the number of [unusedN]" in message
-    message = error_of(model, tmp_path / "new", use_unused=True)
-    assert "--num_words=3 must be at most 0 with --use_unused" in message
+    for folder, num_words, most in ((spare, 4, 3), (model, 3, 0)):
+        told = refusal(extend, folder, tmp_path / "new", num_words=num_words, use_unused=True)
+        message = f"--num_words={num_words} must be at most {most} with --use_unused, the number of"
+        assert f"{message} [unusedN]" in told
     assert os.listdir(tmp_path) == []
 
 
@@ -232,13 +223,12 @@ def test_casing_and_formats_of_text(model, tmp_path, name):
     assert read_casing(new) is False
     table = Path(new, "new_words.tsv").read_text()
     assert "unaffable\t27\t2\t" in table  # "Unaffable" is a different word, and [UNK]
-    message = error_of(Path(new), tmp_path / "more", input_file=str(tmp_path / name))
+    message = refusal(extend, Path(new), tmp_path / "more", input_file=str(tmp_path / name))
     assert "but --do_lower_case=True" in message
 
 
-@pytest.mark.parametrize(
-    ("text", "changes", "message"),
-    [
+def test_wrong_input_leaves_nothing_behind(model, tmp_path):
+    for text, changes, message in (
         ("The cat sat.\n", {}, "no word that occurs at least --min_count=1 times is split into"),
         (TEXT, {"min_count": 4}, "at least --min_count=4 times is split into pieces. Give more"),
         ("\n \n", {}, "--input_file: the text has no words; name files with text"),
@@ -249,26 +239,25 @@ def test_casing_and_formats_of_text(model, tmp_path, name):
         (TEXT, {"output_dir": ""}, "--output_dir= must not be empty"),
         (TEXT, {"vocab_file": "nowhere.txt"}, "--vocab_file=nowhere.txt cannot be read"),
         (TEXT, {"init_checkpoint": "nowhere.ckpt"}, "not found: nowhere.ckpt.index, nowhere.ckpt"),
-    ],
-)
-def test_wrong_input_leaves_nothing_behind(model, tmp_path, text, changes, message):
-    if text is not None:
-        (tmp_path / "text.txt").write_bytes(text if isinstance(text, bytes) else text.encode())
-    before = os.listdir(tmp_path)
-    values = {"input_file": str(tmp_path / "text.txt"), **changes}
-    values.setdefault("output_dir", str(tmp_path / "new"))
-    assert message in error_of(model, values.pop("output_dir"), **values)
-    assert os.listdir(tmp_path) == before
+    ):
+        (tmp_path / "text.txt").unlink(missing_ok=True)
+        if text is not None:
+            (tmp_path / "text.txt").write_bytes(text if isinstance(text, bytes) else text.encode())
+        before = os.listdir(tmp_path)
+        values = {"input_file": str(tmp_path / "text.txt"), **changes}
+        values.setdefault("output_dir", str(tmp_path / "new"))
+        told = refusal(extend, model, values.pop("output_dir"), **values)
+        assert message in told and "\n" not in told
+        assert os.listdir(tmp_path) == before
 
 
 def test_files_of_another_model(model, tmp_path):
     short = tmp_path / "vocab.txt"
     short.write_text("\n".join(VOCAB[:-1]) + "\n")
-    (tmp_path / "other").mkdir()
     prefix = str(tmp_path / "other" / "x.ckpt")
     checkpoints.write(prefix, variables(model / "bert_model.ckpt"))
     given = {"vocab_file": str(short), "init_checkpoint": prefix}
-    message = error_of(model, tmp_path / "new", **given)
+    message = refusal(extend, model, tmp_path / "new", **given)
     assert f"there are 26 tokens of --vocab_file={short}, 27 vocab_size of" in message
     assert f"27 {EMBEDDINGS} of --init_checkpoint, 27 {BIAS} of" in message
     assert "add lines such as [unused1]" in message
@@ -278,31 +267,28 @@ def test_files_of_another_model(model, tmp_path):
     config = tmp_path / "bert_config.json"
     config.write_text(json.dumps({**CONFIG, "vocab_size": 28}))
     short.write_text("\n".join([*VOCAB[:5], *VOCAB[6:], VOCAB[5]]) + "\n")
-    checkpoints.write(str(tmp_path / "lstm" / "x.ckpt"), {"lstm/kernel": np.ones(3, np.float32)})
-    for changes, parts in (
-        ({"bert_config_file": config}, ("27 tokens of --vocab_file", "28 vocab_size of")),
+    lstm = tmp_path / "lstm" / "x.ckpt"
+    checkpoints.write(str(lstm), {"lstm/kernel": np.ones(3, np.float32)})
+    for flag, path, message in (
+        ("bert_config_file", config, "27 tokens of --vocab_file.* 28 vocab_size of"),
         (
-            {"vocab_file": short},
-            ("every token in the same line as the vocabulary of --init_checkpoint",),
+            "vocab_file",
+            short,
+            "every token in the same line as the vocabulary of --init_checkpoint",
         ),
-        (
-            {"init_checkpoint": tmp_path / "lstm" / "x.ckpt"},
-            (f"x.ckpt must have {EMBEDDINGS}; it has 'lstm/kernel'",),
-        ),
+        ("init_checkpoint", lstm, f"x.ckpt must have {EMBEDDINGS}; it has 'lstm/kernel'"),
     ):
-        changes = {name: str(path) for name, path in changes.items()}
-        message = error_of(model, tmp_path / "other_new", **changes)
-        assert all(part in message for part in parts)
+        refuses(message, extend, model, tmp_path / "other_new", **{flag: str(path)})
 
 
 def test_only_its_own_folder_is_replaced(model, extended, tmp_path):
-    message = error_of(model, model)
+    message = refusal(extend, model, model)
     assert f"--output_dir={model}/bert_model.ckpt.index must not be a file of" in message
-    message = error_of(Path(extended), Path(extended), input_file=str(model / "text.txt"))
+    message = refusal(extend, Path(extended), Path(extended), input_file=str(model / "text.txt"))
     assert "which it would replace" in message
     export = tmp_path / "export"
     write_model(export, random_weights())
-    message = error_of(model, export)
+    message = refusal(extend, model, export)
     assert f"--output_dir={export} must be a new or empty folder, or one that this tool" in message
     assert sorted(os.listdir(export)) == [*FILES[:3], "vocab.txt"]
 
@@ -310,7 +296,7 @@ def test_only_its_own_folder_is_replaced(model, extended, tmp_path):
     extend(model, tmp_path / "new", num_words=1)
     assert len(load_vocab(f"{new}/vocab.txt")) == len(VOCAB) + 1
     Path(new, "notes.txt").write_text("mine")
-    assert "it has 'notes.txt'" in error_of(model, tmp_path / "new")
+    assert "it has 'notes.txt'" in refusal(extend, model, tmp_path / "new")
     assert Path(new, "notes.txt").read_text() == "mine"
     assert sorted(os.listdir(tmp_path)) == ["export", "new"]
 
@@ -327,36 +313,13 @@ def test_what_stops_the_writing_leaves_the_old_folder(model, tmp_path, monkeypat
     assert contents(tmp_path / "new") == before and os.listdir(tmp_path) == ["new"]
 
 
-def write_records(extended: str, folder: Path) -> int:
-    """Writes records of TEXT to a folder; returns their number."""
-    (folder / "text.txt").write_text(TEXT)
-    files = {"input_file": f"{folder}/text.txt", "output_file": f"{folder}/records"}
-    sizes = {"max_seq_length": 16, "max_predictions_per_seq": 3, "dupe_factor": 4}
-    settings = PretrainingDataSettings(**files, vocab_file=f"{extended}/vocab.txt", **sizes)
-    return create_pretraining_data(settings)
-
-
-def test_records_of_the_old_vocabulary_are_refused(model, extended, tmp_path):
-    """The new words would never be trained."""
-    write_records(str(model), tmp_path)
-    config = BertConfig.from_json_file(f"{extended}/bert_config.json")
-    settings = PretrainingSettings(
-        input_file=f"{tmp_path}/records*",
-        phases=[RecordBatches(16, 2, 4, 3)],
-        evaluation_batches=RecordBatches(16, 0, 5, 3),
-        do_train=True,
-        init_checkpoint=extended,
-        output_dir=f"{tmp_path}/out",
-    )
-    told = refusal(run_pretraining, config, tf.distribute.get_strategy(), settings)
-    vocabularies = f"'{model}/vocab.txt', not with the model's, {extended}/vocab.txt"
-    assert f"records were made with the vocabulary {vocabularies}: " in told
-    assert f"Make them again with --vocab_file={extended}/vocab.txt" in told
-
-
 def test_records_and_conversion(extended, tmp_path):
     """create_pretraining_data reads the vocabulary, convert_checkpoint the folder."""
-    count = write_records(extended, tmp_path)
+    (tmp_path / "text.txt").write_text(TEXT)
+    files = {"input_file": f"{tmp_path}/text.txt", "output_file": f"{tmp_path}/records"}
+    sizes = {"max_seq_length": 16, "max_predictions_per_seq": 3, "dupe_factor": 4}
+    settings = PretrainingDataSettings(**files, vocab_file=f"{extended}/vocab.txt", **sizes)
+    count = create_pretraining_data(settings)
     records = read_records(tmp_path / "records")
     assert len(records) == count > 4
     assert {27, 28, 29} <= {number for record in records for number in record["input_ids"]}
@@ -377,22 +340,6 @@ def test_the_page_shows_what_is_printed():
     grown = {**vocab, **{entry: 1000 + i for i, entry in enumerate(chosen)}}
     printed = report(count_tokens(words, vocab), count_tokens(words, grown), chosen)
     assert f"\n```\n{printed}\n```\n" in page
-
-
-@pytest.mark.slow
-def test_pretraining_goes_on_from_it(extended, tmp_path):
-    write_records(extended, tmp_path)
-    log = run(
-        *(f"--input_file={tmp_path}/records", f"--output_dir={tmp_path}/out"),
-        *(f"--init_checkpoint={extended}", f"--bert_config_file={extended}/bert_config.json"),
-        *("--max_seq_length=16", "--max_predictions_per_seq=3", "--train_batch_size=4"),
-        *("--num_train_steps=2", "--num_warmup_steps=0", "--learning_rate=1e-2", "--do_train"),
-    )
-    assert "Not in --init_checkpoint" not in log
-    new, trained = variables(f"{extended}/bert_model.ckpt"), variables(f"{tmp_path}/out")
-    assert trained["global_step"] == 2
-    assert trained[EMBEDDINGS].shape == new[EMBEDDINGS].shape == (len(VOCAB) + 3, 12)
-    assert (trained[EMBEDDINGS][27:] != new[EMBEDDINGS][27:]).any(axis=1).all()
 
 
 @pytest.mark.slow

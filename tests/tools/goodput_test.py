@@ -7,7 +7,7 @@ import pytest
 
 from bert_tf.runs.folder.goodput import PARTS, Clock, Goodput
 from tests.support.pretraining_runs import run
-from tests.support.refusals import refusal, refuses
+from tests.support.refusals import refuses
 from tools import goodput
 
 
@@ -27,7 +27,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_the_table_has_every_part_and_the_sum(folder):
+def test_the_table_and_the_picture_have_every_part(folder):
     record = goodput.read_run(str(folder))
     lines = goodput.table(record).splitlines()
     assert re.fullmatch(r"first started \d{4}-\d\d-\d\d \d\d:\d\d:\d\d, started 2 times", lines[0])
@@ -41,6 +41,12 @@ def test_the_table_has_every_part_and_the_sum(folder):
         "goodput: 65.0% of all time",
         "goodput beyond start-up: 84.4%",  # 130 of 154
     ]
+    figure = goodput.draw(goodput.read_run(str(folder)), "base")
+    (axes,) = figure.axes
+    assert axes.get_title() == "base: goodput 65.0%, 84.4% beyond start-up"
+    assert [label.get_text() for label in axes.get_yticklabels()] == [*PARTS.values()]
+    assert [bar.get_width() for bar in axes.patches][:2] == [130.0, 22.0]
+    assert axes.get_xlabel() == "seconds"
 
 
 def test_the_other_processes_have_a_line_each(folder):
@@ -65,19 +71,9 @@ def test_the_other_processes_have_a_line_each(folder):
     ]
 
 
-def test_the_picture_has_a_bar_for_each_part(folder):
-    figure = goodput.draw(goodput.read_run(str(folder)), "base")
-    (axes,) = figure.axes
-    assert axes.get_title() == "base: goodput 65.0%, 84.4% beyond start-up"
-    assert [label.get_text() for label in axes.get_yticklabels()] == [*PARTS.values()]
-    assert [bar.get_width() for bar in axes.patches][:2] == [130.0, 22.0]
-    assert axes.get_xlabel() == "seconds"
-
-
-def test_directories_without_an_account(tmp_path):
-    assert refusal(goodput.read_run, str(tmp_path)) == (
-        f"{tmp_path} must be the --output_dir of a run that trained, but it has no goodput.json"
-    )
+def test_a_directory_without_an_account(tmp_path):
+    message = f"^{tmp_path} must be the --output_dir of a run that trained, but it has no goodput"
+    refuses(message, goodput.read_run, str(tmp_path))
     (tmp_path / "goodput.json").write_text("{")
     refuses("goodput.json is not JSON", goodput.read_run, str(tmp_path))
 

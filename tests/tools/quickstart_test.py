@@ -1,7 +1,8 @@
-"""How tools.quickstart runs its stages. docs_test runs all of it."""
+"""How tools.quickstart and tools.try_devices run their stages. docs_test runs all of them."""
 
 import os
 import signal
+import sys
 import threading
 import time
 from types import SimpleNamespace
@@ -9,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.support.refusals import refuses
-from tools import quickstart
+from tools import quickstart, try_devices
 from tools.quickstart import Stage, run_stages
 
 SAY = "import sys; print('{0} one'); print('{0} two', file=sys.stderr); sys.exit({1})"
@@ -99,7 +100,45 @@ def test_a_terminal_shows_how_far_a_training_run_is(tmp_path, monkeypatch, capfd
     assert end.rstrip().endswith(" s") and len(end) > len(shown) - 2
 
 
-def test_a_folder_that_cannot_be_written_names_the_flag(tmp_path, monkeypatch):
+def test_the_run_takes_the_given_flags():
+    *_, records, training = try_devices.stages("folder", ["--tpu=pjrt", "--num_train_steps=7"])
+    assert records.command[-1] == "--output_file=folder/records"
+    assert training.command[-2:] == ["--tpu=pjrt", "--num_train_steps=7"]
+    assert "--input_file=folder/records" in training.command
+
+
+def run_main(monkeypatch, output_file, code: str) -> int:
+    stage = Stage("Training", ["python", "-c", code])
+    monkeypatch.setattr(try_devices, "stages", lambda folder, words: [stage])
+    fake = SimpleNamespace(FLAGS=SimpleNamespace(output_file=str(output_file)))
+    monkeypatch.setattr(try_devices, "flags", fake)
+    monkeypatch.setenv("XLA_FLAGS", "--xla_of_mine")
+    with pytest.raises(SystemExit) as end:
+        try_devices.main([])
+    return end.value.code
+
+
+@pytest.mark.parametrize("status", [0, 65])
+def test_the_report_has_what_happened(tmp_path, monkeypatch, status):
+    path = tmp_path / "report.md"
+    code = f"import sys; print(open({str(path)!r}).read().count('has not ended'))"
+    code = f"{code}; print('no TPU found'); sys.exit({status})"
+    assert run_main(monkeypatch, path, code) == status
+    report = path.read_text()
+    assert f"The run ended with status {status}.\n" in report
+    assert report.endswith("\n1\nno TPU found\n\n")  # a first one was there during the run
+    assert "XLA_FLAGS=--xla_of_mine" in report and f"Python {sys.version.split()[0]}" in report
+    assert "\nkeras 3." in report
+
+
+def test_folders_that_do_not_fit(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setattr(quickstart.flags, "FLAGS", SimpleNamespace(output_dir=f"{tmp_path}/file/x"))
     refuses(r"--output_dir=.*/file/x must be a folder .*Not a directory", quickstart.main)
+    monkeypatch.undo()
+    message = "^--output_file=.* must name a file, but it is a directory"
+    refuses(message, run_main, monkeypatch, tmp_path, "open('run', 'w')")
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    message = "^flags/quickstart has the text, but does not exist in"
+    refuses(message, try_devices.stages, "folder", [])

@@ -90,16 +90,16 @@ class StandIn:
         return json.loads((self.folder / "best_trial.json").read_text())
 
 
+def of_rates(*rates: str) -> list[str]:
+    return [f"learning_rate-{rate}" for rate in rates]
+
+
 @pytest.fixture
 def stand_in(tmp_path):
     return StandIn(tmp_path)
 
 
-def of_rates(*rates: str) -> list[str]:
-    return [f"learning_rate-{rate}" for rate in rates]
-
-
-def test_the_grid_of_the_paper():
+def test_grids():
     points = tool.parse_grid(tool.PAPER_GRID)
     assert len(points) == 18
     first = {"train_batch_size": "16", "learning_rate": "5e-5", "num_train_epochs": "2"}
@@ -107,9 +107,6 @@ def test_the_grid_of_the_paper():
     assert points[-1]["train_batch_size"] == "32"
     assert len({folder_name(point) for point in points}) == 18
     assert folder_name(first) == "train_batch_size-16_learning_rate-5e-5_num_train_epochs-2"
-
-
-def test_a_grid_that_is_none():
     for vary, message in (
         (["learning_rate"], "--vary must be a flag's name and its values, such as learning_rate=5"),
         (["learning_rate=1,,2"], "3e-5,2e-5; received 'learning_rate=1,,2'"),
@@ -271,15 +268,15 @@ def test_wrong_flags_end_the_search_at_once(tmp_path, stand_in):
         other = tmp_path / f"other_{status}"
         best = stand_in.search(vary, f"--behaviour={status}@0.02", folder=other)
         assert best.flags == {"learning_rate": "0.05"}
-    with pytest.raises(UserError, match="every trial failed"):
-        stand_in.search(["learning_rate=0.02"], "--behaviour=70@0.02", folder=tmp_path / "bad")
-
-
-def test_a_trial_that_was_interrupted_by_itself_ends_the_search_with_its_status(stand_in):
-    with pytest.raises(SystemExit) as ended:
-        stand_in.search(RATES, "--behaviour=75@0.05")
-    assert ended.value.code == 75
-    assert len(stand_in.started()) == 2 and len(stand_in.table()) == 1
+    rate = ["learning_rate=0.02"]
+    bad = tmp_path / "bad"
+    refuses("every trial failed", stand_in.search, rate, "--behaviour=70@0.02", folder=bad)
+    # One that was interrupted by itself ends it with its status.
+    with pytest.raises(SystemExit, match="^75$"):
+        stand_in.search(vary, "--behaviour=75@0.05", folder=tmp_path / "interrupted")
+    assert [trial.flags for trial in read_trials(f"{tmp_path}/interrupted").values()] == [
+        {"learning_rate": "0.02"}
+    ]
 
 
 def test_the_program_is_found(monkeypatch, tmp_path):

@@ -1,16 +1,16 @@
 """Tests of tools/triviaqa_to_squad.py."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
-from bert_tf.errors import UserError
 from bert_tf.tasks.example_records import write_records
 from bert_tf.tasks.squad.examples import read_squad_examples
 from bert_tf.tasks.squad.features import SquadEncoder
 from tests.support.pretraining_runs import run
-from tests.support.refusals import refuses
+from tests.support.refusals import refusal, refuses
 from tests.support.squad_files import make_tokenizer, settings_of_lengths
 from tools import triviaqa_to_squad
 from tools.triviaqa_to_squad import find_answer, first_tokens
@@ -111,11 +111,14 @@ def test_folders_and_length(source):
     both = convert(source, folders=["wikipedia", "web"], max_tokens=8)
     assert both.keys() == {f"q1--{river}", f"q1--{web}", f"q2--{web}", f"q3--{cafe}"}
     assert both[f"q2--{web}"] == (DOCUMENTS[web], {"text": "Isis", "answer_start": 0})
+    # Links within the folder are followed.
+    (source / "evidence" / "wikipedia" / "link.txt").symlink_to("River.txt")
+    (source / "qa.json").write_text(json.dumps({"Data": [item("q7", "Thames", ["link.txt"])]}))
+    assert convert(source).keys() == {"q7--wikipedia/link.txt"}
 
 
-@pytest.mark.parametrize(
-    "content, message",
-    [
+def test_bad_input(source):
+    for content, message in (
         ("", r"--triviaqa_file=.* is not JSON \(.*\); it must be a JSON file in TriviaQA's format"),
         ("[" * 100_000, "maximum recursion depth"),
         ("[]", "must have `Data`, a list of objects with `QuestionId`.*TypeError"),
@@ -126,16 +129,12 @@ def test_folders_and_length(source):
         ({**item("q", "x", ["y"]), "Answer": dict.fromkeys(ANSWER, [5])}, r"a text is \[5\]"),
         (item("q", "x", ["y" * 200]), "has none of the 1 documents of .*, such as 'wikipedia/yyy"),
         (item("q", "Rome", ["River.txt"]), "has an answer in its first 400"),
-    ],
-    ids=range(10),
-)
-def test_bad_input(source, content, message):
-    text = content if isinstance(content, str) else json.dumps({"Data": [content]})
-    (source / "qa.json").write_text(text)
-    with pytest.raises(UserError, match=message) as error:
-        convert(source)
-    assert len(str(error.value)) < 500
-    assert not list(source.glob("out.json*"))
+    ):
+        text = content if isinstance(content, str) else json.dumps({"Data": [content]})
+        (source / "qa.json").write_text(text)
+        told = refusal(convert, source)
+        assert re.search(message, told) and len(told) < 500
+        assert not list(source.glob("out.json*"))
 
 
 @pytest.mark.parametrize(
@@ -153,17 +152,10 @@ def test_documents_outside_the_folder_are_refused(source, name):
     (source / "evidence" / "wikipedia" / "linked").symlink_to(source)
     name = name.format(source=source)
     (source / "qa.json").write_text(json.dumps({"Data": [item("q7", "Thames", [name])]}))
-    with pytest.raises(UserError, match=r"question 'q7': .* must be .* below --evidence_dir=") as e:
-        convert(source)
-    assert repr(name)[1:-1].replace("\\\\", "") in str(e.value).replace("\\\\", "")
+    told = refusal(convert, source)
+    assert re.search(r"question 'q7': .* must be .* below --evidence_dir=", told)
+    assert repr(name)[1:-1].replace("\\\\", "") in told.replace("\\\\", "")
     assert not list(source.glob("out.json*"))
-
-
-def test_links_within_the_folder_are_followed(source):
-    (source / "evidence" / "wikipedia" / "link.txt").symlink_to("River.txt")
-    (source / "qa.json").write_text(json.dumps({"Data": [item("q7", "Thames", ["link.txt"])]}))
-    (source / "other").symlink_to(source / "evidence")
-    assert convert(source).keys() == {"q7--wikipedia/link.txt"}
 
 
 def test_files_that_cannot_be_read_or_written(source):

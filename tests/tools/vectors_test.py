@@ -2,7 +2,7 @@
 
 import dataclasses
 import io
-import re
+import itertools
 import time
 import zipfile
 import zlib
@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 import bert_tf
-from bert_tf.errors import UserError
 from bert_tf.tasks.extraction.lines import write_npz
 from tests.support.refusals import refuses
 from tools import load_input, search, show_vectors
@@ -53,12 +52,14 @@ def test_the_vectors_of_an_archive(archive, tmp_path):
 
 
 def test_archives_that_do_not_fit(archive, tmp_path):
-    path = str(tmp_path / "bad.npz")
+    path = tmp_path / "bad.npz"
 
-    def refused(message, **arrays):
+    def refused(message, content=None, **arrays):
         if arrays:
             np.savez(path, **arrays)
-        refuses(message, read_vectors, path)
+        elif content is not None:
+            path.write_bytes(content)
+        refuses(message, read_vectors, str(path))
 
     refuses(r"--layer must be one of .*: -2, -1; received None", read_vectors, archive)
     message = r"--layer=-2 needs an array of layers, .*: pooled_vector is \[5, 7\]. Remove --lay"
@@ -71,15 +72,14 @@ def test_archives_that_do_not_fit(archive, tmp_path):
     bad = POOLED.copy()
     bad[3, 2] = np.nan
     refused("must be finite; the vector of line 4 is not", mean_vector=bad)
-    for content in (b"no archive", b"", b"PK\x03\x04 cut"):
-        (tmp_path / "bad.npz").write_bytes(content)
-        refused("must be a NumPy archive")
-    np.save(path + ".npy", POOLED)
-    (tmp_path / "bad.npz.npy").rename(path)
-    refused("must be a NumPy archive")
+    for content in (b"no archive", b"", b"PK\x03\x04 cut", npy(POOLED)):
+        refused("must be a NumPy archive", content)
 
 
-def _npy(array: np.ndarray, header: str | None = None) -> bytes:
+F4 = "{'descr': '<f4', 'fortran_order': False, 'shape': %s}"
+
+
+def npy(array: np.ndarray, header: str | None = None) -> bytes:
     """Returns the content of a .npy file, whose header may say something else."""
     data = io.BytesIO()
     np.lib.format.write_array(data, array)
@@ -90,51 +90,35 @@ def _npy(array: np.ndarray, header: str | None = None) -> bytes:
     return content[:10] + header.ljust(size - 1).encode() + b"\n" + content[10 + size :]
 
 
-_F4 = "{'descr': '<f4', 'fortran_order': False, 'shape': %s}"
+def zipped(path, compression=zipfile.ZIP_STORED, **members: bytes) -> bytearray:
+    """Writes an archive of members, and returns its content."""
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        for name, content in members.items():
+            archive.writestr(name.replace("_npy", ".npy"), content)
+    return bytearray(path.read_bytes())
 
 
 def test_members_that_are_no_arrays(tmp_path):
-    for members, message in (
-        ({"mean_vector.npy": b"no array"}, "the magic string is not correct"),
-        ({"mean_vector.npy": _npy(POOLED)[:-4]}, "expected 140 bytes got 136"),
-        ({"mean_vector.npy": _npy(POOLED, _F4 % "(99999999999, 7)")}, "Unable to allocate"),
-        ({"mean_vector.npy": _npy(POOLED, _F4.replace("<f4", "|O") % "(5, 7)")}, "Object arrays"),
-        ({"mean_vector.npy": _npy(POOLED, "{" * 50)}, "reading it failed"),
-        ({"mean_vector.npy": _npy(np.array(["a", "b"]))}, "it is <U1 [2]"),
-        (
-            {"readme.txt": b"x", "list.npy": b"[1, 2]"},
-            "must have the array mean_vector or pooled_vector, or one float",
-        ),
-        (
-            {"mean_vector.npy": _npy(VECTORS), "layers.npy": _npy(np.arange(9))},
-            "number the 2 layers",
-        ),
+    path = tmp_path / "odd.npz"
+    for content, message in (
+        (b"no array", "the magic string is not correct"),
+        (npy(POOLED)[:-4], "expected 140 bytes got 136"),
+        (npy(POOLED, F4 % "(99999999999, 7)"), "Unable to allocate"),
+        (npy(POOLED, F4.replace("<f4", "|O") % "(5, 7)"), "Object arrays"),
+        (npy(POOLED, "{" * 50), "reading it failed"),
+        (npy(np.array(["a", "b"])), r"it is <U1 \[2\]"),
     ):
-        path = tmp_path / "odd.npz"
-        with zipfile.ZipFile(path, "w") as archive:
-            for name, content in members.items():
-                archive.writestr(name, content)
-        with pytest.raises(UserError, match=re.escape(message)) as error:
-            read_vectors(str(path), layer=8 if "layers.npy" in members else None)
-        assert str(error.value).startswith(f"--vectors={path}")
-
-
-@pytest.mark.parametrize("shape", ["(4, 7)", "(2, 7)"])
-@pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
-def test_a_header_that_is_damaged_is_found(tmp_path, shape, compression):
-    """NumPy would read fewer rows, and so never compare the checksum."""
-    path = tmp_path / "damaged.npz"
-    whole = _npy(POOLED)
-    with zipfile.ZipFile(path, "w", compression) as archive:
-        archive.writestr("mean_vector.npy", whole.replace(b"(5, 7)", shape.encode()))
-    wrong = zlib.crc32(whole).to_bytes(4, "little")
-    data = path.read_bytes()
-    right = zlib.crc32(whole.replace(b"(5, 7)", shape.encode())).to_bytes(4, "little")
-    path.write_bytes(data.replace(right, wrong))
-    refuses("Bad CRC-32", read_vectors, str(path))
+        zipped(path, mean_vector_npy=content)
+        refuses(f"^--vectors={path}.*{message}", read_vectors, str(path))
+    zipped(path, readme=b"x", list_npy=b"[1, 2]")
+    message = "must have the array mean_vector or pooled_vector, or one float"
+    refuses(message, read_vectors, str(path))
+    zipped(path, mean_vector_npy=npy(VECTORS), layers_npy=npy(np.arange(9)))
+    refuses("number the 2 layers", read_vectors, str(path), layer=8)
 
 
 def test_damaged_and_encrypted_members(tmp_path):
+    path = tmp_path / "odd.npz"
     for compression, offset, change, message in (
         (zipfile.ZIP_DEFLATED, 6, b"\x01", "encrypted"),
         (zipfile.ZIP_DEFLATED, 8, b"\x5f", "compression"),  # a method that Python doesn't have
@@ -143,10 +127,7 @@ def test_damaged_and_encrypted_members(tmp_path):
         (zipfile.ZIP_BZIP2, 60, b"\xff" * 20, "reading it failed"),
         (zipfile.ZIP_LZMA, 60, b"\xff" * 20, "reading it failed"),
     ):
-        path = tmp_path / "odd.npz"
-        with zipfile.ZipFile(path, "w", compression) as archive:
-            archive.writestr("mean_vector.npy", _npy(POOLED))
-        data = bytearray(path.read_bytes())
+        data = zipped(path, compression, mean_vector_npy=npy(POOLED))
         directory = data.index(b"PK\x01\x02")
         at = offset if offset >= 0 else directory + offset
         data[at : at + len(change)] = change
@@ -154,6 +135,13 @@ def test_damaged_and_encrypted_members(tmp_path):
             data[directory + offset + 2] = change[0]
         path.write_bytes(data)
         refuses(message, read_vectors, str(path))
+    # By such headers NumPy would read fewer rows, and so never compare the checksum.
+    for shape, compression in itertools.product((4, 2), (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)):
+        damaged = npy(POOLED).replace(b"(5, 7)", b"(%d, 7)" % shape)
+        data = zipped(path, compression, mean_vector_npy=damaged)
+        wrong, right = (zlib.crc32(x).to_bytes(4, "little") for x in (npy(POOLED), damaged))
+        path.write_bytes(data.replace(right, wrong))
+        refuses("Bad CRC-32", read_vectors, str(path))
 
 
 def test_lines_and_vectors_of_unit_length(tmp_path):
@@ -191,20 +179,16 @@ class _Model:
 
 
 def test_new_texts_need_the_model_of_the_archive(monkeypatch):
+    for folder in ("no such", "model/none.ckpt", __file__):  # of tools.show_attention, too
+        refuses(f"^--input: {folder}", load_input, folder)
     monkeypatch.setattr(bert_tf, "load", lambda folder: _Model(int(folder)), raising=False)
     vectors = to_unit_length(np.array([[2, 1, 0], [1, 5, 2]], np.float32))
     queries = search._TextQueries("3", vectors, "two words")
     np.testing.assert_allclose(queries.vector("a b ||| c") * 10**0.5, [3, 1, 0], rtol=1e-6)
-    with pytest.raises(UserError, match="have 3 numbers; the model's vectors have 4"):
-        search._TextQueries("4", vectors, "two words")
-    with pytest.raises(UserError, match="must be the model that made .* must be 1; it is 0.976"):
-        search._TextQueries("3", vectors, "four words are here")
-
-
-def test_an_input_that_is_no_model_names_the_flag():
-    """Of tools.show_attention, too."""
-    for folder in ("no such", "model/none.ckpt", __file__):
-        refuses(f"^--input: {folder}", load_input, folder)
+    message = "have 3 numbers; the model's vectors have 4"
+    refuses(message, search._TextQueries, "4", vectors, "two words")
+    message = "must be the model that made .* must be 1; it is 0.976"
+    refuses(message, search._TextQueries, "3", vectors, "four words are here")
 
 
 @pytest.mark.slow
@@ -287,6 +271,11 @@ def test_texts_do_not_cover_each_other():
     offsets = show_vectors.text_offsets(places, ["ten letters"] * 5)
     assert len({rise for _, rise in offsets[:4]}) == 4
     assert offsets[0][0] > 0 > offsets[4][0]  # towards the middle
+    # Of many points a sample is shown.
+    assert show_vectors.sample(4, 5).tolist() == [0, 1, 2, 3]
+    rows = show_vectors.sample(1000, 50)
+    assert len(rows) == 50 == len({*rows.tolist()}) and (np.diff(rows) > 0).all()
+    np.testing.assert_array_equal(rows, show_vectors.sample(1000, 50))
 
 
 def test_the_projector_reads_the_files(tmp_path):
@@ -307,10 +296,3 @@ def test_the_projector_reads_the_files(tmp_path):
     # One column has no header.
     embedding, metadata = written(POOLED[:2], ["one", "two"], [])
     assert metadata == ["one", "two"] and embedding.metadata_path == "metadata.tsv"
-
-
-def test_a_sample_of_many_points():
-    assert show_vectors.sample(4, 5).tolist() == [0, 1, 2, 3]
-    rows = show_vectors.sample(1000, 50)
-    assert len(rows) == 50 == len({*rows.tolist()}) and (np.diff(rows) > 0).all()
-    np.testing.assert_array_equal(rows, show_vectors.sample(1000, 50))

@@ -134,6 +134,10 @@ SOP = {"objective": "mlm_sop"}
 UNMASKED = {"mask": False}
 IN_RECORDS = "needs --dynamic_masking, since the masks in rec"
 AT_ONE = {"coordinator": "a:1", "tpu": "pjrt"}
+OF_TWO = {**AT_ONE, "num_processes": 2}
+BOTH = "--coordinator=a:1 needs --num_processes and --process_in"
+TAUGHT = {"teacher_checkpoint": "t"}
+AN_HOUR = {"max_hours": 1.0, "do_train": True}
 RULES = {
     TrainingSettings: [
         ({"gradient_reduction": "mean"}, "must be one of local_clip_sum, global"),
@@ -158,27 +162,15 @@ RULES = {
         ({**AT_ONE, "tpu": "local"}, "--coordinator=a:1 needs --tpu=pjrt; received --tpu=local"),
         ({"num_processes": 2, "tpu": "pjrt"}, "--num_processes=2 needs --coordinator. Add"),
         ({"process_index": 0, "tpu": "pjrt"}, "--process_index=0 needs --coordinator. Add"),
-        (
-            {**AT_ONE, "num_processes": 2},
-            "--coordinator=a:1 needs --num_processes and --process_in",
-        ),
-        (
-            {**AT_ONE, "process_index": 0},
-            "--coordinator=a:1 needs --num_processes and --process_in",
-        ),
-        (
-            {"process_index": 2, "num_processes": 2, **AT_ONE},
-            "--process_index=2 must be from 0 to 1",
-        ),
-        (
-            {"process_index": -1, "num_processes": 2, **AT_ONE},
-            "--process_index=-1 must be at least 0",
-        ),
+        (OF_TWO, BOTH),
+        ({**AT_ONE, "process_index": 0}, BOTH),
+        ({"process_index": 2, **OF_TWO}, "--process_index=2 must be from 0 to 1"),
+        ({"process_index": -1, **OF_TWO}, "--process_index=-1 must be at least 0"),
         ({"coordinator": "a", "tpu": "pjrt"}, "--coordinator=a must be the HOST:PORT of process 0"),
         ({"coordinator": "a:0", "tpu": "pjrt"}, "the port from 1 to 65535, or auto"),
         ({"coordinator": "auto", "tpu": "pjrt", "num_processes": 2}, "auto finds the processes by"),
         ({"coordinator": "auto", "tpu": "pjrt"}, None),
-        ({**AT_ONE, "process_index": 1, "num_processes": 2}, None),
+        ({**OF_TWO, "process_index": 1}, None),
         # The original's scripts give its defaults.
         ({"num_tpu_cores": 8, "tpu_name": "", "master": ""}, None),
     ],
@@ -201,12 +193,9 @@ RULES = {
         ({"teacher_config_file": "a.json"}, TEACHER),
         ({"copy_teacher_head": True}, TEACHER),
         ({"cos_all_layers": True}, TEACHER),
-        ({"temperature": 4.0, "teacher_checkpoint": "t"}, None),
-        ({"cos_all_layers": True, "teacher_checkpoint": "t"}, "needs --alpha_c"),
-        (
-            {"temperature": 4.0, "teacher_checkpoint": "t", "alpha_ce": 0.0},
-            "needs --alpha_ce, since only the loss",
-        ),
+        ({"temperature": 4.0, **TAUGHT}, None),
+        ({"cos_all_layers": True, **TAUGHT}, "needs --alpha_c"),
+        ({"temperature": 4.0, "alpha_ce": 0.0, **TAUGHT}, "needs --alpha_ce, since only the loss"),
     ],
     ProcessorSettings: [({"xnli_language": "zz"}, "must be one of ")],
     TableColumns: [
@@ -303,16 +292,13 @@ RULES = {
     ],
     PretrainingSettings: [
         *(
-            ({"max_hours": hours, "do_train": True}, "must be a finite number above 0")
+            ({**AN_HOUR, "max_hours": hours}, "must be a finite number above 0")
             for hours in (0.0, -1.0, math.inf, math.nan)
         ),
         ({"eval_input_file": "x"}, "needs --do_eval or --evaluate_every_steps"),
         ({"eval_input_file": "x", "do_eval": True}, None),
         ({"max_hours": 1.0}, "needs --do_train"),
-        (
-            {"max_hours": 1.0, "do_train": True, "phases": "12:5:8:2,20:5:4:3"},
-            "one phase over the time; --phas",
-        ),
+        ({**AN_HOUR, "phases": "12:5:8:2,20:5:4:3"}, "one phase over the time; --phas"),
         ({"dynamic_masking": True}, "needs --vocab_file or --init_checkpoint, since the id"),
         ({"do_whole_word_mask": True}, IN_RECORDS),
         ({"masked_lm_prob": 0.3}, IN_RECORDS),

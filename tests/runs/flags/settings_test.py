@@ -14,6 +14,7 @@ from bert_tf.runs.training.trainer import model_options
 from bert_tf.tasks.pretraining.training.settings import PretrainingSettings, ScheduleSettings
 from bert_tf.tasks.squad.settings import SquadSettings
 from bert_tf.tasks.tagging.settings import TaggingSettings
+from tests.support.refusals import refuses
 
 FLOAT32 = r", also in float32: 0, or from 1.2e-38 to 8.5e\+37"
 PATHS = {"output_dir": "out", "vocab_file": "vocab.txt"}
@@ -37,9 +38,8 @@ class Changed(Kinds):
     colour: str = inherit(Kinds, "colour", default=REQUIRED)
 
 
-@pytest.mark.parametrize(
-    "changes, message",
-    [
+def test_what_a_field_refuses():
+    for changes, message in (
         ({"count": 1}, "--count=1 must be at least 2"),
         ({"share": 1.5}, "--share=1.5 must be a finite number between 0 and 1"),
         ({"share": math.nan}, "--share=nan must be a finite number between 0 and 1"),
@@ -61,72 +61,57 @@ class Changed(Kinds):
         ({"threshold": -3.4e39}, rf"--threshold=-3.4e\+39 must be a finite number{FLOAT32}"),
         ({"threshold": 1e38}, rf"--threshold=1e\+38 must be a finite number{FLOAT32}"),
         ({"folder": ""}, "--folder= must not be empty"),
-    ],
-)
-def test_what_a_field_refuses(changes, message):
-    with pytest.raises(UserError, match=f"^{message}$"):
-        Kinds(**changes)
-    with pytest.raises(UserError, match=f"^{message}$"):
-        dataclasses.replace(Kinds(), **changes)
+    ):
+        refuses(f"^{message}$", Kinds, **changes)
+        refuses(f"^{message}$", dataclasses.replace, Kinds(), **changes)
 
 
-def test_bounds_themselves_are_allowed():
+def test_a_subclass_changes_what_it_names_and_keeps_the_rest():
+    assert Changed(colour="red").count == 7
+    refuses("--count=4 must be at least 5", Changed, colour="red", count=4)
+    refuses("colour", Changed, kind=TypeError)
+    fields = {field.name: rule_of(field) for field in dataclasses.fields(Changed)}
+    assert fields["count"].help == "A count." and fields["colour"].choices == ("red", "blue")
+    assert Kinds().count == 3
+
+
+def test_defaults_and_bounds_are_allowed():
+    squad, tagging = SquadSettings(**PATHS), TaggingSettings(**PATHS)
+    fine_tuning = FineTuningOptions(**PATHS)
+    assert (squad.max_seq_length, squad.length_buckets) == (384, "none")
+    assert (fine_tuning.max_seq_length, fine_tuning.length_buckets) == (128, "auto")
+    assert not tagging.do_lower_case and fine_tuning.do_lower_case
     assert Kinds(count=2, share=0.0, colour="blue").share == 0.0
     assert Kinds(share=1.0, rate=1e-30).rate == 1e-30
     assert Kinds(share=2.0**-126, threshold=-(2.0**126)).share > 0.0
     assert Kinds(count=2**31 - 1, passes=50, seed=-(10**20)).seed == -(10**20)
 
 
-def test_a_subclass_changes_what_it_names_and_keeps_the_rest():
-    assert Changed(colour="red").count == 7
-    with pytest.raises(UserError, match="--count=4 must be at least 5"):
-        Changed(colour="red", count=4)
-    with pytest.raises(TypeError, match="colour"):
-        Changed()
-    fields = {field.name: rule_of(field) for field in dataclasses.fields(Changed)}
-    assert fields["count"].help == "A count." and fields["colour"].choices == ("red", "blue")
-    assert Kinds().count == 3
-
-
-def test_defaults_of_a_single_program():
-    squad, tagging = SquadSettings(**PATHS), TaggingSettings(**PATHS)
-    fine_tuning = FineTuningOptions(**PATHS)
-    assert (squad.max_seq_length, squad.length_buckets) == (384, "none")
-    assert (fine_tuning.max_seq_length, fine_tuning.length_buckets) == (128, "auto")
-    assert not tagging.do_lower_case and fine_tuning.do_lower_case
-
-
-@pytest.mark.parametrize(
-    "settings, program, expected",
-    [
+def test_what_sets_the_amount_of_training_are_flags_of_the_program():
+    for settings, program, expected in (
         (FineTuningOptions, FineTuningOptions, {"num_train_epochs"}),
         (PretrainingSettings, ScheduleSettings, {"num_train_steps", "phases"}),
-    ],
-)
-def test_what_sets_the_amount_of_training_are_flags_of_the_program(settings, program, expected):
-    named = set(re.findall(r"--(\w+)", settings.amount_of_training))
-    assert named == expected
-    assert named <= {field.name for field in dataclasses.fields(program)}
+    ):
+        named = set(re.findall(r"--(\w+)", settings.amount_of_training))
+        assert named == expected
+        assert named <= {field.name for field in dataclasses.fields(program)}
 
 
-@pytest.mark.parametrize(
-    "given, on_cpu, on_tpu",
-    [
+def test_how_a_model_computes_follows_from_settings_and_device():
+    for given, on_cpu, on_tpu in (
         ({}, ("float32", False), ("bfloat16", True)),
         ({"dtype": "float32"}, ("float32", False), ("float32", True)),
         ({"use_one_hot_embeddings": False}, ("float32", False), ("bfloat16", False)),
         ({"dtype": "bfloat16", "use_one_hot_embeddings": True}, *[("bfloat16", True)] * 2),
-    ],
-)
-def test_how_a_model_computes_follows_from_settings_and_device(given, on_cpu, on_tpu):
-    cpu = tf.distribute.get_strategy()
-    tpu = object.__new__(tf.distribute.TPUStrategy)  # its constructor needs a TPU
-    for strategy, expected in ((cpu, on_cpu), (tpu, on_tpu)):
-        options = model_options(ComputationSettings(**given), strategy)
-        assert (options.pop("dtype"), options.pop("use_one_hot_embeddings")) == expected
-        assert not options
-    training = TrainingSettings(output_dir="x", recompute_activations=True, **given)
-    assert model_options(training, cpu)["recompute_activations"] is True
+    ):
+        cpu = tf.distribute.get_strategy()
+        tpu = object.__new__(tf.distribute.TPUStrategy)  # its constructor needs a TPU
+        for strategy, expected in ((cpu, on_cpu), (tpu, on_tpu)):
+            options = model_options(ComputationSettings(**given), strategy)
+            assert (options.pop("dtype"), options.pop("use_one_hot_embeddings")) == expected
+            assert not options
+        training = TrainingSettings(output_dir="x", recompute_activations=True, **given)
+        assert model_options(training, cpu)["recompute_activations"] is True
 
 
 def test_phases_and_what_the_command_line_gives():
@@ -146,7 +131,6 @@ def test_phases_and_what_the_command_line_gives():
         ("128:9:2000000:20", "train_batch_size=2000000 must be between 1 and 1048576"),
         ("128:1" + 5000 * "0" + ":9:20", "--phases must be a comma-separated list of .{100,250}$"),
     ):
-        with pytest.raises(UserError, match=message):
-            ScheduleSettings(phases=phases).make_phases(())
+        refuses(message, ScheduleSettings(phases=phases).make_phases, ())
     with pytest.raises(UserError, match="--phases=128:9:256:20 excludes --train_batch_size=8"):
         ScheduleSettings(phases="128:9:256:20", train_batch_size=8)

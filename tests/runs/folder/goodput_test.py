@@ -12,13 +12,13 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import strict_json
-from bert_tf.errors import UserError
 from bert_tf.files import temporary_names
 from bert_tf.runs.folder import goodput
 from bert_tf.runs.folder.goodput import PARTS, Clock, Goodput
 from bert_tf.runs.folder.run import Run
 from bert_tf.runs.training.phase_steps import PhaseSteps
 from tests.support.line_task import curves, phases, trainer, write
+from tests.support.refusals import refuses
 
 
 class Time:
@@ -74,6 +74,7 @@ def test_a_clock_is_in_one_part_at_a_time(time):
     clock.move(100.0, "evaluating", "lost")  # no more than there is
     expected = {"start_up": 9, "saving": 5, "lost": 14, "steps": 9, "input": 4}
     assert clock.seconds() == {**dict.fromkeys(PARTS, 0.0), **expected}
+    assert 0.1 < temporary_names.age() < 1e6
 
 
 def test_over_kills_and_a_pause(tmp_path, time):
@@ -131,8 +132,7 @@ def test_a_kill_before_the_first_checkpoint(tmp_path, time):
     second.spend("steps", 9)
     second.goodput.write()
     time.now += 20
-    third = Start(tmp_path, time, left_at=time.now - 8)
-    third.goodput.restored(0, None)
+    Start(tmp_path, time, left_at=time.now - 8).goodput.restored(0, None)
     assert seconds(tmp_path) == {"start_up": 30, "not_running": 78, "lost": 21}
 
 
@@ -150,25 +150,24 @@ def test_clocks_of_two_machines_count_no_time_twice(tmp_path, time):
 
 
 @pytest.mark.parametrize(
-    ("damage", "why"),
+    ("damaged", "why"),
     [
-        (lambda text: text[: len(text) // 2], "is not JSON"),
-        (lambda text: text.replace('"starts": 1', '"starts": 2'), "is damaged"),
-        (lambda text: "[1]", "is damaged"),
-        (lambda text: "7", "is damaged"),
-        (lambda text: json.dumps({"checksum": strict_json.checksum({})}), "is damaged"),
-        (lambda text: "", "is not JSON"),
+        ("HALF", "is not JSON"),
+        ("", "is not JSON"),
+        ("OTHER STARTS", "is damaged"),
+        ("[1]", "is damaged"),
+        ("7", "is damaged"),
+        (json.dumps({"checksum": strict_json.checksum({})}), "is damaged"),
     ],
 )
-def test_a_damaged_file_is_set_aside(tmp_path, time, warnings, damage, why):
+def test_a_damaged_file_is_set_aside(tmp_path, time, warnings, damaged, why):
     Start(tmp_path, time).spend("steps", 5)
     path = tmp_path / "goodput.json"
-    damaged = damage(path.read_text())
-    path.write_text(damaged)
-    with pytest.raises(UserError, match=why):
-        goodput.read(str(tmp_path))
-    start = Start(tmp_path, time)
-    start.goodput.restored(0, None)
+    text = path.read_text()
+    changed = {"HALF": text[: len(text) // 2], "OTHER STARTS": text.replace('s": 1', 's": 2')}
+    path.write_text(damaged := changed.get(damaged, damaged))
+    refuses(why, goodput.read, str(tmp_path))
+    Start(tmp_path, time).goodput.restored(0, None)
     assert (tmp_path / "goodput.json.old").read_text() == damaged
     assert len(warnings) == 1 and why in warnings[0]
     assert warnings[0].endswith(f"It is set aside as {path}.old; the time is counted from zero")
@@ -216,41 +215,28 @@ def test_a_run_without_the_file_starts_to_count(tmp_path, time, warnings):
     assert not warnings
 
 
-def failing(error):
+def test_a_disk_that_fails_stops_nothing(tmp_path, time, warnings, monkeypatch):
     def fail(*arguments, **options):
-        raise error
+        raise tf.errors.UnavailableError(None, None, "no response")
 
-    return fail
-
-
-def test_a_disk_that_takes_no_file_stops_nothing(tmp_path, time, warnings, monkeypatch):
-    start = Start(tmp_path, time)
-    full = tf.errors.ResourceExhaustedError(None, None, "no space left on the device")
-    monkeypatch.setattr(tf.io.gfile, "rename", failing(full))
-    start.goodput.write()
-    start.save(10)
-    assert len(warnings) == 2
-    assert f"{tmp_path}/goodput.json is not up to date: " in warnings[0]
-
-
-def test_a_disk_that_cannot_be_read_stops_nothing(tmp_path, time, warnings, monkeypatch):
-    Start(tmp_path, time).save(10)
     path = tmp_path / "goodput.json"
+    with monkeypatch.context() as change:
+        change.setattr(tf.io.gfile, "rename", fail)
+        start = Start(tmp_path, time)
+        start.save(10)
+    assert {f"{path} is not up to date: " in text for text in warnings} == {True}
+    warnings.clear()
+    start.save(10)
     text = path.read_text()
     with monkeypatch.context() as change:
-        error = tf.errors.UnavailableError(None, None, "no response")
-        change.setattr(tf.io.gfile, "exists", failing(error))
-        with pytest.raises(UserError, match="goodput.json cannot be read .no response.; only"):
-            goodput.read(str(tmp_path))
+        change.setattr(tf.io.gfile, "exists", fail)
+        message = "goodput.json cannot be read .no response.; only"
+        refuses(message, goodput.read, str(tmp_path))
         Start(tmp_path, time)
     aside = f"It is set aside as {path}.old; the time is counted from zero"
     (warning,) = warnings
     assert f"{path} cannot be read (no response); only runs should write this file" in warning
     assert warning.endswith(aside) and (tmp_path / "goodput.json.old").read_text() == text
-
-
-def test_the_age_of_a_process_is_that_of_the_system():
-    assert 0.1 < temporary_names.age() < 1e6
 
 
 def test_a_real_run_keeps_the_file(tmp_path):

@@ -11,68 +11,45 @@ import pytest
 import tensorflow as tf
 
 import bert_tf
-from bert_tf.errors import UserError
 from bert_tf.runs.flags.settings import TrainingSettings
 from bert_tf.runs.folder import flags_file, reporting
+from tests.support.refusals import refusal, refuses
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0.4, "0 s"),
-        (59.4, "59 s"),
-        (61, "1 min"),
-        (3570, "1 h 0 min"),
-        (12000, "3 h 20 min"),
-        (187300, "2 d 4 h"),
-    ],
-)
-def test_durations(seconds, text):
-    assert reporting.duration(seconds) == text
+def test_durations():
+    texts = {0.4: "0 s", 59.4: "59 s", 61: "1 min", 3570: "1 h 0 min", 12000: "3 h 20 min"}
+    for seconds, text in {**texts, 187300: "2 d 4 h"}.items():
+        assert reporting.duration(seconds) == text
 
 
 def test_curves_take_the_names_of_training_and_leave_counts_out():
     results = {"eval_accuracy": 0.5, "eval_loss": 0.25, "loss": 0.3, "f1": 0.7, "global_step": 9}
     assert reporting.curves({**results, "total": 60}) == {"accuracy": 0.5, "loss": 0.25, "f1": 0.7}
-    assert reporting.curves({"loss": 0.3, "masked_lm_loss": 0.2}) == {
-        "loss": 0.3,
-        "masked_lm_loss": 0.2,
-    }
+    plain = {"loss": 0.3, "masked_lm_loss": 0.2}
+    assert reporting.curves(plain) == plain
 
 
 def test_results_are_read_as_they_were_written(tmp_path):
-    path = str(tmp_path / "eval_results.txt")
-    assert reporting.read_results(path) == {}
-    reporting.write_results(path, {"loss": 0.1, "accuracy": 0.75, "global_step": 12})
-    with open(path) as reader:
-        assert reader.read() == "accuracy = 0.75\nglobal_step = 12\nloss = 0.1\n"
-    assert reporting.read_results(path) == {
-        "accuracy": 0.75,
-        "global_step": 12.0,
-        "loss": pytest.approx(np.float32(0.1)),
-    }
+    path = tmp_path / "eval_results.txt"
+    assert reporting.read_results(str(path)) == {}
+    results = {"loss": 0.1, "accuracy": 0.75, "global_step": 12}
+    reporting.write_results(str(path), results)
+    assert path.read_text() == "accuracy = 0.75\nglobal_step = 12\nloss = 0.1\n"
+    assert reporting.read_results(str(path)) == {**results, "loss": pytest.approx(np.float32(0.1))}
+    reporting.write_results(str(path), {"f1_A\u2028B": 0.5})  # any character but a line end
+    assert reporting.read_results(str(path)) == {"f1_A\u2028B": 0.5}
 
 
-@pytest.mark.parametrize(
-    "content, message",
-    [
+def test_damaged_results_are_refused(tmp_path):
+    path = tmp_path / "eval_results.txt"
+    for content, message in (
         (b"a = 1\nb: 2\n", "eval_results.txt, line 2: must be `name = number`; it is 'b: 2'"),
         (b"a = x" + b"x" * 10_000, "line 1: must be `name = number`; it is 'a = xx"),
         (b"\xff = 1\n", "line 1, is not UTF-8"),
-    ],
-)
-def test_damaged_results_are_refused(tmp_path, content, message):
-    path = tmp_path / "eval_results.txt"
-    path.write_bytes(content)
-    with pytest.raises(UserError, match=message) as error:
-        reporting.read_results(str(path))
-    assert len(str(error.value)) < 500
-
-
-def test_names_of_results_may_have_any_character_but_a_line_end(tmp_path):
-    path = str(tmp_path / "eval_results.txt")
-    reporting.write_results(path, {"f1_A\u2028B": 0.5})
-    assert reporting.read_results(path) == {"f1_A\u2028B": 0.5}
+    ):
+        path.write_bytes(content)
+        told = refusal(reporting.read_results, str(path))
+        assert message in told and len(told) < 500
 
 
 def metrics_in(path):
@@ -110,47 +87,34 @@ def test_metrics_have_each_step_once_after_a_kill(tmp_path):
     assert metrics_in(path) == []
     for damaged in ("{", "[]", '{"loss": 1}', '{"step": "x"}'):
         path.write_text(f'{{"step": 3}}\n{damaged}\n')
-        with pytest.raises(UserError, match="metrics.jsonl is damaged; to begin a new file"):
-            start(3)
+        refuses("metrics.jsonl is damaged; to begin a new file", start, 3)
 
 
 def test_metrics_that_could_not_be_written_are_written_later(tmp_path):
     metrics = reporting.Metrics(str(tmp_path / "out" / "metrics.jsonl"))
     metrics.add({"loss": 2.0}, 3, "")
-    with pytest.raises(UserError, match="cannot be written"):
-        metrics.write()
+    refuses("cannot be written", metrics.write)
     (tmp_path / "out").mkdir()
     metrics.write()
     assert metrics_in(tmp_path / "out" / "metrics.jsonl") == [{"step": 3, "loss": 2.0}]
 
 
-@pytest.mark.parametrize("when", ["write", "flush"])
-@pytest.mark.parametrize(
-    "error",
-    [
-        tf.errors.UnknownError(None, None, "{{function_node x}} e.v2; Input/output error"),
-        tf.errors.PermissionDeniedError(None, None, "{{function_node x}} e.v2; Permission denied"),
-        tf.errors.ResourceExhaustedError(
-            None, None, "{{function_node x}} e.v2; Disk quota exceede"
-        ),
-    ],
-    ids=["disk", "permission", "quota"],
-)
-def test_a_disk_that_fails_while_curves_are_written(tmp_path, monkeypatch, error, when):
+@pytest.mark.parametrize("kind", ["Unknown", "PermissionDenied", "ResourceExhausted"])
+def test_a_disk_that_fails_while_curves_are_written(tmp_path, monkeypatch, kind):
     summaries = reporting.Summaries(str(tmp_path))
     summaries.write({"loss": 1.0}, 1)
 
     def fail(*unused, **options):
-        raise error
+        text = "{{function_node x}} e.v2; Input/output error"
+        raise getattr(tf.errors, f"{kind}Error")(None, None, text)
 
-    if when == "flush":
-        monkeypatch.setattr(summaries, "_writer", SimpleNamespace(flush=fail))
-    monkeypatch.setattr(tf.summary, "scalar", fail)
-    actions = {"flush": summaries.flush, "write": lambda: summaries.write({"loss": 1.0}, 2)}
-    reason = error.message.removeprefix("{{function_node x}} ")
-    with pytest.raises(OSError, match="^TensorBoard's file in .* .--output_dir. cannot") as info:
-        actions[when]()
-    assert f" (--output_dir) cannot be written: {reason}. The folder above" in str(info.value)
+    told = "[(]--output_dir[)] cannot be written: e.v2; Input/output error. The folder above"
+    message = f"^TensorBoard's file in {tmp_path} {told}"
+    with monkeypatch.context() as change:
+        change.setattr(tf.summary, "scalar", fail)
+        refuses(message, summaries.write, {"loss": 1.0}, 2, kind=OSError)
+    monkeypatch.setattr(summaries, "_writer", SimpleNamespace(flush=fail))
+    refuses(message, summaries.flush, kind=OSError)
 
 
 VERSIONS = (

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
 from bert_tf.runs.folder import heartbeat, reporting
 from bert_tf.runs.folder.heartbeat import InUseError
@@ -18,7 +17,7 @@ from bert_tf.runs.folder.run import BestCheckpoint, Run
 from tests.runs.folder.heartbeat_test import wait_until, written_elsewhere
 from tests.support.line_task import phases, rate_before, steps_of, trainer
 from tests.support.pretraining_runs import assert_same_variables, variables
-from tests.support.refusals import refusal
+from tests.support.refusals import refusal, refuses
 
 pytestmark = pytest.mark.usefixtures("uncompiled")
 
@@ -98,19 +97,14 @@ def test_a_full_disk_ends_the_run(files, tmp_path, writing, step):
     assert again.global_step == 12
 
 
-@pytest.mark.parametrize(
-    "before_save, error, message",
-    [
-        (no_space, OSError, "The checkpoint of step 6 cannot be written"),
-        (lambda: time.sleep(0.5), FloatingPointError, "checkpoint is .*/out/model.ckpt-6"),
-    ],
-    ids=["first error", "last checkpoint"],
-)
-def test_steps_that_diverge_during_a_save(files, tmp_path, writing, before_save, error, message):
+@pytest.mark.parametrize("full", [True, False], ids=["first error", "last checkpoint"])
+def test_steps_that_diverge_during_a_save(files, tmp_path, writing, full):
     run = trainer(tmp_path / "out", rate_before(6, float("nan")), save_checkpoints_steps=6)
-    writing[6] = before_save
-    with pytest.raises(error, match=message):
-        run.train(phases(files, (20, 16)))
+    writing[6] = no_space if full else lambda: time.sleep(0.5)
+    error, message = FloatingPointError, "checkpoint is .*/out/model.ckpt-6"
+    if full:
+        error, message = OSError, "The checkpoint of step 6 cannot be written"
+    refuses(message, run.train, phases(files, (20, 16)), kind=error)
 
 
 def test_an_interrupt_waits_for_the_current_save_and_for_its_own(files, tmp_path, writing):
@@ -128,15 +122,14 @@ def test_an_interrupt_waits_for_the_current_save_and_for_its_own(files, tmp_path
 
 def test_a_directory_that_another_run_has_taken_is_not_written_to(files, tmp_path, monkeypatch):
     monkeypatch.setattr(heartbeat, "BEAT_SECONDS", 1000.0)
+    taken = "has been taken over by process 11 on tpu-7"
     run = trainer(tmp_path / "out", save_checkpoints_steps=6)
     with heartbeat.Heartbeat(str(tmp_path / "out")) as run.run._heartbeat:
         run.train(phases(files, (6, 16)))
         (tmp_path / "out/run.heartbeat").write_text(written_elsewhere())
         run.run.save(run.values(), 7, lambda prefix: None)
-        with pytest.raises(OSError, match="has been taken over by process 11 on tpu-7"):
-            run.run.wait_for_save()
-        with pytest.raises(OSError, match="has been taken over by process 11 on tpu-7"):
-            run.run.write_results({"loss": 0.5})
+        refuses(taken, run.run.wait_for_save, kind=OSError)
+        refuses(taken, run.run.write_results, {"loss": 0.5}, kind=OSError)
     assert steps_of(tmp_path / "out") == [0, 6]
     assert not (tmp_path / "out/eval_results.txt").exists()
 
@@ -144,9 +137,8 @@ def test_a_directory_that_another_run_has_taken_is_not_written_to(files, tmp_pat
 def test_a_run_stops_after_the_beat_that_finds_another(files, tmp_path, monkeypatch):
     """At the end of the current loop; there is nothing to save yet."""
     monkeypatch.setattr(heartbeat, "BEAT_SECONDS", 0.05)
-    run = trainer(
-        tmp_path / "out", save_checkpoints_steps=50, evaluate_every_steps=4, iterations_per_loop=3
-    )
+    options = {"save_checkpoints_steps": 50, "evaluate_every_steps": 4, "iterations_per_loop": 3}
+    run = trainer(tmp_path / "out", **options)
     with heartbeat.Heartbeat(str(tmp_path / "out")) as run.run._heartbeat:
 
         def is_found():
@@ -158,8 +150,8 @@ def test_a_run_stops_after_the_beat_that_finds_another(files, tmp_path, monkeypa
             wait_until(is_found)
             return True
 
-        with pytest.raises(OSError, match="has been taken over by process 11 on tpu-7"):
-            run.train(phases(files, (30, 16)), another_begins)
+        message = "has been taken over by process 11 on tpu-7"
+        refuses(message, run.train, phases(files, (30, 16)), another_begins, kind=OSError)
     assert run.global_step == 6
     assert steps_of(tmp_path / "out") == [0]
 
@@ -180,8 +172,7 @@ def test_a_save_raises_its_error_once_and_the_next_one_works(tmp_path, monkeypat
     started.wait(30)
     saving.check()  # not done yet
     go_on.set()
-    with pytest.raises(OSError, match="full"):
-        saving.save({}, 2, None)
+    refuses("full", saving.save, {}, 2, None, kind=OSError)
     assert not done
     saving.save({}, 3, None)
     saving.wait_for_save()
@@ -194,11 +185,11 @@ EACH_TIME = {"evaluate_every_steps": 3}
 
 
 def run(output_dir, *flags) -> Run:
-    values = {"do_train": False, "evaluate_every_steps": 0}
-    values |= {"keep_checkpoint_max": 5, "keep_checkpoint_every_steps": 0}
+    values = dict.fromkeys(("do_train", "evaluate_every_steps", "keep_checkpoint_every_steps"), 0)
+    values |= {"output_dir": str(output_dir), "keep_checkpoint_max": 5}
     for each in flags:
         values |= each
-    return Run(tf.distribute.get_strategy(), SimpleNamespace(output_dir=str(output_dir), **values))
+    return Run(tf.distribute.get_strategy(), SimpleNamespace(**values))
 
 
 @pytest.mark.parametrize(
@@ -245,14 +236,14 @@ def test_a_second_look_leaves_the_results_to_the_run_that_trains(tmp_path, caplo
     assert path.read_text() == "accuracy = 1.0\n"
 
 
-def see(best, step, score):
-    values = {"w": np.array([float(step)], np.float32), "global_step": np.int64(step)}
-    return best.update({"f1": score, "loss": -score}, step, values)
-
-
 @pytest.fixture
 def make(tmp_path):
     return lambda patience=0: BestCheckpoint(str(tmp_path), "f1", patience, every_steps=10)
+
+
+def see(best, step, score):
+    values = {"w": np.array([float(step)], np.float32), "global_step": np.int64(step)}
+    return best.update({"f1": score, "loss": -score}, step, values)
 
 
 def test_the_best_stays(make, tmp_path):
@@ -291,10 +282,8 @@ def test_an_incomplete_folder_counts_as_empty(make, tmp_path, lost):
 def test_a_best_one_by_another_metric(make, tmp_path):
     see(make(), 10, 0.5)
     other = BestCheckpoint(str(tmp_path), "best_f1", 0, every_steps=10)
-    with pytest.raises(
-        UserError, match="and best_f1, which chooses .*; it has f1, global_step, loss"
-    ):
-        other.update({"best_f1": 0.7}, 20, {})
+    message = "and best_f1, which chooses .*; it has f1, global_step, loss"
+    refuses(message, other.update, {"best_f1": 0.7}, 20, {})
 
 
 @pytest.mark.parametrize(
@@ -304,10 +293,7 @@ def test_a_best_one_by_another_metric(make, tmp_path):
         ("f1 = 0.5\nglobal_step = inf\n", "with global_step, a whole number"),
         ("f1 = 0.5\nglobal_step = nan\n", "with global_step, a whole number"),
         ("f1 = 0.5\nglobal_step = 1.5\n", "with global_step, a whole number"),
-        ("f1 = 0.5\nglobal_step = ten\n", "must have lines `name = number`"),
-        ("x" * 10**6, "must have lines `name = number`"),
-        ("f1 = 1 = 2\nglobal_step = 3\n", "must have lines `name = number`"),
-        (b"f1 = \xff\n", "must have lines `name = number`"),
+        ("f1 = 1 = 2\nglobal_step = ten\n", "must have lines `name = number`"),
         ("", "; it has nothing. Choose a different"),
         ("".join(f"m{i} = 1\n" for i in range(10**4)), "with global_step"),
     ],
@@ -315,7 +301,7 @@ def test_a_best_one_by_another_metric(make, tmp_path):
 def test_damaged_results_are_refused(make, tmp_path, text, message):
     see(make(), 10, 0.5)
     path = tmp_path / "best" / "eval_results.txt"
-    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    path.write_text(text)
     for action in (make(1).check, lambda: see(make(1), 20, 0.4)):
         told = refusal(action)
         assert told.startswith(f"{path}: ") and message in told

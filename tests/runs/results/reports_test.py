@@ -13,14 +13,8 @@ LABELS = ["bad", "fine", "good"]
 TRUE = np.array([0, 0, 0, 1, 2, 2])
 # Predicted: bad, bad, good, bad, good, good. No example is predicted fine.
 PROBABILITIES = np.array(
-    [
-        [0.7, 0.2, 0.1],
-        [0.9, 0.1, 0.0],
-        [0.2, 0.2, 0.6],
-        [0.8, 0.1, 0.1],
-        [0.0, 0.0, 1.0],
-        [0.1, 0.3, 0.6],
-    ]
+    [[0.7, 0.2, 0.1], [0.9, 0.1, 0.0], [0.2, 0.2, 0.6], [0.8, 0.1, 0.1], [0.0, 0.0, 1.0]]
+    + [[0.1, 0.3, 0.6]]
 )
 
 CLASS_TEXT = """\
@@ -56,17 +50,11 @@ def test_a_class_report_has_every_class_and_prints_as_a_table():
     assert report["macro"]["f1"] == pytest.approx(
         metrics.f1_score(TRUE, predicted, average="macro", zero_division=0.0)
     )
+    with pytest.raises(ValueError, match=r"must be \[6 examples, 2 classes\]; the shape is \[6, 3"):
+        reports.class_report(["a", "b"], TRUE, PROBABILITIES)
 
 
-def test_names_of_classes_may_be_those_of_averages_and_long():
-    labels = ["macro", "accuracy", "x" * 70]
-    report = reports.class_report(labels, TRUE, PROBABILITIES)
-    assert list(report["classes"]) == labels and report["accuracy"] == pytest.approx(4 / 6)
-    assert report["macro"].keys() == {"precision", "recall", "f1"}
-    assert f"\n{'x' * 37}...  " in str(report) and "x" * 38 not in str(report)
-
-
-def test_many_classes_are_reported_by_their_confusions():
+def test_many_classes_and_odd_names():
     labels = [f"class{i}" for i in range(30)]
     y_true = np.repeat(np.arange(30), 3)
     predicted = y_true.copy()
@@ -77,6 +65,11 @@ def test_many_classes_are_reported_by_their_confusions():
     )
     perfect = str(reports.class_report(labels, y_true, np.eye(30)[y_true]))
     assert perfect.endswith("most frequent confusions\nnone\n")
+    labels = ["macro", "accuracy", "x" * 70]
+    report = reports.class_report(labels, TRUE, PROBABILITIES)
+    assert list(report["classes"]) == labels and report["accuracy"] == pytest.approx(4 / 6)
+    assert report["macro"].keys() == {"precision", "recall", "f1"}
+    assert f"\n{'x' * 37}...  " in str(report) and "x" * 38 not in str(report)
 
 
 def test_several_labels_have_a_row_each_and_average_precision():
@@ -99,27 +92,19 @@ def test_several_labels_have_a_row_each_and_average_precision():
     json.dumps(report.values)
 
 
-def test_probabilities_of_other_shapes_are_refused():
-    with pytest.raises(ValueError, match=r"must be \[6 examples, 2 classes\]; the shape is \[6, 3"):
-        reports.class_report(["a", "b"], TRUE, PROBABILITIES)
-
-
-@pytest.mark.parametrize(
-    ("probabilities", "correct", "expected"),
-    [
+def test_calibration_error():
+    for probabilities, correct, expected in (
         ([1.0, 1.0], [True, True], 0.0),
         ([1.0, 1.0], [False, False], 1.0),
         ([0.75] * 4, [True, True, True, False], 0.0),  # right on average
         ([0.9, 0.9, 0.5, 0.5], [True, False, True, False], 0.2),  # half of them, by 0.4
         ([], [], 0.0),
-    ],
-)
-def test_calibration_error(probabilities, correct, expected):
-    found = reports.calibration_error(np.array(probabilities), np.array(correct, bool))
-    assert found == pytest.approx(expected)
+    ):
+        found = reports.calibration_error(np.array(probabilities), np.array(correct, bool))
+        assert found == pytest.approx(expected)
 
 
-def test_a_number_report_has_errors_and_correlations():
+def test_reports_of_numbers_and_means():
     y_true = np.array([1.0, 2.0, 4.0], np.float32)
     report = reports.number_report(y_true, np.array([1.5, 2.0, 3.0], np.float32))
     assert report["mean_absolute_error"] == pytest.approx(0.5)
@@ -129,6 +114,14 @@ def test_a_number_report_has_errors_and_correlations():
     assert str(report).splitlines()[1] == "mean absolute error: 0.5000"
     constant = reports.number_report(y_true, np.ones(3, np.float32))
     assert constant["pearson"] == 0.0  # undefined
+    one, two = {"exact": 100.0, "f1": 100.0}, {"exact": 0.0, "f1": 50.0}
+    report = reports.mean_report({"question_words": {"who": [one, two], "why": [two], "how": []}})
+    assert report["question_words"] == {
+        "who": {"exact": 50.0, "f1": 75.0, "examples": 2},
+        "why": {"exact": 0.0, "f1": 50.0, "examples": 1},
+    }
+    assert str(report).splitlines()[0] == "question words"
+    assert str(report).splitlines()[2].split() == ["who", "50.0000", "75.0000", "2"]
 
 
 def test_a_span_report_has_each_type_and_their_sum():
@@ -140,17 +133,6 @@ def test_a_span_report_has_each_type_and_their_sum():
     assert report["micro"]["recall"] == pytest.approx(2 / 5)
     assert str(report).splitlines()[-1] == "accuracy of the words: 0.7500"
     assert reports.span_report({}, 1.0)["micro"]["support"] == 0
-
-
-def test_a_mean_report_has_a_table_for_each_grouping():
-    one, two = {"exact": 100.0, "f1": 100.0}, {"exact": 0.0, "f1": 50.0}
-    report = reports.mean_report({"question_words": {"who": [one, two], "why": [two], "how": []}})
-    assert report["question_words"] == {
-        "who": {"exact": 50.0, "f1": 75.0, "examples": 2},
-        "why": {"exact": 0.0, "f1": 50.0, "examples": 1},
-    }
-    assert str(report).splitlines()[0] == "question words"
-    assert str(report).splitlines()[2].split() == ["who", "50.0000", "75.0000", "2"]
 
 
 def softmax(logits):
@@ -186,6 +168,9 @@ def test_weights_count_as_copies():
     assert found.before == plain.before  # the report counts each example once
     same = reports.calibrate(labels, probabilities, np.full(400, 2.0, np.float32))
     assert same.temperature == pytest.approx(plain.temperature, rel=1e-6)
+    # Probabilities of 0 and 1 are finite.
+    found = reports.calibrate(np.array([0, 1, 1]), np.eye(2, dtype=np.float32)[[0, 0, 1]])
+    assert 1.0 < found.temperature < 20.5 and np.isfinite([found.before, found.after]).all()
 
 
 @pytest.mark.parametrize(("labels", "bound"), [([0, 1], 0.05), ([1, 0], 20.0)])
@@ -195,9 +180,3 @@ def test_predictions_that_are_all_right_or_wrong_have_no_temperature(labels, bou
         found = reports.calibrate(np.array(labels), probabilities)
     assert found.temperature == pytest.approx(bound, rel=0.01)
     assert "the temperature is at its bound" in caplog.text
-
-
-def test_probabilities_of_0_and_1_are_finite():
-    probabilities = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]], np.float32)
-    found = reports.calibrate(np.array([0, 1, 1]), probabilities)
-    assert 1.0 < found.temperature < 20.5 and np.isfinite([found.before, found.after]).all()

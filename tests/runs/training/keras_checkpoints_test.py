@@ -6,9 +6,10 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import optimization
-from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
 from bert_tf.runs.training.keras_checkpoints import CheckpointCallback
+from tests.support.arrays import assert_same_arrays
+from tests.support.refusals import refuses
 from tests.support.small_pretraining import B, make_features, small_model
 
 STEPS, EPOCHS = 2, 3  # of `fit`
@@ -53,10 +54,7 @@ def fit(model, features, *callbacks, epochs=EPOCHS):
 
 
 def state(model):
-    return {
-        **{v.path: v.numpy() for v in model.variables},
-        **{n: v.numpy() for n, v in model.optimizer.checkpoint_variables().items()},
-    }
+    return {**{v.path: v.value for v in model.variables}, **model.optimizer.checkpoint_variables()}
 
 
 def with_head(tmp_path, *layers):
@@ -73,12 +71,6 @@ def with_head(tmp_path, *layers):
     return model, callback
 
 
-def assert_equal(ours, theirs):
-    assert ours.keys() == theirs.keys()
-    for name, value in theirs.items():
-        np.testing.assert_array_equal(ours[name], value, err_msg=name)
-
-
 @pytest.fixture(scope="module")
 def straight(first_weights, features, tmp_path_factory):
     """A model after all steps, and the directory of its checkpoints."""
@@ -89,7 +81,7 @@ def straight(first_weights, features, tmp_path_factory):
     return model, folder
 
 
-def test_checkpoints_have_the_names_of_the_original(straight):
+def test_checkpoints_have_the_names_of_the_original_and_a_program_reads_them(straight):
     model, folder = straight
     assert sorted(p.name for p in folder.iterdir()) == [
         "checkpoint",
@@ -104,16 +96,13 @@ def test_checkpoints_have_the_names_of_the_original(straight):
     slots = {f"{name}/{slot}" for name in weights for slot in ("adam_m", "adam_v")}
     assert names == {"global_step"} | weights | slots
     assert "bert/encoder/layer_0/attention/self/query/kernel/adam_v" in names
-
-
-def test_a_program_reads_them(straight):
     model, folder = straight
     program_model = small_model(num_hidden_layers=1)[0]
     optimizer = optimization.create_optimizer(program_model.variables, lambda step: 0.0)
     weights = {v.path: v.value for v in program_model.variables}
     variables = {**weights, **optimizer.checkpoint_variables()}
     checkpoints.restore(variables, str(folder / "model.ckpt-6"))
-    assert_equal({name: v.numpy() for name, v in variables.items()}, state(model))
+    assert_same_arrays(variables, state(model))
 
 
 def test_fit_resumes_from_the_newest(straight, first_weights, features, tmp_path):
@@ -124,7 +113,7 @@ def test_fit_resumes_from_the_newest(straight, first_weights, features, tmp_path
     model = new_model(other)
     callback = CheckpointCallback(str(tmp_path), 4)
     assert fit(model, features, callback) == [2]
-    assert_equal(state(model), state(expected))
+    assert_same_arrays(state(model), state(expected))
     # The next call of the same model is a call like any other.
     assert fit(model, features, callback, epochs=1) == [0]
     assert callback.global_step == STEPS * EPOCHS + STEPS
@@ -145,7 +134,7 @@ def test_nothing_is_left_to_train(straight, first_weights, features, warnings):
     model = new_model(first_weights)
     assert fit(model, features, CheckpointCallback(str(folder))) == []
     assert "model.ckpt-6 is at step 6 of 6 already. Raise epochs to continue" in warnings[-1]
-    assert_equal(state(model), state(expected))
+    assert_same_arrays(state(model), state(expected))
 
 
 def test_a_damaged_checkpoint_is_skipped(first_weights, features, tmp_path, warnings):
@@ -162,17 +151,16 @@ def test_a_damaged_checkpoint_is_skipped(first_weights, features, tmp_path, warn
 def test_what_the_callback_refuses(first_weights, features, tmp_path):
     for steps in (0, -3):
         message = f"save_checkpoints_steps must be at least 1, .*; received {steps}$"
-        with pytest.raises(UserError, match=message):
-            CheckpointCallback(str(tmp_path / "new"), steps)
+        refuses(message, CheckpointCallback, str(tmp_path / "new"), steps)
     assert not (tmp_path / "new").exists()
     callback = CheckpointCallback(str(tmp_path), 1)
-    with pytest.raises(UserError, match="compile the model with it, not with SGD"):
-        fit(new_model(first_weights, keras.optimizers.SGD()), features, callback)
+    model = new_model(first_weights, keras.optimizers.SGD())
+    refuses("compile the model with it, not with SGD", fit, model, features, callback)
     model, callback = with_head(tmp_path)
     model.extra = keras.layers.Dense(2, name="head")
     model.extra.build((None, 24))
-    with pytest.raises(UserError, match="several of 'head/bias', 'head/kernel'. Give its layers"):
-        callback.on_train_begin()
+    message = "several of 'head/bias', 'head/kernel'. Give its layers"
+    refuses(message, callback.on_train_begin)
 
 
 def test_weights_that_are_not_finite_are_not_saved(first_weights, features, tmp_path):

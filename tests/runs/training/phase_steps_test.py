@@ -11,7 +11,6 @@ import tensorflow as tf
 
 from bert_tf.engine import distribution
 from bert_tf.engine.distribution import InputShard
-from bert_tf.errors import UserError
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.flags.run_settings import RunOptions
 from bert_tf.runs.training import phase_steps
@@ -20,6 +19,7 @@ from bert_tf.runs.training.plan import Phase, Work
 from bert_tf.tasks.matrix_products import training_flops
 from bert_tf.tasks.pretraining.training.settings import RecordBatches
 from tests.support import forked_programs
+from tests.support.arrays import assert_same_arrays
 from tests.support.pretraining_runs import (
     assert_same_variables,
     command,
@@ -27,6 +27,7 @@ from tests.support.pretraining_runs import (
     write_config,
     write_records,
 )
+from tests.support.refusals import refuses
 
 
 def strategy(kind="cpu", replicas=1, hosts=1):
@@ -47,21 +48,15 @@ def figures(phase, num_steps, seconds, lengths=None, of=None, gather=None, waits
     return PhaseSteps(phase, loop, None, run, None)._speed(num_steps, seconds)
 
 
-@pytest.mark.parametrize(
-    "kind, replicas, peak",
-    [
+def test_peaks():
+    for kind, replicas, peak in (
         ("TPU v6 lite", 64, 64 * 918e12),
         ("TPU v3", 8, 4 * 123e12),  # two devices a chip
         ("TPU v4", 4, 4 * 275e12),
         ("cpu", 8, None),
-    ],
-)
-def test_peaks(kind, replicas, peak):
-    assert distribution.peak_flops(strategy(kind, replicas)) == peak
-
-
-def test_tensorflow_knows_no_peak_of_a_cpu():
-    assert distribution.peak_flops(tf.distribute.get_strategy()) is None
+    ):
+        assert distribution.peak_flops(strategy(kind, replicas)) == peak
+        assert distribution.peak_flops(tf.distribute.get_strategy()) is None
 
 
 def test_pretraining_by_hand():
@@ -143,6 +138,15 @@ with watched(told.append, 0.02, 3) as heard:
 """
 
 
+def training(folder, *more):
+    """Writes records and a configuration; returns the command of a run with more flags."""
+    write_records(folder / "train.tfrecord", 31, 12, 2, seed=1)
+    config = write_config(folder / "bert_config.json")
+    line = f"""--input_file={folder}/train.tfrecord --bert_config_file={config} --do_train
+        --max_seq_length=12 --max_predictions_per_seq=2 --train_batch_size=4 --learning_rate=1e-2"""
+    return command(*line.split(), *more)
+
+
 def finish(words, log, status=0):
     """Runs a program; returns what it printed."""
     open(log, "w").close()
@@ -166,27 +170,17 @@ def test_a_program_whose_steps_hang_ends(tmp_path, start):
 def test_every_step_is_skipped_above_a_norm_that_all_exceed(tmp_path, engine):
     if "pjrt" in engine:
         pytest.importorskip("jax", reason="needs JAX, an extra")
-    write_records(tmp_path / "train.tfrecord", 31, 12, 2, seed=1)
-    config = write_config(tmp_path / "bert_config.json")
-    line = f"""--input_file={tmp_path}/train.tfrecord --bert_config_file={config} --do_train
-        --max_seq_length=12 --max_predictions_per_seq=2 --train_batch_size=4 --num_train_steps=5
-        --learning_rate=1e-2 --output_dir={tmp_path}/out --skip_steps_above_norm=1e-6
-        --num_cpu_devices=2 {engine}"""
-    text = finish(command(*line.split()), tmp_path / "log")
+    flags = ("--num_train_steps=5", "--skip_steps_above_norm=1e-6", "--num_cpu_devices=2", engine)
+    text = finish(training(tmp_path, *flags, f"--output_dir={tmp_path}/out"), tmp_path / "log")
     assert re.search(r"step 5: .*skipped = 1[,\n]", text)
     first, last = (variables(tmp_path / f"out/model.ckpt-{step}") for step in (0, 5))
     assert (first.pop("global_step"), last.pop("global_step")) == (0, 5)
-    for name, value in first.items():
-        np.testing.assert_array_equal(last[name], value, err_msg=name)
+    assert_same_arrays(last, first)
 
 
 def test_a_trace_that_will_not_be_is_warned_of(tmp_path):
-    write_records(tmp_path / "train.tfrecord", 31, 12, 2, seed=1)
-    config = write_config(tmp_path / "bert_config.json")
-    line = f"""--input_file={tmp_path}/train.tfrecord --bert_config_file={config} --do_train
-        --max_seq_length=12 --max_predictions_per_seq=2 --train_batch_size=4 --num_train_steps=3
-        --output_dir={tmp_path}/out --profile_steps=3:5"""
-    text = finish(command(*line.split()), tmp_path / "log")
+    flags = ("--num_train_steps=3", "--profile_steps=3:5", f"--output_dir={tmp_path}/out")
+    text = finish(training(tmp_path, *flags), tmp_path / "log")
     assert "--profile_steps=3:5: there will be no trace: the steps to come are 0 to 2" in text
 
 
@@ -195,12 +189,8 @@ def test_a_trace_that_will_not_be_is_warned_of(tmp_path):
 def test_traces_kept_checkpoints_and_compiled_steps(tmp_path, engine):
     if engine:
         pytest.importorskip("jax", reason="needs JAX, an extra")
-    write_records(tmp_path / "train.tfrecord", 31, 12, 2, seed=1)
-    config, cache = write_config(tmp_path / "bert_config.json"), tmp_path / "cache"
-    line = f"""--input_file={tmp_path}/train.tfrecord --bert_config_file={config} --do_train
-        --max_seq_length=12 --max_predictions_per_seq=2 --train_batch_size=4 --num_train_steps=13
-        --learning_rate=1e-2 --save_checkpoints_steps=2 --keep_checkpoint_max=2 {engine}"""
-    words = command(*line.split())
+    flags = ("--num_train_steps=13", "--save_checkpoints_steps=2", "--keep_checkpoint_max=2")
+    words, cache = training(tmp_path, *flags, *engine.split()), tmp_path / "cache"
     more = ["--keep_checkpoint_every_steps=4", "--profile_steps=5:9", "--hang_minutes=3"]
     more.append("--skip_steps_above_norm=1e9")
     if engine:
@@ -221,9 +211,8 @@ def test_traces_kept_checkpoints_and_compiled_steps(tmp_path, engine):
     assert bool(cached[0]) == bool(engine)
 
 
-@pytest.mark.parametrize(
-    "values, message",
-    [
+def test_settings_that_are_refused():
+    for values, message in (
         ({"profile_steps": "100"}, "--profile_steps='100' must be FIRST:END, the number of a step"),
         ({"profile_steps": "7:7"}, "the number of a step and a larger one, such as 100:105"),
         ({"profile_steps": "9:-1"}, "--profile_steps='9:-1' must be"),
@@ -232,8 +221,5 @@ def test_traces_kept_checkpoints_and_compiled_steps(tmp_path, engine):
             r"=2500 must be a multiple of --save_checkpoints_steps \(1000\): other steps",
         ),
         ({"hang_minutes": -1.0}, "--hang_minutes=-1.0 must be a finite number of at least 0"),
-    ],
-)
-def test_settings_that_are_refused(values, message):
-    with pytest.raises(UserError, match=message):
-        RunOptions(**values)
+    ):
+        refuses(message, RunOptions, **values)

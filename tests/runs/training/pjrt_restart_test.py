@@ -10,15 +10,16 @@ import time
 import pytest
 
 from bert_tf.runs.folder import goodput
-from tests.runs.training.multi_worker_test import wait_for_both, wait_for_checkpoint
+from tests.runs.training.multi_worker_test import make_words, wait_for_both, wait_for_checkpoint
 from tests.runs.training.resume_test import named_step
 from tests.support import forked_programs
 from tests.support.pretraining_runs import (
     assert_same_variables,
-    command,
-    write_config,
-    write_records,
 )
+
+FLAGS = ("--num_train_steps=240", "--save_checkpoints_steps=60")
+FLAGS += ("--tpu=pjrt", "--num_cpu_devices=1")
+pytest.importorskip("jax", reason="needs JAX, an extra")
 
 
 def start_both(words, logs):
@@ -31,19 +32,6 @@ def start_both(words, logs):
         own = [address, "--num_processes=2", f"--process_index={index}"]
         processes.append(forked_programs.start([*words, *own], f"{logs}{index}"))
     return processes
-
-
-def make_words(tmp_path):
-    """Writes the input of a run; returns its command without --output_dir."""
-    pytest.importorskip("jax", reason="needs JAX, an extra")
-    for i, count in enumerate((31, 45, 18)):
-        write_records(tmp_path / f"{i}.tfrecord", count, 12, 2, seed=i)
-    config = write_config(tmp_path / "bert_config.json")
-    line = f"""--input_file={tmp_path}/*.tfrecord --bert_config_file={config} --do_train
-        --max_seq_length=12 --max_predictions_per_seq=2 --train_batch_size=4 --num_train_steps=240
-        --num_warmup_steps=9 --learning_rate=1e-2 --save_checkpoints_steps=60
-        --iterations_per_loop=50 --keep_checkpoint_max=0 --tpu=pjrt --num_cpu_devices=1"""
-    return command(*line.split())
 
 
 def figures_in(log):
@@ -83,7 +71,7 @@ def check_account(output_dir, process):
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 def test_a_port_that_is_taken(tmp_path, host):
-    words = [*make_words(tmp_path), f"--output_dir={tmp_path}/out"]
+    words = [*make_words(tmp_path, *FLAGS), f"--output_dir={tmp_path}/out"]
     words += ["--num_processes=2", "--process_index=0"]
     with socket.create_server(("", 0)) as server:
         port = server.getsockname()[1]
@@ -100,7 +88,7 @@ def test_the_restart_of_both(tmp_path):
 
     With updates left out, a trace, checkpoints that are kept for good, and steps compiled once.
     """
-    words, logs = make_words(tmp_path), f"{tmp_path}/log"
+    words, logs = make_words(tmp_path, *FLAGS), f"{tmp_path}/log"
     words += ["--keep_checkpoint_max=2", "--keep_checkpoint_every_steps=120"]
     words += ["--skip_steps_above_norm=3.2", "--profile_steps=223:225"]
     words += [f"--compilation_cache_dir={tmp_path}/compiled"]
@@ -148,7 +136,7 @@ def test_the_restart_of_both(tmp_path):
 
 @pytest.mark.slow
 def test_a_process_that_stops_ends_the_other_within_the_time_that_is_set(tmp_path):
-    words, logs = make_words(tmp_path), f"{tmp_path}/log"
+    words, logs = make_words(tmp_path, *FLAGS), f"{tmp_path}/log"
     words += [f"--output_dir={tmp_path}/out", "--hang_minutes=0.1", "--num_train_steps=100000"]
     processes = start_both(words, logs)
     try:

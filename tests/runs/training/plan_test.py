@@ -8,10 +8,10 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.engine.evaluator import EvaluationInput, Evaluator
-from bert_tf.errors import UserError
 from bert_tf.files import records
 from bert_tf.runs.training.plan import Leg, Phase, Plan
 from tests.support.line_task import SCHEMA, LineModel, phases, trainer, write
+from tests.support.refusals import refusal, refuses
 
 
 def test_a_record_file_that_disappears_in_a_run_is_named(files, tmp_path):
@@ -21,8 +21,8 @@ def test_a_record_file_that_disappears_in_a_run_is_named(files, tmp_path):
         return True
 
     run = trainer(tmp_path / "out", evaluate_every_steps=3)
-    with pytest.raises(OSError, match=f"^{files[1]} cannot be read: .*No such file"):
-        run.train(phases(files, (30, 16)), remove)
+    message = f"^{files[1]} cannot be read: .*No such file"
+    refuses(message, run.train, phases(files, (30, 16)), remove, kind=OSError)
     assert run.global_step >= 3
 
 
@@ -32,16 +32,16 @@ def test_a_record_that_is_no_example_is_named_by_training_and_evaluation(tmp_pat
     with tf.io.TFRecordWriter(path) as writer:
         for record in (*found[:17], b"\xff\xff\x0f", *found):
             writer.write(record)
-    evaluator = Evaluator(LineModel(), tf.distribute.get_strategy())
-    for read in (
-        lambda: trainer(tmp_path / "out").train(phases([path], (30, 4))),
-        lambda: evaluator.evaluate(EvaluationInput(4, [path], SCHEMA, {}, 0)),
+    evaluate = Evaluator(LineModel(), tf.distribute.get_strategy()).evaluate
+    for message in (
+        refusal(trainer(tmp_path / "out").train, phases([path], (30, 4))),
+        refusal(evaluate, EvaluationInput(4, [path], SCHEMA, {}, 0)),
     ):
-        with pytest.raises(UserError) as error:
-            read()
-        message = str(error.value)
         assert f"{path}, record 17 (counted from 0): it is not a tf.Example: " in message
         assert "\n" not in message
+    for max_steps in (0, 2):
+        gone = EvaluationInput(4, [f"{tmp_path}/gone"], SCHEMA, {}, max_steps)
+        refuses(f"^{tmp_path}/gone cannot be read: ", evaluate, gone, kind=OSError)
 
 
 class WeightedModel(LineModel):
@@ -53,37 +53,27 @@ class WeightedModel(LineModel):
         return loss, {**sums, "line_loss": (0.5 * weight, weight), "accuracy": (0.0, 0.0)}
 
 
+def write_numbers(folder, numbers):
+    with tf.io.TFRecordWriter(f"{folder}/a.tfrecord") as writer:
+        for number in numbers:
+            writer.write(records.serialize({"x": [number, 1.0, 2.0], "y": [1.0]}, SCHEMA))
+    return [f"{folder}/a.tfrecord"]
+
+
 @pytest.mark.parametrize("steps, told", [(1, 1), (2, 2), (30, 2)])
 def test_a_loss_that_has_weight_0_everywhere_is_refused_at_the_first_loops(steps, told, tmp_path):
-    path = str(tmp_path / "a.tfrecord")
-    with tf.io.TFRecordWriter(path) as writer:
-        for number in range(20):
-            values = {"x": [float(number), 1.0, 2.0], "y": [1.0]}
-            writer.write(records.serialize(values, SCHEMA))
+    plan = phases(write_numbers(tmp_path, range(20)), (steps, 4))
     run = trainer(tmp_path / "out", build=WeightedModel)
-    with pytest.raises(UserError, match=f"line_loss is 0 in all examples up to step {told}\\."):
-        run.train(phases([path], (steps, 4)))
+    refuses(f"line_loss is 0 in all examples up to step {told}\\.", run.train, plan)
     assert run.global_step <= 3
 
 
 def test_a_step_without_weight_is_allowed(tmp_path):
     """Of batches of one record, every other one has weight."""
-    path = str(tmp_path / "a.tfrecord")
-    with tf.io.TFRecordWriter(path) as writer:
-        for number in (1.0, -1.0):
-            values = {"x": [number, 1.0, 2.0], "y": [1.0]}
-            writer.write(records.serialize(values, SCHEMA))
     tf.random.set_seed(3)  # else the order depends on the tests before
     run = trainer(tmp_path / "out", build=WeightedModel)
-    run.train(phases([path], (60, 1)))
+    run.train(phases(write_numbers(tmp_path, (1.0, -1.0)), (60, 1)))
     assert run.global_step == 60
-
-
-def test_an_evaluation_without_its_file_is_named(tmp_path):
-    evaluator = Evaluator(LineModel(), tf.distribute.get_strategy())
-    for max_steps in (0, 2):
-        with pytest.raises(OSError, match=f"^{tmp_path}/gone cannot be read: "):
-            evaluator.evaluate(EvaluationInput(4, [f"{tmp_path}/gone"], SCHEMA, {}, max_steps))
 
 
 PLAN = Plan((40, 20), save_checkpoints_steps=7, evaluate_every_steps=9, iterations_per_loop=5)
@@ -108,9 +98,7 @@ def test_the_legs_of_a_run():
         Leg(1, 7, False, False),
         Leg(1, 8, True, True),
     ]
-
-
-def test_each_phase_begins_with_a_leg_of_one_step():
+    # Each phase begins with a leg of one step.
     assert stops(Plan((40, 20), 1000, 0, 25)) == [
         *(1, 3, 6, 9, 12, 15, 18, 21, 24, 27, 30, 33, 36, 39, 40),
         *(41, 42, 45, 48, 51, 54, 57, 60),
@@ -150,9 +138,8 @@ def test_short_runs_return_about_twenty_times_and_long_ones_as_set(total, lines)
     assert len(stops(Plan((total,), 10**9, 0, 1000))) == lines
 
 
-@pytest.mark.parametrize(
-    "values, timed, text",
-    [
+def test_how_often_examples_are_seen():
+    for values, timed, text in (
         ((40, 16, 1.0, 1), False, "1 example in the input; the 40 steps make 640 epochs"),
         (
             (30, 16, 1.0, 4096),
@@ -165,12 +152,10 @@ def test_short_runs_return_about_twenty_times_and_long_ones_as_set(total, lines)
             False,
             "10,000 examples in the input; the 9,000 steps make 18 epochs",
         ),
-    ],
-)
-def test_how_often_examples_are_seen(values, timed, text):
-    num_steps, batch_size, per_record, num_examples = values
-    phase = Phase(num_steps, batch_size, None, per_record, num_examples)
-    assert phase.describe_input(timed) == text
-    estimated = dataclasses.replace(phase, estimated=True)
-    assert estimated.describe_input(timed) == f"about {text}"
-    assert dataclasses.replace(phase, num_examples=None).describe_input(timed) is None
+    ):
+        num_steps, batch_size, per_record, num_examples = values
+        phase = Phase(num_steps, batch_size, None, per_record, num_examples)
+        assert phase.describe_input(timed) == text
+        estimated = dataclasses.replace(phase, estimated=True)
+        assert estimated.describe_input(timed) == f"about {text}"
+        assert dataclasses.replace(phase, num_examples=None).describe_input(timed) is None

@@ -139,25 +139,13 @@ def test_ten_kills(words, undisturbed, tmp_path):
     check_kills(words, undisturbed, tmp_path / "out", seed=2, kills=10)
 
 
-def check_kills_of_replicas(
-    words, folder, replicas: int, kills: int, engine: str = "--distribution_strategy=mirrored"
-) -> None:
-    words = [*words, engine, f"--num_cpu_devices={replicas}"]
-    undisturbed = train(words, folder / "undisturbed")
-    check_kills(words, undisturbed, folder / "out", seed=3, kills=kills)
-
-
-@pytest.mark.slow
-def test_two_kills_of_two_devices_that_jax_drives(words, tmp_path):
-    pytest.importorskip("jax")
-    check_kills_of_replicas(words, tmp_path, 2, 2, "--tpu=pjrt")
-
-
 @pytest.mark.slow
 def test_three_kills_of_an_electra_on_two_replicas(tmp_path):
     """Masks and samples are the same again, too."""
     words = make_words(tmp_path, ELECTRA, model_type="electra", embedding_size=6)
     write_text(tmp_path)
     words += [f"--vocab_file={tmp_path}/vocab.txt", "--generator_hidden_size=0.5"]
+    words += ["--distribution_strategy=mirrored", "--num_cpu_devices=2"]
     words = [word.replace(PHASES, "12:56:8:1,20:44:4:3") for word in words]
-    check_kills_of_replicas(words, tmp_path, 2, 3)
+    undisturbed = train(words, tmp_path / "undisturbed")
+    check_kills(words, undisturbed, tmp_path / "out", seed=3, kills=3)

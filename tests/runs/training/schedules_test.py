@@ -69,13 +69,6 @@ def test_the_schedule_stretches_over_the_time():
     assert max(rates) == pytest.approx(2.0, abs=0.05) and 0 <= rates[-1] < 0.01
 
 
-def test_a_budget_that_is_used_up_makes_no_step():
-    machine = Machine()
-    machine.used = 1000.0
-    due = Leg(0, 77, False, True)  # at the step that it starts from
-    assert list(machine.budget.legs([due, Leg(0, 90, True, True)], 77)) == [due]
-
-
 def test_legs_are_cut_and_what_is_due_stays_at_their_ends():
     machine = Machine()
     whole = [Leg(0, 0, True, False), Leg(0, 1, False, False), Leg(0, 10, True, True)]
@@ -86,6 +79,11 @@ def test_legs_are_cut_and_what_is_due_stays_at_their_ends():
         cut.append(leg)
     # 20 seconds between two looks at the time, once the time of a step is known.
     assert cut == [*whole[:2], *(Leg(0, stop, False, False) for stop in (2, 4, 6, 8)), whole[2]]
+    # A budget that is used up makes no step.
+    machine = Machine()
+    machine.used = 1000.0
+    due = Leg(0, 77, False, True)  # at the step that it starts from
+    assert list(machine.budget.legs([due, Leg(0, 90, True, True)], 77)) == [due]
 
 
 def test_a_run_ends_with_its_time_saved_and_resumes(tmp_path, monkeypatch):
@@ -119,7 +117,7 @@ OLD = linear_schedule(5e-4, 60, 10)
 TWO = RestartingSchedule(
     [(30, PolynomialSchedule(1e-3, 30, 5, 2.0, -1)), (70, PolynomialSchedule(2e-4, 70))]
 )
-CASES = {
+CASES = {  # schedules or hours, before and after; a step -> what is said
     "more steps": (
         *(OLD, linear_schedule(5e-4, 120, 10), 30),
         "changes at step 30, from 60 steps with a peak of 0.0005 and 10 of warm-up to 120 steps"
@@ -140,47 +138,32 @@ CASES = {
         " 70 steps with a peak of 0.0002 and 0 of warm-up: the rate of the next step is 0.0001571"
         " instead of 0.000125.",
     ),
+    "hours instead of steps": (
+        *(OLD, 2.5, 30),
+        "from 60 steps with a peak of 0.0005 and 10 of warm-up to --max_hours=2.5. To",
+    ),
+    "steps instead of hours": (
+        *(24.0, OLD, 30),
+        "from --max_hours=24 to 60 steps with a peak of 0.0005",
+    ),
+    "more hours": (*(1.0, 1.25, 30), "at step 30, from --max_hours=1 to --max_hours=1.25. To keep"),
 }
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_changed_schedule_is_told_with_both_rates(name, tmp_path, caplog):
-    old, new, step, message = CASES[name]
-    note_schedule(str(tmp_path), old, 0)
-    note_schedule(str(tmp_path), old, step)
-    assert caplog.text == ""
-    note_schedule(str(tmp_path), new, step)
-    assert caplog.messages == [record.getMessage() for record in caplog.records]
-    assert len(caplog.messages) == 1 and message in caplog.messages[0]
-    assert caplog.messages[0].endswith("To keep the old one, give the old flags")
-    note_schedule(str(tmp_path), new, step + 1)
-    assert len(caplog.messages) == 1
-
-
-BUDGETS = {  # schedules or hours, before and after -> what is said
-    "hours instead of steps": (
-        OLD,
-        2.5,
-        "from 60 steps with a peak of 0.0005 and 10 of warm-up to --max_hours=2.5. To",
-    ),
-    "steps instead of hours": (24.0, OLD, "from --max_hours=24 to 60 steps with a peak of 0.0005"),
-    "more hours": (1.0, 1.25, "at step 30, from --max_hours=1 to --max_hours=1.25. To keep the"),
-}
-
-
-@pytest.mark.parametrize("name", BUDGETS)
-def test_a_changed_time_budget_is_told(name, tmp_path, caplog):
     def note(schedule, step):
         hours = schedule if isinstance(schedule, float) else None
-        note_schedule(str(tmp_path), OLD if hours is None else lambda step: step, step, hours)
+        note_schedule(str(tmp_path), (lambda step: step) if hours else schedule, step, hours)
 
-    old, new, message = BUDGETS[name]
+    old, new, step, message = CASES[name]
     note(old, 0)
-    note(old, 30)
+    note(old, step)
     assert caplog.text == ""
-    note(new, 30)
+    note(new, step)
     assert len(caplog.messages) == 1 and message in caplog.messages[0]
-    note(new, 31)
+    assert caplog.messages[0].endswith("To keep the old one, give the old flags")
+    note(new, step + 1)
     assert len(caplog.messages) == 1
 
 
