@@ -178,7 +178,7 @@ def test_what_is_refused(tmp_path):
         ({"post_processor": ABSENT}, "cannot read it (data did not match any v"),
         ({"a\nb": 1}, "cannot read it ("),
         ({"model": {**MODEL, "vocab": {**VOCAB, "\ud8ff": 8}}}, "cannot read it"),
-        ({"model": {**MODEL, "vocab": {**VOCAB, "x\n": 8}}}, "different l"),
+        ({"model": {**MODEL, "vocab": {**VOCAB, "x\n": 8}}}, "has a line b"),
         ({"model": {**MODEL, "vocab": {**VOCAB, "a ": 8}}}, "at the ends"),
         ({"model": {"type": "BPE", "vocab": VOCAB, "merges": [[1, 2]]}}, "cannot read it"),
         ({"model": {"type": "BPE", "vocab": VOCAB}}, "cannot read it"),
