@@ -1,8 +1,6 @@
 """Tests of tokenizers from Hugging Face's files: what each file may hold."""
 
 import json
-import re
-from pathlib import Path
 
 import pytest
 
@@ -28,53 +26,6 @@ def test_a_folder_is_no_vocabulary(tmp_path, names, remedy):
     told = f"--vocab_file={tmp_path} must be a file, not a folder; {remedy.format(tmp_path)}"
     assert refusal(read_vocabulary, str(tmp_path)) == told
     assert refusal(load_tokenizer, str(tmp_path), True) == told
-
-
-HUB = Path(__file__).parents[1] / "hugging_face/hub"
-
-
-def changed(folder, hub, name, change):
-    """Copies a tokenizer of `hub`, and changes the content of a JSON file; returns its path."""
-    for path in (HUB / hub).iterdir():
-        if path.suffix in (".json", ".txt") and path.name != "expected.json":
-            (folder / path.name).write_bytes(path.read_bytes())
-    content = json.loads((folder / name).read_text())
-    change(content)
-    (folder / name).write_text(json.dumps(content))
-    return str(folder / name)
-
-
-def rename(old, new, *keys):
-    """Returns what renames a key, below other keys."""
-
-    def change(content):
-        for key in keys:
-            content = content[key]
-        content[new] = content.pop(old)
-
-    return change
-
-
-VOCABULARY = ("model", "vocab")
-
-
-@pytest.mark.parametrize(
-    ("hub", "name", "change", "message"),
-    [
-        ("010", "vocab.json", rename("a", "\udc00"), r"'\\udc00' has half a surrogate pair"),
-        ("010", "vocab.json", lambda x: x.update({"a": "1"}), "must map tokens to ids"),
-        ("010", "vocab.json", lambda x: x.update({"a": [2]}), "must map tokens to ids"),
-        ("004", "tokenizer.json", lambda x: x["model"]["merges"].append([1, 2]), "cannot read it"),
-        ("004", "tokenizer.json", lambda x: x["model"].pop("merges"), "cannot read it"),
-        ("001", "tokenizer.json", lambda x: x["added_tokens"][0].update(id=2**31), "an id"),
-        ("001", "tokenizer.json", rename("the", "\ud8ff", *VOCABULARY), "cannot read it"),
-        ("001", "tokenizer.json", rename("the", "x\n", *VOCABULARY), "has a line b"),
-        ("001", "tokenizer.json", rename("the", "cat ", *VOCABULARY), "at their ends"),
-    ],
-)
-def test_tokens_and_merges_of_other_types(tmp_path, hub, name, change, message):
-    told = refusal(load_tokenizer, changed(tmp_path, hub, name, change), False, hugging_face=True)
-    assert re.search(message, told) and str(tmp_path) in told and "\n" not in told
 
 
 def test_an_electra_has_its_own_rules_unless_the_folder_is_hugging_faces(tmp_path):
@@ -179,7 +130,7 @@ def test_what_is_refused(tmp_path):
         ({"a\nb": 1}, "cannot read it ("),
         ({"model": {**MODEL, "vocab": {**VOCAB, "\ud8ff": 8}}}, "cannot read it"),
         ({"model": {**MODEL, "vocab": {**VOCAB, "x\n": 8}}}, "has a line b"),
-        ({"model": {**MODEL, "vocab": {**VOCAB, "a ": 8}}}, "at the ends"),
+        ({"model": {**MODEL, "vocab": {**VOCAB, "a ": 8}}}, "at their ends"),
         ({"model": {"type": "BPE", "vocab": VOCAB, "merges": [[1, 2]]}}, "cannot read it"),
         ({"model": {"type": "BPE", "vocab": VOCAB}}, "cannot read it"),
         ({"added_tokens": [{"id": 2**31, "content": "[UNK]", **FLAGS}]}, "an id"),
