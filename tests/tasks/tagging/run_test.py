@@ -10,7 +10,8 @@ from bert_tf.runs.folder import reporting
 from bert_tf.runs.results import tables
 from bert_tf.tasks.tagging.data import read_sentences
 from bert_tf.tasks.tagging.entities import entity_metrics
-from tests.support.pretraining_runs import run, variables, write_config
+from tests.support.pretraining_runs import run, write_config
+from tests.support.refusals import refuses
 from tests.support.registered_tasks import run_in
 
 pytestmark = pytest.mark.usefixtures("uncompiled")
@@ -60,13 +61,10 @@ def trained(tmp_path_factory):
     """A folder in which the program has been run, with its output in `out`."""
     folder = make_folder(tmp_path_factory.mktemp("trained"))
     run(
-        f"--data_dir={folder}",
-        f"--output_dir={folder / 'out'}",
-        f"--vocab_file={folder / 'vocab.txt'}",
-        f"--bert_config_file={folder / 'bert_config.json'}",
-        *("--do_train", "--do_eval", "--do_predict", "--max_seq_length=16"),
-        *("--length_buckets=none", "--train_batch_size=8"),
-        *("--num_train_epochs=15", "--learning_rate=0.02"),
+        *(f"--data_dir={folder}", f"--output_dir={folder}/out", f"--vocab_file={folder}/vocab.txt"),
+        *(f"--bert_config_file={folder}/bert_config.json", "--max_seq_length=16"),
+        *("--do_train", "--do_eval", "--do_predict", "--length_buckets=none"),
+        *("--train_batch_size=8", "--num_train_epochs=15", "--learning_rate=0.02"),
         program="run_tagging.py",
     )
     return folder
@@ -103,8 +101,7 @@ def test_words_without_tags_get_the_labels_of_the_trained_model(trained):
     flags = {"data_dir": None, "predict_file": str(trained / "words.txt"), "do_predict": True}
     results = (trained / "out/test_results.txt").read_text()
     message = "--labels='O,B-PER' must be the labels of the model in --out"
-    with pytest.raises(UserError, match=message):
-        tag(trained, **flags, labels=["O", "B-PER"])
+    refuses(message, tag, trained, **flags, labels=["O", "B-PER"])
     tag(trained, **flags)
     lines = (trained / "out/predictions.txt").read_text().splitlines()
     words, _, tags = zip(*(line.partition(" ") for line in lines), strict=True)
@@ -123,8 +120,7 @@ def test_a_model_of_another_scheme_tags_words_but_has_no_scores(trained):
         words.write_text("Ann O\n")
         for name, flags in (("predict", predicting), ("eval", evaluating)):
             message = f"--{name}_file: .*words.txt has tags, .* include '{last}'. .* only models of"
-            with pytest.raises(UserError, match=f"{message} IOB1"):
-                tag(trained, **flags)
+            refuses(f"{message} IOB1", tag, trained, **flags)
     words.write_text("Ann\n")
     tag(trained, **predicting)
     labels.write_text(before)
@@ -143,17 +139,6 @@ def test_bioes_tags_are_made_learned_and_scored(folder):
         tag(folder, tag_scheme="bioes", do_train=True, labels=["O", "L-X"], output_dir="other")
 
 
-def test_the_feature_based_variant_does_not_change_bert(folder):
-    flags = {"feature_based": True, "feature_layers": "last", "lstm_size": 3}
-    tag(folder, **flags, do_train=True, train_batch_size=8, num_train_epochs=1, learning_rate=0.1)
-    first, last = (variables(folder / "out" / f"model.ckpt-{step}") for step in (0, 3))
-    frozen = {name for name in last if name.startswith("bert/")}
-    assert frozen and not any("/adam_" in name for name in frozen)
-    for name in last.keys() - {"global_step"}:
-        changed = (first[name] != last[name]).any()
-        assert changed == (name not in frozen), name
-
-
 def test_length_buckets_change_no_score(folder):
     flags = {"do_eval": True, "eval_batch_size": 2, "document_context": False}
     results = [tag(folder, length_buckets=lengths, **flags) for lengths in ("none", "8")]
@@ -161,6 +146,7 @@ def test_length_buckets_change_no_score(folder):
 
 
 TRAIN_FLAGS = {"do_train": True}
+BERT_BASE = "/x/uncased_L-12_H-768_A-12/bert_model.ckpt"
 # The content of train.txt (None: as it is), flags, the message.
 REFUSED = [
     (None, {}, "At least one of --do_train, --do_eval and --do_predict must be"),
@@ -187,7 +173,7 @@ REFUSED = [
         r"tags of the model must be known, .*labels.txt.*\(--train_file: none.txt\); neither",
     ),
     (
-        *(None, {**TRAIN_FLAGS, "init_checkpoint": "/x/uncased_L-12_H-768_A-12/bert_model.ckpt"}),
+        *(None, {**TRAIN_FLAGS, "init_checkpoint": BERT_BASE}),
         "was trained on lowercased text, but --do_lower_case=False",
     ),
     (None, {**TRAIN_FLAGS, "max_seq_length": 3}, "length=3 must be between 4"),
@@ -203,6 +189,5 @@ def test_what_is_refused(folder, monkeypatch, file, flags, message):
     monkeypatch.chdir(folder)
     if file is not None:
         (folder / "train.txt").write_text(file)
-    with pytest.raises(UserError, match=message):
-        tag(folder, **flags)
+    refuses(message, tag, folder, **flags)
     assert not {path.name for path in folder.glob("out/*")} & {"train.tf_record", "checkpoint"}

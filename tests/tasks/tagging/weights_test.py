@@ -16,18 +16,13 @@ from bert_tf.tasks.tagging import data
 from bert_tf.tasks.tagging.data import Sentence, TaggingRows
 from bert_tf.tasks.tagging.entities import entity_metrics
 from bert_tf.tasks.tagging.task import SentenceSet
-from bert_tf.text.fast_tokenization import FastTokenizer
-from bert_tf.tokenization import SEQUENCE_TOKENS
-from tests.support.registered_tasks import make_task, write_letters
+from tests.support.encoded import tokenizer_of
+from tests.support.refusals import refuses
+from tests.support.registered_tasks import make_task
 
 LABELS = ["B-LOC", "I-LOC", "O"]
+TOKENIZER = tokenizer_of("[PAD] [UNK] [CLS] [SEP] a ##b".split(), do_lower_case=False)
 TAGS = [["O", "O", "B-LOC"], ["O", "O"], ["B-LOC", "I-LOC", "O", "O"]]
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory):
-    path = write_letters(tmp_path_factory.mktemp("vocabulary") / "vocab.txt")
-    return FastTokenizer(path, False, SEQUENCE_TOKENS)
 
 
 def sentence_set(name, weights=(None, None, None), tags=TAGS):
@@ -36,15 +31,15 @@ def sentence_set(name, weights=(None, None, None), tags=TAGS):
     return SentenceSet(name, data.documents(sentences), sentences=sentences)
 
 
-def label_weights(tokenizer, given, weights=(None, None, None), length=32, name="train", **flags):
+def label_weights(given, weights=(None, None, None), length=32, name="train", **flags):
     """Returns the weights of the words of all records of a set; None if records have none."""
     task = make_task("tagging", max_seq_length=length, class_weights=given, **flags)
     sets = {"train": [sentence_set("train", weights)], "eval": [sentence_set("eval", weights)]}
     task.prepare(sets, LABELS)
-    encoder = task.encoder(sets[name][0], tokenizer, LABELS)
+    encoder = task.encoder(sets[name][0], TOKENIZER, LABELS)
     found = []
     for example in sets[name][0].examples:
-        ids = [tokenizer.encode([text])[0].tolist() for text in encoder.texts(example)]
+        ids = [TOKENIZER.encode([text])[0].tolist() for text in encoder.texts(example)]
         for record in encoder.records(example, ids):
             assert record.keys() == encoder.schema.keys()
             if "label_weights" not in record:
@@ -55,30 +50,30 @@ def label_weights(tokenizer, given, weights=(None, None, None), length=32, name=
     return found
 
 
-def test_without_weights_records_are_as_before(tokenizer):
-    assert label_weights(tokenizer, None) is None
-    assert label_weights(tokenizer, ["1", "2", "3"], name="eval") is None
-    assert label_weights(tokenizer, None, (2.0, 1.0, 0.5), name="eval") is None
+def test_without_weights_records_are_as_before():
+    for given, weights in ((["1", "2", "3"], (None,) * 3), (None, (2.0, 1.0, 0.5))):
+        assert label_weights(given, weights, name="eval") is None
+    assert label_weights(None) is None
 
 
 @pytest.mark.parametrize("length", [32, 8])  # of 8, the longest sentence has several windows
-def test_the_weights_of_words(tokenizer, length):
+def test_the_weights_of_words(length):
     expected = [1, 1, 3, 1, 1, 3, 2, 1, 1]
     for given in (["3", "2", "1"], ["I-LOC:2", "B-LOC:3"]):
-        assert label_weights(tokenizer, given, length=length) == expected
+        assert label_weights(given, length=length) == expected
     weights = (2.0, None, 0.5)
     expected = [2, 2, 6, 1, 1, 1.5, 1, 0.5, 0.5]
-    assert label_weights(tokenizer, ["3", "2", "1"], weights, length) == expected
+    assert label_weights(["3", "2", "1"], weights, length) == expected
     expected = [2, 2, 2, 1, 1, 0.5, 0.5, 0.5, 0.5]
-    assert label_weights(tokenizer, None, weights, length) == expected
+    assert label_weights(None, weights, length) == expected
 
 
 @pytest.mark.parametrize("context", [True, False])
-def test_balanced_weights_count_words(tokenizer, context):
+def test_balanced_weights_count_words(context):
     words = [tag for tags in TAGS for tag in tags]
     by_tag = compute_class_weight("balanced", classes=np.array(LABELS), y=np.array(words))
     by_tag = dict(zip(LABELS, by_tag, strict=True))
-    found = label_weights(tokenizer, ["balanced"], document_context=context)
+    found = label_weights(["balanced"], document_context=context)
     assert found == pytest.approx([by_tag[tag] for tag in words])
 
 
@@ -89,8 +84,7 @@ def test_weights_of_tags_that_cannot_be():
     message = "weights of the words to train on must have a sum above 0"
     for weights, given in (((0.0,) * 3, None), ((0.0, 1.0, 0.0), ["O:0"]), ((0, 0, 0), ["O:2"])):
         task = make_task("tagging", class_weights=given)
-        with pytest.raises(UserError, match=message):
-            task.prepare({"train": [sentence_set("train", weights)]}, LABELS)
+        refuses(message, task.prepare, {"train": [sentence_set("train", weights)]}, LABELS)
 
 
 class Predictions(list):
@@ -158,8 +152,7 @@ def test_sentences_in_memory_have_their_weights():
     ],
 )
 def test_weights_of_sentences_that_cannot_be(weights, message):
-    with pytest.raises(UserError, match=re.escape(message)):
-        TaggingRows().examples("train", WORDS, SOME, weights)
+    refuses(re.escape(message), TaggingRows().examples, "train", WORDS, SOME, weights)
 
 
 def test_other_tasks_take_no_weights_of_rows_either():
@@ -169,7 +162,5 @@ def test_other_tasks_take_no_weights_of_rows_either():
         (SentenceRows, ("a", "b"), 0.5),
     ):
         for given in ((iter([(x, y, 2.0)]), None), ([x], [y], [2.0])):
-            with pytest.raises(
-                UserError, match="sample_weight is for classification, regression an"
-            ):
-                kind().examples("train", *given)
+            message = "sample_weight is for classification, regression an"
+            refuses(message, kind().examples, "train", *given)
