@@ -12,7 +12,6 @@ import tensorflow as tf
 
 from bert_tf import optimization
 from bert_tf.engine import steps
-from bert_tf.errors import UserError
 from bert_tf.model.family import DistilBertConfig
 from bert_tf.model.heads import matching_layers
 from bert_tf.modeling import BertConfig
@@ -26,6 +25,7 @@ from bert_tf.tasks.pretraining.training.model import PretrainingModel
 from tests.support.golden import needs_golden
 from tests.support.objectives import compute
 from tests.support.packed_batches import both_batches
+from tests.support.refusals import refuses
 from tests.support.small_pretraining import (
     SMALL,
     difference,
@@ -336,8 +336,7 @@ def test_layers_match_are_spread_evenly_or_given():
     ],
 )
 def test_layers_that_do_not_fit(arguments, message):
-    with pytest.raises(UserError, match=re.escape(message)):
-        choose_layers(*arguments)
+    refuses(re.escape(message), choose_layers, *arguments)
 
 
 def test_a_student_begins_with_weights_of_its_teacher():
@@ -368,5 +367,4 @@ def test_a_student_begins_with_weights_of_its_teacher():
         "only where their sizes are equal: bert/encoder/layer_0/intermediate/dense/kernel is"
         " [24, 21] by --bert_config_file, and [24, 20] in the teacher"
     )
-    with pytest.raises(UserError, match=re.escape(message)):
-        copy_weights(student, values, scopes, [1, 3])
+    refuses(re.escape(message), copy_weights, student, values, scopes, [1, 3])
