@@ -322,18 +322,6 @@ def test_an_evaluation_counts_sequences(objective):
     assert float(total / count) == pytest.approx(float(expected_total / expected_count), rel=1e-5)
 
 
-def test_bfloat16_is_near():
-    plain, packed = both_batches()
-    model = make_model(dtype="bfloat16")
-    loss, _, _ = compute(model, plain)
-    packed_loss, sums, gradients = compute(model, packed)
-    exact = compute(make_model(), plain)
-    assert packed_loss == pytest.approx(loss, rel=0.02)
-    assert packed_loss == pytest.approx(exact[0], rel=0.02)
-    for name in ("bert/embeddings/position_embeddings", "bert/pooler/dense/kernel"):
-        assert difference(gradients[name], exact[2][name]) < 0.1, name
-
-
 @pytest.mark.slow
 def test_keras_evaluates_packed_features():
     results = []
@@ -342,16 +330,3 @@ def test_keras_evaluates_packed_features():
         model.compile()
         results.append(model.evaluate(features, batch_size=SEQUENCES, verbose=0, return_dict=True))
     assert results[1] == pytest.approx(results[0], rel=1e-5)
-
-
-@pytest.mark.slow
-def test_the_step_of_a_packed_batch_compiles_without_dynamic_shapes():
-    _, packed = both_batches()
-    model = make_model(use_one_hot_embeddings=True, dtype="bfloat16")
-    optimizer = optimization.create_optimizer(model.trainable_variables, lambda step: 1e-3)
-
-    @tf.function(jit_compile=True, autograph=False)
-    def step(features):
-        return steps.train_step(model, optimizer, features, tf.constant([0, 0]))["loss"]
-
-    assert np.isfinite(step(tensors(packed)).numpy())
