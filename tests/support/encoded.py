@@ -1,11 +1,20 @@
-"""What a tokenizer makes of texts, text by text."""
+"""Small tokenizers, and what a tokenizer makes of texts, text by text."""
 
 import itertools
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
+from bert_tf.text.fast_tokenization import FastTokenizer
 from bert_tf.text.tokenizers import read_vocabulary
+from bert_tf.tokenization import SEQUENCE_TOKENS
+
+
+def tokenizer_of(tokens: Sequence[str], do_lower_case: bool = True) -> FastTokenizer:
+    """Returns a tokenizer of a vocabulary, given as its lines."""
+    vocab = {token: number for number, token in enumerate(tokens)}
+    return FastTokenizer(vocab, do_lower_case, SEQUENCE_TOKENS)
 
 
 def ids_of_each(tokenizer, texts) -> list[list[int]]:

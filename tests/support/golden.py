@@ -2,6 +2,8 @@
 
 import json
 import os
+import runpy
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -21,3 +23,9 @@ def golden_cases(name: str, **chosen: str) -> list:
         return [pytest.param(None, marks=needs_golden)]
     cases = json.loads(Path(folder, name).read_text())
     return [case for case in cases if chosen.items() <= case.items()]
+
+
+def digests(paths: Iterable[str]) -> list[str]:
+    """Returns the digests of files of records, as the folder's program computes them."""
+    program = runpy.run_path(os.path.join(os.environ["BERT_TF_GOLDEN"], "records_digest.py"))
+    return [program["digest"](path) for path in paths]

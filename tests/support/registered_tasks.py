@@ -46,6 +46,7 @@ class Prepared(NamedTuple):
 
 def task_with(name, values):
     """Returns a task with these values of its flags; flags that it does not have are left out."""
+    values = {"output_dir": "unused", "vocab_file": "unused", **values}
     settings = []
     for cls in TASKS[name].settings_classes():
         names = {field.name for field in flags_of(cls)} & values.keys()
@@ -56,8 +57,7 @@ def task_with(name, values):
 def make_task(name, **flags):
     """Returns a variant of a task on its example; flags that it does not have are left out."""
     registered, differing = VARIANTS[name]
-    values = {"output_dir": "unused", "vocab_file": "unused", **TASKS[registered].example}
-    values |= {**differing, **flags}
+    values = {**TASKS[registered].example, **differing, **flags}
     for flag, value in values.items():
         if isinstance(value, str) and value.startswith("flags/"):
             values[flag] = str(ROOT / value)

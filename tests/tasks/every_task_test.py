@@ -9,7 +9,6 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.engine import steps
-from bert_tf.errors import UserError
 from bert_tf.modeling import BertConfig
 from bert_tf.tasks import registry
 from bert_tf.tasks.extraction.model import FeaturesModel
@@ -18,6 +17,7 @@ from bert_tf.tasks.fine_tuning import run_fine_tuning
 from bert_tf.tasks.pretraining.schema import pretraining_schema
 from bert_tf.tasks.pretraining.training.model import PretrainingModel
 from tests.support.objectives import compute, set_random_weights
+from tests.support.refusals import refuses
 from tests.support.registered_tasks import VARIANTS, make_task, prepare
 from tests.support.small_pretraining import SMALL
 
@@ -205,8 +205,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.mark.parametrize("name", registry.TASKS)
 def test_what_belongs_to_a_task(name):
     message = "^At least one of --do_train(, --do_eval)? and --do_predict must be given.$"
-    with pytest.raises(UserError, match=message):
-        run_fine_tuning(make_task(name), BertConfig(99), tf.distribute.get_strategy())
+    refuses(message, run_fine_tuning, make_task(name), BertConfig(99), tf.distribute.get_strategy())
     task = registry.TASKS[name]
     program = (ROOT / f"{task.program}.py").read_text()
     assert f'\nmain = program.main_of("{name}")\n' in program

@@ -28,8 +28,8 @@ from bert_tf.tasks.classification.settings import ClassifierSettings
 from bert_tf.tasks.classification.task import ClassificationTask
 from bert_tf.tasks.fine_tuner import FineTuner, training_schedule
 from bert_tf.tasks.registry import TASKS
-from tests.support.pretraining_runs import assert_same_variables, run_forked, variables
-from tests.support.refusals import refusal
+from tests.support.pretraining_runs import run_forked, variables
+from tests.support.refusals import refusal, refuses
 from tests.support.registered_tasks import REVIEWS, run_in
 from tests.support.small_classification import write_reviews
 
@@ -113,8 +113,7 @@ BAD = [
 
 @pytest.mark.parametrize("changes, message", BAD)
 def test_what_does_not_fit_is_refused_before_anything_is_trained(changes, message, classify, out):
-    with pytest.raises(UserError, match=re.escape(message)):
-        classify(do_train=True, **changes)
+    refuses(re.escape(message), classify, do_train=True, **changes)
     assert not (out / "checkpoint").exists()
 
 
@@ -132,13 +131,11 @@ def test_what_is_of_no_use_or_would_do_harm_is_refused(classify, reviews, out):
             "--export_dir=.* must be a writable directory with free",
         ),
     ):
-        with pytest.raises(UserError, match=message):
-            classify(do_eval=True, do_train="export_dir" in changes, **changes)
+        refuses(message, classify, do_eval=True, do_train="export_dir" in changes, **changes)
 
 
 def test_a_smaller_vocabulary_is_warned_about(classify, warnings):
-    with pytest.raises(UserError, match="make 0 steps"):
-        classify({"vocab_size": 30}, do_train=True, train_batch_size=999)
+    refuses("make 0 steps", classify, {"vocab_size": 30}, do_train=True, train_batch_size=999)
     assert [text for text in warnings if "Is it the vocabulary that" in text]
 
 
@@ -166,8 +163,7 @@ def test_steps_that_no_int32_counts_and_decays_that_cannot_be_are_refused():
     values = {"num_train_epochs": 10000.0, "train_batch_size": 7}
     settings = ClassifierSettings(output_dir="unused", vocab_file="unused", **values)
     message = "at most 2147483647 steps: 2000000 examples, --train_batch_size=7 and .* 2857142857 "
-    with pytest.raises(UserError, match=message):
-        training_schedule(settings, 2_000_000)
+    refuses(message, training_schedule, settings, 2_000_000)
     for decay in (0.0, -0.8, 1.0001, float("nan"), 1e-50):
         message = f"--layerwise_lr_decay={decay} must be a finite number above 0 and at most 1"
         with pytest.raises(UserError, match=re.escape(message)):
@@ -175,8 +171,8 @@ def test_steps_that_no_int32_counts_and_decays_that_cannot_be_are_refused():
 
 
 @pytest.mark.slow
-def test_each_layer_has_its_own_learning_rate(classify, tmp_path, out):
-    """The step of the checkpoints by numpy; a resumed run goes on with the same rates."""
+def test_each_layer_has_its_own_learning_rate(classify, out):
+    """The step of the checkpoints by numpy."""
     flags = {**THREE_STEPS, "layerwise_lr_decay": 0.25, "warmup_proportion": 0.0}
     flags |= {"save_checkpoints_steps": 1, "learning_rate": 0.01, "weight_decay_rate": 0.0}
     config = {"num_hidden_layers": 2}
@@ -192,12 +188,6 @@ def test_each_layer_has_its_own_learning_rate(classify, tmp_path, out):
         np.testing.assert_allclose(before[name] - after[name], moved, rtol=1e-3, atol=3e-7)
         seen |= {part} if np.abs(moved).max() > 1e-5 else set()
     assert seen == powers.keys()
-    shutil.copytree(out, tmp_path / "alone")
-    for path in [*out.glob("model.ckpt-2*"), *out.glob("model.ckpt-3*")]:
-        path.unlink()
-    (out / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-1"\n')
-    classify(config, **flags)
-    assert_same_variables(out / "model.ckpt-3", tmp_path / "alone" / "model.ckpt-3")
 
 
 def test_a_trained_model_keeps_its_classes(classify, tmp_path, trained):
@@ -208,8 +198,7 @@ def test_a_trained_model_keeps_its_classes(classify, tmp_path, trained):
     elsewhere = {"init_checkpoint": f"{trained}/best", "output_dir": tmp_path / "elsewhere"}
     for changes in ({}, elsewhere):
         message = "was trained with, in the same order: 'bad' and 1 more .*'good', 'bad'"
-        with pytest.raises(UserError, match=message):
-            classify(do_eval=True, labels=["good", "bad"], **changes)
+        refuses(message, classify, do_eval=True, labels=["good", "bad"], **changes)
 
 
 def test_a_run_that_is_refused_leaves_the_files_of_the_model(classify, reviews, tmp_path, trained):
@@ -218,8 +207,7 @@ def test_a_run_that_is_refused_leaves_the_files_of_the_model(classify, reviews, 
     longer = tmp_path / "longer.txt"
     longer.write_text((reviews / "vocab.txt").read_text() + "more\nwords\n")
     message = "model.ckpt-4 in --output_dir does not fit the configuration; check"
-    with pytest.raises(UserError, match=message):
-        classify({"vocab_size": 23}, vocab_file=longer, **FOUR_STEPS)
+    refuses(message, classify, {"vocab_size": 23}, vocab_file=longer, **FOUR_STEPS)
     assert {name: (trained / name).read_bytes() for name in files} == before
 
 
@@ -270,8 +258,7 @@ def test_the_log_says_which_weights_are_used(classify, finished, trained, tmp_pa
     assert any("last weights; set --keep_best to use the best" in text for text in warnings)
     for path in [*trained.glob("model.ckpt-*"), trained / "checkpoint"]:
         path.unlink()
-    with pytest.raises(UserError, match="out/best must belong to the run in --output_dir"):
-        classify(**THREE_STEPS)
+    refuses("out/best must belong to the run in --output_dir", classify, **THREE_STEPS)
     shutil.rmtree(trained / "best")
     classify(do_eval=True, keep_best=True)
     assert any(f"--keep_best: {trained}/best has no checkpoint" in text for text in warnings)

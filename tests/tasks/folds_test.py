@@ -19,17 +19,14 @@ from bert_tf.tasks import fine_tuning
 from bert_tf.tasks.classification.settings import ClassifierSettings
 from bert_tf.tasks.splits import divide
 from bert_tf.tasks.task import Evaluated, FoldKey
+from tests.support.refusals import refuses
 from tests.support.registered_tasks import REVIEWS, run_in, task_with
 from tests.support.small_classification import write_reviews
 
 
 def keys_of(sizes, group=lambda i: None):
     labels = [label for label, size in sizes.items() for _ in range(size)]
-    return [FoldKey(of(label), f"{label} {i}", group(i)) for i, label in enumerate(labels)]
-
-
-def of(label):
-    return None if label is None else (label,)
+    return [FoldKey(label and (label,), f"{label} {i}", group(i)) for i, label in enumerate(labels)]
 
 
 def counts_of(keys, folds):
@@ -77,7 +74,7 @@ def test_no_group_is_in_two_folds(label, folds):
 
 def test_copies_of_a_text_are_in_one_fold():
     forms = ("Text", "text", "TEXT")
-    keys = [FoldKey(of("ab"[i % 2]), f"{forms[i // 20]} {i % 20}") for i in range(60)]
+    keys = [FoldKey(("ab"[i % 2],), f"{forms[i // 20]} {i % 20}") for i in range(60)]
     for held in divide(keys, 4):
         texts = collections.Counter(keys[i].text.lower() for i in held)
         assert set(texts.values()) == {3}
@@ -92,24 +89,22 @@ def several(count, seed, num_labels=6, group=lambda i: None):
     return [FoldKey(several, f"text {i}", group(i)) for i, several in enumerate(labels)]
 
 
+def spread(keys, folds, label):
+    """Returns how much folds differ in their number of a label."""
+    return np.ptp([one[label] for one in counts_of(keys, folds)])
+
+
 @pytest.mark.parametrize("count, folds, seed", [(200, 5, 0), (600, 3, 1), (1000, 10, 2)])
 def test_every_fold_has_its_share_of_each_of_several_labels(count, folds, seed):
     keys = several(count, seed)
     found = divide(keys, folds)
     assert {len(held) for held in found} <= {count // folds, -(-count // folds)}
-    counts = counts_of(keys, found)
-    plain = counts_of(keys, divide([key._replace(labels=None) for key in keys], folds))
+    plain = divide([key._replace(labels=None) for key in keys], folds)
     totals = collections.Counter(label for key in keys for label in key.labels)
-    rarest = min(totals, key=totals.get)
-
-    def spread(counts, label):
-        return max(one[label] for one in counts) - min(one[label] for one in counts)
-
-    assert spread(counts, rarest) <= 1
-    spreads = [(spread(counts, x), spread(plain, x)) for x in totals]
-    bounds = [max(5, 0.1 * total) for total in totals.values()]
-    assert all(ours <= bound for bound, (ours, _) in zip(bounds, spreads, strict=True))
-    assert sum(ours for ours, _ in spreads) < 0.75 * sum(theirs for _, theirs in spreads)
+    assert spread(keys, found, min(totals, key=totals.get)) <= 1
+    assert all(spread(keys, found, x) <= max(5, 0.1 * total) for x, total in totals.items())
+    ours, theirs = (sum(spread(keys, x, label) for label in totals) for x in (found, plain))
+    assert ours < 0.75 * theirs
     shuffled = random.Random(1).sample(keys, count)
     texts = [{keys[i].text for i in held} for held in found]
     assert texts == [{shuffled[i].text for i in held} for held in divide(shuffled, folds)]
@@ -131,11 +126,8 @@ def test_groups_with_several_labels():
     found = divide(keys, 4)
     assert len({(keys[i].group, n) for n, held in enumerate(found) for i in held}) == 40
     plain = divide([key._replace(labels=None) for key in keys], 4)
-
-    def spread(folds):
-        return sum(np.ptp([one[label] for one in counts_of(keys, folds)]) for label in "fed")
-
-    assert spread(found) < 0.75 * spread(plain)
+    ours, theirs = (sum(spread(keys, x, label) for label in "fed") for x in (found, plain))
+    assert ours < 0.75 * theirs
 
 
 BAD = [
@@ -150,7 +142,7 @@ BAD = [
         "--folds=3 must be at most 2, the number of groups: examples of one are never in two",
     ),
     (
-        [FoldKey(of("ab"[i % 2]), "same" if i else "other") for i in range(8)],
+        [FoldKey(("ab"[i % 2],), "same" if i else "other") for i in range(8)],
         "--folds=3 must be at most 2, the number of different texts",
     ),
     (
@@ -175,8 +167,7 @@ BAD = [
 
 @pytest.mark.parametrize("keys, message", BAD)
 def test_folds_that_cannot_be(keys, message):
-    with pytest.raises(UserError, match=re.escape(message)):
-        divide(keys, 3)
+    refuses(re.escape(message), divide, keys, 3)
 
 
 def test_settings_that_do_not_fit_folds():
@@ -188,18 +179,17 @@ def test_settings_that_do_not_fit_folds():
         ({"do_eval": False}, "--folds=3 needs --do_eval, since every fold trains a model"),
         ({"temperature_scaling": True}, "--folds=3 excludes --temperature_scaling"),
     ):
-        with pytest.raises(UserError, match=re.escape(message)):
-            ClassifierSettings(**{**values, **changes})
-    flags = {**REVIEWS, "data_dir": "x", "output_dir": "x", "vocab_file": "x", "labels": ["a", "b"]}
-    with pytest.raises(UserError, match="--fold_group_column=author needs --folds: it says which"):
-        task_with("classification", {**flags, "fold_group_column": "author"})
+        refuses(re.escape(message), ClassifierSettings, **{**values, **changes})
+    flags = {**REVIEWS, "data_dir": "x", "labels": ["a", "b"]}
+    message = "--fold_group_column=author needs --folds: it says which"
+    refuses(message, task_with, "classification", {**flags, "fold_group_column": "author"})
 
 
 def test_a_column_of_groups(tmp_path):
     (tmp_path / "train.csv").write_text("text,author,label\na,1,x\nb,2,y\nc,1,x\nd,2,y\n")
     columns = {"text_a_column": "text", "label_column": "label", "fold_group_column": "author"}
-    flags = {"data_dir": str(tmp_path), "output_dir": "x", "vocab_file": "x", "task_name": "table"}
-    flags |= {"folds": 2, "do_train": True, "do_eval": True, **columns}
+    flags = {"data_dir": str(tmp_path), "task_name": "table", "folds": 2, **columns}
+    flags |= {"do_train": True, "do_eval": True}
     (train,) = task_with("classification", flags).read_sets("train")
     assert [example.fold_group for example in train.examples] == ["1", "2", "1", "2"]
     (tmp_path / "train.csv").write_text("text,author,label\na,1,x\nb,,y\n")
@@ -231,6 +221,23 @@ class FakeRuns(list):
         return results, [(held, Evaluated(results, found))]
 
 
+def validate(reviews, config=None, folds=2, **flags):
+    return run_in(reviews, "classification", config, folds=folds, **FLAGS | flags)
+
+
+@pytest.fixture
+def reviews(tmp_path):
+    return write_reviews(tmp_path)
+
+
+def read_lines(reviews):
+    return (reviews / "train.csv").read_text().splitlines()
+
+
+def write_lines(reviews, *lines):
+    (reviews / "train.csv").write_text("\n".join(lines) + "\n")
+
+
 @pytest.fixture
 def fake_runs(monkeypatch):
     runs = FakeRuns()
@@ -239,15 +246,15 @@ def fake_runs(monkeypatch):
     return runs
 
 
-def test_results_of_folds_and_what_a_second_run_repeats(tmp_path, fake_runs):
-    reviews, out = write_reviews(tmp_path), tmp_path / "out"
+def test_results_of_folds_and_what_a_second_run_repeats(reviews, fake_runs):
+    out = reviews / "out"
     fake_runs.stopped_fold = 4
     with pytest.raises(KeyboardInterrupt):
-        run_in(reviews, "classification", folds=5, **FLAGS)
+        validate(reviews, folds=5)
     assert len(fake_runs) == 4 and not (out / "eval_results.txt").exists()
     fake_runs.stopped_fold = None
     fake_runs.pop()
-    results = run_in(reviews, "classification", folds=5, **FLAGS)
+    results = validate(reviews, folds=5)
     mean, spread = statistics.fmean(FakeRuns.accuracies), np.std(FakeRuns.accuracies, ddof=1)
     expected = {"eval_accuracy": mean, "eval_accuracy_std": spread}
     assert results == pytest.approx(expected)
@@ -258,7 +265,7 @@ def test_results_of_folds_and_what_a_second_run_repeats(tmp_path, fake_runs):
         assert settings.folds == 0 and len(train) == 72 and len(held) == 18
         assert not {example.guid for example in train} & {example.guid for example in held}
     table = read_table(f"{out}/eval_predictions.tsv")
-    lines = (reviews / "train.csv").read_text().splitlines()[1:]
+    lines = read_lines(reviews)[1:]
     assert table["text_a"] == [line.split(",")[0] for line in lines]
     assert table["label"] == [line.split(",")[1] for line in lines]
     wrong = {example.guid for example in fake_runs[0][2]}
@@ -275,106 +282,94 @@ CHANGES |= {"long_text": "max", "label_smoothing": 0.1, "text_b_column": "author
 CHANGES |= {"learning_rate": 1e-3}
 
 
-def test_folds_of_other_runs_are_not_mixed(tmp_path, fake_runs):
+def test_folds_of_other_runs_are_not_mixed(reviews, fake_runs):
     """No list names the settings: all count but a few."""
-    reviews = write_reviews(tmp_path)
-    header, *lines = (reviews / "train.csv").read_text().splitlines()
+    header, *lines = read_lines(reviews)
     lines = [f"{header},trust,author", *(f"{line},1,Ann" for line in lines)]
-    (reviews / "train.csv").write_text("\n".join(lines) + "\n")
-    flags = {**FLAGS, "folds": 2, "evaluate_every_steps": 2}
-    run_in(reviews, "classification", **flags)
+    write_lines(reviews, *lines)
+    flags = {"evaluate_every_steps": 2}
+    validate(reviews, **flags)
     for name, value in CHANGES.items():
         message = f"has folds of a run that differs in .*--{name}\\b.*; their results must not be m"
-        with pytest.raises(UserError, match=message):
-            run_in(reviews, "classification", **flags | {name: value})
-    (reviews / "train.csv").write_text("\n".join(lines[:-1]) + "\n")
-    with pytest.raises(UserError, match="differs in the training examples; "):
-        run_in(reviews, "classification", **flags)
+        refuses(message, validate, reviews, **flags | {name: value})
+    write_lines(reviews, *lines[:-1])
+    refuses("differs in the training examples; ", validate, reviews, **flags)
     assert len(fake_runs) == 2
 
 
-def test_settings_that_change_no_result(tmp_path, fake_runs):
-    reviews = write_reviews(tmp_path)
-    run_in(reviews, "classification", folds=2, **FLAGS)
+def test_settings_that_change_no_result(reviews, fake_runs):
+    validate(reviews)
     (reviews / "moved").mkdir()
     for name in ("train.csv", "vocab.txt"):
         (reviews / name).rename(reviews / "moved" / name)
     flags = {"save_checkpoints_steps": 7, "keep_checkpoint_max": 1, "iterations_per_loop": 3}
     flags |= {"data_dir": reviews / "moved", "vocab_file": reviews / "moved/vocab.txt"}
     flags |= {"labels": ["bad", "good"], "dtype": "float32"}  # as they were by default
-    run_in(reviews, "classification", folds=2, **FLAGS, **flags)
+    validate(reviews, **flags)
     assert len(fake_runs) == 2
     # A flag that came later, with its default.
     note = json.loads((reviews / "out/folds.json").read_text())
     del note["--label_smoothing"]
     (reviews / "out/folds.json").write_text(json.dumps(note))
-    run_in(reviews, "classification", folds=2, **FLAGS, **flags)
-    with pytest.raises(UserError, match="differs in --bert_config_file; "):
-        run_in(reviews, "classification", {"initializer_range": 0.5}, folds=2, **FLAGS, **flags)
+    validate(reviews, **flags)
+    config = {"initializer_range": 0.5}
+    refuses("differs in --bert_config_file; ", validate, reviews, config, **flags)
     words = (reviews / "moved/vocab.txt").read_text().split()
     (reviews / "moved/vocab.txt").write_text("\n".join([*words[:-2], *words[:-3:-1]]) + "\n")
-    with pytest.raises(UserError, match="differs in --vocab_file; "):
-        run_in(reviews, "classification", folds=2, **FLAGS, **flags)
+    refuses("differs in --vocab_file; ", validate, reviews, **flags)
 
 
-def test_a_run_that_ended_before_its_first_checkpoint_binds_nobody(tmp_path, fake_runs):
-    reviews = write_reviews(tmp_path)
+def test_a_run_that_ended_before_its_first_checkpoint_binds_nobody(reviews, fake_runs):
     fake_runs.stopped_fold = 1
     with pytest.raises(KeyboardInterrupt):
-        run_in(reviews, "classification", folds=2, **FLAGS, max_seq_length=39)
+        validate(reviews, max_seq_length=39)
     fake_runs.stopped_fold = None
-    run_in(reviews, "classification", folds=2, **FLAGS)
-    with pytest.raises(UserError, match="differs in --max_seq_length; "):
-        run_in(reviews, "classification", folds=2, **FLAGS, max_seq_length=39)
+    validate(reviews)
+    refuses("differs in --max_seq_length; ", validate, reviews, max_seq_length=39)
 
 
-def test_weights_and_groups_of_finished_folds(tmp_path, fake_runs):
-    reviews = write_reviews(tmp_path)
-    table = (reviews / "train.csv").read_text().splitlines()
-    flags = {**FLAGS, "group_column": "query", "fold_group_column": "author", "weight_column": "w"}
+def test_weights_and_groups_of_finished_folds(reviews, fake_runs):
+    table = read_lines(reviews)
+    flags = {"group_column": "query", "fold_group_column": "author", "weight_column": "w"}
 
     def run(weight, query):
         queries = [query if i == 2 else i // 9 for i in range(len(table))]
         lines = [f"{line},a{i // 10},{queries[i]},1" for i, line in enumerate(table)]
         lines = [f"{table[0]},author,query,w", *lines[1:-1], f"{lines[-1][:-1]}{weight}"]
-        (reviews / "train.csv").write_text("\n".join(lines) + "\n")
-        run_in(reviews, "classification", folds=2, **flags)
+        write_lines(reviews, *lines)
+        validate(reviews, **flags)
 
     run(1, 0)
     for changed in ((2, 0), (1, 5)):
-        with pytest.raises(UserError, match="differs in the training examples; "):
-            run(*changed)
+        refuses("differs in the training examples; ", run, *changed)
     assert len(fake_runs) == 2
 
 
-def test_all_folds_are_checked_before_the_first(tmp_path, fake_runs):
-    reviews = write_reviews(tmp_path)
-    header, *lines = (reviews / "train.csv").read_text().splitlines()
+def test_all_folds_are_checked_before_the_first(reviews, fake_runs):
+    header, *lines = read_lines(reviews)
     keys = [FoldKey((line.split(",")[1],), line.split(",")[0] + "\n") for line in lines]
     last = divide(keys, 5)[-1]
     rows = [f"{line},{int(i not in last)}" for i, line in enumerate(lines)]
-    (reviews / "train.csv").write_text("\n".join([f"{header},w", *rows]) + "\n")
+    write_lines(reviews, f"{header},w", *rows)
     message = "^Fold 5 of --folds=5: The weights of the examples to eval must have a sum above 0;"
-    with pytest.raises(UserError, match=message):
-        run_in(reviews, "classification", folds=5, weight_column="w", **FLAGS)
+    refuses(message, validate, reviews, folds=5, weight_column="w")
     rows = [f"{line.split(',')[0]},{int(i < 10)},{i // 10}" for i, line in enumerate(lines)]
-    (reviews / "train.csv").write_text("\n".join(["review,stars,query", *rows]) + "\n")
-    with pytest.raises(UserError, match=r"Fold \d of --folds=4: With --group_column a group of"):
-        run_in(reviews, "classification", folds=4, group_column="query", regression=True, **FLAGS)
-    (reviews / "train.csv").write_text("\n".join([header, *lines]) + "\n")
-    with pytest.raises(UserError, match="Fold 1 of --folds=4: Training must have at least one st"):
-        few = {"train_batch_size": 99, "num_train_epochs": 1.0}
-        run_in(reviews, "classification", folds=4, **few, **FLAGS)
+    write_lines(reviews, "review,stars,query", *rows)
+    message = r"Fold \d of --folds=4: With --group_column a group of"
+    refuses(message, validate, reviews, folds=4, group_column="query", regression=True)
+    write_lines(reviews, header, *lines)
+    few = {"train_batch_size": 99, "num_train_epochs": 1.0}
+    message = "Fold 1 of --folds=4: Training must have at least one st"
+    refuses(message, validate, reviews, folds=4, **few)
     assert not fake_runs and not (reviews / "out").exists()
 
 
 @pytest.mark.slow
 def test_a_fold_is_a_run_on_the_rest(tmp_path):
     """The same figures as a run with the fold's lines as dev file."""
-    reviews = write_reviews(tmp_path)
     flags = {**FLAGS, "max_seq_length": 24, "num_train_epochs": 1.0, "learning_rate": 5e-3}
-    results = run_in(reviews, "classification", folds=2, **flags)
-    header, *lines = (reviews / "train.csv").read_text().splitlines()
+    results = validate(reviews, **flags)
+    header, *lines = read_lines(reviews)
     keys = [FoldKey((line.split(",")[1],), line.split(",")[0] + "\n") for line in lines]
     plain = tmp_path / "plain"
     plain.mkdir()

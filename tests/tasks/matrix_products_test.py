@@ -11,7 +11,6 @@ from bert_tf.tasks.pretraining.training.settings import RecordBatches
 
 MODELS = Path(__file__).resolve().parents[2] / "flags" / "models"
 BASE = BertConfig.from_json_file(str(MODELS / "uncased_L-12_H-768_A-12" / "bert_config.json"))
-LARGE = BertConfig.from_json_file(str(MODELS / "uncased_L-24_H-1024_A-16" / "bert_config.json"))
 
 
 def products(config: BertConfig, length: int, predictions: int) -> int:
@@ -29,20 +28,15 @@ def products(config: BertConfig, length: int, predictions: int) -> int:
     return sum(2 * m * k * n for m, k, n in shapes)
 
 
-@pytest.mark.parametrize("config", [BASE, LARGE], ids=["base", "large"])
 @pytest.mark.parametrize("length, predictions", [(128, 20), (512, 77)])
-def test_operations(config, length, predictions):
+def test_operations(length, predictions):
     phase = RecordBatches(length, 7, 5, predictions)
-    forward = products(config, length, predictions)
-    assert matrix_products.training_flops(config, phase) == 5 * 3 * forward
-    again = matrix_products.training_flops(config, phase, True) - 5 * 3 * forward
+    forward = products(BASE, length, predictions)
+    assert matrix_products.training_flops(BASE, phase) == 5 * 3 * forward
+    again = matrix_products.training_flops(BASE, phase, True) - 5 * 3 * forward
     # The encoder once more: all but the heads.
     assert 0.8 * forward < again / 5 < forward
-
-
-def test_roberta_has_no_products_of_pairs():
-    phase = RecordBatches(12, 1, 3, 2)
-    found = matrix_products.forward_products(RobertaConfig(50), phase)
+    found = matrix_products.forward_products(RobertaConfig(50), phase)  # which has no pairs
     assert found == matrix_products.forward_products(RobertaConfig(50), phase, "mlm")
 
 

@@ -4,30 +4,22 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf import optimization
-from bert_tf.engine import distribution, steps
 from bert_tf.errors import UserError
 from bert_tf.model.configuration import BertConfig
 from bert_tf.tasks.classification.model import ClassificationModel
 from tests.support import numpy_bert
 from tests.support.objectives import compute, predict, set_random_weights
-from tests.support.pretraining_runs import run_forked
-from tests.support.small_pretraining import SMALL, S, difference
+from tests.support.small_pretraining import SMALL, difference, make_inputs
 
 B = 5
 
 
-def make_features(num_labels, seed=0):
-    rng = np.random.default_rng(seed)
-    lengths = rng.integers(3, S + 1, size=(B, 1))
+def make_features(num_labels):
+    rng = np.random.default_rng(0)
     labels = rng.integers(0, num_labels, B) if num_labels else rng.uniform(0, 5, B)
-    return {
-        "input_ids": rng.integers(0, 53, (B, S), dtype=np.int32),
-        "input_mask": (np.arange(S) < lengths).astype(np.int32),
-        "segment_ids": rng.integers(0, 4, (B, S), dtype=np.int32),
-        "label_ids": labels.astype(np.int32 if num_labels else np.float32),
-        "is_real_example": np.ones(B, np.int32),
-    }
+    label_ids = labels.astype(np.int32 if num_labels else np.float32)
+    more = {"label_ids": label_ids, "is_real_example": np.ones(B, np.int32)}
+    return {**make_inputs(batch_size=B), **more}
 
 
 def make(num_labels, **changes):
@@ -96,56 +88,6 @@ def test_a_share_of_smoothing_that_cannot_be():
     for share in (-0.1, 1.0, float("nan")):
         with pytest.raises(UserError, match="label_smoothing must be at least 0 and below 1; rec"):
             ClassificationModel(BertConfig.from_dict(SMALL), 2, label_smoothing=share)
-
-
-def check_replicas():
-    """Each of two devices divides by the sum of its own weights; then gradients are averaged."""
-    strategy = distribution.get_strategy("mirrored", num_cpu_devices=2)
-    importance = np.array([0.5, 3.0, 0.25, 7.0], np.float32)
-    features = {name: x[:4] for name, x in make_features(3).items()}
-    features["example_weight"] = importance
-    quiet = {**SMALL, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    halves = [{name: x[part] for name, x in features.items()} for part in ([0, 1], [2, 3])]
-    with strategy.scope():
-        model = ClassificationModel(BertConfig.from_dict(quiet), 3, 0.0, label_smoothing=0.2)
-        weights = set_random_weights(model, 4)
-        optimizer = optimization.create_optimizer(model.trainable_variables, lambda step: 1e-2)
-    reference = numpy_bert.NumpyBert(quiet, weights)
-    gradients = []
-    for half in halves:
-        with tf.GradientTape() as tape:
-            loss, _ = compute(model, half, training=True)
-        gradients.append(tape.gradient(loss, model.head.output_weights.value).numpy())
-    mean = sum(gradients) / 2
-
-    def step(index):
-        part = {name: tf.stack([half[name] for half in halves])[index] for name in features}
-        return steps.train_step(
-            *(model, optimizer, part, tf.constant([0, 0])),
-            gradient_reduction="global_mean_clip",
-            clip_norm=0.0,
-        )
-
-    @tf.function(autograph=False)
-    def run():
-        replica = tf.distribute.get_replica_context
-
-        return strategy.run(lambda: step(replica().replica_id_in_sync_group))
-
-    found = strategy.experimental_local_results(run()["loss"])
-    for loss, half in zip(found, halves, strict=True):
-        logits = numpy_logits(weights, reference, half)
-        expected = numpy_loss(logits, half["label_ids"], half["example_weight"], 0.2)
-        assert difference(loss, expected) < 1e-5
-    (m,) = (
-        v for name, v in optimizer.checkpoint_variables().items() if name == "output_weights/adam_m"
-    )
-    assert difference(m, 0.1 * mean) < 1e-4
-
-
-@pytest.mark.slow
-def test_two_replicas_divide_by_their_own_weights():
-    run_forked("from tests.tasks.classification import model_test as t\nt.check_replicas()")
 
 
 def test_a_tenth_of_the_pooled_output_is_dropped_whatever_the_configuration():

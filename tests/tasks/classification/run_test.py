@@ -1,18 +1,23 @@
-"""Tests of bert_tf.tasks.classification.task in this process. Whole runs: run_classifier_test."""
+"""Tests of bert_tf.tasks.classification.task and files in this process, and of temperatures."""
 
+import json
 import re
 import types
+from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+import bert_tf
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
 from bert_tf.model.configuration import BertConfig
+from bert_tf.model_folder.writer import write_config
 from bert_tf.runs.folder import reporting
 from bert_tf.runs.results import tables
 from bert_tf.runs.results.tables import KeptRows
+from bert_tf.tasks.classification import decision
 from bert_tf.tasks.classification import examples as of_examples
 from bert_tf.tasks.classification.examples import DataProcessor, InputExample, in_both_orders
 from bert_tf.tasks.classification.files import ClassificationFiles, run_classifier
@@ -20,9 +25,11 @@ from bert_tf.tasks.classification.processors import StsbProcessor
 from bert_tf.tasks.classification.settings import ClassifierSettings
 from bert_tf.tasks.fine_tuner import FineTuner
 from bert_tf.tasks.task import ExampleSet
-from tests.support.pretraining_runs import assert_same_variables
+from tests.support.pretraining_runs import variables
+from tests.support.refusals import refuses
 from tests.support.registered_tasks import REVIEWS, run_in
 from tests.support.small_classification import write_reviews
+from tests.support.small_pretraining import SMALL
 
 
 @pytest.fixture
@@ -54,8 +61,7 @@ def test_the_sets_of_a_user_s_processor():
         assert example_set.name == purpose
         assert [e.text_a for e in example_set.examples] == [f"{split} in a/b"]
     message = "The test set must have at least one example; get_test_examples of OwnProcessor"
-    with pytest.raises(UserError, match=message):
-        task.read_sets("predict")
+    refuses(message, task.read_sets, "predict")
 
 
 def test_a_user_s_processor_is_evaluated(reviews):
@@ -140,29 +146,6 @@ def test_the_settings_of_weights_reach_records_and_model():
         ClassificationFiles(settings, OwnProcessor()).check(config, None)
 
 
-@pytest.mark.slow
-def test_weights_of_classes_are_weights_of_their_examples(reviews):
-    """Two ways to the same steps; only the column counts in the evaluation."""
-    flags = {**REVIEWS, "do_train": True, "do_eval": True, "num_train_epochs": 1.0}
-    flags |= {"max_seq_length": 24, "train_batch_size": 15, "label_smoothing": 0.1}
-    flags["learning_rate"] = 5e-3
-    by_class = run_in(reviews, "classification", class_weights=["bad:0.5", "good:3"], **flags)
-    for name in ("train", "dev"):
-        header, *rows = (reviews / f"{name}.csv").read_text().splitlines()
-        rows = [f"{row},{0.5 if row.endswith('bad') else 3}" for row in rows]
-        (reviews / f"{name}.csv").write_text("\n".join([f"{header},trust", *rows]) + "\n")
-    out = {"output_dir": f"{reviews}/out2"}
-    by_column = run_in(reviews, "classification", weight_column="trust", **flags, **out)
-    assert_same_variables(reviews / "out", reviews / "out2")
-    assert by_column["eval_loss"] != pytest.approx(by_class["eval_loss"], rel=1e-3)
-    evaluated = run_in(
-        *(reviews, "classification"),
-        **{**REVIEWS, "do_eval": True, "max_seq_length": 24, "init_checkpoint": f"{reviews}/out"},
-        output_dir=f"{reviews}/out4",
-    )
-    assert evaluated["eval_loss"] == pytest.approx(by_class["eval_loss"], rel=1e-6)
-
-
 def settings(**given):
     given = {"output_dir": "unused", **given}
     return ClassifierSettings(vocab_file="", data_dir="d", **given)
@@ -186,8 +169,7 @@ def test_both_orders_of_training_examples():
     assert {name: len(x.examples) for name, (x,) in sets.items()} == {"train": 2, "eval": 1}
     for text in (None, ""):
         examples = [*pairs, InputExample("train-3", "g", text, label="1")]
-        with pytest.raises(UserError, match="--double_unordered needs pairs .*'train-3' has one"):
-            in_both_orders(examples)
+        refuses("--double_unordered needs pairs .*'train-3' has one", in_both_orders, examples)
 
 
 def test_labels_are_divided():
@@ -222,7 +204,121 @@ def test_classes_have_no_scale():
 
     for scale in (5.0, 0.25):
         task = ClassificationFiles(settings(label_scale=scale), Processor())
-        with pytest.raises(
-            UserError, match=f"--label_scale={scale} is for numbers; .* 'no', 'yes'"
-        ):
-            task.check(None, None)
+        refuses(f"--label_scale={scale} is for numbers; .* 'no', 'yes'", task.check, None, None)
+
+
+pytestmark = pytest.mark.usefixtures("uncompiled")
+
+FLAGS = {**REVIEWS, "max_seq_length": 24, "do_eval": True, "do_predict": True}
+SCALED = {"temperature_scaling": True}
+TRAINING = {"do_train": True, "train_batch_size": 15, "num_train_epochs": 2.0}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder in which a model was trained, scaled and exported; its results in `trained`."""
+    folder = write_reviews(tmp_path_factory.mktemp("reviews"))
+    flags = {**TRAINING, "learning_rate": 0.02, "export_dir": f"{folder}/export"}
+    results = run_in(folder, "classification", **FLAGS, **SCALED, **flags)
+    (folder / "trained").write_text(json.dumps(results))
+    return folder
+
+
+def probabilities(folder: Path) -> np.ndarray:
+    return np.loadtxt(folder / "test_results.tsv", delimiter="\t")
+
+
+def log_odds(folder: Path) -> np.ndarray:
+    return np.diff(np.log(probabilities(folder)), axis=1)
+
+
+def test_the_export_is_scaled_and_the_checkpoint_is_not(folder):
+    report = json.loads((folder / "out/eval_report.json").read_text())
+    assert report["temperature"] != pytest.approx(1.0, abs=0.05)
+    trained = variables(folder / "out")
+    exported = variables(folder / "export/bert_model.ckpt")
+    for name, value in exported.items():
+        factor = report["temperature"] if name.startswith("output_") else 1.0
+        np.testing.assert_allclose(value * factor, trained[name], rtol=1e-5, err_msg=name)
+    text = (folder / "out/eval_report.txt").read_text()
+    assert f"temperature: {report['temperature']:.4f}\ncalibration error before: " in text
+
+
+@pytest.mark.slow
+def test_the_results_are_those_of_the_scaled_model(folder):
+    scaled = json.loads((folder / "trained").read_text())
+    temperature = json.loads((folder / "out/eval_report.json").read_text())["temperature"]
+    files = {"init_checkpoint": f"{folder}/out", "output_dir": f"{folder}/plain"}
+    plain = run_in(folder, "classification", **FLAGS, **files)
+    assert scaled["eval_accuracy"] == plain["eval_accuracy"]
+    assert scaled["eval_loss"] < plain["eval_loss"]
+    expected = log_odds(folder / "plain") / temperature
+    np.testing.assert_allclose(log_odds(folder / "out"), expected, rtol=2e-3, atol=1e-4)
+    assert "temperature" not in (folder / "plain/eval_report.json").read_text()
+    # The export needs no flag, and a later run fits the same temperature again.
+    files = {"init_checkpoint": f"{folder}/export/bert_model.ckpt", "output_dir": f"{folder}/later"}
+    assert run_in(folder, "classification", **FLAGS, **files) == pytest.approx(
+        {**scaled, "global_step": 0}, rel=1e-5
+    )
+    files = {"init_checkpoint": f"{folder}/out", "output_dir": f"{folder}/again"}
+    run_in(folder, "classification", **FLAGS, **SCALED, **files)
+    for name in ("later", "again"):
+        found = probabilities(folder / name)
+        np.testing.assert_allclose(found, probabilities(folder / "out"), rtol=1e-5)
+
+
+def test_a_temperature_that_cannot_be(tmp_path):
+    folder = write_reviews(tmp_path)
+    for flags in ({}, {**TRAINING, "do_predict": False}):
+        with pytest.raises(UserError, match="fitted on the dev set: add --do_eval, or leave"):
+            run_in(folder, "classification", **{**FLAGS, **SCALED, "do_eval": False, **flags})
+    with pytest.raises(UserError, match="is for classes: a regression has no probabilities. Leave"):
+        run_in(folder, "classification", **FLAGS, **SCALED, regression=True)
+    message = "--temperature_scaling excludes --long_text=mean, since .* not a softmax of logits"
+    with pytest.raises(UserError, match=message):
+        files = {"output_dir": "o", "vocab_file": "v"}
+        ClassifierSettings(**files, long_text="mean", temperature_scaling=True)
+
+
+@pytest.mark.slow
+def test_fit_in_python_keeps_the_temperature(folder):
+    texts, labels = ["fine lovely film", "dull awful plot", "so fine", "very dull"], [1, 0, 1, 0]
+    pair = (texts * 2, [*labels, 0, 1, 1, 0])  # no temperature makes two labels of a text right
+    models = []
+    for scaled in (False, True):
+        model = bert_tf.load(f"{folder}/export").for_classification(labels=["bad", "good"])
+        options = {"epochs": 2, "batch_size": 2, "seed": 3, "verbose": 0}
+        model.fit(texts, labels, validation_data=pair, temperature_scaling=scaled, **options)
+        models.append(model)
+    plain, scaled = (np.diff(np.log(model.predict(texts)), axis=1) for model in models)
+    temperature = plain / scaled
+    np.testing.assert_allclose(temperature[1:], temperature[:-1], rtol=1e-4)
+    assert temperature[0] != pytest.approx(1.0, abs=0.05)
+    with pytest.raises(UserError, match="fitted on the dev set: add"):
+        models[0].fit(texts, labels, temperature_scaling=True, **options)
+
+
+@pytest.mark.parametrize(
+    ("changes", "warns", "threshold"),
+    [
+        ({}, True, 0.3),
+        ({"find_threshold": True}, False, 0.3),
+        ({"threshold": 0.3}, False, 0.3),
+        ({"threshold": 0.9}, False, 0.9),
+        ({"do_train": False}, False, 0.3),
+    ],
+)
+def test_a_threshold_of_earlier_weights_is_told(
+    tmp_path, caplog, monkeypatch, changes, warns, threshold
+):
+    config = BertConfig.from_dict(SMALL | {"problem_type": "multi_label_classification"})
+    config.threshold = 0.3
+    write_config(str(tmp_path), config)
+    path = str(tmp_path / "bert_config.json")
+    monkeypatch.setattr(decision, "_learned_config", lambda settings: path)
+    given = {"threshold": None, "find_threshold": False, "do_train": True, "do_eval": True}
+    settings = types.SimpleNamespace(**given | changes, class_weights=None, temperature_scaling=0)
+    found = decision.configured(BertConfig.from_dict(SMALL), settings, multi_label=True)
+    assert found.threshold == threshold and found.is_multi_label
+    message = f"threshold is 0.3 in {path}, found or given for the weights that training goes on"
+    assert (message in caplog.text) == warns

@@ -14,7 +14,6 @@ from bert_tf.files import records
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.folder.reporting import read_results
 from bert_tf.runs.results.tables import read_table
-from bert_tf.tasks import class_weights
 from bert_tf.tasks.classification import processors, scores
 from bert_tf.tasks.classification.examples import (
     ClassificationEncoder,
@@ -23,12 +22,11 @@ from bert_tf.tasks.classification.examples import (
 )
 from bert_tf.tasks.classification.model import ClassificationModel
 from bert_tf.tasks.classification.settings import ClassifierSettings, TableColumns
-from bert_tf.tasks.task import ExampleSet
-from bert_tf.text.tokenizers import load_tokenizer
+from tests.support.encoded import tokenizer_of
 from tests.support.objectives import compute, predict, set_random_weights
-from tests.support.refusals import refusal
+from tests.support.refusals import refusal, refuses
 from tests.support.registered_tasks import REVIEWS, run_in
-from tests.support.small_classification import WORDS, write_reviews
+from tests.support.small_classification import VOCAB, WORDS, write_reviews
 from tests.support.small_pretraining import SMALL
 
 pytestmark = pytest.mark.usefixtures("uncompiled")
@@ -145,17 +143,16 @@ def test_wrong_columns_of_labels(tmp_path, cell, columns, message):
     ("label", "ids"),
     [(("b", "c"), [0, 1, 1]), (["c"], [0, 0, 1]), ("a", [1, 0, 0]), (None, [0] * 3)],
 )
-def test_a_record_has_a_number_for_each_label(tmp_path, label, ids):
-    tokenizer = load_tokenizer(f"{write_reviews(tmp_path)}/vocab.txt", True)
-    encoder = ClassificationEncoder(tokenizer, 8, ["a", "b", "c"], multi_label=True)
+def test_a_record_has_a_number_for_each_label(label, ids):
+    encoder = ClassificationEncoder(tokenizer_of(VOCAB), 8, ["a", "b", "c"], multi_label=True)
     example = InputExample("x", "fine film", label=label)
     (record,) = encoder.records(example, [[15, 6], []])
     assert record["label_ids"] == ids
     schema = classification_schema(8, regression=False, num_labels=3)
     assert records.serialize(record, schema) and encoder.schema["label_ids"].shape == [3]
     assert f"({ids})" in list(encoder.describe(example, record))[-1]
-    with pytest.raises(UserError, match="Example 'x': label 'd' must be one of 'a', 'b', 'c'"):
-        encoder.records(InputExample("x", "film", label=("a", "d")), [[6], []])
+    wrong, message = InputExample("x", "film", label=("a", "d")), "Example 'x': label 'd' must be"
+    refuses(f"{message} one of 'a', 'b', 'c'", encoder.records, wrong, [[6], []])
 
 
 def small_model(num_labels, **changes):
@@ -191,14 +188,6 @@ def test_the_loss_is_the_mean_of_binary_cross_entropies(num_labels, threshold):
     model.label_smoothing = 0.2
     smoothed = tf.keras.losses.BinaryCrossentropy(from_logits=True, label_smoothing=0.2)
     np.testing.assert_allclose(compute(model, features)[0], smoothed(labels, logits), rtol=1e-4)
-
-
-def test_weights_of_examples_with_several_labels():
-    labels = [["a", "b"], [], ("a",)]
-    examples = [InputExample(str(i), "x", label=x, weight=i) for i, x in enumerate(labels)]
-    sets = {"train": [ExampleSet("train", examples)]}
-    class_weights.weigh(sets, None, ["a", "b"])
-    assert [example.weight for example in sets["train"][0].examples] == [0.0, 1.0, 2.0]
 
 
 def test_metrics_are_scikit_learn_s():
@@ -317,36 +306,25 @@ def test_the_model_s_folder_decides_how_it_is_evaluated(trained, tmp_path):
     results = "test_results.tsv"
     assert (tmp_path / "b" / results).read_text() == (trained / "out" / results).read_text()
     assert all(read_table(f"{tmp_path}/b/predictions.tsv")["prediction"])
-    training = {"do_train": True, "do_eval": True}
+    single = {**start, "multi_label": False}
+    training, several = {**REVIEWS, "do_train": True}, {**FLAGS, "do_train": True, "do_eval": True}
+    resumed, of_one = {"output_dir": trained / "out"}, "is for examples with one label; "
     for flags, message in (
+        (single | {"do_eval": True}, "but the examples have one each. Set --multi_label"),
+        (training | resumed, "trained with several labels for each text; to go on, set"),
+        (several | {"class_weights": ["balanced"]}, f"--class_weights {of_one}"),
+        (several | {"temperature_scaling": True}, f"--temperature_scaling {of_one}"),
         (
-            {**start, "multi_label": False, "do_eval": True},
-            "but the examples have one each. Set --multi_label",
+            several | {"find_threshold": True, "do_eval": False},
+            "--find_threshold needs examples to",
         ),
         (
-            {**REVIEWS, "do_train": True, "output_dir": trained / "out"},
-            "trained with several labels for each text; to go on, set",
-        ),
-        (
-            {**FLAGS, **training, "class_weights": ["balanced"]},
-            "--class_weights is for examples with one label; ",
-        ),
-        (
-            {**FLAGS, **training, "temperature_scaling": True},
-            "--temperature_scaling is for examples with one label; ",
-        ),
-        (
-            {**FLAGS, "find_threshold": True, "do_train": True},
-            "--find_threshold needs examples to evaluate on: add --do_",
-        ),
-        (
-            {**REVIEWS, "labels": ["a", "b"], "threshold": 0.3, "do_train": True},
-            "--threshold is for texts with several labels",
+            training | {"labels": ["a", "b"], "threshold": 0.3},
+            "--threshold is for texts with sever",
         ),
     ):
-        assert message in refusal(
-            run_in, trained, "classification", **{"output_dir": tmp_path / "c", **flags}
-        )
+        flags = {"output_dir": tmp_path / "c", **flags}
+        assert message in refusal(run_in, trained, "classification", **flags)
 
 
 @pytest.mark.slow

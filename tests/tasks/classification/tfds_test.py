@@ -7,6 +7,7 @@ from bert_tf.errors import UserError
 from bert_tf.tasks.classification import processors
 from bert_tf.tasks.classification.examples import DataProcessor
 from bert_tf.tasks.classification.settings import TableColumns, TfdsSource
+from tests.support.refusals import refuses
 from tests.support.small_datasets import build
 
 PAIRS = {
@@ -80,46 +81,51 @@ def read(task, which, *arguments, **more):
     return [(e.guid, e.text_a, e.text_b, e.label) for e in getter("")]
 
 
-def test_classes_by_number_where_the_names_differ(data_dir):
-    assert read("MRPC", "train", "tiny_mrpc", data_dir) == [
+EXAMPLES = {  # task, set, dataset -> its examples
+    # Classes by number where the names differ.
+    ("MRPC", "train", "tiny_mrpc"): [
         ("train-0", "One river.", "Two rivers!", "1"),
         ("train-1", "Été", "b", "0"),
         ("train-2", "c", "d", "1"),
-    ]
-    assert read("MRPC", "dev", "tiny_mrpc", data_dir) == [("dev-0", "e", "f", "0")]
-    assert read("MRPC", "test", "tiny_mrpc:1.2.0", data_dir) == [("test-0", "g", "h", "0")]
+    ],
+    ("MRPC", "dev", "tiny_mrpc"): [("dev-0", "e", "f", "0")],
+    ("MRPC", "test", "tiny_mrpc:1.2.0"): [("test-0", "g", "h", "0")],
+    # Classes by name where they are the task's: in the dataset 0 is entailment.
+    ("MNLI", "train", "tiny_mnli"): [
+        ("train-0", "a", "b", "entailment"),
+        ("train-1", "c", "d", "contradiction"),
+    ],
+    ("MNLI", "dev", "tiny_mnli"): [("dev-0", "e", "f", "neutral")],
+    ("MNLI", "test", "tiny_mnli"): [("test-0", "i", "j", "contradiction")],
+    # One language of several.
+    ("XNLI", "dev", "tiny_xnli"): [
+        ("dev-0", "是", "不", "contradiction"),
+        ("dev-1", "好", "吗", "entailment"),
+    ],
+    # Single texts; without a dev set the test set is evaluated, as with files.
+    ("IMDB", "train", "tiny_reviews"): [
+        ("train-0", "fine", None, "pos"),
+        ("train-1", "dull", None, "neg"),
+    ],
+    ("IMDB", "dev", "tiny_reviews"): [("dev-0", "so", None, "pos")],
+    ("STS-B", "train", "tiny_stsb"): [("train-0", "a", "b", 3.5)],  # labels are numbers
+}
+
+
+@pytest.mark.parametrize("task, which, dataset", EXAMPLES)
+def test_examples(data_dir, task, which, dataset):
+    assert read(task, which, dataset, data_dir) == EXAMPLES[task, which, dataset]
+
+
+def test_a_language_the_tasks_files_and_second_sets(data_dir):
+    assert read("XNLI", "dev", "tiny_xnli", data_dir, language="en")[0][1:3] == ("yes", "no")
     found = processor("MRPC", "tiny_mrpc", data_dir)
     assert found.get_labels() == ["0", "1"]
     assert found.metrics == ("accuracy", "f1") and found.submission_file == "MRPC.tsv"
-
-
-def test_classes_by_name_where_they_are_the_tasks(data_dir):
-    # In the dataset 0 is entailment, in the task contradiction.
-    found = read("MNLI", "train", "tiny_mnli", data_dir)
-    assert found == [("train-0", "a", "b", "entailment"), ("train-1", "c", "d", "contradiction")]
-    assert read("MNLI", "dev", "tiny_mnli", data_dir) == [("dev-0", "e", "f", "neutral")]
-    assert read("MNLI", "test", "tiny_mnli", data_dir) == [("test-0", "i", "j", "contradiction")]
     also = processor("MNLI", "tiny_mnli", data_dir).also["mismatched"]
     assert also.has("dev", "")
     assert [e.text_a for e in also.get_dev_examples("") + also.get_test_examples("")] == ["g", "k"]
     assert not processor("MNLI", "tiny_mrpc", data_dir).also["mismatched"].has("dev", "")
-
-
-def test_one_language_of_several(data_dir):
-    assert read("XNLI", "dev", "tiny_xnli", data_dir) == [
-        ("dev-0", "是", "不", "contradiction"),
-        ("dev-1", "好", "吗", "entailment"),
-    ]
-    assert read("XNLI", "dev", "tiny_xnli", data_dir, language="en")[0][1:3] == ("yes", "no")
-
-
-def test_single_texts(data_dir):
-    assert read("IMDB", "train", "tiny_reviews", data_dir) == [
-        ("train-0", "fine", None, "pos"),
-        ("train-1", "dull", None, "neg"),
-    ]
-    # Without a dev set the test set is evaluated, as with files.
-    assert read("IMDB", "dev", "tiny_reviews", data_dir) == [("dev-0", "so", None, "pos")]
 
 
 @pytest.mark.parametrize(
@@ -168,8 +174,6 @@ def test_a_user_s_processor_gives_the_labels(data_dir, monkeypatch):
     monkeypatch.setitem(processors.processors, "own", Own)
     found = [row[1:] for row in read("own", "train", "tiny_cola", data_dir)]
     assert found[:2] == [("s0", None, "no"), ("s1", None, "yes")]
-    # Numbers are labels of STS-B.
-    assert read("STS-B", "train", "tiny_stsb", data_dir) == [("train-0", "a", "b", 3.5)]
 
 
 def test_features_by_name_and_splits(data_dir):
@@ -257,8 +261,7 @@ def test_flags_that_do_not_apply(data_dir):
         ({"labels": ["a", "b"]}, "--labels is for --task_name=table; leave it out"),
         ({"regression": True}, fixed),
     ):
-        with pytest.raises(UserError, match=message):
-            processor("MRPC", "tiny_mrpc", data_dir, TableColumns(**columns))
+        refuses(message, processor, "MRPC", "tiny_mrpc", data_dir, TableColumns(**columns))
     source = TfdsSource(tfds="tiny_mrpc", tfds_data_dir=data_dir)
     with pytest.raises(UserError, match="--data_dir=mrpc and --tfds=tiny_mrpc exclude each other"):
         processors.get_processor("MRPC", "mrpc", source=source)

@@ -13,6 +13,7 @@ from bert_tf.tasks.sentences.settings import IN_BATCH_NEGATIVES, TRIPLET
 from bert_tf.tasks.sentences.task import TaughtVectors
 from tests.support import numpy_bert
 from tests.support.objectives import compute, predict, set_random_weights
+from tests.support.refusals import refuses
 from tests.support.small_pretraining import SMALL, difference, tensors
 
 B, T, S, H = 5, 2, 7, 24
@@ -145,9 +146,7 @@ def test_the_accuracy_counts_hard_negatives():
     _, sums = loss_of(model_of(TRIPLET), unit_triplets())
     nearer = np.sum(first * (second - third), axis=1) > 0
     assert [x.numpy() for x in sums["accuracy"]] == [nearer.sum(), EXAMPLES]
-
-
-def test_a_triplet_that_is_right_by_the_margin_has_no_loss():
+    # A triplet that is right by the margin has no loss.
     vectors = tf.constant([[[1.0, 0], [1, 0], [0, 1]], [[1, 0], [0, 1], [0, 1]]])
     losses, right = sentence_model.triplet_losses(vectors, 0.75)
     assert losses.numpy().tolist() == [0.0, 0.75] and right.numpy().tolist() == [1.0, 0.0]
@@ -242,8 +241,7 @@ def test_what_is_refused():
         (IN_BATCH_NEGATIVES, 1, r"\[B, 2, S\]: pairs or \[B, 3, S\]: triplets; received 1 texts"),
     ):
         features = {"input_ids": tf.zeros([2, num_texts, 4], tf.int32), "label_ids": tf.zeros([2])}
-        with pytest.raises(UserError, match=message):
-            model_of(loss).checked_labels(features)
+        refuses(message, model_of(loss).checked_labels, features)
     with pytest.raises(UserError, match="--matryoshka_dims must be at most .* 8; got 9,4. Leave"):
         model_of("cosine", matryoshka_dims=[9, 4])
 
@@ -299,14 +297,12 @@ def test_texts_are_ranked_as_by_the_whole_matrix(size):
     assert len(found) == 5 * (1 if size is None else 2)
 
 
-def test_measures_are_those_of_sentence_transformers():
-    found = evaluate(*vectors(2), relevant(2))
-    assert {name: round(value, 6) for name, value in found.items()} == SENTENCE_TRANSFORMERS
-
-
 @pytest.mark.parametrize("chunk", [1, 3, 250])
-def test_a_model_that_gives_one_vector_to_all_texts_finds_nothing(chunk):
-    queries, texts = vectors(3)
+def test_measures_are_those_of_sentence_transformers(chunk):
+    queries, texts = vectors(2)
+    found = evaluate(queries, texts, relevant(2), chunk=chunk)
+    assert {name: round(value, 6) for name, value in found.items()} == SENTENCE_TRANSFORMERS
+    # A model that gives one vector to all texts finds nothing.
     texts[:] = texts[0]
     found = evaluate(queries, texts, [{i: 1.0} for i in range(QUERIES)], chunk=chunk)
     assert set(found.values()) == {0.0}

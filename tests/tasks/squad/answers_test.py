@@ -239,9 +239,6 @@ def test_an_answer_has_its_place_in_the_context():
         assert (found, text[start:end]) == (answer, place)
 
 
-ADDED = (AddedToken("[E1]", 1), AddedToken("A'b", 2))
-
-
 @pytest.mark.parametrize(
     "settings, text, expected",
     [

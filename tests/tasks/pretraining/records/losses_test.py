@@ -137,16 +137,24 @@ def test_a_text_of_unknown_words_is_warned_of(tmp_path, logged, share, objective
     assert [text[: len(message)] for text in found] == [message] * (share > 0.1)
 
 
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        (
+            "a b\nc|\u200b\n\ufeff|d\n\x07|\x01\x02 \x03|\ufffd|b",
+            "3 documents are left out: they have no tokens, only characters that are dropped",
+        ),
+        # Copies in other case, in other lines, with other blanks.
+        ("a b\nc|A b c|d|d|d|e f g", r"3 of 6 documents \(\d\d\.\d%\) repeat an earlier one$"),
+        ("x y| \nx y|X  y|y", r"2 of 4 documents \(\d\d\.\d%\) repeat an earlier one$"),
+    ],
+)
 @pytest.mark.parametrize("shards", [None, 1])
-def test_documents_without_a_token_are_counted(tmp_path, logged, shards):
-    (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL, *"abcd"]) + "\n")
-    texts = ("a b\nc", "\u200b\n\ufeff", "d\n\x07", "\x01\x02 \x03", "\ufffd", "b")
-    (tmp_path / "text.txt").write_text("\n\n".join(texts))
+def test_documents_without_a_token_and_copies_are_counted(tmp_path, logged, text, message, shards):
+    (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL, *"abcdefgxy"]) + "\n")
+    (tmp_path / "text.txt").write_text(text.replace("|", "\n\n"))
     make(tmp_path, shards)
-    (line,) = [text for level, text in logged if level == "warning" and "no token" in text]
-    assert line.startswith(
-        "3 documents are left out: they have no tokens, only characters that are dropped"
-    )
+    assert sum(bool(re.match(message, line)) for _, line in logged) == 1
 
 
 @pytest.mark.parametrize("shape, shards", [((5, 7, 1), 2), ((9, 4, 3), None), ((4, 30, 2), 2)])
@@ -165,23 +173,6 @@ def test_text_that_is_split_already_is_not_told_to_be(tmp_path, logged):
     make(tmp_path, input_file=f"{tmp_path}/text.jsonl", max_seq_length=16)
     (text,) = [text for level, text in logged if "are in no record" in text]
     assert "--split_sentences" not in text and "the sentences have" in text
-
-
-COPIES = [
-    ("a b\nc\n\n", "A b c\n\n", "d\n\n", "d\n\n", "d\n\n", "e f g\n\n"),  # case and lines
-    # Two documents in the second text; blanks.
-    ("x y\n\n", "x y\n \nx y\n\n", "X  y\n\n", "y\n\n"),
-]
-
-
-@pytest.mark.parametrize("texts, expected", [*zip(COPIES, ["3 of 6", "3 of 5"], strict=True)])
-@pytest.mark.parametrize("shards", [None, 1])
-def test_documents_that_repeat_another_are_counted(tmp_path, logged, texts, expected, shards):
-    (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL, *"abcdefgxy"]) + "\n")
-    (tmp_path / "text.txt").write_text("".join(texts))
-    make(tmp_path, shards)
-    (line,) = [text for _, text in logged if "repeat an" in text]
-    assert re.fullmatch(rf"{expected} documents \(\d\d\.\d%\) repeat an earlier one", line)
 
 
 def documents_of(records):
@@ -230,20 +221,16 @@ def test_workers_share_out_the_heldout_documents_too(tmp_path):
     assert files[0] == files[1] == files[2]
 
 
-def test_copies_of_a_document_are_on_one_side(tmp_path):
+def test_copies_of_a_document_are_on_one_side_and_the_rest_is_trained_on_as_if_alone(tmp_path):
     write_text(tmp_path)
     path = tmp_path / "text.txt"
-    path.write_text(path.read_text() + "\n" + path.read_text().upper())
-    training, held = heldout(tmp_path)
-    assert training | held == set(range(50)) and not training & held
-
-
-def test_training_records_are_those_of_the_text_without_the_heldout_documents(tmp_path):
-    write_text(tmp_path)
     _, held = heldout(tmp_path, name="first")
-    documents = (tmp_path / "text.txt").read_text().strip().split("\n\n")
+    documents = path.read_text().strip().split("\n\n")
+    path.write_text("\n\n".join([*documents, *(text.upper() for text in documents)]))
+    training, other = heldout(tmp_path)
+    assert other == held and training == set(range(50)) - held
     kept = [text for number, text in enumerate(documents) if number not in held]
-    (tmp_path / "text.txt").write_text("\n\n".join(kept) + "\n")
+    path.write_text("\n\n".join(kept) + "\n")
     assert make(tmp_path) == read_records(tmp_path / "first.tfrecord")
 
 

@@ -16,11 +16,9 @@ from bert_tf.tasks.pretraining.records.data import create_pretraining_data
 from bert_tf.tasks.pretraining.records.data_settings import PackingSettings, PretrainingDataSettings
 from bert_tf.tasks.pretraining.records.manifest import MadeFor
 from bert_tf.tasks.pretraining.records.packing import pack_records
-from bert_tf.tasks.pretraining.records.shards import create_shards
 from bert_tf.text.model_vocabulary import vocabulary_digest
 from bert_tf.tokenization import load_vocab
-from tests.support import text_in_shards
-from tests.support.refusals import refusal
+from tests.support.refusals import refusal, refuses
 
 SPECIAL = ["[PAD]", "[unused0]", "[unused1]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = "river bread stone walk moon see the a of and".split()
@@ -93,21 +91,6 @@ def test_each_of_several_files_has_one(make, tmp_path, more):
     assert {name: first[name] for name in more} == more
 
 
-def test_shards_have_the_same_ones_whatever_the_workers(tmp_path):
-    text = text_in_shards.write_text(tmp_path)
-    for count in (1, 3):
-        for i in range(count):
-            values = text_in_shards.settings(
-                text, tmp_path / str(count), num_workers=count, worker_index=i
-            )
-            create_shards(values)
-    found, others = (text_in_shards.contents(tmp_path / str(count)) for count in (1, 3))
-    assert found == others
-    manifests = [json.loads(x) for name, x in found.items() if name.startswith("r-shards-")]
-    assert len(manifests) == 5
-    assert sum(each["documents"] for each in manifests) == 40
-
-
 def test_packed_records_keep_it(make, tmp_path):
     path = make()
     settings = PackingSettings(input_file=f"{tmp_path}/a.tf*", output_file=f"{tmp_path}/packed")
@@ -138,19 +121,27 @@ def test_files_that_were_made_differently_are_refused(make, tmp_path, more, what
     start = f"--input_file: {paths[0]} and {paths[1]} were made with different "
     told = refusal(MadeFor("mlm").check, paths, "input_file")
     assert told.startswith(start + what.format(tmp_path, tmp_path))
-    with pytest.raises(UserError, match="were made with different"):
-        pack_records(PackingSettings(input_file=",".join(paths)))
+    refuses("were made with different", pack_records, PackingSettings(input_file=",".join(paths)))
 
 
-@pytest.mark.parametrize("made, trained", [("mlm_nsp", "mlm_sop"), ("mlm", "mlm_nsp")])
+@pytest.mark.parametrize(
+    "made, trained",
+    [
+        *(("mlm_nsp", "mlm_sop"), ("mlm", "mlm_nsp"), ("mlm_sop", "electra")),
+        *(("electra", "mlm"), ("electra", "mlm_nsp")),
+    ],
+)
 def test_objective(make, made, trained):
-    path = make(objective=made)
+    path = make(objective=made, dupe_factor=1)
     MadeFor(made).check([path], "input_file")
-    MadeFor("mlm").check([path], "input_file")
+    way = "--objective=mlm, which takes any records"
+    if "electra" in (made, trained):
+        way = f"make the records again with --objective={trained}"
+    else:
+        MadeFor("mlm").check([path], "input_file")
     assert refusal(MadeFor(trained).check, [path], "eval_input_file") == (
         f"--eval_input_file: the records of {path} were made with --objective={made}, but now it is"
-        f" {trained}. Give the same --objective, or --objective=mlm, which takes any records. To"
-        f" use them anyway, delete {path}.json"
+        f" {trained}. Give the same --objective, or {way}. To use them anyway, delete {path}.json"
     )
 
 
@@ -222,12 +213,10 @@ def test_words_instead_of_reserved_lines(make, tmp_path):
     check_model(path, prefix)
     # Without the vocabulary that made the records nothing can tell that it only adds a word.
     own.unlink()
-    with pytest.raises(UserError, match=r"with the model's, .*/model/vocab.txt\. Make them again"):
-        check_model(path, prefix)
+    refuses(r"with the model's, .*/model/vocab.txt\. Make them again", check_model, path, prefix)
     # The other way round the model knows a word that the records do not have.
     file.write_text((tmp_path / "vocab.txt").read_text().replace("[unused0]", "loaf"))
-    with pytest.raises(UserError, match="'loaf' has the id 1 in the latter and none in the former"):
-        check_model(make(), prefix)
+    refuses("'loaf' has the id 1 in the latter and none in the former", check_model, make(), prefix)
 
 
 @pytest.mark.parametrize("recorded", [True, False])
@@ -243,8 +232,7 @@ def test_casing_of_the_model(make, tmp_path, recorded):
     ) in refusal(check_model, path, prefix)
     if not recorded:  # a released model's name tells its casing
         prefix = save_model(tmp_path / "cased_L-12_H-768_A-12")
-        with pytest.raises(UserError, match="was trained with --do_lower_case=False"):
-            check_model(path, prefix)
+        refuses("was trained with --do_lower_case=False", check_model, path, prefix)
 
 
 def test_a_manifest_of_earlier_records_is_ignored(make, tmp_path, caplog):
@@ -308,8 +296,7 @@ def test_no_other_file_is_replaced(make, tmp_path, text):
     file.write_text(text)
     for more in ({}, {"heldout_fraction": 0.3, "heldout_output_file": f"{tmp_path}/a.tfrecord"}):
         message = f"^{file} .*needed for the manifest of --.*move it"
-        with pytest.raises(UserError, match=message):
-            make("b.tfrecord" if more else "a.tfrecord", **more)
+        refuses(message, make, "b.tfrecord" if more else "a.tfrecord", **more)
     assert file.read_text() == text
     file.unlink()
     make()
@@ -320,8 +307,7 @@ def test_what_gets_no_manifest(make, tmp_path):
     make("../../../../../../../dev/null")
     assert not os.path.exists("/dev/null.json")
     (tmp_path / "text.txt").write_text("\n\n \n")
-    with pytest.raises(UserError, match="must have tokens"):
-        make()
+    refuses("must have tokens", make)
     assert not (tmp_path / "a.tfrecord.json").exists()
 
 

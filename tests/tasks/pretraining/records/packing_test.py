@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.errors import UserError
 from bert_tf.files import record_checks, records
 from bert_tf.tasks.pretraining.records import data, packing
 from bert_tf.tasks.pretraining.records.data_settings import PackingSettings, PretrainingDataSettings
@@ -26,23 +25,13 @@ from tests.support.golden import needs_golden
 from tests.support.packed_batches import PLACES, PREDICTIONS, ROW_LENGTH, plain_record
 from tests.support.pretraining_runs import run, write_text
 from tests.support.record_files import read_records
+from tests.support.refusals import refuses
 
-FIRST = {
-    "input_ids": [2, 11, 12, 3, 13, 3],
-    "segment_ids": [0, 0, 0, 0, 1, 1],
-    "masked_lm_positions": [2, 4],
-    "masked_lm_ids": [21, 22],
-    "masked_lm_weights": [1.0, 0.5],
-    "next_sentence_labels": [1],
-}
-SECOND = {
-    "input_ids": [2, 14, 3],
-    "segment_ids": [0, 0, 1],
-    "masked_lm_positions": [1],
-    "masked_lm_ids": [23],
-    "masked_lm_weights": [1.0],
-    "next_sentence_labels": [0],
-}
+NAMES = ("input_ids", "segment_ids", "masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
+NAMES += ("next_sentence_labels",)
+LISTS = [2, 11, 12, 3, 13, 3], [0, 0, 0, 0, 1, 1], [2, 4], [21, 22], [1.0, 0.5], [1]
+FIRST = dict(zip(NAMES, LISTS, strict=True))
+SECOND = dict(zip(NAMES, ([2, 14, 3], [0, 0, 1], [1], [23], [1.0], [0]), strict=True))
 
 
 def unpack(row):
@@ -135,14 +124,10 @@ def test_a_row_of_unmasked_sequences_without_next_sentences():
 
 
 def test_a_record_is_read_without_its_padding():
-    record = plain_record(FIRST)
+    schema, record = pretraining_schema(ROW_LENGTH, PREDICTIONS), plain_record(FIRST)
     assert record["masked_lm_weights"] == [1.0, 0.5, 0, 0, 0, 0]
-    schema = pretraining_schema(ROW_LENGTH, PREDICTIONS)
     assert packing.read_sequence(records.serialize(record, schema)) == FIRST
-
-
-def test_a_row_with_too_many_predictions_is_split():
-    parts = packing.split_row([FIRST, SECOND, FIRST, FIRST, SECOND], 4)
+    parts = packing.split_row([FIRST, SECOND, FIRST, FIRST, SECOND], 4)  # predictions at most
     assert [len(part) for part in parts] == [2, 2, 1]
 
 
@@ -266,8 +251,7 @@ def wrong(tmp_path_factory):
 @pytest.mark.parametrize("input_file, changes, message", WRONG)
 def test_wrong_input(wrong, monkeypatch, input_file, changes, message):
     monkeypatch.chdir(wrong)
-    with pytest.raises(UserError, match=re.escape(message)):
-        pack(input_file, **{"output_file": "new", **changes})
+    refuses(re.escape(message), pack, input_file, **{"output_file": "new", **changes})
     assert not (wrong / "new").exists()
 
 

@@ -1,6 +1,7 @@
 """Shards of pre-training records: their processes, and the temporary file."""
 
 import hashlib
+import json
 import os
 import random
 import signal
@@ -16,7 +17,7 @@ from bert_tf.tasks.pretraining.records.shards import create_shards
 from tests.support import text_in_shards
 from tests.support.byte_pair_files import word_merges, write_vocabulary
 from tests.support.pretraining_runs import command, run
-from tests.support.refusals import refusal
+from tests.support.refusals import refusal, refuses
 from tests.support.text_in_shards import TEXTS, contents, corpus, flags, settings
 
 
@@ -37,6 +38,7 @@ def test_each_shard_is_what_the_exact_program_makes_of_its_documents(text, tmp_p
     names = {f"r-{i:05}-of-00005.tfrecord" for i in range(5)}
     manifests = {f"r-shards-{i:05}.json" for i in range(5)}
     assert found.keys() == names | manifests | {"r-shards.json"}
+    assert sum(json.loads(found[name])["documents"] for name in manifests) == 40
     shards = {}
     for name, numbers in TEXTS.items():
         for i, document in enumerate(corpus(*numbers).split("\n\n \n")):
@@ -86,8 +88,7 @@ def test_shards_of_another_run_are_not_mixed_with(text, tmp_path):
         ({"num_shards": 6}, "with --num_shards=5, and now it is 6"),
         ({"do_whole_word_mask": True}, "with --do_whole_word_mask=False, and now it is True"),
     ):
-        with pytest.raises(UserError, match=message):
-            create_shards(settings(text, output, **more))
+        refuses(message, create_shards, settings(text, output, **more))
     with open(text / "b" / "y.txt", "a") as file:
         file.write("\nthe moon")
     with pytest.raises(UserError, match="with --input_file='3 files, .*, and now it is '3 f"):
@@ -95,16 +96,14 @@ def test_shards_of_another_run_are_not_mixed_with(text, tmp_path):
     (text / "b" / "y.txt").write_text(corpus(*TEXTS["b/y.txt"]))
     with open(tmp_path / "vocab.txt", "a") as file:
         file.write("moons\n")
-    with pytest.raises(UserError, match="with --vocab_file='sha256 "):
-        create_shards(settings(text, output))
+    refuses("with --vocab_file='sha256 ", create_shards, settings(text, output))
     assert contents(output) == expected
 
 
 def test_settings_of_a_run_without_a_shard_are_one_file_to_delete(text, tmp_path):
     output = tmp_path / "out"
     (text / "b" / "y.txt").write_bytes(b"river\n\xff\n")
-    with pytest.raises(UserError, match="y.txt, line 2, is not UTF-8"):
-        create_shards(settings(text, output))
+    refuses("y.txt, line 2, is not UTF-8", create_shards, settings(text, output))
     (text / "b" / "y.txt").write_text(corpus(*TEXTS["b/y.txt"]))
     message = refusal(create_shards, settings(text, output))
     assert message.startswith(f"{output}/r-shards.json: shards were begun there with --input_file=")

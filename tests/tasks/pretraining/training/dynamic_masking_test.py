@@ -12,16 +12,16 @@ from bert_tf.tasks.pretraining.records.masking import Masks
 from bert_tf.tasks.pretraining.records.packing import pack_row
 from bert_tf.tasks.pretraining.schema import MLM, predictions_per_row, pretraining_schema
 from bert_tf.tasks.pretraining.training.dynamic_masking import DynamicMasking
-from bert_tf.text.fast_tokenization import FastTokenizer
 from bert_tf.text.tokenizers import load_tokenizer
 from tests.support.byte_pair_files import SPECIAL, write_vocabulary
+from tests.support.encoded import tokenizer_of
 
 LENGTH, NUMBER, PROBABILITY = 41, 9, 0.22
 WORDS = ["[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghij", "##x", "##y", "##z"]
-VOCAB = {token: number for number, token in enumerate(WORDS)}
+TOKENIZER = tokenizer_of(WORDS)
+VOCAB = TOKENIZER.vocab
 CLS, SEP, MASK = VOCAB["[CLS]"], VOCAB["[SEP]"], VOCAB["[MASK]"]
 FIRST = VOCAB["a"]
-TOKENIZER = FastTokenizer(VOCAB)
 
 
 def settings(mask, whole_words=False):
@@ -51,8 +51,8 @@ def unmasked(count):
     return {name: np.array([row[name] for row in rows], np.int32) for name in rows[0]}
 
 
-def masker(whole_words):
-    return DynamicMasking(MASK, len(VOCAB), NUMBER, PROBABILITY, whole_words)
+def masker(whole_words, predictions=NUMBER, places=1):
+    return DynamicMasking(MASK, len(VOCAB), predictions, PROBABILITY, whole_words, places)
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["pieces", "whole_words"])
@@ -64,19 +64,17 @@ def drawn(request):
     return request.param, features, {name: x.numpy() for name, x in masked.items()}
 
 
-def row_of(features, number):
-    return {name: x[number] for name, x in features.items()}
-
-
 def repeated(features, each):
     return {name: tf.constant(np.repeat(x, each, axis=0)) for name, x in features.items()}
 
 
-def check_row(features, masked, whole_words):
+NAMES = ["masked_lm_positions", "masked_lm_ids", "masked_lm_weights"]
+
+
+def check_row(features, masked, row, whole_words):
     """Checks what is drawn for a record, or for a packed row, whose mask has several numbers."""
-    ids, numbers, words = (features[n] for n in ("input_ids", "input_mask", "word_ids"))
-    names = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
-    positions, labels, weights = (masked[name] for name in names)
+    ids, numbers, words = (features[n][row] for n in ("input_ids", "input_mask", "word_ids"))
+    positions, labels, weights = (masked[name][row] for name in NAMES)
     count = int(weights.sum())
     assert weights.tolist() == [1.0] * count + [0.0] * (len(weights) - count)
     assert not positions[count:].any() and not labels[count:].any()
@@ -85,7 +83,7 @@ def check_row(features, masked, whole_words):
     assert (ids[chosen] == labels[:count]).all()
     assert not np.isin(ids[chosen], [0, CLS, SEP]).any()
     others = np.delete(np.arange(len(ids)), chosen)
-    assert (masked["input_ids"][others] == ids[others]).all()
+    assert (masked["input_ids"][row, others] == ids[others]).all()
     for number in range(1, numbers.max() + 1):
         wanted = min(NUMBER, max(1, round(int((numbers == number).sum()) * PROBABILITY)))
         found = (numbers[chosen] == number).sum()
@@ -96,13 +94,12 @@ def check_row(features, masked, whole_words):
 
 def test_the_features_are_those_of_masked_records(drawn):
     whole_words, features, masked = drawn
-    names = ["masked_lm_positions", "masked_lm_ids", "masked_lm_weights"]
-    types = dict.fromkeys(["input_ids", "input_mask", *names], "int32")
+    types = dict.fromkeys(["input_ids", "input_mask", *NAMES], "int32")
     types["masked_lm_weights"] = "float32"
     assert {name: x.dtype.name for name, x in masked.items()} == types
-    assert all(masked[name].shape == (700, NUMBER) for name in names)
+    assert all(masked[name].shape == (700, NUMBER) for name in NAMES)
     for row in range(700):
-        check_row(row_of(features, row), row_of(masked, row), whole_words)
+        check_row(features, masked, row, whole_words)
 
 
 def test_a_key_alone_decides(drawn):
@@ -198,22 +195,18 @@ def packed_rows():
     return {name: np.array([row[name] for row in rows], np.int32) for name in names}
 
 
-def packed_masker(whole_words, predictions=ROW_NUMBER):
-    return DynamicMasking(MASK, len(VOCAB), predictions, PROBABILITY, whole_words, PLACES)
-
-
 @pytest.mark.parametrize("whole_words", [False, True])
 def test_each_sequence_of_a_packed_row_has_its_own_number_of_predictions(whole_words):
     each = 100
     features = repeated(packed_rows(), each)
     keys = hash_numbers(3, tf.range(each * len(ROWS)))
-    masked = tf.function(packed_masker(whole_words), autograph=False)(features, keys)
+    masked = tf.function(masker(whole_words, ROW_NUMBER, PLACES), autograph=False)(features, keys)
     masked, features = ({n: x.numpy() for n, x in found.items()} for found in (masked, features))
     places = predictions_per_row(ROW_NUMBER, PLACES)
     assert masked["masked_lm_positions"].shape == (each * len(ROWS), places)
     assert np.array_equal(masked["input_mask"], features["input_mask"])
     for row in range(each * len(ROWS)):
-        check_row(row_of(features, row), row_of(masked, row), whole_words)
+        check_row(features, masked, row, whole_words)
     # A row of one sequence is masked as its record is, but for the ids that replace tokens.
     alone = {n: tf.constant(x[2 * each :, :ROW_LENGTH]) for n, x in features.items()}
     for name, x in masker(whole_words)(alone, keys[2 * each :]).items():
@@ -223,7 +216,7 @@ def test_each_sequence_of_a_packed_row_has_its_own_number_of_predictions(whole_w
 
 def test_a_packed_row_with_too_few_places_leaves_predictions_out():
     features = {name: tf.constant(x) for name, x in packed_rows().items()}
-    masked = packed_masker(False, predictions=2)(features, hash_numbers(1, tf.range(3)))
+    masked = masker(False, 2, PLACES)(features, hash_numbers(1, tf.range(3)))
     assert masked["masked_lm_weights"].numpy().sum(axis=1).tolist() == [4.0, 4.0, 2.0]
 
 
@@ -245,7 +238,7 @@ def test_the_distribution_in_packed_rows_is_that_of_the_records(whole_words):
         return chosen.reshape(count, each, length).sum(axis=1)
 
     alone = how_often(masker(whole_words), plain, 5)
-    together = how_often(packed_masker(whole_words), rows, 6)
+    together = how_often(masker(whole_words, ROW_NUMBER, PLACES), rows, 6)
     for row, numbers in enumerate(ROWS):
         begin = 0
         for number in numbers:
@@ -275,7 +268,7 @@ def test_ids_that_are_never_drawn():
     never = (0, 2, 3, len(VOCAB) - 1)
     mask = DynamicMasking(MASK, len(VOCAB), NUMBER, PROBABILITY, False, 1, never)
     plain, found = masker(False)(features, keys), mask(features, keys)
-    for name in ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights"):
+    for name in NAMES:
         np.testing.assert_array_equal(plain[name], found[name], err_msg=name)
         assert found[name].shape == (2800, NUMBER)
     before, after = features["input_ids"].numpy(), found["input_ids"].numpy()

@@ -1,7 +1,8 @@
-"""Tests of runs on unmasked records and without next sentences, and of Adam's flags."""
+"""Tests of what a run of pre-training reads: records, objectives, Adam's flags and schedules."""
 
 import glob
 import re
+import types
 
 import numpy as np
 import pytest
@@ -9,12 +10,23 @@ import tensorflow as tf
 
 import bert_tf
 from bert_tf.errors import UserError
+from bert_tf.files import record_checks, records
 from bert_tf.model.configuration import BertConfig
 from bert_tf.tasks.pretraining.records.data import create_pretraining_data
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
+from bert_tf.tasks.pretraining.schema import pretraining_schema
+from bert_tf.tasks.pretraining.training.dynamic_masking import DynamicMasking
+from bert_tf.tasks.pretraining.training.record_files import FittingRecords, Records, fit
 from bert_tf.tasks.pretraining.training.run import run_pretraining
 from bert_tf.tasks.pretraining.training.settings import PretrainingSettings, RecordBatches
-from tests.support.pretraining_runs import CONFIG, assert_same_variables, variables, write_text
+from tests.support.pretraining_runs import (
+    CONFIG,
+    assert_same_variables,
+    variables,
+    write_records,
+    write_text,
+)
+from tests.support.refusals import refuses
 
 pytestmark = pytest.mark.usefixtures("uncompiled")
 
@@ -125,6 +137,173 @@ def test_adam_s_flags_reach_the_update(of_sequences):
     ],
 )
 def test_flags_that_do_not_fit(inputs, tmp_path, records, changes, message):
-    with pytest.raises(UserError, match=re.escape(message)):
-        pretrain(inputs, tmp_path, records, **changes)
+    refuses(re.escape(message), pretrain, inputs, tmp_path, records, **changes)
     assert not glob.glob(f"{tmp_path}/*ckpt*")
+
+
+PHASES = [RecordBatches(128, 70, 64, 20), RecordBatches(512, 15, 32, 77)]
+
+
+def scheduled(phases=PHASES, **changes):
+    evaluation = RecordBatches(128, 1, 8, 20)
+    return PretrainingSettings(
+        **{"phases": phases, "evaluation_batches": evaluation, "input_file": "x", "output_dir": "y"}
+        | changes
+    )
+
+
+def schedules(**changes):
+    """Returns the number of steps and the configuration of each schedule."""
+    made = scheduled(**changes).schedules()
+    assert not any(schedule.scales_decay for _, schedule in made)  # only ELECTRA's
+    return [(steps, *list(schedule.get_config().values())[:-1]) for steps, schedule in made]
+
+
+def test_one_schedule_or_one_for_each_phase():
+    assert schedules() == [(85, 5e-5, 85, 10000, 1.0, 0)]
+    shape = {"num_warmup_steps": 9, "decay_power": 0.5, "start_warmup_step": -8}
+    assert schedules(learning_rate=0.25, **shape) == [(85, 0.25, 85, 9, 0.5, -8)]
+    assert schedules(restart_schedule=True, **shape) == [
+        (70, 5e-5, 70, 9, 0.5, -8),
+        (15, 5e-5, 15, 9, 0.5, -8),
+    ]
+    rates = {"phase_learning_rates": "6e-3, 4e-3"}
+    assert schedules(**rates) == [(70, 6e-3, 70, 10000, 1.0, 0), (15, 4e-3, 15, 10000, 1.0, 0)]
+    warmups = {"phase_warmup_steps": "20,0", "learning_rate": 0.5}
+    assert schedules(**warmups) == [(70, 0.5, 70, 20, 1.0, 0), (15, 0.5, 15, 0, 1.0, 0)]
+    assert schedules(phases=PHASES[1:], phase_learning_rates="1") == [(15, 1.0, 15, 10000, 1.0, 0)]
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        (
+            {"phase_learning_rates": "6e-3"},
+            "--phase_learning_rates must have a number for each phase, 2 in all (see --phases),"
+            " separated by commas; got '6e-3'",
+        ),
+        ({"phase_learning_rates": "6e-3,"}, "2 in all (see --phases), separated by commas; got '6"),
+        ({"phase_learning_rates": "1,2,3"}, "2 in all"),
+        ({"phase_learning_rates": "6e-3,nan"}, "each value must be a finite number of at least 0"),
+        ({"phase_warmup_steps": "20,2.5"}, "--phase_warmup_steps must have a number for each"),
+        ({"phase_warmup_steps": "20,-1"}, "--phase_warmup_steps=20,-1: each value must be at lea"),
+        (
+            {"start_warmup_step": -10000},
+            "--start_warmup_step=-10000 is beyond the warm-up of 10000 steps (--num_warmup_steps or"
+            " --phase_warmup_steps): it must be at most 0 and above -10000. Leave it out",
+        ),
+        ({"start_warmup_step": 1}, "--start_warmup_step=1 is beyond the warm-up of 10000 steps"),
+        ({"start_warmup_step": -1, "num_warmup_steps": 0}, "beyond the warm-up of 0 steps"),
+        ({"start_warmup_step": -8, "phase_warmup_steps": "9,8"}, "beyond the warm-up of 8 steps"),
+        (
+            {"phase_learning_rates": "6e-3,4e-3", "learning_rate": 1.0},
+            "--phase_learning_rates=6e-3,4e-3 excludes --learning_rate=1.0",
+        ),
+        (
+            {"phase_warmup_steps": "20,2", "num_warmup_steps": 3},
+            "--phase_warmup_steps=20,2 excludes --num_warmup_steps=3",
+        ),
+        ({"decay_power": 0.0}, "--decay_power=0.0 must be a finite number above 0"),
+        ({"optimizer": "adam"}, "--optimizer=adam must be one of adamw, lamb"),
+        ({"clip_norm": -1.0}, "--clip_norm=-1.0 must be a finite number of at least 0"),
+    ],
+)
+def test_schedules_that_do_not_fit_are_refused(changes, message):
+    refuses(re.escape(message), scheduled, **changes)
+
+
+SCHEMA = pretraining_schema(12, 2)
+
+
+def opened(*files):
+    ends = record_checks.check_ends(files)
+    batches = RecordBatches(12, 0, 8, 2)
+    return FittingRecords({"files": list(files), "batch_size": 8}, 1.0, ends, batches)
+
+
+def check_content(files, schema, flag):
+    Records(flag, files, {}).sample(schema)
+
+
+def write_changed(path, source, **values):
+    """Writes the records of a file with other values of some features, the same in every place."""
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for record in tf.data.TFRecordDataset(source).as_numpy_iterator():
+            example = tf.train.Example.FromString(record)
+            for name, value in values.items():
+                feature = example.features.feature[name]
+                numbers = getattr(feature, feature.WhichOneof("kind")).value
+                numbers[:] = [value] * len(numbers)
+            writer.write(example.SerializeToString(deterministic=True))
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    "values, message",
+    [
+        ({"input_mask": 0}, "must have tokens; input_mask is 0 everywhere in the first 7 rec"),
+        ({"masked_lm_weights": 0.0}, "must have masked tokens to predict; masked_lm_weights is 0"),
+        (
+            {"input_ids": 0, "input_mask": 0, "masked_lm_weights": 0.0, "masked_lm_positions": 0},
+            "must have tokens; input_mask is 0 everywhere",
+        ),
+    ],
+)
+@pytest.mark.parametrize("flag", ["input_file", "eval_input_file"])
+def test_records_that_teach_nothing_are_refused(values, message, flag, tmp_path):
+    good = write_records(tmp_path / "good", 7, 12, 2, seed=1)
+    bad = write_changed(tmp_path / "bad", good, **values)
+    with pytest.raises(UserError) as error:
+        check_content([bad], SCHEMA, flag)
+    assert str(error.value).startswith(f"--{flag}: the records of {bad} {message}")
+    check_content([good], SCHEMA, flag)
+    check_content([bad, good], SCHEMA, flag)  # some records are good
+
+
+def test_unmasked_records_have_no_weights_to_look_at(tmp_path):
+    schema = pretraining_schema(12, None, "mlm")
+    path = tmp_path / "unmasked"
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        values = {name: [1] * 12 for name in schema}
+        writer.write(records.serialize(values, schema))
+    check_content([str(path)], schema, "input_file")
+
+
+@pytest.mark.parametrize(
+    "words, whole, is_warned",
+    [
+        ([0, 1, 2, 3, 0, 4, 5, 6, 0, 0, 0, 0], True, True),
+        ([0, 1, 0, 0, 2, 3, 4, 5, 6, 7, 8, 0], True, True),
+        ([0, 1, 2, 2, 0, 3, 4, 0, 0, 0, 0, 0], True, False),
+        ([0, 1, 2, 3, 0, 4, 5, 6, 0, 0, 0, 0], False, False),
+    ],
+)
+def test_whole_words_of_one_token_are_warned_of(tmp_path, warnings, words, whole, is_warned):
+    schema = pretraining_schema(12, None, "mlm")
+    path = str(tmp_path / "unmasked")
+    with tf.io.TFRecordWriter(path) as writer:
+        values = {name: [1] * 12 for name in schema} | {"word_ids": words}
+        for _ in range(5):
+            writer.write(records.serialize(values, schema))
+    sizes = {"max_seq_length": 12, "max_predictions_per_seq": 2, "batch_size": 3, "num_steps": 1}
+    made_for = types.SimpleNamespace(objective="mlm", check=lambda files, flag: None)
+    found = Records("input_file", [path], {"word_ids": 12})
+    masking = DynamicMasking(4, 30, 2, 0.15, whole)
+    fit(found, RecordBatches(**sizes), made_for, {}, masking, 1, "train_batch_size")
+    expected = f"--do_whole_word_mask changes nothing in the first 5 records of {path}: each word"
+    assert sum(text.startswith(expected) for text in warnings) == is_warned
+
+
+def test_evaluation_on_records_of_training_is_told_whatever_their_names(tmp_path, caplog):
+    train = write_records(tmp_path / "train", 9, 12, 2, seed=1)
+    held_out = write_records(tmp_path / "held", 9, 12, 2, seed=2)
+    copied = write_changed(tmp_path / "copied", train)
+    assert record_checks.check_ends([train])[0][:2] == record_checks.check_ends([copied])[0][:2]
+    opened(held_out).warn_of_training([opened(train)], None)
+    assert caplog.text == ""
+    opened(held_out, copied).warn_of_training([opened(held_out[:-4] + "held")], None)
+    assert f"evaluated on records that it is trained on ({held_out})" in caplog.text
+    caplog.clear()
+    opened(copied, train).warn_of_training([opened(held_out), opened(train)], None)
+    assert f"evaluated on records that it is trained on ({copied}, ...)" in caplog.text
+    assert "Name held-out records with --eval_input_file" in caplog.text
