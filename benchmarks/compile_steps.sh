@@ -40,17 +40,21 @@ for generation in v6e v5e; do
   large $generation:2x4 512:256:77 4
   model large_packed uncased_L-24_H-1024_A-16 $generation:2x4 512:64:77 1 \
     --max_sequences_per_pack=12
-  step electra_small_$generation --topology=$generation:2x4 \
-    --flagfile=flags/pretraining/electra_small.flags
+  for size in small base; do
+    step electra_${size}_$generation --topology=$generation:2x4 \
+      --flagfile=flags/pretraining/electra_$size.flags
+  done
 done
 base v6e:1x1 512:32:77 1
 base v3:2x2 128:256:20 1
 base v3:2x2 512:256:77 1
+large v3:2x2 128:256:20 1
+large v3:2x2 512:256:77 4
+large v2:2x2 128:256:20 1
 model six uncased_L-6_H-768_A-12 v5e:2x4 128:256:20 1
 model roberta roberta_base v5e:2x4 128:256:20 1 --objective=mlm
 step albert_v5e --topology=v5e:2x4 --phases=128:1000:256:20 \
   --bert_config_file=flags/models/albert_base_v2/albert_config.json
-step electra_base_v5e --topology=v5e:2x4 --flagfile=flags/pretraining/electra_base.flags
 base v5e:4x8 512:256:77 1
 base v4:2x2x4 512:256:77 1
 base tpu7x:2x2x2 512:256:77 1

@@ -20,10 +20,10 @@ from bert_tf.pretrained import text_input
 from bert_tf.tasks.squad import features
 from bert_tf.text import sequences
 from bert_tf.text.fast_tokenization import FastTokenizer
-from tests.fuzz import fuzz_tokenizers
+from tests.fuzz.fuzz_tokenizers import random_text
 from tests.support.golden import needs_golden
 from tests.support.refusals import refusal
-from tests.text.fast_tokenization_test import random_text, random_tokens
+from tests.text.fast_tokenization_test import random_tokens, text_of
 
 TOKENS = "[UNK] [CLS] [SEP] [MASK] a b c ab un able ##a ##b ##able . , \u9db4 \u03c2 ##\u03c2"
 FEW = {token: 11 * i + 5 for i, token in enumerate(TOKENS.split())}
@@ -261,8 +261,8 @@ def test_bytes_that_are_not_utf8_are_ignored(do_lower_case):
 @pytest.mark.parametrize("number", [500, pytest.param(9000, marks=pytest.mark.slow)])
 def test_random_texts(number, do_lower_case):
     rng = random.Random(number)
-    texts = [fuzz_tokenizers._text(rng) for _ in range(number)]
-    texts += [without_surrogates(random_text(rng, PIECES)) for _ in range(number // 9)]
+    texts = [random_text(rng) for _ in range(number)]
+    texts += [without_surrogates(text_of(rng, PIECES)) for _ in range(number // 9)]
     check(to_ids(do_lower_case), VOCAB, do_lower_case, texts)
 
 
@@ -282,7 +282,8 @@ def test_random_vocabularies(seed, untraced):
     alphabet = [list("abAB"), list("a\u03a3\u03c3\u03c2"), list("abcde.# "), PIECES][seed]
     tokens = random_tokens(rng, alphabet) + ["x" * 1_000_000]
     vocab = {token: 7 * i + 2 for i, token in enumerate(tokens)}
-    texts = [without_surrogates(random_text(rng, alphabet)) for _ in range(300)]
+    texts = [without_surrogates(text_of(rng, alphabet)) for _ in range(200)]
+    texts += [random_text(rng) for _ in range(100)]
     do_lower_case = seed % 2 == 0
     check(TextToIds(FastTokenizer(vocab, do_lower_case)), vocab, do_lower_case, texts)
 

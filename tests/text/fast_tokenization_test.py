@@ -81,6 +81,11 @@ def test_every_code_point(tmp_path, monkeypatch):
         assert words == tokenization.BasicTokenizer(do_lower_case).tokenize(" ".join(texts))
 
 
+def text_of(rng: random.Random, alphabet: list[str]) -> str:
+    size = rng.choice((0, 1, 3, 10, 40, 199, 200, 201))
+    return "".join(rng.choices([*alphabet, *" .#\t"], k=size))
+
+
 def random_tokens(rng: random.Random, alphabet: list[str]) -> list[str]:
     tokens = ["[UNK]"]
     for _ in range(rng.choice((0, 5, 50))):
@@ -102,8 +107,7 @@ def test_random_texts_and_vocabularies(tmp_path, path, seed):
     alphabet = rng.choice([*alphabets, list("".join(map(random_text, [rng] * 9)) + "ab")])
     vocab = write_vocab(tmp_path / "vocab.txt", random_tokens(rng, alphabet))
     texts = [random_text(rng) for _ in range(20)]
-    for size in rng.choices((0, 1, 3, 10, 40, 199, 200, 201), k=40):
-        texts.append("".join(rng.choices([*alphabet, *" .#\t"], k=size)))
+    texts += [text_of(rng, alphabet) for _ in range(40)]
     check(vocab, texts, do_lower_case=True)
     check(vocab, texts, do_lower_case=False)
 
