@@ -1,4 +1,4 @@
-"""RoBERTa through the programs: records, fine-tuned models, loaded ones.
+"""RoBERTa through the programs: pre-trained with dynamic masks, fine-tuned, loaded.
 
 And its vocabulary in the tasks: spaces belong to words, pairs have four special tokens.
 """
@@ -29,12 +29,12 @@ from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSetti
 from bert_tf.tasks.squad import answers, features
 from bert_tf.tasks.squad.examples import SquadData, SquadExample, read_squad_examples
 from bert_tf.tasks.squad.words import FinalText
-from bert_tf.tasks.tagging.data import Sentence, TaggingEncoder
+from bert_tf.tasks.tagging.data import Sentence, TaggingEncoder, read_sentences
 from bert_tf.text.tokenizers import load_tokenizer
-from tests.albert_test import classify_as_the_program
+from tests.albert_test import classify_as_the_program, write_text
 from tests.support.byte_pair_files import word_merges, write_vocabulary
 from tests.support.encoded import ids_of_each, tokens_of_each
-from tests.support.pretraining_runs import run
+from tests.support.pretraining_runs import run, variables
 from tests.support.record_files import read_records
 from tests.support.refusals import refuses
 from tests.support.small_classification import WORDS, flags, write_reviews
@@ -132,6 +132,26 @@ def test_a_classifier_is_trained_and_loaded(tmp_path):
         export(dataclasses.replace(ids, output=str(tmp_path / "text"), input_kind="text"))
 
 
+@pytest.mark.slow
+def test_masks_are_drawn_while_pre_training(tmp_path):
+    config, vocab_file = write_roberta(tmp_path)
+    make = [f"--input_file={write_text(tmp_path)}", f"--vocab_file={vocab_file}"]
+    make += ["--max_seq_length=24", "--nomask", "--dupe_factor=3", "--do_lower_case=False"]
+    name = f"{tmp_path}/records"
+    run(*make, "--objective=mlm", f"--output_file={name}", program="create_pretraining_data.py")
+    out = tmp_path / "out"
+    words = [f"--input_file={name}", f"--bert_config_file={config}", "--max_seq_length=24"]
+    words += ["--max_predictions_per_seq=5", "--train_batch_size=8", f"--output_dir={out}"]
+    words += ["--do_train", "--do_eval", "--num_train_steps=40", "--num_warmup_steps=4"]
+    words += ["--learning_rate=5e-3", "--dynamic_masking", f"--vocab_file={vocab_file}"]
+    message = run(*words, status=1)
+    assert "--objective=mlm_nsp needs a model with a head for pairs of sentences" in message
+    run(*words, "--objective=mlm", "--do_whole_word_mask")
+    results = reporting.read_results(str(out / "eval_results.txt"))
+    assert results["global_step"] == 40 and results["masked_lm_loss"] < 5.0
+    assert not any("seq_relationship" in name for name in variables(out))
+
+
 def create(folder, **changes):
     """Returns the records of a small text, lists by name."""
     (folder / "text.txt").write_text("the film was\nfine\nso very lovely")
@@ -184,16 +204,26 @@ def test_pairs_have_two_separators_between_them(tmp_path):
         create(tmp_path, **{**settings, "max_seq_length": 5})
 
 
-@pytest.mark.slow
-def test_questions_are_answered(tmp_path):
-    """With a vocabulary that is learned from the quickstart's text."""
-    source, vocab_file = QUICKSTART / "squad.json", str(tmp_path / "vocab.json")
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """The flags of a small model whose vocabulary is learned from the quickstart's text."""
+    folder = tmp_path_factory.mktemp("model")
+    vocab_file = str(folder / "vocab.json")
     build_vocabulary(str(QUICKSTART / "corpus.txt"), vocab_file, 900, kind=BYTE_BPE)
     config = {**CONFIG, "vocab_size": 900, "hidden_size": 32, "max_position_embeddings": 66}
-    (tmp_path / "bert_config.json").write_text(json.dumps(config))
-    run(
-        *(f"--vocab_file={vocab_file}", f"--bert_config_file={tmp_path}/bert_config.json"),
+    (folder / "bert_config.json").write_text(json.dumps(config))
+    return [
+        f"--vocab_file={vocab_file}",
+        f"--bert_config_file={folder}/bert_config.json",
         *("--do_lower_case=False", "--max_seq_length=64", "--learning_rate=2e-3"),
+    ]
+
+
+@pytest.mark.slow
+def test_questions_are_answered(model, tmp_path):
+    source = QUICKSTART / "squad.json"
+    run(
+        *model,
         *(f"--train_file={source}", f"--predict_file={source}", f"--output_dir={tmp_path}/out"),
         *("--do_train", "--do_predict", "--version_2_with_negative", "--max_query_length=16"),
         *("--doc_stride=32", "--train_batch_size=12", "--num_train_epochs=60"),
@@ -212,6 +242,60 @@ def test_questions_are_answered(tmp_path):
     assert np.mean(same) > 0.95  # the program truncates questions to 16 pieces
     for answer, context in zip(found, contexts, strict=True):
         assert context[answer.start : answer.end].split() == answer.text.split()
+
+
+@pytest.mark.slow
+def test_entities_are_tagged(model, tmp_path):
+    """Each word has the tag that the loaded model gives it in the sentence as a text."""
+    out = tmp_path / "out"
+    run(
+        *model,
+        *(f"--data_dir={QUICKSTART}/entities", f"--output_dir={out}", "--do_train"),
+        *("--do_predict", "--train_batch_size=8", "--num_train_epochs=40"),
+        "--nodocument_context",
+        program="run_tagging.py",
+    )
+    loaded = bert_tf.load(str(out))
+    sentences = read_sentences(str(out / "predictions.txt"), "predict_file")
+    found = loaded.tag([" ".join(sentence.words) for sentence in sentences])
+    for sentence, entities in zip(sentences, found, strict=True):
+        pairs = zip(sentence.words, sentence.tags, strict=True)
+        tagged = " ".join(word for word, tag in pairs if tag != "O")
+        assert " ".join(entity.text for entity in entities) == tagged
+    assert sum(map(len, found)) > 3
+
+
+@pytest.mark.slow
+def test_endings_sentences_and_features(model, tmp_path):
+    run(
+        *model,
+        *(f"--data_dir={QUICKSTART}/endings", f"--output_dir={tmp_path}/endings"),
+        *("--do_train", "--do_eval", "--train_batch_size=4", "--num_train_epochs=1"),
+        program="run_multiple_choice.py",
+    )
+    run(
+        *model,
+        *(f"--data_dir={QUICKSTART}/sentences", f"--output_dir={tmp_path}/sentences"),
+        *("--text_a_column=sentence1", "--text_b_column=sentence2", "--label_column=score"),
+        *("--score_scale=5", "--do_train", "--do_eval", "--train_batch_size=8"),
+        *("--num_train_epochs=1", f"--export_dir={tmp_path}/exported"),
+        program="run_sentence_similarity.py",
+    )
+    (tmp_path / "lines.txt").write_text("A small town. ||| The sea\n")
+    run(
+        *[flag for flag in model if "learning_rate" not in flag],
+        *(f"--input_file={tmp_path}/lines.txt", f"--output_file={tmp_path}/features.jsonl"),
+        *("--layers=-1", f"--init_checkpoint={tmp_path}/exported"),
+        program="extract_features.py",
+    )
+    line = json.loads((tmp_path / "features.jsonl").read_text())
+    tokens = [feature["token"] for feature in line["features"]]
+    assert tokens[0] == "<s>" and tokens.count("</s>") == 3
+    assert "".join(tokens).replace("Ġ", " ") == "<s>A small town.</s></s>The sea</s>"
+    pretrained = bert_tf.load(f"{tmp_path}/exported")  # without normalize its vectors have length 1
+    vector = pretrained.encode(("A small town.", "The sea"), normalize=False)
+    last = np.array([feature["layers"][0]["values"] for feature in line["features"]])
+    np.testing.assert_allclose(vector, last.mean(0), atol=2e-5)
 
 
 TEXT = "smith was born (1895-1943). fine"

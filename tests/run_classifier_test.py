@@ -5,8 +5,10 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +18,9 @@ from bert_tf.files import checkpoints
 from bert_tf.runs.flags import command_flags
 from bert_tf.runs.folder import reporting
 from bert_tf.runs.results import tables
+from tests.support import forked_programs
 from tests.support.golden import golden_cases
-from tests.support.pretraining_runs import run, variables
+from tests.support.pretraining_runs import assert_same_variables, command, run, variables
 from tests.support.small_classification import flags, write_reviews
 
 PROGRAM = "run_classifier.py"
@@ -153,6 +156,34 @@ def test_a_diverging_run_has_its_own_status(reviews, tmp_path):
     log = run(*words, program=PROGRAM, status=command_flags.DIVERGED_STATUS)
     last = log.splitlines()[-1]
     assert last.startswith("run_classifier.py: loss is nan at step "), log
+
+
+@pytest.mark.slow
+def test_a_stopped_run_ends_like_one_left_alone(reviews, tmp_path):
+    """Also if it was stopped during an evaluation. The best checkpoint is the same, too."""
+    words = ["--do_train", "--num_train_epochs=4", "--evaluate_every_steps=6", "--keep_best"]
+    words += ["--save_checkpoints_steps=6", "--length_buckets=16,28", "--group_by_length"]
+    run(*flags(reviews, tmp_path / "alone", *words), program=PROGRAM)
+    stopped = 0
+    for i in range(20):
+        log = tmp_path / f"log{i}"
+        log.touch()
+        out = flags(reviews, tmp_path / "out", *words)
+        process = forked_programs.start(command(*out, program=PROGRAM), log)
+        goal = f"Saved step {12 + 6 * (i % 8)} "
+        while process.exitcode is None and goal not in log.read_text():
+            time.sleep(0.01)
+        if process.exitcode is None:
+            os.kill(process.pid, signal.SIGTERM if i % 2 else signal.SIGKILL)
+        process.join()
+        if process.exitcode == 0:
+            break
+        stopped += 1
+    assert stopped >= 3
+    for name in ("", "best"):
+        assert_same_variables(tmp_path / "out" / name, tmp_path / "alone" / name)
+    best = (tmp_path / name / "best/eval_results.txt" for name in ("alone", "out"))
+    assert next(best).read_text() == next(best).read_text()
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from bert_tf.files import records
 from bert_tf.model.configuration import BertConfig
+from bert_tf.runs.folder import reporting
 from bert_tf.tasks.pretraining.schema import pretraining_schema
 from bert_tf.tasks.pretraining.training.run import run_pretraining
 from bert_tf.tasks.pretraining.training.settings import PretrainingSettings
@@ -155,6 +156,23 @@ def test_weights_of_an_init_checkpoint_are_the_first_ones(trained, inputs, tmp_p
         expected = np.zeros_like(value) if "/adam_" in name else before[name]
         if name != "global_step":
             np.testing.assert_array_equal(value, expected, err_msg=name)
+
+
+@pytest.mark.slow
+def test_the_original_s_way_of_evaluating_alone(trained, inputs, tmp_path):
+    """Without phases, 100 batches that repeat the 94 records, from an initial checkpoint."""
+    output_dir, _ = trained
+    log = run(
+        *flags(inputs, tmp_path, "--do_eval=True", "--max_seq_length=12"),
+        "--max_predictions_per_seq=2",
+        f"--init_checkpoint={output_dir}",
+    )
+    assert "Evaluating on 800 examples, batches of 8" in log
+    results = reporting.read_results(str(tmp_path / "eval_results.txt"))
+    assert results.pop("global_step") == 0
+    checkpoint = output_dir / "model.ckpt-20"
+    expected = evaluate_in_numpy(checkpoint, inputs / "train_12_*", 12, 2, 8, 800)
+    assert results == pytest.approx(expected, rel=1e-5)
 
 
 def test_evaluation_on_the_records_of_an_earlier_phase(trained, inputs, tmp_path):

@@ -13,9 +13,7 @@ from bert_tf.runs.folder import goodput
 from tests.runs.training.multi_worker_test import make_words, wait_for_both, wait_for_checkpoint
 from tests.runs.training.resume_test import named_step
 from tests.support import forked_programs
-from tests.support.pretraining_runs import (
-    assert_same_variables,
-)
+from tests.support.pretraining_runs import assert_same_variables
 
 FLAGS = ("--num_train_steps=240", "--save_checkpoints_steps=60")
 FLAGS += ("--tpu=pjrt", "--num_cpu_devices=1")
