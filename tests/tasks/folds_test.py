@@ -365,7 +365,7 @@ def test_all_folds_are_checked_before_the_first(reviews, fake_runs):
 
 
 @pytest.mark.slow
-def test_a_fold_is_a_run_on_the_rest(tmp_path):
+def test_a_fold_is_a_run_on_the_rest(reviews, tmp_path):
     """The same figures as a run with the fold's lines as dev file."""
     flags = {**FLAGS, "max_seq_length": 24, "num_train_epochs": 1.0, "learning_rate": 5e-3}
     results = validate(reviews, **flags)
