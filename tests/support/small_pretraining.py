@@ -53,8 +53,8 @@ def make_features(seed=0, batch_size=B):
 
 def make_inputs(seed=0, batch_size=B):
     """Returns the numpy features of a batch that BERT reads, with padding."""
-    names = ("input_ids", "input_mask", "segment_ids")
-    return {name: make_features(seed, batch_size)[name] for name in names}
+    features = make_features(seed, batch_size)
+    return {name: features[name] for name in ("input_ids", "input_mask", "segment_ids")}
 
 
 def tensors(features):
