@@ -15,6 +15,11 @@ os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
 # these steps take on some machines.
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 
+# They take a minute or more, and begin: else one of them is left to run alone at the end.
+LONGEST = (
+    *("resume_test.py", "multi_worker_test.py", "replicas_test.py", "pjrt_runs_test.py"),
+    *("pjrt_test.py", "fault_matrix_test.py", "pjrt_restart_test.py", "storage_test.py"),
+)
 ENVIRONMENTS = {"tpu_build": "the extra `tpu`", "tpu_compiler": "the extra `compile`"}
 
 
@@ -34,6 +39,7 @@ def pytest_collection_modifyitems(config, items):
     left_out = [item for item in items if others & {mark.name for mark in item.iter_markers()}]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in left_out]
+    items.sort(key=lambda item: item.path.name not in LONGEST)
 
 
 @pytest.fixture(scope="module")
