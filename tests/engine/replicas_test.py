@@ -165,7 +165,7 @@ def check_training(
     shard = distribution.input_shard(strategy)
 
     def iterator(shard):
-        return input_pipeline.TrainingInput(files, SCHEMA, batch_size, {}, 7, shard).iterator
+        return input_pipeline.TrainingInput(files, SCHEMA, batch_size, 7, shard).iterator
 
     rows = loop.run(iterator(shard), 3, lambda _: None)
     alone = build()
@@ -222,7 +222,7 @@ def check_evaluation(strategy, files, build=quiet_model, num_metrics=5):
     """Every example once, in batches that do not come out even, and over and over."""
     several, one = (Evaluator(model, of) for of, model in several_and_one(strategy, build))
     for max_steps in (0, 7):
-        source = EvaluationInput(24, files, SCHEMA, {}, max_steps)
+        source = EvaluationInput(24, files, SCHEMA, max_steps)
         results, expected = several.evaluate(source), one.evaluate(source)
         assert results.keys() == expected.keys() and len(results) == num_metrics
         for name, value in expected.items():
