@@ -268,8 +268,7 @@ def check_dropout(strategy):
     assert len(np.unique(np.concatenate([first, run(2)]), axis=0)) == 2 * replicas
 
 
-def main(replicas, folder):
-    strategy = distribution.get_strategy("mirrored", replicas)
+def check_replicas(strategy, replicas, folder):
     assert strategy.num_replicas_in_sync == replicas
     files = make_files(folder, (40, 53, 32))
     for gradient_reduction in distribution.GRADIENT_REDUCTIONS:
@@ -316,5 +315,8 @@ def test_two_replicas(check, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("replicas", [2, 4])
 def test_replicas(replicas, tmp_path):
-    code = f"from tests.engine import replicas_test as t; t.main({replicas}, {str(tmp_path)!r})"
-    run_forked(code)
+    run_forked(
+        "from tests.engine import replicas_test as t\n"
+        f"strategy = t.distribution.get_strategy('mirrored', {replicas})\n"
+        f"t.check_replicas(strategy, {replicas}, {str(tmp_path)!r})"
+    )
