@@ -231,7 +231,7 @@ def test_wrong_input_leaves_nothing_behind(model, tmp_path):
     for text, changes, message in (
         ("The cat sat.\n", {}, "no word that occurs at least --min_count=1 times is split into"),
         (TEXT, {"min_count": 4}, "at least --min_count=4 times is split into pieces. Give more"),
-        ("\n \n", {}, "--input_file: the text has no words; name files with text"),
+        ("\n \n", {}, "--input_file: no new entry would save a token: no word that occurs at"),
         ("", {}, "text.txt is empty"),
         (None, {}, "text.txt does not exist"),
         (b"cats \xff", {}, "text.txt, line 1, is not UTF-8"),
