@@ -122,12 +122,12 @@ def time_input_pipeline(
     schema = pretraining_schema(length, None if masking else predictions)
     # Training checks all features of ids. The cost does not depend on the limit.
     names = [name for name, feature in schema.items() if feature.dtype is np.int64]
-    limits = dict.fromkeys(names, (vocab_size, "vocab_size"))
+    schema = records.limited(schema, dict.fromkeys(names, (vocab_size, "vocab_size")))
     augment = None
     if masking:
         augment = DynamicMasking(4, vocab_size, predictions, 0.15, masking == WHOLE_WORDS)
     options = {"seed": 1, "augment": augment}
-    iterator = input_pipeline.TrainingInput(files, schema, batch_size, limits, **options).iterator
+    iterator = input_pipeline.TrainingInput(files, schema, batch_size, **options).iterator
 
     @tf.function
     def draw(num_batches):

@@ -58,7 +58,7 @@ def main() -> None:
     def make_training(buckets: Buckets, group_by_length: bool) -> Callable[[], float]:
         options = {"buckets": buckets, "group_by_length": group_by_length}
         source = WholeFileInput(
-            *([train_file], schema, batch_size, {}), seed=SEED, num_batches=num_batches, **options
+            *([train_file], schema, batch_size, SEED), num_batches=num_batches, **options
         )
         step = functools.partial(train_step, model, optimizer)
         loop = TrainingLoop(strategy, step, buckets=source.buckets)

@@ -83,7 +83,7 @@ def trace_loops(folder, mistaken=False):
     """Prints, as JSON, what there is on the TPU in each loop; runs in a process of its own."""
     strategy = tpu_strategy.pretend_tpu(CORES)
     files = [write_records(f"{folder}/{i}.tfrecord", 20 + i, 12, 2, seed=i) for i in range(2)]
-    source = EvaluationInput(8, files, SCHEMA, {}, 0)
+    source = EvaluationInput(8, files, SCHEMA, 0)
     found = {}
 
     def note(name, loop, iterator):
@@ -124,7 +124,7 @@ def trace_loops(folder, mistaken=False):
             if mistaken:
                 break
         shard = distribution.input_shard(strategy)
-        iterator = input_pipeline.TrainingInput(files, SCHEMA, 16, {}, 1, shard).iterator
+        iterator = input_pipeline.TrainingInput(files, SCHEMA, 16, 1, shard).iterator
 
         def step(features, seed, objective=objective, optimizer=optimizer, of_step=of_step):
             return steps.train_step(objective, optimizer, features, seed, **of_step)
@@ -164,7 +164,7 @@ def trace_fine_tuning(folder, strategy, note, name):
     trainer = make_trainer(build, strategy, folder, schedule, **more)
     buckets = Buckets.of_schema((12, 20), schema)
     lengths = {"num_batches": 8, "buckets": buckets, "group_by_length": True}
-    source = WholeFileInput([path], schema, 8, {}, 1, **lengths)
+    source = WholeFileInput([path], schema, 8, 1, **lengths)
     assert source.buckets.lengths == (12, 20)
 
     def step(features, seed):

@@ -187,40 +187,39 @@ def _scores(table: Table) -> Scores:
 def _class_scores(table: Table) -> Scores:
     # A run may predict a class that no label has. The class gets no metric, so that both runs have
     # the same metrics.
-    classes, labels = np.unique(table["label"], return_inverse=True)
-    numbers = {name: i for i, name in enumerate(classes)}
-    predicted = np.array([numbers.get(x, len(classes)) for x in table["prediction"]])
-    right = labels == predicted
-
-    def f1s(rows: np.ndarray) -> np.ndarray:
-        size = len(classes) + 1
-        hits = np.bincount(labels[rows][right[rows]], minlength=size)
-        total = np.bincount(labels[rows], minlength=size) + np.bincount(predicted[rows], None, size)
-        return (2 * hits / np.maximum(total, 1))[:-1]
-
+    classes = np.unique(table["label"])
+    wanted, found = (np.array(table[x])[:, None] == classes for x in ("label", "prediction"))
+    right, f1 = (wanted == found).all(axis=1), _f1(wanted, found)
     scores: dict[str, Score] = {"accuracy": lambda rows: right[rows].mean()}
-    scores["macro F1"] = lambda rows: f1s(rows).mean()
+    scores["macro F1"] = lambda rows: f1(rows, 0).mean()
     if len(classes) == 2:
         for i, name in enumerate(classes):
-            scores[f"F1 of {name}"] = lambda rows, i=i: f1s(rows)[i]
+            scores[f"F1 of {name}"] = lambda rows, i=i: f1(rows, 0)[i]
     return "examples", right, scores
 
 
 def _label_scores(table: Table, names: Sequence[str]) -> Scores:
     wanted, found = (_label_matrix(table[column], names) for column in ("label", "prediction"))
-    hits, sizes = wanted & found, wanted.astype(int) + found
-    right = (wanted == found).all(axis=1)
-
-    def f1(rows: np.ndarray, axis: int | None) -> float:
-        total = np.maximum(sizes[rows].sum(axis=axis), 1)
-        return float(np.mean(2 * hits[rows].sum(axis=axis) / total))
-
+    right, f1 = (wanted == found).all(axis=1), _f1(wanted, found)
     scores = {
         "all labels right": lambda rows: right[rows].mean(),
         "micro F1": lambda rows: f1(rows, None),
-        "macro F1": lambda rows: f1(rows, 0),
+        "macro F1": lambda rows: f1(rows, 0).mean(),
     }
     return "examples", right, scores
+
+
+def _f1(wanted: np.ndarray, found: np.ndarray) -> Callable[[np.ndarray, int | None], np.ndarray]:
+    """Returns a function: rows -> the F1 of each class (axis 0), or of all together (axis None).
+
+    `wanted` and `found` are bool [examples, classes].
+    """
+    hits, sizes = wanted & found, wanted.astype(int) + found
+
+    def f1(rows: np.ndarray, axis: int | None) -> np.ndarray:
+        return 2 * hits[rows].sum(axis=axis) / np.maximum(sizes[rows].sum(axis=axis), 1)
+
+    return f1
 
 
 def _label_matrix(cells: Sequence[str], names: Sequence[str]) -> np.ndarray:
@@ -311,14 +310,11 @@ def _verdict(metric: Metric) -> str:
     return "B is better" if (metric.difference > 0) != is_lower_better else "A is better"
 
 
-def check_words(words: Sequence[str]) -> None:
+def main(words: Sequence[str]) -> None:
     if len(words) != 2:
         raise UserError(
             f"name the --output_dir of two runs: python -m tools.compare_runs A B; got {len(words)}"
         )
-
-
-def main(words: Sequence[str]) -> None:
     name, a, b = read_pair(*words, FLAGS.file)
     print(f"A: {words[0]}\nB: {words[1]}\nfile: {name}\n")
     print(sentences(compare(a, b, FLAGS.num_resamples, FLAGS.random_seed)))
@@ -335,4 +331,4 @@ if __name__ == "__main__":
         "num_resamples", 2000, "Samples of the examples, with replacement.", lower_bound=100
     )
     flags.DEFINE_integer("random_seed", 12345, "Seed of these samples.", lower_bound=0)
-    command_flags.run_program(main, takes_words=True, check_words=check_words)
+    command_flags.run_program(main, takes_words=True)

@@ -204,8 +204,6 @@ def _free_lines(settings: ExtensionSettings, vocab: Mapping[str, int]) -> list[i
 def _choose(
     settings: ExtensionSettings, words: Mapping[str, int], vocab: Mapping[str, int]
 ) -> dict[str, tuple[str, ...]]:
-    if not words:
-        raise UserError("--input_file: the text has no words; name files with text")
     limits = (settings.num_words, settings.min_count, settings.whole_words)
     chosen = choose_entries(words, vocab, *limits)
     if not chosen:

@@ -96,12 +96,9 @@ def draw(record: Record, title: str) -> "Figure":
     return figure
 
 
-def check_words(words: Sequence[str]) -> None:
+def main(words: Sequence[str]) -> None:
     if len(words) != 1:
         raise UserError("name the output directory of one run: python -m tools.goodput OUTPUT_DIR")
-
-
-def main(words: Sequence[str]) -> None:
     output_dir = words[0]
     record = read_run(output_dir)
     print(table(record), *describe_others(output_dir), sep="\n")
@@ -114,4 +111,4 @@ if __name__ == "__main__":
     flags.DEFINE_string(
         "output", None, "The PNG file to write. Default: goodput.png in the run's directory."
     )
-    command_flags.run_program(main, takes_words=True, check_words=check_words)
+    command_flags.run_program(main, takes_words=True)

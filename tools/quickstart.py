@@ -32,6 +32,7 @@ from absl import flags
 
 from bert_tf.engine import interrupts
 from bert_tf.errors import UserError
+from bert_tf.files import storage
 from bert_tf.runs.flags import command_flags
 
 from . import child
@@ -125,14 +126,8 @@ def run_stages(stages: Sequence[Stage], log: TextIO) -> None:
 def main() -> None:
     output_dir = flags.FLAGS.output_dir
     stages = make_stages(output_dir)
-    try:
-        os.makedirs(output_dir, exist_ok=True)
-        log = open(os.path.join(output_dir, _LOG), "w", encoding="utf-8")  # noqa: SIM115
-    except OSError as error:
-        raise UserError(
-            f"--output_dir={output_dir} must be a folder that can be written: {error}"
-        ) from error
-    with log:
+    storage.make_output_dir(output_dir)
+    with open(os.path.join(output_dir, _LOG), "w", encoding="utf-8") as log:
         print(f"The commands and what they print: {log.name}")
         run_stages(stages, log)
     results = os.path.join(output_dir, "eval_results.txt")

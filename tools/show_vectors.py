@@ -168,10 +168,6 @@ def sample(count: int, most: int) -> np.ndarray:
 def main() -> None:
     import_matplotlib()  # fail before the work
     vectors, texts = read_archive()
-    if len(vectors) < 3:
-        raise UserError(
-            f"--vectors={FLAGS.vectors} must have at least three vectors; it has {len(vectors)}"
-        )
     labels = read_lines(FLAGS.labels, "labels", len(vectors)) if FLAGS.labels else []
     if len({*labels}) > _MOST_CLASSES:
         raise UserError(

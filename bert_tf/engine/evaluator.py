@@ -31,13 +31,8 @@ class EvaluationInput:
     batch_size: int
     files: Sequence[str]
     schema: records.Schema
-    limits: records.Limits
     max_steps: int
     augment: Augment | None = None
-
-    @property
-    def limited_schema(self) -> records.Schema:
-        return records.limited(self.schema, self.limits)
 
 
 class Evaluator:
@@ -56,7 +51,7 @@ class Evaluator:
         """Returns the objective's metrics, and `loss`, the mean weighted by examples."""
         batch_size = source.batch_size
         distribution.replica_batch_size(self._strategy, batch_size, "eval_batch_size")
-        with record_checks.explained(source.files, source.limited_schema):
+        with record_checks.explained(source.files, source.schema):
             num_examples = source.max_steps * batch_size or count_records(source.files)
             num_steps = -(-num_examples // batch_size)
             logging.info("Evaluating on %d examples, batches of %d", num_examples, batch_size)
@@ -76,13 +71,12 @@ def evaluation_dataset(
     All hosts read all files. A batch also has `example_weight`, float32 [batch]: 1 for the first
     `num_examples` examples, 0 for the padding of the last batch.
     """
-    schema = source.limited_schema
     part = source.batch_size // shard.count
     begin = shard.index * part
 
     def add_weight(indices: tf.Tensor, serialized: tf.Tensor) -> Batch:
         indices, serialized = indices[begin : begin + part], serialized[begin : begin + part]
-        features = records.parse(serialized, schema)
+        features = records.parse(serialized, source.schema)
         if source.augment is not None:
             features = source.augment(features, hash_numbers(indices))
         features["example_weight"] = tf.cast(indices < num_examples, tf.float32)

@@ -76,7 +76,6 @@ class TrainingInput:
         files: Sequence[str],
         schema: records.Schema,
         batch_size: int,
-        limits: records.Limits,
         seed: int,
         shard: InputShard = ONE_HOST,
         augment: Augment | None = None,
@@ -88,7 +87,7 @@ class TrainingInput:
         self._watched = dict(zip(files, ends, strict=True))
         # If a run was moved, its saved position has the original names of the files.
         self._files = self._names = list(files)
-        self._schema = records.limited(schema, limits)
+        self._schema = schema
         self._batch_size = batch_size
         self._shard = shard
         self._augment = augment

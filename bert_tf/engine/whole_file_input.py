@@ -34,7 +34,6 @@ class WholeFileInput(TrainingInput):
         files: Sequence[str],
         schema: records.Schema,
         batch_size: int,
-        limits: records.Limits,
         seed: int,
         shard: InputShard = ONE_HOST,
         *,
@@ -47,7 +46,7 @@ class WholeFileInput(TrainingInput):
         self._group_by_length = group_by_length
         with tf.device(shard.device):
             self._examples, self._lengths = _read(files, schema)
-        super().__init__(files, schema, batch_size, limits, seed, shard)
+        super().__init__(files, schema, batch_size, seed, shard)
         self._watched = {}  # the records are in memory
         self._identity["group_by_length"] = group_by_length
 

@@ -215,7 +215,6 @@ class FineTuner:
             [self._record_file("train")],
             self._schema,
             settings.train_batch_size,
-            {},
             num_batches=num_train_steps,
             buckets=self._buckets,
             group_by_length=settings.group_by_length,

@@ -1,14 +1,11 @@
 """Tests of benchmarks/all.py: the table that it makes of what the benchmarks print."""
 
-import subprocess
-import sys
-
 import pytest
 from absl import flags
 
 from benchmarks import all as every_benchmark
 from tests.support.environment import of_a_user
-from tools import ROOT
+from tests.support.pretraining_runs import ROOT, run
 
 PRINTED = """\
 batch: 8 of length 128
@@ -78,11 +75,8 @@ def test_what_was_measured_is_not_measured_again(tmp_path):
     folder.mkdir()
     for name in ("records", "input_pipeline", "training_step", "float32_and_bfloat16"):
         (folder / f"{name}.txt").write_text(f"{name}: 7 s\n")
-    command = [sys.executable, "-m", "benchmarks.all", f"--output_dir={folder}"]
-    options = {"cwd": ROOT, "env": of_a_user(), "capture_output": True, "text": True}
-    done = subprocess.run(command, **options)
-    assert done.returncode == 0, done.stderr
-    assert "| input pipeline | input_pipeline | 7 s |" in done.stdout
-    refused = subprocess.run([*command, "--model=m"], **options)
-    assert refused.returncode == 1
-    assert "--model and --classifier need --data_dir, a folder with MRPC" in refused.stderr
+    options = {"program": "benchmarks.all", "cwd": ROOT, "env": of_a_user()}
+    printed = run(f"--output_dir={folder}", **options)
+    assert "| input pipeline | input_pipeline | 7 s |" in printed
+    printed = run(f"--output_dir={folder}", "--model=m", **options, status=1)
+    assert "--model and --classifier need --data_dir, a folder with MRPC" in printed

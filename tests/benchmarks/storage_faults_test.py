@@ -2,13 +2,11 @@
 
 import os
 import shutil
-import subprocess
-import sys
 
 import pytest
 
 from benchmarks import storage_faults
-from tests.support.pretraining_runs import ROOT
+from tests.support.pretraining_runs import ROOT, run
 
 PAGE = f"{ROOT}/docs/reliability.md"
 
@@ -33,14 +31,8 @@ def test_the_page_has_a_row_of_each_program(tmp_path):
 @pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("gcc"), reason="needs gcc")
 def test_a_short_round():
-    words = [sys.executable, "-m", "benchmarks.storage_faults", "--programs=conversion"]
-    done = subprocess.run(
-        [*words, "--kills=3", "--places=2"],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": ROOT},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    row = done.stdout.splitlines()[-1]
+    options = {"cwd": ROOT, "env": {**os.environ, "PYTHONPATH": ROOT}}
+    words = ("--programs=conversion", "--kills=3", "--places=2")
+    printed = run(*words, program="benchmarks.storage_faults", **options)
+    row = printed.splitlines()[-1]
     assert "| 3 same bits | 2 same bits (" in row and "other" not in row and "left" not in row

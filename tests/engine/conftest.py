@@ -8,8 +8,8 @@ from bert_tf.engine.distribution import ONE_HOST
 from bert_tf.engine.input_pipeline import TrainingInput
 from bert_tf.files import records
 
-SCHEMA = {"ids": records.int64_feature([3], "max_seq_length"), "w": records.float_feature([1])}
-LIMITS = {"ids": (1000, "vocab_size")}
+FEATURES = {"ids": records.int64_feature([3], "max_seq_length"), "w": records.float_feature([1])}
+SCHEMA = records.limited(FEATURES, {"ids": (1000, "vocab_size")})
 STARTS = np.cumsum((0, 170, 230, 113, 61, 29))  # the first number of each file, and the end
 
 
@@ -27,4 +27,4 @@ def files(tmp_path):
 
 
 def training_input(files, batch_size=13, seed=5, shard=ONE_HOST, augment=None):
-    return TrainingInput(files, SCHEMA, batch_size, LIMITS, seed, shard, augment)
+    return TrainingInput(files, SCHEMA, batch_size, seed, shard, augment)

@@ -12,7 +12,7 @@ from bert_tf.engine import input_pipeline
 from bert_tf.engine.distribution import InputShard
 from bert_tf.errors import UserError
 from bert_tf.files import record_checks, records
-from tests.engine.conftest import LIMITS, SCHEMA, training_input, write
+from tests.engine.conftest import SCHEMA, training_input, write
 from tests.support.refusals import refusal, refuses
 
 READS = (
@@ -219,7 +219,7 @@ def test_hosts_read_files_of_their_own_and_each_resumes_its_place(files, tmp_pat
 
 
 def draw_with_error(files, schema=SCHEMA, batch_size=13):
-    source = input_pipeline.TrainingInput(files, schema, batch_size, LIMITS, 5)
+    source = input_pipeline.TrainingInput(files, schema, batch_size, 5)
     try:
         draw(source.iterator, 60)
     except record_checks.read_errors() as error:

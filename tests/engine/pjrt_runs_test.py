@@ -11,12 +11,10 @@ import pytest
 from bert_tf.engine import distribution
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.family import ElectraConfig
-from bert_tf.tasks.pretraining.records.data import create_pretraining_data
-from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.training.electra_settings import ElectraSettings
 from bert_tf.tasks.pretraining.training.run import run_pretraining
 from bert_tf.tasks.pretraining.training.settings import PretrainingSettings, RecordBatches
-from tests.support.pretraining_runs import CONFIG, run_forked, variables, write_text
+from tests.support.pretraining_runs import CONFIG, make_records, run_forked, variables
 
 pytest.importorskip("jax")
 
@@ -37,16 +35,6 @@ RUNS = {
     "bfloat16": ("masked", {"dtype": "bfloat16"}),
     "electra": ("electra", {"objective": "electra", "generator_hidden_size": 0.5}),
 }
-
-
-def make_records(folder):
-    text = write_text(folder)
-    for name, options in RECORDS.items():
-        sizes = {"max_seq_length": 24, "max_predictions_per_seq": 3, "dupe_factor": 1}
-        path = f"{folder}/{name}.tfrecord"
-        create_pretraining_data(
-            PretrainingDataSettings(output_file=path, **sizes, **text, **options)
-        )
 
 
 def check_run(folder, name, strategies, num_steps=3):
@@ -89,7 +77,7 @@ def main(replicas, folder):
         "pjrt": connect(replicas),
         "tensorflow": distribution.get_strategy(kind, replicas),
     }
-    make_records(pathlib.Path(folder))
+    make_records(pathlib.Path(folder), 24, 3, **RECORDS)
     # What replicas do together is tried with all of them.
     for name in RUNS if replicas > 1 else ("parts", "packed"):
         check_run(folder, name, strategies)

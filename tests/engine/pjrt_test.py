@@ -283,15 +283,7 @@ def test_training_is_that_of_golden_figures(strategy):
 
 def main(replicas, folder):
     strategy = pjrt.connect(replicas)
-    assert strategy.num_replicas_in_sync == replicas
-    files = replicas_test.make_files(folder, (40, 53, 32))
-    for gradient_reduction in distribution.GRADIENT_REDUCTIONS:
-        for parts in (1, 2) if replicas == 2 else (1,):
-            build = replicas_test.quiet_model
-            replicas_test.check_training(strategy, build, files, gradient_reduction, parts)
-    replicas_test.check_evaluation(strategy, files)
-    replicas_test.check_prediction(strategy, files)
-    replicas_test.check_dropout(strategy)
+    replicas_test.check_replicas(strategy, replicas, folder)
     if replicas == 2:
         os.mkdir(f"{folder}/distil")
         replicas_test.distil(f"{folder}/distil", strategy)

@@ -127,7 +127,7 @@ def test_columns_of_one_shape_are_joined(predictor):
 def test_evaluation_goes_through_the_records_in_order_over_and_over(files, hosts):
     """Each host gets its part of every batch, and keys are the same in every evaluation."""
     with_keys = lambda features, keys: {**features, "key": keys}  # noqa: E731
-    source = EvaluationInput(60, files[2:4], conftest.SCHEMA, conftest.LIMITS, 0, with_keys)
+    source = EvaluationInput(60, files[2:4], conftest.SCHEMA, 0, with_keys)
     shards = [InputShard(i, hosts) for i in range(hosts)]
     parts = [evaluator.evaluation_dataset(source, 174, shard).take(4) for shard in shards]
     batches = [batch for of_hosts in zip(*parts, strict=True) for batch in of_hosts]
@@ -147,10 +147,10 @@ def test_evaluation_covers_every_example_once_or_just_so_many_batches(tmp_path):
     x, y = ([example[name] for example in examples] for name in "xy")
     error = (np.array(x) @ kernel + bias - np.array(y))[:, 0] ** 2
     assert len(error) == 87
-    every = evaluate(EvaluationInput(16, files, SCHEMA, {}, 0))
+    every = evaluate(EvaluationInput(16, files, SCHEMA, 0))
     np.testing.assert_allclose(every["square"], error.mean(), rtol=1e-5)
     np.testing.assert_allclose(every["loss"], error.mean(), rtol=1e-5)
-    some = evaluate(EvaluationInput(16, files, SCHEMA, {}, 7))  # 112 examples
+    some = evaluate(EvaluationInput(16, files, SCHEMA, 7))  # 112 examples
     np.testing.assert_allclose(
         some["square"], np.concatenate([error, error[:25]]).mean(), rtol=1e-5
     )

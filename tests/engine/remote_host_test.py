@@ -32,7 +32,7 @@ def check(address, folder):
 
     def source():
         shard = InputShard(0, 1, host)
-        return input_pipeline.TrainingInput(files, SCHEMA, 4, {}, 3, shard)
+        return input_pipeline.TrainingInput(files, SCHEMA, 4, 3, shard)
 
     def draw(iterator, count):
         batches = [next(iterator)["input_ids"] for _ in range(count)]

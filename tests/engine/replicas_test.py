@@ -165,7 +165,7 @@ def check_training(
     shard = distribution.input_shard(strategy)
 
     def iterator(shard):
-        return input_pipeline.TrainingInput(files, SCHEMA, batch_size, {}, 7, shard).iterator
+        return input_pipeline.TrainingInput(files, SCHEMA, batch_size, 7, shard).iterator
 
     rows = loop.run(iterator(shard), 3, lambda _: None)
     alone = build()
@@ -222,7 +222,7 @@ def check_evaluation(strategy, files, build=quiet_model, num_metrics=5):
     """Every example once, in batches that do not come out even, and over and over."""
     several, one = (Evaluator(model, of) for of, model in several_and_one(strategy, build))
     for max_steps in (0, 7):
-        source = EvaluationInput(24, files, SCHEMA, {}, max_steps)
+        source = EvaluationInput(24, files, SCHEMA, max_steps)
         results, expected = several.evaluate(source), one.evaluate(source)
         assert results.keys() == expected.keys() and len(results) == num_metrics
         for name, value in expected.items():
@@ -268,8 +268,7 @@ def check_dropout(strategy):
     assert len(np.unique(np.concatenate([first, run(2)]), axis=0)) == 2 * replicas
 
 
-def main(replicas, folder):
-    strategy = distribution.get_strategy("mirrored", replicas)
+def check_replicas(strategy, replicas, folder):
     assert strategy.num_replicas_in_sync == replicas
     files = make_files(folder, (40, 53, 32))
     for gradient_reduction in distribution.GRADIENT_REDUCTIONS:
@@ -316,5 +315,8 @@ def test_two_replicas(check, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("replicas", [2, 4])
 def test_replicas(replicas, tmp_path):
-    code = f"from tests.engine import replicas_test as t; t.main({replicas}, {str(tmp_path)!r})"
-    run_forked(code)
+    run_forked(
+        "from tests.engine import replicas_test as t\n"
+        f"strategy = t.distribution.get_strategy('mirrored', {replicas})\n"
+        f"t.check_replicas(strategy, {replicas}, {str(tmp_path)!r})"
+    )

@@ -38,7 +38,7 @@ def write(path, count):
 
 def read(files, batch_size, seed=5, shard=ONE_HOST, buckets=BUCKETS, group=False):
     options = {"num_batches": 30, "buckets": buckets, "group_by_length": group}
-    return WholeFileInput(files, SCHEMA, batch_size, {}, seed, shard, **options)
+    return WholeFileInput(files, SCHEMA, batch_size, seed, shard, **options)
 
 
 def draw(source, count):

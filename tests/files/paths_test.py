@@ -19,7 +19,7 @@ from bert_tf.files.whole_files import UnfinishedFile, write_whole
 from bert_tf.files.whole_folders import whole_folder
 from bert_tf.model.family import read_config
 from bert_tf.tasks.extraction.lines import count_lines, write_npz
-from bert_tf.tasks.pretraining.records.manifest import manifest_file, read_manifests
+from bert_tf.tasks.pretraining.records.manifest import common_manifest, manifest_file
 from bert_tf.tasks.squad.examples import read_squad_examples
 from bert_tf.tasks.tagging.data import read_sentences
 from bert_tf.text.tokenizers import load_tokenizer
@@ -191,7 +191,7 @@ def test_files_that_are_found_in_a_folder(kind, tmp_path):
     """They are refused as well, also where they are optional."""
     records = str(tmp_path / "a.tfrecord")
     reads = {
-        manifest_file(records): lambda: read_manifests([records]),
+        manifest_file(records): lambda: common_manifest([records], "input_file"),
         str(tmp_path / "labels.txt"): lambda: labels_in(str(tmp_path)),
         str(tmp_path / "checkpoint"): lambda: listed_in(str(tmp_path)),
     }

@@ -15,20 +15,20 @@ from bert_tf.engine.whole_file_input import WholeFileInput
 from bert_tf.files import records
 from tests.fuzz.cases import damage
 
-SCHEMA = {
+FEATURES = {
     "input_ids": records.int64_feature([3], "max_seq_length"),
     "input_mask": records.int64_feature([3], "max_seq_length", low=0, high=1),
 }
-LIMITS = {"input_ids": (10**6, "vocab_size")}
+SCHEMA = records.limited(FEATURES, {"input_ids": (10**6, "vocab_size")})
 BATCHES = 6
 
 
 def _open(kind: str, files: list[str], seed: int) -> input_pipeline.TrainingInput:
     tf.random.set_seed(3)
     if kind == "buffered":
-        return input_pipeline.TrainingInput(files, SCHEMA, 3, LIMITS, seed)
+        return input_pipeline.TrainingInput(files, SCHEMA, 3, seed)
     buckets = Buckets.of_schema((3,), SCHEMA)
-    return WholeFileInput(files, SCHEMA, 3, LIMITS, seed, num_batches=20, buckets=buckets)
+    return WholeFileInput(files, SCHEMA, 3, seed, num_batches=20, buckets=buckets)
 
 
 def _draw(source: input_pipeline.TrainingInput) -> list[list[int]]:

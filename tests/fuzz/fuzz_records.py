@@ -242,7 +242,7 @@ def _check_chunks(paths, schema, every, bad) -> None:
 def _check_inputs(random, paths, schema, every, bad, filled: bool) -> None:
     total = len(every) if every is not None else 36
     folder = str(Path(paths[0]).parent)
-    settings = (paths, schema, 2, {}, random.randrange(99))
+    settings = (paths, schema, 2, random.randrange(99))
     buckets = Buckets.of_schema((S,), schema)
     for build, num_batches in (
         (lambda: input_pipeline.TrainingInput(*settings), 4 * total),

@@ -85,6 +85,6 @@ def curves(folder):
 
 def phases(files, *steps_and_batches):
     return [
-        Phase(steps, batch, functools.partial(TrainingInput, files, SCHEMA, batch, {}))
+        Phase(steps, batch, functools.partial(TrainingInput, files, SCHEMA, batch))
         for steps, batch in steps_and_batches
     ]

@@ -80,6 +80,22 @@ def write_text(folder) -> dict[str, str]:
     return {"input_file": f"{folder}/text.txt", "vocab_file": f"{folder}/vocab.txt"}
 
 
+def make_records(folder, max_seq_length: int, max_predictions_per_seq: int, **kinds: dict) -> None:
+    """Writes NAME.tfrecord of the text of `write_text` for each NAME of `kinds`, with its options.
+
+    There are no manifests, as beside the original's records.
+    """
+    from bert_tf.tasks.pretraining.records.data import create_pretraining_data
+    from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
+
+    sizes = {"max_seq_length": max_seq_length, "max_predictions_per_seq": max_predictions_per_seq}
+    sizes |= {"dupe_factor": 1, **write_text(folder)}
+    for name, options in kinds.items():
+        path = f"{folder}/{name}.tfrecord"
+        create_pretraining_data(PretrainingDataSettings(output_file=path, **sizes, **options))
+        os.remove(f"{path}.json")
+
+
 def settings_of_flags(kind: type[T], **flags: Any) -> T:
     """Returns the settings that the program makes of these flags, with the phases of training."""
     names = {field.name for field in dataclasses.fields(ScheduleSettings)} & flags.keys()

@@ -5,7 +5,8 @@ import re
 
 import pytest
 
-from bert_tf.runs.folder.goodput import PARTS, Clock, Goodput
+from bert_tf.runs.folder.goodput import PARTS
+from tests.runs.folder.goodput_test import Start, Time
 from tests.support.pretraining_runs import run
 from tests.support.refusals import refuses
 from tools import goodput
@@ -14,16 +15,14 @@ from tools import goodput
 @pytest.fixture
 def folder(tmp_path):
     """A run of 200 seconds, started twice."""
-    now = [5000.0]
+    time = Time()
     for start_up, steps in ((10, 60), (12, 70)):
-        run = Goodput(str(tmp_path), Clock(now=lambda: now[0]), lambda: now[0])
-        run.open(None)
-        now[0] += start_up
+        start = Start(tmp_path, time)
+        time.now += start_up
         for part, seconds in (("steps", steps), ("saving", 4), ("input", 8)):
-            with run.clock.spent(part):
-                now[0] += seconds
-        run.write("ended")
-        now[0] += 24
+            start.spend(part, seconds)
+        start.goodput.write("ended")
+        time.now += 24
     return tmp_path
 
 
@@ -51,19 +50,16 @@ def test_the_table_and_the_picture_have_every_part(folder):
 
 def test_the_other_processes_have_a_line_each(folder):
     assert goodput.describe_others(str(folder)) == []
-    now = [100.0]
+    time = Time()
     for process, (steps, waits) in enumerate([(60, 20), (30, 50)], 1):
-        clock = Clock(now=lambda: now[0])
-        run = Goodput(str(folder), clock, lambda: now[0], process)
-        run.open(None)
+        start = Start(folder, time, process=process)
         for part, seconds in (("start_up", 20), ("steps", steps), ("input", waits)):
-            with run.clock.spent(part):
-                now[0] += seconds
-        run.write("ended")
+            start.spend(part, seconds)
+        start.goodput.write("ended")
     assert goodput.describe_others(str(folder)) == [
-        f"process 1, until {datetime.datetime.fromtimestamp(200)}: goodput 60.0%, 75.0% beyond"
+        f"process 1, until {datetime.datetime.fromtimestamp(1100)}: goodput 60.0%, 75.0% beyond"
         " start-up, 20.0% waiting for input",
-        f"process 2, until {datetime.datetime.fromtimestamp(300)}: goodput 30.0%, 37.5% beyond"
+        f"process 2, until {datetime.datetime.fromtimestamp(1200)}: goodput 30.0%, 37.5% beyond"
         " start-up, 50.0% waiting for input",
     ]
     assert sorted(path.name for path in folder.iterdir()) == [

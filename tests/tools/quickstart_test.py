@@ -134,7 +134,9 @@ def test_the_report_has_what_happened(tmp_path, monkeypatch, status):
 def test_folders_that_do_not_fit(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setattr(quickstart.flags, "FLAGS", SimpleNamespace(output_dir=f"{tmp_path}/file/x"))
-    refuses(r"--output_dir=.*/file/x must be a folder .*Not a directory", quickstart.main)
+    refuses(
+        r"--output_dir=.*/file/x must be a writable .*/file is not a directory", quickstart.main
+    )
     monkeypatch.undo()
     message = "^--output_file=.* must name a file, but it is a directory"
     refuses(message, run_main, monkeypatch, tmp_path, "open('run', 'w')")

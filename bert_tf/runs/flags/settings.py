@@ -429,8 +429,7 @@ class DeviceSettings(Settings):
             )
         elif number is None or index is None:
             raise UserError(
-                f"--coordinator={as_given(address)} needs --num_processes and --process_index: how"
-                " many processes the run has, and which one this is, from 0. Only"
+                f"--coordinator={as_given(address)} needs --num_processes and --process_index; only"
                 f" --coordinator={AUTO} needs neither"
             )
         elif index >= number:

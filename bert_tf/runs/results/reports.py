@@ -79,12 +79,6 @@ def class_report(
         threshold: with several labels, the least probability of a predicted label: one number, or
             one for each label.
     """
-    y_true, probabilities = np.asarray(y_true), np.asarray(probabilities)
-    if probabilities.shape[:1] != y_true.shape[:1] or probabilities.shape[1:] != (len(labels),):
-        raise ValueError(
-            f"probabilities must be [{len(y_true)} examples, {len(labels)} classes]; the shape is"
-            f" {list(probabilities.shape)}"
-        )
     if y_true.ndim == 2:
         return _label_report(labels, y_true, probabilities, threshold)
     from sklearn import metrics

@@ -35,12 +35,12 @@ def test_a_record_that_is_no_example_is_named_by_training_and_evaluation(tmp_pat
     evaluate = Evaluator(LineModel(), tf.distribute.get_strategy()).evaluate
     for message in (
         refusal(trainer(tmp_path / "out").train, phases([path], (30, 4))),
-        refusal(evaluate, EvaluationInput(4, [path], SCHEMA, {}, 0)),
+        refusal(evaluate, EvaluationInput(4, [path], SCHEMA, 0)),
     ):
         assert f"{path}, record 17 (counted from 0): it is not a tf.Example: " in message
         assert "\n" not in message
     for max_steps in (0, 2):
-        gone = EvaluationInput(4, [f"{tmp_path}/gone"], SCHEMA, {}, max_steps)
+        gone = EvaluationInput(4, [f"{tmp_path}/gone"], SCHEMA, max_steps)
         refuses(f"^{tmp_path}/gone cannot be read: ", evaluate, gone, kind=OSError)
 
 

@@ -59,7 +59,7 @@ def test_a_phase_is_traced_once(files, tmp_path):
     options = {"save_checkpoints_steps": 6, "iterations_per_loop": 4, "evaluate_every_steps": 7}
     run = trainer(tmp_path / "out", total=30, build=CountingModel, **options)
     evaluator = Evaluator(run.model, run.strategy)
-    source = EvaluationInput(9, files, SCHEMA, {}, 0)
+    source = EvaluationInput(9, files, SCHEMA, 0)
     run.train(phases(files, (17, 16), (13, 8)), lambda: bool(evaluator.evaluate(source)))
     assert sorted(traces) == [(8, True), (9, False), (16, True)]
 
@@ -194,7 +194,7 @@ def test_evaluation_during_training_changes_nothing(files, tmp_path):
 
     def evaluate():
         seen.append(watched.global_step)
-        return bool(evaluator.evaluate(EvaluationInput(16, files[:1], SCHEMA, {}, 2)))
+        return bool(evaluator.evaluate(EvaluationInput(16, files[:1], SCHEMA, 2)))
 
     watched.train(plan, evaluate)
     assert seen == [6, 12, 18]

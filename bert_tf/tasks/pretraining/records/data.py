@@ -46,11 +46,6 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> int:
     Memory holds the tokenized text (`Documents`) and 8 bytes for each instance. The instances wait
     in a temporary file, because they are written in random order.
     """
-    if settings.num_shards is not None:
-        raise UserError(
-            f"num_shards={settings.num_shards} is for bert_tf.tasks.pretraining.records.shards"
-            ".create_shards; call that function, or leave num_shards out"
-        )
     output_files = settings.output_file.split(",")
     tokenizer, files = prepare(settings, output_files)
     if settings.tfds:

@@ -139,16 +139,6 @@ def _check_whole(files: Sequence[str], flag: str) -> None:
         )
 
 
-def read_manifests(files: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Returns the manifests of the record files that have one, by path.
-
-    A run makes all shards with the same settings (see `shards`), so only one manifest is read.
-    """
-    shards = {_SHARD.sub("", path): path for path in files}
-    found = zip(shards.values(), _at_once(_read, shards.values()), strict=True)
-    return {path: manifest for path, manifest in found if manifest is not None}
-
-
 def counts_of(files: Sequence[str]) -> RecordCounts:
     """Returns the sum of the counts in the manifests of the files that have one."""
     names = [field.name for field in dataclasses.fields(RecordCounts)]
@@ -184,23 +174,28 @@ def _read(file: str) -> dict[str, Any] | None:
     return manifest
 
 
-def common_manifest(manifests: Mapping[str, dict[str, Any]], flag: str) -> dict[str, Any] | None:
-    """Returns the first manifest, or None; all must have the same vocabulary, casing, objective."""
-    first = next(iter(manifests), None)
-    if first is None:
-        return None
-    for path, manifest in manifests.items():
+def common_manifest(files: Sequence[str], flag: str) -> tuple[str, dict[str, Any]] | None:
+    """Returns the first of the record files that has a manifest, and this manifest.
+
+    All manifests must have the same vocabulary, casing and objective. A run makes all shards with
+    the same settings (see `shards`), so only one of their manifests is read.
+    """
+    shards = {_SHARD.sub("", path): path for path in files}.values()
+    read = zip(shards, _at_once(_read, shards), strict=True)
+    found = [(path, manifest) for path, manifest in read if manifest is not None]
+    for path, manifest in found:
+        first, expected = found[0]
         for name in ("vocabulary", "do_lower_case", "objective"):
-            if manifest[name] != manifests[first][name]:
+            if manifest[name] != expected[name]:
                 what = f"--{name}"
                 if name == "vocabulary":
-                    both = (quoted(x["vocab_file"]) for x in (manifests[first], manifest))
+                    both = (quoted(x["vocab_file"]) for x in (expected, manifest))
                     what = f"vocabularies, {' and '.join(both)}"
                 raise UserError(
                     f"--{flag}: {first} and {path} were made with different {what}; name files that"
                     " were made alike"
                 )
-    return manifests[first]
+    return found[0] if found else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -239,12 +234,11 @@ class MadeFor:
 
     def check(self, files: Sequence[str], flag: str) -> None:
         """Checks the manifests of the files of --`flag`. Lengths are checked in the records."""
-        manifests = read_manifests(files)
-        manifest = common_manifest(manifests, flag)
-        if manifest is None:
+        found = common_manifest(files, flag)
+        if found is None:
             return
-        file, made_for = next(iter(manifests)), manifest["objective"]
-        place = f"--{flag}: the records of {file}"
+        file, manifest = found
+        made_for, place = manifest["objective"], f"--{flag}: the records of {file}"
         anyway = f"To use them anyway, delete {manifest_file(file)}"
         is_electra = ELECTRA in (self.objective, made_for)
         if self.objective != made_for and (is_electra or self.objective != MLM):

@@ -77,39 +77,22 @@ def pack_histogram(counts: Sequence[int], max_sequences_per_pack: int) -> list[P
     return full + [pack for packs in with_room for pack in packs]
 
 
-class Forecast(NamedTuple):
-    """What packing will save."""
-
-    sequences: int
-    rows: int
-    fill: float  # share of the token positions that are not padding, without packing
-    packed_fill: float  # the same with packing
-
-    @property
-    def factor(self) -> float:
-        """Sequences per row."""
-        return self.sequences / self.rows
-
-    def __str__(self) -> str:
-        text = (
-            f"{self.sequences} sequences fill {self.fill:.4f} of their places; packed into"
-            f" {self.rows} rows they fill {self.packed_fill:.4f}: {self.factor:.4f} sequences a row"
-        )
-        if self.factor < WORTHWHILE:
-            text += (
-                f". Packing is not worthwhile below {WORTHWHILE} sequences a row: train on the"
-                " unpacked records"
-            )
-        return text
-
-
-def forecast(counts: Sequence[int], packs: Sequence[Pack]) -> Forecast:
-    """Returns what packing saves; `pack_histogram` made `packs` from `counts`, not all 0."""
+def forecast(counts: Sequence[int], packs: Sequence[Pack]) -> str:
+    """Says what packing saves; `pack_histogram` made `packs` from `counts`, not all 0."""
     sequences, row_length = sum(map(int, counts)), len(counts) - 1
     rows = sum(pack.count for pack in packs)
     tokens = sum(length * int(count) for length, count in enumerate(counts))
-    fills = (tokens / (number * row_length) for number in (sequences, rows))
-    return Forecast(sequences, rows, *fills)
+    fill, packed_fill = (tokens / (number * row_length) for number in (sequences, rows))
+    text = (
+        f"{sequences} sequences fill {fill:.4f} of their places; packed into {rows} rows they fill"
+        f" {packed_fill:.4f}: {sequences / rows:.4f} sequences a row"
+    )
+    if sequences / rows < WORTHWHILE:
+        text += (
+            f". Packing is not worthwhile below {WORTHWHILE} sequences a row: train on the unpacked"
+            " records"
+        )
+    return text
 
 
 def rows_of(lengths: Sequence[int], packs: Sequence[Pack], seed: int) -> Iterator[list[int]]:
@@ -152,7 +135,7 @@ def pack_records(settings: PackingSettings) -> None:
     input; each record takes about 40 bytes of memory.
     """
     files = manifest.record_files(settings.input_file, "input_file")
-    made_by = manifest.common_manifest(manifest.read_manifests(files), "input_file")
+    made_by = manifest.common_manifest(files, "input_file")
     schema = _unpacked_schema(files)
     most = settings.max_sequences_per_pack
     if settings.output_file is None:
@@ -162,7 +145,7 @@ def pack_records(settings: PackingSettings) -> None:
     manifest.check_outputs({"output_file": output_files}, {"input_file": files})
 
     def write_manifests(sizes: Mapping[str, int]) -> dict[str, str]:
-        return manifest.beside({**made_by, "pack": True}, sizes) if made_by else {}
+        return manifest.beside({**made_by[1], "pack": True}, sizes) if made_by else {}
 
     with (
         records.write_files(output_files, "output_file", write_manifests) as write,
@@ -271,9 +254,8 @@ def _plan(
     """Returns rows for sequences of these lengths, and their number; logs what packing saves."""
     counts = np.bincount(lengths, minlength=schema["input_ids"].shape[0] + 1)
     packs = pack_histogram(counts, max_sequences_per_pack)
-    saving = forecast(counts, packs)
-    logging.info("%s", saving)
-    return packs, saving.rows
+    logging.info("%s", forecast(counts, packs))
+    return packs, sum(pack.count for pack in packs)
 
 
 def _unpacked_schema(files: Sequence[str]) -> records.Schema:

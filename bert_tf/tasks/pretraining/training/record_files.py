@@ -13,7 +13,7 @@ from bert_tf.engine.input_pipeline import Augment, TrainingInput, estimate_recor
 from bert_tf.errors import UserError
 from bert_tf.files import record_checks
 from bert_tf.files.record_checks import Ends
-from bert_tf.files.records import Limits, Schema, parse
+from bert_tf.files.records import Limits, Schema, limited, parse
 from bert_tf.runs.training.plan import Phase, Work
 from bert_tf.tasks.pretraining.records.manifest import MadeFor, record_files
 from bert_tf.tasks.pretraining.records.packing import rows_a_step
@@ -203,8 +203,8 @@ def fit(
                 *(len(words), records.files[0]),
             )
     made_for.check(records.files, records.flag)
-    limits = {name: limit for name, limit in limits.items() if name in schema}
-    source = {"files": records.files, "schema": schema, "batch_size": batch_size, "limits": limits}
+    schema = limited(schema, {name: x for name, x in limits.items() if name in schema})
+    source = {"files": records.files, "schema": schema, "batch_size": batch_size}
     source["augment"] = augment
     batches = dataclasses.replace(batches, batch_size=batch_size)
     return FittingRecords(source, sequences, ends, batches)

@@ -144,9 +144,6 @@ def test_flags_that_do_not_fit(text, tmp_path, more, message):
     with pytest.raises(UserError, match=message):
         create_shards(PretrainingDataSettings(**values))
     assert not contents(tmp_path / "out")  # a command with fewer shards is not refused
-    with pytest.raises(UserError, match="^num_shards=5 is for bert_tf.*create_shards; call that"):
-        create_pretraining_data(settings(text, tmp_path / "out"))
-    assert not contents(tmp_path / "out")
 
 
 def test_keys_are_the_same_in_another_folder():

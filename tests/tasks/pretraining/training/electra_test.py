@@ -18,8 +18,6 @@ from bert_tf.files import checkpoints
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.family import ElectraConfig
 from bert_tf.seeds import hash_numbers
-from bert_tf.tasks.pretraining.records.data import create_pretraining_data
-from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.training.dynamic_masking import ElectraMasking, write_at
 from bert_tf.tasks.pretraining.training.electra import ElectraPretrainingModel
 from bert_tf.tasks.pretraining.training.electra_settings import MODEL_ARGUMENTS, ElectraSettings
@@ -27,8 +25,9 @@ from bert_tf.tasks.pretraining.training.electra_settings import number_of_predic
 from bert_tf.tasks.pretraining.training.model import PretrainingModel
 from bert_tf.tasks.pretraining.training.run import run_pretraining
 from bert_tf.tasks.pretraining.training.settings import RecordBatches
+from tests.engine.replicas_test import WithoutNoise
 from tests.support.objectives import set_random_weights
-from tests.support.pretraining_runs import CONFIG, variables, write_text
+from tests.support.pretraining_runs import CONFIG, make_records, variables
 from tests.support.refusals import refuses
 from tests.support.small_pretraining import SMALL, difference, tensors
 
@@ -42,15 +41,8 @@ MASKING = ElectraMasking(4, (4, 2, 3), 19, 0.15)
 def inputs(tmp_path_factory):
     """Records of length 16: ELECTRA's, masked pairs, and unmasked pairs."""
     folder = tmp_path_factory.mktemp("inputs")
-    text = write_text(folder)
-    kinds = {"electra": {"objective": "electra"}, "masked": {}, "unmasked": {"mask": False}}
-    for name, options in kinds.items():
-        path = f"{folder}/{name}.tfrecord"
-        sizes = {"max_seq_length": 16, "max_predictions_per_seq": 2, "dupe_factor": 1}
-        files = {"output_file": path, **text}
-        create_pretraining_data(PretrainingDataSettings(**files, **sizes, **options))
-        for manifest in folder.glob(f"{name}*.json"):  # the original writes none
-            manifest.unlink()
+    electra = {"objective": "electra"}
+    make_records(folder, 16, 2, electra=electra, masked={}, unmasked={"mask": False})
     return folder
 
 
@@ -268,13 +260,6 @@ def test_layers_without_an_initializer_in_the_original_start_from_glorot():
 
 LENGTH, ROWS, WORDS = 11, 6, range(5, 9)
 SMALL_ELECTRA = ElectraConfig.from_dict({**SMALL, "embedding_size": 10})
-
-
-class WithoutNoise(ElectraPretrainingModel):
-    """Samples the likeliest token."""
-
-    def uniform_noise(self, shape, seed):
-        return tf.fill(shape, 0.5)
 
 
 @functools.cache

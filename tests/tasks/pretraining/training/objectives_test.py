@@ -12,8 +12,6 @@ import bert_tf
 from bert_tf.errors import UserError
 from bert_tf.files import record_checks, records
 from bert_tf.model.configuration import BertConfig
-from bert_tf.tasks.pretraining.records.data import create_pretraining_data
-from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.schema import pretraining_schema
 from bert_tf.tasks.pretraining.training.dynamic_masking import DynamicMasking
 from bert_tf.tasks.pretraining.training.record_files import FittingRecords, Records, fit
@@ -22,9 +20,9 @@ from bert_tf.tasks.pretraining.training.settings import PretrainingSettings, Rec
 from tests.support.pretraining_runs import (
     CONFIG,
     assert_same_variables,
+    make_records,
     variables,
     write_records,
-    write_text,
 )
 from tests.support.refusals import refuses
 
@@ -35,13 +33,8 @@ pytestmark = pytest.mark.usefixtures("uncompiled")
 def inputs(tmp_path_factory):
     """Records of length 12: unmasked pairs, masked pairs, unmasked sequences."""
     folder = tmp_path_factory.mktemp("inputs")
-    text = write_text(folder)
-    kinds = {"unmasked": {"mask": False}, "masked": {}}
-    kinds["sequences"] = {"mask": False, "objective": "mlm"}
-    for name, options in kinds.items():
-        sizes = {"max_seq_length": 12, "max_predictions_per_seq": 2, "dupe_factor": 1}
-        values = {"output_file": f"{folder}/{name}.tfrecord", **text, **sizes, **options}
-        create_pretraining_data(PretrainingDataSettings(**values))
+    sequences = {"mask": False, "objective": "mlm"}
+    make_records(folder, 12, 2, unmasked={"mask": False}, masked={}, sequences=sequences)
     return folder
 
 
