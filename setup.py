@@ -110,7 +110,14 @@ setup(
     entry_points={"console_scripts": [f"{name}.py = bert_tf.__main__:{name}" for name in PROGRAMS]},
     python_requires=">=3.11,<3.14",
     # What an exported model needs; TensorFlow and what only training needs come with a build.
-    install_requires=["absl-py", "numpy", "protobuf", "tokenizers>=0.20.1", "tqdm"],
+    install_requires=[
+        "absl-py",
+        "numpy",
+        "protobuf",
+        "sentencepiece>=0.2.1",
+        "tokenizers>=0.20.1",
+        "tqdm",
+    ],
     extras_require={
         # tensorflow-text X.Y requires tensorflow X.Y: pip finds the pair by itself.
         "cpu": ["tensorflow>=2.20,<2.22", "tensorflow-text>=2.20,<2.22", *_TRAINING],
