@@ -84,7 +84,7 @@ def test_everything_is_installed(site):
     for line in lines:
         extra = re.search(r'extra == "(\w+)"', line)
         names.setdefault(extra and extra[1], set()).add(re.match(r"[\w-]+", line)[0])
-    assert names[None] == {"absl-py", "numpy", "protobuf", "tokenizers", "tqdm"}
+    assert names[None] == {"absl-py", "numpy", "protobuf", "sentencepiece", "tokenizers", "tqdm"}
     builds = {"cpu", "gpu", "pjrt", "tpu", "compile"}
     assert {extra for extra, found in names.items() if "scikit-learn" in found} == builds
     extras = {*"beam convert export onnx openvino pictures roberta text wikipedia test ci".split()}

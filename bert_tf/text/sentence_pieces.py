@@ -1,16 +1,15 @@
 """`SentencePieceTokenizer`: text to the ids of a SentencePiece model, as in ALBERT.
 
-ALBERT simplifies the text, tensorflow-text splits it, and then numbers are split once more
+ALBERT simplifies the text, `sentencepiece` splits it, and then numbers are split once more
 (original: google-research/albert, tokenization.py).
 """
 
 import copy
 import functools
-import itertools
 import re
 import string
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,10 +18,8 @@ import tokenizers
 from bert_tf import tokenization
 from bert_tf.errors import UserError
 from bert_tf.files.whole_files import read_bytes
-from bert_tf.start import lazy_tensorflow as tf
-from bert_tf.start import local_files
 from bert_tf.text.base_tokenizer import Encoded, Piece, Tokenizer
-from bert_tf.text.sentence_piece_model import UnigramSplitter, parsed_unigram, problem_of
+from bert_tf.text.sentence_piece_model import problem_of
 from bert_tf.text.tokenizer_settings import DEFAULTS, SENTENCE_PIECES, TokenizerSettings
 
 WORD_START = "▁"  # the space before a word
@@ -97,18 +94,14 @@ class SentencePieceTokenizer(Tokenizer):
 
         Raises:
             UserError: the file cannot be read, is not a SentencePiece model or lacks required
-                pieces; or tensorflow-text is missing.
+                pieces.
         """
         model = content or read_bytes(model_file, f"--vocab_file={model_file}")
         if problem := problem_of(model):
             raise UserError(f"--vocab_file={model_file}: {_RULE}; {problem}")
-        if local_files.is_used.get():
-            splitter = UnigramSplitter(parsed_unigram(model, model_file))
-            self._split: _Split = splitter
-            pieces = splitter.pieces
-        else:
-            self._split, pieces = _by_tensorflow(model, model_file)
-        self._own_vocab = {piece.decode(): i for i, piece in enumerate(pieces)}
+        self._model = _load(model, model_file)
+        pieces = self._model.id_to_piece(list(range(self._model.piece_size())))
+        self._own_vocab = {piece: i for i, piece in enumerate(pieces)}
         self.settings = settings.with_ids(self._own_vocab, f"--vocab_file={model_file}")
         self.vocab = {**self._own_vocab, **self.settings.added_vocabulary}
         self.inv_vocab = {i: piece for piece, i in self.vocab.items()}
@@ -123,7 +116,6 @@ class SentencePieceTokenizer(Tokenizer):
         self.unknown_id: int = self.vocab[UNKNOWN_PIECE]
         self._continued_unknown_id = max(self.inv_vocab) + 1
         self.aliases = {self._continued_unknown_id: self.unknown_id}
-        self._ids = {piece: i for i, piece in enumerate(pieces)}
         self._spaces: dict[int, str] = {}
         self._word = _WORD
         if settings.hugging_face:
@@ -159,8 +151,7 @@ class SentencePieceTokenizer(Tokenizer):
 
     def _find_spaces(self) -> None:
         """Finds white space that the model's rules keep (spaces will replace it) or drop."""
-        pieces, row_splits = self._split([f"a{char}a".encode() for char in _SPACES])
-        found = [b"".join(pieces[i:j]).decode() for i, j in itertools.pairwise(row_splits)]
+        found = map("".join, self._split([f"a{char}a" for char in _SPACES]))
         both = [*zip(_SPACES, found, strict=True)]
         self._spaces = {ord(char): " " for char, text in both if char in text[1:]}
         dropped = "".join(char for char, text in both if text == f"{WORD_START}aa")
@@ -173,31 +164,32 @@ class SentencePieceTokenizer(Tokenizer):
         return steps.Sequence([*accents, *([steps.Lowercase()] if self.do_lower_case else [])])
 
     def _encode(self, texts: Sequence[str]) -> Encoded:
-        pieces, row_splits = self.split(list(map(self._preprocess, texts)))
-        ids = [self._ids.get(piece, self.unknown_id) for piece in pieces]
-        return np.array(ids, np.int32), np.diff(row_splits)
+        found = self.split(list(map(self._preprocess, texts)))
+        ids = [self._own_vocab.get(piece, self.unknown_id) for pieces in found for piece in pieces]
+        return np.array(ids, np.int32), list(map(len, found))
 
     def _encode_for_masking(self, texts: Sequence[str]) -> Encoded:
         # The text of unknown pieces decides whether they continue a word.
-        pieces, row_splits = self.split(list(map(self._preprocess, texts)))
-        unknown = (self.unknown_id, self._continued_unknown_id)
+        found = self.split(list(map(self._preprocess, texts)))
+        unknown, vocab = (self.unknown_id, self._continued_unknown_id), self._own_vocab
         ids = [
-            self._ids[piece] if piece in self._ids else unknown[continues_word(piece.decode())]
+            vocab[piece] if piece in vocab else unknown[continues_word(piece)]
+            for pieces in found
             for piece in pieces
         ]
-        return np.array(ids, np.int32), np.diff(row_splits)
+        return np.array(ids, np.int32), list(map(len, found))
 
     def _pieces(self, text: str) -> list[Piece]:
         # In each run of characters without white space, pieces are matched to the characters that
         # `preprocess_text` returns. If the model changes the number of characters, each piece gets
         # the offsets of the whole run.
         words = list(self._word.finditer(text))
-        found, row_splits = self.split([self._preprocess(word[0]) for word in words])
+        found = self.split([self._preprocess(word[0]) for word in words])
         placed = []
-        for word, begin, end in zip(words, row_splits, row_splits[1:], strict=False):
+        for word, pieces in zip(words, found, strict=True):
             sources = self._sources(word)
-            ids = [self._ids.get(piece, self.unknown_id) for piece in found[begin:end]]
-            texts = [piece.decode().replace(WORD_START, "") for piece in found[begin:end]]
+            ids = [self._own_vocab.get(piece, self.unknown_id) for piece in pieces]
+            texts = [piece.replace(WORD_START, "") for piece in pieces]
             exact = sum(map(len, texts)) == len(sources)
             place, after_mark, lone = 0, True, False  # lone: after a word start without letters
             for piece_id, piece in zip(ids, texts, strict=True):
@@ -227,60 +219,37 @@ class SentencePieceTokenizer(Tokenizer):
         """Converts token ids to text, with a space before each word."""
         return "".join(self.inv_vocab[i] for i in token_ids).replace(WORD_START, " ")
 
-    def split(self, texts: Sequence[str]) -> tuple[list[bytes], np.ndarray]:
-        """Returns preprocessed texts' UTF-8 pieces, and where each text's pieces begin and end."""
-        pieces, row_splits = self._split([text.encode("utf-8", "replace") for text in texts])
+    def split(self, texts: Sequence[str]) -> list[list[str]]:
+        """Returns the pieces of each preprocessed text."""
+        found = self._split(texts)
+        if self.settings.hugging_face:
+            return found
+        return [[part for piece in pieces for part in self._parts(piece)] for pieces in found]
+
+    def _parts(self, piece: str) -> list[str]:
         # A number with a comma after it is split again without the comma, which becomes a piece.
         # This puts a word start before the number. The word start stays, as in the original, which
         # fails to remove it because it compares a string with bytes.
-        if self.settings.hugging_face:
-            return pieces, row_splits
-        numbers = [i for i, piece in enumerate(pieces) if _ends_in_digit_and_comma(piece)]
-        if not numbers:
-            return pieces, row_splits
-        bare = [pieces[i].decode()[:-1].replace(WORD_START, "").encode() for i in numbers]
-        again, splits = self._split(bare)
-        lengths = np.ones(len(pieces), np.int64)
-        lengths[numbers] = np.diff(splits) + 1
-        parts: list[bytes] = []
-        end = 0
-        for i, begin, stop in zip(numbers, splits, splits[1:], strict=False):
-            parts += [*pieces[end:i], *again[begin:stop], b","]
-            end = i + 1
-        ends = np.concatenate([[0], np.cumsum(lengths)])
-        return parts + pieces[end:], ends[row_splits]
+        if not piece.endswith(",") or not piece[-2:-1].isdigit():
+            return [piece]
+        (again,) = self._split([piece[:-1].replace(WORD_START, "")])
+        return [*again, ","]
+
+    def _split(self, texts: Sequence[str]) -> list[list[str]]:
+        # Half a surrogate pair, which UTF-8 cannot encode, becomes a question mark. A call with a
+        # list of texts would start threads.
+        valid = (text.encode("utf-8", "replace").decode() for text in texts)
+        return [self._model.encode(text, out_type=str) for text in valid]
 
 
-_Split = Callable[[Sequence[bytes]], tuple[list[bytes], np.ndarray]]
+def _load(model: bytes, model_file: str) -> Any:
+    """Returns the model of the package `sentencepiece`."""
+    import sentencepiece  # slow to import
 
-
-def _by_tensorflow(model: bytes, model_file: str) -> tuple[_Split, list[bytes]]:
-    """Returns a function that splits texts by a model, and the model's pieces."""
+    sentencepiece.set_min_log_level(1)  # no line for a model without a map of characters
     try:
-        import tensorflow_text
-    except (ImportError, tf.errors.NotFoundError) as error:
-        version = ".".join(tf.version.VERSION.split(".")[:2])
+        return sentencepiece.SentencePieceProcessor(model_proto=model)
+    except RuntimeError as error:
         raise UserError(
-            f"--vocab_file={model_file} is a SentencePiece model, which needs tensorflow-text"
-            f' ({error}); to install it: pip install --no-deps "tensorflow-text=={version}.*"'
+            f"--vocab_file={model_file}: {_RULE}; the package sentencepiece cannot read it"
         ) from error
-    try:
-        with tf.device("CPU:0"):
-            tokenizer = tensorflow_text.SentencepieceTokenizer(model, out_type=tf.string)
-            size = int(tokenizer.vocab_size())
-            pieces = tokenizer.id_to_string(tf.range(size)).numpy()
-    except tf.errors.OpError as error:
-        raise UserError(
-            f"--vocab_file={model_file}: {_RULE}; tensorflow-text cannot read it"
-        ) from error
-
-    def split(texts: Sequence[bytes]) -> tuple[list[bytes], np.ndarray]:
-        with tf.device("CPU:0"):
-            ragged = tokenizer.tokenize(tf.constant(texts, tf.string, [len(texts)]))
-        return ragged.values.numpy().tolist(), ragged.row_splits.numpy()
-
-    return split, pieces.tolist()
-
-
-def _ends_in_digit_and_comma(piece: bytes) -> bool:
-    return piece.endswith(b",") and len(piece) > 1 and piece.decode()[-2].isdigit()

@@ -1,10 +1,7 @@
 """Tests of Preprocessor and TextFeatures: their features are those of the tokenizer."""
 
-import gzip
 import json
-import os
 import random
-from pathlib import Path
 
 import keras
 import numpy as np
@@ -18,7 +15,6 @@ from bert_tf.text.fast_tokenization import FastTokenizer
 from bert_tf.text.tokenizer_settings import AddedToken, TokenizerSettings
 from bert_tf.text.tokenizers import load_tokenizer
 from tests.support.byte_pair_files import word_merges, write_vocabulary
-from tests.support.golden import needs_golden
 from tests.support.model_folders import VOCAB, random_weights, write_model
 from tests.support.refusals import refusal
 from tests.support.sentence_piece_model import write_model as write_sentence_pieces
@@ -148,28 +144,6 @@ def test_a_keras_model_and_an_exported_graph_take_texts(of_folder, tmp_path):
     loaded, texts = tf.saved_model.load(str(tmp_path / "graph")), texts_of(7, 5)
     found = loaded.serve(tf.constant(texts))
     check(found, of_folder.tokenizer, texts)
-
-
-@needs_golden
-@pytest.mark.parametrize("family", ["roberta", "albert"])
-def test_every_id_is_the_originals(family, tmp_path):
-    source = Path(os.environ["BERT_TF_GOLDEN"]) / family
-    if family == "roberta":
-        for name in ("vocab.json", "merges.txt", "lines.jsonl", "ids.jsonl"):
-            content = gzip.decompress((source / "tokenizer" / f"{name}.gz").read_bytes())
-            (tmp_path / name).write_bytes(content)
-        tokenizer = load_tokenizer(str(tmp_path / "vocab.json"), False, needs_mask=True)
-        files = tmp_path / "lines.jsonl", tmp_path / "ids.jsonl"
-    else:
-        tokenizer = load_tokenizer(str(source / "text" / "albert_layout.model"), True)
-        files = source / "text" / "lines.jsonl", source / "text" / "albert_layout_uncased.jsonl"
-    lines, ids = ([json.loads(x) for x in file.open(encoding="utf-8")][:200] for file in files)
-    layout = tokenizer.layout
-    dataset = tf.data.Dataset.from_tensor_slices(lines).batch(len(lines))
-    (found,) = dataset.map(bert_tf.Preprocessor(tokenizer, 24))
-    for row, known in zip(found["input_ids"].numpy(), ids, strict=True):
-        expected = [layout.cls_id, *known[:22], layout.sep_id]
-        assert row.tolist() == expected + [0] * (24 - len(expected))
 
 
 PAIR = "A pair of texts is one argument, a tuple: dataset.map(lambda a, b: preprocessor((a, b)))"

@@ -1,7 +1,6 @@
 """Record files with damage, and records of odd values, against a reader of their own."""
 
 import contextlib
-import functools
 import random as random_module
 from pathlib import Path
 
@@ -39,25 +38,9 @@ Row = dict[str, np.ndarray]
 # --- what must be read ----------------------------------------------------------------------------
 
 
-@functools.cache
-def _crc_table() -> list[int]:
-    table = list(range(256))
-    for _ in range(8):
-        table = [crc >> 1 ^ (0x82F63B78 if crc & 1 else 0) for crc in table]
-    return table
-
-
-def _checksum(data: bytes) -> bytes:
-    crc, table = 0xFFFFFFFF, _crc_table()
-    for byte in data:
-        crc = crc >> 8 ^ table[(crc ^ byte) & 0xFF]
-    crc ^= 0xFFFFFFFF
-    return (((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF).to_bytes(4, "little")
-
-
 def _frame(record: bytes) -> bytes:
-    length = len(record).to_bytes(8, "little")
-    return length + _checksum(length) + record + _checksum(record)
+    checksum, length = record_checks._masked_crc32c, len(record).to_bytes(8, "little")
+    return length + checksum(length) + record + checksum(record)
 
 
 def _records(content: bytes) -> list[bytes] | None:

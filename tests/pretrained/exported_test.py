@@ -211,7 +211,6 @@ ANSWER = """
 
 
 def test_no_answer_imports_tensorflow(doors, tmp_path):
-    """One model's vocabulary is a SentencePiece model, which tensorflow-text reads elsewhere."""
     albert, place = ROOT / "tests/hugging_face/hub/005", str(tmp_path / "albert")
     export(ExportSettings(input=str(albert), output=place, format="onnx"))
     questions = [

@@ -1,13 +1,9 @@
-"""Writes a SentencePiece model of given pieces: the file's format is a protocol buffer.
+"""Writes a SentencePiece model of given pieces."""
 
-Fields: https://github.com/google/sentencepiece/blob/master/src/sentencepiece_model.proto.
-"""
-
-import struct
 from collections.abc import Sequence
 from pathlib import Path
 
-_NORMAL, _UNKNOWN, _CONTROL = 1, 2, 3
+from bert_tf.text.sentence_piece_model import CONTROL, NORMAL, UNKNOWN, model_class
 
 
 def write_model(
@@ -18,16 +14,10 @@ def write_model(
     Then comes the unknown piece. All other pieces have the same score, so that a text gets the
     fewest pieces.
     """
-    types = [(piece, _CONTROL) for piece in first] + [(unknown, _UNKNOWN)]
-    types += [(piece, _CONTROL if piece.startswith("[") else _NORMAL) for piece in pieces]
-    path.write_bytes(b"".join(_field(1, _piece(piece, kind)) for piece, kind in types))
+    kinds = [(piece, CONTROL) for piece in first] + [(unknown, UNKNOWN)]
+    kinds += [(piece, CONTROL if piece.startswith("[") else NORMAL) for piece in pieces]
+    model = model_class()()
+    for piece, kind in kinds:
+        model.pieces.add(piece=piece.encode(), score=-1.0, type=kind)
+    path.write_bytes(model.SerializeToString())
     return str(path)
-
-
-def _piece(piece: str, kind: int) -> bytes:
-    return _field(1, piece.encode()) + b"\x15" + struct.pack("<f", -1.0) + bytes([3 << 3, kind])
-
-
-def _field(number: int, value: bytes) -> bytes:
-    assert len(value) < 128  # one byte of length
-    return bytes([number << 3 | 2, len(value)]) + value

@@ -1,19 +1,18 @@
 """Tests of SentencePiece: ids and places, settings, damaged models."""
 
 import base64
-import itertools
 import json
 import os
 import random
 import struct
 from pathlib import Path
 
-import numpy as np
 import pytest
+import tensorflow as tf
 
-from bert_tf.start.local_files import only_local_files
 from bert_tf.text import sentence_piece_model as spm
 from bert_tf.text.sentence_pieces import SentencePieceTokenizer, preprocess_text
+from bert_tf.text.tokenizer_settings import TokenizerSettings
 from bert_tf.text.tokenizers import load_tokenizer
 from tests.support.encoded import copy_tokenizer, ids_of_each, placed_pieces, tokens_of_each
 from tests.support.golden import needs_golden
@@ -64,7 +63,6 @@ def test_settings_of_the_folder(tmp_path, config, tokens):
 MORE = [*PIECES, *"\"'", '▁"', "▁ο", *"δοσςΣกัéeAa"]
 
 
-# The tokens are those of transformers 5.24 for this model.
 # The tokens are those of transformers 5.24 for this model.
 @pytest.mark.parametrize(
     ("config", "tokens"),
@@ -239,9 +237,9 @@ def test_every_id_is_the_originals(model, kind):
     if kind != "raw":
         assert ids_of_each(tokenizer, lines) == expected
         return
-    pieces, row_splits = tokenizer.split(lines)
-    ids = [tokenizer.vocab.get(piece.decode(), tokenizer.unknown_id) for piece in pieces]
-    assert [ids[a:b] for a, b in itertools.pairwise(row_splits)] == expected
+    vocab, unknown = tokenizer.vocab, tokenizer.unknown_id
+    found = tokenizer.split(lines)
+    assert [[vocab.get(piece, unknown) for piece in pieces] for pieces in found] == expected
 
 
 def piece(text, score=-1.0):
@@ -278,6 +276,8 @@ def test_a_damaged_map_of_characters_is_refused():
         (4 + 4 * 97, b"\0\xfc\xff\x7f"),  # those of another unit
         (4, b"\0\0\0\x80"),  # the root is the place of a text
         (-1, b"x"),  # the last text does not end
+        (-2, b"\xff"),  # a text is not UTF-8
+        (4 + TRIE_SIZE + 2, b"\xc3\xa9"),  # a text begins within a character
     ):
         at = MODEL.index(CHARSMAP) + place % len(CHARSMAP)
         model = MODEL[:at] + damage + MODEL[at + len(damage) :]
@@ -302,7 +302,7 @@ def random_texts(count=400, seed=0):
     return found
 
 
-def content_of(charsmap=b"", **settings):
+def each_kind_of_piece():
     """Returns a model with each kind of piece, and scores that all differ."""
     pieces = {
         "<pad>": spm.CONTROL,
@@ -317,54 +317,17 @@ def content_of(charsmap=b"", **settings):
     for piece, kind in pieces.items():
         score = -draw.uniform(1, 9) if kind == spm.NORMAL else 0.0
         model.pieces.add(piece=piece.encode(), score=score, type=kind)
-    model.normalizer_spec.precompiled_charsmap = charsmap
-    for name, value in settings.items():
-        part = model.trainer_spec if name in ("model_type", "byte_fallback") else None
-        setattr(part or model.normalizer_spec, name, value)
     return model.SerializeToString()
 
 
-def check_unigrams(path):
-    """Python splits texts into the pieces of tensorflow-text."""
-    ours_and_theirs = []
-    for lower in (True, False):
-        theirs = SentencePieceTokenizer(path, lower)
-        with only_local_files():
-            ours = SentencePieceTokenizer(path, lower)
-        ours_and_theirs += [(ours, theirs)]
-    for ours, theirs in ours_and_theirs:
-        assert ours.vocab == theirs.vocab
-        for made in ("encode", "encode_for_masking"):
-            found, expected = (
-                getattr(ours, made)(random_texts()),
-                getattr(theirs, made)(random_texts()),
-            )
-            for x, y in zip(found, expected, strict=True):
-                np.testing.assert_array_equal(x, y)
-    for text in random_texts()[:40]:
-        assert ours.pieces(text) == theirs.pieces(text)
-
-
-def test_each_kind_of_piece(tmp_path):
-    (tmp_path / "spm.model").write_bytes(content_of())
-    check_unigrams(str(tmp_path / "spm.model"))
-
-
-@pytest.mark.parametrize("number", ["005", "011", "017"])
-def test_models_with_a_map_of_characters(number):
-    check_unigrams(str(HUB / number / "spiece.model"))
-
-
-@needs_golden
-def test_the_model_of_the_original():
-    check_unigrams(f"{os.environ['BERT_TF_GOLDEN']}/albert/text/albert_layout.model")
-
-
-def test_other_kinds_of_models_need_tensorflow():
-    for settings, message in (
-        ({"model_type": 2}, "must have the model_type 1; it is 2"),
-        ({"byte_fallback": True}, "must have the byte_fallback False; it is True"),
-        ({"add_dummy_prefix": False}, "must have the add_dummy_prefix True; it is False"),
-    ):
-        refuses(message, spm.parsed_unigram, content_of(**settings), "spm.model")
-        assert spm.parsed_unigram(content_of(model_type=1), "spm.model").pieces
+@pytest.mark.parametrize("hub_folder", [None, "005", "011", "017"])
+def test_pieces_are_those_of_tensorflow_text(hub_folder):
+    tensorflow_text = pytest.importorskip("tensorflow_text")
+    model = each_kind_of_piece()
+    if hub_folder:
+        model = (HUB / hub_folder / "spiece.model").read_bytes()
+    theirs = tensorflow_text.SentencepieceTokenizer(model, out_type=tf.string)
+    settings = TokenizerSettings(tokenizer_class="AlbertTokenizer")
+    ours = SentencePieceTokenizer("spm.model", settings=settings, content=model)
+    found = [[piece.encode() for piece in pieces] for pieces in ours.split(random_texts())]
+    assert found == theirs.tokenize(random_texts()).to_list()
