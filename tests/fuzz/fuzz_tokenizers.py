@@ -59,3 +59,23 @@ def fuzz_both_tokenizers(random: random.Random, folder: Path) -> None:
         expected = reference.convert_tokens_to_ids(tokens)
         assert ids[start:end].tolist() == expected, ascii(text)
         assert reference.convert_ids_to_tokens(expected) == tokens, ascii(text)
+
+
+def fuzz_tokenizers_of_ascii(random: random.Random, folder: Path) -> None:
+    """Texts of printable ASCII, which the fast tokenizer gives to tensorflow-text if it can."""
+    do_lower_case = random.random() < 0.5
+    reference, _ = _tokenizers(do_lower_case)
+    encode = _ascii_encoder(do_lower_case)
+    if encode is None:
+        return
+    letters = "ab.c es-tou n'[]$#\tABE"
+    texts = ["".join(random.choices(letters, k=random.choice([0, 5, 60, 250]))) for _ in range(20)]
+    ids, lengths = encode(texts)
+    expected = [reference.convert_tokens_to_ids(reference.tokenize(text)) for text in texts]
+    assert lengths.tolist() == list(map(len, expected)), texts
+    assert ids.tolist() == sum(expected, []), texts
+
+
+@functools.cache
+def _ascii_encoder(do_lower_case: bool):
+    return fast_tokenization._make_ascii_encoder(_tokenizers(do_lower_case)[0])

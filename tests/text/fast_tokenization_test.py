@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,17 @@ from bert_tf.text import fast_tokenization
 from tests.fuzz.fuzz_tokenizers import random_text
 from tests.support.encoded import ids_of_each
 from tests.support.golden import needs_golden
+from tests.support.pretraining_runs import run_code
 from tests.support.refusals import refuses
+
+
+@pytest.fixture(params=["tensorflow-text", "cache"])
+def path(request, monkeypatch):
+    """Sends texts of printable ASCII down either path, however few they are."""
+    pytest.importorskip("tensorflow_text")
+    many = sys.maxsize if request.param == "cache" else 1
+    monkeypatch.setattr(fast_tokenization, "_MIN_BATCH", many)
+    monkeypatch.setattr(fast_tokenization, "_LOAD_AFTER", 0)
 
 
 def check(vocab_file, texts: list[str], do_lower_case: bool) -> None:
@@ -32,7 +43,7 @@ def write_vocab(path: Path, tokens: list[str]) -> Path:
 
 
 @pytest.mark.parametrize("do_lower_case", [True, False])
-def test_text_of_all_kinds(tmp_path, do_lower_case):
+def test_text_of_all_kinds(tmp_path, path, do_lower_case):
     pieces = "a b c d e A B . , # [ ] unk \u03c3 \u03c2 \u00e9 \u4e00 \u8c48 \u1100 \U0001f600"
     pieces = pieces.split()
     vocab = ["x", "[UNK]", *pieces, *("##" + piece for piece in pieces), "##"]
@@ -49,8 +60,9 @@ def test_text_of_all_kinds(tmp_path, do_lower_case):
 
 @pytest.mark.slow
 def test_every_code_point(tmp_path, monkeypatch):
-    """The shortcut for cleaning and the tables change no character."""
+    """Neither the shortcut for cleaning nor the tables of the second path change a character."""
     monkeypatch.setattr(fast_tokenization, "_MAX_CACHED_LENGTH", 0)
+    monkeypatch.setattr(fast_tokenization, "_LOAD_AFTER", sys.maxsize)
     vocab = write_vocab(tmp_path / "vocab.txt", ["[UNK]"])
     # The code points left out are private or not assigned.
     points = [*range(0x32000), *range(0xE0000, 0xE0200), *range(0x10FF00, 0x110000)]
@@ -89,7 +101,7 @@ def random_tokens(rng: random.Random, alphabet: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_random_texts_and_vocabularies(tmp_path, seed):
+def test_random_texts_and_vocabularies(tmp_path, path, seed):
     rng = random.Random(seed)
     alphabets = [list("ab"), list("abAB"), list("a\u03a3\u03c3\u03c2"), list("abcdefghij0123XYZ")]
     alphabet = rng.choice([*alphabets, list("".join(map(random_text, [rng] * 9)) + "ab")])
@@ -122,9 +134,54 @@ def test_full_cache_starts_afresh(tmp_path, monkeypatch):
     assert len(fast._ids_of_token) <= 3 and "abcdef" not in fast._ids_of_token
 
 
+@pytest.mark.slow
+def test_without_tensorflow_text(tmp_path):
+    """The same ids, and one warning however many tokenizers are made."""
+    vocab = write_vocab(tmp_path / "vocab.txt", ["[UNK]", "a", "##b", "b"])
+    program = """
+import sys; sys.modules["tensorflow_text"] = None; sys.stderr = sys.stdout
+import tensorflow
+from bert_tf.text import fast_tokenization
+fast_tokenization._LOAD_AFTER = 0
+for _ in range(3):
+    fast = fast_tokenization.FastTokenizer(sys.argv[1])
+    ids, row_splits = fast.encode(["Ab b", "", "x"] * 300)
+assert row_splits[-1] == len(ids) == 3 * 300 + 300
+print(ids[:4].tolist(), row_splits[:4].tolist())
+"""
+    output = run_code(program, vocab)
+    assert output.endswith("[1, 2, 3, 0] [0, 3, 3, 4]\n")
+    assert output.count("Tokenizing without tensorflow-text") == 1
+    assert 'pip install --no-deps "tensorflow-text==2.' in output
+
+
+@pytest.mark.slow
+def test_tensorflow_text_is_imported_only_for_much_text(tmp_path):
+    """The ids of each batch are the same before and after."""
+    pytest.importorskip("tensorflow_text")
+    vocab = write_vocab(tmp_path / "vocab.txt", ["[UNK]", "a", "##b", "b"])
+    program = """
+import sys
+from bert_tf.text import fast_tokenization
+fast = fast_tokenization.FastTokenizer(sys.argv[1])
+fast.encode(["Ab b " * 1000] * 1000)
+assert "tensorflow" not in sys.modules
+import tensorflow
+fast = fast_tokenization.FastTokenizer(sys.argv[1])
+batch = ["Ab b " * 1000] * 1000  # five million characters
+first = fast.encode(batch)
+assert "tensorflow_text" not in sys.modules
+second = fast.encode(batch)
+assert "tensorflow_text" in sys.modules
+assert all((a == b).all() for a, b in zip(first, second, strict=True))
+assert first[0][:4].tolist() == [1, 2, 3, 1]
+"""
+    run_code(program, vocab)
+
+
 @needs_golden
 @pytest.mark.parametrize("casing", ["uncased", "cased"])
-def test_ids_are_the_originals(casing):
+def test_ids_are_the_originals(path, casing):
     golden = Path(os.environ["BERT_TF_GOLDEN"])
     vocab_file = str(golden.parent / "released" / "vocab_uncased.txt")
     lines, expected = (
@@ -133,5 +190,3 @@ def test_ids_are_the_originals(casing):
     )
     fast = fast_tokenization.FastTokenizer(vocab_file, do_lower_case=casing == "uncased")
     assert ids_of_each(fast, lines) == expected
-    tokens = map(fast.reference.tokenize, lines)
-    assert [*map(fast.reference.convert_tokens_to_ids, tokens)] == expected
