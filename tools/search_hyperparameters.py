@@ -99,7 +99,7 @@ def parse_grid(vary: Sequence[str]) -> list[dict[str, str]]:
 
 
 def find_program(command: Sequence[str]) -> list[str]:
-    """Returns the words after `--` with the program as a file, if it is a command on PATH."""
+    """Returns the words after `--`, with a command on PATH replaced by its file."""
     example = "-- run_classifier.py --task_name=MRPC --do_train --do_eval ..."
     if not command:
         raise UserError(f"the program to run and its flags must follow after --: {example}")
@@ -121,7 +121,7 @@ def find_program(command: Sequence[str]) -> list[str]:
 class Trial:
     """A finished run of the program, from `trial.json` in its folder."""
 
-    flags: dict[str, str]  # that the trial added to the command, without dashes
+    flags: dict[str, str]  # added to the command by the trial, without dashes
     status: int
     seconds: float  # duration of the last run
     results: dict[str, float]  # from eval_results.txt; NaN and infinity are null in JSON
@@ -150,7 +150,7 @@ def read_trials(output_dir: str) -> dict[str, Trial]:
 
 
 class Search:
-    """The trials in the folder of a search; `command` is for Python: the program and its flags."""
+    """The trials in the folder of a search; Python runs `command`, the program and its flags."""
 
     def __init__(self, settings: SearchSettings, command: Sequence[str]):
         self._settings, self._command = settings, [*command]

@@ -45,8 +45,8 @@ def replicate(
     """Returns the function that `strategy.run` calls on each replica: (features, *more) -> tensors.
 
     `combine` is called as (outputs of the replica's step, *more); it may reduce over replicas.
-    `seed` is folded with the replica's number into the seed of each replica. XLA compiles the step
-    on a CPU with `compile_on_cpu` (see `xla_pays_on_cpu`), on a single GPU always.
+    Each replica's seed is `seed` folded with the replica's number. XLA always compiles the step on
+    a single GPU, and on a CPU with `compile_on_cpu` (see `xla_pays_on_cpu`).
     """
     seeds = tf.constant([seed % 2**31, 0], tf.int32)
 

@@ -62,7 +62,7 @@ _MOST_DIFFERENCE = {FLOAT32: 1e-3, BFLOAT16: 0.5}
 def export(settings: ExportSettings, folder: ModelFolder | None = None) -> None:
     """Writes a trained model in the format that `settings` names.
 
-    Before its folder appears, the exported model is run and compared with the original. `folder` is
+    The exported model is run and compared with the original before its folder appears. `folder` is
     a model in memory; settings that name a model's files are then ignored.
     """
     running.import_runtime(settings.format)

@@ -25,7 +25,7 @@ _STORAGE_SECONDS = 15.0
 
 
 def is_unicode(text: str) -> bool:
-    """Returns False for text with surrogates, as from names that are not UTF-8, and from JSON."""
+    """Returns False for text with surrogates, such as from JSON or from names not in UTF-8."""
     return not any("\ud800" <= char <= "\udfff" for char in text)
 
 

@@ -1,4 +1,4 @@
-"""The Keras model that `load` returns: text in, answers out.
+"""The model that `load` returns: text in, answers out.
 
     model = bert_tf.load("uncased_L-12_H-768_A-12")
     model.fill_mask("Paris is the [MASK] of France.")

@@ -32,7 +32,7 @@ def without_space(text: str, start: int, end: int) -> tuple[int, int]:
 def pieces_with_offsets(text: str, tokenizer: tokenization.FullTokenizer) -> list[Piece]:
     """Returns the word pieces of `tokenizer.tokenize`, with their offsets in the text."""
     basic = tokenizer.basic_tokenizer
-    # The index in the text of each character of its words, joined without spaces.
+    # For each character of the joined words, its index in the text.
     sources = [index for index, char in enumerate(text) for _ in range(_num_kept(char, basic))]
     pieces: list[Piece] = []
     position = 0  # in all words, joined without spaces

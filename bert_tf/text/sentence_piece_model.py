@@ -87,7 +87,7 @@ def problem_of(data: bytes) -> str | None:
 def _is_sound(charsmap: bytes) -> bool:
     # The map has a trie's size, the trie, and texts that end in NUL. The trie is a double array
     # (https://github.com/s-yata/darts-clone): the children of a unit are at its base, combined by
-    # exclusive or with the child's byte. A unit with a leaf has the place of its text at its base.
+    # exclusive or with the child's byte. If a unit has a leaf, its base holds the place of a text.
     if not charsmap:
         return True
     size = int.from_bytes(charsmap[:4], "little")
@@ -150,7 +150,7 @@ def parse(data: bytes) -> Unigrams:
 def make_model(unigrams: Unigrams, place: str, keep_accents: bool = True) -> bytes:
     """Makes a model that splits texts like transformers' `AlbertTokenizer`.
 
-    The model finds every piece by its score, even control symbols, but no piece that spans words.
+    All pieces compete by score, even control symbols; pieces that span words are unused.
     """
     normalizes = unigrams.charsmap and not keep_accents
     if normalizes and any(_HANGUL.search(x) for x, _ in unigrams.pieces):

@@ -43,9 +43,9 @@ class Chip:
 # (https://arxiv.org/abs/2304.01433, table 4), and v2 has 4 of 496 Gbit/s.
 # The memory is what libtpu 0.0.50 states. For TPU7x it is all the memory of the chip, 192 GiB.
 # Clocks: v2 and v3 from the paper, v4 from the arXiv paper's table 4, v5e from
-# https://jax-ml.github.io/scaling-book/tpus. Google publishes no other clocks. They are computed
-# as the peak divided by 2 operations of each multiplier: 8 x 128 x 128 in a chip of v5p, 4 x 256 x
-# 256 in v6e, 8 x 256 x 256 in TPU7x. For v2 to v5e this gives the published clocks. Google's pages
+# https://jax-ml.github.io/scaling-book/tpus. Google does not publish the others: they are
+# the peak divided by 2 operations of each multiplier: 8 x 128 x 128 in a chip of v5p, 4 x 256 x 256
+# in v6e, 8 x 256 x 256 in TPU7x. For v2 to v5e this gives the published clocks. Google's pages
 # and JAX's tpu_info.py count half as many multipliers for v6e and TPU7x: 262,144 operations a cycle
 # and core. But libtpu 0.0.42.1 estimates 369,231 and 422,142 for a product of 8192 x 8192.
 CHIPS = {

@@ -60,8 +60,8 @@ class AnswerQuestions(LoadedModel):
                 A long context is split into windows.
             top_k: None for the best answer; a number for a list of at most that many answers.
             null_score_diff_threshold: None if every question has an answer, as in SQuAD 1.1.
-                Otherwise the best answer is `text=""` if the score of no answer exceeds the score
-                of the best answer by more than this (SQuAD 2.0); run_squad writes a good value to
+                Otherwise the answer is `text=""` if the no-answer score exceeds the best answer's
+                score by more than this (SQuAD 2.0); run_squad writes a good value to
                 null_threshold.json.
             max_seq_length: longest window in word pieces; at most the model's `max_seq_length`.
             doc_stride: word pieces between the starts of two windows; with

@@ -147,7 +147,7 @@ class SentenceFiles(TaskFiles, SentenceTask):
 
 
 def write_review(output_dir: str, rows: KeptRows, scores: np.ndarray, cosines: np.ndarray) -> None:
-    """Writes eval_predictions.tsv, and the same with the worst pairs first as errors.tsv.
+    """Writes eval_predictions.tsv and errors.tsv (wrongly ranked pairs, the worst first).
 
     Scores and cosines, float [pairs], are compared by rank, as in the Spearman correlation:
     `rank_difference` is 0.5 if the cosine ranks a pair above half of the pairs that have higher

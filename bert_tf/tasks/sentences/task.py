@@ -88,7 +88,7 @@ def _check_negatives(examples: Sequence[Sentences]) -> None:
         return
     pairs = {x.texts for x in examples}
     firsts, seconds = ({*side} for side in zip(*pairs, strict=True))
-    if len(firsts) * len(seconds) > 3 * len(pairs):  # more than can be related
+    if len(firsts) * len(seconds) > 3 * len(pairs):  # some are unrelated
         return
     related = {*pairs, *((b, a) for a, b in pairs), *((text, text) for text in firsts)}
     if sum(a in firsts and b in seconds for a, b in related) == len(firsts) * len(seconds):

@@ -250,7 +250,7 @@ class SquadRows(Rows):
         pairs, answers, weights = read_rows(x, y, weights, inputs, targets)
         self.no_weights(weights)
         questions = []
-        if purpose != "validation":  # which keeps the training's value
+        if purpose != "validation":  # validation uses training's value
             self.are_all_answered = True
         for i, (pair, answer) in enumerate(zip(pairs, answers, strict=True)):
             _check_pair(pair, f"{inputs}[{i}]")

@@ -36,7 +36,7 @@ class TaggingTask(FineTuningTask):
     options = TaggingOptions
     best_metric = "f1"
     letters = "BI"  # first letters of the tags except O
-    _class_weights: Mapping[str, float] | None = None  # if the training examples have weights
+    _class_weights: Mapping[str, float] | None = None  # None if training is unweighted
 
     def __init__(self, settings: TaggingOptions, names: Sequence[str] = ()):
         super().__init__(settings)

@@ -1,4 +1,4 @@
-"""Packed records: several sequences in a row, which do not attend to each other.
+"""Packed records: rows of several sequences, which do not attend to each other.
 
 Shortest-pack-first histogram packing (https://arxiv.org/abs/2107.02027, section 3.1) decides which
 sequences share a row. It only uses the histogram of their lengths, so it is as fast for a billion
@@ -78,7 +78,7 @@ def pack_histogram(counts: Sequence[int], max_sequences_per_pack: int) -> list[P
 
 
 def forecast(counts: Sequence[int], packs: Sequence[Pack]) -> str:
-    """Says what packing saves; `pack_histogram` made `packs` from `counts`, not all 0."""
+    """Says what packing saves; `packs` come from `counts`, which must not be all 0."""
     sequences, row_length = sum(map(int, counts)), len(counts) - 1
     rows = sum(pack.count for pack in packs)
     tokens = sum(length * int(count) for length, count in enumerate(counts))
