@@ -232,8 +232,8 @@ def test_a_loaded_model_answers_as_the_program(tmp_path):
     names = ("input_ids", "input_mask", "segment_ids")
     outputs = model.model({name: np.array([row[name] for row in rows]) for name in names})
     logits = (
-        answers.window_logits(w.unique_id, {name: x.numpy()[i] for name, x in outputs.items()})
-        for i, w in enumerate(encoder.windows)
+        answers.window_logits({name: x.numpy()[i] for name, x in outputs.items()})
+        for i in range(len(rows))
     )
     wanted = answers.predict_answers(
         data, encoder.contexts, encoder.windows, logits, settings, model.tokenizer
