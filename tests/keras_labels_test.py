@@ -230,8 +230,6 @@ def test_lists_of_numbers_are_arrays_and_texts_are_refused():
         message = r"must be numbers; received array\(\['yes'.* numbered from 0"
         refuses(f"y {message}", model.evaluate, lists, wrong, verbose=0)
         refuses(f"input_ids {message}", model.predict, {"input_ids": wrong}, verbose=0)
-    message = "a list must have rows of one length"
-    refuses(message, model.predict, {"input_ids": [[1, 2], [3]]}, verbose=0)
 
 
 COLUMNS = [
@@ -264,7 +262,6 @@ def test_columns_without_numbers_are_refused():
     times = pd.Series(labels).astype("timedelta64[s]")
     numbers = "must be numbers; received"
     for wrong, message in (
-        (pd.Series([[1, 2], [3], [1], [0]]), "y must have rows of one length"),
         (pa.array(["a", "b", "c", "d"]), rf"y {numbers} array\(\['a'"),
         (np.array(["2020-01-01"] * 4, "datetime64[ns]"), f"y {numbers} array.*2020-01-01"),
         (np.array([], "U1"), rf"y {numbers} array\(\[\]"),

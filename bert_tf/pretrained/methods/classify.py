@@ -33,9 +33,6 @@ def check_arguments(labels: Any, hypothesis_template: Any, multi_label: Any) -> 
             "labels must be a list of at least one class, such as ['sports', 'politics'];"
             f" {received(labels[0] if single else labels)}"
         )
-    blank = [i for i, label in enumerate(labels) if not label.strip()]
-    if blank:
-        raise UserError(f"labels[{blank[0]}] is blank: a class must be named by words")
     twice = sorted({label for label in labels if labels.count(label) > 1})
     if twice:
         raise UserError(f"labels must differ from each other; given twice: {listed(twice)}")
@@ -288,9 +285,7 @@ class Classify(LoadedModel):
         column = self._column(positive)
         check_type("query", query, STRING)
         check_count("top_k", top_k, 1, default="for all passages")
-        texts, single = as_list(passages, name="passages")
-        if single:
-            raise UserError("passages must be a list of texts; received a single text")
+        texts, _ = as_list(passages, name="passages")
         pairs = [(query, text) for text in texts]
         self._folder.warn_of_other_input(pairs)
         windows = self._windows(pairs, long_text, window_stride)
