@@ -205,7 +205,6 @@ WRONG = [
     (NAMED, [["a"]], [["B-Y"]], f"received 'B-Y' (str). {RIGHT}"),
     (TaggingRows, [["a"]], [[1]], NUMBER),
     (TaggingRows, [["a"]], [[None]], "tags[0][0] is missing (None)"),
-    (TaggingRows, [["a"]], [["O"]], "tags must have at least two tags; all are"),
     (SquadRows, ["who"], ["x"], "questions[0] must be a pair of texts, (question, cont"),
     (SquadRows, [("who", "a a")], ["a"], TEXT_START),
     (SquadRows, [("who", "a b")], [("b", 9)], "an answer must lie within its context of"),
@@ -258,13 +257,8 @@ REFUSED = [
         *("for_multiple_choice", (CHOICES, [0, 1]), {"sample_weight": [1, 1]}),
         "sample_weight is for classification, regression and",
     ),
-    *[
-        (
-            *("for_multiple_choice", (CHOICES, [0, 1]), {"strategy": wrong}),
-            "strategy must be a tf.distribute.Strategy; received",
-        )
-        for wrong in ("mirrored", 2)
-    ],
+    ("for_classification", (["a", "b"], ["x", "x"]), {}, "labels must list at least two classes"),
+    ("for_tagging", (SENTENCES[:1], [["O"] * 3]), {}, "The training examples must have at least"),
     (
         *("for_tagging", (SENTENCES, TAGS), {"feature_based": True}),
         "feature_based must be left out: a model in memory has",
@@ -316,7 +310,11 @@ def test_weights_of_examples_and_classes():
     for weights, message in (
         ([1, -1], "sample_weight[1] must be a number between 0 and"),
         ([1], "sample_weight must have one value for each of texts: there are 2 texts and 1"),
-        ([1, float("nan")], "sample_weight[1] must be a number"),
+        ([1, float("nan")], "sample_weight[1] must be a number between 0 and 1e+16; got nan"),
+        ([10**400, 1], "sample_weight[0] must be a number between 0 and"),
+        (["x", 1], "sample_weight[0] must be a number between 0 and 1e+16; got 'x'"),
+        ([[1, 1], [1]], "sample_weight[0] must be a number between 0 and 1e+16; got [1, 1]"),
+        (3, "sample_weight must be a list, an array or a column; received 3"),
     ):
         assert message in refusal(kind.examples, "train", ["a", "b"], [0, 1], weights)
 

@@ -188,10 +188,6 @@ class XnliProcessor(TsvProcessor):
             "test": "xnli.test.tsv",
         }
 
-    @classmethod
-    def create(cls, columns: TableColumns, data_dir: str, language: str) -> "XnliProcessor":
-        return cls(language)
-
     def numbered_rows(self, split: str, path: str) -> Iterator[tuple[int, list[str]]]:
         rows = super().numbered_rows(split, path)
         if split == "train":
@@ -239,13 +235,10 @@ class ProcessorSettings(Settings):
     )
 
 
-_XNLI_LANGUAGE = ProcessorSettings.xnli_language
-
-
 def get_processor(
     task_name: str,
     data_dir: str = "",
-    xnli_language: str = _XNLI_LANGUAGE,
+    xnli_language: str = ProcessorSettings.xnli_language,
     columns: TableColumns | None = None,
     source: TfdsSource | None = None,
     learned_labels: Sequence[str] | None = None,
@@ -271,16 +264,12 @@ def get_processor(
             f"--data_dir={data_dir} and --tfds={source.tfds} exclude each other: both name the"
             " examples to read; leave one of them out"
         )
-    if not (processor_class is XnliProcessor or source) and xnli_language != _XNLI_LANGUAGE:
-        raise UserError(
-            f"--xnli_language={xnli_language} is for --task_name=XNLI; leave it out with"
-            f" --task_name={task_name}"
-        )
     _check_columns(columns, task_name, is_table, source is not None)
     if is_table and not (columns.regression or columns.labels or columns.label_columns):
         labels = learned_labels or (class_names(source, columns) if source else None)
         columns = dataclasses.replace(columns, labels=labels)
-    processor = processor_class.create(columns, data_dir, xnli_language)
+    arguments = {TableProcessor: (columns, data_dir), XnliProcessor: (xnli_language,)}
+    processor = processor_class(*arguments.get(processor_class, ()))
     return TfdsProcessor(processor, source, columns, xnli_language) if source else processor
 
 

@@ -119,14 +119,6 @@ class ClassifierSettings(FineTuningFiles, ClassifierOptions):
         because="every fold trains a model on its part of the data, only to evaluate it",
     )
 
-    def __post_init__(self):
-        super().__post_init__()
-        if self.folds == 1:
-            raise UserError(
-                "--folds=1 must be at least 2: a model is evaluated on one fold and trained on the"
-                " others. For one division of the data use --dev_fraction"
-            )
-
 
 @dataclasses.dataclass(frozen=True)
 class TableColumns(Settings):

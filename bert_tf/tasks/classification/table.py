@@ -185,10 +185,6 @@ class TableProcessor(DataProcessor):
         elif len(self.labels) == 2:
             self.metrics = ("accuracy", "f1", "matthews_correlation")
 
-    @classmethod
-    def create(cls, columns: TableColumns, data_dir: str, language: str) -> "TableProcessor":
-        return cls(columns, data_dir)
-
     def has(self, split: str, data_dir: str) -> bool:
         return tables.find_table(split, data_dir) is not None
 
@@ -238,12 +234,6 @@ class TableProcessor(DataProcessor):
             raise UserError(
                 f"{tables.place_of(path, 0)}: the label {quoted(once[0])} is the only one that"
                 " occurs just once, so the line looks like a header; leave out --has_header=false,"
-                " or list the classes with --labels"
-            )
-        if len(counts) < 2:
-            raise UserError(
-                f"{tables.place_of(path)}: --label_column={self.table.label_column} must hold at"
-                f" least two classes; it holds {listed(counts) or 'none'}. Choose another column,"
                 " or list the classes with --labels"
             )
         classes = sort_labels(counts)

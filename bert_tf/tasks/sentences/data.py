@@ -181,7 +181,7 @@ class SentenceRows(Rows):
         self._scores: list[float] = []  # the training scores
         self._farthest = (0.0, "")  # the score farthest from 0, and its place
 
-    def examples(self, purpose: str, x: Any, y: Any, weights: Any = None) -> list[Sentences]:
+    def examples(self, purpose: str, x: Any, y: Any = None, weights: Any = None) -> list[Sentences]:
         inputs, targets = self.names(purpose)
         needs_scores = purpose in ("eval", "validation")
         rows, scores, weights = read_rows(x, y, weights, inputs, targets, needs_scores)
