@@ -14,7 +14,7 @@ def read(folder, text, name="train.csv", delimiter=None, has_header=True):
     (folder / name).write_text(text, encoding="utf-8")
     path = str(folder / name)
     rows = tables.read_table(path, delimiter, has_header)
-    return tables.column_numbers(rows, path, has_header, COLUMNS, "Training")
+    return tables.column_numbers(rows, path, has_header, COLUMNS)
 
 
 def test_a_table_that_does_not_fit_is_refused(tmp_path):

@@ -16,7 +16,6 @@ from bert_tf.errors import UserError
 from bert_tf.runs.folder import reporting
 from bert_tf.runs.results.tables import read_table
 from bert_tf.tasks import fine_tuning
-from bert_tf.tasks.classification.settings import ClassifierSettings
 from bert_tf.tasks.splits import divide
 from bert_tf.tasks.task import Evaluated, FoldKey
 from tests.support.refusals import refuses
@@ -141,17 +140,6 @@ BAD = [
 @pytest.mark.parametrize("keys, message", BAD)
 def test_folds_that_cannot_be(keys, message):
     refuses(re.escape(message), divide, keys, 3)
-
-
-def test_settings_that_do_not_fit_folds():
-    values = {"output_dir": "unused", "vocab_file": "unused", "folds": 3}
-    values |= {"do_train": True, "do_eval": True}
-    for changes, message in (
-        ({"folds": -3}, "--folds=-3 must be at least 0"),
-        ({"do_eval": False}, "--folds=3 needs --do_eval, since every fold trains a model"),
-        ({"temperature_scaling": True}, "--folds=3 excludes --temperature_scaling"),
-    ):
-        refuses(re.escape(message), ClassifierSettings, **{**values, **changes})
 
 
 def test_a_column_of_groups(tmp_path):

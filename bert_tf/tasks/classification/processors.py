@@ -4,7 +4,7 @@ import dataclasses
 import os
 from collections.abc import Iterator, Sequence
 
-from bert_tf.datasets.tables import place_of, read_text
+from bert_tf.datasets.tables import read_text
 from bert_tf.errors import UserError
 from bert_tf.files.paths import names_in
 from bert_tf.files.storage import contents, ending_of
@@ -195,13 +195,7 @@ class XnliProcessor(TsvProcessor):
                 is_misspelt = row[2:3] == ["contradictory"]
                 yield i, [*row[:2], "contradiction"] if is_misspelt else row
             return
-        found = [(i, row) for i, row in rows if row[:1] == [self.language]]
-        if not found:
-            raise UserError(
-                f"{place_of(path)} has no line that begins with {self.language}; choose one of its"
-                " languages with --xnli_language"
-            )
-        yield from found
+        yield from ((i, row) for i, row in rows if row[:1] == [self.language])
 
 
 # As in the original, which has cola, mnli, mrpc and xnli, --task_name may be in upper case.

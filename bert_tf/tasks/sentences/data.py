@@ -39,7 +39,6 @@ def read_sentences(
     columns: Mapping[str, str | None],
     has_header: bool,
     delimiter: str | None,
-    needed_by: str,
     score_scale: float | None = None,
     refuse_empty: bool = False,
     unread_scores: str | None = None,
@@ -56,7 +55,7 @@ def read_sentences(
     are_unread = unread_scores in tables.column_names(rows, has_header)
     if are_unread:
         columns = {**columns, "label_column": unread_scores}
-    numbers = tables.column_numbers(rows, path, has_header, columns, needed_by)
+    numbers = tables.column_numbers(rows, path, has_header, columns)
     label = numbers.pop("label_column", None)
     needed = 1 + max(label or 0, *numbers.values())
     found = []

@@ -86,7 +86,7 @@ def test_what_is_refused(tmp_path, text, message):
 
 
 def test_files_that_cannot_be_read(tmp_path):
-    message = "train.csv does not exist: .*--data_dir must be the folder with the task's files"
+    message = "train.csv cannot be read .*--data_dir must be the folder with the task's files"
     refuses(message, read_questions, str(tmp_path / "train.csv"), labelled=True)
     row = {**ROW, "sent1": "caf\u00e9"}
     refuses("line 2, is not UTF-8", read, tmp_path, make_csv(row), encoding="latin-1")

@@ -86,9 +86,9 @@ def test_the_worst_pairs_are_those_of_the_largest_rank_difference(tmp_path):
         ({"do_train": True}, "train.tsv, line 2: score '4.0' must be a number from -1 to 1"),
         (
             {"do_train": True, "do_predict": True, "text_b_column": None},
-            "^Training needs --text_b_column; .* 'score', 'one', 'other': name one of these$",
+            "^--text_b_column=None: .*/train.tsv has no such .*'one', 'other': name one of these$",
         ),
-        ({"do_eval": True, "label_column": None}, "Evaluation needs --label_column; the columns"),
+        ({"do_eval": True, "label_column": None}, "^--label_column=None: .*/dev.tsv has no such"),
         ({"do_predict": True, "text_b_column": "b"}, "--text_b_column=b: .*/test.tsv has no such"),
         (
             {**IN_BATCH, "min_positive_score": 4.5},
@@ -126,7 +126,6 @@ def test_the_worst_pairs_are_those_of_the_largest_rank_difference(tmp_path):
             "must be at most hidden_size of --bert_config_file, which is 16; got 17,4. Leave the",
         ),
         ({"score_scale": 0.0}, "--score_scale=0.0 must be a finite number above 0"),
-        ({"delimiter": '"'}, "--delimiter must be one character, neither a quote nor the end of"),
     ],
 )
 def test_what_is_refused(tables, tmp_path, options, message):
@@ -314,7 +313,7 @@ TABLE = 'id|score|second|first\n1|4.5|"a b|c\n\n2|-1e0|d|e\n'.replace("|", "\t")
 def read(folder, text, columns=SCORED, name="train.tsv", **options):
     path = folder / name
     path.write_text(text, encoding="utf-8")
-    options = {"has_header": True, "delimiter": None, "needed_by": "Training", **options}
+    options = {"has_header": True, "delimiter": None, **options}
     return read_sentences(str(path), columns, **options)
 
 
@@ -344,7 +343,7 @@ def test_a_third_text_is_read_from_its_column(tmp_path):
 @pytest.mark.parametrize(
     "text, columns, options, message",
     [
-        (TABLE, {**SCORED, "label_column": None}, {}, "^Training needs --label_column; the colu"),
+        (TABLE, {**SCORED, "label_column": None}, {}, "^--label_column=None: .*has no such colu"),
         (TABLE + "3\t1\tx\n", SCORED, {}, "line 5: the line has 3 columns, but the header names 4"),
         (
             *(TABLE, PAIR, {"unread_scores": "score", "loss": "in_batch_negatives"}),

@@ -22,7 +22,6 @@ from tests.support import model_folders
 from tests.support.golden import needs_golden
 from tests.support.numpy_bert import log_softmax
 from tests.support.objectives import compute, predict, set_random_weights
-from tests.support.refusals import refuses
 from tests.support.small_pretraining import SMALL
 from tests.support.squad_files import question, settings_of_lengths
 
@@ -185,16 +184,6 @@ def test_the_beam_against_numpy():
     # A short sequence has a shorter beam.
     outputs = JointSquadModel(BertConfig.from_dict(CONFIG), beam_size=20)(batch)
     assert outputs["end_top_index"].shape == (3, LENGTH, LENGTH)
-
-
-def test_flags_that_do_not_fit():
-    for given, message in (
-        ({"beam_size": 5}, "--beam_size=5 needs --joint_prediction"),
-        ({"answerable_weight": 0.1}, "--answerable_weight=0.1 needs --answerable_classifier"),
-        ({"answerable_uses_start_logits": False}, "--noanswerable_uses_start_logits needs --answ"),
-        ({"joint_prediction": True, "beam_size": 0}, "--beam_size=0 must be at least 1"),
-    ):
-        refuses(message, settings_of_lengths, **given)
 
 
 @needs_golden
