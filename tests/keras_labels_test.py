@@ -386,5 +386,8 @@ def test_other_rates_and_numbers_of_classes_are_refused():
     message = "output_dropout_prob must be at least 0 and below 1; rec"
     for rate in (-0.1, 1.0, "0.1", None):
         refuses(message, OutputLayer, 2, 24, dropout_prob=rate)
+    for share in (-0.1, 1.0, float("nan")):
+        message = "label_smoothing must be at least 0 and below 1; rec"
+        refuses(message, ClassificationModel, small_config(), 2, label_smoothing=share)
     for wrong in (True, False, 0, -1, 1.0, "2", None, np.bool_(True)):
         refuses("num_labels must be a number from 1; received", OutputLayer, wrong, 24)

@@ -317,27 +317,20 @@ def read(folder, text, columns=SCORED, name="train.tsv", **options):
     return read_sentences(str(path), columns, **options)
 
 
-def test_columns_are_chosen_by_name(tmp_path):
+def test_columns_are_chosen_by_name_or_number(tmp_path):
     assert read(tmp_path, TABLE) == [Sentences(("c", '"a b'), 4.5), Sentences(("e", "d"), -1.0)]
     assert read(tmp_path, TABLE, PAIR)[0] == Sentences(("c", '"a b'), 0.0)
     assert read(tmp_path, TABLE, {"text_a_column": "second"})[1] == Sentences(("d",), 0.0)
-
-
-def test_a_csv_file_without_header(tmp_path):
-    text = '5;"a; b"\n0;c\n'
-    columns = {"text_a_column": "1", "label_column": "0"}
-    found = read(tmp_path, text, columns, "dev.csv", has_header=False, delimiter=";")
+    columns, options = {"text_a_column": "1", "label_column": "0"}, {"delimiter": ";"}
+    found = read(tmp_path, '5;"a; b"\n0;c\n', columns, "dev.csv", has_header=False, **options)
     assert found == [Sentences(("a; b",), 5.0), Sentences(("c",), 0.0)]
+    columns = {**TRIPLET, "negative_column": "a", "text_a_column": "n"}
+    assert read(tmp_path, TRIPLETS, TRIPLET)[1] == Sentences(("u", "v", "w"), 0.0)
+    assert read(tmp_path, TRIPLETS, columns)[0] == Sentences(("z", "y", "x"), 0.0)
 
 
 TRIPLETS = "a|p|n\nx|y|z\nu|v|w\n".replace("|", "\t")
 TRIPLET = {"text_a_column": "a", "text_b_column": "p", "negative_column": "n"}
-
-
-def test_a_third_text_is_read_from_its_column(tmp_path):
-    columns = {**TRIPLET, "negative_column": "a", "text_a_column": "n"}
-    assert read(tmp_path, TRIPLETS, TRIPLET)[1] == Sentences(("u", "v", "w"), 0.0)
-    assert read(tmp_path, TRIPLETS, columns)[0] == Sentences(("z", "y", "x"), 0.0)
 
 
 @pytest.mark.parametrize(
@@ -416,9 +409,6 @@ def test_each_text_is_a_sequence_of_its_own(tmp_path):
         (["[CLS] a man is dancing [UNK] [SEP]", "[CLS] a man , too [SEP]"], 2.5),
         (["[CLS] the rain [SEP]", "[CLS] [SEP]"], 0.0),
     ]
-
-
-def test_texts_that_are_too_long_are_cut_at_their_ends(tmp_path):
-    sentences = [Sentences(("a man is dancing in the rain",)), Sentences(("the rain",))]
+    single = [Sentences(("a man is dancing in the rain",)), Sentences(("the rain",))]  # cut
     texts = [["[CLS] a man is [SEP]"], ["[CLS] the rain [SEP]"]]
-    assert written(tmp_path, sentences, 5) == [(text, 0.0) for text in texts]
+    assert written(tmp_path, single, 5) == [(text, 0.0) for text in texts]

@@ -184,19 +184,13 @@ def read(folder, text, tags_required=True):
     return read_sentences(str(path), "eval_file", tags_required)
 
 
-def test_four_columns_documents_and_line_ends(tmp_path):
+def test_documents_columns_and_marks(tmp_path):
     text = (
         "-DOCSTART- -X- -X- O\r\n\r\nEU NNP I-NP I-ORG\r\nrejects VBZ I-VP O\r\n\r\n\r\n"
         "Peter NNP I-NP I-PER\r\n\r\n-DOCSTART- -X- -X- O\r\n\r\nLondon\tNNP\tI-NP\tI-LOC"
     )
-    assert read(tmp_path, text) == [
-        Sentence(["EU", "rejects"], ["I-ORG", "O"], 1),
-        Sentence(["Peter"], ["I-PER"], 1),
-        Sentence(["London"], ["I-LOC"], 2),
-    ]
-
-
-def test_documents_columns_and_marks(tmp_path):
+    expected = [Sentence(["EU", "rejects"], ["I-ORG", "O"], 1), Sentence(["Peter"], ["I-PER"], 1)]
+    assert read(tmp_path, text) == [*expected, Sentence(["London"], ["I-LOC"], 2)]
     # The words before the first line are a document; without such lines every sentence is.
     for text, documents in (
         ("EU B-ORG\n\nPeter B-PER\n\n-DOCSTART- O\n\nLondon B-LOC\n", [0, 0, 1]),
