@@ -18,9 +18,18 @@ from bert_tf.tasks.classification.settings import ClassifierOptions
 from bert_tf.tasks.classification.task import ClassificationTask
 from bert_tf.tasks.course import as_arguments
 from bert_tf.tasks.multiple_choice.data import MultipleChoiceRows
+from bert_tf.tasks.sentences.data import SentenceRows
 from bert_tf.tasks.squad.examples import SquadRows
 from bert_tf.tasks.tagging.data import TaggingRows
-from tests.pretrained.fit_tasks_test import ANSWERS, CHOICES, QUESTIONS, SENTENCES, TAGS
+from tests.pretrained.fit_tasks_test import (
+    ANSWERS,
+    CHOICES,
+    PAIRS,
+    QUESTIONS,
+    SCORES,
+    SENTENCES,
+    TAGS,
+)
 from tests.support.refusals import refusal
 
 TEXTS = ["a fine film", "a dull film", "lovely"]
@@ -287,6 +296,7 @@ OF_TASKS = {
         (QUESTIONS, ANSWERS),
     ),
     "choices": (MultipleChoiceRows, (columns(CHOICES), tf.constant([0, 1])), (CHOICES, [0, 1])),
+    "scores": (SentenceRows, (columns(PAIRS), tf.constant(SCORES, tf.float64)), (PAIRS, SCORES)),
     "several labels as 0 and 1": (
         *(named(MultiLabelRows, "p q"), (tf.constant(LETTERS), tf.constant(MARKS))),
         (LETTERS, SEVERAL_ROWS),
@@ -304,11 +314,11 @@ OF_TASKS = {
 
 
 @pytest.mark.parametrize("task", OF_TASKS)
-def test_a_dataset_has_the_examples_of_the_lists(task):
+def test_a_dataset_and_a_generator_have_the_examples_of_the_lists(task):
     make, tensors, lists = OF_TASKS[task]
     expected = repr(make().examples("train", *lists))
     dataset = tf.data.Dataset.from_tensor_slices(tensors)
-    for each in (dataset, dataset.batch(1), dataset.batch(2)):
+    for each in (dataset, dataset.batch(1), dataset.batch(2), zip(*lists, strict=True)):
         assert repr(make().examples("train", each, None)) == expected
 
 

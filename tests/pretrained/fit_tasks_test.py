@@ -232,15 +232,6 @@ def test_wrong_examples_are_refused_with_their_place():
         assert message in refusal(kind().examples, "train", x, y)
 
 
-def test_numbers_stand_for_named_tags():
-    numbers = [[0] * 3, [1, 0, 0, 1], [0] * 3]
-    found = TaggingRows(["O", "B-LOC"]).examples("train", SENTENCES, numbers)
-    assert [sentence.tags for sentence in found] == TAGS
-    one_word = [["the", "cat"], ["paris"]], [np.array([0, 1]), np.array([1])]
-    found = TaggingRows(["O", "B-LOC"]).examples("train", *one_word)
-    assert [sentence.tags for sentence in found] == [["O", "B-LOC"], ["B-LOC"]]
-
-
 PAIRS_ALONE = {"loss": "in_batch_negatives", "validation_data": (PAIRS,)}
 VALIDATION = {"validation_data": (PAIRS, [0.0, 5.0, 0.0])}
 SCALE = "must be from -1 to 1 (score_scale); received"
@@ -288,19 +279,6 @@ def test_any_number_of_choices(tmp_path):
         assert found.shape == (2, number)
         np.testing.assert_allclose(found.sum(axis=1), 1.0, rtol=1e-5)
     assert 0.0 <= model.evaluate(three, [0, 1])["accuracy"] <= 1.0
-
-
-@pytest.mark.parametrize("purpose", ["train", "validation", "eval"])
-def test_rows_of_pairs_and_scores(purpose):
-    rows = list(zip(PAIRS, SCORES, strict=True))
-    texts = tuple(tf.constant(column) for column in zip(*PAIRS, strict=True))
-    dataset = tf.data.Dataset.from_tensor_slices((texts, tf.constant(SCORES, tf.float64)))
-    for given in (iter(rows), dataset, dataset.batch(2)):
-        examples = SentenceRows().examples(purpose, given, None)
-        assert [(example.texts, example.score) for example in examples] == rows
-    if purpose == "train":
-        examples = SentenceRows().examples(purpose, iter(PAIRS), None)
-        assert [(example.texts, example.score) for example in examples] == [(x, 0.0) for x in PAIRS]
 
 
 def test_weights_of_examples_and_classes():

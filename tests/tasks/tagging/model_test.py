@@ -143,17 +143,6 @@ def test_weights_of_labels_and_examples_weigh_the_mean_loss(seed):
     assert compute(model, tensors(nothing))[0].numpy() == 0.0
 
 
-def test_label_weights_that_cannot_be():
-    features, (model, _) = make_features(), make_model(1)
-    for value in (-1.0, np.nan, np.inf):
-        features["label_weights"] = np.ones((B, S), np.float32)
-        features["label_weights"][1, 2] = value
-        message = r"label_weights must be finite, at least 0 .*; received .* at position \[1, 2\]"
-        refuses(message, model._features, features)
-    features["label_weights"] = np.ones(B, np.float32)
-    refuses("label_weights must have a number for each token", model._features, features)
-
-
 def test_the_lstms_start_like_keras_s():
     lstm = BidirectionalLstm(7, UNITS, "lstm")
     lstm.build()
