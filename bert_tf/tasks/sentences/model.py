@@ -172,8 +172,8 @@ class SentenceModel(TaskModel):
         batch, num_texts, _ = get_shape_list(features["input_ids"])
         allowed = {COSINE: (2,), TRIPLET: (3,)}.get(self.loss_name, (2, 3))
         if num_texts not in allowed:
-            kinds = {2: "[B, 2, S]: pairs", 3: "[B, 3, S]: triplets"}
-            kinds = " or ".join(kinds[number] for number in allowed)
+            forms = {2: "[B, 2, S]: pairs", 3: "[B, 3, S]: triplets"}
+            kinds = " or ".join(forms[number] for number in allowed)
             raise UserError(f"The loss needs input_ids {kinds}; received {num_texts} texts")
         if not self.label_names:
             return {}
