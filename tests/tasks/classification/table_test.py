@@ -1,9 +1,11 @@
-"""Tests of bert_tf.tasks.classification.table: own tasks in tables."""
+"""Tests of bert_tf.datasets.tables and bert_tf.tasks.classification.table: own tasks in tables."""
 
 import dataclasses
+import math
 
 import pytest
 
+from bert_tf.datasets import tables
 from bert_tf.errors import UserError
 from bert_tf.tasks.classification import processors, table
 from bert_tf.tasks.classification.settings import TableColumns
@@ -108,7 +110,9 @@ def test_a_table_with_a_delimiter_and_labels_and_one_of_numbers(tmp_path):
         ),
         (CSV, {"text_a_column": None}, "--text_a_column=None: .* 'title', .*: name one of these$"),
         (CSV, {"label_column": None}, "--label_column=None: .* 'title'"),
-        ("", {}, "/train.csv is empty; it must hold a header line, then its examples$"),
+        ("title;x\na;1\n", {}, "=title: .*--delimiter what .* columns named 'title;x'"),
+        ("title;stars\na;1;2\n", {"delimiter": ";"}, "line 2: the line has 3 columns, but the he"),
+        (" \n", {}, "/train.csv is empty; it must hold a header line, then its examples$"),
         ("", NO_HEADER, "/train.csv is empty; it must hold the text of its examples$"),
         (
             *("title,stars,the body\n\n", {}),
@@ -296,3 +300,37 @@ def test_the_labels_are_read_as_nothing_else():
         if name != "group":  # which has no meaning with several labels
             with pytest.raises(UserError, match=f"{message} without"):
                 TableColumns(multi_label=True, label_columns=["bad", "stars"], **columns)
+
+
+def test_where_the_tables_should_be(tmp_path):
+    def message(data_dir):
+        return refusal(tables.table_path, "train", str(data_dir))
+
+    begin = "--data_dir must hold train.tsv or train.csv; "
+    assert message(tmp_path / "no") == f"{begin}there is no folder {tmp_path}/no"
+    assert message(tmp_path) == f"{begin}{tmp_path} holds nothing"
+    for name in ("train.txt", "readme"):
+        (tmp_path / name).touch()
+    assert message(tmp_path) == f"{begin}{tmp_path} holds 'readme', 'train.txt'"
+    (tmp_path / "train.XLSX").touch()
+    assert message(tmp_path).endswith("""'train.txt'. Save a spreadsheet as "CSV UTF-8\"""")
+    file = tmp_path / "train.csv"
+    file.touch()
+    assert message(file) == f"{begin}{file} is a file; give the folder that it is in"
+
+
+@pytest.mark.parametrize("name", ["train.CSV", "train.TSV", "train.Csv"])
+def test_the_case_of_an_ending_does_not_matter(tmp_path, name):
+    path = tmp_path / name
+    path.write_text("a,b\n1,2\n".replace(",", "," if "c" in name.lower() else "\t"))
+    assert tables.table_path("train", str(tmp_path)) == str(path)
+    assert tables.read_table(str(path), None, True)[1] == (1, ["1", "2"])
+    (tmp_path / "train.csv").touch()
+    refuses("but only one of them can be read", tables.find_table, "train", str(tmp_path))
+
+
+def test_the_number_of_a_cell():
+    cells = {"4.5": 4.5, " -1e2\t": -100, "3\u00a0": 3, "\u30003.5": 3.5, "+.5": 0.5}
+    assert {cell: tables.number_in(cell) for cell in cells} == cells
+    for cell in ("", " ", "1_000", "٣", "３.5", "4,5", "0x10", "3\u00a05", "nan"):
+        assert math.isnan(tables.number_in(cell))
