@@ -317,6 +317,7 @@ LONG = "a cat " * 14
 REFUSED_BY_LABELS = [
     ({"labels": []}, "labels must be a list of at least one class, such as"),
     ({"labels": "cat"}, "labels must be a list of at least one class, such as ['sports', 'po"),
+    ({"labels": ["cat", " "]}, "labels[1] is blank: a class must be named by words"),
     ({"labels": ["cat", "dog", "cat"]}, "labels must differ from each other; given twice: 'cat'"),
     ({"labels": ["cat", None]}, "labels[1] must be a text (str); received None"),
     (

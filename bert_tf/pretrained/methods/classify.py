@@ -33,6 +33,9 @@ def check_arguments(labels: Any, hypothesis_template: Any, multi_label: Any) -> 
             "labels must be a list of at least one class, such as ['sports', 'politics'];"
             f" {received(labels[0] if single else labels)}"
         )
+    blank = [i for i, label in enumerate(labels) if not label.strip()]
+    if blank:
+        raise UserError(f"labels[{blank[0]}] is blank: a class must be named by words")
     twice = sorted({label for label in labels if labels.count(label) > 1})
     if twice:
         raise UserError(f"labels must differ from each other; given twice: {listed(twice)}")

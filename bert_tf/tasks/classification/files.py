@@ -6,7 +6,7 @@ import os
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, listed
 from bert_tf.files.whole_files import write_whole
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.folder import reporting
@@ -51,11 +51,25 @@ class ClassificationFiles(TaskFiles, ClassificationTask):
     ) -> "ClassificationFiles":
         if not settings.data_dir and not source.tfds:
             raise UserError("--data_dir or --tfds must be given, to say where the examples are")
+        if columns.fold_group_column is not None and not settings.folds:
+            raise UserError(
+                f"--fold_group_column={columns.fold_group_column} needs --folds: it says which"
+                " examples are never in two folds"
+            )
         of_name = named.task_name, settings.data_dir or "", named.xnli_language
         processor = get_processor(*of_name, columns, source, learned_labels(settings))
         task = cls(settings, processor)
         task.other_settings = (named, columns, source)
         return task
+
+    def check(self, config: BertConfig, strategy: tf.distribute.Strategy) -> None:
+        super().check(config, strategy)
+        scale, labels = self.settings.label_scale, self.processor.get_labels()
+        if scale != 1.0 and labels is not None:
+            raise UserError(
+                f"--label_scale={scale} is for numbers; this task has the classes"
+                f" {listed(labels)}. Leave it out"
+            )
 
     def read_sets(self, purpose: str) -> list[ExampleSet]:
         sets = [self.example_set(purpose, self._read(purpose, self.processor))]

@@ -198,6 +198,15 @@ def test_the_submission_has_the_labels_of_the_task(tmp_path):
     assert [row.split("\t")[1] for row in rows[1:]] == ["1.550", "5.000", "0.000"]
 
 
+def test_classes_have_no_scale():
+    class Processor(StsbProcessor):
+        labels = ("no", "yes")
+
+    for scale in (5.0, 0.25):
+        task = ClassificationFiles(settings(label_scale=scale), Processor())
+        refuses(f"--label_scale={scale} is for numbers; .* 'no', 'yes'", task.check, None, None)
+
+
 pytestmark = pytest.mark.usefixtures("uncompiled")
 
 FLAGS = {**REVIEWS, "max_seq_length": 24, "do_eval": True, "do_predict": True}
